@@ -1,0 +1,31 @@
+# Everything starts from nothing but make and a Python >= 3.8: `make demo`, `make test`.
+
+PYTHON ?= python3
+BOOTSTRAP = $(PYTHON) dbdp/bootstrap.py .venv
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow test-statistical bench lint clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):  *## /\1\t/p' Makefile | expand -t 20
+
+demo:  ## from a fresh machine to a private model, with everything it did printed
+	$(BOOTSTRAP) && .venv/bin/dbdp demo
+
+test:  ## the ordinary tests
+	$(BOOTSTRAP) --extras test && .venv/bin/pytest -m "not slow and not statistical"
+
+test-slow:  ## the tests that take minutes
+	$(BOOTSTRAP) --extras test && .venv/bin/pytest -m slow
+
+test-statistical:  ## the tests that repeat an experiment many times
+	$(BOOTSTRAP) --extras test && .venv/bin/pytest -m statistical
+
+bench:  ## speed against a C aggregate, written to build/bench.json
+	$(BOOTSTRAP) --extras bench && .venv/bin/python -m benchmarks
+
+lint:  ## ruff and mypy
+	$(BOOTSTRAP) --extras test && .venv/bin/ruff check . && .venv/bin/mypy
+
+clean:  ## delete what was built here; the private cluster and its data stay
+	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache dbdp/learning/*.so

@@ -1,0 +1,1 @@
+"""Speed of dbdp beside the ways of training that it competes with."""

@@ -1,0 +1,78 @@
+"""Times every side and writes the report: `python -m benchmarks`."""
+
+import argparse
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import psycopg
+from rich.console import Console
+
+from benchmarks import build, ours, server, suite, tables
+from benchmarks.harness import Samples, ratios_table, times_table, write_json
+
+CONSOLE = Console()
+
+
+def main() -> None:
+    """Run the benchmark on the server given by DBDP_URL, or on the embedded one."""
+    options = arguments()
+    with server.connect() as connection, build.c_aggregate(connection):
+        report = {"settings": settings(connection, options)}
+        CONSOLE.print(tables.create_bench54(connection, options.rows))
+        report |= measured(connection, tables.BENCH54, options.repeats)
+        CONSOLE.print(tables.create_adult(connection))
+        report["adult"] = measured(connection, tables.ADULT, options.repeats)
+    write_json(options.json, report)
+    CONSOLE.print(f"Written to {options.json}.")
+
+
+def arguments() -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--repeats", type=int, default=7, help="alternations of each comparison")
+    parser.add_argument("--rows", type=int, default=500_000, help="rows of the generated table")
+    parser.add_argument("--json", type=Path, default=Path("build/bench.json"), help="the report")
+    return parser.parse_args()
+
+
+def settings(connection: psycopg.Connection, options: argparse.Namespace) -> dict:
+    """What the figures depend on."""
+    return {
+        "repeats": options.repeats,
+        "rows": options.rows,
+        "processors": os.cpu_count(),
+        "server": server.describe(connection),
+    }
+
+
+def measured(connection: psycopg.Connection, table: tables.Table, repeats: int) -> dict:
+    """Time all sides on a table, show the figures, and drop the table."""
+    with CONSOLE.status(f"timing {table.name}"):
+        groups = suite.measure(connection, table, repeats)
+        CONSOLE.print(times_table(f"{table.name}: times", groups))
+        figures = {"seconds": {name: samples.seconds for name, samples in groups.items()}}
+        if ours.available(connection):
+            figures |= compared(connection, table, groups, repeats)
+    tables.drop(connection, table)
+    return figures
+
+
+def compared(
+    connection: psycopg.Connection, table: tables.Table, groups: dict[str, Samples], repeats: int
+) -> dict:
+    """Our figures beside the other sides': medians by name, and their quartiles."""
+    memory = suite.peak_memory(connection, table)
+    spreads = suite.ratios(groups) | {"first_call_seconds": suite.first_call(repeats)}
+    CONSOLE.print(ratios_table(f"{table.name}: ours ÷ the other side", spreads))
+    CONSOLE.print(f"Peak of the backend: {memory.peak:.0f} MB, of them {memory.shared:.0f} MB shared.")
+    return {
+        **{name: spread.median for name, spread in spreads.items()},
+        "backend_peak_mb": memory.peak,
+        "backend_shared_mb": memory.shared,
+        "spread": {name: asdict(spread) for name, spread in spreads.items()},
+    }
+
+
+if __name__ == "__main__":
+    main()

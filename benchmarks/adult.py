@@ -1,0 +1,64 @@
+"""The Adult census table: its public bounds and categories, and its rows in both shapes.
+
+Shapes: features (n, 108), labels (n,) in {-1, +1}.
+"""
+
+import csv
+import gzip
+import io
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+
+STAND_IN_ROWS = 48_842  # as many as the real table has
+
+# Bounds and categories of UCI's adult.names, rounded outwards; "?" is its missing value.
+DICTIONARY = json.loads(Path(__file__).with_name("adult.json").read_text())
+COLUMNS: list[str] = DICTIONARY["columns"]
+NUMERIC: dict[str, tuple[float, float]] = DICTIONARY["numeric"]
+CATEGORIES: dict[str, list[str]] = DICTIONARY["categories"]
+LABEL = "income"
+NEGATIVE, POSITIVE = "<=50K", ">50K"
+FEATURES = len(NUMERIC) + sum(len(categories) for categories in CATEGORIES.values())
+
+
+def path() -> Path:
+    """Where the real table is looked for."""
+    return Path(os.environ.get("DBDP_DATA", "../shared/data")) / "adult" / "adult.csv.gz"
+
+
+def read() -> tuple[str, str]:
+    """The table as CSV text, and a sentence about where it is from."""
+    if path().is_file():
+        return gzip.decompress(path().read_bytes()).decode(), f"Adult is read from {path()}."
+    return stand_in(), f"Adult is GENERATED: {path()} does not exist; set DBDP_DATA for the real one."
+
+
+def stand_in() -> str:
+    """Rows of Adult's shape with independent uniform columns, as CSV text."""
+    random = np.random.default_rng(108)
+    columns = {
+        name: random.integers(low, high, STAND_IN_ROWS, endpoint=True)
+        for name, (low, high) in NUMERIC.items()
+    }
+    columns |= {name: random.choice(names, STAND_IN_ROWS) for name, names in CATEGORIES.items()}
+    rich = columns["age"] + columns["hours_per_week"] + random.normal(0, 20, STAND_IN_ROWS) > 120
+    columns[LABEL] = np.where(rich, POSITIVE, NEGATIVE)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(zip(*(columns[name].tolist() for name in COLUMNS), strict=True))
+    return text.getvalue()
+
+
+def one_hot(text: str) -> tuple[np.ndarray, np.ndarray]:
+    """Features scaled to [0, 1] and one-hot, each row then of norm at most 1, and labels."""
+    rows = list(csv.DictReader(io.StringIO(text)))
+    values = {name: np.array([row[name] for row in rows]) for name in COLUMNS}
+    scaled = [(values[name].astype(float) - low) / (high - low) for name, (low, high) in NUMERIC.items()]
+    indicators = [values[name] == value for name, names in CATEGORIES.items() for value in names]
+    features = np.column_stack(scaled + indicators)
+    features /= np.maximum(1, np.linalg.norm(features, axis=1, keepdims=True))
+    return features, np.where(values[LABEL] == POSITIVE, 1.0, -1.0)

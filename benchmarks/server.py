@@ -1,0 +1,30 @@
+"""The server that is measured."""
+
+import os
+
+import psycopg
+
+from dbdp.cluster import Cluster
+
+
+def connect() -> psycopg.Connection:
+    """A fresh session as superuser at DBDP_URL, or on the embedded server."""
+    return psycopg.connect(os.environ.get("DBDP_URL") or embedded_url(), autocommit=True)
+
+
+def embedded_url() -> str:
+    """The private server of this user, started if need be."""
+    cluster = Cluster.default()
+    cluster.start()
+    return cluster.url
+
+
+def describe(connection: psycopg.Connection) -> dict[str, str]:
+    """The version and the settings that timings depend on."""
+    query = """
+        select name, current_setting(name)
+        from unnest(array[
+            'server_version', 'shared_buffers', 'work_mem', 'max_wal_size', 'wal_level', 'fsync', 'jit'
+        ]) as setting(name)
+    """
+    return dict(connection.execute(query).fetchall())

@@ -1,0 +1,101 @@
+"""What is timed against what, and the ratios that come of it."""
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+
+import psycopg
+
+from benchmarks import ours, peer, server
+from benchmarks.harness import Memory, Samples, Side, Spread, alternate, backend_memory
+from benchmarks.tables import Table
+
+BATCH_SIZES = (1, 50, 500)
+
+# name: (group, ours, the other side)
+RATIOS = {
+    **{f"epoch_b{size}_ratio": (f"epoch_b{size}", "ours", "c") for size in BATCH_SIZES},
+    "prepare_ratio": ("prepare", "ours", "logged"),
+    "prepare_unlogged_ratio": ("prepare", "ours", "unlogged"),
+    "whole_run_ratio": ("whole_run", "ours", "c"),
+    "numpy_ratio": ("whole_run", "ours", "numpy"),
+}
+
+
+def measure(connection: psycopg.Connection, table: Table, repeats: int) -> dict[str, Samples]:
+    """Time every group of sides on one table."""
+    settle = partial(peer.settle, connection)
+    peer.create_shuffled(connection, table)
+    with our_registration(connection, table):
+        groups = {
+            f"epoch_b{size}": alternate(epoch_sides(connection, table, size), repeats) for size in BATCH_SIZES
+        }
+        groups["prepare"] = alternate(prepare_sides(connection, table), repeats, settle)
+        groups["whole_run"] = alternate(whole_run_sides(connection, table), repeats, settle)
+    return groups
+
+
+def our_registration(connection: psycopg.Connection, table: Table) -> AbstractContextManager[None]:
+    """Our side's preparation, where our side is timed."""
+    return ours.registered(connection, table) if ours.available(connection) else nullcontext()
+
+
+def epoch_sides(connection: psycopg.Connection, table: Table, batch_size: int) -> dict[str, Side]:
+    """One epoch of each, and the scan floor."""
+    others: dict[str, Side] = {
+        "scan": partial(peer.scan, connection, table),
+        "c": partial(peer.epoch, connection, table, batch_size),
+    }
+    return with_ours(connection, others, {"ours": partial(ours.epoch, connection, table, batch_size)})
+
+
+def prepare_sides(connection: psycopg.Connection, table: Table) -> dict[str, Side]:
+    """Bismarck's shuffle, logged as it does and unlogged; our shuffle-and-pack."""
+    others: dict[str, Side] = {
+        "logged": partial(peer.shuffle, connection, table, "table"),
+        "unlogged": partial(peer.shuffle, connection, table, "unlogged table"),
+    }
+    return with_ours(connection, others, {"ours": partial(ours.prepare, connection, table)})
+
+
+def whole_run_sides(connection: psycopg.Connection, table: Table) -> dict[str, Side]:
+    """Ten epochs and what comes before them."""
+    others: dict[str, Side] = {
+        "c": partial(peer.whole_run, connection, table),
+        "numpy": partial(peer.numpy_run, connection, table),
+    }
+    own: dict[str, Side] = {
+        "ours": partial(ours.whole_run, connection, table, private=True),
+        "ours without noise": partial(ours.whole_run, connection, table, private=False),
+    }
+    return with_ours(connection, others, own)
+
+
+def with_ours(
+    connection: psycopg.Connection, others: dict[str, Side], own: dict[str, Side]
+) -> dict[str, Side]:
+    """All sides, or the others alone in a database without the extension."""
+    return others | own if ours.available(connection) else others
+
+
+def ratios(groups: dict[str, Samples]) -> dict[str, Spread]:
+    """Ours divided by each other side, and what noise and accounting add as a share of a run."""
+    found = {name: groups[group].ratio(own, other) for name, (group, own, other) in RATIOS.items()}
+    found["noise_overhead"] = groups["whole_run"].ratio("ours", "ours without noise").less(1)
+    return found
+
+
+def peak_memory(connection: psycopg.Connection, table: Table) -> Memory:
+    """Memory of a fresh backend that makes a whole private run."""
+    with our_registration(connection, table), server.connect() as fresh:
+        return backend_memory(fresh, partial(ours.whole_run, fresh, table, private=True))
+
+
+def first_call(repeats: int) -> Spread:
+    """Seconds that the first call in a fresh session takes beyond the second."""
+    return Spread.of([extra_of_first_call() for _ in range(repeats)])
+
+
+def extra_of_first_call() -> float:
+    """Seconds of a session's first call less those of its second."""
+    with server.connect() as fresh:
+        return ours.smallest_call(fresh) - ours.smallest_call(fresh)

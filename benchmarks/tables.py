@@ -1,0 +1,105 @@
+"""The tables that every side trains on: 500,000 x 54 from a fixed linear model, and Adult.
+
+Shapes: features (n, d), labels (n,) in {-1, +1}.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import psycopg
+from psycopg import sql
+
+from benchmarks import adult, binary_copy
+
+SEED = 54  # the same rows in every run
+
+
+@dataclass(frozen=True)
+class Table:
+    """One dataset in the database: as its owner has it, and as arrays (x float8[], y float8)."""
+
+    name: str
+    raw: str
+    array: str
+    features: int
+
+    @property
+    def shuffled(self) -> str:
+        """The arrays in a random order, for the sides that scan them row by row."""
+        return f"{self.array}_shuffled"
+
+
+BENCH54 = Table(name="bench54", raw="bench54", array="bench54", features=54)
+ADULT = Table(name="adult", raw="bench_adult", array="bench_adult_array", features=adult.FEATURES)
+
+
+def create_bench54(connection: psycopg.Connection, rows: int) -> str:
+    """Create the table of unit rows with labels from a fixed logistic model; say what it is."""
+    features, labels = linear_model_rows(rows)
+    create_arrays(connection, BENCH54.array, features, labels)
+    return f"bench54 has {rows:,} generated rows."
+
+
+def create_adult(connection: psycopg.Connection) -> str:
+    """Create Adult as raw columns and as one-hot arrays; say where its rows are from."""
+    text, origin = adult.read()
+    create_raw_adult(connection, text)
+    create_arrays(connection, ADULT.array, *adult.one_hot(text))
+    return origin
+
+
+def drop(connection: psycopg.Connection, table: Table) -> None:
+    """Remove every form of a table."""
+    for name in {table.raw, table.array, table.shuffled}:
+        drop_one(connection, name)
+
+
+def linear_model_rows(rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Unit rows in random directions; a label is +1 with the model's probability."""
+    random = np.random.default_rng(SEED)
+    model = random.normal(size=BENCH54.features)
+    features = random.normal(size=(rows, BENCH54.features))
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    probability = 1 / (1 + np.exp(-4 * features @ model))
+    return features, np.where(random.random(rows) < probability, 1.0, -1.0)
+
+
+def create_arrays(
+    connection: psycopg.Connection, name: str, features: np.ndarray, labels: np.ndarray
+) -> None:
+    """Create and fill a logged table of arrays."""
+    statement = """
+        create table {} (
+            x float8[] not null,
+            y float8 not null
+        )
+    """
+    drop_one(connection, name)
+    connection.execute(sql.SQL(statement).format(sql.Identifier(name)))
+    binary_copy.write(connection, name, features, labels)
+    vacuum(connection, name)
+
+
+def create_raw_adult(connection: psycopg.Connection, text: str) -> None:
+    """Create and fill Adult as its owner has it: numbers and words."""
+    columns = sql.SQL(", ").join(
+        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL("int" if name in adult.NUMERIC else "text"))
+        for name in adult.COLUMNS
+    )
+    name = sql.Identifier(ADULT.raw)
+    drop_one(connection, ADULT.raw)
+    connection.execute(sql.SQL("create table {} ({})").format(name, columns))
+    statement = sql.SQL("copy {} from stdin (format csv, header)").format(name)
+    with connection.cursor().copy(statement) as copy:
+        copy.write(text)
+    vacuum(connection, ADULT.raw)
+
+
+def vacuum(connection: psycopg.Connection, name: str) -> None:
+    """Let no later scan pay for hint bits or stale statistics."""
+    connection.execute(sql.SQL("vacuum (freeze, analyze) {}").format(sql.Identifier(name)))
+
+
+def drop_one(connection: psycopg.Connection, name: str) -> None:
+    """Remove one table if it is there."""
+    connection.execute(sql.SQL("drop table if exists {}").format(sql.Identifier(name)))

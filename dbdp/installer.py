@@ -1,0 +1,380 @@
+"""Puts the extension's files on the machine of a server, and creates the extension in a database.
+
+The server imports dbdp and NumPy from SHAREDIR/dbdp/<version>, a link to a folder named after its content:
+a new session sees either all of the old code or all of the new.
+"""
+
+import compileall
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, PackagePath, distribution
+from pathlib import Path
+from typing import LiteralString
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+from dbdp import __version__
+
+MINIMUM_SERVER = 150000
+PACKAGE = Path(__file__).parent
+NOT_FOR_THE_SERVER = frozenset({"_sql", "_plpython", "__pycache__", "tests"})
+ROLES = ("dbdp_owner", "dbdp_analyst", "dbdp_data_owner")
+BODY = re.compile(r"@plpython (\w+)@")
+PATH_ITEM = re.compile(r'"(?:[^"]|"")*"|[^,\s]+')
+
+SETTING_OF_DATABASE = """
+select substr(item, length('search_path=') + 1)
+from pg_db_role_setting, unnest(setconfig) as item
+where setrole = 0
+  and setdatabase = (select oid from pg_database where datname = current_database())
+  and item like 'search\\_path=%'
+"""
+SETTING_OF_SERVER = """
+select coalesce(
+    (select setting from pg_file_settings where name = 'search_path' and applied),
+    (select boot_val from pg_settings where name = 'search_path'))
+"""
+PYTHON_OF_SERVER = """
+create function pg_temp.dbdp_python_version() returns text language plpython3u as $$
+import sys
+return "%d.%d" % sys.version_info[:2]
+$$
+"""
+
+
+class InstallError(RuntimeError):
+    """The extension cannot be installed here; the message says what to do about it."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The folders that the extension's script is rendered from."""
+
+    sql: Path
+    plpython: Path
+
+    @classmethod
+    def installed(cls) -> "Source":
+        """Return the folders of this installation: inside the wheel, else beside the package."""
+        if (PACKAGE / "_sql").exists():
+            return cls(PACKAGE / "_sql", PACKAGE / "_plpython")
+        return cls(PACKAGE.parent / "sql", PACKAGE.parent / "plpython")
+
+
+def install(url: str, source: Source | None = None) -> None:
+    """Put the extension's files in place and create the extension.
+
+    Parameters
+    ----------
+    url : str
+        libpq URL of the database, with a superuser; the server must run on this machine.
+    source : Source, optional
+        Where the extension's script is rendered from; this installation's folders by default.
+
+    Raises
+    ------
+    InstallError
+        When the server is too old, remote or without PL/Python, or its folders are not writable.
+    """
+    source = source or Source.installed()
+    with _connected(url) as connection:
+        share = _checked_share(connection)
+        _check_python(connection)
+        python_directory = share / "dbdp" / __version__
+        _copy_packages(python_directory, fingerprint(source))
+        for name, content in render_extension(python_directory, source).items():
+            _write(share / "extension" / name, content)
+        _create_extension(connection)
+        _append_to_search_path(connection)
+
+
+def uninstall(url: str) -> None:
+    """Drop the extension from a database, with all datasets, budgets and models; the files stay.
+
+    Parameters
+    ----------
+    url : str
+        libpq URL of the database, with a superuser.
+    """
+    with _connected(url) as connection:
+        connection.execute("drop extension if exists dbdp cascade")
+        connection.execute(
+            "drop schema if exists dbdp cascade"
+        )  # not a part of the extension that lives in it
+        _remove_from_search_path(connection)
+        for role in ROLES:
+            _drop_unused_role(connection, role)
+
+
+def render_extension(python_directory: Path, source: Source | None = None) -> dict[str, str]:
+    """Render the control file and the script of the extension.
+
+    Parameters
+    ----------
+    python_directory : Path
+        The folder from which the server shall import dbdp.
+    source : Source, optional
+        The folders to render from; this installation's by default.
+
+    Returns
+    -------
+    dict of str to str
+        The content of each file, by its name in SHAREDIR/extension.
+    """
+    source = source or Source.installed()
+    control = (source.sql / "dbdp.control").read_text()
+    parts = sorted(source.sql.glob("[0-9][0-9]-*.sql"))
+    script = "\n".join(_with_bodies(part, source) for part in parts)
+    files = {"dbdp.control": control, f"dbdp--{__version__}.sql": script}
+    values = {"@python_directory@": str(python_directory), "@version@": __version__}
+    for mark, value in values.items():
+        files = {name: content.replace(mark, value) for name, content in files.items()}
+    return files
+
+
+def fingerprint(source: Source | None = None) -> str:
+    """Return a short hash of everything that an installation puts on the server.
+
+    Parameters
+    ----------
+    source : Source, optional
+        Where the extension's script is rendered from; this installation's folders by default.
+    """
+    source = source or Source.installed()
+    digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
+    digest.update("".join(f"{item} {item.hash}\n" for item in _numpy_files()).encode())
+    for path in [*_package_files(), *sorted(source.sql.iterdir()), *sorted(source.plpython.glob("*.py"))]:
+        if path.is_file():
+            digest.update(f"{path.name}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _with_bodies(part: Path, source: Source) -> str:
+    def body(found: re.Match[str]) -> str:
+        path = source.plpython / f"{found[1]}.py"
+        if not path.exists():
+            raise InstallError(f"{part.name} names the body {found[1]}, but there is no {path}: add it")
+        return prologue + path.read_text()
+
+    prologue = (source.plpython / "_prologue.py").read_text().replace("@version@", __version__)
+    return BODY.sub(body, part.read_text())
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[psycopg.Connection]:
+    """Connect, keeping the URL out of every message: it may hold a password."""
+    try:
+        conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        raise InstallError("not a libpq URL: write postgresql://user@host:port/database") from None
+    with psycopg.connect(url, autocommit=True) as connection:
+        if not _value(connection, "select rolsuper from pg_roles where rolname = current_user"):
+            user = connection.info.user
+            raise InstallError(f"{user} is not a superuser, and only one may do this: connect as postgres")
+        yield connection
+
+
+def _value(connection: psycopg.Connection, query: LiteralString) -> str | None:
+    row = connection.execute(query).fetchone()
+    return row[0] if row else None
+
+
+def _checked_share(connection: psycopg.Connection) -> Path:
+    """The server's SHAREDIR, when the server is new enough and the folder can be written from here."""
+    version = connection.info.server_version
+    if version < MINIMUM_SERVER:
+        raise InstallError(
+            f"the server is PostgreSQL {version // 10000}, but dbdp needs {MINIMUM_SERVER // 10000} "
+            "or later: upgrade it"
+        )
+    share = Path(_value(connection, "select setting from pg_config where name = 'SHAREDIR'") or "")
+    if not (share / "extension").is_dir():
+        raise _elsewhere(connection, share)
+    for folder in (share, share / "extension"):
+        _check_folder(connection, folder)
+    return share
+
+
+def _check_folder(connection: psycopg.Connection, folder: Path) -> None:
+    """Let the server read a file written here: a folder of the same name may be on both machines."""
+    probe = folder / f".dbdp-{secrets.token_hex(8)}"
+    try:
+        _write(probe, probe.name)
+        query = "select pg_read_file(%s, 0, 100, true)"
+        seen = connection.execute(query, [str(probe)]).fetchone()
+    except OSError as error:
+        raise InstallError(
+            f"{folder} cannot be written ({error.strerror}): "
+            "run `dbdp install` as root or as the folder's owner"
+        ) from None
+    finally:
+        probe.unlink(missing_ok=True)
+    if seen != (probe.name,):
+        raise _elsewhere(connection, folder)
+
+
+def _elsewhere(connection: psycopg.Connection, folder: Path) -> InstallError:
+    return InstallError(
+        f"{folder} of the server at {connection.info.host or 'localhost'} is not on this machine: "
+        "run `dbdp install` on the server's machine"
+    )
+
+
+def _check_python(connection: psycopg.Connection) -> None:
+    """Compiled modules serve one minor version of Python, so both sides must have the same."""
+    if not _value(connection, "select 1 from pg_available_extensions where name = 'plpython3u'"):
+        major = connection.info.server_version // 10000
+        raise InstallError(
+            f"PostgreSQL {major} has no PL/Python: run `apt-get install postgresql-plpython3-{major}` as root"
+        )
+    with connection.transaction(force_rollback=True):
+        connection.execute("create extension if not exists plpython3u")
+        connection.execute(PYTHON_OF_SERVER)
+        theirs = _value(connection, "select pg_temp.dbdp_python_version()")
+    ours = "{}.{}".format(*sys.version_info[:2])
+    if theirs != ours:
+        raise InstallError(
+            f"PL/Python of the server is Python {theirs}, but dbdp is installed in Python {ours}: "
+            f"run `dbdp install` from a virtual environment of the server machine's python{theirs}"
+        )
+
+
+def _package_files() -> list[Path]:
+    files = (path for pattern in ("*.py", "*.so") for path in PACKAGE.rglob(pattern))
+    return sorted(path for path in files if not NOT_FOR_THE_SERVER & set(path.relative_to(PACKAGE).parts))
+
+
+def _numpy_files() -> list[PackagePath]:
+    """NumPy's modules and the libraries that its wheel brings, without its tests."""
+    try:
+        files = distribution("numpy").files
+    except PackageNotFoundError:
+        files = None
+    if not files:
+        raise InstallError(f"NumPy in {sys.prefix} lists no files: run `pip install --force-reinstall numpy`")
+    return [item for item in files if item.parts[0] in ("numpy", "numpy.libs") and _serves(item)]
+
+
+def _serves(item: PackagePath) -> bool:
+    code = item.suffix in (".py", ".so") or ".so." in item.name
+    return code and not NOT_FOR_THE_SERVER & set(item.parts)
+
+
+def _copy_packages(python_directory: Path, content: str) -> None:
+    """Make python_directory a link to a folder with this content, in one step."""
+    target = python_directory.with_name(f"{__version__}-{content}")
+    if python_directory.resolve() == target.resolve() and target.is_dir():
+        return
+    target.parent.mkdir(exist_ok=True)
+    target.parent.chmod(0o755)
+    with _staged(target) as stage:
+        for path in _package_files():
+            _copy(path, stage / "dbdp" / path.relative_to(PACKAGE))
+        for item in _numpy_files():
+            _copy(Path(str(item.locate())), stage / item)
+        compileall.compile_dir(stage, quiet=2, stripdir=stage, prependdir=python_directory)
+    _link(python_directory, target.name)
+    for old in target.parent.glob(f"{__version__}-*"):
+        if old != target:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def _staged(target: Path) -> Iterator[Path]:
+    """Give a fresh folder that takes target's place once it is complete."""
+    stage = Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
+    try:
+        yield stage
+        for path in [stage, *stage.rglob("*")]:
+            path.chmod(0o755 if path.is_dir() else 0o644)  # for the server's account, whatever the umask
+        shutil.rmtree(target, ignore_errors=True)
+        stage.rename(target)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def _copy(origin: Path, destination: Path) -> None:
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(origin, destination)
+
+
+def _write(path: Path, content: str) -> None:
+    temporary = path.with_name(f".new-{secrets.token_hex(8)}")
+    try:
+        temporary.write_text(content)
+        temporary.chmod(0o644)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _link(path: Path, target: str) -> None:
+    temporary = path.with_name(f".link-{secrets.token_hex(8)}")
+    temporary.symlink_to(target)
+    os.replace(temporary, path)
+
+
+def _create_extension(connection: psycopg.Connection) -> None:
+    connection.execute("create extension if not exists dbdp cascade")
+    present = _value(connection, "select extversion from pg_extension where extname = 'dbdp'")
+    if present == __version__:
+        return
+    try:
+        connection.execute(sql.SQL("alter extension dbdp update to {}").format(__version__))
+    except psycopg.errors.InvalidParameterValue:
+        raise InstallError(
+            f"the database has dbdp {present}, which cannot become {__version__} in place: "
+            f"install dbdp {present} on this side, or run `drop extension dbdp` and install again"
+        ) from None
+
+
+def _append_to_search_path(connection: psycopg.Connection) -> None:
+    path = _search_path(connection)
+    if "dbdp" not in path:
+        _set_search_path(connection, [*path, "dbdp"])
+
+
+def _remove_from_search_path(connection: psycopg.Connection) -> None:
+    path = _search_path(connection)
+    if "dbdp" in path:
+        _set_search_path(connection, [name for name in path if name != "dbdp"])
+
+
+def _search_path(connection: psycopg.Connection) -> list[str]:
+    setting = _value(connection, SETTING_OF_DATABASE)
+    return _path_items(_value(connection, SETTING_OF_SERVER) if setting is None else setting)
+
+
+def _path_items(setting: str | None) -> list[str]:
+    items = PATH_ITEM.findall(setting or "")
+    names = [item[1:-1].replace('""', '"') if item.startswith('"') else item.lower() for item in items]
+    return [name for name in names if name]
+
+
+def _set_search_path(connection: psycopg.Connection, path: list[str]) -> None:
+    """Set a database's search_path, or reset it where that says the same."""
+    database = sql.Identifier(connection.info.dbname)
+    if path == _path_items(_value(connection, SETTING_OF_SERVER)):
+        statement = sql.SQL("alter database {} reset search_path").format(database)
+    else:
+        names = sql.SQL(", ").join(map(sql.Identifier, path)) if path else sql.Literal("")
+        statement = sql.SQL("alter database {} set search_path = {}").format(database, names)
+    connection.execute(statement)
+
+
+def _drop_unused_role(connection: psycopg.Connection, role: str) -> None:
+    """Drop a role unless objects of this database or of another one still depend on it."""
+    present = connection.execute("select to_regrole(%s)::oid", [role]).fetchone()
+    query = "select 1 from pg_shdepend where refclassid = 'pg_authid'::regclass and refobjid = %s limit 1"
+    if present != (None,) and not connection.execute(query, present).fetchone():
+        connection.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))

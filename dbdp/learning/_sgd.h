@@ -1,0 +1,145 @@
+/* The SGD step over packed rows: float32 storage, float64 arithmetic (privacy.md §14).
+ *
+ * A row has `stride` floats, a multiple of LANES: features, zeros, the label last. The model and the
+ * gradient have `stride` doubles; their places beyond the features meet only zeros and the label, and
+ * the caller ignores them. Sums may be taken in any order: the rounding margin holds for every one.
+ */
+#include <math.h>
+#include <string.h>
+
+#define LANES 8
+#define MAX_NORM2 (1.0 - 0x1p-30) /* packed rows have ‖x‖² ≤ (1 - 2⁻²³)²; anything above is no such row */
+
+/* One copy for each level of x86-64 that matters, chosen when the library is loaded: a wheel built
+ * anywhere runs everywhere. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+#define CLONED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define CLONED
+#endif
+#define INLINED static inline __attribute__((always_inline))
+
+typedef double lanes __attribute__((vector_size(LANES * sizeof(double))));
+typedef float float_lanes __attribute__((vector_size(LANES * sizeof(float))));
+
+INLINED lanes load_row(const void *place) {
+  float_lanes narrow;
+  memcpy(&narrow, place, sizeof narrow);
+  return __builtin_convertvector(narrow, lanes);
+}
+
+INLINED lanes load(const void *place) {
+  lanes wide;
+  memcpy(&wide, place, sizeof wide);
+  return wide;
+}
+
+INLINED void store(double *place, lanes wide) { memcpy(place, &wide, sizeof wide); }
+
+INLINED double total(lanes v) {
+  return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+}
+
+/* dℓ/dmargin, |·| ≤ 1 as computed. exp may overflow: the quotient is then the right -0. */
+INLINED double logistic_derivative(double margin) { return -1.0 / (1.0 + exp(margin)); }
+
+/* y·ℓ'(y·dot), or 0 for a row that is not a packed row (norm above 1, NaN, or a label other than ±1).
+ * `norm2` is ‖x‖² + label²; for NaN every comparison is false. */
+INLINED double coefficient(double dot, double norm2, double label) {
+  if (!((label == 1.0 || label == -1.0) && norm2 - 1.0 <= MAX_NORM2)) return 0.0;
+  return label * logistic_derivative(label * dot);
+}
+
+INLINED void dots(const float *row, const double *model, long stride, int rows, double *dot, double *norm2) {
+  lanes d[4] = {{0}}, n[4] = {{0}};
+  for (long i = 0; i < stride; i += LANES) {
+    lanes w = load(model + i);
+    for (int r = 0; r < rows; r++) {
+      lanes x = load_row(row + r * stride + i);
+      d[r] += x * w;
+      n[r] += x * x;
+    }
+  }
+  for (int r = 0; r < rows; r++) {
+    dot[r] = total(d[r]);
+    norm2[r] = total(n[r]);
+  }
+}
+
+/* gradient += Σ c_r x_r over up to four rows. A row with c = 0 is skipped: 0·NaN is NaN. */
+INLINED void add_rows(const float *row, double *gradient, long stride, int rows, const double *c) {
+  for (int r = 0; r < rows; r++)
+    if (c[r] == 0.0) {
+      for (int q = 0; q < rows; q++)
+        if (c[q] != 0.0)
+          for (long i = 0; i < stride; i += LANES)
+            store(gradient + i, load(gradient + i) + c[q] * load_row(row + q * stride + i));
+      return;
+    }
+  for (long i = 0; i < stride; i += LANES) {
+    lanes g = load(gradient + i);
+    for (int r = 0; r < rows; r++) g += c[r] * load_row(row + r * stride + i);
+    store(gradient + i, g);
+  }
+}
+
+INLINED void add_group(const float *row, const double *model, double *gradient, long stride, int rows) {
+  double dot[4], norm2[4], c[4];
+  dots(row, model, stride, rows, dot, norm2);
+  for (int r = 0; r < rows; r++) c[r] = coefficient(dot[r], norm2[r], row[(r + 1) * stride - 1]);
+  add_rows(row, gradient, stride, rows, c);
+}
+
+/* Add the gradients of `count` rows at the model. The model's place of the label must be 0. */
+CLONED void sgd_add_gradients(const float *row, long count, const double *model, double *gradient, long stride) {
+  for (; count >= 4; count -= 4, row += 4 * stride) add_group(row, model, gradient, stride, 4);
+  for (; count > 0; count--, row += stride) add_group(row, model, gradient, stride, 1);
+}
+
+/* model ← model - step (gradient / batch_size + λ model); gradient ← 0. */
+CLONED void sgd_update(double *model, double *gradient, long stride, double step, double batch_size, double lambda) {
+  double scale = step / batch_size, keep = 1.0 - step * lambda;
+  for (long i = 0; i < stride; i += LANES) {
+    store(model + i, keep * load(model + i) - scale * load(gradient + i));
+    store(gradient + i, (lanes){0});
+  }
+  model[stride - 1] = 0.0;
+}
+
+/* Mini-batches of one row: the gradient need not be stored. */
+CLONED void sgd_single_rows(const float *row, long count, double *model, long stride, const double *steps, double lambda) {
+  for (long t = 0; t < count; t++, row += stride) {
+    double dot, norm2;
+    dots(row, model, stride, 1, &dot, &norm2);
+    double c = coefficient(dot, norm2, row[stride - 1]);
+    double keep = 1.0 - steps[t] * lambda, scale = steps[t] * c;
+    if (c == 0.0)
+      for (long i = 0; i < stride; i += LANES) store(model + i, keep * load(model + i));
+    else
+      for (long i = 0; i < stride; i += LANES)
+        store(model + i, keep * load(model + i) - scale * load_row(row + i));
+    model[stride - 1] = 0.0;
+  }
+}
+
+/* Σ weight × element over an array's own bytes, which need not be aligned. */
+CLONED double score_array(const char *data, long length, const double *weights, int narrow) {
+  lanes sum = {0};
+  long i = 0, bytes = narrow ? sizeof(float) : sizeof(double);
+  for (; i + LANES <= length; i += LANES) {
+    lanes x = narrow ? load_row((const float *)(data + i * bytes)) : load((const double *)(data + i * bytes));
+    sum += x * load(weights + i);
+  }
+  double score = total(sum);
+  for (; i < length; i++) {
+    double wide;
+    float single;
+    if (narrow) {
+      memcpy(&single, data + i * bytes, bytes);
+      wide = single;
+    } else
+      memcpy(&wide, data + i * bytes, bytes);
+    score += weights[i] * wide;
+  }
+  return score;
+}

@@ -1,0 +1,47 @@
+"""The packed block: some thousand rows of the shuffled table in one bytea.
+
+A block is row-major, little-endian float32, shape (rows, stride). A row holds its d features, then
+zeros, then the label in the last place; the stride is a multiple of 8, so that the kernel meets no
+ragged end. A label of 0 marks the zero row: a record that was invalid and keeps its place only.
+"""
+
+import numpy as np
+
+LANES = 8  # float64 numbers of one vector register of 512 bits
+BLOCK_BYTES = 1 << 20  # one call into Python for each MiB: its cost disappears, the block stays in cache
+ELEMENT = np.dtype("<f4")
+
+
+def stride_of(dimension: int) -> int:
+    """Return the float32 places of one packed row: d features and the label, rounded up to LANES."""
+    return -(-(dimension + 1) // LANES) * LANES
+
+
+def rows_per_block(dimension: int) -> int:
+    """Return how many rows one block holds."""
+    return max(1, BLOCK_BYTES // (stride_of(dimension) * ELEMENT.itemsize))
+
+
+def decode(block: bytes, dimension: int) -> np.ndarray:
+    """Return the rows of a block, shape (rows, stride), without a copy.
+
+    Raises
+    ------
+    ValueError
+        If the length is no multiple of a row's.
+    """
+    row_bytes = stride_of(dimension) * ELEMENT.itemsize
+    if len(block) % row_bytes:
+        raise ValueError(
+            f"a block of {len(block)} bytes is not a whole number of rows of {row_bytes} bytes; "
+            "pack the dataset again"
+        )
+    return np.frombuffer(block, ELEMENT).reshape(-1, stride_of(dimension))
+
+
+def encode(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return packed rows of features (n, d) that already have norm ≤ 1 and labels (n,)."""
+    rows = np.zeros((len(features), stride_of(features.shape[1])), ELEMENT)
+    rows[:, : features.shape[1]] = features
+    rows[:, -1] = labels
+    return rows

@@ -1,0 +1,1 @@
+"""What a reviewer reads: sensitivity, mechanisms, accounting. No learning, no SQL."""

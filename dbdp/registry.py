@@ -1,0 +1,200 @@
+"""Registration of datasets, inside the server.
+
+`register` runs with the caller's rights (only a table's owner can open it to dbdp_owner), `record`
+and `drop` as dbdp_owner.
+"""
+
+import json
+
+from dbdp import packing
+from dbdp.datasets import Declaration, column_types, declare
+from dbdp.privacy.accounting import Budget
+from dbdp.sessions import ServerSession
+
+_NUMERIC_TYPES = ("smallint", "integer", "bigint", "real", "double precision", "numeric", "boolean")
+_TEXT_TYPES = ("text", "character varying", "character")
+_CATEGORY_TYPES = (*_TEXT_TYPES, "smallint", "integer", "bigint", "boolean", "enum")
+_LABEL_TYPES = (*_TEXT_TYPES, *_NUMERIC_TYPES, "enum")
+_VECTOR_TYPES = ("double precision[]", "real[]")
+
+
+def register(
+    session: ServerSession,
+    *,
+    name: str,
+    source: str,
+    declaration: Declaration,
+    epsilon: float,
+    delta: float,
+    mode: str,
+) -> None:
+    """Open the table to dbdp_owner, as its owner, and record the dataset."""
+    Budget.of(epsilon=epsilon, delta=delta, mode=mode)
+    _check_source(session, source, declaration)
+    session.query(f"grant select on {source} to dbdp_owner")
+    session.query(
+        "select dbdp.record_dataset($1, $2::pg_catalog.regclass, $3::pg_catalog.json, $4, $5, $6)",
+        name,
+        source,
+        declaration.to_json(),
+        epsilon,
+        delta,
+        mode,
+    )
+
+
+def record(
+    session: ServerSession, *, name: str, source: str, declaration: str, epsilon: float, delta: float, mode: str
+) -> None:
+    """Write the catalogue's row and make the odometers (as dbdp_owner)."""
+    declared = declare(**json.loads(declaration))
+    budget = Budget.of(epsilon=epsilon, delta=delta, mode=mode)
+    types = _check_source(session, source, declared)
+    _check_owner(session, source)
+    _check_new(session, name, source)
+    rows = session.query(f"select pg_catalog.count(*) as rows from {source}")[0]["rows"]
+    if rows == 0:
+        raise ValueError(f"{source} is empty; a dataset needs at least one row")
+    inserted = session.query(
+        """
+insert into dbdp.dataset (name, source, source_name, rows, declaration, column_types, epsilon, delta, mode,
+                          rdp_order, charge_limit, leak_limit)
+values ($1, $2::pg_catalog.regclass, $2, $3, $4::pg_catalog.json, $5::pg_catalog.json, $6, $7, $8,
+        $9::pg_catalog.float8, $10, $11)
+returning id""",
+        name,
+        source,
+        rows,
+        declared.to_json(),
+        json.dumps(types),
+        epsilon,
+        delta,
+        mode,
+        budget.order,
+        budget.charge_limit,
+        budget.leak_limit,
+    )
+    for word in ("charge", "leak"):
+        session.query(
+            f"create sequence dbdp.{word}_{inserted[0]['id']} minvalue 0 start 0 owned by dbdp.dataset.id"
+        )
+
+
+def drop(session: ServerSession, name: str) -> None:
+    """Close a dataset: its history and odometers stay (as dbdp_owner)."""
+    found = session.query(
+        "select id, source_name, registered_by, pg_catalog.pg_has_role(session_user, registered_by, 'member') as may "
+        "from dbdp.dataset where name = $1 and dropped_at is null",
+        name,
+    )
+    if not found:
+        raise ValueError(f"dataset {name!r} is not registered; see dbdp.datasets")
+    if not found[0]["may"]:
+        raise PermissionError(f"dataset {name!r} belongs to {found[0]['registered_by']}; only that role may drop it")
+    session.query("update dbdp.dataset set dropped_at = pg_catalog.now() where id = $1", found[0]["id"])
+
+
+_KIND = """
+select c.relkind::pg_catalog.text as kind,
+       c.relrowsecurity as filtered,
+       pg_catalog.has_schema_privilege('dbdp_owner', c.relnamespace, 'usage') as reachable,
+       c.relnamespace::pg_catalog.regnamespace::pg_catalog.text as schema,
+       exists (select from pg_catalog.pg_inherits as i where i.inhparent = c.oid) as inherited,
+       c.oid::pg_catalog.int8 as oid,
+       c.relpersistence = 't' as temporary
+from pg_catalog.pg_class as c
+where c.oid = $1::pg_catalog.regclass
+"""
+
+
+def _check_source(session: ServerSession, source: str, declaration: Declaration) -> dict[str, str]:
+    """Check that the table can be trained on as declared; return the types of the declared columns."""
+    row = session.query(_KIND, source)[0]
+    if row["kind"] not in ("r", "p") or row["temporary"]:
+        raise ValueError(
+            f"{source} is no ordinary table; one record of a view or a foreign table may depend on many others, "
+            "so register the table that holds the records"
+        )
+    if row["kind"] == "r" and row["inherited"]:
+        raise ValueError(f"{source} has inheriting tables; register a partitioned table, or each table by itself")
+    if row["filtered"]:
+        raise ValueError(f"{source} has row-level security, which would hide records from training; disable it there")
+    if not row["reachable"]:
+        raise PermissionError(f"dbdp_owner may not use schema {row['schema']}; grant usage on schema {row['schema']} to dbdp_owner")
+    types = column_types(session, row["oid"])
+    _check_columns(source, declaration, types)
+    _check_label(session, declaration, types[declaration.label])
+    for feature in declaration.categorical:
+        if len(set(packing.category_numbers(session, feature.categories))) < len(feature.categories):
+            raise ValueError(f"two categories of {feature.column!r} have the same hash; rename one of them")
+    return {column: types[column] for column in [declaration.label, *declaration.columns]}
+
+
+def _check_columns(source: str, declaration: Declaration, types: dict[str, str]) -> None:
+    allowed = [(f.column, _NUMERIC_TYPES) for f in declaration.numeric]
+    allowed += [(f.column, _CATEGORY_TYPES) for f in declaration.categorical]
+    allowed += [(declaration.label, _LABEL_TYPES)]
+    if declaration.vector:
+        allowed.append((declaration.vector.column, _VECTOR_TYPES))
+    for column, kinds in allowed:
+        if column not in types:
+            raise ValueError(f"column {column!r} does not exist in {source}; its columns are {', '.join(sorted(types))}")
+        present = "enum" if types[column].startswith("enum ") else types[column]
+        if present not in kinds:
+            raise ValueError(f"column {column!r} of {source} is {types[column]}; it must be one of {', '.join(kinds)}")
+
+
+def _check_label(session: ServerSession, declaration: Declaration, type_name: str) -> None:
+    """Check that the declared values are values of the label's type."""
+    if declaration.negative is None and type_name in ("real", "double precision", "numeric"):
+        raise ValueError(f"label {declaration.label!r} is {type_name}; declare its negative value too")
+    for value in (declaration.positive, declaration.negative):
+        if value is None:
+            continue
+        try:
+            session.query(f"select $1::pg_catalog.text::{type_name.removeprefix('enum ')} as value", value)
+        except Exception as error:
+            raise ValueError(
+                f"label value {value!r} is no {type_name}, the type of column {declaration.label!r}"
+            ) from error
+
+
+def _check_owner(session: ServerSession, source: str) -> None:
+    row = session.query(
+        "select pg_catalog.pg_has_role(session_user, c.relowner, 'member') as may, c.relowner::pg_catalog.regrole::pg_catalog.text as owner, "
+        "pg_catalog.has_table_privilege(current_user, c.oid, 'select') as readable "
+        "from pg_catalog.pg_class as c where c.oid = $1::pg_catalog.regclass",
+        source,
+    )[0]
+    if not row["may"]:
+        raise PermissionError(f"{source} belongs to {row['owner']}; only its owner may register it")
+    if not row["readable"]:
+        raise PermissionError(f"dbdp_owner may not read {source}; grant select on {source} to dbdp_owner")
+
+
+def _check_new(session: ServerSession, name: str, source: str) -> None:
+    if not 1 <= len(name) <= 63:
+        raise ValueError(f"dataset name {name!r} has {len(name)} characters; it must have 1 to 63")
+    found = session.query(
+        "select name from dbdp.dataset where (name = $1 or source = $2::pg_catalog.regclass) and dropped_at is null", name, source
+    )
+    if any(row["name"] == name for row in found):
+        raise ValueError(
+            f"dataset {name!r} is registered already, and its declaration and budget never change; choose another "
+            "name, or drop it with dbdp.drop_dataset"
+        )
+    if found:
+        raise ValueError(
+            f"{source} is registered already as dataset {found[0]['name']!r}; a table has one budget: use that dataset"
+        )
+
+
+def check_may_read(session: ServerSession, source: str) -> None:
+    """Raise PermissionError unless the role that logged in may read the table itself."""
+    may = session.query(
+        "select pg_catalog.has_table_privilege(session_user, $1::pg_catalog.regclass, 'select') as may", source
+    )
+    if not may[0]["may"]:
+        raise PermissionError(f"this role may not read {source}; train in the server with dbdp.dp_logreg")
+
+

@@ -1,0 +1,137 @@
+"""Where SQL runs: in the server through plpy, or in a client through psycopg.
+
+Both speak the same dialect: parameters are $1, $2, …, rows are dictionaries. Nothing else in the
+project knows plpy or psycopg.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, Protocol
+
+Row = dict[str, Any]
+
+PUBLIC_SQLSTATE = "DP001"  # of errors whose text says public facts only
+_CANCELLED = ("57014", "57P01", "57P02", "57P03")
+
+_POSTGRES_TYPES = {bool: "bool", int: "int8", float: "float8", str: "text", bytes: "bytea", type(None): "text"}
+
+
+class Session(Protocol):
+    """What the controller needs of a server."""
+
+    in_server: bool
+
+    def query(self, sql: str, *parameters: Any) -> list[Row]:
+        """Run one statement; return its rows."""
+
+    def recover(self) -> None:
+        """Make the session usable after a failed statement."""
+
+    def failure(self, error: Exception) -> tuple[str, str]:
+        """Return SQLSTATE and text of a failed statement."""
+
+
+class ServerSession:
+    """A session inside a backend: SPI, in the caller's transaction."""
+
+    in_server = True
+
+    def __init__(self, plpy: ModuleType) -> None:
+        self._plpy = plpy
+        self._plans: dict[tuple[str, ...], Any] = {}
+
+    def query(self, sql: str, *parameters: Any) -> list[Row]:
+        """Run one statement; return its rows."""
+        return [dict(row) for row in self._plpy.execute(self._plan(sql, parameters), list(parameters))]
+
+    def stream(self, sql: str, *parameters: Any) -> Iterator[Row]:
+        """Run one query with one snapshot; give its rows one at a time."""
+        return iter(self._plpy.cursor(self._plan(sql, parameters), list(parameters)))
+
+    def recover(self) -> None:
+        """Do nothing: SPI ends the failed statement's subtransaction itself."""
+
+    def failure(self, error: Exception) -> tuple[str, str]:
+        """Return SQLSTATE and text of a failed statement."""
+        code = getattr(error, "spidata", None)
+        text = str(error).removeprefix("dbdp: ")
+        if not code:
+            return "", text
+        letters = [chr(((code[0] >> shift) & 0x3F) + ord("0")) for shift in range(0, 30, 6)]
+        return "".join(letters), text
+
+    def _plan(self, sql: str, parameters: tuple[Any, ...]) -> Any:
+        types = [_postgres_type(value) for value in parameters]
+        if (key := (sql, *types)) not in self._plans:
+            self._plans[key] = self._plpy.prepare(sql, types)
+        return self._plans[key]
+
+
+class ClientSession:
+    """A session over a psycopg connection."""
+
+    in_server = False
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    def query(self, sql: str, *parameters: Any) -> list[Row]:
+        """Run one statement; return its rows."""
+        from psycopg import RawCursor
+        from psycopg.rows import dict_row
+
+        with RawCursor(self.connection, row_factory=dict_row) as cursor:
+            cursor.execute(sql.encode(), parameters or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def recover(self) -> None:
+        """Roll back a transaction that a failed statement left behind."""
+        from psycopg.pq import TransactionStatus
+
+        if self.connection.closed:
+            return
+        if self.connection.info.transaction_status in (TransactionStatus.INERROR, TransactionStatus.ACTIVE):
+            self.connection.rollback()
+
+
+    def failure(self, error: Exception) -> tuple[str, str]:
+        """Return SQLSTATE and text of a failed statement."""
+        text = getattr(getattr(error, "diag", None), "message_primary", None)
+        return getattr(error, "sqlstate", None) or "", (text or str(error).strip()).removeprefix("dbdp: ")
+
+
+def public_failure(session: Session, error: Exception) -> tuple[str, str]:
+    """Return SQLSTATE and text of an error after a charge, without anything that a row could decide.
+
+    The text of an error of the server may quote a row; ours (PUBLIC_SQLSTATE) never do.
+    """
+    sqlstate, text = session.failure(error)
+    if sqlstate == PUBLIC_SQLSTATE:
+        return sqlstate, text
+    if sqlstate in _CANCELLED:
+        return sqlstate, "it was cancelled, or the server was stopped"
+    return sqlstate or PUBLIC_SQLSTATE, f"{type(error).__name__} (SQLSTATE {sqlstate or 'none'}); see the server's log"
+
+
+def _postgres_type(value: Any) -> str:
+    if isinstance(value, list):
+        return _postgres_type(value[0]) + "[]" if value else "text[]"
+    return _POSTGRES_TYPES[type(value)]
+
+
+@contextmanager
+def temporary_table(session: Session, name: str, columns: str) -> Iterator[str]:
+    """Create a temporary table for the time of the block; give its qualified name.
+
+    It is dropped at the end, also after an error or a cancel; a backend that dies takes it along.
+    `bytea` columns are stored without compression: packed rows do not compress.
+    """
+    table = f'pg_temp."{name}"'
+    session.query(f"create temporary table {table} ({columns})")
+    try:
+        session.query(f"alter table {table} alter column block set storage external")
+        yield table
+    finally:
+        session.recover()
+        session.query(f"drop table if exists {table}")

@@ -1,0 +1,3 @@
+from dbdp.server import charge
+
+return charge(dataset, plan)

@@ -1,0 +1,1 @@
+return GD["dbdp"].decide(model, kind, features)

@@ -1,0 +1,3 @@
+from dbdp.server import decide_described
+
+return decide_described(model, kind, features, description)

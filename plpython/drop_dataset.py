@@ -1,0 +1,3 @@
+from dbdp.server import drop_dataset
+
+return drop_dataset(name)

@@ -1,0 +1,3 @@
+from dbdp.server import sgd_terminate
+
+return sgd_terminate(state)

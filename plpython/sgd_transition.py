@@ -1,0 +1,3 @@
+from dbdp.server import sgd_transition
+
+return sgd_transition(state, block, initial)

@@ -1,0 +1,3 @@
+from dbdp.server import shuffle
+
+return shuffle(dataset, blocks)

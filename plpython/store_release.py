@@ -1,0 +1,3 @@
+from dbdp.server import store_release
+
+return store_release(dataset, coefficients, intercept, receipt)

@@ -1,0 +1,30 @@
+-- dbdp 0.1.0. Made from sql/ and plpython/; run by CREATE EXTENSION.
+
+-- Whoever owns the schema could replace what is in it.
+do $guard$
+begin
+  if (select nspowner from pg_catalog.pg_namespace where nspname = 'dbdp') <> current_user::pg_catalog.regrole then
+    raise exception 'schema dbdp belongs to another role'
+      using hint = 'drop schema dbdp, or give it to the superuser who creates the extension';
+  end if;
+end
+$guard$;
+
+-- Roles belong to the whole cluster, so another database may have made them.
+--   dbdp_owner       owns tables and definer functions; nobody logs in as it; sees only granted tables
+--   dbdp_analyst     trains, explains, predicts
+--   dbdp_data_owner  also registers tables and drives training from a client
+do $roles$
+declare
+  wanted text;
+begin
+  foreach wanted in array array['dbdp_owner', 'dbdp_analyst', 'dbdp_data_owner'] loop
+    if not exists (select from pg_catalog.pg_roles where rolname = wanted) then
+      execute pg_catalog.format('create role %I nologin', wanted);
+    end if;
+  end loop;
+end
+$roles$;
+grant dbdp_analyst to dbdp_data_owner;
+grant usage on schema dbdp to public;
+grant create on schema dbdp to dbdp_owner; -- the odometers of each dataset

@@ -1,0 +1,39 @@
+create function dbdp.register_dataset(
+  name text,
+  source regclass,
+  label text,
+  positive text,
+  features json,
+  epsilon float8,
+  delta float8,
+  negative text default null,
+  intercept boolean default true,
+  mode text default 'renyi'
+) returns void
+language plpython3u
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython register_dataset@
+$body$;
+comment on function dbdp.register_dataset is
+'declare a table once: features are column -> [lower, upper] or ["category", …] or {"length": d, "norm": bound}; the budget never changes. For the owner of the table.';
+
+create function dbdp.record_dataset(
+  name text, source regclass, declaration json, epsilon float8, delta float8, mode text
+) returns void
+language plpython3u
+security definer
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython record_dataset@
+$body$;
+comment on function dbdp.record_dataset is 'the part of register_dataset that runs as dbdp_owner';
+
+create function dbdp.drop_dataset(name text) returns void
+language plpython3u
+security definer
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython drop_dataset@
+$body$;
+comment on function dbdp.drop_dataset is 'close a dataset; its history stays. For the role that registered it.';

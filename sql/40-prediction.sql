@@ -1,0 +1,128 @@
+-- The functions that a query calls for each row set no search_path: a setting for each row would cost
+-- as much as the prediction. They qualify all that they name. The wrappers are inlined, so that
+-- `description` is looked up for the first row of a session only, in parallel workers too.
+
+-- What a scorer is made from: declaration, weights, and for rows the columns of their type.
+create function dbdp.model_description(model bigint, row_type bigint default null) returns text
+language sql
+stable parallel safe
+begin atomic
+  select pg_catalog.json_build_object(
+    'declaration', m.declaration,
+    'coefficients', m.coefficients,
+    'intercept', m.intercept,
+    'columns', (
+      select pg_catalog.json_object_agg(
+        a.attname,
+        case when b.typtype = 'e' then 'enum ' else '' end || pg_catalog.format_type(b.oid, null)
+        order by a.attnum)
+      from pg_catalog.pg_type as t
+      join pg_catalog.pg_attribute as a on a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
+      join pg_catalog.pg_type as c on c.oid = a.atttypid
+      join pg_catalog.pg_type as b on b.oid = case when c.typtype = 'd' then c.typbasetype else c.oid end
+      where t.oid = row_type::pg_catalog.oid
+    ))::text
+  from dbdp.model as m
+  where m.id = model;
+end;
+comment on function dbdp.model_description is 'a released model as predict reads it';
+
+create function dbdp.probability(decision float8) returns float8
+language sql
+immutable parallel safe
+return 1 operator(pg_catalog./) (1 operator(pg_catalog.+) pg_catalog.exp(least(- decision, 700)));
+
+create function dbdp.decide(model bigint, kind text, features bytea) returns float8
+language plpython3u
+stable strict parallel safe cost 300
+as $body$
+@plpython decide@
+$body$;
+
+create function dbdp.decide_described(model bigint, kind text, features bytea, description text) returns float8
+language plpython3u
+stable parallel safe cost 300
+as $body$
+@plpython decide_described@
+$body$;
+
+create function dbdp.decide(model bigint, kind bigint, features bytea) returns float8
+language plpython3u
+stable strict parallel safe cost 300
+as $body$
+@plpython decide@
+$body$;
+
+create function dbdp.decide_described(model bigint, kind bigint, features bytea, description text) returns float8
+language plpython3u
+stable parallel safe cost 300
+as $body$
+@plpython decide_described@
+$body$;
+
+create function dbdp.predict(model bigint, features float8[]) returns boolean
+language sql
+stable parallel safe
+return coalesce(
+  dbdp.decide(model, '<f8'::text, dbdp.array_bytes(features)),
+  dbdp.decide_described(model, '<f8'::text, dbdp.array_bytes(features), dbdp.model_description(model))
+) operator(pg_catalog.>) 0;
+
+create function dbdp.predict(model bigint, features float4[]) returns boolean
+language sql
+stable parallel safe
+return coalesce(
+  dbdp.decide(model, '<f4'::text, dbdp.array_bytes(features)),
+  dbdp.decide_described(model, '<f4'::text, dbdp.array_bytes(features), dbdp.model_description(model))
+) operator(pg_catalog.>) 0;
+
+create function dbdp.predict(model bigint, features anyelement) returns boolean
+language sql
+stable parallel safe
+as $body$
+select coalesce(
+  dbdp.decide(model, pg_catalog.pg_typeof(features)::pg_catalog.oid::pg_catalog.int8, pg_catalog.record_send(features)),
+  dbdp.decide_described(
+    model,
+    pg_catalog.pg_typeof(features)::pg_catalog.oid::pg_catalog.int8,
+    pg_catalog.record_send(features),
+    dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid::pg_catalog.int8))
+) operator(pg_catalog.>) 0
+$body$;
+
+create function dbdp.predict_probability(model bigint, features float8[]) returns float8
+language sql
+stable parallel safe
+return dbdp.probability(coalesce(
+  dbdp.decide(model, '<f8'::text, dbdp.array_bytes(features)),
+  dbdp.decide_described(model, '<f8'::text, dbdp.array_bytes(features), dbdp.model_description(model))
+));
+
+create function dbdp.predict_probability(model bigint, features float4[]) returns float8
+language sql
+stable parallel safe
+return dbdp.probability(coalesce(
+  dbdp.decide(model, '<f4'::text, dbdp.array_bytes(features)),
+  dbdp.decide_described(model, '<f4'::text, dbdp.array_bytes(features), dbdp.model_description(model))
+));
+
+create function dbdp.predict_probability(model bigint, features anyelement) returns float8
+language sql
+stable parallel safe
+as $body$
+select dbdp.probability(coalesce(
+  dbdp.decide(model, pg_catalog.pg_typeof(features)::pg_catalog.oid::pg_catalog.int8, pg_catalog.record_send(features)),
+  dbdp.decide_described(
+    model,
+    pg_catalog.pg_typeof(features)::pg_catalog.oid::pg_catalog.int8,
+    pg_catalog.record_send(features),
+    dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid::pg_catalog.int8))
+))
+$body$;
+
+comment on function dbdp.predict(bigint, float8[]) is 'whether a released model takes the row for a positive one; null for a null or not finite feature';
+comment on function dbdp.predict_probability(bigint, float8[]) is 'the probability of the positive class by a released model; null for a null or not finite feature';
+comment on function dbdp.predict(bigint, float4[]) is 'whether a released model takes the row for a positive one; null for a null or not finite feature';
+comment on function dbdp.predict_probability(bigint, float4[]) is 'the probability of the positive class by a released model; null for a null or not finite feature';
+comment on function dbdp.predict(bigint, anyelement) is 'whether a released model takes a row of any table with its columns for a positive one';
+comment on function dbdp.predict_probability(bigint, anyelement) is 'the probability of the positive class for a row of any table with the model''s columns';

@@ -1,0 +1,38 @@
+revoke all on all functions in schema dbdp from public;
+revoke all on all tables in schema dbdp from public;
+
+-- What runs with dbdp_owner's rights, and what it reads and writes.
+do $owners$
+declare
+  object text;
+begin
+  foreach object in array array[
+    'function dbdp.record_dataset', 'function dbdp.drop_dataset', 'function dbdp.charge',
+    'function dbdp.dp_logreg', 'function dbdp.dp_explain', 'function dbdp.store_release',
+    'table dbdp.dataset', 'table dbdp.ledger', 'table dbdp.model'
+  ] loop
+    execute 'alter ' || object || ' owner to dbdp_owner';
+  end loop;
+end
+$owners$;
+grant execute on function dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate to dbdp_owner;
+grant execute on function dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[]) to dbdp_owner;
+grant execute on function dbdp.sgd_epoch(bytea, bytea) to dbdp_owner;
+
+grant execute on function dbdp.dp_logreg, dbdp.dp_explain to dbdp_analyst;
+grant execute on function
+  dbdp.predict(bigint, float8[]), dbdp.predict(bigint, float4[]), dbdp.predict(bigint, anyelement),
+  dbdp.predict_probability(bigint, float8[]), dbdp.predict_probability(bigint, float4[]),
+  dbdp.predict_probability(bigint, anyelement),
+  dbdp.decide(bigint, text, bytea), dbdp.decide(bigint, bigint, bytea),
+  dbdp.decide_described(bigint, text, bytea, text), dbdp.decide_described(bigint, bigint, bytea, text),
+  dbdp.model_description, dbdp.probability,
+  dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[])
+to dbdp_analyst;
+grant select on dbdp.dataset, dbdp.model, dbdp.datasets, dbdp.models to dbdp_analyst;
+
+grant execute on function
+  dbdp.register_dataset, dbdp.record_dataset, dbdp.drop_dataset, dbdp.charge, dbdp.store_release,
+  dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate, dbdp.sgd_epoch(bytea, bytea)
+to dbdp_data_owner;
+grant select on dbdp.ledger to dbdp_data_owner;

@@ -1,0 +1,331 @@
+"""The installer and the bootstrap: the right files, the right Python, and errors that say what to do."""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy
+import psycopg
+import pytest
+
+import dbdp
+from dbdp import __version__, bootstrap, installer
+from dbdp.cluster import Cluster
+from dbdp.installer import InstallError, Source
+
+CONTROL = """
+default_version = '@version@'
+module_pathname = '@python_directory@'
+relocatable = false
+schema = dbdp
+requires = 'plpython3u'
+"""
+SCRIPTS = {
+    "02-where.sql": """
+create function dbdp.paths() returns text[] language plpython3u as $$
+@plpython paths@
+$$;
+""",
+    "01-role.sql": """
+do $$ begin create role dbdp_owner; exception when duplicate_object then null; end $$;
+""",
+}
+BODIES = {
+    "_prologue.py": "import sys\nsys.path.insert(0, 'MODULE_PATHNAME')\n",
+    "paths.py": "import dbdp, numpy\nreturn [dbdp.__file__, numpy.__file__, getattr(dbdp, 'mark', '')]\n",
+}
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """A folder that the server's account can enter, unlike pytest's own."""
+    path = Path(tempfile.mkdtemp(prefix="dbdp-test-", dir="/tmp"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="module")
+def source(folder: Path) -> Source:
+    small = Source(folder / "sql", folder / "plpython")
+    small.sql.mkdir()
+    small.plpython.mkdir()
+    for name, content in {"dbdp.control": CONTROL, **SCRIPTS}.items():
+        (small.sql / name).write_text(content)
+    for name, content in BODIES.items():
+        (small.plpython / name).write_text(content)
+    return small
+
+
+@pytest.fixture(scope="module")
+def cluster(folder: Path, source: Source) -> Iterator[Cluster]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Source, "installed", lambda: source)
+        made = Cluster(folder / "cluster")
+        made.start()
+        yield made
+        made.remove()
+
+
+@pytest.fixture
+def database(cluster: Cluster) -> Iterator[Callable[[str], str]]:
+    """A fresh database; called with a role, it gives the URL."""
+    name = f"d{os.urandom(4).hex()}"
+    with psycopg.connect(cluster.url, autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+    yield lambda role="postgres": cluster.url.replace("postgres@/dbdp", f"{role}@/{name}")
+    with psycopg.connect(cluster.url, autocommit=True) as connection:
+        connection.execute(f"drop database {name} (force)")
+
+
+def ask(url: str, query: str) -> object:
+    with psycopg.connect(url, autocommit=True) as connection:
+        return connection.execute(query).fetchone()[0]
+
+
+def execute(url: str, statement: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statement)
+
+
+def test_the_script_is_the_parts_in_order_with_their_bodies(source):
+    files = installer.render_extension(Path("/where/it/is"), source)
+    assert sorted(files) == [f"dbdp--{__version__}.sql", "dbdp.control"]
+    assert "module_pathname = '/where/it/is'" in files["dbdp.control"]
+    assert f"default_version = '{__version__}'" in files["dbdp.control"]
+    script = files[f"dbdp--{__version__}.sql"]
+    assert script.index("create role") < script.index("create function")
+    assert BODIES["_prologue.py"] + BODIES["paths.py"] in script
+    assert "@plpython" not in script
+
+
+def test_a_missing_body_is_named(tmp_path):
+    (tmp_path / "dbdp.control").touch()
+    (tmp_path / "_prologue.py").touch()
+    (tmp_path / "01-it.sql").write_text("@plpython absent@")
+    with pytest.raises(InstallError, match=r"01-it.sql names the body absent, .*absent.py: add it"):
+        installer.render_extension(Path("/"), Source(tmp_path, tmp_path))
+
+
+def test_the_server_imports_its_own_copies(cluster, database):
+    installer.install(database())
+    share = Path(ask(database(), "select setting from pg_config where name = 'SHAREDIR'"))
+    dbdp_file, numpy_file, _ = ask(database(), "select paths()")
+    assert dbdp_file == f"{share}/dbdp/{__version__}/dbdp/__init__.py"
+    assert numpy_file == f"{share}/dbdp/{__version__}/numpy/__init__.py"
+    assert (dbdp_file, numpy_file) != (dbdp.__file__, numpy.__file__)
+
+
+def test_the_copies_are_compiled_and_without_tests(cluster):
+    python = next((cluster.home / "prefix").glob(f"share/**/dbdp/{__version__}"))
+    sources = set(python.resolve().rglob("*.py"))
+    compiled = list(python.resolve().rglob("*.pyc"))
+    assert len(compiled) == len(sources) > 100
+    assert not [path for path in sources if "tests" in path.parts]
+    assert all(path.stat().st_mode & 0o004 for path in sources)
+
+
+def test_a_second_installation_copies_nothing(cluster, database, monkeypatch):
+    installer.install(database())
+    monkeypatch.setattr(installer, "_copy", None)
+    installer.install(database())
+
+
+def test_changed_code_of_the_same_version_serves_new_sessions(cluster, database, tmp_path, monkeypatch):
+    package = tmp_path / "dbdp"
+    package.mkdir()
+    monkeypatch.setattr(installer, "PACKAGE", package)
+    for mark in ("first", "second"):
+        (package / "__init__.py").write_text(f"mark = {mark!r}\n")
+        installer.install(database())
+        assert ask(database(), "select (paths())[3]") == mark
+    folders = list((cluster.home / "prefix").glob(f"share/**/dbdp/{__version__}-*"))
+    assert len(folders) == 1  # the old code is gone
+
+
+def test_dbdp_comes_last_on_the_search_path_and_leaves_it_again(database):
+    installer.install(database())
+    installer.install(database())
+    assert ask(database(), "show search_path") == '"$user", public, dbdp'
+    installer.uninstall(database())
+    assert ask(database(), "show search_path") == '"$user", public'
+    settings = "select count(*) from pg_db_role_setting join pg_database d on d.oid = setdatabase"
+    assert ask(database(), f"{settings} where datname = current_database()") == 0
+
+
+def test_the_search_path_of_the_database_is_kept(database):
+    name = ask(database(), "select current_database()")
+    execute(database(), f"""alter database {name} set search_path = 'Odd, "name"', public""")
+    before = ask(database(), "show search_path")
+    installer.install(database())
+    assert ask(database(), "show search_path") == f"{before}, dbdp"
+    installer.uninstall(database())
+    assert ask(database(), "show search_path") == before
+
+
+def test_an_empty_search_path_is_kept(database):
+    execute(database(), f"alter database {ask(database(), 'select current_database()')} set search_path = ''")
+    installer.install(database())
+    assert ask(database(), "show search_path") == "dbdp"
+    installer.uninstall(database())
+    assert ask(database(), "show search_path") == '""'
+
+
+def test_an_uninstallation_leaves_only_the_files(cluster, database):
+    installer.install(database())
+    execute(database(), "create table dbdp.made_later ()")
+    installer.uninstall(database())
+    installer.uninstall(database())
+    assert ask(database(), "select count(*) from pg_extension where extname = 'dbdp'") == 0
+    assert ask(database(), "select to_regnamespace('dbdp') is null")
+    installer.install(database())
+    assert ask(database(), "select paths() is not null")
+
+
+def test_a_role_that_is_still_needed_is_kept(database):
+    installer.install(database())
+    execute(database(), "create table theirs (); alter table theirs owner to dbdp_owner")
+    installer.uninstall(database())
+    assert ask(database(), "select to_regrole('dbdp_owner') is not null")
+    execute(database(), "drop table theirs")
+    installer.uninstall(database())
+    assert ask(database(), "select to_regrole('dbdp_owner') is null")
+
+
+def test_another_version_in_the_database_is_named(database, monkeypatch):
+    installer.install(database())
+    execute(database(), "update pg_extension set extversion = '0.0.9' where extname = 'dbdp'")
+    with pytest.raises(InstallError, match=r"has dbdp 0\.0\.9, which cannot become .* in place"):
+        installer.install(database())
+
+
+def test_a_role_that_is_not_superuser_is_refused_without_its_password(database):
+    execute(database(), "drop role if exists plain; create role plain login password 'hunter2'")
+    with pytest.raises(InstallError, match="plain is not a superuser") as error:
+        installer.install(database("plain:hunter2"))
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_malformed_url_is_not_repeated():
+    with pytest.raises(InstallError, match="not a libpq URL") as error:
+        installer.install("postgresql://me:hunter2@[broken")
+    assert "hunter2" not in str(error.value)
+    assert error.value.__suppress_context__
+
+
+def test_an_old_server_is_named():
+    connection = SimpleNamespace(info=SimpleNamespace(server_version=140011))
+    with pytest.raises(InstallError, match="the server is PostgreSQL 14, but dbdp needs 15 or later: up"):
+        installer._checked_share(connection)
+
+
+def test_a_server_that_does_not_see_our_files_is_elsewhere(database, monkeypatch):
+    monkeypatch.setattr(installer, "_write", lambda path, content: None)
+    with pytest.raises(InstallError, match="is not on this machine: run `dbdp install` on the"):
+        installer.install(database())
+
+
+def test_a_folder_that_cannot_be_written_is_named(database, monkeypatch):
+    def refuse(path: Path, content: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(installer, "_write", refuse)
+    with pytest.raises(InstallError, match=r"cannot be written \(Permission denied\): run `dbdp"):
+        installer.install(database())
+
+
+def test_another_python_in_the_server_is_named_and_nothing_is_left(database, monkeypatch):
+    monkeypatch.setattr(installer, "sys", SimpleNamespace(version_info=(3, 99), prefix=sys.prefix))
+    with pytest.raises(InstallError, match=r"is Python 3\.\d+, but dbdp is installed in Python 3\.99: run"):
+        installer.install(database())
+    assert ask(database(), "select count(*) from pg_extension where extname <> 'plpgsql'") == 0
+
+
+def test_the_interpreter_is_the_one_that_plpython_embeds(cluster):
+    found = bootstrap.find_interpreter(bootstrap.find_postgresql())
+    execute(cluster.url, "create extension if not exists plpython3u")
+    execute(
+        cluster.url,
+        "create or replace function embedded() returns text language plpython3u "
+        "as 'import sys; return \"%d %d %s\" % (*sys.version_info[:2], sys.base_prefix)'",
+    )
+    assert bootstrap._identity(found) == ask(cluster.url, "select embedded()")
+
+
+def test_the_first_python_on_the_path_is_not_asked(tmp_path, monkeypatch):
+    found = bootstrap.find_interpreter(bootstrap.find_postgresql())
+    for name in ("python3", found.name):
+        (tmp_path / name).write_text('#!/bin/sh\ntouch "$0.was-asked"\n')
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert bootstrap.find_interpreter(bootstrap.find_postgresql()) == found
+    assert not list(tmp_path.glob("*.was-asked"))
+
+
+def test_a_library_without_its_interpreter_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(bootstrap, "linked_python", lambda _: ((3, 11), tmp_path / "lib/libpython3.11.so"))
+    with pytest.raises(bootstrap.BootstrapError, match=r"install python3\.11 and python3\.11-venv"):
+        bootstrap.find_interpreter(bootstrap.find_postgresql())
+
+
+def test_a_python_that_is_too_old_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(bootstrap, "linked_python", lambda _: ((3, 10), tmp_path))
+    with pytest.raises(bootstrap.BootstrapError, match=r"embeds python3\.10, but dbdp needs .* 3\.11: use"):
+        bootstrap.find_interpreter(bootstrap.find_postgresql())
+
+
+@pytest.fixture
+def bare_machine(monkeypatch) -> list[list[str]]:
+    """A Debian without PostgreSQL, whose commands are only written down."""
+    ran: list[list[str]] = []
+
+    def run(command: list[str]) -> str:
+        ran.append(command)
+        return "postgresql\n  Depends: postgresql-17\n"
+
+    monkeypatch.setattr(bootstrap, "_servers", lambda: [])
+    monkeypatch.setattr(bootstrap.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(bootstrap, "_privilege", lambda: ["sudo", "-n"])
+    monkeypatch.setattr(bootstrap, "_output", run)
+    return ran
+
+
+def test_a_missing_server_is_installed_from_the_distribution(bare_machine):
+    with pytest.raises(bootstrap.BootstrapError, match="pg_config names no initdb"):
+        bootstrap._ensure_postgresql()  # since nothing was really installed
+    update, _, install = bare_machine
+    assert update[:2] == install[:2] == ["sudo", "-n"]
+    assert update[-2:] == ["update", "-qq"]
+    assert install[-2:] == ["postgresql-17", "postgresql-plpython3-17"]
+
+
+def test_without_rights_bootstrap_says_what_to_install(bare_machine, monkeypatch):
+    monkeypatch.setattr(bootstrap, "_privilege", lambda: None)
+    with pytest.raises(bootstrap.BootstrapError, match="install postgresql-17 postgresql-plpython3-17`"):
+        bootstrap._ensure_postgresql()
+    assert bare_machine == [["apt-cache", "depends", "postgresql"]]
+
+
+def test_without_a_package_manager_bootstrap_says_what_to_install(bare_machine, monkeypatch):
+    monkeypatch.setattr(bootstrap.shutil, "which", lambda name: None)
+    with pytest.raises(bootstrap.BootstrapError, match=r"install PostgreSQL 15 or later, .* PL/Python 3"):
+        bootstrap._ensure_postgresql()
+
+
+def test_a_distribution_with_old_packages_is_told_of_newer_ones(bare_machine, monkeypatch):
+    monkeypatch.setattr(bootstrap, "_output", lambda command: "  Depends: postgresql-14\n")
+    with pytest.raises(
+        bootstrap.BootstrapError, match=r"offer PostgreSQL 14, but .* https://apt\.postgresql\.org"
+    ):
+        bootstrap._ensure_postgresql()
+
+
+def test_a_folder_of_something_else_is_not_emptied(tmp_path):
+    (tmp_path / "thesis.txt").touch()
+    with pytest.raises(bootstrap.BootstrapError, match="not a virtual environment and would be emptied"):
+        bootstrap._ensure_environment(tmp_path, Path(sys.executable))
+    assert (tmp_path / "thesis.txt").exists()
