@@ -108,9 +108,6 @@ def uninstall(url: str) -> None:
     """
     with _connected(url) as connection:
         connection.execute("drop extension if exists dbdp cascade")
-        connection.execute(
-            "drop schema if exists dbdp cascade"
-        )  # not a part of the extension that lives in it
         _remove_from_search_path(connection)
         for role in ROLES:
             _drop_unused_role(connection, role)

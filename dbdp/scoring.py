@@ -6,16 +6,15 @@ classes here are the reference, and the fallback where there is no compiler.
 
 import json
 import math
+import operator
 import struct
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from dbdp.datasets import Declaration, declare
-from dbdp.learning.kernels import COMPILED
 
 _ARRAY_HEADER = struct.Struct("<5i")
+_FORMATS = {"<f8": "d", "<f4": "f"}
 _NUMBER_FORMATS = {
     "smallint": (">h", "i"),
     "integer": (">i", "i"),
@@ -36,19 +35,18 @@ class VectorScorer:
     """
 
     def __init__(self, weights: list[float], intercept: float, element: str) -> None:
-        self._weights = np.array(weights)
+        self._weights = weights
         self._intercept = intercept
-        self._element = np.dtype(element)
+        self._elements = struct.Struct(f"<{len(weights)}{_FORMATS[element]}")
 
-    def __call__(self, array: bytes) -> float | None:
-        if len(array) != _ARRAY_HEADER.size + len(self._weights) * self._element.itemsize:
+    def __call__(self, features: bytes) -> float | None:
+        if len(features) != _ARRAY_HEADER.size + self._elements.size:
             return None
-        dimensions, nulls, _, length, _ = _ARRAY_HEADER.unpack_from(array)
+        dimensions, nulls, _, length, _ = _ARRAY_HEADER.unpack_from(features)
         if dimensions != 1 or nulls or length != len(self._weights):
             return None
-        values = np.frombuffer(array, self._element, offset=_ARRAY_HEADER.size).astype(np.float64)
-        with np.errstate(all="ignore"):
-            decision = self._intercept + float(self._weights @ values)
+        values = self._elements.unpack_from(features, _ARRAY_HEADER.size)
+        decision = self._intercept + sum(map(operator.mul, self._weights, values))
         return decision if math.isfinite(decision) else None
 
 
@@ -105,12 +103,12 @@ def decode_numeric(value: bytes) -> float:
     return -magnitude if sign else magnitude
 
 
-if COMPILED:
-    from dbdp.learning import _kernel
+try:
+    from dbdp import _scorer
 
-    _vector_scorer: Callable[..., Any] = _kernel.VectorScorer
-    _record_scorer: Callable[..., Any] = _kernel.RecordScorer
-else:
+    _vector_scorer: Callable[..., Any] = _scorer.VectorScorer
+    _record_scorer: Callable[..., Any] = _scorer.RecordScorer
+except ImportError:  # built without a C compiler
     _vector_scorer, _record_scorer = VectorScorer, RecordScorer
 
 
@@ -185,3 +183,15 @@ def _binary(category: str, type_name: str) -> bytes:
     if type_name in _NUMBER_FORMATS:
         return struct.pack(_NUMBER_FORMATS[type_name][0], json.loads(category))
     return category.encode()
+
+
+_scorers = Scorers()
+decide = _scorers.decide
+
+
+def decide_described(
+    model: int, kind: str | int, features: bytes | None, description: str | None
+) -> float | None:
+    """Decide with a model whose description is at hand: the first row of a session."""
+    _scorers.learn(model, kind, description)
+    return None if features is None else decide(model, kind, features)

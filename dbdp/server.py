@@ -17,8 +17,7 @@ from typing import Any  # noqa: E402
 
 import plpy  # type: ignore[import-not-found]  # noqa: E402  (exists inside PostgreSQL only)
 
-import dbdp  # noqa: E402
-from dbdp import controller, datasets, ledger, packing, registry, releases, scoring  # noqa: E402
+from dbdp import controller, datasets, ledger, packing, registry, releases  # noqa: E402
 from dbdp.algorithms import Request  # noqa: E402
 from dbdp.learning import blocks, kernels  # noqa: E402
 from dbdp.learning.state import State  # noqa: E402
@@ -30,21 +29,12 @@ _session = ServerSession(plpy)
 class DoorError(plpy.Error):
     """An error whose text says public facts only; PostgreSQL shows it as `dbdp: text`."""
 
-    def __init__(self, text: str, sqlstate: str = PUBLIC_SQLSTATE, hint: str | None = None) -> None:
+    def __init__(self, text: str, sqlstate: str) -> None:
         super().__init__(text)
-        self.sqlstate, self.hint = sqlstate, hint
+        self.sqlstate = sqlstate
 
 
 DoorError.__module__, DoorError.__name__, DoorError.__qualname__ = "builtins", "dbdp", "dbdp"
-
-
-def check_version(extension: str) -> None:
-    """Raise unless the SQL objects and this package are of one version."""
-    if extension != dbdp.__version__:
-        raise DoorError(
-            f"extension dbdp is {extension}, its Python package in the server is {dbdp.__version__}",
-            hint="run `dbdp install` with one version on the server's machine, then start a new session",
-        )
 
 
 def door(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -174,14 +164,3 @@ def _request(
         if given[name] is None:
             raise ValueError(f"{name} is null; give a value")
     return Request(loss="logistic", **given)
-
-
-_scorers = scoring.Scorers()
-decide = _scorers.decide
-
-
-@door
-def decide_described(model: int, kind: str | int, features: bytes | None, description: str | None) -> float | None:
-    """Decide with a model whose description is at hand: the first row of a session."""
-    _scorers.learn(model, kind, description)
-    return None if features is None else decide(model, kind, features)

@@ -4,11 +4,15 @@ if "dbdp" not in GD:
     if "MODULE_PATHNAME" not in sys.path:
         sys.path.insert(0, "MODULE_PATHNAME")
     try:
-        import dbdp.server
+        import dbdp.scoring
     except ImportError as error:
         plpy.error(
             f"PL/Python cannot import dbdp: {error}",
             hint="run `dbdp install` on the server's machine; it fills MODULE_PATHNAME",
         )
-    dbdp.server.check_version("@version@")
-    GD["dbdp"] = dbdp.server
+    if dbdp.__version__ != "@version@":
+        plpy.error(
+            f"extension dbdp is @version@, its Python package in the server is {dbdp.__version__}",
+            hint="run `dbdp install` with one version on the server's machine, then start a new session",
+        )
+    GD["dbdp"] = dbdp.scoring

@@ -1,3 +1,3 @@
-from dbdp.server import decide_described
+from dbdp.scoring import decide_described
 
 return decide_described(model, kind, features, description)

@@ -4,41 +4,9 @@
  * gradient have `stride` doubles; their places beyond the features meet only zeros and the label, and
  * the caller ignores them. Sums may be taken in any order: the rounding margin holds for every one.
  */
-#include <math.h>
-#include <string.h>
+#include "../_lanes.h"
 
-#define LANES 8
 #define MAX_NORM2 (1.0 - 0x1p-30) /* packed rows have ‖x‖² ≤ (1 - 2⁻²³)²; anything above is no such row */
-
-/* One copy for each level of x86-64 that matters, chosen when the library is loaded: a wheel built
- * anywhere runs everywhere. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
-#define CLONED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CLONED
-#endif
-#define INLINED static inline __attribute__((always_inline))
-
-typedef double lanes __attribute__((vector_size(LANES * sizeof(double))));
-typedef float float_lanes __attribute__((vector_size(LANES * sizeof(float))));
-
-INLINED lanes load_row(const void *place) {
-  float_lanes narrow;
-  memcpy(&narrow, place, sizeof narrow);
-  return __builtin_convertvector(narrow, lanes);
-}
-
-INLINED lanes load(const void *place) {
-  lanes wide;
-  memcpy(&wide, place, sizeof wide);
-  return wide;
-}
-
-INLINED void store(double *place, lanes wide) { memcpy(place, &wide, sizeof wide); }
-
-INLINED double total(lanes v) {
-  return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
-}
 
 /* dℓ/dmargin, |·| ≤ 1 as computed. exp may overflow: the quotient is then the right -0. */
 INLINED double logistic_derivative(double margin) { return -1.0 / (1.0 + exp(margin)); }
@@ -55,7 +23,7 @@ INLINED void dots(const float *row, const double *model, long stride, int rows, 
   for (long i = 0; i < stride; i += LANES) {
     lanes w = load(model + i);
     for (int r = 0; r < rows; r++) {
-      lanes x = load_row(row + r * stride + i);
+      lanes x = load_floats(row + r * stride + i);
       d[r] += x * w;
       n[r] += x * x;
     }
@@ -73,12 +41,12 @@ INLINED void add_rows(const float *row, double *gradient, long stride, int rows,
       for (int q = 0; q < rows; q++)
         if (c[q] != 0.0)
           for (long i = 0; i < stride; i += LANES)
-            store(gradient + i, load(gradient + i) + c[q] * load_row(row + q * stride + i));
+            store(gradient + i, load(gradient + i) + c[q] * load_floats(row + q * stride + i));
       return;
     }
   for (long i = 0; i < stride; i += LANES) {
     lanes g = load(gradient + i);
-    for (int r = 0; r < rows; r++) g += c[r] * load_row(row + r * stride + i);
+    for (int r = 0; r < rows; r++) g += c[r] * load_floats(row + r * stride + i);
     store(gradient + i, g);
   }
 }
@@ -117,29 +85,7 @@ CLONED void sgd_single_rows(const float *row, long count, double *model, long st
       for (long i = 0; i < stride; i += LANES) store(model + i, keep * load(model + i));
     else
       for (long i = 0; i < stride; i += LANES)
-        store(model + i, keep * load(model + i) - scale * load_row(row + i));
+        store(model + i, keep * load(model + i) - scale * load_floats(row + i));
     model[stride - 1] = 0.0;
   }
-}
-
-/* Σ weight × element over an array's own bytes, which need not be aligned. */
-CLONED double score_array(const char *data, long length, const double *weights, int narrow) {
-  lanes sum = {0};
-  long i = 0, bytes = narrow ? sizeof(float) : sizeof(double);
-  for (; i + LANES <= length; i += LANES) {
-    lanes x = narrow ? load_row((const float *)(data + i * bytes)) : load((const double *)(data + i * bytes));
-    sum += x * load(weights + i);
-  }
-  double score = total(sum);
-  for (; i < length; i++) {
-    double wide;
-    float single;
-    if (narrow) {
-      memcpy(&single, data + i * bytes, bytes);
-      wide = single;
-    } else
-      memcpy(&wide, data + i * bytes, bytes);
-    score += weights[i] * wide;
-  }
-  return score;
 }

@@ -1,14 +1,8 @@
 -- dbdp 0.1.0. Made from sql/ and plpython/; run by CREATE EXTENSION.
 
--- Whoever owns the schema could replace what is in it.
-do $guard$
-begin
-  if (select nspowner from pg_catalog.pg_namespace where nspname = 'dbdp') <> current_user::pg_catalog.regrole then
-    raise exception 'schema dbdp belongs to another role'
-      using hint = 'drop schema dbdp, or give it to the superuser who creates the extension';
-  end if;
-end
-$guard$;
+-- Made here and not by the control file, so that it belongs to the extension and goes with it; this
+-- fails where another role prepared a schema of that name.
+create schema dbdp;
 
 -- Roles belong to the whole cluster, so another database may have made them.
 --   dbdp_owner       owns tables and definer functions; nobody logs in as it; sees only granted tables
