@@ -9,7 +9,7 @@ import numpy as np
 import psycopg
 from psycopg import sql
 
-from benchmarks import adult, binary_copy
+from dbdp import adult, binary_copy
 
 SEED = 54  # the same rows in every run
 

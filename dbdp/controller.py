@@ -21,7 +21,7 @@ from dbdp.sessions import Session, public_failure, temporary_table
 Progress = Callable[[str, int, int], None]
 
 
-def _silent(_stage: str, _done: int, _total: int) -> None:
+def silent(_stage: str, _done: int, _total: int) -> None:
     """Report nothing."""
 
 
@@ -39,7 +39,7 @@ def explain(session: Session, name: str, request: Request) -> dict[str, Any]:
     return _described(dataset, _plan(dataset, request))
 
 
-def train(session: Session, name: str, request: Request, progress: Progress = _silent) -> releases.Model:
+def train(session: Session, name: str, request: Request, progress: Progress = silent) -> releases.Model:
     """Train a private model on a registered dataset, and release it once.
 
     Raises

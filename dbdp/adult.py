@@ -1,6 +1,7 @@
-"""The Adult census table: its public bounds and categories, and its rows in both shapes.
+"""The Adult census table: its public bounds and categories, and its rows.
 
-Shapes: features (n, 108), labels (n,) in {-1, +1}.
+Becker & Kohavi 1996, UCI Machine Learning Repository, CC BY 4.0.
+Shapes of the one-hot form: features (n, 108), labels (n,) in {-1, +1}.
 """
 
 import csv
@@ -8,11 +9,16 @@ import gzip
 import io
 import json
 import os
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 STAND_IN_ROWS = 48_842  # as many as the real table has
+TRAINING_ROWS = 32_561  # adult.data; the rest is adult.test, which its authors held out
+ADDRESS = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
+TIMEOUT_SECONDS = 10
 
 # Bounds and categories of UCI's adult.names, rounded outwards; "?" is its missing value.
 DICTIONARY = json.loads(Path(__file__).with_name("adult.json").read_text())
@@ -21,19 +27,45 @@ NUMERIC: dict[str, tuple[float, float]] = DICTIONARY["numeric"]
 CATEGORIES: dict[str, list[str]] = DICTIONARY["categories"]
 LABEL = "income"
 NEGATIVE, POSITIVE = "<=50K", ">50K"
+DECLARED = {**NUMERIC, **CATEGORIES}
 FEATURES = len(NUMERIC) + sum(len(categories) for categories in CATEGORIES.values())
 
 
 def path() -> Path:
-    """Where the real table is looked for."""
+    """Where the real table is looked for first."""
     return Path(os.environ.get("DBDP_DATA", "../shared/data")) / "adult" / "adult.csv.gz"
 
 
-def read() -> tuple[str, str]:
-    """The table as CSV text, and a sentence about where it is from."""
+def read(fetch: Callable[[], str] | None = None) -> tuple[str, str]:
+    """Return the table as CSV text, and a sentence about where it is from.
+
+    Parameters
+    ----------
+    fetch : how to get it where no file is at hand, e.g. `download`; without it, or where it fails,
+        rows are generated, and the sentence says so
+    """
     if path().is_file():
         return gzip.decompress(path().read_bytes()).decode(), f"Adult is read from {path()}."
-    return stand_in(), f"Adult is GENERATED: {path()} does not exist; set DBDP_DATA for the real one."
+    reason = f"{path()} does not exist; set DBDP_DATA for the real table"
+    if fetch is not None:
+        try:
+            return fetch(), f"Adult was fetched from {ADDRESS}."
+        except (OSError, ValueError) as error:
+            reason = f"{path()} does not exist, and {ADDRESS} cannot be reached ({error})"
+    return stand_in(), f"Adult is GENERATED, not real: {reason}."
+
+
+def download() -> str:
+    """Fetch both parts from their public source; return them as one CSV text."""
+    lines = [",".join(COLUMNS)]
+    for part in ("adult.data", "adult.test"):
+        with urllib.request.urlopen(ADDRESS + part, timeout=TIMEOUT_SECONDS) as answer:
+            text = answer.read().decode()
+        rows = [[cell.strip().rstrip(".") for cell in line.split(",")] for line in text.splitlines()]
+        lines += [",".join(row) for row in rows if len(row) == len(COLUMNS)]
+    if len(lines) != STAND_IN_ROWS + 1:
+        raise ValueError(f"{ADDRESS} gave {len(lines) - 1} rows, not {STAND_IN_ROWS}")
+    return "\n".join(lines) + "\n"
 
 
 def stand_in() -> str:

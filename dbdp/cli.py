@@ -1,0 +1,297 @@
+"""The command line: `dbdp`, by typer and rich."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dbdp import __version__
+from dbdp.algorithms import Request, plan
+
+app = typer.Typer(no_args_is_help=True, add_completion=True, help="Differentially private machine learning in PostgreSQL.")
+server = typer.Typer(no_args_is_help=True, help="The private PostgreSQL of this virtual environment.")
+app.add_typer(server, name="server")
+console = Console()
+
+Url = Annotated[str | None, typer.Option(help="Server to use; default DBDP_URL, else the private one.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Epsilon = Annotated[float, typer.Option(help="ε of this release.")]
+Delta = Annotated[float, typer.Option(help="δ of this release; 0 asks for pure ε.")]
+Epochs = Annotated[int, typer.Option(help="Passes over the data.")]
+BatchSize = Annotated[int, typer.Option(help="Rows of a mini-batch.")]
+Schedule = Annotated[str, typer.Option(help="Step sizes: constant or inverse_time.")]
+StepSize = Annotated[float | None, typer.Option(help="Step size of the constant schedule.")]
+Regularisation = Annotated[float | None, typer.Option(help="λ of the L2 regulariser.")]
+MechanismName = Annotated[str | None, typer.Option(help="discrete_gaussian or discrete_laplace; default by delta.")]
+Algorithm = Annotated[str, typer.Option(help="Algorithm by name.")]
+
+
+def main() -> None:
+    """Run the command line; turn our errors into one line and exit code 1."""
+    from psycopg import Error
+
+    try:
+        app()
+    except (ValueError, OSError, RuntimeError, Error) as error:
+        Console(stderr=True, highlight=False).print(f"[red]error:[/red] {_plain(error)}", soft_wrap=True)
+        sys.exit(1)
+
+
+def _plain(error: Exception) -> str:
+    from rich.markup import escape
+
+    diagnosis = getattr(error, "diag", None)
+    text = getattr(diagnosis, "message_primary", None) or str(error).strip()
+    hint = getattr(diagnosis, "message_hint", None)
+    return escape(text + (f"\n{hint}" if hint else ""))
+
+
+@contextmanager
+def _database(url: str | None) -> Iterator[Any]:
+    from dbdp.database import connect
+
+    with connect(url) as database:
+        yield database
+
+
+def _show(rows: list[dict[str, Any]], as_json: bool, title: str) -> None:
+    if as_json:
+        print(json.dumps(rows, default=str))
+        return
+    table = Table(title=title)
+    for column in rows[0] if rows else ["(none)"]:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*("" if value is None else str(value) for value in row.values()))
+    console.print(table)
+
+
+def show_mapping(values: dict[str, Any], title: str) -> None:
+    """Print names and values as a table."""
+    table = Table(title=title, show_header=False)
+    for name, value in values.items():
+        table.add_row(name, f"{value:.6g}" if isinstance(value, float) else str(value))
+    console.print(table)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(__version__)
+
+
+@app.command()
+def demo(url: Url = None) -> None:
+    """Load Adult, train at ε = 1 through both doors, and print all that was done."""
+    from dbdp.demo import run
+
+    with _database(url) as database:
+        run(database, console)
+
+
+@app.command()
+def install(url: Annotated[str, typer.Option(help="libpq URL of a superuser, on the server's machine.")]) -> None:
+    """Put the extension's files in place and create the extension."""
+    from dbdp.installer import install as install_extension
+
+    install_extension(url)
+    console.print(f"extension dbdp {__version__} is installed")
+
+
+@app.command()
+def uninstall(url: Annotated[str, typer.Option(help="libpq URL of a superuser.")]) -> None:
+    """Drop the extension, with all datasets, budgets and models of that database."""
+    from dbdp.installer import uninstall as uninstall_extension
+
+    uninstall_extension(url)
+    console.print("extension dbdp is dropped")
+
+
+@app.command()
+def register(
+    name: str,
+    table: str,
+    label: Annotated[str, typer.Option(help="The label's column.")],
+    positive: Annotated[str, typer.Option(help="Its positive value.")],
+    features: Annotated[Path, typer.Option(help="JSON file: column → bounds, categories, or length and norm.")],
+    epsilon: Annotated[float, typer.Option(help="Total ε of the dataset.")],
+    delta: Annotated[float, typer.Option(help="Total δ of the dataset.")],
+    negative: Annotated[str | None, typer.Option(help="Its negative value; default: any other.")] = None,
+    intercept: bool = True,
+    mode: Annotated[str, typer.Option(help="Composition: renyi or basic.")] = "renyi",
+    url: Url = None,
+) -> None:
+    """Declare a table once: public facts and a total budget."""
+    with _database(url) as database:
+        database.register_dataset(
+            name,
+            table,
+            label=label,
+            positive=positive,
+            negative=negative,
+            features=json.loads(features.read_text()),
+            epsilon=epsilon,
+            delta=delta,
+            intercept=intercept,
+            mode=mode,
+        )
+    console.print(f"dataset {name} is registered")
+
+
+@app.command()
+def datasets(as_json: AsJson = False, url: Url = None) -> None:
+    """List the registered datasets."""
+    with _database(url) as database:
+        rows = database.datasets()
+    _show(rows if as_json else [{k: v for k, v in row.items() if k != "declaration"} for row in rows], as_json, "datasets")
+
+
+@app.command()
+def models(as_json: AsJson = False, url: Url = None) -> None:
+    """List the released models."""
+    shown = ("id", "dataset", "algorithm", "epsilon", "delta")
+    with _database(url) as database:
+        rows = database.models()
+    _show(rows if as_json else [{k: row[k] for k in shown} for row in rows], as_json, "models")
+
+
+@app.command()
+def train(
+    dataset: str,
+    epsilon: Epsilon,
+    delta: Delta = 0.0,
+    epochs: Epochs = 10,
+    batch_size: BatchSize = 50,
+    schedule: Schedule = "inverse_time",
+    step_size: StepSize = None,
+    regularisation: Regularisation = None,
+    mechanism: MechanismName = None,
+    algorithm: Algorithm = "bolt_on",
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Train a private logistic regression on a registered dataset, and store the release."""
+    from dbdp.progress import progress_bar
+
+    request = Request(
+        epsilon, delta, algorithm, "logistic", epochs, batch_size, schedule, step_size, regularisation, mechanism
+    )
+    with _database(url) as database, progress_bar() as progress:
+        model = database.train(dataset, request, progress)
+    if as_json:
+        print(json.dumps(vars(model), default=str))
+        return
+    show_mapping(model.receipt, f"receipt of model {model.id}")
+
+
+@app.command()
+def predict(
+    model: int,
+    table: str,
+    limit: Annotated[int, typer.Option(help="At most so many rows.")] = 20,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Score rows of a table: the row, and the probability of the positive class."""
+    from psycopg import sql
+
+    with _database(url) as database:
+        array = database.query(
+            "select declaration #>> '{features}' as features from (select declaration::jsonb as declaration "
+            "from dbdp.model where id = $1) as m",
+            model,
+        )
+        if not array:
+            raise ValueError(f"model {model} does not exist; see `dbdp models`")
+        features = json.loads(array[0]["features"])
+        vector = next((column for column, declared in features.items() if isinstance(declared, dict)), None)
+        argument = sql.SQL("t") if vector is None else sql.SQL("t.{}").format(sql.Identifier(vector))
+        statement = sql.SQL(
+            "select t.*, dbdp.predict_probability({model}, {argument}) as probability from {table} as t limit {limit}"
+        ).format(
+            model=sql.Literal(model),
+            argument=argument,
+            table=sql.Identifier(*table.split(".")),
+            limit=sql.Literal(limit),
+        )
+        rows = database.query(statement.as_string(database.connection))
+    _show(rows, as_json, f"model {model} on {table}")
+
+
+@app.command()
+def explain(
+    epsilon: Epsilon,
+    rows: Annotated[int, typer.Option(help="Number of records, public.")],
+    features: Annotated[int, typer.Option(help="Coordinates of the model, with the intercept.")],
+    loss: Annotated[str, typer.Option(help="Loss by name.")] = "logistic",
+    delta: Delta = 0.0,
+    epochs: Epochs = 10,
+    batch_size: BatchSize = 50,
+    schedule: Schedule = "inverse_time",
+    step_size: StepSize = None,
+    regularisation: Regularisation = None,
+    mechanism: MechanismName = None,
+    algorithm: Algorithm = "bolt_on",
+    as_json: AsJson = False,
+) -> None:
+    """Show plan, sensitivity and noise scale of a training; needs no database and spends nothing."""
+    request = Request(
+        epsilon, delta, algorithm, loss, epochs, batch_size, schedule, step_size, regularisation, mechanism
+    )
+    described = plan(request, rows=rows, dimension=features).explain()
+    if as_json:
+        print(json.dumps(described))
+    else:
+        show_mapping(described, "plan")
+
+
+@server.command("start")
+def server_start() -> None:
+    """Start the private server; make it first when there is none."""
+    cluster = _cluster()
+    cluster.start()
+    console.print(cluster.url, soft_wrap=True, highlight=False)
+
+
+@server.command("stop")
+def server_stop() -> None:
+    """Stop the private server; its data stays."""
+    _cluster().stop()
+
+
+@server.command("status")
+def server_status(as_json: AsJson = False) -> None:
+    """Say whether the private server runs, and where it is."""
+    status = _cluster().status()
+    if as_json:
+        print(json.dumps(status))
+    else:
+        show_mapping(status, "private server")
+
+
+@server.command("url")
+def server_url() -> None:
+    """Print the private server's URL."""
+    print(_cluster().url)
+
+
+@server.command("psql", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def server_psql(context: typer.Context) -> None:
+    """Open psql on the private server; further arguments go to psql."""
+    sys.exit(_cluster().psql(context.args))
+
+
+def _cluster() -> Any:
+    from dbdp.cluster import Cluster
+
+    return Cluster.default()
+
+
+if __name__ == "__main__":
+    main()

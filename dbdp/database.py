@@ -1,0 +1,207 @@
+"""A connection to a server with dbdp, for Python: register, explain, train, list."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+import dbdp
+from dbdp import controller
+from dbdp.algorithms import Request
+from dbdp.datasets import declare
+from dbdp.releases import Model
+from dbdp.sessions import ClientSession, Row
+
+URL_VARIABLE = "DBDP_URL"
+
+
+def connect(target: Any = None) -> "Database":
+    """Connect to a server.
+
+    Parameters
+    ----------
+    target : a libpq or SQLAlchemy URL, a SQLAlchemy engine or connection, or a psycopg connection;
+        without one the environment's DBDP_URL, else the private cluster of this virtual environment,
+        which is started, and made when there is none.
+
+    Raises
+    ------
+    ValueError
+        If the server has no extension dbdp, or one of another version.
+    """
+    target = target or os.environ.get(URL_VARIABLE) or _embedded()
+    if isinstance(target, psycopg.Connection):
+        return Database(target)
+    if hasattr(target, "raw_connection"):  # a SQLAlchemy engine
+        return Database(_driver_connection(target.raw_connection()), owned=True)
+    if hasattr(target, "connection") and hasattr(target, "dialect"):  # a SQLAlchemy connection
+        return Database(_driver_connection(target.connection))
+    url = str(target).replace("postgresql+psycopg://", "postgresql://", 1)
+    return Database(psycopg.connect(url, autocommit=True), owned=True)
+
+
+def _embedded() -> str:
+    from dbdp.cluster import Cluster
+
+    cluster = Cluster.default()
+    cluster.start()
+    return cluster.url
+
+
+def _driver_connection(pooled: Any) -> psycopg.Connection:
+    connection = pooled.driver_connection
+    if not isinstance(connection, psycopg.Connection):
+        raise ValueError(
+            f"the SQLAlchemy driver is {type(connection).__module__}; make the engine with postgresql+psycopg://"
+        )
+    return connection
+
+
+class Database:
+    """A connection; use it as a context manager to close it."""
+
+    def __init__(self, connection: psycopg.Connection, *, owned: bool = False) -> None:
+        self.connection = connection
+        self._owned = owned
+        self._session = ClientSession(connection)
+        self._check_version()
+
+    def __enter__(self) -> "Database":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection, if `connect` opened it."""
+        if self._owned:
+            self.connection.close()
+
+    def query(self, sql: str, *parameters: Any) -> list[Row]:
+        """Run one statement with parameters $1, $2, …; return its rows."""
+        return self._session.query(sql, *parameters)
+
+    def register_dataset(
+        self,
+        name: str,
+        source: str,
+        *,
+        label: str,
+        positive: str,
+        features: Mapping[str, Any],
+        epsilon: float,
+        delta: float,
+        negative: str | None = None,
+        intercept: bool = True,
+        mode: str = "renyi",
+    ) -> None:
+        """Declare a table once, as its owner; see `dbdp.datasets.declare` and dbdp.register_dataset."""
+        declare(label=label, positive=positive, negative=negative, features=features, intercept=intercept)
+        self.query(
+            "select dbdp.register_dataset($1, $2::regclass, $3, $4, $5::json, $6, $7, $8, $9, $10)",
+            name,
+            source,
+            label,
+            positive,
+            json.dumps(dict(features)),
+            epsilon,
+            delta,
+            negative,
+            intercept,
+            mode,
+        )
+
+    def drop_dataset(self, name: str) -> None:
+        """Close a dataset; its history stays."""
+        self.query("select dbdp.drop_dataset($1)", name)
+
+    def datasets(self) -> list[Row]:
+        """Return the registered datasets."""
+        return self.query("select * from dbdp.datasets order by name")
+
+    def models(self) -> list[Row]:
+        """Return the released models."""
+        return self.query("select * from dbdp.models order by id")
+
+    def explain(self, dataset: str, request: Request) -> dict[str, Any]:
+        """Return plan, sensitivity, noise scale and charge; nothing is read or spent."""
+        return controller.explain(self._session, dataset, request)
+
+    def train(self, dataset: str, request: Request, progress: controller.Progress = controller.silent) -> Model:
+        """Train in this client where the role may drive it, else in the server; the result is the same."""
+        if self._may_drive(dataset):
+            return controller.train(self._session, dataset, request, progress)
+        return self._train_in_server(dataset, request)
+
+    def _may_drive(self, dataset: str) -> bool:
+        return bool(
+            self.query(
+                "select coalesce((select has_table_privilege(source, 'select') from dbdp.dataset "
+                "where name = $1 and dropped_at is null), false) "
+                "and has_function_privilege('dbdp.charge(text, json)', 'execute') as may",
+                dataset,
+            )[0]["may"]
+        )
+
+    def _train_in_server(self, dataset: str, request: Request) -> Model:
+        options = asdict(request)
+        del options["loss"]  # the door's name says it
+        given = ", ".join(f"{name} => ${number}" for number, name in enumerate(options, start=2))
+        row = self.query(f"select * from dbdp.dp_logreg($1, {given})", dataset, *options.values())[0]
+        names = self.query("select feature_names from dbdp.models where id = $1", row["model"])
+        return Model(
+            row["model"],
+            dataset,
+            names[0]["feature_names"],
+            row["coefficients"],
+            row["intercept"],
+            row["receipt"],
+        )
+
+    def _check_version(self) -> None:
+        found = self.query("select extversion as version from pg_catalog.pg_extension where extname = 'dbdp'")
+        if not found:
+            raise ValueError(
+                "extension dbdp is not in this database; run `dbdp install --url …` on the server's machine"
+            )
+        if found[0]["version"] != dbdp.__version__:
+            raise ValueError(
+                f"the server has dbdp {found[0]['version']}, this Python has {dbdp.__version__}; install the same "
+                "version here, or run `dbdp install --url …` with this one"
+            )
+
+
+def propose_declaration(dictionary: str | Path | Mapping[str, Any]) -> dict[str, Any]:
+    """Propose `features` for `register_dataset` from a public data dictionary, to be read and confirmed.
+
+    Nothing is looked up in the data: bounds and categories that came from there would leak.
+
+    Parameters
+    ----------
+    dictionary : column → description, or a JSON file of it. A description has `minimum` and
+        `maximum`, or `values`, or `length` and `norm`; other entries (units, comments) are ignored.
+
+    Raises
+    ------
+    ValueError
+        If a description gives neither; the message names the column.
+    """
+    described = dictionary if isinstance(dictionary, Mapping) else json.loads(Path(dictionary).read_text())
+    return {column: _proposed(column, description) for column, description in described.items()}
+
+
+def _proposed(column: str, description: Mapping[str, Any]) -> Any:
+    if {"minimum", "maximum"} <= set(description):
+        return [float(description["minimum"]), float(description["maximum"])]
+    if description.get("values"):
+        return [str(value) for value in description["values"]]
+    if {"length", "norm"} <= set(description):
+        return {"length": description["length"], "norm": description["norm"]}
+    raise ValueError(
+        f"the dictionary says neither minimum and maximum nor values of {column!r}; find its public range, or leave "
+        "the column out"
+    )

@@ -1,0 +1,26 @@
+"""Progress bars of long work, by rich; on a terminal only."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from dbdp import controller
+
+
+@contextmanager
+def progress_bar(*, enabled: bool = True) -> Iterator[controller.Progress]:
+    """Give a function that reports (stage, done, total) on a progress bar."""
+    if not (enabled and sys.stderr.isatty()):
+        yield controller.silent
+        return
+    columns = (TextColumn("{task.description:8}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+        tasks = {stage: bar.add_task(stage, total=None) for stage in ("shuffle", "epoch")}
+
+        def report(stage: str, done: int, total: int) -> None:
+            bar.update(tasks[stage], completed=done, total=total)
+
+        yield report
