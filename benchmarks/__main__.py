@@ -58,9 +58,7 @@ def measured(connection: psycopg.Connection, table: tables.Table, repeats: int) 
     return figures
 
 
-def compared(
-    connection: psycopg.Connection, table: tables.Table, groups: dict[str, Samples], repeats: int
-) -> dict:
+def compared(connection: psycopg.Connection, table: tables.Table, groups: dict[str, Samples], repeats: int) -> dict:
     """Our figures beside the other sides': medians by name, and their quartiles."""
     memory = suite.peak_memory(connection, table)
     spreads = suite.ratios(groups) | {"first_call_seconds": suite.first_call(repeats)}

@@ -3,12 +3,26 @@
 Each timing function returns seconds, and leaves preparation and clean-up outside its clock.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import psycopg
 
-from benchmarks.tables import Table
+from benchmarks import peer
+from benchmarks.harness import timed
+from benchmarks.tables import ADULT, Table
+from dbdp import adult, controller, ledger, releases
+from dbdp.algorithms import Plan, Request, plan
+from dbdp.datasets import check_rows, load
+from dbdp.learning.losses import Logistic
+from dbdp.learning.schedules import Constant
+from dbdp.learning.state import State
+from dbdp.sessions import ClientSession, temporary_table
+
+COLUMNS = "block_no int8 not null, block bytea not null"
+EPSILON, DELTA = 1.0, 1e-6
 
 
 def available(connection: psycopg.Connection) -> bool:
@@ -26,24 +40,113 @@ def available(connection: psycopg.Connection) -> bool:
 @contextmanager
 def registered(connection: psycopg.Connection, table: Table) -> Iterator[None]:
     """Have `table.raw` registered, with a budget that no run exhausts, and packed for `epoch`."""
-    raise NotImplementedError(f"register {table.raw}, pack it, yield, drop both")
+    columns = table.name == ADULT.name
+    features = adult.DECLARED if columns else {"x": {"length": table.features, "norm": 1}}
+    connection.execute(
+        """
+        select dbdp.register_dataset(
+            %(name)s, %(source)s::regclass, label => %(label)s, positive => %(positive)s,
+            negative => %(negative)s, features => %(features)s, intercept => false,
+            epsilon => 1e6, delta => 1e-3, mode => 'basic')
+        """,
+        {
+            "name": table.name,
+            "source": table.raw,
+            "label": adult.LABEL if columns else "y",
+            "positive": adult.POSITIVE if columns else "1",
+            "negative": adult.NEGATIVE if columns else "-1",
+            "features": json.dumps(features),
+        },
+    )
+    connection.execute(f"create temporary table {blocks(table)} ({COLUMNS})")
+    connection.execute(f"alter table {blocks(table)} alter column block set storage external")
+    connection.execute("select dbdp.shuffle(%s, %s)", (table.name, blocks(table)))
+    try:
+        yield
+    finally:
+        connection.execute(f"drop table {blocks(table)}")
+        connection.execute("select dbdp.drop_dataset(%s)", (table.name,))
+
+
+def blocks(table: Table) -> str:
+    """The packed blocks that `epoch` reads: a temporary table, as in a request."""
+    return f"pg_temp.{table.name}_blocks"
 
 
 def prepare(connection: psycopg.Connection, table: Table) -> float:
     """Seconds to shuffle and pack `table.raw`."""
-    raise NotImplementedError(f"shuffle and pack {table.raw}")
+    with temporary_table(ClientSession(connection), "bench_prepared", COLUMNS) as prepared:
+        return timed(lambda: connection.execute("select dbdp.shuffle(%s, %s)", (table.name, prepared)))
 
 
 def epoch(connection: psycopg.Connection, table: Table, batch_size: int) -> float:
     """Seconds of one epoch over the blocks that `registered` packed."""
-    raise NotImplementedError(f"one epoch over {table.raw} in mini-batches of {batch_size}")
+    state = State.initial(
+        loss=Logistic(),
+        schedule=Constant(peer.STEP_SIZE),
+        batch_size=batch_size,
+        regularisation=peer.REGULARISATION,
+        dimension=table.features,
+    )
+    query = f"select dbdp.sgd_epoch(block, %s order by block_no) from {blocks(table)}"
+    return timed(lambda: connection.execute(query, (state.encode(),)).fetchone())
+
+
+def request() -> Request:
+    """The private run that is timed."""
+    return Request(
+        epsilon=EPSILON,
+        delta=DELTA,
+        epochs=peer.EPOCHS,
+        batch_size=peer.BATCH_SIZE,
+        regularisation=peer.REGULARISATION,
+    )
 
 
 def whole_run(connection: psycopg.Connection, table: Table, *, private: bool) -> float:
-    """Seconds of a request of `peer.EPOCHS` epochs, with or without accounting and noise."""
-    raise NotImplementedError(f"train on {table.raw}, private: {private}")
+    """Seconds of a request of `peer.EPOCHS` epochs, with or without accounting and noise.
+
+    Both are driven from the client and do all else alike: the checks, the shuffle, the epochs.
+    """
+    session = ClientSession(connection)
+    if private:
+        return timed(lambda: controller.train(session, table.name, request()))
+    planned = plan_of(session, table)
+    return timed(lambda: run_without_noise(session, table, planned))
+
+
+def run_without_noise(session: ClientSession, table: Table, planned: Plan) -> None:
+    """The same steps as a request, less sensitivity, charge and noise; a zero model is stored."""
+    dataset = load(session, table.name)
+    check_rows(session, dataset)
+    controller.exact_model(session, dataset, planned, controller.silent)
+    releases.store(session, dataset, np.zeros(planned.dimension), {})
+
+
+def plan_of(session: ClientSession, table: Table) -> Plan:
+    """The plan of the timed request."""
+    dataset = load(session, table.name)
+    return plan(request(), rows=dataset.rows, dimension=dataset.declaration.dimension)
+
+
+def private_part(connection: psycopg.Connection, table: Table) -> float:
+    """Seconds of what privacy adds to a request: sensitivity, charge, durability, noise."""
+    session = ClientSession(connection)
+    dataset = load(session, table.name)
+
+    def steps() -> None:
+        planned = plan_of(session, table)
+        position = ledger.charge(session, dataset, planned.explain(), planned.mechanism.guarantee)
+        ledger.await_durable(session, position)
+        planned.mechanism.release(np.zeros(planned.dimension))
+
+    return timed(steps)
 
 
 def smallest_call(connection: psycopg.Connection) -> float:
-    """Seconds of the aggregate over one block of one row, which loads all that an epoch needs."""
-    raise NotImplementedError("one epoch over one row")
+    """Seconds of the aggregate over one empty block, which loads all that an epoch needs."""
+    state = State.initial(
+        loss=Logistic(), schedule=Constant(peer.STEP_SIZE), batch_size=1, regularisation=0.0, dimension=1
+    )
+    query = "select dbdp.sgd_epoch(''::bytea, %s)"
+    return timed(lambda: connection.execute(query, (state.encode(),)).fetchone())

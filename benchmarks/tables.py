@@ -9,7 +9,8 @@ import numpy as np
 import psycopg
 from psycopg import sql
 
-from dbdp import adult, binary_copy
+from benchmarks import binary_copy
+from dbdp import adult
 
 SEED = 54  # the same rows in every run
 
@@ -64,9 +65,7 @@ def linear_model_rows(rows: int) -> tuple[np.ndarray, np.ndarray]:
     return features, np.where(random.random(rows) < probability, 1.0, -1.0)
 
 
-def create_arrays(
-    connection: psycopg.Connection, name: str, features: np.ndarray, labels: np.ndarray
-) -> None:
+def create_arrays(connection: psycopg.Connection, name: str, features: np.ndarray, labels: np.ndarray) -> None:
     """Create and fill a logged table of arrays."""
     statement = """
         create table {} (

@@ -23,7 +23,7 @@ TIMEOUT_SECONDS = 10
 # Bounds and categories of UCI's adult.names, rounded outwards; "?" is its missing value.
 DICTIONARY = json.loads(Path(__file__).with_name("adult.json").read_text())
 COLUMNS: list[str] = DICTIONARY["columns"]
-NUMERIC: dict[str, tuple[float, float]] = DICTIONARY["numeric"]
+NUMERIC: dict[str, tuple[int, int]] = DICTIONARY["numeric"]
 CATEGORIES: dict[str, list[str]] = DICTIONARY["categories"]
 LABEL = "income"
 NEGATIVE, POSITIVE = "<=50K", ">50K"
@@ -71,11 +71,8 @@ def download() -> str:
 def stand_in() -> str:
     """Rows of Adult's shape with independent uniform columns, as CSV text."""
     random = np.random.default_rng(108)
-    columns = {
-        name: random.integers(low, high, STAND_IN_ROWS, endpoint=True)
-        for name, (low, high) in NUMERIC.items()
-    }
-    columns |= {name: random.choice(names, STAND_IN_ROWS) for name, names in CATEGORIES.items()}
+    columns = {name: random.integers(low, high, STAND_IN_ROWS, endpoint=True) for name, (low, high) in NUMERIC.items()}
+    columns |= {name: random.choice(np.array(names), STAND_IN_ROWS) for name, names in CATEGORIES.items()}
     rich = columns["age"] + columns["hours_per_week"] + random.normal(0, 20, STAND_IN_ROWS) > 120
     columns[LABEL] = np.where(rich, POSITIVE, NEGATIVE)
     text = io.StringIO()

@@ -166,9 +166,7 @@ def _describe(pg_config: str) -> PostgreSQL | None:
     version = re.match(r"PostgreSQL (\d+)", facts.get("VERSION", ""))
     if version is None or int(version[1]) < MINIMUM_POSTGRESQL:
         return None
-    return PostgreSQL(
-        int(version[1]), Path(facts["BINDIR"]), Path(facts["SHAREDIR"]), Path(facts["PKGLIBDIR"])
-    )
+    return PostgreSQL(int(version[1]), Path(facts["BINDIR"]), Path(facts["SHAREDIR"]), Path(facts["PKGLIBDIR"]))
 
 
 def _ensure_postgresql() -> PostgreSQL:
@@ -265,9 +263,7 @@ def _ensure_environment(environment: Path, interpreter: Path) -> None:
     if _identity(python) == _identity(interpreter):
         return
     if environment.exists() and any(environment.iterdir()) and not (environment / "pyvenv.cfg").exists():
-        raise BootstrapError(
-            f"{environment} is not a virtual environment and would be emptied: name another folder"
-        )
+        raise BootstrapError(f"{environment} is not a virtual environment and would be emptied: name another folder")
     say(f"making the virtual environment {environment}")
     if not _runs([str(interpreter), "-I", "-m", "venv", "--clear", str(environment)]):
         raise BootstrapError(f"`{interpreter} -m venv {environment}` failed: install {interpreter.name}-venv")

@@ -14,7 +14,9 @@ from rich.table import Table
 from dbdp import __version__
 from dbdp.algorithms import Request, plan
 
-app = typer.Typer(no_args_is_help=True, add_completion=True, help="Differentially private machine learning in PostgreSQL.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=True, help="Differentially private machine learning in PostgreSQL."
+)
 server = typer.Typer(no_args_is_help=True, help="The private PostgreSQL of this virtual environment.")
 app.add_typer(server, name="server")
 console = Console()
@@ -96,7 +98,9 @@ def demo(url: Url = None) -> None:
 
 
 @app.command()
-def install(url: Annotated[str, typer.Option(help="libpq URL of a superuser, on the server's machine.")]) -> None:
+def install(
+    url: Annotated[str, typer.Option(help="libpq URL of a superuser, on the server's machine.")],
+) -> None:
     """Put the extension's files in place and create the extension."""
     from dbdp.installer import install as install_extension
 
@@ -149,7 +153,11 @@ def datasets(as_json: AsJson = False, url: Url = None) -> None:
     """List the registered datasets."""
     with _database(url) as database:
         rows = database.datasets()
-    _show(rows if as_json else [{k: v for k, v in row.items() if k != "declaration"} for row in rows], as_json, "datasets")
+    _show(
+        rows if as_json else [{k: v for k, v in row.items() if k != "declaration"} for row in rows],
+        as_json,
+        "datasets",
+    )
 
 
 @app.command()
@@ -180,7 +188,16 @@ def train(
     from dbdp.progress import progress_bar
 
     request = Request(
-        epsilon, delta, algorithm, "logistic", epochs, batch_size, schedule, step_size, regularisation, mechanism
+        epsilon,
+        delta,
+        algorithm,
+        "logistic",
+        epochs,
+        batch_size,
+        schedule,
+        step_size,
+        regularisation,
+        mechanism,
     )
     with _database(url) as database, progress_bar() as progress:
         model = database.train(dataset, request, progress)

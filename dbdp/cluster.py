@@ -218,8 +218,7 @@ class Cluster:
         owner = self.home.stat().st_uid
         if owner != os.geteuid():
             raise ClusterError(
-                f"{self.home} belongs to user {owner}, not to {os.geteuid()}: "
-                "set DBDP_HOME to a folder of your own"
+                f"{self.home} belongs to user {owner}, not to {os.geteuid()}: set DBDP_HOME to a folder of your own"
             )
         if self._run(["test", "-x", str(self.home)]).returncode:
             raise ClusterError(
@@ -392,9 +391,7 @@ def _account() -> pwd.struct_passwd:
         known = {account.pw_name for account in pwd.getpwall()}
         return pwd.getpwnam("postgres" if "postgres" in known else "nobody")
     except KeyError:
-        raise ClusterError(
-            f"user {os.geteuid()} has no line in /etc/passwd, which PostgreSQL needs: add one"
-        ) from None
+        raise ClusterError(f"user {os.geteuid()} has no line in /etc/passwd, which PostgreSQL needs: add one") from None
 
 
 def _make_folder(path: Path, mode: int) -> None:

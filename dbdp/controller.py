@@ -54,7 +54,7 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
     datasets.check_rows(session, dataset)
     position = ledger.charge(session, dataset, plan.explain(), plan.mechanism.guarantee)  # before the first row
     try:
-        model = _train_charged(session, dataset, plan, progress)
+        model = exact_model(session, dataset, plan, progress)
         ledger.await_durable(session, position)
         receipt = _described(dataset, plan) | {"version": dbdp.__version__}
         return releases.store(session, dataset, plan.mechanism.release(model), receipt)
@@ -78,7 +78,7 @@ def _described(dataset: Dataset, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _train_charged(session: Session, dataset: Dataset, plan: Plan, progress: Progress) -> np.ndarray:
+def exact_model(session: Session, dataset: Dataset, plan: Plan, progress: Progress) -> np.ndarray:
     """Return the exact model. It leaves this function only to be noised."""
     state = plan.initial_state().encode()
     epochs = plan.request.epochs

@@ -83,9 +83,7 @@ def _scoring_sql(model: int) -> str:
 from demo.adult_holdout as h;"""
 
 
-def _accuracies(
-    database: Database, console: Console, text: str, model: int, estimator: LogisticRegression
-) -> None:
+def _accuracies(database: Database, console: Console, text: str, model: int, estimator: LogisticRegression) -> None:
     majority = database.query(
         f"select avg((income = '{adult.NEGATIVE}')::int)::float8 as share from demo.adult_holdout"
     )
@@ -114,5 +112,3 @@ def _not_private(text: str) -> float:
     split = min(adult.TRAINING_ROWS, 2 * (len(rows) + 1) // 3)
     fitted = make_pipeline(MinMaxScaler(), NotPrivate(max_iter=2000)).fit(features[:split], labels[:split])
     return float(fitted.score(features[split:], labels[split:]))
-
-

@@ -76,7 +76,9 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
         """
         with progress_bar(enabled=self.progress) as report:
             model = database.train(dataset, self.request, report)
-        found = database.query("select declaration::text as d from dbdp.dataset where name = $1 and dropped_at is null", dataset)
+        found = database.query(
+            "select declaration::text as d from dbdp.dataset where name = $1 and dropped_at is null", dataset
+        )
         self.declaration_ = Declaration.from_json(found[0]["d"])
         self.coef_ = np.array([model.coefficients])
         self.intercept_ = np.array([model.intercept])

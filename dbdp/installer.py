@@ -211,8 +211,7 @@ def _check_folder(connection: psycopg.Connection, folder: Path) -> None:
         seen = connection.execute(query, [str(probe)]).fetchone()
     except OSError as error:
         raise InstallError(
-            f"{folder} cannot be written ({error.strerror}): "
-            "run `dbdp install` as root or as the folder's owner"
+            f"{folder} cannot be written ({error.strerror}): run `dbdp install` as root or as the folder's owner"
         ) from None
     finally:
         probe.unlink(missing_ok=True)

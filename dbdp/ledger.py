@@ -46,7 +46,7 @@ def record_charge(session: Session, dataset: Dataset, plan: dict[str, Any]) -> s
     _locked(session, dataset, lambda: _advance(session, dataset, cost, leak))
     session.query(
         "insert into dbdp.ledger (dataset_id, algorithm, epsilon, delta, charge, leak, plan) "
-        "values ($1, $2, $3, $4, $5, $6, $7::pg_catalog.json)",
+        "values ($1, $2, $3, $4, $5, $6, $7::json)",
         dataset.id,
         plan["algorithm"],
         release.epsilon,
@@ -55,23 +55,24 @@ def record_charge(session: Session, dataset: Dataset, plan: dict[str, Any]) -> s
         leak,
         json.dumps(plan),
     )
-    nudge = (
-        "select pg_catalog.pg_logical_emit_message("
-        "false, 'dbdp', pg_catalog.repeat(' ', $1::pg_catalog.int4))::pg_catalog.text as position"
-    )
+    nudge = "select pg_logical_emit_message(false, 'dbdp', repeat(' ', $1::int4))::text as position"
     return session.query(nudge, _WAL_NUDGE_BYTES)[0]["position"]
 
 
 def _locked(session: Session, dataset: Dataset, action: Callable[[], None]) -> None:
     """Run the action under the dataset's session-level lock, which an error or a cancel releases too."""
     try:
-        session.query("select pg_catalog.pg_advisory_lock($1::pg_catalog.int4, $2::pg_catalog.int4)", _LOCK_CLASS, dataset.id)
+        session.query(
+            "select pg_advisory_lock($1::int4, $2::int4)",
+            _LOCK_CLASS,
+            dataset.id,
+        )
         action()
     finally:
         session.query(
-            "select pg_catalog.pg_advisory_unlock($1::pg_catalog.int4, $2::pg_catalog.int4) "
-            "from pg_catalog.pg_locks where locktype = 'advisory' and pid = pg_catalog.pg_backend_pid() and granted "
-            "and classid::pg_catalog.int8 = $1 and objid::pg_catalog.int8 = $2 and objsubid = 2",
+            "select pg_advisory_unlock($1::int4, $2::int4) "
+            "from pg_locks where locktype = 'advisory' and pid = pg_backend_pid() and granted "
+            "and classid::int8 = $1 and objid::int8 = $2 and objsubid = 2",
             _LOCK_CLASS,
             dataset.id,
         )
@@ -89,16 +90,11 @@ def _advance(session: Session, dataset: Dataset, cost: int, leak: int) -> None:
                 "(a smaller epsilon or delta: dbdp.dp_explain shows the charge before it is spent)"
             )
     for word, before, more in zip(("charge", "leak"), spent, (cost, leak), strict=True):
-        session.query(
-            f"select pg_catalog.setval('dbdp.{word}_{dataset.id}'::pg_catalog.regclass, $1)", before + more
-        )
+        session.query(f"select setval('dbdp.{word}_{dataset.id}'::regclass, $1)", before + more)
 
 
 def odometers(session: Session, dataset_id: int) -> tuple[int, int]:
     """Return the charge and the leak spent, in units."""
-    row = session.query(
-        f"select c.last_value as charge, l.last_value as leak from dbdp.charge_{dataset_id} as c, dbdp.leak_{dataset_id} as l"
-    )[0]
-    return row["charge"], row["leak"]
-
-
+    read = "select o.last_value as value from dbdp.{}_{} as o"
+    charge, leak = (session.query(read.format(word, dataset_id))[0]["value"] for word in ("charge", "leak"))
+    return charge, leak

@@ -5,6 +5,7 @@ bytes, `string_agg` appends them: no Python for a row), NumPy decodes them at on
 memory given are put straight to their places of a uniform permutation. When they do not fit, each
 row is first dealt to a uniform bucket, kept in a temporary table, and each bucket is permuted by
 itself: again exactly a uniform permutation, and each row is written twice, however many there are.
+All of it runs in the server, where search_path is pinned to pg_catalog.
 """
 
 from collections.abc import Iterator
@@ -91,11 +92,9 @@ def _counted(packed: Iterator[np.ndarray], dataset: Dataset) -> Iterator[tuple[i
         )
 
 
-def _deal(
-    session: ServerSession, packed: Iterator[np.ndarray], dataset: Dataset, staged: str, number: int
-) -> None:
+def _deal(session: ServerSession, packed: Iterator[np.ndarray], dataset: Dataset, staged: str, number: int) -> None:
     """Deal every row to an independent uniform bucket."""
-    insert = f"insert into {staged} (bucket, block) select * from pg_catalog.unnest($1, $2)"
+    insert = f"insert into {staged} (bucket, block) select * from unnest($1, $2)"
     for _, chunk in _counted(packed, dataset):
         dealt = shuffling.buckets(len(chunk), number)
         order = np.argsort(dealt, kind="stable")
@@ -110,9 +109,7 @@ def _permuted_bucket(session: ServerSession, staged: str, bucket: int, stride: i
     return rows[shuffling.permutation(len(rows))]
 
 
-def _packed_chunks(
-    session: ServerSession, dataset: Dataset, encoder: Encoder, memory: int
-) -> Iterator[np.ndarray]:
+def _packed_chunks(session: ServerSession, dataset: Dataset, encoder: Encoder, memory: int) -> Iterator[np.ndarray]:
     """Give the packed rows of some pages at a time, all from one snapshot."""
     pages = max(1, memory // 8 // (_TUPLES_PER_PAGE * encoder.record_bytes))
     invalid = bytes(encoder.record_bytes)
@@ -127,27 +124,27 @@ def _chunk_query(leaf: str, record: tuple[str, str], pages: int) -> str:
     label, elements = record
     return f"""
 select (
-    select pg_catalog.string_agg(
-        case when pg_catalog.octet_length(r.elements) = pg_catalog.octet_length($1) - 4
-             then r.label operator(pg_catalog.||) r.elements
+    select string_agg(
+        case when octet_length(r.elements) = octet_length($1) - 4
+             then r.label || r.elements
              else $1
-        end, ''::pg_catalog.bytea)
+        end, ''::bytea)
     from (
         select {label} as label, {elements} as elements
         from only {leaf} as source
-        where ctid operator(pg_catalog.>=) pg_catalog.format('(%s,0)', page)::pg_catalog.tid
-        and ctid operator(pg_catalog.<) pg_catalog.format('(%s,0)', page + {pages})::pg_catalog.tid
+        where ctid >= format('(%s,0)', page)::tid
+        and ctid < format('(%s,0)', page + {pages})::tid
         offset 0
     ) as r
 ) as raw
-from pg_catalog.generate_series(
-    0, pg_catalog.pg_relation_size('{leaf.replace("'", "''")}') / pg_catalog.current_setting('block_size')::int8, {pages}
+from generate_series(
+    0, pg_relation_size('{leaf.replace("'", "''")}') / current_setting('block_size')::int8, {pages}
 ) as page"""
 
 
 _LEAVES = """
-select l.relid::pg_catalog.text as leaf
-from pg_catalog.pg_partition_tree($1::pg_catalog.regclass) as l
+select l.relid::text as leaf
+from pg_partition_tree($1::regclass) as l
 where l.isleaf
 order by l.relid
 """
@@ -166,9 +163,9 @@ def _record(session: ServerSession, dataset: Dataset, encoder: Encoder) -> tuple
         elements = f"dbdp.array_bytes(source.{quoted[1]})"
     else:
         types = [dataset.column_types[column] for column in declaration.columns]
-        features = [*declaration.numeric, *declaration.categorical]
+        features: list[Numeric | Categorical] = [*declaration.numeric, *declaration.categorical]
         terms = [_number(*term) for term in zip(features, quoted[1:], types, strict=True)]
-        elements = f"dbdp.array_bytes(array[{', '.join(terms)}]::pg_catalog.float8[])"
+        elements = f"dbdp.array_bytes(array[{', '.join(terms)}]::float8[])"
     return _label(session, dataset, quoted[0]), elements
 
 
@@ -179,12 +176,12 @@ def _label(session: ServerSession, dataset: Dataset, column: str) -> str:
     collation = ' collate "C"' if type_name in ("text", "character varying") else ""
 
     def equals(value: str) -> str:
-        literal = session.query("select pg_catalog.quote_literal($1) as q", value)[0]["q"]
-        return f"source.{column}::{type_name} operator(pg_catalog.=) {literal}::{type_name}{collation}"
+        literal = session.query("select quote_literal($1) as q", value)[0]["q"]
+        return f"source.{column}::{type_name} = {literal}::{type_name}{collation}"
 
     other = equals(declaration.negative) if declaration.negative is not None else f"source.{column} is not null"
     return (
-        f"case when {equals(declaration.positive)} then {_LABELS[1]}::pg_catalog.bytea "
+        f"case when {equals(declaration.positive)} then {_LABELS[1]}::bytea "
         f"when {other} then {_LABELS[-1]} else {_LABELS[0]} end"
     )
 
@@ -192,29 +189,27 @@ def _label(session: ServerSession, dataset: Dataset, column: str) -> str:
 def _number(feature: Numeric | Categorical, column: str, type_name: str) -> str:
     """Return SQL for one number of a record; null becomes NaN, which makes the row a zero row."""
     if isinstance(feature, Categorical):
-        value = category_number(f"source.{column}::pg_catalog.text")
+        value = category_number(f"source.{column}::text")
     elif type_name == "boolean":
-        value = f"source.{column}::pg_catalog.int4"
+        value = f"source.{column}::int4"
     elif type_name == "numeric":  # its cast to float8 raises outside the range, so no such value reaches it
-        size = f"pg_catalog.abs(source.{column})"
-        value = (
-            f"case when {size} operator(pg_catalog.<) 1e-300 then 0.0 "
-            f"when {size} operator(pg_catalog.<) 1e300 then source.{column}::pg_catalog.float8 end"
-        )
+        size = f"abs(source.{column})"
+        value = f"case when {size} < 1e-300 then 0.0 when {size} < 1e300 then source.{column}::float8 end"
     else:
         value = f"source.{column}"
-    return f"coalesce(({value})::pg_catalog.float8, 'NaN')"
+    return f"coalesce(({value})::float8, 'NaN')"
 
 
 def category_number(text: str) -> str:
     """Return SQL for the number that stands for a category: a 64-bit hash, as float8."""
-    return f'pg_catalog.hashtextextended({text} collate "C", 0)'
+    return f'hashtextextended({text} collate "C", 0)'
 
 
 def quote(session: ServerSession, names: list[str]) -> list[str]:
     """Return the names as SQL identifiers."""
     quoted = session.query(
-        "select pg_catalog.quote_ident(n) as n from pg_catalog.unnest($1) with ordinality as u(n, i) order by i", names
+        "select quote_ident(n) as n from unnest($1) with ordinality as u(n, i) order by i",
+        names,
     )
     return [row["n"] for row in quoted]
 
@@ -235,16 +230,13 @@ def encoder_of(session: ServerSession, dataset: Dataset) -> Encoder:
 
 def category_numbers(session: ServerSession, categories: tuple[str, ...]) -> tuple[float, ...]:
     """Return the number of each category, as this server computes it."""
-    query = (
-        f"select {category_number('c')}::pg_catalog.float8 as number "
-        "from pg_catalog.unnest($1) with ordinality as u(c, i) order by i"
-    )
+    query = f"select {category_number('c')}::float8 as number from unnest($1) with ordinality as u(c, i) order by i"
     return tuple(row["number"] for row in session.query(query, list(categories)))
 
 
 def _memory(session: ServerSession) -> int:
     """Return the bytes that packing may use: the setting `dbdp.pack_memory`, by default 256 MB."""
-    sql = "select pg_catalog.pg_size_bytes(nullif(pg_catalog.current_setting('dbdp.pack_memory', true), '')) as memory"
+    sql = "select pg_size_bytes(nullif(current_setting('dbdp.pack_memory', true), '')) as memory"
     memory = session.query(sql)[0]["memory"]
     if memory is not None and memory < _LEAST_MEMORY:
         raise ValueError(f"dbdp.pack_memory = {memory} bytes is below the least, {_LEAST_MEMORY} bytes; raise it")

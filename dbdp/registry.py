@@ -33,7 +33,7 @@ def register(
     _check_source(session, source, declaration)
     session.query(f"grant select on {source} to dbdp_owner")
     session.query(
-        "select dbdp.record_dataset($1, $2::pg_catalog.regclass, $3::pg_catalog.json, $4, $5, $6)",
+        "select dbdp.record_dataset($1, $2::regclass, $3::json, $4, $5, $6)",
         name,
         source,
         declaration.to_json(),
@@ -44,7 +44,14 @@ def register(
 
 
 def record(
-    session: ServerSession, *, name: str, source: str, declaration: str, epsilon: float, delta: float, mode: str
+    session: ServerSession,
+    *,
+    name: str,
+    source: str,
+    declaration: str,
+    epsilon: float,
+    delta: float,
+    mode: str,
 ) -> None:
     """Write the catalogue's row and make the odometers (as dbdp_owner)."""
     declared = declare(**json.loads(declaration))
@@ -52,15 +59,15 @@ def record(
     types = _check_source(session, source, declared)
     _check_owner(session, source)
     _check_new(session, name, source)
-    rows = session.query(f"select pg_catalog.count(*) as rows from {source}")[0]["rows"]
+    rows = session.query(f"select count(*) as rows from {source}")[0]["rows"]
     if rows == 0:
         raise ValueError(f"{source} is empty; a dataset needs at least one row")
     inserted = session.query(
         """
 insert into dbdp.dataset (name, source, source_name, rows, declaration, column_types, epsilon, delta, mode,
                           rdp_order, charge_limit, leak_limit)
-values ($1, $2::pg_catalog.regclass, $2, $3, $4::pg_catalog.json, $5::pg_catalog.json, $6, $7, $8,
-        $9::pg_catalog.float8, $10, $11)
+values ($1, $2::regclass, $2, $3, $4::json, $5::json, $6, $7, $8,
+        $9::float8, $10, $11)
 returning id""",
         name,
         source,
@@ -75,15 +82,13 @@ returning id""",
         budget.leak_limit,
     )
     for word in ("charge", "leak"):
-        session.query(
-            f"create sequence dbdp.{word}_{inserted[0]['id']} minvalue 0 start 0 owned by dbdp.dataset.id"
-        )
+        session.query(f"create sequence dbdp.{word}_{inserted[0]['id']} minvalue 0 start 0 owned by dbdp.dataset.id")
 
 
 def drop(session: ServerSession, name: str) -> None:
     """Close a dataset: its history and odometers stay (as dbdp_owner)."""
     found = session.query(
-        "select id, source_name, registered_by, pg_catalog.pg_has_role(session_user, registered_by, 'member') as may "
+        "select id, source_name, registered_by, pg_has_role(session_user, registered_by, 'member') as may "
         "from dbdp.dataset where name = $1 and dropped_at is null",
         name,
     )
@@ -91,19 +96,19 @@ def drop(session: ServerSession, name: str) -> None:
         raise ValueError(f"dataset {name!r} is not registered; see dbdp.datasets")
     if not found[0]["may"]:
         raise PermissionError(f"dataset {name!r} belongs to {found[0]['registered_by']}; only that role may drop it")
-    session.query("update dbdp.dataset set dropped_at = pg_catalog.now() where id = $1", found[0]["id"])
+    session.query("update dbdp.dataset set dropped_at = now() where id = $1", found[0]["id"])
 
 
 _KIND = """
-select c.relkind::pg_catalog.text as kind,
+select c.relkind::text as kind,
        c.relrowsecurity as filtered,
-       pg_catalog.has_schema_privilege('dbdp_owner', c.relnamespace, 'usage') as reachable,
-       c.relnamespace::pg_catalog.regnamespace::pg_catalog.text as schema,
-       exists (select from pg_catalog.pg_inherits as i where i.inhparent = c.oid) as inherited,
-       c.oid::pg_catalog.int8 as oid,
+       has_schema_privilege('dbdp_owner', c.relnamespace, 'usage') as reachable,
+       c.relnamespace::regnamespace::text as schema,
+       exists (select from pg_inherits as i where i.inhparent = c.oid) as inherited,
+       c.oid::int8 as oid,
        c.relpersistence = 't' as temporary
-from pg_catalog.pg_class as c
-where c.oid = $1::pg_catalog.regclass
+from pg_class as c
+where c.oid = $1::regclass
 """
 
 
@@ -120,7 +125,9 @@ def _check_source(session: ServerSession, source: str, declaration: Declaration)
     if row["filtered"]:
         raise ValueError(f"{source} has row-level security, which would hide records from training; disable it there")
     if not row["reachable"]:
-        raise PermissionError(f"dbdp_owner may not use schema {row['schema']}; grant usage on schema {row['schema']} to dbdp_owner")
+        raise PermissionError(
+            f"dbdp_owner may not use schema {row['schema']}; grant usage on schema {row['schema']} to dbdp_owner"
+        )
     types = column_types(session, row["oid"])
     _check_columns(source, declaration, types)
     _check_label(session, declaration, types[declaration.label])
@@ -131,14 +138,16 @@ def _check_source(session: ServerSession, source: str, declaration: Declaration)
 
 
 def _check_columns(source: str, declaration: Declaration, types: dict[str, str]) -> None:
-    allowed = [(f.column, _NUMERIC_TYPES) for f in declaration.numeric]
+    allowed: list[tuple[str, tuple[str, ...]]] = [(f.column, _NUMERIC_TYPES) for f in declaration.numeric]
     allowed += [(f.column, _CATEGORY_TYPES) for f in declaration.categorical]
     allowed += [(declaration.label, _LABEL_TYPES)]
     if declaration.vector:
         allowed.append((declaration.vector.column, _VECTOR_TYPES))
     for column, kinds in allowed:
         if column not in types:
-            raise ValueError(f"column {column!r} does not exist in {source}; its columns are {', '.join(sorted(types))}")
+            raise ValueError(
+                f"column {column!r} does not exist in {source}; its columns are {', '.join(sorted(types))}"
+            )
         present = "enum" if types[column].startswith("enum ") else types[column]
         if present not in kinds:
             raise ValueError(f"column {column!r} of {source} is {types[column]}; it must be one of {', '.join(kinds)}")
@@ -152,7 +161,7 @@ def _check_label(session: ServerSession, declaration: Declaration, type_name: st
         if value is None:
             continue
         try:
-            session.query(f"select $1::pg_catalog.text::{type_name.removeprefix('enum ')} as value", value)
+            session.query(f"select $1::text::{type_name.removeprefix('enum ')} as value", value)
         except Exception as error:
             raise ValueError(
                 f"label value {value!r} is no {type_name}, the type of column {declaration.label!r}"
@@ -161,9 +170,9 @@ def _check_label(session: ServerSession, declaration: Declaration, type_name: st
 
 def _check_owner(session: ServerSession, source: str) -> None:
     row = session.query(
-        "select pg_catalog.pg_has_role(session_user, c.relowner, 'member') as may, c.relowner::pg_catalog.regrole::pg_catalog.text as owner, "
-        "pg_catalog.has_table_privilege(current_user, c.oid, 'select') as readable "
-        "from pg_catalog.pg_class as c where c.oid = $1::pg_catalog.regclass",
+        "select pg_has_role(session_user, c.relowner, 'member') as may, c.relowner::regrole::text as owner, "
+        "has_table_privilege(current_user, c.oid, 'select') as readable "
+        "from pg_class as c where c.oid = $1::regclass",
         source,
     )[0]
     if not row["may"]:
@@ -176,7 +185,9 @@ def _check_new(session: ServerSession, name: str, source: str) -> None:
     if not 1 <= len(name) <= 63:
         raise ValueError(f"dataset name {name!r} has {len(name)} characters; it must have 1 to 63")
     found = session.query(
-        "select name from dbdp.dataset where (name = $1 or source = $2::pg_catalog.regclass) and dropped_at is null", name, source
+        "select name from dbdp.dataset where (name = $1 or source = $2::regclass) and dropped_at is null",
+        name,
+        source,
     )
     if any(row["name"] == name for row in found):
         raise ValueError(
@@ -192,9 +203,8 @@ def _check_new(session: ServerSession, name: str, source: str) -> None:
 def check_may_read(session: ServerSession, source: str) -> None:
     """Raise PermissionError unless the role that logged in may read the table itself."""
     may = session.query(
-        "select pg_catalog.has_table_privilege(session_user, $1::pg_catalog.regclass, 'select') as may", source
+        "select has_table_privilege(session_user, $1::regclass, 'select') as may",
+        source,
     )
     if not may[0]["may"]:
         raise PermissionError(f"this role may not read {source}; train in the server with dbdp.dp_logreg")
-
-

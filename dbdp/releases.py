@@ -59,9 +59,7 @@ def store(session: Session, dataset: Dataset, model: np.ndarray, receipt: dict[s
     if session.in_server:  # as dbdp_owner already
         made = record(session, dataset, coefficients, intercept, receipt)
     else:
-        sql = (
-            "select dbdp.store_release($1, $2::pg_catalog.float8[], $3, $4::pg_catalog.json)::pg_catalog.text as made"
-        )
+        sql = "select dbdp.store_release($1, $2::pg_catalog.float8[], $3, $4::pg_catalog.json)::pg_catalog.text as made"
         stored = session.query(sql, dataset.name, coefficients, intercept, json.dumps(receipt))
         made = json.loads(stored[0]["made"])
     names = dataset.declaration.feature_names
@@ -72,13 +70,11 @@ def record(
     session: Session, dataset: Dataset, coefficients: list[float], intercept: float, receipt: dict[str, Any]
 ) -> dict[str, Any]:
     """Write the row of dbdp.model (runs in the server, as dbdp_owner); return id and receipt."""
-    row = session.query(
-        "select pg_catalog.nextval('dbdp.model_id_seq') as id, pg_catalog.now()::pg_catalog.text as at, session_user::pg_catalog.text as by"
-    )[0]
+    row = session.query("select nextval('dbdp.model_id_seq') as id, now()::text as at, session_user::text as by")[0]
     receipt = {"model": row["id"], **receipt, "released_at": row["at"], "released_by": row["by"]}
     session.query(
         "insert into dbdp.model (id, dataset_id, feature_names, coefficients, intercept, declaration, receipt) "
-        "overriding system value values ($1, $2, $3, $4, $5, $6::pg_catalog.json, $7::pg_catalog.json)",
+        "overriding system value values ($1, $2, $3, $4, $5, $6::json, $7::json)",
         row["id"],
         dataset.id,
         dataset.declaration.feature_names,

@@ -189,9 +189,7 @@ _scorers = Scorers()
 decide = _scorers.decide
 
 
-def decide_described(
-    model: int, kind: str | int, features: bytes | None, description: str | None
-) -> float | None:
+def decide_described(model: int, kind: str | int, features: bytes | None, description: str | None) -> float | None:
     """Decide with a model whose description is at hand: the first row of a session."""
     _scorers.learn(model, kind, description)
     return None if features is None else decide(model, kind, features)

@@ -14,7 +14,14 @@ Row = dict[str, Any]
 PUBLIC_SQLSTATE = "DP001"  # of errors whose text says public facts only
 _CANCELLED = ("57014", "57P01", "57P02", "57P03")
 
-_POSTGRES_TYPES = {bool: "bool", int: "int8", float: "float8", str: "text", bytes: "bytea", type(None): "text"}
+_POSTGRES_TYPES = {
+    bool: "bool",
+    int: "int8",
+    float: "float8",
+    str: "text",
+    bytes: "bytea",
+    type(None): "text",
+}
 
 
 class Session(Protocol):
@@ -94,7 +101,6 @@ class ClientSession:
         if self.connection.info.transaction_status in (TransactionStatus.INERROR, TransactionStatus.ACTIVE):
             self.connection.rollback()
 
-
     def failure(self, error: Exception) -> tuple[str, str]:
         """Return SQLSTATE and text of a failed statement."""
         text = getattr(getattr(error, "diag", None), "message_primary", None)
@@ -111,7 +117,10 @@ def public_failure(session: Session, error: Exception) -> tuple[str, str]:
         return sqlstate, text
     if sqlstate in _CANCELLED:
         return sqlstate, "it was cancelled, or the server was stopped"
-    return sqlstate or PUBLIC_SQLSTATE, f"{type(error).__name__} (SQLSTATE {sqlstate or 'none'}); see the server's log"
+    return (
+        sqlstate or PUBLIC_SQLSTATE,
+        f"{type(error).__name__} (SQLSTATE {sqlstate or 'none'}); see the server's log",
+    )
 
 
 def _postgres_type(value: Any) -> str:

@@ -19,7 +19,5 @@ def plan(request: Request, *, rows: int, dimension: int) -> Plan:
         If there is no such algorithm, or it cannot be planned.
     """
     if request.algorithm not in ALGORITHMS:
-        raise ValueError(
-            f"algorithm {request.algorithm!r} is unknown; choose one of {', '.join(ALGORITHMS)}"
-        )
+        raise ValueError(f"algorithm {request.algorithm!r} is unknown; choose one of {', '.join(ALGORITHMS)}")
     return ALGORITHMS[request.algorithm](request, rows=rows, dimension=dimension)

@@ -42,9 +42,7 @@ def plan(request: Request, *, rows: int, dimension: int) -> Plan:
     mechanism = mechanism_named(request.mechanism, delta=request.delta).calibrated(
         epsilon=request.epsilon, delta=request.delta, sensitivity=sensitivity.total, dimension=dimension
     )
-    return Plan(
-        request, rows, dimension, training.updates, loss, schedule, regularisation, sensitivity, mechanism
-    )
+    return Plan(request, rows, dimension, training.updates, loss, schedule, regularisation, sensitivity, mechanism)
 
 
 def _check(request: Request, rows: int, dimension: int) -> None:

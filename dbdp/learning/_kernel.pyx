@@ -6,6 +6,7 @@ import numpy as np
 cdef extern from "_sgd.h" nogil:
     void sgd_add_gradients(const float *row, long count, const double *model, double *gradient, long stride)
     void sgd_update(double *model, double *gradient, long stride, double step, double batch_size, double regularisation)
+    void pack_rows(double *features, const int *labels, float *rows, long count, long dimension, long stride, double shrink)
     void sgd_single_rows(const float *row, long count, double *model, long stride, const double *steps, double regularisation)
 
 
@@ -41,3 +42,13 @@ def add_rows(loss, const float[:, ::1] rows, double[::1] model, double[::1] grad
     model[:] = wide_model[: model.shape[0]]
     gradient[:] = wide_gradient[: model.shape[0]]
     return filled
+
+
+def pack(double[:, ::1] features, const int[::1] labels, float[:, ::1] rows, double shrink):
+    """See `encoding.pack_reference`."""
+    cdef long count = features.shape[0], dimension = features.shape[1], stride = rows.shape[1]
+    if labels.shape[0] != count or rows.shape[0] != count or dimension > stride - 1 or dimension < 1:
+        raise ValueError("features, labels and rows do not fit each other")
+    if count:
+        with nogil:
+            pack_rows(&features[0, 0], &labels[0], &rows[0, 0], count, dimension, stride, shrink)

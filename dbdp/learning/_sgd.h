@@ -89,3 +89,31 @@ CLONED void sgd_single_rows(const float *row, long count, double *model, long st
     model[stride - 1] = 0.0;
   }
 }
+
+/* Packed rows from features (count × dimension, changed in place) and labels: see encoding.pack_reference. */
+CLONED void pack_rows(double *features, const int *labels, float *rows, long count, long dimension, long stride, double shrink) {
+  for (long r = 0; r < count; r++, features += dimension, rows += stride) {
+    double largest = 1.0, norm2 = 0.0;
+    for (long i = 0; i < dimension; i++) {
+      double size = fabs(features[i]);
+      largest = size > largest ? size : largest; /* NaN is not larger, and makes norm2 NaN */
+    }
+    lanes sums = {0};
+    long i = 0;
+    for (; i + LANES <= dimension; i += LANES) {
+      lanes u = load(features + i) / largest;
+      store(features + i, u);
+      sums += u * u;
+    }
+    norm2 = total(sums);
+    for (; i < dimension; i++) {
+      features[i] /= largest;
+      norm2 += features[i] * features[i];
+    }
+    double norm = sqrt(norm2), scale = shrink / (norm > 1.0 ? norm : 1.0);
+    int valid = (labels[r] == 1 || labels[r] == -1) && norm - norm == 0.0;
+    for (i = 0; i < dimension; i++) rows[i] = valid ? (float)(features[i] * scale) : 0.0f;
+    for (; i < stride - 1; i++) rows[i] = 0.0f;
+    rows[stride - 1] = valid ? (float)labels[r] : 0.0f;
+  }
+}

@@ -33,8 +33,7 @@ def decode(block: bytes, dimension: int) -> np.ndarray:
     row_bytes = stride_of(dimension) * ELEMENT.itemsize
     if len(block) % row_bytes:
         raise ValueError(
-            f"a block of {len(block)} bytes is not a whole number of rows of {row_bytes} bytes; "
-            "pack the dataset again"
+            f"a block of {len(block)} bytes is not a whole number of rows of {row_bytes} bytes; pack the dataset again"
         )
     return np.frombuffer(block, ELEMENT).reshape(-1, stride_of(dimension))
 

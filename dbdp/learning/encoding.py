@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dbdp.learning import blocks
+from dbdp.learning import blocks, kernels
 
 HEADER_BYTES = 24  # the label and the array's header
 _SHRINK = 1.0 - 2.0**-22  # leaves room for the rounding to float32: ‖x‖ ≤ 1 holds exactly (privacy.md §14.1)
@@ -59,7 +59,7 @@ class VectorEncoder:
         features[:, self.length :] = 1.0
         with np.errstate(over="ignore", invalid="ignore"):
             features *= self.scales
-        return _pack(features, _labels(records))
+        return pack(features, _labels(records))
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class ColumnEncoder:
             features[:, -1] = 1.0
         features[~finite] = np.nan
         features /= self.radius
-        return _pack(features, _labels(records))
+        return pack(features, _labels(records))
 
 
 Encoder = VectorEncoder | ColumnEncoder
@@ -146,9 +146,25 @@ def _labels(records: np.ndarray) -> np.ndarray:
     return np.where(whole, records["label"], 0)
 
 
-def _pack(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def pack(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return packed rows, by the compiled kernel where there is one; see `pack_reference`."""
+    if kernels.COMPILED:
+        rows = np.empty((len(features), blocks.stride_of(features.shape[1])), blocks.ELEMENT)
+        kernels.compiled.pack(features, labels.astype(np.int32), rows, _SHRINK)
+        return rows
+    return pack_reference(features, labels)
+
+
+def pack_reference(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return packed rows whose stored norm is at most 1 as real numbers (privacy.md §14.1).
 
+    Parameters
+    ----------
+    features : (n, d) float64, changed in place
+    labels : (n,); a row whose label is not ±1 becomes the zero row
+
+    Notes
+    -----
     With M = max(1, max|x_i|) and u = x / M, x / max(1, ‖x‖) is u / max(1, ‖u‖): no sum overflows and
     no path depends on a value. Proof of the norm: its computed value errs by at most a factor
     1 + (d + 8)u, the product and the cast to float32 by 1 + 2⁻²⁴ and √d·2⁻¹⁵⁰;
@@ -156,7 +172,7 @@ def _pack(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
     finite becomes the zero row.
     """
     with np.errstate(all="ignore"):
-        features /= np.maximum(np.maximum(features.max(axis=1), -features.min(axis=1)), 1.0)[:, None]
+        features /= np.maximum(np.abs(features).max(axis=1), 1.0)[:, None]
         norms = np.sqrt(np.einsum("ij,ij->i", features, features))
         features *= (_SHRINK / np.maximum(norms, 1.0))[:, None]
         rows = blocks.encode(features, labels)

@@ -9,11 +9,11 @@ from dbdp.learning.losses import Logistic
 from dbdp.learning.state import State
 
 try:
-    from dbdp.learning import _kernel
+    from dbdp.learning import _kernel as compiled
 except ImportError:  # built without a C compiler: the same results, some three times slower
-    _kernel = None
+    compiled = None
 
-COMPILED = _kernel is not None
+COMPILED = compiled is not None
 _MAX_NORM2 = 1.0 - 2.0**-30  # packed rows have ‖x‖² ≤ (1 - 2⁻²³)²; anything above is no such row
 
 
@@ -24,7 +24,7 @@ def transition(state: State, rows: np.ndarray) -> State:
     """
     ended = (state.filled + len(rows)) // state.batch_size
     step_sizes = state.schedule.step_sizes(state.updates + 1, ended)
-    add_rows = _kernel.add_rows if COMPILED else add_rows_reference
+    add_rows = compiled.add_rows if COMPILED else add_rows_reference
     state.filled = add_rows(
         state.loss,
         rows,
@@ -94,16 +94,12 @@ def _valid(rows: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray]:
     return features, labels
 
 
-def _gradient_sum(
-    loss: Logistic, features: np.ndarray, labels: np.ndarray, model: np.ndarray
-) -> np.ndarray:
+def _gradient_sum(loss: Logistic, features: np.ndarray, labels: np.ndarray, model: np.ndarray) -> np.ndarray:
     margins = labels * (features @ model)
     return (labels * loss.derivative(margins)) @ features
 
 
-def _update(
-    model: np.ndarray, gradient: np.ndarray, step: float, batch_size: int, regularisation: float
-) -> None:
+def _update(model: np.ndarray, gradient: np.ndarray, step: float, batch_size: int, regularisation: float) -> None:
     model *= 1.0 - step * regularisation
     model -= (step / batch_size) * gradient
     gradient[:] = 0.0

@@ -69,8 +69,8 @@ class State:
         """
         if len(value) < _HEADER.size or value[:4] != _MAGIC:
             raise ValueError(f"{len(value)} bytes are not a state of dbdp.sgd_epoch; start with a new one")
-        _, loss, schedule, dimension, batch_size, filled, updates, regularisation, *parameters = (
-            _HEADER.unpack_from(value)
+        _, loss, schedule, dimension, batch_size, filled, updates, regularisation, *parameters = _HEADER.unpack_from(
+            value
         )
         sound = loss in _LOSS_BY_CODE and dimension > 0 and 0 <= filled < batch_size and updates >= 0
         if not sound or len(value) != _HEADER.size + 16 * dimension:

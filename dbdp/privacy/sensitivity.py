@@ -84,9 +84,7 @@ def sgd_sensitivity(training: Training) -> Sensitivity:
         If an assumption of the proof does not hold: a step size above 2/β, or too many updates.
     """
     _check_updates(training)
-    pieces = [
-        (first, min(first + _PIECE, training.batches)) for first in range(0, training.batches, _PIECE)
-    ]
+    pieces = [(first, min(first + _PIECE, training.batches)) for first in range(0, training.batches, _PIECE)]
     after, before = _walk(training, pieces)
     exact = errors = 0.0
     for number, (first, last) in enumerate(pieces):
@@ -117,9 +115,7 @@ def _check_steps(training: Training, steps: np.ndarray) -> None:
         )
 
 
-def _walk(
-    training: Training, pieces: list[tuple[int, int]]
-) -> tuple[np.ndarray, np.ndarray]:
+def _walk(training: Training, pieces: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
     """Return for every epoch and piece Π ρ of all later pieces, and Σ η of all earlier ones."""
     products, sums = np.ones((2, training.epochs, len(pieces)))
     for epoch in range(training.epochs):

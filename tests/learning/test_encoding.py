@@ -1,0 +1,237 @@
+"""Every packed row has norm at most 1 as real numbers, and is a function of its record alone."""
+
+from fractions import Fraction
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dbdp.learning import encoding, kernels
+from dbdp.learning.encoding import HEADER_BYTES, ColumnEncoder, VectorEncoder
+
+WIDEST = st.floats(allow_nan=True, allow_infinity=True)
+EXTREMES = [
+    0.0,
+    -0.0,
+    5e-324,
+    -5e-324,
+    1e-310,
+    2.2e-308,
+    1e-45,
+    1e-39,
+    1.0,
+    -1.0,
+    1e154,
+    1e200,
+    1e308,
+    -1e308,
+]
+COLUMN_VALUES = st.sampled_from([*EXTREMES, 3.0, -7.0, 11.0, np.nan])
+COLUMNS = ColumnEncoder((0.0, -5.0), (10.0, 5.0), ((3.0, -7.0, 0.0), (11.0,)), intercept=True)
+
+
+@pytest.fixture(scope="module", autouse=True, params=[False, True], ids=["reference", "compiled"])
+def packer(request):
+    """Every claim is made for both packers."""
+    if request.param and not kernels.COMPILED:
+        pytest.skip("no compiled kernel: built without a compiler")
+    with patch.object(kernels, "COMPILED", request.param):
+        yield
+
+
+def records(elements, labels=None, *, header=None, element="<f8"):
+    """Records as the server hands them out: label, array header, elements."""
+    elements = np.atleast_2d(elements)
+    layout = [("label", "<i4"), ("header", "<i4", 5), ("elements", element, elements.shape[1])]
+    made = np.zeros(len(elements), layout)
+    made["label"] = 1 if labels is None else labels
+    made["header"] = header or (1, 0, 701, elements.shape[1], 1)
+    made["elements"] = elements
+    return made.tobytes()
+
+
+def vector(length, *, norm_bound=1.0, intercept=False, element="<f8"):
+    return VectorEncoder(length, norm_bound, intercept, element)
+
+
+def norm_squared(row):
+    """The exact one of what is stored, label apart."""
+    return sum(Fraction(float(value)) ** 2 for value in row[:-1])
+
+
+def just_above_norm_one(count, length):
+    directions = np.random.default_rng().normal(size=(count, length))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    return directions * (1 + np.random.default_rng().integers(0, 64, (count, 1)) * 2.0**-52)
+
+
+def difficult_rows(count, length):
+    random = np.random.default_rng()
+    return np.concatenate(
+        [
+            just_above_norm_one(count, length),
+            random.choice(EXTREMES, (count, length)),
+            random.normal(size=(count, length)) * 10.0 ** random.uniform(-320, 307, (count, length)),
+            random.normal(size=(count, length)) * 10.0 ** random.uniform(-3, 3, (count, 1)),
+        ]
+    )
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("length", [1, 2, 7, 54])
+def test_the_stored_norm_is_at_most_one_exactly(length, intercept):
+    rows = vector(length, intercept=intercept).rows(records(difficult_rows(100, length)))
+    assert max(map(norm_squared, rows)) <= 1
+
+
+@given(elements=hnp.arrays(np.float64, st.tuples(st.integers(1, 8), st.integers(1, 9)), elements=WIDEST))
+def test_no_record_at_all_is_stored_with_a_norm_above_one(elements):
+    rows = vector(elements.shape[1], norm_bound=0.3, intercept=True).rows(records(elements))
+    assert np.isfinite(rows).all()
+    assert max(map(norm_squared, rows)) <= 1
+
+
+def test_plain_division_by_the_norm_would_store_norms_above_one():
+    rows = just_above_norm_one(500, 7)
+    plain = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    assert any(sum(Fraction(float(value)) ** 2 for value in row) > 1 for row in plain)
+
+
+def test_a_long_row_keeps_its_direction_and_loses_next_to_nothing_of_norm_one():
+    rows = vector(3).rows(records([[3e200, 0.0, -4e200]]))
+    assert rows[0, :3] == pytest.approx([0.6, 0.0, -0.8], rel=1e-6)
+    assert norm_squared(rows[0]) > 1 - Fraction(1, 10**6)
+
+
+def test_every_packed_row_is_one_that_the_kernels_count():
+    rows = vector(7, intercept=True).rows(records(just_above_norm_one(200, 7)))
+    _, labels = kernels._valid(rows, 8)
+    assert (labels == 1).all()
+
+
+def test_a_vector_is_divided_by_its_bound_and_by_the_intercepts_share():
+    expected = np.array([[0.25 / np.sqrt(2), -0.5 / np.sqrt(2), 1 / np.sqrt(2), 1.0]])
+    rows = vector(2, norm_bound=4.0, intercept=True).rows(records([[1.0, -2.0]]))
+    assert rows[:, [0, 1, 2, -1]] == pytest.approx(expected, rel=1e-6)
+
+
+def test_without_an_intercept_no_coordinate_is_added():
+    rows = vector(2, norm_bound=4.0).rows(records([[1.0, -2.0]], [-1]))
+    assert rows[0, :3] == pytest.approx([0.25, -0.5, 0.0], rel=1e-6)
+    assert rows[0, -1] == -1
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])
+def test_a_value_that_is_not_finite_makes_the_zero_row(bad):
+    for encoder in (vector(4, intercept=True), COLUMNS):
+        for place in range(4):
+            elements = np.full(4, 0.25)
+            elements[place] = bad
+            assert not encoder.rows(records(elements)).any()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        pytest.param((1, 48, 701, 4, 1), id="holds a null"),
+        pytest.param((0, 0, 701, 4, 1), id="is empty"),
+        pytest.param((2, 0, 701, 4, 1), id="has two dimensions"),
+        pytest.param((1, 0, 701, 3, 1), id="is shorter"),
+        pytest.param((1, 0, 701, 5, 1), id="is longer"),
+    ],
+)
+def test_an_array_of_another_shape_makes_the_zero_row(header):
+    for encoder in (vector(4, intercept=True), COLUMNS):
+        assert not encoder.rows(records(np.zeros(4), header=header)).any()
+        assert encoder.rows(records(np.zeros(4))).any()
+
+
+@pytest.mark.parametrize("label", [0, 2, -2, 2**31 - 1, -(2**31)])
+def test_a_label_that_is_none_of_the_declared_makes_the_zero_row(label):
+    for encoder in (vector(4, intercept=True), COLUMNS):
+        assert not encoder.rows(records(np.zeros(4), [label])).any()
+
+
+def test_a_record_of_bytes_zero_makes_the_zero_row():
+    for encoder in (vector(4, intercept=True), COLUMNS):
+        assert not encoder.rows(bytes(encoder.record_bytes)).any()
+
+
+def test_a_part_of_a_record_is_refused():
+    for encoder in (vector(4), COLUMNS):
+        with pytest.raises(ValueError, match="size"):
+            encoder.rows(bytes(encoder.record_bytes - 1))
+
+
+def test_a_record_is_as_long_as_it_says():
+    assert vector(4).record_bytes == len(records(np.zeros(4))) == HEADER_BYTES + 32
+    assert vector(4, element="<f4").record_bytes == len(records(np.zeros(4), element="<f4"))
+    assert COLUMNS.record_bytes == len(records(np.zeros(4)))
+
+
+def test_minus_zero_is_zero():
+    for encoder in (vector(4, intercept=True), COLUMNS):
+        plus, minus = (encoder.rows(records(np.full(4, zero))) for zero in (0.0, -0.0))
+        assert (plus == minus).all()
+
+
+def test_single_precision_arrays_are_read_as_they_are():
+    elements = np.array([[0.1, -0.2, 0.3]], np.float32)
+    single = vector(3, norm_bound=2.0, element="<f4").rows(records(elements, element="<f4"))
+    double = vector(3, norm_bound=2.0).rows(records(elements.astype(np.float64)))
+    assert (single == double).all()
+
+
+def coordinates(*values):
+    return COLUMNS.rows(records(values))[0, :7] * COLUMNS.radius
+
+
+def test_numeric_columns_are_clipped_and_mapped_to_the_unit_interval():
+    assert coordinates(2.5, 0.0, 3.0, 11.0)[:2] == pytest.approx([0.25, 0.5], rel=1e-6)
+    assert coordinates(-1e300, 1e300, 3.0, 11.0)[:2] == pytest.approx([0.0, 1.0], rel=1e-6)
+
+
+def test_a_category_is_one_coordinate_in_the_declared_order():
+    for place, number in enumerate((3.0, -7.0, 0.0)):
+        assert coordinates(0.0, -5.0, number, 11.0)[2:6] == pytest.approx([*np.eye(3)[place], 1.0], rel=1e-6)
+
+
+@pytest.mark.parametrize("unknown", [2.0, -8.0, 3.0000000000000004, 1e300, 11.0])
+def test_an_unknown_category_is_all_zero_and_the_rest_of_the_row_stays(unknown):
+    assert coordinates(5.0, 5.0, unknown, 11.0) == pytest.approx([0.5, 1, 0, 0, 0, 1, 1], rel=1e-6)
+
+
+def test_no_declared_row_of_columns_is_clipped():
+    assert coordinates(10.0, 5.0, 3.0, 11.0) == pytest.approx([1, 1, 1, 0, 0, 1, 1], rel=1e-6)
+
+
+def test_columns_are_stored_with_norm_at_most_one_exactly():
+    elements = np.random.default_rng().choice([0.0, 10.0, 5.0, 3.0, 11.0, 1e308, -1e308], (500, 4))
+    assert max(map(norm_squared, COLUMNS.rows(records(elements)))) <= 1
+
+
+@given(data=st.data(), length=st.integers(1, 40))
+def test_a_rows_encoding_does_not_depend_on_the_other_rows(data, length):
+    encoder = vector(length, intercept=data.draw(st.booleans()))
+    seen, other = (data.draw(hnp.arrays(np.float64, (3, length), elements=WIDEST)) for _ in range(2))
+    alone = encoder.rows(records(seen))
+    among = encoder.rows(records(np.concatenate([other, seen, other[:1]])))
+    assert among[3:6].tobytes() == alone.tobytes()
+
+
+@given(rows=st.lists(st.tuples(*[COLUMN_VALUES] * 4), min_size=1, max_size=6))
+def test_a_row_of_columns_does_not_depend_on_the_other_rows(rows):
+    together = COLUMNS.rows(records(rows))
+    assert [row.tobytes() for row in together] == [COLUMNS.rows(records(row)).tobytes() for row in rows]
+
+
+@pytest.mark.parametrize("dimension", [1, 7, 8, 54])
+def test_both_packers_agree_to_the_last_place_of_float32(dimension):
+    features, labels = difficult_rows(100, dimension), np.random.default_rng().choice([-1, 0, 1], 400)
+    features[::7, 0] = np.nan
+    packed, expected = (pack(features.copy(), labels) for pack in (encoding.pack, encoding.pack_reference))
+    assert (packed.any(axis=1) == expected.any(axis=1)).all()
+    assert (np.abs(packed - expected) <= np.spacing(np.abs(expected))).all()
