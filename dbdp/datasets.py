@@ -61,15 +61,15 @@ class Declaration:
         """Names of the feature columns, in the order of a record."""
         if self.vector:
             return [self.vector.column]
-        return [feature.column for feature in (*self.numeric, *self.categorical)]
+        return [each.column for each in self.numeric] + [each.column for each in self.categorical]
 
     @property
     def feature_names(self) -> list[str]:
         """A name for each coefficient, without the intercept."""
         if self.vector:
             return [f"{self.vector.column}[{index}]" for index in range(1, self.vector.length + 1)]
-        indicators = [f"{c.column}={category}" for c in self.categorical for category in c.categories]
-        return [feature.column for feature in self.numeric] + indicators
+        indicators = [f"{each.column}={category}" for each in self.categorical for category in each.categories]
+        return [each.column for each in self.numeric] + indicators
 
     @property
     def dimension(self) -> int:
@@ -83,8 +83,8 @@ class Declaration:
         """The features as `parse_features` reads them."""
         if self.vector:
             return {self.vector.column: {"length": self.vector.length, "norm": self.vector.norm_bound}}
-        bounds: dict[str, Any] = {f.column: [f.lower, f.upper] for f in self.numeric}
-        return bounds | {f.column: list(f.categories) for f in self.categorical}
+        bounds: dict[str, Any] = {feature.column: [feature.lower, feature.upper] for feature in self.numeric}
+        return bounds | {feature.column: list(feature.categories) for feature in self.categorical}
 
     def to_json(self) -> str:
         """Return the declaration as JSON."""

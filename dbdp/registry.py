@@ -6,7 +6,7 @@ and `drop` as dbdp_owner.
 
 import json
 
-from dbdp import packing
+from dbdp import records
 from dbdp.datasets import Declaration, column_types, declare
 from dbdp.privacy.accounting import Budget
 from dbdp.sessions import ServerSession
@@ -132,7 +132,7 @@ def _check_source(session: ServerSession, source: str, declaration: Declaration)
     _check_columns(source, declaration, types)
     _check_label(session, declaration, types[declaration.label])
     for feature in declaration.categorical:
-        if len(set(packing.category_numbers(session, feature.categories))) < len(feature.categories):
+        if len(set(records.category_numbers(session, feature.categories))) < len(feature.categories):
             raise ValueError(f"two categories of {feature.column!r} have the same hash; rename one of them")
     return {column: types[column] for column in [declaration.label, *declaration.columns]}
 
@@ -161,7 +161,7 @@ def _check_label(session: ServerSession, declaration: Declaration, type_name: st
         if value is None:
             continue
         try:
-            session.query(f"select $1::text::{type_name.removeprefix('enum ')} as value", value)
+            session.query(f"select $1::text::{records.label_type(type_name)} as value", value)
         except Exception as error:
             raise ValueError(
                 f"label value {value!r} is no {type_name}, the type of column {declaration.label!r}"

@@ -139,11 +139,11 @@ class Scorers:
             raise ValueError(f"model {model} does not exist; see dbdp.models")
         described = json.loads(description)
         declaration = declare(**described["declaration"])
-        make = _of_array if isinstance(kind, str) else _of_rows
-        self._scorers[model, kind] = make(declaration, described, kind)
+        scorer = _of_array(declaration, described, kind) if isinstance(kind, str) else _of_rows(declaration, described)
+        self._scorers[model, kind] = scorer
 
 
-def _of_rows(declaration: Declaration, described: dict[str, Any], _row_type: int) -> Scorer:
+def _of_rows(declaration: Declaration, described: dict[str, Any]) -> Scorer:
     types = described["columns"] or {}
     missing = [column for column in declaration.columns if column not in types]
     if missing or declaration.vector:
@@ -167,8 +167,8 @@ def _columns(declaration: Declaration, weights: list[float], types: dict[str, st
     used: dict[str, Column] = {}
     for numeric in declaration.numeric:
         kind = "c" if types[numeric.column] == "numeric" else _NUMBER_FORMATS[types[numeric.column]][1]
-        lookup = decode_numeric if kind == "c" else None
-        used[numeric.column] = (kind, (next(remaining), numeric.lower, numeric.upper), lookup)
+        decode = decode_numeric if kind == "c" else None
+        used[numeric.column] = (kind, (next(remaining), numeric.lower, numeric.upper), decode)
     for categorical in declaration.categorical:
         type_name = types[categorical.column]
         lookup = {_binary(category, type_name): next(remaining) for category in categorical.categories}

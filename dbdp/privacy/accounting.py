@@ -13,6 +13,7 @@ from typing import Any
 CHARGE_UNITS = 10**9
 LEAK_UNITS = 10**18
 MODES = ("renyi", "basic")
+MAX_EPSILON = 1e9  # 10¹⁸ units: an odometer is a 64-bit sequence
 _SLACK = 1e-12  # relative error of the closed forms below in floating point, with room
 
 
@@ -96,6 +97,8 @@ class Budget:
             If ε or δ is out of range, or too small for the mode.
         """
         check_epsilon_delta(epsilon, delta)
+        if epsilon > MAX_EPSILON:
+            raise ValueError(f"epsilon = {epsilon:g} is above {MAX_EPSILON:g}, the most that an odometer counts")
         if mode not in MODES:
             raise ValueError(f"mode {mode!r} is unknown; choose one of {', '.join(MODES)}")
         if mode == "basic":
