@@ -110,19 +110,25 @@ def design_matrix(declaration: Declaration, X: Any) -> np.ndarray:
     ----------
     X : (n, columns), in the order of `declaration.columns`; (n, length) for an array column
     """
-    rows = np.asarray(X)
+    rows = np.asarray(X, dtype=np.float64 if declaration.vector else object)
     expected = declaration.vector.length if declaration.vector else len(declaration.columns)
     if rows.ndim != 2 or rows.shape[1] != expected:
         raise ValueError(f"X has shape {rows.shape}; it must be (n, {expected}): {', '.join(declaration.columns)}")
     if declaration.vector:
-        return rows.astype(np.float64)
+        return rows
     count = len(declaration.numeric)
     lower = [feature.lower for feature in declaration.numeric]
     upper = [feature.upper for feature in declaration.numeric]
     numbers = np.clip(rows[:, :count].astype(np.float64), lower, upper)
+    values = np.vectorize(_as_category, otypes=[object])(rows[:, count:]) if declaration.categorical else rows[:, count:]
     indicators = [
-        rows[:, column].astype(str) == category
-        for column, feature in enumerate(declaration.categorical, start=count)
+        values[:, column] == category
+        for column, feature in enumerate(declaration.categorical)
         for category in feature.categories
     ]
-    return np.column_stack([numbers, *indicators])
+    return np.column_stack([numbers, *indicators]).astype(np.float64)
+
+
+def _as_category(value: Any) -> str:
+    """Return a value as PostgreSQL writes it as text."""
+    return str(value).lower() if isinstance(value, bool | np.bool_) else str(value)

@@ -1,10 +1,14 @@
 """A server for the tests: a private cluster of their own, or the one that DBDP_TEST_URL names."""
 
+import json
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psycopg
@@ -14,6 +18,15 @@ from dbdp import installer
 from dbdp.cluster import Cluster
 from dbdp.database import Database, connect
 
+CASTS = {"source": "::regclass", "features": "::json", "epsilon": "::float8", "delta": "::float8"}
+REGISTRATION = {
+    "label": "y",
+    "positive": "1",
+    "features": {"x": {"length": 3, "norm": 1}},
+    "epsilon": 1000,
+    "delta": 1e-3,
+    "mode": "basic",
+}
 
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
@@ -22,15 +35,8 @@ def server_url() -> Iterator[str]:
         installer.install(given)
         yield given
         return
-    root = Path(tempfile.mkdtemp(prefix="dbdp-test-"))
-    root.chmod(0o755)  # as root the server runs as another account, which must get through
-    cluster = Cluster(root / "home")
-    try:
-        cluster.start()
+    with temporary_cluster() as cluster:
         yield cluster.url
-    finally:
-        cluster.remove()
-        shutil.rmtree(root, ignore_errors=True)
 
 
 @pytest.fixture
@@ -60,15 +66,74 @@ def make_table(connection: psycopg.Connection) -> Iterator[Callable[..., str]]:
         return name
 
     yield make
-    drop_datasets(connection, made)
+    drop_datasets(connection, "split_part(source, '.', 2) = any(%s)", made)
     for name in made:
         connection.execute(f"drop table if exists {name}")
 
 
-def drop_datasets(connection: psycopg.Connection, sources: list[str]) -> None:
-    """Close the datasets of these tables."""
-    found = connection.execute(
-        "select name from dbdp.datasets where split_part(source, '.', 2) = any(%s)", (sources,)
-    )
+@pytest.fixture
+def schema(connection: psycopg.Connection) -> Iterator[str]:
+    """A schema for one test, first on the search_path; its datasets and its tables go at the end."""
+    name = f"place_{secrets.token_hex(4)}"
+    connection.execute(f"create schema {name}; grant usage on schema {name} to public")
+    connection.execute(f"set search_path = {name}, public, dbdp")
+    yield name
+    connection.execute("reset session authorization; reset role")
+    drop_datasets(connection, "split_part(source, '.', 1) = %s", name)
+    connection.execute(f"drop schema {name} cascade")
+
+
+@pytest.fixture
+def register(connection: psycopg.Connection, schema: str) -> Callable[..., str]:
+    """Register a table under a name of its own, by default x of length 3 with a large budget; give the name."""
+
+    def call(source: str, **given: Any) -> str:
+        options = REGISTRATION | {"name": f"{schema}_{source}", "source": source} | given
+        if not isinstance(options["features"], str | None):
+            options["features"] = json.dumps(options["features"])
+        arguments = ", ".join(f"{key} => %({key})s{CASTS.get(key, '')}" for key in options)
+        connection.execute(f"select dbdp.register_dataset({arguments})", options)
+        return options["name"]
+
+    return call
+
+
+@pytest.fixture
+def spent(connection: psycopg.Connection) -> Callable[[str], tuple[int, int]]:
+    """Read the odometers of a dataset, in units."""
+
+    def call(name: str) -> tuple[int, int]:
+        sql = "select max(id) from dbdp.dataset where name = %s"
+        number = connection.execute(sql, (name,)).fetchone()[0]
+        values = [f"(select last_value from dbdp.{word}_{number})" for word in ("charge", "leak")]
+        return connection.execute(f"select {', '.join(values)}").fetchone()
+
+    return call
+
+
+@pytest.fixture
+def private_cluster() -> Iterator[Cluster]:
+    """A running cluster that a test may stop, crash or damage."""
+    with temporary_cluster() as cluster:
+        yield cluster
+
+
+@contextmanager
+def temporary_cluster() -> Iterator[Cluster]:
+    """A cluster in a folder that the server's account can enter."""
+    root = Path(tempfile.mkdtemp(prefix="dbdp-test-"))
+    root.chmod(0o755)  # as root the server runs as another account, which must get through
+    cluster = Cluster(root / "home")
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.remove()
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def drop_datasets(connection: psycopg.Connection, condition: str, *parameters: object) -> None:
+    """Close the datasets that meet a condition."""
+    found = connection.execute(f"select name from dbdp.datasets where {condition}", parameters)
     for (name,) in found.fetchall():
         connection.execute("select dbdp.drop_dataset(%s)", (name,))
