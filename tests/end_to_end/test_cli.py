@@ -1,0 +1,128 @@
+"""The command line: explains without a database, trains with one, and says what is wrong in one line."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+
+import psycopg
+import pytest
+
+EXPLAIN = [
+    *("explain", "--algorithm", "bolt_on", "--loss", "logistic", "--rows", "48842", "--features", "124"),
+    *("--batch-size", "50", "--epochs", "10", "--schedule", "inverse_time", "--regularisation", "0.001"),
+    *("--epsilon", "0.1", "--delta", "1e-8", "--json"),
+]
+KEYS = {
+    *("algorithm", "neighbours", "rows", "updates", "lipschitz", "smoothness", "strong_convexity"),
+    *("sensitivity", "mechanism", "noise_scale", "epsilon", "delta"),
+}
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line."""
+    command = [sys.executable, "-m", "dbdp.cli", *arguments]
+    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+
+
+def explained(*changes: str) -> dict[str, object]:
+    """Return the explained plan, with flags added or replaced."""
+    done = run(*EXPLAIN, *changes, DBDP_URL="postgresql://nowhere.invalid/none")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_explain_needs_no_database_and_has_every_key() -> None:
+    plan = explained()
+    assert set(plan) >= KEYS
+    assert (plan["neighbours"], plan["updates"], plan["mechanism"]) == ("replace-one", 9770, "discrete_gaussian")
+
+
+def test_explain_shows_the_closed_form_of_the_strongly_convex_case() -> None:
+    plan = explained()
+    closed_form = 2 / (0.001 * 50 * math.ceil(48842 / 50))
+    assert closed_form <= plan["sensitivity"] <= closed_form * (1 + 1e-6)
+    assert plan["sensitivity"] - plan["sensitivity_margin"] == pytest.approx(closed_form, rel=1e-9)
+
+
+def test_explain_shows_the_closed_form_of_the_convex_case() -> None:
+    plan = explained("--schedule", "constant", "--step-size", "0.1", "--regularisation", "0")
+    assert plan["sensitivity"] == pytest.approx(2 * 10 * 0.1 / 50, rel=1e-6)
+    assert plan["strong_convexity"] == 0
+
+
+def test_the_gaussian_noise_scale_is_within_8_percent_of_the_least_possible() -> None:
+    plan = explained("--epsilon", "1", "--delta", "1e-6")
+    analytic = 4.2247  # privacy.md §2: no Gaussian can do with less
+    assert analytic <= plan["noise_scale"] / plan["sensitivity"] <= analytic * 1.08
+
+
+def test_the_laplace_noise_scale_is_the_l1_sensitivity_over_epsilon() -> None:
+    plan = explained("--delta", "0")
+    assert plan["mechanism"] == "discrete_laplace"
+    assert plan["noise_scale"] == pytest.approx(math.sqrt(124) * plan["sensitivity"] / 0.1, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        (("--epsilon", "0"), "epsilon = 0.0 must be positive"),
+        (("--epsilon", "nan"), "epsilon = nan must be positive"),
+        (("--delta", "1"), "delta = 1.0 must be at least 0 and below 1"),
+        (("--delta", "0", "--mechanism", "discrete_gaussian"), "delta = 0 with Gaussian noise"),
+        (("--batch-size", "0"), "batch_size = 0 must be between 1"),
+        (("--batch-size", "48843"), "batch_size = 48843 must be between 1"),
+        (("--schedule", "constant", "--step-size", "8.1"), "step size 8.1 is above 2/β"),
+        (("--algorithm", "bolt_off"), "algorithm 'bolt_off' is unknown; choose one of bolt_on"),
+        (("--loss", "hinge"), "loss 'hinge' is unknown"),
+    ],
+)
+def test_a_bad_request_is_one_line_that_names_it(changes: tuple[str, ...], named: str) -> None:
+    done = run(*EXPLAIN, *changes)
+    assert done.returncode == 1
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not done.stdout
+
+
+def test_a_server_that_cannot_be_reached_is_one_line() -> None:
+    done = run("datasets", "--url", "postgresql:///none?host=/nonexistent")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def ward(connection: psycopg.Connection) -> None:
+    """A small table to register."""
+    connection.execute("drop table if exists ward")
+    connection.execute("select dbdp.drop_dataset(name) from dbdp.datasets where name = 'ward'")
+    connection.execute("create table ward as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 500) as i")
+
+
+@pytest.mark.usefixtures("ward")
+def test_register_train_list_and_predict(server_url: str, tmp_path: os.PathLike[str]) -> None:
+    features = os.path.join(tmp_path, "features.json")
+    with open(features, "w") as file:
+        json.dump({"age": [0, 50]}, file)
+    declared = ("--label", "ill", "--positive", "true", "--features", features, "--epsilon", "3", "--delta", "1e-5")
+    assert run("register", "ward", "ward", *declared, DBDP_URL=server_url).returncode == 0
+    trained = run("train", "ward", "--epsilon", "1", "--delta", "1e-6", "--json", DBDP_URL=server_url)
+    assert trained.returncode == 0, trained.stderr
+    model = json.loads(trained.stdout)
+    assert model["receipt"]["epsilon"] == 1
+    listed = json.loads(run("models", "--json", DBDP_URL=server_url).stdout)
+    assert model["id"] in {row["id"] for row in listed}
+    scored = run("predict", str(model["id"]), "ward", "--limit", "7", "--json", DBDP_URL=server_url)
+    probabilities = [row["probability"] for row in json.loads(scored.stdout)]
+    assert len(probabilities) == 7
+    assert all(0 < probability < 1 for probability in probabilities)
+
+
+@pytest.mark.usefixtures("ward")
+def test_a_refused_budget_is_one_line(server_url: str, connection: psycopg.Connection) -> None:
+    connection.execute("""select dbdp.register_dataset('ward', 'ward', 'ill', 'true', '{"age": [0, 50]}', 0.1, 1e-6)""")
+    done = run("train", "ward", "--epsilon", "1", "--delta", "1e-6", DBDP_URL=server_url)
+    assert done.returncode == 1
+    assert "does not cover this release" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,51 @@
+"""The demo trains on real data where there is any, and says so where there is none."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from dbdp import adult, demo
+from dbdp.database import Database
+
+
+def shown(database: Database) -> str:
+    """Return what the demo prints."""
+    console = Console(file=io.StringIO(), width=160)
+    demo.run(database, console)
+    return console.file.getvalue()
+
+
+def accuracy(text: str, model: str) -> float:
+    """Return the accuracy that the demo printed for a model."""
+    line = next(line for line in text.splitlines() if model in line)
+    return float(line.split("│")[2])
+
+
+@pytest.mark.skipif(not adult.path().is_file(), reason="the real Adult table is not at hand (DBDP_DATA)")
+def test_on_real_data_the_private_models_beat_the_majority(database: Database) -> None:
+    text = shown(database)
+    majority = accuracy(text, "majority share")
+    assert majority == pytest.approx(0.7638, abs=1e-4)
+    for door in ("private, SQL door", "private, Python door"):
+        assert majority + 0.01 < accuracy(text, door) < accuracy(text, "not private")
+    assert accuracy(text, "not private") > 0.84
+
+
+def test_without_real_data_it_generates_some_and_says_so(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable() -> str:
+        raise OSError("no network here")
+
+    monkeypatch.setenv("DBDP_DATA", "/nonexistent")
+    monkeypatch.setattr(adult, "download", unreachable)
+    text = shown(database)
+    assert "GENERATED, not real" in text
+    assert "no network here" in text
+
+
+def test_it_prints_the_plan_both_receipts_and_the_sql(database: Database) -> None:
+    text = shown(database)
+    assert text.count('"noise_scale"') == 3
+    assert text.count('"released_at"') == 2
+    for sql in ("dbdp.register_dataset('adult'", "dbdp.dp_explain('adult'", "dbdp.dp_logreg('adult'", "dbdp.predict("):
+        assert sql in text
