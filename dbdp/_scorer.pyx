@@ -10,30 +10,79 @@ from libc.string cimport memcpy
 cdef extern from "_score.h" nogil:
     double score_array(const char *data, long length, const double *weights, bint narrow)
 
+cdef int FLOAT4 = 700  # PostgreSQL's number of the type
 
-cdef class VectorScorer:
+
+cdef double NOTHING = float("nan")  # no decision: a null, another shape, a value that is not finite
+
+
+cdef class Scorer:
+    """A scorer of one model."""
+
+    cdef double decision(self, bytes features):
+        return NOTHING
+
+    def __call__(self, bytes features):
+        cdef double decision = self.decision(features)
+        return decision if decision == decision else None
+
+
+cdef class Scorers:
+    """See `scoring.Scorers`."""
+
+    cdef dict _known
+    cdef Scorer _last
+    cdef long long _last_model, _last_row_type
+
+    def __init__(self):
+        self._known = {}
+        self._last = None
+
+    def add(self, long long model, long long row_type, Scorer scorer):
+        """Keep the scorer of a model for rows of a type."""
+        self._known[model, row_type] = scorer
+
+    cdef double _decision(self, long long model, long long row_type, bytes features):
+        if self._last is None or model != self._last_model or row_type != self._last_row_type:
+            scorer = self._known.get((model, row_type))
+            if scorer is None:
+                return NOTHING
+            self._last, self._last_model, self._last_row_type = scorer, model, row_type
+        return self._last.decision(features)
+
+    def decide(self, long long model, long long row_type, bytes features):
+        """Return the decision value, or None."""
+        cdef double decision = self._decision(model, row_type, features)
+        return decision if decision == decision else None
+
+    def predict(self, long long model, long long row_type, bytes features):
+        """Return whether the decision is above 0, or None."""
+        cdef double decision = self._decision(model, row_type, features)
+        return decision > 0 if decision == decision else None
+
+
+cdef class VectorScorer(Scorer):
     """See `scoring.VectorScorer`."""
 
     cdef double[::1] _weights
     cdef double _intercept
-    cdef int _element
 
-    def __init__(self, weights, double intercept, str element):
+    def __init__(self, weights, double intercept):
         self._weights = array("d", weights)
         self._intercept = intercept
-        self._element = 4 if element == "<f4" else 8
 
-    def __call__(self, bytes features):
+    cdef double decision(self, bytes features):
         cdef int header[5]
-        cdef long length = self._weights.shape[0]
+        cdef long length = self._weights.shape[0], size = PyBytes_GET_SIZE(features)
         cdef const char *data = PyBytes_AS_STRING(features)
-        if PyBytes_GET_SIZE(features) != 20 + length * self._element:
-            return None
+        if size < 20:
+            return NOTHING
         memcpy(header, data, 20)
-        if header[0] != 1 or header[1] != 0 or header[3] != length:
-            return None
-        cdef double decision = self._intercept + score_array(data + 20, length, &self._weights[0], self._element == 4)
-        return decision if decision - decision == 0.0 else None
+        cdef bint narrow = header[2] == FLOAT4
+        if header[0] != 1 or header[1] != 0 or header[3] != length or size != 20 + length * (4 if narrow else 8):
+            return NOTHING
+        cdef double decision = self._intercept + score_array(data + 20, length, &self._weights[0], narrow)
+        return decision if decision - decision == 0.0 else NOTHING
 
 
 cdef unsigned long long _big_endian(const unsigned char *data, int size) noexcept nogil:
@@ -62,7 +111,7 @@ cdef double _number(const unsigned char *data, int size, char kind) noexcept nog
     return <double> <short> narrow if size == 2 else <double> bits
 
 
-cdef class RecordScorer:
+cdef class RecordScorer(Scorer):
     """See `scoring.RecordScorer`."""
 
     cdef double _intercept
@@ -78,26 +127,30 @@ cdef class RecordScorer:
         )
         self._categories = [column[2] for column in columns]
 
-    def __call__(self, bytes record):
+    cdef double decision(self, bytes record):
         cdef const unsigned char *place = <const unsigned char *> PyBytes_AS_STRING(record)
         cdef const unsigned char *end = place + PyBytes_GET_SIZE(record)
         cdef const char *kinds = PyBytes_AS_STRING(self._kinds)
         cdef double decision = self._intercept, value
         cdef long column, size
+        cdef dict lookup
         place += 4
         for column in range(len(self._kinds)):
             if place + 8 > end:
-                return None
+                return NOTHING
             size = <int> _big_endian(place + 4, 4)
             place += 8
             if size < 0:
                 if kinds[column] != b"-":
-                    return None
+                    return NOTHING
                 continue
             if place + size > end:
-                return None
+                return NOTHING
             if kinds[column] == b"t":
-                decision += <double> self._categories[column].get(place[:size], 0.0)
+                lookup = <dict> self._categories[column]
+                found = lookup.get(place[:size])
+                if found is not None:
+                    decision += <double> found
             elif kinds[column] == b"b":
                 decision += <double> self._categories[column].get(place[:size].rstrip(b" "), 0.0)
             elif kinds[column] != b"-":
@@ -106,7 +159,7 @@ cdef class RecordScorer:
                 else:
                     value = _number(place, size, kinds[column])
                 if value - value != 0.0:
-                    return None
+                    return NOTHING
                 decision += self._weights[column] * min(max(value, self._lower[column]), self._upper[column])
             place += size
         return decision

@@ -120,7 +120,9 @@ def design_matrix(declaration: Declaration, X: Any) -> np.ndarray:
     lower = [feature.lower for feature in declaration.numeric]
     upper = [feature.upper for feature in declaration.numeric]
     numbers = np.clip(rows[:, :count].astype(np.float64), lower, upper)
-    values = np.vectorize(_as_category, otypes=[object])(rows[:, count:]) if declaration.categorical else rows[:, count:]
+    values = (
+        np.vectorize(_as_category, otypes=[object])(rows[:, count:]) if declaration.categorical else rows[:, count:]
+    )
     indicators = [
         values[:, column] == category
         for column, feature in enumerate(declaration.categorical)

@@ -8,13 +8,14 @@ import json
 import math
 import operator
 import struct
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from dbdp.datasets import Declaration, declare
 
 _ARRAY_HEADER = struct.Struct("<5i")
-_FORMATS = {"<f8": "d", "<f4": "f"}
+_FLOAT4 = 700  # PostgreSQL's number of the type
 _NUMBER_FORMATS = {
     "smallint": (">h", "i"),
     "integer": (">i", "i"),
@@ -29,23 +30,24 @@ _IGNORED: Column = ("-", (0.0, 0.0, 0.0), None)
 
 
 class VectorScorer:
-    """intercept + ⟨weights, array⟩ from the array's own bytes; None where it is no such array.
+    """intercept + ⟨weights, array⟩ from the bytes of a float8[] or float4[]; None where it is no such array.
 
     An array of another shape, with a null, or with a value that is not finite gives None.
     """
 
-    def __init__(self, weights: list[float], intercept: float, element: str) -> None:
+    def __init__(self, weights: list[float], intercept: float) -> None:
         self._weights = weights
         self._intercept = intercept
-        self._elements = struct.Struct(f"<{len(weights)}{_FORMATS[element]}")
 
     def __call__(self, features: bytes) -> float | None:
-        if len(features) != _ARRAY_HEADER.size + self._elements.size:
+        if len(features) < _ARRAY_HEADER.size:
             return None
-        dimensions, nulls, _, length, _ = _ARRAY_HEADER.unpack_from(features)
-        if dimensions != 1 or nulls or length != len(self._weights):
+        dimensions, nulls, element, length, _ = _ARRAY_HEADER.unpack_from(features)
+        elements = struct.Struct(f"<{len(self._weights)}{'f' if element == _FLOAT4 else 'd'}")
+        whole = dimensions == 1 and not nulls and length == len(self._weights)
+        if not whole or len(features) != _ARRAY_HEADER.size + elements.size:
             return None
-        values = self._elements.unpack_from(features, _ARRAY_HEADER.size)
+        values = elements.unpack_from(features, _ARRAY_HEADER.size)
         decision = self._intercept + sum(map(operator.mul, self._weights, values))
         return decision if math.isfinite(decision) else None
 
@@ -103,44 +105,57 @@ def decode_numeric(value: bytes) -> float:
     return -magnitude if sign else magnitude
 
 
-try:
-    from dbdp import _scorer
-
-    _vector_scorer: Callable[..., Any] = _scorer.VectorScorer
-    _record_scorer: Callable[..., Any] = _scorer.RecordScorer
-except ImportError:  # built without a C compiler
-    _vector_scorer, _record_scorer = VectorScorer, RecordScorer
-
-
 class Scorers:
     """The scorers of this session, made when a model is first used; released models never change.
 
-    A parallel worker cannot ask the server for the model through PL/Python. So `decide` gives None
-    while it has no scorer, and the caller then passes the model to `learn`.
+    A parallel worker cannot ask the server for the model through PL/Python. So `decide` and `predict`
+    give None while there is no scorer, and the caller then passes the model to `learn`.
     """
 
     def __init__(self) -> None:
-        self._scorers: dict[tuple[int, Any], Scorer] = {}
+        self._known: dict[tuple[int, int], Scorer] = {}
 
-    def decide(self, model: int, kind: str | int, data: bytes) -> float | None:
-        """Return the decision value, or None; `kind` is an array's element or the type of a row."""
-        scorer = self._scorers.get((model, kind))
-        return None if scorer is None else scorer(data)
+    def add(self, model: int, row_type: int, scorer: Scorer) -> None:
+        """Keep the scorer of a model for rows of a type."""
+        self._known[model, row_type] = scorer
 
-    def learn(self, model: int, kind: str | int, description: str | None) -> None:
-        """Make the scorer of a model from dbdp.model_description.
+    def decide(self, model: int, row_type: int, features: bytes) -> float | None:
+        """Return the decision value, or None; `row_type` is 0 for arrays."""
+        scorer = self._known.get((model, row_type))
+        return None if scorer is None else scorer(features)
 
-        Raises
-        ------
-        ValueError
-            If there is no such model, or it does not fit such rows.
-        """
-        if description is None:
-            raise ValueError(f"model {model} does not exist; see dbdp.models")
-        described = json.loads(description)
-        declaration = declare(**described["declaration"])
-        scorer = _of_array(declaration, described, kind) if isinstance(kind, str) else _of_rows(declaration, described)
-        self._scorers[model, kind] = scorer
+    def predict(self, model: int, row_type: int, features: bytes) -> bool | None:
+        """Return whether the decision is above 0, or None."""
+        decision = self.decide(model, row_type, features)
+        return None if decision is None else decision > 0
+
+
+try:
+    from dbdp import _scorer as compiled
+except ImportError:  # built without a C compiler
+    compiled = None
+
+_forms: Any = compiled or sys.modules[__name__]
+_scorers = _forms.Scorers()
+decide = _scorers.decide
+predict = _scorers.predict
+
+
+def learn(model: int, row_type: int, description: str | None) -> bool:
+    """Make the scorer of a model from dbdp.model_description; return True.
+
+    Raises
+    ------
+    ValueError
+        If there is no such model, or it does not fit such rows.
+    """
+    if description is None:
+        raise ValueError(f"model {model} does not exist; see dbdp.models")
+    described = json.loads(description)
+    declaration = declare(**described["declaration"])
+    make = _of_rows if row_type else _of_array
+    _scorers.add(model, row_type, make(declaration, described))
+    return True
 
 
 def _of_rows(declaration: Declaration, described: dict[str, Any]) -> Scorer:
@@ -151,14 +166,14 @@ def _of_rows(declaration: Declaration, described: dict[str, Any]) -> Scorer:
             f"the row does not have the columns {', '.join(declaration.columns)} as the model wants them; "
             "give a row of a table or view that has them, or the array that the model was trained on"
         )
-    return _record_scorer(_columns(declaration, described["coefficients"], types), described["intercept"])
+    return _forms.RecordScorer(_columns(declaration, described["coefficients"], types), described["intercept"])
 
 
-def _of_array(declaration: Declaration, described: dict[str, Any], element: str) -> Scorer:
+def _of_array(declaration: Declaration, described: dict[str, Any]) -> Scorer:
     if declaration.vector is None:
         columns = ", ".join(declaration.columns)
         raise ValueError(f"the model was trained on columns, not on an array; give a row with the columns {columns}")
-    return _vector_scorer(described["coefficients"], described["intercept"], element)
+    return _forms.VectorScorer(described["coefficients"], described["intercept"])
 
 
 def _columns(declaration: Declaration, weights: list[float], types: dict[str, str]) -> list[Column]:
@@ -183,13 +198,3 @@ def _binary(category: str, type_name: str) -> bytes:
     if type_name in _NUMBER_FORMATS:
         return struct.pack(_NUMBER_FORMATS[type_name][0], json.loads(category))
     return category.encode()
-
-
-_scorers = Scorers()
-decide = _scorers.decide
-
-
-def decide_described(model: int, kind: str | int, features: bytes | None, description: str | None) -> float | None:
-    """Decide with a model whose description is at hand: the first row of a session."""
-    _scorers.learn(model, kind, description)
-    return None if features is None else decide(model, kind, features)

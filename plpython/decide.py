@@ -1,1 +1,1 @@
-return GD["dbdp"].decide(model, kind, features)
+return GD["dbdp"].decide(model, row_type, features)

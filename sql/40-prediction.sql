@@ -3,7 +3,7 @@
 -- `description` is looked up for the first row of a session only, in parallel workers too.
 
 -- What a scorer is made from: declaration, weights, and for rows the columns of their type.
-create function dbdp.model_description(model bigint, row_type bigint default null) returns text
+create function dbdp.model_description(model bigint, row_type oid default 0) returns text
 language sql
 stable parallel safe
 begin atomic
@@ -20,7 +20,7 @@ begin atomic
       join pg_catalog.pg_attribute as a on a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
       join pg_catalog.pg_type as c on c.oid = a.atttypid
       join pg_catalog.pg_type as b on b.oid = case when c.typtype = 'd' then c.typbasetype else c.oid end
-      where t.oid = row_type::pg_catalog.oid
+      where t.oid = row_type
     ))::text
   from dbdp.model as m
   where m.id = model;
@@ -32,92 +32,89 @@ language sql
 immutable parallel safe
 return 1 operator(pg_catalog./) (1 operator(pg_catalog.+) pg_catalog.exp(least(- decision, 700)));
 
-create function dbdp.decide(model bigint, kind text, features bytea) returns float8
+create function dbdp.decide(model bigint, row_type oid, features bytea) returns float8
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython decide@
 $body$;
 
-create function dbdp.decide_described(model bigint, kind text, features bytea, description text) returns float8
-language plpython3u
-stable parallel safe cost 300
-as $body$
-@plpython decide_described@
-$body$;
-
-create function dbdp.decide(model bigint, kind bigint, features bytea) returns float8
+create function dbdp.predict(model bigint, row_type oid, features bytea) returns boolean
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
-@plpython decide@
+@plpython predict@
 $body$;
 
-create function dbdp.decide_described(model bigint, kind bigint, features bytea, description text) returns float8
+create function dbdp.learn(model bigint, row_type oid, description text) returns boolean
 language plpython3u
 stable parallel safe cost 300
 as $body$
-@plpython decide_described@
+@plpython learn@
 $body$;
 
 create function dbdp.predict(model bigint, features float8[]) returns boolean
 language sql
 stable parallel safe
 return coalesce(
-  dbdp.decide(model, '<f8'::text, dbdp.array_bytes(features)),
-  dbdp.decide_described(model, '<f8'::text, dbdp.array_bytes(features), dbdp.model_description(model))
-) operator(pg_catalog.>) 0;
+  dbdp.predict(model, 0::oid, dbdp.array_bytes(features)),
+  case when dbdp.learn(model, 0::oid, dbdp.model_description(model)) then
+    dbdp.predict(model, 0::oid, dbdp.array_bytes(features))
+  end);
+
+create function dbdp.predict_probability(model bigint, features float8[]) returns float8
+language sql
+stable parallel safe
+return dbdp.probability(coalesce(
+  dbdp.decide(model, 0::oid, dbdp.array_bytes(features)),
+  case when dbdp.learn(model, 0::oid, dbdp.model_description(model)) then
+    dbdp.decide(model, 0::oid, dbdp.array_bytes(features))
+  end));
 
 create function dbdp.predict(model bigint, features float4[]) returns boolean
 language sql
 stable parallel safe
 return coalesce(
-  dbdp.decide(model, '<f4'::text, dbdp.array_bytes(features)),
-  dbdp.decide_described(model, '<f4'::text, dbdp.array_bytes(features), dbdp.model_description(model))
-) operator(pg_catalog.>) 0;
+  dbdp.predict(model, 0::oid, dbdp.array_bytes(features)),
+  case when dbdp.learn(model, 0::oid, dbdp.model_description(model)) then
+    dbdp.predict(model, 0::oid, dbdp.array_bytes(features))
+  end);
+
+create function dbdp.predict_probability(model bigint, features float4[]) returns float8
+language sql
+stable parallel safe
+return dbdp.probability(coalesce(
+  dbdp.decide(model, 0::oid, dbdp.array_bytes(features)),
+  case when dbdp.learn(model, 0::oid, dbdp.model_description(model)) then
+    dbdp.decide(model, 0::oid, dbdp.array_bytes(features))
+  end));
 
 create function dbdp.predict(model bigint, features anyelement) returns boolean
 language sql
 stable parallel safe
 as $body$
 select coalesce(
-  dbdp.decide(model, pg_catalog.pg_typeof(features)::pg_catalog.oid::pg_catalog.int8, pg_catalog.record_send(features)),
-  dbdp.decide_described(
+  dbdp.predict(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features)),
+  case when dbdp.learn(
     model,
-    pg_catalog.pg_typeof(features)::pg_catalog.oid::pg_catalog.int8,
-    pg_catalog.record_send(features),
-    dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid::pg_catalog.int8))
-) operator(pg_catalog.>) 0
+    pg_catalog.pg_typeof(features)::pg_catalog.oid,
+    dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid)) then
+    dbdp.predict(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
+  end)
 $body$;
-
-create function dbdp.predict_probability(model bigint, features float8[]) returns float8
-language sql
-stable parallel safe
-return dbdp.probability(coalesce(
-  dbdp.decide(model, '<f8'::text, dbdp.array_bytes(features)),
-  dbdp.decide_described(model, '<f8'::text, dbdp.array_bytes(features), dbdp.model_description(model))
-));
-
-create function dbdp.predict_probability(model bigint, features float4[]) returns float8
-language sql
-stable parallel safe
-return dbdp.probability(coalesce(
-  dbdp.decide(model, '<f4'::text, dbdp.array_bytes(features)),
-  dbdp.decide_described(model, '<f4'::text, dbdp.array_bytes(features), dbdp.model_description(model))
-));
 
 create function dbdp.predict_probability(model bigint, features anyelement) returns float8
 language sql
 stable parallel safe
 as $body$
 select dbdp.probability(coalesce(
-  dbdp.decide(model, pg_catalog.pg_typeof(features)::pg_catalog.oid::pg_catalog.int8, pg_catalog.record_send(features)),
-  dbdp.decide_described(
+  dbdp.decide(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features)),
+  case when dbdp.learn(
     model,
-    pg_catalog.pg_typeof(features)::pg_catalog.oid::pg_catalog.int8,
-    pg_catalog.record_send(features),
-    dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid::pg_catalog.int8))
-))
+    pg_catalog.pg_typeof(features)::pg_catalog.oid,
+    dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid)) then
+    dbdp.decide(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
+  end))
 $body$;
 
 comment on function dbdp.predict(bigint, float8[]) is 'whether a released model takes the row for a positive one; null for a null or not finite feature';

@@ -24,8 +24,7 @@ grant execute on function
   dbdp.predict(bigint, float8[]), dbdp.predict(bigint, float4[]), dbdp.predict(bigint, anyelement),
   dbdp.predict_probability(bigint, float8[]), dbdp.predict_probability(bigint, float4[]),
   dbdp.predict_probability(bigint, anyelement),
-  dbdp.decide(bigint, text, bytea), dbdp.decide(bigint, bigint, bytea),
-  dbdp.decide_described(bigint, text, bytea, text), dbdp.decide_described(bigint, bigint, bytea, text),
+  dbdp.decide, dbdp.predict(bigint, oid, bytea), dbdp.learn,
   dbdp.model_description, dbdp.probability,
   dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[])
 to dbdp_analyst;

@@ -164,14 +164,13 @@ def test_a_block_of_another_length_is_refused(connection: psycopg.Connection, le
 
 
 @pytest.mark.parametrize("arguments", [(None, b"state"), (b"", None)])
-def test_a_null_is_refused_with_a_clear_error(
+def test_a_null_is_refused_and_the_session_lives(
     connection: psycopg.Connection, arguments: tuple[bytes | None, bytes | None]
 ) -> None:
     block, state = arguments
-    with pytest.raises(psycopg.Error, match="block|state"):
-        connection.execute(
-            "select dbdp.sgd_epoch(%s::bytea, %s::bytea)", (block, state and initial(4, Constant(1.0), 0.0))
-        )
+    given = (block, state and initial(4, Constant(1.0), 0.0))
+    with pytest.raises(psycopg.errors.ExternalRoutineException):
+        connection.execute("select dbdp.sgd_epoch(%s::bytea, %s::bytea)", given)
     assert connection.execute("select 1").fetchone() == (1,)
 
 
@@ -181,12 +180,12 @@ def test_rows_that_no_packing_makes_count_as_zero_rows(connection: psycopg.Conne
     noise = random.integers(0, 256, (5000, 32), dtype=np.uint8)
     wild = np.frombuffer(noise.tobytes(), np.float32).reshape(-1, 8).copy()
     wild[::2, -1] = 1.0
-    wild[:, :3] *= 1e3
     with np.errstate(all="ignore"):
+        wild[:, :3] *= 1e3
         valid = (np.abs(wild[:, -1]) == 1) & ((wild[:, :3].astype(float) ** 2).sum(1) <= 1)
     tame = np.where(valid[:, None], wild, np.float32(0))
     state, sql = initial(7, Constant(1.0), 0.0, dimension=3), "select dbdp.sgd_epoch(%s::bytea, %s)"
     results = [State.decode(connection.execute(sql, (r.tobytes(), state)).fetchone()[0]) for r in (wild, tame)]
     assert np.isfinite(results[0].model).all()
-    assert not valid.all()
+    assert 0 < valid.sum() < len(valid)
     assert np.abs(results[0].model - results[1].model).max() <= 1e-12

@@ -1,0 +1,3 @@
+from dbdp.scoring import learn
+
+return learn(model, row_type, description)

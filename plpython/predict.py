@@ -1,0 +1,1 @@
+return GD["dbdp"].predict(model, row_type, features)

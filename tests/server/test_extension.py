@@ -1,0 +1,292 @@
+"""The extension comes and goes whole, imports from one place, and opens nothing to the public."""
+
+import secrets
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import psycopg
+import pytest
+from psycopg import conninfo
+
+from dbdp import __version__, installer
+from dbdp.database import connect
+
+TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1)"
+# A query calls these for each row, where a setting would cost as much as the prediction (sql/40-prediction.sql).
+PER_ROW = {"decide", "decide_described", "model_description", "predict", "predict_probability", "probability"}
+IN_C = {"array_bytes", "sgd_epoch"}  # an aggregate and functions of the server itself look nothing up
+LEFT_BY_EXTENSION = """
+select classid::regclass::text, objid from pg_depend
+where refclassid = 'pg_namespace'::regclass and refobjid = to_regnamespace('dbdp')::oid
+union all select 'schema', to_regnamespace('dbdp')::oid where to_regnamespace('dbdp') is not null
+union all select 'class', oid from pg_class where relnamespace not in (select oid from pg_namespace)
+union all select 'owned', objid from pg_shdepend
+where refobjid = 'dbdp_owner'::regrole and deptype = 'o'
+and dbid in (0, (select oid from pg_database where datname = current_database()))"""
+GRANTS = """
+select relname from pg_class, aclexplode(relacl) as a
+where a.grantee in (select oid from pg_roles where rolname like 'dbdp%%')
+and relnamespace = %s::regnamespace"""
+OPEN_TO_PUBLIC = """
+select p.oid::regprocedure::text from pg_proc as p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as a
+where p.pronamespace = 'dbdp'::regnamespace and a.grantee = 0"""
+WHERE = "create or replace function where_is_dbdp() returns text[] language plpython3u as $$\n{}\n$$"
+WHERE_BODY = "import dbdp, dbdp.server, numpy\nreturn [dbdp.__file__, dbdp.server.__file__, numpy.__file__]"
+
+
+@pytest.fixture
+def fresh(server_url: str) -> Iterator[str]:
+    """URL of a new database with the extension."""
+    name = f"fresh_{secrets.token_hex(4)}"
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f"create database {name} template template0")
+        url = conninfo.make_conninfo(server_url, dbname=name)
+        with psycopg.connect(url, autocommit=True) as inside:
+            inside.execute("create extension dbdp cascade")
+        yield url
+        connection.execute(f"drop database {name} with (force)")
+
+
+@pytest.fixture
+def copy(server_url: str) -> Iterator[str]:
+    """URL of an empty database to restore into."""
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute("create database restored template template0")
+        yield conninfo.make_conninfo(server_url, dbname="restored")
+        connection.execute("drop database restored with (force)")
+
+
+def trained(connection: psycopg.Connection, name: str = "kept") -> None:
+    """Make a table, a dataset and a model."""
+    connection.execute(f"create table {name} as select array[0.1, 0.2, i]::float8[] x, i %% 2 y from generate_series(1, 60) i", ())
+    declared = '{"x": {"length": 3, "norm": 100}}'
+    sql = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 100, 0, mode => 'basic')"
+    connection.execute(sql, (name, name, declared))
+    connection.execute(TRAIN, (name,))
+
+
+def python_directory(connection: psycopg.Connection) -> Path:
+    share = connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()[0]
+    return Path(share) / "dbdp" / __version__
+
+
+@contextmanager
+def renamed(path: Path) -> Iterator[None]:
+    away = path.with_name(path.name + ".away")
+    path.rename(away)
+    try:
+        yield
+    finally:
+        away.rename(path)
+
+
+@contextmanager
+def changed(path: Path, old: str, new: str) -> Iterator[None]:
+    content = path.read_text()
+    assert old in content
+    path.write_text(content.replace(old, new))
+    try:
+        yield
+    finally:
+        path.write_text(content)
+
+
+def test_drop_extension_leaves_nothing_behind(fresh: str) -> None:
+    with psycopg.connect(fresh, autocommit=True) as connection:
+        trained(connection)
+        assert len(connection.execute(LEFT_BY_EXTENSION).fetchall()) > 20
+        connection.execute("drop extension dbdp")
+        assert connection.execute(LEFT_BY_EXTENSION).fetchall() == []
+        assert connection.execute("select count(*) from kept").fetchone() == (60,)
+
+
+def test_a_closed_dataset_leaves_no_grant_on_the_table(fresh: str) -> None:
+    with psycopg.connect(fresh, autocommit=True) as connection:
+        trained(connection)
+        assert connection.execute(GRANTS, ("public",)).fetchall() == [("kept",)]
+        connection.execute("select dbdp.drop_dataset('kept')")
+        assert connection.execute(GRANTS, ("public",)).fetchall() == []
+
+
+def test_the_extension_can_be_made_again(fresh: str) -> None:
+    for _ in range(2):
+        with psycopg.connect(fresh, autocommit=True) as connection:
+            trained(connection)
+            connection.execute("drop extension dbdp; drop table kept; create extension dbdp cascade")
+            assert connection.execute("select count(*) from dbdp.models").fetchone() == (0,)
+
+
+def test_a_new_extension_in_an_old_session_predicts_with_its_own_models(fresh: str) -> None:
+    """Model 1 of the new extension is another model than model 1 of the old one."""
+    sql = "select dbdp.predict_probability(1, array[1, 2, 3]::float8[])"
+    with psycopg.connect(fresh, autocommit=True) as connection:
+        trained(connection)
+        before = connection.execute(sql).fetchone()
+        connection.execute("drop extension dbdp; drop table kept; create extension dbdp")
+        trained(connection)
+        after = connection.execute(sql).fetchone()
+        with psycopg.connect(fresh) as other:
+            assert after == other.execute(sql).fetchone()
+        assert after != before
+
+
+def test_a_foreign_schema_of_that_name_is_not_taken_over(fresh: str) -> None:
+    with psycopg.connect(fresh, autocommit=True) as connection:
+        connection.execute("drop extension dbdp; create schema dbdp")
+        with pytest.raises(psycopg.errors.DuplicateSchema):
+            connection.execute("create extension dbdp")
+
+
+def test_a_client_of_another_version_is_told_so(connection: psycopg.Connection) -> None:
+    set_version = "update pg_extension set extversion = %s where extname = 'dbdp'"
+    try:
+        connection.execute(set_version, ("0.0.9",))
+        with pytest.raises(ValueError, match=f"server has dbdp 0.0.9, this Python has {__version__}; install the same"):
+            connect(connection)
+    finally:
+        connection.execute(set_version, (__version__,))
+
+
+def test_a_database_without_the_extension_is_told_what_to_do(fresh: str) -> None:
+    with psycopg.connect(fresh, autocommit=True) as connection:
+        connection.execute("drop extension dbdp")
+        with pytest.raises(ValueError, match="dbdp is not in this database; run `dbdp install"):
+            connect(connection)
+
+
+def test_a_package_of_another_version_in_the_server_is_refused(fresh: str) -> None:
+    with psycopg.connect(fresh) as connection:
+        init = python_directory(connection) / "dbdp" / "__init__.py"
+    with changed(init, __version__, "0.0.9"), psycopg.connect(fresh) as connection:
+        with pytest.raises(psycopg.Error, match=f"dbdp is {__version__}, its Python package in the server is 0.0.9") as error:
+            connection.execute("select dbdp.dp_explain('any', epsilon => 1)")
+        assert "run `dbdp install`" in error.value.diag.message_hint
+    with psycopg.connect(fresh) as connection, pytest.raises(psycopg.Error, match="is not registered"):
+        connection.execute("select dbdp.dp_explain('any', epsilon => 1)")
+
+
+def test_a_server_that_cannot_import_dbdp_is_told_what_to_do(fresh: str) -> None:
+    with psycopg.connect(fresh) as connection:
+        directory = python_directory(connection)
+    with renamed(directory), psycopg.connect(fresh) as connection:
+        with pytest.raises(psycopg.Error, match="PL/Python cannot import dbdp") as error:
+            connection.execute("select dbdp.dp_explain('any', epsilon => 1)")
+        assert "run `dbdp install`" in error.value.diag.message_hint
+        assert str(directory) in error.value.diag.message_hint
+
+
+def test_nothing_that_a_role_can_set_moves_the_import(server_url: str, tmp_path: Path) -> None:
+    package = tmp_path / "dbdp"
+    package.mkdir()
+    (package / "__init__.py").write_text("__version__ = 'evil'")
+    settings = ["dbdp.path", "dbdp.python_path", "dbdp.python_directory", "dbdp.module_pathname", "dbdp.home"]
+    settings += ["plpython3.path", "plpython.python_path", "python.path", "dbdp.PYTHONPATH", "plpython3u.sys_path"]
+    options = " ".join(f"-c {name}={tmp_path}" for name in settings)
+    with psycopg.connect(server_url, autocommit=True, options=options) as connection:
+        connection.execute("create role ordinary in role dbdp_analyst")
+        try:
+            connection.execute("set session authorization ordinary")
+            for name in (*settings, "search_path"):
+                connection.execute("select set_config(%s, %s, false)", (name, str(tmp_path)))
+            with pytest.raises(psycopg.Error, match="is not registered"):
+                connection.execute("select dbdp.dp_explain('any', epsilon => 1)")
+            refused = []
+            for name in ("dynamic_library_path", "session_preload_libraries"):
+                try:
+                    connection.execute("select set_config(%s, %s, false)", (name, str(tmp_path)))
+                except psycopg.errors.InsufficientPrivilege:
+                    refused.append(name)
+            assert len(refused) == 2
+        finally:
+            connection.execute("reset session authorization; reset search_path; drop role ordinary")
+        connection.execute(WHERE.format(WHERE_BODY))
+        found = connection.execute("select where_is_dbdp()").fetchone()[0]
+        connection.execute("drop function where_is_dbdp")
+        home = str(python_directory(connection))
+    assert all(path.startswith(home) for path in found)
+
+
+def test_a_role_cannot_name_a_module_of_its_own(connection: psycopg.Connection, schema: str) -> None:
+    """sys.path begins with the installed folder, and holds none that a role could write to."""
+    connection.execute("select dbdp.model_description(1)")
+    with pytest.raises(psycopg.Error, match="is not registered"):
+        connection.execute("select dbdp.dp_explain('any', epsilon => 1)")
+    connection.execute(WHERE.format("import sys\nreturn sys.path"))
+    path = connection.execute("select where_is_dbdp()").fetchone()[0]
+    assert path[0] == str(python_directory(connection))
+    assert "" not in path
+    assert "." not in path
+
+
+def test_a_backend_has_one_thread(
+    connection: psycopg.Connection, make_table: Callable[..., str], register: Callable[..., str]
+) -> None:
+    random = np.random.default_rng(1)
+    table = make_table("threads", random.normal(size=(3000, 40)), random.integers(0, 2, 3000))
+    name = register(table, features={"x": {"length": 40, "norm": 1}})
+    connection.execute(TRAIN, (name,))
+    connection.execute(WHERE.format("import numpy\nnumpy.ones((700, 700)) @ numpy.ones((700, 700))\nreturn []"))
+    connection.execute("select where_is_dbdp()")  # BLAS itself, which starts its threads when it is loaded
+    tasks = Path(f"/proc/{connection.info.backend_pid}/task")
+    if not tasks.exists():
+        pytest.skip("the server is not on this machine")
+    assert len(list(tasks.iterdir())) == 1
+
+
+def test_every_function_behind_a_door_pins_its_search_path(connection: psycopg.Connection) -> None:
+    found = connection.execute(
+        "select proname, proconfig from pg_proc where pronamespace = 'dbdp'::regnamespace"
+    ).fetchall()
+    names = {name for name, _ in found}
+    assert names >= PER_ROW | IN_C | {"dp_logreg", "dp_explain", "shuffle", "charge", "register_dataset"}
+    for name, settings in found:
+        if name in PER_ROW | IN_C:
+            continue
+        assert "search_path=pg_catalog, pg_temp" in (settings or []), name
+
+
+def test_no_function_table_or_sequence_is_open_to_the_public(
+    connection: psycopg.Connection, make_table: Callable[..., str], register: Callable[..., str]
+) -> None:
+    register(make_table("open_to_none", np.ones((3, 3)), np.ones(3)))
+    assert connection.execute(OPEN_TO_PUBLIC).fetchall() == []
+    relations = """
+select relname from pg_class as c, aclexplode(coalesce(c.relacl, acldefault(
+    case c.relkind when 'S' then 'S' else 'r' end::"char", c.relowner))) as a
+where c.relnamespace = 'dbdp'::regnamespace and a.grantee = 0 and c.relkind in ('r', 'v', 'S')"""
+    assert connection.execute(relations).fetchall() == []
+
+
+def test_definer_functions_belong_to_a_role_without_power(connection: psycopg.Connection) -> None:
+    owners = "select distinct proowner::regrole::text from pg_proc where pronamespace = 'dbdp'::regnamespace and prosecdef"
+    assert connection.execute(owners).fetchall() == [("dbdp_owner",)]
+    powers = "rolsuper or rolcreaterole or rolcreatedb or rolcanlogin or rolreplication or rolbypassrls"
+    assert connection.execute(f"select {powers} from pg_roles where rolname = 'dbdp_owner'").fetchone() == (False,)
+
+
+def test_a_dump_carries_datasets_models_and_what_was_spent(fresh: str, copy: str) -> None:
+    """Else a restore would give the budget back."""
+    with psycopg.connect(fresh, autocommit=True) as connection:
+        trained(connection)
+        charge = connection.execute("select last_value from dbdp.charge_1").fetchone()
+    dump = subprocess.run(["pg_dump", fresh], capture_output=True, check=True, text=True).stdout
+    restored = subprocess.run(
+        ["psql", "--quiet", "--set=ON_ERROR_STOP=1", copy], input=dump, capture_output=True, check=False, text=True
+    )
+    assert restored.stderr == ""
+    with psycopg.connect(copy, autocommit=True) as connection:
+        assert connection.execute("select last_value from dbdp.charge_1").fetchone() == charge
+        assert connection.execute("select rows from dbdp.datasets").fetchone() == (60,)
+        assert connection.execute("select dbdp.predict(1, x) is null from kept").fetchone() == (False,)
+        connection.execute(TRAIN, ("kept",))
+        assert connection.execute("select last_value from dbdp.charge_1").fetchone() == (2 * charge[0],)
+        trained(connection, "another")
+
+
+def test_the_script_that_runs_is_the_one_in_the_repository(connection: psycopg.Connection) -> None:
+    folder = Path(connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()[0]) / "extension"
+    for name, content in installer.render_extension(python_directory(connection)).items():
+        assert (folder / name).read_text() == content

@@ -1,0 +1,432 @@
+"""A dataset is declared once, as public facts; whatever is wrong with it is said before anything is stored."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from dbdp.database import Database, connect
+from dbdp.estimators import LogisticRegression
+from dbdp.privacy.accounting import Budget
+
+Register = Callable[..., str]
+TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1, batch_size => 5)"
+MIXED = """
+create type mood as enum ('sad', 'happy', 'it''s');
+create domain share as float8 check (value >= 0);
+create domain nested as share;
+create domain moody as mood;
+create domain list as float8[];
+create table mixed (
+  e mood, d share, dd nested, de moody, b boolean, c char(5), v varchar(9), n numeric, i bigint, s smallint, r real,
+  bits boolean, y int);
+insert into mixed
+select 'happy', 0.5, 0.5, 'sad', i % 2 = 0, 'ab', 'cd', 0.25, i, i % 3, 0.5, i % 2 = 0, i % 2
+from generate_series(1, 30) as i"""
+MIXED_FEATURES = {
+    "d": [0, 1], "dd": [0, 1], "n": [0, 1], "i": [0, 30], "r": [0, 1], "bits": [0, 1],
+    "e": ["sad", "happy", "it's"], "de": ["sad"], "b": ["true", "false"], "c": ["ab", "x"], "v": ["cd"], "s": ["0", "1"],
+}  # fmt: skip
+
+
+@pytest.fixture
+def array_table(connection: psycopg.Connection, schema: str) -> str:
+    connection.execute("create table t as select array[0.1, 0.2, 0.3]::float8[] x, i % 2 y from generate_series(1, 20) i")
+    return "t"
+
+
+def nothing_left(connection: psycopg.Connection, schema: str) -> bool:
+    """No row, no odometer more than datasets, no grant on a table of the schema."""
+    sql = """
+select (select count(*) from dbdp.dataset where source_name like %(schema)s || '.%%')
+     + (select count(*) from pg_class where relkind = 'S' and relname ~ '^(charge|leak)_\\d+$')
+     - 2 * (select count(*) from dbdp.dataset)
+     + (select count(*) from pg_class as c, aclexplode(c.relacl) as a
+        where c.relnamespace = %(schema)s::regnamespace and a.grantee = 'dbdp_owner'::regrole)"""
+    return connection.execute(sql, {"schema": schema}).fetchone() == (0,)
+
+
+@pytest.mark.parametrize("mode", ["renyi", "basic"])
+def test_the_public_facts_are_stored_as_declared(
+    connection: psycopg.Connection, array_table: str, register: Register, mode: str
+) -> None:
+    name = register(array_table, mode=mode, epsilon=2.0, delta=1e-6)
+    stored = connection.execute(
+        "select rows, epsilon, delta, mode, charge_limit, leak_limit, declaration from dbdp.datasets where name = %s", (name,)
+    ).fetchone()
+    budget = Budget.of(epsilon=2.0, delta=1e-6, mode=mode)
+    assert stored[:4] == (20, 2.0, 1e-6, mode)
+    assert (round(stored[4] * 10**9), round(stored[5] * 10**18)) == (budget.charge_limit, budget.leak_limit)
+    assert stored[6]["features"] == {"x": {"length": 3, "norm": 1.0}}
+
+
+def test_every_type_of_column_can_be_declared_and_trained_on(
+    connection: psycopg.Connection, schema: str, register: Register
+) -> None:
+    connection.execute(MIXED)
+    name = register("mixed", features=MIXED_FEATURES)
+    connection.execute(TRAIN, (name,))
+    names = connection.execute("select feature_names from dbdp.models where dataset = %s", (name,)).fetchone()[0]
+    assert names[:6] == ["d", "dd", "n", "i", "r", "bits"]
+    assert names[6:9] == ["e=sad", "e=happy", "e=it's"]
+
+
+def test_every_type_of_column_can_be_trained_on_from_a_client(
+    connection: psycopg.Connection, database: Database, schema: str, register: Register
+) -> None:
+    connection.execute(MIXED)
+    name = register("mixed", features=MIXED_FEATURES)
+    fitted = LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(database, name)
+    assert len(fitted.feature_names_) == len(fitted.coef_[0]) == 16
+
+
+@pytest.mark.parametrize(
+    ("kind", "positive", "negative"),
+    [
+        ("text", "1", "0"), ("varchar(3)", "1", None), ("char(3)", "1", "0"), ("smallint", "1", None), ("bigint", "1", "0"),
+        ("real", "1", "0"), ("float8", "1", "0"), ("numeric", "1", "0"), ("numeric(4, 2)", "1.0", "0"),
+    ],
+)  # fmt: skip
+def test_a_label_may_be_of_every_plain_type(
+    connection: psycopg.Connection, schema: str, register: Register, kind: str, positive: str, negative: str | None
+) -> None:
+    connection.execute(f"create table k as select i::float8 a, (i % 2)::text::{kind} y from generate_series(1, 20) i")
+    name = register("k", features={"a": [0, 20]}, positive=positive, negative=negative)
+    assert labels(connection, name) == [-1.0] * 10 + [1.0] * 10
+
+
+@pytest.mark.parametrize("kind", ["char(5)", "varchar(5)", "text", "bpchar"])
+def test_only_the_declared_value_is_positive(
+    connection: psycopg.Connection, schema: str, register: Register, kind: str
+) -> None:
+    """Values that begin alike are other values."""
+    connection.execute(f"create table k (a float8, y {kind})")
+    connection.execute("insert into k values (1, 'yes'), (1, 'yup'), (1, 'y'), (1, 'no'), (1, 'not')")
+    name = register("k", features={"a": [0, 20]}, positive="yes", negative="no")
+    assert labels(connection, name) == [-1.0, 0.0, 0.0, 0.0, 1.0]
+
+
+def labels(connection: psycopg.Connection, name: str) -> list[float]:
+    """The packed labels of a dataset with one feature, sorted."""
+    from dbdp.learning import blocks
+
+    with connection.transaction(force_rollback=True):
+        connection.execute("create temporary table seen (block_no int8, block bytea)")
+        connection.execute("select dbdp.shuffle(%s, 'pg_temp.seen')", (name,))
+        block = connection.execute("select block from seen").fetchone()[0]
+    return sorted(blocks.decode(block, 2)[:, -1].tolist())
+
+
+@pytest.mark.parametrize("door", ["server", "client"])
+def test_names_may_be_as_weird_as_sql_allows(
+    connection: psycopg.Connection, database: Database, schema: str, register: Register, door: str
+) -> None:
+    weird = f'"We ird{schema}"."Ta\'b""le\\x"'
+    connection.execute(f"""
+create schema "We ird{schema}"; grant usage on schema "We ird{schema}" to dbdp_owner;
+create type "We ird{schema}"."Mo'o""d" as enum ('a''b', 'c"d');
+create table {weird} ("Col""um'n %" float8, "sel;ect" "We ird{schema}"."Mo'o""d", "y Y" text);
+insert into {weird} select i, 'a''b', case when i % 2 = 0 then 'p''o\\s' else 'no' end from generate_series(1, 20) i""")
+    try:
+        features = {'Col"um\'n %': [0, 20], "sel;ect": ["a'b", 'c"d']}
+        name = register(weird, name=f"it's {schema}\"\\", label="y Y", positive="p'o\\s", features=features)
+        if door == "server":
+            connection.execute(TRAIN, (name,))
+        else:
+            LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(database, name)
+        model = connection.execute("select id, feature_names from dbdp.models where dataset = %s", (name,)).fetchone()
+        assert model[1] == ['Col"um\'n %', "sel;ect=a'b", 'sel;ect=c"d']
+        scored = connection.execute(f"select dbdp.predict(%s, w) from {weird} as w", (model[0],)).fetchall()
+        assert len(scored) == 20
+        connection.execute("select dbdp.drop_dataset(%s)", (name,))
+    finally:
+        connection.execute(f'drop schema "We ird{schema}" cascade')
+
+
+@pytest.mark.parametrize("door", ["server", "client"])
+def test_a_partitioned_table_is_trained_on_whole(
+    connection: psycopg.Connection, database: Database, schema: str, register: Register, door: str
+) -> None:
+    connection.execute("""
+create table p (x float8[], y int, k int) partition by list (k);
+create table p0 partition of p for values in (0);
+create table p1 partition of p for values in (1) partition by list (y);
+create table p10 partition of p1 for values in (0);
+create table p11 partition of p1 default;
+insert into p select array[.1, .2, .3], i % 2, i % 3 % 2 from generate_series(1, 30) i""")
+    name = register("p")
+    if door == "server":
+        connection.execute(TRAIN, (name,))
+    else:
+        LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(database, name)
+    assert connection.execute("select rows from dbdp.datasets where name = %s", (name,)).fetchone() == (30,)
+
+
+def test_a_partition_of_a_registered_table_has_no_budget_of_its_own(
+    connection: psycopg.Connection, schema: str, register: Register
+) -> None:
+    """Else each record would be paid for from two budgets."""
+    connection.execute("""
+create table p (x float8[], y int) partition by list (y);
+create table p0 partition of p for values in (0);
+create table p1 partition of p for values in (1);
+insert into p select array[.1, .2, .3], i % 2 from generate_series(1, 30) i""")
+    register("p")
+    with pytest.raises(psycopg.Error, match="registered already|partition"):
+        register("p0")
+    connection.execute("select dbdp.drop_dataset(%s)", (f"{schema}_p",))
+    register("p1")
+    with pytest.raises(psycopg.Error, match="registered already|partition"):
+        register("p")
+
+
+UNSOUND_SOURCES = {
+    "view": ("create view s as select * from t", "is no ordinary table"),
+    "materialised view": ("create materialized view s as select * from t", "is no ordinary table"),
+    "temporary table": ("create temporary table s as select * from t", "is no ordinary table"),
+    "sequence": ("create sequence s", "is no ordinary table"),
+    "foreign table": (
+        "create extension if not exists file_fdw; create server files foreign data wrapper file_fdw;"
+        "create foreign table s (x float8[], y int) server files options (filename '/dev/null')",
+        "is no ordinary table",
+    ),
+    "inheritance": ("create table s (like t); create table child () inherits (s)", "has inheriting tables"),
+    "row-level security": ("create table s (like t); alter table s enable row level security", "row-level security"),
+    "foreign partition": (
+        "create extension if not exists file_fdw; create server files foreign data wrapper file_fdw;"
+        "create table s (x float8[], y int) partition by list (y); create table s0 partition of s for values in (0);"
+        "insert into s select * from t where y = 0;"
+        "create foreign table s1 partition of s for values in (1) server files options (filename '/dev/null')",
+        "foreign",
+    ),
+    "row-level security of a partition": (
+        "create table s (x float8[], y int) partition by list (y); create table s0 partition of s for values in (0);"
+        "insert into s select * from t where y = 0; alter table s0 enable row level security",
+        "row-level security",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", UNSOUND_SOURCES)
+def test_a_source_whose_rows_are_not_its_own_is_refused(
+    connection: psycopg.Connection, schema: str, array_table: str, register: Register, kind: str
+) -> None:
+    statements, message = UNSOUND_SOURCES[kind]
+    connection.execute(statements)
+    try:
+        with pytest.raises(psycopg.Error, match=message):
+            register("s")
+        assert nothing_left(connection, schema)
+    finally:
+        connection.execute("drop server if exists files cascade")
+
+
+ERRORS: dict[str, tuple[dict[str, Any], str]] = {
+    "no features": ({"features": {}}, "features is empty; declare at least one column with its bounds or categories"),
+    "label a feature": ({"features": {"y": [0, 1]}}, "column 'y' is the label and cannot be a feature too"),
+    "positive = negative": ({"negative": "1"}, "positive and negative are both '1'; they must differ"),
+    "array and column": (
+        {"features": {"x": {"length": 3, "norm": 1}, "a": [0, 1]}}, "array column 'x' must be the only feature"),
+    "nonsense": ({"features": {"a": "x"}}, r"feature 'a' is declared as 'x'; give \[lower, upper\]"),
+    "no categories": ({"features": {"a": []}}, r"feature 'a' is declared as \[\]"),
+    "one bound": ({"features": {"a": [1]}}, r"feature 'a' is declared as \[1\]"),
+    "booleans as bounds": ({"features": {"a": [False, True]}}, "feature 'a' is declared as"),
+    "falling bounds": ({"features": {"a": [1, 0]}}, r"bounds of 'a' are \[1.0, 0.0\]; they must be finite and rising"),
+    "equal bounds": ({"features": {"a": [1, 1]}}, "they must be finite and rising"),
+    "infinite width": ({"features": {"a": [-1e308, 1e308]}}, "they must be finite and rising"),
+    "infinite bound": ({"features": '{"a": [0, 1e999]}'}, "they must be finite and rising"),
+    "bound beyond a float": ({"features": '{"a": [0, 1' + "0" * 400 + "]}"}, "they must be finite and rising"),
+    "category twice": ({"features": {"c": ["u", "u"]}}, "categories of 'c' hold a value twice"),
+    "vector without norm": ({"features": {"x": {"length": 3}}}, 'needs exactly "length" and "norm"'),
+    "length 0": ({"features": {"x": {"length": 0, "norm": 1}}}, "length of 'x' is 0; it must be a whole number from 1"),
+    "length huge": ({"features": {"x": {"length": 10**7, "norm": 1}}}, "length of 'x' is 10000000"),
+    "length true": ({"features": {"x": {"length": True, "norm": 1}}}, "length of 'x' is True"),
+    "norm 0": ({"features": {"x": {"length": 3, "norm": 0}}}, "norm of 'x' is 0; it must be between"),
+    "norm a text": ({"features": {"x": {"length": 3, "norm": "1"}}}, "norm of 'x' is 1; it must be between"),
+    "features a list": ({"features": "[1, 2]"}, "features"),
+    "features a number": ({"features": "5"}, "features"),
+    "features a text": ({"features": '"abc"'}, "features"),
+    "unknown column": ({"features": {"nope": [0, 1]}}, "column 'nope' does not exist in .*; its columns are a, c, x, y"),
+    "unknown label": ({"label": "nope"}, "column 'nope' does not exist"),
+    "array as a number": ({"features": {"x": [0, 1]}}, r"column 'x' of .* is double precision\[\]; it must be one of"),
+    "number as an array": ({"features": {"a": {"length": 3, "norm": 1}}}, "column 'a' of .* is double precision; it must"),
+    "number as a category": ({"features": {"a": ["1"]}}, "column 'a' of .* is double precision; it must be one of"),
+    "text as a number": ({"features": {"c": [0, 1]}}, "column 'c' of .* is text; it must be one of"),
+    "array as a label": ({"label": "x", "features": {"a": [0, 1]}}, "column 'x' of .* must be one of"),
+    "value not of the label": ({"positive": "yes"}, "label value 'yes' is no integer, the type of column 'y'"),
+    "negative not of the label": ({"negative": "no"}, "label value 'no' is no integer, the type of column 'y'"),
+    "undeclared negative of a float": ({"label": "a"}, "label 'a' is double precision; declare its negative value too"),
+    "no name": ({"name": ""}, "dataset name '' has 0 characters; it must have 1 to 63"),
+    "long name": ({"name": "n" * 64}, "has 64 characters; it must have 1 to 63"),
+    "epsilon 0": ({"epsilon": 0}, "epsilon = 0.0 must be positive and finite"),
+    "epsilon negative": ({"epsilon": -1}, "epsilon = -1.0 must be positive and finite"),
+    "epsilon NaN": ({"epsilon": float("nan")}, "epsilon = nan must be positive and finite"),
+    "epsilon infinite": ({"epsilon": float("inf")}, "epsilon = inf must be positive and finite"),
+    "delta 1": ({"delta": 1}, "delta = 1.0 must be at least 0 and below 1"),
+    "delta negative": ({"delta": -1e-9}, "delta = -1e-09 must be at least 0 and below 1"),
+    "delta 0 in renyi": ({"delta": 0, "mode": "renyi"}, "a budget of mode 'renyi' needs delta > 0"),
+    "epsilon tiny in renyi": ({"epsilon": 1e-9, "delta": 1e-15, "mode": "renyi"}, "too small for mode 'renyi'"),
+    "unknown mode": ({"mode": "zcdp"}, "mode 'zcdp' is unknown; choose one of renyi, basic"),
+    "epsilon beyond the odometer": ({"epsilon": 1e300}, "epsilon"),
+    "category no value of its type": ({"features": {"y2": ["one"]}}, "category 'one' .* integer"),
+    "category no boolean": ({"features": {"b": ["yes!"]}}, "category 'yes!' .* boolean"),
+    "category no label of its enum": ({"features": {"m": ["nope"]}}, "category 'nope' .* enum"),
+}  # fmt: skip
+NULLS = ["name", "source", "label", "positive", "features", "epsilon", "delta", "intercept", "mode"]
+ERRORS |= {f"{argument} null": ({argument: None}, f"{argument} is null") for argument in NULLS}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_an_unsound_declaration_is_refused_and_leaves_nothing(
+    connection: psycopg.Connection, schema: str, register: Register, case: str
+) -> None:
+    given, message = ERRORS[case]
+    columns = "null::float8[] x, 1::int y, 1.0::float8 a, 'u'::text c"
+    if case.startswith("category no"):
+        connection.execute("create type mood as enum ('sad')")
+        columns += ", 1 as y2, true as b, 'sad'::mood as m"
+    connection.execute(f"create table t as select {columns}")
+    with pytest.raises(psycopg.Error) as error:
+        register("t", **given)
+    assert nothing_left(connection, schema)
+    primary = error.value.diag.message_primary
+    assert error.match(message)
+    assert primary.startswith("dbdp: "), primary  # ours, with the bare text, and no Python exception
+
+
+def test_an_empty_table_is_refused(connection: psycopg.Connection, schema: str, register: Register) -> None:
+    connection.execute("create table t (x float8[], y int)")
+    with pytest.raises(psycopg.Error, match="is empty; a dataset needs at least one row"):
+        register("t")
+    assert nothing_left(connection, schema)
+
+
+def test_an_error_that_is_caught_leaves_nothing(
+    connection: psycopg.Connection, schema: str, array_table: str
+) -> None:
+    connection.execute("""
+do $$ begin
+  perform dbdp.register_dataset('', 't', 'y', '1', '{"x": {"length": 3, "norm": 1}}', 1, 0, mode => 'basic');
+exception when others then null; end $$""")
+    assert nothing_left(connection, schema)
+
+
+def test_a_name_and_a_table_are_registered_once(
+    connection: psycopg.Connection, schema: str, array_table: str, register: Register
+) -> None:
+    name = register(array_table)
+    connection.execute("create table other as select * from t")
+    with pytest.raises(psycopg.Error, match=f"dataset '{name}' is registered already, and its declaration and budget never"):
+        register(array_table)
+    with pytest.raises(psycopg.Error, match=f"dataset '{name}' is registered already"):
+        register("other", name=name)
+    with pytest.raises(psycopg.Error, match=f"is registered already as dataset '{name}'; a table has one budget"):
+        register(array_table, name=name + "2")
+    connection.execute("select dbdp.drop_dataset(%s)", (name,))
+    register(array_table)
+
+
+def test_a_dropped_dataset_is_unknown(connection: psycopg.Connection, array_table: str, register: Register) -> None:
+    name = register(array_table)
+    connection.execute("select dbdp.drop_dataset(%s)", (name,))
+    for sql in (TRAIN, "select dbdp.drop_dataset(%s)", "select dbdp.dp_explain(%s, epsilon => 1)"):
+        with pytest.raises(psycopg.Error, match=f"dataset '{name}' is not registered"):
+            connection.execute(sql, (name,))
+    assert connection.execute("select count(*) from dbdp.datasets where name = %s", (name,)).fetchone() == (0,)
+
+
+CHANGES = {
+    "dropped table": ("drop table t", "table .*t of dataset .* was dropped; call dbdp.drop_dataset"),
+    "dropped column": ("alter table t drop x", "column 'x' of .*t was double precision.* and is now gone; drop the"),
+    "dropped label": ("alter table t drop y", "column 'y' of .*t was integer .* and is now gone"),
+    "renamed column": ("alter table t rename x to z", "column 'x' of .* is now gone"),
+    "altered column": ("alter table t alter y type bigint", "column 'y' of .* was integer .* and is now bigint"),
+    "altered array": ("alter table t alter x type float4[]", r"column 'x' of .* is now real\[\]"),
+    "more rows": ("insert into t select * from t limit 1", "has 21 rows, but dataset .* was registered with 20"),
+    "fewer rows": ("delete from t where ctid = (select min(ctid) from t)", "has 19 rows, but dataset"),
+    "no rows": ("truncate t", "has 0 rows, but dataset"),
+    "row-level security": (
+        "alter table t enable row level security; create policy p on t using (true)", "row-level security"),
+    "inheritance": (
+        "create table child () inherits (t); with g as (delete from t where y = 1 returning *) insert into child select * from g",
+        "inherit"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_table_that_changed_is_refused_before_any_charge(
+    connection: psycopg.Connection,
+    database: Database,
+    array_table: str,
+    register: Register,
+    spent: Callable[[str], tuple[int, int]],
+    change: str,
+    door: str,
+) -> None:
+    name = register(array_table)
+    statement, message = CHANGES[change]
+    connection.execute(statement)
+    with pytest.raises((psycopg.Error, ValueError), match=message):
+        if door == "server":
+            connection.execute(TRAIN, (name,))
+        else:
+            LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(database, name)
+    assert spent(name) == (0, 0)
+    connection.execute("select dbdp.drop_dataset(%s)", (name,))  # always possible
+
+
+def test_a_renamed_or_moved_table_is_the_same_dataset(
+    connection: psycopg.Connection, schema: str, array_table: str, register: Register
+) -> None:
+    name = register(array_table)
+    connection.execute(f"alter table t rename to u; create schema {schema}_2; grant usage on schema {schema}_2 to dbdp_owner")
+    connection.execute(f"alter table u set schema {schema}_2")
+    connection.execute(TRAIN, (name,))
+    connection.execute("select dbdp.drop_dataset(%s)", (name,))
+    connection.execute(f"drop schema {schema}_2 cascade")
+
+
+@pytest.mark.parametrize("door", ["server", "client"])
+def test_a_dataset_of_this_transaction_cannot_be_trained_on(
+    server_url: str, schema: str, connection: psycopg.Connection, array_table: str, door: str
+) -> None:
+    with psycopg.connect(server_url) as mine:
+        mine.execute(f"set search_path = {schema}")
+        mine.execute("savepoint before")
+        declared = json.dumps({"x": {"length": 3, "norm": 1}})
+        sql = "select dbdp.register_dataset('fresh', 't', 'y', '1', %s, 9, 0, mode => 'basic')"
+        mine.execute(sql, (declared,))
+        with pytest.raises((psycopg.Error, ValueError), match="registered in this transaction, which could still undo"):
+            if door == "server":
+                mine.execute(TRAIN, ("fresh",))
+            else:
+                LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(connect(mine), "fresh")
+        mine.rollback()
+    assert nothing_left(connection, schema)
+
+
+def test_python_registers_the_same(database: Database, connection: psycopg.Connection, schema: str, array_table: str) -> None:
+    given = {"label": "y", "positive": "1", "features": {"x": {"length": 3, "norm": 1.0}}, "epsilon": 2, "delta": 1e-6}
+    database.register_dataset(f"{schema}_py", array_table, **given)
+    found = [row for row in database.datasets() if row["name"] == f"{schema}_py"][0]
+    assert found["source"] == f"{schema}.t"
+    assert found["declaration"]["features"] == given["features"]
+    assert found["mode"] == "renyi"
+    database.drop_dataset(f"{schema}_py")
+    with pytest.raises(ValueError, match="features is empty"):
+        database.register_dataset(f"{schema}_py", array_table, **given | {"features": {}})
+
+
+def test_the_rows_are_never_read_for_the_declaration(
+    connection: psycopg.Connection, schema: str, register: Register
+) -> None:
+    """The catalogue of a table is the same, whatever its rows hold."""
+    for name, value in (("low", "0.1"), ("high", "'Infinity'")):
+        connection.execute(f"create table {name} as select {value}::float8 a, 'k'::text c, 1 y from generate_series(1, 9)")
+        register(name, features={"a": [0, 1], "c": ["u", "v"]})
+    sql = "select rows, declaration::text, column_types::text, charge_limit from dbdp.dataset where source_name like %s"
+    low, high = connection.execute(sql, (f"{schema}.%",)).fetchall()
+    assert low == high
