@@ -192,7 +192,6 @@ select d.id,
        d.name,
        d.source_name,
        d.source::pg_catalog.oid::pg_catalog.int8 as source_oid,
-       c.oid is not null as exists,
        d.source::pg_catalog.text as source,
        d.rows,
        d.declaration::pg_catalog.text as declaration,
@@ -200,7 +199,6 @@ select d.id,
        d.epsilon, d.delta, d.mode, d.rdp_order, d.charge_limit, d.leak_limit,
        d.registered_in = pg_catalog.pg_current_xact_id_if_assigned() as uncommitted
 from dbdp.dataset as d
-left join pg_catalog.pg_class as c on c.oid = d.source
 where d.name = $1
 and d.dropped_at is null
 """
@@ -218,16 +216,16 @@ def load(session: Session, name: str) -> Dataset:
     if not found:
         raise ValueError(f"dataset {name!r} is not registered; see dbdp.datasets, or call dbdp.register_dataset")
     row = found[0]
-    if not row["exists"]:
-        raise ValueError(
-            f"table {row['source_name']} of dataset {name!r} was dropped; call dbdp.drop_dataset({name!r}) "
-            "and register the new table"
-        )
     if row["uncommitted"]:
         raise ValueError(
             f"dataset {name!r} was registered in this transaction, which could still undo its budget; commit first"
         )
     expected = json.loads(row["column_types"])
+    if not check_kind(session, row["source_oid"]):
+        raise ValueError(
+            f"table {row['source_name']} of dataset {name!r} was dropped; call dbdp.drop_dataset({name!r}) "
+            "and register the new table"
+        )
     _check_unaltered(session, row, expected)
     limits = (row["rdp_order"], row["charge_limit"], row["leak_limit"])
     return Dataset(
@@ -239,6 +237,45 @@ def load(session: Session, name: str) -> Dataset:
         Budget(row["epsilon"], row["delta"], row["mode"], *limits),
         expected,
     )
+
+
+_KIND = """
+select c.oid::pg_catalog.regclass::pg_catalog.text as source,
+       c.relkind in ('r', 'p') and c.relpersistence <> 't' as is_table,
+       c.relrowsecurity as is_filtered,
+       c.relkind = 'r' and exists (select from pg_catalog.pg_inherits as i where i.inhparent = c.oid) as is_inherited
+from pg_catalog.pg_class as c
+where c.oid = ($1::pg_catalog.int8)::pg_catalog.oid
+"""
+
+
+def check_kind(session: Session, source_oid: int) -> bool:
+    """Return whether the table exists.
+
+    Raises
+    ------
+    ValueError
+        If it is no ordinary table: reading it could run its owner's code with our rights, or one
+        record could show up as many.
+    """
+    found = session.query(_KIND, source_oid)
+    if not found:
+        return False
+    row = found[0]
+    if not row["is_table"]:
+        raise ValueError(
+            f"{row['source']} is no ordinary table; one record of a view or a foreign table may depend on many "
+            "others, and a temporary table goes with its session: register the table that holds the records"
+        )
+    if row["is_inherited"]:
+        raise ValueError(
+            f"{row['source']} has inheriting tables; register a partitioned table, or each table by itself"
+        )
+    if row["is_filtered"]:
+        raise ValueError(
+            f"{row['source']} has row-level security, which would hide records from training; disable it there"
+        )
+    return True
 
 
 def _check_unaltered(session: Session, row: Mapping[str, Any], expected: Mapping[str, str]) -> None:

@@ -109,48 +109,48 @@ def _permuted_bucket(session: ServerSession, staged: str, bucket: int, stride: i
 
 def _packed_chunks(session: ServerSession, dataset: Dataset, encoder: Encoder, memory: int) -> Iterator[np.ndarray]:
     """Give the packed rows of some pages at a time, all from one snapshot."""
-    pages = max(1, memory // 8 // (_TUPLES_PER_PAGE * encoder.record_bytes))
-    invalid = bytes(encoder.record_bytes)
-    record = records.record_sql(session, dataset, encoder)
-    query = "\nunion all\n".join(_chunk_query(leaf, record, pages) for leaf in _leaves(session, dataset))
-    for row in session.stream(query, invalid):
+    tables = len(session.query(_TABLES.replace("$3", "$1"), dataset.source))
+    pages = max(1, memory // 8 // (_TUPLES_PER_PAGE * encoder.record_bytes * tables))
+    label, elements = records.record_sql(session, dataset, encoder)
+    query = _CHUNKS.format(label=label, elements=elements, source=dataset.source, tables=_TABLES)
+    for row in session.stream(query, bytes(encoder.record_bytes), pages, dataset.source):
         if row["raw"] is not None:
             yield encoder.rows(row["raw"])
 
 
-def _chunk_query(leaf: str, record: tuple[str, str], pages: int) -> str:
-    label, elements = record
-    return f"""
+# A partitioned table is read through itself, so that its own rights count; pages of the same numbers
+# of all partitions together.
+_TABLES = """
+        select relid
+        from pg_partition_tree($3::regclass)
+        where isleaf
+        union
+        select $3::regclass
+"""
+
+# The sizes are looked up after the snapshot is taken: every row that it sees is below them.
+_CHUNKS = """
 select (
     select string_agg(
-        case when octet_length(r.elements) = octet_length($1) - 4
-             then r.label || r.elements
-             else $1
-        end, ''::bytea)
+        case when octet_length(r.elements) = octet_length($1) - 4 then r.label || r.elements else $1 end,
+        ''::bytea)
     from (
         select {label} as label, {elements} as elements
-        from only {leaf} as source
+        from {source} as source
         where ctid >= format('(%s,0)', page)::tid
-        and ctid < format('(%s,0)', page + {pages})::tid
+        and ctid < format('(%s,0)', page + $2)::tid
         offset 0
     ) as r
 ) as raw
 from generate_series(
-    0, pg_relation_size('{leaf.replace("'", "''")}') / current_setting('block_size')::int8, {pages}
-) as page"""
-
-
-_LEAVES = """
-select l.relid::text as leaf
-from pg_partition_tree($1::regclass) as l
-where l.isleaf
-order by l.relid
+    0,
+    (
+        select max(pg_relation_size(t.relid)) / current_setting('block_size')::int8
+        from ({tables}) as t
+    ),
+    $2
+) as page
 """
-
-
-def _leaves(session: ServerSession, dataset: Dataset) -> list[str]:
-    """Return the tables that hold the rows: the source itself, or its partitions."""
-    return [row["leaf"] for row in session.query(_LEAVES, dataset.source)] or [dataset.source]
 
 
 def _memory(session: ServerSession) -> int:

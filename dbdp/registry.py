@@ -7,7 +7,7 @@ and `drop` as dbdp_owner.
 import json
 
 from dbdp import records
-from dbdp.datasets import Declaration, column_types, declare
+from dbdp.datasets import Declaration, check_kind, column_types, declare
 from dbdp.privacy.accounting import Budget
 from dbdp.sessions import ServerSession
 
@@ -99,14 +99,10 @@ def drop(session: ServerSession, name: str) -> None:
     session.query("update dbdp.dataset set dropped_at = now() where id = $1", found[0]["id"])
 
 
-_KIND = """
-select c.relkind::text as kind,
-       c.relrowsecurity as filtered,
-       has_schema_privilege('dbdp_owner', c.relnamespace, 'usage') as reachable,
+_SOURCE = """
+select c.oid::int8 as oid,
        c.relnamespace::regnamespace::text as schema,
-       exists (select from pg_inherits as i where i.inhparent = c.oid) as inherited,
-       c.oid::int8 as oid,
-       c.relpersistence = 't' as temporary
+       has_schema_privilege('dbdp_owner', c.relnamespace, 'usage') as is_reachable
 from pg_class as c
 where c.oid = $1::regclass
 """
@@ -114,17 +110,9 @@ where c.oid = $1::regclass
 
 def _check_source(session: ServerSession, source: str, declaration: Declaration) -> dict[str, str]:
     """Check that the table can be trained on as declared; return the types of the declared columns."""
-    row = session.query(_KIND, source)[0]
-    if row["kind"] not in ("r", "p") or row["temporary"]:
-        raise ValueError(
-            f"{source} is no ordinary table; one record of a view or a foreign table may depend on many others, "
-            "so register the table that holds the records"
-        )
-    if row["kind"] == "r" and row["inherited"]:
-        raise ValueError(f"{source} has inheriting tables; register a partitioned table, or each table by itself")
-    if row["filtered"]:
-        raise ValueError(f"{source} has row-level security, which would hide records from training; disable it there")
-    if not row["reachable"]:
+    row = session.query(_SOURCE, source)[0]
+    check_kind(session, row["oid"])
+    if not row["is_reachable"]:
         raise PermissionError(
             f"dbdp_owner may not use schema {row['schema']}; grant usage on schema {row['schema']} to dbdp_owner"
         )

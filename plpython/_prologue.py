@@ -1,4 +1,4 @@
-if "dbdp" not in GD:
+if "dbdp @version@" not in GD:
     import sys
 
     if "MODULE_PATHNAME" not in sys.path:
@@ -15,4 +15,4 @@ if "dbdp" not in GD:
             f"extension dbdp is @version@, its Python package in the server is {dbdp.__version__}",
             hint="run `dbdp install` with one version on the server's machine, then start a new session",
         )
-    GD["dbdp"] = dbdp.scoring
+    GD["dbdp"] = GD["dbdp @version@"] = dbdp.scoring
