@@ -30,17 +30,45 @@ cdef class Scorer:
 cdef class Scorers:
     """See `scoring.Scorers`."""
 
-    cdef dict _known
-    cdef Scorer _last
-    cdef long long _last_model, _last_row_type
+    cdef dict _known, _stored
+    cdef Scorer _last, _last_stored
+    cdef long long _last_model, _last_row_type, _stored_model
+    cdef unsigned int _stored_row_type
 
     def __init__(self):
-        self._known = {}
-        self._last = None
+        self._known, self._stored = {}, {}
+        self._last = self._last_stored = None
 
-    def add(self, long long model, long long row_type, Scorer scorer):
-        """Keep the scorer of a model for rows of a type."""
+    def add(self, long long model, long long row_type, Scorer scorer, Scorer stored=None):
+        """Keep the scorers of a model for rows of a type: of their binary, and of their stored form."""
         self._known[model, row_type] = scorer
+        self._stored[model, row_type] = stored
+
+    def knows(self, long long model, long long row_type):
+        """Return whether there is a scorer."""
+        return (model, row_type) in self._known
+
+    cdef double _decision_stored(self, long long model, bytes row):
+        cdef unsigned int row_type
+        if PyBytes_GET_SIZE(row) < 8:
+            return NOTHING
+        memcpy(&row_type, PyBytes_AS_STRING(row) + 4, 4)
+        if self._last_stored is None or model != self._stored_model or row_type != self._stored_row_type:
+            scorer = self._stored.get((model, row_type))
+            if scorer is None:
+                return NOTHING
+            self._last_stored, self._stored_model, self._stored_row_type = scorer, model, row_type
+        return self._last_stored.decision(row)
+
+    def decide_stored(self, long long model, bytes row):
+        """Return the decision value for a row as it is stored, or None."""
+        cdef double decision = self._decision_stored(model, row)
+        return decision if decision == decision else None
+
+    def predict_stored(self, long long model, bytes row):
+        """Return whether that decision is above 0, or None."""
+        cdef double decision = self._decision_stored(model, row)
+        return decision > 0 if decision == decision else None
 
     cdef double _decision(self, long long model, long long row_type, bytes features):
         if self._last is None or model != self._last_model or row_type != self._last_row_type:
@@ -111,13 +139,13 @@ cdef double _number(const unsigned char *data, int size, char kind) noexcept nog
     return <double> <short> narrow if size == 2 else <double> bits
 
 
-cdef class RecordScorer(Scorer):
-    """See `scoring.RecordScorer`."""
+cdef class _Columns(Scorer):
+    """What scorers of rows share: the contribution of one column."""
 
     cdef double _intercept
     cdef bytes _kinds
     cdef double[::1] _weights, _lower, _upper
-    cdef list _categories
+    cdef list _lookups
 
     def __init__(self, columns, double intercept):
         self._intercept = intercept
@@ -125,15 +153,27 @@ cdef class RecordScorer(Scorer):
         self._weights, self._lower, self._upper = (
             array("d", [column[1][part] for column in columns]) for part in range(3)
         )
-        self._categories = [column[2] for column in columns]
+        self._lookups = [column[2] for column in columns]
+
+    cdef double _category(self, long column, bytes value):
+        found = (<dict> self._lookups[column]).get(value.rstrip(b" ") if self._kinds[column] == b"b" else value)
+        return 0.0 if found is None else <double> found
+
+    cdef double _clipped(self, long column, double value):
+        if value - value != 0.0:
+            return NOTHING
+        return self._weights[column] * min(max(value, self._lower[column]), self._upper[column])
+
+
+cdef class RecordScorer(_Columns):
+    """See `scoring.RecordScorer`."""
 
     cdef double decision(self, bytes record):
         cdef const unsigned char *place = <const unsigned char *> PyBytes_AS_STRING(record)
         cdef const unsigned char *end = place + PyBytes_GET_SIZE(record)
         cdef const char *kinds = PyBytes_AS_STRING(self._kinds)
-        cdef double decision = self._intercept, value
+        cdef double decision = self._intercept
         cdef long column, size
-        cdef dict lookup
         place += 4
         for column in range(len(self._kinds)):
             if place + 8 > end:
@@ -146,20 +186,106 @@ cdef class RecordScorer(Scorer):
                 continue
             if place + size > end:
                 return NOTHING
-            if kinds[column] == b"t":
-                lookup = <dict> self._categories[column]
-                found = lookup.get(place[:size])
-                if found is not None:
-                    decision += <double> found
-            elif kinds[column] == b"b":
-                decision += <double> self._categories[column].get(place[:size].rstrip(b" "), 0.0)
+            if kinds[column] == b"t" or kinds[column] == b"b":
+                decision += self._category(column, place[:size])
+            elif kinds[column] == b"c":
+                decision += self._clipped(column, float(self._lookups[column](place[:size])))
             elif kinds[column] != b"-":
-                if kinds[column] == b"c":
-                    value = float(self._categories[column](place[:size]))
-                else:
-                    value = _number(place, size, kinds[column])
-                if value - value != 0.0:
-                    return NOTHING
-                decision += self._weights[column] * min(max(value, self._lower[column]), self._upper[column])
+                decision += self._clipped(column, _number(place, size, kinds[column]))
             place += size
         return decision
+
+
+cdef class StoredRowScorer(_Columns):
+    """intercept + Σ contribution of each column, from a row's own bytes (`dbdp.row_bytes`).
+
+    The bytes are PostgreSQL's heap tuple without its length word: type modifier, row type, 6 bytes,
+    count of columns and flags (uint16 each), offset of the data, bitmap of what is not null, the data.
+    Whatever is not plain here (a compressed value, a null, fewer columns than known) gives no decision;
+    the caller then asks for the binary form. Columns carry their length (-1: varying) and alignment.
+    """
+
+    cdef bytes _aligns
+    cdef long long[::1] _sizes
+
+    def __init__(self, columns, double intercept, lengths, str aligns):
+        _Columns.__init__(self, columns, intercept)
+        self._sizes = array("q", lengths)
+        self._aligns = aligns.encode()
+
+    cdef double decision(self, bytes row):
+        cdef const unsigned char *start = <const unsigned char *> PyBytes_AS_STRING(row)
+        cdef const char *kinds = PyBytes_AS_STRING(self._kinds)
+        cdef const char *aligns = PyBytes_AS_STRING(self._aligns)
+        cdef long total = PyBytes_GET_SIZE(row), columns = len(self._kinds), place, column, size, head
+        cdef double decision = self._intercept
+        if total < 19 or ((start[15] << 8 | start[14]) & 0x07FF) != columns:
+            return NOTHING
+        cdef bint has_null = start[16] & 1
+        place = start[18]  # counted from the length word, 4 bytes before `start`
+        for column in range(columns):
+            if has_null and not start[19 + column // 8] >> column % 8 & 1:
+                if kinds[column] != b"-":
+                    return NOTHING
+                continue
+            size, head = self._sizes[column], 0
+            if size >= 0 or (place - 4 < total and start[place - 4] == 0):
+                place = _aligned(place, aligns[column])
+            if size < 0:
+                head, size = _varying(start, place - 4, total)
+                if size < 0:
+                    return NOTHING
+            if place - 4 < 0 or place - 4 + head + size > total:
+                return NOTHING
+            decision += self._contribution(column, kinds[column], start + place - 4 + head, size)
+            place += head + size
+        return decision
+
+    cdef double _contribution(self, long column, char kind, const unsigned char *data, long size):
+        if kind == b"-":
+            return 0.0
+        if kind == b"t" or kind == b"b":
+            return self._category(column, data[:size])
+        return self._clipped(column, _native(data, size, kind))
+
+
+cdef long _aligned(long place, char align) noexcept nogil:
+    cdef long to = 8 if align == b"d" else 4 if align == b"i" else 2 if align == b"s" else 1
+    return (place + to - 1) // to * to
+
+
+cdef (long, long) _varying(const unsigned char *start, long place, long total) noexcept nogil:
+    """Return the bytes of a varying value's header and of its data; -1 data where it is not plain."""
+    cdef unsigned int word
+    if place >= total or place < 0:
+        return 0, -1
+    if start[place] & 1:
+        return (1, (start[place] >> 1) - 1) if start[place] != 1 else (0, -1)
+    if place + 4 > total:
+        return 0, -1
+    memcpy(&word, start + place, 4)
+    return (4, <long> (word >> 2) - 4) if word & 3 == 0 else (0, -1)
+
+
+cdef double _native(const unsigned char *data, long size, char kind) noexcept nogil:
+    cdef double wide
+    cdef float single
+    cdef long long eight
+    cdef int four
+    cdef short two
+    if kind == b"f" and size == 8:
+        memcpy(&wide, data, 8)
+        return wide
+    if kind == b"f":
+        memcpy(&single, data, 4)
+        return single
+    if size == 8:
+        memcpy(&eight, data, 8)
+        return <double> eight
+    if size == 4:
+        memcpy(&four, data, 4)
+        return four
+    if size == 2:
+        memcpy(&two, data, 2)
+        return two
+    return data[0]

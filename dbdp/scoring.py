@@ -17,13 +17,24 @@ from dbdp.datasets import Declaration, declare
 _ARRAY_HEADER = struct.Struct("<5i")
 _FLOAT4 = 700  # PostgreSQL's number of the type
 _NUMBER_FORMATS = {
-    "smallint": (">h", "i"),
-    "integer": (">i", "i"),
-    "bigint": (">q", "i"),
-    "real": (">f", "f"),
-    "double precision": (">d", "f"),
-    "boolean": (">?", "i"),
+    "smallint": ("h", "i"),
+    "integer": ("i", "i"),
+    "bigint": ("q", "i"),
+    "real": ("f", "f"),
+    "double precision": ("d", "f"),
+    "boolean": ("?", "i"),
 }
+_STORED_PLAIN = (
+    "smallint",
+    "integer",
+    "bigint",
+    "real",
+    "double precision",
+    "boolean",
+    "text",
+    "character varying",
+    "character",
+)
 Column = tuple[str, tuple[float, float, float], Any]
 Scorer = Callable[[bytes], float | None]
 _IGNORED: Column = ("-", (0.0, 0.0, 0.0), None)
@@ -67,7 +78,7 @@ class RecordScorer:
     def __call__(self, record: bytes) -> float | None:
         decision, place = self._intercept, 4
         for kind, (weight, lower, upper), lookup in self._columns:
-            (size,) = struct.unpack_from(">i", record, place + 4)
+            (size,) = struct.unpack_from("i", record, place + 4)
             place += 8
             if size < 0:
                 if kind != "-":
@@ -87,7 +98,7 @@ class RecordScorer:
 
 def _plain_number(value: bytes, kind: str) -> float:
     if kind == "f":
-        return float(struct.unpack(">d" if len(value) == 8 else ">f", value)[0])
+        return float(struct.unpack("d" if len(value) == 8 else ">f", value)[0])
     return float(int.from_bytes(value, "big", signed=len(value) > 1))
 
 
@@ -109,15 +120,21 @@ class Scorers:
     """The scorers of this session, made when a model is first used; released models never change.
 
     A parallel worker cannot ask the server for the model through PL/Python. So `decide` and `predict`
-    give None while there is no scorer, and the caller then passes the model to `learn`.
+    give None while there is no scorer, and the caller then passes the model to `learn`. The compiled
+    form also reads rows as they are stored, in half the time; here `decide_stored` gives None, and the
+    caller goes on with the binary form.
     """
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], Scorer] = {}
 
-    def add(self, model: int, row_type: int, scorer: Scorer) -> None:
+    def add(self, model: int, row_type: int, scorer: Scorer, _stored: Scorer | None = None) -> None:
         """Keep the scorer of a model for rows of a type."""
         self._known[model, row_type] = scorer
+
+    def knows(self, model: int, row_type: int) -> bool:
+        """Return whether there is a scorer."""
+        return (model, row_type) in self._known
 
     def decide(self, model: int, row_type: int, features: bytes) -> float | None:
         """Return the decision value, or None; `row_type` is 0 for arrays."""
@@ -129,6 +146,11 @@ class Scorers:
         decision = self.decide(model, row_type, features)
         return None if decision is None else decision > 0
 
+    def decide_stored(self, _model: int, _row: bytes) -> None:
+        """Return None: only the compiled form reads stored rows."""
+
+    predict_stored = decide_stored
+
 
 try:
     from dbdp import _scorer as compiled
@@ -137,12 +159,13 @@ except ImportError:  # built without a C compiler
 
 _forms: Any = compiled or sys.modules[__name__]
 _scorers = _forms.Scorers()
-decide = _scorers.decide
-predict = _scorers.predict
+knows = _scorers.knows
+decide, predict = _scorers.decide, _scorers.predict
+decide_stored, predict_stored = _scorers.decide_stored, _scorers.predict_stored
 
 
 def learn(model: int, row_type: int, description: str | None) -> bool:
-    """Make the scorer of a model from dbdp.model_description; return True.
+    """Make the scorers of a model from dbdp.model_description; return True.
 
     Raises
     ------
@@ -154,30 +177,37 @@ def learn(model: int, row_type: int, description: str | None) -> bool:
     described = json.loads(description)
     declaration = declare(**described["declaration"])
     make = _of_rows if row_type else _of_array
-    _scorers.add(model, row_type, make(declaration, described))
+    _scorers.add(model, row_type, *make(declaration, described))
     return True
 
 
-def _of_rows(declaration: Declaration, described: dict[str, Any]) -> Scorer:
-    types = described["columns"] or {}
+def _of_rows(declaration: Declaration, described: dict[str, Any]) -> tuple[Scorer, ...]:
+    stored = described["columns"] or {}
+    types = {column: type_name for column, (type_name, _, _) in stored.items()}
     missing = [column for column in declaration.columns if column not in types]
     if missing or declaration.vector:
         raise ValueError(
             f"the row does not have the columns {', '.join(declaration.columns)} as the model wants them; "
             "give a row of a table or view that has them, or the array that the model was trained on"
         )
-    return _forms.RecordScorer(_columns(declaration, described["coefficients"], types), described["intercept"])
+    weights, intercept = described["coefficients"], described["intercept"]
+    binary = _forms.RecordScorer(_columns(declaration, weights, types, ">"), intercept)
+    plain = all(types[column] in _STORED_PLAIN for column in declaration.columns)
+    if compiled is None or not plain or described["dropped"]:
+        return (binary,)
+    lengths, aligns = [length for _, length, _ in stored.values()], "".join(align for _, _, align in stored.values())
+    return binary, compiled.StoredRowScorer(_columns(declaration, weights, types, "<"), intercept, lengths, aligns)
 
 
-def _of_array(declaration: Declaration, described: dict[str, Any]) -> Scorer:
+def _of_array(declaration: Declaration, described: dict[str, Any]) -> tuple[Scorer, ...]:
     if declaration.vector is None:
         columns = ", ".join(declaration.columns)
         raise ValueError(f"the model was trained on columns, not on an array; give a row with the columns {columns}")
-    return _forms.VectorScorer(described["coefficients"], described["intercept"])
+    return (_forms.VectorScorer(described["coefficients"], described["intercept"]),)
 
 
-def _columns(declaration: Declaration, weights: list[float], types: dict[str, str]) -> list[Column]:
-    """Return the columns of a record in the row's own order, from weights in the declaration's."""
+def _columns(declaration: Declaration, weights: list[float], types: dict[str, str], order: str) -> list[Column]:
+    """Return the columns in the row's own order, from weights in the declaration's; `order` of bytes."""
     remaining = iter(weights)
     used: dict[str, Column] = {}
     for numeric in declaration.numeric:
@@ -186,15 +216,15 @@ def _columns(declaration: Declaration, weights: list[float], types: dict[str, st
         used[numeric.column] = (kind, (next(remaining), numeric.lower, numeric.upper), decode)
     for categorical in declaration.categorical:
         type_name = types[categorical.column]
-        lookup = {_binary(category, type_name): next(remaining) for category in categorical.categories}
+        lookup = {_binary(category, type_name, order): next(remaining) for category in categorical.categories}
         used[categorical.column] = ("b" if type_name == "character" else "t", (0.0, 0.0, 0.0), lookup)
     return [used.get(column, _IGNORED) for column in types]
 
 
-def _binary(category: str, type_name: str) -> bytes:
-    """Return a category in the binary form of its column's type."""
+def _binary(category: str, type_name: str, order: str) -> bytes:
+    """Return a category as the bytes of its column's type."""
     if type_name == "boolean":
         return b"\x01" if category == "true" else b"\x00"
     if type_name in _NUMBER_FORMATS:
-        return struct.pack(_NUMBER_FORMATS[type_name][0], json.loads(category))
+        return struct.pack(order + _NUMBER_FORMATS[type_name][0], json.loads(category))
     return category.encode()

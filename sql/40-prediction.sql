@@ -14,13 +14,22 @@ begin atomic
     'columns', (
       select pg_catalog.json_object_agg(
         a.attname,
-        case when b.typtype = 'e' then 'enum ' else '' end || pg_catalog.format_type(b.oid, null)
+        pg_catalog.json_build_array(
+          case when b.typtype = 'e' then 'enum ' else '' end || pg_catalog.format_type(b.oid, null),
+          a.attlen,
+          a.attalign)
         order by a.attnum)
       from pg_catalog.pg_type as t
       join pg_catalog.pg_attribute as a on a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
       join pg_catalog.pg_type as c on c.oid = a.atttypid
       join pg_catalog.pg_type as b on b.oid = case when c.typtype = 'd' then c.typbasetype else c.oid end
       where t.oid = row_type
+    ),
+    'dropped', exists (
+      select
+      from pg_catalog.pg_type as t
+      join pg_catalog.pg_attribute as a on a.attrelid = t.typrelid
+      where t.oid = row_type and a.attnum > 0 and a.attisdropped
     ))::text
   from dbdp.model as m
   where m.id = model;
@@ -32,6 +41,12 @@ language sql
 immutable parallel safe
 return 1 operator(pg_catalog./) (1 operator(pg_catalog.+) pg_catalog.exp(least(- decision, 700)));
 
+-- As array_bytes: a row's own bytes in one copy, where record_send calls a function for each column.
+create function dbdp.row_bytes(record) returns bytea
+language internal immutable strict parallel safe
+as 'byteasend';
+comment on function dbdp.row_bytes is 'the bytes of a row as the server holds them';
+
 create function dbdp.decide(model bigint, row_type oid, features bytea) returns float8
 language plpython3u
 stable strict parallel safe cost 300
@@ -39,11 +54,32 @@ as $body$
 @plpython decide@
 $body$;
 
+create function dbdp.decide_stored(model bigint, stored bytea) returns float8
+language plpython3u
+stable strict parallel safe cost 300
+as $body$
+@plpython decide_stored@
+$body$;
+
 create function dbdp.predict(model bigint, row_type oid, features bytea) returns boolean
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython predict@
+$body$;
+
+create function dbdp.predict_stored(model bigint, stored bytea) returns boolean
+language plpython3u
+stable strict parallel safe cost 300
+as $body$
+@plpython predict_stored@
+$body$;
+
+create function dbdp.knows(model bigint, row_type oid) returns boolean
+language plpython3u
+stable strict parallel safe cost 300
+as $body$
+@plpython knows@
 $body$;
 
 create function dbdp.learn(model bigint, row_type oid, description text) returns boolean
@@ -58,8 +94,9 @@ language sql
 stable parallel safe
 return coalesce(
   dbdp.predict(model, 0::oid, dbdp.array_bytes(features)),
-  case when dbdp.learn(model, 0::oid, dbdp.model_description(model)) then
-    dbdp.predict(model, 0::oid, dbdp.array_bytes(features))
+  case
+    when dbdp.knows(model, 0::oid) then null
+    when dbdp.learn(model, 0::oid, dbdp.model_description(model)) then dbdp.predict(model, 0::oid, dbdp.array_bytes(features))
   end);
 
 create function dbdp.predict_probability(model bigint, features float8[]) returns float8
@@ -67,8 +104,9 @@ language sql
 stable parallel safe
 return dbdp.probability(coalesce(
   dbdp.decide(model, 0::oid, dbdp.array_bytes(features)),
-  case when dbdp.learn(model, 0::oid, dbdp.model_description(model)) then
-    dbdp.decide(model, 0::oid, dbdp.array_bytes(features))
+  case
+    when dbdp.knows(model, 0::oid) then null
+    when dbdp.learn(model, 0::oid, dbdp.model_description(model)) then dbdp.decide(model, 0::oid, dbdp.array_bytes(features))
   end));
 
 create function dbdp.predict(model bigint, features float4[]) returns boolean
@@ -76,8 +114,9 @@ language sql
 stable parallel safe
 return coalesce(
   dbdp.predict(model, 0::oid, dbdp.array_bytes(features)),
-  case when dbdp.learn(model, 0::oid, dbdp.model_description(model)) then
-    dbdp.predict(model, 0::oid, dbdp.array_bytes(features))
+  case
+    when dbdp.knows(model, 0::oid) then null
+    when dbdp.learn(model, 0::oid, dbdp.model_description(model)) then dbdp.predict(model, 0::oid, dbdp.array_bytes(features))
   end);
 
 create function dbdp.predict_probability(model bigint, features float4[]) returns float8
@@ -85,8 +124,9 @@ language sql
 stable parallel safe
 return dbdp.probability(coalesce(
   dbdp.decide(model, 0::oid, dbdp.array_bytes(features)),
-  case when dbdp.learn(model, 0::oid, dbdp.model_description(model)) then
-    dbdp.decide(model, 0::oid, dbdp.array_bytes(features))
+  case
+    when dbdp.knows(model, 0::oid) then null
+    when dbdp.learn(model, 0::oid, dbdp.model_description(model)) then dbdp.decide(model, 0::oid, dbdp.array_bytes(features))
   end));
 
 create function dbdp.predict(model bigint, features anyelement) returns boolean
@@ -94,12 +134,11 @@ language sql
 stable parallel safe
 as $body$
 select coalesce(
-  dbdp.predict(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features)),
-  case when dbdp.learn(
-    model,
-    pg_catalog.pg_typeof(features)::pg_catalog.oid,
-    dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid)) then
-    dbdp.predict(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
+  dbdp.predict_stored(model, dbdp.row_bytes(features)),
+  case
+    when dbdp.knows(model, pg_catalog.pg_typeof(features)::pg_catalog.oid)
+      or dbdp.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid))
+    then dbdp.predict(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
   end)
 $body$;
 
@@ -108,12 +147,11 @@ language sql
 stable parallel safe
 as $body$
 select dbdp.probability(coalesce(
-  dbdp.decide(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features)),
-  case when dbdp.learn(
-    model,
-    pg_catalog.pg_typeof(features)::pg_catalog.oid,
-    dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid)) then
-    dbdp.decide(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
+  dbdp.decide_stored(model, dbdp.row_bytes(features)),
+  case
+    when dbdp.knows(model, pg_catalog.pg_typeof(features)::pg_catalog.oid)
+      or dbdp.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid))
+    then dbdp.decide(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
   end))
 $body$;
 

@@ -24,7 +24,8 @@ grant execute on function
   dbdp.predict(bigint, float8[]), dbdp.predict(bigint, float4[]), dbdp.predict(bigint, anyelement),
   dbdp.predict_probability(bigint, float8[]), dbdp.predict_probability(bigint, float4[]),
   dbdp.predict_probability(bigint, anyelement),
-  dbdp.decide, dbdp.predict(bigint, oid, bytea), dbdp.learn,
+  dbdp.decide, dbdp.predict(bigint, oid, bytea), dbdp.decide_stored, dbdp.predict_stored,
+  dbdp.knows, dbdp.learn, dbdp.row_bytes,
   dbdp.model_description, dbdp.probability,
   dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[])
 to dbdp_analyst;

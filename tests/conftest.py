@@ -36,6 +36,9 @@ def server_url() -> Iterator[str]:
         yield given
         return
     with temporary_cluster() as cluster:
+        with psycopg.connect(cluster.url, autocommit=True) as hurried:  # a release waits for the WAL writer
+            hurried.execute("alter system set wal_writer_delay = '10ms'")
+            hurried.execute("select pg_reload_conf()")
         yield cluster.url
 
 

@@ -163,10 +163,13 @@ def _errors(training: Training, steps: np.ndarray, before: float) -> np.ndarray:
 
 
 def _reach(training: Training, steps: np.ndarray, before: float) -> np.ndarray:
-    """Return W_t ≥ ‖w_t‖ from w = 0: L Σ_{s≤t} η_s, and at most L/λ where all ηλ ≤ 1 (§14.2)."""
+    """Return W_t ≥ ‖w_t‖ from w = 0: L Σ_{s≤t} η_s, and at most L/λ where all ηλ ≤ 1 (§14.2).
+
+    For λ ≤ β_φ they all are, in every piece: η ≤ 2/β was checked.
+    """
     reach = training.lipschitz * (before + np.cumsum(steps)) * (1 + 1e-9)
     convexity = training.regularisation
-    if convexity > 0 and float(steps.max()) * convexity <= 1:
+    if 0 < convexity <= training.smoothness:
         reach = np.minimum(reach, training.lipschitz / convexity * (1 + 1e-9))
     return reach
 

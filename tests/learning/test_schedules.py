@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 
 from dbdp.learning.schedules import SCHEDULES, Constant, InverseTime, schedule_with
 
-schedules = st.builds(Constant, st.floats(1e-6, 10)) | st.builds(
-    InverseTime, st.floats(0.25, 2), st.floats(1e-6, 0.25)
-)
+schedules = st.builds(Constant, st.floats(1e-6, 10)) | st.builds(InverseTime, st.floats(0.25, 2), st.floats(1e-6, 0.25))
 
 
 def test_constant_is_constant():

@@ -183,7 +183,7 @@ def quadratic_distance(position, *, rows, batch_size, epochs, step, smoothness, 
     return abs(models[0] - models[1])
 
 
-def test_steps_near_two_over_β_do_move_the_model_beyond_the_textbook_formula():
+def test_steps_near_two_over_beta_do_move_the_model_beyond_the_textbook_formula():
     facts = {"rows": 400, "batch_size": 10, "epochs": 3, "smoothness": 0.8, "regularisation": 0.2}
     reached = max(quadratic_distance(position, step=1.99, **facts) for position in range(40))
     assert 0.398 * 1.3 < reached <= bound(Constant(1.99), **facts).exact

@@ -3,6 +3,7 @@
 import math
 import random
 from fractions import Fraction
+from itertools import pairwise
 from unittest.mock import patch
 
 import mpmath
@@ -15,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import stats
 
 from dbdp.privacy import mechanisms
-from dbdp.privacy.accounting import EpsilonDeltaDpEvent, GaussianDpEvent
+from dbdp.privacy.accounting import EpsilonDeltaDpEvent, GaussianDpEvent, gaussian_noise_multiplier
 from dbdp.privacy.mechanisms import MECHANISMS, DiscreteGaussian, DiscreteLaplace, mechanism_named
 
 EVERY_MECHANISM = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=list(MECHANISMS))
@@ -54,7 +55,9 @@ def test_rounding_keeps_neighbours_within_the_covered_sensitivity(mechanism, dat
     one = data.draw(hnp.arrays(np.float64, dimension, elements=st.floats(-100, 100)))
     apart = data.draw(hnp.arrays(np.float64, dimension, elements=st.floats(-1, 1)))
     other = one + apart * 0.999999 * sensitivity / max(1.0, float(np.linalg.norm(apart)))
-    steps = [Fraction(a) - Fraction(b) for a, b in zip(*(noiseless(made, w).tolist() for w in (one, other)), strict=True)]
+    steps = [
+        Fraction(a) - Fraction(b) for a, b in zip(*(noiseless(made, w).tolist() for w in (one, other)), strict=True)
+    ]
     exact = [Fraction(a) - Fraction(b) for a, b in zip(one.tolist(), other.tolist(), strict=True)]
     if sum(x * x for x in exact) <= Fraction(sensitivity) ** 2:
         assert sum(x * x for x in steps) <= Fraction(made.sensitivity) ** 2
@@ -63,9 +66,14 @@ def test_rounding_keeps_neighbours_within_the_covered_sensitivity(mechanism, dat
 @given(delta=st.floats(1e-12, 0.1), **promises)
 def test_gaussian_noise_is_at_least_the_charged_multiple_of_the_sensitivity(delta, epsilon, sensitivity, dimension):
     made = calibrated(DiscreteGaussian, epsilon=epsilon, delta=delta, sensitivity=sensitivity, dimension=dimension)
+    assert made.guarantee.event.noise_multiplier >= gaussian_noise_multiplier(epsilon, delta)
     multiplier = Fraction(made.guarantee.event.noise_multiplier)
     sigma = made.steps * Fraction(made.grid)
-    assert multiplier * Fraction(made.sensitivity) <= sigma <= multiplier * Fraction(made.sensitivity) * Fraction("1.000001")
+    assert (
+        multiplier * Fraction(made.sensitivity)
+        <= sigma
+        <= multiplier * Fraction(made.sensitivity) * Fraction("1.000001")
+    )
 
 
 @given(**promises)
@@ -89,7 +97,7 @@ def test_a_gaussian_promises_what_was_asked_for(epsilon, delta):
 @EVERY_MECHANISM
 def test_less_epsilon_means_more_noise(mechanism):
     scales = [calibrated(mechanism, epsilon=epsilon).noise_scale for epsilon in np.geomspace(1e-3, 50, 30)]
-    assert all(more > less for more, less in zip(scales, scales[1:], strict=False))
+    assert all(more > less for more, less in pairwise(scales))
 
 
 @EVERY_MECHANISM

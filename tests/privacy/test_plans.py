@@ -34,7 +34,8 @@ def test_the_constants_of_the_proof_are_told():
 
 
 @pytest.mark.parametrize(
-    "request_", [{}, {"schedule": "constant", "step_size": 0.5}, {"schedule": "constant", "step_size": 2.0, "epochs": 3}]
+    "request_",
+    [{}, {"schedule": "constant", "step_size": 0.5}, {"schedule": "constant", "step_size": 2.0, "epochs": 3}],
 )
 def test_the_noise_covers_the_sensitivity_of_the_very_schedule_that_runs(request_):
     made = planned(batch_size=20, **request_)

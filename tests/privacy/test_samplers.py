@@ -41,7 +41,9 @@ def test_the_discrete_laplace_has_exactly_its_law(scale):
 
 
 @pytest.mark.parametrize(
-    ("sampler", "law"), [(discrete_gaussian, stats.norm), (discrete_laplace, stats.laplace)], ids=["gaussian", "laplace"]
+    ("sampler", "law"),
+    [(discrete_gaussian, stats.norm), (discrete_laplace, stats.laplace)],
+    ids=["gaussian", "laplace"],
 )
 def test_large_scales_have_the_law_of_their_limit(sampler, law):
     scale = 3 * 2**40 + 1
@@ -67,7 +69,9 @@ def test_noise_has_no_memory(sampler):
     assert p_value(pairs, np.ones(4)) > ALPHA
 
 
-@pytest.mark.parametrize(("numerator", "denominator"), [(1, 100), (1, 3), (1, 1), (3, 2), (2, 1), (7, 3), (10**30, 10**30)])
+@pytest.mark.parametrize(
+    ("numerator", "denominator"), [(1, 100), (1, 3), (1, 1), (3, 2), (2, 1), (7, 3), (10**30, 10**30)]
+)
 def test_bernoulli_exp_has_exactly_its_probability(numerator, denominator):
     entropy, trials = Entropy(), 100_000
     successes = sum(bernoulli_exp(numerator, denominator, entropy) for _ in range(trials))

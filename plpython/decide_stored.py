@@ -1,0 +1,1 @@
+return GD["dbdp"].decide_stored(model, stored)

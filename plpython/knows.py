@@ -1,0 +1,1 @@
+return GD["dbdp"].knows(model, row_type)

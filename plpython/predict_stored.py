@@ -1,0 +1,1 @@
+return GD["dbdp"].predict_stored(model, stored)

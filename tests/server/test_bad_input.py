@@ -1,0 +1,364 @@
+"""Bad input, through both doors: a clear error, and nothing lost or spent (issue 2, §8)."""
+
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from dbdp import algorithms
+from dbdp.algorithms import Request
+from dbdp.cluster import Cluster
+from dbdp.controller import ChargedError
+from dbdp.database import Database, connect
+from dbdp.estimators import LogisticRegression
+
+Register = Callable[..., str]
+Spent = Callable[[str], tuple[int, int]]
+NAN, INFINITY = float("nan"), float("inf")
+ROWS = 60
+CASTS = {"epsilon": "float8", "delta": "float8", "step_size": "float8", "regularisation": "float8"}
+
+REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
+    "epsilon 0": ({"epsilon": 0.0}, "epsilon = 0.0 must be positive and finite"),
+    "epsilon negative": ({"epsilon": -1.0}, "epsilon = -1.0 must be positive and finite"),
+    "epsilon NaN": ({"epsilon": NAN}, "epsilon = nan must be positive and finite"),
+    "epsilon infinite": ({"epsilon": INFINITY}, "epsilon = inf must be positive and finite"),
+    "epsilon huge": ({"epsilon": 1e308}, "budget of dataset .* does not cover this release: it would add a charge of 1e"),
+    "epsilon denormal": ({"epsilon": 5e-324}, "epsilon"),
+    "epsilon above the budget": ({"epsilon": 10.5}, "does not cover this release: it would add a charge of 10.5 to 0 spent of 10"),
+    "delta negative": ({"delta": -1e-9}, "delta = -1e-09 must be at least 0 and below 1"),
+    "delta 1": ({"delta": 1.0}, "delta = 1.0 must be at least 0 and below 1"),
+    "delta NaN": ({"delta": NAN}, "delta = nan must be at least 0 and below 1"),
+    "delta infinite": ({"delta": INFINITY}, "delta = inf must be at least 0 and below 1"),
+    "delta above the budget": ({"delta": 0.5}, "does not cover this release: it would add a leak of 0.5 to 0 spent of 0.001"),
+    "Gaussian without delta": ({"mechanism": "discrete_gaussian"}, "delta = 0 with Gaussian noise gives no guarantee"),
+    "unknown mechanism": ({"mechanism": "gauss"}, "mechanism 'gauss' is unknown; choose one of discrete_gaussian"),
+    "unknown algorithm": ({"algorithm": "sgd"}, "algorithm 'sgd' is unknown; choose one of bolt_on"),
+    "unknown schedule": ({"schedule": "cosine"}, "schedule 'cosine' is unknown; choose one of constant, inverse_time"),
+    "constant without a step": ({"schedule": "constant"}, "schedule 'constant' needs a step_size; give one, at most 2/β"),
+    "step above 2/β": ({"schedule": "constant", "step_size": 8.01}, "step size 8.01 is above 2/β = 8"),
+    "step above 2/(β + λ)": (
+        {"schedule": "constant", "step_size": 7.9, "regularisation": 0.01}, r"step size 7.9 is above 2/β = 7.69"),
+    "step 0": ({"schedule": "constant", "step_size": 0.0}, "step_size = 0.0 must be positive and finite"),
+    "step negative": ({"schedule": "constant", "step_size": -1.0}, "step_size = -1.0 must be positive and finite"),
+    "step NaN": ({"schedule": "constant", "step_size": NAN}, "step_size = nan must be positive and finite"),
+    "step infinite": ({"schedule": "constant", "step_size": INFINITY}, "step_size = inf must be positive and finite"),
+    "step denormal": ({"schedule": "constant", "step_size": 5e-324}, "step_size|step size|sensitivity"),
+    "step given to inverse_time": ({"step_size": 0.1}, "schedule 'inverse_time' sets its own step sizes; leave step_size out"),
+    "inverse_time without λ": ({"regularisation": 0.0}, "schedule 'inverse_time' needs regularisation > 0"),
+    "λ negative": ({"regularisation": -0.1}, "regularisation = -0.1 must be at least 0 and finite"),
+    "λ NaN": ({"regularisation": NAN}, "regularisation = nan must be at least 0 and finite"),
+    "λ infinite": ({"regularisation": INFINITY}, "regularisation = inf must be at least 0 and finite"),
+    "λ huge": ({"regularisation": 1e308}, "step sizes must be positive and finite"),
+    "batch 0": ({"batch_size": 0}, "batch_size = 0 must be between 1 and the number of rows, 60"),
+    "batch negative": ({"batch_size": -5}, "batch_size = -5 must be between 1 and the number of rows, 60"),
+    "batch above n": ({"batch_size": 61}, "batch_size = 61 must be between 1 and the number of rows, 60"),
+    "batch huge": ({"batch_size": 2**31 - 1}, "batch_size = 2147483647 must be between 1"),
+    "no epochs": ({"epochs": 0}, "epochs = 0 must be at least 1"),
+    "epochs negative": ({"epochs": -1}, "epochs = -1 must be at least 1"),
+}  # fmt: skip
+NULLS = ["epsilon", "delta", "epochs", "batch_size", "schedule", "algorithm"]
+
+
+@pytest.fixture
+def dataset(connection: psycopg.Connection, schema: str, register: Register) -> str:
+    connection.execute("create table t as select array[.1, .2, i / 99.0]::float8[] x, i % 2 y from generate_series(1, 60) i")
+    return register("t", epsilon=10.0, delta=1e-3)
+
+
+def train(connection: psycopg.Connection, door: str, name: str | None, **given: Any) -> None:
+    """Train through a door, on this connection."""
+    options = {"epsilon": 1.0, "batch_size": 20, "epochs": 2} | given
+    if door == "client":
+        LogisticRegression(progress=False, **options).fit(connect(connection), name)
+        return
+    arguments = ", ".join(f"{key} => %({key})s::{CASTS.get(key, kind(value))}" for key, value in options.items())
+    connection.execute(f"select model from dbdp.dp_logreg(%(name)s, {arguments})", options | {"name": name})
+
+
+def kind(value: object) -> str:
+    return "int" if isinstance(value, int) or value is None else "text"
+
+
+@contextmanager
+def nothing_lost(connection: psycopg.Connection, spent: Spent, name: str) -> Iterator[None]:
+    """Odometers, history, models and temporary tables are afterwards as before."""
+    sql = """
+select (select count(*) from dbdp.model), (select count(*) from dbdp.ledger),
+  (select count(*) from pg_class where relpersistence = 't' and relname like '%dbdp%'),
+  (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid())"""
+    before = spent(name), connection.execute(sql).fetchone()
+    yield
+    assert (spent(name), connection.execute(sql).fetchone()) == before
+    assert before[0] == (0, 0)
+    train(connection, "server", name)  # and the next request is served
+
+
+def assert_clear(error: Exception) -> None:
+    """Our own words, without a Python exception's name or a traceback's lines."""
+    text = error.diag.message_primary if isinstance(error, psycopg.Error) else str(error)
+    if isinstance(error, psycopg.Error):
+        assert text.startswith("dbdp: "), text
+    assert not any(word in text for word in ("Error:", "Traceback", "NoneType", "math domain")), text
+
+
+@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("case", REQUESTS)
+def test_a_bad_request_is_refused(
+    connection: psycopg.Connection, dataset: str, spent: Spent, case: str, door: str
+) -> None:
+    given, message = REQUESTS[case]
+    with nothing_lost(connection, spent, dataset):
+        with pytest.raises((psycopg.Error, ValueError), match=message) as error:
+            train(connection, door, dataset, **given)
+        assert_clear(error.value)
+
+
+@pytest.mark.parametrize("argument", NULLS)
+def test_a_null_is_refused(connection: psycopg.Connection, dataset: str, spent: Spent, argument: str) -> None:
+    given = {argument: None}
+    with nothing_lost(connection, spent, dataset), pytest.raises(psycopg.Error, match=f"dbdp: {argument} is null; give"):
+        options = {"epsilon": 1.0} | given
+        values = ", ".join(f"{key} => {'null' if value is None else value}" for key, value in options.items())
+        connection.execute(f"select dbdp.dp_logreg('{dataset}', {values})")
+
+
+def test_a_null_where_a_default_stands_is_the_default(connection: psycopg.Connection, dataset: str) -> None:
+    sql = "select dbdp.dp_explain(%s, 1, step_size => null, regularisation => null, mechanism => null)::text"
+    plain = connection.execute("select dbdp.dp_explain(%s, 1)::text", (dataset,)).fetchone()
+    assert connection.execute(sql, (dataset,)).fetchone() == plain
+
+
+@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("name", ["nope", "", "x" * 500, "it's \"", None])
+def test_an_unknown_dataset_is_named(
+    connection: psycopg.Connection, dataset: str, spent: Spent, name: str | None, door: str
+) -> None:
+    with nothing_lost(connection, spent, dataset):
+        with pytest.raises((psycopg.Error, ValueError), match="dataset .* is not registered; see dbdp.datasets"):
+            train(connection, door, name)
+
+
+def test_explain_refuses_what_training_refuses(connection: psycopg.Connection, dataset: str) -> None:
+    for given, message in (({"epsilon": 0}, "epsilon = 0.0 must"), ({"epsilon": 1, "batch_size": 61}, "batch_size = 61")):
+        values = ", ".join(f"{key} => {value}" for key, value in given.items())
+        with pytest.raises(psycopg.Error, match=message):
+            connection.execute(f"select dbdp.dp_explain('{dataset}', {values})")
+
+
+@pytest.mark.parametrize("epochs", [2**31 - 1, 10**8])
+def test_more_epochs_than_anybody_can_wait_for_are_refused_at_once(epochs: int) -> None:
+    """The plan must neither take all memory of the server nor minutes that no cancel ends."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, hard))
+    try:
+        with within(3.0), pytest.raises(ValueError, match="epochs|updates"):
+            algorithms.plan(Request(epsilon=1.0, epochs=epochs, batch_size=20), rows=ROWS, dimension=4)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Interrupt the block when it takes longer."""
+
+    def interrupt(*_: object) -> None:
+        raise TimeoutError(f"still at it after {seconds} s")
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def test_a_statement_timeout_ends_the_planning_too(connection: psycopg.Connection, dataset: str) -> None:
+    connection.execute("set statement_timeout = '300ms'")
+    began = time.monotonic()
+    with pytest.raises(psycopg.Error):
+        connection.execute("select dbdp.dp_explain(%s, 1, epochs => 60000, batch_size => 20)", (dataset,))
+    assert time.monotonic() - began < 1.2
+
+
+@pytest.mark.parametrize("door", ["server", "client"])
+def test_a_read_only_transaction_is_refused(
+    connection: psycopg.Connection, dataset: str, spent: Spent, door: str
+) -> None:
+    with nothing_lost(connection, spent, dataset):
+        connection.execute("set default_transaction_read_only = on")
+        with pytest.raises((psycopg.Error, ValueError), match="read-only transaction"):
+            train(connection, door, dataset)
+        connection.execute("set default_transaction_read_only = off")
+
+
+SETTINGS = {
+    "dbdp.pack_memory": ["1kB", "-1", "garbage"],
+    "standard_conforming_strings": ["off"],
+    "quote_all_identifiers": ["on"],
+    "transform_null_equals": ["on"],
+    "backslash_quote": ["off"],
+    "escape_string_warning": ["off"],
+    "array_nulls": ["off"],
+    "extra_float_digits": ["-15"],
+    "bytea_output": ["escape"],
+    "client_encoding": ["LATIN1"],
+    "default_transaction_isolation": ["serializable", "repeatable read"],
+    "plan_cache_mode": ["force_generic_plan", "force_custom_plan"],
+    "enable_tidscan": ["off"],
+    "jit": ["on"],
+    "max_parallel_workers_per_gather": ["0"],
+    "row_security": ["off"],
+    "xmloption": ["document"],
+    "IntervalStyle": ["iso_8601"],
+    "DateStyle": ["SQL, DMY"],
+    "search_path": ["", "pg_temp"],
+    "temp_file_limit": ["0"],
+}
+
+
+@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize(("setting", "value"), [(name, value) for name, values in SETTINGS.items() for value in values])
+def test_no_setting_of_a_session_costs_budget_without_a_model(
+    connection: psycopg.Connection, dataset: str, spent: Spent, setting: str, value: str, door: str
+) -> None:
+    """A training either succeeds and is charged, or fails before its charge."""
+    warnings: list[str] = []
+    connection.add_notice_handler(lambda notice: warnings.append(notice.message_primary))
+    models = "select count(*) from dbdp.model as m join dbdp.dataset as d on d.id = dataset_id where d.name = %s"
+    try:
+        connection.execute("select set_config(%s, %s, false)", (setting, value))
+    except psycopg.Error as error:
+        pytest.skip(f"the server refuses it: {error}")
+    try:
+        train(connection, door, dataset)
+    except (psycopg.Error, ValueError, ChargedError):
+        assert spent(dataset) == (0, 0)
+        assert setting == "dbdp.pack_memory"  # the only one that may be wrong
+    else:
+        assert spent(dataset) == (10**9, 0)
+        assert connection.execute(models, (dataset,)).fetchone() == (1,)
+    assert warnings == []
+
+
+@pytest.mark.parametrize("door", ["server", "client"])
+def test_a_database_that_allows_no_temporary_table_is_noticed_before_the_charge(
+    connection: psycopg.Connection, dataset: str, schema: str, spent: Spent, door: str
+) -> None:
+    connection.execute("create role owns_t in role dbdp_data_owner; alter table t owner to owns_t")
+    connection.execute(f"grant usage on schema {schema} to owns_t; grant select on t to owns_t, dbdp_owner")
+    connection.execute("revoke temporary on database dbdp from public")
+    try:
+        connection.execute("set session authorization owns_t")
+        with pytest.raises((psycopg.Error, ValueError), match="temporary"):
+            train(connection, door, dataset)
+    finally:
+        connection.execute("reset session authorization; grant temporary on database dbdp to public")
+        connection.execute("alter table t owner to postgres; drop owned by owns_t; drop role owns_t")
+    assert spent(dataset) == (0, 0)
+
+
+@pytest.mark.parametrize("door", ["server", "client"])
+def test_a_table_that_dbdp_owner_may_not_read_any_more_is_noticed_before_the_charge(
+    connection: psycopg.Connection, dataset: str, spent: Spent, door: str
+) -> None:
+    connection.execute("create role stands_by in role dbdp_analyst; revoke select on t from dbdp_owner")
+    try:
+        connection.execute("set session authorization stands_by")
+        with pytest.raises((psycopg.Error, ValueError), match="grant select on .*t to dbdp_owner|permission denied for table t"):
+            train(connection, door, dataset)
+    finally:
+        connection.execute("reset session authorization; drop role stands_by; grant select on t to dbdp_owner")
+    assert spent(dataset) == (0, 0)
+
+
+@pytest.mark.parametrize("door", ["server", "client"])
+def test_a_role_without_rights_is_refused(
+    connection: psycopg.Connection, dataset: str, spent: Spent, door: str
+) -> None:
+    with nothing_lost(connection, spent, dataset):
+        connection.execute("create role stranger")
+        try:
+            connection.execute("set session authorization stranger")
+            with pytest.raises((psycopg.Error, ValueError), match="permission denied"):
+                train(connection, door, dataset)
+        finally:
+            connection.execute("reset session authorization; drop role stranger")
+
+
+def test_a_failed_transaction_is_left_as_it_is(connection: psycopg.Connection, dataset: str, spent: Spent) -> None:
+    with nothing_lost(connection, spent, dataset):
+        with connection.transaction(force_rollback=True):
+            with pytest.raises(psycopg.Error):
+                connection.execute("select 1 / 0")
+            with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+                train(connection, "client", dataset)
+
+
+def test_an_error_before_the_charge_does_not_end_a_clients_transaction(
+    server_url: str, connection: psycopg.Connection, dataset: str, spent: Spent
+) -> None:
+    with nothing_lost(connection, spent, dataset), psycopg.connect(server_url) as mine:
+        mine.execute("create temporary table kept (a int)")
+        with pytest.raises(ValueError, match="batch_size = 0"):
+            train(mine, "client", dataset, batch_size=0)
+        assert mine.execute("select count(*) from kept").fetchone() == (0,)
+
+
+def stop_once_charged(cluster: Cluster) -> threading.Thread:
+    def watch() -> None:
+        with psycopg.connect(cluster.url, autocommit=True) as other:
+            while other.execute("select last_value from dbdp.charge_1").fetchone() == (0,):
+                time.sleep(0.01)
+        time.sleep(0.3)
+        cluster.stop()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+def test_a_server_that_stops_in_an_epoch_is_reported(private_cluster: Cluster) -> None:
+    """Through both doors; afterwards the charges are there and the tables are not."""
+    for door in ("server", "client"):
+        private_cluster.start()
+        with psycopg.connect(private_cluster.url, autocommit=True) as connection:
+            fresh_table(connection, door)
+            stopping = stop_once_charged(private_cluster)
+            with pytest.raises((psycopg.Error, ChargedError), match="or the server was stopped|terminating connection") as error:
+                train(connection, door, "t", epochs=5000, batch_size=100)
+            stopping.join()
+            if door == "client":
+                assert "after its charge, which stands" in str(error.value)
+        private_cluster.start()
+        with psycopg.connect(private_cluster.url, autocommit=True) as connection:
+            left = "select count(*) from pg_class where relname like 'dbdp_blocks%'"
+            state = connection.execute(f"select last_value, ({left}) from dbdp.charge_1").fetchone()
+            assert state == (10**9, 0), door
+
+
+def fresh_table(connection: psycopg.Connection, door: str) -> None:
+    """A new extension, table and dataset number 1."""
+    connection.execute("drop extension dbdp; create extension dbdp; drop table if exists t")
+    connection.execute("create table t as select array_fill(.1::float8, array[50]) x, i % 2 y from generate_series(1, 20000) i")
+    declared = '{"x": {"length": 50, "norm": 1}}'
+    connection.execute("select dbdp.register_dataset('t', 't', 'y', '1', %s, 9, 0, mode => 'basic')", (declared,))
+
+
+@pytest.mark.parametrize("url", ["postgresql:///dbdp?host=/nonexistent", "sqlite://", "postgresql+psycopg2://h/d"])
+def test_a_server_that_is_not_there_is_an_error_of_the_connection(url: str) -> None:
+    with pytest.raises((psycopg.Error, ValueError)):
+        connect(url)
+
+
+def test_the_wrong_shape_is_named_when_predicting(database: Database, dataset: str) -> None:
+    fitted = LogisticRegression(epsilon=1.0, batch_size=20, progress=False).fit(database, dataset)
+    with pytest.raises(ValueError, match=r"X has shape \(2, 2\); it must be \(n, 3\)"):
+        fitted.predict([[1, 2], [3, 4]])

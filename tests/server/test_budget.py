@@ -1,0 +1,342 @@
+"""The budget: charged before the first read, kept whatever happens next, and never overspent."""
+
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import psycopg
+import pytest
+
+from dbdp.algorithms import Request, plan
+from dbdp.cluster import Cluster
+from dbdp.controller import ChargedError
+from dbdp.database import Database, connect
+from dbdp.estimators import LogisticRegression
+from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS, Budget
+
+Register = Callable[..., str]
+Spent = Callable[[str], tuple[int, int]]
+TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => %s, delta => %s, epochs => 1, batch_size => 20)"
+LONG = "select model from dbdp.dp_logreg(%s, 1, epochs => 3000, batch_size => 100)"
+BUDGETS = {
+    "basic": Budget.of(epsilon=3.0, delta=3e-6, mode="basic"),
+    "renyi": Budget.of(epsilon=3.0, delta=3e-6, mode="renyi"),
+}
+
+
+@pytest.fixture
+def table(connection: psycopg.Connection, schema: str) -> str:
+    connection.execute("create table t as select array[.1, .2, i / 99.0]::float8[] x, i % 2 y from generate_series(1, 60) i")
+    return "t"
+
+
+def cost(budget: Budget, epsilon: float, delta: float) -> tuple[int, int]:
+    """What one release on the table is charged, as the accountant says."""
+    request = Request(epsilon=epsilon, delta=delta, epochs=1, batch_size=20)
+    return budget.cost(plan(request, rows=60, dimension=4).mechanism.guarantee)
+
+
+def fit(database: Database, name: str, epsilon: float, delta: float) -> None:
+    LogisticRegression(epsilon=epsilon, delta=delta, epochs=1, batch_size=20, progress=False).fit(database, name)
+
+
+def ledger(connection: psycopg.Connection, name: str) -> list[tuple]:
+    sql = """
+select l.charge, l.leak, l.epsilon, l.delta, l.algorithm, l.charged_by from dbdp.ledger as l
+join dbdp.dataset as d on d.id = dataset_id where d.name = %s order by l.id"""
+    return connection.execute(sql, (name,)).fetchall()
+
+
+@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("mode", BUDGETS)
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.0), (0.5, 1e-7)])
+def test_a_release_is_charged_what_the_accountant_says(
+    connection: psycopg.Connection, database: Database, table: str, register: Register, spent: Spent,
+    mode: str, epsilon: float, delta: float, door: str,
+) -> None:  # fmt: skip
+    name = register(table, epsilon=3.0, delta=3e-6, mode=mode)
+    for count in (1, 2):
+        if door == "server":
+            connection.execute(TRAIN, (name, epsilon, delta))
+        else:
+            fit(database, name, epsilon, delta)
+        expected = cost(BUDGETS[mode], epsilon, delta)
+        assert spent(name) == (count * expected[0], count * expected[1])
+    assert ledger(connection, name) == [(*expected, epsilon, delta, "bolt_on", "postgres")] * 2
+    receipt = connection.execute("select receipt from dbdp.models where dataset = %s limit 1", (name,)).fetchone()[0]
+    assert receipt["charge"] == expected[0] / CHARGE_UNITS
+    assert receipt["leak"] == expected[1] / LEAK_UNITS
+    assert (receipt["mode"], receipt["order"]) == (mode, BUDGETS[mode].order)
+
+
+def test_the_table_of_charges_is_that_of_the_law() -> None:
+    """privacy.md §13: a Gaussian costs αΔ²/2σ² at the fixed order, a pure release its ε in mode basic."""
+    guarantee = plan(Request(epsilon=0.5, delta=1e-7, batch_size=20), rows=60, dimension=4).mechanism.guarantee
+    renyi = BUDGETS["renyi"]
+    exact = renyi.order / (2 * guarantee.event.noise_multiplier**2)
+    assert renyi.cost(guarantee) == (math.ceil(exact * (1 + 1e-12) * CHARGE_UNITS), 0)
+    assert cost(BUDGETS["basic"], 0.5, 0.0) == (500_000_000, 0)
+    assert cost(BUDGETS["basic"], 0.5, 1e-7) == (500_000_000, 100_000_000_000)
+
+
+def test_a_rollback_keeps_the_charge(
+    connection: psycopg.Connection, table: str, register: Register, spent: Spent
+) -> None:
+    name = register(table)
+    with connection.transaction(force_rollback=True):
+        assert connection.execute(TRAIN, (name, 1.0, 0.0)).fetchone()[0] > 0
+    assert spent(name) == (CHARGE_UNITS, 0)
+    assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (0,)
+
+
+def test_a_rollback_to_a_savepoint_keeps_the_charge(
+    connection: psycopg.Connection, table: str, register: Register, spent: Spent
+) -> None:
+    name = register(table)
+    with connection.transaction():
+        connection.execute("savepoint before")
+        connection.execute(TRAIN, (name, 1.0, 0.0))
+        connection.execute("rollback to savepoint before")
+        connection.execute(TRAIN, (name, 1.0, 0.0))
+    assert spent(name) == (2 * CHARGE_UNITS, 0)
+    assert len(ledger(connection, name)) == 1  # the history is undone, the odometer is not
+
+
+def test_an_exception_that_is_caught_keeps_the_charge(
+    connection: psycopg.Connection, table: str, register: Register, spent: Spent
+) -> None:
+    name = register(table)
+    connection.execute(f"""
+do $$ begin
+  perform dbdp.dp_logreg('{name}', 1, batch_size => 20);
+  raise exception 'seen it';
+exception when raise_exception then null; end $$""")
+    assert spent(name) == (CHARGE_UNITS, 0)
+
+
+def test_a_client_that_rolls_back_keeps_the_charge(
+    server_url: str, table: str, register: Register, spent: Spent
+) -> None:
+    name = register(table)
+    with psycopg.connect(server_url) as other:
+        fit(connect(other), name, 1.0, 0.0)
+        other.rollback()
+    assert spent(name) == (CHARGE_UNITS, 0)
+
+
+def test_releases_of_one_statement_are_charged_each(
+    connection: psycopg.Connection, table: str, register: Register, spent: Spent
+) -> None:
+    name = register(table)
+    sql = f"select dbdp.dp_logreg('{name}', 1, batch_size => 20) from generate_series(1, 3)"
+    assert len(connection.execute(sql).fetchall()) == 3
+    assert spent(name) == (3 * CHARGE_UNITS, 0)
+
+
+@contextmanager
+def whenever_a_table_is_made(connection: psycopg.Connection, schema: str, action: str) -> Iterator[None]:
+    """Run a PL/pgSQL statement at each CREATE TABLE: in training that is after the charge, before the first row."""
+    connection.execute(f"""
+create function {schema}.act() returns event_trigger language plpgsql security definer as $$ begin {action}; end $$;
+create event trigger act_{schema} on ddl_command_end when tag in ('CREATE TABLE') execute function {schema}.act()""")
+    try:
+        yield
+    finally:
+        connection.execute(f"drop event trigger act_{schema}")
+
+
+@pytest.mark.parametrize("door", ["server", "client"])
+def test_the_charge_is_made_before_there_is_a_place_for_the_rows(
+    connection: psycopg.Connection, database: Database, schema: str, table: str, register: Register, door: str
+) -> None:
+    name = register(table)
+    number = connection.execute("select id from dbdp.dataset where name = %s", (name,)).fetchone()[0]
+    connection.execute(f"create sequence {schema}.seen minvalue 0")
+    action = f"perform setval('{schema}.seen', (select last_value from dbdp.charge_{number}))"
+    with whenever_a_table_is_made(connection, schema, action):
+        if door == "server":
+            connection.execute(TRAIN, (name, 1.0, 0.0))
+        else:
+            fit(database, name, 1.0, 0.0)
+    assert connection.execute(f"select last_value from {schema}.seen").fetchone() == (CHARGE_UNITS,)
+
+
+@pytest.mark.parametrize("door", ["server", "client"])
+def test_a_training_that_fails_keeps_its_charge_and_its_secrets(
+    connection: psycopg.Connection, database: Database, schema: str, table: str, register: Register, spent: Spent, door: str
+) -> None:
+    name = register(table)
+    failing = whenever_a_table_is_made(connection, schema, "raise exception 'row 1 holds a secret'")
+    stopped = pytest.raises((psycopg.Error, ChargedError), match="training stopped after its charge, which stands")
+    with failing, stopped as error:
+        if door == "server":
+            connection.execute(TRAIN, (name, 1.0, 0.0))
+        else:
+            fit(database, name, 1.0, 0.0)
+    assert "secret" not in str(error.value)
+    assert spent(name) == (CHARGE_UNITS, 0)
+    assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (0,)
+
+
+@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("mode", BUDGETS)
+def test_the_limit_is_reached_and_not_passed(
+    connection: psycopg.Connection, database: Database, table: str, register: Register, spent: Spent, mode: str, door: str
+) -> None:
+    """Releases of half the budget's charge: the second fills the odometer to the unit, the third is refused."""
+    half = 1.5 if mode == "basic" else pure_of_charge(BUDGETS["renyi"], BUDGETS["renyi"].charge_limit // 2)
+    name = register(table, epsilon=3.0, delta=3e-6, mode=mode)
+    act = (lambda e: connection.execute(TRAIN, (name, e, 0.0))) if door == "server" else (lambda e: fit(database, name, e, 0.0))
+    act(half)
+    act(half)
+    limit, before = BUDGETS[mode].charge_limit, spent(name)
+    assert limit - 1 <= before[0] <= limit
+    with pytest.raises(psycopg.Error, match="the budget of dataset .* does not cover this release: it would add a charge"):
+        act(half)
+    smallest = 2e-9 if mode == "basic" else 1e-4
+    with pytest.raises(psycopg.Error, match="does not cover this release"):
+        act(smallest)
+    assert spent(name) == before
+    assert len(ledger(connection, name)) == 2
+
+
+def pure_of_charge(budget: Budget, charge: int) -> float:
+    """The largest ε whose release costs at most `charge`."""
+    low, high = 0.0, budget.epsilon
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if cost(budget, middle, 0.0)[0] <= charge else (low, middle)
+    return low
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "fits"), [(3.0, 3e-6, True), (3.000001, 0.0, False), (0.1, 3.1e-6, False)])
+def test_one_release_may_take_the_whole_budget_and_no_more(
+    connection: psycopg.Connection, table: str, register: Register, spent: Spent, epsilon: float, delta: float, fits: bool
+) -> None:
+    name = register(table, epsilon=3.0, delta=3e-6)
+    if fits:
+        connection.execute(TRAIN, (name, epsilon, delta))
+        assert spent(name) == (3 * CHARGE_UNITS, 3 * LEAK_UNITS // 10**6)
+    else:
+        with pytest.raises(psycopg.Error, match="does not cover this release: it would add a (charge|leak) of"):
+            connection.execute(TRAIN, (name, epsilon, delta))
+        assert spent(name) == (0, 0)
+
+
+def test_explaining_spends_and_writes_nothing(
+    connection: psycopg.Connection, database: Database, table: str, register: Register, spent: Spent
+) -> None:
+    name = register(table)
+    explained = connection.execute("select dbdp.dp_explain(%s, 1, 1e-6, batch_size => 20)", (name,)).fetchone()[0]
+    assert explained == database.explain(name, Request(epsilon=1.0, delta=1e-6, batch_size=20))
+    assert explained["charge"] > 0
+    assert spent(name) == (0, 0)
+    assert ledger(connection, name) == []
+
+
+def test_other_datasets_are_not_charged(connection: psycopg.Connection, table: str, register: Register, spent: Spent) -> None:
+    connection.execute("create table other as select * from t")
+    names = register(table), register("other")
+    connection.execute(TRAIN, (names[0], 1.0, 0.0))
+    assert [spent(name) for name in names] == [(CHARGE_UNITS, 0), (0, 0)]
+
+
+@pytest.fixture
+def idle_server(connection: psycopg.Connection) -> Iterator[None]:
+    """The WAL writer as it is by default; the tests' own server has a faster one."""
+    connection.execute("alter system reset wal_writer_delay")
+    connection.execute("select pg_reload_conf()")
+    yield
+    connection.execute("alter system set wal_writer_delay = '10ms'")
+    connection.execute("select pg_reload_conf()")
+
+
+@pytest.mark.usefixtures("idle_server")
+@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("synchronous", ["on", "off"])
+def test_the_charge_is_on_disk_when_the_release_is_shown(
+    connection: psycopg.Connection, database: Database, table: str, register: Register, synchronous: str, door: str
+) -> None:
+    """On an idle server; within a transaction that has not committed."""
+    name = register(table)
+    connection.execute(f"set synchronous_commit = {synchronous}")
+    connection.execute("checkpoint")
+    began = time.monotonic()
+    with connection.transaction(force_rollback=True):
+        position = connection.execute("select pg_current_wal_insert_lsn()").fetchone()[0]
+        if door == "server":
+            connection.execute(TRAIN, (name, 1.0, 0.0))
+        else:
+            fit(database, name, 1.0, 0.0)
+        flushed = "select pg_current_wal_flush_lsn() > %s::pg_lsn"
+        assert connection.execute(flushed, (position,)).fetchone() == (True,)
+    assert time.monotonic() - began < 3
+
+
+def kill_once_charged(url: str, charge: int, *pids: int) -> threading.Thread:
+    """Kill processes when the charge is on disk."""
+
+    def watch() -> None:
+        with psycopg.connect(url, autocommit=True) as other:
+            while other.execute("select last_value from dbdp.charge_1").fetchone() != (charge,):
+                time.sleep(0.01)
+            time.sleep(0.5)  # the release itself would wait as long
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+def crash_setup(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("create table t as select array_fill(.1::float8, array[50]) x, i % 2 y from generate_series(1, 20000) i")
+        declared = '{"x": {"length": 50, "norm": 1}}'
+        connection.execute("select dbdp.register_dataset('t', 't', 'y', '1', %s, 9, 0, mode => 'basic')", (declared,))
+
+
+def crash(cluster: Cluster, charge: int, *, server: bool) -> None:
+    """Kill the backend, or with it the whole server, in the middle of a training."""
+    with psycopg.connect(cluster.url, autocommit=True) as connection:
+        postmaster = [cluster.status()["pid"]] if server else []
+        killer = kill_once_charged(cluster.url, charge, *postmaster, connection.info.backend_pid)
+        with pytest.raises(psycopg.OperationalError):
+            connection.execute(LONG, ("t",))
+        killer.join()
+
+
+def after_recovery(url: str) -> tuple[int, int]:
+    """Charge and number of models, once the server is back."""
+    sql = "select last_value, (select count(*) from dbdp.model) from dbdp.charge_1"
+    for _ in range(200):
+        try:
+            with psycopg.connect(url) as connection:
+                return connection.execute(sql).fetchone()
+        except psycopg.OperationalError:
+            time.sleep(0.05)
+    raise AssertionError("the server did not come back")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may kill the server's processes")
+def test_a_kill_keeps_the_charge(private_cluster: Cluster) -> None:
+    crash_setup(private_cluster.url)
+    crash(private_cluster, CHARGE_UNITS, server=False)
+    assert after_recovery(private_cluster.url) == (CHARGE_UNITS, 0)
+    crash(private_cluster, 2 * CHARGE_UNITS, server=True)
+    private_cluster.start()
+    assert after_recovery(private_cluster.url) == (2 * CHARGE_UNITS, 0)
+
+
+def test_noise_is_fresh_in_each_release(connection: psycopg.Connection, table: str, register: Register) -> None:
+    name = register(table)
+    for _ in range(2):
+        connection.execute("select setseed(0.5)")
+        connection.execute(TRAIN, (name, 1.0, 0.0))
+    models = connection.execute("select coefficients from dbdp.models where dataset = %s", (name,)).fetchall()
+    assert not np.array_equal(models[0], models[1])

@@ -1,0 +1,436 @@
+"""Prediction: what SQL scores is what the released coefficients say, for every kind of row."""
+
+import json
+import math
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dbdp import scoring
+from dbdp.database import Database
+from dbdp.estimators import LogisticRegression
+
+Register = Callable[..., str]
+FEATURES = {
+    "a": [-1, 1], "n": [0, 10], "i": [0, 9], "b": [0, 1], "r": [0, 1],
+    "t": ["u", "ü ß", ""], "c": ["ab", "x"], "e": ["sad", "happy"], "f": ["true", "false"], "s": ["0", "-2"],
+}  # fmt: skip
+TABLE = """
+create type mood as enum ('sad', 'happy', 'numb');
+create domain share as float8;
+create table t (a share, n numeric, i bigint, b boolean, r real, t text, c char(4), e mood, f boolean, s smallint, y int);
+insert into t
+select (j % 31 - 15) / 10.0, (j % 97) / 7.0, j % 12, j % 2 = 0, (j % 5) / 4.0, (array['u', 'ü ß', '', 'w'])[j % 4 + 1],
+  (array['ab', 'x', 'abc'])[j % 3 + 1], (array['sad', 'happy', 'numb'])[j % 3 + 1]::mood, j % 3 = 0, j % 4 - 2, j % 2
+from generate_series(1, 200) as j"""
+COLUMNS = ", ".join(FEATURES)
+
+
+@pytest.fixture
+def fitted(connection: psycopg.Connection, database: Database, schema: str, register: Register) -> LogisticRegression:
+    """A model on columns, trained from a client where nothing stops that, else looked up."""
+    connection.execute(TABLE)
+    name = register("t", features=FEATURES)
+    connection.execute("select dbdp.dp_logreg(%s, 500, epochs => 2, batch_size => 20)", (name,))
+    return looked_up(connection, name)
+
+
+def looked_up(connection: psycopg.Connection, name: str) -> LogisticRegression:
+    """The estimator of the newest model of a dataset."""
+    from dbdp.datasets import Declaration
+
+    row = connection.execute(
+        "select id, coefficients, intercept, d.declaration::text from dbdp.models as m join dbdp.datasets as d "
+        "on d.name = m.dataset where m.dataset = %s order by id desc limit 1",
+        (name,),
+    ).fetchone()
+    estimator = LogisticRegression(epsilon=1.0)
+    estimator.model_id_, estimator.coef_, estimator.intercept_ = row[0], np.array([row[1]]), np.array([row[2]])
+    estimator.declaration_, estimator.classes_ = Declaration.from_json(row[3]), np.array([False, True])
+    return estimator
+
+
+def by_hand(estimator: LogisticRegression, row: tuple) -> float:
+    """intercept + Σ, by the words of the documentation, for a row in the order of FEATURES."""
+    weights = iter(estimator.coef_[0].tolist())
+    decision = float(estimator.intercept_[0])
+    for value, declared in zip(row, FEATURES.values(), strict=True):
+        if isinstance(declared[0], str):
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            decision += sum(next(weights) * (text == category) for category in declared)
+        else:
+            decision += next(weights) * min(max(float(value), declared[0]), declared[1])
+    return decision
+
+
+def logit(probability: float) -> float:
+    return math.log(probability) - math.log1p(-probability)
+
+
+def scores(connection: psycopg.Connection, model: int, source: str, order: str) -> list[tuple]:
+    sql = f"select dbdp.predict(%s, w), dbdp.predict_probability(%s, w) from {source} as w order by {order}"
+    return connection.execute(sql, (model, model)).fetchall()
+
+
+def trimmed(connection: psycopg.Connection) -> list[tuple]:
+    return connection.execute(f"select {COLUMNS.replace(', c,', ', c::text,').replace(', e,', ', e::text,')} from t order by ctid").fetchall()
+
+
+def test_rows_of_a_table_are_scored_as_the_coefficients_say(
+    connection: psycopg.Connection, fitted: LogisticRegression
+) -> None:
+    decisions = [by_hand(fitted, row) for row in trimmed(connection)]
+    for (label, probability), decision in zip(scores(connection, fitted.model_id_, "t", "ctid"), decisions, strict=True):
+        assert label == (decision > 0)
+        assert probability == pytest.approx(1 / (1 + math.exp(-decision)), abs=1e-9)
+    assert 0 < sum(decision > 0 for decision in decisions) <= 200
+    assert np.std(decisions) > 1e-3
+
+
+def test_the_client_scores_the_same(connection: psycopg.Connection, fitted: LogisticRegression) -> None:
+    rows = np.array(trimmed(connection), dtype=object)
+    expected = [by_hand(fitted, row) for row in trimmed(connection)]
+    assert np.abs(fitted.decision_function(rows) - expected).max() < 1e-9
+    probabilities = [probability for _, probability in scores(connection, fitted.model_id_, "t", "ctid")]
+    assert np.abs(fitted.predict_proba(rows)[:, 1] - probabilities).max() < 1e-9
+
+
+@pytest.mark.parametrize("kind", ["table", "view", "materialized view"])
+def test_another_order_and_more_columns_change_nothing(
+    connection: psycopg.Connection, fitted: LogisticRegression, kind: str
+) -> None:
+    order = ", ".join(reversed(FEATURES))
+    connection.execute(f"create {kind} other as select ctid::text as k, null::text as extra, array[1] as l, {order} from t order by ctid")
+    ours = sorted(scores(connection, fitted.model_id_, "other", "k"))
+    assert ours == sorted(scores(connection, fitted.model_id_, "t", "ctid"))
+
+
+def test_columns_of_kindred_types_are_scored_alike(connection: psycopg.Connection, fitted: LogisticRegression) -> None:
+    """double precision for numeric, integer for bigint, varchar for char."""
+    connection.execute("""
+create table kin as select a::float8, n::float8, i::int, b::int, r::float8, t::varchar, c::text, e::text, f, s::int from t order by ctid""")
+    kin = [probability for _, probability in scores(connection, fitted.model_id_, "kin", "ctid")]
+    expected = [probability for _, probability in scores(connection, fitted.model_id_, "t", "ctid")]
+    assert np.abs(np.array(kin) - expected).max() < 1e-9
+
+
+def test_a_table_altered_in_the_session_is_scored_as_it_is_now(
+    connection: psycopg.Connection, fitted: LogisticRegression
+) -> None:
+    connection.execute(f"create table other as select 1 as first, {COLUMNS} from t order by ctid")
+    before = scores(connection, fitted.model_id_, "other", "ctid")
+    connection.execute("alter table other drop column first")
+    assert scores(connection, fitted.model_id_, "other", "ctid") == before
+    connection.execute("alter table other alter i type numeric")
+    assert scores(connection, fitted.model_id_, "other", "k" if False else "ctid") == before
+    connection.execute("alter table other rename a to z; alter table other rename r to a; alter table other rename z to r")
+    assert scores(connection, fitted.model_id_, "other", "ctid") != before
+
+
+@pytest.mark.parametrize("missing", ["drop column a", "rename t to tt"])
+def test_a_row_without_the_models_columns_is_refused(
+    connection: psycopg.Connection, fitted: LogisticRegression, missing: str
+) -> None:
+    connection.execute(f"create table other as select {COLUMNS} from t; alter table other {missing}")
+    with pytest.raises(psycopg.Error, match="the row does not have the columns a, n, i, b, r, t, c, e, f, s as the model"):
+        scores(connection, fitted.model_id_, "other", "ctid")
+
+
+@pytest.mark.parametrize("change", ["a::text", "i::date", "t::bytea", "array[a] as a"])
+def test_a_column_of_a_type_that_does_not_fit_is_named(
+    connection: psycopg.Connection, fitted: LogisticRegression, change: str
+) -> None:
+    column = change[0] if not change.startswith("array") else "a"
+    change = change.replace("i::date", "date '2020-01-01' as i").replace("t::bytea", "'x'::bytea as t")
+    others = [name for name in FEATURES if name != column]
+    connection.execute(f"create table other as select {change}, {', '.join(others)} from t limit 1")
+    with pytest.raises(psycopg.Error, match=f"'{column}'") as error:
+        scores(connection, fitted.model_id_, "other", "ctid")
+    assert "KeyError" not in error.value.diag.message_primary
+
+
+def test_a_domain_over_a_domain_is_its_base_type(connection: psycopg.Connection, fitted: LogisticRegression) -> None:
+    others = [name for name in FEATURES if name != "a"]
+    connection.execute(f"create domain nested as share; create table other as select a::nested, {', '.join(others)} from t order by ctid")
+    assert scores(connection, fitted.model_id_, "other", "ctid") == scores(connection, fitted.model_id_, "t", "ctid")
+
+
+NULLED = {"a": "null", "n": "null", "t": "null", "e": "null", "f": "null", "b": "null"}
+NOT_FINITE = {"a": "'NaN'", "n": "'NaN'", "r": "'Infinity'"}
+
+
+@pytest.mark.parametrize(("column", "value"), [*NULLED.items(), *NOT_FINITE.items(), ("n", "'Infinity'"), ("a", "'-Infinity'")])
+def test_a_null_or_not_finite_feature_gives_null(
+    connection: psycopg.Connection, fitted: LogisticRegression, column: str, value: str
+) -> None:
+    connection.execute("create table other as select * from t where i = 5 limit 1")
+    assert None not in scores(connection, fitted.model_id_, "other", "ctid")[0]
+    connection.execute(f"update other set {column} = {value}")
+    assert scores(connection, fitted.model_id_, "other", "ctid") == [(None, None)]
+    connection.execute("update other set a = 0.5, n = 1, t = 'u', e = 'sad', f = true, b = true, r = 0; update other set y = null")
+    assert None not in scores(connection, fitted.model_id_, "other", "ctid")[0]  # y is no feature
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "same"),
+    [
+        ("n", "1e300", "10"), ("n", "-1e300", "0"), ("n", "repeat('9', 100)::numeric", "10"), ("n", "repeat('9', 6000)::numeric", "10"),
+        ("n", "-repeat('9', 6000)::numeric", "0"), ("n", "1e-16000", "0"), ("n", "10.00000000000000000001", "10"), ("a", "1e308", "1"), ("a", "-0.0", "0"),
+        ("i", "9223372036854775807", "9"), ("i", "-9223372036854775808", "0"), ("t", "'unknown'", "'w'"), ("t", "repeat('u', 100000)", "'w'"),
+        ("e", "'numb'", "'numb'"), ("c", "'x   '", "'x'"), ("s", "7", "1"),
+    ],
+)  # fmt: skip
+def test_numbers_are_clipped_and_unknown_categories_weigh_nothing(
+    connection: psycopg.Connection, fitted: LogisticRegression, column: str, value: str, same: str
+) -> None:
+    connection.execute("create table other as select * from t where i = 5 limit 1")
+    found = []
+    for each in (value, same):
+        connection.execute(f"update other set {column} = {each}")
+        found += scores(connection, fitted.model_id_, "other", "ctid")
+    assert found[0] == found[1]
+    assert None not in found[0]
+
+
+@pytest.mark.parametrize("cast", ["float8[]", "float4[]"])
+def test_arrays_are_scored_as_the_client_scores_them(
+    connection: psycopg.Connection, database: Database, schema: str, register: Register, cast: str
+) -> None:
+    random = np.random.default_rng(2)
+    values = random.normal(size=(300, 19)).astype(np.float32).astype(float)
+    connection.execute("create table v (x float8[], y int)")
+    connection.cursor().executemany("insert into v values (%s, 1)", [(row.tolist(),) for row in values])
+    name = register("v", features={"x": {"length": 19, "norm": 5}})
+    fitted = LogisticRegression(epsilon=100.0, batch_size=20, progress=False).fit(database, name)
+    sql = f"select dbdp.predict(%s, x::{cast}), dbdp.predict_probability(%s, x::{cast}) from v order by ctid"
+    found = connection.execute(sql, (fitted.model_id_,) * 2).fetchall()
+    expected = fitted.predict_proba(values)[:, 1]
+    assert np.abs(np.array([probability for _, probability in found]) - expected).max() < 1e-9
+    assert [label for label, _ in found] == fitted.predict(values).tolist()
+    assert np.std(expected) > 1e-3
+
+
+@pytest.fixture
+def array_model(connection: psycopg.Connection, schema: str, register: Register) -> int:
+    connection.execute("create table v as select array[i % 7, i % 5, 1]::float8[] x, i % 2 y from generate_series(1, 100) i")
+    name = register("v", features={"x": {"length": 3, "norm": 9}})
+    return connection.execute("select model from dbdp.dp_logreg(%s, 900, batch_size => 20)", (name,)).fetchone()[0]
+
+
+@pytest.mark.parametrize(
+    "features",
+    ["null::float8[]", "'{1, 2}'::float8[]", "'{1, 2, 3, 4}'::float8[]", "'{}'::float8[]", "'{1, null, 3}'::float8[]",
+     "'{1, NaN, 3}'::float8[]", "'{1, Infinity, 3}'::float4[]", "'{{1, 2, 3}}'::float8[]", "'{{1}, {2}, {3}}'::float4[]"],
+)  # fmt: skip
+def test_an_array_that_is_none_of_the_models_gives_null(
+    connection: psycopg.Connection, array_model: int, features: str
+) -> None:
+    sql = f"select dbdp.predict(%s, {features}), dbdp.predict_probability(%s, {features})"
+    assert connection.execute(sql, (array_model,) * 2).fetchone() == (None, None)
+
+
+@pytest.mark.parametrize("features", ["array[1, 2, 3]", "array[1.0, 2.0, 3.5]", "'{1, 2, 3}'", "'[4:6]={1,2,3}'::float8[]"])
+def test_an_array_may_be_written_as_people_write_it(
+    connection: psycopg.Connection, array_model: int, features: str
+) -> None:
+    sql = f"select dbdp.predict(%s, {features}), dbdp.predict_probability(%s, {features})"
+    assert None not in connection.execute(sql, (array_model,) * 2).fetchone()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("dbdp.predict(999999, '{1,2,3}'::float8[])", "model 999999 does not exist; see dbdp.models"),
+        ("dbdp.predict_probability(-1, '{1,2,3}'::float4[])", "model -1 does not exist"),
+        ("dbdp.predict(999999, v) from v", "model 999999 does not exist"),
+        ("dbdp.predict({}, v) from v", "the row does not have the columns x"),
+        ("dbdp.predict({}, 'text'::text)", "cannot cast type text|does not exist|row"),
+    ],
+)
+def test_a_call_that_cannot_be_is_refused(
+    connection: psycopg.Connection, array_model: int, call: str, message: str
+) -> None:
+    with pytest.raises(psycopg.Error, match=message):
+        connection.execute(f"select {call.format(array_model)}")
+
+
+def test_an_array_for_a_model_of_columns_is_refused(connection: psycopg.Connection, fitted: LogisticRegression) -> None:
+    with pytest.raises(psycopg.Error, match="the model was trained on columns, not on an array; give a row with the columns a"):
+        connection.execute("select dbdp.predict(%s, '{1,2,3}'::float8[])", (fitted.model_id_,))
+
+
+def test_a_null_model_gives_null(connection: psycopg.Connection, array_model: int) -> None:
+    assert connection.execute("select dbdp.predict(null, '{1,2,3}'::float8[])").fetchone() == (None,)
+
+
+@pytest.mark.parametrize(("setting", "value"), [("extra_float_digits", "-15"), ("extra_float_digits", "0"), ("search_path", "")])
+def test_no_setting_changes_a_score(server_url: str, connection: psycopg.Connection, schema: str, array_model: int, setting: str, value: str) -> None:
+    sql = f"select array_agg(dbdp.predict_probability({array_model}, x) order by ctid) from {schema}.v"
+    expected = connection.execute(sql).fetchone()[0]
+    with psycopg.connect(server_url) as fresh:
+        fresh.execute("select set_config(%s, %s, false)", (setting, value))
+        fresh.execute(f"create temporary table found as {sql}")
+        fresh.execute("reset all")
+        found = fresh.execute("select * from found").fetchone()[0]
+    assert found == expected
+
+
+def test_a_parallel_plan_scores_the_same(connection: psycopg.Connection, schema: str, array_model: int) -> None:
+    connection.execute("insert into v select * from v, generate_series(1, 300); analyze v")
+    sql = f"select count(*) filter (where dbdp.predict({array_model}, x)), sum(round(dbdp.predict_probability({array_model}, x)::numeric, 9)) from v"
+    serial = connection.execute(sql).fetchone()
+    connection.execute("""
+set max_parallel_workers_per_gather = 2; set parallel_setup_cost = 0; set parallel_tuple_cost = 0;
+set min_parallel_table_scan_size = 0; set parallel_leader_participation = off""")
+    plan = connection.execute(f"explain (analyze, format json) {sql}").fetchone()[0]
+    assert '"Workers Launched": 2' in json.dumps(plan) or '"Workers Launched": 1' in json.dumps(plan)
+    assert connection.execute(sql).fetchone() == serial
+    assert 0 < serial[1]
+
+
+def test_a_parallel_plan_scores_rows_the_same(connection: psycopg.Connection, fitted: LogisticRegression) -> None:
+    connection.execute("create table big as select t.* from t, generate_series(1, 50); analyze big")
+    sql = f"select sum(round(dbdp.predict_probability({fitted.model_id_}, w)::numeric, 9)) from big as w"
+    serial = connection.execute(sql).fetchone()
+    connection.execute("""
+set max_parallel_workers_per_gather = 2; set parallel_setup_cost = 0; set parallel_tuple_cost = 0;
+set min_parallel_table_scan_size = 0; set parallel_leader_participation = off""")
+    assert "Gather" in str(connection.execute(f"explain {sql}").fetchall())
+    assert connection.execute(sql).fetchone() == serial
+
+
+@pytest.mark.parametrize("value", ["null", "'{1, NaN, 3}'", "'{1, 2, 3}'"])
+def test_rows_that_give_null_are_as_cheap_as_others(connection: psycopg.Connection, array_model: int, value: str) -> None:
+    """A model is looked up for the first row of a session only, whatever the rows hold."""
+    connection.execute(f"create table many as select {value}::float8[] x from generate_series(1, 5000)")
+    sql = f"select count(dbdp.predict({array_model}, x)) from many"
+    connection.execute(sql)
+    connection.execute("load 'auto_explain'")
+    connection.execute("select pg_stat_reset()")
+    lookups = "select seq_scan + idx_scan from pg_stat_xact_user_tables where relid = 'dbdp.model'::regclass"
+    with connection.transaction():
+        connection.execute(sql)
+        assert connection.execute(lookups).fetchone()[0] < 50
+
+
+@pytest.mark.parametrize("categories", [{"i": ["01", "+1"]}, {"i": ["9999999999999"]}, {"i": ["one"]}, {"f": ["yes", "t"]}])
+def test_categories_that_no_value_has_weigh_nothing(
+    connection: psycopg.Connection, schema: str, register: Register, categories: dict[str, Any]
+) -> None:
+    """If such a declaration is accepted, training and prediction must read it alike."""
+    connection.execute(TABLE)
+    try:
+        name = register("t", features={"a": [-1, 1]} | categories)
+    except psycopg.Error as error:
+        assert error.diag.message_primary.startswith("dbdp: category")
+        return
+    connection.execute("select model from dbdp.dp_logreg(%s, 900, batch_size => 20)", (name,))
+    estimator = looked_up(connection, name)
+    expected = [float(estimator.intercept_[0] + estimator.coef_[0][0] * a) for (a,) in connection.execute("select greatest(-1, least(1, a)) from t order by ctid").fetchall()]
+    found = [probability for _, probability in scores(connection, estimator.model_id_, "t", "ctid")]
+    assert np.abs(np.array([logit(p) for p in found]) - expected).max() < 1e-6
+
+
+compiled = pytest.importorskip("dbdp._scorer")
+FLOATS = st.floats(width=64)
+WEIGHTS = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=20)
+
+
+def same(one: float | None, two: float | None) -> bool:
+    if one is None or two is None:
+        return one is two
+    return one == pytest.approx(two, rel=1e-9, abs=1e-9)
+
+
+def called(scorer: Callable[[bytes], float | None], data: bytes) -> float | None | str:
+    try:
+        return scorer(data)
+    except (struct.error, ValueError, OverflowError, IndexError):
+        return "refused"
+
+
+@given(WEIGHTS, st.sampled_from(["<f8", "<f4"]), st.data())
+@settings(max_examples=300, deadline=None)
+def test_the_compiled_scorer_of_arrays_is_the_reference(weights: list[float], element: str, data: st.DataObject) -> None:
+    values = data.draw(st.lists(st.floats(-1e30, 1e30, width=32), min_size=len(weights), max_size=len(weights)))
+    header = data.draw(st.sampled_from([(1, 0, 701, len(weights), 1), (2, 0, 701, 1, 1), (1, 24, 701, len(weights), 5)]))
+    packed = struct.pack("<5i", *header) + np.array(values, element).tobytes()
+    arguments = (weights, 0.5, element)
+    reference, ours = scoring.VectorScorer(*arguments)(packed), compiled.VectorScorer(*arguments)(packed)
+    scale = sum(abs(w * v) for w, v in zip(weights, values, strict=True)) + 1
+    assert (reference is None) == (ours is None)
+    assert reference is None or abs(reference - ours) <= 1e-12 * scale
+
+
+@given(WEIGHTS, st.sampled_from(["<f8", "<f4"]), st.binary(max_size=250))
+@settings(max_examples=300, deadline=None)
+def test_garbage_is_no_array(weights: list[float], element: str, garbage: bytes) -> None:
+    arguments = (weights, 0.5, element)
+    reference = called(scoring.VectorScorer(*arguments), garbage)
+    ours = called(compiled.VectorScorer(*arguments), garbage)
+    assert ours is None or same(ours, reference)
+
+
+BINARY = {
+    "i2": ("i", st.integers(-(2**15), 2**15 - 1).map(lambda v: struct.pack(">h", v))),
+    "i4": ("i", st.integers(-(2**31), 2**31 - 1).map(lambda v: struct.pack(">i", v))),
+    "i8": ("i", st.integers(-(2**63), 2**63 - 1).map(lambda v: struct.pack(">q", v))),
+    "bool": ("i", st.sampled_from([b"\0", b"\1"])),
+    "f4": ("f", st.floats(width=32).map(lambda v: struct.pack(">f", v))),
+    "f8": ("f", FLOATS.map(lambda v: struct.pack(">d", v))),
+    "text": ("t", st.sampled_from([b"u", "ü".encode(), b"", b"other"])),
+    "char": ("b", st.sampled_from([b"u  ", b"u", b"   ", b"x "])),
+    "ignored": ("-", st.binary(max_size=9)),
+}
+
+
+@st.composite
+def records(draw: st.DrawFn) -> tuple[list[scoring.Column], bytes]:
+    columns, record = [], b""
+    for name in draw(st.lists(st.sampled_from(sorted(BINARY)), min_size=1, max_size=8)):
+        kind, values = BINARY[name]
+        lookup = {b"u": 1.5, "ü".encode(): -2.0, b"": 0.25} if kind in "tb" else None
+        columns.append((kind, (draw(st.floats(-10, 10)), -100.0, 100.0), lookup))
+        value = draw(st.none() | values)
+        record += struct.pack(">I", 25) + (struct.pack(">i", -1) if value is None else struct.pack(">i", len(value)) + value)
+    return columns, struct.pack(">i", len(columns)) + record
+
+
+@given(records(), st.floats(-5, 5))
+@settings(max_examples=500, deadline=None)
+def test_the_compiled_scorer_of_rows_is_the_reference(made: tuple[list[scoring.Column], bytes], intercept: float) -> None:
+    columns, record = made
+    assert same(compiled.RecordScorer(columns, intercept)(record), scoring.RecordScorer(columns, intercept)(record))
+
+
+@given(records(), st.binary(max_size=200), st.integers(0, 200))
+@settings(max_examples=500, deadline=None)
+def test_garbage_is_no_row_and_no_crash(made: tuple[list[scoring.Column], bytes], garbage: bytes, place: int) -> None:
+    columns, record = made
+    for data in (garbage, record[:place], record[:place] + garbage, record[:place] + garbage + record[place:]):
+        called(compiled.RecordScorer(columns, 0.0), data)
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=20, min_value=-(10**30), max_value=10**30))
+@settings(max_examples=30, deadline=None)
+def test_numeric_is_decoded_to_the_nearest_float(value: Any) -> None:
+    assert scoring.decode_numeric(numeric_binary(value)) == float(value)
+
+
+def numeric_binary(value: Any) -> bytes:
+    """The binary form of a `numeric`, as the client library writes it."""
+    from psycopg.types.numeric import DecimalBinaryDumper
+
+    return bytes(DecimalBinaryDumper(type(value)).dump(value))
+
+
+@pytest.fixture(autouse=True)
+def _fresh_scorers() -> Iterator[None]:
+    yield
+    scoring._scorers._scorers.clear()

@@ -1,0 +1,140 @@
+"""What may import what, what the server has to load, and how long a function may be."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dbdp
+
+PACKAGE = Path(dbdp.__file__).parent
+MODULES = {
+    ".".join(("dbdp", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+BARE = {"dbdp.learning", "dbdp.privacy", "dbdp.algorithms"}  # no SQL, and nothing but NumPy
+CONNECTING = {"sessions", "installer", "cluster", "database", "demo", "cli"}  # may import psycopg
+HEAVY = ("scipy", "sklearn", "psycopg", "sqlalchemy", "rich", "typer")
+
+
+def package_of(name):
+    """The package that a relative import in the module starts from."""
+    return name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
+
+
+def imported(name):
+    """Every module that a module imports anywhere in it, also within functions."""
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parent = package_of(name).rsplit(".", node.level - 1)[0] if node.level else ""
+            source = ".".join(filter(None, (parent, node.module)))
+            yield source
+            yield from (f"{source}.{alias.name}" for alias in node.names)
+
+
+def importers(package):
+    """The modules that import a package, by their names within dbdp."""
+    found = (name for name in MODULES if any(f"{target}.".startswith(f"{package}.") for target in imported(name)))
+    return {name.removeprefix("dbdp.") for name in found}
+
+
+def within(package):
+    return [name for name in MODULES if f"{name}.".startswith(f"{package}.")]
+
+
+def ours(name):
+    """The modules of dbdp that a module imports."""
+    return {target for target in imported(name) if target in MODULES and target != "dbdp"}
+
+
+def test_learning_and_privacy_never_import_each_other():
+    for one, other in (("dbdp.learning", "dbdp.privacy"), ("dbdp.privacy", "dbdp.learning")):
+        assert within(one)
+        for name in within(one):
+            assert not ours(name) & set(within(other)), name
+
+
+@pytest.mark.parametrize("package", ["dbdp.learning", "dbdp.privacy"])
+def test_the_mathematics_imports_nothing_but_itself_and_numpy(package):
+    outside = {
+        target.partition(".")[0]
+        for name in within(package)
+        for target in imported(name)
+        if not f"{target}.".startswith(f"{package}.")
+    }
+    assert outside - sys.stdlib_module_names <= {"numpy"} | {"dbdp"}
+    assert all(f"{target}.".startswith(f"{package}.") for name in within(package) for target in ours(name))
+
+
+def test_algorithms_join_learning_and_privacy_and_nothing_else():
+    for name in within("dbdp.algorithms"):
+        assert all(target.split(".")[1] in ("algorithms", "learning", "privacy") for target in ours(name)), name
+
+
+def test_privacy_draws_from_the_operating_system_alone():
+    for name in [*within("dbdp.privacy"), "dbdp.shuffling"]:
+        assert not {"random", "secrets", "numpy.random"} & set(imported(name)), name
+        named = {node.attr for node in ast.walk(TREES[name]) if isinstance(node, ast.Attribute)}
+        assert not named & {"random", "default_rng", "seed"}, name
+
+
+def test_only_the_session_and_the_server_know_plpy():
+    named = {
+        name
+        for name, tree in TREES.items()
+        if any(isinstance(node, ast.Name) and node.id == "plpy" for node in ast.walk(tree))
+    }
+    assert importers("plpy") == {"server"}
+    assert {name.removeprefix("dbdp.") for name in named} <= {"server", "sessions"}
+
+
+def test_only_what_connects_imports_psycopg():
+    assert {"sessions", "installer", "cluster"} <= importers("psycopg") <= CONNECTING
+
+
+def modules_after(*names):
+    """What a fresh interpreter has loaded after these imports."""
+    code = f"import sys, {', '.join(names)}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("module", ["dbdp.scoring", "dbdp.controller", "dbdp.packing", "dbdp.registry"])
+def test_what_the_server_imports_is_light(module):
+    loaded = modules_after(module)
+    assert module in loaded
+    assert not loaded & set(HEAVY)
+
+
+def test_a_heavy_import_would_be_seen():
+    assert "psycopg" in modules_after("dbdp.controller", "psycopg")
+
+
+def body_lines(function):
+    """Lines of a function from the first statement that is not its docstring."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return function.end_lineno - body[0].lineno + 1 if body else 0
+
+
+def lengths():
+    return {
+        f"{name}.{node.name}": body_lines(node)
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+
+
+def test_no_function_is_over_40_lines():
+    assert {name: lines for name, lines in lengths().items() if lines > 40} == {}
+
+
+def test_nine_functions_in_ten_are_under_20_lines():
+    counted = lengths()
+    assert len(counted) > 100
+    assert sum(lines < 20 for lines in counted.values()) >= 0.9 * len(counted)
