@@ -78,7 +78,7 @@ class RecordScorer:
     def __call__(self, record: bytes) -> float | None:
         decision, place = self._intercept, 4
         for kind, (weight, lower, upper), lookup in self._columns:
-            (size,) = struct.unpack_from("i", record, place + 4)
+            (size,) = struct.unpack_from(">i", record, place + 4)
             place += 8
             if size < 0:
                 if kind != "-":
@@ -98,7 +98,7 @@ class RecordScorer:
 
 def _plain_number(value: bytes, kind: str) -> float:
     if kind == "f":
-        return float(struct.unpack("d" if len(value) == 8 else ">f", value)[0])
+        return float(struct.unpack(">d" if len(value) == 8 else ">f", value)[0])
     return float(int.from_bytes(value, "big", signed=len(value) > 1))
 
 

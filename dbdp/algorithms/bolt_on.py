@@ -13,6 +13,8 @@ from dbdp.privacy.mechanisms import mechanism_named
 from dbdp.privacy.sensitivity import Training, sgd_sensitivity
 
 DEFAULT_REGULARISATION = 0.001
+MAX_REGULARISATION = 1e6
+MAX_EPOCHS = 100_000
 
 
 def plan(request: Request, *, rows: int, dimension: int) -> Plan:
@@ -46,28 +48,33 @@ def plan(request: Request, *, rows: int, dimension: int) -> Plan:
 
 
 def _check(request: Request, rows: int, dimension: int) -> None:
-    if rows < 1:
-        raise ValueError(f"the dataset has {rows} rows; at least one is needed to train")
-    if dimension < 1:
-        raise ValueError(f"features = {dimension} must be at least 1")
-    if not 1 <= request.batch_size <= rows:
-        raise ValueError(f"batch_size = {request.batch_size} must be between 1 and the number of rows, {rows}")
-    if request.epochs < 1:
-        raise ValueError(f"epochs = {request.epochs} must be at least 1")
+    limits = {
+        "rows": (rows, 2**62, "at least one is needed to train"),
+        "features": (dimension, 2**24, "count the model's coordinates"),
+        "batch_size": (request.batch_size, rows, "it cannot exceed the number of rows"),
+        "epochs": (request.epochs, MAX_EPOCHS, "more passes only add noise"),
+    }
+    for name, (value, most, remark) in limits.items():
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+            raise ValueError(f"{name} = {value} must be a whole number between 1 and {most}: {remark}")
 
 
 def _regularisation(request: Request) -> float:
     if request.regularisation is None:
         return 0.0 if request.schedule == Constant.name else DEFAULT_REGULARISATION
-    if not (math.isfinite(request.regularisation) and request.regularisation >= 0):
-        raise ValueError(f"regularisation = {request.regularisation} must be at least 0 and finite")
+    if not (request.regularisation == 0 or 1e-12 <= request.regularisation <= MAX_REGULARISATION):
+        raise ValueError(
+            f"regularisation = {request.regularisation} must be 0, or between 1e-12 and {MAX_REGULARISATION:g}; "
+            "0.0001 to 0.1 suits most data"
+        )
     return request.regularisation
 
 
 def _schedule(request: Request, loss: Logistic, regularisation: float) -> Schedule:
     if request.schedule == Constant.name:
         if request.step_size is None:
-            raise ValueError("schedule 'constant' needs a step_size; give one, at most 2/β")
+            limit = 2 / (loss.smoothness + regularisation)
+            raise ValueError(f"schedule 'constant' needs a step_size; give one, at most 2/β = {limit:g}")
         return Constant(_positive_step(request.step_size))
     if request.schedule == InverseTime.name:
         if request.step_size is not None:
@@ -80,5 +87,5 @@ def _schedule(request: Request, loss: Logistic, regularisation: float) -> Schedu
 
 def _positive_step(step_size: float) -> float:
     if not (math.isfinite(step_size) and step_size > 0):
-        raise ValueError(f"step_size = {step_size} must be positive and finite")
+        raise ValueError(f"step_size = {step_size} must be positive and finite; 0.1 to 1 suits most data")
     return step_size

@@ -2,7 +2,8 @@
 
 A block is row-major, little-endian float32, shape (rows, stride). A row holds its d features, then
 zeros, then the label in the last place; the stride is a multiple of 8, so that the kernel meets no
-ragged end. A label of 0 marks the zero row: a record that was invalid and keeps its place only.
+ragged end (it relies on the zeros). A label of 0 marks the zero row: a record that was invalid and
+keeps its place only.
 """
 
 import numpy as np

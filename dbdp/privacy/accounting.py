@@ -13,7 +13,7 @@ from typing import Any
 CHARGE_UNITS = 10**9
 LEAK_UNITS = 10**18
 MODES = ("renyi", "basic")
-MAX_EPSILON = 1e9  # 10¹⁸ units: an odometer is a 64-bit sequence
+MAX_EPSILON = 1e6  # far beyond any promise; keeps α away from 1 and odometers within 64 bits
 _SLACK = 1e-12  # relative error of the closed forms below in floating point, with room
 
 
@@ -57,13 +57,17 @@ class Release:
         ValueError
             If there is no such event, or its numbers are out of range.
         """
-        kind, numbers = data["event"]["event"], {k: v for k, v in data["event"].items() if k != "event"}
-        check_epsilon_delta(data["epsilon"], data["delta"])
-        if kind == GaussianDpEvent.__name__ and 0 < numbers["noise_multiplier"] < math.inf:
-            return cls(GaussianDpEvent(**numbers), data["epsilon"], data["delta"])
-        if kind == EpsilonDeltaDpEvent.__name__:
-            check_epsilon_delta(**numbers)
-            return cls(EpsilonDeltaDpEvent(**numbers), data["epsilon"], data["delta"])
+        try:
+            numbers = dict(data["event"])
+            kind = numbers.pop("event")
+            check_epsilon_delta(data["epsilon"], data["delta"])
+            if kind == GaussianDpEvent.__name__ and 1e-9 <= numbers["noise_multiplier"] <= 1e12:
+                return cls(GaussianDpEvent(**numbers), data["epsilon"], data["delta"])
+            if kind == EpsilonDeltaDpEvent.__name__:
+                check_epsilon_delta(**numbers)
+                return cls(EpsilonDeltaDpEvent(**numbers), data["epsilon"], data["delta"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"guarantee {data} lacks what a charge needs: {error}") from error
         raise ValueError(f"event {data['event']} cannot be charged")
 
 
@@ -97,8 +101,6 @@ class Budget:
             If ε or δ is out of range, or too small for the mode.
         """
         check_epsilon_delta(epsilon, delta)
-        if epsilon > MAX_EPSILON:
-            raise ValueError(f"epsilon = {epsilon:g} is above {MAX_EPSILON:g}, the most that an odometer counts")
         if mode not in MODES:
             raise ValueError(f"mode {mode!r} is unknown; choose one of {', '.join(MODES)}")
         if mode == "basic":
@@ -129,9 +131,11 @@ class Budget:
 
 
 def check_epsilon_delta(epsilon: float, delta: float) -> None:
-    """Raise ValueError unless 0 < ε < ∞ and 0 ≤ δ < 1."""
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise ValueError(f"epsilon = {epsilon} must be positive and finite")
+    """Raise ValueError unless 0 < ε ≤ MAX_EPSILON and 0 ≤ δ < 1."""
+    if not all(isinstance(value, int | float) for value in (epsilon, delta)):
+        raise ValueError(f"epsilon = {epsilon!r} and delta = {delta!r} must be numbers")
+    if not 0 < epsilon <= MAX_EPSILON:
+        raise ValueError(f"epsilon = {epsilon} must be positive and at most {MAX_EPSILON:g}")
     if not 0 <= delta < 1:
         raise ValueError(f"delta = {delta} must be at least 0 and below 1")
 

@@ -22,6 +22,7 @@ from dbdp.privacy.accounting import (
 from dbdp.privacy.samplers import Entropy, discrete_gaussian, discrete_laplace
 
 ROOM = 1 + 1e-12  # every noise scale is larger by this factor than floating point computed it
+LEAST_SENSITIVITY = 1e-200
 _GRID_BITS = 24  # grid = 2⁻²⁴ of the finest scale: the rounding of the model adds 6e-8 to the sensitivity
 
 
@@ -155,8 +156,11 @@ def mechanism_named(name: str | None, *, delta: float) -> type[DiscreteGaussian]
 
 def _grid(sensitivity: float, dimension: int, multiplier: float) -> tuple[float, float]:
     """Return a power of two g, and Δ' = Δ + g√d rounded up; g is far below Δ/√d and below the noise."""
-    if not (math.isfinite(sensitivity) and sensitivity > 0):
-        raise ValueError(f"sensitivity = {sensitivity} must be positive and finite")
+    if not LEAST_SENSITIVITY <= sensitivity < math.inf:
+        raise ValueError(
+            f"sensitivity = {sensitivity:g} must be finite and at least {LEAST_SENSITIVITY:g}, since smaller numbers "
+            "lose their precision; choose larger steps, or less regularisation"
+        )
     root = math.sqrt(dimension)
     finest = sensitivity / root * min(1.0, multiplier)
     grid = 2.0 ** (math.floor(math.log2(finest)) - _GRID_BITS)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 UNIT_ROUNDOFF = 2.0**-53
+MAX_UPDATES = 2 * 10**9  # some minutes of arithmetic, and Tu ≤ 10⁻⁶ (§14.3)
 _PIECE = 1 << 15  # updates walked at once: they stay in the processor's cache
 
 
@@ -76,7 +77,7 @@ def sgd_sensitivity(training: Training) -> Sensitivity:
     of s < b rows is divided by b as well (§1.4, layout A): additive term 2ηL/b, smoothness
     β_φ s/b + λ.
 
-    Memory does not grow with the updates: they are walked in pieces.
+    The updates are walked in pieces: memory is a piece, and two numbers for each.
 
     Raises
     ------
@@ -100,8 +101,11 @@ def sgd_sensitivity(training: Training) -> Sensitivity:
 
 
 def _check_updates(training: Training) -> None:
-    if training.updates * UNIT_ROUNDOFF > 1e-5:
-        raise ValueError(f"{training.updates} updates are too many for the rounding margin; choose fewer epochs")
+    if training.updates > MAX_UPDATES:
+        raise ValueError(
+            f"{training.updates} updates are more than {MAX_UPDATES}, the most whose sensitivity is computed; "
+            "choose fewer epochs or a larger batch_size"
+        )
 
 
 def _check_steps(training: Training, steps: np.ndarray) -> None:

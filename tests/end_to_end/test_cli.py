@@ -67,12 +67,12 @@ def test_the_laplace_noise_scale_is_the_l1_sensitivity_over_epsilon() -> None:
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        (("--epsilon", "0"), "epsilon = 0.0 must be positive"),
+        (("--epsilon", "0"), "epsilon = 0.0 must be positive and at most"),
         (("--epsilon", "nan"), "epsilon = nan must be positive"),
         (("--delta", "1"), "delta = 1.0 must be at least 0 and below 1"),
         (("--delta", "0", "--mechanism", "discrete_gaussian"), "delta = 0 with Gaussian noise"),
-        (("--batch-size", "0"), "batch_size = 0 must be between 1"),
-        (("--batch-size", "48843"), "batch_size = 48843 must be between 1"),
+        (("--batch-size", "0"), "batch_size = 0 must be a whole number between 1"),
+        (("--batch-size", "48843"), "batch_size = 48843 must be a whole number between 1"),
         (("--schedule", "constant", "--step-size", "8.1"), "step size 8.1 is above 2/β"),
         (("--algorithm", "bolt_off"), "algorithm 'bolt_off' is unknown; choose one of bolt_on"),
         (("--loss", "hinge"), "loss 'hinge' is unknown"),
