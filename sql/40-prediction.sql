@@ -39,7 +39,7 @@ comment on function dbdp.model_description is 'a released model as predict reads
 create function dbdp.probability(decision float8) returns float8
 language sql
 immutable parallel safe
-return 1 operator(pg_catalog./) (1 operator(pg_catalog.+) pg_catalog.exp(least(- decision, 700)));
+return 1 operator(pg_catalog./) (1 operator(pg_catalog.+) pg_catalog.exp(case when decision operator(pg_catalog.<) -700 then 700 else - decision end));
 
 -- As array_bytes: a row's own bytes in one copy, where record_send calls a function for each column.
 create function dbdp.row_bytes(record) returns bytea

@@ -28,6 +28,7 @@ REGISTRATION = {
     "mode": "basic",
 }
 
+
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
     """URL of a superuser of a server with the extension."""

@@ -166,7 +166,7 @@ def test_gaussian_noise_without_a_delta_is_refused():
 @EVERY_MECHANISM
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
 def test_an_epsilon_that_is_none_is_refused(mechanism, epsilon):
-    with pytest.raises(ValueError, match=f"epsilon = {epsilon} must be (positive and at most 1e|finite and at least 1e-200)"):
+    with pytest.raises(ValueError, match=f"epsilon = {epsilon} must be positive and at most 1e"):
         calibrated(mechanism, epsilon=epsilon)
 
 
@@ -178,9 +178,9 @@ def test_a_delta_that_is_none_is_refused(mechanism, delta):
 
 
 @EVERY_MECHANISM
-@pytest.mark.parametrize("sensitivity", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("sensitivity", [0.0, -1.0, 1e-300, math.nan, math.inf])
 def test_a_sensitivity_that_is_none_is_refused(mechanism, sensitivity):
-    with pytest.raises(ValueError, match=f"sensitivity = {sensitivity} must be (positive and at most 1e|finite and at least 1e-200)"):
+    with pytest.raises(ValueError, match=f"sensitivity = {sensitivity:g} must be finite and at least 1e-200"):
         calibrated(mechanism, sensitivity=sensitivity)
 
 

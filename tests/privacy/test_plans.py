@@ -87,9 +87,15 @@ def test_small_and_large_promises_can_be_planned(epsilon, delta):
 
 
 REFUSED = {
-    "a batch of nothing": ({"batch_size": 0}, r"batch_size = 0 must be a whole number between 1 and 1003: .*number of rows"),
+    "a batch of nothing": (
+        {"batch_size": 0},
+        r"batch_size = 0 must be a whole number between 1 and 1003: .*number of rows",
+    ),
     "a negative batch": ({"batch_size": -5}, r"batch_size = -5 must be a whole number between 1"),
-    "a batch beyond the rows": ({"batch_size": 1004}, r"batch_size = 1004 must be .* between 1 and 1003: it cannot exceed the number of rows"),
+    "a batch beyond the rows": (
+        {"batch_size": 1004},
+        r"batch_size = 1004 must be .* between 1 and 1003: it cannot exceed the number of rows",
+    ),
     "half a batch": ({"batch_size": 2.5}, r"batch_size = 2.5 must be a whole number"),
     "a batch of truth": ({"batch_size": True}, r"batch_size = True must be a whole number"),
     "no epoch": ({"epochs": 0}, r"epochs = 0 must be a whole number between 1 and 100000"),
@@ -111,7 +117,10 @@ REFUSED = {
         {"regularisation": 0.0},
         r"'inverse_time' needs regularisation > 0; give one, or choose 'constant'",
     ),
-    "a negative regularisation": ({"regularisation": -0.1}, r"regularisation = -0.1 must be 0, or between 1e-12 and 1e"),
+    "a negative regularisation": (
+        {"regularisation": -0.1},
+        r"regularisation = -0.1 must be 0, or between 1e-12 and 1e",
+    ),
     "a regularisation that is no number": ({"regularisation": math.nan}, r"regularisation = nan must be 0, or between"),
     "an infinite regularisation": ({"regularisation": math.inf}, r"regularisation = inf must be 0, or between"),
     "an epsilon of zero": ({"epsilon": 0.0}, r"epsilon = 0.0 must be positive and at most 1e"),

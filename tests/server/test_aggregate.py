@@ -151,7 +151,7 @@ def damaged_states() -> dict[str, bytes]:
 @pytest.mark.parametrize("damage", damaged_states())
 def test_a_damaged_state_is_refused_and_the_session_lives(connection: psycopg.Connection, damage: str) -> None:
     rows = blocks.encode(np.zeros((8, 3)), np.ones(8)).tobytes()
-    with pytest.raises(psycopg.Error, match="state|schedule code"):
+    with pytest.raises(psycopg.Error, match=r"state|schedule code"):
         connection.execute("select dbdp.sgd_epoch(%s::bytea, %s)", (rows, damaged_states()[damage]))
     assert connection.execute("select 1").fetchone() == (1,)
 

@@ -31,7 +31,9 @@ BUDGETS = {
 
 @pytest.fixture
 def table(connection: psycopg.Connection, schema: str) -> str:
-    connection.execute("create table t as select array[.1, .2, i / 99.0]::float8[] x, i % 2 y from generate_series(1, 60) i")
+    connection.execute(
+        "create table t as select array[.1, .2, i / 99.0]::float8[] x, i % 2 y from generate_series(1, 60) i"
+    )
     return "t"
 
 
@@ -56,9 +58,16 @@ join dbdp.dataset as d on d.id = dataset_id where d.name = %s order by l.id"""
 @pytest.mark.parametrize("mode", BUDGETS)
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.0), (0.5, 1e-7)])
 def test_a_release_is_charged_what_the_accountant_says(
-    connection: psycopg.Connection, database: Database, table: str, register: Register, spent: Spent,
-    mode: str, epsilon: float, delta: float, door: str,
-) -> None:  # fmt: skip
+    connection: psycopg.Connection,
+    database: Database,
+    table: str,
+    register: Register,
+    spent: Spent,
+    mode: str,
+    epsilon: float,
+    delta: float,
+    door: str,
+) -> None:
     name = register(table, epsilon=3.0, delta=3e-6, mode=mode)
     for count in (1, 2):
         if door == "server":
@@ -168,7 +177,13 @@ def test_the_charge_is_made_before_there_is_a_place_for_the_rows(
 
 @pytest.mark.parametrize("door", ["server", "client"])
 def test_a_training_that_fails_keeps_its_charge_and_its_secrets(
-    connection: psycopg.Connection, database: Database, schema: str, table: str, register: Register, spent: Spent, door: str
+    connection: psycopg.Connection,
+    database: Database,
+    schema: str,
+    table: str,
+    register: Register,
+    spent: Spent,
+    door: str,
 ) -> None:
     name = register(table)
     failing = whenever_a_table_is_made(connection, schema, "raise exception 'row 1 holds a secret'")
@@ -186,17 +201,29 @@ def test_a_training_that_fails_keeps_its_charge_and_its_secrets(
 @pytest.mark.parametrize("door", ["server", "client"])
 @pytest.mark.parametrize("mode", BUDGETS)
 def test_the_limit_is_reached_and_not_passed(
-    connection: psycopg.Connection, database: Database, table: str, register: Register, spent: Spent, mode: str, door: str
+    connection: psycopg.Connection,
+    database: Database,
+    table: str,
+    register: Register,
+    spent: Spent,
+    mode: str,
+    door: str,
 ) -> None:
     """Releases of half the budget's charge: the second fills the odometer to the unit, the third is refused."""
     half = 1.5 if mode == "basic" else pure_of_charge(BUDGETS["renyi"], BUDGETS["renyi"].charge_limit // 2)
     name = register(table, epsilon=3.0, delta=3e-6, mode=mode)
-    act = (lambda e: connection.execute(TRAIN, (name, e, 0.0))) if door == "server" else (lambda e: fit(database, name, e, 0.0))
+    act = (
+        (lambda e: connection.execute(TRAIN, (name, e, 0.0)))
+        if door == "server"
+        else (lambda e: fit(database, name, e, 0.0))
+    )
     act(half)
     act(half)
     limit, before = BUDGETS[mode].charge_limit, spent(name)
     assert limit - 1 <= before[0] <= limit
-    with pytest.raises(psycopg.Error, match="the budget of dataset .* does not cover this release: it would add a charge"):
+    with pytest.raises(
+        psycopg.Error, match=r"the budget of dataset .* does not cover this release: it would add a charge"
+    ):
         act(half)
     smallest = 2e-9 if mode == "basic" else 1e-4
     with pytest.raises(psycopg.Error, match="does not cover this release"):
@@ -214,16 +241,24 @@ def pure_of_charge(budget: Budget, charge: int) -> float:
     return low
 
 
-@pytest.mark.parametrize(("epsilon", "delta", "fits"), [(3.0, 3e-6, True), (3.000001, 0.0, False), (0.1, 3.1e-6, False)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "fits"), [(3.0, 3e-6, True), (3.000001, 0.0, False), (0.1, 3.1e-6, False)]
+)
 def test_one_release_may_take_the_whole_budget_and_no_more(
-    connection: psycopg.Connection, table: str, register: Register, spent: Spent, epsilon: float, delta: float, fits: bool
+    connection: psycopg.Connection,
+    table: str,
+    register: Register,
+    spent: Spent,
+    epsilon: float,
+    delta: float,
+    fits: bool,
 ) -> None:
     name = register(table, epsilon=3.0, delta=3e-6)
     if fits:
         connection.execute(TRAIN, (name, epsilon, delta))
         assert spent(name) == (3 * CHARGE_UNITS, 3 * LEAK_UNITS // 10**6)
     else:
-        with pytest.raises(psycopg.Error, match="does not cover this release: it would add a (charge|leak) of"):
+        with pytest.raises(psycopg.Error, match=r"does not cover this release: it would add a (charge|leak) of"):
             connection.execute(TRAIN, (name, epsilon, delta))
         assert spent(name) == (0, 0)
 
@@ -239,7 +274,9 @@ def test_explaining_spends_and_writes_nothing(
     assert ledger(connection, name) == []
 
 
-def test_other_datasets_are_not_charged(connection: psycopg.Connection, table: str, register: Register, spent: Spent) -> None:
+def test_other_datasets_are_not_charged(
+    connection: psycopg.Connection, table: str, register: Register, spent: Spent
+) -> None:
     connection.execute("create table other as select * from t")
     names = register(table), register("other")
     connection.execute(TRAIN, (names[0], 1.0, 0.0))
@@ -296,7 +333,9 @@ def kill_once_charged(url: str, charge: int, *pids: int) -> threading.Thread:
 
 def crash_setup(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("create table t as select array_fill(.1::float8, array[50]) x, i % 2 y from generate_series(1, 20000) i")
+        connection.execute(
+            "create table t as select array_fill(.1::float8, array[50]) x, i % 2 y from generate_series(1, 20000) i"
+        )
         declared = '{"x": {"length": 50, "norm": 1}}'
         connection.execute("select dbdp.register_dataset('t', 't', 'y', '1', %s, 9, 0, mode => 'basic')", (declared,))
 

@@ -25,7 +25,9 @@ DECLARED = json.dumps({"x": {"length": 3, "norm": 1}})
 
 @pytest.fixture
 def table(connection: psycopg.Connection, schema: str) -> str:
-    connection.execute("create table t as select array[.1, .2, i / 99.0]::float8[] x, i % 2 y from generate_series(1, 60) i")
+    connection.execute(
+        "create table t as select array[.1, .2, i / 99.0]::float8[] x, i % 2 y from generate_series(1, 60) i"
+    )
     return "t"
 
 
@@ -121,9 +123,9 @@ def test_a_drop_during_training_in_the_server_waits_for_its_end(
     server_url: str, connection: psycopg.Connection, schema: str, table: str, register: Register, spent: Spent
 ) -> None:
     name = register(table)
-    dropping = act_once_charged(server_url, name, f"drop table {schema}.t")
+    dropping = act_once_charged(server_url, name, f"drop table {schema}.t", seconds=0.05)
     began = time.monotonic()
-    connection.execute("select model from dbdp.dp_logreg(%s, 1, epochs => 2000, batch_size => 20)", (name,))
+    connection.execute("select model from dbdp.dp_logreg(%s, 1, epochs => 8000, batch_size => 20)", (name,))
     assert time.monotonic() - began > 0.2  # the drop came while it ran
     dropping.join()
     assert connection.execute(f"select to_regclass('{schema}.t')").fetchone() == (None,)
@@ -153,7 +155,13 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_table_that_changes_between_charge_and_shuffle_stops_the_training(
-    server_url: str, connection: psycopg.Connection, schema: str, table: str, register: Register, spent: Spent, change: str
+    server_url: str,
+    connection: psycopg.Connection,
+    schema: str,
+    table: str,
+    register: Register,
+    spent: Spent,
+    change: str,
 ) -> None:
     name = register(table)
     statement, message = CHANGES[change]
@@ -197,7 +205,9 @@ def test_two_registrations_at_once_make_one_dataset(
         one.commit()
         waiting.join()
     assert len(errors) == 1
-    assert connection.execute("select count(*) from dbdp.datasets where source like %s", (f"{schema}.%",)).fetchone() == (1,)
+    assert connection.execute(
+        "select count(*) from dbdp.datasets where source like %s", (f"{schema}.%",)
+    ).fetchone() == (1,)
 
 
 def test_sessions_train_on_one_dataset_side_by_side(
@@ -218,7 +228,9 @@ def test_a_client_whose_connection_breaks_is_told_that_the_charge_stands(
     name = register(table)
     with psycopg.connect(server_url, autocommit=True) as mine:
         stopping = act_once_charged(server_url, name, f"select pg_terminate_backend({mine.info.backend_pid})")
-        with pytest.raises(ChargedError, match="after its charge, which stands: it was cancelled, or the server was stopped"):
+        with pytest.raises(
+            ChargedError, match="after its charge, which stands: it was cancelled, or the server was stopped"
+        ):
             fit(connect(mine), name, 1.0, **LONG)
         stopping.join()
     assert spent(name) == (CHARGE_UNITS, 0)

@@ -16,8 +16,9 @@ from dbdp.database import connect
 
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1)"
 # A query calls these for each row, where a setting would cost as much as the prediction (sql/40-prediction.sql).
-PER_ROW = {"decide", "decide_described", "model_description", "predict", "predict_probability", "probability"}
-IN_C = {"array_bytes", "sgd_epoch"}  # an aggregate and functions of the server itself look nothing up
+PER_ROW = {"predict", "predict_probability", "predict_stored", "decide", "decide_stored", "probability"}
+PER_ROW |= {"knows", "learn", "model_description"}
+IN_C = {"array_bytes", "row_bytes", "sgd_epoch"}  # an aggregate and functions of the server itself look nothing up
 LEFT_BY_EXTENSION = """
 select classid::regclass::text, objid from pg_depend
 where refclassid = 'pg_namespace'::regclass and refobjid = to_regnamespace('dbdp')::oid
@@ -61,7 +62,9 @@ def copy(server_url: str) -> Iterator[str]:
 
 def trained(connection: psycopg.Connection, name: str = "kept") -> None:
     """Make a table, a dataset and a model."""
-    connection.execute(f"create table {name} as select array[0.1, 0.2, i]::float8[] x, i %% 2 y from generate_series(1, 60) i", ())
+    connection.execute(
+        f"create table {name} as select array[0.1, 0.2, i]::float8[] x, i %% 2 y from generate_series(1, 60) i", ()
+    )
     declared = '{"x": {"length": 3, "norm": 100}}'
     sql = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 100, 0, mode => 'basic')"
     connection.execute(sql, (name, name, declared))
@@ -161,7 +164,9 @@ def test_a_package_of_another_version_in_the_server_is_refused(fresh: str) -> No
     with psycopg.connect(fresh) as connection:
         init = python_directory(connection) / "dbdp" / "__init__.py"
     with changed(init, __version__, "0.0.9"), psycopg.connect(fresh) as connection:
-        with pytest.raises(psycopg.Error, match=f"dbdp is {__version__}, its Python package in the server is 0.0.9") as error:
+        with pytest.raises(
+            psycopg.Error, match=f"dbdp is {__version__}, its Python package in the server is 0.0.9"
+        ) as error:
             connection.execute("select dbdp.dp_explain('any', epsilon => 1)")
         assert "run `dbdp install`" in error.value.diag.message_hint
     with psycopg.connect(fresh) as connection, pytest.raises(psycopg.Error, match="is not registered"):
@@ -241,7 +246,7 @@ def test_every_function_behind_a_door_pins_its_search_path(connection: psycopg.C
         "select proname, proconfig from pg_proc where pronamespace = 'dbdp'::regnamespace"
     ).fetchall()
     names = {name for name, _ in found}
-    assert names >= PER_ROW | IN_C | {"dp_logreg", "dp_explain", "shuffle", "charge", "register_dataset"}
+    assert names >= {"predict", "dp_logreg", "dp_explain", "shuffle", "charge", "register_dataset"}
     for name, settings in found:
         if name in PER_ROW | IN_C:
             continue
@@ -261,7 +266,9 @@ where c.relnamespace = 'dbdp'::regnamespace and a.grantee = 0 and c.relkind in (
 
 
 def test_definer_functions_belong_to_a_role_without_power(connection: psycopg.Connection) -> None:
-    owners = "select distinct proowner::regrole::text from pg_proc where pronamespace = 'dbdp'::regnamespace and prosecdef"
+    owners = (
+        "select distinct proowner::regrole::text from pg_proc where pronamespace = 'dbdp'::regnamespace and prosecdef"
+    )
     assert connection.execute(owners).fetchall() == [("dbdp_owner",)]
     powers = "rolsuper or rolcreaterole or rolcreatedb or rolcanlogin or rolreplication or rolbypassrls"
     assert connection.execute(f"select {powers} from pg_roles where rolname = 'dbdp_owner'").fetchone() == (False,)
@@ -287,6 +294,8 @@ def test_a_dump_carries_datasets_models_and_what_was_spent(fresh: str, copy: str
 
 
 def test_the_script_that_runs_is_the_one_in_the_repository(connection: psycopg.Connection) -> None:
-    folder = Path(connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()[0]) / "extension"
+    folder = (
+        Path(connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()[0]) / "extension"
+    )
     for name, content in installer.render_extension(python_directory(connection)).items():
         assert (folder / name).read_text() == content

@@ -90,7 +90,8 @@ def test_arrays_are_packed_as_declared(
 
 def test_columns_are_packed_as_declared(connection: psycopg.Connection, schema: str, register: Register) -> None:
     connection.execute("""
-create table c as select i, (i - 20)::numeric / 100 as n, case i % 4 when 0 then 'u' when 1 then 'v' when 2 then 'w' end as t,
+create table c as select i, (i - 20)::numeric / 100 as n,
+  case i % 4 when 0 then 'u' when 1 then 'v' when 2 then 'w' end as t,
   i % 5 = 0 as b, case when i % 3 = 0 then 'no' else 'yes' end as y from generate_series(1, 300) as i""")
     features = {"i": [50, 250], "n": [-1, 1], "t": ["v", "u"], "b": ["true", "false"]}
     name = register("c", features=features, label="y", positive="yes")
@@ -142,8 +143,8 @@ def test_every_row_comes_to_every_place_equally_often(
         assert (np.sort(origin) == np.arange(count)).all()
         cells += np.histogram2d(origin, np.arange(count), bins=8)[0]
     assert p_value(cells, chi2) > ALPHA
-    cells[0, 0] += 0.25 * cells[0, 0]
-    assert p_value(cells, chi2) < ALPHA  # it would notice a quarter too many in one cell
+    cells[0, 0] *= 1.5
+    assert p_value(cells, chi2) < ALPHA  # it would notice half as many again in one cell
 
 
 def p_value(cells: np.ndarray, chi2: object) -> float:
@@ -177,36 +178,39 @@ def growth(connection: psycopg.Connection, name: str, memory: str) -> int:
 def test_a_table_larger_than_the_memory_given_is_packed_within_it(
     server_url: str, connection: psycopg.Connection, schema: str, register: Register
 ) -> None:
-    """250,000 rows of 64 bytes are 16 MB, sixteen times the memory."""
+    """170,000 rows of 64 bytes are ten times the memory."""
     connection.execute("""
 create table large as
-select array_fill(i % 100 / 100.0::float8, array[14]) x, i % 2 y from generate_series(1, 250000) i""")
+select array_fill(i % 100 / 100.0::float8, array[14]) x, i % 2 y from generate_series(1, 170000) i""")
     name = register("large", features={"x": {"length": 14, "norm": 60}})
     grown = {}
     for memory in ("1MB", "256MB"):
         with psycopg.connect(server_url) as fresh:
             grown[memory] = growth(fresh, name, memory)
     assert grown["1MB"] < 4 << 20
-    assert grown["256MB"] > 16 << 20  # the measure sees what it should
+    assert grown["256MB"] > 10 << 20  # the measure sees what it should
 
 
 @pytest.mark.parametrize("kind", ["array", "columns"])
 def test_buckets_give_the_rows_that_memory_gives(
     connection: psycopg.Connection, schema: str, register: Register, kind: str
 ) -> None:
-    """140,000 rows of 96 bytes: thirteen times the memory."""
+    """115,000 rows of 96 bytes: ten times the memory."""
     connection.execute("""
 create table many as
 select i, i % 7 as k, i % 2 y, case when i % 11 > 0 then array_fill(i::float8, array[20]) end x
-from generate_series(1, 140000) i""")
-    features = {"array": {"x": {"length": 20, "norm": 1e6}}, "columns": {"i": [0, 70000], "k": [*"0123456", *map(str, range(10, 22))]}}
+from generate_series(1, 115000) i""")
+    features = {
+        "array": {"x": {"length": 20, "norm": 1e6}},
+        "columns": {"i": [0, 70000], "k": [*"0123456", *map(str, range(10, 22))]},
+    }
     dimension = 21
     name = register("many", features=features[kind])
     in_memory = shuffled(connection, name, dimension)
     connection.execute("set dbdp.pack_memory = '1MB'")
     in_buckets = shuffled(connection, name, dimension)
     assert multiset(np.concatenate(in_memory)) == multiset(np.concatenate(in_buckets))
-    assert sum(map(len, in_buckets)) == 140_000
+    assert sum(map(len, in_buckets)) == 115_000
     assert len(in_buckets) > len(in_memory)  # the other path was taken
 
 
@@ -215,7 +219,9 @@ def test_toasted_arrays_are_read_whole(connection: psycopg.Connection, schema: s
     values = random.normal(size=(60, 1000)) / 40
     connection.execute("create table wide (x float8[], y int); alter table wide alter x set storage extended")
     for number, row in enumerate(values):
-        connection.execute("insert into wide values (%s, %s)", (row.tolist() if number % 2 else [number / 99] * 1000, 1))
+        connection.execute(
+            "insert into wide values (%s, %s)", (row.tolist() if number % 2 else [number / 99] * 1000, 1)
+        )
     toast = "select pg_relation_size(reltoastrelid) > 0 from pg_class where oid = 'wide'::regclass"
     assert connection.execute(toast).fetchone() == (True,)
     compressed = "select count(*) from wide where pg_column_size(x) < 1000"
@@ -267,20 +273,37 @@ insert into p select i, i % 2 from generate_series(0, 3999) i""")
 
 
 BAD_ARRAYS = {
-    "null array": "null", "null element": "'{0.1, null, 0.2}'", "NaN": "'{0.1, NaN, 0.2}'", "infinity": "'{0.1, Infinity, 0}'",
-    "minus infinity": "'{0.1, -Infinity, 0}'", "short": "'{0.1, 0.2}'", "long": "'{0.1, 0.2, 0.3, 0.4}'", "empty": "'{}'",
-    "two dimensions": "'{{0.1, 0.2, 0.3}}'", "two dimensions, same bytes": "'{{0.1},{0.2},{0.3}}'",
-    "all null": "'{null, null, null}'", "huge": "array_fill(0.1, array[200000])", "many nulls": "array_fill(null::float8, array[9999])",
-}  # fmt: skip
+    "null array": "null",
+    "null element": "'{0.1, null, 0.2}'",
+    "NaN": "'{0.1, NaN, 0.2}'",
+    "infinity": "'{0.1, Infinity, 0}'",
+    "minus infinity": "'{0.1, -Infinity, 0}'",
+    "short": "'{0.1, 0.2}'",
+    "long": "'{0.1, 0.2, 0.3, 0.4}'",
+    "empty": "'{}'",
+    "two dimensions": "'{{0.1, 0.2, 0.3}}'",
+    "two dimensions, same bytes": "'{{0.1},{0.2},{0.3}}'",
+    "all null": "'{null, null, null}'",
+    "huge": "array_fill(0.1, array[200000])",
+    "many nulls": "array_fill(null::float8, array[9999])",
+}
 BAD_LABELS = {"null label": "null", "unknown label": "7", "minus": "-1"}
 BAD_NUMBERS = {
-    "null": "null, 0.5, 'u', 0.5", "null numeric": "0.5, null, 'u', 0.5", "null category": "0.5, 0.5, null, 0.5",
-    "NaN": "'NaN', 0.5, 'u', 0.5", "infinity": "'Infinity', 0.5, 'u', 0.5", "minus infinity": "'-Infinity', 0.5, 'u', 0.5",
-    "numeric NaN": "0.5, 'NaN', 'u', 0.5", "numeric infinity": "0.5, 'Infinity', 'u', 0.5",
-    "numeric -infinity": "0.5, '-Infinity', 'u', 0.5", "numeric 1e400": "0.5, 1e400, 'u', 0.5",
-    "numeric -1e400": "0.5, -1e400, 'u', 0.5", "numeric of 20000 digits": "0.5, repeat('9', 20000)::numeric, 'u', 0.5",
-    "real NaN": "0.5, 0.5, 'u', 'NaN'", "real infinity": "0.5, 0.5, 'u', 'Infinity'",
-}  # fmt: skip
+    "null": "null, 0.5, 'u', 0.5",
+    "null numeric": "0.5, null, 'u', 0.5",
+    "null category": "0.5, 0.5, null, 0.5",
+    "NaN": "'NaN', 0.5, 'u', 0.5",
+    "infinity": "'Infinity', 0.5, 'u', 0.5",
+    "minus infinity": "'-Infinity', 0.5, 'u', 0.5",
+    "numeric NaN": "0.5, 'NaN', 'u', 0.5",
+    "numeric infinity": "0.5, 'Infinity', 'u', 0.5",
+    "numeric -infinity": "0.5, '-Infinity', 'u', 0.5",
+    "numeric 1e400": "0.5, 1e400, 'u', 0.5",
+    "numeric -1e400": "0.5, -1e400, 'u', 0.5",
+    "numeric of 20000 digits": "0.5, repeat('9', 20000)::numeric, 'u', 0.5",
+    "real NaN": "0.5, 0.5, 'u', 'NaN'",
+    "real infinity": "0.5, 0.5, 'u', 'Infinity'",
+}
 CLIPPED = {  # value → the good value that it is packed as
     "numeric 1e-400": ("0.5, 1e-400, 'u', 0.5", "0.5, 0, 'u', 0.5"),
     "numeric -1e-400": ("0.5, -1e-400, 'u', 0.5", "0.5, 0, 'u', 0.5"),
@@ -294,7 +317,7 @@ CLIPPED = {  # value → the good value that it is packed as
     "long category": ("0.5, 0.5, repeat('u', 3000000), 0.5", "0.5, 0.5, '', 0.5"),
     "category of another case": ("0.5, 0.5, 'U', 0.5", "0.5, 0.5, '', 0.5"),
     "category with a blank": ("0.5, 0.5, 'u ', 0.5", "0.5, 0.5, '', 0.5"),
-}  # fmt: skip
+}
 COLUMNS = {"a": [0, 1], "n": [0, 1], "t": ["u", "v"], "r": [0, 1]}
 
 
@@ -353,7 +376,8 @@ def fill_arrays(connection: psycopg.Connection, table: str, bad: list[str]) -> N
 def fill_columns(connection: psycopg.Connection, table: str, rows: list[str]) -> None:
     connection.execute(f"create table {table} (a float8, n numeric, t text, r real, y int)")
     connection.execute(f"""
-insert into {table} select i / 50.0, i * i % 17 / 20.0, case i % 3 when 0 then 'u' when 1 then 'v' else 'w' end, 0.25, i % 2
+insert into {table} select i / 50.0, i * i % 17 / 20.0,
+  case i % 3 when 0 then 'u' when 1 then 'v' else 'w' end, 0.25, i % 2
 from generate_series(1, 40) i""")
     for row in rows:
         connection.execute(f"insert into {table} values ({row}, 1)")
@@ -443,7 +467,9 @@ def test_an_array_with_another_lower_bound_is_the_same_array(
 @pytest.fixture
 def slow(connection: psycopg.Connection, schema: str, register: Register) -> str:
     """A dataset that takes long enough to be stopped in the middle."""
-    connection.execute("create table slow as select array_fill(0.1::float8, array[50]) x, i % 2 y from generate_series(1, 20000) i")
+    connection.execute(
+        "create table slow as select array_fill(0.1::float8, array[50]) x, i % 2 y from generate_series(1, 20000) i"
+    )
     return register("slow", features={"x": {"length": 50, "norm": 1}})
 
 

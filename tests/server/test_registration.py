@@ -26,14 +26,26 @@ insert into mixed
 select 'happy', 0.5, 0.5, 'sad', i % 2 = 0, 'ab', 'cd', 0.25, i, i % 3, 0.5, i % 2 = 0, i % 2
 from generate_series(1, 30) as i"""
 MIXED_FEATURES = {
-    "d": [0, 1], "dd": [0, 1], "n": [0, 1], "i": [0, 30], "r": [0, 1], "bits": [0, 1],
-    "e": ["sad", "happy", "it's"], "de": ["sad"], "b": ["true", "false"], "c": ["ab", "x"], "v": ["cd"], "s": ["0", "1"],
-}  # fmt: skip
+    "d": [0, 1],
+    "dd": [0, 1],
+    "n": [0, 1],
+    "i": [0, 30],
+    "r": [0, 1],
+    "bits": [0, 1],
+    "e": ["sad", "happy", "it's"],
+    "de": ["sad"],
+    "b": ["true", "false"],
+    "c": ["ab", "x"],
+    "v": ["cd"],
+    "s": ["0", "1"],
+}
 
 
 @pytest.fixture
 def array_table(connection: psycopg.Connection, schema: str) -> str:
-    connection.execute("create table t as select array[0.1, 0.2, 0.3]::float8[] x, i % 2 y from generate_series(1, 20) i")
+    connection.execute(
+        "create table t as select array[0.1, 0.2, 0.3]::float8[] x, i % 2 y from generate_series(1, 20) i"
+    )
     return "t"
 
 
@@ -54,7 +66,8 @@ def test_the_public_facts_are_stored_as_declared(
 ) -> None:
     name = register(array_table, mode=mode, epsilon=2.0, delta=1e-6)
     stored = connection.execute(
-        "select rows, epsilon, delta, mode, charge_limit, leak_limit, declaration from dbdp.datasets where name = %s", (name,)
+        "select rows, epsilon, delta, mode, charge_limit, leak_limit, declaration from dbdp.datasets where name = %s",
+        (name,),
     ).fetchone()
     budget = Budget.of(epsilon=2.0, delta=1e-6, mode=mode)
     assert stored[:4] == (20, 2.0, 1e-6, mode)
@@ -85,10 +98,17 @@ def test_every_type_of_column_can_be_trained_on_from_a_client(
 @pytest.mark.parametrize(
     ("kind", "positive", "negative"),
     [
-        ("text", "1", "0"), ("varchar(3)", "1", None), ("char(3)", "1", "0"), ("smallint", "1", None), ("bigint", "1", "0"),
-        ("real", "1", "0"), ("float8", "1", "0"), ("numeric", "1", "0"), ("numeric(4, 2)", "1.0", "0"),
+        ("text", "1", "0"),
+        ("varchar(3)", "1", None),
+        ("char(3)", "1", "0"),
+        ("smallint", "1", None),
+        ("bigint", "1", "0"),
+        ("real", "1", "0"),
+        ("float8", "1", "0"),
+        ("numeric", "1", "0"),
+        ("numeric(4, 2)", "1.0", "0"),
     ],
-)  # fmt: skip
+)
 def test_a_label_may_be_of_every_plain_type(
     connection: psycopg.Connection, schema: str, register: Register, kind: str, positive: str, negative: str | None
 ) -> None:
@@ -130,14 +150,14 @@ create type "We ird{schema}"."Mo'o""d" as enum ('a''b', 'c"d');
 create table {weird} ("Col""um'n %" float8, "sel;ect" "We ird{schema}"."Mo'o""d", "y Y" text);
 insert into {weird} select i, 'a''b', case when i % 2 = 0 then 'p''o\\s' else 'no' end from generate_series(1, 20) i""")
     try:
-        features = {'Col"um\'n %': [0, 20], "sel;ect": ["a'b", 'c"d']}
+        features = {"Col\"um'n %": [0, 20], "sel;ect": ["a'b", 'c"d']}
         name = register(weird, name=f"it's {schema}\"\\", label="y Y", positive="p'o\\s", features=features)
         if door == "server":
             connection.execute(TRAIN, (name,))
         else:
             LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(database, name)
         model = connection.execute("select id, feature_names from dbdp.models where dataset = %s", (name,)).fetchone()
-        assert model[1] == ['Col"um\'n %', "sel;ect=a'b", 'sel;ect=c"d']
+        assert model[1] == ["Col\"um'n %", "sel;ect=a'b", 'sel;ect=c"d']
         scored = connection.execute(f"select dbdp.predict(%s, w) from {weird} as w", (model[0],)).fetchall()
         assert len(scored) == 20
         connection.execute("select dbdp.drop_dataset(%s)", (name,))
@@ -174,11 +194,11 @@ create table p0 partition of p for values in (0);
 create table p1 partition of p for values in (1);
 insert into p select array[.1, .2, .3], i % 2 from generate_series(1, 30) i""")
     register("p")
-    with pytest.raises(psycopg.Error, match="registered already|partition"):
+    with pytest.raises(psycopg.Error, match=r"registered already|partition"):
         register("p0")
     connection.execute("select dbdp.drop_dataset(%s)", (f"{schema}_p",))
     register("p1")
-    with pytest.raises(psycopg.Error, match="registered already|partition"):
+    with pytest.raises(psycopg.Error, match=r"registered already|partition"):
         register("p")
 
 
@@ -206,7 +226,7 @@ UNSOUND_SOURCES = {
         "insert into s select * from t where y = 0; alter table s0 enable row level security",
         "row-level security",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", UNSOUND_SOURCES)
@@ -228,7 +248,9 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "label a feature": ({"features": {"y": [0, 1]}}, "column 'y' is the label and cannot be a feature too"),
     "positive = negative": ({"negative": "1"}, "positive and negative are both '1'; they must differ"),
     "array and column": (
-        {"features": {"x": {"length": 3, "norm": 1}, "a": [0, 1]}}, "array column 'x' must be the only feature"),
+        {"features": {"x": {"length": 3, "norm": 1}, "a": [0, 1]}},
+        "array column 'x' must be the only feature",
+    ),
     "nonsense": ({"features": {"a": "x"}}, r"feature 'a' is declared as 'x'; give \[lower, upper\]"),
     "no categories": ({"features": {"a": []}}, r"feature 'a' is declared as \[\]"),
     "one bound": ({"features": {"a": [1]}}, r"feature 'a' is declared as \[1\]"),
@@ -248,10 +270,16 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "features a list": ({"features": "[1, 2]"}, "features"),
     "features a number": ({"features": "5"}, "features"),
     "features a text": ({"features": '"abc"'}, "features"),
-    "unknown column": ({"features": {"nope": [0, 1]}}, "column 'nope' does not exist in .*; its columns are a, c, x, y"),
+    "unknown column": (
+        {"features": {"nope": [0, 1]}},
+        "column 'nope' does not exist in .*; its columns are a, c, x, y",
+    ),
     "unknown label": ({"label": "nope"}, "column 'nope' does not exist"),
     "array as a number": ({"features": {"x": [0, 1]}}, r"column 'x' of .* is double precision\[\]; it must be one of"),
-    "number as an array": ({"features": {"a": {"length": 3, "norm": 1}}}, "column 'a' of .* is double precision; it must"),
+    "number as an array": (
+        {"features": {"a": {"length": 3, "norm": 1}}},
+        "column 'a' of .* is double precision; it must",
+    ),
     "number as a category": ({"features": {"a": ["1"]}}, "column 'a' of .* is double precision; it must be one of"),
     "text as a number": ({"features": {"c": [0, 1]}}, "column 'c' of .* is text; it must be one of"),
     "array as a label": ({"label": "x", "features": {"a": [0, 1]}}, "column 'x' of .* must be one of"),
@@ -260,10 +288,10 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "undeclared negative of a float": ({"label": "a"}, "label 'a' is double precision; declare its negative value too"),
     "no name": ({"name": ""}, "dataset name '' has 0 characters; it must have 1 to 63"),
     "long name": ({"name": "n" * 64}, "has 64 characters; it must have 1 to 63"),
-    "epsilon 0": ({"epsilon": 0}, "epsilon = 0.0 must be positive and finite"),
-    "epsilon negative": ({"epsilon": -1}, "epsilon = -1.0 must be positive and finite"),
-    "epsilon NaN": ({"epsilon": float("nan")}, "epsilon = nan must be positive and finite"),
-    "epsilon infinite": ({"epsilon": float("inf")}, "epsilon = inf must be positive and finite"),
+    "epsilon 0": ({"epsilon": 0}, "epsilon = 0.0 must be positive"),
+    "epsilon negative": ({"epsilon": -1}, "epsilon = -1.0 must be positive"),
+    "epsilon NaN": ({"epsilon": float("nan")}, "epsilon = nan must be positive"),
+    "epsilon infinite": ({"epsilon": float("inf")}, "epsilon = inf must be positive"),
     "delta 1": ({"delta": 1}, "delta = 1.0 must be at least 0 and below 1"),
     "delta negative": ({"delta": -1e-9}, "delta = -1e-09 must be at least 0 and below 1"),
     "delta 0 in renyi": ({"delta": 0, "mode": "renyi"}, "a budget of mode 'renyi' needs delta > 0"),
@@ -273,9 +301,9 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "category no value of its type": ({"features": {"y2": ["one"]}}, "category 'one' .* integer"),
     "category no boolean": ({"features": {"b": ["yes!"]}}, "category 'yes!' .* boolean"),
     "category no label of its enum": ({"features": {"m": ["nope"]}}, "category 'nope' .* enum"),
-}  # fmt: skip
+}
 NULLS = ["name", "source", "label", "positive", "features", "epsilon", "delta", "intercept", "mode"]
-ERRORS |= {f"{argument} null": ({argument: None}, f"{argument} is null") for argument in NULLS}
+ERRORS |= {f"{argument} null": ({argument: None}, f"{argument} (is null|= None)") for argument in NULLS}
 
 
 @pytest.mark.parametrize("case", ERRORS)
@@ -303,9 +331,7 @@ def test_an_empty_table_is_refused(connection: psycopg.Connection, schema: str, 
     assert nothing_left(connection, schema)
 
 
-def test_an_error_that_is_caught_leaves_nothing(
-    connection: psycopg.Connection, schema: str, array_table: str
-) -> None:
+def test_an_error_that_is_caught_leaves_nothing(connection: psycopg.Connection, schema: str, array_table: str) -> None:
     connection.execute("""
 do $$ begin
   perform dbdp.register_dataset('', 't', 'y', '1', '{"x": {"length": 3, "norm": 1}}', 1, 0, mode => 'basic');
@@ -318,7 +344,9 @@ def test_a_name_and_a_table_are_registered_once(
 ) -> None:
     name = register(array_table)
     connection.execute("create table other as select * from t")
-    with pytest.raises(psycopg.Error, match=f"dataset '{name}' is registered already, and its declaration and budget never"):
+    with pytest.raises(
+        psycopg.Error, match=f"dataset '{name}' is registered already, and its declaration and budget never"
+    ):
         register(array_table)
     with pytest.raises(psycopg.Error, match=f"dataset '{name}' is registered already"):
         register("other", name=name)
@@ -348,11 +376,15 @@ CHANGES = {
     "fewer rows": ("delete from t where ctid = (select min(ctid) from t)", "has 19 rows, but dataset"),
     "no rows": ("truncate t", "has 0 rows, but dataset"),
     "row-level security": (
-        "alter table t enable row level security; create policy p on t using (true)", "row-level security"),
+        "alter table t enable row level security; create policy p on t using (true)",
+        "row-level security",
+    ),
     "inheritance": (
-        "create table child () inherits (t); with g as (delete from t where y = 1 returning *) insert into child select * from g",
-        "inherit"),
-}  # fmt: skip
+        "create table child () inherits (t); "
+        "with g as (delete from t where y = 1 returning *) insert into child select * from g",
+        "inherit",
+    ),
+}
 
 
 @pytest.mark.parametrize("door", ["server", "client"])
@@ -382,7 +414,9 @@ def test_a_renamed_or_moved_table_is_the_same_dataset(
     connection: psycopg.Connection, schema: str, array_table: str, register: Register
 ) -> None:
     name = register(array_table)
-    connection.execute(f"alter table t rename to u; create schema {schema}_2; grant usage on schema {schema}_2 to dbdp_owner")
+    connection.execute(
+        f"alter table t rename to u; create schema {schema}_2; grant usage on schema {schema}_2 to dbdp_owner"
+    )
     connection.execute(f"alter table u set schema {schema}_2")
     connection.execute(TRAIN, (name,))
     connection.execute("select dbdp.drop_dataset(%s)", (name,))
@@ -408,10 +442,12 @@ def test_a_dataset_of_this_transaction_cannot_be_trained_on(
     assert nothing_left(connection, schema)
 
 
-def test_python_registers_the_same(database: Database, connection: psycopg.Connection, schema: str, array_table: str) -> None:
+def test_python_registers_the_same(
+    database: Database, connection: psycopg.Connection, schema: str, array_table: str
+) -> None:
     given = {"label": "y", "positive": "1", "features": {"x": {"length": 3, "norm": 1.0}}, "epsilon": 2, "delta": 1e-6}
     database.register_dataset(f"{schema}_py", array_table, **given)
-    found = [row for row in database.datasets() if row["name"] == f"{schema}_py"][0]
+    found = next(row for row in database.datasets() if row["name"] == f"{schema}_py")
     assert found["source"] == f"{schema}.t"
     assert found["declaration"]["features"] == given["features"]
     assert found["mode"] == "renyi"
@@ -425,7 +461,9 @@ def test_the_rows_are_never_read_for_the_declaration(
 ) -> None:
     """The catalogue of a table is the same, whatever its rows hold."""
     for name, value in (("low", "0.1"), ("high", "'Infinity'")):
-        connection.execute(f"create table {name} as select {value}::float8 a, 'k'::text c, 1 y from generate_series(1, 9)")
+        connection.execute(
+            f"create table {name} as select {value}::float8 a, 'k'::text c, 1 y from generate_series(1, 9)"
+        )
         register(name, features={"a": [0, 1], "c": ["u", "v"]})
     sql = "select rows, declaration::text, column_types::text, charge_limit from dbdp.dataset where source_name like %s"
     low, high = connection.execute(sql, (f"{schema}.%",)).fetchall()

@@ -1,0 +1,423 @@
+"""Who may do what: owners see their rows, analysts see releases, strangers see nothing."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import numpy as np
+import psycopg
+import pytest
+
+from dbdp.algorithms import Request
+from dbdp.database import connect
+from dbdp.estimators import LogisticRegression
+
+Register = Callable[..., str]
+TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1, batch_size => 20)"
+ROLES = {"analyst": "dbdp_analyst", "owner": "dbdp_data_owner", "rival": "dbdp_data_owner", "stranger": None}
+PURE = '{"event": {"event": "EpsilonDeltaDpEvent", "epsilon": 1, "delta": 0}, "epsilon": 1, "delta": 0}'
+PLAN = f'{{"algorithm": "bolt_on", "guarantee": {PURE}}}'
+DECLARATION = '{"label": "y", "positive": "1", "features": {"x": {"length": 3, "norm": 1}}}'
+DECLARED = '{"x": {"length": 3, "norm": 1}}'
+REGISTER = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 100, 0, mode => 'basic')"
+
+
+@pytest.fixture
+def roles(connection: psycopg.Connection, schema: str) -> Iterator[dict[str, str]]:
+    """One role of each kind, by its kind; they are gone at the end."""
+    names = {kind: f"{kind}_{schema}" for kind in ROLES}
+    for kind, member in ROLES.items():
+        connection.execute(f"create role {names[kind]}" + (f" in role {member}" if member else ""))
+    connection.execute(f"grant create on schema {schema} to {names['owner']}, {names['rival']}")
+    yield names
+    connection.execute("reset session authorization")
+    for (name,) in connection.execute(
+        "select name from dbdp.datasets where source like %s", (f"{schema}.%",)
+    ).fetchall():
+        connection.execute("select dbdp.drop_dataset(%s)", (name,))
+    for name in names.values():
+        connection.execute(f"drop owned by {name} cascade; drop role {name}")
+
+
+@pytest.fixture
+def dataset(connection: psycopg.Connection, schema: str, roles: dict[str, str]) -> str:
+    """A table of the owner, registered by the owner."""
+    with acting(connection, roles["owner"]):
+        connection.execute(
+            "create table t as select array[.1, .2, i / 99.0]::float8[] x, i % 2 y from generate_series(1, 60) i"
+        )
+        connection.execute(REGISTER, (f"{schema}_t", f"{schema}.t", DECLARED))
+    return f"{schema}_t"
+
+
+@contextmanager
+def acting(connection: psycopg.Connection, role: str) -> Iterator[None]:
+    """Be a role, as if it had logged in."""
+    connection.execute(f"set session authorization {role}")
+    try:
+        yield
+    finally:
+        connection.execute("reset session authorization")
+
+
+def test_an_analyst_trains_explains_predicts_and_lists(
+    connection: psycopg.Connection, dataset: str, roles: dict[str, str]
+) -> None:
+    with acting(connection, roles["analyst"]):
+        model = connection.execute(TRAIN, (dataset,)).fetchone()[0]
+        assert connection.execute("select dbdp.dp_explain(%s, 1)->>'algorithm'", (dataset,)).fetchone() == ("bolt_on",)
+        sql = (
+            "select dbdp.predict(%s, '{.1, .2, .3}'::float8[]) is null, "
+            "dbdp.predict_probability(%s, '{1, 2, 3}'::float4[]) > 0"
+        )
+        assert connection.execute(sql, (model, model)).fetchone() == (False, True)
+        connection.execute("create temporary table rows_of_mine (x float8[])")
+        with pytest.raises(psycopg.Error, match="does not have the columns"):
+            connection.execute("select dbdp.predict(%s, r) from (select 1 as z) as r", (model,))
+        assert connection.execute("select count(*) from dbdp.datasets where name = %s", (dataset,)).fetchone() == (1,)
+        released = connection.execute(
+            "select receipt->>'released_by' from dbdp.models where id = %s", (model,)
+        ).fetchone()
+    assert released == (roles["analyst"],)
+
+
+FORBIDDEN = {
+    "the rows": "select * from t",
+    "the number of rows of the table": "select count(*) from t",
+    "the ledger": "select * from dbdp.ledger",
+    "the odometers": "select last_value from dbdp.charge_{id}",
+    "winding an odometer back": "select setval('dbdp.charge_{id}', 0)",
+    "packing": "create temporary table b (block_no int8, block bytea); select dbdp.shuffle('{name}', 'pg_temp.b')",
+    "an epoch": "select dbdp.sgd_epoch(null::bytea, null)",
+    "a transition": "select dbdp.sgd_transition(null, null, null)",
+    "a termination": "select dbdp.sgd_terminate(null)",
+    "a charge of his own": "select dbdp.charge('{name}', '{{}}')",
+    "a release of his own": "select dbdp.store_release('{name}', '{{1}}', 0, '{{}}')",
+    "a registration": "select dbdp.register_dataset('z', 't', 'y', '1', '{{}}', 1, 0)",
+    "the inner registration": "select dbdp.record_dataset('z', 't', '{{}}', 1, 0, 'basic')",
+    "closing": "select dbdp.drop_dataset('{name}')",
+    "changing a budget": "update dbdp.dataset set epsilon = 99",
+    "changing a limit": "update dbdp.dataset set charge_limit = 9000000000",
+    "forging a dataset": "insert into dbdp.dataset (name) values ('z')",
+    "forging a model": "insert into dbdp.model (dataset_id) values (1)",
+    "deleting a model": "delete from dbdp.model",
+    "deleting history": "delete from dbdp.ledger",
+    "becoming dbdp_owner": "set role dbdp_owner",
+    "making objects in dbdp": "create table dbdp.mine (a int)",
+    "PL/Python": "do language plpython3u $$ pass $$",
+}
+OF_THE_OWNER = {
+    "the rows",
+    "the number of rows of the table",
+    "packing",
+    "an epoch",
+    "a transition",
+    "a termination",
+    "a charge of his own",
+    "a release of his own",
+    "a registration",
+    "the inner registration",
+    "closing",
+    "the ledger",
+}
+
+
+def forbidden(connection: psycopg.Connection, dataset: str, action: str) -> str:
+    number = connection.execute("select max(id) from dbdp.dataset where name = %s", (dataset,)).fetchone()[0]
+    return FORBIDDEN[action].format(id=number, name=dataset)
+
+
+def permitted(connection: psycopg.Connection, role: str, statements: dict[str, str]) -> list[str]:
+    """The actions that the role is not refused for want of a privilege."""
+    done = []
+    for action, statement in statements.items():
+        with acting(connection, role):
+            try:
+                connection.execute(statement)
+            except psycopg.errors.InsufficientPrivilege:
+                continue
+            except psycopg.Error as error:
+                done.append(f"{action}: {error}")
+                continue
+        done.append(action)
+    return done
+
+
+@pytest.mark.parametrize("kind", ["analyst", "stranger"])
+def test_what_is_not_released_is_closed(
+    connection: psycopg.Connection, dataset: str, roles: dict[str, str], kind: str
+) -> None:
+    statements = {action: forbidden(connection, dataset, action) for action in FORBIDDEN}
+    assert permitted(connection, roles[kind], statements) == []
+
+
+def test_not_even_an_owner_touches_the_books(
+    connection: psycopg.Connection, dataset: str, roles: dict[str, str]
+) -> None:
+    statements = {action: forbidden(connection, dataset, action) for action in set(FORBIDDEN) - OF_THE_OWNER}
+    assert permitted(connection, roles["owner"], statements) == []
+    assert permitted(connection, roles["owner"], {"the rows": "select * from t"}) == ["the rows"]
+
+
+DOORS = [
+    "dbdp.dp_logreg('{}', 1)",
+    "dbdp.dp_explain('{}', 1)",
+    "dbdp.predict(1, '{{1,2,3}}'::float8[])",
+    "dbdp.predict_probability(1, '{{1,2,3}}'::float4[])",
+    "dbdp.array_bytes('{{1}}'::float8[])",
+    "dbdp.model_description(1)",
+    "count(*) from dbdp.datasets",
+    "count(*) from dbdp.models",
+    "count(*) from dbdp.dataset",
+]
+
+
+def test_a_stranger_has_no_access(connection: psycopg.Connection, dataset: str, roles: dict[str, str]) -> None:
+    statements = {door: f"select {door.format(dataset)}" for door in DOORS}
+    assert permitted(connection, roles["stranger"], statements) == []
+
+
+@pytest.mark.parametrize("kind", ["analyst", "owner"])
+def test_python_trains_where_the_role_may(
+    connection: psycopg.Connection, dataset: str, roles: dict[str, str], kind: str
+) -> None:
+    """The owner in the client, with progress; the analyst in the server."""
+    stages: list[str] = []
+    with acting(connection, roles[kind]):
+        model = connect(connection).train(
+            dataset, Request(epsilon=1.0, batch_size=20), lambda stage, *_: stages.append(stage)
+        )
+        fitted = LogisticRegression(epsilon=1.0, batch_size=20, progress=False).fit(connect(connection), dataset)
+    assert bool(stages) == (kind == "owner")
+    assert model.receipt["released_by"] == roles[kind]
+    assert fitted.coef_.shape == (1, 3)
+    stored = connection.execute(
+        "select coefficients, intercept from dbdp.models where id = %s", (fitted.model_id_,)
+    ).fetchone()
+    assert np.array_equal(stored[0], fitted.coef_[0])
+    assert stored[1] == fitted.intercept_[0]
+
+
+def test_a_role_that_may_read_but_owns_nothing_may_train_in_the_client(
+    connection: psycopg.Connection, dataset: str, roles: dict[str, str]
+) -> None:
+    connection.execute(f"grant select on t to {roles['rival']}")
+    stages: list[str] = []
+    with acting(connection, roles["rival"]):
+        connect(connection).train(dataset, Request(epsilon=1.0, batch_size=20), lambda stage, *_: stages.append(stage))
+    assert stages
+
+
+def test_an_owner_closes_its_own_datasets_only(
+    connection: psycopg.Connection, dataset: str, roles: dict[str, str]
+) -> None:
+    with (
+        acting(connection, roles["rival"]),
+        pytest.raises(
+            psycopg.Error, match=f"dataset '{dataset}' belongs to {roles['owner']}; only that role may drop it"
+        ),
+    ):
+        connection.execute("select dbdp.drop_dataset(%s)", (dataset,))
+    with acting(connection, roles["owner"]):
+        connection.execute("select dbdp.drop_dataset(%s)", (dataset,))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select dbdp.charge('{name}', '{plan}')",
+        "select dbdp.store_release('{name}', '{{1, 2, 3}}', 0, '{{}}')",
+        "create temporary table b (block_no int8, block bytea); select dbdp.shuffle('{name}', 'pg_temp.b')",
+        "select dbdp.record_dataset('z', '{schema}.t', '{declaration}', 1, 0, 'basic')",
+    ],
+)
+def test_another_owner_has_no_rights_on_this_dataset(
+    connection: psycopg.Connection, schema: str, dataset: str, roles: dict[str, str], statement: str
+) -> None:
+    refused = pytest.raises(psycopg.Error, match=r"may not read|permission denied|only its owner")
+    with acting(connection, roles["rival"]), refused:
+        connection.execute(statement.format(name=dataset, schema=schema, plan=PLAN, declaration=DECLARATION))
+
+
+def test_another_owner_cannot_register_the_table(
+    connection: psycopg.Connection, schema: str, dataset: str, roles: dict[str, str]
+) -> None:
+    connection.execute("select dbdp.drop_dataset(%s)", (dataset,))
+    connection.execute(f"grant select on t to {roles['rival']} with grant option")
+    refused = pytest.raises(psycopg.Error, match=f"belongs to {roles['owner']}; only its owner may register it")
+    with acting(connection, roles["rival"]), refused:
+        connection.execute(REGISTER, ("mine", f"{schema}.t", DECLARED))
+
+
+def test_a_schema_that_dbdp_owner_may_not_use_is_named_with_the_remedy(
+    connection: psycopg.Connection, schema: str, roles: dict[str, str]
+) -> None:
+    closed = f"closed_{schema}"
+    connection.execute(f"create schema {closed} authorization {roles['owner']}")
+    with acting(connection, roles["owner"]):
+        connection.execute(
+            f"create table {closed}.t as select array[.1, .2, .3]::float8[] x, 1 y from generate_series(1, 60)"
+        )
+        with pytest.raises(
+            psycopg.Error, match=f"dbdp_owner may not use schema {closed}; (grant usage .* to dbdp_owner)"
+        ) as error:
+            connection.execute(REGISTER, (closed, f"{closed}.t", DECLARED))
+        remedy = error.value.diag.message_primary.partition("; ")[2]
+        connection.execute(remedy)
+        connection.execute(REGISTER, (closed, f"{closed}.t", DECLARED))
+        connection.execute(TRAIN, (closed,))
+        connection.execute("select dbdp.drop_dataset(%s)", (closed,))
+
+
+def spy(connection: psycopg.Connection, schema: str, result: str) -> None:
+    """A function of the owner that notes as whom it runs."""
+    connection.execute(f"create table {schema}.seen (who name); grant insert on {schema}.seen to public")
+    returned = {"boolean": "true", "text": "'a'"}.get(result, f"'a'::{result}")
+    body = f"begin insert into {schema}.seen values (current_user); return {returned}; end"
+    argument = {"boolean": ""}.get(result, f"{schema}.mood" if result == "text" else "text")
+    connection.execute(
+        f"create function {schema}.spy({argument}) returns {result} language plpgsql volatile as $$ {body} $$"
+    )
+
+
+def ran_as(connection: psycopg.Connection, schema: str) -> set[str]:
+    return {who for (who,) in connection.execute(f"select distinct who from {schema}.seen").fetchall()}
+
+
+def tolerated(connection: psycopg.Connection, sql: str, parameters: tuple) -> None:
+    """Run what may be refused: the claim is about whose rights it had."""
+    with suppress(psycopg.Error):
+        connection.execute(sql, parameters)
+
+
+@pytest.mark.parametrize("direction", ["from the enum", "to the enum"])
+def test_a_cast_of_an_owner_never_runs_as_dbdp_owner(
+    connection: psycopg.Connection, schema: str, roles: dict[str, str], direction: str
+) -> None:
+    """dbdp_owner may wind odometers back and read every registered table."""
+    name = f"{schema}_cast"
+    with acting(connection, roles["owner"]):
+        connection.execute(f"create type {schema}.mood as enum ('a', 'b')")
+        if direction == "from the enum":
+            spy(connection, schema, "text")
+            connection.execute(f"create cast ({schema}.mood as text) with function {schema}.spy({schema}.mood)")
+        else:
+            spy(connection, schema, f"{schema}.mood")
+            connection.execute(f"create cast (text as {schema}.mood) with function {schema}.spy(text)")
+        connection.execute(
+            f"create table {schema}.e as select 'a'::{schema}.mood as m, "
+            f"(case i % 2 when 0 then 'a' else 'b' end)::{schema}.mood as y from generate_series(1, 60) i"
+        )
+        connection.execute(f"truncate {schema}.seen")
+        sql = "select dbdp.register_dataset(%s, %s::regclass, 'y', 'a', %s, 100, 0, mode => 'basic')"
+        tolerated(connection, sql, (name, f"{schema}.e", '{"m": ["a", "b"]}'))
+    with acting(connection, roles["analyst"]):
+        tolerated(connection, TRAIN, (name,))
+    assert "dbdp_owner" not in ran_as(connection, schema)
+
+
+def test_a_policy_of_an_owner_never_runs_as_dbdp_owner(
+    connection: psycopg.Connection, schema: str, dataset: str, roles: dict[str, str]
+) -> None:
+    with acting(connection, roles["owner"]):
+        spy(connection, schema, "boolean")
+        connection.execute(
+            f"alter table {schema}.t enable row level security; create policy p on {schema}.t using ({schema}.spy())"
+        )
+    with acting(connection, roles["analyst"]):
+        tolerated(connection, TRAIN, (dataset,))
+    assert "dbdp_owner" not in ran_as(connection, schema)
+
+
+def test_a_rule_that_makes_the_table_a_view_never_runs_as_dbdp_owner(
+    connection: psycopg.Connection, schema: str, roles: dict[str, str]
+) -> None:
+    name = f"{schema}_rule"
+    with acting(connection, roles["owner"]):
+        spy(connection, schema, "boolean")
+        connection.execute(
+            f"create table {schema}.r (x float8[], y int); insert into {schema}.r values ('{{1, 2, 3}}', 1)"
+        )
+        connection.execute(REGISTER, (name, f"{schema}.r", DECLARED))
+        connection.execute(f"truncate {schema}.r; revoke all on {schema}.r from dbdp_owner")
+        rule = (
+            f'create rule "_RETURN" as on select to {schema}.r do instead '
+            f"select '{{1, 2, 3}}'::float8[] as x, 1 as y where {schema}.spy()"
+        )
+        try:
+            connection.execute(rule)
+        except psycopg.Error as error:
+            pytest.skip(f"this PostgreSQL makes no view of a table: {error}")
+        tolerated(connection, f"grant select on {schema}.r to dbdp_owner", None)
+    with acting(connection, roles["analyst"]):
+        tolerated(connection, "select model from dbdp.dp_logreg(%s, 1, batch_size => 1)", (name,))
+    assert "dbdp_owner" not in ran_as(connection, schema)
+
+
+def test_an_inherited_or_temporary_object_of_an_analyst_is_not_picked_up(
+    connection: psycopg.Connection, schema: str, dataset: str, roles: dict[str, str]
+) -> None:
+    """Objects in pg_temp with the names that the library uses change nothing."""
+    with acting(connection, roles["analyst"]):
+        connection.execute("""
+create temporary table pg_class (oid int); create temporary table pg_attribute (attname text);
+create temporary table dataset (a int); create temporary table generate_series (a int);
+create type pg_temp.int8 as enum ('a'); create type pg_temp.bytea as enum ('a');
+create type pg_temp.regclass as enum ('a');
+create function pg_temp.count(float8) returns pg_catalog.int8 language sql as 'select 1::pg_catalog.int8';
+create function pg_temp.octet_length(pg_catalog.bytea) returns int language sql as 'select 1'""")
+        assert connection.execute(TRAIN, (dataset,)).fetchone()[0] > 0
+
+
+def test_a_search_path_of_an_analyst_changes_nothing(
+    connection: psycopg.Connection, schema: str, dataset: str, roles: dict[str, str]
+) -> None:
+    connection.execute(f"create schema trap_{schema} authorization {roles['analyst']}")
+    connection.execute(f"""
+create function trap_{schema}.count(anyelement) returns bigint language sql as 'select 1 / 0::bigint';
+create function trap_{schema}.exp(float8) returns float8 language sql as 'select 0.0::float8';
+create table trap_{schema}.pg_class (oid int); create table trap_{schema}.model (id int)""")
+    with acting(connection, roles["analyst"]):
+        connection.execute(f"set search_path = trap_{schema}, pg_catalog, dbdp")
+        model = connection.execute(TRAIN, (dataset,)).fetchone()[0]
+        sql = "select dbdp.predict_probability(%s, '{0.1, 0.2, 0.3}'::float8[])"
+        trapped = connection.execute(sql, (model,)).fetchone()
+        connection.execute("reset search_path")
+        assert connection.execute(sql, (model,)).fetchone() == trapped
+    connection.execute(f"drop schema trap_{schema} cascade")
+
+
+def test_a_clients_search_path_changes_nothing(
+    connection: psycopg.Connection, schema: str, dataset: str, roles: dict[str, str]
+) -> None:
+    """The owner trains from a client whose path shows another table of the same name first."""
+    connection.execute(f"create schema trap_{schema}; create table trap_{schema}.t as select * from t limit 1")
+    connection.execute(f"grant usage on schema trap_{schema} to public; grant select on trap_{schema}.t to public")
+    with acting(connection, roles["owner"]):
+        connection.execute(f"set search_path = trap_{schema}, pg_catalog")
+        connect(connection).train(dataset, Request(epsilon=1.0, batch_size=20))
+        connection.execute("reset search_path")
+    connection.execute(f"drop schema trap_{schema} cascade")
+
+
+@pytest.mark.parametrize("kind", ["analyst", "owner"])
+def test_errors_after_the_charge_show_no_row(
+    connection: psycopg.Connection, schema: str, dataset: str, roles: dict[str, str], kind: str
+) -> None:
+    with acting(connection, roles["owner"]):
+        connection.execute(f"insert into {schema}.t values ('{{4711, 4712, 4713}}', 815)")
+    with acting(connection, roles[kind]), pytest.raises((psycopg.Error, ValueError)) as error:
+        connect(connection).train(dataset, Request(epsilon=1.0, batch_size=20))
+    assert not any(value in str(error.value) for value in ("4711", "4712", "815"))
+    assert "61 rows" in str(error.value)
+
+
+def test_members_of_no_group_are_listed_nowhere(connection: psycopg.Connection) -> None:
+    """The three roles cannot log in, and only dbdp_data_owner is a member of another."""
+    sql = "select rolname from pg_roles where rolname like 'dbdp%%' and rolcanlogin"
+    assert connection.execute(sql).fetchall() == []
+    members = """
+select m.rolname, r.rolname from pg_auth_members as a
+join pg_roles as m on m.oid = a.member
+join pg_roles as r on r.oid = a.roleid
+where m.rolname like 'dbdp%%'"""
+    assert connection.execute(members).fetchall() == [("dbdp_data_owner", "dbdp_analyst")]
