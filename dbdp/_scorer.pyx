@@ -34,41 +34,26 @@ cdef class Scorers:
     cdef Scorer _last, _last_stored
     cdef long long _last_model, _last_row_type, _stored_model
     cdef unsigned int _stored_row_type
+    cdef double _statement
 
     def __init__(self):
+        self.forget()
+
+    def forget(self):
+        """Drop all scorers."""
         self._known, self._stored = {}, {}
         self._last = self._last_stored = None
+        self._statement = NOTHING
 
     def add(self, long long model, long long row_type, Scorer scorer, Scorer stored=None):
         """Keep the scorers of a model for rows of a type: of their binary, and of their stored form."""
         self._known[model, row_type] = scorer
         self._stored[model, row_type] = stored
+        self._last = self._last_stored = None
 
     def knows(self, long long model, long long row_type):
         """Return whether there is a scorer."""
         return (model, row_type) in self._known
-
-    cdef double _decision_stored(self, long long model, bytes row):
-        cdef unsigned int row_type
-        if PyBytes_GET_SIZE(row) < 8:
-            return NOTHING
-        memcpy(&row_type, PyBytes_AS_STRING(row) + 4, 4)
-        if self._last_stored is None or model != self._stored_model or row_type != self._stored_row_type:
-            scorer = self._stored.get((model, row_type))
-            if scorer is None:
-                return NOTHING
-            self._last_stored, self._stored_model, self._stored_row_type = scorer, model, row_type
-        return self._last_stored.decision(row)
-
-    def decide_stored(self, long long model, bytes row):
-        """Return the decision value for a row as it is stored, or None."""
-        cdef double decision = self._decision_stored(model, row)
-        return decision if decision == decision else None
-
-    def predict_stored(self, long long model, bytes row):
-        """Return whether that decision is above 0, or None."""
-        cdef double decision = self._decision_stored(model, row)
-        return decision > 0 if decision == decision else None
 
     cdef double _decision(self, long long model, long long row_type, bytes features):
         if self._last is None or model != self._last_model or row_type != self._last_row_type:
@@ -86,6 +71,35 @@ cdef class Scorers:
     def predict(self, long long model, long long row_type, bytes features):
         """Return whether the decision is above 0, or None."""
         cdef double decision = self._decision(model, row_type, features)
+        return decision > 0 if decision == decision else None
+
+    cdef _forget_rows(self, double statement):
+        self._statement, self._last, self._last_stored = statement, None, None
+        self._known = {key: scorer for key, scorer in self._known.items() if key[1] == 0}
+        self._stored.clear()
+
+    cdef double _decision_stored(self, long long model, bytes row, double statement):
+        cdef unsigned int row_type
+        if PyBytes_GET_SIZE(row) < 8:
+            return NOTHING
+        memcpy(&row_type, PyBytes_AS_STRING(row) + 4, 4)
+        if statement != self._statement:
+            self._forget_rows(statement)
+        if self._last_stored is None or model != self._stored_model or row_type != self._stored_row_type:
+            self._last_stored = self._stored.get((model, row_type))
+            if self._last_stored is None:
+                return NOTHING
+            self._stored_model, self._stored_row_type = model, row_type
+        return self._last_stored.decision(row)
+
+    def decide_stored(self, long long model, bytes row, double statement):
+        """Return the decision value for a row as it is stored, or None."""
+        cdef double decision = self._decision_stored(model, row, statement)
+        return decision if decision == decision else None
+
+    def predict_stored(self, long long model, bytes row, double statement):
+        """Return whether that decision is above 0, or None."""
+        cdef double decision = self._decision_stored(model, row, statement)
         return decision > 0 if decision == decision else None
 
 
@@ -174,26 +188,31 @@ cdef class RecordScorer(_Columns):
         cdef const char *kinds = PyBytes_AS_STRING(self._kinds)
         cdef double decision = self._intercept
         cdef long column, size
+        if end - place < 4 or <int> _big_endian(place, 4) != <long> len(self._kinds):
+            return NOTHING
         place += 4
         for column in range(len(self._kinds)):
-            if place + 8 > end:
+            if end - place < 8:
                 return NOTHING
             size = <int> _big_endian(place + 4, 4)
             place += 8
-            if size < 0:
-                if kinds[column] != b"-":
-                    return NOTHING
-                continue
-            if place + size > end:
+            if size > end - place:
                 return NOTHING
-            if kinds[column] == b"t" or kinds[column] == b"b":
-                decision += self._category(column, place[:size])
-            elif kinds[column] == b"c":
-                decision += self._clipped(column, float(self._lookups[column](place[:size])))
+            if size >= 0:
+                decision += self._contribution(column, kinds[column], place, size)
+                place += size
             elif kinds[column] != b"-":
-                decision += self._clipped(column, _number(place, size, kinds[column]))
-            place += size
+                decision = NOTHING
         return decision
+
+    cdef double _contribution(self, long column, char kind, const unsigned char *data, long size):
+        if kind == b"-":
+            return 0.0
+        if kind == b"t" or kind == b"b":
+            return self._category(column, data[:size])
+        if kind == b"c":
+            return self._clipped(column, float(self._lookups[column](data[:size])))
+        return self._clipped(column, _number(data, size, kind))
 
 
 cdef class StoredRowScorer(_Columns):
@@ -201,8 +220,8 @@ cdef class StoredRowScorer(_Columns):
 
     The bytes are PostgreSQL's heap tuple without its length word: type modifier, row type, 6 bytes,
     count of columns and flags (uint16 each), offset of the data, bitmap of what is not null, the data.
-    Whatever is not plain here (a compressed value, a null, fewer columns than known) gives no decision;
-    the caller then asks for the binary form. Columns carry their length (-1: varying) and alignment.
+    Whatever is not plain here (a compressed value, a null, another count of columns or length) gives no
+    decision; the caller then asks for the binary form. Columns carry their length (-1: varying) and alignment.
     """
 
     cdef bytes _aligns
@@ -222,6 +241,8 @@ cdef class StoredRowScorer(_Columns):
         if total < 19 or ((start[15] << 8 | start[14]) & 0x07FF) != columns:
             return NOTHING
         cdef bint has_null = start[16] & 1
+        if start[18] < 23 or has_null and total < 19 + (columns + 7) // 8:
+            return NOTHING
         place = start[18]  # counted from the length word, 4 bytes before `start`
         for column in range(columns):
             if has_null and not start[19 + column // 8] >> column % 8 & 1:
@@ -239,7 +260,7 @@ cdef class StoredRowScorer(_Columns):
                 return NOTHING
             decision += self._contribution(column, kinds[column], start + place - 4 + head, size)
             place += head + size
-        return decision
+        return decision if place - 4 == total else NOTHING
 
     cdef double _contribution(self, long column, char kind, const unsigned char *data, long size):
         if kind == b"-":

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import dbdp
-from dbdp import algorithms, datasets, ledger, releases
+from dbdp import algorithms, datasets, ledger, packing, releases
 from dbdp.algorithms import Plan, Request
 from dbdp.datasets import Dataset
 from dbdp.learning.state import State
@@ -52,6 +52,7 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
     dataset = datasets.load(session, name)
     plan = _plan(dataset, request)
     datasets.check_rows(session, dataset)
+    _check_session(session)
     position = ledger.charge(session, dataset, plan.explain(), plan.mechanism.guarantee)  # before the first row
     try:
         model = exact_model(session, dataset, plan, progress)
@@ -64,6 +65,20 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
 
 def _plan(dataset: Dataset, request: Request) -> Plan:
     return algorithms.plan(request, rows=dataset.rows, dimension=dataset.declaration.dimension)
+
+
+def _check_session(session: Session) -> None:
+    """Raise ValueError if the session could not train: better before the charge than after it."""
+    packing.memory_given(session)
+    allowed = session.query(
+        "select pg_catalog.has_database_privilege(pg_catalog.current_database(), 'temporary') as temporary, "
+        "current_user::pg_catalog.text as role, pg_catalog.current_database()::pg_catalog.text as name"
+    )[0]
+    if not allowed["temporary"]:
+        raise ValueError(
+            f"role {allowed['role']} may not create temporary tables; grant temporary on database {allowed['name']} "
+            f"to {allowed['role']}"
+        )
 
 
 def _described(dataset: Dataset, plan: Plan) -> dict[str, Any]:

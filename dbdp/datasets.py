@@ -5,13 +5,14 @@ number, which is public under replace-one neighbours.
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dbdp.privacy.accounting import Budget
 from dbdp.sessions import Session
+
+MAX_BOUND = 1e300
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,11 @@ def declare(
     ValueError
         If the declaration is not sound; the message names the column and the remedy.
     """
+    for name, value in (("label", label), ("positive", positive), ("intercept", intercept)):
+        if value is None:
+            raise ValueError(f"{name} is null; give a value")
+    if not isinstance(features, Mapping):
+        raise ValueError(f"features is {features!r}; give an object: column → bounds, categories, or length and norm")
     if not features:
         raise ValueError("features is empty; declare at least one column with its bounds or categories")
     if label in features:
@@ -140,7 +146,7 @@ def _feature(column: str, declared: Any) -> Numeric | Categorical | Vector:
         if all(isinstance(value, str) for value in declared):
             return _categorical(column, declared)
         if len(declared) == 2 and all(_is_number(value) for value in declared):
-            return _numeric(column, float(declared[0]), float(declared[1]))
+            return _numeric(column, *declared)
     raise ValueError(
         f"feature {column!r} is declared as {declared!r}; give [lower, upper] for bounds, a list of strings "
         'for categories, or {"length": …, "norm": …} for an array'
@@ -152,9 +158,10 @@ def _is_number(value: Any) -> bool:
 
 
 def _numeric(column: str, lower: float, upper: float) -> Numeric:
-    if not (math.isfinite(upper - lower) and lower < upper):
-        raise ValueError(f"bounds of {column!r} are [{lower}, {upper}]; they must be finite and rising")
-    return Numeric(column, lower, upper)
+    if not -MAX_BOUND <= lower < upper <= MAX_BOUND:
+        shown = ", ".join(str(bound)[:24] for bound in (lower, upper))
+        raise ValueError(f"bounds of {column!r} are [{shown}]; they must be finite and rising, within ±{MAX_BOUND:g}")
+    return Numeric(column, float(lower), float(upper))
 
 
 def _categorical(column: str, categories: Sequence[str]) -> Categorical:
@@ -167,7 +174,7 @@ def _vector(column: str, declared: Mapping[str, Any]) -> Vector:
     if set(declared) != {"length", "norm"}:
         raise ValueError(f'array column {column!r} needs exactly "length" and "norm", not {sorted(declared)}')
     length, norm = declared["length"], declared["norm"]
-    if not (isinstance(length, int) and 1 <= length <= 1_000_000):
+    if not (isinstance(length, int) and not isinstance(length, bool) and 1 <= length <= 1_000_000):
         raise ValueError(f"length of {column!r} is {length}; it must be a whole number from 1 to 1000000")
     if not (_is_number(norm) and 1e-100 <= norm <= 1e100):
         raise ValueError(f"norm of {column!r} is {norm}; it must be between 1e-100 and 1e100")
@@ -239,13 +246,17 @@ def load(session: Session, name: str) -> Dataset:
     )
 
 
-_KIND = """
+_KINDS = """
 select c.oid::pg_catalog.regclass::pg_catalog.text as source,
        c.relkind in ('r', 'p') and c.relpersistence <> 't' as is_table,
        c.relrowsecurity as is_filtered,
        c.relkind = 'r' and exists (select from pg_catalog.pg_inherits as i where i.inhparent = c.oid) as is_inherited
 from pg_catalog.pg_class as c
 where c.oid = ($1::pg_catalog.int8)::pg_catalog.oid
+or c.oid in (
+    select t.relid
+    from pg_catalog.pg_partition_tree((($1::pg_catalog.int8)::pg_catalog.oid)::pg_catalog.regclass) as t
+)
 """
 
 
@@ -255,13 +266,16 @@ def check_kind(session: Session, source_oid: int) -> bool:
     Raises
     ------
     ValueError
-        If it is no ordinary table: reading it could run its owner's code with our rights, or one
-        record could show up as many.
+        If it, or a partition of it, is no ordinary table: reading it could run its owner's code with
+        our rights, or one record could show up as many.
     """
-    found = session.query(_KIND, source_oid)
-    if not found:
-        return False
-    row = found[0]
+    found = session.query(_KINDS, source_oid)
+    for row in found:
+        _check_kind(row)
+    return bool(found)
+
+
+def _check_kind(row: Mapping[str, Any]) -> None:
     if not row["is_table"]:
         raise ValueError(
             f"{row['source']} is no ordinary table; one record of a view or a foreign table may depend on many "
@@ -275,7 +289,6 @@ def check_kind(session: Session, source_oid: int) -> bool:
         raise ValueError(
             f"{row['source']} has row-level security, which would hide records from training; disable it there"
         )
-    return True
 
 
 def _check_unaltered(session: Session, row: Mapping[str, Any], expected: Mapping[str, str]) -> None:
@@ -290,28 +303,33 @@ def _check_unaltered(session: Session, row: Mapping[str, Any], expected: Mapping
 
 _COLUMN_TYPES = """
 with recursive base as (
-    select attname, atttypid as type
+    select attname, attnum, atttypid as type
     from pg_catalog.pg_attribute
     where attrelid = ($1::pg_catalog.int8)::pg_catalog.oid
     and attnum > 0
     and not attisdropped
     union all
-    select base.attname, t.typbasetype
+    select base.attname, base.attnum, t.typbasetype
     from base
     join pg_catalog.pg_type as t on t.oid = base.type
     where t.typtype = 'd'
 )
-select base.attname::pg_catalog.text as column, pg_catalog.format_type(base.type, null) as type, t.typtype as kind
+select base.attname::pg_catalog.text as column,
+       case t.typtype
+           when 'e' then pg_catalog.format('enum %I.%I', n.nspname, t.typname)
+           else pg_catalog.format_type(t.oid, null)
+       end as type
 from base
 join pg_catalog.pg_type as t on t.oid = base.type
+join pg_catalog.pg_namespace as n on n.oid = t.typnamespace
 where t.typtype <> 'd'
+order by base.attnum
 """
 
 
 def column_types(session: Session, source_oid: int) -> dict[str, str]:
     """Return the type of each column; of a domain the type below it, of an enum `enum <name>`."""
-    found = session.query(_COLUMN_TYPES, source_oid)
-    return {row["column"]: ("enum " if row["kind"] == "e" else "") + row["type"] for row in found}
+    return {row["column"]: row["type"] for row in session.query(_COLUMN_TYPES, source_oid)}
 
 
 _SAME_NUMBER = "select pg_catalog.count(*) as rows from {source}"

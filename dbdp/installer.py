@@ -321,7 +321,7 @@ def _link(path: Path, target: str) -> None:
 
 
 def _create_extension(connection: psycopg.Connection) -> None:
-    connection.execute("create extension if not exists dbdp cascade")
+    connection.execute("create extension if not exists dbdp schema pg_catalog cascade")
     present = _value(connection, "select extversion from pg_extension where extname = 'dbdp'")
     if present == __version__:
         return

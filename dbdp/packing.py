@@ -8,6 +8,7 @@ itself: again exactly a uniform permutation, and each row is written twice, howe
 All of it runs in the server, where search_path is pinned to pg_catalog.
 """
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,11 +17,13 @@ from dbdp import records, shuffling
 from dbdp.datasets import Dataset
 from dbdp.learning import blocks
 from dbdp.learning.encoding import Encoder
-from dbdp.sessions import ServerSession, temporary_table
+from dbdp.sessions import ServerSession, Session, temporary_table
 
 _TUPLES_PER_PAGE = 291  # MaxHeapTuplesPerPage at 8 KiB: no page gives more records, whatever its rows hold
 DEFAULT_MEMORY = 256 << 20
-_LEAST_MEMORY = 1 << 20
+LEAST_MEMORY, MOST_MEMORY = 1 << 20, 1 << 40
+_SIZE = re.compile(r"(\d{1,15}) *(B|kB|MB|GB)?")
+_UNITS = {"B": 0, "kB": 10, "MB": 20, "GB": 30}
 
 
 def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str) -> None:
@@ -31,7 +34,7 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str) -> No
     ValueError
         If the number of rows is no longer the registered one.
     """
-    memory = _memory(session)
+    memory = memory_given(session)
     encoder = records.encoder_of(session, dataset)
     store = _BlockWriter(session, table, encoder.dimension)
     packed = _packed_chunks(session, dataset, encoder, memory)
@@ -153,10 +156,22 @@ from generate_series(
 """
 
 
-def _memory(session: ServerSession) -> int:
-    """Return the bytes that packing may use: the setting `dbdp.pack_memory`, by default 256 MB."""
-    sql = "select pg_size_bytes(nullif(current_setting('dbdp.pack_memory', true), '')) as memory"
-    memory = session.query(sql)[0]["memory"]
-    if memory is not None and memory < _LEAST_MEMORY:
-        raise ValueError(f"dbdp.pack_memory = {memory} bytes is below the least, {_LEAST_MEMORY} bytes; raise it")
-    return DEFAULT_MEMORY if memory is None else memory
+def memory_given(session: Session) -> int:
+    """Return the bytes that packing may use: the setting `dbdp.pack_memory`, by default 256 MB.
+
+    Raises
+    ------
+    ValueError
+        If the setting is no size, or too small.
+    """
+    setting = session.query("select pg_catalog.current_setting('dbdp.pack_memory', true) as given")[0]["given"]
+    if not setting:
+        return DEFAULT_MEMORY
+    written = _SIZE.fullmatch(setting.strip())
+    memory = int(written[1]) << _UNITS[written[2] or "B"] if written else 0
+    if not LEAST_MEMORY <= memory <= MOST_MEMORY:
+        raise ValueError(
+            f"dbdp.pack_memory = {setting!r} must be a size from {LEAST_MEMORY >> 20}MB to {MOST_MEMORY >> 30}GB, "
+            "such as '256MB'"
+        )
+    return memory

@@ -9,7 +9,7 @@ from dbdp.learning.encoding import HEADER_BYTES, ColumnEncoder, Encoder, VectorE
 from dbdp.sessions import ServerSession
 
 _TEXT_TYPES = ("text", "character varying", "character")
-_LABELS = {1: r"'\x01000000'", -1: r"'\xffffffff'", 0: r"'\x00000000'"}
+_LABELS = {label: f"decode('{label.to_bytes(4, 'little', signed=True).hex()}', 'hex')" for label in (1, -1, 0)}
 _UNKNOWN = 0.5  # no category: those are hashes, whole numbers
 
 
@@ -50,36 +50,46 @@ def record_sql(session: ServerSession, dataset: Dataset, encoder: Encoder) -> tu
 def _label(session: ServerSession, dataset: Dataset, column: str) -> str:
     """Return SQL that maps the label to +1, -1, or 0 for anything not declared."""
     declaration = dataset.declaration
-    type_name = label_type(dataset.column_types[declaration.label])
-    collation = ' collate "C"' if type_name == "text" else ""
+    type_name = dataset.column_types[declaration.label]
+    is_text = type_name in _TEXT_TYPES or type_name.startswith("enum ")
 
     def equals(value: str) -> str:
         literal = session.query("select quote_literal($1) as q", value)[0]["q"]
-        return f"{column}::{type_name} = {literal}::{type_name}{collation}"
+        if is_text:
+            return f'{_as_text(column, type_name)} = {literal}::text collate "C"'
+        return f"{column}::{type_name} = {literal}::{type_name}"
 
     other = equals(declaration.negative) if declaration.negative is not None else f"{column} is not null"
     return (
-        f"case when {equals(declaration.positive)} then {_LABELS[1]}::bytea "
-        f"when {other} then {_LABELS[-1]} else {_LABELS[0]} end"
+        f"case when {equals(declaration.positive)} then {_LABELS[1]} when {other} then {_LABELS[-1]} "
+        f"else {_LABELS[0]} end"
     )
 
 
-def label_type(type_name: str) -> str:
-    """Return the type that labels of a column are compared in."""
-    return "text" if type_name in _TEXT_TYPES else type_name.removeprefix("enum ")
+def _as_text(column: str, type_name: str) -> str:
+    """Return SQL for a column as text, by built-in functions alone.
+
+    A cast of an enum may be its owner's function, which would run with our rights.
+    """
+    if type_name.startswith("enum "):
+        return f"textin(enum_out({column}::{type_name.removeprefix('enum ')}))"
+    return f"{column}::text"
 
 
 def _number(feature: Numeric | Categorical, column: str, type_name: str) -> str:
     """Return SQL for one number of a record; null becomes NaN, which makes the row a zero row."""
     if isinstance(feature, Categorical):
         longest = max(len(category.encode()) for category in feature.categories)
-        number = category_number(f"{column}::text")
-        known = f"when octet_length({column}::text) <= {longest} then {number}::float8 else {_UNKNOWN} end"
+        text = _as_text(column, type_name)
+        known = f"when octet_length({text}) <= {longest} then {category_number(text)}::float8 else {_UNKNOWN} end"
         return f"case when {column} is null then 'NaN' {known}"
     if type_name == "boolean":
         column = f"{column}::int4"
     elif type_name == "numeric":  # its cast to float8 raises outside the range, so no such value reaches it
-        column = f"case when abs({column}) < 1e-300 then 0.0 when abs({column}) < 1e300 then {column} end"
+        column = (
+            f"case when abs({column}) < 1e-300 then 0.0 when abs({column}) < 1e300 then {column} "
+            f"when abs({column}) < 'infinity' then sign({column}) * 1e300 end"
+        )
     return f"coalesce(({column})::float8, 'NaN')"
 
 

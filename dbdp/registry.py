@@ -86,9 +86,20 @@ returning id""",
 
 
 def drop(session: ServerSession, name: str) -> None:
-    """Close a dataset: its history and odometers stay (as dbdp_owner)."""
+    """Close a dataset, and the table to dbdp_owner where the caller owns it; history and odometers stay."""
+    closed = session.query("select dbdp.close_dataset($1) as source", name)[0]["source"]
+    owned = session.query(
+        "select from pg_class as c where c.oid = to_regclass($1) and pg_has_role(current_user, c.relowner, 'usage')",
+        closed,
+    )
+    if owned:
+        session.query(f"revoke select on {closed} from dbdp_owner")
+
+
+def close(session: ServerSession, name: str) -> str:
+    """Mark a dataset as dropped; return its table (as dbdp_owner)."""
     found = session.query(
-        "select id, source_name, registered_by, pg_has_role(session_user, registered_by, 'member') as may "
+        "select id, source::text as source, registered_by, pg_has_role(session_user, registered_by, 'member') as may "
         "from dbdp.dataset where name = $1 and dropped_at is null",
         name,
     )
@@ -97,6 +108,7 @@ def drop(session: ServerSession, name: str) -> None:
     if not found[0]["may"]:
         raise PermissionError(f"dataset {name!r} belongs to {found[0]['registered_by']}; only that role may drop it")
     session.query("update dbdp.dataset set dropped_at = now() where id = $1", found[0]["id"])
+    return found[0]["source"]
 
 
 _SOURCE = """
@@ -118,10 +130,7 @@ def _check_source(session: ServerSession, source: str, declaration: Declaration)
         )
     types = column_types(session, row["oid"])
     _check_columns(source, declaration, types)
-    _check_label(session, declaration, types[declaration.label])
-    for feature in declaration.categorical:
-        if len(set(records.category_numbers(session, feature.categories))) < len(feature.categories):
-            raise ValueError(f"two categories of {feature.column!r} have the same hash; rename one of them")
+    _check_values(session, declaration, types)
     return {column: types[column] for column in [declaration.label, *declaration.columns]}
 
 
@@ -141,19 +150,42 @@ def _check_columns(source: str, declaration: Declaration, types: dict[str, str])
             raise ValueError(f"column {column!r} of {source} is {types[column]}; it must be one of {', '.join(kinds)}")
 
 
-def _check_label(session: ServerSession, declaration: Declaration, type_name: str) -> None:
-    """Check that the declared values are values of the label's type."""
+def _check_values(session: ServerSession, declaration: Declaration, types: dict[str, str]) -> None:
+    """Check that declared classes and categories are values of their columns' types."""
+    label, type_name = declaration.label, types[declaration.label]
     if declaration.negative is None and type_name in ("real", "double precision", "numeric"):
-        raise ValueError(f"label {declaration.label!r} is {type_name}; declare its negative value too")
+        raise ValueError(f"label {label!r} is {type_name}; declare its negative value too")
     for value in (declaration.positive, declaration.negative):
-        if value is None:
-            continue
-        try:
-            session.query(f"select $1::text::{records.label_type(type_name)} as value", value)
-        except Exception as error:
-            raise ValueError(
-                f"label value {value!r} is no {type_name}, the type of column {declaration.label!r}"
-            ) from error
+        if value is not None and _canonical(session, value, type_name) is None:
+            raise ValueError(f"label value {value!r} is no {type_name}, the type of column {label!r}")
+    for feature in declaration.categorical:
+        for category in feature.categories:
+            written = _canonical(session, category, types[feature.column])
+            if written != category:
+                hint = f"write it as {written!r}" if written else "correct the category, or leave it out"
+                raise ValueError(
+                    f"category {category!r} of {feature.column!r} is no {types[feature.column]}, the column's type, "
+                    f"as PostgreSQL writes it; {hint}"
+                )
+        if len(set(records.category_numbers(session, feature.categories))) < len(feature.categories):
+            raise ValueError(f"two categories of {feature.column!r} have the same hash; rename one of them")
+
+
+def _canonical(session: ServerSession, value: str, type_name: str) -> str | None:
+    """Return a value as PostgreSQL writes it in that type, or None if it is none."""
+    if type_name.startswith("enum "):
+        labels = session.query(
+            "select from pg_enum where enumtypid = $1::regtype and enumlabel = $2",
+            type_name.removeprefix("enum "),
+            value,
+        )
+        return value if labels else None
+    if type_name in _TEXT_TYPES:
+        return value
+    try:
+        return session.query(f"select $1::text::{type_name}::text as value", value)[0]["value"]
+    except Exception:  # plpy has no narrower name that is known outside the server
+        return None
 
 
 def _check_owner(session: ServerSession, source: str) -> None:
@@ -169,7 +201,25 @@ def _check_owner(session: ServerSession, source: str) -> None:
         raise PermissionError(f"dbdp_owner may not read {source}; grant select on {source} to dbdp_owner")
 
 
+_RELATIVES = """
+select d.name, d.source_name as source
+from dbdp.dataset as d
+where d.dropped_at is null
+and d.source <> $1::regclass
+and d.source in (
+    select t.relid
+    from pg_partition_tree(coalesce(pg_partition_root($1::regclass), $1::regclass)) as t
+)
+limit 1
+"""
+
+
 def _check_new(session: ServerSession, name: str, source: str) -> None:
+    for partner in session.query(_RELATIVES, source):
+        raise ValueError(
+            f"{source} shares records with {partner['source']}, registered already as dataset {partner['name']!r} "
+            "(one is a partition of the other): use that dataset"
+        )
     if not 1 <= len(name) <= 63:
         raise ValueError(f"dataset name {name!r} has {len(name)} characters; it must have 1 to 63")
     found = session.query(

@@ -15,26 +15,20 @@ from typing import Any
 from dbdp.datasets import Declaration, declare
 
 _ARRAY_HEADER = struct.Struct("<5i")
+_NUMERIC_DIGITS = 10  # 37 decimal digits or more: beyond what a float holds
 _FLOAT4 = 700  # PostgreSQL's number of the type
-_NUMBER_FORMATS = {
-    "smallint": ("h", "i"),
-    "integer": ("i", "i"),
-    "bigint": ("q", "i"),
-    "real": ("f", "f"),
-    "double precision": ("d", "f"),
-    "boolean": ("?", "i"),
+_NUMBER_FORMATS = {"smallint": "h", "integer": "i", "bigint": "q", "real": "f", "double precision": "d"}
+_WHOLE_NUMBERS = ("smallint", "integer", "bigint")
+_NUMBER_KINDS = {
+    **{whole: "i" for whole in (*_WHOLE_NUMBERS, "boolean")},
+    **{broken: "f" for broken in ("real", "double precision")},
+    "numeric": "c",
 }
-_STORED_PLAIN = (
-    "smallint",
-    "integer",
-    "bigint",
-    "real",
-    "double precision",
-    "boolean",
-    "text",
-    "character varying",
-    "character",
-)
+_CATEGORY_KINDS = {
+    **{plain: "t" for plain in ("text", "character varying", "enum", "boolean", *_WHOLE_NUMBERS)},
+    "character": "b",
+}
+_STORED_PLAIN = {"text", "character varying", "character", "boolean", *_NUMBER_FORMATS}
 Column = tuple[str, tuple[float, float, float], Any]
 Scorer = Callable[[bytes], float | None]
 _IGNORED: Column = ("-", (0.0, 0.0, 0.0), None)
@@ -76,24 +70,41 @@ class RecordScorer:
         self._intercept = intercept
 
     def __call__(self, record: bytes) -> float | None:
-        decision, place = self._intercept, 4
-        for kind, (weight, lower, upper), lookup in self._columns:
+        values = self._values(record)
+        if values is None:
+            return None
+        parts = [_contribution(column, value) for column, value in zip(self._columns, values, strict=True)]
+        decision = sum(parts, self._intercept)
+        return None if math.isnan(decision) else decision
+
+    def _values(self, record: bytes) -> list[bytes | None] | None:
+        """Return the columns' values (None for null), or None where the row has another count of them."""
+        if len(record) < 4 or struct.unpack_from(">i", record)[0] != len(self._columns):
+            return None
+        place, values = 4, []
+        for _ in self._columns:
+            if place + 8 > len(record):
+                return None
             (size,) = struct.unpack_from(">i", record, place + 4)
             place += 8
-            if size < 0:
-                if kind != "-":
-                    return None
-                continue
-            value = record[place : place + size]
-            place += size
-            if kind in "tb":
-                decision += lookup.get(value.rstrip(b" ") if kind == "b" else value, 0.0)
-            elif kind != "-":
-                number = lookup(value) if kind == "c" else _plain_number(value, kind)
-                if not math.isfinite(number):
-                    return None
-                decision += weight * min(max(number, lower), upper)
-        return decision
+            if size > len(record) - place:
+                return None
+            values.append(None if size < 0 else record[place : place + size])
+            place += max(size, 0)
+        return values
+
+
+def _contribution(column: Column, value: bytes | None) -> float:
+    """Return what a value adds to the decision; NaN for a null and for a number that is not finite."""
+    kind, (weight, lower, upper), lookup = column
+    if kind == "-":
+        return 0.0
+    if value is None:
+        return math.nan
+    if kind in "tb":
+        return lookup.get(value.rstrip(b" ") if kind == "b" else value, 0.0)
+    number = lookup(value) if kind == "c" else _plain_number(value, kind)
+    return weight * min(max(number, lower), upper) if math.isfinite(number) else math.nan
 
 
 def _plain_number(value: bytes, kind: str) -> float:
@@ -103,16 +114,15 @@ def _plain_number(value: bytes, kind: str) -> float:
 
 
 def decode_numeric(value: bytes) -> float:
-    """Return the float nearest to a `numeric` in binary form: base-10000 digits, weight, sign."""
+    """Return the float nearest to a `numeric` in binary form (base-10000 digits, weight, sign), within ±1e300."""
     count, weight, sign, _ = struct.unpack_from(">hhHH", value)
     if sign not in (0x0000, 0x4000):
         return math.nan  # NaN and the infinities
-    digits = struct.unpack_from(f">{count}h", value, 8)
+    leading = min(count, _NUMERIC_DIGITS)
     number = 0
-    for digit in digits:
+    for digit in struct.unpack_from(f">{leading}h", value, 8):
         number = number * 10000 + digit
-    exponent = 4 * (weight - count + 1)
-    magnitude = float(f"{number}e{exponent}")
+    magnitude = min(float(f"{number}e{4 * (weight - leading + 1)}"), 1e300)
     return -magnitude if sign else magnitude
 
 
@@ -120,13 +130,19 @@ class Scorers:
     """The scorers of this session, made when a model is first used; released models never change.
 
     A parallel worker cannot ask the server for the model through PL/Python. So `decide` and `predict`
-    give None while there is no scorer, and the caller then passes the model to `learn`. The compiled
-    form also reads rows as they are stored, in half the time; here `decide_stored` gives None, and the
-    caller goes on with the binary form.
+    give None while there is no scorer, and the caller then passes the model to `learn`. A table can be
+    altered between two statements, so scorers of rows are kept for one: `decide_stored`, which is
+    asked first, is told which. Its compiled form reads rows as they are stored, in half the time;
+    here it gives None, and the caller goes on with the binary form.
     """
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], Scorer] = {}
+        self._statement = math.nan
+
+    def forget(self) -> None:
+        """Drop all scorers."""
+        self._known.clear()
 
     def add(self, model: int, row_type: int, scorer: Scorer, _stored: Scorer | None = None) -> None:
         """Keep the scorer of a model for rows of a type."""
@@ -146,8 +162,11 @@ class Scorers:
         decision = self.decide(model, row_type, features)
         return None if decision is None else decision > 0
 
-    def decide_stored(self, _model: int, _row: bytes) -> None:
-        """Return None: only the compiled form reads stored rows."""
+    def decide_stored(self, _model: int, _row: bytes, statement: float) -> None:
+        """Forget the scorers of another statement's rows; return None: only the compiled form reads them."""
+        if statement != self._statement:
+            self._statement = statement
+            self._known = {key: scorer for key, scorer in self._known.items() if key[1] == 0}
 
     predict_stored = decide_stored
 
@@ -159,19 +178,21 @@ except ImportError:  # built without a C compiler
 
 _forms: Any = compiled or sys.modules[__name__]
 _scorers = _forms.Scorers()
-knows = _scorers.knows
+knows, forget = _scorers.knows, _scorers.forget
 decide, predict = _scorers.decide, _scorers.predict
 decide_stored, predict_stored = _scorers.decide_stored, _scorers.predict_stored
 
 
-def learn(model: int, row_type: int, description: str | None) -> bool:
-    """Make the scorers of a model from dbdp.model_description; return True.
+def learn(model: int | None, row_type: int, description: str | None) -> bool:
+    """Make the scorers of a model from dbdp.model_description; return True, or False for no model.
 
     Raises
     ------
     ValueError
         If there is no such model, or it does not fit such rows.
     """
+    if model is None:
+        return False
     if description is None:
         raise ValueError(f"model {model} does not exist; see dbdp.models")
     described = json.loads(description)
@@ -183,7 +204,7 @@ def learn(model: int, row_type: int, description: str | None) -> bool:
 
 def _of_rows(declaration: Declaration, described: dict[str, Any]) -> tuple[Scorer, ...]:
     stored = described["columns"] or {}
-    types = {column: type_name for column, (type_name, _, _) in stored.items()}
+    types = {column: type_name for column, (type_name, *_) in stored.items()}
     missing = [column for column in declaration.columns if column not in types]
     if missing or declaration.vector:
         raise ValueError(
@@ -195,8 +216,9 @@ def _of_rows(declaration: Declaration, described: dict[str, Any]) -> tuple[Score
     plain = all(types[column] in _STORED_PLAIN for column in declaration.columns)
     if compiled is None or not plain or described["dropped"]:
         return (binary,)
-    lengths, aligns = [length for _, length, _ in stored.values()], "".join(align for _, _, align in stored.values())
-    return binary, compiled.StoredRowScorer(_columns(declaration, weights, types, "<"), intercept, lengths, aligns)
+    lengths, aligns = zip(*((length, align) for _, length, align in stored.values()), strict=True)
+    columns = _columns(declaration, weights, types, "<")
+    return binary, compiled.StoredRowScorer(columns, intercept, lengths, "".join(aligns))
 
 
 def _of_array(declaration: Declaration, described: dict[str, Any]) -> tuple[Scorer, ...]:
@@ -211,20 +233,37 @@ def _columns(declaration: Declaration, weights: list[float], types: dict[str, st
     remaining = iter(weights)
     used: dict[str, Column] = {}
     for numeric in declaration.numeric:
-        kind = "c" if types[numeric.column] == "numeric" else _NUMBER_FORMATS[types[numeric.column]][1]
+        kind = _kind(numeric.column, types, _NUMBER_KINDS)
         decode = decode_numeric if kind == "c" else None
         used[numeric.column] = (kind, (next(remaining), numeric.lower, numeric.upper), decode)
     for categorical in declaration.categorical:
-        type_name = types[categorical.column]
-        lookup = {_binary(category, type_name, order): next(remaining) for category in categorical.categories}
-        used[categorical.column] = ("b" if type_name == "character" else "t", (0.0, 0.0, 0.0), lookup)
+        kind = _kind(categorical.column, types, _CATEGORY_KINDS)
+        binary = [_binary(category, types[categorical.column], order) for category in categorical.categories]
+        used[categorical.column] = (kind, (0.0, 0.0, 0.0), dict(zip(binary, remaining, strict=False)))
     return [used.get(column, _IGNORED) for column in types]
 
 
+def _kind(column: str, types: dict[str, str], kinds: dict[str, str]) -> str:
+    """Return how a column is read.
+
+    Raises
+    ------
+    ValueError
+        If its type is none that the model was trained on.
+    """
+    type_name = "enum" if types[column].startswith("enum ") else types[column]
+    if type_name not in kinds:
+        raise ValueError(f"column {column!r} of the row is {types[column]}; it must be one of {', '.join(kinds)}")
+    return kinds[type_name]
+
+
 def _binary(category: str, type_name: str, order: str) -> bytes:
-    """Return a category as the bytes of its column's type."""
-    if type_name == "boolean":
+    """Return a category as the bytes of its column's type; a number that it cannot hold as text."""
+    if type_name == "boolean" and category in ("true", "false"):
         return b"\x01" if category == "true" else b"\x00"
-    if type_name in _NUMBER_FORMATS:
-        return struct.pack(order + _NUMBER_FORMATS[type_name][0], json.loads(category))
+    if type_name in _WHOLE_NUMBERS:
+        try:
+            return struct.pack(order + _NUMBER_FORMATS[type_name], int(category))
+        except (ValueError, struct.error):
+            return category.encode()
     return category.encode()

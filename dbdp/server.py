@@ -21,6 +21,7 @@ from dbdp import controller, datasets, ledger, packing, registry, releases  # no
 from dbdp.algorithms import Request  # noqa: E402
 from dbdp.learning import blocks, kernels  # noqa: E402
 from dbdp.learning.state import State  # noqa: E402
+from dbdp.privacy import sensitivity  # noqa: E402
 from dbdp.sessions import PUBLIC_SQLSTATE, ServerSession  # noqa: E402
 
 _session = ServerSession(plpy)
@@ -35,6 +36,14 @@ class DoorError(plpy.Error):
 
 
 DoorError.__module__, DoorError.__name__, DoorError.__qualname__ = "builtins", "dbdp", "dbdp"
+
+
+def _pause() -> None:
+    """Notice a cancel: a query does, arithmetic does not."""
+    _session.query("select")
+
+
+sensitivity.pause = _pause
 
 
 def door(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,6 +80,8 @@ def register_dataset(
     mode: str,
 ) -> None:
     """dbdp.register_dataset, with the caller's rights."""
+    given = {"name": name, "source": source, "features": features, "epsilon": epsilon, "delta": delta, "mode": mode}
+    _check_given(**given)
     declaration = datasets.declare(
         label=label,
         positive=positive,
@@ -93,8 +104,14 @@ def record_dataset(name: str, source: str, declaration: str, epsilon: float, del
 
 @door
 def drop_dataset(name: str) -> None:
-    """dbdp.drop_dataset, as dbdp_owner."""
+    """dbdp.drop_dataset, with the caller's rights."""
     registry.drop(_session, name)
+
+
+@door
+def close_dataset(name: str) -> str:
+    """dbdp.close_dataset, as dbdp_owner."""
+    return registry.close(_session, name)
 
 
 @door
@@ -160,7 +177,12 @@ def _request(
     algorithm: str,
 ) -> Request:
     given = locals()
-    for name in ("epsilon", "delta", "epochs", "batch_size", "schedule", "algorithm"):
-        if given[name] is None:
-            raise ValueError(f"{name} is null; give a value")
+    optional = ("step_size", "regularisation", "mechanism")
+    _check_given(**{name: value for name, value in given.items() if name not in optional})
     return Request(loss="logistic", **given)
+
+
+def _check_given(**arguments: Any) -> None:
+    for name, value in arguments.items():
+        if value is None:
+            raise ValueError(f"{name} is null; give a value")

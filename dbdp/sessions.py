@@ -115,7 +115,7 @@ def public_failure(session: Session, error: Exception) -> tuple[str, str]:
     sqlstate, text = session.failure(error)
     if sqlstate == PUBLIC_SQLSTATE:
         return sqlstate, text
-    if sqlstate in _CANCELLED:
+    if sqlstate in _CANCELLED or type(error).__name__ == "OperationalError":  # the connection broke
         return sqlstate, "it was cancelled, or the server was stopped"
     return (
         sqlstate or PUBLIC_SQLSTATE,

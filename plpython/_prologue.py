@@ -1,4 +1,4 @@
-if "dbdp @version@" not in GD:
+if "dbdp" not in SD:
     import sys
 
     if "MODULE_PATHNAME" not in sys.path:
@@ -15,4 +15,5 @@ if "dbdp @version@" not in GD:
             f"extension dbdp is @version@, its Python package in the server is {dbdp.__version__}",
             hint="run `dbdp install` with one version on the server's machine, then start a new session",
         )
-    GD["dbdp"] = GD["dbdp @version@"] = dbdp.scoring
+    dbdp.scoring.forget()  # a function that is new may belong to a new extension, with models of its own
+    SD["dbdp"] = dbdp.scoring

@@ -1,1 +1,1 @@
-return GD["dbdp"].decide(model, row_type, features)
+return SD["dbdp"].decide(model, row_type, features)

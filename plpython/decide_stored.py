@@ -1,1 +1,1 @@
-return GD["dbdp"].decide_stored(model, stored)
+return SD["dbdp"].decide_stored(model, stored, statement)

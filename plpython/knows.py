@@ -1,1 +1,1 @@
-return GD["dbdp"].knows(model, row_type)
+return SD["dbdp"].knows(model, row_type)

@@ -1,1 +1,1 @@
-return GD["dbdp"].predict(model, row_type, features)
+return SD["dbdp"].predict(model, row_type, features)

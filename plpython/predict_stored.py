@@ -1,1 +1,1 @@
-return GD["dbdp"].predict_stored(model, stored)
+return SD["dbdp"].predict_stored(model, stored, statement)

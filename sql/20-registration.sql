@@ -29,9 +29,17 @@ as $body$
 $body$;
 comment on function dbdp.record_dataset is 'the part of register_dataset that runs as dbdp_owner';
 
-create function dbdp.drop_dataset(name text) returns void
+create function dbdp.close_dataset(name text) returns text
 language plpython3u
 security definer
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython close_dataset@
+$body$;
+comment on function dbdp.close_dataset is 'the part of drop_dataset that runs as dbdp_owner';
+
+create function dbdp.drop_dataset(name text) returns void
+language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython drop_dataset@

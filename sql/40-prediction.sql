@@ -2,10 +2,29 @@
 -- as much as the prediction. They qualify all that they name. The wrappers are inlined, so that
 -- `description` is looked up for the first row of a session only, in parallel workers too.
 
+create function dbdp.base_type(type oid) returns oid
+language sql
+stable parallel safe
+set search_path = pg_catalog, pg_temp
+begin atomic
+  with recursive base as (
+    select t.oid, t.typtype, t.typbasetype from pg_catalog.pg_type as t where t.oid = type
+    union all
+    select t.oid, t.typtype, t.typbasetype
+    from base
+    join pg_catalog.pg_type as t on t.oid = base.typbasetype
+    where base.typtype = 'd'
+  )
+  select base.oid from base where base.typtype <> 'd';
+end;
+comment on function dbdp.base_type is 'the type below a domain, or the type itself';
+
 -- What a scorer is made from: declaration, weights, and for rows the columns of their type.
 create function dbdp.model_description(model bigint, row_type oid default 0) returns text
 language sql
 stable parallel safe
+set search_path = pg_catalog, pg_temp
+set extra_float_digits = 1 -- a coefficient is written with all its digits, whatever the session wants
 begin atomic
   select pg_catalog.json_build_object(
     'declaration', m.declaration,
@@ -21,15 +40,14 @@ begin atomic
         order by a.attnum)
       from pg_catalog.pg_type as t
       join pg_catalog.pg_attribute as a on a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
-      join pg_catalog.pg_type as c on c.oid = a.atttypid
-      join pg_catalog.pg_type as b on b.oid = case when c.typtype = 'd' then c.typbasetype else c.oid end
-      where t.oid = row_type
+      join pg_catalog.pg_type as b on b.oid = dbdp.base_type(a.atttypid)
+      where t.oid = dbdp.base_type(row_type)
     ),
     'dropped', exists (
       select
       from pg_catalog.pg_type as t
       join pg_catalog.pg_attribute as a on a.attrelid = t.typrelid
-      where t.oid = row_type and a.attnum > 0 and a.attisdropped
+      where t.oid = dbdp.base_type(row_type) and a.attnum > 0 and a.attisdropped
     ))::text
   from dbdp.model as m
   where m.id = model;
@@ -54,7 +72,7 @@ as $body$
 @plpython decide@
 $body$;
 
-create function dbdp.decide_stored(model bigint, stored bytea) returns float8
+create function dbdp.decide_stored(model bigint, stored bytea, statement float8) returns float8
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
@@ -68,7 +86,7 @@ as $body$
 @plpython predict@
 $body$;
 
-create function dbdp.predict_stored(model bigint, stored bytea) returns boolean
+create function dbdp.predict_stored(model bigint, stored bytea, statement float8) returns boolean
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
@@ -129,16 +147,38 @@ return dbdp.probability(coalesce(
     when dbdp.learn(model, 0::oid, dbdp.model_description(model)) then dbdp.decide(model, 0::oid, dbdp.array_bytes(features))
   end));
 
+-- Arrays as people write them: array[1, 2.5]
+create function dbdp.predict(model bigint, features int4[]) returns boolean
+language sql
+stable parallel safe
+return dbdp.predict(model, features::float8[]);
+
+create function dbdp.predict_probability(model bigint, features int4[]) returns float8
+language sql
+stable parallel safe
+return dbdp.predict_probability(model, features::float8[]);
+
+create function dbdp.predict(model bigint, features numeric[]) returns boolean
+language sql
+stable parallel safe
+return dbdp.predict(model, features::float8[]);
+
+create function dbdp.predict_probability(model bigint, features numeric[]) returns float8
+language sql
+stable parallel safe
+return dbdp.predict_probability(model, features::float8[]);
+
 create function dbdp.predict(model bigint, features anyelement) returns boolean
 language sql
 stable parallel safe
 as $body$
 select coalesce(
-  dbdp.predict_stored(model, dbdp.row_bytes(features)),
+  dbdp.predict_stored(
+    model, dbdp.row_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
+  dbdp.predict(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features)),
   case
-    when dbdp.knows(model, pg_catalog.pg_typeof(features)::pg_catalog.oid)
-      or dbdp.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid))
-    then dbdp.predict(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
+    when dbdp.knows(model, pg_catalog.pg_typeof(features)::pg_catalog.oid) then null
+    when dbdp.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid)) then dbdp.predict(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
   end)
 $body$;
 
@@ -147,11 +187,12 @@ language sql
 stable parallel safe
 as $body$
 select dbdp.probability(coalesce(
-  dbdp.decide_stored(model, dbdp.row_bytes(features)),
+  dbdp.decide_stored(
+    model, dbdp.row_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
+  dbdp.decide(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features)),
   case
-    when dbdp.knows(model, pg_catalog.pg_typeof(features)::pg_catalog.oid)
-      or dbdp.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid))
-    then dbdp.decide(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
+    when dbdp.knows(model, pg_catalog.pg_typeof(features)::pg_catalog.oid) then null
+    when dbdp.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid)) then dbdp.decide(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
   end))
 $body$;
 
@@ -159,5 +200,9 @@ comment on function dbdp.predict(bigint, float8[]) is 'whether a released model 
 comment on function dbdp.predict_probability(bigint, float8[]) is 'the probability of the positive class by a released model; null for a null or not finite feature';
 comment on function dbdp.predict(bigint, float4[]) is 'whether a released model takes the row for a positive one; null for a null or not finite feature';
 comment on function dbdp.predict_probability(bigint, float4[]) is 'the probability of the positive class by a released model; null for a null or not finite feature';
+comment on function dbdp.predict(bigint, int4[]) is 'whether a released model takes the row for a positive one; null for a null or not finite feature';
+comment on function dbdp.predict_probability(bigint, int4[]) is 'the probability of the positive class by a released model; null for a null or not finite feature';
+comment on function dbdp.predict(bigint, numeric[]) is 'whether a released model takes the row for a positive one; null for a null or not finite feature';
+comment on function dbdp.predict_probability(bigint, numeric[]) is 'the probability of the positive class by a released model; null for a null or not finite feature';
 comment on function dbdp.predict(bigint, anyelement) is 'whether a released model takes a row of any table with its columns for a positive one';
 comment on function dbdp.predict_probability(bigint, anyelement) is 'the probability of the positive class for a row of any table with the model''s columns';

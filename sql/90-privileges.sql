@@ -7,7 +7,7 @@ declare
   object text;
 begin
   foreach object in array array[
-    'function dbdp.record_dataset', 'function dbdp.drop_dataset', 'function dbdp.charge',
+    'function dbdp.record_dataset', 'function dbdp.close_dataset', 'function dbdp.charge',
     'function dbdp.dp_logreg', 'function dbdp.dp_explain', 'function dbdp.store_release',
     'table dbdp.dataset', 'table dbdp.ledger', 'table dbdp.model'
   ] loop
@@ -21,18 +21,19 @@ grant execute on function dbdp.sgd_epoch(bytea, bytea) to dbdp_owner;
 
 grant execute on function dbdp.dp_logreg, dbdp.dp_explain to dbdp_analyst;
 grant execute on function
-  dbdp.predict(bigint, float8[]), dbdp.predict(bigint, float4[]), dbdp.predict(bigint, anyelement),
+  dbdp.predict(bigint, float8[]), dbdp.predict(bigint, float4[]), dbdp.predict(bigint, int4[]),
+  dbdp.predict(bigint, numeric[]), dbdp.predict(bigint, anyelement),
   dbdp.predict_probability(bigint, float8[]), dbdp.predict_probability(bigint, float4[]),
+  dbdp.predict_probability(bigint, int4[]), dbdp.predict_probability(bigint, numeric[]),
   dbdp.predict_probability(bigint, anyelement),
   dbdp.decide, dbdp.predict(bigint, oid, bytea), dbdp.decide_stored, dbdp.predict_stored,
-  dbdp.knows, dbdp.learn, dbdp.row_bytes,
-  dbdp.model_description, dbdp.probability,
+  dbdp.knows, dbdp.learn, dbdp.row_bytes, dbdp.base_type, dbdp.model_description, dbdp.probability,
   dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[])
 to dbdp_analyst;
 grant select on dbdp.dataset, dbdp.model, dbdp.datasets, dbdp.models to dbdp_analyst;
 
 grant execute on function
-  dbdp.register_dataset, dbdp.record_dataset, dbdp.drop_dataset, dbdp.charge, dbdp.store_release,
+  dbdp.register_dataset, dbdp.record_dataset, dbdp.drop_dataset, dbdp.close_dataset, dbdp.charge, dbdp.store_release,
   dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate, dbdp.sgd_epoch(bytea, bytea)
 to dbdp_data_owner;
 grant select on dbdp.ledger to dbdp_data_owner;

@@ -13,6 +13,7 @@ from typing import Any
 CHARGE_UNITS = 10**9
 LEAK_UNITS = 10**18
 MODES = ("renyi", "basic")
+MIN_EPSILON = 1e-9  # one unit
 MAX_EPSILON = 1e6  # far beyond any promise; keeps α away from 1 and odometers within 64 bits
 _SLACK = 1e-12  # relative error of the closed forms below in floating point, with room
 
@@ -131,11 +132,13 @@ class Budget:
 
 
 def check_epsilon_delta(epsilon: float, delta: float) -> None:
-    """Raise ValueError unless 0 < ε ≤ MAX_EPSILON and 0 ≤ δ < 1."""
+    """Raise ValueError unless MIN_EPSILON ≤ ε ≤ MAX_EPSILON and 0 ≤ δ < 1."""
     if not all(isinstance(value, int | float) for value in (epsilon, delta)):
         raise ValueError(f"epsilon = {epsilon!r} and delta = {delta!r} must be numbers")
-    if not 0 < epsilon <= MAX_EPSILON:
-        raise ValueError(f"epsilon = {epsilon} must be positive and at most {MAX_EPSILON:g}")
+    if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
+        raise ValueError(
+            f"epsilon = {epsilon} must be positive and at most {MAX_EPSILON:g}, and at least {MIN_EPSILON:g}"
+        )
     if not 0 <= delta < 1:
         raise ValueError(f"delta = {delta} must be at least 0 and below 1")
 

@@ -102,7 +102,7 @@ REFUSED = {
     "too many epochs": ({"epochs": 10**12}, r"epochs = 1000000000000 must be .* between 1 and 100000"),
     "too many updates": (
         {"rows": 10**9, "batch_size": 1, "epochs": 1000},
-        r"1000000000000 updates are more than 2000000000.*choose fewer epochs or a larger batch_size",
+        r"1000000000000 updates are more than 500000000.*choose fewer epochs or a larger batch_size",
     ),
     "an unknown schedule": ({"schedule": "cosine"}, r"'cosine' is unknown; choose one of constant, inverse_time"),
     "an unknown loss": ({"loss": "hinge"}, r"'hinge' is unknown; choose one of logistic"),

@@ -21,7 +21,6 @@ CONTROL = """
 default_version = '@version@'
 module_pathname = '@python_directory@'
 relocatable = false
-schema = dbdp
 requires = 'plpython3u'
 """
 SCRIPTS = {
@@ -31,6 +30,7 @@ create function dbdp.paths() returns text[] language plpython3u as $$
 $$;
 """,
     "01-role.sql": """
+create schema dbdp;
 do $$ begin create role dbdp_owner; exception when duplicate_object then null; end $$;
 """,
 }
@@ -318,9 +318,7 @@ def test_without_a_package_manager_bootstrap_says_what_to_install(bare_machine, 
 
 def test_a_distribution_with_old_packages_is_told_of_newer_ones(bare_machine, monkeypatch):
     monkeypatch.setattr(bootstrap, "_output", lambda command: "  Depends: postgresql-14\n")
-    with pytest.raises(
-        bootstrap.BootstrapError, match=r"offer PostgreSQL 14, but .* https://apt\.postgresql\.org"
-    ):
+    with pytest.raises(bootstrap.BootstrapError, match=r"offer PostgreSQL 14, but .* https://apt\.postgresql\.org"):
         bootstrap._ensure_postgresql()
 
 

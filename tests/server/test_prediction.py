@@ -553,7 +553,10 @@ def test_the_compiled_scorer_of_rows_is_the_reference(
     made: tuple[list[scoring.Column], bytes], intercept: float
 ) -> None:
     columns, record = made
-    assert same(compiled.RecordScorer(columns, intercept)(record), scoring.RecordScorer(columns, intercept)(record))
+    assert same(
+        compiled.RecordScorer(columns, intercept)(record),
+        scoring.RecordScorer(columns, intercept)(record),
+    )
 
 
 @given(records(), st.binary(max_size=200), st.integers(0, 200))

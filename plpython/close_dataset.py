@@ -1,0 +1,3 @@
+from dbdp.server import close_dataset
+
+return close_dataset(name)
