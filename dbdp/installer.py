@@ -44,6 +44,19 @@ select coalesce(
     (select setting from pg_file_settings where name = 'search_path' and applied),
     (select boot_val from pg_settings where name = 'search_path'))
 """
+GRANTS_TO_OWNER = """
+select format('revoke all on %s %s from dbdp_owner', granted.kind, granted.name)
+from (
+    select 'table' as kind, c.oid::regclass::text as name, c.relacl as acl, c.relowner as owner
+    from pg_class as c
+    where c.relkind in ('r', 'p')
+    union all
+    select 'schema', quote_ident(n.nspname), n.nspacl, n.nspowner
+    from pg_namespace as n
+) as granted
+where granted.owner <> to_regrole('dbdp_owner')
+  and exists (select from aclexplode(granted.acl) as a where a.grantee = to_regrole('dbdp_owner'))
+"""
 PYTHON_OF_SERVER = """
 create function pg_temp.dbdp_python_version() returns text language plpython3u as $$
 import sys
@@ -109,6 +122,8 @@ def uninstall(url: str) -> None:
     with _connected(url) as connection:
         connection.execute("drop extension if exists dbdp cascade")
         _remove_from_search_path(connection)
+        for (revoke,) in connection.execute(GRANTS_TO_OWNER).fetchall():
+            connection.execute(revoke.encode())
         for role in ROLES:
             _drop_unused_role(connection, role)
 

@@ -119,7 +119,7 @@ def public_failure(session: Session, error: Exception) -> tuple[str, str]:
         return sqlstate, "it was cancelled, or the server was stopped"
     return (
         sqlstate or PUBLIC_SQLSTATE,
-        f"{type(error).__name__} (SQLSTATE {sqlstate or 'none'}); see the server's log",
+        f"{type(error).__name__} (SQLSTATE {sqlstate or 'none'})",
     )
 
 

@@ -327,3 +327,13 @@ def test_a_folder_of_something_else_is_not_emptied(tmp_path):
     with pytest.raises(bootstrap.BootstrapError, match="not a virtual environment and would be emptied"):
         bootstrap._ensure_environment(tmp_path, Path(sys.executable))
     assert (tmp_path / "thesis.txt").exists()
+
+
+def test_an_uninstallation_takes_back_what_was_granted_to_the_owner_role(cluster, database):
+    installer.install(database())
+    execute(database(), "create schema s; create table s.opened (); grant usage on schema s to dbdp_owner")
+    execute(database(), "grant select on s.opened to dbdp_owner")
+    installer.uninstall(database())
+    assert ask(database(), "select relacl::text from pg_class where relname = 'opened'").count("dbdp_owner") == 0
+    assert ask(database(), "select nspacl::text from pg_namespace where nspname = 's'").count("dbdp_owner") == 0
+    assert ask(database(), "select to_regrole('dbdp_owner') is null")
