@@ -190,7 +190,8 @@ class Cluster:
         """The postmaster's process, unless its number is a dead server's and was given to another process."""
         try:
             pid = int((self._data / "postmaster.pid").read_text().split()[0])
-            return pid if os.readlink(f"/proc/{pid}/cwd") == str(self._data.resolve()) else None
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")  # readable by all, empty for a zombie
+            return pid if os.fsencode(self._data) in arguments else None
         except (OSError, ValueError, IndexError):
             return None
 
