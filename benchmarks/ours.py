@@ -39,33 +39,55 @@ def available(connection: psycopg.Connection) -> bool:
 
 @contextmanager
 def registered(connection: psycopg.Connection, table: Table) -> Iterator[None]:
-    """Have `table.raw` registered, with a budget that no run exhausts, and packed for `epoch`."""
-    columns = table.name == ADULT.name
-    features = adult.DECLARED if columns else {"x": {"length": table.features, "norm": 1}}
-    connection.execute(
-        """
-        select dbdp.register_dataset(
-            %(name)s, %(source)s::regclass, label => %(label)s, positive => %(positive)s,
-            negative => %(negative)s, features => %(features)s, intercept => false,
-            epsilon => 1e6, delta => 1e-3, mode => 'basic')
-        """,
-        {
-            "name": table.name,
-            "source": table.raw,
-            "label": adult.LABEL if columns else "y",
-            "positive": adult.POSITIVE if columns else "1",
-            "negative": adult.NEGATIVE if columns else "-1",
-            "features": json.dumps(features),
-        },
-    )
+    """Have the table's datasets registered, and the raw one packed for `epoch`."""
+    datasets = {dataset_of(table): declared(table), dataset_of(table, table.array): declared_array(table)}
+    for name, declaration in datasets.items():
+        register(connection, name, declaration)
     connection.execute(f"create temporary table {blocks(table)} ({COLUMNS})")
     connection.execute(f"alter table {blocks(table)} alter column block set storage external")
-    connection.execute("select dbdp.shuffle(%s, %s)", (table.name, blocks(table)))
+    connection.execute("select dbdp.shuffle(%s, %s)", (dataset_of(table), blocks(table)))
     try:
         yield
     finally:
         connection.execute(f"drop table {blocks(table)}")
-        connection.execute("select dbdp.drop_dataset(%s)", (table.name,))
+        for name in datasets:
+            connection.execute("select dbdp.drop_dataset(%s)", (name,))
+
+
+def dataset_of(table: Table, source: str = "") -> str:
+    """The name that a source, by default the raw one, is registered by."""
+    return f"benchmark of {source or table.raw}"
+
+
+def declared(table: Table) -> dict[str, str]:
+    """What is declared of the raw table."""
+    if table.name != ADULT.name:
+        return declared_array(table)
+    return {
+        "source": table.raw,
+        "label": adult.LABEL,
+        "positive": adult.POSITIVE,
+        "negative": adult.NEGATIVE,
+        "features": json.dumps(adult.DECLARED),
+    }
+
+
+def declared_array(table: Table) -> dict[str, str]:
+    """What is declared of the table with one array column."""
+    features = json.dumps({"x": {"length": table.features, "norm": 1}})
+    return {"source": table.array, "label": "y", "positive": "1", "negative": "-1", "features": features}
+
+
+def register(connection: psycopg.Connection, name: str, declaration: dict[str, str]) -> None:
+    """Register a dataset with a budget that no run exhausts."""
+    statement = """
+        select dbdp.register_dataset(
+            %(name)s, %(source)s::regclass, label => %(label)s, positive => %(positive)s,
+            negative => %(negative)s, features => %(features)s, intercept => false,
+            epsilon => 1e6, delta => 1e-3, mode => 'basic')
+    """
+    connection.execute("select dbdp.drop_dataset(name) from dbdp.datasets where name = %s", (name,))
+    connection.execute(statement, {"name": name, **declaration})
 
 
 def blocks(table: Table) -> str:
@@ -73,10 +95,11 @@ def blocks(table: Table) -> str:
     return f"pg_temp.{table.name}_blocks"
 
 
-def prepare(connection: psycopg.Connection, table: Table) -> float:
-    """Seconds to shuffle and pack `table.raw`."""
+def prepare(connection: psycopg.Connection, table: Table, source: str = "") -> float:
+    """Seconds to shuffle and pack a source, by default the raw one."""
+    name = dataset_of(table, source)
     with temporary_table(ClientSession(connection), "bench_prepared", COLUMNS) as prepared:
-        return timed(lambda: connection.execute("select dbdp.shuffle(%s, %s)", (table.name, prepared)))
+        return timed(lambda: connection.execute("select dbdp.shuffle(%s, %s)", (name, prepared)))
 
 
 def epoch(connection: psycopg.Connection, table: Table, batch_size: int) -> float:
@@ -110,14 +133,14 @@ def whole_run(connection: psycopg.Connection, table: Table, *, private: bool) ->
     """
     session = ClientSession(connection)
     if private:
-        return timed(lambda: controller.train(session, table.name, request()))
+        return timed(lambda: controller.train(session, dataset_of(table), request()))
     planned = plan_of(session, table)
     return timed(lambda: run_without_noise(session, table, planned))
 
 
 def run_without_noise(session: ClientSession, table: Table, planned: Plan) -> None:
     """The same steps as a request, less sensitivity, charge and noise; a zero model is stored."""
-    dataset = load(session, table.name)
+    dataset = load(session, dataset_of(table))
     check_rows(session, dataset)
     controller.exact_model(session, dataset, planned, controller.silent)
     releases.store(session, dataset, np.zeros(planned.dimension), {})
@@ -125,17 +148,17 @@ def run_without_noise(session: ClientSession, table: Table, planned: Plan) -> No
 
 def plan_of(session: ClientSession, table: Table) -> Plan:
     """The plan of the timed request."""
-    dataset = load(session, table.name)
+    dataset = load(session, dataset_of(table))
     return plan(request(), rows=dataset.rows, dimension=dataset.declaration.dimension)
 
 
 def private_part(connection: psycopg.Connection, table: Table) -> float:
     """Seconds of what privacy adds to a request: sensitivity, charge, durability, noise."""
     session = ClientSession(connection)
-    dataset = load(session, table.name)
+    dataset = load(session, dataset_of(table))
 
     def steps() -> None:
-        planned = plan_of(session, table)
+        planned = plan(request(), rows=dataset.rows, dimension=dataset.declaration.dimension)
         position = ledger.charge(session, dataset, planned.explain(), planned.mechanism.guarantee)
         ledger.await_durable(session, position)
         planned.mechanism.release(np.zeros(planned.dimension))

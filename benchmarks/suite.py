@@ -16,6 +16,7 @@ RATIOS = {
     **{f"epoch_b{size}_ratio": (f"epoch_b{size}", "ours", "c") for size in BATCH_SIZES},
     "prepare_ratio": ("prepare", "ours", "logged"),
     "prepare_unlogged_ratio": ("prepare", "ours", "unlogged"),
+    "columns_prepare_ratio": ("prepare", "ours", "ours from the array"),
     "whole_run_ratio": ("whole_run", "ours", "c"),
     "numpy_ratio": ("whole_run", "ours", "numpy"),
 }
@@ -52,7 +53,11 @@ def prepare_sides(connection: psycopg.Connection, table: Table) -> dict[str, Sid
         "logged": partial(peer.shuffle, connection, table, "table"),
         "unlogged": partial(peer.shuffle, connection, table, "unlogged table"),
     }
-    return with_ours(connection, others, {"ours": partial(ours.prepare, connection, table)})
+    own: dict[str, Side] = {
+        "ours": partial(ours.prepare, connection, table),
+        "ours from the array": partial(ours.prepare, connection, table, table.array),
+    }
+    return with_ours(connection, others, own)
 
 
 def whole_run_sides(connection: psycopg.Connection, table: Table) -> dict[str, Side]:

@@ -81,8 +81,10 @@ def _number(feature: Numeric | Categorical, column: str, type_name: str) -> str:
     if isinstance(feature, Categorical):
         longest = max(len(category.encode()) for category in feature.categories)
         text = _as_text(column, type_name)
-        known = f"when octet_length({text}) <= {longest} then {category_number(text)}::float8 else {_UNKNOWN} end"
-        return f"case when {column} is null then 'NaN' {known}"
+        return (
+            f"case when octet_length({text}) <= {longest} then {category_number(text)}::float8 "
+            f"when {column} is null then 'NaN' else {_UNKNOWN} end"
+        )
     if type_name == "boolean":
         column = f"{column}::int4"
     elif type_name == "numeric":  # its cast to float8 raises outside the range, so no such value reaches it
