@@ -4,6 +4,9 @@
 from array import array
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_FromStringAndSize
+from libc.math cimport exp
+from libc.stdio cimport snprintf
 from libc.string cimport memcpy
 
 
@@ -25,6 +28,28 @@ cdef class Scorer:
     def __call__(self, bytes features):
         cdef double decision = self.decision(features)
         return decision if decision == decision else None
+
+
+cdef object _probability(double decision):
+    """Return 1 / (1 + exp(-decision)) as text, or None: PL/Python writes a float in three times the time.
+
+    From 0.001 on it has 16 decimal places, which whole numbers give fast.
+    """
+    cdef char text[32]
+    cdef double probability
+    cdef long long scaled
+    cdef int place
+    if decision != decision:
+        return None
+    probability = 1.0 / (1.0 + exp(-decision))
+    if probability < 0.001 or probability >= 1.0:
+        return PyUnicode_FromStringAndSize(text, snprintf(text, 32, "%.17g", probability))
+    scaled = <long long> (probability * 1e16)
+    for place in range(17, 1, -1):
+        text[place] = <char> (48 + scaled % 10)
+        scaled //= 10
+    text[0], text[1] = b"0", b"."
+    return PyUnicode_FromStringAndSize(text, 18)
 
 
 cdef class Scorers:
@@ -63,10 +88,9 @@ cdef class Scorers:
             self._last, self._last_model, self._last_row_type = scorer, model, row_type
         return self._last.decision(features)
 
-    def decide(self, long long model, long long row_type, bytes features):
-        """Return the decision value, or None."""
-        cdef double decision = self._decision(model, row_type, features)
-        return decision if decision == decision else None
+    def probability(self, long long model, long long row_type, bytes features):
+        """Return the probability of the positive class, as text, or None."""
+        return _probability(self._decision(model, row_type, features))
 
     def predict(self, long long model, long long row_type, bytes features):
         """Return whether the decision is above 0, or None."""
@@ -92,10 +116,9 @@ cdef class Scorers:
             self._stored_model, self._stored_row_type = model, row_type
         return self._last_stored.decision(row)
 
-    def decide_stored(self, long long model, bytes row, double statement):
-        """Return the decision value for a row as it is stored, or None."""
-        cdef double decision = self._decision_stored(model, row, statement)
-        return decision if decision == decision else None
+    def probability_stored(self, long long model, bytes row, double statement):
+        """Return the probability for a row as it is stored, as text, or None."""
+        return _probability(self._decision_stored(model, row, statement))
 
     def predict_stored(self, long long model, bytes row, double statement):
         """Return whether that decision is above 0, or None."""

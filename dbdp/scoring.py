@@ -129,9 +129,9 @@ def decode_numeric(value: bytes) -> float:
 class Scorers:
     """The scorers of this session, made when a model is first used; released models never change.
 
-    A parallel worker cannot ask the server for the model through PL/Python. So `decide` and `predict`
+    A parallel worker cannot ask the server for the model through PL/Python. So `predict` and `probability`
     give None while there is no scorer, and the caller then passes the model to `learn`. A table can be
-    altered between two statements, so scorers of rows are kept for one: `decide_stored`, which is
+    altered between two statements, so scorers of rows are kept for one: `predict_stored`, which is
     asked first, is told which. Its compiled form reads rows as they are stored, in half the time;
     here it gives None, and the caller goes on with the binary form.
     """
@@ -152,23 +152,27 @@ class Scorers:
         """Return whether there is a scorer."""
         return (model, row_type) in self._known
 
-    def decide(self, model: int, row_type: int, features: bytes) -> float | None:
-        """Return the decision value, or None; `row_type` is 0 for arrays."""
+    def _decision(self, model: int, row_type: int, features: bytes) -> float | None:
         scorer = self._known.get((model, row_type))
         return None if scorer is None else scorer(features)
 
+    def probability(self, model: int, row_type: int, features: bytes) -> float | None:
+        """Return the probability of the positive class, or None; `row_type` is 0 for arrays."""
+        decision = self._decision(model, row_type, features)
+        return None if decision is None else 1.0 / (1.0 + math.exp(min(-decision, 700.0)))
+
     def predict(self, model: int, row_type: int, features: bytes) -> bool | None:
         """Return whether the decision is above 0, or None."""
-        decision = self.decide(model, row_type, features)
+        decision = self._decision(model, row_type, features)
         return None if decision is None else decision > 0
 
-    def decide_stored(self, _model: int, _row: bytes, statement: float) -> None:
+    def predict_stored(self, _model: int, _row: bytes, statement: float) -> None:
         """Forget the scorers of another statement's rows; return None: only the compiled form reads them."""
         if statement != self._statement:
             self._statement = statement
             self._known = {key: scorer for key, scorer in self._known.items() if key[1] == 0}
 
-    predict_stored = decide_stored
+    probability_stored = predict_stored
 
 
 try:
@@ -179,8 +183,8 @@ except ImportError:  # built without a C compiler
 _forms: Any = compiled or sys.modules[__name__]
 _scorers = _forms.Scorers()
 knows, forget = _scorers.knows, _scorers.forget
-decide, predict = _scorers.decide, _scorers.predict
-decide_stored, predict_stored = _scorers.decide_stored, _scorers.predict_stored
+predict, probability = _scorers.predict, _scorers.probability
+predict_stored, probability_stored = _scorers.predict_stored, _scorers.probability_stored
 
 
 def learn(model: int | None, row_type: int, description: str | None) -> bool:

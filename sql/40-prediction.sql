@@ -54,29 +54,24 @@ begin atomic
 end;
 comment on function dbdp.model_description is 'a released model as predict reads it';
 
-create function dbdp.probability(decision float8) returns float8
-language sql
-immutable parallel safe
-return 1 operator(pg_catalog./) (1 operator(pg_catalog.+) pg_catalog.exp(case when decision operator(pg_catalog.<) -700 then 700 else - decision end));
-
 -- As array_bytes: a row's own bytes in one copy, where record_send calls a function for each column.
 create function dbdp.row_bytes(record) returns bytea
 language internal immutable strict parallel safe
 as 'byteasend';
 comment on function dbdp.row_bytes is 'the bytes of a row as the server holds them';
 
-create function dbdp.decide(model bigint, row_type oid, features bytea) returns float8
+create function dbdp.probability(model bigint, row_type oid, features bytea) returns float8
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
-@plpython decide@
+@plpython probability@
 $body$;
 
-create function dbdp.decide_stored(model bigint, stored bytea, statement float8) returns float8
+create function dbdp.probability_stored(model bigint, stored bytea, statement float8) returns float8
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
-@plpython decide_stored@
+@plpython probability_stored@
 $body$;
 
 create function dbdp.predict(model bigint, row_type oid, features bytea) returns boolean
@@ -120,12 +115,12 @@ return coalesce(
 create function dbdp.predict_probability(model bigint, features float8[]) returns float8
 language sql
 stable parallel safe
-return dbdp.probability(coalesce(
-  dbdp.decide(model, 0::oid, dbdp.array_bytes(features)),
+return coalesce(
+  dbdp.probability(model, 0::oid, dbdp.array_bytes(features)),
   case
     when dbdp.knows(model, 0::oid) then null
-    when dbdp.learn(model, 0::oid, dbdp.model_description(model)) then dbdp.decide(model, 0::oid, dbdp.array_bytes(features))
-  end));
+    when dbdp.learn(model, 0::oid, dbdp.model_description(model)) then dbdp.probability(model, 0::oid, dbdp.array_bytes(features))
+  end);
 
 create function dbdp.predict(model bigint, features float4[]) returns boolean
 language sql
@@ -140,12 +135,12 @@ return coalesce(
 create function dbdp.predict_probability(model bigint, features float4[]) returns float8
 language sql
 stable parallel safe
-return dbdp.probability(coalesce(
-  dbdp.decide(model, 0::oid, dbdp.array_bytes(features)),
+return coalesce(
+  dbdp.probability(model, 0::oid, dbdp.array_bytes(features)),
   case
     when dbdp.knows(model, 0::oid) then null
-    when dbdp.learn(model, 0::oid, dbdp.model_description(model)) then dbdp.decide(model, 0::oid, dbdp.array_bytes(features))
-  end));
+    when dbdp.learn(model, 0::oid, dbdp.model_description(model)) then dbdp.probability(model, 0::oid, dbdp.array_bytes(features))
+  end);
 
 -- Arrays as people write them: array[1, 2.5]
 create function dbdp.predict(model bigint, features int4[]) returns boolean
@@ -186,14 +181,14 @@ create function dbdp.predict_probability(model bigint, features anyelement) retu
 language sql
 stable parallel safe
 as $body$
-select dbdp.probability(coalesce(
-  dbdp.decide_stored(
+select coalesce(
+  dbdp.probability_stored(
     model, dbdp.row_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
-  dbdp.decide(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features)),
+  dbdp.probability(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features)),
   case
     when dbdp.knows(model, pg_catalog.pg_typeof(features)::pg_catalog.oid) then null
-    when dbdp.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid)) then dbdp.decide(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
-  end))
+    when dbdp.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid)) then dbdp.probability(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
+  end)
 $body$;
 
 comment on function dbdp.predict(bigint, float8[]) is 'whether a released model takes the row for a positive one; null for a null or not finite feature';

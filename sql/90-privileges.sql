@@ -26,8 +26,8 @@ grant execute on function
   dbdp.predict_probability(bigint, float8[]), dbdp.predict_probability(bigint, float4[]),
   dbdp.predict_probability(bigint, int4[]), dbdp.predict_probability(bigint, numeric[]),
   dbdp.predict_probability(bigint, anyelement),
-  dbdp.decide, dbdp.predict(bigint, oid, bytea), dbdp.decide_stored, dbdp.predict_stored,
-  dbdp.knows, dbdp.learn, dbdp.row_bytes, dbdp.base_type, dbdp.model_description, dbdp.probability,
+  dbdp.predict(bigint, oid, bytea), dbdp.predict_stored, dbdp.probability, dbdp.probability_stored,
+  dbdp.knows, dbdp.learn, dbdp.row_bytes, dbdp.base_type, dbdp.model_description,
   dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[])
 to dbdp_analyst;
 grant select on dbdp.dataset, dbdp.model, dbdp.datasets, dbdp.models to dbdp_analyst;

@@ -16,7 +16,7 @@ from dbdp.database import connect
 
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1)"
 # A query calls these for each row, where a setting would cost as much as the prediction (sql/40-prediction.sql).
-PER_ROW = {"predict", "predict_probability", "predict_stored", "decide", "decide_stored", "probability"}
+PER_ROW = {"predict", "predict_probability", "predict_stored", "probability", "probability_stored"}
 PER_ROW |= {"knows", "learn", "model_description"}
 IN_C = {"array_bytes", "row_bytes", "sgd_epoch"}  # an aggregate and functions of the server itself look nothing up
 LEFT_BY_EXTENSION = """

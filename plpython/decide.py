@@ -1,1 +1,0 @@
-return SD["dbdp"].decide(model, row_type, features)

@@ -1,1 +1,0 @@
-return SD["dbdp"].decide_stored(model, stored, statement)
