@@ -1,0 +1,56 @@
+"""A table of ten times the memory given is packed whole, in bounded memory."""
+
+from pathlib import Path
+
+import numpy as np
+import psycopg
+import pytest
+
+from dbdp.database import Database
+from dbdp.learning import blocks
+
+pytestmark = pytest.mark.slow
+
+ROWS, FEATURES = 300_000, 54
+MEMORY_MB = 6
+
+
+def private_peak_mb(pid: int) -> float:
+    """Peak memory of a process without what it shares, in MB."""
+    status = dict(
+        line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line
+    )
+    return (int(status["VmHWM"].split()[0]) - int(status["RssShmem"].split()[0])) / 1024
+
+
+@pytest.fixture
+def large(connection: psycopg.Connection, database: Database) -> str:
+    """A registered table of 300,000 rows whose first feature numbers them."""
+    connection.execute("select dbdp.drop_dataset(name) from dbdp.datasets where name = 'large'")
+    connection.execute("drop table if exists large")
+    connection.execute(
+        f"create table large as select array_prepend(i::float8, array_fill(1.0::float8, array[{FEATURES - 1}])) as x, "
+        f"1 as y from generate_series(1, {ROWS}) as i"
+    )
+    features = {"x": {"length": FEATURES, "norm": 1e6}}
+    database.register_dataset(
+        "large", "large", label="y", positive="1", negative="0", features=features, epsilon=1, delta=1e-6
+    )
+    yield "large"
+    connection.execute("select dbdp.drop_dataset('large')")
+    connection.execute("drop table large")
+
+
+def test_a_table_of_ten_times_the_memory_is_permuted_whole(connection: psycopg.Connection, large: str) -> None:
+    packed_mb = ROWS * blocks.stride_of(FEATURES + 1) * 4 / 2**20
+    assert packed_mb > 10 * MEMORY_MB
+    connection.execute(f"set dbdp.pack_memory = '{MEMORY_MB}MB'")
+    connection.execute("create temporary table packed (block_no int8, block bytea)")
+    connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed')", (large,))
+    assert private_peak_mb(connection.info.backend_pid) < 64 + 2 * MEMORY_MB  # an interpreter with NumPy, and packing
+    found = connection.execute("select block from packed order by block_no").fetchall()
+    rows = np.concatenate([blocks.decode(block, FEATURES + 1) for (block,) in found])
+    numbers = np.rint(rows[:, 0].astype(np.float64) * np.sqrt(2) * 1e6 / (1 - 2.0**-22)).astype(int)
+    assert sorted(numbers) == list(range(1, ROWS + 1))
+    moved = np.corrcoef(np.arange(ROWS), numbers)[0, 1]
+    assert abs(moved) < 6.1 / np.sqrt(ROWS)  # six sigma: the order tells nothing of the old one
