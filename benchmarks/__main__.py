@@ -20,9 +20,9 @@ def main() -> None:
     with server.connect() as connection, build.c_aggregate(connection):
         report = {"settings": settings(connection, options)}
         CONSOLE.print(tables.create_bench54(connection, options.rows))
-        report |= measured(connection, tables.BENCH54, options.repeats)
+        report |= measured(tables.BENCH54, options.repeats)
         CONSOLE.print(tables.create_adult(connection))
-        report["adult"] = measured(connection, tables.ADULT, options.repeats)
+        report["adult"] = measured(tables.ADULT, options.repeats)
     write_json(options.json, report)
     CONSOLE.print(f"Written to {options.json}.")
 
@@ -46,15 +46,15 @@ def settings(connection: psycopg.Connection, options: argparse.Namespace) -> dic
     }
 
 
-def measured(connection: psycopg.Connection, table: tables.Table, repeats: int) -> dict:
-    """Time all sides on a table, show the figures, and drop the table."""
-    with CONSOLE.status(f"timing {table.name}"):
+def measured(table: tables.Table, repeats: int) -> dict:
+    """Time all sides on a table in a session of their own, show the figures, and drop the table."""
+    with CONSOLE.status(f"timing {table.name}"), server.connect() as connection:
         groups = suite.measure(connection, table, repeats)
         CONSOLE.print(times_table(f"{table.name}: times", groups))
         figures = {"seconds": {name: samples.seconds for name, samples in groups.items()}}
         if ours.available(connection):
             figures |= compared(connection, table, groups, repeats)
-    tables.drop(connection, table)
+        tables.drop(connection, table)
     return figures
 
 

@@ -19,6 +19,7 @@ from dbdp.datasets import check_rows, load
 from dbdp.learning.losses import Logistic
 from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
+from dbdp.packing import keep_blocks_at_hand
 from dbdp.sessions import ClientSession, temporary_table
 
 COLUMNS = "block_no int8 not null, block bytea not null"
@@ -43,6 +44,8 @@ def registered(connection: psycopg.Connection, table: Table) -> Iterator[None]:
     datasets = {dataset_of(table): declared(table), dataset_of(table, table.array): declared_array(table)}
     for name, declaration in datasets.items():
         register(connection, name, declaration)
+    session = ClientSession(connection)
+    keep_blocks_at_hand(session, load(session, dataset_of(table)).rows, table.features)
     connection.execute(f"create temporary table {blocks(table)} ({COLUMNS})")
     connection.execute(f"alter table {blocks(table)} alter column block set storage external")
     connection.execute("select dbdp.shuffle(%s, %s)", (dataset_of(table), blocks(table)))

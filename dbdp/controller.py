@@ -98,6 +98,7 @@ def exact_model(session: Session, dataset: Dataset, plan: Plan, progress: Progre
     state = plan.initial_state().encode()
     epochs = plan.request.epochs
     name = f"dbdp_blocks_{secrets.token_hex(8)}"
+    packing.keep_blocks_at_hand(session, dataset.rows, plan.dimension)
     with temporary_table(session, name, "block_no int8 not null, block bytea not null") as blocks:
         progress("shuffle", 0, 1)
         session.query("select dbdp.shuffle($1, $2)", dataset.name, blocks)

@@ -26,6 +26,17 @@ _SIZE = re.compile(r"(\d{1,15}) *(B|kB|MB|GB)?")
 _UNITS = {"B": 0, "kB": 10, "MB": 20, "GB": 30}
 
 
+def keep_blocks_at_hand(session: Session, rows: int, dimension: int) -> None:
+    """Have blocks that fit half the memory given stay in the session's own buffers between epochs.
+
+    It works until the session first touches a temporary table; without it every epoch reads the blocks
+    from the operating system again, which takes about a third longer.
+    """
+    half = memory_given(session) // 2
+    if rows * blocks.stride_of(dimension) * blocks.ELEMENT.itemsize * 9 // 8 <= half:  # with what TOAST adds
+        session.prefer("temp_buffers", f"{half >> 10}kB")  # taken as they are used
+
+
 def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str) -> None:
     """Fill `table` (block_no, block) with the dataset in a fresh secret order.
 

@@ -5,7 +5,7 @@ project knows plpy or psycopg.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -35,6 +35,9 @@ class Session(Protocol):
     def recover(self) -> None:
         """Make the session usable after a failed statement."""
 
+    def prefer(self, parameter: str, value: str) -> None:
+        """Set a parameter where the server still allows it in this session."""
+
     def failure(self, error: Exception) -> tuple[str, str]:
         """Return SQLSTATE and text of a failed statement."""
 
@@ -58,6 +61,11 @@ class ServerSession:
 
     def recover(self) -> None:
         """Do nothing: SPI ends the failed statement's subtransaction itself."""
+
+    def prefer(self, parameter: str, value: str) -> None:
+        """Set a parameter until the transaction ends, where the server still allows it."""
+        with suppress(self._plpy.SPIError):
+            self.query("select pg_catalog.set_config($1, $2, true)", parameter, value)
 
     def failure(self, error: Exception) -> tuple[str, str]:
         """Return SQLSTATE and text of a failed statement."""
@@ -100,6 +108,14 @@ class ClientSession:
             return
         if self.connection.info.transaction_status in (TransactionStatus.INERROR, TransactionStatus.ACTIVE):
             self.connection.rollback()
+
+    def prefer(self, parameter: str, value: str) -> None:
+        """Set a parameter for the session, where the server still allows it; never within a transaction."""
+        from psycopg import Error
+
+        if self.connection.autocommit:
+            with suppress(Error):
+                self.query("select pg_catalog.set_config($1, $2, false)", parameter, value)
 
     def failure(self, error: Exception) -> tuple[str, str]:
         """Return SQLSTATE and text of a failed statement."""
