@@ -49,7 +49,7 @@ def load(database: Database, text: str) -> None:
     database.query("create schema demo")
     database.query("grant usage on schema demo to dbdp_owner")
     lines = text.splitlines(keepends=True)
-    held_out = 1 + min(adult.TRAINING_ROWS, 2 * len(lines) // 3)
+    held_out = 1 + adult.training_rows(len(lines) - 1)
     for table, part in (("adult", lines[1:held_out]), ("adult_holdout", lines[held_out:])):
         database.query(f"create table demo.{table} ({columns})")
         with database.connection.cursor().copy(f"copy demo.{table} from stdin (format csv)") as copy:
@@ -109,6 +109,6 @@ def _not_private(text: str) -> float:
     rows = list(csv.DictReader(io.StringIO(text)))
     features = design_matrix(declaration, np.array([[row[c] for c in declaration.columns] for row in rows], object))
     labels = np.array([row[adult.LABEL] == adult.POSITIVE for row in rows])
-    split = min(adult.TRAINING_ROWS, 2 * (len(rows) + 1) // 3)
+    split = adult.training_rows(len(rows))
     fitted = make_pipeline(MinMaxScaler(), NotPrivate(max_iter=2000)).fit(features[:split], labels[:split])
     return float(fitted.score(features[split:], labels[split:]))

@@ -8,7 +8,7 @@ from dbdp.datasets import Categorical, Dataset, Numeric
 from dbdp.learning.encoding import HEADER_BYTES, ColumnEncoder, Encoder, VectorEncoder
 from dbdp.sessions import ServerSession
 
-_TEXT_TYPES = ("text", "character varying", "character")
+TEXT_TYPES = ("text", "character varying", "character")
 _LABELS = {label: f"decode('{label.to_bytes(4, 'little', signed=True).hex()}', 'hex')" for label in (1, -1, 0)}
 _UNKNOWN = 0.5  # no category: those are hashes, whole numbers
 
@@ -51,7 +51,7 @@ def _label(session: ServerSession, dataset: Dataset, column: str) -> str:
     """Return SQL that maps the label to +1, -1, or 0 for anything not declared."""
     declaration = dataset.declaration
     type_name = dataset.column_types[declaration.label]
-    is_text = type_name in _TEXT_TYPES or type_name.startswith("enum ")
+    is_text = type_name in TEXT_TYPES or type_name.startswith("enum ")
 
     def equals(value: str) -> str:
         literal = session.query("select quote_literal($1) as q", value)[0]["q"]

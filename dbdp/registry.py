@@ -9,12 +9,11 @@ import json
 from dbdp import records
 from dbdp.datasets import Declaration, check_kind, column_types, declare
 from dbdp.privacy.accounting import Budget
-from dbdp.sessions import ServerSession
+from dbdp.sessions import DATA_EXCEPTION, ServerSession
 
 _NUMERIC_TYPES = ("smallint", "integer", "bigint", "real", "double precision", "numeric", "boolean")
-_TEXT_TYPES = ("text", "character varying", "character")
-_CATEGORY_TYPES = (*_TEXT_TYPES, "smallint", "integer", "bigint", "boolean", "enum")
-_LABEL_TYPES = (*_TEXT_TYPES, *_NUMERIC_TYPES, "enum")
+_CATEGORY_TYPES = (*records.TEXT_TYPES, "smallint", "integer", "bigint", "boolean", "enum")
+_LABEL_TYPES = (*records.TEXT_TYPES, *_NUMERIC_TYPES, "enum")
 _VECTOR_TYPES = ("double precision[]", "real[]")
 
 
@@ -180,11 +179,13 @@ def _canonical(session: ServerSession, value: str, type_name: str) -> str | None
             value,
         )
         return value if labels else None
-    if type_name in _TEXT_TYPES:
+    if type_name in records.TEXT_TYPES:
         return value
     try:
         return session.query(f"select $1::text::{type_name}::text as value", value)[0]["value"]
-    except Exception:  # plpy has no narrower name that is known outside the server
+    except Exception as error:  # plpy's names are known in the server only
+        if not session.failure(error)[0].startswith(DATA_EXCEPTION):
+            raise
         return None
 
 

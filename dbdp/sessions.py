@@ -5,13 +5,14 @@ project knows plpy or psycopg.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Protocol
 
 Row = dict[str, Any]
 
 PUBLIC_SQLSTATE = "DP001"  # of errors whose text says public facts only
+DATA_EXCEPTION = "22"  # class of SQLSTATEs: a value that its type, or a parameter, does not take
 _CANCELLED = ("57014", "57P01", "57P02", "57P03")
 
 _POSTGRES_TYPES = {
@@ -64,7 +65,7 @@ class ServerSession:
 
     def prefer(self, parameter: str, value: str) -> None:
         """Set a parameter until the transaction ends, where the server still allows it."""
-        with suppress(self._plpy.SPIError):
+        with _refusable(self):
             self.query("select pg_catalog.set_config($1, $2, true)", parameter, value)
 
     def failure(self, error: Exception) -> tuple[str, str]:
@@ -111,16 +112,24 @@ class ClientSession:
 
     def prefer(self, parameter: str, value: str) -> None:
         """Set a parameter for the session, where the server still allows it; never within a transaction."""
-        from psycopg import Error
-
         if self.connection.autocommit:
-            with suppress(Error):
+            with _refusable(self):
                 self.query("select pg_catalog.set_config($1, $2, false)", parameter, value)
 
     def failure(self, error: Exception) -> tuple[str, str]:
         """Return SQLSTATE and text of a failed statement."""
         text = getattr(getattr(error, "diag", None), "message_primary", None)
         return getattr(error, "sqlstate", None) or "", (text or str(error).strip()).removeprefix("dbdp: ")
+
+
+@contextmanager
+def _refusable(session: Session) -> Iterator[None]:
+    """Pass over the server's refusal of a value; a cancel or a broken connection goes on."""
+    try:
+        yield
+    except Exception as error:
+        if not session.failure(error)[0].startswith(DATA_EXCEPTION):
+            raise
 
 
 def public_failure(session: Session, error: Exception) -> tuple[str, str]:
