@@ -1,23 +1,67 @@
 /* The SGD step over packed rows: float32 storage, float64 arithmetic (privacy.md §14).
  *
- * A row has `stride` floats, a multiple of LANES: features, zeros, the label last. The model and the
- * gradient have `stride` doubles; their places beyond the features meet only zeros and the label, and
- * the caller ignores them. Sums may be taken in any order: the rounding margin holds for every one.
+ * A row has `stride` floats, a multiple of LANES: features, zeros, the label last. The model, the
+ * gradient and the sum of iterates have `stride` doubles; the model's place of the label is 0, the
+ * caller ignores the others'. Sums may be taken in any order: the rounding margin holds for every one.
  */
 #include "../_lanes.h"
 
 #define MAX_NORM2 (1.0 - 0x1p-30) /* packed rows have ‖x‖² ≤ (1 - 2⁻²³)²; anything above is no such row */
 
-/* dℓ/dmargin, |·| ≤ 1 as computed. exp may overflow: the quotient is then the right -0. */
-INLINED double logistic_derivative(double margin) { return -1.0 / (1.0 + exp(margin)); }
+enum { LOGISTIC = 1, HUBER_SVM, HUBER_REGRESSION, SQUARED }; /* the codes of losses.py */
 
-/* y·ℓ'(y·dot), or 0 for a row that is not a packed row (norm above 1, NaN, or a label other than ±1).
- * `norm2` is ‖x‖² + label²; for NaN every comparison is false. */
-INLINED double coefficient(double dot, double norm2, double label) {
-  if (!((label == 1.0 || label == -1.0) && norm2 - 1.0 <= MAX_NORM2)) return 0.0;
-  return label * logistic_derivative(label * dot);
+typedef struct {
+  long loss, target;                 /* target > 0: that class is +1, every other -1 */
+  double width, limit, weight;       /* of a smoothed hinge; what |derivative| is clamped to; of positive rows */
+  double batch_size, regularisation; /* b, λ */
+  double radius;                     /* of the ball that the model is projected onto, or infinity */
+} sgd_training;
+
+/* The label as the training takes it, NaN where it cannot: see kernels.labelled. */
+INLINED double taken(const sgd_training *t, double label) {
+  if (t->target) return label >= 1.0 && label == floor(label) ? (label == t->target ? 1.0 : -1.0) : NAN;
+  double size = fabs(label);
+  return size == 1.0 || (t->loss >= HUBER_REGRESSION && size < 1.0) ? label : NAN;
 }
 
+INLINED double clamped(double value, double low, double high) {
+  return value < low ? low : value > high ? high : value;
+}
+
+/* dℓ/dscore, |·| ≤ limit as computed. exp may overflow: the quotient is then the right 0. */
+INLINED double derivative(const sgd_training *t, double score, double label) {
+  double slope;
+  if (t->loss == LOGISTIC)
+    slope = -label / (1.0 + exp(label * score));
+  else if (t->loss == HUBER_SVM)
+    slope = -label * (clamped((1.0 + t->width) - label * score, 0.0, 2.0 * t->width) / (2.0 * t->width));
+  else
+    slope = clamped(score - label, -t->limit, t->limit);
+  return label > 0.0 ? t->weight * slope : slope;
+}
+
+/* The derivative, or 0 for what is no packed row with a label of this training; NaN compares false. */
+INLINED double coefficient(const sgd_training *t, double score, double norm2, double packed_label) {
+  double label = taken(t, packed_label);
+  return label == label && norm2 <= MAX_NORM2 ? derivative(t, score, label) : 0.0;
+}
+
+/* ‖x‖² of a row whose squares add up to `squares`, the label's among them. Taking that one away leaves
+ * an error of a few 2⁻⁵³ while it is at most 1; the number of a class would drown the others, so they are
+ * summed again without it. NaN for a label that is not finite. */
+INLINED double norm2_of(const float *row, long stride, double squares) {
+  double label = row[stride - 1];
+  if (fabs(label) <= 1.0) return squares - label * label;
+  lanes sums = {0}, x;
+  for (long i = 0; i < stride - LANES; i += LANES) {
+    x = load_floats(row + i);
+    sums += x * x;
+  }
+  x = load_floats(row + stride - LANES) * (lanes){1, 1, 1, 1, 1, 1, 1, 0};
+  return total(sums + x * x);
+}
+
+/* Scores and ‖x‖² of up to four rows. The model's place of the label is 0. */
 INLINED void dots(const float *row, const double *model, long stride, int rows, double *dot, double *norm2) {
   lanes d[4] = {{0}}, n[4] = {{0}};
   for (long i = 0; i < stride; i += LANES) {
@@ -30,7 +74,7 @@ INLINED void dots(const float *row, const double *model, long stride, int rows, 
   }
   for (int r = 0; r < rows; r++) {
     dot[r] = total(d[r]);
-    norm2[r] = total(n[r]);
+    norm2[r] = norm2_of(row + r * stride, stride, total(n[r]));
   }
 }
 
@@ -51,47 +95,61 @@ INLINED void add_rows(const float *row, double *gradient, long stride, int rows,
   }
 }
 
-INLINED void add_group(const float *row, const double *model, double *gradient, long stride, int rows) {
+INLINED void add_group(const sgd_training *t, const float *row, const double *model, double *gradient, long stride, int rows) {
   double dot[4], norm2[4], c[4];
   dots(row, model, stride, rows, dot, norm2);
-  for (int r = 0; r < rows; r++) c[r] = coefficient(dot[r], norm2[r], row[(r + 1) * stride - 1]);
+  for (int r = 0; r < rows; r++) c[r] = coefficient(t, dot[r], norm2[r], row[(r + 1) * stride - 1]);
   add_rows(row, gradient, stride, rows, c);
 }
 
-/* Add the gradients of `count` rows at the model. The model's place of the label must be 0. */
-CLONED void sgd_add_gradients(const float *row, long count, const double *model, double *gradient, long stride) {
-  for (; count >= 4; count -= 4, row += 4 * stride) add_group(row, model, gradient, stride, 4);
-  for (; count > 0; count--, row += stride) add_group(row, model, gradient, stride, 1);
+/* Add the gradients of `count` rows at the model. */
+CLONED void sgd_add_gradients(const sgd_training *t, const float *row, long count, const double *model, double *gradient, long stride) {
+  for (; count >= 4; count -= 4, row += 4 * stride) add_group(t, row, model, gradient, stride, 4);
+  for (; count > 0; count--, row += stride) add_group(t, row, model, gradient, stride, 1);
 }
 
-/* model ← model - step (gradient / batch_size + λ model); gradient ← 0. */
-CLONED void sgd_update(double *model, double *gradient, long stride, double step, double batch_size, double lambda) {
-  double scale = step / batch_size, keep = 1.0 - step * lambda;
+/* What follows the step of an update: the projection, and the sum of iterates. */
+INLINED void end_update(double radius, double *model, double *sum, long stride, int averaged) {
+  if (radius < INFINITY) {
+    lanes squares = {0};
+    for (long i = 0; i < stride; i += LANES) squares += load(model + i) * load(model + i);
+    double norm = sqrt(total(squares));
+    if (norm > radius)
+      for (long i = 0; i < stride; i += LANES) store(model + i, (radius / norm) * load(model + i));
+  }
+  if (averaged)
+    for (long i = 0; i < stride; i += LANES) store(sum + i, load(sum + i) + load(model + i));
+}
+
+/* model ← Π(model - step (gradient / b + λ model)); gradient ← 0; sum += model where averaged. */
+CLONED void sgd_update(const sgd_training *t, double *model, double *gradient, double *sum, long stride, double step, int averaged) {
+  double scale = step / t->batch_size, keep = 1.0 - step * t->regularisation;
+  gradient[stride - 1] = 0.0;
   for (long i = 0; i < stride; i += LANES) {
     store(model + i, keep * load(model + i) - scale * load(gradient + i));
     store(gradient + i, (lanes){0});
   }
-  model[stride - 1] = 0.0;
+  end_update(t->radius, model, sum, stride, averaged);
 }
 
-/* Mini-batches of one row: the gradient need not be stored. */
-CLONED void sgd_single_rows(const float *row, long count, double *model, long stride, const double *steps, double lambda) {
-  for (long t = 0; t < count; t++, row += stride) {
+/* Mini-batches of one row: the gradient need not be stored. Iterates are summed from update `first` on. */
+CLONED void sgd_single_rows(const sgd_training *t, const float *row, long count, double *model, double *sum, long stride, const double *steps, long first) {
+  for (long u = 0; u < count; u++, row += stride) {
     double dot, norm2;
     dots(row, model, stride, 1, &dot, &norm2);
-    double c = coefficient(dot, norm2, row[stride - 1]);
-    double keep = 1.0 - steps[t] * lambda, scale = steps[t] * c;
+    double c = coefficient(t, dot, norm2, row[stride - 1]);
+    double keep = 1.0 - steps[u] * t->regularisation, scale = steps[u] * c;
     if (c == 0.0)
       for (long i = 0; i < stride; i += LANES) store(model + i, keep * load(model + i));
     else
-      for (long i = 0; i < stride; i += LANES)
-        store(model + i, keep * load(model + i) - scale * load_floats(row + i));
+      for (long i = 0; i < stride; i += LANES) store(model + i, keep * load(model + i) - scale * load_floats(row + i));
     model[stride - 1] = 0.0;
+    end_update(t->radius, model, sum, stride, u >= first);
   }
 }
 
 /* Packed rows from features (count × dimension, changed in place) and labels: see encoding.pack_reference. */
-CLONED void pack_rows(double *features, const int *labels, float *rows, long count, long dimension, long stride, double shrink) {
+CLONED void pack_rows(double *features, const double *labels, float *rows, long count, long dimension, long stride, double shrink) {
   for (long r = 0; r < count; r++, features += dimension, rows += stride) {
     double largest = 1.0, norm2 = 0.0;
     for (long i = 0; i < dimension; i++) {
@@ -111,9 +169,10 @@ CLONED void pack_rows(double *features, const int *labels, float *rows, long cou
       norm2 += features[i] * features[i];
     }
     double norm = sqrt(norm2), scale = shrink / (norm > 1.0 ? norm : 1.0);
-    int valid = (labels[r] == 1 || labels[r] == -1) && norm - norm == 0.0;
+    float label = (float)labels[r];
+    int valid = label - label == 0.0f && norm - norm == 0.0; /* false for NaN and infinity */
     for (i = 0; i < dimension; i++) rows[i] = valid ? (float)(features[i] * scale) : 0.0f;
     for (; i < stride - 1; i++) rows[i] = 0.0f;
-    rows[stride - 1] = valid ? (float)labels[r] : 0.0f;
+    rows[stride - 1] = valid ? label : 0.0f;
   }
 }

@@ -3,9 +3,10 @@
 Every encoder is a function of one record alone and of public facts, so it carries replace-one
 neighbours to replace-one neighbours (privacy.md §11.1).
 
-Shapes: a raw record is `label` (int32: -1, +1, or 0 when it is none of the declared values), the
-header of a PostgreSQL array (20 bytes: dimensions, offset of the data or 0 when no element is null,
-element type, length, lower bound), then the elements in the machine's own representation.
+Shapes: a raw record is its label as `Labels` reads it, the header of a PostgreSQL array (20 bytes:
+dimensions, offset of the data or 0 when no element is null, element type, length, lower bound), then
+the elements in the machine's own representation. A packed label is ±1, a class's number 1, 2, …, or a
+number in [-1, 1].
 """
 
 from dataclasses import dataclass
@@ -15,8 +16,98 @@ import numpy as np
 
 from dbdp.learning import blocks, kernels
 
-HEADER_BYTES = 24  # the label and the array's header
+HEADER_BYTES = 20  # of an array
+MAX_SEED = 2**32 - 1  # NumPy's frozen generator takes no larger one
 _SHRINK = 1.0 - 2.0**-22  # leaves room for the rounding to float32: ‖x‖ ≤ 1 holds exactly (privacy.md §14.1)
+
+
+@dataclass(frozen=True)
+class WholeLabels:
+    """Labels that the server numbers, as int32; those not from `least` to `most`, and 0, are none."""
+
+    least: int
+    most: int
+    layout = "<i4"
+
+    def packed(self, stored: np.ndarray) -> np.ndarray:
+        """Return packed labels, NaN for none, shape (n,)."""
+        valid = (stored != 0) & (self.least <= stored) & (stored <= self.most)
+        return np.where(valid, stored.astype(np.float64), np.nan)
+
+
+@dataclass(frozen=True)
+class RealLabels:
+    """Labels as `float8send` gives them: clipped to public bounds, and mapped to [-1, 1]."""
+
+    lower: float
+    upper: float
+    layout = ">f8"
+
+    def packed(self, stored: np.ndarray) -> np.ndarray:
+        """Return packed labels, NaN for a value that is not finite, shape (n,).
+
+        None is outside [-1, 1]: the quotient of two numbers is at most 1 where the first is not larger.
+        """
+        values = stored.astype(np.float64)
+        shares = (np.clip(values, self.lower, self.upper) - self.lower) / (self.upper - self.lower)
+        return np.where(np.isfinite(values), 2.0 * shares - 1.0, np.nan)
+
+
+Labels = WholeLabels | RealLabels
+SIGNS = WholeLabels(-1, 1)
+
+
+@dataclass(frozen=True)
+class RandomProjection:
+    """A linear map of features to fewer coordinates, drawn from a Gaussian with a public seed.
+
+    Norms hardly change (Johnson & Lindenstrauss), and there are fewer coordinates to noise. The seed
+    tells nothing of the rows (privacy.md §11.7).
+
+    Raises
+    ------
+    ValueError
+        If the dimension or the seed is none.
+    """
+
+    dimension: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        for name, value, least, most in (("dimension", self.dimension, 1, 2**20), ("seed", self.seed, 0, MAX_SEED)):
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+                raise ValueError(f"{name} = {value!r} of the projection must be a whole number from {least} to {most}")
+
+    def matrix(self, features: int) -> np.ndarray:
+        """Return the map, shape (features, dimension), rounded for `image`."""
+        matrix = np.random.RandomState(self.seed).standard_normal((features, self.dimension))
+        matrix /= np.sqrt(self.dimension)
+        return _rounded(matrix, _grid(matrix))
+
+
+def image(features: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Return features (n, f) of norm at most 1 times a projection's matrix (f, p), shape (n, p).
+
+    The product is exact, so that a row's image depends on that row alone: not on the order in which
+    BLAS adds, which may change with the number of rows. Proof: entries are whole multiples of grids
+    whose product is 2⁻⁵³⁺ᵉ, and Σ|x_j r_j| ≤ ‖x‖‖r‖ < 2ᵉ for every column r and every part of the sum.
+    """
+    return _rounded(features, _grid(matrix)) @ matrix
+
+
+def _grid(matrix: np.ndarray) -> float:
+    """Return 2⁻ᵇ with 2b ≤ 53 - e, where 2ᵉ is at least twice the longest column, for what rounding adds."""
+    longest = np.sqrt(np.einsum("ij,ij->j", matrix, matrix).max())
+    exponent = max(0, int(np.ceil(np.log2(longest)))) + 1
+    return 2.0 ** -((53 - exponent) // 2)
+
+
+def _rounded(values: np.ndarray, grid: float) -> np.ndarray:
+    """Round to multiples of a power of two, in place."""
+    values /= grid
+    np.rint(values, out=values)
+    values *= grid
+    return values
 
 
 @dataclass(frozen=True)
@@ -31,35 +122,47 @@ class VectorEncoder:
     norm_bound: float
     intercept: bool
     element: str = "<f8"
+    labels: Labels = SIGNS
+    projection: RandomProjection | None = None
+
+    @property
+    def width(self) -> int:
+        """Number of coordinates before the projection."""
+        return self.length + self.intercept
 
     @property
     def dimension(self) -> int:
         """Number of coordinates of the model."""
-        return self.length + self.intercept
+        return self.projection.dimension + self.intercept if self.projection else self.width
 
     @property
     def record_bytes(self) -> int:
         """Length of one raw record."""
-        return HEADER_BYTES + self.length * np.dtype(self.element).itemsize
+        return _layout(self).itemsize
 
     @property
     def scales(self) -> np.ndarray:
-        """The factor that each coordinate of the record is multiplied by, shape (dimension,)."""
+        """The factor that each coordinate of the record is multiplied by, shape (width,)."""
         radius = np.sqrt(2.0) if self.intercept else 1.0
-        scales = np.full(self.dimension, 1.0 / (self.norm_bound * radius))
+        scales = np.full(self.width, 1.0 / (self.norm_bound * radius))
         if self.intercept:
             scales[-1] = 1.0 / radius
         return scales
 
     def rows(self, raw: bytes) -> np.ndarray:
         """Return packed rows, shape (n, stride)."""
-        records = _records(raw, self.length, self.element)
-        features = np.empty((len(records), self.dimension))
+        records = np.frombuffer(raw, _layout(self))
+        features = np.empty((len(records), self.width))
         features[:, : self.length] = records["elements"]
         features[:, self.length :] = 1.0
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):
             features *= self.scales
-        return pack(features, _labels(records))
+            return _packed(self, features, records)
+
+    @cached_property
+    def matrix(self) -> np.ndarray | None:
+        """The projection's matrix."""
+        return self.projection.matrix(self.length) if self.projection else None
 
 
 @dataclass(frozen=True)
@@ -80,25 +183,39 @@ class ColumnEncoder:
     upper: tuple[float, ...]
     categories: tuple[tuple[float, ...], ...]
     intercept: bool
+    labels: Labels = SIGNS
+    projection: RandomProjection | None = None
+    element = "<f8"
+
+    @property
+    def width(self) -> int:
+        """Number of coordinates before the projection."""
+        return len(self.lower) + sum(map(len, self.categories)) + self.intercept
 
     @property
     def dimension(self) -> int:
         """Number of coordinates of the model."""
-        return len(self.lower) + sum(map(len, self.categories)) + self.intercept
+        return self.projection.dimension + self.intercept if self.projection else self.width
 
     @property
-    def _columns(self) -> int:
+    def length(self) -> int:
+        """Number of elements of a raw record, one for each column."""
         return len(self.lower) + len(self.categories)
 
     @property
     def record_bytes(self) -> int:
         """Length of one raw record."""
-        return HEADER_BYTES + 8 * self._columns
+        return _layout(self).itemsize
 
     @property
     def radius(self) -> float:
         """The largest norm of a row before it is scaled."""
-        return float(np.sqrt(self._columns + self.intercept))
+        return float(np.sqrt(self.length + self.intercept))
+
+    @cached_property
+    def matrix(self) -> np.ndarray | None:
+        """The projection's matrix."""
+        return self.projection.matrix(self.width - self.intercept) if self.projection else None
 
     @cached_property
     def _lookups(self) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -113,12 +230,17 @@ class ColumnEncoder:
 
     def rows(self, raw: bytes) -> np.ndarray:
         """Return packed rows, shape (n, stride)."""
-        records = _records(raw, self._columns, "<f8")
-        values = records["elements"]
-        features = np.zeros((len(values), self.dimension))
+        records = np.frombuffer(raw, _layout(self))
+        with np.errstate(all="ignore"):
+            features = self._features(records["elements"])
+            features /= self.radius
+            return _packed(self, features, records)
+
+    def _features(self, values: np.ndarray) -> np.ndarray:
+        """Return numbers in [0, 1], indicators and the intercept; NaN where a value is not finite."""
+        features = np.zeros((len(values), self.width))
         numeric = len(self.lower)
         lower, upper = np.asarray(self.lower), np.asarray(self.upper)
-        finite = np.isfinite(values).all(axis=1)
         features[:, :numeric] = (np.clip(values[:, :numeric], lower, upper) - lower) / (upper - lower)
         for column, (numbers, coordinates) in enumerate(self._lookups, start=numeric):
             found = np.minimum(np.searchsorted(numbers, values[:, column]), len(numbers) - 1)
@@ -126,31 +248,49 @@ class ColumnEncoder:
             features[known, coordinates[found[known]]] = 1.0
         if self.intercept:
             features[:, -1] = 1.0
-        features[~finite] = np.nan
-        features /= self.radius
-        return pack(features, _labels(records))
+        features[~np.isfinite(values).all(axis=1)] = np.nan
+        return features
 
 
 Encoder = VectorEncoder | ColumnEncoder
 
 
-def _records(raw: bytes, length: int, element: str) -> np.ndarray:
-    layout = np.dtype([("label", "<i4"), ("header", "<i4", 5), ("elements", element, length)])
-    return np.frombuffer(raw, layout)
+def _layout(encoder: Encoder) -> np.dtype:
+    """Return the layout of a raw record."""
+    elements = ("elements", encoder.element, (encoder.length,))
+    return np.dtype([("label", encoder.labels.layout), ("header", "<i4", (HEADER_BYTES // 4,)), elements])
 
 
-def _labels(records: np.ndarray) -> np.ndarray:
-    """Return the labels, 0 where the array has another shape than declared or holds a null."""
+def _packed(encoder: Encoder, features: np.ndarray, records: np.ndarray) -> np.ndarray:
+    """Return packed rows, projected where the encoder has a projection; `features` is changed in place."""
+    labels = encoder.labels.packed(records["label"])
+    labels[~_whole(records)] = np.nan
+    if encoder.matrix is None:
+        return pack(features, labels)
+    taken, projected = len(encoder.matrix), np.empty((len(features), encoder.dimension))
+    _clip(features)
+    projected[:, : encoder.dimension - encoder.intercept] = image(features[:, :taken], encoder.matrix)
+    projected[:, encoder.dimension - encoder.intercept :] = features[:, taken:]
+    return pack(projected, labels)
+
+
+def _whole(records: np.ndarray) -> np.ndarray:
+    """Return whether each array has the declared shape and holds no null."""
     dimensions, nulls, _, length, _ = records["header"].T
-    whole = (dimensions == 1) & (nulls == 0) & (length == records["elements"].shape[1])
-    return np.where(whole, records["label"], 0)
+    return (dimensions == 1) & (nulls == 0) & (length == records["elements"].shape[1])
+
+
+def _clip(features: np.ndarray) -> None:
+    """Divide each row by max(1, its norm), in place; no sum overflows."""
+    features /= np.maximum(np.abs(features).max(axis=1), 1.0)[:, None]
+    features /= np.maximum(np.sqrt(np.einsum("ij,ij->i", features, features)), 1.0)[:, None]
 
 
 def pack(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return packed rows, by the compiled kernel where there is one; see `pack_reference`."""
     if kernels.COMPILED:
         rows = np.empty((len(features), blocks.stride_of(features.shape[1])), blocks.ELEMENT)
-        kernels.compiled.pack(features, labels.astype(np.int32), rows, _SHRINK)
+        kernels.compiled.pack(features, np.ascontiguousarray(labels, np.float64), rows, _SHRINK)
         return rows
     return pack_reference(features, labels)
 
@@ -161,7 +301,7 @@ def pack_reference(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     features : (n, d) float64, changed in place
-    labels : (n,); a row whose label is not ±1 becomes the zero row
+    labels : (n,); a row whose label is not finite, as NaN, becomes the zero row
 
     Notes
     -----
@@ -176,5 +316,5 @@ def pack_reference(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
         norms = np.sqrt(np.einsum("ij,ij->i", features, features))
         features *= (_SHRINK / np.maximum(norms, 1.0))[:, None]
         rows = blocks.encode(features, labels)
-    rows[(np.abs(labels) != 1) | ~np.isfinite(norms)] = 0.0
+    rows[~np.isfinite(rows[:, -1]) | ~np.isfinite(norms)] = 0.0
     return rows

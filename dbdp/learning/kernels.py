@@ -1,11 +1,13 @@
 """The mini-batch SGD step: a reference in NumPy, and the compiled kernel that it holds to account.
 
-Shapes: rows (n, stride) float32 as in `blocks`, model and gradient (d,) float64.
+Shapes: rows (n, stride) float32 as in `blocks`; model, gradient and sum of iterates (d,) float64.
 """
+
+import math
 
 import numpy as np
 
-from dbdp.learning.losses import Logistic
+from dbdp.learning.losses import Loss
 from dbdp.learning.state import State
 
 try:
@@ -20,86 +22,119 @@ _MAX_NORM2 = 1.0 - 2.0**-30  # packed rows have ‖x‖² ≤ (1 - 2⁻²³)²; 
 def transition(state: State, rows: np.ndarray) -> State:
     """Advance the state by packed rows: one update whenever a mini-batch is full.
 
-    A mini-batch may begin in one call and end in a later one.
+    A mini-batch may begin in one call and end in a later one. A row that is no packed row with a
+    label of this training contributes nothing, as the zero row does.
     """
-    ended = (state.filled + len(rows)) // state.batch_size
-    step_sizes = state.schedule.step_sizes(state.updates + 1, ended)
+    ended, left = divmod(state.filled + len(rows), state.batch_size)
     add_rows = compiled.add_rows if COMPILED else add_rows_reference
-    state.filled = add_rows(
-        state.loss,
-        rows,
-        state.model,
-        state.gradient,
-        state.filled,
-        step_sizes,
-        state.batch_size,
-        state.regularisation,
-    )
+    averaged = _summed(state, ended)
+    add_rows(state, rows, state.schedule.step_sizes(state.updates + 1, ended), averaged)
+    state.counted += averaged
     state.updates += ended
+    state.filled = left
     return state
 
 
 def terminate(state: State) -> State:
-    """Make the update of a last, short mini-batch: its sum too is divided by `batch_size`.
+    """End an epoch: update with a last, short mini-batch; restart from the mean where that is due.
 
-    Dividing by its own size would multiply the sensitivity (privacy.md §1.4, layout A).
+    The short sum too is divided by `batch_size`: dividing by its own size would multiply the
+    sensitivity (privacy.md §1.4, layout A).
     """
     if state.filled:
-        step = state.schedule.step_sizes(state.updates + 1, 1)[0]
-        _update(state.model, state.gradient, step, state.batch_size, state.regularisation)
-        state.filled = 0
+        averaged = _summed(state, 1)
+        _update(state, state.schedule.step_sizes(state.updates + 1, 1)[0], averaged=averaged > 0)
+        state.counted += averaged
         state.updates += 1
+        state.filled = 0
+    interval = state.averaging.interval
+    if interval and state.counted and state.updates % interval == 0:
+        state.model = state.total / state.counted
+        state.total, state.counted = np.zeros_like(state.total), 0
     return state
 
 
-def add_rows_reference(
-    loss: Logistic,
-    rows: np.ndarray,
-    model: np.ndarray,
-    gradient: np.ndarray,
-    filled: int,
-    step_sizes: np.ndarray,
-    batch_size: int,
-    regularisation: float,
-) -> int:
-    """Add rows to the mini-batches, in place; return the rows in the unfinished one.
+def count_errors(models: np.ndarray, rows: np.ndarray) -> int:
+    """Return how many packed rows the models label wrongly.
+
+    Parameters
+    ----------
+    models : (K, d); one model is wrong where label · score ≤ 0, several where the largest score is not
+        that of the label's class 1, …, K
+    rows : a row that is no packed row, and a label that is none, is an error
+    """
+    features, labels, _ = _unpacked(rows, models.shape[1])
+    scores = features @ models.T
+    right = labels * scores[:, 0] > 0 if len(models) == 1 else np.argmax(scores, axis=1) + 1 == labels
+    return len(rows) - int(np.count_nonzero(right))
+
+
+def add_rows_reference(state: State, rows: np.ndarray, step_sizes: np.ndarray, averaged: int) -> None:
+    """Add rows to the mini-batches: model, gradient and sum of iterates change in place.
 
     Parameters
     ----------
     rows : (n, stride) float32
-    model, gradient : (d,) float64, changed in place
-    filled : rows that the gradient already holds
     step_sizes : one for each mini-batch that ends within these rows
+    averaged : so many of the iterates, the last of them, are summed
     """
-    features, labels = _valid(rows, len(model))
-    begin = 0
-    for step in step_sizes:
-        end = begin + batch_size - filled
-        gradient += _gradient_sum(loss, features[begin:end], labels[begin:end], model)
-        _update(model, gradient, step, batch_size, regularisation)
-        begin, filled = end, 0
-    gradient += _gradient_sum(loss, features[begin:], labels[begin:], model)
-    return filled + len(rows) - begin
+    features, labels = labelled(state.loss, state.target, rows, state.dimension)
+    begin, end = 0, state.batch_size - state.filled
+    for update, step in enumerate(step_sizes):
+        _add_gradients(state, features[begin:end], labels[begin:end])
+        _update(state, step, averaged=update >= len(step_sizes) - averaged)
+        begin, end = end, end + state.batch_size
+    _add_gradients(state, features[begin:], labels[begin:])
 
 
-def _valid(rows: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return features and labels in float64; whatever is no packed row becomes the zero row."""
-    features = rows[:, :dimension].astype(np.float64)
-    labels = rows[:, -1].astype(np.float64)
-    with np.errstate(all="ignore"):
-        norms = np.einsum("ij,ij->i", features, features)
-        valid = (np.abs(labels) == 1.0) & (norms <= _MAX_NORM2)
-    features[~valid] = 0.0
-    labels[~valid] = 0.0
+def labelled(loss: Loss, target: int, rows: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return features and labels as a training takes them; what it cannot take becomes the zero row.
+
+    Notes
+    -----
+    Without a target the labels are -1 and +1, for regressions any number between them. With one they
+    are the whole numbers from 1 on: +1 for the target, -1 for the others.
+    """
+    features, labels, valid = _unpacked(rows, dimension)
+    if target:
+        valid &= (labels >= 1.0) & (labels == np.floor(labels))
+        labels = np.where(labels == target, 1.0, -1.0)
+    elif loss.is_classifier:
+        valid &= np.abs(labels) == 1.0
+    else:
+        valid &= np.abs(labels) <= 1.0
+    features[~valid], labels[~valid] = 0.0, 0.0
     return features, labels
 
 
-def _gradient_sum(loss: Logistic, features: np.ndarray, labels: np.ndarray, model: np.ndarray) -> np.ndarray:
-    margins = labels * (features @ model)
-    return (labels * loss.derivative(margins)) @ features
+def _unpacked(rows: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return features, labels and which rows are packed rows; the others become the zero row."""
+    features = rows[:, :dimension].astype(np.float64)
+    labels = rows[:, -1].astype(np.float64)
+    with np.errstate(all="ignore"):
+        valid = (np.einsum("ij,ij->i", features, features) <= _MAX_NORM2) & np.isfinite(labels)
+    features[~valid], labels[~valid] = 0.0, 0.0
+    return features, labels, valid
 
 
-def _update(model: np.ndarray, gradient: np.ndarray, step: float, batch_size: int, regularisation: float) -> None:
-    model *= 1.0 - step * regularisation
-    model -= (step / batch_size) * gradient
-    gradient[:] = 0.0
+def _add_gradients(state: State, features: np.ndarray, labels: np.ndarray) -> None:
+    state.gradient += state.loss.derivative(features @ state.model, labels) @ features
+
+
+def _update(state: State, step: float, *, averaged: bool) -> None:
+    """model ← Π(model - step (gradient / batch_size + λ model)); gradient ← 0."""
+    state.model *= 1.0 - step * state.regularisation
+    state.model -= (step / state.batch_size) * state.gradient
+    state.gradient[:] = 0.0
+    if state.radius < math.inf:
+        norm = math.sqrt(state.model @ state.model)
+        if norm > state.radius:
+            state.model *= state.radius / norm
+    if averaged:
+        state.total += state.model
+
+
+def _summed(state: State, updates: int) -> int:
+    """Return how many of the next iterates are summed: the last of them, since all are from `first` on."""
+    made = state.updates
+    return state.averaging.summed(made + updates) - state.averaging.summed(made)

@@ -1,44 +1,300 @@
 """Losses of linear models, with the constants that sensitivity bounds need.
 
-Shapes: features (n, d), labels (n,) in {-1, +1}, model (d,), margins (n,) = y⟨w, x⟩.
+Shapes: features (n, d), labels (n,), model (d,), scores (n,) = ⟨w, x⟩. The labels of classifiers
+are -1 and +1, those of regressions in [-1, 1]. All constants are of the data part alone, for rows
+with ‖x‖₂ ≤ 1, and of the derivative as it is computed: |derivative| ≤ lipschitz without exception.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
 import numpy as np
+
+SMALLEST, LARGEST = 1e-6, 1e6  # of every parameter: beyond, steps or noise are useless, yet nothing overflows
+WIDEST_HINGE = 1.0  # a wider smoothing would touch margin 0, where a hinge has slope -1
+_ADVICE = {
+    "width": "0.1 to 1 suits most data",
+    "radius": "1 to 10 suits most data",
+    "positive_weight": "1 treats all rows alike",
+}
+
+
+class Loss(Protocol):
+    """What every loss offers.
+
+    Attributes
+    ----------
+    code : how the compiled kernel and the state name it
+    is_classifier : whether labels are -1 and +1; otherwise they are in [-1, 1]
+    width : of the smoothed part, None where there is none
+    positive_weight : what the loss of rows with label +1 is multiplied by
+    radius : the model must be kept within this norm; None needs no ball
+    lipschitz, smoothness : ‖∇‖₂ ≤ lipschitz, ‖∇²‖ ≤ smoothness
+    scalar_error : |computed - exact derivative| of an exact score, in units of 2⁻⁵³
+    """
+
+    name: ClassVar[str]
+    code: ClassVar[int]
+    is_classifier: ClassVar[bool]
+
+    @property
+    def width(self) -> float | None: ...
+
+    @property
+    def positive_weight(self) -> float: ...
+
+    @property
+    def radius(self) -> float | None: ...
+
+    @property
+    def lipschitz(self) -> float: ...
+
+    @property
+    def smoothness(self) -> float: ...
+
+    @property
+    def scalar_error(self) -> float: ...
+
+    @property
+    def parameters(self) -> tuple[float, float]:
+        """The two numbers that the state carries: width or radius (else 0), and positive_weight."""
+
+    def value(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return the loss of each row."""
+
+    def derivative(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return dℓ/dscore of each row."""
 
 
 @dataclass(frozen=True)
 class Logistic:
-    """log(1 + exp(-y⟨w, x⟩)), for rows with ‖x‖₂ ≤ 1."""
+    """log(1 + exp(-y⟨w, x⟩)).
 
-    name: str = "logistic"
-    code: int = 1  # how the compiled kernel and the state name it
-    lipschitz: float = 1.0  # ‖∇‖₂ ≤ ‖x‖₂, since the sigmoid is below 1
-    smoothness: float = 0.25  # ‖∇²‖ ≤ ‖x‖₂² / 4, since s(1 - s) ≤ 1/4
-    scalar_error: float = 8.0  # |computed - exact derivative| in units of 2⁻⁵³, exp within 1 ulp
+    ‖∇‖ ≤ ‖x‖, since the sigmoid s is below 1; ‖∇²‖ ≤ ‖x‖²/4, since s(1 - s) ≤ 1/4.
+    """
 
-    def value(self, margins: np.ndarray) -> np.ndarray:
-        """Return the loss of each margin, without overflow."""
-        return np.logaddexp(0.0, -margins)
+    positive_weight: float = 1.0
+    name: ClassVar[str] = "logistic"
+    code: ClassVar[int] = 1
+    is_classifier: ClassVar[bool] = True
+    width: ClassVar[None] = None
+    radius: ClassVar[None] = None
 
-    def derivative(self, margins: np.ndarray) -> np.ndarray:
-        """Return dℓ/dmargin in [-1, 0]; exp may overflow to infinity, which gives the right 0."""
+    def __post_init__(self) -> None:
+        _check("positive_weight", self.positive_weight, most=LARGEST)
+
+    @property
+    def lipschitz(self) -> float:
+        return max(1.0, self.positive_weight)
+
+    @property
+    def smoothness(self) -> float:
+        return 0.25 * max(1.0, self.positive_weight)
+
+    @property
+    def scalar_error(self) -> float:
+        """exp within 1 ulp is a relative 2u, sum, quotient and weight add 3u: 5u in all (§14.2 allows 8)."""
+        return 8.0 * max(1.0, self.positive_weight)
+
+    @property
+    def parameters(self) -> tuple[float, float]:
+        return 0.0, self.positive_weight
+
+    def value(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return _weights(self, labels) * np.logaddexp(0.0, -labels * scores)
+
+    def derivative(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """exp may overflow to infinity, which gives the right 0."""
         with np.errstate(over="ignore"):
-            return -1.0 / (1.0 + np.exp(margins))
+            return -labels * _weights(self, labels) / (1.0 + np.exp(labels * scores))
 
 
-LOSSES = {loss.name: loss for loss in (Logistic(),)}
+@dataclass(frozen=True)
+class HuberSvm:
+    """The hinge max(0, 1 - m) of the margin m = y⟨w, x⟩, smoothed by a parabola for |1 - m| ≤ h = width.
+
+    The slope in m falls from 0 to -1 over a stretch of 2h: |ℓ'| ≤ 1, ℓ'' ≤ 1/(2h).
+    """
+
+    width: float = 0.5  # what the papers use
+    positive_weight: float = 1.0
+    name: ClassVar[str] = "huber_svm"
+    code: ClassVar[int] = 2
+    is_classifier: ClassVar[bool] = True
+    radius: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        _check("width", self.width, most=WIDEST_HINGE)
+        _check("positive_weight", self.positive_weight, most=LARGEST)
+
+    @property
+    def lipschitz(self) -> float:
+        return max(1.0, self.positive_weight)
+
+    @property
+    def smoothness(self) -> float:
+        return max(1.0, self.positive_weight) / (2.0 * self.width)
+
+    @property
+    def scalar_error(self) -> float:
+        """§14.2. 1 + h errs by 2u, the difference by 2hu, then / 2h, and weight: 1/h + 3 at most."""
+        return 4.0 * (1.0 + 1.0 / self.width) * max(1.0, self.positive_weight)
+
+    @property
+    def parameters(self) -> tuple[float, float]:
+        return self.width, self.positive_weight
+
+    def value(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        margins = labels * scores
+        beyond = np.maximum((1.0 - self.width) - margins, 0.0)
+        return _weights(self, labels) * (self._within(margins) ** 2 / (4.0 * self.width) + beyond)
+
+    def derivative(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return -labels * _weights(self, labels) * (self._within(labels * scores) / (2.0 * self.width))
+
+    def _within(self, margins: np.ndarray) -> np.ndarray:
+        """How far each margin has come down the parabola, in [0, 2h]."""
+        return np.clip((1.0 + self.width) - margins, 0.0, 2.0 * self.width)
 
 
-def loss_named(name: str) -> Logistic:
-    """Return the loss of that name.
+@dataclass(frozen=True)
+class HuberRegression:
+    """r²/2 of the residual r = ⟨w, x⟩ - y where |r| ≤ δ = width, else δ(|r| - δ/2).
+
+    The slope is r clamped to ±δ: |ℓ'| ≤ δ, ℓ'' ≤ 1.
+    """
+
+    width: float = 1.0
+    name: ClassVar[str] = "huber_regression"
+    code: ClassVar[int] = 3
+    is_classifier: ClassVar[bool] = False
+    positive_weight: ClassVar[float] = 1.0
+    radius: ClassVar[None] = None
+    smoothness: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        _check("width", self.width, most=LARGEST)
+
+    @property
+    def lipschitz(self) -> float:
+        return self.width
+
+    @property
+    def scalar_error(self) -> float:
+        """The residual errs by u|r|; where it is not clamped |r| is about δ at most."""
+        return 2.0 * self.width
+
+    @property
+    def parameters(self) -> tuple[float, float]:
+        return self.width, self.positive_weight
+
+    def value(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return _parabola(scores - labels, self.lipschitz)
+
+    def derivative(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return np.clip(scores - labels, -self.lipschitz, self.lipschitz)
+
+
+@dataclass(frozen=True)
+class Squared:
+    """r²/2 of the residual r = ⟨w, x⟩ - y, for models in the ball ‖w‖₂ ≤ radius: there |r| ≤ radius + 1.
+
+    Beyond that residual, where only rounding can lead, the slope is clamped: the constants need no ball.
+    """
+
+    radius: float = 1.0
+    name: ClassVar[str] = "squared"
+    code: ClassVar[int] = 4
+    is_classifier: ClassVar[bool] = False
+    positive_weight: ClassVar[float] = 1.0
+    width: ClassVar[None] = None
+    smoothness: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        _check("radius", self.radius, most=LARGEST)
+
+    @property
+    def lipschitz(self) -> float:
+        return self.radius + 1.0
+
+    @property
+    def scalar_error(self) -> float:
+        """The residual errs by u|r|; where it is not clamped |r| is about radius + 1 at most."""
+        return 2.0 * self.lipschitz
+
+    @property
+    def parameters(self) -> tuple[float, float]:
+        return self.radius, self.positive_weight
+
+    def value(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return _parabola(scores - labels, self.lipschitz)
+
+    def derivative(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return np.clip(scores - labels, -self.lipschitz, self.lipschitz)
+
+
+# name: how to make it, and which of loss_named's settings it has
+LOSSES: dict[str, tuple[Callable[..., Loss], tuple[str, ...]]] = {
+    Logistic.name: (Logistic, ("positive_weight",)),
+    HuberSvm.name: (HuberSvm, ("width", "positive_weight")),
+    HuberRegression.name: (HuberRegression, ("width",)),
+    Squared.name: (Squared, ("radius",)),
+}
+
+
+def loss_named(
+    name: str, *, width: float | None = None, radius: float | None = None, positive_weight: float = 1.0
+) -> Loss:
+    """Return the loss of that name; a setting that is None takes the loss's own default.
 
     Raises
     ------
     ValueError
-        If there is none.
+        If there is none, or it has no such setting, or the setting is out of bounds.
     """
     if name not in LOSSES:
         raise ValueError(f"loss {name!r} is unknown; choose one of {', '.join(LOSSES)}")
-    return LOSSES[name]
+    given = {"width": width, "radius": radius, "positive_weight": None if positive_weight == 1.0 else positive_weight}
+    make, settings = LOSSES[name]
+    for setting, value in given.items():
+        if value is not None and setting not in settings:
+            having = ", ".join(other for other, (_, known) in LOSSES.items() if setting in known)
+            raise ValueError(f"loss {name!r} has no {setting} (given: {value}); leave it out, or choose {having}")
+    return make(**{setting: value for setting, value in given.items() if value is not None})
+
+
+def loss_with(code: int, parameters: tuple[float, float]) -> Loss:
+    """Return the loss that a state describes.
+
+    Raises
+    ------
+    ValueError
+        If no loss has that code, or not with these parameters.
+    """
+    first, positive_weight = parameters
+    if code == Logistic.code:
+        return Logistic(positive_weight)
+    if code == HuberSvm.code:
+        return HuberSvm(first, positive_weight)
+    if code == HuberRegression.code:
+        return HuberRegression(first)
+    if code == Squared.code:
+        return Squared(first)
+    raise ValueError(f"loss code {code} is unknown; known are 1 to {len(LOSSES)}")
+
+
+def _check(setting: str, value: float, *, most: float) -> None:
+    if not SMALLEST <= value <= most:
+        raise ValueError(f"{setting} = {value} must be between {SMALLEST:g} and {most:g}; {_ADVICE[setting]}")
+
+
+def _weights(loss: Logistic | HuberSvm, labels: np.ndarray) -> np.ndarray:
+    return np.where(labels > 0, loss.positive_weight, 1.0)
+
+
+def _parabola(residuals: np.ndarray, limit: float) -> np.ndarray:
+    """r²/2 up to |r| = limit, and its tangent beyond."""
+    sizes = np.abs(residuals)
+    within = np.minimum(sizes, limit)
+    return within**2 / 2.0 + limit * (sizes - within)

@@ -8,6 +8,8 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
+Parameters = tuple[float, float, float]
+
 
 class Schedule(Protocol):
     """What every schedule offers."""
@@ -16,8 +18,8 @@ class Schedule(Protocol):
     code: ClassVar[int]
 
     @property
-    def parameters(self) -> tuple[float, float]:
-        """The two numbers that the state carries."""
+    def parameters(self) -> Parameters:
+        """The three numbers that the state carries."""
 
     def step_sizes(self, first: int, count: int) -> np.ndarray:
         """Return the step sizes of updates first, …, first + count - 1, shape (count,)."""
@@ -32,8 +34,8 @@ class Constant:
     code: ClassVar[int] = 1
 
     @property
-    def parameters(self) -> tuple[float, float]:
-        return self.step_size, 0.0
+    def parameters(self) -> Parameters:
+        return self.step_size, 0.0, 0.0
 
     def step_sizes(self, first: int, count: int) -> np.ndarray:
         return np.full(count, self.step_size)
@@ -49,28 +51,105 @@ class InverseTime:
     code: ClassVar[int] = 2
 
     @property
-    def parameters(self) -> tuple[float, float]:
-        return self.smoothness, self.strong_convexity
+    def parameters(self) -> Parameters:
+        return self.smoothness, self.strong_convexity, 0.0
 
     def step_sizes(self, first: int, count: int) -> np.ndarray:
-        updates = np.arange(first, first + count, dtype=np.float64)
-        return np.minimum(1.0 / self.smoothness, 1.0 / (self.strong_convexity * updates))
+        return np.minimum(1.0 / self.smoothness, 1.0 / (self.strong_convexity * _updates(first, count)))
 
 
-SCHEDULES = {schedule.name: schedule for schedule in (Constant, InverseTime)}
+@dataclass(frozen=True)
+class Decreasing:
+    """η_t = 2/(β(t + offset)), with offset = m^c for m rows (Wu et al. 2017, Corollary 2)."""
+
+    smoothness: float
+    offset: float
+    name: ClassVar[str] = "decreasing"
+    code: ClassVar[int] = 3
+
+    @property
+    def parameters(self) -> Parameters:
+        return self.smoothness, self.offset, 0.0
+
+    def step_sizes(self, first: int, count: int) -> np.ndarray:
+        return 2.0 / (self.smoothness * (_updates(first, count) + self.offset))
+
+
+@dataclass(frozen=True)
+class SquareRoot:
+    """η_t = 2/(β(√t + offset)), with offset = m^c for m rows (Wu et al. 2017, Corollary 3)."""
+
+    smoothness: float
+    offset: float
+    name: ClassVar[str] = "square_root"
+    code: ClassVar[int] = 4
+
+    @property
+    def parameters(self) -> Parameters:
+        return self.smoothness, self.offset, 0.0
+
+    def step_sizes(self, first: int, count: int) -> np.ndarray:
+        return 2.0 / (self.smoothness * (np.sqrt(_updates(first, count)) + self.offset))
+
+
+@dataclass(frozen=True)
+class Restarted:
+    """η_t = step_size / h, h the epoch counted from the last restart (Chen, Lee & Kifer 2019; privacy.md §3).
+
+    Attributes
+    ----------
+    batches : updates of one epoch, N
+    interval : epochs between restarts, τ; 0 never restarts, so that h is the epoch
+    """
+
+    step_size: float
+    batches: int
+    interval: int
+    name: ClassVar[str] = "restarted"
+    code: ClassVar[int] = 5
+
+    @property
+    def parameters(self) -> Parameters:
+        return self.step_size, float(self.batches), float(self.interval)
+
+    def step_sizes(self, first: int, count: int) -> np.ndarray:
+        epochs = np.arange(first - 1, first - 1 + count) // self.batches
+        since = epochs % self.interval if self.interval else epochs
+        return self.step_size / (since + 1.0)
+
+
+SCHEDULES = {schedule.name: schedule for schedule in (Constant, InverseTime, Decreasing, SquareRoot, Restarted)}
 BY_CODE = {schedule.code: schedule for schedule in SCHEDULES.values()}
 
 
-def schedule_with(code: int, parameters: tuple[float, float]) -> Schedule:
+def schedule_with(code: int, parameters: Parameters) -> Schedule:
     """Return the schedule that a state describes.
 
     Raises
     ------
     ValueError
-        If no schedule has that code.
+        If no schedule has that code, or not with these parameters.
     """
+    first, second, third = parameters
     if code == Constant.code:
-        return Constant(parameters[0])
+        return Constant(first)
     if code == InverseTime.code:
-        return InverseTime(*parameters)
+        return InverseTime(first, second)
+    if code == Decreasing.code:
+        return Decreasing(first, second)
+    if code == SquareRoot.code:
+        return SquareRoot(first, second)
+    if code == Restarted.code:
+        return Restarted(first, *_whole(second, third))
     raise ValueError(f"schedule code {code} is unknown; known are {sorted(BY_CODE)}")
+
+
+def _updates(first: int, count: int) -> np.ndarray:
+    return np.arange(first, first + count, dtype=np.float64)
+
+
+def _whole(batches: float, interval: float) -> tuple[int, int]:
+    """Return N and τ; whole numbers up to 2⁵³ survive as float64."""
+    if not (1 <= batches <= 2**53 and 0 <= interval <= 2**53 and batches % 1 == interval % 1 == 0):
+        raise ValueError(f"a restarted schedule of a state has {batches} updates and {interval} epochs; damaged")
+    return int(batches), int(interval)

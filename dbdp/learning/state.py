@@ -1,47 +1,83 @@
 """The aggregate's state: one value, one codec.
 
 It holds what the next transition needs: the model, the sum of gradients of the unfinished
-mini-batch, the number of updates made, and the constants of the training.
+mini-batch, the sum of iterates where they are averaged, the number of updates made, and the
+constants of the training.
 """
 
+import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from dbdp.learning.losses import LOSSES, Logistic
+from dbdp.learning.averaging import NONE, Averaging
+from dbdp.learning.losses import Loss, loss_with
 from dbdp.learning.schedules import Schedule, schedule_with
 
-_HEADER = struct.Struct("<4sBBxxqqqqddd")  # magic, loss, schedule, d, b, filled, updates, λ, parameters
-_MAGIC = b"dbs1"
-_LOSS_BY_CODE = {loss.code: loss for loss in LOSSES.values()}
+# magic, loss, schedule | d, b, first, interval, target, filled, updates, counted | λ, radius, loss's 2, schedule's 3
+_HEADER = struct.Struct("<4sBBxx8q7d")
+_MAGIC = b"dbs2"
 
 
 @dataclass
 class State:
-    """What one transition hands to the next; model and gradient have shape (d,), float64."""
+    """What one transition hands to the next; model and gradient have shape (d,), float64.
 
-    loss: Logistic
+    Attributes
+    ----------
+    radius : after every update the model is projected onto ‖w‖₂ ≤ radius; math.inf: never
+    target : 0 takes labels as they are; c ≥ 1 is one class against the rest: label c is +1, any other -1
+    total : sum of iterates since the last restart, shape (d,), or (0,) where none are averaged
+    counted : iterates in `total`
+    filled : rows in the unfinished mini-batch
+    updates : made so far, over all epochs
+    """
+
+    loss: Loss
     schedule: Schedule
     batch_size: int
     regularisation: float
     model: np.ndarray
     gradient: np.ndarray
-    filled: int = 0  # rows in the unfinished mini-batch
-    updates: int = 0  # updates made so far, over all epochs
+    averaging: Averaging = NONE
+    radius: float = math.inf
+    target: int = 0
+    total: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    counted: int = 0
+    filled: int = 0
+    updates: int = 0
 
     @classmethod
     def initial(
-        cls, *, loss: Logistic, schedule: Schedule, batch_size: int, regularisation: float, dimension: int
+        cls,
+        *,
+        loss: Loss,
+        schedule: Schedule,
+        batch_size: int,
+        regularisation: float,
+        dimension: int,
+        averaging: Averaging = NONE,
+        radius: float = math.inf,
+        target: int = 0,
     ) -> "State":
         """Return the state before the first row: the zero model."""
-        zeros = np.zeros(dimension)
-        return cls(loss, schedule, batch_size, regularisation, zeros, zeros.copy())
+        model, gradient = np.zeros((2, dimension))
+        total = np.zeros(dimension if averaging.first else 0)
+        return cls(loss, schedule, batch_size, regularisation, model, gradient, averaging, radius, target, total)
 
     @property
     def dimension(self) -> int:
         """Number of coordinates of the model."""
         return len(self.model)
+
+    def result(self) -> np.ndarray:
+        """Return what the training has learned: the mean of the summed iterates, else the model.
+
+        With restarts that is the model too: it was replaced by the mean where one was due.
+        """
+        averaged = self.averaging.first and not self.averaging.interval and self.counted
+        return self.total / self.counted if averaged else self.model
 
     def encode(self) -> bytes:
         """Return the state as bytes."""
@@ -51,12 +87,18 @@ class State:
             self.schedule.code,
             self.dimension,
             self.batch_size,
+            self.averaging.first,
+            self.averaging.interval,
+            self.target,
             self.filled,
             self.updates,
+            self.counted,
             self.regularisation,
+            self.radius,
+            *self.loss.parameters,
             *self.schedule.parameters,
         )
-        return header + self.model.tobytes() + self.gradient.tobytes()
+        return b"".join((header, self.model.tobytes(), self.gradient.tobytes(), self.total.tobytes()))
 
     @classmethod
     def decode(cls, value: bytes) -> "State":
@@ -69,20 +111,26 @@ class State:
         """
         if len(value) < _HEADER.size or value[:4] != _MAGIC:
             raise ValueError(f"{len(value)} bytes are not a state of dbdp.sgd_epoch; start with a new one")
-        _, loss, schedule, dimension, batch_size, filled, updates, regularisation, *parameters = _HEADER.unpack_from(
-            value
-        )
-        sound = loss in _LOSS_BY_CODE and dimension > 0 and 0 <= filled < batch_size and updates >= 0
-        if not sound or len(value) != _HEADER.size + 16 * dimension:
+        _, loss, schedule, *numbers = _HEADER.unpack_from(value)
+        dimension, batch_size, first, interval, target, filled, updates, counted = numbers[:8]
+        regularisation, radius, *parameters = numbers[8:]
+        sound = dimension > 0 and 0 <= filled < batch_size and 0 <= counted <= updates and target >= 0 and radius > 0
+        size = dimension * (3 if first else 2)
+        if not sound or len(value) != _HEADER.size + 8 * size:
             raise ValueError("the state of dbdp.sgd_epoch is damaged; start with a new one")
-        vectors = np.frombuffer(value, "<f8", 2 * dimension, _HEADER.size).copy()
+        model, gradient, *total = np.frombuffer(value, "<f8", size, _HEADER.size).copy().reshape(-1, dimension)
         return cls(
-            _LOSS_BY_CODE[loss],
-            schedule_with(schedule, tuple(parameters)),
+            loss_with(loss, tuple(parameters[:2])),
+            schedule_with(schedule, tuple(parameters[2:])),
             batch_size,
             regularisation,
-            vectors[:dimension],
-            vectors[dimension:],
+            model,
+            gradient,
+            Averaging(first, interval),
+            radius,
+            target,
+            total[0] if first else np.zeros(0),
+            counted,
             filled,
             updates,
         )

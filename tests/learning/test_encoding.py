@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dbdp.learning import encoding, kernels
-from dbdp.learning.encoding import HEADER_BYTES, ColumnEncoder, VectorEncoder
+from dbdp.learning.encoding import (
+    HEADER_BYTES,
+    ColumnEncoder,
+    RandomProjection,
+    RealLabels,
+    VectorEncoder,
+    WholeLabels,
+    image,
+)
+from dbdp.learning.losses import Logistic
 
 WIDEST = st.floats(allow_nan=True, allow_infinity=True)
 EXTREMES = [
@@ -42,10 +51,10 @@ def packer(request):
         yield
 
 
-def records(elements, labels=None, *, header=None, element="<f8"):
+def records(elements, labels=None, *, header=None, element="<f8", label="<i4"):
     """Records as the server hands them out: label, array header, elements."""
     elements = np.atleast_2d(elements)
-    layout = [("label", "<i4"), ("header", "<i4", 5), ("elements", element, elements.shape[1])]
+    layout = [("label", label), ("header", "<i4", (5,)), ("elements", element, (elements.shape[1],))]
     made = np.zeros(len(elements), layout)
     made["label"] = 1 if labels is None else labels
     made["header"] = header or (1, 0, 701, elements.shape[1], 1)
@@ -108,7 +117,7 @@ def test_a_long_row_keeps_its_direction_and_loses_next_to_nothing_of_norm_one():
 
 def test_every_packed_row_is_one_that_the_kernels_count():
     rows = vector(7, intercept=True).rows(records(just_above_norm_one(200, 7)))
-    _, labels = kernels._valid(rows, 8)
+    _, labels = kernels.labelled(Logistic(), 0, rows, 8)
     assert (labels == 1).all()
 
 
@@ -167,7 +176,7 @@ def test_a_part_of_a_record_is_refused():
 
 
 def test_a_record_is_as_long_as_it_says():
-    assert vector(4).record_bytes == len(records(np.zeros(4))) == HEADER_BYTES + 32
+    assert vector(4).record_bytes == len(records(np.zeros(4))) == 4 + HEADER_BYTES + 32
     assert vector(4, element="<f4").record_bytes == len(records(np.zeros(4), element="<f4"))
     assert COLUMNS.record_bytes == len(records(np.zeros(4)))
 
@@ -235,3 +244,149 @@ def test_both_packers_agree_to_the_last_place_of_float32(dimension):
     packed, expected = (pack(features.copy(), labels) for pack in (encoding.pack, encoding.pack_reference))
     assert (packed.any(axis=1) == expected.any(axis=1)).all()
     assert (np.abs(packed - expected) <= np.spacing(np.abs(expected))).all()
+
+
+CLASSES = VectorEncoder(2, 1.0, True, labels=WholeLabels(1, 3))
+BOUNDED = VectorEncoder(2, 1.0, True, labels=RealLabels(-10.0, 30.0))
+
+
+def real_rows(values, encoder=BOUNDED):
+    return encoder.rows(records(np.full((len(values), 2), 0.5), values, label=">f8"))
+
+
+def test_classes_are_packed_by_their_numbers_and_any_other_is_the_zero_row():
+    labels = [1, 2, 3, 0, 4, -1, 2**31 - 1, -(2**31)]
+    rows = CLASSES.rows(records(np.full((8, 2), 0.5), labels))
+    assert rows[:, -1].tolist() == [1, 2, 3, 0, 0, 0, 0, 0]
+    assert rows.any(axis=1).tolist() == [True] * 3 + [False] * 5
+
+
+def test_a_number_is_clipped_to_its_bounds_and_mapped_to_the_unit_interval():
+    values = [-10.0, 30.0, 10.0, 0.0, -11.0, 31.0, 1e308, -1e308]
+    assert real_rows(values)[:, -1] == pytest.approx([-1, 1, 0, -0.5, -1, 1, 1, -1])
+    assert real_rows(values).any(axis=1).all()  # a label of 0 is a label like any other
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_label_that_is_no_number_makes_the_zero_row(bad):
+    assert not real_rows([bad]).any()
+    assert not VectorEncoder(2, 1.0, True, labels=RealLabels(0.0, 1.0)).rows(bytes(28 + 16)).any()
+
+
+@given(
+    bounds=st.tuples(st.floats(-1e100, 1e100), st.floats(-1e100, 1e100)).filter(lambda b: b[1] - b[0] >= 1e-100),
+    value=st.floats(allow_nan=False),
+)
+def test_no_packed_label_is_outside_the_unit_interval(bounds, value):
+    packed = real_rows([value, *bounds], VectorEncoder(2, 1.0, True, labels=RealLabels(*bounds)))[:, -1]
+    assert (np.abs(packed) <= 1).all()
+    assert packed[1:].tolist() == [-1, 1]
+
+
+def test_records_of_numbers_are_as_long_as_they_say():
+    assert BOUNDED.record_bytes == len(records(np.zeros(2), [0.5], label=">f8")) == 8 + HEADER_BYTES + 16
+
+
+MAP = RandomProjection(dimension=5, seed=7)
+WIDE = 40
+
+
+def projecting(length=WIDE, *, projection=MAP, intercept=True, norm_bound=1.0):
+    return VectorEncoder(length, norm_bound, intercept, projection=projection)
+
+
+def test_the_map_is_numpys_frozen_gaussian_over_the_root_of_its_dimension():
+    expected = np.random.RandomState(7).standard_normal((WIDE, 5)) / np.sqrt(5)
+    assert np.abs(MAP.matrix(WIDE) - expected).max() < 1e-6
+    assert np.random.RandomState(7).standard_normal(2) == pytest.approx([1.6905257038, -0.46593737], rel=1e-6)
+    assert np.abs(RandomProjection(dimension=5, seed=8).matrix(WIDE) - expected).max() > 0.1
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_a_row_is_scaled_clipped_projected_and_clipped_again(intercept):
+    random = np.random.default_rng()
+    features = random.normal(size=(50, WIDE)) * random.uniform(0, 0.5, size=(50, 1))
+    encoder = projecting(norm_bound=2.0, intercept=intercept)
+    scaled = np.hstack([features / 2, np.ones((50, int(intercept)))]) / (np.sqrt(2) if intercept else 1)
+    scaled /= np.maximum(1, np.linalg.norm(scaled, axis=1))[:, None]
+    expected = np.hstack([scaled[:, :WIDE] @ MAP.matrix(WIDE), scaled[:, WIDE:]])
+    expected /= np.maximum(1, np.linalg.norm(expected, axis=1))[:, None]
+    rows = encoder.rows(records(features))
+    assert encoder.dimension == 5 + intercept
+    assert np.abs(rows[:, : 5 + intercept] - expected).max() < 1e-6
+    assert (rows[:, -1] == 1).all()
+
+
+def test_columns_are_projected_after_their_indicators():
+    encoder = ColumnEncoder((0.0, -5.0), (10.0, 5.0), ((3.0, -7.0, 0.0), (11.0,)), True, projection=MAP)
+    plain = COLUMNS.rows(records([2.5, 0.0, 3.0, 11.0]))[0].astype(np.float64)
+    expected = np.append(plain[:6] @ MAP.matrix(6), plain[6])
+    assert np.abs(encoder.rows(records([2.5, 0.0, 3.0, 11.0]))[0, :6] - expected).max() < 1e-6
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_norm_of_a_projected_row_is_at_most_one_exactly(intercept):
+    rows = projecting(7, projection=RandomProjection(3, 1), intercept=intercept).rows(records(difficult_rows(100, 7)))
+    assert max(map(norm_squared, rows)) <= 1
+    assert np.isfinite(rows).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_projected_row_with_a_value_that_is_not_finite_is_the_zero_row(bad):
+    elements = np.full((3, WIDE), 0.1)
+    elements[1, 3] = bad
+    rows = projecting().rows(records(elements))
+    assert rows.any(axis=1).tolist() == [True, False, True]
+    assert rows[0].tobytes() == rows[2].tobytes()
+
+
+def test_a_long_row_is_clipped_before_it_is_projected():
+    huge, long = (projecting(intercept=False).rows(records(np.full(WIDE, value))) for value in (1e308, 9.0))
+    assert np.abs(huge - long).max() < 1e-6
+    assert huge.any()
+
+
+@given(data=st.data())
+def test_the_image_of_a_row_does_not_depend_on_how_many_share_its_chunk(data):
+    """Else a wider record would move others to another chunk, and change their last places."""
+    length = data.draw(st.integers(2, 300))
+    encoder = projecting(length, projection=RandomProjection(data.draw(st.integers(1, 60)), 3))
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    rows = random.normal(size=(data.draw(st.integers(2, 70)), length)) / np.sqrt(length)
+    together = encoder.rows(records(rows))
+    first = data.draw(st.integers(0, len(rows) - 1))
+    assert encoder.rows(records(rows[first])).tobytes() == together[first].tobytes()
+    assert encoder.rows(records(rows[first:])).tobytes() == together[first:].tobytes()
+
+
+@pytest.mark.parametrize("length", [1, 3, 300, 20_000])
+def test_the_product_is_exact(length):
+    """Sums of any order are equal, since none is rounded."""
+    random = np.random.default_rng()
+    row, matrix = random.normal(size=(1, length)), RandomProjection(2, 5).matrix(length)
+    row /= np.linalg.norm(row)
+    products = image(row, matrix)  # rounds the row too
+    exact = [sum(Fraction(x) * Fraction(r) for x, r in zip(row[0], column, strict=True)) for column in matrix.T]
+    assert [Fraction(product) for product in products[0]] == exact
+    unrounded = np.random.RandomState(5).standard_normal((length, 2))
+    inexact = [sum(Fraction(x) * Fraction(r) for x, r in zip(row[0], column, strict=True)) for column in unrounded.T]
+    assert length < 300 or [Fraction(value) for value in (row @ unrounded)[0]] != inexact  # without the rounding
+
+
+@pytest.mark.parametrize(
+    ("dimension", "seed", "named"),
+    [
+        (0, 1, "dimension = 0"),
+        (-1, 1, "dimension = -1"),
+        (1.5, 1, "dimension = 1.5"),
+        (True, 1, "dimension = True"),
+        ("5", 1, "dimension = '5'"),
+        (2**20 + 1, 1, "dimension = 1048577"),
+        (5, -1, "seed = -1"),
+        (5, 2**32, "seed = 4294967296"),
+        (5, None, "seed = None"),
+    ],
+)
+def test_a_projection_that_is_none_is_refused(dimension, seed, named):
+    with pytest.raises(ValueError, match=f"{named} of the projection must be a whole number"):
+        RandomProjection(dimension, seed)

@@ -1,8 +1,10 @@
 """Orders are uniform, secret and new each time."""
 
+import hashlib
+import os
 import random
 from collections import Counter
-from itertools import permutations
+from itertools import combinations, permutations
 from unittest.mock import patch
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from scipy import stats
 
 from dbdp import shuffling
+from dbdp.shuffling import Section
 
 ALPHA = 1e-9  # false alarms per test; no seed
 ORDERS = list(permutations(range(4)))
@@ -103,3 +106,79 @@ def test_buckets_that_random_bits_do_not_divide_evenly_are_refused(number):
 
 def test_as_many_buckets_as_allowed_are_dealt_to():
     assert shuffling.buckets(1000, 2**32).max() > 2**28
+
+
+def keyed(count, key=None):
+    return shuffling.KeyedOrder(os.urandom(32) if key is None else key, count)
+
+
+def whole(order):
+    return order.order(order.words(0, order.count))
+
+
+class FewWords(shuffling.KeyedOrder):
+    """Words of two bits: of four slots some are nearly always equal."""
+
+    def words(self, first, last):
+        return super().words(first, last) & np.uint64(3)
+
+
+def test_every_order_of_a_key_is_equally_likely():
+    assert p_value(counts_of(whole(keyed(4)) for _ in range(24_000))) > ALPHA
+
+
+def test_equal_words_make_no_order_likelier():
+    def broken(order):
+        return np.argsort(order.words(0, 4), kind="stable")
+
+    with patch.object(shuffling, "KeyedOrder", FewWords):
+        assert p_value(counts_of(whole(keyed(4)) for _ in range(24_000))) > ALPHA
+        assert p_value(counts_of(broken(keyed(4)) for _ in range(24_000))) < ALPHA  # slots in their order would be seen
+
+
+def test_a_key_decides_the_order_whatever_the_seeds():
+    key = os.urandom(32)
+    assert seeded(lambda: whole(keyed(1000, key))) == whole(keyed(1000, key)).tolist()
+    assert seeded(lambda: whole(keyed(1000))) != seeded(lambda: whole(keyed(1000)))
+    other = bytes([key[0] ^ 1]) + key[1:]
+    assert whole(keyed(1000, other)).tolist() != whole(keyed(1000, key)).tolist()
+
+
+def test_a_known_key_has_the_words_of_the_standards_function():
+    words = keyed(5, b"k" * 32).words(0, 5)
+    stream = hashlib.shake_256(b"k" * 32 + bytes(8)).digest(40)
+    assert words.tobytes() == stream
+    assert keyed(2000, b"k" * 32).words(1024, 1025).tobytes() == hashlib.shake_256(b"k" * 32 + b"\1" + bytes(7)).digest(
+        8
+    )
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 1), (0, 5000), (1023, 1025), (1024, 2048), (4999, 5000), (37, 4100)])
+def test_words_of_a_part_are_a_part_of_the_words(first, last):
+    order = keyed(5000)
+    assert order.words(first, last).tolist() == order.words(0, 5000)[first:last].tolist()
+
+
+@pytest.mark.parametrize("count", [1, 2, 1000, 200_000])
+def test_a_bins_words_are_at_its_places(count):
+    order = keyed(count)
+    starts, words = order.starts(), order.words(0, count)
+    assert (starts[0], starts[-1]) == (0, count)
+    ranked = order.bins(words[whole(order)])
+    assert (np.diff(ranked) >= 0).all()
+    assert (starts[ranked] <= np.arange(count)).all()
+    assert (np.arange(count) < starts[ranked + 1]).all()
+
+
+@pytest.mark.parametrize("words_of_a_bin", [1, 8, 40, 64])
+def test_a_section_has_the_places_that_it_is_asked_for(words_of_a_bin):
+    """Also where they begin and end in the middle of a bin, and where there is one bin."""
+    with patch.object(shuffling, "_BIN_WORDS", words_of_a_bin):
+        order = keyed(60)
+        words, expected = order.words(0, 60), whole(order)
+        for first, last in combinations(range(61), 2):
+            section = Section.of(order, first, last)
+            chosen = np.flatnonzero(section.bins(words) >= 0)
+            assert len(chosen) == section.rows
+            found = chosen[section.places(words[chosen], int(section.starts[0]))]
+            assert found.tolist() == expected[first:last].tolist()

@@ -1,0 +1,84 @@
+"""Packing keeps a label of any kind, and knows a record without one by its NaN."""
+
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dbdp.learning import blocks, encoding, kernels
+
+
+@pytest.fixture(scope="module", autouse=True, params=[False, True], ids=["reference", "compiled"])
+def packer(request):
+    """Every claim is made for both packers."""
+    if request.param and not kernels.COMPILED:
+        pytest.skip("no compiled kernel: built without a compiler")
+    with patch.object(kernels, "COMPILED", request.param):
+        yield
+
+
+def packed(labels, features=0.25, dimension=9):
+    labels = np.asarray(labels)
+    return encoding.pack(np.full((len(labels), dimension), features), labels)
+
+
+@given(labels=hnp.arrays(np.float64, st.integers(0, 20), elements=st.floats(-1, 1)))
+def test_a_real_label_is_stored_as_float32_and_stays_in_its_bounds(labels):
+    stored = packed(labels)[:, -1]
+    assert (stored == labels.astype(np.float32)).all()
+    assert (np.abs(stored) <= 1).all()
+
+
+@given(labels=hnp.arrays(np.float64, st.integers(0, 20), elements=st.integers(1, 2**24)))
+def test_the_number_of_a_class_is_stored_as_it_is(labels):
+    assert (packed(labels)[:, -1] == labels).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf, 1e39, -1e300])
+def test_a_label_that_float32_has_no_number_for_makes_the_zero_row(bad):
+    rows = packed([0.5, bad, -0.5])
+    assert not rows[1].any()
+    assert rows[0].any()
+    assert rows[2].any()
+
+
+def test_a_label_of_zero_keeps_its_features():
+    (row,) = packed([0.0])
+    assert row[-1] == 0
+    assert (row[:9] > 0.24).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_row_without_finite_features_loses_its_label(bad):
+    assert not packed([1.0], features=bad).any()
+
+
+@pytest.mark.parametrize(
+    "labels", [np.array([-1, 1], np.int32), np.array([-1, 1], np.float32), np.array([-1, 1, 1])[::2]]
+)
+def test_labels_of_any_number_type_are_taken(labels):
+    assert packed(labels)[:, -1].tolist() == labels.tolist()
+
+
+@given(
+    features=hnp.arrays(np.float64, st.tuples(st.integers(1, 6), st.integers(1, 20)), elements=st.floats(width=64)),
+    data=st.data(),
+)
+def test_whatever_is_packed_is_taken_by_a_training_or_is_zero(features, data):
+    labels = data.draw(hnp.arrays(np.float64, len(features), elements=st.floats() | st.floats(-1, 1)))
+    rows = encoding.pack(features.copy(), labels)
+    _, _, valid = kernels._unpacked(rows, features.shape[1])
+    assert valid.all()
+    with np.errstate(over="ignore"):
+        kept = np.isfinite(features).all(axis=1) & np.isfinite(labels.astype(np.float32))
+    assert (rows[~kept] == 0).all()
+    assert (rows[kept, -1] == labels[kept].astype(np.float32)).all()
+
+
+def test_places_between_the_features_and_the_label_are_zero():
+    rows = packed([0.5, 3.0])
+    assert rows.shape == (2, blocks.stride_of(9))
+    assert not rows[:, 9:-1].any()
