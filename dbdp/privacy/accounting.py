@@ -1,75 +1,29 @@
-"""What a release costs: events, their stand-alone guarantee, and their charge against a budget.
+"""What a release costs: its charge and its leak against a dataset's budget.
 
-privacy.md §13. An event says what was done, with dp_accounting's names and meaning; a budget in mode
-`renyi` charges it at one fixed order α, in mode `basic` by its (ε, δ). Charges are counted in whole
-units of 1e-9, leaks in units of 1e-18, both rounded up.
+privacy.md §13. A budget in mode `renyi` charges an event its Rényi divergence at one fixed order α, in
+mode `basic` its stand-alone (ε, δ), in mode `gaussian` its μ². Charges are counted in whole units of
+1e-9, leaks in units of 1e-18, both rounded up; the limits are rounded down.
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+
+from dbdp.privacy.calibration import analytic_noise_multiplier
+from dbdp.privacy.events import (
+    EpsilonDeltaDpEvent,
+    Event,
+    Release,
+    check_epsilon_delta,
+    divergence,
+    gaussian_square,
+    leak,
+)
 
 CHARGE_UNITS = 10**9
 LEAK_UNITS = 10**18
-MODES = ("renyi", "basic")
-MIN_EPSILON = 1e-9  # one unit
-MAX_EPSILON = 1e6  # far beyond any promise; keeps α away from 1 and odometers within 64 bits
-_SLACK = 1e-12  # relative error of the closed forms below in floating point, with room
-
-
-@dataclass(frozen=True)
-class GaussianDpEvent:
-    """Gaussian noise of standard deviation noise_multiplier × sensitivity."""
-
-    noise_multiplier: float
-
-
-@dataclass(frozen=True)
-class EpsilonDeltaDpEvent:
-    """A mechanism of which only its (ε, δ) is used; with δ = 0 exactly pure."""
-
-    epsilon: float
-    delta: float
-
-
-Event = GaussianDpEvent | EpsilonDeltaDpEvent
-
-
-@dataclass(frozen=True)
-class Release:
-    """The two true statements about one mechanism: its event, and its stand-alone (ε, δ)."""
-
-    event: Event
-    epsilon: float
-    delta: float
-
-    def as_data(self) -> dict[str, Any]:
-        """Return the release as data, for the ledger."""
-        event = {"event": type(self.event).__name__, **asdict(self.event)}
-        return {"event": event, "epsilon": self.epsilon, "delta": self.delta}
-
-    @classmethod
-    def from_data(cls, data: dict[str, Any]) -> "Release":
-        """Return the release that `as_data` described.
-
-        Raises
-        ------
-        ValueError
-            If there is no such event, or its numbers are out of range.
-        """
-        try:
-            numbers = dict(data["event"])
-            kind = numbers.pop("event")
-            check_epsilon_delta(data["epsilon"], data["delta"])
-            if kind == GaussianDpEvent.__name__ and 1e-9 <= numbers["noise_multiplier"] <= 1e12:
-                return cls(GaussianDpEvent(**numbers), data["epsilon"], data["delta"])
-            if kind == EpsilonDeltaDpEvent.__name__:
-                check_epsilon_delta(**numbers)
-                return cls(EpsilonDeltaDpEvent(**numbers), data["epsilon"], data["delta"])
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"guarantee {data} lacks what a charge needs: {error}") from error
-        raise ValueError(f"event {data['event']} cannot be charged")
+MODES = ("renyi", "basic", "gaussian")
+_SLACK = 1e-12  # relative error of a closed form in floating point, with room
 
 
 @dataclass(frozen=True)
@@ -79,10 +33,17 @@ class Budget:
     Attributes
     ----------
     epsilon, delta : the promise
-    mode : `renyi` or `basic`
+    mode : `renyi`, `basic` or `gaussian`
     order : the Rényi order α (mode renyi), else None
-    charge_limit : in units of 1e-9: B = ε - κ(α), or ε
-    leak_limit : in units of 1e-18: δ₁, or δ
+    charge_limit : in units of 1e-9: B = ε - κ(α), or ε, or μ²
+    leak_limit : in units of 1e-18: δ₁, or δ (mode basic)
+
+    Notes
+    -----
+    Neighbours are replace-one. Proof for mode renyi. Under Q the process Π (p_i/q_i)^α e^{-(α-1)c_i}
+    has conditional mean at most its last value, since each charge c_i is fixed by the history; with
+    Σ c_i ≤ B surely, D_α(P‖Q) ≤ B for all releases together, which is (B + κ(α), δ₀)-DP. The leaks
+    add at most E Σδ_i ≤ δ₁. For the other modes see §13.
     """
 
     epsilon: float
@@ -108,39 +69,37 @@ class Budget:
             limits = math.floor(_decimal(epsilon) * CHARGE_UNITS), math.floor(_decimal(delta) * LEAK_UNITS)
             return cls(epsilon, delta, mode, None, *limits)
         if delta == 0:
-            raise ValueError("a budget of mode 'renyi' needs delta > 0; give a delta, or choose mode 'basic'")
-        leak = delta / 10
-        order = best_order(epsilon, delta - leak)
-        limit = (epsilon - conversion(order, delta - leak)) * (1 - _SLACK) - _SLACK
+            raise ValueError(f"a budget of mode {mode!r} needs delta > 0; give a delta, or choose mode 'basic'")
+        leaks = delta / 10
+        order = best_order(epsilon, delta - leaks) if mode == "renyi" else None
+        limit = _limit(epsilon, delta - leaks, order)
         if limit < 1 / CHARGE_UNITS:
-            raise ValueError(f"epsilon = {epsilon:g} is too small for mode 'renyi'; choose mode 'basic'")
-        units = math.floor(limit * CHARGE_UNITS), math.floor(_decimal(leak) * LEAK_UNITS)
+            raise ValueError(f"epsilon = {epsilon:g} is too small for mode {mode!r}; choose mode 'basic'")
+        units = math.floor(limit * CHARGE_UNITS), math.floor(_decimal(leaks) * LEAK_UNITS)
         return cls(epsilon, delta, mode, order, *units)
 
     def cost(self, release: Release) -> tuple[int, int]:
         """Return charge and leak of a release, in units, rounded up (the table of §13).
 
-        An (ε, δ)-mechanism has the form "leak with probability δ, else ε-randomised response" by
-        Blackwell's theorem: it costs its pure part at order α, and leaks δ.
+        Raises
+        ------
+        ValueError
+            If an add-remove release has no sound replace-one form.
         """
-        if self.order is None:
-            return _claimed(release.epsilon, CHARGE_UNITS), _claimed(release.delta, LEAK_UNITS)
-        event = release.event
-        if isinstance(event, GaussianDpEvent):
-            return _computed(self.order / (2 * event.noise_multiplier**2)), 0
-        return _computed(pure_divergence(event.epsilon, self.order)), _claimed(event.delta, LEAK_UNITS)
+        made = release.as_replace_one()
+        if self.mode == "basic":
+            return _claimed(made.epsilon, CHARGE_UNITS), _claimed(made.delta, LEAK_UNITS)
+        if self.order is not None:
+            return _computed(divergence(made.event, self.order)), _claimed(leak(made.event, self.epsilon), LEAK_UNITS)
+        square, leaks = gaussian_square(made.event, EpsilonDeltaDpEvent(made.epsilon, made.delta))
+        return _computed(square), _claimed(made.delta if leaks else 0.0, LEAK_UNITS)
 
 
-def check_epsilon_delta(epsilon: float, delta: float) -> None:
-    """Raise ValueError unless MIN_EPSILON ≤ ε ≤ MAX_EPSILON and 0 ≤ δ < 1."""
-    if not all(isinstance(value, int | float) for value in (epsilon, delta)):
-        raise ValueError(f"epsilon = {epsilon!r} and delta = {delta!r} must be numbers")
-    if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
-        raise ValueError(
-            f"epsilon = {epsilon} must be positive and at most {MAX_EPSILON:g}, and at least {MIN_EPSILON:g}"
-        )
-    if not 0 <= delta < 1:
-        raise ValueError(f"delta = {delta} must be at least 0 and below 1")
+def _limit(epsilon: float, delta: float, order: float | None) -> float:
+    """Return B = ε - κ(α), or μ² of the Gaussian that is just (ε, δ₀)-DP, rounded down."""
+    if order is None:
+        return analytic_noise_multiplier(epsilon, delta) ** -2 * (1 - _SLACK)
+    return (epsilon - conversion(order, delta)) * (1 - _SLACK) - _SLACK
 
 
 def conversion(order: float, delta: float) -> float:
@@ -149,6 +108,12 @@ def conversion(order: float, delta: float) -> float:
     κ(α) = ln(1 - 1/α) - (ln δ + ln α)/(α - 1) (Canonne, Kamath & Steinke 2020; privacy.md §13).
     """
     return math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
+
+
+def least_epsilon(event: Event, delta: float) -> float:
+    """Return ε such that an event without leaks is (ε, δ)-DP: the best of the tight conversions on a grid of α."""
+    orders = [1 + math.exp(step / 16) for step in range(-64, 192)]
+    return min(divergence(event, order) + conversion(order, delta) for order in orders) * (1 + _SLACK)
 
 
 def best_order(epsilon: float, delta: float) -> float:
@@ -192,21 +157,6 @@ def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
     if order / (2 * multiplier**2) + conversion(order, delta) > epsilon:
         raise ArithmeticError("the noise multiplier failed its own check")
     return multiplier
-
-
-def pure_divergence(epsilon: float, order: float) -> float:
-    """Return r(ε, α): the largest order-α Rényi divergence of an ε-DP mechanism (§13).
-
-    (1/(α-1)) ln[(sinh αε - sinh (α-1)ε)/sinh ε] = (1/(α-1)) ln[cosh((α-1/2)ε)/cosh(ε/2)], attained by
-    randomised response; at most min(ε, αε²/2).
-    """
-    exact = (_log_cosh((order - 0.5) * epsilon) - _log_cosh(epsilon / 2)) / (order - 1)
-    return min(epsilon, order * epsilon**2 / 2, max(exact, 0.0) + 1e-15)
-
-
-def _log_cosh(x: float) -> float:
-    """ln cosh x for x ≥ 0 without overflow, and without cancellation near 0."""
-    return math.log1p(2 * math.sinh(x / 2) ** 2) if x < 1 else x + math.log1p(math.exp(-2 * x)) - math.log(2)
 
 
 def _computed(charge: float) -> int:

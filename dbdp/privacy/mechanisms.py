@@ -6,19 +6,16 @@ Shapes: a model is (d,) float64.
 """
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from fractions import Fraction
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 
-from dbdp.privacy.accounting import (
-    EpsilonDeltaDpEvent,
-    GaussianDpEvent,
-    Release,
-    check_epsilon_delta,
-    gaussian_noise_multiplier,
-)
+from dbdp.privacy.accounting import gaussian_noise_multiplier
+from dbdp.privacy.calibration import analytic_noise_multiplier
+from dbdp.privacy.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, ZCDpEvent, check_epsilon_delta
 from dbdp.privacy.samplers import Entropy, discrete_gaussian, discrete_laplace
 
 ROOM = 1 + 1e-12  # every noise scale is larger by this factor than floating point computed it
@@ -31,9 +28,20 @@ class Mechanism(Protocol):
 
     name: ClassVar[str]
 
+    @classmethod
+    def calibrated(cls, *, epsilon: float, delta: float, sensitivity: float, dimension: int) -> Self:
+        """Return the mechanism with the least noise that is (ε, δ)-DP for models within `sensitivity`.
+
+        Raises
+        ------
+        ValueError
+            If the mechanism cannot give that guarantee.
+        """
+
     @property
     def noise_scale(self) -> float:
-        """The noise's scale per coordinate, in the model's units."""
+        """The noise's scale, in the model's units: the standard deviation of a coordinate's Gaussian noise,
+        or the b of a density ∝ exp(-‖z‖/b)."""
 
     @property
     def sensitivity(self) -> float:
@@ -44,63 +52,152 @@ class Mechanism(Protocol):
         """The event and the stand-alone (ε, δ)."""
 
     def release(self, model: np.ndarray) -> np.ndarray:
-        """Return the noisy model."""
+        """Return the noisy model.
+
+        Every coordinate is finite: the iterates of training are bounded by public facts (privacy.md
+        §14.2), so whether this holds depends on no row.
+        """
 
 
 @dataclass(frozen=True)
-class DiscreteGaussian:
+class _OnGrid(ABC):
+    """What the mechanisms share: the model rounded to `grid`, and integer noise of scale `steps`."""
+
+    sensitivity: float
+    grid: float
+    steps: int
+
+    @property
+    def noise_scale(self) -> float:
+        """The noise's scale, see `Mechanism`."""
+        return self.steps * self.grid
+
+    def release(self, model: np.ndarray) -> np.ndarray:
+        """Return the noisy model; see `Mechanism`."""
+        if not np.isfinite(model).all():
+            raise ArithmeticError("internal error: a model that is not finite is never released")
+        rounded = [round(value / self.grid) for value in model.tolist()]
+        noisy = (step + noise for step, noise in zip(rounded, self._noise(len(rounded)), strict=True))
+        return np.array([float(step * self.grid) for step in noisy])  # floating point comes last
+
+    @abstractmethod
+    def _noise(self, count: int) -> list[int]:
+        """Return the noise of a model with `count` coordinates, in steps of the grid."""
+
+
+@dataclass(frozen=True)
+class Gaussian(_OnGrid):
+    """Independent Gaussian noise of standard deviation `steps` × `grid`, exactly rounded to the grid.
+
+    Proof (privacy.md §2(ii)). A model w on the grid has w + g·round(z/g) = round_g(w + z): what is
+    released is a function of the ideal continuous mechanism's output, and inherits its guarantee. For
+    neighbours the rounded models are within Δ' = Δ + g√d.
+    """
+
+    guarantee: Release
+    name: ClassVar[str] = "gaussian"
+
+    @classmethod
+    def calibrated(cls, *, epsilon: float, delta: float, sensitivity: float, dimension: int) -> Self:
+        """Return the mechanism of the analytic Gaussian (Balle & Wang 2018); see `Mechanism`."""
+        _check_delta(epsilon, delta)
+        multiplier = analytic_noise_multiplier(epsilon, delta)
+        grid = grid_for(sensitivity, dimension, multiplier)
+        covered = covered_sensitivity(sensitivity, dimension, grid)
+        guarantee = Release(GaussianDpEvent(multiplier), epsilon, delta)
+        return cls.with_scale(
+            sensitivity=covered, grid=grid, noise_scale=covered * multiplier * ROOM, guarantee=guarantee
+        )
+
+    @classmethod
+    def with_scale(cls, *, sensitivity: float, grid: float, noise_scale: float, guarantee: Release) -> Self:
+        """Return the mechanism whose standard deviation is `noise_scale`, rounded up to whole steps of the grid.
+
+        Parameters
+        ----------
+        sensitivity : float
+            As covered: with the rounding to the grid (`covered_sensitivity`).
+        grid : float
+            Of `grid_for`.
+        noise_scale : float
+            What the guarantee needs, rounded up (`ROOM`).
+        guarantee : Release
+            What this noise guarantees, as the caller has proved it.
+        """
+        return cls(sensitivity, grid, _steps(noise_scale, grid), guarantee)
+
+    def _noise(self, count: int) -> list[int]:
+        from dbdp.privacy.rounding import rounded_gaussian  # FLINT is loaded when noise is drawn, not before
+
+        return rounded_gaussian(self.steps, count, Entropy())
+
+
+@dataclass(frozen=True)
+class SphericalLaplace(_OnGrid):
+    """Noise with density ∝ exp(-‖z‖₂ε/Δ'), exactly rounded to the grid: exactly ε-DP.
+
+    Its norm has the law Gamma(d, Δ'/ε), its direction is uniform on the sphere; b = Δ'/ε is `steps` × `grid`.
+    Proof (privacy.md §2). A shift by s changes the log of the density by at most ‖s‖₂/b ≤ ε, and for
+    neighbours the rounded models are within Δ' = Δ + g√d; w + g·round(z/g) = round_g(w + z).
+    """
+
+    epsilon: float
+    name: ClassVar[str] = "spherical_laplace"
+
+    @classmethod
+    def calibrated(cls, *, epsilon: float, delta: float, sensitivity: float, dimension: int) -> Self:
+        """Return the mechanism that is ε-DP; `delta` may be anything in [0, 1), none of it is used."""
+        check_epsilon_delta(epsilon, delta)
+        grid = grid_for(sensitivity, dimension, math.sqrt(dimension + 1) / epsilon)  # that is σ/Δ of a coordinate
+        covered = covered_sensitivity(sensitivity, dimension, grid)
+        return cls(covered, grid, _steps(covered / epsilon * ROOM, grid), epsilon)
+
+    @property
+    def guarantee(self) -> Release:
+        return Release(EpsilonDeltaDpEvent(self.epsilon, 0.0), self.epsilon, 0.0)
+
+    def _noise(self, count: int) -> list[int]:
+        from dbdp.privacy.rounding import rounded_spherical_laplace  # as in Gaussian
+
+        return rounded_spherical_laplace(self.steps, count, Entropy())
+
+
+@dataclass(frozen=True)
+class DiscreteGaussian(_OnGrid):
     """Independent discrete Gaussian noise of standard deviation `steps` × `grid` for each coordinate.
 
     Proof (privacy.md §2(ii)). For neighbours the rounded models differ by s ∈ (gℤ)^d with
     ‖s‖ ≤ Δ' = Δ + g√d. For one coordinate, completing the square,
     e^{(α-1)D_α} = e^{α(α-1)s²/2σ²}·Σ_x e^{-(x-αs)²/2σ²} / Σ_x e^{-x²/2σ²}, and the quotient is ≤ 1 by
     Poisson summation; D_α adds up over independent coordinates: D_α ≤ αΔ'²/2σ². Then the tight
-    conversion from zCDP gives (ε, δ).
+    conversion from zCDP gives (ε, δ); the analytic formula of the Gaussian does not hold.
     """
 
     epsilon: float
     delta: float
-    sensitivity: float
-    grid: float
-    steps: int
     name: ClassVar[str] = "discrete_gaussian"
 
     @classmethod
-    def calibrated(cls, *, epsilon: float, delta: float, sensitivity: float, dimension: int) -> "DiscreteGaussian":
-        """Return the mechanism with the least noise that is (ε, δ)-DP for models within `sensitivity`.
-
-        Raises
-        ------
-        ValueError
-            If δ = 0: no Gaussian is (ε, 0)-DP.
-        """
-        check_epsilon_delta(epsilon, delta)
-        if delta == 0:
-            raise ValueError(
-                "delta = 0 with Gaussian noise gives no guarantee; give a delta > 0 or use mechanism 'discrete_laplace'"
-            )
+    def calibrated(cls, *, epsilon: float, delta: float, sensitivity: float, dimension: int) -> Self:
+        """Return the mechanism that is (ε, δ)-DP by zCDP; see `Mechanism`."""
+        _check_delta(epsilon, delta)
         multiplier = gaussian_noise_multiplier(epsilon, delta)
-        grid, covered = _grid(sensitivity, dimension, multiplier)
-        return cls(epsilon, delta, covered, grid, math.ceil(covered * multiplier * ROOM / grid))
-
-    @property
-    def noise_scale(self) -> float:
-        """Standard deviation per coordinate (of the continuous Gaussian of the same parameter)."""
-        return self.steps * self.grid
+        grid = grid_for(sensitivity, dimension, multiplier)
+        covered = covered_sensitivity(sensitivity, dimension, grid)
+        return cls(covered, grid, _steps(covered * multiplier * ROOM, grid), epsilon, delta)
 
     @property
     def guarantee(self) -> Release:
-        event = GaussianDpEvent(self.noise_scale / self.sensitivity / ROOM)
-        return Release(event, self.epsilon, self.delta)
+        rho = (Fraction(self.sensitivity) / (self.steps * Fraction(self.grid))) ** 2 / 2
+        return Release(ZCDpEvent(math.nextafter(float(rho), math.inf)), self.epsilon, self.delta)
 
-    def release(self, model: np.ndarray) -> np.ndarray:
-        """Return the noisy model; see `Mechanism`."""
+    def _noise(self, count: int) -> list[int]:
         entropy = Entropy()
-        return _on_grid(model, self.grid, lambda: discrete_gaussian(self.steps, entropy))
+        return [discrete_gaussian(self.steps, entropy) for _ in range(count)]
 
 
 @dataclass(frozen=True)
-class DiscreteLaplace:
+class DiscreteLaplace(_OnGrid):
     """Independent discrete Laplace noise of scale `steps` × `grid` for each coordinate: exactly ε-DP.
 
     Proof (privacy.md §2(ii)). P(k) ∝ e^{-|k|/t}, so a shift by s changes the log of the joint
@@ -108,65 +205,70 @@ class DiscreteLaplace:
     """
 
     epsilon: float
-    sensitivity: float
-    grid: float
-    steps: int
     name: ClassVar[str] = "discrete_laplace"
 
     @classmethod
-    def calibrated(cls, *, epsilon: float, delta: float, sensitivity: float, dimension: int) -> "DiscreteLaplace":
-        """Return the mechanism with the least noise that is ε-DP for models within `sensitivity`.
-
-        `delta` may be anything in [0, 1); none of it is used.
-        """
+    def calibrated(cls, *, epsilon: float, delta: float, sensitivity: float, dimension: int) -> Self:
+        """Return the mechanism that is ε-DP; `delta` may be anything in [0, 1), none of it is used."""
         check_epsilon_delta(epsilon, delta)
         multiplier = math.sqrt(dimension) / epsilon
-        grid, covered = _grid(sensitivity, dimension, multiplier)
-        return cls(epsilon, covered, grid, math.ceil(covered * multiplier * ROOM / grid))
-
-    @property
-    def noise_scale(self) -> float:
-        """Scale per coordinate, Δ₁/ε (of the continuous Laplace of the same parameter)."""
-        return self.steps * self.grid
+        grid = grid_for(sensitivity, dimension, multiplier)
+        covered = covered_sensitivity(sensitivity, dimension, grid)
+        return cls(covered, grid, _steps(covered * multiplier * ROOM, grid), epsilon)
 
     @property
     def guarantee(self) -> Release:
         return Release(EpsilonDeltaDpEvent(self.epsilon, 0.0), self.epsilon, 0.0)
 
-    def release(self, model: np.ndarray) -> np.ndarray:
-        """Return the noisy model; see `Mechanism`."""
+    def _noise(self, count: int) -> list[int]:
         entropy = Entropy()
-        return _on_grid(model, self.grid, lambda: discrete_laplace(self.steps, entropy))
+        return [discrete_laplace(self.steps, entropy) for _ in range(count)]
 
 
-MECHANISMS: dict[str, type[DiscreteGaussian] | type[DiscreteLaplace]] = {
+MECHANISMS: dict[str, type[Mechanism]] = {
+    Gaussian.name: Gaussian,
+    SphericalLaplace.name: SphericalLaplace,
     DiscreteGaussian.name: DiscreteGaussian,
     DiscreteLaplace.name: DiscreteLaplace,
 }
 
 
-def mechanism_named(name: str | None, *, delta: float) -> type[DiscreteGaussian] | type[DiscreteLaplace]:
+def mechanism_named(name: str | None, *, delta: float) -> type[Mechanism]:
     """Return the mechanism of that name; without one, the Gaussian when there is a δ to spend."""
     if name is None:
-        return DiscreteGaussian if delta > 0 else DiscreteLaplace
+        return Gaussian if delta > 0 else SphericalLaplace
     if name not in MECHANISMS:
         raise ValueError(f"mechanism {name!r} is unknown; choose one of {', '.join(MECHANISMS)}")
     return MECHANISMS[name]
 
 
-def _grid(sensitivity: float, dimension: int, multiplier: float) -> tuple[float, float]:
-    """Return a power of two g, and Δ' = Δ + g√d rounded up; g is far below Δ/√d and below the noise."""
+def grid_for(sensitivity: float, dimension: int, multiplier: float) -> float:
+    """Return the grid for noise of `multiplier` × `sensitivity` per coordinate.
+
+    A power of two, far below Δ/√d (§14.4) and below the noise.
+    """
     if not LEAST_SENSITIVITY <= sensitivity < math.inf:
         raise ValueError(
             f"sensitivity = {sensitivity:g} must be finite and at least {LEAST_SENSITIVITY:g}, since smaller numbers "
             "lose their precision; choose larger steps, or less regularisation"
         )
-    root = math.sqrt(dimension)
-    finest = sensitivity / root * min(1.0, multiplier)
-    grid = 2.0 ** (math.floor(math.log2(finest)) - _GRID_BITS)
-    return grid, (sensitivity + grid * root) * ROOM
+    finest = sensitivity / math.sqrt(dimension) * min(1.0, multiplier)
+    return 2.0 ** (math.floor(math.log2(finest)) - _GRID_BITS)
 
 
-def _on_grid(model: np.ndarray, grid: float, noise: Callable[[], int]) -> np.ndarray:
-    """Round the model to the grid, add integer noise, and only then go back to floating point."""
-    return np.array([float((round(value / grid) + noise()) * grid) for value in model.tolist()])
+def covered_sensitivity(sensitivity: float, dimension: int, grid: float) -> float:
+    """Return Δ' = Δ + g√d, rounded up: what noise must cover when models are rounded to the grid."""
+    return (sensitivity + grid * math.sqrt(dimension)) * ROOM
+
+
+def _check_delta(epsilon: float, delta: float) -> None:
+    check_epsilon_delta(epsilon, delta)
+    if delta == 0:
+        raise ValueError(
+            "delta = 0 with Gaussian noise gives no guarantee; give a delta > 0 or use mechanism 'spherical_laplace'"
+        )
+
+
+def _steps(noise_scale: float, grid: float) -> int:
+    """Return a noise scale in steps of the grid, rounded up: a whole number, exact for the samplers."""
+    return math.ceil(Fraction(noise_scale) / Fraction(grid))

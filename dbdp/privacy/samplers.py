@@ -4,29 +4,50 @@ Canonne, Kamath & Steinke 2020, Algorithms 1–3. There is no seed.
 """
 
 import os
+from array import array
+
+_WORD = 64
 
 
 class Entropy:
-    """Uniform integers from the operating system's cryptographic generator, read in portions."""
+    """Uniform bits, integers and events from the operating system's cryptographic generator."""
 
     def __init__(self) -> None:
-        self._portion = b""
-        self._used = 0
+        self._words: list[int] = []  # each is used once
+
+    def bits(self, count: int) -> int:
+        """Return a uniform integer in [0, 2^count)."""
+        value = 0
+        while count > _WORD:
+            value, count = value << _WORD | self._word(), count - _WORD
+        return value << count | self._word() >> (_WORD - count)
 
     def below(self, bound: int) -> int:
         """Return a uniform integer in [0, bound): random bits, drawn again while too large."""
         bits = (bound - 1).bit_length()
         while True:
-            value = self._bits(bits)
+            value = self.bits(bits)
             if value < bound:
                 return value
 
-    def _bits(self, count: int) -> int:
-        length = (count + 7) // 8
-        if self._used + length > len(self._portion):
-            self._portion, self._used = os.urandom(max(4096, length)), 0
-        begin, self._used = self._used, self._used + length
-        return int.from_bytes(self._portion[begin : self._used], "little") >> (8 * length - count)
+    def bernoulli(self, numerator: int, denominator: int) -> bool:
+        """Return True with probability numerator/denominator, or 1 if that is more.
+
+        A uniform real number is below the fraction: its binary digits, drawn word by word, are compared
+        with the fraction's until one differs.
+        """
+        if numerator >= denominator:
+            return True
+        while True:
+            digits, numerator = divmod(numerator << _WORD, denominator)
+            word = self._word()
+            if word != digits:
+                return word < digits
+
+    def _word(self) -> int:
+        if not self._words:
+            self._words = array("Q", os.urandom(4096)).tolist()
+        return self._words.pop()
 
 
 def bernoulli_exp(numerator: int, denominator: int, entropy: Entropy) -> bool:
@@ -36,7 +57,7 @@ def bernoulli_exp(numerator: int, denominator: int, entropy: Entropy) -> bool:
             return False
         numerator -= denominator
     trial = 1
-    while entropy.below(denominator * trial) < numerator:
+    while entropy.bernoulli(numerator, denominator * trial):
         trial += 1
     return trial % 2 == 1
 

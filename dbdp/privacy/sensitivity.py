@@ -5,12 +5,15 @@ replace-one. Shapes: step sizes (T,), one for each update, T = epochs × ⌈rows
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 UNIT_ROUNDOFF = 2.0**-53
+REUSED, FRESH = "reused", "fresh"  # the permutation of each epoch
+MAX_POSITIONS = 10**7  # 80 MB of sensitivities
 MAX_UPDATES = 5 * 10**8  # half a minute of arithmetic, and Tu ≤ 10⁻⁷ (§14.3)
 _PIECE = 1 << 15  # updates walked at once: they stay in the processor's cache
 
@@ -31,6 +34,12 @@ class Training:
     lipschitz, smoothness : of the data part of the loss alone, for ‖x‖₂ ≤ 1
     regularisation : λ of (λ/2)‖w‖²
     scalar_error : error of the computed derivative of the loss, in units of 2⁻⁵³
+    permutation : REUSED in every epoch, or FRESH in each
+    averaged_from : the result is the mean of the iterates from this update on (the first of an
+        epoch); 0: the result is the last iterate
+    restart_every : after so many updates (whole epochs) the model becomes the mean of the iterates
+        since the last restart; 0: never
+    radius : the model is projected onto ‖w‖₂ ≤ radius after every update
     """
 
     rows: int
@@ -42,6 +51,10 @@ class Training:
     smoothness: float
     regularisation: float
     scalar_error: float
+    permutation: str = REUSED
+    averaged_from: int = 0
+    restart_every: int = 0
+    radius: float = math.inf
 
     @property
     def batches(self) -> int:
@@ -53,57 +66,95 @@ class Training:
         """Updates of the whole training, T."""
         return self.epochs * self.batches
 
+    @property
+    def shares(self) -> np.ndarray:
+        """P(record in mini-batch j) of a uniform permutation, shape (batches,)."""
+        shares = np.full(self.batches, self.batch_size / self.rows)
+        shares[-1] = (self.rows - (self.batches - 1) * self.batch_size) / self.rows
+        return shares
+
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """An upper bound on ‖w - w'‖₂ for neighbours: the exact one and what rounding adds."""
+    """An upper bound on ‖w - w'‖₂ for neighbours: the exact one and what rounding adds.
+
+    `by_position` has the exact one for each mini-batch that the record may sit in, where asked for.
+    """
 
     exact: float
     margin: float
+    by_position: np.ndarray | None = None
 
     @property
     def total(self) -> float:
         """What noise must cover, rounded up."""
         return math.nextafter(self.exact + self.margin, math.inf)
 
+    def joint(self, exact: float, margin: float) -> "Sensitivity":
+        """Return the sensitivity of several models on the same mini-batches, as factors of one model's."""
+        positions = None if self.by_position is None else self.by_position * exact
+        return Sensitivity(self.exact * exact, self.margin * margin, positions)
 
-def sgd_sensitivity(training: Training) -> Sensitivity:
-    """Return the sensitivity of SGD whose permutation is reused in every epoch.
 
-    privacy.md §1.2. A record that sits in mini-batch j of every epoch moves the model by at most
-    Δ_j = Σ_p c_{pN+j}, with c_t = (2Lη_t / b) Π_{s>t} ρ_s; Δ = max_j Δ_j.
+def sgd_sensitivity(training: Training, *, by_position: bool = False) -> Sensitivity:
+    """Return the sensitivity of mini-batch SGD over a permutation that is independent of the values.
+
+    privacy.md §1.2. A record that sits in mini-batch j of every epoch moves the result by at most
+    Δ_j = Σ_p c_{pN+j}, with c_t = (2Lη_t / b) V_t, where V_t is what the result takes over of w_t;
+    Δ = max_j Δ_j. With a fresh permutation in each epoch it may sit elsewhere each time:
+    Δ = Σ_p max_j c_{pN+j}. For the last iterate V_t = Π_{s>t} ρ_s; for a mean Σ a_t w_t,
+    V_t = a_t + ρ_{t+1} V_{t+1}.
 
     Proof. One update is ρ-Lipschitz in w with ρ = max(|1 - ηγ|, |1 - ηβ|) for γ-strongly convex,
-    β-smooth losses (Lemma A, §1.1). Where the mini-batches differ in one record, add and subtract
-    the other mini-batch's update at w': the regulariser cancels and what remains is at most
-    ρ‖w - w'‖ + (η/b)‖∇φ(w'; z) - ∇φ(w'; z')‖ ≤ ρ‖w - w'‖ + 2ηL/b (Lemma B). Unrolled over the T
-    updates this is Δ_j. It holds for every permutation, so also for a random one. A last mini-batch
-    of s < b rows is divided by b as well (§1.4, layout A): additive term 2ηL/b, smoothness
-    β_φ s/b + λ.
+    β-smooth losses (Lemma A, §1.1); so is a projection, with 1. Where the mini-batches differ in one
+    record, add and subtract the other mini-batch's update at w': the regulariser cancels and what
+    remains is at most ρ‖w - w'‖ + (η/b)‖∇φ(w'; z) - ∇φ(w'; z')‖ ≤ ρ‖w - w'‖ + 2ηL/b (Lemma B).
+    Unrolled over the T updates, and by the triangle inequality over a mean, this is Δ_j. It holds
+    for every permutation, so also for a random one. A last mini-batch of s < b rows is divided by b
+    as well (§1.4, layout A): additive term 2ηL/b, smoothness β_φ s/b + λ.
 
-    The updates are walked in pieces: memory is a piece, and two numbers for each.
+    The updates are walked in pieces: memory is a piece, and a few numbers for each.
 
     Raises
     ------
     ValueError
         If an assumption of the proof does not hold: a step size above 2/β, or too many updates.
     """
-    _check_updates(training)
-    groups = _groups(training)
-    after, before = _walk(training, groups)
-    exact = errors = 0.0
-    for column in range(groups.shape[1]):
-        moved: float | np.ndarray = 0.0
-        for row in range(groups.shape[0]):
-            pause()
-            group = groups[row, column]
-            steps, expansions = _updates(training, group)
-            carried = after[row, column] * _products_after(expansions)
-            moved = moved + (steps * carried).reshape(group.epochs, -1).sum(axis=0)
-            errors += _errors(training, steps, before[row, column]) @ carried
-        exact = max(exact, float(np.max(moved)))
-    exact *= 2.0 * training.lipschitz / training.batch_size
-    return Sensitivity(exact, _margin(training, exact, errors))
+    _check(training, by_position)
+    return _moved(training, _groups(training), None, by_position)
+
+
+def sharded_sensitivity(shards: Sequence[Training], *, each_epoch: bool) -> Sensitivity:
+    """Return the sensitivity of the mean of models trained on disjoint shards, weighted by their rows.
+
+    privacy.md §1.6. The shards' sizes are public and their members chosen without the values.
+    Proof. The record is in one shard p. Averaging once, the mean moves by α_p Δ^(p). Averaging each
+    epoch and going on from the mean, the other shards contract the common start by their own
+    products: δ_{e+1} = R_e δ_e + α_p c_{e,j} with R_e = Σ_q α_q Π_{t in e} ρ_t^(q), where c_{e,j}
+    counts to the end of its own epoch only. The maximum over p and j is the sensitivity. All shards err
+    in their arithmetic: Σ_p α_p of their margins is at most the largest; a mean of P models errs by
+    1.01(P + 2)uW, and the last one is taken once more.
+    """
+    kinds = list({shard.rows: shard for shard in shards}.values())
+    for kind in kinds:
+        _check(kind, by_position=False)
+        if each_epoch and (kind.averaged_from or kind.restart_every):
+            raise ValueError(
+                "shards averaged in each epoch have no mean of iterates; average shards once, or leave it out"
+            )
+    rows = sum(shard.rows for shard in shards)
+    weights = np.array([kind.rows * sum(shard.rows == kind.rows for shard in shards) / rows for kind in kinds])
+    contraction, stretch = np.array([_epochs(kind) for kind in kinds]).swapaxes(0, 1)
+    kept = _products_after(weights @ contraction)
+    reached = np.append(0.0, np.cumsum(stretch.max(axis=0)))
+    common = _Common(kept, reached[:-1]) if each_epoch else None
+    found = [
+        _moved(kind, _groups(kind, alone=each_epoch), common, by_position=False).joint(kind.rows / rows, 1.0)
+        for kind in kinds
+    ]
+    means = (len(shards) + 2) * (float(kept.sum()) + 1 if each_epoch else 1.0)
+    margin = 2.02 * UNIT_ROUNDOFF * means * float(_reach(shards[0], np.zeros(1), reached[-1])[0])
+    return Sensitivity(max(each.exact for each in found), max(each.margin for each in found) + margin)
 
 
 @dataclass(frozen=True)
@@ -116,11 +167,42 @@ class _Group:
     last: int
 
 
-def _groups(training: Training) -> np.ndarray:
-    """Return the updates in groups of about _PIECE: whole epochs, or parts of one, shape (rows, parts)."""
-    batches, together = training.batches, max(1, _PIECE // training.batches)
+@dataclass(frozen=True)
+class _Carried:
+    """What the result takes over of a group's last iterate through later updates, and of each iterate."""
+
+    gain: float
+    weight: float
+
+
+@dataclass(frozen=True)
+class _Common:
+    """What shards have in common that are averaged in each epoch; shapes (epochs,).
+
+    Attributes
+    ----------
+    kept : the share of each epoch's end that the result takes over
+    before : Σ η of all earlier epochs, each in the shard where it is largest
+    """
+
+    kept: np.ndarray
+    before: np.ndarray
+
+
+def _groups(training: Training, *, alone: bool = False) -> np.ndarray:
+    """Return the updates in groups of about _PIECE: whole epochs, or parts of one, shape (rows, parts).
+
+    No group crosses a restart or the beginning of a mean; with `alone` none crosses an epoch's end.
+    """
+    batches = training.batches
+    together = 1 if alone else max(1, _PIECE // batches)
+    period = training.restart_every // batches or training.epochs
+    cuts = {*range(0, training.epochs, period), max(0, training.averaged_from - 1) // batches, training.epochs}
+    ends = sorted(cuts)
+    epochs = [
+        (epoch, min(together, end - epoch)) for begin, end in pairwise(ends) for epoch in range(begin, end, together)
+    ]
     parts = [(first, min(first + _PIECE, batches)) for first in range(0, batches, _PIECE)]
-    epochs = [(epoch, min(together, training.epochs - epoch)) for epoch in range(0, training.epochs, together)]
     groups = np.empty((len(epochs), len(parts)), object)
     for row, (epoch, count) in enumerate(epochs):
         for column, (first, last) in enumerate(parts):
@@ -128,12 +210,51 @@ def _groups(training: Training) -> np.ndarray:
     return groups
 
 
-def _check_updates(training: Training) -> None:
+def _check(training: Training, by_position: bool) -> None:
+    batches, first, period = training.batches, training.averaged_from, training.restart_every
+    if period % batches or (first and ((first - 1) % batches or first > training.updates or period)):
+        raise ValueError(
+            f"the mean from update {first} on, or of every {period} updates, is not of whole epochs of {batches}; "
+            "choose one of the two, and the first update of an epoch or a multiple of its updates"
+        )
     if training.updates > MAX_UPDATES:
         raise ValueError(
             f"{training.updates} updates are more than {MAX_UPDATES}, the most whose sensitivity is computed; "
             "choose fewer epochs or a larger batch_size"
         )
+    if by_position and training.batches > MAX_POSITIONS:
+        raise ValueError(
+            f"{training.batches} mini-batches are more than {MAX_POSITIONS}, the most whose sensitivities are kept one "
+            "by one; choose a larger batch_size or calibration 'worst_position'"
+        )
+    if by_position and training.permutation == FRESH:
+        raise ValueError(
+            "a fresh permutation in each epoch has no sensitivity by position; choose permutation 'reused' or "
+            "calibration 'worst_position'"
+        )
+
+
+def _moved(training: Training, groups: np.ndarray, common: _Common | None, by_position: bool) -> Sensitivity:
+    carried, before, means = _walk(training, groups, common)
+    by_epoch, positions, errors, exact = np.zeros(training.epochs), [], 0.0, 0.0
+    for column in range(groups.shape[1]):
+        moved: float | np.ndarray = 0.0
+        for row in range(groups.shape[0]):
+            pause()
+            group = groups[row, column]
+            steps, expansions = _updates(training, group)
+            gains = _gains(expansions, carried[row, column])
+            errors += _errors(training, steps, before[row, column]) @ gains
+            shifts = (steps * gains).reshape(group.epochs, -1)
+            moved = moved + shifts.sum(axis=0)
+            span = slice(group.epoch, group.epoch + group.epochs)
+            by_epoch[span] = np.maximum(by_epoch[span], shifts.max(axis=1))
+        exact = max(exact, float(np.max(moved)))
+        positions += [moved] if by_position else []
+    scale = 2.0 * training.lipschitz / training.batch_size
+    exact = scale * (float(by_epoch.sum()) if training.permutation == FRESH else exact)
+    each = scale * np.concatenate(positions) if by_position else None
+    return Sensitivity(exact, _margin(training, exact, errors, means), each)
 
 
 def _check_steps(training: Training, steps: np.ndarray) -> None:
@@ -142,22 +263,47 @@ def _check_steps(training: Training, steps: np.ndarray) -> None:
         raise ValueError(f"step sizes must be positive and finite; the smallest is {steps.min():g}")
     if largest > limit:
         raise ValueError(
-            f"step size {largest:g} is above 2/β = {limit:g}, where updates stop contracting and "
-            f"the sensitivity explodes; choose step_size ≤ {limit:g}"
+            f"step size {largest} is above 2/β = {limit}, where updates stop contracting and "
+            f"the sensitivity explodes; choose step_size ≤ {limit}"
         )
 
 
-def _walk(training: Training, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return for every group Π ρ of all later groups, and Σ η of all earlier ones."""
-    products, sums = np.ones((2, *groups.shape))
-    for place, group in np.ndenumerate(groups):
+def _walk(training: Training, groups: np.ndarray, common: _Common | None) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return for every group what is carried on, Σ η of all earlier groups, and Σ (M + 2)·V of all means.
+
+    From the last update to the first. Where a mean of M iterates is taken, each of them counts for 1/M
+    of what the mean counts for, and the last iterate for nothing more.
+    """
+    carried, sums = np.empty(groups.shape, object), np.zeros(groups.shape)
+    count = training.updates - training.averaged_from + 1 if training.averaged_from else 0
+    gain, weight, means = (0.0, 1.0 / count, count + 2.0) if count else (1.0, 0.0, 0.0)
+    restarted = training.restart_every // training.batches or training.epochs + 1
+    for place in reversed(list(np.ndindex(groups.shape))):
         pause()
+        group: _Group = groups[place]  # type: ignore[assignment]
+        ended = group.epoch + group.epochs
+        if group.last == training.batches and common is not None:
+            gain = float(common.kept[group.epoch])
+        if group.last == training.batches and ended % restarted == 0:
+            means += gain * (training.restart_every + 2)
+            gain, weight = 0.0, gain / training.restart_every
+        if count and ended * training.batches < training.averaged_from:
+            weight = 0.0
         steps, expansions = _updates(training, group)
         _check_steps(training, steps)
-        products[place] = expansions.prod()
-        sums[place] = steps.sum()
+        each = _Carried(gain, weight)
+        carried[place], sums[place] = each, steps.sum()
+        gain = float(expansions[0] * _gains(expansions, each)[0])
+    if common is not None:
+        return carried, common.before[:, None] + np.cumsum(sums, axis=1) - sums, means
     before = np.cumsum(sums) - sums.ravel()
-    return _products_after(products.ravel()).reshape(groups.shape), before.reshape(groups.shape)
+    return carried, before.reshape(groups.shape), means
+
+
+def _gains(expansions: np.ndarray, carried: _Carried) -> np.ndarray:
+    """Return V_t of a group's updates: V_t = weight + ρ_{t+1} V_{t+1}, and weight + gain for the last."""
+    gains = carried.gain * _products_after(expansions)
+    return gains + carried.weight * _sums_after(expansions) if carried.weight else gains
 
 
 def _updates(training: Training, group: _Group) -> tuple[np.ndarray, np.ndarray]:
@@ -179,35 +325,68 @@ def _products_after(expansions: np.ndarray) -> np.ndarray:
     return after
 
 
+def _sums_after(expansions: np.ndarray) -> np.ndarray:
+    """Return S_t = 1 + ρ_{t+1} S_{t+1}, S = 1 for the last; by doubling, so that no product is divided by."""
+    sums, factors, reach = np.ones_like(expansions), np.append(expansions[1:], 0.0), 1
+    while reach < len(expansions):
+        sums[:-reach] = sums[:-reach] + factors[:-reach] * sums[reach:]
+        factors[:-reach] = factors[:-reach] * factors[reach:]
+        reach *= 2
+    return sums
+
+
+def _epochs(training: Training) -> tuple[np.ndarray, np.ndarray]:
+    """Return Π ρ_t and Σ η_t of each epoch, both of shape (epochs,)."""
+    products, sums = np.ones(training.epochs), np.zeros(training.epochs)
+    for group in _groups(training, alone=True).ravel():
+        pause()
+        steps, expansions = _updates(training, group)
+        _check_steps(training, steps)
+        products[group.epoch] *= expansions.prod()
+        sums[group.epoch] += steps.sum()
+    return products, sums
+
+
 def _errors(training: Training, steps: np.ndarray, before: float) -> np.ndarray:
     """Return e_t: how far rounding moves one update (§14.2).
 
     Proof. A dot product in any order errs by ≤ γ_d‖w‖‖x‖, hence the derivative by β_φγ_dW + c_ℓu, the
-    batch sum by ≤ γ_b·bL, the update by uW + 4.1uη(L + λW).
+    batch sum by ≤ γ_b·bL, the update by 3uW + 4.1uη(L + λW), as a rounded 1 - ηλ times w. A projection
+    adds (d/2 + 3)uW: its norm is the root of a sum of d squares, which errs by ≤ γ_d of itself.
     """
     reach = _reach(training, steps, before)
+    projection = training.dimension / 2 + 3 if training.radius < math.inf else 0.0
     gradient = (
         (training.dimension * training.smoothness + 5 * training.regularisation) * reach
         + (training.batch_size + 5) * training.lipschitz
         + training.scalar_error
     )
-    return 1.01 * UNIT_ROUNDOFF * (4 * reach + steps * gradient)
+    return 1.01 * UNIT_ROUNDOFF * ((4 + projection) * reach + steps * gradient)
 
 
 def _reach(training: Training, steps: np.ndarray, before: float) -> np.ndarray:
-    """Return W_t ≥ ‖w_t‖ from w = 0: L Σ_{s≤t} η_s, and at most L/λ where all ηλ ≤ 1 (§14.2).
+    """Return W_t ≥ ‖w_t‖ from w = 0: L Σ_{s≤t} η_s, at most L/λ where all ηλ ≤ 1, at most the radius (§14.2).
 
-    For λ ≤ β_φ they all are, in every piece: η ≤ 2/β was checked.
+    A mean is no longer than the longest iterate. For λ ≤ β_φ all ηλ are: η ≤ 2/β was checked.
     """
-    reach = training.lipschitz * (before + np.cumsum(steps)) * (1 + 1e-9)
+    reach = training.lipschitz * (before + np.cumsum(steps))
     convexity = training.regularisation
     if 0 < convexity <= training.smoothness:
-        reach = np.minimum(reach, training.lipschitz / convexity * (1 + 1e-9))
-    return reach
+        reach = np.minimum(reach, training.lipschitz / convexity)
+    return np.minimum(reach, training.radius) * (1 + 1e-9)
 
 
-def _margin(training: Training, exact: float, errors: float) -> float:
-    """Return Δ̂·4(T + k + 10)u + 2 Σ_t e_t V_t (§14): both trajectories err, and Lemma A carries each
-    error on by V_t; the recursion itself has only sums and products of positive terms."""
+def _furthest(training: Training) -> float:
+    """Return W_T, the largest of all W_t."""
+    pieces = range(1, training.updates + 1, _PIECE)
+    total = sum(float(training.step_sizes(t, min(_PIECE, training.updates - t + 1)).sum()) for t in pieces)
+    return float(_reach(training, np.zeros(1), total)[0])
+
+
+def _margin(training: Training, exact: float, errors: float, means: float) -> float:
+    """Return Δ̂·4(T + k + 10)u + 2 Σ_t e_t V_t + e_avg (§14): both trajectories err, and Lemma A carries
+    each error on by V_t; a mean of M iterates errs by 1.01(M + 2)uW in each; the recursion itself has
+    only sums and products of positive terms."""
     recursion = 4 * (training.updates + training.epochs + 10) * UNIT_ROUNDOFF * exact
-    return float(recursion + 2.0 * errors * (1 + 1e-9))
+    averages = 2.02 * UNIT_ROUNDOFF * means * _furthest(training) if means else 0.0
+    return float(recursion + 2.0 * errors * (1 + 1e-9) + averages)

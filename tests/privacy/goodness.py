@@ -30,3 +30,19 @@ def of_integers(sample, log_weight: Callable[[np.ndarray], np.ndarray], reach: i
 def of_reals(sample, law):
     """p-value of a continuous law, by bins of equal probability."""
     return p_value(np.bincount((law.cdf(sample) * BINS).astype(int).clip(0, BINS - 1), minlength=BINS), np.ones(BINS))
+
+
+def of_cells(counts, probabilities):
+    """p-value of counts, with cells that hardly ever occur taken together."""
+    cells = np.where(probabilities * np.sum(counts) >= 20, np.arange(1, len(counts) + 1), 0)
+    cells = np.unique(cells, return_inverse=True)[1]
+    return p_value(np.bincount(cells, counts), np.bincount(cells, probabilities))
+
+
+def of_two(one, other):
+    """p-value of two samples of integers being of one law."""
+    values, places = np.unique(np.concatenate([one, other]), return_inverse=True)
+    table = np.array([np.bincount(part, minlength=len(values)) for part in np.split(places, [len(one)])])
+    order = np.cumsum(table.sum(axis=0)) * BINS // table.sum()  # some thirty bins of about equal weight
+    binned = np.array([np.bincount(order, row) for row in table])
+    return float(stats.chi2_contingency(binned[:, binned.sum(axis=0) > 0]).pvalue)

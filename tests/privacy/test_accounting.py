@@ -14,14 +14,27 @@ from hypothesis import strategies as st
 from dbdp.privacy.accounting import (
     CHARGE_UNITS,
     LEAK_UNITS,
+    MODES,
     Budget,
-    EpsilonDeltaDpEvent,
-    GaussianDpEvent,
-    Release,
     best_order,
     conversion,
     gaussian_noise_multiplier,
+    least_epsilon,
+)
+from dbdp.privacy.calibration import analytic_noise_multiplier
+from dbdp.privacy.events import (
+    ADD_REMOVE,
+    ComposedDpEvent,
+    DisjointDpEvent,
+    EpsilonDeltaDpEvent,
+    ExponentialMechanismDpEvent,
+    GaussianDpEvent,
+    Release,
+    RepeatAndSelectDpEvent,
+    ShuffledGaussianDpEvent,
+    ZCDpEvent,
     pure_divergence,
+    pure_mean,
 )
 
 epsilons = st.floats(1e-3, 50)
@@ -212,11 +225,44 @@ def test_ten_deltas_of_1e_7_fit_a_basic_delta_of_1e_6():
     assert 10 * budget.cost(gaussian(3.0, 0.1, 1e-7))[1] == budget.leak_limit
 
 
-def test_nothing_is_free():
-    budgets = [Budget.of(epsilon=1.0, delta=1e-6, mode=mode) for mode in ("renyi", "basic")]
-    tiny = [gaussian(1e9, 1e-12, 1e-30), pure(1e-12, 1e-30)]
-    assert all(budget.cost(release)[0] >= 1 for budget in budgets for release in tiny)
-    assert all(budget.cost(pure(0.1, 1e-30))[1] >= 1 for budget in budgets)
+TINY = [
+    GaussianDpEvent(1e12),
+    ZCDpEvent(1e-24),
+    EpsilonDeltaDpEvent(1e-9, 1e-300),
+    ExponentialMechanismDpEvent(1e-9),
+    ShuffledGaussianDpEvent((0.5, 0.5), (1e12, 1e300)),
+    ComposedDpEvent((GaussianDpEvent(1e12),)),
+    DisjointDpEvent((GaussianDpEvent(1e12),)),
+    RepeatAndSelectDpEvent(GaussianDpEvent(1e12), 1.0, 1.0, 1e-300),
+]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("event", TINY, ids=lambda event: type(event).__name__)
+def test_nothing_is_free(event, mode):
+    budget = Budget.of(epsilon=1.0, delta=1e-6, mode=mode)
+    assert budget.cost(Release(event, 1e-9, 1e-300))[0] >= 1
+    assert budget.cost(pure(0.1, 1e-30))[1] >= 1
+
+
+HUGE = [
+    GaussianDpEvent(1e-9),
+    ZCDpEvent(1e18),
+    EpsilonDeltaDpEvent(1e6, 0.9),
+    ExponentialMechanismDpEvent(1e6),
+    ShuffledGaussianDpEvent((1 - 1e-9, 1e-9), (1e300, 1e-9)),
+    RepeatAndSelectDpEvent(EpsilonDeltaDpEvent(1e6, 0.9), 1e6, math.inf, 1.0),
+    RepeatAndSelectDpEvent(GaussianDpEvent(1e-9), 1e6, 1.0, 1e-300),
+]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("event", HUGE, ids=lambda event: type(event).__name__)
+def test_what_tells_everything_costs_more_than_any_budget(event, mode):
+    for epsilon, delta in ((1e-3, 1e-9), (1.0, 1e-6), (1000.0, 1e-3)):
+        budget = Budget.of(epsilon=epsilon, delta=delta, mode=mode)
+        charge, leaked = budget.cost(Release(event, 1e6, 0.9))
+        assert charge > budget.charge_limit or leaked > budget.leak_limit
 
 
 @pytest.mark.parametrize(("releases", "multiplier"), [(1, 4.53), (2, 6.41), (5, 10.1), (10, 14.3)])
@@ -283,3 +329,179 @@ def test_a_release_survives_the_ledger(epsilon, delta, multiplier):
 def test_what_describes_no_release_is_refused(event, promise):
     with pytest.raises(ValueError, match=r"must be|cannot be charged"):
         Release.from_data({"event": event, "epsilon": 1.0, "delta": 1e-6} | promise)
+
+
+# --- all that the ledger of Gaussians adds ----------------------------------------------------------------
+
+
+def precise_delta(epsilon, square):
+    """The least δ of N(μ, 1) against N(0, 1), for μ² = square."""
+    e, mean = mpmath.mpf(epsilon), mpmath.sqrt(square)
+    return mpmath.ncdf(mean / 2 - e / mean) - mpmath.exp(e) * mpmath.ncdf(-mean / 2 - e / mean)
+
+
+@given(epsilon=epsilons, delta=deltas)
+def test_a_gaussian_budget_is_the_square_of_the_mean_that_the_promise_allows_rounded_down(epsilon, delta):
+    budget = Budget.of(epsilon=epsilon, delta=delta, mode="gaussian")
+    limit = mpmath.mpf(budget.charge_limit) / CHARGE_UNITS
+    first = mpmath.mpf(delta - delta / 10)
+    assert precise_delta(epsilon, limit) <= first
+    assert precise_delta(epsilon, limit * (1 + mpmath.mpf("1e-6")) + mpmath.mpf(2) / CHARGE_UNITS) > first
+    assert budget.order is None
+
+
+@pytest.mark.parametrize(("releases", "multiplier"), [(1, 4.22), (2, 5.97), (5, 9.45), (10, 13.4)])
+def test_in_gaussian_mode_several_gaussians_need_the_noise_that_the_law_says(releases, multiplier):
+    budget = Budget.of(epsilon=1.0, delta=1e-6 / 0.9, mode="gaussian")  # δ₀ = 1e-6
+    fits = [
+        budget.cost(gaussian(m))[0] * releases <= budget.charge_limit for m in (multiplier * 1.004, multiplier * 0.996)
+    ]
+    assert fits == [True, False]
+
+
+@given(multiplier=st.floats(1e-2, 1e5))
+def test_in_gaussian_mode_a_gaussian_costs_its_square_rounded_up(multiplier):
+    charge, leak = Budget.of(epsilon=1.0, delta=1e-6, mode="gaussian").cost(gaussian(multiplier))
+    exact = CHARGE_UNITS / Fraction(multiplier) ** 2
+    assert exact <= charge <= exact * (1 + Fraction(1, 10**11)) + 1
+    assert leak == 0
+
+
+@given(own=st.floats(1e-3, 20), leaked=st.floats(0, 0.1))
+def test_in_gaussian_mode_what_is_no_gaussian_costs_what_its_promise_says(own, leaked):
+    budget = Budget.of(epsilon=1.0, delta=1e-6, mode="gaussian")
+    events = (EpsilonDeltaDpEvent(own, leaked), ZCDpEvent(1e-3), ExponentialMechanismDpEvent(own))
+    for event in events:  # a discrete Gaussian among them: G_μ does not cover it
+        charge, leak = budget.cost(Release(event, own, leaked))
+        assert 0 <= charge - pure_mean(own) ** 2 * CHARGE_UNITS <= 2 + 1e-3 * own**2
+        assert 0 <= leak - Fraction(repr(leaked)) * LEAK_UNITS < 1
+
+
+# --- every event, in the ledger of one order ---------------------------------------------------------------
+
+
+@given(
+    epsilon=st.floats(0.1, 10),
+    multipliers=st.lists(st.floats(-1, 6).map(lambda exponent: 10.0**exponent), min_size=1, max_size=5),
+)
+def test_a_mixture_is_charged_its_divergence_rounded_up(epsilon, multipliers):
+    budget, count = Budget.of(epsilon=epsilon, delta=1e-6), len(multipliers)
+    event = ShuffledGaussianDpEvent((1 / count,) * count, tuple(multipliers))
+    order = mpmath.mpf(budget.order)
+    moments = [mpmath.exp(order * (order - 1) / 2 / mpmath.mpf(each) ** 2) / count for each in multipliers]
+    exact = mpmath.log(mpmath.fsum(moments)) / (order - 1) * CHARGE_UNITS
+    charge, leak = budget.cost(Release(event, 1.0, 1e-6))
+    assert exact <= charge <= exact * (1 + 100 * SLACK) + 1.01
+    assert leak == 0
+
+
+@given(epsilon=st.floats(0.1, 10), own=st.floats(1e-6, 20))
+def test_a_selection_is_charged_an_eighth_or_its_pure_cost(epsilon, own):
+    budget = Budget.of(epsilon=epsilon, delta=1e-6)
+    charge, leak = budget.cost(Release(ExponentialMechanismDpEvent(own), own, 0.0))
+    pure_charge, _ = budget.cost(pure(own))
+    eighth = math.ceil(Fraction(budget.order) * Fraction(own) ** 2 / 8 * CHARGE_UNITS)
+    assert min(pure_charge, eighth) <= charge <= min(pure_charge, eighth * (1 + 1e-11) + 1)
+    assert leak == 0
+
+
+def test_a_composed_release_costs_its_parts_and_one_on_disjoint_rows_its_dearest_part():
+    budget = Budget.of(epsilon=1.0, delta=1e-6)
+    parts = [GaussianDpEvent(20.0), EpsilonDeltaDpEvent(0.1, 1e-9), ExponentialMechanismDpEvent(0.2)]
+    costs = [budget.cost(Release(part, 1.0, 1e-6)) for part in parts]
+    composed = budget.cost(Release(ComposedDpEvent(tuple(parts)), 1.0, 1e-6))
+    disjoint = budget.cost(Release(DisjointDpEvent(tuple(parts)), 1.0, 1e-6))
+    assert abs(composed[0] - sum(charge for charge, _ in costs)) <= 3
+    assert composed[1] == 10**9
+    assert disjoint == tuple(max(each) for each in zip(*costs, strict=True))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_repetitions_cap_leaks_in_proportion_to_what_the_dataset_promises(mode):
+    event = RepeatAndSelectDpEvent(GaussianDpEvent(20.0), 3.0, 1.0, 1e-12)
+    leaks = [
+        Budget.of(epsilon=epsilon, delta=1e-6, mode=mode).cost(Release(event, 0.5, 1e-7))[1] for epsilon in (1.0, 2.0)
+    ]
+    if mode == "renyi":
+        assert leaks == pytest.approx([(1 + math.exp(epsilon)) * 1e6 for epsilon in (1, 2)], abs=2)
+    else:
+        assert leaks == [10**11] * 2  # all of its own δ
+
+
+# --- add-remove ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_release_for_added_and_removed_records_costs_what_two_of_them_do(mode):
+    budget = Budget.of(epsilon=3.0, delta=1e-4, mode=mode)
+    added = budget.cost(Release(GaussianDpEvent(10.0), 0.4, 1e-6, ADD_REMOVE))
+    replaced = budget.cost(Release(GaussianDpEvent(5.0), 0.8, 1e-6 * (1 + math.exp(0.4)), "replace-one"))
+    assert added[0] == replaced[0]
+    assert 0 <= added[1] - replaced[1] <= 10
+    assert budget.cost(Release(EpsilonDeltaDpEvent(0.1, 0.0), 0.1, 0.0, ADD_REMOVE)) == budget.cost(pure(0.2))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_add_remove_release_without_a_replace_one_form_is_refused_in_every_mode(mode):
+    budget = Budget.of(epsilon=1.0, delta=1e-6, mode=mode)
+    with pytest.raises(ValueError, match="an add-remove ExponentialMechanismDpEvent cannot be charged"):
+        budget.cost(Release(ExponentialMechanismDpEvent(0.1), 0.1, 0.0, ADD_REMOVE))
+
+
+# --- budgets at the ends -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("delta", [1e-300, 1e-12, 0.5, 1 - 2.0**-53])
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 1e-3, 700.0, 1e6])
+def test_a_budget_is_sound_or_refused_wherever_it_is(epsilon, delta, mode):
+    try:
+        budget = Budget.of(epsilon=epsilon, delta=delta, mode=mode)
+    except ValueError as refusal:
+        assert mode != "basic" and "too small for mode" in str(refusal)
+        return
+    assert 0 <= budget.charge_limit < 2**63
+    assert 0 <= budget.leak_limit <= Fraction(repr(delta)) * LEAK_UNITS < 2**63
+    spendable, first = mpmath.mpf(budget.charge_limit) / CHARGE_UNITS, mpmath.mpf(delta - delta / 10)
+    if mode == "renyi":
+        assert spendable + kappa(budget.order, first) <= epsilon
+    if mode == "gaussian":
+        assert precise_delta(epsilon, spendable) <= first
+
+
+@given(epsilon=epsilons, delta=deltas, more=st.floats(1.01, 10), mode=st.sampled_from(MODES))
+def test_a_larger_promise_is_a_larger_budget(epsilon, delta, more, mode):
+    budget = Budget.of(epsilon=epsilon, delta=delta, mode=mode)
+    larger = Budget.of(epsilon=epsilon * more, delta=delta, mode=mode)
+    looser = Budget.of(epsilon=epsilon, delta=min(0.9, delta * more), mode=mode)
+    if mode == "renyi":  # each at its own order: compare what Gaussians may have
+        assert larger.charge_limit / larger.order > budget.charge_limit / budget.order
+    else:
+        assert larger.charge_limit >= budget.charge_limit * (1 + (more - 1) / 100) - 2
+    assert looser.leak_limit >= budget.leak_limit
+
+
+@pytest.mark.parametrize("mode", MODES)
+@given(first=st.integers(1, 200), second=st.integers(1, 200))
+def test_what_does_not_fit_together_does_not_fit_one_by_one(mode, first, second):
+    """Charges are rounded up each by itself, so a sum of charges is never less than the charge of the sum."""
+    budget = Budget.of(epsilon=1.0, delta=1e-6, mode=mode)
+    one, other = (budget.cost(gaussian(float(each), 1.0 / each, 1e-9 / each)) for each in (first, second))
+    together = 1 / math.sqrt(first**-2 + second**-2)
+    joint = budget.cost(gaussian(together, 1.0 / first + 1.0 / second, 1e-9 / first + 1e-9 / second))
+    assert one[0] + other[0] >= joint[0] - 1
+    assert one[1] + other[1] >= joint[1] - 1
+
+
+# --- the best ε of one event ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delta", [1e-12, 1e-6, 1e-2])
+@pytest.mark.parametrize("multiplier", [0.3, 3.0, 30.0, 300.0])
+def test_the_least_epsilon_of_a_gaussian_is_that_of_the_tight_conversion(multiplier, delta):
+    orders = 1 + np.geomspace(1e-3, 1e6, 20_000)
+    expected, _ = reference.compute_epsilon(orders, orders / (2 * multiplier**2), delta)
+    found = least_epsilon(GaussianDpEvent(multiplier), delta)
+    assert max(found, 0.0) == pytest.approx(expected, rel=1e-3)
+    assert found >= expected or expected == 0
+    assert analytic_noise_multiplier(max(found, 1e-6), delta) <= multiplier  # what the conversion says is true

@@ -9,7 +9,7 @@ import mpmath
 import pytest
 
 from dbdp.privacy import mechanisms
-from dbdp.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace
+from dbdp.privacy.mechanisms import DiscreteGaussian, DiscreteLaplace, Gaussian, SphericalLaplace
 
 COARSE_BITS = 6  # few enough values to enumerate; the claims hold for every grid
 
@@ -56,16 +56,60 @@ def test_on_its_own_grid_discrete_laplace_wastes_nothing(epsilon):
     assert Fraction("0.999999") * Fraction(epsilon) <= Fraction(largest_shift(made), made.steps) <= Fraction(epsilon)
 
 
+def rounded(tail, reach):
+    """Law of round(z) for a symmetric z with P(z > x) = tail(x)."""
+    cells = {k: tail(k - mpmath.mpf(1) / 2) - tail(k + mpmath.mpf(1) / 2) for k in range(1, reach + 1)}
+    return {0: 1 - 2 * tail(mpmath.mpf(1) / 2)} | cells | {-k: cell for k, cell in cells.items()}
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+def test_spherical_laplace_is_pure_to_the_last_shift(epsilon):
+    made = on_a_coarse_grid(SphericalLaplace, epsilon)
+    law = rounded(lambda x: mpmath.exp(-x / made.steps) / 2, 3 * largest_shift(made))
+    ratios = [largest_log_ratio(law, shift) for shift in (1, largest_shift(made) // 2, largest_shift(made))]
+    assert max(ratios) <= epsilon * (1 + 1e-12)
+    assert ratios[-1] >= 0.98 * epsilon
+    assert largest_log_ratio(law, 2 * largest_shift(made)) > 1.9 * epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+def test_noise_in_the_ball_instead_of_on_the_sphere_is_not_pure(epsilon):
+    made = on_a_coarse_grid(SphericalLaplace, epsilon)
+
+    def tail(x):  # of a uniform number in [-1, 1] times the norm
+        return (mpmath.exp(-x / made.steps) - x / made.steps * mpmath.e1(x / made.steps)) / 2
+
+    law = rounded(tail, 3 * largest_shift(made))
+    assert largest_log_ratio(law, largest_shift(made)) > 1.1 * epsilon
+
+
+def discrete_law(made, reach):
+    return pmf(lambda k: -(mpmath.mpf(k) ** 2) / (2 * made.steps**2), reach)
+
+
+def rounded_law(made, reach):
+    return rounded(lambda x: mpmath.ncdf(-x / made.steps), reach)
+
+
 def gaussian_delta(made, epsilon, shift):
-    law = pmf(lambda k: -(mpmath.mpf(k) ** 2) / (2 * made.steps**2), 12 * made.steps + 10 * shift)
-    return hockey_stick(law, shift, epsilon)
+    law = rounded_law if isinstance(made, Gaussian) else discrete_law
+    return hockey_stick(law(made, 12 * made.steps + 10 * shift), shift, epsilon)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 1e-3), (1.0, 1e-6), (1.0, 1e-9), (4.0, 1e-5), (10.0, 1e-4)])
-def test_discrete_gaussian_has_the_promised_epsilon_and_delta(epsilon, delta):
-    made = on_a_coarse_grid(DiscreteGaussian, epsilon, delta)
+@pytest.mark.parametrize("mechanism", [Gaussian, DiscreteGaussian])
+def test_a_gaussian_has_the_promised_epsilon_and_delta(mechanism, epsilon, delta):
+    made = on_a_coarse_grid(mechanism, epsilon, delta)
     shift = largest_shift(made)
     assert gaussian_delta(made, epsilon, shift) <= delta
     assert gaussian_delta(made, epsilon, shift // 2) <= delta
     less = replace(made, steps=round(made.steps * 0.85))
     assert gaussian_delta(less, epsilon, shift) > delta  # less noise would break the promise
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_the_rounded_gaussian_needs_nearly_all_of_its_noise(epsilon):
+    made = on_a_coarse_grid(Gaussian, epsilon)
+    assert gaussian_delta(made, epsilon, largest_shift(made)) > 0.5e-6
+    less = replace(made, steps=round(made.steps * 0.97))
+    assert gaussian_delta(less, epsilon, largest_shift(made)) > 1e-6

@@ -9,17 +9,28 @@ from unittest.mock import patch
 import mpmath
 import numpy as np
 import pytest
-from goodness import ALPHA, of_reals
+from goodness import ALPHA, of_reals, of_two
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
-from dbdp.privacy import mechanisms
-from dbdp.privacy.accounting import EpsilonDeltaDpEvent, GaussianDpEvent, gaussian_noise_multiplier
-from dbdp.privacy.mechanisms import MECHANISMS, DiscreteGaussian, DiscreteLaplace, mechanism_named
+from dbdp.privacy.accounting import gaussian_noise_multiplier
+from dbdp.privacy.calibration import analytic_noise_multiplier
+from dbdp.privacy.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, ZCDpEvent
+from dbdp.privacy.mechanisms import (
+    MECHANISMS,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Gaussian,
+    SphericalLaplace,
+    covered_sensitivity,
+    grid_for,
+    mechanism_named,
+)
 
 EVERY_MECHANISM = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=list(MECHANISMS))
+GAUSSIANS = pytest.mark.parametrize("mechanism", [Gaussian, DiscreteGaussian], ids=["gaussian", "discrete_gaussian"])
 promises = {
     "epsilon": st.floats(1e-3, 50),
     "sensitivity": st.floats(1e-12, 1e3),
@@ -31,10 +42,10 @@ def calibrated(mechanism, **changes):
     return mechanism.calibrated(**{"epsilon": 1.0, "delta": 1e-6, "sensitivity": 0.01, "dimension": 9} | changes)
 
 
-def noiseless(mechanism, model):
+def noiseless(made, model):
     """What `release` would give if the noise were 0: the model, rounded."""
-    with patch.multiple(mechanisms, discrete_gaussian=lambda *_: 0, discrete_laplace=lambda *_: 0):
-        return mechanism.release(model)
+    with patch.object(type(made), "_noise", lambda _, count: [0] * count):
+        return made.release(model)
 
 
 @EVERY_MECHANISM
@@ -44,6 +55,7 @@ def test_the_sensitivity_covers_the_rounding_to_the_grid(mechanism, epsilon, sen
     with mpmath.workprec(200):
         covered = sensitivity + made.grid * mpmath.sqrt(dimension)
         assert covered <= made.sensitivity <= sensitivity * 1.000001
+        assert made.grid <= sensitivity / 1024 / mpmath.sqrt(dimension)
     assert math.frexp(made.grid)[0] == 0.5  # a power of two
 
 
@@ -63,31 +75,76 @@ def test_rounding_keeps_neighbours_within_the_covered_sensitivity(mechanism, dat
         assert sum(x * x for x in steps) <= Fraction(made.sensitivity) ** 2
 
 
+def exact_scale(made):
+    return made.steps * Fraction(made.grid)
+
+
 @given(delta=st.floats(1e-12, 0.1), **promises)
 def test_gaussian_noise_is_at_least_the_charged_multiple_of_the_sensitivity(delta, epsilon, sensitivity, dimension):
+    made = calibrated(Gaussian, epsilon=epsilon, delta=delta, sensitivity=sensitivity, dimension=dimension)
+    charged, covered = made.guarantee.event.noise_multiplier, Fraction(made.sensitivity)
+    assert charged == analytic_noise_multiplier(epsilon, delta)
+    assert Fraction(charged) * covered <= exact_scale(made) <= Fraction("1.000001") * Fraction(charged) * covered
+
+
+@given(delta=st.floats(1e-12, 0.1), **promises)
+def test_discrete_gaussian_noise_has_the_charged_rho(delta, epsilon, sensitivity, dimension):
     made = calibrated(DiscreteGaussian, epsilon=epsilon, delta=delta, sensitivity=sensitivity, dimension=dimension)
-    sigma, covered = made.steps * Fraction(made.grid), Fraction(made.sensitivity)
-    needed, charged = gaussian_noise_multiplier(epsilon, delta), made.guarantee.event.noise_multiplier
-    assert max(Fraction(needed), Fraction(charged)) * covered <= sigma
-    assert sigma <= Fraction("1.000001") * Fraction(charged) * covered
+    needed, rho = gaussian_noise_multiplier(epsilon, delta), made.guarantee.event.rho
+    exact = (Fraction(made.sensitivity) / exact_scale(made)) ** 2 / 2
+    assert exact <= rho <= exact * (1 + Fraction(1, 10**15))
+    assert Fraction("0.99999") / (2 * Fraction(needed) ** 2) <= rho <= 1 / (2 * Fraction(needed) ** 2)
 
 
 @given(**promises)
 def test_laplace_noise_is_exactly_pure(epsilon, sensitivity, dimension):
-    made = calibrated(DiscreteLaplace, epsilon=epsilon, sensitivity=sensitivity, dimension=dimension)
-    with mpmath.workprec(200):
-        largest = mpmath.sqrt(dimension) * made.sensitivity / (made.steps * mpmath.mpf(made.grid))
-        assert 0.999 * epsilon <= largest <= epsilon
-    assert made.guarantee.event == EpsilonDeltaDpEvent(epsilon, 0.0)
-    assert (made.guarantee.epsilon, made.guarantee.delta) == (epsilon, 0.0)
+    for mechanism, stretch in ((DiscreteLaplace, dimension), (SphericalLaplace, 1)):
+        made = calibrated(mechanism, epsilon=epsilon, sensitivity=sensitivity, dimension=dimension)
+        with mpmath.workprec(200):
+            largest = mpmath.sqrt(stretch) * made.sensitivity / (made.steps * mpmath.mpf(made.grid))
+            assert 0.999 * epsilon <= largest <= epsilon
+        assert made.guarantee == Release(EpsilonDeltaDpEvent(epsilon, 0.0), epsilon, 0.0)
+
+
+@GAUSSIANS
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 10.0, 50.0])
+@pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.01])
+def test_a_gaussian_promises_what_was_asked_for(mechanism, epsilon, delta):
+    guarantee = calibrated(mechanism, epsilon=epsilon, delta=delta).guarantee
+    assert isinstance(guarantee.event, GaussianDpEvent if mechanism is Gaussian else ZCDpEvent)
+    assert (guarantee.epsilon, guarantee.delta) == (epsilon, delta)
+
+
+def gaussian_delta(made, epsilon):
+    """δ of the continuous Gaussian mechanism: Φ(Δ/2σ - εσ/Δ) - e^ε Φ(-Δ/2σ - εσ/Δ)."""
+    with mpmath.workdps(60):
+        ratio = mpmath.mpf(made.steps) * made.grid / made.sensitivity
+        near, far = 1 / (2 * ratio) - epsilon * ratio, -1 / (2 * ratio) - epsilon * ratio
+        return mpmath.ncdf(near) - mpmath.exp(epsilon) * mpmath.ncdf(far)
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 10.0, 50.0])
 @pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.01])
-def test_a_gaussian_promises_what_was_asked_for(epsilon, delta):
-    guarantee = calibrated(DiscreteGaussian, epsilon=epsilon, delta=delta).guarantee
-    assert isinstance(guarantee.event, GaussianDpEvent)
-    assert (guarantee.epsilon, guarantee.delta) == (epsilon, delta)
+def test_the_gaussian_wastes_no_noise(epsilon, delta):
+    made = calibrated(Gaussian, epsilon=epsilon, delta=delta)
+    assert 0.999 * delta <= gaussian_delta(made, epsilon) <= delta
+
+
+def test_the_exact_gaussian_is_quieter_than_the_discrete_one_and_spherical_than_discrete_laplace():
+    scales = {name: calibrated(mechanism).noise_scale for name, mechanism in MECHANISMS.items()}
+    assert 1.04 < scales["discrete_gaussian"] / scales["gaussian"] < 1.10
+    assert scales["discrete_laplace"] == pytest.approx(3 * scales["spherical_laplace"])  # √d, for d = 9
+    # that is a standard deviation of √2·√d against √(d + 1), in units of the spherical scale
+
+
+@given(st.floats(1e-3, 1e4), st.floats(1e-6, 1e3), st.integers(1, 10**6))
+def test_a_noise_scale_of_ones_own_is_rounded_up_to_the_grid(multiplier, sensitivity, dimension):
+    grid = grid_for(sensitivity, dimension, multiplier)
+    covered = covered_sensitivity(sensitivity, dimension, grid)
+    promised = Release(GaussianDpEvent(multiplier), 1.0, 1e-6)
+    made = Gaussian.with_scale(sensitivity=covered, grid=grid, noise_scale=multiplier * covered, guarantee=promised)
+    assert Fraction(multiplier * covered) <= exact_scale(made) <= Fraction(multiplier * covered) * Fraction("1.000001")
+    assert (made.sensitivity, made.guarantee) == (covered, promised)
 
 
 @EVERY_MECHANISM
@@ -106,7 +163,9 @@ def released_noise(made, model):
     return (made.release(model) - model) / made.noise_scale
 
 
-@pytest.mark.parametrize(("mechanism", "law"), [(DiscreteGaussian, stats.norm), (DiscreteLaplace, stats.laplace)])
+@pytest.mark.parametrize(
+    ("mechanism", "law"), [(Gaussian, stats.norm), (DiscreteGaussian, stats.norm), (DiscreteLaplace, stats.laplace)]
+)
 def test_released_noise_has_the_charged_scale(mechanism, law):
     model = np.random.default_rng().uniform(-5, 5, 200_000)
     noise = released_noise(calibrated(mechanism, dimension=len(model)), model)
@@ -116,8 +175,22 @@ def test_released_noise_has_the_charged_scale(mechanism, law):
     assert of_reals(noise, law(loc=0.05)) < ALPHA  # and a bias
 
 
+def test_released_spherical_noise_has_the_charged_scale_and_no_direction():
+    made, model = calibrated(SphericalLaplace), np.linspace(-5, 5, 9)
+    noise = np.array([released_noise(made, model) for _ in range(10_000)])
+    norms = np.linalg.norm(noise, axis=1)
+    assert of_reals(norms, stats.gamma(9)) > ALPHA
+    assert of_reals(norms, stats.gamma(9, scale=0.95)) < ALPHA
+    assert of_reals(norms, stats.gamma(9, scale=1.05)) < ALPHA
+    ball = norms * np.random.default_rng().random(len(norms)) ** (1 / 9)
+    assert of_reals(ball, stats.gamma(9)) < ALPHA  # noise in the ball instead of on the sphere
+    for coordinate in (noise / norms[:, None]).T:
+        assert of_reals(coordinate, stats.beta(4, 4, loc=-1, scale=2)) > ALPHA
+    assert of_reals(noise[:, 0] / norms + 0.1, stats.beta(4, 4, loc=-1, scale=2)) < ALPHA
+
+
 @EVERY_MECHANISM
-def test_coordinates_have_independent_noise(mechanism):
+def test_coordinates_have_uncorrelated_noise(mechanism):
     noise = released_noise(calibrated(mechanism, dimension=100_000), np.zeros(100_000))
     assert stats.pearsonr(noise[::2], noise[1::2]).pvalue > ALPHA
     assert stats.pearsonr(noise[::2], noise[1::2] + 0.1 * noise[::2]).pvalue < ALPHA
@@ -140,10 +213,25 @@ def test_released_values_lie_on_the_grid_whatever_the_model(mechanism):
 
 
 @EVERY_MECHANISM
+@pytest.mark.parametrize("dimension", [1, 2, 3])
+def test_a_release_has_the_shape_of_the_model(mechanism, dimension):
+    released = calibrated(mechanism, dimension=dimension).release(np.zeros(dimension))
+    assert (released.shape, released.dtype) == ((dimension,), np.float64)
+    assert np.isfinite(released).all()
+
+
+@EVERY_MECHANISM
 def test_the_model_itself_is_not_changed(mechanism):
     model = np.linspace(-1, 1, 9)
     calibrated(mechanism).release(model)
     assert model.tolist() == np.linspace(-1, 1, 9).tolist()
+
+
+@EVERY_MECHANISM
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_never_released(mechanism, value):
+    with pytest.raises(ArithmeticError, match=r"^internal error: a model that is not finite is never released$"):
+        calibrated(mechanism).release(np.array([0.25, value, 0.0]))
 
 
 def seeded_release(made):
@@ -155,12 +243,13 @@ def seeded_release(made):
 @EVERY_MECHANISM
 def test_no_seed_repeats_a_release(mechanism):
     made = calibrated(mechanism)
-    assert seeded_release(made) != seeded_release(made)
+    assert not set(seeded_release(made)) & set(seeded_release(made))
 
 
-def test_gaussian_noise_without_a_delta_is_refused():
-    with pytest.raises(ValueError, match=r"delta = 0 .*use mechanism 'discrete_laplace'"):
-        calibrated(DiscreteGaussian, delta=0.0)
+@GAUSSIANS
+def test_gaussian_noise_without_a_delta_is_refused(mechanism):
+    with pytest.raises(ValueError, match=r"delta = 0 .*use mechanism 'spherical_laplace'"):
+        calibrated(mechanism, delta=0.0)
 
 
 @EVERY_MECHANISM
@@ -185,11 +274,47 @@ def test_a_sensitivity_that_is_none_is_refused(mechanism, sensitivity):
 
 
 def test_without_a_name_the_delta_decides():
-    assert mechanism_named(None, delta=1e-6) is DiscreteGaussian
-    assert mechanism_named(None, delta=0.0) is DiscreteLaplace
+    assert mechanism_named(None, delta=1e-6) is Gaussian
+    assert mechanism_named(None, delta=0.0) is SphericalLaplace
     assert all(mechanism_named(name, delta=1e-6) is made for name, made in MECHANISMS.items())
 
 
 def test_an_unknown_mechanism_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"'gauss' is unknown; choose one of discrete_gaussian, discrete_laplace"):
+    names = "gaussian, spherical_laplace, discrete_gaussian, discrete_laplace"
+    with pytest.raises(ValueError, match=f"'gauss' is unknown; choose one of {names}$"):
         mechanism_named("gauss", delta=1e-6)
+
+
+def opendp(make, distance, scale):
+    """OpenDP's own mechanism for vectors of numbers with the same noise."""
+    dp = pytest.importorskip("opendp.prelude", reason="OpenDP, the second opinion, is not installed")
+    dp.enable_features("contrib")
+    domain = dp.vector_domain(dp.atom_domain(T=float, nan=False))
+    return dp, getattr(dp.m, make)(domain, getattr(dp, distance)(T=float), scale)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "make", "distance"),
+    [
+        (Gaussian, "make_gaussian", "l2_distance"),
+        (DiscreteGaussian, "make_gaussian", "l2_distance"),
+        (DiscreteLaplace, "make_laplace", "l1_distance"),
+    ],
+)
+def test_opendp_releases_the_same_noise(mechanism, make, distance):
+    made = calibrated(mechanism, dimension=1)
+    _, theirs = opendp(make, distance, made.noise_scale)
+    noise = [made.release(np.zeros(20_000)), np.array(theirs([0.0] * 20_000))]
+    assert of_two(*noise) > ALPHA
+    assert of_two(noise[0] * 1.15, noise[1]) < ALPHA
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+def test_opendp_charges_the_same(epsilon):
+    gaussian, laplace = (calibrated(each, epsilon=epsilon) for each in (DiscreteGaussian, DiscreteLaplace))
+    dp, theirs = opendp("make_gaussian", "l2_distance", gaussian.noise_scale)
+    assert theirs.map(gaussian.sensitivity) == pytest.approx(gaussian.guarantee.event.rho, rel=1e-9)
+    converted = dp.c.make_zCDP_to_approxDP(theirs).map(gaussian.sensitivity).epsilon(1e-6)
+    assert converted == pytest.approx(epsilon, rel=1e-4)  # by the same conversion
+    _, theirs = opendp("make_laplace", "l1_distance", laplace.noise_scale)
+    assert theirs.map(3 * laplace.sensitivity) == pytest.approx(epsilon, rel=1e-6)

@@ -5,16 +5,17 @@ import math
 
 import pytest
 
-from dbdp.algorithms import ALGORITHMS, Request, plan
-from dbdp.algorithms.bolt_on import DEFAULT_REGULARISATION
-from dbdp.privacy.accounting import EpsilonDeltaDpEvent, GaussianDpEvent
+from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
+from dbdp.algorithms.settings import DEFAULT_REGULARISATION
+from dbdp.privacy.events import EpsilonDeltaDpEvent, GaussianDpEvent
 from dbdp.privacy.sensitivity import Training, sgd_sensitivity
 
 ROWS, DIMENSION = 1003, 7
 
 
-def planned(*, rows=ROWS, dimension=DIMENSION, **request):
-    return plan(Request(**{"epsilon": 1.0, "delta": 1e-6} | request), rows=rows, dimension=dimension)
+def planned(*, rows=ROWS, dimension=DIMENSION, outputs=1, is_classifier=True, **request):
+    facts = Facts(rows, dimension, outputs, is_classifier)
+    return plan(Request(**{"epsilon": 1.0, "delta": 1e-6} | request), facts)
 
 
 def test_a_plan_explains_itself_without_a_database():
@@ -39,12 +40,12 @@ def test_the_constants_of_the_proof_are_told():
 )
 def test_the_noise_covers_the_sensitivity_of_the_very_schedule_that_runs(request_):
     made = planned(batch_size=20, **request_)
-    state = made.initial_state()
+    (state,) = made.initial_states()
     facts = Training(
         rows=ROWS,
         dimension=state.dimension,
         batch_size=state.batch_size,
-        epochs=made.request.epochs,
+        epochs=made.learning.epochs,
         step_sizes=state.schedule.step_sizes,
         lipschitz=state.loss.lipschitz,
         smoothness=state.loss.smoothness,
@@ -67,12 +68,12 @@ def test_a_mechanism_may_be_named_and_a_delta_it_does_not_use_is_not_spent():
 
 
 def test_regularisation_is_by_default_what_the_schedule_needs():
-    assert planned().regularisation == DEFAULT_REGULARISATION
-    assert planned(schedule="constant", step_size=0.5).regularisation == 0.0
+    assert planned().learning.regularisation == DEFAULT_REGULARISATION
+    assert planned(schedule="constant", step_size=0.5).learning.regularisation == 0.0
 
 
 def test_a_training_begins_at_zero():
-    assert not planned().initial_state().model.any()
+    assert not any(state.model.any() for state in planned(outputs=3).initial_states())
 
 
 def test_more_noise_for_less_epsilon_and_less_noise_for_more_rows():
@@ -104,10 +105,10 @@ REFUSED = {
         {"rows": 10**9, "batch_size": 1, "epochs": 1000},
         r"1000000000000 updates are more than 500000000.*choose fewer epochs or a larger batch_size",
     ),
-    "an unknown schedule": ({"schedule": "cosine"}, r"'cosine' is unknown; choose one of constant, inverse_time"),
+    "an unknown schedule": ({"schedule": "cosine"}, r"'cosine' is unknown here; choose one of constant, inverse_time"),
     "an unknown loss": ({"loss": "hinge"}, r"'hinge' is unknown; choose one of logistic"),
     "an unknown algorithm": ({"algorithm": "sgd"}, r"'sgd' is unknown; choose one of bolt_on"),
-    "an unknown mechanism": ({"mechanism": "gauss"}, r"'gauss' is unknown; choose one of discrete_gaussian"),
+    "an unknown mechanism": ({"mechanism": "gauss"}, r"'gauss' is unknown; choose one of gaussian, spherical_laplace, discrete_gaussian"),
     "a constant step without its size": ({"schedule": "constant"}, r"needs a step_size; give one, at most 2/β"),
     "a step size of zero": ({"schedule": "constant", "step_size": 0.0}, r"step_size = 0.0 must be positive"),
     "a step size that is no number": ({"schedule": "constant", "step_size": math.nan}, r"step_size = nan must be"),
@@ -133,7 +134,7 @@ REFUSED = {
     "a delta that is no number": ({"delta": math.nan}, r"delta = nan must be at least 0 and below 1"),
     "a Gaussian without a delta": (
         {"delta": 0.0, "mechanism": "discrete_gaussian"},
-        r"delta = 0 .*give a delta > 0 or use mechanism 'discrete_laplace'",
+        r"delta = 0 .*give a delta > 0 or use mechanism 'spherical_laplace'",
     ),
     "no rows": ({"rows": 0}, r"rows = 0 must be .*at least one is needed to train"),
     "no features": ({"dimension": 0}, r"features = 0 must be a whole number between 1"),

@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from goodness import ALPHA, of_integers, of_reals, p_value
+from goodness import ALPHA, of_integers, of_reals, of_two, p_value
 from scipy import stats
 
 from dbdp.privacy.samplers import Entropy, bernoulli_exp, discrete_gaussian, discrete_laplace
@@ -81,6 +81,44 @@ def test_bernoulli_exp_has_exactly_its_probability(numerator, denominator):
     assert stats.binomtest(successes, trials, min(wrong, 1.0)).pvalue < ALPHA
 
 
+@pytest.mark.parametrize(("numerator", "denominator"), [(1, 3), (1, 2), (999, 1000), (2**130 // 3, 2**130)])
+def test_bernoulli_has_exactly_its_probability(numerator, denominator):
+    entropy, trials = Entropy(), 100_000
+    successes = sum(entropy.bernoulli(numerator, denominator) for _ in range(trials))
+    assert stats.binomtest(successes, trials, numerator / denominator).pvalue > ALPHA
+    assert stats.binomtest(successes, trials, numerator / denominator * 0.9).pvalue < ALPHA
+
+
+class Words(Entropy):
+    """Entropy whose words were chosen."""
+
+    def __init__(self, *words):
+        self._words = [*words[::-1]]
+
+
+@pytest.mark.parametrize(("last", "below"), [(0, True), (2**64 // 3 - 1, True), (2**64 // 3 + 1, False)])
+def test_bernoulli_goes_on_while_the_digits_are_equal(last, below):
+    third = 2**64 // 3  # 64 binary digits of 1/3; the next 64 are the same
+    entropy = Words(third, third, last, 5)
+    assert entropy.bernoulli(2**128 // 3 * 2**64 + third, 2**192) is below
+    assert entropy.bits(64) == 5  # three words were read, no more
+
+
+def test_bernoulli_of_nothing_never_happens_and_of_all_always():
+    entropy = Entropy()
+    assert not any(entropy.bernoulli(0, 3) for _ in range(1000))
+    assert all(entropy.bernoulli(3, 3) for _ in range(1000))
+
+
+@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 128, 1000])
+def test_bits_are_as_many_as_asked_for_and_even(count):
+    entropy = Entropy()
+    drawn = [entropy.bits(count) for _ in range(2000)]
+    assert max(drawn).bit_length() == count
+    ones = sum(value.bit_count() for value in drawn)
+    assert count == 0 or stats.binomtest(ones, 2000 * count, 0.5).pvalue > ALPHA
+
+
 def test_bernoulli_exp_of_zero_is_certain():
     entropy = Entropy()
     assert all(bernoulli_exp(0, 3, entropy) for _ in range(1000))
@@ -126,3 +164,27 @@ def seeded(draw):
 def test_no_seed_repeats_noise(sampler):
     assert seeded(lambda: [*many(sampler, 1000, 100)]) != seeded(lambda: [*many(sampler, 1000, 100)])
     assert seeded(random.random) == seeded(random.random)
+
+
+def opendp_noise(kind, scale, count):
+    """What OpenDP's own sampler adds to zeros; its maker says what it costs at sensitivity 1."""
+    dp = pytest.importorskip("opendp.prelude", reason="OpenDP, the second opinion, is not installed")
+    dp.enable_features("contrib")
+    integers = dp.vector_domain(dp.atom_domain(T=int))
+    if kind == "gaussian":
+        made = dp.m.make_gaussian(integers, dp.l2_distance(T=float), float(scale))
+    else:
+        made = dp.m.make_laplace(integers, dp.l1_distance(T=int), float(scale))
+    return np.array(made([0] * count)), made.map(1)
+
+
+SECOND_OPINIONS = {"gaussian": discrete_gaussian, "laplace": discrete_laplace}
+
+
+@pytest.mark.parametrize("kind", SECOND_OPINIONS)
+@pytest.mark.parametrize("scale", [1, 7, 100_000])
+def test_opendp_draws_from_the_same_law(kind, scale):
+    theirs, _ = opendp_noise(kind, scale, 40_000)
+    assert of_two(many(SECOND_OPINIONS[kind], scale, 40_000), theirs) > ALPHA
+    if scale > 1:
+        assert of_two(many(SECOND_OPINIONS[kind], scale * 8 // 7, 40_000), theirs) < ALPHA  # another scale is noticed

@@ -1,0 +1,431 @@
+"""Events survive the ledger, nothing else passes for one, and their divergences are those of the mechanisms."""
+
+import itertools
+import json
+import math
+
+import dp_accounting
+import mpmath
+import numpy as np
+import pytest
+from dp_accounting import dp_event as theirs
+from dp_accounting.rdp import RdpAccountant
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import special
+
+from dbdp.privacy import events
+from dbdp.privacy.accounting import conversion
+from dbdp.privacy.events import (
+    ADD_REMOVE,
+    EVENTS,
+    MAX_EPSILON,
+    REPLACE_ONE,
+    ComposedDpEvent,
+    DisjointDpEvent,
+    EpsilonDeltaDpEvent,
+    ExponentialMechanismDpEvent,
+    GaussianDpEvent,
+    Release,
+    RepeatAndSelectDpEvent,
+    ShuffledGaussianDpEvent,
+    ZCDpEvent,
+    divergence,
+    gaussian_square,
+    leak,
+    pure_divergence,
+    pure_mean,
+    replace_one,
+)
+
+# --- the ledger ----------------------------------------------------------------------------------------
+
+
+@st.composite
+def shuffled(draw):
+    count = draw(st.integers(1, 6))
+    weights = np.array(draw(st.lists(st.floats(1e-6, 1), min_size=count, max_size=count)))
+    multipliers = draw(st.lists(st.floats(1e-9, 1e300), min_size=count, max_size=count))
+    return ShuffledGaussianDpEvent(tuple((weights / weights.sum()).tolist()), tuple(multipliers))
+
+
+LEAVES = st.one_of(
+    st.builds(GaussianDpEvent, st.floats(1e-9, 1e12)),
+    st.builds(ZCDpEvent, st.floats(1e-24, 1e18)),
+    st.builds(EpsilonDeltaDpEvent, st.floats(1e-9, 1e6), st.floats(0, 1, exclude_max=True)),
+    st.builds(ExponentialMechanismDpEvent, st.floats(1e-9, 1e6)),
+    shuffled(),
+)
+
+
+def nested(inner):
+    several = st.lists(inner, min_size=1, max_size=3).map(tuple)
+    shapes, variations = st.sampled_from([1.0, math.inf]), st.floats(0, 1)
+    return st.one_of(
+        st.builds(ComposedDpEvent, several),
+        st.builds(DisjointDpEvent, several),
+        st.builds(RepeatAndSelectDpEvent, inner, st.floats(1, 1e6), shapes, variations),
+    )
+
+
+EVERY_EVENT = st.recursive(LEAVES, nested, max_leaves=6)
+promises = {"epsilon": st.floats(1e-9, MAX_EPSILON), "delta": st.floats(0, 1, exclude_max=True)}
+
+
+@settings(max_examples=300)
+@given(event=EVERY_EVENT, neighbours=st.sampled_from([REPLACE_ONE, ADD_REMOVE]), **promises)
+def test_every_release_survives_the_ledger(event, epsilon, delta, neighbours):
+    release = Release(event, epsilon, delta, neighbours)
+    written = json.dumps(release.as_data(), allow_nan=False)
+    assert Release.from_data(json.loads(written)) == release
+
+
+def test_every_kind_of_event_was_tried():
+    assert {type(event).__name__ for event in (*SAMPLES, *(each.event for each in ALONE))} == set(EVENTS)
+
+
+GAUSSIAN = {"event": "GaussianDpEvent", "noise_multiplier": 3.0}
+REPEAT = {"event": "RepeatAndSelectDpEvent", "repeated": GAUSSIAN, "mean": 3.0, "shape": 1, "total_variation": 0.0}
+SHUFFLED = {"event": "ShuffledGaussianDpEvent", "shares": [0.5, 0.5], "noise_multipliers": [1.0, 2.0]}
+PROMISE = {"epsilon": 1.0, "delta": 1e-6, "neighbours": REPLACE_ONE}
+NO_EVENTS = {
+    "no multiplier": {"event": "GaussianDpEvent"},
+    "a multiplier of 0": GAUSSIAN | {"noise_multiplier": 0.0},
+    "a negative multiplier": GAUSSIAN | {"noise_multiplier": -3.0},
+    "an infinite multiplier": GAUSSIAN | {"noise_multiplier": math.inf},
+    "an infinite multiplier, in words": GAUSSIAN | {"noise_multiplier": "inf"},
+    "a multiplier that is no number": GAUSSIAN | {"noise_multiplier": math.nan},
+    "a multiplier that is a word": GAUSSIAN | {"noise_multiplier": "3"},
+    "a multiplier that is nothing": GAUSSIAN | {"noise_multiplier": None},
+    "a multiplier that is an event": GAUSSIAN | {"noise_multiplier": GAUSSIAN},
+    "more than an event has": GAUSSIAN | {"rho": 1.0},
+    "an event of another name": {"event": "NoEvent"},
+    "an event of no name": {"noise_multiplier": 3.0},
+    "a base class": {"event": "Release"},
+    "a list": [GAUSSIAN],
+    "a word": "GaussianDpEvent",
+    "nothing": None,
+    "no rho": {"event": "ZCDpEvent", "rho": 0.0},
+    "a negative epsilon": {"event": "EpsilonDeltaDpEvent", "epsilon": -1.0, "delta": 0.0},
+    "an epsilon below a unit": {"event": "EpsilonDeltaDpEvent", "epsilon": 1e-10, "delta": 0.0},
+    "a delta of 1": {"event": "EpsilonDeltaDpEvent", "epsilon": 1.0, "delta": 1.0},
+    "an exponential mechanism of any epsilon": {"event": "ExponentialMechanismDpEvent", "epsilon": math.inf},
+    "shares that are not all": SHUFFLED | {"shares": [0.5, 0.4]},
+    "negative shares": SHUFFLED | {"shares": [1.5, -0.5]},
+    "no shares": SHUFFLED | {"shares": [], "noise_multipliers": []},
+    "a share too few": SHUFFLED | {"shares": [1.0]},
+    "a multiplier too few": SHUFFLED | {"noise_multipliers": [1.0]},
+    "shares that are a number": SHUFFLED | {"shares": 1.0},
+    "shares that are words": SHUFFLED | {"shares": ["1"], "noise_multipliers": [1.0]},
+    "no noise in one position": SHUFFLED | {"noise_multipliers": [1.0, 0.0]},
+    "nothing composed": {"event": "ComposedDpEvent", "events": []},
+    "a number composed": {"event": "ComposedDpEvent", "events": [1.0]},
+    "one event for several": {"event": "DisjointDpEvent", "events": GAUSSIAN},
+    "a bad event within": {"event": "DisjointDpEvent", "events": [GAUSSIAN, {"event": "NoEvent"}]},
+    "nothing repeated": REPEAT | {"repeated": None},
+    "a number repeated": REPEAT | {"repeated": 1.0},
+    "no run on average": REPEAT | {"mean": 0.5},
+    "a shape in between": REPEAT | {"shape": 2.0},
+    "a variation above 1": REPEAT | {"total_variation": 1.1},
+}
+
+
+@pytest.mark.parametrize("event", NO_EVENTS.values(), ids=list(NO_EVENTS))
+def test_what_is_no_event_is_refused(event):
+    with pytest.raises(ValueError, match=r"cannot be charged|lacks what it needs"):
+        Release.from_data(PROMISE | {"event": event})
+
+
+NO_PROMISES = [
+    {"epsilon": 0.0},
+    {"epsilon": -1.0},
+    {"epsilon": math.nan},
+    {"epsilon": math.inf},
+    {"epsilon": 1e7},
+    {"epsilon": "1"},
+    {"epsilon": None},
+    {"delta": -1e-6},
+    {"delta": 1.0},
+    {"delta": math.nan},
+    {"delta": None},
+    {"neighbours": "edit-one"},
+    {"neighbours": None},
+]
+
+
+@pytest.mark.parametrize("wrong", NO_PROMISES, ids=str)
+def test_what_is_no_promise_is_refused(wrong):
+    (name,) = wrong
+    with pytest.raises(ValueError, match=name):
+        Release.from_data(PROMISE | {"event": GAUSSIAN} | wrong)
+
+
+@pytest.mark.parametrize("missing", [*PROMISE, "event"])
+def test_a_promise_lacks_nothing_but_its_neighbours(missing):
+    data = {name: value for name, value in (PROMISE | {"event": GAUSSIAN}).items() if name != missing}
+    if missing == "neighbours":
+        assert Release.from_data(data).neighbours == REPLACE_ONE
+    else:
+        with pytest.raises(ValueError, match="lacks what it needs"):
+            Release.from_data(data)
+
+
+# --- divergences ---------------------------------------------------------------------------------------
+
+orders = st.floats(-2, 3).map(lambda exponent: 1 + 10.0**exponent)
+
+
+def their_divergence(event, order):
+    accountant = RdpAccountant([order], dp_accounting.NeighboringRelation.REPLACE_ONE)
+    accountant.compose(event)
+    return accountant._rdp[0]
+
+
+@given(multiplier=st.floats(0.1, 100), order=orders)
+def test_a_gaussian_costs_what_dp_accounting_says(multiplier, order):
+    expected = their_divergence(theirs.GaussianDpEvent(multiplier), order)
+    assert divergence(GaussianDpEvent(multiplier), order) == pytest.approx(expected, rel=1e-12)
+
+
+@given(rho=st.floats(1e-6, 10), order=orders)
+def test_zero_concentration_costs_what_dp_accounting_says(rho, order):
+    expected = their_divergence(theirs.ZCDpEvent(rho), order)
+    assert divergence(ZCDpEvent(rho), order) == pytest.approx(expected, rel=1e-12)
+
+
+@given(epsilon=st.floats(0.01, 20), order=orders)
+def test_a_pure_release_costs_what_dp_accounting_says_of_randomised_response(epsilon, order):
+    noise = 2 / (1 + math.exp(epsilon))  # of two buckets
+    response = their_divergence(theirs.RandomizedResponseDpEvent(noise, 2), order)
+    assert divergence(EpsilonDeltaDpEvent(epsilon, 0.0), order) == pytest.approx(response, rel=1e-6, abs=1e-12)
+
+
+@given(epsilon=st.floats(0.01, 20), order=orders)
+def test_a_pure_release_costs_no_less_than_laplace_noise(epsilon, order):
+    laplace = RdpAccountant([order])
+    laplace.compose(theirs.LaplaceDpEvent(1 / epsilon))
+    assert laplace._rdp[0] <= divergence(EpsilonDeltaDpEvent(epsilon, 0.0), order) * (1 + 1e-9)
+
+
+RUNS = [
+    (GaussianDpEvent(5.0), theirs.GaussianDpEvent(5.0)),
+    (GaussianDpEvent(0.7), theirs.GaussianDpEvent(0.7)),
+    (ZCDpEvent(0.01), theirs.ZCDpEvent(0.01)),
+]
+
+
+@pytest.mark.parametrize("shape", [1.0, math.inf])
+@pytest.mark.parametrize("mean", [1.0, 3.0, 100.0])
+@pytest.mark.parametrize(("ours", "other"), RUNS)
+def test_a_repetition_costs_what_dp_accounting_says(ours, other, mean, shape):
+    """With the same auxiliary orders; at every order, its own and those above."""
+    accountant = RdpAccountant(events._ORDERS)
+    accountant.compose(theirs.RepeatAndSelectDpEvent(other, mean, shape))
+    event = RepeatAndSelectDpEvent(ours, mean, shape, 0.0)
+    found = np.array([divergence(event, float(order)) for order in events._ORDERS])
+    finite = np.isfinite(accountant._rdp) & (events._ORDERS < 1e4)
+    assert finite.sum() > 200
+    assert found[finite] == pytest.approx(np.minimum.accumulate(accountant._rdp[::-1])[::-1][finite], rel=1e-9)
+    assert (np.diff(found) >= -1e-12).all()
+
+
+@pytest.mark.parametrize("shape", [1.0, math.inf])
+def test_a_repetition_that_leaks_is_charged_its_runs_leaks(shape):
+    run = EpsilonDeltaDpEvent(0.5, 1e-7)
+    event = RepeatAndSelectDpEvent(run, 10.0, shape, 1e-9)
+    without = RepeatAndSelectDpEvent(EpsilonDeltaDpEvent(0.5, 0.0), 10.0, shape, 0.0)
+    assert divergence(event, 5.0) == divergence(without, 5.0)
+    assert leak(event, 1.0) >= 10 * 1e-7 + (1 + math.e) * 1e-9
+    assert leak(event, 1.0) <= (1 + math.e) * (10 * 1e-7 + 1e-9) * (1 + 1e-11)
+    assert leak(without, 1.0) == 0
+
+
+SAMPLES = [
+    GaussianDpEvent(2.0),
+    ZCDpEvent(0.1),
+    EpsilonDeltaDpEvent(0.5, 1e-6),
+    ExponentialMechanismDpEvent(0.7),
+    ShuffledGaussianDpEvent((0.5, 0.5), (1.0, 2.0)),
+]
+
+
+@given(order=orders)
+def test_composed_events_cost_their_sum_and_disjoint_ones_their_largest(order):
+    costs = [divergence(event, order) for event in SAMPLES]
+    assert divergence(ComposedDpEvent(tuple(SAMPLES)), order) == pytest.approx(sum(costs), rel=1e-12)
+    assert divergence(DisjointDpEvent(tuple(SAMPLES)), order) == max(costs)
+
+
+def test_composed_events_leak_their_sum_and_disjoint_ones_their_largest():
+    leaking = (EpsilonDeltaDpEvent(0.5, 1e-6), EpsilonDeltaDpEvent(0.1, 3e-6), GaussianDpEvent(1.0))
+    assert leak(ComposedDpEvent(leaking), 1.0) == pytest.approx(4e-6, rel=1e-12)
+    assert leak(DisjointDpEvent(leaking), 1.0) == 3e-6
+    assert leak(GaussianDpEvent(1.0), 1.0) == 0
+
+
+@given(epsilon=st.floats(1e-3, 1e6), variation=st.floats(-320, 0).map(lambda exponent: 10.0**exponent))
+def test_a_total_variation_leaks_1_plus_e_to_the_epsilon_times_it_or_everything(epsilon, variation):
+    found = leak(RepeatAndSelectDpEvent(GaussianDpEvent(1.0), 2.0, 1.0, variation), epsilon)
+    assert math.isfinite(found)
+    with mpmath.workdps(50):
+        exact = (1 + mpmath.exp(mpmath.mpf(epsilon))) * mpmath.mpf(variation)
+        tiny = mpmath.mpf("1e-300")  # nothing beside a unit of 1e-18
+        assert min(1, exact) - tiny <= found <= min(2, exact) * (1 + mpmath.mpf("1e-9")) + tiny
+
+
+# --- the exponential mechanism ------------------------------------------------------------------------
+
+
+def renyi(p, q, order):
+    return float(special.logsumexp(order * np.log(p) + (1 - order) * np.log(q))) / (order - 1)
+
+
+def two_points(epsilon, share):
+    """P/Q is e^(-share·ε) or e^((1 - share)ε): the most telling law with a loss in that interval."""
+    low, high = math.exp(-share * epsilon), math.exp((1 - share) * epsilon)
+    rare = (1 - low) / (high - low)
+    return np.array([rare * high, (1 - rare) * low]), np.array([rare, 1 - rare])
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("order", [1.01, 2.0, 20.0])
+def test_no_loss_within_an_interval_of_epsilon_costs_more_than_the_charge(epsilon, order):
+    """Two points are enough: K(s) is convex in the law of the loss, whose mean of e^Z is fixed."""
+    pairs = [two_points(epsilon, share) for share in np.linspace(1e-3, 1 - 1e-3, 999)]
+    costs = [max(renyi(p, q, order), renyi(q, p, order)) for p, q in pairs]
+    charge = divergence(ExponentialMechanismDpEvent(epsilon), order)
+    assert max(costs) <= charge * (1 + 1e-9)
+    assert max(costs) >= charge * (0.95 if order * epsilon <= 2 else 0.4)
+    assert charge < pure_divergence(epsilon, order) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_no_exponential_mechanism_costs_more_than_the_charge_and_permute_and_flip_does(epsilon, count):
+    """Every score from 0 to 2 and every change of each by at most 1, exhaustively."""
+    changes = np.array(list(itertools.product((-1, 0, 1), repeat=count)))
+    worst = {"exponential": 0.0, "permute and flip": 0.0}
+    for scores in itertools.product(range(3), repeat=count):
+        for change in changes:
+            pair = [np.array(scores), np.array(scores) + change]
+            laws = {
+                "exponential": [special.softmax(-epsilon * each / 2) for each in pair],
+                "permute and flip": [permute_and_flip(each, epsilon) for each in pair],
+            }
+            for name, (p, q) in laws.items():
+                worst[name] = max(worst[name], renyi(p, q, 1.01))
+    charge = divergence(ExponentialMechanismDpEvent(epsilon), 1.01)
+    assert 0.7 * charge < worst["exponential"] <= charge * (1 + 1e-9)
+    assert worst["permute and flip"] > 1.7 * charge
+    assert worst["permute and flip"] <= pure_divergence(epsilon, 1.01) * (1 + 1e-9)
+
+
+def permute_and_flip(errors, epsilon):
+    accepted = np.exp(-epsilon * (errors - errors.min()) / 2)
+    law = np.zeros(len(errors))
+    for order in itertools.permutations(range(len(errors))):
+        reached = 1.0
+        for candidate in order:
+            law[candidate] += reached * accepted[candidate] / math.factorial(len(errors))
+            reached *= 1 - accepted[candidate]
+    return law
+
+
+# --- what an event counts for among Gaussians ----------------------------------------------------------
+
+
+@given(exponent=st.floats(-9, 5.9))
+def test_a_pure_release_counts_for_the_gaussian_that_is_at_least_as_telling(exponent):
+    epsilon = 10.0**exponent
+    mean = pure_mean(epsilon)
+    with mpmath.workdps(50):
+        tail = mpmath.mpf(1) / (1 + mpmath.exp(mpmath.mpf(epsilon)))
+        assert mpmath.ncdf(-mpmath.mpf(mean) / 2) <= tail  # G_μ is below the corner of f_ε
+        if epsilon < 600:
+            assert mpmath.ncdf(-mpmath.mpf(mean) / 2 * (1 - mpmath.mpf("1e-5"))) > tail
+    assert mean <= 1.2534 * epsilon * (1 + 1e-6) + 1e-15
+
+
+def test_a_gaussian_counts_for_itself_and_a_mixture_for_its_worst_position():
+    promise = EpsilonDeltaDpEvent(1.0, 1e-6)
+    assert gaussian_square(GaussianDpEvent(2.0), promise) == (0.25, False)
+    assert gaussian_square(SAMPLES[-1], promise) == (1.0, False)
+
+
+ALONE = [
+    Release(event, 1.0, 1e-6)
+    for event in (
+        ZCDpEvent(0.1),
+        EpsilonDeltaDpEvent(1.0, 1e-6),
+        ExponentialMechanismDpEvent(1.0),
+        ComposedDpEvent((GaussianDpEvent(3.0),)),
+        DisjointDpEvent((GaussianDpEvent(3.0),)),
+        RepeatAndSelectDpEvent(GaussianDpEvent(3.0), 2.0, 1.0, 0.0),
+    )
+]
+
+
+@pytest.mark.parametrize("release", ALONE, ids=lambda release: type(release.event).__name__)
+def test_any_other_event_counts_for_its_promise_and_leaks_its_delta(release):
+    square, leaks = gaussian_square(release.event, EpsilonDeltaDpEvent(release.epsilon, release.delta))
+    assert square == pure_mean(1.0) ** 2
+    assert leaks
+
+
+# --- add-remove ----------------------------------------------------------------------------------------
+
+
+@given(order=orders, multiplier=st.floats(0.1, 100), epsilon=st.floats(1e-3, 20))
+def test_what_is_private_for_added_and_removed_records_is_replaced_by_two_of_them(order, multiplier, epsilon):
+    gaussian = Release(GaussianDpEvent(multiplier), 1.0, 1e-6, ADD_REMOVE).as_replace_one()
+    assert divergence(gaussian.event, order) == pytest.approx(4 * divergence(GaussianDpEvent(multiplier), order))
+    pure = Release(EpsilonDeltaDpEvent(epsilon, 0.0), epsilon, 0.0, ADD_REMOVE).as_replace_one()
+    assert (pure.event, pure.epsilon, pure.delta) == (EpsilonDeltaDpEvent(2 * epsilon, 0.0), 2 * epsilon, 0.0)
+    zcdp = Release(ZCDpEvent(0.1), 1.0, 1e-6, ADD_REMOVE).as_replace_one()
+    assert zcdp.event == ZCDpEvent(0.4)
+    assert (zcdp.epsilon, zcdp.neighbours) == (2.0, REPLACE_ONE)
+
+
+@settings(max_examples=300)
+@given(weights=st.lists(st.tuples(*[st.floats(1e-3, 1)] * 3), min_size=2, max_size=5), epsilon=st.floats(0.01, 2))
+def test_two_steps_between_neighbours_are_no_further_than_the_converted_promise(weights, epsilon):
+    """Three laws on a few outcomes: a record is added to the middle one on either side."""
+    laws = np.array(weights).T / np.sum(weights, axis=0)[:, None]
+    one, middle, other = laws
+
+    def excess(p, q, at):
+        return float(np.maximum(p - math.exp(at) * q, 0).sum())
+
+    delta = max(excess(one, middle, epsilon), excess(middle, other, epsilon))
+    if delta < 1:
+        made = Release(EpsilonDeltaDpEvent(epsilon, delta), epsilon, delta, ADD_REMOVE).as_replace_one()
+        assert excess(one, other, made.epsilon) <= made.delta + 1e-12
+        assert made.event == EpsilonDeltaDpEvent(made.epsilon, made.delta)
+
+
+def test_a_replace_one_release_is_left_alone():
+    release = Release(ExponentialMechanismDpEvent(1.0), 1.0, 0.0)
+    assert release.as_replace_one() is release
+
+
+UNCONVERTED = [
+    ExponentialMechanismDpEvent(1.0),
+    SAMPLES[-1],
+    ComposedDpEvent((GaussianDpEvent(3.0),)),
+    DisjointDpEvent((GaussianDpEvent(3.0),)),
+    RepeatAndSelectDpEvent(GaussianDpEvent(3.0), 2.0, 1.0, 0.0),
+]
+
+
+@pytest.mark.parametrize("event", UNCONVERTED, ids=lambda event: type(event).__name__)
+def test_what_has_no_sound_replace_one_form_is_refused(event):
+    with pytest.raises(ValueError, match=rf"an add-remove {type(event).__name__} cannot be charged"):
+        replace_one(event)
+
+
+def test_divergence_and_conversion_together_give_dp_accountings_epsilon():
+    grid = 1 + np.geomspace(1e-2, 1e3, 200)
+    accountant = RdpAccountant(grid)
+    accountant.compose(theirs.GaussianDpEvent(4.0))
+    ours = min(divergence(GaussianDpEvent(4.0), order) + conversion(order, 1e-6) for order in grid)
+    assert accountant.get_epsilon(1e-6) == pytest.approx(ours, rel=1e-9)
