@@ -14,13 +14,14 @@ from benchmarks import peer
 from benchmarks.harness import timed
 from benchmarks.tables import ADULT, Table
 from dbdp import adult, controller, ledger, releases
-from dbdp.algorithms import Plan, Request, plan
+from dbdp.algorithms import Facts, Plan, Request, plan
 from dbdp.datasets import check_rows, load
 from dbdp.learning.losses import Logistic
 from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
 from dbdp.packing import keep_blocks_at_hand
 from dbdp.sessions import ClientSession, temporary_table
+from dbdp.training import silent
 
 COLUMNS = "block_no int8 not null, block bytea not null"
 EPSILON, DELTA = 1.0, 1e-6
@@ -145,14 +146,14 @@ def run_without_noise(session: ClientSession, table: Table, planned: Plan) -> No
     """The same steps as a request, less sensitivity, charge and noise; a zero model is stored."""
     dataset = load(session, dataset_of(table))
     check_rows(session, dataset)
-    controller.exact_model(session, dataset, planned, controller.silent)
-    releases.store(session, dataset, np.zeros(planned.dimension), {})
+    controller.exact_model(session, dataset, planned, silent)
+    releases.store(session, dataset, np.zeros(planned.facts.shape), {}, None)
 
 
 def plan_of(session: ClientSession, table: Table) -> Plan:
     """The plan of the timed request."""
     dataset = load(session, dataset_of(table))
-    return plan(request(), rows=dataset.rows, dimension=dataset.declaration.dimension)
+    return plan(request(), Facts(dataset.rows, dataset.declaration.dimension))
 
 
 def private_part(connection: psycopg.Connection, table: Table) -> float:
@@ -161,10 +162,10 @@ def private_part(connection: psycopg.Connection, table: Table) -> float:
     dataset = load(session, dataset_of(table))
 
     def steps() -> None:
-        planned = plan(request(), rows=dataset.rows, dimension=dataset.declaration.dimension)
+        planned = plan(request(), Facts(dataset.rows, dataset.declaration.dimension))
         position = ledger.charge(session, dataset, planned.explain(), planned.mechanism.guarantee)
         ledger.await_durable(session, position)
-        planned.mechanism.release(np.zeros(planned.dimension))
+        planned.mechanism.release(np.zeros(planned.facts.dimension))
 
     return timed(steps)
 

@@ -10,9 +10,13 @@ _PLACES = {
     "connect": "dbdp.database",
     "propose_declaration": "dbdp.database",
     "LogisticRegression": "dbdp.estimators",
+    "HuberSVM": "dbdp.estimators",
+    "HuberRegression": "dbdp.estimators",
+    "LinearRegression": "dbdp.estimators",
     "Request": "dbdp.algorithms",
+    "TuningRequest": "dbdp.algorithms.tuning",
 }
-__all__ = ["Database", "LogisticRegression", "Request", "connect", "propose_declaration"]
+__all__ = list(_PLACES)
 
 
 def __getattr__(name: str) -> Any:

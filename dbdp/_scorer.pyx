@@ -5,7 +5,7 @@ from array import array
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_FromStringAndSize
-from libc.math cimport exp
+from libc.math cimport INFINITY, exp
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy
 
@@ -30,6 +30,12 @@ cdef class Scorer:
         return decision if decision == decision else None
 
 
+cdef object _written(double value):
+    """Return a number as text with all its digits, or None for no number."""
+    cdef char text[32]
+    return None if value != value else PyUnicode_FromStringAndSize(text, snprintf(text, 32, "%.17g", value))
+
+
 cdef object _probability(double decision):
     """Return 1 / (1 + exp(-decision)) as text, or None: PL/Python writes a float in three times the time.
 
@@ -43,13 +49,39 @@ cdef object _probability(double decision):
         return None
     probability = 1.0 / (1.0 + exp(-decision))
     if probability < 0.001 or probability >= 1.0:
-        return PyUnicode_FromStringAndSize(text, snprintf(text, 32, "%.17g", probability))
+        return _written(probability)
     scaled = <long long> (probability * 1e16)
     for place in range(17, 1, -1):
         text[place] = <char> (48 + scaled % 10)
         scaled //= 10
     text[0], text[1] = b"0", b"."
     return PyUnicode_FromStringAndSize(text, 18)
+
+
+cdef class ClassScorer(Scorer):
+    """See `scoring.ClassScorer`."""
+
+    cdef list _scorers
+    cdef readonly list classes
+
+    def __init__(self, list scorers, list classes):
+        if len(scorers) != len(classes):
+            raise ValueError(f"{len(scorers)} scorers do not fit {len(classes)} classes")
+        for scorer in scorers:
+            if not isinstance(scorer, Scorer):
+                raise TypeError("a class is scored by a compiled scorer")
+        self._scorers, self.classes = scorers, classes
+
+    cdef double decision(self, bytes features):
+        cdef double decision, largest = -INFINITY
+        cdef long number, best = 0
+        for number in range(len(self._scorers)):
+            decision = (<Scorer> self._scorers[number]).decision(features)
+            if decision != decision:
+                return NOTHING
+            if decision > largest:
+                best, largest = number, decision
+        return best
 
 
 cdef class Scorers:
@@ -97,6 +129,15 @@ cdef class Scorers:
         cdef double decision = self._decision(model, row_type, features)
         return decision > 0 if decision == decision else None
 
+    def value(self, long long model, long long row_type, bytes features):
+        """Return the decision, as text, or None."""
+        return _written(self._decision(model, row_type, features))
+
+    def label(self, long long model, long long row_type, bytes features):
+        """Return the class that a ClassScorer chooses, or None."""
+        cdef double chosen = self._decision(model, row_type, features)
+        return None if chosen != chosen else (<ClassScorer?> self._last).classes[<long> chosen]
+
     cdef _forget_rows(self, double statement):
         self._statement, self._last, self._last_stored = statement, None, None
         self._known = {key: scorer for key, scorer in self._known.items() if key[1] == 0}
@@ -124,6 +165,15 @@ cdef class Scorers:
         """Return whether that decision is above 0, or None."""
         cdef double decision = self._decision_stored(model, row, statement)
         return decision > 0 if decision == decision else None
+
+    def value_stored(self, long long model, bytes row, double statement):
+        """Return the decision for a row as it is stored, as text, or None."""
+        return _written(self._decision_stored(model, row, statement))
+
+    def label_stored(self, long long model, bytes row, double statement):
+        """Return the class for a row as it is stored, or None."""
+        cdef double chosen = self._decision_stored(model, row, statement)
+        return None if chosen != chosen else (<ClassScorer?> self._last_stored).classes[<long> chosen]
 
 
 cdef class VectorScorer(Scorer):

@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from dbdp import __version__
-from dbdp.algorithms import Request, plan
+from dbdp.algorithms import Facts, Request, plan
+from dbdp.algorithms.tuning import TuningRequest, parsed
+from dbdp.options import taking_a_request
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=True, help="Differentially private machine learning in PostgreSQL."
@@ -23,15 +25,6 @@ console = Console()
 
 Url = Annotated[str | None, typer.Option(help="Server to use; default DBDP_URL, else the private one.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Epsilon = Annotated[float, typer.Option(help="ε of this release.")]
-Delta = Annotated[float, typer.Option(help="δ of this release; 0 asks for pure ε.")]
-Epochs = Annotated[int, typer.Option(help="Passes over the data.")]
-BatchSize = Annotated[int, typer.Option(help="Rows of a mini-batch.")]
-Schedule = Annotated[str, typer.Option(help="Step sizes: constant or inverse_time.")]
-StepSize = Annotated[float | None, typer.Option(help="Step size of the constant schedule.")]
-Regularisation = Annotated[float | None, typer.Option(help="λ of the L2 regulariser.")]
-MechanismName = Annotated[str | None, typer.Option(help="discrete_gaussian or discrete_laplace; default by delta.")]
-Algorithm = Annotated[str, typer.Option(help="Algorithm by name.")]
 
 
 def main() -> None:
@@ -122,13 +115,17 @@ def register(
     name: str,
     table: str,
     label: Annotated[str, typer.Option(help="The label's column.")],
-    positive: Annotated[str, typer.Option(help="Its positive value.")],
     features: Annotated[Path, typer.Option(help="JSON file: column → bounds, categories, or length and norm.")],
     epsilon: Annotated[float, typer.Option(help="Total ε of the dataset.")],
     delta: Annotated[float, typer.Option(help="Total δ of the dataset.")],
+    positive: Annotated[str | None, typer.Option(help="The label's positive value.")] = None,
     negative: Annotated[str | None, typer.Option(help="Its negative value; default: any other.")] = None,
+    classes: Annotated[list[str] | None, typer.Option("--class", help="A class of the label; give each.")] = None,
+    label_bounds: Annotated[
+        tuple[float, float] | None, typer.Option(metavar="LOWER UPPER", help="Bounds of a label that is a number.")
+    ] = None,
     intercept: bool = True,
-    mode: Annotated[str, typer.Option(help="Composition: renyi or basic.")] = "renyi",
+    mode: Annotated[str, typer.Option(help="Composition: renyi, basic or gaussian.")] = "renyi",
     url: Url = None,
 ) -> None:
     """Declare a table once: public facts and a total budget."""
@@ -139,6 +136,8 @@ def register(
             label=label,
             positive=positive,
             negative=negative,
+            classes=classes or None,
+            label_bounds=label_bounds,
             features=json.loads(features.read_text()),
             epsilon=epsilon,
             delta=delta,
@@ -170,41 +169,48 @@ def models(as_json: AsJson = False, url: Url = None) -> None:
 
 
 @app.command()
-def train(
+@taking_a_request
+def train(dataset: str, request: Request, as_json: AsJson = False, url: Url = None) -> None:
+    """Train a private model on a registered dataset, and store the release."""
+    from dbdp.progress import progress_bar
+
+    with _database(url) as database, progress_bar() as progress:
+        model = database.train(dataset, request, progress)
+    _show_model(model, as_json)
+
+
+def _show_model(model: Any, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(vars(model), default=str))
+    else:
+        show_mapping(model.receipt, f"receipt of model {model.id}")
+
+
+Candidates = Annotated[Path, typer.Option(help='JSON file: [{"regularisation": 0.01}, …].')]
+Method = Annotated[str, typer.Option(help="disjoint_portions or random_repetition.")]
+MeanRuns = Annotated[float | None, typer.Option(help="Mean number of runs of random_repetition.")]
+Distribution = Annotated[str | None, typer.Option(help="Law of the number of runs: geometric or poisson.")]
+
+
+@app.command()
+@taking_a_request
+def tune(
     dataset: str,
-    epsilon: Epsilon,
-    delta: Delta = 0.0,
-    epochs: Epochs = 10,
-    batch_size: BatchSize = 50,
-    schedule: Schedule = "inverse_time",
-    step_size: StepSize = None,
-    regularisation: Regularisation = None,
-    mechanism: MechanismName = None,
-    algorithm: Algorithm = "bolt_on",
+    request: Request,
+    candidates: Candidates,
+    method: Method = "disjoint_portions",
+    repetitions: MeanRuns = None,
+    distribution: Distribution = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Train a private logistic regression on a registered dataset, and store the release."""
+    """Choose privately among settings, and store the chosen model."""
     from dbdp.progress import progress_bar
 
-    request = Request(
-        epsilon,
-        delta,
-        algorithm,
-        "logistic",
-        epochs,
-        batch_size,
-        schedule,
-        step_size,
-        regularisation,
-        mechanism,
-    )
+    given = TuningRequest(request, parsed(candidates.read_text()), method, repetitions, distribution)
     with _database(url) as database, progress_bar() as progress:
-        model = database.train(dataset, request, progress)
-    if as_json:
-        print(json.dumps(vars(model), default=str))
-        return
-    show_mapping(model.receipt, f"receipt of model {model.id}")
+        model = database.tune(dataset, given, progress)
+    _show_model(model, as_json)
 
 
 @app.command()
@@ -215,25 +221,21 @@ def predict(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Score rows of a table: the row, and the probability of the positive class."""
+    """Score rows of a table: the row, and the probability of the positive class, the class, or the value."""
     from psycopg import sql
 
+    doors = {"binary": ("predict_probability", "probability"), "classes": ("predict_class", "class")}
     with _database(url) as database:
-        array = database.query(
-            "select declaration #>> '{features}' as features from (select declaration::jsonb as declaration "
-            "from dbdp.model where id = $1) as m",
-            model,
-        )
-        if not array:
-            raise ValueError(f"model {model} does not exist; see `dbdp models`")
-        features = json.loads(array[0]["features"])
-        vector = next((column for column, declared in features.items() if isinstance(declared, dict)), None)
-        argument = sql.SQL("t") if vector is None else sql.SQL("t.{}").format(sql.Identifier(vector))
+        declaration = _declaration_of(database, model)
+        door, column = doors.get(declaration.kind, ("predict_value", "value"))
+        vector = declaration.vector
         statement = sql.SQL(
-            "select t.*, dbdp.predict_probability({model}, {argument}) as probability from {table} as t limit {limit}"
+            "select t.*, dbdp.{door}({model}, {argument}) as {column} from {table} as t limit {limit}"
         ).format(
+            door=sql.Identifier(door),
             model=sql.Literal(model),
-            argument=argument,
+            argument=sql.SQL("t.{}").format(sql.Identifier(vector.column)) if vector else sql.SQL("t"),
+            column=sql.Identifier(column),
             table=sql.Identifier(*table.split(".")),
             limit=sql.Literal(limit),
         )
@@ -241,27 +243,26 @@ def predict(
     _show(rows, as_json, f"model {model} on {table}")
 
 
+def _declaration_of(database: Any, model: int) -> Any:
+    from dbdp.declarations import Declaration
+
+    found = database.query("select declaration::text as declaration from dbdp.model where id = $1", model)
+    if not found:
+        raise ValueError(f"model {model} does not exist; see `dbdp models`")
+    return Declaration.from_json(found[0]["declaration"])
+
+
+Rows = Annotated[int, typer.Option(help="Number of records, public.")]
+Features = Annotated[int, typer.Option(help="Coordinates of one model, with the intercept.")]
+Classes = Annotated[int, typer.Option(help="Classes of a one-vs-rest training; 1 for a binary label or a number.")]
+
+
 @app.command()
-def explain(
-    epsilon: Epsilon,
-    rows: Annotated[int, typer.Option(help="Number of records, public.")],
-    features: Annotated[int, typer.Option(help="Coordinates of the model, with the intercept.")],
-    loss: Annotated[str, typer.Option(help="Loss by name.")] = "logistic",
-    delta: Delta = 0.0,
-    epochs: Epochs = 10,
-    batch_size: BatchSize = 50,
-    schedule: Schedule = "inverse_time",
-    step_size: StepSize = None,
-    regularisation: Regularisation = None,
-    mechanism: MechanismName = None,
-    algorithm: Algorithm = "bolt_on",
-    as_json: AsJson = False,
-) -> None:
+@taking_a_request
+def explain(request: Request, rows: Rows, features: Features, classes: Classes = 1, as_json: AsJson = False) -> None:
     """Show plan, sensitivity and noise scale of a training; needs no database and spends nothing."""
-    request = Request(
-        epsilon, delta, algorithm, loss, epochs, batch_size, schedule, step_size, regularisation, mechanism
-    )
-    described = plan(request, rows=rows, dimension=features).explain()
+    is_classifier = request.loss not in ("huber_regression", "squared")
+    described = plan(request, Facts(rows, features, classes, is_classifier)).explain()
     if as_json:
         print(json.dumps(described))
     else:

@@ -6,23 +6,23 @@ raises, reports or branches because of a row's value.
 
 import secrets
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 import dbdp
-from dbdp import algorithms, datasets, ledger, packing, releases
-from dbdp.algorithms import Plan, Request
+from dbdp import algorithms, datasets, ledger, packing, parts, releases
+from dbdp.algorithms import Facts, Plan, Request, tuning
+from dbdp.algorithms.tuning import TuningPlan, TuningRequest
 from dbdp.datasets import Dataset
-from dbdp.learning.state import State
+from dbdp.learning.encoding import RandomProjection
 from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS
-from dbdp.sessions import Session, public_failure, temporary_table
+from dbdp.privacy.events import Release
+from dbdp.sessions import Session, public_failure
+from dbdp.training import Progress, exact_models, silent
 
-Progress = Callable[[str, int, int], None]
-
-
-def silent(_stage: str, _done: int, _total: int) -> None:
-    """Report nothing."""
+Answer = tuple[np.ndarray, dict[str, Any]]  # the noisy models, and what else the receipt says
 
 
 class ChargedError(RuntimeError):
@@ -36,7 +36,15 @@ class ChargedError(RuntimeError):
 def explain(session: Session, name: str, request: Request) -> dict[str, Any]:
     """Return the plan of a request and what it would be charged; nothing is read or spent."""
     dataset = datasets.load(session, name)
-    return _described(dataset, _plan(dataset, request))
+    plan = algorithms.plan(request, _facts(dataset, request))
+    return _described(dataset, plan.explain(), plan.mechanism.guarantee)
+
+
+def explain_tuning(session: Session, name: str, request: TuningRequest) -> dict[str, Any]:
+    """Return the plan of a tuning and what it would be charged; nothing is read or spent."""
+    dataset = datasets.load(session, name)
+    plan = tuning.plan(request, _facts(dataset, request.base))
+    return _described(dataset, plan.explain(), plan.guarantee)
 
 
 def train(session: Session, name: str, request: Request, progress: Progress = silent) -> releases.Model:
@@ -50,26 +58,117 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
         After the charge: the server failed, or the training was cancelled.
     """
     dataset = datasets.load(session, name)
-    plan = _plan(dataset, request)
+    plan = algorithms.plan(request, _facts(dataset, request))
+
+    def answer() -> Answer:
+        exact = exact_model(session, dataset, plan, progress)
+        return plan.mechanism.release(exact.ravel()).reshape(exact.shape), {}
+
+    return _charged(session, dataset, request, plan.explain(), plan.mechanism.guarantee, answer)
+
+
+def tune(session: Session, name: str, request: TuningRequest, progress: Progress = silent) -> releases.Model:
+    """Choose among settings privately, and release the chosen model once; raises as `train` does."""
+    dataset = datasets.load(session, name)
+    plan = tuning.plan(request, _facts(dataset, request.base))
+    run = _repeated if plan.repetitions else _disjoint
+
+    def answer() -> Answer:
+        options = _options(request.base)
+        dimension = plan.plans[0].facts.dimension
+        with parts.shuffled(session, dataset, plan.portions, dimension=dimension, options=options) as shuffled:
+            chosen, model = run(plan, shuffled, progress)
+        return model, {"chosen": chosen}
+
+    return _charged(session, dataset, request.base, plan.explain(), plan.guarantee, answer)
+
+
+def exact_model(session: Session, dataset: Dataset, plan: Plan, progress: Progress) -> np.ndarray:
+    """Return the exact models, shape (outputs, dimension)."""
+    sizes, options = plan.learning.shard_rows, _options(plan.request)
+    progress("shuffle", 0, 1)
+    with parts.spread(session, dataset, sizes, dimension=plan.facts.dimension, options=options) as shuffled:
+        progress("shuffle", 1, 1)
+        return exact_models(shuffled, plan, progress)
+
+
+def _charged(
+    session: Session,
+    dataset: Dataset,
+    request: Request,
+    described: dict[str, Any],
+    guarantee: Release,
+    answer: Callable[[], Answer],
+) -> releases.Model:
+    """Charge, compute the answer, await the charge's durability, and store the release with its receipt."""
     datasets.check_rows(session, dataset)
-    _check_session(session)
-    position = ledger.charge(session, dataset, plan.explain(), plan.mechanism.guarantee)  # before the first row
+    _check_session(session, dataset, request)
+    position = ledger.charge(session, dataset, described, guarantee)  # before the first row
     try:
-        model = exact_model(session, dataset, plan, progress)
+        models, more = answer()
         ledger.await_durable(session, position)
-        receipt = _described(dataset, plan) | {"version": dbdp.__version__}
-        return releases.store(session, dataset, plan.mechanism.release(model), receipt)
+        receipt = _described(dataset, described, guarantee) | more | {"version": dbdp.__version__}
+        return releases.store(session, dataset, models, receipt, _projection(request))
     except Exception as error:
         raise ChargedError(*public_failure(session, error)) from None
 
 
-def _plan(dataset: Dataset, request: Request) -> Plan:
-    return algorithms.plan(request, rows=dataset.rows, dimension=dataset.declaration.dimension)
+def _disjoint(plan: TuningPlan, shuffled: parts.Shuffled, progress: Progress) -> tuple[int | None, np.ndarray]:
+    """Algorithm 3: each candidate on its own portion, the choice by the errors on the last one."""
+    *trained, scored = shuffled.parts
+    models = []
+    for number, (part, candidate) in enumerate(zip(trained, plan.plans, strict=True)):
+        models.append(_noisy(candidate, part))
+        progress("candidate", number + 1, len(trained))
+    errors = [scored.errors(model.tobytes(), len(model)) for model in models]
+    if plan.selection is None:
+        raise AssertionError("disjoint portions are chosen among by the exponential mechanism")
+    chosen = plan.selection.choose(errors)
+    return chosen, models[chosen]
 
 
-def _check_session(session: Session) -> None:
+def _repeated(plan: TuningPlan, shuffled: parts.Shuffled, progress: Progress) -> tuple[int | None, np.ndarray]:
+    """The best by noisy score of a secret number of runs; the others run too, so that time tells nothing."""
+    if plan.repetitions is None or plan.score is None:
+        raise AssertionError("a random repetition has a law of runs and a score")
+    trained, scored = shuffled.parts
+    counted = plan.repetitions.draw()
+    best: tuple[float, int | None, np.ndarray] = (float("inf"), None, np.zeros(plan.facts.shape))
+    for run in range(plan.repetitions.cap):
+        candidate = secrets.randbelow(len(plan.plans))
+        model = _noisy(plan.plans[candidate], trained)
+        errors = np.array([float(scored.errors(model.tobytes(), len(model)))])
+        outcome = (float(plan.score.release(errors)[0]), candidate, model)
+        best = min(best, outcome, key=lambda each: each[0]) if run < counted else best
+        progress("candidate", run + 1, plan.repetitions.cap)
+    return best[1:]
+
+
+def _noisy(plan: Plan, part: parts.Part) -> np.ndarray:
+    exact = exact_models(parts.Shuffled([part], []), plan)
+    return plan.mechanism.release(exact.ravel()).reshape(exact.shape)
+
+
+def _facts(dataset: Dataset, request: Request) -> Facts:
+    dimension = packing.model_dimension(dataset.declaration, _projection(request))
+    return Facts(dataset.rows, dimension, dataset.declaration.outputs, dataset.declaration.kind != "real")
+
+
+def _projection(request: Request) -> RandomProjection | None:
+    if request.projection_dimension is None or request.projection_seed is None:
+        return None
+    return RandomProjection(request.projection_dimension, request.projection_seed)
+
+
+def _options(request: Request) -> dict[str, Any]:
+    """Return the options of dbdp.shuffle."""
+    projection = _projection(request)
+    return {"projection": asdict(projection)} if projection else {}
+
+
+def _check_session(session: Session, dataset: Dataset, request: Request) -> None:
     """Raise ValueError if the session could not train: better before the charge than after it."""
-    packing.memory_given(session)
+    packing.check_share(session, dataset, packing.Share(projection=_projection(request)))
     allowed = session.query(
         "select pg_catalog.has_database_privilege(pg_catalog.current_database(), 'temporary') as temporary, "
         "current_user::pg_catalog.text as role, pg_catalog.current_database()::pg_catalog.text as name"
@@ -79,32 +178,28 @@ def _check_session(session: Session) -> None:
             f"role {allowed['role']} may not create temporary tables; grant temporary on database {allowed['name']} "
             f"to {allowed['role']}"
         )
+    if request.shards > 1:
+        _check_workers(session, request.shards)
 
 
-def _described(dataset: Dataset, plan: Plan) -> dict[str, Any]:
-    charge, leak = dataset.budget.cost(plan.mechanism.guarantee)
+def _check_workers(session: Session, count: int) -> None:
+    try:
+        with session.workers(count):
+            pass
+    except Exception as error:
+        raise ValueError(
+            f"shards = {count} need as many further connections, and one failed: {session.failure(error)[1]}; let "
+            "this role connect so often, or choose shards = 1"
+        ) from None
+
+
+def _described(dataset: Dataset, described: dict[str, Any], guarantee: Release) -> dict[str, Any]:
+    charge, leak = dataset.budget.cost(guarantee)
     return {
         "dataset": dataset.name,
-        **plan.explain(),
+        **described,
         "mode": dataset.budget.mode,
         "order": dataset.budget.order,
         "charge": charge / CHARGE_UNITS,
         "leak": leak / LEAK_UNITS,
     }
-
-
-def exact_model(session: Session, dataset: Dataset, plan: Plan, progress: Progress) -> np.ndarray:
-    """Return the exact model. It leaves this function only to be noised."""
-    state = plan.initial_state().encode()
-    epochs = plan.request.epochs
-    name = f"dbdp_blocks_{secrets.token_hex(8)}"
-    packing.keep_blocks_at_hand(session, dataset.rows, plan.dimension)
-    with temporary_table(session, name, "block_no int8 not null, block bytea not null") as blocks:
-        progress("shuffle", 0, 1)
-        session.query("select dbdp.shuffle($1, $2)", dataset.name, blocks)
-        progress("shuffle", 1, 1)
-        epoch_sql = f"select dbdp.sgd_epoch(block, $1 order by block_no) as state from {blocks}"
-        for epoch in range(epochs):
-            state = session.query(epoch_sql, state)[0]["state"]
-            progress("epoch", epoch + 1, epochs)
-    return State.decode(state).model

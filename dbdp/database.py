@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,11 @@ import psycopg
 import dbdp
 from dbdp import controller
 from dbdp.algorithms import Request
-from dbdp.datasets import declare
+from dbdp.algorithms.tuning import TuningRequest
+from dbdp.declarations import declare
 from dbdp.releases import Model
 from dbdp.sessions import ClientSession, Row
+from dbdp.training import Progress, silent
 
 URL_VARIABLE = "DBDP_URL"
 
@@ -91,18 +93,29 @@ class Database:
         source: str,
         *,
         label: str,
-        positive: str,
         features: Mapping[str, Any],
         epsilon: float,
         delta: float,
+        positive: str | None = None,
         negative: str | None = None,
+        classes: Sequence[str] | None = None,
+        label_bounds: Sequence[float] | None = None,
         intercept: bool = True,
         mode: str = "renyi",
     ) -> None:
-        """Declare a table once, as its owner; see `dbdp.datasets.declare` and dbdp.register_dataset."""
-        declare(label=label, positive=positive, negative=negative, features=features, intercept=intercept)
+        """Declare a table once, as its owner; see `dbdp.declarations.declare` and dbdp.register_dataset."""
+        declaration = declare(
+            label=label,
+            features=features,
+            positive=positive,
+            negative=negative,
+            classes=classes,
+            label_bounds=label_bounds,
+            intercept=intercept,
+        )
         self.query(
-            "select dbdp.register_dataset($1, $2::regclass, $3, $4, $5::json, $6, $7, $8, $9, $10)",
+            "select dbdp.register_dataset($1, $2::regclass, $3, $4, $5::json, $6, $7, $8, $9, $10, $11::text[], "
+            "$12::float8[])",
             name,
             source,
             label,
@@ -113,6 +126,8 @@ class Database:
             negative,
             intercept,
             mode,
+            list(declaration.classes) or None,
+            list(declaration.label_bounds or ()) or None,
         )
 
     def drop_dataset(self, name: str) -> None:
@@ -131,11 +146,24 @@ class Database:
         """Return plan, sensitivity, noise scale and charge; nothing is read or spent."""
         return controller.explain(self._session, dataset, request)
 
-    def train(self, dataset: str, request: Request, progress: controller.Progress = controller.silent) -> Model:
+    def explain_tuning(self, dataset: str, request: TuningRequest) -> dict[str, Any]:
+        """Return the plan of a tuning and its charge; nothing is read or spent."""
+        return controller.explain_tuning(self._session, dataset, request)
+
+    def train(self, dataset: str, request: Request, progress: Progress = silent) -> Model:
         """Train in this client where the role may drive it, else in the server; the result is the same."""
         if self._may_drive(dataset):
             return controller.train(self._session, dataset, request, progress)
-        return self._train_in_server(dataset, request)
+        return self._in_server("dp_train", dataset, asdict(request))
+
+    def tune(self, dataset: str, request: TuningRequest, progress: Progress = silent) -> Model:
+        """Choose among settings privately, in this client where the role may drive it, else in the server."""
+        if self._may_drive(dataset):
+            return controller.tune(self._session, dataset, request, progress)
+        given = asdict(request.base) | {
+            name: getattr(request, name) for name in ("method", "repetitions", "distribution")
+        }
+        return self._in_server("dp_tune", dataset, given, candidates=json.dumps(list(map(dict, request.candidates))))
 
     def _may_drive(self, dataset: str) -> bool:
         return bool(
@@ -147,11 +175,11 @@ class Database:
             )[0]["may"]
         )
 
-    def _train_in_server(self, dataset: str, request: Request) -> Model:
-        options = asdict(request)
-        del options["loss"]  # the door's name says it
-        given = ", ".join(f"{name} => ${number}" for number, name in enumerate(options, start=2))
-        row = self.query(f"select * from dbdp.dp_logreg($1, {given})", dataset, *options.values())[0]
+    def _in_server(self, door: str, dataset: str, options: dict[str, Any], *, candidates: str | None = None) -> Model:
+        first = "$1" if candidates is None else "$1, $2::pg_catalog.json"
+        leading = [dataset] if candidates is None else [dataset, candidates]
+        given = ", ".join(f"{name} => ${number}" for number, name in enumerate(options, start=len(leading) + 1))
+        row = self.query(f"select * from dbdp.{door}({first}, {given})", *leading, *options.values())[0]
         names = self.query("select feature_names from dbdp.models where id = $1", row["model"])
         return Model(
             row["model"],
@@ -159,6 +187,7 @@ class Database:
             names[0]["feature_names"],
             row["coefficients"],
             row["intercept"],
+            row["intercepts"],
             row["receipt"],
         )
 

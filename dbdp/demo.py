@@ -12,7 +12,7 @@ from rich.table import Table
 
 from dbdp import adult
 from dbdp.database import Database
-from dbdp.datasets import declare
+from dbdp.declarations import declare
 from dbdp.estimators import LogisticRegression, design_matrix
 
 EPSILON, DELTA = 1.0, 1e-6

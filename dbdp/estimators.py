@@ -3,68 +3,74 @@
 Shapes: X (n, columns) with one column for each declared column, or (n, length) for an array.
 """
 
-from typing import Any
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dbdp.algorithms import Request
 from dbdp.database import Database
-from dbdp.datasets import Declaration
+from dbdp.declarations import Declaration
+from dbdp.options import options
 from dbdp.progress import progress_bar
 
 
-class LogisticRegression(ClassifierMixin, BaseEstimator):
-    """Logistic regression with differential privacy (Bolt-on, Wu et al. 2017).
+def _initialiser() -> Callable[..., None]:
+    """Return an __init__ with one keyword for each option of a request, as scikit-learn wants it."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    shown = [
+        inspect.Parameter(each.name, keyword, annotation=each.type)
+        if each.default is MISSING
+        else inspect.Parameter(each.name, keyword, annotation=each.type, default=each.default)
+        for each, _ in options(without=("loss",))
+    ]
+    shown.append(inspect.Parameter("progress", keyword, annotation=bool, default=True))
+    signature = inspect.Signature(shown)
+
+    def __init__(self: Any, **given: Any) -> None:
+        bound = signature.bind(**given)
+        bound.apply_defaults()
+        for name, value in bound.arguments.items():
+            setattr(self, name, value)
+
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    __init__.__signature__ = inspect.Signature([own, *shown])  # type: ignore[attr-defined]
+    return __init__
+
+
+class _LinearModel(BaseEstimator):
+    """A linear model with differential privacy, trained on a registered dataset.
 
     Parameters
     ----------
     epsilon, delta : the stand-alone guarantee of each fit; delta = 0 asks for pure ε
-    epochs, batch_size, schedule, step_size, regularisation, mechanism, algorithm : see `Request`
+    algorithm, epochs, batch_size, … : see `dbdp.Request`
     progress : show a progress bar on a terminal
 
     Attributes
     ----------
-    coef_ : (1, features), per unit of a column or for a category; see `feature_names_`
-    intercept_ : (1,)
-    classes_ : [False, True]; True is the declared positive value
+    coef_ : (1, features), or (classes, features); per unit of a column or for a category
+    intercept_ : (1,) or (classes,)
+    feature_names_ : a name for each coefficient
+    classes_ : [False, True], where True is the declared positive value; or the declared classes
     receipt_ : what was done and what it cost
     model_id_ : number in dbdp.models
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float,
-        delta: float = 0.0,
-        epochs: int = 10,
-        batch_size: int = 50,
-        schedule: str = "inverse_time",
-        step_size: float | None = None,
-        regularisation: float | None = None,
-        mechanism: str | None = None,
-        algorithm: str = "bolt_on",
-        progress: bool = True,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.schedule = schedule
-        self.step_size = step_size
-        self.regularisation = regularisation
-        self.mechanism = mechanism
-        self.algorithm = algorithm
-        self.progress = progress
+    loss: ClassVar[str]
+    __init__ = _initialiser()
 
     @property
     def request(self) -> Request:
         """The same parameters as every other door has them."""
         given = {name: value for name, value in self.get_params().items() if name != "progress"}
-        return Request(loss="logistic", **given)
+        return Request(loss=self.loss, **given)
 
-    def fit(self, database: Database, dataset: str) -> "LogisticRegression":
+    def fit(self, database: Database, dataset: str) -> Self:
         """Train on a registered dataset and spend its budget; the release is stored in dbdp.models.
 
         Raises
@@ -80,27 +86,72 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
             "select declaration::text as d from dbdp.dataset where name = $1 and dropped_at is null", dataset
         )
         self.declaration_ = Declaration.from_json(found[0]["d"])
-        self.coef_ = np.array([model.coefficients])
-        self.intercept_ = np.array([model.intercept])
+        self.coef_ = np.atleast_2d(np.array(model.coefficients))
+        self.intercept_ = np.array(model.intercepts)
         self.feature_names_ = model.feature_names
         self.receipt_ = model.receipt
         self.model_id_ = model.id
-        self.classes_ = np.array([False, True])
         return self
 
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Return the decision values of rows, shape (n,); above 0 is positive."""
+    def _scores(self, X: Any) -> np.ndarray:
+        """Return the decision values of rows, shape (n, outputs)."""
         check_is_fitted(self)
-        return design_matrix(self.declaration_, X) @ self.coef_[0] + self.intercept_[0]
+        return design_matrix(self.declaration_, X) @ self.coef_.T + self.intercept_
+
+
+class _Classifier(ClassifierMixin, _LinearModel):
+    """What the classifiers share: a class for each row."""
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The classes, in the order of the decision values."""
+        check_is_fitted(self, "coef_")
+        return np.array(self.declaration_.classes or [False, True])
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the decision values of rows, shape (n,); above 0 is positive. (n, classes) for classes."""
+        scores = self._scores(X)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return whether each row is taken for a positive one, shape (n,)."""
-        return self.decision_function(X) > 0
+        """Return the class of each row, shape (n,): whether it is taken for a positive one, or a class."""
+        scores = self._scores(X)
+        return scores[:, 0] > 0 if scores.shape[1] == 1 else self.classes_[scores.argmax(axis=1)]
+
+
+class LogisticRegression(_Classifier):
+    __doc__ = "Logistic regression. " + (_LinearModel.__doc__ or "")
+    loss = "logistic"
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probabilities of both classes, shape (n, 2)."""
-        positive = 1.0 / (1.0 + np.exp(-np.clip(self.decision_function(X), -700, 700)))
-        return np.column_stack([1.0 - positive, positive])
+        """Return the probabilities of the classes, shape (n, classes); those of one against the rest add up to 1."""
+        positive = 1.0 / (1.0 + np.exp(-np.clip(self._scores(X), -700, 700)))
+        if positive.shape[1] == 1:
+            return np.column_stack([1.0 - positive, positive])
+        return positive / positive.sum(axis=1, keepdims=True)
+
+
+class HuberSVM(_Classifier):
+    __doc__ = "A support vector machine with the smoothed hinge loss. " + (_LinearModel.__doc__ or "")
+    loss = "huber_svm"
+
+
+class _Regressor(RegressorMixin, _LinearModel):
+    """What the regressions share: a number for each row."""
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the number of each row, shape (n,), in the label's units."""
+        return self._scores(X)[:, 0]
+
+
+class HuberRegression(_Regressor):
+    __doc__ = "Linear regression with the Huber loss. " + (_LinearModel.__doc__ or "")
+    loss = "huber_regression"
+
+
+class LinearRegression(_Regressor):
+    __doc__ = "Linear regression with the squared loss, on a ball of public radius. " + (_LinearModel.__doc__ or "")
+    loss = "squared"
 
 
 def design_matrix(declaration: Declaration, X: Any) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Puts the extension's files on the machine of a server, and creates the extension in a database.
 
-The server imports dbdp and NumPy from SHAREDIR/dbdp/<version>, a link to a folder named after its content:
-a new session sees either all of the old code or all of the new.
+The server imports dbdp and the libraries that it needs there from SHAREDIR/dbdp/<version>, a link to a folder
+named after its content: a new session sees either all of the old code or all of the new.
 """
 
 import compileall
@@ -24,12 +24,15 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from dbdp import __version__
+from dbdp.options import sql_parameters
 
 MINIMUM_SERVER = 150000
 PACKAGE = Path(__file__).parent
-NOT_FOR_THE_SERVER = frozenset({"_sql", "_plpython", "__pycache__", "tests"})
+LIBRARIES = {"numpy": ("numpy", "numpy.libs"), "python-flint": ("flint", "python_flint.libs")}  # and their folders
+NOT_FOR_THE_SERVER = frozenset({"_sql", "_plpython", "__pycache__", "tests", "test"})
 ROLES = ("dbdp_owner", "dbdp_analyst", "dbdp_data_owner")
 BODY = re.compile(r"@plpython (\w+)@")
+OPTIONS = re.compile(r"@options(?: without ([\w ]+))?@")  # the options of a training, of dbdp.options
 PATH_ITEM = re.compile(r'"(?:[^"]|"")*"|[^,\s]+')
 
 SETTING_OF_DATABASE = """
@@ -164,7 +167,7 @@ def fingerprint(source: Source | None = None) -> str:
     """
     source = source or Source.installed()
     digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
-    digest.update("".join(f"{item} {item.hash}\n" for item in _numpy_files()).encode())
+    digest.update("".join(f"{item} {item.hash}\n" for item in _library_files()).encode())
     for path in [*_package_files(), *sorted(source.sql.iterdir()), *sorted(source.plpython.glob("*.py"))]:
         if path.is_file():
             digest.update(f"{path.name}\0".encode() + path.read_bytes())
@@ -179,7 +182,8 @@ def _with_bodies(part: Path, source: Source) -> str:
         return prologue + path.read_text()
 
     prologue = (source.plpython / "_prologue.py").read_text().replace("@version@", __version__)
-    return BODY.sub(body, part.read_text())
+    script = OPTIONS.sub(lambda found: sql_parameters(without=tuple((found[1] or "").split())), part.read_text())
+    return BODY.sub(body, script)
 
 
 @contextmanager
@@ -265,15 +269,19 @@ def _package_files() -> list[Path]:
     return sorted(path for path in files if not NOT_FOR_THE_SERVER & set(path.relative_to(PACKAGE).parts))
 
 
-def _numpy_files() -> list[PackagePath]:
-    """NumPy's modules and the libraries that its wheel brings, without its tests."""
+def _library_files() -> list[PackagePath]:
+    """The modules of every library and the shared objects that its wheel brings, without its tests."""
+    return [item for name, folders in LIBRARIES.items() for item in _files_of(name, folders)]
+
+
+def _files_of(name: str, folders: tuple[str, ...]) -> list[PackagePath]:
     try:
-        files = distribution("numpy").files
+        files = distribution(name).files
     except PackageNotFoundError:
         files = None
     if not files:
-        raise InstallError(f"NumPy in {sys.prefix} lists no files: run `pip install --force-reinstall numpy`")
-    return [item for item in files if item.parts[0] in ("numpy", "numpy.libs") and _serves(item)]
+        raise InstallError(f"{name} in {sys.prefix} lists no files: run `pip install --force-reinstall {name}`")
+    return [item for item in files if item.parts[0] in folders and _serves(item)]
 
 
 def _serves(item: PackagePath) -> bool:
@@ -291,7 +299,7 @@ def _copy_packages(python_directory: Path, content: str) -> None:
     with _staged(target) as stage:
         for path in _package_files():
             _copy(path, stage / "dbdp" / path.relative_to(PACKAGE))
-        for item in _numpy_files():
+        for item in _library_files():
             _copy(Path(str(item.locate())), stage / item)
         compileall.compile_dir(stage, quiet=2, stripdir=stage, prependdir=python_directory)
     _link(python_directory, target.name)

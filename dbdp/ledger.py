@@ -1,6 +1,6 @@
 """The ledger: what each dataset has spent, charged before a row is read.
 
-privacy.md §13, design.md §6. Two odometers for each dataset are the truth: sequences, since a
+privacy.md §13. Two odometers for each dataset are the truth: sequences, since a
 ROLLBACK does not undo `setval`. They are read and advanced together under a session-level advisory
 lock, refused beyond the limit, never refunded. The ledger's rows are the readable history.
 """
@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from dbdp.datasets import Dataset
-from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS, Release
+from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS
+from dbdp.privacy.events import Release
 from dbdp.sessions import Session
 
 _LOCK_CLASS = 0x64626470  # "dbdp": advisory locks of ours do not meet those of others

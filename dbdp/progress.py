@@ -5,22 +5,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from dbdp import controller
+from dbdp.training import Progress as Report
+from dbdp.training import silent
 
 
 @contextmanager
-def progress_bar(*, enabled: bool = True) -> Iterator[controller.Progress]:
+def progress_bar(*, enabled: bool = True) -> Iterator[Report]:
     """Give a function that reports (stage, done, total) on a progress bar."""
     if not (enabled and sys.stderr.isatty()):
-        yield controller.silent
+        yield silent
         return
     columns = (TextColumn("{task.description:8}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-        tasks = {stage: bar.add_task(stage, total=None) for stage in ("shuffle", "epoch")}
+        tasks: dict[str, TaskID] = {}
 
         def report(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage, total=total)
             bar.update(tasks[stage], completed=done, total=total)
 
         yield report

@@ -7,7 +7,8 @@ and `drop` as dbdp_owner.
 import json
 
 from dbdp import records
-from dbdp.datasets import Declaration, check_kind, column_types, declare
+from dbdp.datasets import check_kind, column_types
+from dbdp.declarations import Declaration, declare
 from dbdp.privacy.accounting import Budget
 from dbdp.sessions import DATA_EXCEPTION, ServerSession
 
@@ -136,7 +137,7 @@ def _check_source(session: ServerSession, source: str, declaration: Declaration)
 def _check_columns(source: str, declaration: Declaration, types: dict[str, str]) -> None:
     allowed: list[tuple[str, tuple[str, ...]]] = [(f.column, _NUMERIC_TYPES) for f in declaration.numeric]
     allowed += [(f.column, _CATEGORY_TYPES) for f in declaration.categorical]
-    allowed += [(declaration.label, _LABEL_TYPES)]
+    allowed += [(declaration.label, _NUMERIC_TYPES if declaration.kind == "real" else _LABEL_TYPES)]
     if declaration.vector:
         allowed.append((declaration.vector.column, _VECTOR_TYPES))
     for column, kinds in allowed:
@@ -151,23 +152,43 @@ def _check_columns(source: str, declaration: Declaration, types: dict[str, str])
 
 def _check_values(session: ServerSession, declaration: Declaration, types: dict[str, str]) -> None:
     """Check that declared classes and categories are values of their columns' types."""
-    label, type_name = declaration.label, types[declaration.label]
+    if declaration.kind == "binary":
+        _check_signs(session, declaration, types[declaration.label])
+    if declaration.kind == "classes":
+        _check_written(session, "class", declaration.label, types[declaration.label], declaration.classes)
+        _check_distinct(session, declaration.label, types[declaration.label], declaration.classes)
+    for feature in declaration.categorical:
+        _check_written(session, "category", feature.column, types[feature.column], feature.categories)
+        if len(set(records.category_numbers(session, feature.categories))) < len(feature.categories):
+            raise ValueError(f"two categories of {feature.column!r} have the same hash; rename one of them")
+
+
+def _check_signs(session: ServerSession, declaration: Declaration, type_name: str) -> None:
+    label = declaration.label
     if declaration.negative is None and type_name in ("real", "double precision", "numeric"):
         raise ValueError(f"label {label!r} is {type_name}; declare its negative value too")
     for value in (declaration.positive, declaration.negative):
         if value is not None and _canonical(session, value, type_name) is None:
             raise ValueError(f"label value {value!r} is no {type_name}, the type of column {label!r}")
-    for feature in declaration.categorical:
-        for category in feature.categories:
-            written = _canonical(session, category, types[feature.column])
-            if written != category:
-                hint = f"write it as {written!r}" if written else "correct the category, or leave it out"
-                raise ValueError(
-                    f"category {category!r} of {feature.column!r} is no {types[feature.column]}, the column's type, "
-                    f"as PostgreSQL writes it; {hint}"
-                )
-        if len(set(records.category_numbers(session, feature.categories))) < len(feature.categories):
-            raise ValueError(f"two categories of {feature.column!r} have the same hash; rename one of them")
+
+
+def _check_written(session: ServerSession, word: str, column: str, type_name: str, values: tuple[str, ...]) -> None:
+    for value in values:
+        written = _canonical(session, value, type_name)
+        if written != value:
+            hint = f"write it as {written!r}" if written else f"correct the {word}, or leave it out"
+            raise ValueError(
+                f"{word} {value!r} of {column!r} is no {type_name}, the column's type, as PostgreSQL writes it; {hint}"
+            )
+
+
+def _check_distinct(session: ServerSession, label: str, type_name: str, classes: tuple[str, ...]) -> None:
+    """Check that no two classes are one number, written in two ways."""
+    if records.is_text(type_name):
+        return
+    query = f"select count(distinct v::{type_name}) as number from unnest($1) as u(v)"
+    if session.query(query, list(classes))[0]["number"] < len(classes):
+        raise ValueError(f"two classes of {label!r} are the same {type_name}; list each once")
 
 
 def _canonical(session: ServerSession, value: str, type_name: str) -> str | None:

@@ -1,7 +1,8 @@
 """Prediction with a released model: decisions for arrays and for rows, inside the server.
 
-`dbdp.predict` is called once for each row, so each scorer has a compiled form in the kernel; the
-classes here are the reference, and the fallback where there is no compiler.
+`dbdp.predict` is called once for each row, so each scorer has a compiled form; the classes here are
+the reference, and the fallback where there is no compiler. A model is `binary`, of `classes`, or
+`real`, as its dataset's label, and each kind has its own functions.
 """
 
 import json
@@ -12,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from dbdp.datasets import Declaration, declare
+from dbdp.declarations import Declaration, declare
 
 _ARRAY_HEADER = struct.Struct("<5i")
 _NUMERIC_DIGITS = 10  # 37 decimal digits or more: beyond what a float holds
@@ -113,6 +114,24 @@ def _plain_number(value: bytes, kind: str) -> float:
     return float(int.from_bytes(value, "big", signed=len(value) > 1))
 
 
+class ClassScorer:
+    """The number of the class, from 0, whose own scorer gives the largest decision; the first of equal ones."""
+
+    def __init__(self, scorers: list[Scorer], classes: list[str]) -> None:
+        self.classes = classes
+        self._scorers = scorers
+
+    def __call__(self, features: bytes) -> float | None:
+        best, largest = None, -math.inf
+        for number, scorer in enumerate(self._scorers):
+            decision = scorer(features)
+            if decision is None:
+                return None
+            if best is None or decision > largest:
+                best, largest = float(number), decision
+        return best
+
+
 def decode_numeric(value: bytes) -> float:
     """Return the float nearest to a `numeric` in binary form (base-10000 digits, weight, sign), within ±1e300."""
     count, weight, sign, _ = struct.unpack_from(">hhHH", value)
@@ -127,13 +146,13 @@ def decode_numeric(value: bytes) -> float:
 
 
 class Scorers:
-    """The scorers of this session, made when a model is first used; released models never change.
+    """The scorers of this session for models of one kind, made when a model is first used; models never change.
 
-    A parallel worker cannot ask the server for the model through PL/Python. So `predict` and `probability`
+    A parallel worker cannot ask the server for the model through PL/Python. So `predict` and its like
     give None while there is no scorer, and the caller then passes the model to `learn`. A table can be
-    altered between two statements, so scorers of rows are kept for one: `predict_stored`, which is
-    asked first, is told which. Its compiled form reads rows as they are stored, in half the time;
-    here it gives None, and the caller goes on with the binary form.
+    altered between two statements, so scorers of rows are kept for one: `predict_stored` or its like,
+    which is asked first, is told which. Its compiled form reads rows as they are stored, in half the
+    time; here it gives None, and the caller goes on with the binary form.
     """
 
     def __init__(self) -> None:
@@ -166,13 +185,22 @@ class Scorers:
         decision = self._decision(model, row_type, features)
         return None if decision is None else decision > 0
 
+    def value(self, model: int, row_type: int, features: bytes) -> float | None:
+        """Return the decision, or None."""
+        return self._decision(model, row_type, features)
+
+    def label(self, model: int, row_type: int, features: bytes) -> str | None:
+        """Return the class that a ClassScorer chooses, or None."""
+        chosen = self._decision(model, row_type, features)
+        return None if chosen is None else self._known[model, row_type].classes[int(chosen)]  # type: ignore[attr-defined]
+
     def predict_stored(self, _model: int, _row: bytes, statement: float) -> None:
         """Forget the scorers of another statement's rows; return None: only the compiled form reads them."""
         if statement != self._statement:
             self._statement = statement
             self._known = {key: scorer for key, scorer in self._known.items() if key[1] == 0}
 
-    probability_stored = predict_stored
+    probability_stored = value_stored = label_stored = predict_stored
 
 
 try:
@@ -181,19 +209,36 @@ except ImportError:  # built without a C compiler
     compiled = None
 
 _forms: Any = compiled or sys.modules[__name__]
-_scorers = _forms.Scorers()
-knows, forget = _scorers.knows, _scorers.forget
-predict, probability = _scorers.predict, _scorers.probability
-predict_stored, probability_stored = _scorers.predict_stored, _scorers.probability_stored
+_scorers: dict[str, Any] = {kind: _forms.Scorers() for kind in ("binary", "classes", "real")}
+predict, predict_stored = _scorers["binary"].predict, _scorers["binary"].predict_stored
+probability, probability_stored = _scorers["binary"].probability, _scorers["binary"].probability_stored
+predict_class, predict_class_stored = _scorers["classes"].label, _scorers["classes"].label_stored
+predict_value, predict_value_stored = _scorers["real"].value, _scorers["real"].value_stored
+_DOORS = {
+    "binary": "dbdp.predict or dbdp.predict_probability",
+    "classes": "dbdp.predict_class",
+    "real": "dbdp.predict_value",
+}
 
 
-def learn(model: int | None, row_type: int, description: str | None) -> bool:
+def forget() -> None:
+    """Drop all scorers."""
+    for scorers in _scorers.values():
+        scorers.forget()
+
+
+def knows(model: int, row_type: int, kind: str) -> bool:
+    """Return whether there is a scorer of a model of this kind."""
+    return kind in _scorers and _scorers[kind].knows(model, row_type)
+
+
+def learn(model: int | None, row_type: int, description: str | None, kind: str) -> bool:
     """Make the scorers of a model from dbdp.model_description; return True, or False for no model.
 
     Raises
     ------
     ValueError
-        If there is no such model, or it does not fit such rows.
+        If there is no such model, it is of another kind, or it does not fit such rows.
     """
     if model is None:
         return False
@@ -201,9 +246,19 @@ def learn(model: int | None, row_type: int, description: str | None) -> bool:
         raise ValueError(f"model {model} does not exist; see dbdp.models")
     described = json.loads(description)
     declaration = declare(**described["declaration"])
+    if declaration.kind != kind:
+        raise ValueError(f"model {model} is of the kind {declaration.kind!r}; call {_DOORS[declaration.kind]}")
     make = _of_rows if row_type else _of_array
-    _scorers.add(model, row_type, *make(declaration, described))
+    forms = _of_classes(declaration, described, make) if kind == "classes" else make(declaration, described)
+    _scorers[kind].add(model, row_type, *forms)
     return True
+
+
+def _of_classes(declaration: Declaration, described: dict[str, Any], make: Callable[..., Any]) -> tuple[Scorer, ...]:
+    """Return the scorers, in each form, that choose among the classes' own."""
+    outputs = zip(described["coefficients"], described["intercepts"], strict=True)
+    single = [make(declaration, described | {"coefficients": c, "intercept": i}) for c, i in outputs]
+    return tuple(_forms.ClassScorer(list(form), list(declaration.classes)) for form in zip(*single, strict=True))
 
 
 def _of_rows(declaration: Declaration, described: dict[str, Any]) -> tuple[Scorer, ...]:

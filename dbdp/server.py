@@ -11,14 +11,18 @@ for _library in ("OPENBLAS", "OMP", "MKL", "BLIS", "VECLIB_MAXIMUM"):
     os.environ[f"{_library}_NUM_THREADS"] = "1"
 
 import json  # noqa: E402
-from collections.abc import Callable  # noqa: E402
+from collections.abc import Callable, Sequence  # noqa: E402
+from dataclasses import fields  # noqa: E402
 from functools import wraps  # noqa: E402
 from typing import Any  # noqa: E402
 
+import numpy as np  # noqa: E402
 import plpy  # type: ignore[import-not-found]  # noqa: E402  (exists inside PostgreSQL only)
 
 from dbdp import controller, datasets, ledger, packing, registry, releases  # noqa: E402
-from dbdp.algorithms import Request  # noqa: E402
+from dbdp.algorithms import Request, tuning  # noqa: E402
+from dbdp.algorithms.tuning import TuningRequest  # noqa: E402
+from dbdp.declarations import declare  # noqa: E402
 from dbdp.learning import blocks, kernels  # noqa: E402
 from dbdp.learning.state import State  # noqa: E402
 from dbdp.privacy import sensitivity  # noqa: E402
@@ -71,21 +75,25 @@ def register_dataset(
     name: str,
     source: str,
     label: str,
-    positive: str,
+    positive: str | None,
     features: str,
     epsilon: float,
     delta: float,
     negative: str | None,
     intercept: bool,
     mode: str,
+    classes: list[str] | None,
+    label_bounds: list[float] | None,
 ) -> None:
     """dbdp.register_dataset, with the caller's rights."""
     given = {"name": name, "source": source, "features": features, "epsilon": epsilon, "delta": delta, "mode": mode}
     _check_given(**given)
-    declaration = datasets.declare(
+    declaration = declare(
         label=label,
         positive=positive,
         negative=negative,
+        classes=classes,
+        label_bounds=label_bounds,
         intercept=intercept,
         features=json.loads(features),
     )
@@ -123,17 +131,19 @@ def charge(name: str, plan: str) -> str:
 
 
 @door
-def shuffle(name: str, table: str) -> None:
+def shuffle(name: str, table: str, options: str) -> None:
     """dbdp.shuffle, with the caller's rights."""
-    packing.shuffle_and_pack(_session, datasets.load(_session, name), table)
+    _check_given(options=options)
+    packing.shuffle_and_pack(_session, datasets.load(_session, name), table, packing.Share.from_json(options))
 
 
 @door
-def store_release(name: str, coefficients: list[float], intercept: float, receipt: str) -> str:
+def store_release(name: str, coefficients: list[Any], intercepts: list[float], receipt: str) -> str:
     """dbdp.store_release, as dbdp_owner."""
+    _check_given(coefficients=coefficients, intercepts=intercepts, receipt=receipt)
     dataset = datasets.load(_session, name)
     registry.check_may_read(_session, dataset.source)
-    return json.dumps(releases.record(_session, dataset, coefficients, intercept, json.loads(receipt)))
+    return json.dumps(releases.record(_session, dataset, coefficients, intercepts, json.loads(receipt)))
 
 
 def sgd_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
@@ -147,39 +157,78 @@ def sgd_terminate(state: bytes | None) -> bytes | None:
     return None if state is None else kernels.terminate(State.decode(state)).encode()
 
 
+def count_errors_transition(errors: int, block: bytes, models: bytes, outputs: int) -> int:
+    """One block: add the rows that the models classify wrongly."""
+    vectors = np.frombuffer(models, "<f8").reshape(outputs, -1)
+    return errors + kernels.count_errors(vectors, blocks.decode(block, vectors.shape[1]))
+
+
 @door
-def dp_logreg(dataset: str, *options: Any) -> dict[str, Any]:
+def dp_train(dataset: str, *values: Any) -> dict[str, Any]:
+    """dbdp.dp_train, as dbdp_owner."""
+    return _released(controller.train(_session, dataset, _request(values)))
+
+
+@door
+def dp_logreg(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_logreg, as dbdp_owner."""
-    model = controller.train(_session, dataset, _request(*options))
+    return _released(controller.train(_session, dataset, _request(values, loss="logistic", huber_width=None)))
+
+
+@door
+def dp_svm(dataset: str, *values: Any) -> dict[str, Any]:
+    """dbdp.dp_svm, as dbdp_owner."""
+    return _released(controller.train(_session, dataset, _request(values, loss="huber_svm")))
+
+
+@door
+def dp_linreg(dataset: str, *values: Any) -> dict[str, Any]:
+    """dbdp.dp_linreg, as dbdp_owner."""
+    return _released(
+        controller.train(_session, dataset, _request(values, loss="huber_regression", positive_weight=1.0))
+    )
+
+
+@door
+def dp_explain(dataset: str, *values: Any) -> str:
+    """dbdp.dp_explain, as dbdp_owner."""
+    return json.dumps(controller.explain(_session, dataset, _request(values)))
+
+
+@door
+def dp_tune(dataset: str, candidates: str, *values: Any) -> dict[str, Any]:
+    """dbdp.dp_tune, as dbdp_owner."""
+    return _released(controller.tune(_session, dataset, _tuning(candidates, values)))
+
+
+@door
+def dp_explain_tuning(dataset: str, candidates: str, *values: Any) -> str:
+    """dbdp.dp_explain_tuning, as dbdp_owner."""
+    return json.dumps(controller.explain_tuning(_session, dataset, _tuning(candidates, values)))
+
+
+def _released(model: releases.Model) -> dict[str, Any]:
     return {
         "model": model.id,
         "coefficients": model.coefficients,
         "intercept": model.intercept,
+        "intercepts": model.intercepts,
         "receipt": json.dumps(model.receipt),
     }
 
 
-@door
-def dp_explain(dataset: str, *options: Any) -> str:
-    """dbdp.dp_explain, as dbdp_owner."""
-    return json.dumps(controller.explain(_session, dataset, _request(*options)))
+def _request(values: Sequence[Any], **fixed: Any) -> Request:
+    """Return the request of a door whose options are all but the fixed ones, in order."""
+    named = [each for each in fields(Request) if each.name not in fixed]
+    given = {each.name: value for each, value in zip(named, values, strict=True)}
+    _check_given(**{each.name: given[each.name] for each in named if each.default is not None})
+    return Request(**given, **fixed)
 
 
-def _request(
-    epsilon: float,
-    delta: float,
-    epochs: int,
-    batch_size: int,
-    schedule: str,
-    step_size: float | None,
-    regularisation: float | None,
-    mechanism: str | None,
-    algorithm: str,
-) -> Request:
-    given = locals()
-    optional = ("step_size", "regularisation", "mechanism")
-    _check_given(**{name: value for name, value in given.items() if name not in optional})
-    return Request(loss="logistic", **given)
+def _tuning(candidates: str, values: Sequence[Any]) -> TuningRequest:
+    *options, method, repetitions, distribution = values
+    _check_given(candidates=candidates, method=method)
+    return TuningRequest(_request(options), tuning.parsed(candidates), method, repetitions, distribution)
 
 
 def _check_given(**arguments: Any) -> None:

@@ -5,7 +5,7 @@ project knows plpy or psycopg.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -25,6 +25,20 @@ _POSTGRES_TYPES = {
 }
 
 
+# In this order: a new session_authorization resets the role.
+_SETTINGS = """
+select name, setting
+from (
+    values
+        (1, 'session_authorization', session_user::pg_catalog.text),
+        (2, 'role', pg_catalog.current_setting('role')),
+        (3, 'dbdp.pack_memory', pg_catalog.current_setting('dbdp.pack_memory', true))
+) as settings (place, name, setting)
+where setting is not null
+order by place
+"""
+
+
 class Session(Protocol):
     """What the controller needs of a server."""
 
@@ -41,6 +55,15 @@ class Session(Protocol):
 
     def failure(self, error: Exception) -> tuple[str, str]:
         """Return SQLSTATE and text of a failed statement."""
+
+    def workers(self, count: int) -> AbstractContextManager[list["Session"]]:
+        """Open further sessions of the same role, to work side by side."""
+
+    def one_snapshot(self, workers: list["Session"]) -> AbstractContextManager[None]:
+        """Have all workers see the same rows within the block."""
+
+    def cancel(self) -> None:
+        """Cancel the statement that runs, from another thread."""
 
 
 class ServerSession:
@@ -76,6 +99,17 @@ class ServerSession:
             return "", text
         letters = [chr(((code[0] >> shift) & 0x3F) + ord("0")) for shift in range(0, 30, 6)]
         return "".join(letters), text
+
+    def workers(self, count: int) -> AbstractContextManager[list[Session]]:
+        """A backend is one worker."""
+        return nullcontext([self])
+
+    def one_snapshot(self, workers: list[Session]) -> AbstractContextManager[None]:
+        """A single statement has one snapshot anyway."""
+        return nullcontext()
+
+    def cancel(self) -> None:
+        """Do nothing: a backend has no other thread."""
 
     def _plan(self, sql: str, parameters: tuple[Any, ...]) -> Any:
         types = [_postgres_type(value) for value in parameters]
@@ -115,6 +149,40 @@ class ClientSession:
         if self.connection.autocommit:
             with _refusable(self):
                 self.query("select pg_catalog.set_config($1, $2, false)", parameter, value)
+
+    @contextmanager
+    def workers(self, count: int) -> Iterator[list[Session]]:
+        """Open further connections with the same parameters, role and memory; they close at the end."""
+        from psycopg import connect
+
+        info = self.connection.info
+        settings = self.query(_SETTINGS)
+        with ExitStack() as stack:
+            opened: list[Session] = []
+            for _ in range(count):
+                connection = stack.enter_context(connect(info.dsn, password=info.password or None, autocommit=True))
+                opened.append(ClientSession(connection))
+                for row in settings:
+                    opened[-1].query("select pg_catalog.set_config($1, $2, false)", row["name"], row["setting"])
+            yield opened
+
+    @contextmanager
+    def one_snapshot(self, workers: list[Session]) -> Iterator[None]:
+        """Run a transaction in each worker, all with the snapshot of the first one."""
+        first, *others = workers
+        begin = "begin transaction isolation level repeatable read"
+        first.query(begin)
+        snapshot = first.query("select pg_catalog.pg_export_snapshot() as name")[0]["name"]
+        for worker in others:
+            worker.query(begin)
+            worker.query(f"set transaction snapshot '{snapshot}'")
+        yield  # an error leaves the transactions to `recover`
+        for worker in workers:
+            worker.query("commit")
+
+    def cancel(self) -> None:
+        """Cancel the statement that runs, from another thread."""
+        self.connection.cancel()
 
     def failure(self, error: Exception) -> tuple[str, str]:
         """Return SQLSTATE and text of a failed statement."""

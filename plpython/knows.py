@@ -1,1 +1,1 @@
-return SD["dbdp"].knows(model, row_type)
+return SD["dbdp"].knows(model, row_type, kind)

@@ -1,3 +1,3 @@
 from dbdp.server import shuffle
 
-return shuffle(dataset, blocks)
+return shuffle(dataset, blocks, options)

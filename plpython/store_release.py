@@ -1,3 +1,3 @@
 from dbdp.server import store_release
 
-return store_release(dataset, coefficients, intercept, receipt)
+return store_release(dataset, coefficients, intercepts, receipt)

@@ -39,8 +39,11 @@ create table dbdp.model (
   id bigint generated always as identity primary key,
   dataset_id int not null references dbdp.dataset,
   feature_names text[] not null,
-  coefficients float8[] not null,
-  intercept float8 not null,
+  coefficients float8[] not null, -- a row for each class
+  intercepts float8[] not null,
+  intercept float8 generated always as (
+    case when pg_catalog.cardinality(intercepts) = 1 then intercepts[1] end
+  ) stored,
   declaration json not null,
   receipt json not null
 );
@@ -71,6 +74,7 @@ select m.id,
        m.feature_names,
        m.coefficients,
        m.intercept,
+       m.intercepts,
        m.receipt
 from dbdp.model as m
 join dbdp.dataset as d on d.id = m.dataset_id;

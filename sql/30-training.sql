@@ -19,14 +19,17 @@ as $body$
 $body$;
 comment on function dbdp.charge is 'charge a planned release before a row is read, for a client that may read the table; returns the WAL position to await';
 
-create function dbdp.shuffle(dataset text, blocks text) returns void
+-- For a key every session must number the rows alike: page by page, whatever its settings.
+create function dbdp.shuffle(dataset text, blocks text, options json default '{}') returns void
 language plpython3u
 set search_path = pg_catalog, pg_temp
 set jit = off
+set enable_tidscan = on
+set synchronize_seqscans = off
 as $body$
 @plpython shuffle@
 $body$;
-comment on function dbdp.shuffle is 'fill a table (block_no, block) with the packed rows of a dataset in a fresh secret order';
+comment on function dbdp.shuffle is 'fill a table (block_no, block) with the packed rows of a dataset in a secret order; options: cuts, projection, and for the order of a key that several sessions share: key, first, last';
 
 create function dbdp.sgd_transition(state bytea, block bytea, initial bytea) returns bytea
 language plpython3u
@@ -49,22 +52,35 @@ create aggregate dbdp.sgd_epoch(block bytea, initial bytea) (
   finalfunc = dbdp.sgd_terminate,
   parallel = unsafe
 );
-comment on aggregate dbdp.sgd_epoch(bytea, bytea) is 'one epoch of mini-batch SGD over packed blocks; call it with order by block_no';
+comment on aggregate dbdp.sgd_epoch(bytea, bytea) is 'one epoch of mini-batch SGD over packed blocks, or the gradient sum and one step where the mini-batch is all rows; call it with order by block_no';
 
-create function dbdp.dp_logreg(
+-- The options of a training are written from dbdp.algorithms.Request, so that every door has the same.
+create function dbdp.dp_train(
   dataset text,
-  epsilon float8,
-  delta float8 default 0,
-  epochs int default 10,
-  batch_size int default 50,
-  schedule text default 'inverse_time',
-  step_size float8 default null,
-  regularisation float8 default null,
-  mechanism text default null,
-  algorithm text default 'bolt_on',
+@options@,
   out model bigint,
   out coefficients float8[],
   out intercept float8,
+  out intercepts float8[],
+  out receipt json
+)
+language plpython3u
+security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $body$
+@plpython dp_train@
+$body$;
+comment on function dbdp.dp_train is
+'train a linear model with differential privacy on a registered dataset, and store the release; README.md and docs/privacy.md tell the options';
+
+create function dbdp.dp_logreg(
+  dataset text,
+@options without loss huber_width@,
+  out model bigint,
+  out coefficients float8[],
+  out intercept float8,
+  out intercepts float8[],
   out receipt json
 )
 language plpython3u
@@ -74,29 +90,118 @@ set jit = off
 as $body$
 @plpython dp_logreg@
 $body$;
-comment on function dbdp.dp_logreg is 'train a logistic regression with differential privacy on a registered dataset, and store the release';
+comment on function dbdp.dp_logreg is
+'dp_train with the logistic loss; a label with classes is learned one against the rest';
+
+create function dbdp.dp_svm(
+  dataset text,
+@options without loss@,
+  out model bigint,
+  out coefficients float8[],
+  out intercept float8,
+  out intercepts float8[],
+  out receipt json
+)
+language plpython3u
+security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $body$
+@plpython dp_svm@
+$body$;
+comment on function dbdp.dp_svm is
+'dp_train with the Huber SVM loss';
+
+create function dbdp.dp_linreg(
+  dataset text,
+@options without loss positive_weight@,
+  out model bigint,
+  out coefficients float8[],
+  out intercept float8,
+  out intercepts float8[],
+  out receipt json
+)
+language plpython3u
+security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $body$
+@plpython dp_linreg@
+$body$;
+comment on function dbdp.dp_linreg is
+'dp_train with the Huber regression loss, for a label that is a number';
 
 create function dbdp.dp_explain(
   dataset text,
-  epsilon float8,
-  delta float8 default 0,
-  epochs int default 10,
-  batch_size int default 50,
-  schedule text default 'inverse_time',
-  step_size float8 default null,
-  regularisation float8 default null,
-  mechanism text default null,
-  algorithm text default 'bolt_on'
+@options@
+) returns json
+language plpython3u
+security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $body$
+@plpython dp_explain@
+$body$;
+comment on function dbdp.dp_explain is
+'plan, sensitivity, noise scale and charge of dp_train with the same arguments; reads no row and spends nothing';
+
+create function dbdp.dp_tune(
+  dataset text,
+  candidates json,
+@options@,
+  method text default 'disjoint_portions',
+  repetitions float8 default null,
+  distribution text default null,
+  out model bigint,
+  out coefficients float8[],
+  out intercept float8,
+  out intercepts float8[],
+  out receipt json
+)
+language plpython3u
+security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $body$
+@plpython dp_tune@
+$body$;
+comment on function dbdp.dp_tune is
+'choose privately among candidates, [{"regularisation": 0.01}, …], and store the chosen model: disjoint_portions (Algorithm 3 of Wu et al. 2017) or random_repetition';
+
+create function dbdp.dp_explain_tuning(
+  dataset text,
+  candidates json,
+@options@,
+  method text default 'disjoint_portions',
+  repetitions float8 default null,
+  distribution text default null
 ) returns json
 language plpython3u
 security definer
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython dp_explain@
+@plpython dp_explain_tuning@
 $body$;
-comment on function dbdp.dp_explain is 'plan, sensitivity, noise scale and charge of dp_logreg with the same arguments; reads no row and spends nothing';
+comment on function dbdp.dp_explain_tuning is
+'plan and charge of dp_tune with the same arguments; reads no row and spends nothing';
 
-create function dbdp.store_release(dataset text, coefficients float8[], intercept float8, receipt json) returns json
+create function dbdp.count_errors_transition(errors bigint, block bytea, models bytea, outputs int) returns bigint
+language plpython3u
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython count_errors_transition@
+$body$;
+
+create aggregate dbdp.count_errors(block bytea, models bytea, outputs int) (
+  sfunc = dbdp.count_errors_transition,
+  stype = bigint,
+  initcond = '0',
+  parallel = unsafe
+);
+comment on aggregate dbdp.count_errors(bytea, bytea, int) is
+'rows of packed blocks that models, one float8 vector for each output, classify wrongly';
+
+create function dbdp.store_release(dataset text, coefficients float8[], intercepts float8[], receipt json) returns json
 language plpython3u
 security definer
 set search_path = pg_catalog, pg_temp

@@ -30,6 +30,7 @@ begin atomic
     'declaration', m.declaration,
     'coefficients', m.coefficients,
     'intercept', m.intercept,
+    'intercepts', m.intercepts,
     'columns', (
       select pg_catalog.json_object_agg(
         a.attname,
@@ -88,14 +89,42 @@ as $body$
 @plpython predict_stored@
 $body$;
 
-create function dbdp.knows(model bigint, row_type oid) returns boolean
+create function dbdp.predict_class(model bigint, row_type oid, features bytea) returns text
+language plpython3u
+stable strict parallel safe cost 300
+as $body$
+@plpython predict_class@
+$body$;
+
+create function dbdp.predict_class_stored(model bigint, stored bytea, statement float8) returns text
+language plpython3u
+stable strict parallel safe cost 300
+as $body$
+@plpython predict_class_stored@
+$body$;
+
+create function dbdp.predict_value(model bigint, row_type oid, features bytea) returns float8
+language plpython3u
+stable strict parallel safe cost 300
+as $body$
+@plpython predict_value@
+$body$;
+
+create function dbdp.predict_value_stored(model bigint, stored bytea, statement float8) returns float8
+language plpython3u
+stable strict parallel safe cost 300
+as $body$
+@plpython predict_value_stored@
+$body$;
+
+create function dbdp.knows(model bigint, row_type oid, kind text) returns boolean
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython knows@
 $body$;
 
-create function dbdp.learn(model bigint, row_type oid, description text) returns boolean
+create function dbdp.learn(model bigint, row_type oid, description text, kind text) returns boolean
 language plpython3u
 stable parallel safe cost 300
 as $body$
@@ -108,8 +137,8 @@ stable parallel safe
 return coalesce(
   dbdp.predict(model, 0::oid, dbdp.array_bytes(features)),
   case
-    when dbdp.knows(model, 0::oid) then null
-    when dbdp.learn(model, 0::oid, dbdp.model_description(model)) then dbdp.predict(model, 0::oid, dbdp.array_bytes(features))
+    when dbdp.knows(model, 0::oid, 'binary') then null
+    when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'binary') then dbdp.predict(model, 0::oid, dbdp.array_bytes(features))
   end);
 
 create function dbdp.predict_probability(model bigint, features float8[]) returns float8
@@ -118,8 +147,28 @@ stable parallel safe
 return coalesce(
   dbdp.probability(model, 0::oid, dbdp.array_bytes(features)),
   case
-    when dbdp.knows(model, 0::oid) then null
-    when dbdp.learn(model, 0::oid, dbdp.model_description(model)) then dbdp.probability(model, 0::oid, dbdp.array_bytes(features))
+    when dbdp.knows(model, 0::oid, 'binary') then null
+    when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'binary') then dbdp.probability(model, 0::oid, dbdp.array_bytes(features))
+  end);
+
+create function dbdp.predict_class(model bigint, features float8[]) returns text
+language sql
+stable parallel safe
+return coalesce(
+  dbdp.predict_class(model, 0::oid, dbdp.array_bytes(features)),
+  case
+    when dbdp.knows(model, 0::oid, 'classes') then null
+    when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'classes') then dbdp.predict_class(model, 0::oid, dbdp.array_bytes(features))
+  end);
+
+create function dbdp.predict_value(model bigint, features float8[]) returns float8
+language sql
+stable parallel safe
+return coalesce(
+  dbdp.predict_value(model, 0::oid, dbdp.array_bytes(features)),
+  case
+    when dbdp.knows(model, 0::oid, 'real') then null
+    when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'real') then dbdp.predict_value(model, 0::oid, dbdp.array_bytes(features))
   end);
 
 create function dbdp.predict(model bigint, features float4[]) returns boolean
@@ -128,8 +177,8 @@ stable parallel safe
 return coalesce(
   dbdp.predict(model, 0::oid, dbdp.array_bytes(features)),
   case
-    when dbdp.knows(model, 0::oid) then null
-    when dbdp.learn(model, 0::oid, dbdp.model_description(model)) then dbdp.predict(model, 0::oid, dbdp.array_bytes(features))
+    when dbdp.knows(model, 0::oid, 'binary') then null
+    when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'binary') then dbdp.predict(model, 0::oid, dbdp.array_bytes(features))
   end);
 
 create function dbdp.predict_probability(model bigint, features float4[]) returns float8
@@ -138,8 +187,28 @@ stable parallel safe
 return coalesce(
   dbdp.probability(model, 0::oid, dbdp.array_bytes(features)),
   case
-    when dbdp.knows(model, 0::oid) then null
-    when dbdp.learn(model, 0::oid, dbdp.model_description(model)) then dbdp.probability(model, 0::oid, dbdp.array_bytes(features))
+    when dbdp.knows(model, 0::oid, 'binary') then null
+    when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'binary') then dbdp.probability(model, 0::oid, dbdp.array_bytes(features))
+  end);
+
+create function dbdp.predict_class(model bigint, features float4[]) returns text
+language sql
+stable parallel safe
+return coalesce(
+  dbdp.predict_class(model, 0::oid, dbdp.array_bytes(features)),
+  case
+    when dbdp.knows(model, 0::oid, 'classes') then null
+    when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'classes') then dbdp.predict_class(model, 0::oid, dbdp.array_bytes(features))
+  end);
+
+create function dbdp.predict_value(model bigint, features float4[]) returns float8
+language sql
+stable parallel safe
+return coalesce(
+  dbdp.predict_value(model, 0::oid, dbdp.array_bytes(features)),
+  case
+    when dbdp.knows(model, 0::oid, 'real') then null
+    when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'real') then dbdp.predict_value(model, 0::oid, dbdp.array_bytes(features))
   end);
 
 -- Arrays as people write them: array[1, 2.5]
@@ -153,6 +222,16 @@ language sql
 stable parallel safe
 return dbdp.predict_probability(model, features::float8[]);
 
+create function dbdp.predict_class(model bigint, features int4[]) returns text
+language sql
+stable parallel safe
+return dbdp.predict_class(model, features::float8[]);
+
+create function dbdp.predict_value(model bigint, features int4[]) returns float8
+language sql
+stable parallel safe
+return dbdp.predict_value(model, features::float8[]);
+
 create function dbdp.predict(model bigint, features numeric[]) returns boolean
 language sql
 stable parallel safe
@@ -163,6 +242,16 @@ language sql
 stable parallel safe
 return dbdp.predict_probability(model, features::float8[]);
 
+create function dbdp.predict_class(model bigint, features numeric[]) returns text
+language sql
+stable parallel safe
+return dbdp.predict_class(model, features::float8[]);
+
+create function dbdp.predict_value(model bigint, features numeric[]) returns float8
+language sql
+stable parallel safe
+return dbdp.predict_value(model, features::float8[]);
+
 create function dbdp.predict(model bigint, features anyelement) returns boolean
 language sql
 stable parallel safe
@@ -172,8 +261,8 @@ select coalesce(
     model, dbdp.row_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
   dbdp.predict(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features)),
   case
-    when dbdp.knows(model, pg_catalog.pg_typeof(features)::pg_catalog.oid) then null
-    when dbdp.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid)) then dbdp.predict(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
+    when dbdp.knows(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, 'binary') then null
+    when dbdp.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid), 'binary') then dbdp.predict(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
   end)
 $body$;
 
@@ -186,18 +275,56 @@ select coalesce(
     model, dbdp.row_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
   dbdp.probability(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features)),
   case
-    when dbdp.knows(model, pg_catalog.pg_typeof(features)::pg_catalog.oid) then null
-    when dbdp.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid)) then dbdp.probability(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
+    when dbdp.knows(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, 'binary') then null
+    when dbdp.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid), 'binary') then dbdp.probability(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
+  end)
+$body$;
+
+create function dbdp.predict_class(model bigint, features anyelement) returns text
+language sql
+stable parallel safe
+as $body$
+select coalesce(
+  dbdp.predict_class_stored(
+    model, dbdp.row_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
+  dbdp.predict_class(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features)),
+  case
+    when dbdp.knows(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, 'classes') then null
+    when dbdp.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid), 'classes') then dbdp.predict_class(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
+  end)
+$body$;
+
+create function dbdp.predict_value(model bigint, features anyelement) returns float8
+language sql
+stable parallel safe
+as $body$
+select coalesce(
+  dbdp.predict_value_stored(
+    model, dbdp.row_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
+  dbdp.predict_value(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features)),
+  case
+    when dbdp.knows(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, 'real') then null
+    when dbdp.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid), 'real') then dbdp.predict_value(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
   end)
 $body$;
 
 comment on function dbdp.predict(bigint, float8[]) is 'whether a released model takes the row for a positive one; null for a null or not finite feature';
 comment on function dbdp.predict_probability(bigint, float8[]) is 'the probability of the positive class by a released model; null for a null or not finite feature';
+comment on function dbdp.predict_class(bigint, float8[]) is 'the class that a released model of a label with classes takes the row for; null for a null or not finite feature';
+comment on function dbdp.predict_value(bigint, float8[]) is 'the number that a released model of a label with bounds predicts; null for a null or not finite feature';
 comment on function dbdp.predict(bigint, float4[]) is 'whether a released model takes the row for a positive one; null for a null or not finite feature';
 comment on function dbdp.predict_probability(bigint, float4[]) is 'the probability of the positive class by a released model; null for a null or not finite feature';
+comment on function dbdp.predict_class(bigint, float4[]) is 'the class that a released model of a label with classes takes the row for; null for a null or not finite feature';
+comment on function dbdp.predict_value(bigint, float4[]) is 'the number that a released model of a label with bounds predicts; null for a null or not finite feature';
 comment on function dbdp.predict(bigint, int4[]) is 'whether a released model takes the row for a positive one; null for a null or not finite feature';
 comment on function dbdp.predict_probability(bigint, int4[]) is 'the probability of the positive class by a released model; null for a null or not finite feature';
+comment on function dbdp.predict_class(bigint, int4[]) is 'the class that a released model of a label with classes takes the row for; null for a null or not finite feature';
+comment on function dbdp.predict_value(bigint, int4[]) is 'the number that a released model of a label with bounds predicts; null for a null or not finite feature';
 comment on function dbdp.predict(bigint, numeric[]) is 'whether a released model takes the row for a positive one; null for a null or not finite feature';
 comment on function dbdp.predict_probability(bigint, numeric[]) is 'the probability of the positive class by a released model; null for a null or not finite feature';
+comment on function dbdp.predict_class(bigint, numeric[]) is 'the class that a released model of a label with classes takes the row for; null for a null or not finite feature';
+comment on function dbdp.predict_value(bigint, numeric[]) is 'the number that a released model of a label with bounds predicts; null for a null or not finite feature';
 comment on function dbdp.predict(bigint, anyelement) is 'whether a released model takes a row of any table with its columns for a positive one';
 comment on function dbdp.predict_probability(bigint, anyelement) is 'the probability of the positive class for a row of any table with the model''s columns';
+comment on function dbdp.predict_class(bigint, anyelement) is 'the class that a released model takes a row of any table with its columns for';
+comment on function dbdp.predict_value(bigint, anyelement) is 'the number that a released model predicts for a row of any table with its columns';

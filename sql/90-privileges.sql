@@ -8,7 +8,8 @@ declare
 begin
   foreach object in array array[
     'function dbdp.record_dataset', 'function dbdp.close_dataset', 'function dbdp.charge',
-    'function dbdp.dp_logreg', 'function dbdp.dp_explain', 'function dbdp.store_release',
+    'function dbdp.dp_train', 'function dbdp.dp_logreg', 'function dbdp.dp_svm', 'function dbdp.dp_linreg',
+    'function dbdp.dp_explain', 'function dbdp.dp_tune', 'function dbdp.dp_explain_tuning', 'function dbdp.store_release',
     'table dbdp.dataset', 'table dbdp.ledger', 'table dbdp.model'
   ] loop
     execute 'alter ' || object || ' owner to dbdp_owner';
@@ -17,16 +18,26 @@ end
 $owners$;
 grant execute on function dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate to dbdp_owner;
 grant execute on function dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[]) to dbdp_owner;
-grant execute on function dbdp.sgd_epoch(bytea, bytea) to dbdp_owner;
+grant execute on function
+  dbdp.sgd_epoch(bytea, bytea), dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition
+to dbdp_owner;
 
-grant execute on function dbdp.dp_logreg, dbdp.dp_explain to dbdp_analyst;
+grant execute on function
+  dbdp.dp_train, dbdp.dp_logreg, dbdp.dp_svm, dbdp.dp_linreg, dbdp.dp_tune, dbdp.dp_explain, dbdp.dp_explain_tuning
+to dbdp_analyst;
 grant execute on function
   dbdp.predict(bigint, float8[]), dbdp.predict(bigint, float4[]), dbdp.predict(bigint, int4[]),
   dbdp.predict(bigint, numeric[]), dbdp.predict(bigint, anyelement),
   dbdp.predict_probability(bigint, float8[]), dbdp.predict_probability(bigint, float4[]),
   dbdp.predict_probability(bigint, int4[]), dbdp.predict_probability(bigint, numeric[]),
   dbdp.predict_probability(bigint, anyelement),
+  dbdp.predict_class(bigint, float8[]), dbdp.predict_class(bigint, float4[]), dbdp.predict_class(bigint, int4[]),
+  dbdp.predict_class(bigint, numeric[]), dbdp.predict_class(bigint, anyelement),
+  dbdp.predict_value(bigint, float8[]), dbdp.predict_value(bigint, float4[]), dbdp.predict_value(bigint, int4[]),
+  dbdp.predict_value(bigint, numeric[]), dbdp.predict_value(bigint, anyelement),
   dbdp.predict(bigint, oid, bytea), dbdp.predict_stored, dbdp.probability, dbdp.probability_stored,
+  dbdp.predict_class(bigint, oid, bytea), dbdp.predict_class_stored,
+  dbdp.predict_value(bigint, oid, bytea), dbdp.predict_value_stored,
   dbdp.knows, dbdp.learn, dbdp.row_bytes, dbdp.base_type, dbdp.model_description,
   dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[])
 to dbdp_analyst;
@@ -34,6 +45,7 @@ grant select on dbdp.dataset, dbdp.model, dbdp.datasets, dbdp.models to dbdp_ana
 
 grant execute on function
   dbdp.register_dataset, dbdp.record_dataset, dbdp.drop_dataset, dbdp.close_dataset, dbdp.charge, dbdp.store_release,
-  dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate, dbdp.sgd_epoch(bytea, bytea)
+  dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate, dbdp.sgd_epoch(bytea, bytea),
+  dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition
 to dbdp_data_owner;
 grant select on dbdp.ledger to dbdp_data_owner;

@@ -59,15 +59,15 @@ def test_learning_and_privacy_never_import_each_other():
             assert not ours(name) & set(within(other)), name
 
 
-@pytest.mark.parametrize("package", ["dbdp.learning", "dbdp.privacy"])
-def test_the_mathematics_imports_nothing_but_itself_and_numpy(package):
+@pytest.mark.parametrize(("package", "libraries"), [("dbdp.learning", {"numpy"}), ("dbdp.privacy", {"numpy", "flint"})])
+def test_the_mathematics_imports_nothing_but_itself_and_libraries_of_numbers(package, libraries):
     outside = {
         target.partition(".")[0]
         for name in within(package)
         for target in imported(name)
         if not f"{target}.".startswith(f"{package}.")
     }
-    assert outside - sys.stdlib_module_names <= {"numpy"} | {"dbdp"}
+    assert outside - sys.stdlib_module_names <= libraries | {"dbdp"}
     assert all(f"{target}.".startswith(f"{package}.") for name in within(package) for target in ours(name))
 
 
@@ -109,6 +109,11 @@ def test_what_the_server_imports_is_light(module):
     loaded = modules_after(module)
     assert module in loaded
     assert not loaded & set(HEAVY)
+
+
+def test_balls_are_loaded_where_they_are_needed_first():
+    assert "flint" not in modules_after("dbdp.controller", "dbdp.privacy.mechanisms")
+    assert "flint" in modules_after("dbdp.privacy.rounding")
 
 
 def test_a_heavy_import_would_be_seen():

@@ -1,23 +1,17 @@
 """Bolt-on: permuted mini-batch SGD, noise added once at the end (Wu et al. 2017, Algorithms 1 and 2).
 
-As privacy.md §1 restores it: the sensitivity uses the Lipschitz constant of the data part alone and
-is not divided by the batch size where steps shrink; noise is exact (§2).
+As privacy.md §1 restores it: the sensitivity uses the Lipschitz constant of the data part alone, is not
+divided by the batch size where steps shrink, counts every pass, and is that of the mean where iterates
+are averaged; noise is exact (§2). Shards are trained side by side and averaged (§1.6).
 """
 
-import math
-
-from dbdp.algorithms.plan import Plan, Request
-from dbdp.learning.losses import Logistic, loss_named
-from dbdp.learning.schedules import SCHEDULES, Constant, InverseTime, Schedule
-from dbdp.privacy.mechanisms import mechanism_named
-from dbdp.privacy.sensitivity import Training, sgd_sensitivity
-
-DEFAULT_REGULARISATION = 0.001
-MAX_REGULARISATION = 1e6
-MAX_EPOCHS = 100_000
+from dbdp.algorithms import settings
+from dbdp.algorithms.output_perturbation import planned
+from dbdp.algorithms.plan import Facts, Learning, Plan, Request
+from dbdp.learning.schedules import InverseTime
 
 
-def plan(request: Request, *, rows: int, dimension: int) -> Plan:
+def plan(request: Request, facts: Facts) -> Plan:
     """Return the plan of a Bolt-on release.
 
     Raises
@@ -25,67 +19,43 @@ def plan(request: Request, *, rows: int, dimension: int) -> Plan:
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    _check(request, rows, dimension)
-    loss = loss_named(request.loss)
-    regularisation = _regularisation(request)
-    schedule = _schedule(request, loss, regularisation)
-    training = Training(
-        rows=rows,
-        dimension=dimension,
-        batch_size=request.batch_size,
-        epochs=request.epochs,
-        step_sizes=schedule.step_sizes,
-        lipschitz=loss.lipschitz,
-        smoothness=loss.smoothness,
-        regularisation=regularisation,
-        scalar_error=loss.scalar_error,
+    settings.refuse(request, "averaging_interval", remedy="leave it out, or choose rsgd_ar")
+    schedule = request.schedule or InverseTime.name
+    loss = settings.loss_of(request, facts)
+    convex = 0.0 if schedule != InverseTime.name else settings.DEFAULT_REGULARISATION
+    regularisation = settings.regularisation_of(request, convex)
+    shards = settings.shard_rows(facts.rows, request.shards)
+    batch_size = settings.batch_size_of(request, shards[-1])
+    averaging = settings.chosen("averaging", request.averaging, settings.AVERAGING)
+    permutation = settings.permutation_of(request)
+    shard_averaging = _shard_averaging(request, averaging, permutation)
+    return planned(
+        request,
+        facts,
+        Learning(
+            loss=loss,
+            schedule=settings.schedule_of(request, schedule, facts, loss, regularisation),
+            averaging=settings.averaging_of(averaging, -(-shards[0] // batch_size), request.epochs),
+            averaging_name=averaging,
+            permutation=permutation,
+            batch_size=batch_size,
+            epochs=request.epochs,
+            regularisation=regularisation,
+            radius=settings.radius_of(request, loss),
+            shard_rows=shards,
+            shard_averaging=shard_averaging,
+        ),
     )
-    sensitivity = sgd_sensitivity(training)
-    mechanism = mechanism_named(request.mechanism, delta=request.delta).calibrated(
-        epsilon=request.epsilon, delta=request.delta, sensitivity=sensitivity.total, dimension=dimension
-    )
-    return Plan(request, rows, dimension, training.updates, loss, schedule, regularisation, sensitivity, mechanism)
 
 
-def _check(request: Request, rows: int, dimension: int) -> None:
-    limits = {
-        "rows": (rows, 2**62, "at least one is needed to train"),
-        "features": (dimension, 2**24, "count the model's coordinates"),
-        "batch_size": (request.batch_size, rows, "it cannot exceed the number of rows"),
-        "epochs": (request.epochs, MAX_EPOCHS, "more passes only add noise"),
-    }
-    for name, (value, most, remark) in limits.items():
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-            raise ValueError(f"{name} = {value} must be a whole number between 1 and {most}: {remark}")
-
-
-def _regularisation(request: Request) -> float:
-    if request.regularisation is None:
-        return 0.0 if request.schedule == Constant.name else DEFAULT_REGULARISATION
-    if not (request.regularisation == 0 or 1e-12 <= request.regularisation <= MAX_REGULARISATION):
+def _shard_averaging(request: Request, averaging: str, permutation: str) -> str | None:
+    if request.shards == 1:
+        if request.shard_averaging is not None:
+            raise ValueError("shard_averaging needs shards > 1; leave it out, or give shards")
+        return None
+    if averaging != "none" or permutation != "reused":
         raise ValueError(
-            f"regularisation = {request.regularisation} must be 0, or between 1e-12 and {MAX_REGULARISATION:g}; "
-            "0.0001 to 0.1 suits most data"
+            f"shards = {request.shards} with averaging {averaging!r} and permutation {permutation!r}: shards average "
+            "last iterates over one permutation; leave both out, or choose shards = 1"
         )
-    return request.regularisation
-
-
-def _schedule(request: Request, loss: Logistic, regularisation: float) -> Schedule:
-    if request.schedule == Constant.name:
-        if request.step_size is None:
-            limit = 2 / (loss.smoothness + regularisation)
-            raise ValueError(f"schedule 'constant' needs a step_size; give one, at most 2/β = {limit:g}")
-        return Constant(_positive_step(request.step_size))
-    if request.schedule == InverseTime.name:
-        if request.step_size is not None:
-            raise ValueError("schedule 'inverse_time' sets its own step sizes; leave step_size out")
-        if regularisation == 0:
-            raise ValueError("schedule 'inverse_time' needs regularisation > 0; give one, or choose 'constant'")
-        return InverseTime(loss.smoothness + regularisation, regularisation)
-    raise ValueError(f"schedule {request.schedule!r} is unknown; choose one of {', '.join(SCHEDULES)}")
-
-
-def _positive_step(step_size: float) -> float:
-    if not (math.isfinite(step_size) and step_size > 0):
-        raise ValueError(f"step_size = {step_size} must be positive and finite; 0.1 to 1 suits most data")
-    return step_size
+    return settings.chosen("shard_averaging", request.shard_averaging, settings.SHARD_AVERAGING)

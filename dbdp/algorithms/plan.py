@@ -1,38 +1,113 @@
 """A plan: what one release will do and cost, from public facts only."""
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dbdp.learning.losses import Logistic
+import numpy as np
+
+from dbdp.learning.averaging import Averaging
+from dbdp.learning.losses import Loss
 from dbdp.learning.schedules import Schedule
 from dbdp.learning.state import State
 from dbdp.privacy.mechanisms import Mechanism
 from dbdp.privacy.sensitivity import Sensitivity
 
+LONGEST_LIST = 1000  # sensitivities shown one by one
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a dataset says in public.
+
+    Attributes
+    ----------
+    rows : number of records
+    dimension : coordinates of one model, with the intercept
+    outputs : models trained at once: the classes of a one-vs-rest training, else 1
+    is_classifier : whether the label is a class; otherwise it is a number in [-1, 1]
+    """
+
+    rows: int
+    dimension: int
+    outputs: int = 1
+    is_classifier: bool = True
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the models together."""
+        return self.outputs, self.dimension
+
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asks for; every door builds this record.
+    """What a user asks for; every door builds this record. None takes the algorithm's own default.
 
     Attributes
     ----------
     epsilon, delta : the stand-alone guarantee of this release; delta = 0 asks for pure ε
-    algorithm, loss, schedule, mechanism : names; mechanism None chooses by delta
+    algorithm, loss, schedule, mechanism, calibration : names
+    huber_width : half-width h of huber_svm, or δ of huber_regression
+    positive_weight : what the loss of positive rows is multiplied by (classes: of each class's own rows)
     epochs, batch_size : passes over the data, rows of a mini-batch
-    step_size : of the constant schedule
-    regularisation : λ; None is 0 for the constant schedule, else DEFAULT_REGULARISATION
+    step_size : of the constant and the restarted schedule
+    exponent : c of the offset m^c, of the decreasing and the square_root schedule
+    averaging : none, all (iterates) or last_epoch
+    averaging_interval : epochs between the restarts of rsgd_ar
+    permutation : reused, or fresh in each epoch
+    shards, shard_averaging : disjoint parts trained side by side, averaged once or each_epoch
+    regularisation : λ
+    radius : the model is projected onto ‖w‖₂ ≤ radius
+    projection_dimension, projection_seed : Gaussian random projection of the features, by a public seed
+    tolerance : refused: a stop that depends on the data is not covered by any bound
     """
 
     epsilon: float
     delta: float = 0.0
     algorithm: str = "bolt_on"
     loss: str = "logistic"
+    huber_width: float | None = None
+    positive_weight: float = 1.0
     epochs: int = 10
-    batch_size: int = 50
-    schedule: str = "inverse_time"
+    batch_size: int | None = None
+    schedule: str | None = None
     step_size: float | None = None
+    exponent: float | None = None
+    averaging: str | None = None
+    averaging_interval: int | None = None
+    permutation: str | None = None
+    shards: int = 1
+    shard_averaging: str | None = None
     regularisation: float | None = None
+    radius: float | None = None
     mechanism: str | None = None
+    calibration: str | None = None
+    projection_dimension: int | None = None
+    projection_seed: int | None = None
+    tolerance: float | None = None
+
+
+@dataclass(frozen=True)
+class Learning:
+    """How the models are trained: the request with every default in its place."""
+
+    loss: Loss
+    schedule: Schedule
+    averaging: Averaging
+    averaging_name: str
+    permutation: str
+    batch_size: int
+    epochs: int
+    regularisation: float
+    radius: float
+    shard_rows: tuple[int, ...]
+    shard_averaging: str | None = None
+
+    @property
+    def updates(self) -> int:
+        """Updates of the longest shard."""
+        return self.epochs * -(-max(self.shard_rows) // self.batch_size)
 
 
 @dataclass(frozen=True)
@@ -40,53 +115,96 @@ class Plan:
     """What will be done; `explain` is the same as data. Neighbours are replace-one."""
 
     request: Request
-    rows: int
-    dimension: int
-    updates: int
-    loss: Logistic
-    schedule: Schedule
-    regularisation: float
+    facts: Facts
+    learning: Learning
     sensitivity: Sensitivity
+    calibration: str
     mechanism: Mechanism
 
-    def initial_state(self) -> State:
-        """Return the state before the first row."""
+    def initial_states(self) -> list[State]:
+        """Return the states before the first row, one for each output."""
+        targets = range(1, self.facts.outputs + 1) if self.facts.outputs > 1 else [0]
+        return [self._initial_state(target) for target in targets]
+
+    def _initial_state(self, target: int) -> State:
+        learning = self.learning
         return State.initial(
-            loss=self.loss,
-            schedule=self.schedule,
-            batch_size=self.request.batch_size,
-            regularisation=self.regularisation,
-            dimension=self.dimension,
+            loss=learning.loss,
+            schedule=learning.schedule,
+            batch_size=learning.batch_size,
+            regularisation=learning.regularisation,
+            dimension=self.facts.dimension,
+            averaging=learning.averaging,
+            radius=learning.radius,
+            target=target,
         )
 
     def explain(self) -> dict[str, Any]:
         """Return the plan as data.
 
         `sensitivity` is what the noise covers: the exact bound, plus `sensitivity_margin` for
-        rounding. `noise_scale` is the standard deviation per coordinate of Gaussian noise, or the
-        scale Δ₁/ε of Laplace noise. `smoothness` and `strong_convexity` include the regulariser,
-        `lipschitz` does not (privacy.md §1.1).
+        rounding. `noise_scale` is the standard deviation per coordinate of Gaussian noise, the scale
+        Δ/ε of the norm of spherical Laplace noise, or the scale Δ₁/ε of discrete Laplace noise.
+        `smoothness` and `strong_convexity` include the regulariser, `lipschitz` does not
+        (privacy.md §1.1).
         """
-        step_size = {} if self.request.step_size is None else {"step_size": self.request.step_size}
+        loss, learning = self.learning.loss, self.learning
         return {
             "algorithm": self.request.algorithm,
-            "loss": self.request.loss,
+            "loss": loss.name,
             "neighbours": "replace-one",
-            "rows": self.rows,
-            "features": self.dimension,
-            "batch_size": self.request.batch_size,
-            "epochs": self.request.epochs,
-            "updates": self.updates,
-            "schedule": self.request.schedule,
-            **step_size,
-            "regularisation": self.regularisation,
-            "lipschitz": self.loss.lipschitz,
-            "smoothness": self.loss.smoothness + self.regularisation,
-            "strong_convexity": self.regularisation,
+            "rows": self.facts.rows,
+            "features": self.facts.dimension,
+            "batch_size": learning.batch_size,
+            "epochs": learning.epochs,
+            "updates": learning.updates,
+            "schedule": learning.schedule.name,
+            "averaging": learning.averaging_name,
+            "permutation": learning.permutation,
+            **dict(self._settings()),
+            "regularisation": learning.regularisation,
+            "lipschitz": loss.lipschitz,
+            "smoothness": loss.smoothness + learning.regularisation,
+            "strong_convexity": learning.regularisation,
             "sensitivity": self.mechanism.sensitivity,
             "sensitivity_margin": self.mechanism.sensitivity - self.sensitivity.exact,
+            **self._positions(),
             "mechanism": self.mechanism.name,
+            "calibration": self.calibration,
             "noise_scale": self.mechanism.noise_scale,
             "epsilon": self.mechanism.guarantee.epsilon,
             "delta": self.mechanism.guarantee.delta,
         }
+
+    def _settings(self) -> Iterator[tuple[str, Any]]:
+        """Give what only some plans have."""
+        learning = self.learning
+        for name, shown in {"step_size": "step_size", "offset": "offset", "interval": "averaging_interval"}.items():
+            if value := getattr(learning.schedule, name, None):
+                yield shown, value
+        if learning.loss.width is not None:
+            yield "huber_width", learning.loss.width
+        if learning.loss.positive_weight != 1:
+            yield "positive_weight", learning.loss.positive_weight
+        if math.isfinite(learning.radius):
+            yield "radius", learning.radius
+        if self.facts.outputs > 1:
+            yield "classes", self.facts.outputs
+        if len(learning.shard_rows) > 1:
+            yield "shards", len(learning.shard_rows)
+            yield "shard_averaging", learning.shard_averaging
+        if self.request.projection_dimension is not None:
+            yield "projection_dimension", self.request.projection_dimension
+            yield "projection_seed", self.request.projection_seed
+
+    def _positions(self) -> dict[str, Any]:
+        """Return the sensitivity of each mini-batch that the record may sit in, or a summary of many."""
+        found = self.sensitivity.by_position
+        if found is None:
+            return {}
+        if len(found) <= LONGEST_LIST:
+            return {"sensitivity_by_position": found.tolist()}
+        summary = {"positions": len(found), "first": float(found[0]), "last": float(found[-1])}
+        quantiles = np.quantile(found, [0, 0.25, 0.5, 0.75, 1])
+        names = ("smallest", "lower_quartile", "median", "upper_quartile", "largest")
+        return {"sensitivity_by_position": summary | dict(zip(names, quantiles.tolist(), strict=True))}

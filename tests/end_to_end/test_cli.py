@@ -36,7 +36,7 @@ def explained(*changes: str) -> dict[str, object]:
 def test_explain_needs_no_database_and_has_every_key() -> None:
     plan = explained()
     assert set(plan) >= KEYS
-    assert (plan["neighbours"], plan["updates"], plan["mechanism"]) == ("replace-one", 9770, "discrete_gaussian")
+    assert (plan["neighbours"], plan["updates"], plan["mechanism"]) == ("replace-one", 9770, "gaussian")
 
 
 def test_explain_shows_the_closed_form_of_the_strongly_convex_case() -> None:
@@ -52,16 +52,21 @@ def test_explain_shows_the_closed_form_of_the_convex_case() -> None:
     assert plan["strong_convexity"] == 0
 
 
-def test_the_gaussian_noise_scale_is_within_8_percent_of_the_least_possible() -> None:
+def test_the_gaussian_noise_scale_is_the_least_possible() -> None:
     plan = explained("--epsilon", "1", "--delta", "1e-6")
-    analytic = 4.2247  # privacy.md §2: no Gaussian can do with less
-    assert analytic <= plan["noise_scale"] / plan["sensitivity"] <= analytic * 1.08
+    analytic = 4.224678890  # privacy.md §2: no Gaussian can do with less
+    assert analytic <= plan["noise_scale"] / plan["sensitivity"] <= analytic * (1 + 1e-8)
 
 
-def test_the_laplace_noise_scale_is_the_l1_sensitivity_over_epsilon() -> None:
-    plan = explained("--delta", "0")
-    assert plan["mechanism"] == "discrete_laplace"
-    assert plan["noise_scale"] == pytest.approx(math.sqrt(124) * plan["sensitivity"] / 0.1, rel=1e-6)
+@pytest.mark.parametrize(("mechanism", "norms"), [("spherical_laplace", 1.0), ("discrete_laplace", math.sqrt(124))])
+def test_the_laplace_noise_scale_is_the_sensitivity_over_epsilon(mechanism: str, norms: float) -> None:
+    plan = explained("--delta", "0", "--mechanism", mechanism)
+    assert plan["mechanism"] == mechanism
+    assert plan["noise_scale"] == pytest.approx(norms * plan["sensitivity"] / 0.1, rel=1e-6)
+
+
+def test_without_delta_noise_is_spherical_laplace() -> None:
+    assert explained("--delta", "0")["mechanism"] == "spherical_laplace"
 
 
 @pytest.mark.parametrize(
@@ -125,4 +130,44 @@ def test_a_refused_budget_is_one_line(server_url: str, connection: psycopg.Conne
     done = run("train", "ward", "--epsilon", "1", "--delta", "1e-6", DBDP_URL=server_url)
     assert done.returncode == 1
     assert "does not cover this release" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.usefixtures("ward")
+@pytest.mark.parametrize(
+    ("flags", "model", "column", "expected"),
+    [
+        (["--class", "0", "--class", "1"], "'{{1}, {-1}}', '{0, 50}'", "class", ["1", "0"]),
+        (["--label-bounds", "0", "1"], "'{2}', '{0.5}'", "value", [2.5, 98.5]),
+    ],
+)
+def test_predict_shows_the_class_or_the_value(
+    server_url: str,
+    connection: psycopg.Connection,
+    tmp_path: os.PathLike[str],
+    flags: list[str],
+    model: str,
+    column: str,
+    expected: list[object],
+) -> None:
+    connection.execute("alter table ward alter ill type int using ill::int; delete from ward where age not in (1, 49)")
+    features = os.path.join(tmp_path, "features.json")
+    with open(features, "w") as file:
+        json.dump({"age": [0, 50]}, file)
+    declared = ("--label", "ill", *flags, "--features", features, "--epsilon", "3", "--delta", "1e-5")
+    assert run("register", "ward", "ward", *declared, DBDP_URL=server_url).returncode == 0
+    sql = f"select dbdp.store_release('ward', {model}, '{{}}') ->> 'id'"
+    number = connection.execute(sql).fetchone()[0]
+    scored = json.loads(run("predict", number, "ward", "--limit", "2", "--json", DBDP_URL=server_url).stdout)
+    assert [row[column] for row in sorted(scored, key=lambda row: row["age"])] == expected
+
+
+def test_a_label_without_a_kind_is_one_line(server_url: str, tmp_path: os.PathLike[str]) -> None:
+    features = os.path.join(tmp_path, "features.json")
+    with open(features, "w") as file:
+        json.dump({"age": [0, 50]}, file)
+    declared = ("--label", "ill", "--features", features, "--epsilon", "3", "--delta", "1e-5")
+    done = run("register", "ward", "ward", *declared, DBDP_URL=server_url)
+    assert done.returncode == 1
+    assert "positive is null, and so are classes and label_bounds" in done.stderr
     assert "Traceback" not in done.stderr

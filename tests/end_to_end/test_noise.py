@@ -12,6 +12,12 @@ pytestmark = pytest.mark.statistical
 
 ALPHA = 1e-9  # false alarms of a test; no seed
 LENGTH, RELEASES = 200, 120
+DELTAS = {"gaussian": 1e-6, "discrete_gaussian": 1e-6, "spherical_laplace": 0.0, "discrete_laplace": 0.0}
+MECHANISM = pytest.mark.parametrize("mechanism", DELTAS)
+ON_THE_SERVER = """
+select coefficients, receipt from dbdp.dp_logreg($1, epsilon => 1, delta => $2, mechanism => $3,
+  epochs => 1, batch_size => 25)
+"""
 
 
 @pytest.fixture
@@ -29,46 +35,71 @@ def nothing(connection: psycopg.Connection, database: Database) -> str:
     return "nothing"
 
 
-def released(database: Database, dataset: str, door: str, delta: float) -> tuple[np.ndarray, float]:
-    """Return the coordinates of many releases, and the claimed noise scale."""
-    coefficients, scale = [], 0.0
-    for _ in range(RELEASES):
-        if door == "server":
-            sql = "select * from dbdp.dp_logreg($1, 1, $2, epochs => 1, batch_size => 25)"
-            row = database.query(sql, dataset, delta)[0]
-            coefficients.append(row["coefficients"])
-            scale = row["receipt"]["noise_scale"]
-        else:
-            model = database.train(dataset, dbdp.Request(epsilon=1.0, delta=delta, epochs=1, batch_size=25))
-            coefficients.append(model.coefficients)
-            scale = model.receipt["noise_scale"]
-    return np.ravel(coefficients), scale
+def release(database: Database, dataset: str, door: str, mechanism: str) -> tuple[list[float], float]:
+    """Return one release's coefficients, and the claimed noise scale."""
+    delta = DELTAS[mechanism]
+    if door == "server":
+        row = database.query(ON_THE_SERVER, dataset, delta, mechanism)[0]
+        return row["coefficients"], row["receipt"]["noise_scale"]
+    request = dbdp.Request(epsilon=1.0, delta=delta, epochs=1, batch_size=25, mechanism=mechanism)
+    model = database.train(dataset, request)
+    return model.coefficients, model.receipt["noise_scale"]
 
 
-def p_value(sample: np.ndarray, scale: float, kind: str) -> float:
-    """Two-sided test of a scale: Σ(x/σ)² is chi-square; 2Σ|x|/b is too, with two degrees for each."""
-    if kind == "gaussian":
-        statistic, degrees = float(((sample / scale) ** 2).sum()), sample.size
+def released(database: Database, dataset: str, door: str, mechanism: str) -> tuple[np.ndarray, float]:
+    """Return many releases (a row for each), and the claimed noise scale."""
+    each = [release(database, dataset, door, mechanism) for _ in range(RELEASES)]
+    return np.array([coefficients for coefficients, _ in each]), each[0][1]
+
+
+def p_value(sample: np.ndarray, scale: float, mechanism: str) -> float:
+    """Two-sided test of a scale: Σ(x/σ)² is chi-square; 2Σ|x|/b and 2Σ‖x‖/b are too, with two degrees for each."""
+    degrees = 2 * sample.size
+    if mechanism.endswith("gaussian"):
+        statistic, degrees = ((sample / scale) ** 2).sum(), sample.size
+    elif mechanism == "discrete_laplace":
+        statistic = 2 * np.abs(sample / scale).sum()
     else:
-        statistic, degrees = float(2 * np.abs(sample / scale).sum()), 2 * sample.size
-    return 2 * min(chi2.cdf(statistic, degrees), chi2.sf(statistic, degrees))
+        statistic = 2 * np.linalg.norm(sample / scale, axis=1).sum()
+    return float(2 * min(chi2.cdf(statistic, degrees), chi2.sf(statistic, degrees)))
 
 
 @pytest.mark.parametrize("door", ["server", "client"])
-@pytest.mark.parametrize(("kind", "delta"), [("gaussian", 1e-6), ("laplace", 0.0)])
-def test_the_noise_has_the_claimed_scale(database: Database, nothing: str, door: str, kind: str, delta: float) -> None:
-    noise, scale = released(database, nothing, door, delta)
-    assert p_value(noise, scale, kind) > ALPHA
-    assert p_value(noise, scale * 0.95, kind) < ALPHA  # it would notice more noise than claimed
-    assert p_value(noise, scale * 1.05, kind) < ALPHA  # and less
+@MECHANISM
+def test_the_noise_has_the_claimed_scale(database: Database, nothing: str, door: str, mechanism: str) -> None:
+    noise, scale = released(database, nothing, door, mechanism)
+    assert p_value(noise, scale, mechanism) > ALPHA
+    assert p_value(noise, scale * 0.95, mechanism) < ALPHA  # it would notice more noise than claimed
+    assert p_value(noise, scale * 1.05, mechanism) < ALPHA  # and less
 
 
-def test_no_noise_comes_twice(database: Database, nothing: str) -> None:
-    noise, _ = released(database, nothing, "server", 1e-6)
+@MECHANISM
+def test_no_noise_comes_twice(database: Database, nothing: str, mechanism: str) -> None:
+    noise, _ = released(database, nothing, "server", mechanism)
     assert np.unique(noise).size == noise.size
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
-def test_the_test_itself_accepts_true_noise(kind: str) -> None:
-    law = norm if kind == "gaussian" else laplace
-    assert p_value(law.rvs(size=LENGTH * RELEASES), 1.0, kind) > ALPHA
+@MECHANISM
+def test_sessions_have_noise_of_their_own_whatever_they_seed(server_url: str, nothing: str, mechanism: str) -> None:
+    drawn, seeded = [], []
+    for _ in range(2):
+        with psycopg.connect(server_url, autocommit=True) as session:
+            session.execute("select setseed(0.5)")
+            drawn += release(dbdp.connect(session), nothing, "server", mechanism)[0]
+            session.execute("select setseed(0.5)")
+            seeded.append(session.execute("select random()").fetchone())
+    assert np.unique(drawn).size == 2 * LENGTH
+    assert seeded[0] == seeded[1]  # the seed itself does work
+
+
+def spherical(directions: np.ndarray) -> np.ndarray:
+    """Return noise of scale 1 in directions that are given."""
+    lengths = np.random.default_rng().gamma(LENGTH, size=RELEASES)
+    return lengths[:, None] * directions / np.linalg.norm(directions, axis=1)[:, None]
+
+
+@MECHANISM
+def test_the_test_itself_accepts_true_noise(mechanism: str) -> None:
+    normal = norm.rvs(size=(RELEASES, LENGTH))
+    laws = {"spherical_laplace": spherical(normal), "discrete_laplace": laplace.rvs(size=(RELEASES, LENGTH))}
+    assert p_value(laws.get(mechanism, normal), 1.0, mechanism) > ALPHA

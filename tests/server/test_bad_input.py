@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from dbdp import algorithms
-from dbdp.algorithms import Request
+from dbdp.algorithms import Facts, Request
 from dbdp.cluster import Cluster
 from dbdp.controller import ChargedError
 from dbdp.database import Database, connect
@@ -44,9 +44,9 @@ REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
         "does not cover this release: it would add a leak of 0.5 to 0 spent of 0.001",
     ),
     "Gaussian without delta": ({"mechanism": "discrete_gaussian"}, "delta = 0 with Gaussian noise gives no guarantee"),
-    "unknown mechanism": ({"mechanism": "gauss"}, "mechanism 'gauss' is unknown; choose one of discrete_gaussian"),
+    "unknown mechanism": ({"mechanism": "gauss"}, "mechanism 'gauss' is unknown; choose one of gaussian, spherical_laplace, discrete_gaussian"),
     "unknown algorithm": ({"algorithm": "sgd"}, "algorithm 'sgd' is unknown; choose one of bolt_on"),
-    "unknown schedule": ({"schedule": "cosine"}, "schedule 'cosine' is unknown; choose one of constant, inverse_time"),
+    "unknown schedule": ({"schedule": "cosine"}, "schedule 'cosine' is unknown here; choose one of constant, inverse_time"),
     "constant without a step": (
         {"schedule": "constant"},
         "schedule 'constant' needs a step_size; give one, at most 2/β",
@@ -80,7 +80,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     "no epochs": ({"epochs": 0}, "epochs = 0 must be a whole number between 1 and"),
     "epochs negative": ({"epochs": -1}, "epochs = -1 must be a whole number between 1 and"),
 }
-NULLS = ["epsilon", "delta", "epochs", "batch_size", "schedule", "algorithm"]
+NULLS = ["epsilon", "delta", "epochs", "shards", "positive_weight", "algorithm"]
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_more_epochs_than_anybody_can_wait_for_are_refused_at_once(epochs: int) 
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, hard))
     try:
         with within(3.0), pytest.raises(ValueError, match=r"epochs|updates"):
-            algorithms.plan(Request(epsilon=1.0, epochs=epochs, batch_size=20), rows=ROWS, dimension=4)
+            algorithms.plan(Request(epsilon=1.0, epochs=epochs, batch_size=20), Facts(ROWS, 4))
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 

@@ -12,7 +12,7 @@ import numpy as np
 import psycopg
 import pytest
 
-from dbdp.algorithms import Request, plan
+from dbdp.algorithms import Facts, Request, plan
 from dbdp.cluster import Cluster
 from dbdp.controller import ChargedError
 from dbdp.database import Database, connect
@@ -40,7 +40,7 @@ def table(connection: psycopg.Connection, schema: str) -> str:
 def cost(budget: Budget, epsilon: float, delta: float) -> tuple[int, int]:
     """What one release on the table is charged, as the accountant says."""
     request = Request(epsilon=epsilon, delta=delta, epochs=1, batch_size=20)
-    return budget.cost(plan(request, rows=60, dimension=4).mechanism.guarantee)
+    return budget.cost(plan(request, Facts(60, 4)).mechanism.guarantee)
 
 
 def fit(database: Database, name: str, epsilon: float, delta: float) -> None:
@@ -85,7 +85,7 @@ def test_a_release_is_charged_what_the_accountant_says(
 
 def test_the_table_of_charges_is_that_of_the_law() -> None:
     """privacy.md §13: a Gaussian costs αΔ²/2σ² at the fixed order, a pure release its ε in mode basic."""
-    guarantee = plan(Request(epsilon=0.5, delta=1e-7, batch_size=20), rows=60, dimension=4).mechanism.guarantee
+    guarantee = plan(Request(epsilon=0.5, delta=1e-7, batch_size=20), Facts(60, 4)).mechanism.guarantee
     renyi = BUDGETS["renyi"]
     exact = renyi.order / (2 * guarantee.event.noise_multiplier**2)
     assert renyi.cost(guarantee) == (math.ceil(exact * (1 + 1e-12) * CHARGE_UNITS), 0)

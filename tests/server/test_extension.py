@@ -17,8 +17,10 @@ from dbdp.database import connect
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1)"
 # A query calls these for each row, where a setting would cost as much as the prediction (sql/40-prediction.sql).
 PER_ROW = {"predict", "predict_probability", "predict_stored", "probability", "probability_stored"}
+PER_ROW |= {"predict_class", "predict_class_stored", "predict_value", "predict_value_stored"}
 PER_ROW |= {"knows", "learn", "model_description"}
-IN_C = {"array_bytes", "row_bytes", "sgd_epoch"}  # an aggregate and functions of the server itself look nothing up
+# Aggregates, and functions of the server itself, look nothing up.
+IN_C = {"array_bytes", "row_bytes", "sgd_epoch", "count_errors"}
 LEFT_BY_EXTENSION = """
 select classid::regclass::text, objid from pg_depend
 where refclassid = 'pg_namespace'::regclass and refobjid = to_regnamespace('dbdp')::oid

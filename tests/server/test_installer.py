@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import flint
 import numpy
 import psycopg
 import pytest
@@ -36,7 +37,8 @@ do $$ begin create role dbdp_owner; exception when duplicate_object then null; e
 }
 BODIES = {
     "_prologue.py": "import sys\nsys.path.insert(0, 'MODULE_PATHNAME')\n",
-    "paths.py": "import dbdp, numpy\nreturn [dbdp.__file__, numpy.__file__, getattr(dbdp, 'mark', '')]\n",
+    "paths.py": "import dbdp, flint, numpy\n"
+    "return [dbdp.__file__, numpy.__file__, getattr(dbdp, 'mark', ''), flint.__file__, str(flint.arb(2).sqrt())]\n",
 }
 
 
@@ -114,10 +116,12 @@ def test_a_missing_body_is_named(tmp_path):
 def test_the_server_imports_its_own_copies(cluster, database):
     installer.install(database())
     share = Path(ask(database(), "select setting from pg_config where name = 'SHAREDIR'"))
-    dbdp_file, numpy_file, _ = ask(database(), "select paths()")
+    dbdp_file, numpy_file, _, flint_file, root = ask(database(), "select paths()")
     assert dbdp_file == f"{share}/dbdp/{__version__}/dbdp/__init__.py"
     assert numpy_file == f"{share}/dbdp/{__version__}/numpy/__init__.py"
-    assert (dbdp_file, numpy_file) != (dbdp.__file__, numpy.__file__)
+    assert flint_file == f"{share}/dbdp/{__version__}/flint/__init__.py"
+    assert root.startswith("[1.414213562373")  # its shared objects came with it
+    assert {dbdp_file, numpy_file, flint_file}.isdisjoint({dbdp.__file__, numpy.__file__, flint.__file__})
 
 
 def test_the_copies_are_compiled_and_without_tests(cluster):
@@ -125,7 +129,7 @@ def test_the_copies_are_compiled_and_without_tests(cluster):
     sources = set(python.resolve().rglob("*.py"))
     compiled = list(python.resolve().rglob("*.pyc"))
     assert len(compiled) == len(sources) > 100
-    assert not [path for path in sources if "tests" in path.parts]
+    assert not [path for path in sources if {"tests", "test"} & set(path.parts)]
     assert all(path.stat().st_mode & 0o004 for path in sources)
 
 

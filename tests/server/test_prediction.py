@@ -3,6 +3,8 @@
 import json
 import math
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -52,7 +54,7 @@ def fitted(connection: psycopg.Connection, database: Database, schema: str, regi
 
 def looked_up(connection: psycopg.Connection, name: str) -> LogisticRegression:
     """The estimator of the newest model of a dataset."""
-    from dbdp.datasets import Declaration
+    from dbdp.declarations import Declaration
 
     row = connection.execute(
         "select id, coefficients, intercept, d.declaration::text from dbdp.models as m join dbdp.datasets as d "
@@ -61,7 +63,7 @@ def looked_up(connection: psycopg.Connection, name: str) -> LogisticRegression:
     ).fetchone()
     estimator = LogisticRegression(epsilon=1.0)
     estimator.model_id_, estimator.coef_, estimator.intercept_ = row[0], np.array([row[1]]), np.array([row[2]])
-    estimator.declaration_, estimator.classes_ = Declaration.from_json(row[3]), np.array([False, True])
+    estimator.declaration_ = Declaration.from_json(row[3])
     return estimator
 
 
@@ -593,3 +595,221 @@ def numeric_binary(value: Any) -> bytes:
     from psycopg.types.numeric import DecimalBinaryDumper
 
     return bytes(DecimalBinaryDumper(type(value)).dump(value))
+
+
+KINDS = {"classes": {"classes": ["0", "1", "it's"]}, "real": {"label_bounds": [-10.0, 30.0]}}
+LABEL_OF = {"classes": "(array['0', '1', 'it''s'])[j % 3 + 1]", "real": "j % 40 - 10"}
+DOOR = {"classes": "predict_class", "real": "predict_value"}
+
+
+def released(connection: psycopg.Connection, name: str, coefficients: Any, intercepts: list[float]) -> int:
+    """Store a model with these numbers, as an owner's client does."""
+    sql = "select dbdp.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
+    return int(connection.execute(sql, (name, coefficients, intercepts)).fetchone()[0])
+
+
+def of_kind(connection: psycopg.Connection, register: Register, kind: str) -> tuple[int, np.ndarray, np.ndarray]:
+    """A model of a kind on table t: its number, coefficients (outputs, 16) and intercepts."""
+    connection.execute(
+        TABLE.replace("y int", f"y {'text' if kind == 'classes' else 'int'}").replace("j % 2\n", LABEL_OF[kind] + "\n")
+    )
+    name = register("t", features=FEATURES, positive=None, **KINDS[kind])
+    random = np.random.default_rng(4)
+    outputs = 3 if kind == "classes" else 1
+    coefficients, intercepts = random.normal(size=(outputs, 16)) / 5, random.normal(size=outputs)
+    given = coefficients.tolist() if kind == "classes" else coefficients[0].tolist()
+    return released(connection, name, given, intercepts.tolist()), coefficients, intercepts
+
+
+def decided(
+    connection: psycopg.Connection, row: tuple, coefficients: np.ndarray, intercept: float, names: list[str]
+) -> float:
+    """intercept + Σ, by the words of the documentation."""
+    named, decision = dict(zip(names, coefficients.tolist(), strict=True)), float(intercept)
+    for value, (column, declared) in zip(row, FEATURES.items(), strict=True):
+        if isinstance(declared[0], str):
+            decision += named.get(f"{column}={str(value).lower() if isinstance(value, bool) else value}", 0.0)
+        else:
+            decision += named[column] * min(max(float(value), declared[0]), declared[1])
+    return decision
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_scored_by_the_models_of_every_kind(
+    connection: psycopg.Connection, schema: str, register: Register, kind: str
+) -> None:
+    model, coefficients, intercepts = of_kind(connection, register, kind)
+    names = connection.execute("select feature_names from dbdp.models where id = %s", (model,)).fetchone()[0]
+    rows = trimmed(connection)
+    decisions = np.array(
+        [
+            [decided(connection, row, *output, names) for row in rows]
+            for output in zip(coefficients, intercepts, strict=True)
+        ]
+    )
+    found = [
+        value for (value,) in connection.execute(f"select dbdp.{DOOR[kind]}(%s, w) from t as w order by ctid", (model,))
+    ]
+    if kind == "classes":
+        assert found == [KINDS[kind]["classes"][number] for number in decisions.argmax(axis=0)]
+        assert len(set(found)) > 1
+    else:
+        assert np.abs(np.array(found) - decisions[0]).max() < 1e-9
+
+
+@pytest.mark.parametrize("cast", ["float8[]", "float4[]", "int4[]", "numeric[]"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_arrays_are_scored_by_the_models_of_every_kind(
+    connection: psycopg.Connection, schema: str, register: Register, kind: str, cast: str
+) -> None:
+    random = np.random.default_rng(5)
+    values = random.integers(-9, 9, size=(200, 19)).astype(float)
+    connection.execute(f"create table v (x float8[], y {'text' if kind == 'classes' else 'int'})")
+    connection.cursor().executemany("insert into v values (%s, '1')", [(row.tolist(),) for row in values])
+    name = register("v", features={"x": {"length": 19, "norm": 50}}, positive=None, **KINDS[kind])
+    outputs = 3 if kind == "classes" else 1
+    coefficients, intercepts = random.normal(size=(outputs, 19)), random.normal(size=outputs)
+    given = coefficients.tolist() if kind == "classes" else coefficients[0].tolist()
+    model = released(connection, name, given, intercepts.tolist())
+    decisions = values @ coefficients.T + intercepts
+    sql = f"select dbdp.{DOOR[kind]}(%s, x::{cast}) from v order by ctid"
+    found = [value for (value,) in connection.execute(sql, (model,))]
+    if kind == "classes":
+        assert found == [KINDS[kind]["classes"][number] for number in decisions.argmax(axis=1)]
+        assert len(set(found)) == 3
+    else:
+        assert np.abs(np.array(found) - decisions[:, 0]).max() < 1e-9
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_null_or_not_finite_feature_gives_null_of_every_kind(
+    connection: psycopg.Connection, schema: str, register: Register, kind: str
+) -> None:
+    model, *_ = of_kind(connection, register, kind)
+    connection.execute("create table other as select * from t where i = 5 limit 1")
+    sql = f"select dbdp.{DOOR[kind]}({model}, other) is null from other"
+    for column, value in [*NULLED.items(), *NOT_FINITE.items(), ("n", "'Infinity'"), ("a", "'-Infinity'")]:
+        assert connection.execute(sql).fetchone() == (False,)
+        with connection.transaction(force_rollback=True):
+            connection.execute(f"update other set {column} = {value}")
+            assert connection.execute(sql).fetchone() == (True,), column
+
+
+def array_models(connection: psycopg.Connection, register: Register) -> dict[str, int]:
+    """A model of each kind on tables of arrays of length 3."""
+    made = {}
+    for kind, label_kind in ({"binary": {"positive": "1"}} | KINDS).items():
+        label = "'1'::text" if kind == "classes" else "1"
+        array = "array[i % 7, i % 5, 1]::float8[]"
+        connection.execute(f"create table v_{kind} as select {array} x, {label} y from generate_series(1, 100) i")
+        declared = {"positive": None, "features": {"x": {"length": 3, "norm": 9}}} | label_kind
+        name = register(f"v_{kind}", **declared)
+        weights = [1.0, -1.0, 0.5]
+        outputs = 3 if kind == "classes" else 1
+        coefficients = [[weight * factor for weight in weights] for factor in (1.0, -1.0, 0.25)][:outputs]
+        made[kind] = released(connection, name, coefficients if outputs > 1 else weights, [0.125, 0.25, 0.5][:outputs])
+    return made
+
+
+RIGHT = {
+    "binary": ("predict", "predict_probability"),
+    "classes": ("predict_class",),
+    "real": ("predict_value",),
+}
+
+
+@pytest.mark.parametrize("argument", ["x", "v"])
+@pytest.mark.parametrize("known", [False, True])
+def test_the_wrong_function_names_the_right_one(
+    connection: psycopg.Connection, schema: str, register: Register, known: bool, argument: str
+) -> None:
+    """Also where the session has scored with the model before."""
+    for kind, model in array_models(connection, register).items():
+        if known:
+            connection.execute(f"select dbdp.{RIGHT[kind][0]}({model}, x) from v_{kind}")
+        for other, doors in RIGHT.items():
+            for door in doors if other != kind else ():
+                with pytest.raises(psycopg.Error) as error:
+                    connection.execute(f"select dbdp.{door}({model}, {argument}) from v_{kind} as v")
+                message = error.value.diag.message_primary
+                assert f"model {model} is of the kind '{kind}'; call " in message
+                assert all(f"dbdp.{right}" in message for right in RIGHT[kind])
+        connection.execute(f"select dbdp.{RIGHT[kind][0]}({model}, x) from v_{kind}")  # and is as good as before
+
+
+@pytest.mark.parametrize(
+    "features", ["null::float8[]", "'{1, 2}'::float8[]", "'{1, null, 3}'::float4[]", "'{1, NaN, 3}'::float8[]"]
+)
+def test_an_array_that_is_none_of_the_models_gives_null_of_every_kind(
+    connection: psycopg.Connection, schema: str, register: Register, features: str
+) -> None:
+    models = array_models(connection, register)
+    sql = (
+        f"select dbdp.predict_class({models['classes']}, {features}), dbdp.predict_value({models['real']}, {features})"
+    )
+    assert connection.execute(sql).fetchone() == (None, None)
+
+
+@pytest.mark.parametrize("door", ["predict_class", "predict_value"])
+def test_a_model_that_is_none_is_named_by_every_function(connection: psycopg.Connection, door: str) -> None:
+    with pytest.raises(psycopg.Error, match=r"model 999999 does not exist; see dbdp.models"):
+        connection.execute(f"select dbdp.{door}(999999, array[1, 2, 3])")
+    assert connection.execute(f"select dbdp.{door}(null, array[1, 2, 3])").fetchone() == (None,)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_parallel_plan_scores_the_same_of_every_kind(
+    connection: psycopg.Connection, schema: str, register: Register, kind: str
+) -> None:
+    model, *_ = of_kind(connection, register, kind)
+    connection.execute("create table big as select t.* from t, generate_series(1, 50); analyze big")
+    sql = f"select dbdp.{DOOR[kind]}({model}, w)::text as score, count(*) from big as w group by 1 order by 1"
+    serial = connection.execute(sql).fetchall()
+    connection.execute("""
+set max_parallel_workers_per_gather = 2; set parallel_setup_cost = 0; set parallel_tuple_cost = 0;
+set min_parallel_table_scan_size = 0; set parallel_leader_participation = off""")
+    assert "Gather" in str(connection.execute(f"explain {sql}").fetchall())
+    assert connection.execute(sql).fetchall() == serial
+    assert len(serial) > 1
+
+
+def test_a_value_is_written_with_all_its_digits(
+    connection: psycopg.Connection, schema: str, register: Register
+) -> None:
+    model = array_models(connection, register)["real"]
+    sql = "select dbdp.predict_value(%s, array[%s, 0, 0]::float8[])"
+    for value in (0.1, 1 / 3, 1e-300, 1e300, 2.0**53 + 2, -5.0):
+        assert connection.execute(sql, (model, value)).fetchone() == (value + 0.125,)
+
+
+def test_equal_decisions_are_the_first_class(connection: psycopg.Connection, schema: str, register: Register) -> None:
+    """As the count of errors has it, numpy.argmax."""
+    connection.execute("create table v as select array[1]::float8[] x, 'a'::text y")
+    name = register("v", features={"x": {"length": 1, "norm": 9}}, positive=None, classes=["b", "a", "c"])
+    model = released(connection, name, [[0.0], [1.0], [1.0]], [0.0, 0.0, 0.0])
+    sql = "select dbdp.predict_class(%s, array[%s]::float8[])"
+    assert [connection.execute(sql, (model, x)).fetchone()[0] for x in (1, 0, -1)] == ["a", "b", "b"]
+
+
+def test_the_server_predicts_without_numpy() -> None:
+    """A parallel worker starts in a hundredth of the time, and BLAS never starts a thread."""
+    code = "import sys, dbdp.scoring; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@given(
+    st.lists(st.lists(st.floats(-10, 10) | st.just(1.0), min_size=2, max_size=2), min_size=2, max_size=6),
+    st.binary(max_size=60),
+)
+@settings(max_examples=200, deadline=None)
+def test_the_compiled_choice_of_a_class_is_the_reference(outputs: list[list[float]], garbage: bytes) -> None:
+    classes = [str(number) for number in range(len(outputs))]
+    forms = [
+        form.ClassScorer([form.VectorScorer([weight], intercept) for weight, intercept in outputs], classes)
+        for form in (scoring, compiled)
+    ]
+    header = struct.pack("<5i", 1, 0, 701, 1, 1)
+    for data in (garbage, *(header + struct.pack("<d", value) for value in (0.0, 1.0, -2.5, math.inf, math.nan))):
+        reference, ours = (form(data) for form in forms)
+        assert reference == ours

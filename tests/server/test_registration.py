@@ -1,13 +1,17 @@
 """A dataset is declared once, as public facts; whatever is wrong with it is said before anything is stored."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from dbdp.database import Database, connect
+from dbdp.declarations import Declaration
 from dbdp.estimators import LogisticRegression
 from dbdp.privacy.accounting import Budget
 
@@ -301,6 +305,65 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "category no value of its type": ({"features": {"y2": ["one"]}}, "category 'one' .* integer"),
     "category no boolean": ({"features": {"b": ["yes!"]}}, "category 'yes!' .* boolean"),
     "category no label of its enum": ({"features": {"m": ["nope"]}}, "category 'nope' .* enum"),
+    "no kind of label": ({"positive": None}, "positive is null, and so are classes and label_bounds; give the one"),
+    "two kinds": ({"classes": ["1", "2"]}, "positive and classes are given; a label is of one kind"),
+    "all kinds": (
+        {"classes": ["1", "2"], "label_bounds": [0, 1]},
+        "positive and classes and label_bounds are given; a label is of one kind",
+    ),
+    "negative of classes": (
+        {"positive": None, "classes": ["1", "2"], "negative": "0"},
+        "negative '0' is given with classes; it goes with positive alone",
+    ),
+    "one class": ({"positive": None, "classes": ["1"]}, "label 'y' has 1 classes; it must have 2 to 1000"),
+    "no class": ({"positive": None, "classes": []}, "label 'y' has 0 classes; it must have 2 to 1000"),
+    "1001 classes": (
+        {"positive": None, "classes": [str(number) for number in range(1001)]},
+        "label 'y' has 1001 classes; it must have 2 to 1000",
+    ),
+    "class twice": ({"positive": None, "classes": ["1", "2", "1"]}, "classes of 'y' hold a value twice"),
+    "class null": ({"positive": None, "classes": ["1", None]}, "classes of 'y' are .* give a list of strings"),
+    "classes in rows": ({"positive": None, "classes": [["1"], ["2"]]}, "classes of 'y' are .* give a list of strings"),
+    "class not of the label": ({"positive": None, "classes": ["1", "x"]}, "class 'x' of 'y' is no integer"),
+    "class written otherwise": (
+        {"positive": None, "classes": ["1", "+2"]},
+        r"class '\+2' of 'y' is no integer, .* as PostgreSQL writes it; write it as '2'",
+    ),
+    "one number in two classes": (
+        {"label": "n", "features": {"a": [0, 1]}, "positive": None, "classes": ["1", "1.0"]},
+        "two classes of 'n' are the same numeric; list each once",
+    ),
+    "class no label of its enum": (
+        {"label": "m", "features": {"a": [0, 1]}, "positive": None, "classes": ["sad", "nope"]},
+        "class 'nope' of 'm' is no enum",
+    ),
+    "classes of an array": (
+        {"label": "x", "features": {"a": [0, 1]}, "positive": None, "classes": ["1", "2"]},
+        "column 'x' of .* must be one of",
+    ),
+    "bounds of a text": (
+        {"label": "c", "features": {"a": [0, 1]}, "positive": None, "label_bounds": [0, 1]},
+        "column 'c' of .* is text; it must be one of smallint",
+    ),
+    "bounds of an enum": (
+        {"label": "m", "features": {"a": [0, 1]}, "positive": None, "label_bounds": [0, 1]},
+        "column 'm' of .* is enum .*; it must be one of",
+    ),
+    "one bound of the label": (
+        {"positive": None, "label_bounds": [1]},
+        r"label_bounds of 'y' are \[1.0\]; give \[lower, upper\]",
+    ),
+    "no bound of the label": ({"positive": None, "label_bounds": []}, r"label_bounds of 'y' are \[\]; give"),
+    "null bound of the label": ({"positive": None, "label_bounds": [0.0, None]}, "label_bounds of 'y' are .* give"),
+    "falling bounds of the label": (
+        {"positive": None, "label_bounds": [1, 0]},
+        r"label_bounds of 'y' are \[1.0, 0.0\]; they must be finite and rising, within ±1e.100",
+    ),
+    "equal bounds of the label": ({"positive": None, "label_bounds": [1, 1]}, "they must be finite and rising"),
+    "infinite bound of the label": ({"positive": None, "label_bounds": [0.0, float("inf")]}, "they must be finite"),
+    "NaN as a bound of the label": ({"positive": None, "label_bounds": [float("nan"), 1.0]}, "they must be finite"),
+    "huge bound of the label": ({"positive": None, "label_bounds": [0.0, 1e101]}, "they must be finite"),
+    "bounds too close": ({"positive": None, "label_bounds": [0.0, 1e-101]}, "at least 1e-100 apart"),
 }
 NULLS = ["name", "label", "positive", "features", "epsilon", "delta", "intercept", "mode"]
 ERRORS |= {f"{argument} null": ({argument: None}, f"{argument} (is null|= None)") for argument in NULLS}
@@ -312,9 +375,9 @@ def test_an_unsound_declaration_is_refused_and_leaves_nothing(
 ) -> None:
     given, message = ERRORS[case]
     columns = "null::float8[] x, 1::int y, 1.0::float8 a, 'u'::text c"
-    if case.startswith("category no"):
+    if case.startswith("category no") or given.get("label") in ("m", "n"):
         connection.execute("create type mood as enum ('sad')")
-        columns += ", 1 as y2, true as b, 'sad'::mood as m"
+        columns += ", 1 as y2, true as b, 'sad'::mood as m, 1.0::numeric as n"
     connection.execute(f"create table t as select {columns}")
     with pytest.raises(psycopg.Error) as error:
         register("t", **given)
@@ -440,6 +503,55 @@ def test_a_dataset_of_this_transaction_cannot_be_trained_on(
                 LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(connect(mine), "fresh")
         mine.rollback()
     assert nothing_left(connection, schema)
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "binary": {"positive": "1", "negative": None},
+    "classes": {"classes": ["0", "1"]},
+    "real": {"label_bounds": [-1.0, 2.0]},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_label_of_every_kind_is_declared_through_every_door(
+    connection: psycopg.Connection,
+    database: Database,
+    schema: str,
+    array_table: str,
+    register: Register,
+    tmp_path: Path,
+    server_url: str,
+    kind: str,
+) -> None:
+    features = tmp_path / "features.json"
+    features.write_text('{"x": {"length": 3, "norm": 1}}')
+    flags = {
+        "binary": ["--positive", "1"],
+        "classes": ["--class", "0", "--class", "1"],
+        "real": ["--label-bounds", "-1", "2"],
+    }
+    common = {"label": "y", "features": json.loads(features.read_text()), "epsilon": 2, "delta": 1e-6}
+    options = ["--label", "y", "--features", str(features), "--epsilon", "2", "--delta", "1e-6", "--url", server_url]
+    found = []
+    for door in ("sql", "python", "command line"):
+        name = f"{schema}_{door}"
+        if door == "sql":
+            register(array_table, name=name, **{"positive": None} | KINDS[kind], **common | {"mode": "renyi"})
+        elif door == "python":
+            database.register_dataset(name, array_table, **KINDS[kind], **common)
+        else:
+            source = f"{schema}.{array_table}"
+            command = [sys.executable, "-m", "dbdp.cli", "register", name, source, *flags[kind], *options]
+            subprocess.run(command, check=True, capture_output=True)
+        sql = "select declaration::text from dbdp.datasets where name = %s"
+        found.append(connection.execute(sql, (name,)).fetchone()[0])
+        connection.execute("select dbdp.drop_dataset(%s)", (name,))
+    declaration = Declaration.from_json(found[0])
+    assert found == [declaration.to_json()] * 3
+    assert (declaration.kind, declaration.outputs) == (kind, 2 if kind == "classes" else 1)
+    stored = json.loads(found[0])
+    assert {name: stored[name] for name in KINDS[kind]} == KINDS[kind]
+    assert not set(stored) & {name for other in KINDS if other != kind for name in KINDS[other]}
 
 
 def test_python_registers_the_same(

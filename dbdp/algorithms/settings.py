@@ -1,0 +1,167 @@
+"""The parts of a request that several algorithms share, checked, with their defaults.
+
+Every message names the value, the limit and the remedy.
+"""
+
+import math
+from typing import Any
+
+from dbdp.algorithms.plan import Facts, Request
+from dbdp.learning.averaging import NONE, Averaging
+from dbdp.learning.losses import Loss, loss_named
+from dbdp.learning.schedules import Constant, Decreasing, InverseTime, Schedule, SquareRoot
+from dbdp.privacy.events import check_epsilon_delta
+from dbdp.privacy.sensitivity import FRESH, REUSED
+
+DEFAULT_REGULARISATION = 0.001
+DEFAULT_BATCH_SIZE = 50
+DEFAULT_EXPONENT = 0.5
+MAX_REGULARISATION = 1e6
+MAX_EPOCHS = 100_000
+MAX_SHARDS = 1024
+LEAST_RADIUS, LARGEST_RADIUS = 1e-6, 1e6
+SHARD_AVERAGING = ("once", "each_epoch")
+AVERAGING = ("none", "all", "last_epoch")
+SCHEDULES = (Constant.name, InverseTime.name, Decreasing.name, SquareRoot.name)  # schedules of Wu et al. 2017
+
+
+def check_request(request: Request, facts: Facts) -> None:
+    """Raise ValueError for what no algorithm can plan."""
+    check_epsilon_delta(request.epsilon, request.delta)
+    whole("rows", facts.rows, 2**62, "at least one is needed to train")
+    whole("features", facts.dimension, 2**24, "count the model's coordinates")
+    whole("classes", facts.outputs, 10_000, "each is a model of its own")
+    whole("epochs", request.epochs, MAX_EPOCHS, "more passes only add noise")
+    whole("shards", request.shards, min(MAX_SHARDS, facts.rows), "each needs a row and a connection")
+    if (request.projection_dimension is None) != (request.projection_seed is None):
+        raise ValueError("projection_dimension and projection_seed belong together; give both, or neither")
+    if request.projection_dimension is not None:
+        whole("projection_dimension", request.projection_dimension, facts.dimension, "features after the projection")
+    if request.tolerance is not None:
+        raise ValueError(
+            f"tolerance = {request.tolerance}: a stop that depends on the data is refused. Two neighbours may stop in "
+            "different epochs, and their models are then up to hundreds of times further apart than the noise covers "
+            "(privacy.md §11.8); leave it out and choose epochs"
+        )
+
+
+def whole(name: str, value: Any, most: int, remark: str) -> None:
+    """Raise ValueError unless the value is a whole number between 1 and `most`."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        raise ValueError(f"{name} = {value} must be a whole number between 1 and {most}: {remark}")
+
+
+def refuse(request: Request, *names: str, remedy: str) -> None:
+    """Raise ValueError if the request sets what the algorithm does not have."""
+    for name in names:
+        value = getattr(request, name)
+        if value is not None:
+            raise ValueError(f"algorithm {request.algorithm!r} has no {name} (given: {value}); {remedy}")
+
+
+def chosen(name: str, value: str | None, options: tuple[str, ...]) -> str:
+    """Return the option of that name, the first one if none is named."""
+    if value is None:
+        return options[0]
+    if value not in options:
+        raise ValueError(f"{name} {value!r} is unknown; choose one of {', '.join(options)}")
+    return value
+
+
+def loss_of(request: Request, facts: Facts) -> Loss:
+    """Return the loss, which must suit the dataset's label."""
+    radius = request.radius if request.loss == "squared" else None
+    loss = loss_named(request.loss, width=request.huber_width, radius=radius, positive_weight=request.positive_weight)
+    if loss.is_classifier and not facts.is_classifier:
+        raise ValueError(
+            f"loss {loss.name!r} needs classes, this label is a number; choose huber_regression or squared"
+        )
+    if not loss.is_classifier and facts.outputs > 1:
+        raise ValueError(f"loss {loss.name!r} learns a number, this label has classes; choose logistic or huber_svm")
+    return loss
+
+
+def radius_of(request: Request, loss: Loss) -> float:
+    """Return the radius of the ball that the model is kept in; infinity without one."""
+    if loss.radius is not None:
+        return loss.radius
+    if request.radius is None:
+        return math.inf
+    if not LEAST_RADIUS <= request.radius <= LARGEST_RADIUS:
+        raise ValueError(f"radius = {request.radius} must be between {LEAST_RADIUS:g} and {LARGEST_RADIUS:g}")
+    return request.radius
+
+
+def regularisation_of(request: Request, default: float) -> float:
+    """Return λ."""
+    if request.regularisation is None:
+        return default
+    if not (request.regularisation == 0 or 1e-12 <= request.regularisation <= MAX_REGULARISATION):
+        raise ValueError(
+            f"regularisation = {request.regularisation} must be 0, or between 1e-12 and {MAX_REGULARISATION:g}; "
+            "0.0001 to 0.1 suits most data"
+        )
+    return request.regularisation
+
+
+def schedule_of(request: Request, name: str, facts: Facts, loss: Loss, regularisation: float) -> Schedule:
+    """Return the schedule of that name, one of Wu et al. 2017."""
+    smoothness = loss.smoothness + regularisation
+    if name == Constant.name:
+        if request.step_size is None:
+            raise ValueError(f"schedule 'constant' needs a step_size; give one, at most 2/β = {2 / smoothness}")
+        _no_exponent(request, name)
+        return Constant(positive_step(request.step_size))
+    if request.step_size is not None and name in SCHEDULES:
+        raise ValueError(f"schedule {name!r} sets its own step sizes; leave step_size out")
+    if name == InverseTime.name:
+        _no_exponent(request, name)
+        if regularisation == 0:
+            raise ValueError("schedule 'inverse_time' needs regularisation > 0; give one, or choose 'constant'")
+        return InverseTime(smoothness, regularisation)
+    for kind in (Decreasing, SquareRoot):
+        if name == kind.name:
+            return kind(smoothness, float(facts.rows) ** _exponent(request))
+    raise ValueError(f"schedule {name!r} is unknown here; choose one of {', '.join(SCHEDULES)}")
+
+
+def _no_exponent(request: Request, name: str) -> None:
+    if request.exponent is not None:
+        raise ValueError(f"schedule {name!r} has no exponent; leave it out, or choose decreasing or square_root")
+
+
+def _exponent(request: Request) -> float:
+    exponent = DEFAULT_EXPONENT if request.exponent is None else request.exponent
+    if not 0 <= exponent < 1:
+        raise ValueError(f"exponent = {exponent} must be at least 0 and below 1; 0.5 suits most data")
+    return exponent
+
+
+def positive_step(step_size: float) -> float:
+    """Return the step size, which must be positive and finite."""
+    if not (math.isfinite(step_size) and step_size > 0):
+        raise ValueError(f"step_size = {step_size} must be positive and finite; 0.1 to 1 suits most data")
+    return step_size
+
+
+def batch_size_of(request: Request, rows: int) -> int:
+    """Return b, at most the rows of the smallest shard."""
+    if request.batch_size is None:
+        return min(DEFAULT_BATCH_SIZE, rows)
+    whole("batch_size", request.batch_size, rows, "it cannot exceed the number of rows (of a shard)")
+    return request.batch_size
+
+
+def averaging_of(name: str, batches: int, epochs: int) -> Averaging:
+    """Return which iterates make up the result."""
+    return {"none": NONE, "all": Averaging(1), "last_epoch": Averaging((epochs - 1) * batches + 1)}[name]
+
+
+def permutation_of(request: Request) -> str:
+    """Return whether the permutation is reused in every epoch or fresh in each."""
+    return chosen("permutation", request.permutation, (REUSED, FRESH))
+
+
+def shard_rows(rows: int, shards: int) -> tuple[int, ...]:
+    """Return the public sizes of the shards: equal, or one row more for the first ones."""
+    return tuple(rows // shards + (shard < rows % shards) for shard in range(shards))

@@ -1,0 +1,209 @@
+"""Private tuning: which settings to train with, chosen and charged privately.
+
+privacy.md §6. `disjoint_portions` is Algorithm 3 of Wu et al. 2017 (after Chaudhuri et al. 2011): each
+candidate trains on a portion of its own, and the exponential mechanism chooses by the errors on the last
+one. `random_repetition` (Liu & Talwar 2019, Papernot & Steinke 2022) trains on the same rows a secret,
+random number of times, and releases the run with the best noisy score. Tuning by the error of models
+without noise is not offered: it voids every guarantee.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from dbdp.algorithms import catalogue
+from dbdp.algorithms.output_perturbation import WORST
+from dbdp.algorithms.plan import Facts, Plan, Request
+from dbdp.algorithms.settings import chosen, shard_rows
+from dbdp.privacy.accounting import least_epsilon
+from dbdp.privacy.calibration import least_multiplier
+from dbdp.privacy.events import (
+    DisjointDpEvent,
+    Event,
+    ExponentialMechanismDpEvent,
+    GaussianDpEvent,
+    Release,
+    RepeatAndSelectDpEvent,
+    ZCDpEvent,
+)
+from dbdp.privacy.mechanisms import ROOM, DiscreteGaussian, Gaussian
+from dbdp.privacy.selection import ExponentialMechanism, Repetitions
+
+METHODS = ("disjoint_portions", "random_repetition")
+SHAPES = {"geometric": 1.0, "poisson": math.inf}
+MOST_CANDIDATES = 100
+HOLDOUT = 5  # one row in so many scores the repetitions
+FIXED = ("epsilon", "delta", "shards", "shard_averaging", "projection_dimension", "projection_seed", "permutation")
+_TAIL_SHARE = 1e-3  # of δ, for runs beyond the cap
+
+
+@dataclass(frozen=True)
+class TuningRequest:
+    """What a user asks of a tuning.
+
+    Attributes
+    ----------
+    base : the request that the candidates change; its ε and δ are those of the whole tuning
+    candidates : for each candidate the settings in which it differs from `base`
+    method : disjoint_portions or random_repetition
+    repetitions, distribution : mean and law (geometric or poisson) of the secret number of runs; the mean
+        is by default the number of candidates
+    """
+
+    base: Request
+    candidates: tuple[Mapping[str, Any], ...]
+    method: str = METHODS[0]
+    repetitions: float | None = None
+    distribution: str | None = None
+
+
+@dataclass(frozen=True)
+class TuningPlan:
+    """What a tuning will do: plans of the candidates, on portions of public sizes, and the choice.
+
+    The last portion scores. With `repetitions` every candidate trains on the first portion.
+    """
+
+    request: TuningRequest
+    facts: Facts
+    portions: tuple[int, ...]
+    plans: tuple[Plan, ...]
+    guarantee: Release
+    selection: ExponentialMechanism | None
+    repetitions: Repetitions | None
+    score: DiscreteGaussian | None
+
+    def explain(self) -> dict[str, Any]:
+        """Return the plan as data; see `Plan.explain` for the candidates."""
+        secret = self.repetitions and {
+            "distribution": self.request.distribution or "geometric",
+            "mean_repetitions": self.repetitions.mean,
+            "runs": self.repetitions.cap,
+            "score_noise_scale": self.score.noise_scale if self.score else None,
+        }
+        return {
+            "algorithm": "tuning",
+            "method": self.request.method,
+            "neighbours": "replace-one",
+            "rows": self.facts.rows,
+            "portions": list(self.portions),
+            "candidates": [dict(candidate) for candidate in self.request.candidates],
+            "plans": [plan.explain() for plan in self.plans],
+            **(secret or {}),
+            "epsilon": self.guarantee.epsilon,
+            "delta": self.guarantee.delta,
+        }
+
+
+def plan(request: TuningRequest, facts: Facts) -> TuningPlan:
+    """Return the plan of a tuning, from public facts only.
+
+    Raises
+    ------
+    ValueError
+        If a candidate cannot be planned, or the rows do not suffice.
+    """
+    method = chosen("method", request.method, METHODS)
+    if not facts.is_classifier:
+        raise ValueError(
+            "tuning counts wrongly classified rows, and this label is a number; choose the settings yourself"
+        )
+    if not 1 <= len(request.candidates) <= MOST_CANDIDATES:
+        raise ValueError(f"{len(request.candidates)} candidates were given; give 1 to {MOST_CANDIDATES}")
+    requests = [_candidate(request.base, settings) for settings in request.candidates]
+    if method == "random_repetition":
+        return _repeated(request, facts, requests)
+    if request.repetitions is not None or request.distribution is not None:
+        raise ValueError("repetitions and distribution belong to method 'random_repetition'; leave them out")
+    return _disjoint(request, facts, requests)
+
+
+def parsed(candidates: str | Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """Return candidates given as JSON, a list of objects, or as a sequence of mappings.
+
+    Raises
+    ------
+    ValueError
+        If they are anything else.
+    """
+    found = json.loads(candidates) if isinstance(candidates, str) else candidates
+    if not isinstance(found, list | tuple) or not all(isinstance(each, Mapping) for each in found):
+        raise ValueError(f'candidates are {found!r}; give a list of objects: [{{"regularisation": 0.01}}, …]')
+    return tuple(found)
+
+
+def _candidate(base: Request, settings: Mapping[str, Any]) -> Request:
+    known = {each.name for each in fields(Request)} - set(FIXED)
+    if unknown := set(settings) - known:
+        raise ValueError(
+            f"candidate {dict(settings)} sets {', '.join(sorted(unknown))}; it may set {', '.join(sorted(known))}"
+        )
+    request = replace(base, **settings)
+    if request.shards != 1 or request.permutation not in (None, "reused"):
+        raise ValueError("tuning trains on one shard over one permutation; leave shards and permutation out")
+    return request
+
+
+def _planned(request: Request, facts: Facts, rows: int) -> Plan:
+    return catalogue.plan(request, replace(facts, rows=rows))
+
+
+def _disjoint(request: TuningRequest, facts: Facts, requests: Sequence[Request]) -> TuningPlan:
+    """Algorithm 3. Every record is in one portion, so the whole costs what the dearest portion does (§6)."""
+    portions = _portions(facts, len(requests) + 1)
+    plans = tuple(_planned(each, facts, rows) for each, rows in zip(requests, portions, strict=False))
+    selection = ExponentialMechanism(request.base.epsilon)
+    events = (*(each.mechanism.guarantee.event for each in plans), ExponentialMechanismDpEvent(selection.epsilon))
+    delta = max(each.mechanism.guarantee.delta for each in plans)
+    guarantee = Release(DisjointDpEvent(events), request.base.epsilon, delta)
+    return TuningPlan(request, facts, portions, plans, guarantee, selection, None, None)
+
+
+def _portions(facts: Facts, parts: int) -> tuple[int, ...]:
+    if facts.rows < parts:
+        raise ValueError(f"{facts.rows} rows cannot be split into {parts} portions; give fewer candidates")
+    return shard_rows(facts.rows, parts)
+
+
+def _repeated(request: TuningRequest, facts: Facts, requests: Sequence[Request]) -> TuningPlan:
+    """One run: a uniform candidate, its noisy model, and a noisy count of errors on the other portion.
+
+    A run is as private as its dearest portion; the order of the rows is the same in every run, so the
+    noise covers the worst position. The number of runs is cut off at a cap, which leaks a share of δ.
+    """
+    epsilon, delta = request.base.epsilon, request.base.delta
+    if delta == 0:
+        raise ValueError("method 'random_repetition' needs a delta > 0; give one, or choose 'disjoint_portions'")
+    shape = SHAPES[chosen("distribution", request.distribution, tuple(SHAPES))]
+    mean = float(len(requests)) if request.repetitions is None else request.repetitions
+    tail = _TAIL_SHARE * delta / (1 + math.exp(min(epsilon, 600.0)))
+    repetitions = Repetitions.of(mean=mean, shape=shape, total_variation=tail)
+    holdout = max(1, facts.rows // HOLDOUT)
+    portions = (facts.rows - holdout, holdout)
+    if portions[0] < 1:
+        raise ValueError(f"{facts.rows} rows cannot be split into {HOLDOUT} parts; register more rows")
+
+    def event(multiplier: float) -> Event:
+        run = DisjointDpEvent((GaussianDpEvent(multiplier), ZCDpEvent(1 / (2 * multiplier**2))))
+        return RepeatAndSelectDpEvent(run, repetitions.mean, shape, repetitions.total_variation)
+
+    remaining = delta * (1 - _TAIL_SHARE * 1.001)
+    multiplier = least_multiplier(lambda each: least_epsilon(event(each), remaining) <= epsilon) * ROOM
+    worst = [replace(each, mechanism=None, calibration=WORST) for each in requests]
+    plans = tuple(_with_multiplier(_planned(each, facts, portions[0]), multiplier) for each in worst)
+    score = DiscreteGaussian(1.0, 1.0, math.ceil(multiplier * ROOM), epsilon, delta)  # a count: whole steps
+    guarantee = Release(event(multiplier / ROOM), epsilon, delta)
+    return TuningPlan(request, facts, portions, plans, guarantee, None, repetitions, score)
+
+
+def _with_multiplier(plan: Plan, multiplier: float) -> Plan:
+    """Return the plan with the Gaussian noise of one run."""
+    gaussian = plan.mechanism
+    if not isinstance(gaussian, Gaussian):
+        raise AssertionError("a run of a random repetition has Gaussian noise")
+    event = Release(GaussianDpEvent(multiplier), gaussian.guarantee.epsilon, gaussian.guarantee.delta)
+    scale = gaussian.sensitivity * multiplier * ROOM**2
+    made = Gaussian.with_scale(sensitivity=gaussian.sensitivity, grid=gaussian.grid, noise_scale=scale, guarantee=event)
+    return replace(plan, mechanism=made)

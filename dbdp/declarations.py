@@ -1,0 +1,266 @@
+"""Declarations: what an owner states once about the columns of a table, as public facts.
+
+Bounds, categories and classes are stated, never read from the rows. A label is of one kind: `binary`
+(a positive value, and a negative one or any other), `classes` (a list of values), or `real` (a number
+within bounds). Prediction imports this module, so it needs nothing but the standard library.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MAX_BOUND = 1e300
+LABEL_BOUND, LEAST_LABEL_WIDTH = 1e100, 1e-100  # coefficients in the label's units stay finite
+MAX_CLASSES = 1000  # one model for each; a training reads the rows as often
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """A numeric column with public bounds; values outside are clipped to them."""
+
+    column: str
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """A column with public categories; any other value has none of them."""
+
+    column: str
+    categories: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Vector:
+    """One float8[] or float4[] column of a public length, with a public bound on its L2 norm."""
+
+    column: str
+    length: int
+    norm_bound: float
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What the owner states about the columns of a table.
+
+    Either one `vector`, or `numeric` and `categorical` columns in the order of the model.
+    Of the label's kinds one is given: `positive`, where `negative` None means every other value that
+    is not null; `classes`; or `label_bounds`.
+    """
+
+    label: str
+    intercept: bool
+    positive: str | None = None
+    negative: str | None = None
+    classes: tuple[str, ...] = ()
+    label_bounds: tuple[float, float] | None = None
+    vector: Vector | None = None
+    numeric: tuple[Numeric, ...] = ()
+    categorical: tuple[Categorical, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """The label's kind: `binary`, `classes` or `real`."""
+        if self.classes:
+            return "classes"
+        return "real" if self.label_bounds else "binary"
+
+    @property
+    def outputs(self) -> int:
+        """Number of linear models that a release has: one, or one for each class."""
+        return len(self.classes) or 1
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the feature columns, in the order of a record."""
+        if self.vector:
+            return [self.vector.column]
+        return [each.column for each in self.numeric] + [each.column for each in self.categorical]
+
+    @property
+    def feature_names(self) -> list[str]:
+        """A name for each coefficient, without the intercept."""
+        if self.vector:
+            return [f"{self.vector.column}[{index}]" for index in range(1, self.vector.length + 1)]
+        indicators = [f"{each.column}={category}" for each in self.categorical for category in each.categories]
+        return [each.column for each in self.numeric] + indicators
+
+    @property
+    def dimension(self) -> int:
+        """Number of coordinates of one linear model, with the intercept."""
+        categories = sum(len(feature.categories) for feature in self.categorical)
+        length = self.vector.length if self.vector else 0
+        return len(self.numeric) + categories + length + self.intercept
+
+    @property
+    def features(self) -> dict[str, Any]:
+        """The features as `declare` reads them."""
+        if self.vector:
+            return {self.vector.column: {"length": self.vector.length, "norm": self.vector.norm_bound}}
+        bounds: dict[str, Any] = {feature.column: [feature.lower, feature.upper] for feature in self.numeric}
+        return bounds | {feature.column: list(feature.categories) for feature in self.categorical}
+
+    def to_json(self) -> str:
+        """Return the declaration as JSON."""
+        kinds: dict[str, dict[str, Any]] = {
+            "binary": {"positive": self.positive, "negative": self.negative},
+            "classes": {"classes": self.classes},
+            "real": {"label_bounds": self.label_bounds},
+        }
+        return json.dumps(
+            {"label": self.label, **kinds[self.kind], "intercept": self.intercept, "features": self.features}
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> "Declaration":
+        """Return the declaration that `to_json` wrote."""
+        return declare(**json.loads(text))
+
+
+def declare(
+    *,
+    label: str,
+    features: Mapping[str, Any],
+    positive: str | None = None,
+    negative: str | None = None,
+    classes: Sequence[str] | None = None,
+    label_bounds: Sequence[float] | None = None,
+    intercept: bool = True,
+) -> Declaration:
+    """Return a declaration, checked.
+
+    Parameters
+    ----------
+    features : column → `[lower, upper]` (public bounds), `["a", "b", …]` (public categories), or, as
+        the only entry, `{"length": d, "norm": bound}` for an array column
+    positive, negative : the label's two values; without `negative` every other value is negative
+    classes : the label's values, two or more, instead
+    label_bounds : `[lower, upper]` of a label that is a number, instead; values outside are clipped
+
+    Raises
+    ------
+    ValueError
+        If the declaration is not sound; the message names the column and the remedy.
+    """
+    for name, value in (("label", label), ("intercept", intercept)):
+        if value is None:
+            raise ValueError(f"{name} is null; give a value")
+    kind = _label_kind(label, positive, negative, classes, label_bounds)
+    parsed = _features(label, features)
+    numeric = tuple(feature for feature in parsed if isinstance(feature, Numeric))
+    categorical = tuple(feature for feature in parsed if isinstance(feature, Categorical))
+    vectors = [feature for feature in parsed if isinstance(feature, Vector)]
+    if vectors and len(parsed) > 1:
+        raise ValueError(f"array column {vectors[0].column!r} must be the only feature; declare it alone")
+    vector = vectors[0] if vectors else None
+    return Declaration(label, intercept, **kind, vector=vector, numeric=numeric, categorical=categorical)
+
+
+def _label_kind(
+    label: str,
+    positive: str | None,
+    negative: str | None,
+    classes: Sequence[str] | None,
+    label_bounds: Sequence[float] | None,
+) -> dict[str, Any]:
+    """Return what `Declaration` holds of the label's kind."""
+    kinds = {"positive": positive, "classes": classes, "label_bounds": label_bounds}
+    given = [name for name, value in kinds.items() if value is not None]
+    if not given:
+        raise ValueError("positive is null, and so are classes and label_bounds; give the one that the label has")
+    if len(given) > 1:
+        raise ValueError(f"{' and '.join(given)} are given; a label is of one kind: give one of them")
+    if negative is not None and positive is None:
+        raise ValueError(f"negative {negative!r} is given with {given[0]}; it goes with positive alone")
+    if positive is not None and positive == negative:
+        raise ValueError(f"positive and negative are both {positive!r}; they must differ")
+    if classes is not None:
+        return {"classes": _classes(label, classes)}
+    if label_bounds is not None:
+        return {"label_bounds": _label_bounds(label, label_bounds)}
+    return {"positive": positive, "negative": negative}
+
+
+def _classes(label: str, classes: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(classes, str) or not isinstance(classes, Sequence) or any(not isinstance(c, str) for c in classes):
+        raise ValueError(f"classes of {label!r} are {classes!r}; give a list of strings, one for each class")
+    if not 2 <= len(classes) <= MAX_CLASSES:
+        raise ValueError(f"label {label!r} has {len(classes)} classes; it must have 2 to {MAX_CLASSES}")
+    if len(set(classes)) != len(classes):
+        raise ValueError(f"classes of {label!r} hold a value twice; list each once")
+    return tuple(classes)
+
+
+def _label_bounds(label: str, bounds: Sequence[float]) -> tuple[float, float]:
+    if (
+        isinstance(bounds, str)
+        or not isinstance(bounds, Sequence)
+        or len(bounds) != 2
+        or not all(map(_is_number, bounds))
+    ):
+        raise ValueError(f"label_bounds of {label!r} are {bounds!r}; give [lower, upper]")
+    lower, upper = bounds
+    if not (-LABEL_BOUND <= lower < upper <= LABEL_BOUND and upper - lower >= LEAST_LABEL_WIDTH):
+        raise ValueError(
+            f"label_bounds of {label!r} are [{_shown(bounds)}]; they must be finite and rising, within "
+            f"±{LABEL_BOUND:g} and at least {LEAST_LABEL_WIDTH:g} apart"
+        )
+    return float(lower), float(upper)
+
+
+def _features(label: str, features: Mapping[str, Any]) -> list["Numeric | Categorical | Vector"]:
+    if not isinstance(features, Mapping):
+        raise ValueError(f"features is {features!r}; give an object: column → bounds, categories, or length and norm")
+    if not features:
+        raise ValueError("features is empty; declare at least one column with its bounds or categories")
+    if label in features:
+        raise ValueError(f"column {label!r} is the label and cannot be a feature too; take it out of features")
+    return [_feature(column, declared) for column, declared in features.items()]
+
+
+def _feature(column: str, declared: Any) -> Numeric | Categorical | Vector:
+    if isinstance(declared, Mapping):
+        return _vector(column, declared)
+    if isinstance(declared, Sequence) and not isinstance(declared, str) and declared:
+        if all(isinstance(value, str) for value in declared):
+            return _categorical(column, declared)
+        if len(declared) == 2 and all(_is_number(value) for value in declared):
+            return _numeric(column, *declared)
+    raise ValueError(
+        f"feature {column!r} is declared as {declared!r}; give [lower, upper] for bounds, a list of strings "
+        'for categories, or {"length": …, "norm": …} for an array'
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _numeric(column: str, lower: float, upper: float) -> Numeric:
+    if not -MAX_BOUND <= lower < upper <= MAX_BOUND:
+        shown = _shown((lower, upper))
+        raise ValueError(f"bounds of {column!r} are [{shown}]; they must be finite and rising, within ±{MAX_BOUND:g}")
+    return Numeric(column, float(lower), float(upper))
+
+
+def _shown(bounds: Sequence[float]) -> str:
+    return ", ".join(str(bound)[:24] for bound in bounds)
+
+
+def _categorical(column: str, categories: Sequence[str]) -> Categorical:
+    if len(set(categories)) != len(categories):
+        raise ValueError(f"categories of {column!r} hold a value twice; list each once")
+    return Categorical(column, tuple(categories))
+
+
+def _vector(column: str, declared: Mapping[str, Any]) -> Vector:
+    if set(declared) != {"length", "norm"}:
+        raise ValueError(f'array column {column!r} needs exactly "length" and "norm", not {sorted(declared)}')
+    length, norm = declared["length"], declared["norm"]
+    if not (isinstance(length, int) and not isinstance(length, bool) and 1 <= length <= 1_000_000):
+        raise ValueError(f"length of {column!r} is {length}; it must be a whole number from 1 to 1000000")
+    if not (_is_number(norm) and 1e-100 <= norm <= 1e100):
+        raise ValueError(f"norm of {column!r} is {norm}; it must be between 1e-100 and 1e100")
+    return Vector(column, length, float(norm))

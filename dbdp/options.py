@@ -1,0 +1,92 @@
+"""The options of a training, told once: every door is made from them.
+
+`Request` has their names, types and defaults; what they mean to a user is here.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, Field, fields
+from functools import wraps
+from typing import Annotated, Any, get_type_hints
+
+from dbdp.algorithms import Request
+
+HELP = {
+    "epsilon": "ε of this release.",
+    "delta": "δ of this release; 0 asks for pure ε.",
+    "algorithm": "bolt_on, nsgd, rsgd_ar or output_perturbation_gd.",
+    "loss": "logistic, huber_svm, huber_regression or squared.",
+    "huber_width": "Half-width h of huber_svm, or δ of huber_regression.",
+    "positive_weight": "What the loss of positive rows is multiplied by; public, never from label counts.",
+    "epochs": "Passes over the data.",
+    "batch_size": "Rows of a mini-batch; default 50.",
+    "schedule": "Step sizes: constant, inverse_time, decreasing, square_root or restarted.",
+    "step_size": "Step size of the constant and the restarted schedule.",
+    "exponent": "c of the decreasing and the square_root schedule; default 0.5.",
+    "averaging": "Which iterates make up the model: none, all or last_epoch.",
+    "averaging_interval": "Epochs between the restarts of rsgd_ar; default 5.",
+    "permutation": "The order of the rows: reused, or fresh in each epoch.",
+    "shards": "Disjoint parts trained side by side and averaged.",
+    "shard_averaging": "When shards are averaged: once or each_epoch.",
+    "regularisation": "λ of the L2 regulariser.",
+    "radius": "The model is kept within this norm.",
+    "mechanism": "gaussian, spherical_laplace, discrete_gaussian or discrete_laplace; default by delta.",
+    "calibration": "What the noise covers: worst_position, or hockey_stick, rdp_tight or rdp of all positions.",
+    "projection_dimension": "Features after a Gaussian random projection.",
+    "projection_seed": "Public seed of the projection.",
+    "tolerance": "Refused: a stop that depends on the data is not private.",
+}
+_SQL_TYPES = {float: "float8", int: "int", str: "text"}
+
+
+def options(*, without: tuple[str, ...] = ()) -> Iterator[tuple[Field[Any], type]]:
+    """Give the fields of a request and their types (of `T | None`: T)."""
+    hints = get_type_hints(Request)
+    for each in fields(Request):
+        if each.name not in without:
+            hint = hints[each.name]
+            yield each, next((kind for kind in getattr(hint, "__args__", (hint,)) if kind is not type(None)), hint)
+
+
+def sql_parameters(*, without: tuple[str, ...] = ()) -> str:
+    """Return the options as parameters of an SQL function, one on a line."""
+    lines = []
+    for each, kind in options(without=without):
+        default = "" if each.default is MISSING else f" default {_literal(each.default)}"
+        lines.append(f"  {each.name} {_SQL_TYPES[kind]}{default}")
+    return ",\n".join(lines)
+
+
+def _literal(value: Any) -> str:
+    if value is None:
+        return "null"
+    return f"'{value}'" if isinstance(value, str) else f"{value:g}"
+
+
+def taking_a_request(command: Callable[..., None]) -> Callable[..., None]:
+    """Make a typer command whose keyword `request` is built from one option for each field of `Request`."""
+    import typer
+
+    own = [each for name, each in inspect.signature(command).parameters.items() if name != "request"]
+    added = [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            annotation=Annotated[kind | None if each.default is None else kind, typer.Option(help=HELP[each.name])],
+            **({} if each.default is MISSING else {"default": each.default}),
+        )
+        for each, kind in options()
+    ]
+    names = {each.name for each in added}
+
+    @wraps(command)
+    def call(**given: Any) -> None:
+        command(
+            **{name: value for name, value in given.items() if name not in names},
+            request=Request(**{name: value for name, value in given.items() if name in names}),
+        )
+
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + added
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    return call

@@ -1,0 +1,47 @@
+"""Training: the epochs of a plan over packed parts, to the exact models. They leave it only to be noised."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dbdp import parts
+from dbdp.algorithms import Plan
+from dbdp.learning.state import State
+from dbdp.parts import Part, Shuffled
+from dbdp.privacy.sensitivity import FRESH
+
+Progress = Callable[[str, int, int], None]
+
+
+def silent(_stage: str, _done: int, _total: int) -> None:
+    """Report nothing."""
+
+
+def exact_models(shuffled: Shuffled, plan: Plan, progress: Progress = silent) -> np.ndarray:
+    """Return the exact models, shape (outputs, dimension): one part for each shard of the plan."""
+    learning = plan.learning
+    shards = [[state.encode() for state in plan.initial_states()] for _ in learning.shard_rows]
+    weights = np.array(learning.shard_rows) / sum(learning.shard_rows)
+    for epoch in range(learning.epochs):
+        if epoch and learning.permutation == FRESH:
+            shuffled.shuffle()
+        shards = parts.side_by_side(_epoch, shuffled.parts, shards)
+        if learning.shard_averaging == "each_epoch":
+            shards = _averaged(shards, weights)
+        progress("epoch", epoch + 1, learning.epochs)
+    results = np.array([[State.decode(state).result() for state in states] for states in shards])
+    return np.einsum("s,sod->od", weights, results)
+
+
+def _epoch(part: Part, states: list[bytes]) -> list[bytes]:
+    return [part.epoch(state) for state in states]
+
+
+def _averaged(shards: list[list[bytes]], weights: np.ndarray) -> list[list[bytes]]:
+    """Return the states of all shards with their mean model, weighted by rows."""
+    states = [[State.decode(state) for state in states] for states in shards]
+    for output in zip(*states, strict=True):
+        mean = weights @ np.array([state.model for state in output])
+        for state in output:
+            state.model[:] = mean
+    return [[state.encode() for state in each] for each in states]

@@ -1,0 +1,3 @@
+from dbdp.server import dp_linreg
+
+return dp_linreg(*args)

@@ -1,0 +1,3 @@
+from dbdp.server import dp_svm
+
+return dp_svm(*args)

@@ -1,0 +1,3 @@
+from dbdp.server import dp_train
+
+return dp_train(*args)

@@ -1,0 +1,3 @@
+from dbdp.server import dp_tune
+
+return dp_tune(*args)

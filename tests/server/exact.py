@@ -1,0 +1,127 @@
+"""The test build's hook: exact models, without noise, from the server's own session and aggregate.
+
+`train_exactly` becomes the body of a PL/Python function in a schema of its own, which only a superuser
+can make, in the test database only. An installed extension has nothing like it.
+"""
+
+import inspect
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import psycopg
+
+from dbdp import __version__, shuffling
+
+SCHEMA = "test_build"
+MAKE = """
+create schema {schema};
+create function {schema}.exact_models(dataset text, requests json, orders text[], fault text) returns json
+language plpython3u
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $exact$
+{source}
+return train_exactly(dataset, requests, orders, fault)
+$exact$;
+"""
+
+
+def train_exactly(name: str, requests: str, orders: list[str], fault: str | None) -> str:
+    """Train as the controller does, in the server, and return the exact models of each request as JSON.
+
+    Parameters
+    ----------
+    requests : JSON list of requests; all of them have the same shards and the same projection
+    orders : hexadecimal keys of the order of the rows, one for each epoch, the last for all that follow;
+        without any the order is secret, and each request has one of its own
+    fault : a fault to plant in what is executed, see `FAULTS`
+    """
+    import json
+    import sys
+    from contextlib import ExitStack
+    from dataclasses import replace
+    from unittest.mock import patch
+
+    if "DIRECTORY" not in sys.path:
+        sys.path.insert(0, "DIRECTORY")
+    from dbdp import algorithms, controller, datasets, parts
+    from dbdp.learning import kernels
+    from dbdp.server import _session
+    from dbdp.training import exact_models, silent
+
+    def own_size(state):  # a short mini-batch is divided by the rows that it has
+        state.gradient *= state.batch_size / max(state.filled, 1)
+        return terminate(state)
+
+    def misweighted(learning):  # the first shard counts for nearly all, where the noise covers equal ones
+        others = len(learning.shard_rows) - 1
+        return replace(learning, shard_rows=(sum(learning.shard_rows) - others, *[1] * others))
+
+    dataset, terminate, found = datasets.load(_session, name), kernels.terminate, []
+    given = [algorithms.Request(**each) for each in json.loads(requests)]
+    plans = [algorithms.plan(each, controller._facts(dataset, each)) for each in given]
+    sizes, options = plans[0].learning.shard_rows, controller._options(given[0])
+    if not orders:
+        return json.dumps([controller.exact_model(_session, dataset, plan, silent).tolist() for plan in plans])
+    with ExitStack() as stack:
+        if fault == "short batch":
+            stack.enter_context(patch.object(kernels, "terminate", own_size))
+        made = stack.enter_context(
+            parts.shuffled(
+                _session, dataset, sizes, dimension=plans[0].facts.dimension, options=options | {"key": orders[0]}
+            )
+        )
+        given_options = made.calls[0].options
+
+        def take_order(_stage: str, done: int, _total: int) -> None:
+            given_options["key"] = orders[min(done, len(orders) - 1)]
+
+        for number, plan in enumerate(plans):
+            if number and len(orders) > 1:
+                take_order("epoch", 0, 1)
+                made.shuffle()
+            learning = misweighted(plan.learning) if fault == "weights" else plan.learning
+            found.append(exact_models(made, replace(plan, learning=learning), take_order).tolist())
+    return json.dumps(found)
+
+
+FAULTS = ("short batch", "weights")
+
+
+@contextmanager
+def installed(connection: psycopg.Connection) -> Iterator[None]:
+    """Have the hook in this database for the time of the block."""
+    share = connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()[0]
+    source = inspect.getsource(train_exactly).replace("DIRECTORY", f"{share}/dbdp/{__version__}")
+    connection.execute(f"drop schema if exists {SCHEMA} cascade")
+    connection.execute(MAKE.format(schema=SCHEMA, source=source).encode())
+    try:
+        yield
+    finally:
+        connection.execute(f"drop schema {SCHEMA} cascade")
+
+
+def exact_models(
+    connection: psycopg.Connection,
+    dataset: str,
+    requests: Sequence[Mapping[str, Any]],
+    orders: Sequence[bytes] = (),
+    fault: str | None = None,
+) -> list[np.ndarray]:
+    """Return the exact models of each request, shape (outputs, dimension); see `train_exactly`."""
+    given = (dataset, json.dumps([dict(each) for each in requests]), [key.hex() for key in orders], fault)
+    row = connection.execute(f"select {SCHEMA}.exact_models(%s, %s, %s, %s)", given).fetchone()
+    return [np.array(models) for models in row[0]]
+
+
+def order_with(slot: int, place: int, rows: int) -> bytes:
+    """Return a key whose order puts the row of a slot at a place; slots are the rows of a table as inserted."""
+    random = np.random.default_rng()
+    while True:
+        key = random.bytes(32)
+        order = shuffling.KeyedOrder(key, rows)
+        if order.order(order.words(0, rows))[place] == slot:
+            return key

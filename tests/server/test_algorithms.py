@@ -1,0 +1,376 @@
+"""Every door reaches every algorithm, loss and option; the doors agree; and what is learned is of use."""
+
+import csv
+import gzip
+import io
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from sklearn.base import clone
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import dbdp
+from dbdp.algorithms import ALGORITHMS, Request
+from dbdp.cli import app
+from dbdp.database import Database, connect
+
+ROWS, FEATURES = 4000, 3
+LOSSES = {"logistic": "binary", "huber_svm": "binary", "huber_regression": "real", "squared": "real"}
+ESTIMATORS = {
+    "logistic": dbdp.LogisticRegression,
+    "huber_svm": dbdp.HuberSVM,
+    "huber_regression": dbdp.HuberRegression,
+    "squared": dbdp.LinearRegression,
+}
+OPTIONS = [each.name for each in fields(Request)]
+LEFT_OUT = {  # what a door decides by its name
+    "dp_train": set(),
+    "dp_explain": set(),
+    "dp_logreg": {"loss", "huber_width"},
+    "dp_svm": {"loss"},
+    "dp_linreg": {"loss", "positive_weight"},
+}
+EVERY_ALGORITHM = pytest.mark.parametrize("algorithm", ALGORITHMS)
+EVERY_LOSS = pytest.mark.parametrize("loss", LOSSES)
+BASE = {"epsilon": 2.0, "delta": 1e-6}
+REQUESTS: dict[str, dict[str, Any]] = {  # together they set every option
+    "defaults": {},
+    "pure": {"delta": 0.0},
+    "one epoch of one row": {"epochs": 1, "batch_size": 1},
+    "constant": {"schedule": "constant", "step_size": 0.3},
+    "decreasing": {"schedule": "decreasing", "exponent": 0.7, "regularisation": 0.01},
+    "square_root, all iterates": {"schedule": "square_root", "averaging": "all"},
+    "last epoch, fresh": {"averaging": "last_epoch", "permutation": "fresh"},
+    "weighted, in a ball": {"positive_weight": 2.5, "radius": 3.0},
+    "wide hinge": {"loss": "huber_svm", "huber_width": 0.9},
+    "shards": {"shards": 3, "shard_averaging": "each_epoch"},
+    "discrete": {"mechanism": "discrete_gaussian"},
+    "nsgd, worst position": {"algorithm": "nsgd", "calibration": "worst_position", "batch_size": 400},
+    "nsgd, as published": {"algorithm": "nsgd", "calibration": "rdp", "batch_size": 400},
+    "rsgd_ar": {"algorithm": "rsgd_ar", "averaging_interval": 2, "step_size": 0.5, "batch_size": 1000},
+    "gradient descent": {"algorithm": "output_perturbation_gd", "step_size": 1.0, "epochs": 4},
+    "projected": {"projection_dimension": 2, "projection_seed": 11},
+}
+KINDS = {
+    "binary": {"positive": "1", "negative": "-1"},
+    "classes": {"label": "k", "classes": ["a", "b", "c"]},
+    "real": {"label": "r", "label_bounds": [-10.0, 30.0]},
+}
+
+
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    """Features, and the score ⟨w, x⟩ that decides all labels: no row is nearer to the border than 0.05."""
+    random = np.random.default_rng()
+    features = random.uniform(-1, 1, size=(3 * ROWS, FEATURES)) / 2
+    scores = features @ [1.0, -1.0, 0.5]
+    kept = np.abs(scores) > 0.05
+    return features[kept][:ROWS], scores[kept][:ROWS]
+
+
+@pytest.fixture(scope="module")
+def made(server_url: str) -> Iterator[dict[str, str]]:
+    """A dataset for each kind of label, of rows that a linear model separates."""
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute("create schema separable; grant usage on schema separable to public")
+        connection.execute("create table separable.binary (x float8[], y int, k text, r float8)")
+        with connection.cursor().copy("copy separable.binary from stdin") as copy:
+            for row, score in zip(*map(np.ndarray.tolist, rows()), strict=True):
+                label = "abc"[int(score > -0.3) + int(score > 0.3)]
+                copy.write_row(("{" + ",".join(map(repr, row)) + "}", 1 if score > 0 else -1, label, 10 + 10 * score))
+        for kind, declared in KINDS.items():
+            if kind != "binary":
+                connection.execute(f"create table separable.{kind} as table separable.binary")
+            features = {"x": {"length": FEATURES, "norm": 1}}
+            given = {"label": "y", "features": features, "epsilon": 1e6, "delta": 0.5, "mode": "basic"} | declared
+            connect(connection).register_dataset(f"separable_{kind}", f"separable.{kind}", **given)
+        yield {kind: f"separable_{kind}" for kind in KINDS}
+        for kind in KINDS:
+            connection.execute("select dbdp.drop_dataset(%s)", (f"separable_{kind}",))
+        connection.execute("drop schema separable cascade")
+
+
+def in_sql(connection: psycopg.Connection, door: str, dataset: str, options: dict[str, Any]) -> tuple[Any, ...]:
+    named = ", ".join(f"{name} => %({name})s" for name in options)
+    return connection.execute(
+        f"select * from dbdp.{door}(%(dataset)s, {named})", options | {"dataset": dataset}
+    ).fetchone()
+
+
+def flags(options: dict[str, Any]) -> list[str]:
+    return [word for name, value in options.items() for word in ("--" + name.replace("_", "-"), str(value))]
+
+
+def command_line(*words: str) -> Any:
+    """What a command prints as JSON."""
+    done = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_the_requests_of_these_tests_set_every_option() -> None:
+    assert {name for options in REQUESTS.values() for name in options} | {"epsilon"} == set(OPTIONS) - {"tolerance"}
+
+
+@pytest.mark.parametrize("door", LEFT_OUT)
+def test_every_option_is_a_parameter_of_every_sql_door(connection: psycopg.Connection, door: str) -> None:
+    sql = """
+select proargnames[:pronargs], pronargs - pronargdefaults
+from pg_proc where oid = (select oid from pg_proc where proname = %s and pronamespace = 'dbdp'::regnamespace)"""
+    names, needed = connection.execute(sql, (door,)).fetchone()
+    assert names == ["dataset", *(name for name in OPTIONS if name not in LEFT_OUT[door])]
+    assert needed == 2  # the dataset and ε
+
+
+def test_every_option_is_a_parameter_of_every_estimator_and_a_flag_of_the_command_line() -> None:
+    for loss, estimator in ESTIMATORS.items():
+        assert set(estimator(epsilon=1).get_params()) == set(OPTIONS) - {"loss"} | {"progress"}
+        assert estimator(epsilon=1).request == Request(1, loss=loss)
+    for command in ("train", "tune", "explain"):
+        given = {each.name for each in get_command(app).commands[command].params}
+        assert given >= set(OPTIONS), command
+
+
+@pytest.mark.parametrize("case", REQUESTS)
+def test_the_doors_agree_on_the_plan(
+    connection: psycopg.Connection, database: Database, made: dict[str, str], case: str
+) -> None:
+    options = BASE | REQUESTS[case]
+    (in_server,) = in_sql(connection, "dp_explain", made["binary"], options)
+    assert in_server == database.explain(made["binary"], Request(**options))
+    dimension = REQUESTS[case].get("projection_dimension", FEATURES) + 1
+    public = ("--rows", str(ROWS), "--features", str(dimension))
+    assert command_line("explain", *public, *flags(options)).items() <= in_server.items()
+    _, _, _, _, receipt = in_sql(connection, "dp_train", made["binary"], options)
+    assert in_server.items() <= receipt.items()
+    if case in ("defaults", "shards", "rsgd_ar", "projected"):
+        assert in_server.items() <= database.train(made["binary"], Request(**options)).receipt.items()
+
+
+def test_the_doors_agree_on_classes_and_on_numbers(
+    connection: psycopg.Connection, database: Database, made: dict[str, str]
+) -> None:
+    public = ("--rows", str(ROWS), "--features", str(FEATURES + 1))
+    for kind, more, said in (
+        ("classes", {"positive_weight": 2.0}, ("--classes", "3")),
+        ("real", {"loss": "huber_regression", "huber_width": 0.5}, ()),
+        ("real", {"loss": "squared", "radius": 0.7}, ()),
+    ):
+        options = BASE | more
+        (in_server,) = in_sql(connection, "dp_explain", made[kind], options)
+        assert in_server == database.explain(made[kind], Request(**options))
+        assert command_line("explain", *public, *said, *flags(options)).items() <= in_server.items()
+
+
+@EVERY_ALGORITHM
+@EVERY_LOSS
+def test_sql_and_python_reach_every_algorithm_with_every_loss_and_it_learns(
+    connection: psycopg.Connection, database: Database, made: dict[str, str], algorithm: str, loss: str
+) -> None:
+    """Where noise decides nothing, a model is right on most separable rows, or explains most of the variance."""
+    dataset = made[LOSSES[loss]]
+    options = {"epsilon": 1000.0, "delta": 1e-5, "algorithm": algorithm, "loss": loss, "epochs": 20}
+    *_, coefficients, intercept, _, receipt = in_sql(connection, "dp_train", dataset, options)
+    model = database.train(dataset, Request(**options))
+    for told in (receipt, model.receipt):
+        assert (told["algorithm"], told["loss"], told["epsilon"]) == (algorithm, loss, 1000.0)
+    for weights, offset in ((coefficients, intercept), (model.coefficients, model.intercept)):
+        assert quality(connection, LOSSES[loss], np.array(weights), offset) > 0.5 + 0.4 * (LOSSES[loss] == "binary")
+
+
+def quality(connection: psycopg.Connection, kind: str, weights: np.ndarray, offset: float) -> float:
+    """Share of the rows that are classified rightly, or of the variance that is explained."""
+    found = connection.execute("select x, y, r from separable.binary").fetchall()
+    features, signs, values = (np.array(column) for column in zip(*found, strict=True))
+    scores = features @ weights + offset
+    if kind == "binary":
+        return float(np.mean(scores * signs > 0))
+    return 1 - float(np.mean((scores - values) ** 2) / np.var(values))
+
+
+@EVERY_ALGORITHM
+@pytest.mark.parametrize(
+    ("door", "loss"), [("dp_logreg", "logistic"), ("dp_svm", "huber_svm"), ("dp_linreg", "huber_regression")]
+)
+def test_the_short_doors_reach_every_algorithm(
+    connection: psycopg.Connection, made: dict[str, str], algorithm: str, door: str, loss: str
+) -> None:
+    *_, receipt = in_sql(connection, door, made[LOSSES[loss]], BASE | {"algorithm": algorithm, "epochs": 2})
+    assert (receipt["algorithm"], receipt["loss"]) == (algorithm, loss)
+
+
+@EVERY_ALGORITHM
+@EVERY_LOSS
+def test_the_command_line_reaches_every_algorithm_with_every_loss(
+    server_url: str, made: dict[str, str], algorithm: str, loss: str
+) -> None:
+    options = BASE | {"algorithm": algorithm, "loss": loss, "epochs": 2}
+    model = command_line("train", made[LOSSES[loss]], *flags(options), "--url", server_url)
+    assert (model["receipt"]["algorithm"], model["receipt"]["loss"]) == (algorithm, loss)
+
+
+@EVERY_LOSS
+def test_every_estimator_keeps_scikit_learns_conventions_and_predicts(
+    database: Database, made: dict[str, str], loss: str
+) -> None:
+    estimator = ESTIMATORS[loss](epsilon=1000, delta=1e-5, epochs=20, progress=False)
+    copy = clone(estimator).set_params(algorithm="nsgd", batch_size=100)
+    assert copy.get_params() == estimator.get_params() | {"algorithm": "nsgd", "batch_size": 100}
+    assert repr(clone(copy)) == repr(copy)
+    with pytest.raises(TypeError):
+        ESTIMATORS[loss]()  # no default for a privacy parameter
+    with pytest.raises(TypeError):
+        ESTIMATORS[loss](epsilon=1, loss="other")
+    assert copy.fit(database, made[LOSSES[loss]]) is copy
+    features, scores = rows()
+    expected = scores > 0 if LOSSES[loss] == "binary" else 10 + 10 * scores
+    assert copy.predict(features).shape == (len(features),)
+    assert copy.score(features, expected) > 0.5 + 0.4 * (LOSSES[loss] == "binary")
+    assert copy.receipt_["algorithm"] == "nsgd"
+
+
+@pytest.mark.parametrize("loss", ["logistic", "huber_svm"])
+def test_classes_are_learned_one_against_the_rest(
+    connection: psycopg.Connection, database: Database, made: dict[str, str], loss: str
+) -> None:
+    """The middle class lies between the others: no linear score prefers it, and it takes rows of both."""
+    estimator = ESTIMATORS[loss](epsilon=1000, delta=1e-5, epochs=20, progress=False).fit(database, made["classes"])
+    assert estimator.classes_.tolist() == ["a", "b", "c"]
+    assert estimator.coef_.shape == (3, FEATURES)
+    features, scores = rows()
+    classes = np.array(list("abc"))[(scores > -0.3).astype(int) + (scores > 0.3)]
+    outer = classes != "b"
+    assert np.mean(estimator.predict(features)[outer] == classes[outer]) > 0.65
+    sql = "select dbdp.predict_class(%s, %s::float8[])"
+    assert connection.execute(sql, (estimator.model_id_, [0.5, -0.5, 0.5])).fetchone() == ("c",)
+
+
+def test_the_command_line_tunes(server_url: str, made: dict[str, str], tmp_path: Path) -> None:
+    candidates = tmp_path / "candidates.json"
+    candidates.write_text('[{"regularisation": 0.01}, {"algorithm": "rsgd_ar"}]')
+    options = ("--epsilon", "5", "--delta", "1e-6", "--candidates", str(candidates), "--url", server_url)
+    for more in (("--method", "disjoint_portions"), ("--method", "random_repetition", "--repetitions", "2")):
+        model = command_line("tune", made["binary"], *options, "--epochs", "2", *more)
+        assert (model["receipt"]["algorithm"], model["receipt"]["method"]) == ("tuning", more[1])
+        assert len(model["receipt"]["plans"]) == 2
+
+
+@pytest.mark.parametrize("door", ["sql", "python", "command line"])
+def test_a_stop_that_depends_on_the_data_is_refused_everywhere_with_the_reason(
+    connection: psycopg.Connection, database: Database, server_url: str, made: dict[str, str], door: str
+) -> None:
+    with pytest.raises(
+        (ValueError, psycopg.Error), match=r"a stop that depends on the data is refused.*neighbours may stop"
+    ):
+        if door == "sql":
+            in_sql(connection, "dp_train", made["binary"], BASE | {"tolerance": 1e-3})
+        elif door == "python":
+            database.train(made["binary"], Request(**BASE, tolerance=1e-3))
+        else:
+            command_line("train", made["binary"], *flags(BASE | {"tolerance": 1e-3}), "--url", server_url)
+
+
+# Real data: where DBDP_DATA has it.
+
+Load = Callable[[str, np.ndarray, list[Any], dict[str, Any]], str]
+
+
+def data(*parts: str) -> Path:
+    path = Path(os.environ.get("DBDP_DATA", "../shared/data")).joinpath(*parts)
+    if not path.is_file():
+        pytest.skip(f"{path} is not at hand; set DBDP_DATA")
+    return path
+
+
+@pytest.fixture
+def load(connection: psycopg.Connection, schema: str, register: Callable[..., str]) -> Load:
+    """Make a table (x float8[], y text) of these rows, register it, and give the dataset's name."""
+
+    def call(name: str, features: np.ndarray, labels: list[Any], declared: dict[str, Any]) -> str:
+        type_name = "float8" if "label_bounds" in declared else "text"
+        connection.execute(f"create table {name} (x float8[], y {type_name})")
+        with connection.cursor().copy(f"copy {name} from stdin") as copy:
+            for row, label in zip(features.tolist(), labels, strict=True):
+                copy.write_row(("{" + ",".join(map(str, row)) + "}", str(label)))
+        return register(name, positive=None, **declared)
+
+    return call
+
+
+WINE = {  # public bounds: what such wines have, not what these rows hold
+    "fixed_acidity": (3, 17),
+    "volatile_acidity": (0, 1.7),
+    "citric_acid": (0, 1.7),
+    "residual_sugar": (0, 70),
+    "chlorides": (0, 0.7),
+    "free_sulfur_dioxide": (0, 300),
+    "total_sulfur_dioxide": (0, 450),
+    "density": (0.98, 1.04),
+    "pH": (2.5, 4.2),
+    "sulphates": (0, 2.1),
+    "alcohol": (8, 15),
+}
+
+
+@pytest.mark.parametrize(
+    ("loss", "options"),
+    [
+        ("huber_regression", {"epsilon": 2.0, "epochs": 200, "huber_width": 0.3}),  # 0.88 of the variance is left
+        ("squared", {"epsilon": 10.0, "epochs": 100, "radius": 0.7}),  # 0.91
+    ],
+)
+def test_the_quality_of_wine_is_predicted_better_than_by_the_mean(
+    connection: psycopg.Connection,
+    schema: str,
+    register: Callable[..., str],
+    database: Database,
+    loss: str,
+    options: dict[str, Any],
+) -> None:
+    with gzip.open(data("wine", "wine.csv.gz"), "rt") as file:
+        text = file.read()
+    found = list(csv.DictReader(io.StringIO(text)))
+    columns = ", ".join(f'"{name}" float8' for name in WINE)
+    connection.execute(f"create table wine (color text, {columns}, quality float8)")
+    with connection.cursor().copy("copy wine from stdin (format csv, header)") as copy:
+        copy.write(text)
+    features = {name: list(bounds) for name, bounds in WINE.items()} | {"color": ["red", "white"]}
+    name = register("wine", label="quality", positive=None, label_bounds=[3, 9], features=features)
+    model = database.train(name, Request(delta=1e-6, algorithm="output_perturbation_gd", loss=loss, **options))
+    quality = np.array([float(row["quality"]) for row in found])
+    sql = f"select dbdp.predict_value({model.id}, w) from wine as w"
+    predicted = np.array([value for (value,) in connection.execute(sql).fetchall()])
+    assert np.mean((predicted - quality) ** 2) < 0.96 * np.var(quality)
+
+
+@pytest.mark.slow
+def test_digits_are_recognised_after_a_random_projection_to_50_coordinates(
+    connection: psycopg.Connection, schema: str, load: Load, database: Database
+) -> None:
+    """MNIST as Wu et al. 2017 have it: 784 → 50, one against the rest, strongly convex."""
+
+    def images(name: str) -> np.ndarray:
+        raw = gzip.decompress(data("mnist", name).read_bytes())
+        return np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 784) / 255.0
+
+    def digits(name: str) -> np.ndarray:
+        return np.frombuffer(gzip.decompress(data("mnist", name).read_bytes()), np.uint8, offset=8)
+
+    classes = [str(digit) for digit in range(10)]
+    declared = {"features": {"x": {"length": 784, "norm": 9.2}}, "classes": classes}
+    trained, labels = images("train-images-idx3-ubyte.gz"), digits("train-labels-idx1-ubyte.gz")
+    name = load("mnist", np.round(trained, 4), labels.tolist(), declared)
+    request = Request(2.0, 1e-6, projection_dimension=50, projection_seed=2017, regularisation=1e-3, epochs=10)
+    model = database.train(name, request)
+    assert model.receipt["classes"] == 10
+    assert np.shape(model.coefficients) == (10, 784)
+    scores = images("t10k-images-idx3-ubyte.gz") @ np.array(model.coefficients).T + np.array(model.intercepts)
+    accuracy = np.mean(scores.argmax(axis=1) == digits("t10k-labels-idx1-ubyte.gz"))
+    assert accuracy > 0.7  # 0.78; ten classes have 0.1 each

@@ -1,0 +1,452 @@
+"""Neighbours that somebody chose, through the real aggregate: no algorithm moves further than its noise covers.
+
+Two tables differ in one record. Both are packed in the same secret order, by a key that puts the record
+where the test wants it, and trained in the server without noise (`exact`). The worst pairs attain the
+bound where the loss is linear around them: margins below 1 - h, residuals above δ (privacy.md §1.2).
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import combinations, product
+from typing import Any
+
+import exact
+import numpy as np
+import psycopg
+import pytest
+
+from dbdp.algorithms import Facts, Plan, Request, plan
+from dbdp.database import connect
+
+DIMENSION = 3
+EPOCHS = 3
+AHEAD, ASIDE = np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0])
+VALUES: dict[str, tuple[np.ndarray, int | None]] = {
+    "ahead": (AHEAD, 1),
+    "against": (AHEAD, -1),
+    "behind": (-AHEAD, 1),
+    "aside": (ASIDE, 1),
+    "none": (AHEAD, None),
+}
+OPPOSITE = ("ahead", "behind")
+TURNED = ("ahead", "against")
+LABELS = {  # kind → type of the column, what is declared, the labels +1 and -1
+    "binary": ("int", {"positive": "1", "negative": "-1"}, {1: 1, -1: -1}),
+    "classes": ("text", {"classes": ["a", "b", "c"]}, {1: "a", -1: "b"}),
+    "real": ("float8", {"label_bounds": [-1.0, 1.0]}, {1: 1.0, -1: -1.0}),
+}
+LOSSES: dict[str, dict[str, Any]] = {
+    "logistic": {},
+    "huber_svm": {"huber_width": 0.1},
+    "huber_regression": {"huber_width": 0.1},
+    "squared": {},
+}
+LINEAR = ("huber_svm", "huber_regression")
+SCHEDULES: dict[str, dict[str, Any]] = {
+    "constant": {"schedule": "constant", "step_size": 0.2},
+    "constant, strongly convex": {"schedule": "constant", "step_size": 0.2, "regularisation": 0.2},
+    "inverse_time": {"schedule": "inverse_time", "regularisation": 0.2},
+    "decreasing": {"schedule": "decreasing", "exponent": 0.5},
+    "square_root": {"schedule": "square_root", "exponent": 0.3, "regularisation": 0.1},
+}
+SCHEDULED = {f"bolt_on, {name}": settings for name, settings in SCHEDULES.items()}
+AVERAGED = {
+    f"{name}, {averaging}": settings | {"averaging": averaging}
+    for (name, settings), averaging in product(SCHEDULED.items(), ("none", "all", "last_epoch"))
+}
+RESTARTED: dict[str, dict[str, Any]] = {
+    "nsgd": {"algorithm": "nsgd", "regularisation": 0.1},
+    "nsgd, convex": {"algorithm": "nsgd", "step_size": 0.3, "regularisation": 0.0},
+    "rsgd_ar": {"algorithm": "rsgd_ar", "averaging_interval": 2, "epochs": 5},
+    "rsgd_ar, strongly convex": {"algorithm": "rsgd_ar", "averaging_interval": 3, "regularisation": 0.3},
+}
+SHARDED = {
+    f"{name}, {when}": settings | {"shards": 2, "shard_averaging": when}
+    for (name, settings), when in product(SCHEDULED.items(), ("once", "each_epoch"))
+}
+FULL_BATCH: dict[str, dict[str, Any]] = {
+    "output_perturbation_gd": {"algorithm": "output_perturbation_gd"},
+    "output_perturbation_gd, strongly convex": {"algorithm": "output_perturbation_gd", "regularisation": 0.2},
+}
+EVERY_LOSS = pytest.mark.parametrize("loss", LOSSES)
+
+
+def kind_of(loss: str) -> str:
+    return "binary" if loss in ("logistic", "huber_svm") else "real"
+
+
+def planned(request: Mapping[str, Any], rows: int, outputs: int = 1) -> Plan:
+    """The plan of the same settings as the hook trains; its sensitivity does not depend on ε."""
+    is_classifier = kind_of(request["loss"]) != "real"
+    dimension = request.get("projection_dimension", DIMENSION)
+    return plan(Request(**request), Facts(rows, dimension, outputs, is_classifier))
+
+
+def requests(cases: Mapping[str, Mapping[str, Any]], loss: str, **more: Any) -> dict[str, dict[str, Any]]:
+    """The cases as requests, with pure ε: the noise is never drawn."""
+    return {
+        name: {"epsilon": 1.0, "loss": loss, "epochs": EPOCHS} | LOSSES[loss] | more | dict(settings)
+        for name, settings in cases.items()
+    }
+
+
+class Twins:
+    """Tables that differ in the record of one slot, registered, and what training on them gives."""
+
+    def __init__(self, connection: psycopg.Connection) -> None:
+        self.connection = connection
+        self.dataset = cache(self._dataset)
+        self.key = cache(exact.order_with)
+
+    def _dataset(self, kind: str, filler: str, rows: int, value: str) -> str:
+        name = f"twin_{kind}_{filler}_{rows}_{value}"
+        type_name, declared, labels = LABELS[kind]
+        features, signs = fillers(filler, rows)
+        record, sign = VALUES[value]
+        features[rows // 2] = record
+        self.connection.execute(f"create table {name} (x float8[], y {type_name})")
+        with self.connection.cursor().copy(f"copy {name} from stdin") as copy:
+            for number, row in enumerate(features.tolist()):
+                label = signs[number] if number != rows // 2 else sign
+                copy.write_row(("{" + ",".join(map(repr, row)) + "}", label and labels[label]))
+        common = {"label": "y", "features": {"x": {"length": DIMENSION, "norm": 1}}, "intercept": False}
+        connect(self.connection).register_dataset(name, name, **common, **declared, epsilon=1.0, delta=1e-3)
+        return name
+
+    def models(
+        self,
+        given: Mapping[str, Mapping[str, Any]],
+        twin: tuple[str, str, int],
+        values: Sequence[str],
+        places: Sequence[int],
+        fault: str | None = None,
+    ) -> list[list[np.ndarray]]:
+        """Exact models of each value and each case, the record at these places, one for each epoch."""
+        rows = twin[2]
+        orders = [self.key(rows // 2, place, rows) for place in places]
+        datasets = [self.dataset(*twin, value) for value in values]
+        return [exact.exact_models(self.connection, each, list(given.values()), orders, fault) for each in datasets]
+
+    def moved(self, given: Mapping[str, Mapping[str, Any]], *arguments: Any) -> dict[str, float]:
+        """How far apart the models of any two of the values are at most, for each case."""
+        found = self.models(given, *arguments)
+        distances = [
+            [float(np.linalg.norm(one - other)) for one, other in zip(*pair, strict=True)]
+            for pair in combinations(found, 2)
+        ]
+        return dict(zip(given, np.max(distances, axis=0).tolist(), strict=True))
+
+
+@cache
+def random_fillers(rows: int) -> tuple[np.ndarray, list[int | None]]:
+    random = np.random.default_rng()
+    features = random.normal(size=(rows, DIMENSION))
+    features /= np.linalg.norm(features, axis=1, keepdims=True) * random.uniform(1, 2, (rows, 1))
+    return features, random.choice([-1, 1], rows).tolist()
+
+
+def fillers(filler: str, rows: int) -> tuple[np.ndarray, list[int | None]]:
+    """The other records: zeros or invalid, they contribute nothing; or they pull all one way, against each
+    other, or anyhow."""
+    if filler == "random":
+        features, signs = random_fillers(rows)
+        return features.copy(), signs
+    size, *pattern = {
+        "zeros": (0.0, 1, 1),
+        "invalid": (1.0, None, None),
+        "aligned": (1.0, 1, 1),
+        "opposed": (0.1, 1, -1),
+    }[filler]
+    return np.tile(size * AHEAD, (rows, 1)), [pattern[number % 2] for number in range(rows)]
+
+
+@pytest.fixture(scope="module")
+def twins(server_url: str) -> Iterator[Twins]:
+    """Twin tables of this module; they and the hook are gone at the end."""
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(
+            "create schema twins; grant usage on schema twins to public; set search_path = twins, public"
+        )
+        with exact.installed(connection):
+            yield Twins(connection)
+        for (name,) in connection.execute("select name from dbdp.datasets where source like 'twins.%'").fetchall():
+            connection.execute("select dbdp.drop_dataset(%s)", (name,))
+        connection.execute("drop schema twins cascade")
+
+
+def beyond(moved: Mapping[str, float], bounds: Mapping[str, float]) -> dict[str, float]:
+    """The cases that moved further than their bound, and how many times as far."""
+    return {name: moved[name] / bounds[name] for name in moved if moved[name] > bounds[name]}
+
+
+def loose(moved: Mapping[str, float], bounds: Mapping[str, float]) -> dict[str, float]:
+    """The cases that stayed more than a hundredth below their bound, and at what share of it."""
+    return {name: moved[name] / bounds[name] for name in moved if moved[name] < 0.99 * bounds[name]}
+
+
+def worst(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """For each case the largest distance of several runs."""
+    return {name: max(each[name] for each in found) for name in found[0]}
+
+
+def totals(given: Mapping[str, Mapping[str, Any]], rows: int) -> dict[str, float]:
+    return {name: planned(request, rows).sensitivity.total for name, request in given.items()}
+
+
+def pair_of(loss: str) -> tuple[str, str]:
+    """The pair that moves furthest: v = yx turned round; a regression's label decides the residual's sign."""
+    return TURNED if kind_of(loss) == "real" else OPPOSITE
+
+
+LAYOUTS = {  # rows, batch_size, and a place in each mini-batch
+    "a short last mini-batch": (23, 5, (0, 5, 10, 15, 20)),
+    "one row a mini-batch": (6, 1, (0, 1, 2, 3, 4, 5)),
+    "one mini-batch": (23, 23, (11,)),
+}
+
+
+@EVERY_LOSS
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_no_pair_moves_the_model_beyond_the_bound_and_linear_ones_attain_it(
+    twins: Twins, loss: str, layout: str
+) -> None:
+    rows, batch_size, places = LAYOUTS[layout]
+    cases = AVERAGED | RESTARTED | (FULL_BATCH if batch_size == rows else {})
+    given = requests(cases, loss, batch_size=batch_size)
+    twin = (kind_of(loss), "zeros", rows)
+    moved = worst([twins.moved(given, twin, pair_of(loss), [place]) for place in places])
+    bounds = totals(given, rows)
+    assert beyond(moved, bounds) == {}
+    if loss in LINEAR:
+        assert loose(moved, bounds) == {}
+    assert min(moved[name] / bounds[name] for name in given) > 0.1  # else this could not have caught a fault
+
+
+@EVERY_LOSS
+@pytest.mark.parametrize("filler", ["aligned", "opposed", "random"])
+def test_whatever_the_other_records_are_no_pair_moves_the_model_beyond_the_bound(
+    twins: Twins, loss: str, filler: str
+) -> None:
+    given = requests(AVERAGED | RESTARTED, loss, batch_size=5) | requests(FULL_BATCH, loss)
+    place = int(np.random.default_rng().integers(23))
+    moved = twins.moved(given, (kind_of(loss), filler, 23), list(VALUES), [place])
+    assert beyond(moved, totals(given, 23)) == {}
+    assert min(moved.values()) > 0
+
+
+def test_among_invalid_records_the_bound_is_attained_too(twins: Twins) -> None:
+    """A record without a label keeps its place and contributes nothing."""
+    given = requests(SCHEDULED, "huber_svm", batch_size=5)
+    moved = worst([twins.moved(given, ("binary", "invalid", 23), OPPOSITE, [place]) for place in (0, 20)])
+    bounds = totals(given, 23)
+    assert beyond(moved, bounds) == loose(moved, bounds) == {}
+
+
+def test_a_random_projection_draws_no_neighbours_further_apart(twins: Twins) -> None:
+    """Rows are clipped again after it (privacy.md §11.7)."""
+    for seed in (1, 2, 3):
+        cases = SCHEDULED | RESTARTED
+        given = requests(cases, "huber_svm", batch_size=5, projection_dimension=2, projection_seed=seed)
+        moved = twins.moved(given, ("binary", "random", 23), list(VALUES), [20])
+        assert beyond(moved, totals(given, 23)) == {}
+        assert min(moved.values()) > 0
+
+
+def test_a_radius_only_draws_neighbours_together(twins: Twins) -> None:
+    cases = {name: settings | {"radius": 0.02} for name, settings in (AVERAGED | RESTARTED).items()}
+    given = requests(cases, "huber_svm", batch_size=5)
+    for filler in ("zeros", "aligned"):
+        moved = twins.moved(given, ("binary", filler, 23), list(VALUES), [20])
+        assert beyond(moved, totals(given, 23)) == {}
+        assert max(moved.values()) <= 0.04 * (1 + 1e-12)
+
+
+def test_the_squared_loss_attains_its_bound_in_a_small_ball(twins: Twins) -> None:
+    """L = radius + 1 is then hardly above 1, the slope of a residual of 1."""
+    given = requests({"small": {"schedule": "constant", "step_size": 1e-3, "radius": 5e-3}}, "squared", batch_size=5)
+    moved, bounds = twins.moved(given, ("real", "zeros", 23), TURNED, [0]), totals(given, 23)
+    assert beyond(moved, bounds) == loose(moved, bounds) == {}
+
+
+@EVERY_LOSS
+def test_each_place_of_a_restarted_training_has_its_own_bound_and_linear_pairs_attain_it(
+    twins: Twins, loss: str
+) -> None:
+    """The mixture's noise is calibrated to these, one for each mini-batch (privacy.md §3)."""
+    given = requests(RESTARTED, loss, batch_size=5, delta=1e-6, calibration="rdp")
+    for number, place in enumerate((0, 5, 10, 15, 20)):
+        found = {name: planned(request, 23).sensitivity for name, request in given.items()}
+        bounds = {name: each.by_position[number] + each.margin for name, each in found.items()}
+        moved = twins.moved(given, (kind_of(loss), "zeros", 23), pair_of(loss), [place])
+        assert beyond(moved, bounds) == {}
+        if loss in LINEAR:
+            assert loose(moved, bounds) == {}
+
+
+SHARDED_PLACES = (0, 5, 10, 12, 17, 22)  # 12 and 11 rows: one in each mini-batch of each shard
+
+
+@EVERY_LOSS
+def test_shards_move_no_further_than_their_bound_and_linear_pairs_attain_it(twins: Twins, loss: str) -> None:
+    given, twin = requests(SHARDED, loss, batch_size=5), (kind_of(loss), "zeros", 23)
+    moved, bounds = (
+        worst([twins.moved(given, twin, pair_of(loss), [place]) for place in SHARDED_PLACES]),
+        totals(given, 23),
+    )
+    assert beyond(moved, bounds) == {}
+    if loss in LINEAR:
+        assert loose(moved, bounds) == {}
+    moved = twins.moved(given, (kind_of(loss), "random", 23), list(VALUES), [17])
+    assert beyond(moved, bounds) == {}
+
+
+@pytest.mark.parametrize("loss", ["huber_svm", pytest.param("logistic", marks=pytest.mark.slow)])
+def test_a_fresh_order_in_each_epoch_moves_no_further_than_its_bound_and_linear_pairs_attain_it(
+    twins: Twins, loss: str
+) -> None:
+    """Two mini-batches, two epochs: the record is in the worst one of each epoch in one of four runs."""
+    given = requests(AVERAGED, loss, batch_size=12, permutation="fresh", epochs=2)
+    places = product((0, 22), repeat=2)
+    moved = worst([twins.moved(given, ("binary", "zeros", 23), pair_of(loss), each) for each in places])
+    bounds = totals(given, 23)
+    assert beyond(moved, bounds) == {}
+    if loss in LINEAR:
+        assert loose(moved, bounds) == {}
+
+
+@pytest.mark.parametrize("weight", [1.0, 2.0])
+def test_one_against_the_rest_attains_the_joint_bound_which_is_not_k_times_one_model(
+    twins: Twins, weight: float
+) -> None:
+    """√K of one model's bound, for K = 3; √(ω² + K - 1) where a class's own rows count ω times."""
+    given = requests(SCHEDULED | RESTARTED, "huber_svm", batch_size=5, positive_weight=weight, huber_width=0.3)
+    twin = ("classes", "zeros", 23)
+    moved = worst([twins.moved(given, twin, OPPOSITE, [place]) for place in (0, 5, 10, 15, 20)])
+    bounds = {name: planned(request, 23, outputs=3).sensitivity.total for name, request in given.items()}
+    assert beyond(moved, bounds) == loose(moved, bounds) == {}
+    alone = totals(given, 23)
+    expected = math.sqrt(weight**2 + 2) / weight
+    assert all(bounds[name] == pytest.approx(expected * alone[name], rel=1e-6) for name in given)
+    changed = twins.moved(given, twin, TURNED, [20])  # another class: two models change
+    assert beyond(changed, bounds) == {}
+
+
+def test_in_the_secret_order_of_a_release_the_bound_holds_and_is_attained(twins: Twins) -> None:
+    """As the controller runs it. All other records are alike, so only the secret place of this one counts."""
+    request = requests({"rsgd_ar": RESTARTED["rsgd_ar"]}, "huber_svm", batch_size=5)
+    bound, lengths = totals(request, 23)["rsgd_ar"], {"ahead": 0.0, "behind": 0.0}
+    for _ in range(200):  # the worst mini-batch has 3 or 5 of 23 places: missed with probability 1e-12
+        for value, longest in lengths.items():
+            models = twins.models(request, ("binary", "zeros", 23), [value], [])
+            lengths[value] = max(longest, float(np.linalg.norm(models[0][0])))
+        if sum(lengths.values()) >= 0.99 * bound:
+            break
+    assert 0.99 * bound <= sum(lengths.values()) <= bound
+
+
+def test_the_hook_trains_what_a_release_then_adds_noise_to(twins: Twins) -> None:
+    """With next to no noise the released model is the hook's; full batches, so that no order counts."""
+    settings = {"epsilon": 1e5, "algorithm": "output_perturbation_gd", "epochs": 5}
+    dataset = twins.dataset("binary", "random", 11, "ahead")
+    models = exact.exact_models(twins.connection, dataset, [settings])[0]
+    name = twins.connection.execute("select dbdp.drop_dataset(%s)", (dataset,)) and f"{dataset}_again"
+    declared = {"label": "y", "features": {"x": {"length": DIMENSION, "norm": 1}}, "intercept": False}
+    database = connect(twins.connection)
+    database.register_dataset(name, dataset, **declared, **LABELS["binary"][1], epsilon=1e6, delta=0, mode="basic")
+    released = database.query(
+        "select coefficients from dbdp.dp_train($1, epsilon => 1e5, algorithm => $2, epochs => 5)",
+        name,
+        settings["algorithm"],
+    )
+    assert np.abs(np.array(released[0]["coefficients"]) - models[0]).max() < 1e-3 * np.abs(models).max()
+
+
+# Faults. Each makes the same check fail: `beyond` is no longer empty.
+
+
+def test_a_short_mini_batch_divided_by_its_own_size_would_be_noticed(twins: Twins) -> None:
+    given, twin = requests(AVERAGED | RESTARTED, "huber_svm", batch_size=5), ("binary", "zeros", 23)
+    bounds = totals(given, 23)
+    sound = twins.moved(given, twin, OPPOSITE, [22])
+    faulty = twins.moved(given, twin, OPPOSITE, [22], "short batch")
+    assert beyond(sound, bounds) == {}
+    last = {name for name in given if sound[name] > 0.7 * bounds[name]}  # where the last place is nearly the worst
+    assert len(last) >= 8
+    assert set(beyond(faulty, bounds)) >= last
+
+
+def test_a_bound_divided_by_the_batch_size_once_more_would_be_noticed(twins: Twins) -> None:
+    convex = ("constant", "decreasing")
+    cases = {name: case for name, case in SCHEDULED.items() if not name.endswith(convex)}
+    assert len(cases) == 3
+    for loss in LOSSES:
+        given = requests(cases, loss, batch_size=5)
+        divided = {name: bound / 5 for name, bound in totals(given, 23).items()}
+        moved = twins.moved(given, (kind_of(loss), "zeros", 23), pair_of(loss), [0])
+        assert set(beyond(moved, divided)) == set(cases)
+
+
+def test_restarts_that_the_accountant_forgets_would_be_noticed(twins: Twins) -> None:
+    """It takes steps of η/s in epoch s, and no mean: what it then plans is NSGD."""
+    given = requests({"rsgd_ar": RESTARTED["rsgd_ar"]}, "huber_svm", batch_size=5)
+    forgotten = requests({"rsgd_ar": {"algorithm": "nsgd", "epochs": 5}}, "huber_svm", batch_size=5)
+    places = (0, 5, 10, 15, 20)
+    moved = worst([twins.moved(given, ("binary", "zeros", 23), OPPOSITE, [place]) for place in places])
+    assert beyond(moved, totals(given, 23)) == {}
+    assert set(beyond(moved, totals(forgotten, 23))) == {"rsgd_ar"}
+
+
+@pytest.mark.parametrize("when", ["once", "each_epoch"])
+def test_shards_with_wrong_weights_would_be_noticed(twins: Twins, when: str) -> None:
+    cases = {name: case for name, case in SHARDED.items() if name.endswith(when)}
+    given = requests(cases, "huber_svm", batch_size=5)
+    bounds = totals(given, 23)
+    moved = twins.moved(given, ("binary", "zeros", 23), OPPOSITE, [0], "weights")
+    assert set(beyond(moved, bounds)) == set(cases)
+
+
+def test_a_seen_k_fold_bound_would_be_called_loose(twins: Twins) -> None:
+    given = requests(SCHEDULED, "huber_svm", batch_size=5)
+    moved = twins.moved(given, ("classes", "zeros", 23), OPPOSITE, [20])
+    assert loose(moved, {name: 3 * bound for name, bound in totals(given, 23).items()}).keys() == given.keys()
+
+
+def random_request(random: np.random.Generator, loss: str, rows: int) -> dict[str, Any]:
+    """A request from all over the space; some cannot be planned."""
+    chosen = lambda *values: values[random.integers(len(values))]  # noqa: E731
+    case = chosen(*(AVERAGED | RESTARTED | SHARDED).values())
+    more = {"batch_size": int(random.integers(1, rows + 1)), "epochs": int(random.integers(1, 7))}
+    if loss in LINEAR:
+        more["huber_width"] = float(chosen(0.05, 0.3, 1.0))
+    if random.random() < 0.3:
+        more["radius"] = float(chosen(0.01, 0.3, 3.0))
+    if case.get("schedule") == "constant":
+        more["step_size"] = float(random.uniform(0.05, 2))
+    if kind_of(loss) == "binary" and random.random() < 0.3:
+        more["positive_weight"] = float(chosen(0.2, 3.0))
+    if case.get("schedule") != "constant" and random.random() < 0.5:
+        more["regularisation"] = float(chosen(0.01, 0.1, 1.0))
+    return {"epsilon": 1.0, "loss": loss} | case | more
+
+
+@pytest.mark.slow
+@EVERY_LOSS
+def test_no_request_at_all_moves_a_model_beyond_its_bound(twins: Twins, loss: str) -> None:
+    random, ran = np.random.default_rng(), 0
+    for _ in range(200):
+        rows, filler = (
+            int(random.choice([7, 23, 43])),
+            str(random.choice(["zeros", "invalid", "aligned", "opposed", "random"])),
+        )
+        request = random_request(random, loss, rows)
+        try:
+            bounds = totals({"it": request}, rows)
+        except ValueError as refused:
+            assert any(word in str(refused) for word in ("step size", "batch_size")), (request, refused)
+            continue
+        place = int(random.integers(rows))
+        moved = twins.moved({"it": request}, (kind_of(loss), filler, rows), list(VALUES), [place])
+        assert beyond(moved, bounds) == {}, (request, rows, filler, place)
+        ran += 1
+    assert ran > 100

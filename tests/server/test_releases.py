@@ -1,0 +1,146 @@
+"""Releases: coefficients in the user's units say what the models over packed rows say, for every kind of label."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+
+from dbdp.declarations import Declaration, declare
+from dbdp.learning.encoding import ColumnEncoder, RandomProjection, RealLabels, VectorEncoder
+from dbdp.releases import in_column_units
+
+Register = Callable[..., str]
+KINDS: dict[str, dict[str, Any]] = {
+    "binary": {"positive": "1"},
+    "classes": {"classes": ["a", "b", "c"]},
+    "real": {"label_bounds": [-10.0, 50.0]},
+}
+FEATURES: dict[str, dict[str, Any]] = {
+    "array": {"x": {"length": 12, "norm": 40.0}},
+    "columns": {"u": [-5, 20], "v": [3.0, 3.5], "w": [0, 1e6], "c": ["p", "q", "r"], "d": ["yes"]},
+}
+MAP = RandomProjection(4, 3)
+
+
+def declared(kind: str, features: str, *, intercept: bool) -> Declaration:
+    return declare(label="y", features=FEATURES[features], intercept=intercept, **KINDS[kind])
+
+
+def rows(features: str, intercept: bool, projection: RandomProjection | None) -> tuple[np.ndarray, np.ndarray]:
+    """Rows in the user's units, with indicators, and packed; short enough that none is clipped."""
+    random = np.random.default_rng(1)
+    raw: np.ndarray
+    if features == "array":
+        values = random.normal(size=(30, 12))
+        encoder: VectorEncoder | ColumnEncoder = VectorEncoder(12, 40.0, intercept, projection=projection)
+        raw = design = values
+    else:
+        numbers = random.uniform([-5, 3, 0], [0, 3.2, 2e5], size=(30, 3))
+        codes = random.integers(0, 4, size=(30, 2))
+        encoder = ColumnEncoder(
+            (-5.0, 3.0, 0.0), (20.0, 3.5, 1e6), ((0.0, 1.0, 2.0), (0.0,)), intercept, projection=projection
+        )
+        raw = np.hstack([numbers, codes])
+        design = np.hstack([numbers, codes[:, :1] == [[0, 1, 2]], codes[:, 1:] == 0]).astype(float)
+    layout = [("label", "<i4"), ("header", "<i4", (5,)), ("elements", "<f8", (raw.shape[1],))]
+    records = np.zeros(len(raw), layout)
+    records["label"], records["header"], records["elements"] = 1, (1, 0, 701, raw.shape[1], 1), raw
+    return design, encoder.rows(records.tobytes())[:, : encoder.dimension].astype(float)
+
+
+@pytest.mark.parametrize("projection", [None, MAP], ids=["whole", "projected"])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("features", FEATURES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_coefficients_say_what_the_models_say(
+    kind: str, features: str, intercept: bool, projection: RandomProjection | None
+) -> None:
+    declaration = declared(kind, features, intercept=intercept)
+    design, packed = rows(features, intercept, projection)
+    norms = np.linalg.norm(packed, axis=1)
+    assert norms.max() < 1 - 1e-6  # a clipped row has another score
+    models = np.random.default_rng(2).normal(size=(declaration.outputs, packed.shape[1]))
+    coefficients, intercepts = in_column_units(declaration, models, projection)
+    assert coefficients.shape == (declaration.outputs, len(declaration.feature_names))
+    assert intercepts.shape == (declaration.outputs,)
+    scores = packed @ models.T
+    expected = 20.0 + 30.0 * scores if kind == "real" else scores
+    found = design @ coefficients.T + intercepts
+    assert np.abs(found - expected).max() < 1e-4 * np.abs(expected).max()
+    assert np.std(expected) > 1e-3
+
+
+def test_one_model_is_taken_as_it_is() -> None:
+    declaration = declared("binary", "array", intercept=True)
+    model = np.arange(13.0)
+    coefficients, intercepts = in_column_units(declaration, model)
+    several = in_column_units(declaration, model[None])
+    assert coefficients.tolist() == several[0][0].tolist()
+    assert float(intercepts) == several[1][0]
+
+
+def test_a_regression_predicts_the_middle_where_the_model_is_zero() -> None:
+    coefficients, intercepts = in_column_units(declared("real", "columns", intercept=False), np.zeros((1, 7)))
+    assert not coefficients.any()
+    assert intercepts.tolist() == [20.0]
+
+
+def test_a_label_is_mapped_back_to_what_it_was() -> None:
+    """The map of labels to packed rows, and the map of models to the label's units, are inverse."""
+    values = np.array([-10.0, 0.0, 12.5, 50.0])
+    packed = RealLabels(-10.0, 50.0).packed(values)
+    declaration = declare(label="y", features={"x": {"length": 1, "norm": 1.0}}, intercept=False, **KINDS["real"])
+    coefficients, intercepts = in_column_units(declaration, np.array([[1.0]]))
+    assert coefficients[0, 0] * packed + intercepts[0] == pytest.approx(values)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stored_model_has_the_shape_of_its_kind(
+    connection: psycopg.Connection, schema: str, register: Register, kind: str
+) -> None:
+    label = "'a'::text" if kind == "classes" else "1"
+    connection.execute(f"create table t as select array[1, 2, 3]::float8[] x, {label} y")
+    name = register("t", **{"positive": None} | KINDS[kind])
+    given = {"classes": ([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]], [1.0, 2.0, 3.0])}.get(
+        kind, ([1.0, 2.0, 3.0], [0.5])
+    )
+    sql = "select dbdp.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
+    model = connection.execute(sql, (name, *given)).fetchone()[0]
+    stored = "select coefficients, intercepts, intercept from dbdp.models where id = %s"
+    expected = (*given, None if kind == "classes" else 0.5)
+    assert connection.execute(stored, (model,)).fetchone() == expected
+
+
+MISSHAPEN = {
+    "a coefficient less": ("binary", [1.0, 2.0], [0.0]),
+    "a coefficient more": ("real", [1.0, 2.0, 3.0, 4.0], [0.0]),
+    "no coefficients": ("binary", [], [0.0]),
+    "two intercepts": ("binary", [1.0, 2.0, 3.0], [0.0, 1.0]),
+    "no intercepts": ("real", [1.0, 2.0, 3.0], []),
+    "one model in a row": ("binary", [[1.0, 2.0, 3.0]], [0.0]),
+    "a class less": ("classes", [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], [0.0] * 2),
+    "an intercept less": ("classes", [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]], [0.0] * 2),
+    "one model for classes": ("classes", [1.0, 2.0, 3.0], [0.0]),
+    "a null": ("binary", [1.0, None, 3.0], [0.0]),
+    "a null intercept": ("binary", [1.0, 2.0, 3.0], [None]),
+    "NaN": ("binary", [1.0, float("nan"), 3.0], [0.0]),
+}
+
+
+@pytest.mark.parametrize("case", MISSHAPEN)
+def test_a_model_of_another_shape_is_refused(
+    connection: psycopg.Connection, schema: str, register: Register, case: str
+) -> None:
+    """Else predict would fail for every analyst, or guess."""
+    kind, coefficients, intercepts = MISSHAPEN[case]
+    label = "'a'::text" if kind == "classes" else "1"
+    connection.execute(f"create table t as select array[1, 2, 3]::float8[] x, {label} y")
+    name = register("t", **{"positive": None} | KINDS[kind])
+    with pytest.raises(psycopg.Error, match=r"dbdp: (coefficients have the shape|a coefficient or an intercept is)"):
+        connection.execute(
+            "select dbdp.store_release(%s, %s::float8[], %s::float8[], '{}')", (name, coefficients, intercepts)
+        )
+    sql = "select count(*) from dbdp.models where dataset = %s"
+    assert connection.execute(sql, (name,)).fetchone() == (0,)

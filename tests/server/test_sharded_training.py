@@ -1,0 +1,410 @@
+"""Shards: trained side by side in sessions of their own, on disjoint parts of one secret order, and nothing stays."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import exact
+import numpy as np
+import psycopg
+import pytest
+from psycopg import conninfo
+
+from dbdp import controller, datasets, parts
+from dbdp.algorithms import Facts, Request, plan
+from dbdp.controller import ChargedError
+from dbdp.database import Database, connect
+from dbdp.learning import blocks
+from dbdp.privacy.accounting import CHARGE_UNITS
+from dbdp.sessions import ClientSession
+from dbdp.training import silent
+
+Register = Callable[..., str]
+Spent = Callable[[str], tuple[int, int]]
+ONE = {"i": [0, 1000]}
+LONG = {"epochs": 30_000, "batch_size": 20}
+TEMPORARY = "select relname from pg_class where relpersistence = 't' and relkind = 'r' and relname like '%dbdp%'"
+LEARNING = "select pid from pg_stat_activity where state = 'active' and query like 'select dbdp.sgd_epoch(block%'"
+PRESENT = "select pid from pg_stat_activity where pid = any(%s)"
+
+
+@pytest.fixture
+def numbered(connection: psycopg.Connection, schema: str, register: Register) -> str:
+    """A dataset of 1,000 rows whose one feature numbers them."""
+    connection.execute("create table numbered as select i, i % 2 y from generate_series(0, 999) i")
+    return register("numbered", features=ONE, intercept=False)
+
+
+class Opened:
+    """The workers that sessions open: their processes, who they are, and what memory they may use."""
+
+    sql = "select pg_backend_pid() as pid, current_user as role, session_user as login, " + (
+        "current_setting('dbdp.pack_memory', true) as memory"
+    )
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, object]] = []
+
+    @property
+    def pids(self) -> list[object]:
+        return [worker["pid"] for worker in self.seen]
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
+    """Watch what workers are opened."""
+    found, original = Opened(), ClientSession.workers
+
+    @contextmanager
+    def workers(self: ClientSession, count: int) -> Iterator[list[ClientSession]]:
+        with original(self, count) as made:
+            found.seen += [worker.query(Opened.sql)[0] for worker in made]
+            yield made
+
+    monkeypatch.setattr(ClientSession, "workers", workers)
+    return found
+
+
+def assert_nothing_stays(connection: psycopg.Connection, opened: Opened) -> None:
+    """No table, no session of a worker, no lock: within moments, since a backend takes some to end."""
+    for _ in range(100):
+        if not connection.execute(PRESENT, (opened.pids,)).fetchall():
+            break
+        time.sleep(0.05)
+    assert opened.pids
+    assert connection.execute(PRESENT, (opened.pids,)).fetchall() == []
+    assert connection.execute(TEMPORARY).fetchall() == []
+    assert connection.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone() == (0,)
+
+
+def packed(part: parts.Part) -> list[int]:
+    """The numbers of the rows of a part, in its order."""
+    sql = f"select block from {part.table} where block_no >= $1 and block_no < $2 order by block_no"
+    found = part.session.query(sql, part.first, part.last)
+    rows = np.concatenate([blocks.decode(row["block"], 1) for row in found])
+    return np.rint(rows[:, 0].astype(float) * 1000 / (1 - 2**-22)).astype(int).tolist()
+
+
+def spread(database: Database, name: str, sizes: tuple[int, ...]) -> list[list[int]]:
+    session = ClientSession(database.connection)
+    dataset = datasets.load(session, name)
+    with parts.spread(session, dataset, sizes, dimension=1, options={}) as made:
+        return [packed(part) for part in made.parts]
+
+
+@pytest.mark.parametrize("sizes", [(334, 333, 333), (1, 998, 1), (500, 500)])
+def test_the_parts_are_disjoint_complete_and_of_their_public_sizes(
+    database: Database, numbered: str, sizes: tuple[int, ...]
+) -> None:
+    found = spread(database, numbered, sizes)
+    assert tuple(map(len, found)) == sizes
+    assert sorted(number for part in found for number in part) == list(range(1000))
+    assert found != spread(database, numbered, sizes)  # each has an order of its own
+    assert [number for part in found for number in part] != list(range(1000))
+
+
+def test_each_shard_works_in_a_session_of_its_own_at_the_same_time(
+    connection: psycopg.Connection,
+    database: Database,
+    numbered: str,
+    opened: Opened,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No epoch begins before all shards are about to begin theirs: one after another they would wait for ever."""
+    together, epoch, at_work = threading.Barrier(3), parts.Part.epoch, set()
+
+    def meeting(part: parts.Part, state: bytes) -> bytes:
+        together.wait(timeout=60)
+        at_work.add(part.session.query("select pg_backend_pid() as pid")[0]["pid"])
+        return epoch(part, state)
+
+    monkeypatch.setattr(parts.Part, "epoch", meeting)
+    database.train(numbered, Request(epsilon=1.0, shards=3, epochs=3))
+    assert len(at_work) == 3
+    assert at_work <= set(opened.pids)
+    assert connection.info.backend_pid not in opened.pids
+    assert_nothing_stays(connection, opened)
+
+
+ALIKE = "create table alike as select array[0.3, -0.4, 0.5]::float8[] x, {label} y from generate_series(1, 100) i"
+
+
+@pytest.mark.parametrize("when", ["once", "each_epoch"])
+def test_without_noise_workers_learn_what_one_session_learns(
+    connection: psycopg.Connection, schema: str, register: Register, numbered: str, monkeypatch, when: str
+) -> None:
+    """With the same key, every row is in the same place of the same shard."""
+    key = os.urandom(32)
+    monkeypatch.setattr(parts.secrets, "token_hex", lambda count: key.hex() if count == 32 else "shards")
+    settings = {"epsilon": 1.0, "shards": 3, "shard_averaging": when, "batch_size": 7, "epochs": 3}
+    session = ClientSession(connection)
+    dataset = datasets.load(session, numbered)
+    spread_out = controller.exact_model(session, dataset, plan(Request(**settings), Facts(1000, 1)), silent)
+    with exact.installed(connection):
+        (in_server,) = exact.exact_models(connection, numbered, [settings], [key])
+        (other,) = exact.exact_models(connection, numbered, [settings], [os.urandom(32)])
+    assert np.abs(spread_out - in_server).max() < 1e-12
+    assert np.abs(spread_out - other).max() > 1e-9  # the order counts
+    assert connection.execute(TEMPORARY).fetchall() == []
+
+
+@pytest.mark.parametrize("kind", ["binary", "classes"])
+@pytest.mark.parametrize("when", ["once", "each_epoch"])
+def test_of_records_that_are_alike_shards_learn_what_each_of_them_learns(
+    connection: psycopg.Connection, schema: str, register: Register, kind: str, when: str
+) -> None:
+    """Equal shards of equal rows learn the same model, whose mean it is again."""
+    declared = {"positive": "1"} if kind == "binary" else {"positive": None, "classes": ["1", "2"]}
+    connection.execute(ALIKE.format(label=1))
+    outputs, name = (1 if kind == "binary" else 2), register("alike", **declared)
+    session = ClientSession(connection)
+    dataset, settings = datasets.load(session, name), {"epsilon": 1.0, "batch_size": 5, "epochs": 4}
+    sharded = plan(Request(shards=4, shard_averaging=when, **settings), Facts(100, 4, outputs))
+    alone = plan(Request(**settings), Facts(25, 4, outputs))
+    connection.execute("create table quarter as select * from alike limit 25")
+    quarter = datasets.load(session, register("quarter", **declared))
+    learned = [controller.exact_model(session, *each, silent) for each in ((dataset, sharded), (quarter, alone))]
+    assert learned[0].shape == (outputs, 4)
+    assert np.abs(learned[0] - learned[1]).max() < 1e-12
+    assert np.abs(learned[0]).max() > 0.1
+
+
+@pytest.mark.parametrize("door", ["client", "server"])
+@pytest.mark.parametrize("when", ["once", "each_epoch"])
+def test_both_doors_release_models_of_shards_and_nothing_else_stays(
+    connection: psycopg.Connection,
+    database: Database,
+    numbered: str,
+    spent: Spent,
+    opened: Opened,
+    door: str,
+    when: str,
+) -> None:
+    if door == "client":
+        receipt = database.train(numbered, Request(epsilon=1.0, shards=3, shard_averaging=when)).receipt
+        assert_nothing_stays(connection, opened)
+    else:
+        sql = "select receipt from dbdp.dp_logreg(%s, epsilon => 1, shards => 3, shard_averaging => %s)"
+        receipt = connection.execute(sql, (numbered, when)).fetchone()[0]
+        assert connection.execute(TEMPORARY).fetchall() == []
+    assert (receipt["shards"], receipt["shard_averaging"]) == (3, when)
+    assert receipt["updates"] == 10 * 7  # of 334 rows in mini-batches of 50
+    assert spent(numbered) == (CHARGE_UNITS, 0)
+
+
+def changed(connection: psycopg.Connection, statement: str) -> Callable[[str, int, int], None]:
+    """A report that runs a statement when the shuffle begins."""
+
+    def report(stage: str, done: int, _total: int) -> None:
+        if (stage, done) == ("shuffle", 0):
+            connection.execute(statement)
+
+    return report
+
+
+def test_after_an_error_in_a_worker_nothing_stays(
+    connection: psycopg.Connection, schema: str, database: Database, numbered: str, spent: Spent, opened: Opened
+) -> None:
+    report = changed(connection, f"delete from {schema}.numbered where i = 5")
+    with pytest.raises(ChargedError, match="had 999 rows while it was read"):
+        database.train(numbered, Request(epsilon=1.0, shards=3), report)
+    assert_nothing_stays(connection, opened)
+    assert spent(numbered) == (CHARGE_UNITS, 0)
+    connection.execute(f"insert into {schema}.numbered values (5, 1)")
+    assert database.train(numbered, Request(epsilon=1.0, shards=3)).receipt["shards"] == 3
+
+
+@contextmanager
+def until_over(server_url: str, action: Callable[[psycopg.Connection], None]) -> Iterator[None]:
+    """Act from another thread and session, again and again: a cancel between two statements has no effect."""
+    over = threading.Event()
+
+    def act() -> None:
+        with psycopg.connect(server_url, autocommit=True) as other:
+            while not over.wait(0.01):
+                action(other)
+
+    acting = threading.Thread(target=act)
+    acting.start()
+    try:
+        yield
+    finally:
+        over.set()
+        acting.join()
+
+
+@pytest.mark.parametrize("how", ["pg_cancel_backend", "pg_terminate_backend"])
+def test_after_a_worker_is_stopped_the_others_stop_and_nothing_stays(
+    server_url: str,
+    connection: psycopg.Connection,
+    database: Database,
+    numbered: str,
+    spent: Spent,
+    opened: Opened,
+    how: str,
+) -> None:
+    chosen: list[int] = []
+
+    def stop(other: psycopg.Connection) -> None:
+        found = [pid for (pid,) in other.execute(LEARNING).fetchall()]
+        chosen[:] = chosen or found[:1]
+        if chosen:
+            other.execute(f"select {how}(%s)", chosen)
+
+    began = time.monotonic()
+    with until_over(server_url, stop), pytest.raises(ChargedError, match="it was cancelled, or the server was stopped"):
+        database.train(numbered, Request(epsilon=1.0, shards=3, **LONG))
+    assert time.monotonic() - began < 60  # not all epochs
+    assert_nothing_stays(connection, opened)
+    assert spent(numbered) == (CHARGE_UNITS, 0)
+    assert connection.execute("select 1").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_an_interrupt_from_the_keyboard_stops_all_workers_and_nothing_stays(
+    server_url: str,
+    connection: psycopg.Connection,
+    database: Database,
+    numbered: str,
+    spent: Spent,
+    opened: Opened,
+    shards: int,
+) -> None:
+    pressed: list[bool] = []
+
+    def press(other: psycopg.Connection) -> None:
+        if other.execute(LEARNING).fetchall() and not pressed:
+            pressed.append(True)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with until_over(server_url, press), pytest.raises(KeyboardInterrupt):
+        database.train(numbered, Request(epsilon=1.0, shards=shards, **LONG))
+    if shards > 1:
+        assert_nothing_stays(connection, opened)
+    assert connection.execute(TEMPORARY).fetchall() == []
+    assert spent(numbered) == (CHARGE_UNITS, 0)
+    assert connection.execute("select count(*) from dbdp.models where dataset = %s", (numbered,)).fetchone() == (0,)
+
+
+def test_a_cancel_in_the_server_leaves_nothing(
+    server_url: str, connection: psycopg.Connection, numbered: str, spent: Spent
+) -> None:
+    def stop(other: psycopg.Connection) -> None:
+        if spent(numbered) != (0, 0):
+            other.execute("select pg_cancel_backend(%s)", (pid,))
+
+    sql = "select dbdp.dp_logreg(%s, epsilon => 1, shards => 3, epochs => 20000, batch_size => 20)"
+    with psycopg.connect(server_url, autocommit=True) as mine, pytest.raises(psycopg.Error) as error:
+        pid = mine.info.backend_pid
+        with until_over(server_url, stop):
+            mine.execute(sql, (numbered,))
+    assert "training stopped after its charge, which stands: it was cancelled" in str(error.value)
+    assert connection.execute(TEMPORARY).fetchall() == []
+    assert spent(numbered) == (CHARGE_UNITS, 0)
+
+
+@pytest.fixture
+def owner(connection: psycopg.Connection, schema: str) -> Iterator[str]:
+    """A role that owns tables, and logs in with the password 'first'."""
+    name = f"owner_{schema}"
+    connection.execute(f"create role {name} login password 'first' in role dbdp_data_owner")
+    connection.execute(f"grant usage, create on schema {schema} to {name}")
+    yield name
+    connection.execute("reset session authorization; reset role")
+    for (dataset,) in connection.execute(
+        "select name from dbdp.datasets where source like %s", (f"{schema}.%",)
+    ).fetchall():
+        connection.execute("select dbdp.drop_dataset(%s)", (dataset,))
+    connection.execute(f"drop owned by {name} cascade; drop role {name}")
+
+
+OWNED = "create table owned as select i, i % 2 y from generate_series(0, 99) i"
+
+
+@pytest.mark.parametrize("how", ["set role", "set session authorization"])
+def test_workers_are_who_the_session_is_and_have_its_memory(
+    connection: psycopg.Connection, schema: str, register: Register, owner: str, opened: Opened, how: str
+) -> None:
+    connection.execute(f"{how} {owner}")
+    connection.execute(OWNED)
+    name = register("owned", features=ONE)
+    connection.execute("set dbdp.pack_memory = '7MB'")
+    login = connection.execute("select session_user").fetchone()[0]
+    database = connect(connection)
+    database.train(name, Request(epsilon=1.0, shards=2, batch_size=5))
+    assert [worker["role"] for worker in opened.seen] == [owner] * len(opened.pids)
+    assert {worker["login"] for worker in opened.seen} == {login}
+    assert {worker["memory"] for worker in opened.seen} == {"7MB"}
+
+
+def logged_in(server_url: str, owner: str, password: str) -> psycopg.Connection:
+    return psycopg.connect(conninfo.make_conninfo(server_url, user=owner, password=password), autocommit=True)
+
+
+@pytest.fixture
+def password_counts(server_url: str, owner: str) -> None:
+    """Skip where the server lets anybody in."""
+    try:
+        logged_in(server_url, owner, "wrong").close()
+    except psycopg.OperationalError:
+        return
+    pytest.skip("this server asks for no password")
+
+
+REFUSALS = {
+    "a password that has changed": ("alter role {} password 'second'", "password authentication failed"),
+    "no more connections": ("alter role {} connection limit 2", "too many connections for role"),
+    "no login any more": ("alter role {} nologin", "is not permitted to log in"),
+}
+
+
+@pytest.mark.usefixtures("password_counts")
+@pytest.mark.parametrize("why", REFUSALS)
+def test_workers_that_cannot_connect_are_refused_in_clear_words_before_the_charge(
+    server_url: str, connection: psycopg.Connection, schema: str, owner: str, spent: Spent, why: str
+) -> None:
+    statement, message = REFUSALS[why]
+    with logged_in(server_url, owner, "first") as mine:
+        mine.execute(f"set search_path = {schema}")
+        mine.execute(OWNED)
+        database = connect(mine)
+        declared = {"label": "y", "positive": "1", "features": ONE}
+        database.register_dataset(f"{schema}_owned", "owned", **declared, epsilon=9, delta=0, mode="basic")
+        request = Request(epsilon=1.0, shards=2, batch_size=5)
+        assert database.train(f"{schema}_owned", request).receipt["shards"] == 2  # the password is kept
+        connection.execute(statement.format(owner))
+        with pytest.raises(ValueError, match=f"shards = 2 need as many further connections, and one failed.*{message}"):
+            database.train(f"{schema}_owned", request)
+        assert mine.execute(TEMPORARY).fetchall() == []
+        assert spent(f"{schema}_owned") == (CHARGE_UNITS, 0)
+        alone = database.train(f"{schema}_owned", Request(epsilon=1.0, batch_size=5))
+        assert "shards" not in alone.receipt
+
+
+def test_a_worker_that_fails_to_connect_after_the_charge_leaves_nothing(
+    connection: psycopg.Connection, database: Database, numbered: str, spent: Spent, opened: Opened, monkeypatch
+) -> None:
+    real, left = psycopg.connect, [5]  # three that are tried before the charge, and two of three after it
+
+    def failing(*arguments, **given):
+        if not left[0]:
+            raise psycopg.OperationalError('FATAL: sorry, too many clients already for "192.0.2.1"')
+        left[0] -= 1
+        return real(*arguments, **given)
+
+    monkeypatch.setattr(psycopg, "connect", failing)
+    with pytest.raises(ChargedError, match="which stands: it was cancelled, or the server was stopped") as error:
+        database.train(numbered, Request(epsilon=1.0, shards=3))
+    monkeypatch.undo()
+    assert "192.0.2.1" not in str(error.value)
+    assert connection.execute(TEMPORARY).fetchall() == []
+    assert spent(numbered) == (CHARGE_UNITS, 0)
+
+
+def test_more_shards_than_rows_are_refused(database: Database, numbered: str, spent: Spent) -> None:
+    with pytest.raises(ValueError, match="shards = 1001 must be a whole number between 1 and 1000: each needs a row"):
+        database.train(numbered, Request(epsilon=1.0, shards=1001))
+    assert spent(numbered) == (0, 0)

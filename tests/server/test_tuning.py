@@ -1,0 +1,448 @@
+"""Private tuning: the choice is charged once, told in the receipt, and nothing else of the runs is kept."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+
+from dbdp import controller, parts
+from dbdp.algorithms import Request
+from dbdp.algorithms.tuning import TuningRequest
+from dbdp.controller import ChargedError
+from dbdp.database import Database, connect
+from dbdp.privacy.events import pure_divergence
+from dbdp.privacy.selection import ExponentialMechanism, Repetitions
+from dbdp.releases import Model
+
+Register = Callable[..., str]
+Spent = Callable[[str], tuple[int, int]]
+ROWS, FEATURES = 600, 4
+GOOD, BAD = {"epochs": 3}, {"epochs": 3, "positive_weight": 1e5}  # the bad one takes every row for a positive one
+METHODS = ("disjoint_portions", "random_repetition")
+EVERY_METHOD = pytest.mark.parametrize("method", METHODS)
+EVERY_DOOR = pytest.mark.parametrize("door", ["client", "server"])
+DECLARED = {
+    "binary": {"positive": "1", "negative": "-1"},
+    "classes": {"label": "k", "positive": None, "classes": ["a", "b", "c"]},
+    "real": {"label": "r", "positive": None, "label_bounds": [-1, 1]},
+}
+
+
+@pytest.fixture
+def table(connection: psycopg.Connection, schema: str) -> str:
+    """A table whose labels are decided by its first feature."""
+    random = np.random.default_rng()
+    features = random.uniform(-1, 1, size=(ROWS, FEATURES)) / 2
+    connection.execute("create table t (x float8[], y int, k text, r float8)")
+    with connection.cursor().copy("copy t from stdin") as copy:
+        for row in features.tolist():
+            label = 1 if row[0] > 0 else -1
+            copy.write_row(("{" + ",".join(map(repr, row)) + "}", label, "abc"[int((row[0] + 0.5) * 2.999)], row[0]))
+    return "t"
+
+
+@pytest.fixture
+def dataset(table: str, register: Register) -> Callable[..., str]:
+    """Register the table with a label of that kind."""
+
+    def call(kind: str = "binary", **given: Any) -> str:
+        features = {"x": {"length": FEATURES, "norm": 1}}
+        return register(table, **{"features": features, "epsilon": 1e4, "delta": 0.1} | DECLARED[kind] | given)
+
+    return call
+
+
+def asked(*candidates: dict[str, Any], method: str = METHODS[0], **more: Any) -> TuningRequest:
+    """A tuning of much ε, so that noise decides nothing."""
+    own = {name: more.pop(name) for name in ("repetitions", "distribution") if name in more}
+    base = Request(**{"epsilon": 50.0, "delta": 1e-5, "batch_size": 10} | more)
+    return TuningRequest(base, candidates or (BAD, GOOD, BAD), method, **own)
+
+
+def through(door: str, connection: psycopg.Connection, name: str, request: TuningRequest) -> Model:
+    """Tune through a door; a model as both give it."""
+    database = connect(connection)
+    if door == "client":
+        return database.tune(name, request)
+    base = {each: value for each, value in vars(request.base).items() if value is not None}
+    own = {each: getattr(request, each) for each in ("method", "repetitions", "distribution")}
+    given = base | {each: value for each, value in own.items() if value is not None}
+    options = ", ".join(f"{each} => %({each})s" for each in given)
+    sql = f"select * from dbdp.dp_tune(%(name)s, %(candidates)s, {options})"
+    row = connection.execute(sql, given | {"name": name, "candidates": json.dumps(request.candidates)}).fetchone()
+    return Model(row[0], name, [], row[1], row[2], row[3], row[4])
+
+
+@EVERY_DOOR
+@EVERY_METHOD
+def test_a_good_candidate_is_chosen_and_told(
+    connection: psycopg.Connection, dataset: Callable[..., str], method: str, door: str
+) -> None:
+    """The bad ones err on half of the rows: they are chosen with probability exp(-εgap/2), with a gap above 30."""
+    name, request = dataset(), asked(method=method)
+    model = through(door, connection, name, request)
+    assert model.receipt["candidates"] == [BAD, GOOD, BAD]
+    if method == METHODS[0]:
+        assert model.receipt["chosen"] == 1
+    if model.receipt["chosen"] == 1:  # of few runs at random all may be bad ones
+        assert model.coefficients[0] > 5 * np.abs(model.coefficients[1:]).max()
+
+
+@EVERY_METHOD
+@EVERY_DOOR
+def test_classes_are_tuned_too(
+    connection: psycopg.Connection, dataset: Callable[..., str], method: str, door: str
+) -> None:
+    model = through(door, connection, dataset("classes"), asked(GOOD, {"loss": "huber_svm"}, method=method))
+    assert np.shape(model.coefficients) == (3, FEATURES)
+    assert np.shape(model.intercepts) == (3,)
+    assert model.intercept is None
+    assert model.receipt["plans"][0]["classes"] == 3
+
+
+@pytest.mark.parametrize("algorithm", ["bolt_on", "nsgd", "rsgd_ar", "output_perturbation_gd"])
+def test_every_algorithm_can_be_tuned(database: Database, dataset: Callable[..., str], algorithm: str) -> None:
+    settings = {"algorithm": algorithm, **({"batch_size": None} if algorithm == "output_perturbation_gd" else {})}
+    model = database.tune(dataset(), asked({**settings, "epochs": 2}, {**settings, "epochs": 3}))
+    assert {plan["algorithm"] for plan in model.receipt["plans"]} == {algorithm}
+    assert model.receipt["chosen"] in (0, 1)
+
+
+def test_a_projection_is_common_to_all_candidates(database: Database, dataset: Callable[..., str]) -> None:
+    model = database.tune(dataset(), asked(projection_dimension=2, projection_seed=7))
+    assert {plan["features"] for plan in model.receipt["plans"]} == {3}  # two and the intercept
+    assert len(model.coefficients) == FEATURES
+
+
+TOLD = ("model", "chosen", "version", "released_at", "released_by")
+
+
+@EVERY_DOOR
+@EVERY_METHOD
+def test_what_is_explained_is_what_the_receipt_says_in_every_door(
+    connection: psycopg.Connection, dataset: Callable[..., str], method: str, door: str
+) -> None:
+    name, request = dataset(), asked(epsilon=1.0, method=method)
+    explained = connect(connection).explain_tuning(name, request)
+    sql = "select dbdp.dp_explain_tuning(%s, %s, epsilon => 1, delta => 1e-5, batch_size => 10, method => %s)"
+    candidates = json.dumps(request.candidates)
+    assert connection.execute(sql, (name, candidates, method)).fetchone() == (explained,)
+    receipt = through(door, connection, name, request).receipt
+    assert {key: value for key, value in receipt.items() if key not in TOLD} == explained
+    assert set(receipt) == set(explained) | set(TOLD)
+    assert sum(explained["portions"]) == ROWS
+    assert (explained["algorithm"], explained["method"], explained["epsilon"]) == ("tuning", method, 1.0)
+
+
+@EVERY_DOOR
+def test_disjoint_portions_cost_what_the_dearest_one_does(
+    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, door: str
+) -> None:
+    """In basic ε and δ once, not once for each portion (privacy.md §6)."""
+    name = dataset()
+    through(door, connection, name, asked(epsilon=2.0))
+    assert spent(name) == (2 * 10**9, 10**13)
+    pure = asked(epsilon=0.5, delta=0.0)
+    through(door, connection, name, pure)
+    assert spent(name) == (25 * 10**8, 10**13)
+
+
+def test_in_a_ledger_of_renyi_they_cost_the_largest_divergence(
+    database: Database, dataset: Callable[..., str], spent: Spent
+) -> None:
+    name = dataset(mode="renyi", epsilon=50)
+    receipt = database.tune(name, asked(epsilon=1.0)).receipt
+    order, (plan, *_) = receipt["order"], receipt["plans"]
+    of_models = order / 2 * (plan["sensitivity"] / plan["noise_scale"]) ** 2
+    of_choice = min(pure_divergence(1.0, order), order / 8)
+    assert spent(name)[0] / 1e9 == pytest.approx(max(of_models, of_choice), rel=1e-6)
+    assert receipt["charge"] == spent(name)[0] / 1e9
+    assert spent(name)[1] == 0
+
+
+@EVERY_DOOR
+def test_a_repetition_is_charged_its_epsilon_and_delta_whatever_was_drawn(
+    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, door: str
+) -> None:
+    name, request = dataset(), asked(epsilon=2.0, method=METHODS[1])
+    for turn in (1, 2):
+        through(door, connection, name, request)
+        assert spent(name) == (turn * 2 * 10**9, turn * 10**13)
+
+
+@EVERY_METHOD
+def test_nothing_but_the_chosen_model_is_stored(
+    connection: psycopg.Connection, database: Database, dataset: Callable[..., str], method: str
+) -> None:
+    name = dataset()
+    model = database.tune(name, asked(method=method))
+    stored = connection.execute(
+        "select id, coefficients, intercept, receipt from dbdp.models where dataset = %s", (name,)
+    ).fetchall()
+    assert stored == [(model.id, model.coefficients, model.intercept, model.receipt)]
+    charged = "select algorithm from dbdp.ledger join dbdp.dataset as d on d.id = dataset_id where name = %s"
+    assert connection.execute(charged, (name,)).fetchall() == [("tuning",)]
+    left = "select relname from pg_class where relpersistence = 't' and relname like '%dbdp%'"
+    assert connection.execute(left).fetchall() == []
+    assert "errors" not in json.dumps(model.receipt)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The errors that the last portion gave, for each call."""
+    found, original = [], parts.Part.errors
+
+    def errors(self: parts.Part, *arguments: Any) -> int:
+        found.append(original(self, *arguments))
+        return found[-1]
+
+    monkeypatch.setattr(parts.Part, "errors", errors)
+    return found
+
+
+@EVERY_METHOD
+@pytest.mark.parametrize("kind", ["binary", "classes"])
+def test_rows_without_a_label_count_as_errors(
+    connection: psycopg.Connection,
+    database: Database,
+    schema: str,
+    dataset: Callable[..., str],
+    counted: list[int],
+    method: str,
+    kind: str,
+) -> None:
+    """They keep their place in the portion: every count changes by at most 1 when one record is replaced."""
+    column = DECLARED[kind].get("label", "y")
+    connection.execute(f"update {schema}.t set {column} = null")
+    connection.execute(f"vacuum full {schema}.t")
+    receipt = database.tune(dataset(kind), asked(GOOD, GOOD, method=method)).receipt
+    assert set(counted) == {receipt["portions"][-1]}
+
+
+def test_errors_are_those_of_the_rows_of_the_last_portion(
+    connection: psycopg.Connection, database: Database, schema: str, dataset: Callable[..., str], counted: list[int]
+) -> None:
+    """A third has no label: of 200 rows about 67 are errors whatever the model, the good one has few more."""
+    connection.execute(f"update {schema}.t set y = null where ctid in (select ctid from {schema}.t limit {ROWS // 3})")
+    database.tune(dataset(), asked(GOOD, {**BAD}))
+    good, bad = counted
+    assert 30 < good < 110  # of 200; 67 on average, standard deviation 5.4
+    assert 100 < bad < 180  # and half of the others
+
+
+def test_the_choice_is_made_from_errors_alone(
+    database: Database, dataset: Callable[..., str], counted: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[list[int]] = []
+    monkeypatch.setattr(ExponentialMechanism, "choose", lambda self, errors: given.append(list(errors)) or 2)
+    assert database.tune(dataset(), asked()).receipt["chosen"] == 2
+    assert given == [counted]
+
+
+class Runs:
+    """What a repetition does: reports, epochs, and a number of runs that is given instead of drawn."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch, self._epoch = monkeypatch, parts.Part.epoch
+        self.epochs = 0
+        self.reports: list[tuple[str, int, int]] = []
+        monkeypatch.setattr(parts.Part, "epoch", self._counting())
+
+    def _counting(self) -> Callable[..., bytes]:
+        def epoch(part: parts.Part, state: bytes) -> bytes:
+            self.epochs += 1
+            return self._epoch(part, state)
+
+        return epoch
+
+    def draw(self, number: int | None) -> None:
+        """Let the secret number be this one, or the cap."""
+        self._monkeypatch.setattr(Repetitions, "draw", lambda it: it.cap if number is None else number)
+
+    def report(self, *reported: Any) -> None:
+        self.reports.append(reported)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
+    yield Runs(monkeypatch)
+
+
+@pytest.mark.parametrize("distribution", ["geometric", "poisson"])
+def test_the_number_of_runs_tells_nothing_of_the_number_drawn(
+    connection: psycopg.Connection, database: Database, dataset: Callable[..., str], runs: Runs, distribution: str
+) -> None:
+    """All runs up to the public cap are made; receipt, ledger and model have the same entries."""
+    name = dataset()
+    request = asked(GOOD, {**GOOD, "regularisation": 0.01}, method=METHODS[1], distribution=distribution)
+    cap, seen = database.explain_tuning(name, request)["runs"], []
+    for number in (1, 2, None):
+        runs.draw(number)
+        runs.epochs, runs.reports = 0, []
+        receipt = database.tune(name, request, runs.report).receipt
+        assert runs.epochs == cap * GOOD["epochs"]
+        assert runs.reports == [("candidate", run, cap) for run in range(1, cap + 1)]
+        seen.append({key: value for key, value in receipt.items() if key not in TOLD})
+        assert set(receipt) == set(seen[-1]) | set(TOLD)
+    assert cap > 10
+    assert seen[0] == seen[1] == seen[2]
+    sql = "select distinct l.charge, leak, algorithm, plan::text from dbdp.ledger as l " + (
+        "join dbdp.dataset as d on d.id = dataset_id where name = %s"
+    )
+    assert len(connection.execute(sql, (name,)).fetchall()) == 1
+
+
+def test_the_best_of_the_runs_that_count_is_released_and_no_later_one(
+    database: Database, dataset: Callable[..., str], runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bad candidate runs first, then the good one for ever."""
+    name, request, order = dataset(), asked(BAD, GOOD, method=METHODS[1]), iter(())
+
+    def begin() -> Iterator[int]:
+        yield 0
+        while True:
+            yield 1
+
+    monkeypatch.setattr(controller.secrets, "randbelow", lambda _: next(order))
+    for number, chosen in ((1, 0), (2, 1), (None, 1)):
+        runs.draw(number)
+        order = begin()
+        model = database.tune(name, request)
+        assert model.receipt["chosen"] == chosen
+    runs.draw(0)  # as a Poisson number may be: there is nothing to release
+    order = begin()
+    model = database.tune(name, request)
+    assert model.receipt["chosen"] is None
+    assert not np.any(model.coefficients)
+
+
+def test_candidates_are_drawn_evenly(
+    database: Database, dataset: Callable[..., str], runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_for: list[int] = []
+    monkeypatch.setattr(controller.secrets, "randbelow", lambda bound: asked_for.append(bound) or 0)
+    runs.draw(1)
+    database.tune(dataset(), asked(GOOD, GOOD, GOOD, method=METHODS[1]))
+    assert set(asked_for) == {3}
+
+
+REFUSED: dict[str, tuple[dict[str, Any], list[Any], str]] = {
+    "no candidates": ({}, [], "0 candidates were given; give 1 to 100"),
+    "many candidates": ({}, [GOOD] * 101, "101 candidates were given; give 1 to 100"),
+    "a candidate with an ε of its own": ({}, [{"epsilon": 2}], "sets epsilon; it may set"),
+    "an unknown setting": ({}, [{"learning_rate": 2}], "sets learning_rate; it may set"),
+    "shards": ({"shards": 2}, [GOOD], "tuning trains on one shard over one permutation"),
+    "a fresh permutation": ({"permutation": "fresh"}, [GOOD], "tuning trains on one shard over one permutation"),
+    "an unknown method": (
+        {"method": "grid"},
+        [GOOD],
+        "method 'grid' is unknown; choose one of disjoint_portions, random",
+    ),
+    "an unknown distribution": (
+        {"method": METHODS[1], "distribution": "binomial"},
+        [GOOD],
+        "distribution 'binomial' is unknown; choose one of geometric, poisson",
+    ),
+    "half a run": (
+        {"method": METHODS[1], "repetitions": 0.5},
+        [GOOD],
+        "repetitions = 0.5 must be between 1 and 1000",
+    ),
+    "runs of portions": ({"repetitions": 3}, [GOOD], "belong to method 'random_repetition'; leave them out"),
+    "pure repetition": ({"method": METHODS[1], "delta": 0.0}, [GOOD], "needs a delta > 0"),
+    "an unknown algorithm": ({}, [{"algorithm": "sgd"}], "algorithm 'sgd' is unknown"),
+    "an unknown loss": ({}, [{"loss": "hinge"}], "loss 'hinge' is unknown"),
+    "a batch beyond the portion": ({}, [{"batch_size": 301}, GOOD], "batch_size = 301 must be .* between 1 and 200"),
+    "a step beyond 2/β": ({}, [{"schedule": "constant", "step_size": 99.0}], "step size 99.0 is above 2/β"),
+    "a stop": ({}, [{"tolerance": 0.1}], "tolerance = 0.1: a stop that depends on the data is refused"),
+    "more than the budget": ({"epsilon": 1e5}, [GOOD], "does not cover this release"),
+}
+
+
+@EVERY_DOOR
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_tuned_is_refused_before_the_charge(
+    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, what: str, door: str
+) -> None:
+    settings, candidates, message = REFUSED[what]
+    name = dataset()
+    own = {each: settings[each] for each in ("method", "repetitions", "distribution") if each in settings}
+    base = {"epsilon": 1.0, "delta": 1e-6} | {each: value for each, value in settings.items() if each not in own}
+    request = TuningRequest(Request(**base), tuple(candidates), **own)
+    with pytest.raises((ValueError, psycopg.Error), match=message) as error:
+        through(door, connection, name, request)
+    assert not isinstance(error.value, ChargedError)
+    assert spent(name) == (0, 0)
+    left = "select relname from pg_class where relpersistence = 't' and relname like '%dbdp%'"
+    assert connection.execute(left).fetchall() == []
+
+
+@EVERY_DOOR
+def test_a_label_that_is_a_number_has_no_errors_to_count(
+    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, door: str
+) -> None:
+    name = dataset("real")
+    with pytest.raises((ValueError, psycopg.Error), match="counts wrongly classified rows, and this label is a number"):
+        through(door, connection, name, asked({"loss": "huber_regression"}))
+    assert spent(name) == (0, 0)
+
+
+@EVERY_DOOR
+def test_a_candidate_that_learns_a_number_is_refused_for_classes(
+    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, door: str
+) -> None:
+    name = dataset("classes")
+    with pytest.raises((ValueError, psycopg.Error), match="loss 'squared' learns a number, this label has classes"):
+        through(door, connection, name, asked(GOOD, {"loss": "squared"}))
+    assert spent(name) == (0, 0)
+
+
+@pytest.mark.parametrize("candidates", ["{}", "3", "[1]", '"x"', "[[]]", "null"])
+def test_candidates_of_another_form_are_refused_with_an_example(
+    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, candidates: str
+) -> None:
+    name = dataset()
+    with pytest.raises(psycopg.Error, match=r'give a list of objects: \[\{"regularisation": 0.01\}, …\]'):
+        connection.execute("select dbdp.dp_tune(%s, %s, 1)", (name, candidates))
+    with pytest.raises(psycopg.Error, match="candidates is null; give a value"):
+        connection.execute("select dbdp.dp_tune(%s, null, 1)", (name,))
+    assert spent(name) == (0, 0)
+
+
+def test_fewer_rows_than_portions_are_refused(connection: psycopg.Connection, schema: str, register: Register) -> None:
+    connection.execute("create table few as select array[i, 1, 1]::float8[] x, i % 2 y from generate_series(1, 3) i")
+    with pytest.raises(ValueError, match="3 rows cannot be split into 4 portions; give fewer candidates"):
+        connect(connection).tune(register("few"), asked({}, {}, {}, batch_size=None))
+
+
+def test_an_analyst_tunes_in_the_server(
+    connection: psycopg.Connection, dataset: Callable[..., str], schema: str
+) -> None:
+    name = dataset()
+    connection.execute(f"create role tuner_{schema} in role dbdp_analyst")
+    try:
+        connection.execute(f"set session authorization tuner_{schema}")
+        for method in METHODS:
+            model = connect(connection).tune(name, asked(GOOD, BAD, method=method, repetitions=None))
+            assert model.receipt["released_by"] == f"tuner_{schema}"
+            assert len(model.coefficients) == len(model.feature_names) == FEATURES
+    finally:
+        connection.execute(f"reset session authorization; drop role tuner_{schema}")
+
+
+def test_a_tuning_that_fails_after_its_charge_says_so(
+    connection: psycopg.Connection, database: Database, schema: str, dataset: Callable[..., str], spent: Spent
+) -> None:
+    name = dataset()
+
+    def report(_stage: str, done: int, _total: int) -> None:
+        if done == 1:
+            connection.execute(f"alter table {schema}.t drop x")
+
+    with pytest.raises(ChargedError, match=r"after its charge, which stands: column 'x' of .* is now gone"):
+        database.tune(name, asked(epsilon=1.0), report)
+    assert spent(name) == (10**9, 10**13)
+    assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (0,)
