@@ -132,17 +132,29 @@ class ClientSession:
         from psycopg.rows import dict_row
 
         with RawCursor(self.connection, row_factory=dict_row) as cursor:
-            cursor.execute(sql.encode(), parameters or None)
+            try:
+                cursor.execute(sql.encode(), parameters or None)
+            except KeyboardInterrupt:
+                self._settle()
+                raise
             return cursor.fetchall() if cursor.description else []
 
     def recover(self) -> None:
         """Roll back a transaction that a failed statement left behind."""
         from psycopg.pq import TransactionStatus
 
-        if self.connection.closed:
-            return
-        if self.connection.info.transaction_status in (TransactionStatus.INERROR, TransactionStatus.ACTIVE):
+        self._settle()
+        if not self.connection.closed and self.connection.info.transaction_status == TransactionStatus.INERROR:
             self.connection.rollback()
+
+    def _settle(self) -> None:
+        """End a statement that an interrupt left running: psycopg may be interrupted before it has seen the end."""
+        from psycopg.pq import TransactionStatus
+
+        if not self.connection.closed and self.connection.info.transaction_status == TransactionStatus.ACTIVE:
+            self.connection.cancel()
+            while self.connection.pgconn.get_result():
+                pass
 
     def prefer(self, parameter: str, value: str) -> None:
         """Set a parameter for the session, where the server still allows it; never within a transaction."""
@@ -230,8 +242,8 @@ def temporary_table(session: Session, name: str, columns: str) -> Iterator[str]:
     `bytea` columns are stored without compression: packed rows do not compress.
     """
     table = f'pg_temp."{name}"'
-    session.query(f"create temporary table {table} ({columns})")
     try:
+        session.query(f"create temporary table {table} ({columns})")
         session.query(f"alter table {table} alter column block set storage external")
         yield table
     finally:

@@ -22,7 +22,7 @@ def plan(request: Request, facts: Facts) -> Plan:
     ValueError
         If there is no such algorithm, or it cannot be planned.
     """
+    check_request(request, facts)
     if request.algorithm not in ALGORITHMS:
         raise ValueError(f"algorithm {request.algorithm!r} is unknown; choose one of {', '.join(ALGORITHMS)}")
-    check_request(request, facts)
     return ALGORITHMS[request.algorithm](request, facts)

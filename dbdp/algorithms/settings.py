@@ -4,7 +4,8 @@ Every message names the value, the limit and the remedy.
 """
 
 import math
-from typing import Any
+from numbers import Real
+from typing import Any, get_type_hints
 
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.learning.averaging import NONE, Averaging
@@ -28,6 +29,7 @@ SCHEDULES = (Constant.name, InverseTime.name, Decreasing.name, SquareRoot.name) 
 def check_request(request: Request, facts: Facts) -> None:
     """Raise ValueError for what no algorithm can plan."""
     check_epsilon_delta(request.epsilon, request.delta)
+    _check_kinds(request)
     whole("rows", facts.rows, 2**62, "at least one is needed to train")
     whole("features", facts.dimension, 2**24, "count the model's coordinates")
     whole("classes", facts.outputs, 10_000, "each is a model of its own")
@@ -43,6 +45,15 @@ def check_request(request: Request, facts: Facts) -> None:
             "different epochs, and their models are then up to hundreds of times further apart than the noise covers "
             "(privacy.md §11.8); leave it out and choose epochs"
         )
+
+
+def _check_kinds(request: Request) -> None:
+    """Raise ValueError for a word where a number belongs, or the other way round: settings may come as JSON."""
+    for name, hint in get_type_hints(Request).items():
+        value, kinds = getattr(request, name), getattr(hint, "__args__", (hint,))
+        kind = "word" if str in kinds else "number"
+        if not isinstance(value, (str if kind == "word" else Real, *kinds)):
+            raise ValueError(f"{name} = {value!r} must be a {kind}")
 
 
 def whole(name: str, value: Any, most: int, remark: str) -> None:

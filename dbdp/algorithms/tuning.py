@@ -27,6 +27,7 @@ from dbdp.privacy.events import (
     Release,
     RepeatAndSelectDpEvent,
     ZCDpEvent,
+    check_epsilon_delta,
 )
 from dbdp.privacy.mechanisms import ROOM, DiscreteGaussian, Gaussian
 from dbdp.privacy.selection import ExponentialMechanism, Repetitions
@@ -37,6 +38,7 @@ MOST_CANDIDATES = 100
 HOLDOUT = 5  # one row in so many scores the repetitions
 FIXED = ("epsilon", "delta", "shards", "shard_averaging", "projection_dimension", "projection_seed", "permutation")
 _TAIL_SHARE = 1e-3  # of δ, for runs beyond the cap
+_LEDGER_EPSILON = 20.0  # a ledger counts the runs beyond the cap e^ε times, with its own ε: cheap up to this one
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ def plan(request: TuningRequest, facts: Facts) -> TuningPlan:
     ValueError
         If a candidate cannot be planned, or the rows do not suffice.
     """
+    check_epsilon_delta(request.base.epsilon, request.base.delta)
     method = chosen("method", request.method, METHODS)
     if not facts.is_classifier:
         raise ValueError(
@@ -128,7 +131,10 @@ def parsed(candidates: str | Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, 
     ValueError
         If they are anything else.
     """
-    found = json.loads(candidates) if isinstance(candidates, str) else candidates
+    try:
+        found = json.loads(candidates) if isinstance(candidates, str) else candidates
+    except json.JSONDecodeError:
+        found = candidates
     if not isinstance(found, list | tuple) or not all(isinstance(each, Mapping) for each in found):
         raise ValueError(f'candidates are {found!r}; give a list of objects: [{{"regularisation": 0.01}}, …]')
     return tuple(found)
@@ -174,11 +180,16 @@ def _repeated(request: TuningRequest, facts: Facts, requests: Sequence[Request])
     noise covers the worst position. The number of runs is cut off at a cap, which leaks a share of δ.
     """
     epsilon, delta = request.base.epsilon, request.base.delta
+    if any(each.mechanism not in (None, Gaussian.name) or each.calibration not in (None, WORST) for each in requests):
+        raise ValueError(
+            f"method 'random_repetition' has mechanism {Gaussian.name!r} and calibration {WORST!r} in every run, since "
+            "all runs share one order; leave both out, or choose 'disjoint_portions'"
+        )
     if delta == 0:
         raise ValueError("method 'random_repetition' needs a delta > 0; give one, or choose 'disjoint_portions'")
     shape = SHAPES[chosen("distribution", request.distribution, tuple(SHAPES))]
     mean = float(len(requests)) if request.repetitions is None else request.repetitions
-    tail = _TAIL_SHARE * delta / (1 + math.exp(min(epsilon, 600.0)))
+    tail = _TAIL_SHARE * delta / (1 + math.exp(min(max(epsilon, _LEDGER_EPSILON), 600.0)))
     repetitions = Repetitions.of(mean=mean, shape=shape, total_variation=tail)
     holdout = max(1, facts.rows // HOLDOUT)
     portions = (facts.rows - holdout, holdout)

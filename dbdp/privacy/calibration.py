@@ -16,6 +16,7 @@ _BITS = 128
 _ROOM = 1e-9  # the target is δ(1 - 1e-9): room for a σ that is rounded afterwards (§14.5)
 _PRECISION = 1e-9  # of a multiplier
 _ROOT = math.sqrt(2)
+_MOST = 1e150  # its square is still a float
 _LARGEST_EXPONENT = 600.0  # e^600 is a float, and dwarfs what cancels
 _RDP_ROOM = 1 + 1e-9  # Rényi bounds are evaluated in floating point
 _LEVELS = 1024  # of a summary: the largest sensitivity in steps of a thousandth
@@ -200,8 +201,10 @@ def least_multiplier(suffices: Callable[[float], bool], *, near: float | None = 
     while not suffices(high):
         factor = min(factor**4, 256.0)
         low, high = high, high * factor
-        if high > 1e200:
-            raise ValueError("no noise up to 1e200 times the sensitivity suffices; choose a larger epsilon or delta")
+        if high > _MOST:
+            raise ValueError(
+                f"no noise up to {_MOST:g} times the sensitivity suffices; choose a larger epsilon or delta"
+            )
     factor = first
     while suffices(low):
         factor = min(factor**4, 256.0)

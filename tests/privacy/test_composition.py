@@ -6,11 +6,12 @@ probabilities; and one that also has Gaussians and mixtures, whose losses are co
 """
 
 import math
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pytest
-from scipy import special
+from scipy import interpolate, optimize, special
 
 from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS, Budget
 from dbdp.privacy.events import (
@@ -86,9 +87,8 @@ def test_no_adaptive_adversary_exceeds_a_basic_budget(epsilon, delta):
     assert Adversary(budget, factor=1.2).delta() > delta + 1e-6
 
 
-@pytest.mark.parametrize("mode", ["basic", "gaussian"])
-def test_forgetting_the_leaks_would_be_found(mode):
-    budget = Budget.of(epsilon=1.0, delta=0.05, mode=mode)
+def test_forgetting_the_leaks_would_be_found():
+    budget = Budget.of(epsilon=1.0, delta=0.05, mode="basic")
     adversary = Adversary(budget)
     adversary.options = [(steps, delta, cost, 0) for steps, delta, cost, _ in adversary.options]
     assert adversary.delta() > 0.05
@@ -96,98 +96,117 @@ def test_forgetting_the_leaks_would_be_found(mode):
 
 # --- mechanisms with continuous outcomes -------------------------------------------------------------------
 
-REACH, POINTS = 12.0, 961  # of the grid of losses; between its points values are joined by chords
+UNITS = 20  # charges are rounded up to so many parts of the budget, so that few states of the ledger occur
+LOSSES = np.linspace(-12, 12, 801)
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(61)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
 
 
-class Outcomes:
-    """A mechanism as loss and Q-probability of each of its outcomes, and what a release of it costs."""
+@dataclass(frozen=True, eq=False)
+class Mechanism:
+    """Loss and Q-probability of each outcome, and how many units of the budget a release costs."""
 
-    def __init__(self, losses, chances, release):
-        self.losses, self.chances, self.release = np.asarray(losses), np.asarray(chances), release
-
-
-def gaussian(mean):
-    """N(μ, 1) against N(0, 1): under Q the loss is N(-μ²/2, μ²)."""
-    release = Release(GaussianDpEvent(1 / mean), 1e6, 0.0)
-    return Outcomes(mean * NODES - mean**2 / 2, WEIGHTS, release)
+    losses: np.ndarray
+    chances: np.ndarray
+    cost: int
 
 
-def shuffled(shares, means):
-    """The dominating pair of a mixture: the position is seen, then a Gaussian."""
-    event = ShuffledGaussianDpEvent(tuple(shares), tuple(1 / mean for mean in means))
-    losses = np.concatenate([mean * NODES - mean**2 / 2 for mean in means])
-    return Outcomes(losses, np.outer(shares, WEIGHTS).ravel(), Release(event, 1e6, 0.0))
+class Offers:
+    """Mechanisms that cost a share of a budget, as its ledger charges them."""
 
+    def __init__(self, budget):
+        self.budget = budget
 
-def response(epsilon, wrapped=EpsilonDeltaDpEvent):
-    """Randomised response, told to the ledger as what is known of it."""
-    yes = 1 / (1 + math.exp(-epsilon))
-    event = wrapped(epsilon, 0.0) if wrapped is EpsilonDeltaDpEvent else wrapped(epsilon)
-    return Outcomes([epsilon, -epsilon], [1 - yes, yes], Release(event, epsilon, 0.0))
+    def cost(self, event, epsilon=1e6):
+        return self.budget.cost(Release(event, epsilon, 0.0))[0] / self.budget.charge_limit
 
+    def made(self, share, event, outcomes):
+        """The member of a family, event(x) and outcomes(x), that is charged `share`."""
+        size = optimize.brentq(lambda log: math.log(self.cost(*event(math.exp(log))) / share), -9, 3, xtol=1e-12)
+        losses, chances = outcomes(math.exp(size))
+        return Mechanism(np.asarray(losses), np.asarray(chances), round(share * UNITS))
 
-def selection(epsilon, share):
-    """The most telling mechanism whose loss is in [-share·ε, (1 - share)ε]."""
-    low, high = -share * epsilon, (1 - share) * epsilon
-    rare = -math.expm1(low) / (math.exp(high) - math.exp(low))
-    release = Release(ExponentialMechanismDpEvent(epsilon), epsilon, 0.0)
-    return Outcomes([high, low], [rare, 1 - rare], release)
+    def gaussian(self, share):
+        """N(μ, 1) against N(0, 1): under Q the loss is N(-μ²/2, μ²)."""
+        return self.made(
+            share, lambda mean: (GaussianDpEvent(1 / mean),), lambda mean: (mean * NODES - mean**2 / 2, WEIGHTS)
+        )
+
+    def shuffled(self, share, shares, ratio):
+        """The dominating pair of a mixture: one of two positions is seen, then a Gaussian."""
+
+        def outcomes(mean):
+            means = (mean, ratio * mean)
+            return np.concatenate([m * NODES - m**2 / 2 for m in means]), np.outer(shares, WEIGHTS).ravel()
+
+        return self.made(
+            share, lambda mean: (ShuffledGaussianDpEvent(shares, (1 / mean, 1 / (ratio * mean))),), outcomes
+        )
+
+    def response(self, share, event=lambda epsilon: EpsilonDeltaDpEvent(epsilon, 0.0)):
+        """Randomised response, told to the ledger as that event."""
+        return self.made(
+            share,
+            lambda epsilon: (event(epsilon), epsilon),
+            lambda epsilon: ([epsilon, -epsilon], special.expit([-epsilon, epsilon])),
+        )
+
+    def selection(self, share, low):
+        """The most telling mechanism whose loss is in [-low·ε, (1 - low)ε]."""
+
+        def outcomes(epsilon):
+            rare = -math.expm1(-low * epsilon) / (math.exp((1 - low) * epsilon) - math.exp(-low * epsilon))
+            return [(1 - low) * epsilon, -low * epsilon], [rare, 1 - rare]
+
+        return self.made(share, lambda epsilon: (ExponentialMechanismDpEvent(epsilon), epsilon), outcomes)
 
 
 class Continuous:
     """The best adversary among those that use these mechanisms, each as often as the budget allows."""
 
-    def __init__(self, budget, mechanisms, *, factor=1.0):
-        self.budget, self.losses = budget, np.linspace(-REACH, REACH, POINTS)
-        self.charge = int(budget.charge_limit * factor)
-        self.options = [(each, budget.cost(each.release)[0]) for each in mechanisms]
+    def __init__(self, budget, mechanisms):
+        self.budget, self.mechanisms = budget, mechanisms
         self.best = lru_cache(maxsize=None)(self._best)
 
-    def delta(self):
-        """max P(S) - e^ε Q(S); the leaks are another adversary's."""
-        return float(self.best(self.charge)[POINTS // 2])
+    def delta(self, units=UNITS):
+        """max P(S) - e^ε Q(S); leaks are the other adversary's."""
+        return float(self.best(units)(np.zeros(1))[0])
 
-    def _best(self, charge):
-        """The same for every loss so far, with Q-probability 1 of the transcript."""
-        found = self._stop(charge)
-        for mechanism, cost in self.options:
-            if 0 < cost <= charge:
-                found = np.maximum(found, self._after(mechanism, self.best(charge - cost)))
-        return found
+    def _best(self, units):
+        """The same as a function of the loss so far, for Q-probability 1 of the transcript.
 
-    def _after(self, mechanism, values):
-        ends = self.losses[:, None] + mechanism.losses
-        scaled = np.interp(ends, self.losses, values * np.exp(-np.maximum(self.losses, 0)))  # smoother than the values
-        return (scaled * np.exp(np.maximum(ends, 0))) @ mechanism.chances
+        What is continuous leaves a unit, for a last Gaussian: its few nodes would miss the kink of an end.
+        """
+        affordable = [each for each in self.mechanisms if each.cost < units + (len(each.losses) == 2)]
+        if not affordable:
+            return lambda losses: self._stop(losses, units)
+        found = self._stop(LOSSES, units)
+        for each in affordable:
+            rest = self.best(units - each.cost)
+            found = np.maximum(found, rest(LOSSES[:, None] + each.losses) @ each.chances)
+        spline = interpolate.CubicSpline(LOSSES, found * special.expit(-LOSSES))
+        return lambda losses: spline(losses) / special.expit(-losses)
 
-    def _stop(self, charge):
+    def _stop(self, losses, units):
         """End: at once, or with a Gaussian for the charge that is left."""
-        left = self.budget.epsilon - self.losses
-        square = charge / CHARGE_UNITS * (2 / self.budget.order if self.budget.order else 1)
-        if charge <= 0 or self.budget.mode == "basic":
-            return np.maximum(np.exp(self.losses) - math.exp(self.budget.epsilon), 0.0)
-        mean = math.sqrt(square)
-        hit = special.ndtr(mean / 2 - left / mean) - np.exp(left) * special.ndtr(-mean / 2 - left / mean)
-        return np.exp(self.losses) * np.maximum(hit, 0)
-
-
-def mean_of(budget, share):
-    """μ of a Gaussian that costs a share of the budget."""
-    square = share * budget.charge_limit / CHARGE_UNITS
-    return math.sqrt(square * (2 / budget.order if budget.order else 1))
+        left = self.budget.epsilon - losses
+        if not units:
+            return np.maximum(np.exp(losses) - math.exp(self.budget.epsilon), 0.0)
+        charge = units / UNITS * self.budget.charge_limit / CHARGE_UNITS
+        mean = math.sqrt(charge * (2 / self.budget.order if self.budget.order else 1))
+        hit = special.ndtr(mean / 2 - left / mean) - np.exp(left + special.log_ndtr(-mean / 2 - left / mean))
+        return np.exp(losses) * np.maximum(hit, 0)
 
 
 def offered(budget):
-    """Gaussians, a mixture, responses and selections that cost from a twentieth of the budget on."""
-    means = [mean_of(budget, share) for share in (0.05, 0.3)]
+    """Gaussians, mixtures, responses and selections that cost from a twentieth of the budget on."""
+    offers = Offers(budget)
     return [
-        *map(gaussian, means),
-        shuffled((0.9, 0.1), (mean_of(budget, 0.02), mean_of(budget, 0.4))),
-        response(0.4 * budget.epsilon),
-        response(0.2 * budget.epsilon),
-        *(selection(0.4 * budget.epsilon, share) for share in (0.1, 0.5, 0.9)),
+        *(offers.gaussian(share) for share in (0.05, 0.3)),
+        offers.shuffled(0.1, (0.9, 0.1), 3.0),
+        offers.shuffled(0.3, (0.99, 0.01), 10.0),
+        *(offers.response(share) for share in (0.05, 0.25, 0.5)),
+        *(offers.selection(0.1, low) for low in (0.1, 0.5, 0.9)),
     ]
 
 
@@ -197,67 +216,74 @@ EVERY_BUDGET = pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (1.0,
 @EVERY_BUDGET
 def test_no_adversary_of_gaussians_mixtures_responses_and_selections_exceeds_a_renyi_budget(epsilon, delta):
     budget = Budget.of(epsilon=epsilon, delta=delta)
-    found = Continuous(budget, offered(budget)).delta()
-    assert delta / 10 <= found <= delta * 0.9 * (1 + 1e-3)
-    assert Continuous(budget, offered(budget), factor=2.0).delta() > delta
+    adversary = Continuous(budget, offered(budget))
+    assert delta / 10 <= adversary.delta() <= 0.9 * delta * (1 + 1e-6)
+    assert adversary.delta(2 * UNITS) > delta  # it would find a filter that lets too much pass
 
 
 @EVERY_BUDGET
-def test_no_adversary_of_gaussians_and_responses_exceeds_a_gaussian_budget(epsilon, delta):
-    """Gaussians alone attain it: it is exact for them, in whatever way they are chosen."""
+def test_no_adversary_of_gaussians_mixtures_and_responses_exceeds_a_gaussian_budget(epsilon, delta):
+    """Gaussians attain it, in whatever way they are chosen, and nothing does better."""
     budget = Budget.of(epsilon=epsilon, delta=delta, mode="gaussian")
-    gaussians, all_ = offered(budget)[:2], [each for each in offered(budget)[:5]]
-    assert Continuous(budget, gaussians).delta() == pytest.approx(0.9 * delta, rel=2e-3)
-    assert Continuous(budget, all_).delta() == pytest.approx(0.9 * delta, rel=2e-3)
-    assert Continuous(budget, all_, factor=1.1).delta() > 0.9 * delta * 1.01
+    adversaries = [Continuous(budget, mechanisms) for mechanisms in (offered(budget)[:2], offered(budget))]
+    assert [each.delta() for each in adversaries] == pytest.approx([0.9 * delta] * 2, rel=1e-3)
+    assert adversaries[1].delta(UNITS + 2) > delta
 
 
-def test_responses_that_counted_for_less_than_their_gaussian_would_be_found():
-    budget = Budget.of(epsilon=1.0, delta=0.3, mode="gaussian")
-    adversary = Continuous(budget, [response(1.0)])
-    assert adversary.delta() <= 0.27 * (1 + 1e-3)
-    adversary.options = [(each, cost // 3) for each, cost in adversary.options]
-    assert adversary.delta() > 0.27 * 1.1
+def without_stops(budget, mechanism):
+    """δ of a budget that is spent on one mechanism alone."""
+    adversary = Continuous(budget, [mechanism])
+    adversary._stop = lambda losses, _: np.maximum(np.exp(losses) - math.exp(budget.epsilon), 0.0)
+    return adversary.delta()
 
 
-def test_a_selection_that_were_charged_half_would_be_found():
-    """With many selections and nothing else the charge αε²/8 is what keeps the promise."""
-    budget = Budget.of(epsilon=1.0, delta=0.05)
-    adversary = Continuous(budget, [selection(0.2, share) for share in (0.3, 0.5, 0.7)])
-    assert adversary.delta() <= 0.045 * (1 + 1e-3)
-    adversary.options = [(each, cost // 3) for each, cost in adversary.options]
-    assert adversary.delta() > 0.05
+CONTROLS = [
+    # what, in which ledger, a charge so many times too small
+    ("randomised responses", "renyi", 6.0),
+    ("randomised responses", "gaussian", 2.0),
+    ("selections", "renyi", 6.0),
+    ("mixtures", "renyi", 20.0),
+    ("gaussians", "renyi", 3.0),
+    ("gaussians", "gaussian", 1.2),
+]
+SMALL = {
+    "randomised responses": lambda offers: offers.response(0.05),
+    "selections": lambda offers: offers.selection(0.05, 0.5),
+    "mixtures": lambda offers: offers.shuffled(0.05, (0.9, 0.1), 3.0),
+    "gaussians": lambda offers: offers.gaussian(0.05),
+}
+
+
+@pytest.mark.parametrize(("name", "mode", "factor"), CONTROLS)
+def test_a_charge_that_is_several_times_too_small_would_be_found(name, mode, factor):
+    budget = Budget.of(epsilon=1.0, delta=0.05, mode=mode)
+    assert without_stops(budget, SMALL[name](Offers(budget))) <= 0.045 * (1 + 1e-4)
+    assert without_stops(budget, SMALL[name](_Cheap(budget, factor))) > 0.05
+
+
+class _Cheap(Offers):
+    """Charges a fraction of what a release costs."""
+
+    def __init__(self, budget, factor):
+        super().__init__(budget)
+        self.factor = factor
+
+    def cost(self, event, epsilon=1e6):
+        return super().cost(event, epsilon) / self.factor
 
 
 def test_permute_and_flip_under_the_name_of_an_exponential_mechanism_would_be_found():
     """Its loss spans 2ε, as a randomised response's does."""
     budget = Budget.of(epsilon=1.0, delta=0.05)
-    honest = Continuous(budget, [response(0.25)])
-    posing = Continuous(budget, [response(0.25, ExponentialMechanismDpEvent)])
-    assert honest.delta() <= 0.045 * (1 + 1e-3)
-    assert posing.delta() > 0.05
+    offers = Offers(budget)
+    honest, posing = offers.response(0.05), offers.response(0.05, ExponentialMechanismDpEvent)
+    assert without_stops(budget, honest) <= 0.045
+    assert without_stops(budget, posing) > 0.05
 
 
-def test_a_mixture_that_were_charged_its_mean_position_would_be_found():
-    budget = Budget.of(epsilon=1.0, delta=1e-3)
-    mixture = shuffled((0.95, 0.05), (mean_of(budget, 0.01), mean_of(budget, 2.0)))
-    adversary = Continuous(budget, [mixture])
-    assert adversary.delta() <= 0.9e-3 * (1 + 1e-3)
-    cheap = budget.cost(Release(GaussianDpEvent(1 / mean_of(budget, 0.11)), 1.0, 0.0))[0]
-    adversary.options = [(mixture, cheap)]
-    assert adversary.delta() > 1e-3
-
-
-def test_the_grid_of_losses_is_fine_enough():
-    """Many small Gaussians one after the other are one Gaussian: δ of a known value."""
+def test_many_small_gaussians_are_one_gaussian_on_the_grid_of_losses():
+    """Nineteen, one after the other: the last unit is left."""
     budget = Budget.of(epsilon=1.0, delta=1e-3, mode="gaussian")
-    adversary = Continuous(budget, [gaussian(mean_of(budget, 0.05))])
-    values = adversary._stop(0)
-    for _ in range(19):
-        values = adversary._after(adversary.options[0][0], values)
-    mean = mean_of(budget, 0.95)
+    mean = math.sqrt(0.95 * budget.charge_limit / CHARGE_UNITS)
     expected = special.ndtr(mean / 2 - 1 / mean) - math.e * special.ndtr(-mean / 2 - 1 / mean)
-    assert values[POINTS // 2] == pytest.approx(expected, rel=2e-2)
-    assert partial(adversary._after, adversary.options[0][0])(np.ones(POINTS))[POINTS // 2] == pytest.approx(
-        1, rel=1e-3
-    )
+    assert without_stops(budget, Offers(budget).gaussian(0.05)) == pytest.approx(expected, rel=1e-3)

@@ -97,7 +97,7 @@ def test_how_much_shorter_mixtures_round_up(mixture):
     assert len(summary.shares) <= 1024
     for threshold in np.quantile(mixture.sensitivities, [0.05, 0.5, 0.95]):
         above = mixture.shares[mixture.sensitivities >= threshold].sum() + 1e-12
-        relative = max(threshold * (1 + 2.0**-10), mixture.largest * 2.0**-20)
+        relative = max(threshold, mixture.largest * 2.0**-20) * (1 + 2.0**-10)
         assert compressed.shares[compressed.sensitivities > relative * (1 + 1e-9)].sum() <= above
         absolute = threshold + mixture.largest / 1024
         assert summary.shares[summary.sensitivities > absolute * (1 + 1e-9)].sum() <= above
@@ -205,6 +205,11 @@ PLANNED = {
     "contracting": ({"algorithm": "nsgd", "batch_size": 1, "regularisation": 1.0, "step_size": 0.5}, 5000, 10),
     "delta of several positions": (
         {"algorithm": "nsgd", "batch_size": 1, "regularisation": 1.0, "step_size": 0.5, "delta": 1e-3},
+        5000,
+        10,
+    ),
+    "delta of many positions": (
+        {"algorithm": "nsgd", "batch_size": 1, "regularisation": 1.0, "step_size": 0.5, "delta": 3e-3, "epochs": 1},
         5000,
         10,
     ),

@@ -1,21 +1,39 @@
 """A plan is made from public facts alone, and a request that cannot be planned says why."""
 
+import itertools
 import json
 import math
+import time
 
+import numpy as np
 import pytest
+from scipy import special
+from typer.testing import CliRunner
 
 from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
-from dbdp.algorithms.settings import DEFAULT_REGULARISATION
-from dbdp.privacy.events import EpsilonDeltaDpEvent, GaussianDpEvent
-from dbdp.privacy.sensitivity import Training, sgd_sensitivity
+from dbdp.algorithms.output_perturbation import CALIBRATIONS, MIXTURES
+from dbdp.algorithms.settings import AVERAGING, DEFAULT_REGULARISATION, SCHEDULES
+from dbdp.cli import app
+from dbdp.learning import blocks, kernels
+from dbdp.learning.averaging import Averaging
+from dbdp.learning.losses import LOSSES
+from dbdp.learning.schedules import Constant, Decreasing, InverseTime, Restarted, SquareRoot
+from dbdp.options import options
+from dbdp.privacy.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, ShuffledGaussianDpEvent
+from dbdp.privacy.mechanisms import MECHANISMS
+from dbdp.privacy.sensitivity import Training, sgd_sensitivity, sharded_sensitivity
 
 ROWS, DIMENSION = 1003, 7
+SHRUNK = 1 - 2.0**-22  # the longest stored row
+REGRESSIONS = ("huber_regression", "squared")
 
 
 def planned(*, rows=ROWS, dimension=DIMENSION, outputs=1, is_classifier=True, **request):
     facts = Facts(rows, dimension, outputs, is_classifier)
     return plan(Request(**{"epsilon": 1.0, "delta": 1e-6} | request), facts)
+
+
+# --- what a plan says ------------------------------------------------------------------------------------
 
 
 def test_a_plan_explains_itself_without_a_database():
@@ -34,32 +52,55 @@ def test_the_constants_of_the_proof_are_told():
     assert explained["strong_convexity"] == 0.01
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [{}, {"schedule": "constant", "step_size": 0.5}, {"schedule": "constant", "step_size": 2.0, "epochs": 3}],
-)
-def test_the_noise_covers_the_sensitivity_of_the_very_schedule_that_runs(request_):
-    made = planned(batch_size=20, **request_)
-    (state,) = made.initial_states()
-    facts = Training(
-        rows=ROWS,
-        dimension=state.dimension,
-        batch_size=state.batch_size,
-        epochs=made.learning.epochs,
-        step_sizes=state.schedule.step_sizes,
-        lipschitz=state.loss.lipschitz,
-        smoothness=state.loss.smoothness,
-        regularisation=state.regularisation,
-        scalar_error=state.loss.scalar_error,
-    )
-    needed = sgd_sensitivity(facts).total
-    assert needed < made.mechanism.sensitivity < needed * 1.000001
-    assert made.explain()["sensitivity"] == made.mechanism.sensitivity
+TOLD = {
+    "step_size": ({"schedule": "constant", "step_size": 0.5}, 0.5),
+    "offset": ({"schedule": "decreasing", "exponent": 0.75}, ROWS**0.75),
+    "averaging": ({"averaging": "last_epoch"}, "last_epoch"),
+    "averaging_interval": ({"algorithm": "rsgd_ar", "averaging_interval": 4}, 4),
+    "permutation": ({"permutation": "fresh"}, "fresh"),
+    "huber_width": ({"loss": "huber_svm", "huber_width": 0.1}, 0.1),
+    "positive_weight": ({"positive_weight": 3.0}, 3.0),
+    "radius": ({"radius": 2.0}, 2.0),
+    "classes": ({"outputs": 5}, 5),
+    "shards": ({"shards": 3}, 3),
+    "shard_averaging": ({"shards": 3, "shard_averaging": "each_epoch"}, "each_epoch"),
+    "projection_dimension": ({"projection_dimension": 6, "projection_seed": 1}, 6),
+    "projection_seed": ({"projection_dimension": 6, "projection_seed": 1}, 1),
+    "calibration": ({"calibration": "rdp_tight"}, "rdp_tight"),
+    "mechanism": ({"mechanism": "discrete_gaussian"}, "discrete_gaussian"),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_what_was_asked_for_is_told(name):
+    request, value = TOLD[name]
+    assert planned(**request).explain()[name] == value
+
+
+def test_what_a_plan_does_not_have_is_not_told():
+    without = set(TOLD) - {"averaging", "permutation", "calibration", "mechanism"}
+    assert not without & set(planned().explain())
+
+
+def test_sensitivities_by_position_are_told_one_by_one_or_summed_up():
+    short = planned(algorithm="rsgd_ar", batch_size=100)
+    found = short.explain()["sensitivity_by_position"]
+    assert found == short.sensitivity.by_position.tolist()
+    assert max(found) == short.sensitivity.exact
+    long = planned(algorithm="nsgd", rows=1001, batch_size=1)
+    summary, all_ = long.explain()["sensitivity_by_position"], long.sensitivity.by_position
+    assert summary["positions"] == len(all_) == 1001
+    assert (summary["first"], summary["last"]) == (all_[0], all_[-1])
+    assert (summary["smallest"], summary["largest"]) == (all_.min(), all_.max())
+    assert "sensitivity_by_position" not in planned().explain()
 
 
 def test_with_a_delta_noise_is_gaussian_and_without_one_laplace():
     assert isinstance(planned().mechanism.guarantee.event, GaussianDpEvent)
     assert planned(delta=0.0).mechanism.guarantee.event == EpsilonDeltaDpEvent(1.0, 0.0)
+    assert isinstance(planned(algorithm="nsgd").mechanism.guarantee.event, ShuffledGaussianDpEvent)
+    assert planned(algorithm="nsgd", delta=0.0).calibration == "worst_position"
+    assert planned(algorithm="nsgd", mechanism="discrete_gaussian").calibration == "worst_position"
 
 
 def test_a_mechanism_may_be_named_and_a_delta_it_does_not_use_is_not_spent():
@@ -72,6 +113,41 @@ def test_regularisation_is_by_default_what_the_schedule_needs():
     assert planned(schedule="constant", step_size=0.5).learning.regularisation == 0.0
 
 
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        ({}, Averaging(0)),
+        ({"averaging": "all"}, Averaging(1)),
+        ({"averaging": "last_epoch", "epochs": 4}, Averaging(3 * 21 + 1)),
+        ({"algorithm": "nsgd"}, Averaging(0)),
+        ({"algorithm": "rsgd_ar"}, Averaging(1, 5 * 21)),
+        ({"algorithm": "rsgd_ar", "averaging_interval": 3, "batch_size": 100}, Averaging(1, 3 * 11)),
+        ({"algorithm": "output_perturbation_gd"}, Averaging(0)),
+    ],
+)
+def test_the_iterates_that_count_are_those_that_were_named(request_, expected):
+    made = planned(**request_)
+    assert made.learning.averaging == expected == made.initial_states()[0].averaging
+
+
+def test_the_schedules_are_those_of_the_papers():
+    size, smoothness = ROWS**0.5, 0.25
+    expected = {
+        "inverse_time": InverseTime(0.251, 0.001),
+        "decreasing": Decreasing(smoothness, size),
+        "square_root": SquareRoot(smoothness, size),
+    }
+    for name, schedule in expected.items():
+        assert planned(schedule=name).learning.schedule == schedule
+    assert planned().learning.schedule == expected["inverse_time"]
+    assert planned(algorithm="nsgd").learning.schedule == Restarted(1.0, 21, 0)
+    assert planned(algorithm="rsgd_ar", step_size=0.5).learning.schedule == Restarted(0.5, 21, 5)
+    assert planned(algorithm="output_perturbation_gd").learning.schedule == Constant(4.0)  # 1/β
+    assert planned(algorithm="output_perturbation_gd").learning.batch_size == ROWS
+    steep = planned(algorithm="nsgd", loss="huber_svm", huber_width=0.01)
+    assert steep.learning.schedule.step_size == pytest.approx(1 / 50.001)  # at most 1/β
+
+
 def test_a_training_begins_at_zero():
     assert not any(state.model.any() for state in planned(outputs=3).initial_states())
 
@@ -81,11 +157,249 @@ def test_more_noise_for_less_epsilon_and_less_noise_for_more_rows():
     assert planned(rows=10 * ROWS).mechanism.noise_scale < planned().mechanism.noise_scale / 5
 
 
-@pytest.mark.parametrize("epsilon", [1e-3, 50.0])
-@pytest.mark.parametrize("delta", [0.0, 1e-12, 0.1])
-def test_small_and_large_promises_can_be_planned(epsilon, delta):
-    assert planned(epsilon=epsilon, delta=delta).mechanism.noise_scale > 0
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-3, 50.0, 1e6])
+@pytest.mark.parametrize("delta", [0.0, 1e-300, 1e-12, 0.1, 1 - 2.0**-53])
+def test_small_and_large_promises_can_be_planned(epsilon, delta, algorithm):
+    with np.errstate(divide="raise", over="raise", invalid="raise"):
+        made = planned(algorithm=algorithm, epsilon=epsilon, delta=delta)
+    assert 0 < made.mechanism.noise_scale < math.inf
+    assert json.dumps(made.explain(), allow_nan=False)
 
+
+EXTREMES = {
+    "one row": {"rows": 1},
+    "a billion rows, all at once": {"rows": 10**9, "algorithm": "output_perturbation_gd"},
+    "a hundred thousand epochs": {"rows": 10, "epochs": 100_000},
+    "ten thousand classes": {"outputs": 10_000},
+    "sixteen million features": {"dimension": 2**24},
+    "hardly any regularisation": {"regularisation": 1e-12},
+    "nothing but regularisation": {"regularisation": 1e6},
+    "nothing but regularisation, by position": {"regularisation": 1e6, "algorithm": "nsgd", "batch_size": 1},
+    "a tiny ball": {"radius": 1e-6},
+    "a tiny hinge": {"loss": "huber_svm", "huber_width": 1e-6},
+    "a huge weight": {"positive_weight": 1e6},
+    "a tiny weight": {"positive_weight": 1e-6},
+    "a shard for each row": {"shards": ROWS},
+    "a restart after each update": {"rows": 300, "batch_size": 300, "algorithm": "rsgd_ar", "averaging_interval": 1},
+    "an interval beyond the training": {"algorithm": "rsgd_ar", "averaging_interval": 100_000},
+    "tiny steps": {"schedule": "constant", "step_size": 1e-100},
+}
+
+
+@pytest.mark.parametrize("request_", EXTREMES.values(), ids=list(EXTREMES))
+def test_extreme_requests_are_planned_in_moments(request_):
+    begin = time.perf_counter()
+    with np.errstate(divide="raise", over="raise", invalid="raise"):
+        made = planned(**request_)
+    assert 0 < made.sensitivity.exact < made.mechanism.sensitivity < math.inf
+    assert json.dumps(made.explain(), allow_nan=False)
+    assert time.perf_counter() - begin < 20
+
+
+# --- every combination -----------------------------------------------------------------------------------
+
+EVERY = {
+    "schedule": (None, *SCHEDULES, "restarted"),
+    "averaging": AVERAGING,
+    "permutation": ("reused", "fresh"),
+    "shards": (1, 3),
+    "calibration": (None, *CALIBRATIONS),
+}
+OWN_SCHEDULE = {"nsgd": "restarted", "rsgd_ar": "restarted", "output_perturbation_gd": "constant"}
+
+
+def is_offered(algorithm, schedule, averaging, permutation, shards, calibration):
+    """Whether the algorithm is meant to have it."""
+    plain = averaging == "none" and permutation == "reused"
+    if calibration in MIXTURES and (shards > 1 or permutation == "fresh"):
+        return False
+    if algorithm == "bolt_on":
+        return schedule != "restarted" and (plain or shards == 1)
+    return schedule in (None, OWN_SCHEDULE[algorithm]) and plain and shards == 1
+
+
+def trainings_that_run(made):
+    """The facts of the training, from the states and the sizes that the executor takes."""
+    found = []
+    for rows in made.learning.shard_rows:
+        state = made.initial_states()[0]
+        first, interval = state.averaging.first, state.averaging.interval
+        found.append(
+            Training(
+                rows=rows,
+                dimension=state.dimension,
+                batch_size=state.batch_size,
+                epochs=made.learning.epochs,
+                step_sizes=state.schedule.step_sizes,
+                lipschitz=state.loss.lipschitz,
+                smoothness=state.loss.smoothness,
+                regularisation=state.regularisation,
+                scalar_error=state.loss.scalar_error,
+                permutation=made.learning.permutation,
+                averaged_from=0 if interval else first,
+                restart_every=interval,
+                radius=state.radius,
+            )
+        )
+    return found
+
+
+def gaussian_delta(epsilon, mean):
+    near, far = mean / 2 - epsilon / mean, -mean / 2 - epsilon / mean
+    return np.exp(special.log_ndtr(near)) - np.exp(epsilon + special.log_ndtr(far))
+
+
+def check(made):
+    """The noise covers the very training that runs, and is what the promise needs."""
+    trainings, mechanism = trainings_that_run(made), made.mechanism
+    if len(trainings) > 1:
+        needed = sharded_sensitivity(trainings, each_epoch=made.learning.shard_averaging == "each_epoch")
+    else:
+        needed = sgd_sensitivity(trainings[0], by_position=made.calibration in MIXTURES)
+    assert (made.sensitivity.exact, made.sensitivity.margin) == (needed.exact, needed.margin)
+    assert needed.total < mechanism.sensitivity < needed.total * (1 + 1e-6)
+    request, grid = made.request, mechanism.grid * math.sqrt(made.facts.dimension)
+    if made.calibration in MIXTURES:
+        means = (needed.by_position + needed.margin + grid) / mechanism.noise_scale
+        delta = float(trainings[0].shares @ gaussian_delta(request.epsilon, means))
+    else:
+        delta = float(gaussian_delta(request.epsilon, (needed.total + grid) / mechanism.noise_scale))
+    assert delta <= request.delta * (1 + 1e-6)
+    assert delta >= request.delta * (0.999 if made.calibration in ("worst_position", "hockey_stick") else 1e-3)
+    explained = made.explain()
+    assert json.loads(json.dumps(explained, allow_nan=False)) == explained
+    assert explained["noise_scale"] == mechanism.noise_scale > 0
+    assert explained["sensitivity"] - explained["sensitivity_margin"] == pytest.approx(needed.exact, rel=1e-12)
+    assert Release.from_data(mechanism.guarantee.as_data()) == mechanism.guarantee
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_combination_is_planned_soundly_or_refused_with_a_remedy(algorithm, loss):
+    made, refused = 0, 0
+    for values in itertools.product(*EVERY.values()):
+        request = dict(zip(EVERY, values, strict=True)) | {"algorithm": algorithm, "loss": loss}
+        if request["schedule"] in ("constant", "restarted") or (algorithm != "bolt_on" and not request["schedule"]):
+            request["step_size"] = 0.25
+        if algorithm != "output_perturbation_gd":
+            request["batch_size"] = 20
+        if is_offered(algorithm, *values):
+            check(planned(rows=203, epochs=4, is_classifier=loss not in REGRESSIONS, **request))
+            made += 1
+        else:
+            with pytest.raises(ValueError, match=r"leave|choose|give"):
+                planned(rows=203, epochs=4, is_classifier=loss not in REGRESSIONS, **request)
+            refused += 1
+    assert (made, refused) == ((115, 245) if algorithm == "bolt_on" else (10, 350))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_can_have_every_mechanism(algorithm, mechanism):
+    made = planned(algorithm=algorithm, mechanism=mechanism)
+    assert made.explain()["mechanism"] == mechanism
+    assert made.mechanism.sensitivity >= made.sensitivity.total
+    pure = mechanism.endswith("laplace")
+    assert made.explain()["delta"] == (0.0 if pure else 1e-6)
+
+
+@pytest.mark.parametrize("each_epoch", ["once", "each_epoch"])
+@pytest.mark.parametrize("batch_size", [1, 7, 50, 334])
+def test_shards_have_the_batches_that_run(batch_size, each_epoch):
+    made = planned(shards=3, shard_averaging=each_epoch, batch_size=batch_size)
+    check(made)
+    assert sum(made.learning.shard_rows) == ROWS
+    assert made.explain()["updates"] == 10 * -(-335 // batch_size)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "inverse_time", "decreasing", "square_root"])
+@pytest.mark.parametrize("batch_size", [1, 7, 20, 1002, ROWS])
+@pytest.mark.parametrize("radius", [None, 0.5])
+def test_every_batch_size_is_covered(schedule, batch_size, radius):
+    step = {"step_size": 1.0} if schedule == "constant" else {}
+    check(planned(schedule=schedule, batch_size=batch_size, radius=radius, **step))
+
+
+def test_a_ball_costs_nothing_but_the_rounding_of_its_projection():
+    """No sensitivity is gained from it either: privacy.md §1.2."""
+    free, kept = planned(), planned(radius=1.0)
+    assert kept.sensitivity.exact == free.sensitivity.exact
+    assert all(state.radius == 1.0 for state in kept.initial_states())
+
+
+# --- classes ---------------------------------------------------------------------------------------------
+
+
+def trained(made, features, labels):
+    """All models of a plan by the library's own kernel, shape (outputs, dimension)."""
+    rows, states = blocks.encode(features, labels), made.initial_states()
+    for _ in range(made.learning.epochs):
+        states = [kernels.terminate(kernels.transition(state, rows)) for state in states]
+    return np.array([state.result() for state in states])
+
+
+def moved(made, position, one, other):
+    """Joint distance of the models of two tables: zero rows, but for one row (x, label)."""
+    models = []
+    for x, label in (one, other):
+        features, labels = np.zeros((made.facts.rows, 1)), np.ones(made.facts.rows)
+        features[position], labels[position] = x, label
+        models.append(trained(made, features, labels))
+    return float(np.linalg.norm(models[0] - models[1]))
+
+
+CLASSES = [(2, None), (3, None), (10, None), (3, 4.0), (10, 0.2), (2, 1e-3)]
+PLANS_OF_CLASSES = {
+    "bolt_on": {"regularisation": 0.1},
+    "bolt_on, constant": {"schedule": "constant", "step_size": 0.05},
+    "nsgd": {"algorithm": "nsgd", "step_size": 0.02, "regularisation": 0.1},
+    "rsgd_ar": {"algorithm": "rsgd_ar", "step_size": 0.02, "averaging_interval": 2},
+    "output_perturbation_gd": {"algorithm": "output_perturbation_gd", "step_size": 0.05},
+}
+
+
+@pytest.mark.parametrize(("outputs", "weight"), CLASSES)
+@pytest.mark.parametrize("name", PLANS_OF_CLASSES)
+def test_the_joint_sensitivity_of_classes_is_attained(name, outputs, weight):
+    """The class stays and x becomes -x: every one of the models moves, by its own weight."""
+    request = PLANS_OF_CLASSES[name] | ({} if weight is None else {"positive_weight": weight})
+    if name != "output_perturbation_gd":
+        request["batch_size"] = 10
+    made = planned(rows=43, dimension=1, outputs=outputs, loss="huber_svm", epochs=3, **request)
+    positions = [0] if name == "output_perturbation_gd" else range(0, 43, 10)
+    same = max(moved(made, position, (SHRUNK, 2), (-SHRUNK, 2)) for position in positions)
+    other = max(moved(made, position, (SHRUNK, 1), (SHRUNK, 2)) for position in positions)
+    nothing = max(moved(made, position, (SHRUNK, 1), (0.0, 1)) for position in positions)
+    assert 0.99 * made.sensitivity.exact <= same <= made.sensitivity.total
+    assert max(other, nothing) <= made.sensitivity.total
+    alone = planned(rows=43, dimension=1, loss="huber_svm", epochs=3, **request).sensitivity
+    factor = math.sqrt((weight or 1.0) ** 2 + outputs - 1) / max(weight or 1.0, 1.0)
+    assert made.sensitivity.exact == pytest.approx(alone.exact * factor, rel=1e-9)
+    assert made.sensitivity.margin == pytest.approx(alone.margin * math.sqrt(outputs), rel=1e-9, abs=0)
+
+
+def test_classes_cost_the_root_of_their_number_not_their_number():
+    one, ten = (planned(outputs=outputs).mechanism.noise_scale for outputs in (1, 10))
+    assert ten == pytest.approx(math.sqrt(10) * one, rel=1e-6)
+
+
+@pytest.mark.parametrize("calibration", MIXTURES)
+def test_the_positions_of_classes_move_together(calibration):
+    one, four = (planned(algorithm="nsgd", outputs=outputs, calibration=calibration) for outputs in (1, 4))
+    assert four.sensitivity.by_position == pytest.approx(2 * one.sensitivity.by_position, rel=1e-9)
+    assert four.mechanism.noise_scale == pytest.approx(2 * one.mechanism.noise_scale, rel=1e-6)
+
+
+def test_a_class_weight_is_part_of_the_loss():
+    for weight in (0.1, 3.0):
+        made = planned(positive_weight=weight, schedule="constant", step_size=0.1)
+        assert made.learning.loss.lipschitz == max(1.0, weight)
+        plain = planned(schedule="constant", step_size=0.1)
+        assert made.sensitivity.exact == pytest.approx(max(1.0, weight) * plain.sensitivity.exact, rel=1e-9)
+
+
+# --- refusals --------------------------------------------------------------------------------------------
 
 REFUSED = {
     "a batch of nothing": (
@@ -108,7 +422,10 @@ REFUSED = {
     "an unknown schedule": ({"schedule": "cosine"}, r"'cosine' is unknown here; choose one of constant, inverse_time"),
     "an unknown loss": ({"loss": "hinge"}, r"'hinge' is unknown; choose one of logistic"),
     "an unknown algorithm": ({"algorithm": "sgd"}, r"'sgd' is unknown; choose one of bolt_on"),
-    "an unknown mechanism": ({"mechanism": "gauss"}, r"'gauss' is unknown; choose one of gaussian, spherical_laplace, discrete_gaussian"),
+    "an unknown mechanism": (
+        {"mechanism": "gauss"},
+        r"'gauss' is unknown; choose one of gaussian, spherical_laplace, discrete_gaussian",
+    ),
     "a constant step without its size": ({"schedule": "constant"}, r"needs a step_size; give one, at most 2/β"),
     "a step size of zero": ({"schedule": "constant", "step_size": 0.0}, r"step_size = 0.0 must be positive"),
     "a step size that is no number": ({"schedule": "constant", "step_size": math.nan}, r"step_size = nan must be"),
@@ -136,8 +453,160 @@ REFUSED = {
         {"delta": 0.0, "mechanism": "discrete_gaussian"},
         r"delta = 0 .*give a delta > 0 or use mechanism 'spherical_laplace'",
     ),
+    "an unknown averaging": (
+        {"averaging": "some"},
+        r"averaging 'some' is unknown; choose one of none, all, last_epoch",
+    ),
+    "an unknown permutation": (
+        {"permutation": "sorted"},
+        r"permutation 'sorted' is unknown; choose one of reused, fresh",
+    ),
+    "an unknown calibration": ({"calibration": "prv"}, r"calibration 'prv' is unknown; choose one of worst_position"),
+    "an unknown way to average shards": (
+        {"shards": 2, "shard_averaging": "never"},
+        r"shard_averaging 'never' is unknown; choose one of once, each_epoch",
+    ),
+    "averaging of shards without shards": (
+        {"shard_averaging": "once"},
+        r"shard_averaging needs shards > 1; leave it out, or give shards",
+    ),
+    "no shard": ({"shards": 0}, r"shards = 0 must be a whole number between 1 and"),
+    "more shards than rows": ({"rows": 5, "shards": 6}, r"shards = 6 must be .* between 1 and 5: each needs a row"),
+    "a batch beyond a shard": (
+        {"shards": 3, "batch_size": 335},
+        r"batch_size = 335 must be .* between 1 and 334: it cannot exceed the number of rows \(of a shard\)",
+    ),
+    "shards of means": ({"shards": 2, "averaging": "all"}, r"shards average last iterates .*choose shards = 1"),
+    "shards of fresh permutations": ({"shards": 2, "permutation": "fresh"}, r"shards = 2 .*choose shards = 1"),
+    "a mixture of shards": (
+        {"shards": 2, "calibration": "hockey_stick"},
+        r"'hockey_stick' is for one shard; choose 'worst_position', or shards = 1",
+    ),
+    "a mixture of fresh permutations": (
+        {"permutation": "fresh", "calibration": "rdp"},
+        r"fresh permutation .* choose permutation 'reused' or calibration 'worst_position'",
+    ),
+    "a pure mixture": (
+        {"delta": 0.0, "calibration": "hockey_stick"},
+        r"'hockey_stick' needs a delta > 0: shuffling amplifies no pure guarantee .*choose 'worst_position'",
+    ),
+    "a mixture with other noise": (
+        {"mechanism": "discrete_gaussian", "calibration": "rdp_tight"},
+        r"'rdp_tight' needs mechanism 'gaussian', not 'discrete_gaussian'",
+    ),
+    "a mixture of too many positions": (
+        {"algorithm": "nsgd", "rows": 2 * 10**7, "batch_size": 1, "epochs": 1},
+        r"20000000 mini-batches are more than 10000000.*larger batch_size or calibration 'worst_position'",
+    ),
+    "restarts of Bolt-on": (
+        {"averaging_interval": 5},
+        r"'bolt_on' has no averaging_interval \(given: 5\); leave it out, or choose rsgd_ar",
+    ),
+    "the restarted schedule for Bolt-on": (
+        {"schedule": "restarted", "step_size": 0.5},
+        r"'restarted' is unknown here; choose one of constant",
+    ),
+    "restarts without an interval": (
+        {"algorithm": "nsgd", "averaging_interval": 5},
+        r"'nsgd' has no averaging_interval \(given: 5\); leave it out, or choose rsgd_ar",
+    ),
+    "an interval of nothing": (
+        {"algorithm": "rsgd_ar", "averaging_interval": 0},
+        r"averaging_interval = 0 must be a whole number between 1 and 100000: epochs between restarts",
+    ),
+    "another schedule for NSGD": (
+        {"algorithm": "nsgd", "schedule": "constant"},
+        r"'nsgd' has no schedule 'constant'; its schedule is 'restarted'.*leave it out, or choose bolt_on",
+    ),
+    "another averaging for RSGD-AR": (
+        {"algorithm": "rsgd_ar", "averaging": "all"},
+        r"'rsgd_ar' has no averaging 'all'",
+    ),
+    "an exponent for NSGD": ({"algorithm": "nsgd", "exponent": 0.5}, r"'nsgd' has no exponent \(given: 0.5\)"),
+    "shards for NSGD": ({"algorithm": "nsgd", "shards": 2}, r"'nsgd' has no shards 2; .*choose bolt_on"),
+    "mini-batches of full batches": (
+        {"algorithm": "output_perturbation_gd", "batch_size": 50},
+        r"'output_perturbation_gd' has no batch_size 50; it takes full-batch steps .*choose bolt_on",
+    ),
+    "falling full-batch steps": (
+        {"algorithm": "output_perturbation_gd", "schedule": "decreasing"},
+        r"has no schedule 'decreasing'; it takes full-batch steps of one size",
+    ),
+    "full-batch steps above 2/β": (
+        {"algorithm": "output_perturbation_gd", "step_size": 9.0},
+        r"step size 9.0 is above 2/β = 8.0",
+    ),
+    "NSGD's first step above 2/β": ({"algorithm": "nsgd", "step_size": 9.0}, r"step size 9.0 is above 2/β = 7.96"),
+    "no NSGD step": ({"algorithm": "nsgd", "step_size": -1.0}, r"step_size = -1.0 must be positive and finite"),
+    "an exponent of a constant": (
+        {"schedule": "constant", "step_size": 0.5, "exponent": 0.5},
+        r"'constant' has no exponent; leave it out, or choose decreasing or square_root",
+    ),
+    "an exponent of inverse_time": ({"exponent": 0.5}, r"'inverse_time' has no exponent; leave it out"),
+    "an exponent of 1": ({"schedule": "decreasing", "exponent": 1.0}, r"exponent = 1.0 must be at least 0 and below 1"),
+    "a negative exponent": ({"schedule": "square_root", "exponent": -0.1}, r"exponent = -0.1 must be at least 0"),
+    "an exponent that is no number": (
+        {"schedule": "decreasing", "exponent": math.nan},
+        r"exponent = nan must be at least 0 and below 1",
+    ),
+    "a step size for decreasing": (
+        {"schedule": "decreasing", "step_size": 0.1},
+        r"'decreasing' sets its own step sizes; leave step_size out",
+    ),
+    "a step too small for floating point": (
+        {"schedule": "constant", "step_size": 1e-250},
+        r"sensitivity = .* must be finite and at least 1e-200.*choose larger steps",
+    ),
+    "a step that is a word": ({"schedule": "constant", "step_size": "0.5"}, r"step_size = '0.5' must be a number"),
+    "a schedule that is a number": ({"schedule": 1}, r"schedule = 1 must be a word"),
+    "no ball": ({"radius": 0.0}, r"radius = 0.0 must be between 1e-06 and 1e\+06"),
+    "a ball that is no number": ({"radius": math.nan}, r"radius = nan must be between 1e-06"),
+    "a ball too small for squared": (
+        {"loss": "squared", "is_classifier": False, "radius": 0.0},
+        r"radius = 0.0 must be between 1e-06 and 1e\+06",
+    ),
+    "a width of logistic": ({"huber_width": 0.5}, r"'logistic' has no width \(given: 0.5\).*choose huber_svm"),
+    "a hinge too wide": ({"loss": "huber_svm", "huber_width": 1.5}, r"width = 1.5 must be between 1e-06 and 1"),
+    "a hinge of no width": ({"loss": "huber_svm", "huber_width": 0.0}, r"width = 0.0 must be between 1e-06 and 1"),
+    "a weight of nothing": ({"positive_weight": 0.0}, r"positive_weight = 0.0 must be between 1e-06"),
+    "a weight that is no number": ({"positive_weight": math.nan}, r"positive_weight = nan must be between"),
+    "a weight for a number": (
+        {"loss": "squared", "is_classifier": False, "positive_weight": 2.0},
+        r"'squared' has no positive_weight \(given: 2.0\).*choose logistic, huber_svm",
+    ),
+    "classes of a number": (
+        {"is_classifier": False},
+        r"'logistic' needs classes, this label is a number; choose huber_regression or squared",
+    ),
+    "a number of classes": (
+        {"loss": "squared", "outputs": 3},
+        r"'squared' learns a number, this label has classes; choose logistic or huber_svm",
+    ),
+    "no classes": ({"outputs": 0}, r"classes = 0 must be a whole number between 1 and 10000"),
+    "a projection without a seed": ({"projection_dimension": 5}, r"belong together; give both, or neither"),
+    "a seed without a projection": ({"projection_seed": 5}, r"belong together; give both, or neither"),
+    "a projection to nothing": (
+        {"projection_dimension": 0, "projection_seed": 1},
+        r"projection_dimension = 0 must be a whole number between 1 and 7",
+    ),
+    "a projection to more": (
+        {"projection_dimension": 8, "projection_seed": 1},
+        r"projection_dimension = 8 must be a whole number between 1 and 7",
+    ),
+    "a stop that depends on the data": (
+        {"tolerance": 1e-3},
+        r"tolerance = 0.001: a stop that depends on the data is refused. Two neighbours may stop in different epochs, "
+        r".*further apart than the noise covers .*leave it out and choose epochs",
+    ),
+    "a tolerance of nothing": ({"tolerance": 0.0}, r"tolerance = 0.0: a stop that depends on the data is refused"),
     "no rows": ({"rows": 0}, r"rows = 0 must be .*at least one is needed to train"),
     "no features": ({"dimension": 0}, r"features = 0 must be a whole number between 1"),
+    "a delta of one for a mixture": (
+        {"algorithm": "nsgd", "delta": 1.0},
+        r"delta = 1.0 must be at least 0 and below 1",
+    ),
+    "an epsilon of nothing for a mixture": ({"algorithm": "nsgd", "epsilon": 0.0}, r"epsilon = 0.0 must be positive"),
+    "no epsilon for a mixture": ({"algorithm": "rsgd_ar", "epsilon": math.nan}, r"epsilon = nan must be positive"),
 }
 
 
@@ -147,5 +616,107 @@ def test_what_cannot_be_planned_is_refused_with_the_value_and_the_remedy(request
         planned(**request_)
 
 
-def test_every_algorithm_can_be_planned():
-    assert all(planned(algorithm=name).explain()["algorithm"] == name for name in ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    "wrong", [{"epsilon": -1.0}, {"delta": 1.5}, {"epochs": 0}, {"tolerance": 0.1}, {"loss": "no"}]
+)
+def test_every_algorithm_refuses_what_none_can_plan(algorithm, wrong):
+    (name,) = wrong
+    with pytest.raises(ValueError, match=name):
+        planned(algorithm=algorithm, **wrong)
+
+
+@pytest.mark.parametrize("regularisation", [0.0, 0.001, 0.03, 7.0])
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS])
+def test_the_step_size_that_a_refusal_names_is_accepted(algorithm, regularisation):
+    request = {"algorithm": algorithm, "regularisation": regularisation, "loss": "huber_svm", "huber_width": 0.07}
+    request |= {"schedule": "constant"} if algorithm == "bolt_on" else {}
+    with pytest.raises(ValueError, match="choose step_size ≤") as refusal:
+        planned(step_size=1e6, **request)
+    named = float(str(refusal.value).rpartition("≤ ")[2])
+    assert planned(step_size=named, **request).mechanism.noise_scale > 0
+
+
+def test_the_step_size_that_the_constant_schedule_asks_for_is_accepted():
+    with pytest.raises(ValueError, match="at most 2/β") as refusal:
+        planned(schedule="constant", regularisation=0.001)
+    named = float(str(refusal.value).rpartition("= ")[2])
+    assert planned(schedule="constant", regularisation=0.001, step_size=named).mechanism.noise_scale > 0
+
+
+# --- the command line ------------------------------------------------------------------------------------
+
+FLAGS = {
+    "--algorithm": ("nsgd", {"algorithm": "nsgd"}),
+    "--loss": ("huber_regression", {"loss": "huber_regression"}),
+    "--huber-width": ("0.25", {"huber_width": 0.25}, "--loss", "huber_svm"),
+    "--positive-weight": ("2", {"positive_weight": 2.0}),
+    "--epochs": ("3", {"epochs": 3}),
+    "--batch-size": ("7", {"batch_size": 7}),
+    "--schedule": ("square_root", {"schedule": "square_root"}),
+    "--step-size": ("0.5", {"step_size": 0.5}, "--schedule", "constant"),
+    "--exponent": ("0.75", {"offset": 1000**0.75}, "--schedule", "decreasing"),
+    "--averaging": ("last_epoch", {"averaging": "last_epoch"}),
+    "--averaging-interval": ("3", {"averaging_interval": 3}, "--algorithm", "rsgd_ar"),
+    "--permutation": ("fresh", {"permutation": "fresh"}),
+    "--shards": ("4", {"shards": 4, "shard_averaging": "once"}),
+    "--shard-averaging": ("each_epoch", {"shard_averaging": "each_epoch"}, "--shards", "2"),
+    "--regularisation": ("0.25", {"regularisation": 0.25}),
+    "--radius": ("3", {"radius": 3.0}),
+    "--mechanism": ("discrete_gaussian", {"mechanism": "discrete_gaussian"}),
+    "--calibration": ("rdp", {"calibration": "rdp"}),
+    "--projection-dimension": ("5", {"projection_dimension": 5}, "--projection-seed", "9"),
+    "--projection-seed": ("9", {"projection_seed": 9}, "--projection-dimension", "5"),
+    "--epsilon": ("2", {"epsilon": 2.0}),
+    "--delta": ("1e-9", {"delta": 1e-9}),
+    "--classes": ("3", {"classes": 3}),
+}
+
+
+def explained(*flags, code=0):
+    """What `dbdp explain` answers, or the error it raises."""
+    given = {"--rows": "1000", "--features": "10", "--epsilon": "1", "--delta": "1e-6"}
+    given |= dict(zip(flags[::2], flags[1::2], strict=True))
+    done = CliRunner().invoke(app, ["explain", *itertools.chain(*given.items()), "--json"])
+    assert done.exit_code == code, done.output
+    return json.loads(done.stdout) if code == 0 else done.exception
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_the_command_line_explains_every_flag(flag):
+    value, expected, *needed = FLAGS[flag]
+    found = explained(flag, value, *needed)
+    assert expected.items() <= found.items()
+    assert found["sensitivity"] > found["sensitivity_margin"] > 0 < found["noise_scale"]
+
+
+def test_every_option_of_a_training_has_been_tried():
+    names = {"--" + each.name.replace("_", "-") for each, _ in options()}
+    assert names - set(FLAGS) == {"--tolerance"}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("calibration", CALIBRATIONS)
+def test_the_command_line_explains_every_algorithm(algorithm, loss, calibration):
+    found = explained("--algorithm", algorithm, "--loss", loss, "--calibration", calibration)
+    made = planned(
+        rows=1000,
+        dimension=10,
+        algorithm=algorithm,
+        loss=loss,
+        calibration=calibration,
+        is_classifier=loss not in REGRESSIONS,
+    )
+    assert found == made.explain()
+    assert ("sensitivity_by_position" in found) == (calibration != "worst_position")
+
+
+def test_the_command_line_refuses_a_tolerance_with_the_reason():
+    assert "a stop that depends on the data is refused" in str(explained("--tolerance", "0.1", code=1))
+
+
+def test_without_json_a_table_is_shown():
+    done = CliRunner().invoke(app, ["explain", "--rows", "1000", "--features", "10", "--epsilon", "1"])
+    assert done.exit_code == 0
+    assert "spherical_laplace" in done.stdout

@@ -44,9 +44,15 @@ REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
         "does not cover this release: it would add a leak of 0.5 to 0 spent of 0.001",
     ),
     "Gaussian without delta": ({"mechanism": "discrete_gaussian"}, "delta = 0 with Gaussian noise gives no guarantee"),
-    "unknown mechanism": ({"mechanism": "gauss"}, "mechanism 'gauss' is unknown; choose one of gaussian, spherical_laplace, discrete_gaussian"),
+    "unknown mechanism": (
+        {"mechanism": "gauss"},
+        "mechanism 'gauss' is unknown; choose one of gaussian, spherical_laplace, discrete_gaussian",
+    ),
     "unknown algorithm": ({"algorithm": "sgd"}, "algorithm 'sgd' is unknown; choose one of bolt_on"),
-    "unknown schedule": ({"schedule": "cosine"}, "schedule 'cosine' is unknown here; choose one of constant, inverse_time"),
+    "unknown schedule": (
+        {"schedule": "cosine"},
+        "schedule 'cosine' is unknown here; choose one of constant, inverse_time",
+    ),
     "constant without a step": (
         {"schedule": "constant"},
         "schedule 'constant' needs a step_size; give one, at most 2/β",

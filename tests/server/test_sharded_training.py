@@ -289,11 +289,35 @@ def test_an_interrupt_from_the_keyboard_stops_all_workers_and_nothing_stays(
     assert connection.execute("select count(*) from dbdp.models where dataset = %s", (numbered,)).fetchone() == (0,)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("shards", [1, 3])
+def test_an_interrupt_at_any_moment_leaves_a_session_that_works(
+    connection: psycopg.Connection, database: Database, numbered: str, shards: int
+) -> None:
+    """Also where it comes between the last bytes of an answer and the driver's look at them."""
+    random = np.random.default_rng()
+    for _ in range(60):
+        over, seconds = threading.Event(), random.uniform(0.01, 0.6)
+
+        def press(over: threading.Event = over, seconds: float = seconds) -> None:
+            if not over.wait(seconds):
+                os.kill(os.getpid(), signal.SIGINT)
+
+        pressing = threading.Thread(target=press)
+        pressing.start()
+        with pytest.raises(KeyboardInterrupt):
+            database.train(numbered, Request(epsilon=1.0, shards=shards, **LONG))
+        over.set()
+        pressing.join()
+        assert connection.execute(TEMPORARY).fetchall() == []
+
+
 def test_a_cancel_in_the_server_leaves_nothing(
     server_url: str, connection: psycopg.Connection, numbered: str, spent: Spent
 ) -> None:
     def stop(other: psycopg.Connection) -> None:
         if spent(numbered) != (0, 0):
+            time.sleep(0.2)  # not within the charge
             other.execute("select pg_cancel_backend(%s)", (pid,))
 
     sql = "select dbdp.dp_logreg(%s, epsilon => 1, shards => 3, epochs => 20000, batch_size => 20)"
