@@ -13,7 +13,7 @@ import numpy as np
 
 UNIT_ROUNDOFF = 2.0**-53
 REUSED, FRESH = "reused", "fresh"  # the permutation of each epoch
-MAX_POSITIONS = 10**7  # 80 MB of sensitivities
+MAX_POSITIONS = 10**7  # 80 MB of sensitivities; to calibrate noise to them takes a gigabyte for a moment
 MAX_UPDATES = 5 * 10**8  # half a minute of arithmetic, and Tu ≤ 10⁻⁷ (§14.3)
 _PIECE = 1 << 15  # updates walked at once: they stay in the processor's cache
 

@@ -297,6 +297,14 @@ REFUSED = {
         {"method": "random_repetition", "delta": 0.0},
         r"needs a delta > 0; give one, or choose 'disjoint_portions'",
     ),
+    "repetitions of other noise": (
+        {"method": "random_repetition", "mechanism": "discrete_gaussian"},
+        r"has mechanism 'gaussian' and calibration 'worst_position' in every run",
+    ),
+    "repetitions of a mixture": (
+        {"method": "random_repetition", "candidates": ({"calibration": "hockey_stick"},)},
+        r"since all runs share one order; leave both out, or choose 'disjoint_portions'",
+    ),
     "repetitions of one row": ({"method": "random_repetition", "facts": Facts(1, 3)}, r"1 rows cannot be split"),
     "an epsilon of nothing": ({"method": "random_repetition", "epsilon": 0.0}, r"epsilon = 0.0 must be positive"),
     "an epsilon that is no number": ({"method": "random_repetition", "epsilon": math.nan}, r"epsilon = nan must be"),

@@ -322,7 +322,11 @@ def kill_once_charged(url: str, charge: int, *pids: int) -> threading.Thread:
         with psycopg.connect(url, autocommit=True) as other:
             while other.execute("select last_value from dbdp.charge_1").fetchone() != (charge,):
                 time.sleep(0.01)
-            time.sleep(0.5)  # the release itself would wait as long
+            (seen,) = other.execute("select pg_current_wal_insert_lsn()").fetchone()
+            began, flushed = time.monotonic(), "select pg_current_wal_flush_lsn() - %s::pg_lsn"
+            # as the release itself waits; seen behind the 16 KiB, the last page may stay where it is
+            while other.execute(flushed, (seen,)).fetchone()[0] < (0 if time.monotonic() < began + 1 else -8192):
+                time.sleep(0.01)
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
 
