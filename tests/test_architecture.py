@@ -15,7 +15,6 @@ MODULES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
-BARE = {"dbdp.learning", "dbdp.privacy", "dbdp.algorithms"}  # no SQL, and nothing but NumPy
 CONNECTING = {"sessions", "installer", "cluster", "database", "demo", "cli"}  # may import psycopg
 HEAVY = ("scipy", "sklearn", "psycopg", "sqlalchemy", "rich", "typer")
 
