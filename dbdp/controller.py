@@ -120,7 +120,7 @@ def _disjoint(plan: TuningPlan, shuffled: parts.Shuffled, progress: Progress) ->
     for number, (part, candidate) in enumerate(zip(trained, plan.plans, strict=True)):
         models.append(_noisy(candidate, part))
         progress("candidate", number + 1, len(trained))
-    errors = [scored.errors(model.tobytes(), len(model)) for model in models]
+    errors = [scored.errors(model) for model in models]
     if plan.selection is None:
         raise AssertionError("disjoint portions are chosen among by the exponential mechanism")
     chosen = plan.selection.choose(errors)
@@ -137,7 +137,7 @@ def _repeated(plan: TuningPlan, shuffled: parts.Shuffled, progress: Progress) ->
     for run in range(plan.repetitions.cap):
         candidate = secrets.randbelow(len(plan.plans))
         model = _noisy(plan.plans[candidate], trained)
-        errors = np.array([float(scored.errors(model.tobytes(), len(model)))])
+        errors = np.array([float(scored.errors(model))])
         outcome = (float(plan.score.release(errors)[0]), candidate, model)
         best = min(best, outcome, key=lambda each: each[0]) if run < counted else best
         progress("candidate", run + 1, plan.repetitions.cap)

@@ -5,7 +5,6 @@ Shapes: X (n, columns) with one column for each declared column, or (n, length) 
 
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,20 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 from dbdp.algorithms import Request
 from dbdp.database import Database
 from dbdp.declarations import Declaration
-from dbdp.options import options
+from dbdp.options import keywords
 from dbdp.progress import progress_bar
 
 
 def _initialiser() -> Callable[..., None]:
     """Return an __init__ with one keyword for each option of a request, as scikit-learn wants it."""
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    shown = [
-        inspect.Parameter(each.name, keyword, annotation=each.type)
-        if each.default is MISSING
-        else inspect.Parameter(each.name, keyword, annotation=each.type, default=each.default)
-        for each, _ in options(without=("loss",))
-    ]
-    shown.append(inspect.Parameter("progress", keyword, annotation=bool, default=True))
+    shown = keywords(lambda each, _: each.type, without=("loss",))
+    shown.append(inspect.Parameter("progress", inspect.Parameter.KEYWORD_ONLY, annotation=bool, default=True))
     signature = inspect.Signature(shown)
 
     def __init__(self: Any, **given: Any) -> None:

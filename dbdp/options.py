@@ -57,6 +57,21 @@ def sql_parameters(*, without: tuple[str, ...] = ()) -> str:
     return ",\n".join(lines)
 
 
+def keywords(
+    annotation: Callable[[Field[Any], type], Any], *, without: tuple[str, ...] = ()
+) -> list[inspect.Parameter]:
+    """Return the options as keyword parameters of a Python function."""
+    return [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            annotation=annotation(each, kind),
+            default=inspect.Parameter.empty if each.default is MISSING else each.default,
+        )
+        for each, kind in options(without=without)
+    ]
+
+
 def _literal(value: Any) -> str:
     if value is None:
         return "null"
@@ -68,15 +83,11 @@ def taking_a_request(command: Callable[..., None]) -> Callable[..., None]:
     import typer
 
     own = [each for name, each in inspect.signature(command).parameters.items() if name != "request"]
-    added = [
-        inspect.Parameter(
-            each.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            annotation=Annotated[kind | None if each.default is None else kind, typer.Option(help=HELP[each.name])],
-            **({} if each.default is MISSING else {"default": each.default}),
-        )
-        for each, kind in options()
-    ]
+
+    def annotated(each: Field[Any], kind: type) -> Any:
+        return Annotated[kind | None if each.default is None else kind, typer.Option(help=HELP[each.name])]
+
+    added = keywords(annotated)
     names = {each.name for each in added}
 
     @wraps(command)

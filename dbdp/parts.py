@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from dbdp import packing
 from dbdp.datasets import Dataset
 from dbdp.learning import blocks
 from dbdp.sessions import Session, temporary_table
 
 _COLUMNS = "block_no int8 not null, block bytea not null"
-_KEY_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,13 @@ class Part:
         )
         return self.session.query(sql, state, self.first, self.last)[0]["state"]
 
-    def errors(self, models: bytes, outputs: int) -> int:
-        """Return how many rows the models classify wrongly; a zero row counts as an error."""
+    def errors(self, models: np.ndarray) -> int:
+        """Return how many rows the models (outputs, dimension) classify wrongly; a zero row counts as an error."""
         sql = (
             f"select dbdp.count_errors(block, $1, $2::pg_catalog.int4) as errors from {self.table} "
             "where block_no >= $3 and block_no < $4"
         )
-        return self.session.query(sql, models, outputs, self.first, self.last)[0]["errors"]
+        return self.session.query(sql, models.tobytes(), len(models), self.first, self.last)[0]["errors"]
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def spread(
         with shuffled(session, dataset, sizes, dimension=dimension, options=options) as made:
             yield made
         return
-    name, key = f"dbdp_blocks_{secrets.token_hex(8)}", secrets.token_hex(_KEY_BYTES)
+    name, key = f"dbdp_blocks_{secrets.token_hex(8)}", secrets.token_hex(packing.KEY_BYTES)
     ends = list(accumulate(sizes))
     with ExitStack() as stack:
         workers = stack.enter_context(session.workers(len(sizes)))

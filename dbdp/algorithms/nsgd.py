@@ -32,9 +32,7 @@ def restarted_learning(request: Request, facts: Facts, *, interval: int) -> Lear
     remedy = "its schedule is 'restarted', over one permutation and one shard; leave it out, or choose bolt_on"
     settings.refuse(request, "exponent", "shard_averaging", remedy=remedy)
     fixed = {"schedule": Restarted.name, "averaging": "none", "permutation": REUSED, "shards": 1}
-    for name, only in fixed.items():
-        if getattr(request, name) not in (None, only):
-            raise ValueError(f"algorithm {request.algorithm!r} has no {name} {getattr(request, name)!r}; {remedy}")
+    settings.refuse_other(request, fixed, remedy=remedy)
     loss = settings.loss_of(request, facts)
     regularisation = settings.regularisation_of(request, settings.DEFAULT_REGULARISATION)
     batch_size = settings.batch_size_of(request, facts.rows)

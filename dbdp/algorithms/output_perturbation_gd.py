@@ -25,9 +25,7 @@ def plan(request: Request, facts: Facts) -> Plan:
     remedy = "it takes full-batch steps of one size; leave it out, or choose bolt_on"
     settings.refuse(request, "averaging_interval", "exponent", "shard_averaging", remedy=remedy)
     fixed = {"schedule": Constant.name, "averaging": "none", "permutation": REUSED, "shards": 1}
-    for name, only in (fixed | {"batch_size": facts.rows}).items():
-        if getattr(request, name) not in (None, only):
-            raise ValueError(f"algorithm {request.algorithm!r} has no {name} {getattr(request, name)!r}; {remedy}")
+    settings.refuse_other(request, fixed | {"batch_size": facts.rows}, remedy=remedy)
     loss = settings.loss_of(request, facts)
     regularisation = settings.regularisation_of(request, 0.0)
     step = 1 / (loss.smoothness + regularisation) if request.step_size is None else request.step_size

@@ -4,6 +4,7 @@ Every message names the value, the limit and the remedy.
 """
 
 import math
+from collections.abc import Mapping
 from numbers import Real
 from typing import Any, get_type_hints
 
@@ -68,6 +69,13 @@ def refuse(request: Request, *names: str, remedy: str) -> None:
         value = getattr(request, name)
         if value is not None:
             raise ValueError(f"algorithm {request.algorithm!r} has no {name} (given: {value}); {remedy}")
+
+
+def refuse_other(request: Request, fixed: Mapping[str, Any], *, remedy: str) -> None:
+    """Raise ValueError if the request sets something else than the only value that the algorithm has."""
+    for name, only in fixed.items():
+        if getattr(request, name) not in (None, only):
+            raise ValueError(f"algorithm {request.algorithm!r} has no {name} {getattr(request, name)!r}; {remedy}")
 
 
 def chosen(name: str, value: str | None, options: tuple[str, ...]) -> str:

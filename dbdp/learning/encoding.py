@@ -281,9 +281,14 @@ def _whole(records: np.ndarray) -> np.ndarray:
 
 
 def _clip(features: np.ndarray) -> None:
-    """Divide each row by max(1, its norm), in place; no sum overflows."""
+    """Divide each row by max(1, its norm), in place."""
+    features /= np.maximum(_norms(features), 1.0)[:, None]
+
+
+def _norms(features: np.ndarray) -> np.ndarray:
+    """Divide each row by max(1, its largest number), in place, so that no sum overflows; return its norm then."""
     features /= np.maximum(np.abs(features).max(axis=1), 1.0)[:, None]
-    features /= np.maximum(np.sqrt(np.einsum("ij,ij->i", features, features)), 1.0)[:, None]
+    return np.sqrt(np.einsum("ij,ij->i", features, features))
 
 
 def pack(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -312,8 +317,7 @@ def pack_reference(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
     finite becomes the zero row.
     """
     with np.errstate(all="ignore"):
-        features /= np.maximum(np.abs(features).max(axis=1), 1.0)[:, None]
-        norms = np.sqrt(np.einsum("ij,ij->i", features, features))
+        norms = _norms(features)
         features *= (_SHRINK / np.maximum(norms, 1.0))[:, None]
         rows = blocks.encode(features, labels)
     rows[~np.isfinite(rows[:, -1]) | ~np.isfinite(norms)] = 0.0

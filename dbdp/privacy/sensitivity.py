@@ -152,9 +152,9 @@ def sharded_sensitivity(shards: Sequence[Training], *, each_epoch: bool) -> Sens
         _moved(kind, _groups(kind, alone=each_epoch), common, by_position=False).joint(kind.rows / rows, 1.0)
         for kind in kinds
     ]
-    means = (len(shards) + 2) * (float(kept.sum()) + 1 if each_epoch else 1.0)
-    margin = 2.02 * UNIT_ROUNDOFF * means * float(_reach(shards[0], np.zeros(1), reached[-1])[0])
-    return Sensitivity(max(each.exact for each in found), max(each.margin for each in found) + margin)
+    terms = (len(shards) + 2) * (float(kept.sum()) + 1 if each_epoch else 1.0)
+    means = _means_error(shards[0], terms, reached[-1])
+    return Sensitivity(max(each.exact for each in found), max(each.margin for each in found) + means)
 
 
 @dataclass(frozen=True)
@@ -269,14 +269,14 @@ def _check_steps(training: Training, steps: np.ndarray) -> None:
 
 
 def _walk(training: Training, groups: np.ndarray, common: _Common | None) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return for every group what is carried on, Σ η of all earlier groups, and Σ (M + 2)·V of all means.
+    """Return for every group what is carried on, Σ η of all earlier groups, and the rounding of all means.
 
     From the last update to the first. Where a mean of M iterates is taken, each of them counts for 1/M
     of what the mean counts for, and the last iterate for nothing more.
     """
     carried, sums = np.empty(groups.shape, object), np.zeros(groups.shape)
     count = training.updates - training.averaged_from + 1 if training.averaged_from else 0
-    gain, weight, means = (0.0, 1.0 / count, count + 2.0) if count else (1.0, 0.0, 0.0)
+    gain, weight, terms = (0.0, 1.0 / count, count + 2.0) if count else (1.0, 0.0, 0.0)
     restarted = training.restart_every // training.batches or training.epochs + 1
     for place in reversed(list(np.ndindex(groups.shape))):
         pause()
@@ -285,7 +285,7 @@ def _walk(training: Training, groups: np.ndarray, common: _Common | None) -> tup
         if group.last == training.batches and common is not None:
             gain = float(common.kept[group.epoch])
         if group.last == training.batches and ended % restarted == 0:
-            means += gain * (training.restart_every + 2)
+            terms += gain * (training.restart_every + 2)
             gain, weight = 0.0, gain / training.restart_every
         if count and ended * training.batches < training.averaged_from:
             weight = 0.0
@@ -295,9 +295,9 @@ def _walk(training: Training, groups: np.ndarray, common: _Common | None) -> tup
         carried[place], sums[place] = each, steps.sum()
         gain = float(expansions[0] * _gains(expansions, each)[0])
     if common is not None:
-        return carried, common.before[:, None] + np.cumsum(sums, axis=1) - sums, means
+        return carried, common.before[:, None] + np.cumsum(sums, axis=1) - sums, 0.0
     before = np.cumsum(sums) - sums.ravel()
-    return carried, before.reshape(groups.shape), means
+    return carried, before.reshape(groups.shape), _means_error(training, terms, float(sums.sum()))
 
 
 def _gains(expansions: np.ndarray, carried: _Carried) -> np.ndarray:
@@ -376,17 +376,16 @@ def _reach(training: Training, steps: np.ndarray, before: float) -> np.ndarray:
     return np.minimum(reach, training.radius) * (1 + 1e-9)
 
 
-def _furthest(training: Training) -> float:
-    """Return W_T, the largest of all W_t."""
-    pieces = range(1, training.updates + 1, _PIECE)
-    total = sum(float(training.step_sizes(t, min(_PIECE, training.updates - t + 1)).sum()) for t in pieces)
-    return float(_reach(training, np.zeros(1), total)[0])
+def _means_error(training: Training, terms: float, steps: float) -> float:
+    """Return e_avg of both trajectories: a mean of M iterates errs by 1.01(M + 2)uW in each (§14.2).
+
+    `terms` is Σ (M + 2)·V over the means, `steps` Σ η of all updates, which gives the largest W.
+    """
+    return 2.02 * UNIT_ROUNDOFF * terms * float(_reach(training, np.zeros(1), steps)[0])
 
 
 def _margin(training: Training, exact: float, errors: float, means: float) -> float:
     """Return Δ̂·4(T + k + 10)u + 2 Σ_t e_t V_t + e_avg (§14): both trajectories err, and Lemma A carries
-    each error on by V_t; a mean of M iterates errs by 1.01(M + 2)uW in each; the recursion itself has
-    only sums and products of positive terms."""
+    each error on by V_t; the recursion itself has only sums and products of positive terms."""
     recursion = 4 * (training.updates + training.epochs + 10) * UNIT_ROUNDOFF * exact
-    averages = 2.02 * UNIT_ROUNDOFF * means * _furthest(training) if means else 0.0
-    return float(recursion + 2.0 * errors * (1 + 1e-9) + averages)
+    return float(recursion + 2.0 * errors * (1 + 1e-9) + means)

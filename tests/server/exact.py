@@ -6,7 +6,7 @@ can make, in the test database only. An installed extension has nothing like it.
 
 import inspect
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,6 +23,9 @@ language plpython3u
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $exact$
+from collections.abc import Callable
+from typing import Any
+
 {source}
 return train_exactly(dataset, requests, orders, fault)
 $exact$;
@@ -52,15 +55,7 @@ def train_exactly(name: str, requests: str, orders: list[str], fault: str | None
     from dbdp.server import _session
     from dbdp.training import exact_models, silent
 
-    def own_size(state):  # a short mini-batch is divided by the rows that it has
-        state.gradient *= state.batch_size / max(state.filled, 1)
-        return terminate(state)
-
-    def misweighted(learning):  # the first shard counts for nearly all, where the noise covers equal ones
-        others = len(learning.shard_rows) - 1
-        return replace(learning, shard_rows=(sum(learning.shard_rows) - others, *[1] * others))
-
-    dataset, terminate, found = datasets.load(_session, name), kernels.terminate, []
+    dataset, found = datasets.load(_session, name), []
     given = [algorithms.Request(**each) for each in json.loads(requests)]
     plans = [algorithms.plan(each, controller._facts(dataset, each)) for each in given]
     sizes, options = plans[0].learning.shard_rows, controller._options(given[0])
@@ -68,7 +63,7 @@ def train_exactly(name: str, requests: str, orders: list[str], fault: str | None
         return json.dumps([controller.exact_model(_session, dataset, plan, silent).tolist() for plan in plans])
     with ExitStack() as stack:
         if fault == "short batch":
-            stack.enter_context(patch.object(kernels, "terminate", own_size))
+            stack.enter_context(patch.object(kernels, "terminate", divided_by_own_size(kernels.terminate)))
         made = stack.enter_context(
             parts.shuffled(
                 _session, dataset, sizes, dimension=plans[0].facts.dimension, options=options | {"key": orders[0]}
@@ -88,14 +83,33 @@ def train_exactly(name: str, requests: str, orders: list[str], fault: str | None
     return json.dumps(found)
 
 
+def divided_by_own_size(terminate: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a `kernels.terminate` that divides a short mini-batch by the rows that it has."""
+
+    def wrong(state: Any) -> Any:
+        state.gradient *= state.batch_size / max(state.filled, 1)
+        return terminate(state)
+
+    return wrong
+
+
+def misweighted(learning: Any) -> Any:
+    """Return a learning whose first shard counts for nearly all, where the noise covers equal ones."""
+    from dataclasses import replace
+
+    others = len(learning.shard_rows) - 1
+    return replace(learning, shard_rows=(sum(learning.shard_rows) - others, *[1] * others))
+
+
 FAULTS = ("short batch", "weights")
+BODY = (divided_by_own_size, misweighted, train_exactly)
 
 
 @contextmanager
 def installed(connection: psycopg.Connection) -> Iterator[None]:
     """Have the hook in this database for the time of the block."""
     share = connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()[0]
-    source = inspect.getsource(train_exactly).replace("DIRECTORY", f"{share}/dbdp/{__version__}")
+    source = "".join(map(inspect.getsource, BODY)).replace("DIRECTORY", f"{share}/dbdp/{__version__}")
     connection.execute(f"drop schema if exists {SCHEMA} cascade")
     connection.execute(MAKE.format(schema=SCHEMA, source=source).encode())
     try:
