@@ -1,16 +1,19 @@
 """A plan: what one release will do and cost, from public facts only."""
 
+import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from dbdp.algorithms.access import Access, Progress
 from dbdp.learning.averaging import Averaging
 from dbdp.learning.losses import Loss
 from dbdp.learning.schedules import Schedule
 from dbdp.learning.state import State
+from dbdp.privacy.events import REPLACE_ONE, Release
 from dbdp.privacy.mechanisms import Mechanism
 from dbdp.privacy.sensitivity import Sensitivity
 
@@ -60,6 +63,9 @@ class Request:
     regularisation : λ
     radius : the model is projected onto ‖w‖₂ ≤ radius
     projection_dimension, projection_seed : Gaussian random projection of the features, by a public seed
+    clip_norm : C, what the gradient of a row is clipped to, in the algorithms that add noise while they train
+    network : linear (None), or a network's name and sizes, see `dbdp.learning.networks`
+    settings : what only this algorithm has, as JSON; a mapping is taken too
     tolerance : refused: a stop that depends on the data is not covered by any bound
     """
 
@@ -85,7 +91,14 @@ class Request:
     calibration: str | None = None
     projection_dimension: int | None = None
     projection_seed: int | None = None
+    clip_norm: float | None = None
+    network: str | None = None
+    settings: str | None = None
     tolerance: float | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.settings, Mapping):
+            object.__setattr__(self, "settings", json.dumps(dict(self.settings)))
 
 
 @dataclass(frozen=True)
@@ -208,3 +221,36 @@ class Plan:
         quantiles = np.quantile(found, [0, 0.25, 0.5, 0.75, 1])
         names = ("smallest", "lower_quartile", "median", "upper_quartile", "largest")
         return {"sensitivity_by_position": summary | dict(zip(names, quantiles.tolist(), strict=True))}
+
+
+@dataclass(frozen=True)
+class WhiteBox:
+    """What an algorithm that adds its noise while it trains will do. Neighbours are replace-one.
+
+    Attributes
+    ----------
+    guarantee : the event and the stand-alone (ε, δ) of the whole run
+    told : what `explain` says beside the request: steps, sampling rate, expected passes, noise scale, …
+    run : trains over packed rows; returns the noisy model, shape (parameters,). All that it gets from the
+        rows is exact: it must release what depends on them through mechanisms whose events make up `guarantee`
+    """
+
+    request: Request
+    facts: Facts
+    guarantee: Release
+    told: dict[str, Any]
+    run: Callable[[Access, Progress], np.ndarray]
+
+    def explain(self) -> dict[str, Any]:
+        """Return the plan as data."""
+        return {
+            "algorithm": self.request.algorithm,
+            "loss": self.request.loss,
+            "neighbours": REPLACE_ONE,
+            "rows": self.facts.rows,
+            "features": self.facts.dimension,
+            **({"classes": self.facts.outputs} if self.facts.outputs > 1 else {}),
+            **self.told,
+            "epsilon": self.guarantee.epsilon,
+            "delta": self.guarantee.delta,
+        }

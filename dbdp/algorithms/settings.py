@@ -3,10 +3,12 @@
 Every message names the value, the limit and the remedy.
 """
 
+import json
 import math
 from collections.abc import Mapping
+from dataclasses import fields
 from numbers import Real
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.learning.averaging import NONE, Averaging
@@ -23,6 +25,7 @@ MAX_EPOCHS = 100_000
 MAX_SHARDS = 1024
 LEAST_RADIUS, LARGEST_RADIUS = 1e-6, 1e6
 SHARD_AVERAGING = ("once", "each_epoch")
+Knobs = TypeVar("Knobs")
 AVERAGING = ("none", "all", "last_epoch")
 SCHEDULES = (Constant.name, InverseTime.name, Decreasing.name, SquareRoot.name)  # schedules of Wu et al. 2017
 
@@ -184,3 +187,34 @@ def permutation_of(request: Request) -> str:
 def shard_rows(rows: int, shards: int) -> tuple[int, ...]:
     """Return the public sizes of the shards: equal, or one row more for the first ones."""
     return tuple(rows // shards + (shard < rows % shards) for shard in range(shards))
+
+
+def knobs(request: Request, kind: type[Knobs]) -> Knobs:
+    """Return the settings that only this algorithm has: a dataclass whose defaults the request's JSON overrides.
+
+    Raises
+    ------
+    ValueError
+        If it names another setting, or a value is of another kind; the dataclass checks the ranges.
+    """
+    try:
+        given = json.loads(request.settings or "{}")
+    except json.JSONDecodeError:
+        given = request.settings
+    known = {each.name: each.default for each in fields(kind)}  # type: ignore[arg-type]
+    if not isinstance(given, dict) or set(given) - set(known):
+        raise ValueError(
+            f"settings of algorithm {request.algorithm!r} are {request.settings}; give an object with any of "
+            f"{', '.join(f'{name} (default {value})' for name, value in known.items())}"
+        )
+    for name, value in given.items():
+        wanted = (int, float) if isinstance(known[name], float) else type(known[name])
+        if isinstance(value, bool) != isinstance(known[name], bool) or not isinstance(value, wanted):
+            raise ValueError(f"setting {name} = {value!r} must be like its default, {known[name]!r}")
+    return kind(**given)
+
+
+def between(name: str, value: float, least: float, most: float) -> None:
+    """Raise ValueError unless a setting lies in its range; NaN does not."""
+    if not least <= value <= most:
+        raise ValueError(f"{name} = {value} must be between {least:g} and {most:g}")

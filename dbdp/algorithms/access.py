@@ -1,0 +1,55 @@
+"""What a white-box algorithm may ask of the packed rows: sums, and scans of noisy SGD. The controller answers.
+
+Shapes: a model is a vector of P parameters. What comes back is exact and secret: an algorithm adds noise
+to it before anything else depends on it.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from dbdp.learning.objectives import Objective
+from dbdp.learning.state import State
+
+Progress = Callable[[str, int, int], None]
+
+
+class Access(Protocol):
+    """The rows of one dataset, as packed last by `shuffle` or `draw`."""
+
+    def shuffle(self) -> None:
+        """Pack all rows once, in a fresh secret order."""
+
+    def draw(self, probability: float, most: int, *, apart: bool = False) -> int:
+        """Pack the mini-batches of some Poisson steps: every row is in each of them with that probability.
+
+        Parameters
+        ----------
+        probability : independently for every row and every step, exactly
+        most : no more steps than these
+        apart : whether `gradient_sum` and `loss_sums` may ask for one mini-batch
+
+        Returns
+        -------
+        How many steps were drawn, as many as the memory given holds: a public number, at least 1.
+        """
+
+    def scan(self, state: State) -> State:
+        """Return the state after the updates over all that is packed."""
+
+    def gradient_sum(
+        self, objective: Objective, model: np.ndarray, *, clip: float, batch: int | None = None
+    ) -> np.ndarray:
+        """Return the sum of the rows' gradients, each of norm at most `clip`, shape (P,).
+
+        `batch` is the number, from 0, of a mini-batch of the last `draw`; None takes all that is packed.
+        """
+
+    def loss_sums(
+        self, objective: Objective, models: np.ndarray, *, limit: float, batch: int | None = None
+    ) -> np.ndarray:
+        """Return for each of C models (C, P) the sum of the rows' losses, each at most `limit`, shape (C,)."""
+
+    def label_counts(self, classes: int) -> np.ndarray:
+        """Return how many rows have each label: -1 and +1 (classes = 1), or 1, …, K; shape (max(2, classes),)."""

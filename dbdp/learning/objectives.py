@@ -1,0 +1,115 @@
+"""Objectives: per-row losses and gradients of a whole model, summed over packed rows.
+
+Shapes: rows (n, stride) float32 as in `blocks`; a model is a vector of P parameters, several are (C, P).
+A row that is no packed row with a label of the training has loss and gradient 0: it keeps its place only.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+
+from dbdp.learning import kernels
+from dbdp.learning.losses import Loss, loss_with
+
+SHRINK = 1.0 - 2.0**-28  # a clipped gradient has norm ≤ clip as real numbers: its norm errs by less than 2²⁴·2⁻⁵³
+
+
+class Objective(Protocol):
+    """What every objective offers; the regulariser is not part of it."""
+
+    @property
+    def parameters(self) -> int:
+        """P, the length of a model."""
+
+    @property
+    def inputs(self) -> int:
+        """Coordinates of a packed row."""
+
+    def initial(self) -> np.ndarray:
+        """Return the model before the first step, a public one, shape (P,)."""
+
+    def gradient_sum(self, model: np.ndarray, rows: np.ndarray, *, clip: float = math.inf) -> np.ndarray:
+        """Return Σ g·min(1, clip/‖g‖) over the rows' gradients g, shape (P,).
+
+        As a real vector each summand has norm ≤ clip, and it depends on its row and the model alone.
+        """
+
+    def loss_sums(self, models: np.ndarray, rows: np.ndarray, *, limit: float = math.inf) -> np.ndarray:
+        """Return Σ min(loss, limit) over the rows for each model, shape (C,)."""
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the objective as data, for `objective_from`."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """One linear model, or one for each class against the rest: K·d parameters; a row's loss is the sum of its K.
+
+    With outputs = 1 a target c ≥ 1 is that class against the rest; 0 takes labels as they are.
+    """
+
+    loss: Loss
+    inputs: int
+    outputs: int = 1
+    target: int = 0
+
+    @property
+    def parameters(self) -> int:
+        return self.inputs * self.outputs
+
+    def initial(self) -> np.ndarray:
+        return np.zeros(self.parameters)
+
+    def gradient_sum(self, model: np.ndarray, rows: np.ndarray, *, clip: float = math.inf) -> np.ndarray:
+        """See `Objective`. The gradient of a row is c ⊗ x, with c (K,) the slopes: ‖g‖ = ‖c‖‖x‖."""
+        if self.outputs == 1 and kernels.COMPILED:
+            return kernels.compiled.gradient_sum(self.loss, np.ascontiguousarray(model), rows, clip * SHRINK)
+        vectors, slopes, total = model.reshape(self.outputs, -1), np.empty((self.outputs, len(rows))), 0.0
+        for output, (features, labels) in enumerate(self._labelled(rows)):
+            slopes[output] = self.loss.derivative(features @ vectors[output], labels)
+            total = total + np.einsum("ij,ij->i", features, features) * slopes[output] ** 2
+        with np.errstate(divide="ignore"):
+            slopes *= np.minimum(1.0, clip * SHRINK / np.sqrt(total))
+        return np.concatenate([slopes[k] @ features for k, (features, _) in enumerate(self._labelled(rows))])
+
+    def loss_sums(self, models: np.ndarray, rows: np.ndarray, *, limit: float = math.inf) -> np.ndarray:
+        vectors, losses = models.reshape(len(models), self.outputs, -1), np.zeros((len(models), len(rows)))
+        for output, (features, labels) in enumerate(self._labelled(rows)):
+            values = self.loss.value(vectors[:, output] @ features.T, labels)
+            losses += np.where(labels == 0.0, 0.0, values) if self.loss.is_classifier else values
+        return np.minimum(losses, limit).sum(axis=1)
+
+    def as_data(self) -> dict[str, Any]:
+        return {
+            "kind": "linear",
+            "loss": self.loss.code,
+            "settings": list(self.loss.parameters),
+            "inputs": self.inputs,
+            "outputs": self.outputs,
+            "target": self.target,
+        }
+
+    def _labelled(self, rows: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        targets = range(1, self.outputs + 1) if self.outputs > 1 else [self.target]
+        return [kernels.labelled(self.loss, target, rows, self.inputs) for target in targets]
+
+
+@lru_cache(maxsize=8)
+def objective_from(text: str) -> Objective:
+    """Return the objective that JSON of `as_data` describes.
+
+    Raises
+    ------
+    ValueError
+        If it describes none.
+    """
+    data = json.loads(text)
+    if data["kind"] == "linear":
+        return Linear(loss_with(data["loss"], tuple(data["settings"])), data["inputs"], data["outputs"], data["target"])
+    from dbdp.learning.networks import Network  # only a training of one needs it
+
+    return Network.from_data(data)
