@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 import dbdp
-from dbdp import algorithms, datasets, ledger, packing, parts, releases
-from dbdp.algorithms import Facts, Plan, Request, tuning
+from dbdp import access, algorithms, datasets, ledger, packing, parts, releases
+from dbdp.algorithms import Facts, Plan, Request, WhiteBox, tuning
 from dbdp.algorithms.tuning import TuningPlan, TuningRequest
 from dbdp.datasets import Dataset
 from dbdp.learning.encoding import RandomProjection
@@ -37,7 +37,7 @@ def explain(session: Session, name: str, request: Request) -> dict[str, Any]:
     """Return the plan of a request and what it would be charged; nothing is read or spent."""
     dataset = datasets.load(session, name)
     plan = algorithms.plan(request, _facts(dataset, request))
-    return _described(dataset, plan.explain(), plan.mechanism.guarantee)
+    return _described(dataset, plan.explain(), plan.guarantee)
 
 
 def explain_tuning(session: Session, name: str, request: TuningRequest) -> dict[str, Any]:
@@ -61,10 +61,9 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
     plan = algorithms.plan(request, _facts(dataset, request))
 
     def answer() -> Answer:
-        exact = exact_model(session, dataset, plan, progress)
-        return plan.mechanism.release(exact.ravel()).reshape(exact.shape), {}
+        return _noisy_model(session, dataset, plan, progress), {}
 
-    return _charged(session, dataset, request, plan.explain(), plan.mechanism.guarantee, answer)
+    return _charged(session, dataset, request, plan.explain(), plan.guarantee, answer)
 
 
 def tune(session: Session, name: str, request: TuningRequest, progress: Progress = silent) -> releases.Model:
@@ -81,6 +80,16 @@ def tune(session: Session, name: str, request: TuningRequest, progress: Progress
         return model, {"chosen": chosen}
 
     return _charged(session, dataset, request.base, plan.explain(), plan.guarantee, answer)
+
+
+def _noisy_model(session: Session, dataset: Dataset, plan: Plan | WhiteBox, progress: Progress) -> np.ndarray:
+    """Return the noisy models, shape (outputs, dimension): of exact ones, or noised while they were trained."""
+    if isinstance(plan, Plan):
+        exact = exact_model(session, dataset, plan, progress)
+        return plan.mechanism.release(exact.ravel()).reshape(exact.shape)
+    dimension, options = plan.facts.dimension, _options(plan.request)
+    with access.packed_rows(session, dataset, dimension=dimension, options=options) as rows:
+        return plan.run(rows, progress).reshape(plan.facts.shape)
 
 
 def exact_model(session: Session, dataset: Dataset, plan: Plan, progress: Progress) -> np.ndarray:
@@ -151,7 +160,8 @@ def _noisy(plan: Plan, part: parts.Part) -> np.ndarray:
 
 def _facts(dataset: Dataset, request: Request) -> Facts:
     dimension = packing.model_dimension(dataset.declaration, _projection(request))
-    return Facts(dataset.rows, dimension, dataset.declaration.outputs, dataset.declaration.kind != "real")
+    declaration = dataset.declaration
+    return Facts(dataset.rows, dimension, declaration.outputs, declaration.kind != "real", declaration.intercept)
 
 
 def _projection(request: Request) -> RandomProjection | None:

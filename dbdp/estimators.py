@@ -20,7 +20,7 @@ from dbdp.progress import progress_bar
 
 def _initialiser() -> Callable[..., None]:
     """Return an __init__ with one keyword for each option of a request, as scikit-learn wants it."""
-    shown = keywords(lambda each, _: each.type, without=("loss",))
+    shown = keywords(lambda each, _: each.type, without=("loss", "network"))
     shown.append(inspect.Parameter("progress", inspect.Parameter.KEYWORD_ONLY, annotation=bool, default=True))
     signature = inspect.Signature(shown)
 

@@ -14,14 +14,15 @@ from dbdp.algorithms import Request
 HELP = {
     "epsilon": "ε of this release.",
     "delta": "δ of this release; 0 asks for pure ε.",
-    "algorithm": "bolt_on, nsgd, rsgd_ar or output_perturbation_gd.",
+    "algorithm": "bolt_on, nsgd, rsgd_ar, output_perturbation_gd, scs13, bst14, dp_sgd, dp_adam, sgd_adv, rrpsgd, "
+    "dp_agd, dp_blsgd, dp_blgd, dp_blsgd_ac, objective_perturbation, privgene or majority.",
     "loss": "logistic, huber_svm, huber_regression or squared.",
     "huber_width": "Half-width h of huber_svm, or δ of huber_regression.",
     "positive_weight": "What the loss of positive rows is multiplied by; public, never from label counts.",
     "epochs": "Passes over the data.",
     "batch_size": "Rows of a mini-batch; default 50.",
     "schedule": "Step sizes: constant, inverse_time, decreasing, square_root or restarted.",
-    "step_size": "Step size of the constant and the restarted schedule.",
+    "step_size": "Step size of the constant and the restarted schedule; where noise is added while training, of all.",
     "exponent": "c of the decreasing and the square_root schedule; default 0.5.",
     "averaging": "Which iterates make up the model: none, all or last_epoch.",
     "averaging_interval": "Epochs between the restarts of rsgd_ar; default 5.",
@@ -31,7 +32,8 @@ HELP = {
     "regularisation": "λ of the L2 regulariser.",
     "radius": "The model is kept within this norm.",
     "mechanism": "gaussian, spherical_laplace, discrete_gaussian or discrete_laplace; default by delta.",
-    "calibration": "What the noise covers: worst_position, or hockey_stick, rdp_tight or rdp of all positions.",
+    "calibration": "How the noise is calibrated: worst_position, or hockey_stick, rdp_tight or rdp of all positions; "
+    "for bst14 rdp or published.",
     "projection_dimension": "Features after a Gaussian random projection.",
     "projection_seed": "Public seed of the projection.",
     "clip_norm": "What the gradient of a row is clipped to, where noise is added while training.",

@@ -1,19 +1,23 @@
-"""Shuffle and pack: a table, to packed blocks in a secret uniform order, in bounded memory.
+"""Shuffle and pack: a table, to packed blocks in a secret uniform order or of Poisson samples, in bounded memory.
 
 The server hands out the raw records of some pages at a time (`records`), NumPy decodes them at once.
 Rows that fit the memory given are put straight to their places of a uniform permutation. When they do
 not fit, each row is first dealt to a uniform bucket, kept in a temporary table, and each bucket is
 permuted by itself: again exactly a uniform permutation, and each row is written twice, however many
 there are. With a key the order is the same in every session, and each may pack a share of it: disjoint
-shares of public sizes. All of it runs in the server, where search_path is pinned to pg_catalog.
+shares of public sizes. Poisson mini-batches are packed one after the other, with the places where each
+step ends; every row is drawn into every step independently, in the same one pass. All of it runs in the
+server, where search_path is pinned to pg_catalog.
 """
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -30,6 +34,47 @@ LEAST_MEMORY, MOST_MEMORY = 1 << 20, 1 << 40
 _SIZE = re.compile(r"(\d{1,15}) *(B|kB|MB|GB)?")
 _UNITS = {"B": 0, "kB": 10, "MB": 20, "GB": 30}
 KEY_BYTES = 32  # the least: 256 bits of entropy
+APART = 1 << 20  # block numbers of each step, where steps are apart
+END = np.dtype("<i8")
+MOST_STEPS, MOST_DRAWN = 1 << 26, 1 << 33  # steps of one draw, and rows that they may be expected to take
+_HIT_BYTES = 48  # of a row that takes part in a step, while hits are put in order
+_STEP_BYTES = 32  # of a step: how many take part, and where it ends
+_NO_ENDS, _HERE = np.zeros(0, END), np.zeros(1, END)
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """Mini-batches of some steps, each a Poisson sample of the rows.
+
+    Attributes
+    ----------
+    probability : of every row to take part in every step, exactly and independently (privacy.md §10)
+    steps : how many are packed
+    apart : whether every step has blocks of its own
+
+    Raises
+    ------
+    ValueError
+        If they are none.
+    """
+
+    probability: float
+    steps: int
+    apart: bool = False
+
+    def __post_init__(self) -> None:
+        if type(self.probability) not in (int, float) or not 0 < self.probability <= 1:
+            raise ValueError(
+                f"probability = {self.probability!r} of poisson must be above 0 and at most 1; "
+                "for batches of b rows of n give b / n"
+            )
+        if not (_is_place(self.steps) and 1 <= self.steps <= MOST_STEPS):
+            raise ValueError(
+                f"steps = {self.steps!r} of poisson must be a whole number from 1 to {MOST_STEPS}; "
+                "draw more steps in several calls"
+            )
+        if not isinstance(self.apart, bool):
+            raise ValueError(f"apart = {self.apart!r} of poisson must be true or false")
 
 
 @dataclass(frozen=True)
@@ -44,11 +89,12 @@ class Share:
     cuts : numbers of packed rows, rising, after which a new block begins; the parts between have no
         more blocks than they need
     projection : applied to the features
+    poisson : packs the mini-batches of Poisson steps instead of an order; it has no key, places or cuts
 
     Raises
     ------
     ValueError
-        If the key or the places are none.
+        If the key or the places are none, or do not go with the steps.
     """
 
     key: bytes | None = None
@@ -56,8 +102,11 @@ class Share:
     last: int | None = None
     cuts: tuple[int, ...] = ()
     projection: RandomProjection | None = None
+    poisson: Poisson | None = None
 
     def __post_init__(self) -> None:
+        if self.poisson and (self.key is not None or (self.first, self.last, self.cuts) != (0, None, ())):
+            raise ValueError("poisson is given with key, first, last or cuts, which are of an order; leave them out")
         if self.key is None and (self.first, self.last) != (0, None):
             raise ValueError("first and last are given without a key; only the order of a key has shares")
         if self.key is not None and len(self.key) < KEY_BYTES:
@@ -77,7 +126,7 @@ class Share:
             If an option is unknown, or has no sound value.
         """
         given = json.loads(text)
-        names = ("key", "first", "last", "cuts", "projection")
+        names = ("key", "first", "last", "cuts", "projection", "poisson")
         if not isinstance(given, dict) or set(given) - set(names):
             raise ValueError(f"options of shuffle must be an object of {', '.join(names)}")
         key, cuts, projection = given.get("key"), given.get("cuts", []), given.get("projection")
@@ -91,7 +140,14 @@ class Share:
             given.get("last"),
             tuple(cuts),
             RandomProjection(**projection) if projection else None,
+            None if given.get("poisson") is None else _poisson(given["poisson"]),
         )
+
+
+def _poisson(given: Any) -> Poisson:
+    if not isinstance(given, dict) or not {"probability", "steps"} <= set(given) <= {"probability", "steps", "apart"}:
+        raise ValueError('poisson needs "probability" and "steps", and may have "apart"')
+    return Poisson(**given)
 
 
 def _key(written: Any) -> bytes:
@@ -118,6 +174,8 @@ def check_share(session: Session, dataset: Dataset, share: Share) -> None:
     if share.cuts and share.cuts[-1] >= packed:
         raise ValueError(f"cuts = {list(share.cuts)} must be below the {packed} rows that are packed")
     memory = memory_given(session)
+    if share.poisson is not None:
+        _check_poisson(dataset, share.poisson, memory, model_dimension(dataset.declaration, share.projection))
     if share.projection is None:
         return
     features = dataset.declaration.dimension - dataset.declaration.intercept
@@ -133,6 +191,53 @@ def check_share(session: Session, dataset: Dataset, share: Share) -> None:
             f"the projection of {features} features to {share.projection.dimension} takes {megabytes} MB of memory, "
             f"above dbdp.pack_memory; set dbdp.pack_memory = '{megabytes}MB', or ask for fewer"
         )
+
+
+def _check_poisson(dataset: Dataset, poisson: Poisson, memory: int, dimension: int) -> None:
+    most_steps = memory // 2 // _STEP_BYTES
+    if poisson.steps > most_steps:
+        raise ValueError(
+            f"steps = {poisson.steps} of poisson are above the {most_steps} that dbdp.pack_memory allows; set "
+            f"dbdp.pack_memory = '{-(-poisson.steps * 2 * _STEP_BYTES >> 20)}MB', or draw fewer in one call"
+        )
+    drawn = dataset.rows * poisson.probability * poisson.steps
+    if drawn > MOST_DRAWN:
+        raise ValueError(
+            f"steps = {poisson.steps} of poisson take about {drawn:.3g} rows of dataset {dataset.name!r}, above the "
+            f"limit of {MOST_DRAWN}; draw fewer steps in one call"
+        )
+    held = APART * blocks.rows_per_block(dimension)
+    if poisson.apart and dataset.rows > held:
+        raise ValueError(
+            f"apart: a step of dataset {dataset.name!r} could have {dataset.rows} rows, above the {held} that the "
+            "blocks of one step hold; leave apart out"
+        )
+
+
+def steps_that_fit(session: Session, dataset: Dataset, dimension: int, probability: float, most: int) -> int:
+    """Return how many Poisson steps, from 1 to `most`, are drawn in half the memory given, by public facts alone.
+
+    Parameters
+    ----------
+    dimension : coordinates of a packed row
+    probability : of a row to take part in a step
+    """
+    return max(1, _steps_within(memory_given(session) // 2, dataset.rows, dimension, probability, most))
+
+
+def _steps_within(memory: int, rows: int, dimension: int, probability: float, most: int) -> int:
+    """Return for how many steps, at most so many, the rows that take part fit: all but never are there more.
+
+    Proof. With mean μ, a binomial number is above μ + t with probability ≤ exp(-t²/(2μ + 2t/3))
+    (Bernstein); at t = 8√μ + 32 the exponent is (64μ + 512√μ + 1024)/(2μ + 16√μ/3 + 64/3) ≥ 32.
+    """
+    row_bytes = blocks.stride_of(dimension) * blocks.ELEMENT.itemsize + _HIT_BYTES
+
+    def needed(steps: int) -> int:
+        mean = rows * probability * steps
+        return ceil((mean + 8 * mean**0.5 + 32) * row_bytes) + steps * _STEP_BYTES
+
+    return bisect_right(range(1, most + 1), memory, key=needed)
 
 
 def model_dimension(declaration: Declaration, projection: RandomProjection | None) -> int:
@@ -154,6 +259,12 @@ def keep_blocks_at_hand(session: Session, rows: int, dimension: int) -> None:
 def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share: Share = WHOLE) -> None:
     """Fill `table` (block_no, block) with the dataset, or a share of it, in a secret order.
 
+    With Poisson steps the table is (block_no, block, ends): `ends` are the little-endian int64 numbers of
+    rows of the block after which a step ends, rising, one repeated for each step without a row. Every
+    step ends once. A block has the rows of several steps and a step the rows of several blocks; where
+    they are apart, step s has the blocks from s·APART to (s + 1)·APART - 1, at least one, perhaps empty,
+    and ends in the last. Rows are in no particular order within a step.
+
     Raises
     ------
     ValueError
@@ -161,13 +272,17 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
     """
     check_share(session, dataset, share)
     encoder = records.encoder_of(session, dataset, share.projection)
+    packing = _Packing(session, dataset, encoder, table)
+    if share.poisson is not None:
+        packing.in_steps(share.poisson)
+        return
     store = _BlockWriter(session, table, encoder.dimension, share.cuts)
-    packing = _Packing(session, dataset, encoder, store)
     if share.key is None:
-        packing.in_fresh_order()
+        packing.in_fresh_order(store)
     else:
         last = dataset.rows if share.last is None else share.last
-        packing.in_keyed_order(shuffling.Section.of(shuffling.KeyedOrder(share.key, dataset.rows), share.first, last))
+        section = shuffling.Section.of(shuffling.KeyedOrder(share.key, dataset.rows), share.first, last)
+        packing.in_keyed_order(store, section)
     store.end_block()
 
 
@@ -180,9 +295,6 @@ class _BlockWriter:
     """Writes permuted rows as numbered blocks; a cut ends a block, however short."""
 
     def __init__(self, session: ServerSession, table: str, dimension: int, cuts: tuple[int, ...]) -> None:
-        self.table = table
-        self.stride = blocks.stride_of(dimension)
-        self.row_bytes = self.stride * blocks.ELEMENT.itemsize
         self.has_cuts = bool(cuts)
         self._session = session
         self._insert = f"insert into {table} (block_no, block) values ($1, $2)"
@@ -218,64 +330,204 @@ class _BlockWriter:
         return min(self._block_rows, self._cuts[-1] - self._written) if self._cuts else self._block_rows
 
 
+class _StepWriter:
+    """Writes the rows of steps as numbered blocks, with the places where steps end."""
+
+    def __init__(self, session: ServerSession, table: str, dimension: int) -> None:
+        self._session = session
+        self._insert = f"insert into {table} (block_no, block, ends) values ($1, $2, $3)"
+        self._block_rows = blocks.rows_per_block(dimension)
+        self._number = 0
+        self._start_block()
+
+    def write(self, rows: np.ndarray, ends: np.ndarray) -> None:
+        """Append rows; after so many of them, rising, a step ends. One that ends with a full block is in it."""
+        while True:
+            taken = rows[: self._block_rows - self._filled]
+            ended = np.searchsorted(ends, len(taken), side="right")
+            self._open.append(taken.tobytes())
+            self._ends.append((ends[:ended] + self._filled).astype(END).tobytes())
+            self._filled += len(taken)
+            rows, ends = rows[len(taken) :], ends[ended:] - len(taken)
+            if not len(rows):
+                return
+            self.end_block(self._number + 1)
+
+    def end_block(self, following: int) -> None:
+        """Write the open block, and begin the one of that number."""
+        self._session.query(self._insert, self._number, b"".join(self._open), b"".join(self._ends))
+        self._number = following
+        self._start_block()
+
+    def close(self) -> None:
+        """Write the last block."""
+        self.end_block(self._number + 1)
+
+    def _start_block(self) -> None:
+        self._filled = 0
+        self._open: list[bytes] = []
+        self._ends: list[bytes] = []
+
+
+class _ApartWriter:
+    """Writes the rows of steps, each step to blocks of its own."""
+
+    def __init__(self, blocks_of_steps: _StepWriter) -> None:
+        self._blocks = blocks_of_steps
+        self._step = 0
+
+    def write(self, rows: np.ndarray, ends: np.ndarray) -> None:
+        """Append rows; after so many of them, rising, a step ends."""
+        first = 0
+        for end in ends.tolist():
+            self._blocks.write(rows[first:end], np.array([end - first]))
+            self._step += 1
+            self._blocks.end_block(self._step * APART)
+            first = end
+        self._blocks.write(rows[first:], _NO_ENDS)
+
+    def close(self) -> None:
+        """The last step has ended: nothing is left."""
+
+
+_Steps = _StepWriter | _ApartWriter
+
+
+def _by_step(steps: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return an order that sorts rows by their steps 0, …, count - 1, and where each step ends in it."""
+    order = np.argsort(steps.astype(np.min_scalar_type(count)), kind="stable")
+    return order, np.cumsum(np.bincount(steps, minlength=count))
+
+
 class _Packing:
     """Packs a dataset: reads its rows, and writes them in a secret order, in the memory given."""
 
-    def __init__(self, session: ServerSession, dataset: Dataset, encoder: Encoder, store: _BlockWriter) -> None:
+    def __init__(self, session: ServerSession, dataset: Dataset, encoder: Encoder, table: str) -> None:
         self._session = session
         self._dataset = dataset
         self._encoder = encoder
-        self._store = store
+        self._table = table
+        self._stride = blocks.stride_of(encoder.dimension)
+        self._row_bytes = self._stride * blocks.ELEMENT.itemsize
         self._memory = memory_given(session)
 
-    def in_fresh_order(self) -> None:
+    def in_fresh_order(self, store: _BlockWriter) -> None:
         """Pack all rows, in an order that nobody can repeat."""
         count = self._dataset.rows
         if not self._fits(count):
             with self._buckets("bucket int8, block bytea") as staged:
-                self._through_fresh_buckets(staged)
+                self._through_fresh_buckets(store, staged)
             return
         rows, places = self._room_for(count), shuffling.permutation(count)
         for first, raw in self._read():
             chunk = self._encoder.rows(raw)
             rows[places[first : first + len(chunk)]] = chunk
-        self._store.write(rows)
+        store.write(rows)
 
-    def _through_fresh_buckets(self, staged: str) -> None:
+    def _through_fresh_buckets(self, store: _BlockWriter, staged: str) -> None:
         """Deal every row to an independent uniform bucket, and permute each bucket."""
-        number = 1 << (4 * self._dataset.rows * self._store.row_bytes // self._memory).bit_length()
+        number = 1 << (4 * self._dataset.rows * self._row_bytes // self._memory).bit_length()
         for _, raw in self._read():
             chunk = self._encoder.rows(raw)
             self._deal(staged, shuffling.buckets(len(chunk), number), chunk)
         for bucket in range(number):
             (block,) = self._bucket(staged, bucket, "block")
-            rows = np.frombuffer(block, blocks.ELEMENT).reshape(-1, self._store.stride)
-            self._store.write(rows[shuffling.permutation(len(rows))])
-            if not self._store.has_cuts:
-                self._store.end_block()  # no row is carried over to the next bucket
+            rows = self._decoded(block)
+            store.write(rows[shuffling.permutation(len(rows))])
+            if not store.has_cuts:
+                store.end_block()  # no row is carried over to the next bucket
 
-    def in_keyed_order(self, section: shuffling.Section) -> None:
+    def in_keyed_order(self, store: _BlockWriter, section: shuffling.Section) -> None:
         """Pack the places of a section; rows of other bins are not even decoded."""
         if not self._fits(section.rows):
             with self._buckets("bucket int8, words bytea, block bytea") as staged:
-                self._through_keyed_buckets(section, staged)
+                self._through_keyed_buckets(store, section, staged)
             return
         words, rows, filled = np.empty(section.rows, "<u8"), self._room_for(section.rows), 0
         for chunk_words, chunk in self._chosen(section):
             words[filled : filled + len(chunk)], rows[filled : filled + len(chunk)] = chunk_words, chunk
             filled += len(chunk)
-        self._store.write(rows, section.places(words, int(section.starts[0])))
+        store.write(rows, section.places(words, int(section.starts[0])))
 
-    def _through_keyed_buckets(self, section: shuffling.Section, staged: str) -> None:
+    def _through_keyed_buckets(self, store: _BlockWriter, section: shuffling.Section, staged: str) -> None:
         """Deal every row to a bucket of neighbouring bins, and put each bucket in order."""
-        bucket_rows = max(1, self._memory // 4 // self._store.row_bytes)
+        bucket_rows = max(1, self._memory // 4 // self._row_bytes)
         bucket_of_bin = (section.starts[:-1] - section.starts[0]) // bucket_rows
         for words, chunk in self._chosen(section):
             self._deal(staged, bucket_of_bin[section.bins(words)], words, chunk)
         for bucket, first_bin in zip(*np.unique(bucket_of_bin, return_index=True), strict=True):
             numbers, block = self._bucket(staged, int(bucket), "words", "block")
-            rows = np.frombuffer(block, blocks.ELEMENT).reshape(-1, self._store.stride)
-            self._store.write(rows, section.places(np.frombuffer(numbers, "<u8"), int(section.starts[first_bin])))
+            order = section.places(np.frombuffer(numbers, "<u8"), int(section.starts[first_bin]))
+            store.write(self._decoded(block), order)
+
+    def in_steps(self, poisson: Poisson) -> None:
+        """Pack Poisson steps, one after the other."""
+        joined = _StepWriter(self._session, self._table, self._encoder.dimension)
+        store = _ApartWriter(joined) if poisson.apart else joined
+        if poisson.steps == 1:
+            self._one_step(store, poisson)
+        elif self._steps_within(self._memory // 2, poisson) == poisson.steps:
+            self._steps_in_memory(store, poisson)
+        else:
+            with self._buckets("bucket int8, steps bytea, block bytea") as staged:
+                self._through_step_buckets(store, poisson, staged)
+        store.close()
+
+    def _one_step(self, store: _Steps, poisson: Poisson) -> None:
+        """Write the rows as they are drawn: within a step they need no order."""
+        for _, rows in self._drawn(poisson):
+            store.write(rows, _NO_ENDS)
+        store.write(self._room_for(0), _HERE)
+
+    def _steps_in_memory(self, store: _Steps, poisson: Poisson) -> None:
+        """Draw who takes part before the first row is read, and put the rows straight to their places."""
+        taking, steps = shuffling.participation(self._dataset.rows, poisson.steps, poisson.probability)
+        order, ends = _by_step(steps, poisson.steps)
+        places, rows = np.empty_like(order), self._room_for(len(order))
+        places[order] = np.arange(len(order))
+        for first, raw in self._read():
+            last = first + len(raw) // self._encoder.record_bytes
+            here = slice(*np.searchsorted(taking, [first, last]))
+            rows[places[here]] = self._taken(raw, taking[here] - first)
+        store.write(rows, ends)
+
+    def _through_step_buckets(self, store: _Steps, poisson: Poisson, staged: str) -> None:
+        """Deal the rows to buckets of neighbouring steps, and put each bucket in order; of one step it has one."""
+        self._session.query(f"create index on {staged} (bucket)")
+        together = max(1, self._steps_within(self._memory // 4, poisson))
+        for steps, rows in self._drawn(poisson):
+            self._deal(staged, steps // together, steps, rows)
+        for bucket, first in enumerate(range(0, poisson.steps, together)):
+            if together == 1:
+                self._write_one_step(store, staged, bucket)
+                continue
+            numbers, block = self._bucket(staged, bucket, "steps", "block")
+            order, ends = _by_step(np.frombuffer(numbers, "<i8") - first, min(together, poisson.steps - first))
+            store.write(self._decoded(block)[order], ends)
+
+    def _write_one_step(self, store: _Steps, staged: str, step: int) -> None:
+        """Write the rows of a step that the memory may not hold."""
+        for piece in self._session.stream(f"select block from {staged} where bucket = $1", step):
+            store.write(self._decoded(piece["block"]), _NO_ENDS)
+        store.write(self._room_for(0), _HERE)
+
+    def _drawn(self, poisson: Poisson) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Give steps and packed rows of some hits at a time, drawn as the rows are read."""
+        most = max(1, self._memory // 16 // self._row_bytes)
+        for _, raw in self._read():
+            count = len(raw) // self._encoder.record_bytes
+            for taking, steps in shuffling.hits(count, poisson.steps, poisson.probability, most):
+                yield steps, self._taken(raw, taking)
+
+    def _taken(self, raw: bytes, taking: np.ndarray) -> np.ndarray:
+        """Return packed rows of some of the records, ascending, perhaps repeated; no other is decoded."""
+        fresh = np.diff(taking, prepend=-1) > 0
+        chosen = np.frombuffer(raw, f"V{self._encoder.record_bytes}")[taking[fresh]]
+        return self._encoder.rows(chosen.tobytes())[np.cumsum(fresh) - 1]
+
+    def _steps_within(self, memory: int, poisson: Poisson) -> int:
+        rows, dimension = self._dataset.rows, self._encoder.dimension
+        return _steps_within(memory, rows, dimension, poisson.probability, poisson.steps)
 
     def _chosen(self, section: shuffling.Section) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Give words and packed rows of the section's bins, in the order of their slots."""
@@ -291,13 +543,16 @@ class _Packing:
         return records.read(self._session, self._dataset, self._encoder, memory=self._memory, keyed=keyed)
 
     def _fits(self, rows: int) -> bool:
-        return rows * self._store.row_bytes <= self._memory // 2
+        return rows * self._row_bytes <= self._memory // 2
 
     def _room_for(self, rows: int) -> np.ndarray:
-        return np.empty((rows, self._store.stride), blocks.ELEMENT)
+        return np.empty((rows, self._stride), blocks.ELEMENT)
+
+    def _decoded(self, block: bytes) -> np.ndarray:
+        return np.frombuffer(block, blocks.ELEMENT).reshape(-1, self._stride)
 
     def _buckets(self, columns: str) -> AbstractContextManager[str]:
-        return temporary_table(self._session, table_name(self._store.table) + "_buckets", columns)
+        return temporary_table(self._session, table_name(self._table) + "_buckets", columns)
 
     def _deal(self, staged: str, dealt: np.ndarray, *values: np.ndarray) -> None:
         """Append rows to their buckets: a row of the table for each bucket that is dealt to."""

@@ -23,9 +23,11 @@ from dbdp import controller, datasets, ledger, packing, registry, releases  # no
 from dbdp.algorithms import Request, tuning  # noqa: E402
 from dbdp.algorithms.tuning import TuningRequest  # noqa: E402
 from dbdp.declarations import declare  # noqa: E402
-from dbdp.learning import blocks, kernels  # noqa: E402
+from dbdp.learning import blocks, kernels, noisy  # noqa: E402
+from dbdp.learning.noisy import NoisyState  # noqa: E402
+from dbdp.learning.objectives import objective_from  # noqa: E402
 from dbdp.learning.state import State  # noqa: E402
-from dbdp.privacy import sensitivity  # noqa: E402
+from dbdp.privacy import sensitivity, streams  # noqa: E402
 from dbdp.sessions import PUBLIC_SQLSTATE, ServerSession  # noqa: E402
 
 _session = ServerSession(plpy)
@@ -155,6 +157,41 @@ def sgd_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
 def sgd_terminate(state: bytes | None) -> bytes | None:
     """End an epoch: the last mini-batch may be short."""
     return None if state is None else kernels.terminate(State.decode(state)).encode()
+
+
+def noisy_transition(state: bytes | None, block: bytes, ends: bytes | None, initial: bytes) -> bytes:
+    """One block: many noisy updates; the noise's key is drawn in this call, and kept nowhere."""
+    current = NoisyState.decode(initial if state is None else state)
+    rows = blocks.decode(block, current.training.objective.inputs)
+    offsets = None if ends is None else np.frombuffer(ends, "<i8")
+    return noisy.transition(current, rows, ends=offsets, draw=streams.draw).encode()
+
+
+def noisy_terminate(state: bytes | None) -> bytes | None:
+    """End a scan: the last mini-batch may be short."""
+    return None if state is None else noisy.terminate(NoisyState.decode(state), draw=streams.draw).encode()
+
+
+def gradient_transition(total: bytes | None, block: bytes, model: bytes, objective: str, clip: float) -> bytes:
+    """One block: add the clipped gradients of its rows."""
+    asked = objective_from(objective)
+    found = asked.gradient_sum(np.frombuffer(model, "<f8"), blocks.decode(block, asked.inputs), clip=clip)
+    return (found if total is None else np.frombuffer(total, "<f8") + found).tobytes()
+
+
+def loss_transition(totals: bytes | None, block: bytes, models: bytes, objective: str, limit: float) -> bytes:
+    """One block: add the clipped losses of its rows, for each of several models."""
+    asked = objective_from(objective)
+    candidates = np.frombuffer(models, "<f8").reshape(-1, asked.parameters)
+    found = asked.loss_sums(candidates, blocks.decode(block, asked.inputs), limit=limit)
+    return (found if totals is None else np.frombuffer(totals, "<f8") + found).tobytes()
+
+
+def label_transition(counts: list[int] | None, block: bytes, dimension: int, classes: int) -> list[int]:
+    """One block: count the rows of each label."""
+    labels = blocks.decode(block, dimension)[:, -1]
+    found = [int(np.count_nonzero(labels == value)) for value in ((-1, 1) if classes == 1 else range(1, classes + 1))]
+    return [one + other for one, other in zip(counts or [0] * len(found), found, strict=True)]
 
 
 def count_errors_transition(errors: int, block: bytes, models: bytes, outputs: int) -> int:

@@ -1,12 +1,15 @@
-"""Uniform secret permutations, from the operating system's entropy or from a secret key.
+"""Uniform secret permutations, and Poisson samples: who takes part in which step.
 
-There is no seed: nobody can repeat, choose or predict an order (privacy.md §3, §11.5). With a key,
-which is drawn for one release and never shown, several sessions compute the same order.
+They come from the operating system's entropy or from a secret key. There is no seed: nobody can repeat,
+choose or predict an order (privacy.md §3, §11.5) or a sample (§10). With a key, which is drawn for one
+release and never shown, several sessions compute the same order.
 """
 
 import hashlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -14,6 +17,11 @@ _SPAN = 1 << 10  # slots whose words come from one call of SHAKE-256
 _COUNTED = 1 << 14  # slots whose words are counted at a time
 _BIN_WORDS = 64  # of a bin, on average
 _MOST_BINS = 1 << 16  # 512 kB of counts: a bin has few words, however many there are
+_MOST_GAPS = 1 << 16  # drawn at a time
+_MOST_CELLS = 1 << 46  # counted through at a time, so that the sum of so many gaps is below 2⁶³
+_LN_2 = float.fromhex("0x1.62e42fefa39efp-1")
+_TERMS = 11  # of the series of a logarithm
+_GUARD = 64  # bits of precision beyond those of a uniform number
 
 
 def permutation(count: int) -> np.ndarray:
@@ -132,3 +140,129 @@ class Section:
     def places(self, words: np.ndarray, start: int) -> np.ndarray:
         """Return which of these words are at the places first, …, last - 1, in order; theirs begin at `start`."""
         return self.order.order(words)[max(self.first - start, 0) : max(self.last - start, 0)]
+
+
+def participation(rows: int, steps: int, probability: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return row and step of every hit of one draw, ascending by row and then by step, each shape (hits,)."""
+    none = np.zeros(0, np.int64)
+    found = [(none, none), *hits(rows, steps, probability)]
+    return np.concatenate([row for row, _ in found]), np.concatenate([step for _, step in found])
+
+
+def hits(rows: int, steps: int, probability: float, most: int = _MOST_GAPS) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Give row and step of every hit, ascending by row and then by step, at most so many at a time.
+
+    Every row takes part in every step with this very probability q, independently of all else: each step
+    takes a Poisson sample of the rows (privacy.md §10).
+
+    Proof. The cells (row, step) stand in one line, row by row. The numbers of cells missed before each
+    hit are independent, with P(gap ≥ k) = (1 - q)^k for k = 0, 1, …: the law of the runs of misses among
+    independent events of probability q, and it decides the law of these events. They have no memory, so
+    a line may end at any cell, whatever was drawn beyond it, and another one begin.
+
+    Raises
+    ------
+    ValueError
+        If the probability or the number of steps is none.
+    """
+    if not 0 < probability <= 1:
+        raise ValueError(f"probability = {probability!r} must be above 0 and at most 1")
+    if not 1 <= steps <= _MOST_CELLS:
+        raise ValueError(f"steps = {steps!r} must be from 1 to {_MOST_CELLS}; draw fewer at a time")
+    together = _MOST_CELLS // steps
+    for first in range(0, rows, together):
+        for cells in _cells(min(together, rows - first) * steps, probability, min(most, _MOST_GAPS)):
+            if len(cells):
+                row, step = np.divmod(cells, steps)
+                yield first + row, step
+
+
+def _cells(count: int, probability: float, most: int) -> Iterator[np.ndarray]:
+    """Give those of the cells 0, …, count - 1 that are hit, rising."""
+    passed = 0
+    while passed < count:
+        likely = (count - passed) * probability
+        drawn = int(min(most, likely + 4 * likely**0.5 + 4))  # mostly enough for all that are left
+        found = passed - 1 + np.cumsum(_gaps(drawn, probability) + 1)
+        yield found[found < count]
+        passed = int(found[-1]) + 1
+
+
+def _gaps(count: int, probability: float) -> np.ndarray:
+    """Return independent ⌊ln U / ln(1 - q)⌋, or _MOST_CELLS if that is less, shape (count,).
+
+    U are uniform real numbers, so P(gap ≥ k) = P(ln U ≤ k·ln(1 - q)) = (1 - q)^k exactly. Of each 64 bits
+    are drawn; where the ratios of all numbers that begin so lie on both sides of an integer, more decide.
+
+    Proof. Let u = 2⁻⁵³ and v the first 52 bits. U·2⁵² is within ½ of v + ½, so ln U within 1/(2v) of
+    y = ln((v + ½)·2⁻⁵²), which is computed to within 4u(1 + |y|). The slope is off by u, the quotient by
+    u of itself, the two borders by u of theirs. All in all the ratio is within
+    (1/(2v) + 4u + 8.3u|y|)(1 + 4u)/|slope| of the one computed; `errors` has 16u(1 + |y|) in place of
+    4u + 8.3u|y|, and its own rounding takes less than the difference.
+    """
+    if probability == 1:
+        return np.zeros(count, np.int64)
+    words = np.frombuffer(os.urandom(8 * count), "<u8")
+    leading, slope = (words >> np.uint64(12)).astype(np.float64), _log_of_miss(probability)
+    with np.errstate(all="ignore"):  # an infinite error, of v = 0 or of the least probabilities, decides nothing
+        logs = _logs(leading)
+        ratios, errors = logs / slope, (0.5 / leading + 2.0**-49 * (1 - logs)) / -slope
+        low, high = (np.floor(border).clip(0, _MOST_CELLS) for border in (ratios - errors, ratios + errors))
+    decided = low == high
+    gaps = np.where(decided, low, 0).astype(np.int64)
+    for place in np.flatnonzero(~decided):
+        gaps[place] = _exact_gap(int(words[place]), probability)
+    return gaps
+
+
+def _logs(leading: np.ndarray) -> np.ndarray:
+    """Return y = ln((v + ½)·2⁻⁵²) of whole numbers v below 2⁵², to within 4u(1 + |y|), u = 2⁻⁵³.
+
+    Only sums, products and quotients, each within u of itself: no library's logarithm is trusted.
+
+    Proof. v + ½ = m·2^e exactly, with m from √½ to √2. y = (e - 52)·ln 2 + 2·artanh s, s = (m - 1)/(m + 1),
+    |s| < 0.1716. m - 1 is exact, so s is within 2.1u of itself and s² within 5.3u. The series
+    Σ s^(2j)/(2j + 1) is 1 plus at most 0.0101, which is within 9u of itself: together within 1.2u; the
+    terms left out are below 10⁻¹⁸. So 2·artanh s ≤ 0.347 is within 4.4u of itself, the other summand
+    within 2.1u·(|y| + 0.347), the sum within u|y|: altogether within 2.4u + 3.1u|y|.
+    """
+    fractions, exponents = np.frexp(leading + 0.5)
+    small = fractions < 0.5**0.5
+    fractions, exponents = np.where(small, 2 * fractions, fractions), exponents - small
+    tangents = (fractions - 1) / (fractions + 1)
+    squares, series = tangents * tangents, np.zeros_like(tangents)
+    for odd in range(2 * _TERMS - 1, 0, -2):
+        series = series * squares + 1 / odd
+    return (exponents - 52) * _LN_2 + 2 * (tangents * series)
+
+
+@lru_cache(maxsize=16)
+def _log_of_miss(probability: float) -> float:
+    """Return ln(1 - q), to within 2⁻⁵³ of itself."""
+    from flint import arb
+
+    from dbdp.privacy.balls import precision
+
+    with precision(2 * _GUARD):
+        return float((-arb(probability)).log1p())
+
+
+def _exact_gap(word: int, probability: float) -> int:
+    """Return the gap of the uniform real number that begins with these 64 bits; more are drawn until it is certain.
+
+    Proof. Balls (FLINT's arb) hold the ratio of every number that begins with the bits drawn, so what
+    they leave one choice for is right; they shrink to a point, an integer with probability 0.
+    """
+    from flint import arb
+
+    from dbdp.privacy.balls import precision
+
+    bits = 64
+    while True:
+        with precision(bits + _GUARD):
+            uniform = (arb(2 * word + 1) + arb(0, 1)) * arb((1, -bits - 1))
+            ratio = uniform.log() / (-arb(probability)).log1p()
+            floor = ratio.floor().unique_fmpz()
+            if floor is not None or ratio > _MOST_CELLS:
+                return _MOST_CELLS if floor is None else min(int(floor), _MOST_CELLS)
+        word, bits = word << 64 | int.from_bytes(os.urandom(8), "little"), bits + 64

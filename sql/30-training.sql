@@ -201,6 +201,74 @@ create aggregate dbdp.count_errors(block bytea, models bytea, outputs int) (
 comment on aggregate dbdp.count_errors(bytea, bytea, int) is
 'rows of packed blocks that models, one float8 vector for each output, classify wrongly';
 
+create function dbdp.noisy_transition(state bytea, block bytea, ends bytea, initial bytea) returns bytea
+language plpython3u
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython noisy_transition@
+$body$;
+
+create function dbdp.noisy_terminate(state bytea) returns bytea
+language plpython3u
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython noisy_terminate@
+$body$;
+
+create aggregate dbdp.noisy_steps(block bytea, ends bytea, initial bytea) (
+  sfunc = dbdp.noisy_transition,
+  stype = bytea,
+  finalfunc = dbdp.noisy_terminate,
+  parallel = unsafe
+);
+comment on aggregate dbdp.noisy_steps(bytea, bytea, bytea) is 'noisy updates over packed blocks, one for each mini-batch: where ends says so, else for every so many rows; call it with order by block_no';
+
+-- Exact sums: whoever asks adds noise. Sums of parts may be added in any order; the noise covers the rounding.
+create function dbdp.gradient_transition(total bytea, block bytea, model bytea, objective text, clip float8) returns bytea
+language plpython3u
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython gradient_transition@
+$body$;
+
+create aggregate dbdp.gradient_sum(block bytea, model bytea, objective text, clip float8) (
+  sfunc = dbdp.gradient_transition,
+  stype = bytea,
+  parallel = unsafe
+);
+comment on aggregate dbdp.gradient_sum(bytea, bytea, text, float8) is
+'sum of the clipped gradients of packed rows at a model; vectors are float8, little-endian';
+
+create function dbdp.loss_transition(totals bytea, block bytea, models bytea, objective text, "limit" float8) returns bytea
+language plpython3u
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython loss_transition@
+$body$;
+
+create aggregate dbdp.loss_sum(block bytea, models bytea, objective text, "limit" float8) (
+  sfunc = dbdp.loss_transition,
+  stype = bytea,
+  parallel = unsafe
+);
+comment on aggregate dbdp.loss_sum(bytea, bytea, text, float8) is
+'sums of the clipped losses of packed rows, for many candidate models in one pass';
+
+create function dbdp.label_transition(counts bigint[], block bytea, dimension int, classes int) returns bigint[]
+language plpython3u
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython label_transition@
+$body$;
+
+create aggregate dbdp.label_counts(block bytea, dimension int, classes int) (
+  sfunc = dbdp.label_transition,
+  stype = bigint[],
+  parallel = unsafe
+);
+comment on aggregate dbdp.label_counts(bytea, int, int) is
+'rows of packed blocks with each label: -1 and +1 (classes = 1), or 1, 2, …';
+
 create function dbdp.store_release(dataset text, coefficients float8[], intercepts float8[], receipt json) returns json
 language plpython3u
 security definer

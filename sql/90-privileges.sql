@@ -19,7 +19,11 @@ $owners$;
 grant execute on function dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate to dbdp_owner;
 grant execute on function dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[]) to dbdp_owner;
 grant execute on function
-  dbdp.sgd_epoch(bytea, bytea), dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition
+  dbdp.sgd_epoch(bytea, bytea), dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition,
+  dbdp.noisy_transition, dbdp.noisy_terminate, dbdp.noisy_steps(bytea, bytea, bytea),
+  dbdp.gradient_transition, dbdp.gradient_sum(bytea, bytea, text, float8),
+  dbdp.loss_transition, dbdp.loss_sum(bytea, bytea, text, float8),
+  dbdp.label_transition, dbdp.label_counts(bytea, int, int)
 to dbdp_owner;
 
 grant execute on function
@@ -46,6 +50,10 @@ grant select on dbdp.dataset, dbdp.model, dbdp.datasets, dbdp.models to dbdp_ana
 grant execute on function
   dbdp.register_dataset, dbdp.record_dataset, dbdp.drop_dataset, dbdp.close_dataset, dbdp.charge, dbdp.store_release,
   dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate, dbdp.sgd_epoch(bytea, bytea),
-  dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition
+  dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition,
+  dbdp.noisy_transition, dbdp.noisy_terminate, dbdp.noisy_steps(bytea, bytea, bytea),
+  dbdp.gradient_transition, dbdp.gradient_sum(bytea, bytea, text, float8),
+  dbdp.loss_transition, dbdp.loss_sum(bytea, bytea, text, float8),
+  dbdp.label_transition, dbdp.label_counts(bytea, int, int)
 to dbdp_data_owner;
 grant select on dbdp.ledger to dbdp_data_owner;

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from dbdp.learning import kernels
+from dbdp.learning import noisy
 from dbdp.learning.encoding import pack
 from dbdp.privacy import streams
 
@@ -35,8 +35,8 @@ class RowsInMemory:
     def scan(self, state):
         self.asked.append("scan")
         ends = None if self.ends is None else self.ends.astype("<i8")
-        state = kernels.transition(state, self.packed, ends=ends, draw=streams.draw)
-        return kernels.terminate(state, draw=streams.draw)
+        state = noisy.transition(state, self.packed, ends=ends, draw=streams.draw)
+        return noisy.terminate(state, draw=streams.draw)
 
     def gradient_sum(self, objective, model, *, clip, batch=None):
         self.asked.append("gradient_sum")

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
+from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Objective
-from dbdp.learning.state import State
 
 Progress = Callable[[str, int, int], None]
 
@@ -35,7 +35,7 @@ class Access(Protocol):
         How many steps were drawn, as many as the memory given holds: a public number, at least 1.
         """
 
-    def scan(self, state: State) -> State:
+    def scan(self, state: NoisyState) -> NoisyState:
         """Return the state after the updates over all that is packed."""
 
     def gradient_sum(

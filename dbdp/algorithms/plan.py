@@ -30,12 +30,14 @@ class Facts:
     dimension : coordinates of one model, with the intercept
     outputs : models trained at once: the classes of a one-vs-rest training, else 1
     is_classifier : whether the label is a class; otherwise it is a number in [-1, 1]
+    intercept : whether the last coordinate is the intercept's
     """
 
     rows: int
     dimension: int
     outputs: int = 1
     is_classifier: bool = True
+    intercept: bool = True
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -133,6 +135,11 @@ class Plan:
     sensitivity: Sensitivity
     calibration: str
     mechanism: Mechanism
+
+    @property
+    def guarantee(self) -> Release:
+        """The event and the stand-alone (ε, δ)."""
+        return self.mechanism.guarantee
 
     def initial_states(self) -> list[State]:
         """Return the states before the first row, one for each output."""

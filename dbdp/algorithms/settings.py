@@ -13,6 +13,7 @@ from typing import Any, TypeVar, get_type_hints
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.learning.averaging import NONE, Averaging
 from dbdp.learning.losses import Loss, loss_named
+from dbdp.learning.objectives import Linear, Objective
 from dbdp.learning.schedules import Constant, Decreasing, InverseTime, Schedule, SquareRoot
 from dbdp.privacy.events import check_epsilon_delta
 from dbdp.privacy.sensitivity import FRESH, REUSED
@@ -218,3 +219,14 @@ def between(name: str, value: float, least: float, most: float) -> None:
     """Raise ValueError unless a setting lies in its range; NaN does not."""
     if not least <= value <= most:
         raise ValueError(f"{name} = {value} must be between {least:g} and {most:g}")
+
+
+def objective_of(request: Request, facts: Facts) -> Objective:
+    """Return the objective of the whole model: a network, or the linear models of all outputs together."""
+    if request.network is None:
+        return Linear(loss_of(request, facts), facts.dimension, facts.outputs)
+    from dbdp.learning.networks import network_named  # only a training of one needs it
+
+    if not facts.is_classifier:
+        raise ValueError(f"network {request.network!r} needs classes, this label is a number; leave network out")
+    return network_named(request.network, inputs=facts.dimension, outputs=facts.outputs, intercept=facts.intercept)

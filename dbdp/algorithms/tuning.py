@@ -153,7 +153,13 @@ def _candidate(base: Request, settings: Mapping[str, Any]) -> Request:
 
 
 def _planned(request: Request, facts: Facts, rows: int) -> Plan:
-    return catalogue.plan(request, replace(facts, rows=rows))
+    made = catalogue.plan(request, replace(facts, rows=rows))
+    if not isinstance(made, Plan):
+        raise ValueError(
+            f"algorithm {request.algorithm!r} adds noise while it trains, and tuning chooses among models that are "
+            "perturbed once; choose bolt_on, nsgd, rsgd_ar or output_perturbation_gd"
+        )
+    return made
 
 
 def _disjoint(request: TuningRequest, facts: Facts, requests: Sequence[Request]) -> TuningPlan:

@@ -2,17 +2,25 @@
 """The compiled kernel: the same function as `kernels.add_rows_reference`, over packed rows."""
 
 import numpy as np
+from libc.math cimport INFINITY
 
 LOSSES = (1, 2, 3, 4)  # the codes that _sgd.h knows
 
 cdef extern from "_sgd.h" nogil:
     ctypedef struct sgd_training:
         long loss, target
-        double width, limit, weight, batch_size, regularisation, radius
+        double width, limit, weight, clip, batch_size, regularisation, radius
+    ctypedef struct adam:
+        double decay1, decay2, floor
     void sgd_add_gradients(const sgd_training *t, const float *row, long count, const double *model, double *gradient,
                            long stride)
     void sgd_update(const sgd_training *t, double *model, double *gradient, double *sum, long stride, double step,
                     int averaged)
+    void noisy_update(const sgd_training *t, double *model, double *gradient, long stride, double step,
+                      const long *noise, long parameters, double grid)
+    void noisy_adam(const sgd_training *t, const adam *how, double *model, double *gradient, double *first,
+                    double *second, long stride, double step, const long *noise, long parameters, double grid,
+                    double correction1, double correction2)
     void sgd_single_rows(const sgd_training *t, const float *row, long count, double *model, double *sum, long stride,
                          const double *steps, long first)
     void pack_rows(double *features, const double *labels, float *rows, long count, long dimension, long stride,
@@ -31,8 +39,6 @@ def add_rows(state, const float[:, ::1] rows, const double[::1] step_sizes, long
         raise ValueError("one step size is needed for each mini-batch that ends in these rows")
     if not 0 <= averaged <= ended or (averaged and total.shape[0] != model.shape[0]):
         raise ValueError(f"{averaged} of {ended} iterates cannot be averaged in a sum of {len(total)} coordinates")
-    if state.loss.code not in LOSSES:
-        raise ValueError(f"the compiled kernel has no loss {state.loss.name!r}")
     if count == 0:
         return
     cdef double[:, ::1] wide = _aligned(stride)
@@ -56,10 +62,15 @@ cdef double[:, ::1] _aligned(long stride):
 
 
 cdef sgd_training _training(state):
-    width, weight = state.loss.parameters
-    return sgd_training(loss=state.loss.code, target=state.target, width=width, limit=state.loss.lipschitz,
-                        weight=weight, batch_size=state.batch_size, regularisation=state.regularisation,
-                        radius=state.radius)
+    return _of_loss(state.loss, state.target, INFINITY, state.batch_size, state.regularisation, state.radius)
+
+
+cdef sgd_training _of_loss(loss, target, clip, batch_size, regularisation, radius):
+    if loss.code not in LOSSES:
+        raise ValueError(f"the compiled kernel has no loss {loss.name!r}")
+    width, weight = loss.parameters
+    return sgd_training(loss=loss.code, target=target, width=width, limit=loss.lipschitz, weight=weight, clip=clip,
+                        batch_size=batch_size, regularisation=regularisation, radius=radius)
 
 
 cdef void _advance(sgd_training how, const float[:, ::1] rows, const double[::1] steps, double[:, ::1] vectors,
@@ -81,6 +92,78 @@ cdef void _advance(sgd_training how, const float[:, ::1] rows, const double[::1]
                 sgd_update(&how, model, gradient, total, stride, steps[update], update >= first)
                 update += 1
                 filled = 0
+
+
+def gradient_sum(loss, long target, const double[::1] model, const float[:, ::1] rows, double clip):
+    """Return the sum of the clipped gradients of one linear model, shape (d,); see `objectives.Linear`."""
+    cdef long count = rows.shape[0], stride = rows.shape[1], dimension = model.shape[0]
+    if dimension > stride - 1 or stride % 8:
+        raise ValueError(f"rows of {stride} places and a model of {dimension} coordinates do not fit each other")
+    cdef sgd_training how = _of_loss(loss, target, clip, 1, 0, INFINITY)
+    cdef double[:, ::1] wide = _aligned(stride)
+    wide[0, :dimension] = model
+    if count:
+        with nogil:
+            sgd_add_gradients(&how, &rows[0, 0], count, &wide[0, 0], &wide[1, 0], stride)
+    return np.array(wide[1, :dimension])
+
+
+def noisy_updates(state, const float[:, ::1] rows, const long[::1] ends, const double[::1] step_sizes,
+                  const long[:, ::1] noise):
+    """See `noisy.updates_reference`."""
+    cdef long stride = rows.shape[1], parameters = state.model.shape[0]
+    if parameters > stride - 1 or stride % 8 or noise.shape[1] != parameters:
+        raise ValueError(f"rows of {stride} places, a model of {parameters} and noise of {noise.shape[1]} coordinates "
+                         "do not fit each other")
+    _check_ends(ends, step_sizes, noise, rows.shape[0])
+    vectors = [(0, 0, state.model), (0, stride, state.gradient)]
+    if state.training.moments:
+        vectors += [(1, 0, state.averages[0]), (1, stride, state.averages[1])]
+    cdef double[:, ::1] wide = _aligned(2 * stride)
+    padded = np.asarray(wide)
+    for row, begin, vector in vectors:
+        padded[row, begin : begin + parameters] = vector
+    _noisy(state.training, rows, ends, step_sizes, noise, wide, state.updates)
+    for row, begin, vector in vectors:
+        vector[:] = padded[row, begin : begin + parameters]
+
+
+cdef _check_ends(const long[::1] ends, const double[::1] step_sizes, const long[:, ::1] noise, long rows):
+    cdef long begin = 0
+    if step_sizes.shape[0] != ends.shape[0] or noise.shape[0] != ends.shape[0]:
+        raise ValueError("one step size and one noise are needed for each mini-batch that ends in these rows")
+    for end in ends:
+        if not begin <= end <= rows:
+            raise ValueError(f"a mini-batch ends at row {end}, outside the {rows} rows of the block or out of order")
+        begin = end
+
+
+cdef _noisy(how, const float[:, ::1] rows, const long[::1] ends, const double[::1] step_sizes,
+            const long[:, ::1] noise, double[:, ::1] wide, long made):
+    cdef sgd_training linear = _of_loss(how.objective.loss, how.objective.target, how.limit, how.divisor,
+                                        how.regularisation, how.radius)
+    cdef bint adaptive = how.moments is not None
+    decay1, decay2, floor = how.moments or (0.0, 0.0, 0.0)
+    cdef adam decays = adam(decay1=decay1, decay2=decay2, floor=floor)
+    cdef double grid = how.noise.grid
+    cdef long stride = rows.shape[1], parameters = noise.shape[1], begin = 0, update
+    cdef double *model = &wide[0, 0]
+    cdef double *gradient = &wide[0, stride]
+    cdef double *first = &wide[1, 0]
+    cdef double *second = &wide[1, stride]
+    with nogil:
+        for update in range(ends.shape[0]):
+            if ends[update] > begin:
+                sgd_add_gradients(&linear, &rows[begin, 0], ends[update] - begin, model, gradient, stride)
+            begin = ends[update]
+            if adaptive:
+                noisy_adam(&linear, &decays, model, gradient, first, second, stride, step_sizes[update],
+                           &noise[update, 0], parameters, grid, 1.0 - decays.decay1 ** (made + update + 1),
+                           1.0 - decays.decay2 ** (made + update + 1))
+            else:
+                noisy_update(&linear, model, gradient, stride, step_sizes[update], &noise[update, 0], parameters, grid)
+        if rows.shape[0] > begin:
+            sgd_add_gradients(&linear, &rows[begin, 0], rows.shape[0] - begin, model, gradient, stride)
 
 
 def pack(double[:, ::1] features, const double[::1] labels, float[:, ::1] rows, double shrink):

@@ -13,9 +13,14 @@ enum { LOGISTIC = 1, HUBER_SVM, HUBER_REGRESSION, SQUARED }; /* the codes of los
 typedef struct {
   long loss, target;                 /* target > 0: that class is +1, every other -1 */
   double width, limit, weight;       /* of a smoothed hinge; what |derivative| is clamped to; of positive rows */
+  double clip;                       /* what the norm of a row's gradient is clipped to, or infinity */
   double batch_size, regularisation; /* b, λ */
   double radius;                     /* of the ball that the model is projected onto, or infinity */
 } sgd_training;
+
+typedef struct {
+  double decay1, decay2, floor; /* of the moments of Adam, and what is added to the root of the second */
+} adam;
 
 /* The label as the training takes it, NaN where it cannot: see kernels.labelled. */
 INLINED double taken(const sgd_training *t, double label) {
@@ -40,10 +45,17 @@ INLINED double derivative(const sgd_training *t, double score, double label) {
   return label > 0.0 ? t->weight * slope : slope;
 }
 
-/* The derivative, or 0 for what is no packed row with a label of this training; NaN compares false. */
+/* The slope of a row's gradient: its derivative, clipped so that its product with ‖x‖ is ≤ clip; 0 for what
+ * is no packed row with a label of this training. NaN compares false. */
 INLINED double coefficient(const sgd_training *t, double score, double norm2, double packed_label) {
   double label = taken(t, packed_label);
-  return label == label && norm2 <= MAX_NORM2 ? derivative(t, score, label) : 0.0;
+  if (!(label == label && norm2 <= MAX_NORM2)) return 0.0;
+  double slope = derivative(t, score, label);
+  if (t->clip < INFINITY) {
+    double most = t->clip / sqrt(norm2);
+    slope = clamped(slope, -most, most);
+  }
+  return slope;
 }
 
 /* ‖x‖² of a row whose squares add up to `squares`, the label's among them. Taking that one away leaves
@@ -130,6 +142,31 @@ CLONED void sgd_update(const sgd_training *t, double *model, double *gradient, d
     store(gradient + i, (lanes){0});
   }
   end_update(t->radius, model, sum, stride, averaged);
+}
+
+/* gradient ← the multiple of the grid next to it, plus noise, a whole number of steps of the grid: exact in
+ * doubles, since both are below 2⁵² steps and the grid is a power of two. */
+INLINED void add_noise(double *gradient, const long *noise, long parameters, double grid) {
+  for (long i = 0; i < parameters; i++) gradient[i] = (nearbyint(gradient[i] / grid) + (double)noise[i]) * grid;
+}
+
+/* One noisy update: model ← Π(model - step (gradient / b + λ model)); gradient ← 0. */
+CLONED void noisy_update(const sgd_training *t, double *model, double *gradient, long stride, double step, const long *noise, long parameters, double grid) {
+  add_noise(gradient, noise, parameters, grid);
+  sgd_update(t, model, gradient, gradient, stride, step, 0);
+}
+
+/* One noisy update of Adam (Kingma & Ba 2015): moments of the noisy gradient, each divided by its correction. */
+CLONED void noisy_adam(const sgd_training *t, const adam *how, double *model, double *gradient, double *first, double *second, long stride, double step, const long *noise, long parameters, double grid, double correction1, double correction2) {
+  add_noise(gradient, noise, parameters, grid);
+  for (long i = 0; i < parameters; i++) {
+    double g = gradient[i] / t->batch_size + t->regularisation * model[i];
+    first[i] = how->decay1 * first[i] + (1.0 - how->decay1) * g;
+    second[i] = how->decay2 * second[i] + (1.0 - how->decay2) * g * g;
+    model[i] -= step * (first[i] / correction1) / (sqrt(second[i] / correction2) + how->floor);
+    gradient[i] = 0.0;
+  }
+  end_update(t->radius, model, model, stride, 0);
 }
 
 /* Mini-batches of one row: the gradient need not be stored. Iterates are summed from update `first` on. */

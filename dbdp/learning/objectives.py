@@ -67,7 +67,7 @@ class Linear:
     def gradient_sum(self, model: np.ndarray, rows: np.ndarray, *, clip: float = math.inf) -> np.ndarray:
         """See `Objective`. The gradient of a row is c ⊗ x, with c (K,) the slopes: ‖g‖ = ‖c‖‖x‖."""
         if self.outputs == 1 and kernels.COMPILED:
-            return kernels.compiled.gradient_sum(self.loss, np.ascontiguousarray(model), rows, clip * SHRINK)
+            return kernels.compiled.gradient_sum(self.loss, self.target, model, rows, clip * SHRINK)
         vectors, slopes, total = model.reshape(self.outputs, -1), np.empty((self.outputs, len(rows))), 0.0
         for output, (features, labels) in enumerate(self._labelled(rows)):
             slopes[output] = self.loss.derivative(features @ vectors[output], labels)

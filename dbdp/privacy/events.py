@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from dbdp.privacy.calibration import mixture_divergence
+from dbdp.privacy.subsampling import poisson_gaussian_divergence
 
 REPLACE_ONE, ADD_REMOVE = "replace-one", "add-remove"
 MIN_EPSILON = 1e-9  # one unit of a charge
+MAX_COUNT = 10**12  # of repetitions: below it they are exact in floating point
 MAX_EPSILON = 1e6  # far beyond any promise; keeps α away from 1 and odometers within 64 bits
 
 
@@ -55,6 +57,19 @@ class ShuffledGaussianDpEvent:
 
 
 @dataclass(frozen=True)
+class PoissonGaussianDpEvent:
+    """Gaussian noise on the sum over a Poisson-sampled mini-batch, `steps` times, each with a mini-batch of its own.
+
+    noise_multiplier = σ/C, C the largest norm of one row's contribution to the sum. Neighbours are
+    replace-one: the row's contribution g is replaced by any other, so that the worst pair is g, -g.
+    """
+
+    sampling_probability: float
+    noise_multiplier: float
+    steps: int
+
+
+@dataclass(frozen=True)
 class ExponentialMechanismDpEvent:
     """A selection whose privacy loss lies in an interval of length ε (bounded range)."""
 
@@ -82,6 +97,14 @@ class ComposedDpEvent:
 
 
 @dataclass(frozen=True)
+class SelfComposedDpEvent:
+    """One kind of event `count` times on the same records, one after the other."""
+
+    event: "Event"
+    count: int
+
+
+@dataclass(frozen=True)
 class DisjointDpEvent:
     """Several events, each on its own part of the records; the parts are chosen without their values."""
 
@@ -93,9 +116,11 @@ Event = (
     | ZCDpEvent
     | EpsilonDeltaDpEvent
     | ShuffledGaussianDpEvent
+    | PoissonGaussianDpEvent
     | ExponentialMechanismDpEvent
     | RepeatAndSelectDpEvent
     | ComposedDpEvent
+    | SelfComposedDpEvent
     | DisjointDpEvent
 )
 EVENTS: dict[str, Any] = {event.__name__: event for event in Event.__args__}  # type: ignore[attr-defined]
@@ -141,6 +166,11 @@ def _(event: ShuffledGaussianDpEvent, order: float) -> float:
 
 
 @divergence.register
+def _(event: PoissonGaussianDpEvent, order: float) -> float:
+    return event.steps * poisson_gaussian_divergence(event.sampling_probability, event.noise_multiplier, order)
+
+
+@divergence.register
 def _(event: ExponentialMechanismDpEvent, order: float) -> float:
     # K(s) = ln E_Q e^{sZ} has K(0) = K(1) = 0 and K'' ≤ ε²/4, as Z lies in an interval of length ε
     return min(pure_divergence(event.epsilon, order), order * event.epsilon**2 / 8)
@@ -149,6 +179,11 @@ def _(event: ExponentialMechanismDpEvent, order: float) -> float:
 @divergence.register
 def _(event: ComposedDpEvent, order: float) -> float:
     return math.fsum(divergence(part, order) for part in event.events)
+
+
+@divergence.register
+def _(event: SelfComposedDpEvent, order: float) -> float:
+    return event.count * divergence(event.event, order)
 
 
 @divergence.register
@@ -203,6 +238,11 @@ def _(event: ComposedDpEvent, epsilon: float) -> float:
 
 
 @leak.register
+def _(event: SelfComposedDpEvent, epsilon: float) -> float:
+    return event.count * leak(event.event, epsilon)
+
+
+@leak.register
 def _(event: DisjointDpEvent, epsilon: float) -> float:
     return max(leak(part, epsilon) for part in event.events)
 
@@ -237,6 +277,12 @@ def _(event: GaussianDpEvent, guarantee: EpsilonDeltaDpEvent) -> tuple[float, bo
 @gaussian_square.register
 def _(event: ShuffledGaussianDpEvent, guarantee: EpsilonDeltaDpEvent) -> tuple[float, bool]:
     return min(event.noise_multipliers) ** -2, False
+
+
+@gaussian_square.register
+def _(event: SelfComposedDpEvent, guarantee: EpsilonDeltaDpEvent) -> tuple[float, bool]:
+    square, leaks = gaussian_square(event.event, guarantee)  # where that is the guarantee's, it is that of all
+    return (square, True) if leaks else (event.count * square, False)
 
 
 def pure_mean(epsilon: float) -> float:
@@ -331,10 +377,14 @@ class Release:
             raise ValueError(f"the guarantee of a charge lacks what it needs: {error}") from error
 
 
+_WRITTEN = {"event": "composed"}  # in data, "event" is the kind of event
+_READ = {written: name for name, written in _WRITTEN.items()}
+
+
 def _event_data(event: Event) -> dict[str, Any]:
     data: dict[str, Any] = {"event": type(event).__name__}
     for each in fields(event):
-        data[each.name] = _value_data(getattr(event, each.name))
+        data[_WRITTEN.get(each.name, each.name)] = _value_data(getattr(event, each.name))
     return data
 
 
@@ -351,7 +401,7 @@ def _event_from(data: dict[str, Any]) -> Event:
     kind = given.pop("event")
     if kind not in EVENTS:
         raise ValueError(f"event {kind!r} cannot be charged; known are {', '.join(EVENTS)}")
-    event = EVENTS[kind](**{name: _value_from(value) for name, value in given.items()})
+    event = EVENTS[kind](**{_READ.get(name, name): _value_from(value) for name, value in given.items()})
     for each in fields(event):
         _CHECKS[each.name](getattr(event, each.name))
     if kind == ShuffledGaussianDpEvent.__name__ and len(event.shares) != len(event.noise_multipliers):
@@ -379,6 +429,10 @@ def _within(low: float, high: float) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, int | float) and low <= value <= high
 
 
+def _whole(value: Any) -> bool:
+    return type(value) is int and 1 <= value <= MAX_COUNT
+
+
 def _is_event(value: Any) -> bool:
     return type(value).__name__ in EVENTS
 
@@ -391,7 +445,11 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "mean": _check(_within(1, 1e6), "mean must be between 1 and 1e6"),
     "shape": _check(lambda value: value in (1, math.inf), "shape must be 1 or infinite"),
     "total_variation": _check(_within(0, 1), "total_variation must be between 0 and 1"),
+    "sampling_probability": _check(_within(1e-15, 1), "sampling_probability must be between 1e-15 and 1"),
+    "steps": _check(_whole, f"steps must be a whole number from 1 to {MAX_COUNT}"),
+    "count": _check(_whole, f"count must be a whole number from 1 to {MAX_COUNT}"),
     "repeated": _check(_is_event, "it repeats no event"),
+    "event": _check(_is_event, "it composes no event"),
     "events": _check(lambda value: value and all(map(_is_event, value)), "it holds no events"),
     "shares": _check(
         lambda value: value and all(map(_within(0, 1), value)) and abs(math.fsum(value) - 1) < 1e-9,

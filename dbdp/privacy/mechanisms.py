@@ -13,6 +13,7 @@ from typing import ClassVar, Protocol, Self
 
 import numpy as np
 
+from dbdp.privacy import streams
 from dbdp.privacy.accounting import gaussian_noise_multiplier
 from dbdp.privacy.calibration import analytic_noise_multiplier
 from dbdp.privacy.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, ZCDpEvent, check_epsilon_delta
@@ -127,9 +128,7 @@ class Gaussian(_OnGrid):
         return cls(sensitivity, grid, _steps(noise_scale, grid), guarantee)
 
     def _noise(self, count: int) -> list[int]:
-        from dbdp.privacy.rounding import rounded_gaussian  # FLINT is loaded when noise is drawn, not before
-
-        return rounded_gaussian(self.steps, count, Entropy())
+        return streams.vector("gaussian", self.steps, count)
 
 
 @dataclass(frozen=True)
@@ -157,9 +156,7 @@ class SphericalLaplace(_OnGrid):
         return Release(EpsilonDeltaDpEvent(self.epsilon, 0.0), self.epsilon, 0.0)
 
     def _noise(self, count: int) -> list[int]:
-        from dbdp.privacy.rounding import rounded_spherical_laplace  # as in Gaussian
-
-        return rounded_spherical_laplace(self.steps, count, Entropy())
+        return streams.vector("spherical_laplace", self.steps, count)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,96 @@
+"""Access to the packed rows of a dataset over SQL: what `dbdp.algorithms.access` promises an algorithm.
+
+Every question is one query, that is one pass over the blocks (of one mini-batch, where it asks for one).
+"""
+
+import json
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from dbdp import packing
+from dbdp.datasets import Dataset
+from dbdp.learning.noisy import NoisyState
+from dbdp.learning.objectives import Objective
+from dbdp.sessions import Session, temporary_table
+
+COLUMNS = "block_no int8 not null, block bytea not null, ends bytea"
+_OF_BATCH = " where block_no >= {number} << 20 and block_no < ({number} + 1) << 20"
+
+
+class PackedRows:
+    """The rows of a dataset in one temporary table of a session; see `dbdp.algorithms.access.Access`.
+
+    Parameters
+    ----------
+    dimension : coordinates of a packed row
+    options : of dbdp.shuffle, such as a random projection
+    """
+
+    def __init__(
+        self, session: Session, dataset: Dataset, table: str, *, dimension: int, options: dict[str, Any]
+    ) -> None:
+        self._session = session
+        self._dataset = dataset
+        self._table = table
+        self._dimension = dimension
+        self._options = options
+
+    def shuffle(self) -> None:
+        """Pack all rows once, in a fresh secret order."""
+        self._pack({})
+
+    def draw(self, probability: float, most: int, *, apart: bool = False) -> int:
+        """Pack the mini-batches of some Poisson steps; return how many, as the memory given allows."""
+        steps = packing.steps_that_fit(self._session, self._dataset, self._dimension, probability, most)
+        self._pack({"poisson": {"probability": probability, "steps": steps, "apart": apart}})
+        return steps
+
+    def scan(self, state: NoisyState) -> NoisyState:
+        """Return the state after the updates over all that is packed."""
+        sql = f"select dbdp.noisy_steps(block, ends, $1 order by block_no) as found from {self._table}"
+        return NoisyState.decode(self._session.query(sql, state.encode())[0]["found"])
+
+    def gradient_sum(
+        self, objective: Objective, model: np.ndarray, *, clip: float, batch: int | None = None
+    ) -> np.ndarray:
+        """Return the sum of the rows' clipped gradients, shape (P,)."""
+        return self._sum("gradient_sum", len(model), model, objective, clip, batch)
+
+    def loss_sums(
+        self, objective: Objective, models: np.ndarray, *, limit: float, batch: int | None = None
+    ) -> np.ndarray:
+        """Return the sum of the rows' clipped losses for each of C models, shape (C,)."""
+        return self._sum("loss_sum", len(models), models, objective, limit, batch)
+
+    def label_counts(self, classes: int) -> np.ndarray:
+        """Return how many rows have each label, shape (max(2, classes),)."""
+        sql = f"select dbdp.label_counts(block, $1::pg_catalog.int4, $2::pg_catalog.int4) as found from {self._table}"
+        return np.array(self._session.query(sql, self._dimension, classes)[0]["found"])
+
+    def _sum(
+        self, aggregate: str, length: int, models: np.ndarray, objective: Objective, bound: float, batch: int | None
+    ) -> np.ndarray:
+        sql = f"select dbdp.{aggregate}(block, $1, $2, $3) as found from {self._table}"
+        sql += "" if batch is None else _OF_BATCH.format(number=int(batch))
+        text = json.dumps(objective.as_data())
+        found = self._session.query(sql, models.tobytes(), text, float(bound))[0]["found"]
+        return np.zeros(length) if found is None else np.frombuffer(found, "<f8")
+
+    def _pack(self, how: dict[str, Any]) -> None:
+        self._session.query(f"truncate {self._table}")
+        sql = "select dbdp.shuffle($1, $2, $3::pg_catalog.json)"
+        self._session.query(sql, self._dataset.name, self._table, json.dumps(self._options | how))
+
+
+@contextmanager
+def packed_rows(
+    session: Session, dataset: Dataset, *, dimension: int, options: dict[str, Any]
+) -> Iterator[PackedRows]:
+    """Have a table for packed rows within the block; nothing is packed yet."""
+    packing.keep_blocks_at_hand(session, dataset.rows, dimension)
+    with temporary_table(session, f"dbdp_rows_{secrets.token_hex(8)}", COLUMNS) as table:
+        yield PackedRows(session, dataset, table, dimension=dimension, options=options)

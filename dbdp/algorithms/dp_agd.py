@@ -1,0 +1,509 @@
+"""DP-AGD: gradient descent that tests every noisy direction, and buys a better gradient where it fails.
+
+Lee & Kifer 2018, Algorithm 2, as privacy.md §8 repairs it. Each iteration measures the sum of clipped
+gradients, then selects privately among some step sizes along the unit vector of that direction, 0 among
+them; where 0 is selected, the same gradient is measured again and the two measurements are averaged.
+
+What differs from the paper. Neighbours are replace-one: a sum of gradients moves by 2C. Every access is paid
+before it is made, out of a filter, and one that is not afforded ends the run, in the inner loop too. The raw
+sum is kept, and a copy of it becomes the unit vector, so that measurements are averaged at one scale with
+the weights ρ_old and ρ - ρ_old. ρ comes from (ε, δ) by the tight conversion. The selection is by the exponential
+mechanism, ε²/8-zCDP. A row of norm at most 1 cannot tell two near candidates apart: the selection's noise
+shrinks with the largest step. The regulariser is added to the mean gradient before its norm is taken.
+
+What is left at the end is less than one more measurement and selection cost; nobody gets it back.
+Shapes: a model is (P,), candidates are (m, P).
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from dbdp.algorithms import noisy_sums, settings
+from dbdp.algorithms.access import Access, Progress
+from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.learning.losses import LARGEST, SMALLEST
+from dbdp.learning.objectives import Linear, Objective
+from dbdp.privacy.accounting import conversion
+from dbdp.privacy.composition import rho_of
+from dbdp.privacy.events import (
+    MIN_EPSILON,
+    EpsilonDeltaDpEvent,
+    Event,
+    ExponentialMechanismDpEvent,
+    Release,
+    ZCDpEvent,
+    divergence,
+)
+from dbdp.privacy.filters import Filter
+from dbdp.privacy.mechanisms import Gaussian
+from dbdp.privacy.noisy_min import NoisyMin
+from dbdp.privacy.selection import ExponentialMechanism
+from dbdp.privacy.subsampling import amplified, poisson_gaussian_divergence
+
+EXPONENTIAL, LAPLACE = "exponential", "laplace"
+SELECTIONS = (EXPONENTIAL, LAPLACE)
+MOST_CANDIDATES = 1000
+MOST_SPLITS = 100_000
+_ORDERS = tuple(1 + math.exp(step / 4) for step in range(-8, 33))  # of mini-batches: 1.1 to 3000
+_ROOM = 1 - 1e-9  # δ is taken smaller by this much, for what evaluating κ errs by (§14.5)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What only DP-AGD has, with the paper's defaults (§5, §6.2; γ = 0.1 is that of its authors' program).
+
+    Attributes
+    ----------
+    splits : a first measurement and a first selection are each worth ε/(2·splits)
+    growth : γ: after a selection of 0, ρ of the measurements grows by this share
+    loss_clip : C_obj for each model of a row; a row's loss is clipped to the sum of them
+    step_candidates : m: step sizes equally spaced from 0 to the largest, both included
+    largest_step : α_max at the start
+    step_window, step_growth : τ and η: after each τ iterations α_max is (1 + η) times the largest step of them
+    selection : exponential, or laplace as published
+    """
+
+    splits: int = 60
+    growth: float = 0.1
+    loss_clip: float = 3.0
+    step_candidates: int = 20
+    largest_step: float = 2.0
+    step_window: int = 10
+    step_growth: float = 0.1
+    selection: str = EXPONENTIAL
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        settings.whole("splits", self.splits, MOST_SPLITS, "60 suits most data")
+        settings.between("growth", self.growth, 1e-3, 1e3)
+        settings.between("loss_clip", self.loss_clip, SMALLEST, LARGEST)
+        settings.whole("step_candidates", self.step_candidates, MOST_CANDIDATES, "20 suits most data")
+        settings.between("step_candidates", self.step_candidates, 2, MOST_CANDIDATES)
+        settings.between("largest_step", self.largest_step, SMALLEST, LARGEST)
+        settings.whole("step_window", self.step_window, MOST_SPLITS, "10 suits most data")
+        settings.between("step_growth", self.step_growth, 0, 10)
+        settings.chosen("selection", self.selection, SELECTIONS)
+
+
+def plan(request: Request, facts: Facts) -> WhiteBox:
+    """Return the plan of a DP-AGD release.
+
+    Raises
+    ------
+    ValueError
+        If the request cannot be planned: the message names the value, the limit and the remedy.
+    """
+    _check(request)
+    knobs = settings.knobs(request, Settings)
+    objective = settings.objective_of(request, facts)
+    batch_size = facts.rows if request.batch_size is None else settings.batch_size_of(request, facts.rows)
+    prices: Prices = WholeTable.of(request, knobs)
+    if batch_size < facts.rows:
+        prices = MiniBatches.of(request, knobs, WholeTable.of(request, knobs), batch_size / facts.rows)
+    descent = Descent(
+        objective=objective,
+        knobs=knobs,
+        prices=prices,
+        rows=facts.rows,
+        batch_size=batch_size,
+        clip=noisy_sums.clip_of(request, objective),
+        loss_limit=knobs.loss_clip * _models_worth(objective, facts),
+        regularisation=settings.regularisation_of(request, settings.DEFAULT_REGULARISATION),
+        radius=settings.radius_of(request, settings.loss_of(request, facts)),
+    )
+    guarantee = Release(prices.event(request), request.epsilon, request.delta)
+    return WhiteBox(request, facts, guarantee, descent.told(), descent)
+
+
+def _check(request: Request) -> None:
+    """Raise ValueError for what DP-AGD does not have."""
+    if request.delta == 0:
+        raise ValueError("delta = 0: dp_agd is accounted by concentrated privacy, which needs a delta > 0; give one")
+    settings.refuse(request, "step_size", remedy="it selects its steps; give largest_step in settings")
+    remedy = "it runs until its budget is spent; leave it out, or give splits in settings"
+    settings.refuse_other(request, {"epochs": Request.epochs}, remedy=remedy)
+    remedy = "it takes selected steps along noisy gradients; leave it out, or choose dp_sgd"
+    settings.refuse(request, "schedule", "exponent", "averaging", "averaging_interval", remedy=remedy)
+    settings.refuse(request, "permutation", "shard_averaging", "calibration", remedy=remedy)
+    settings.refuse_other(request, {"mechanism": "gaussian", "shards": 1}, remedy=remedy)
+
+
+def _models_worth(objective: Objective, facts: Facts) -> float:
+    """Return how many times a binary model's loss a row's may be: C_obj is about four times ln 2.
+
+    Linear models add up their losses, one of them with the weight of a positive row; a network's K classes
+    have a loss of about ln K at the start.
+    """
+    if isinstance(objective, Linear):
+        return max(1.0, objective.loss.positive_weight) + objective.outputs - 1
+    return max(1.0, math.log2(facts.outputs))
+
+
+# --- prices ---------------------------------------------------------------------------------------------
+
+
+class Prices(Protocol):
+    """What accesses cost, in one kind of charge; a measurement's noise is told by its ρ over all rows.
+
+    Attributes
+    ----------
+    limit : what may be spent in all
+    gradient_rho : of the first measurement
+    selection_epsilon, selection_charge : of every selection
+    probability : with which a row is in the mini-batch of an access
+    """
+
+    @property
+    def limit(self) -> float: ...
+
+    @property
+    def gradient_rho(self) -> float: ...
+
+    @property
+    def selection_epsilon(self) -> float: ...
+
+    @property
+    def selection_charge(self) -> float: ...
+
+    @property
+    def probability(self) -> float: ...
+
+    def gradient_charge(self, rho: float) -> float:
+        """Return the charge of a measurement."""
+
+    def noise(self, clip: float, rows: int, parameters: int, rho: float) -> Gaussian:
+        """Return the noise of a measurement."""
+
+    def event(self, request: Request) -> Event:
+        """Return what the whole run is charged as."""
+
+    def told(self) -> dict[str, Any]:
+        """Return what `explain` says of it."""
+
+
+@dataclass(frozen=True)
+class WholeTable:
+    """Every access reads all rows, and is charged ρ-zCDP: the whole run is `limit`-zCDP (§8(3), §13)."""
+
+    limit: float
+    gradient_rho: float
+    selection_charge: float
+    selection: str
+    probability: float = 1.0
+
+    @classmethod
+    def of(cls, request: Request, knobs: Settings) -> "WholeTable":
+        """Return the paper's prices: ε/(2·splits) each, converted by Lemmas 3.6 and 3.7.
+
+        A selection of that ε by Laplace noise is ε²/2-zCDP; a classical Gaussian of that ε has
+        σ = Δ√(2 ln(1.25/δ))/ε, and so ρ = ε²/(4 ln(1.25/δ)). These only set a scale: nothing rests on the
+        classical formula. Neither exceeds its part of ρ, which for a large ε they would.
+        """
+        limit, each = rho_of(request.epsilon, request.delta), request.epsilon / (2 * knobs.splits)
+        part = limit / (2 * knobs.splits) * _ROOM
+        gradient = min(each**2 / (4 * math.log(1.25 / request.delta)), part)
+        prices = cls(limit, gradient, min(each**2 / 2, part), knobs.selection)
+        if prices.selection_epsilon < MIN_EPSILON:
+            raise ValueError(
+                f"epsilon = {request.epsilon} leaves a selection an epsilon of {prices.selection_epsilon:g}, below "
+                f"{MIN_EPSILON:g}; choose a larger epsilon, or fewer splits than {knobs.splits}"
+            )
+        return prices
+
+    @property
+    def selection_epsilon(self) -> float:
+        """The exponential mechanism is ε²/8-zCDP, any other selection ε²/2-zCDP (§8(5), §13)."""
+        return math.sqrt((8 if self.selection == EXPONENTIAL else 2) * self.selection_charge) * _ROOM
+
+    def gradient_charge(self, rho: float) -> float:
+        """See `Prices`."""
+        return rho
+
+    def noise(self, clip: float, rows: int, parameters: int, rho: float) -> Gaussian:
+        """See `Prices`."""
+        sensitivity = noisy_sums.replaced_sensitivity(clip, rows)
+        return noisy_sums.gaussian_sum(sensitivity, parameters, multiplier=noisy_sums.multiplier_of_rho(rho))
+
+    def event(self, request: Request) -> Event:
+        """See `Prices`."""
+        return ZCDpEvent(self.limit)
+
+    def told(self) -> dict[str, Any]:
+        """See `Prices`."""
+        return {"sampling": "all rows", "rho": self.limit}
+
+
+@dataclass(frozen=True)
+class MiniBatches:
+    """Every access reads a fresh Poisson mini-batch, and is charged its Rényi divergence at one fixed order.
+
+    §8(3), §9.5, §9.7: the order is chosen before the first row is read, two accesses never share a batch,
+    and the batch's size is nowhere used: sums are compared with the public q·n. `limit` = ε - κ(α), so that
+    the run is (ε, δ)-DP (§13).
+
+    Proof of a selection's charge. With the record in the batch the log of a candidate's odds moves within an
+    interval of length ε/2 that holds 0 (`compared_sensitivity`), so against a batch without it, mixed with
+    probability q, the log-ratio lies within ±a, a = ln(1 + q(e^{ε/2} - 1)), and within an interval of length a. Two
+    such steps lead from one record to another: a range of 2a for the exponential mechanism, pure 2a for both.
+    """
+
+    limit: float
+    gradient_rho: float
+    selection_epsilon: float
+    selection: str
+    probability: float
+    order: float
+
+    @classmethod
+    def of(cls, request: Request, knobs: Settings, whole: WholeTable, probability: float) -> "MiniBatches":
+        """Return prices that are the same parts of the whole as without mini-batches, at the order with least noise."""
+        delta, found = request.delta * _ROOM, []
+        for order in _ORDERS:
+            limit = (request.epsilon - conversion(order, delta)) * _ROOM
+            if limit > 0:
+                unit = limit / whole.limit
+                epsilon = _selection_epsilon(knobs.selection, whole.selection_charge * unit, probability, order)
+                rho = _gradient_rho(whole.gradient_rho * unit, probability, order)
+                found.append(cls(limit, rho, epsilon, knobs.selection, probability, order))
+        return max(found, key=lambda prices: prices.gradient_rho * prices.selection_epsilon**2)
+
+    @property
+    def selection_charge(self) -> float:
+        """See the proof above."""
+        loss = 2 * amplified(self.selection_epsilon / 2, self.probability)
+        exponential = self.selection == EXPONENTIAL
+        event = ExponentialMechanismDpEvent(loss) if exponential else EpsilonDeltaDpEvent(loss, 0.0)
+        return divergence(event, self.order) / _ROOM
+
+    def gradient_charge(self, rho: float) -> float:
+        """See `Prices`."""
+        return poisson_gaussian_divergence(self.probability, 2 * noisy_sums.multiplier_of_rho(rho), self.order)
+
+    def noise(self, clip: float, rows: int, parameters: int, rho: float) -> Gaussian:
+        """See `Prices`: σ is 2C over the multiplier of ρ, C what one row contributes."""
+        sensitivity = noisy_sums.sampled_sensitivity(clip, rows)
+        return noisy_sums.gaussian_sum(sensitivity, parameters, multiplier=2 * noisy_sums.multiplier_of_rho(rho))
+
+    def event(self, request: Request) -> Event:
+        """See `Prices`: the order is the run's own, so a ledger is told (ε, δ)."""
+        return EpsilonDeltaDpEvent(request.epsilon, request.delta)
+
+    def told(self) -> dict[str, Any]:
+        """See `Prices`."""
+        return {"sampling": "poisson", "order": self.order, "divergence": self.limit}
+
+
+def _selection_epsilon(selection: str, charge: float, probability: float, order: float) -> float:
+    """Return ε of a selection from mini-batches with at most that charge: `selection_charge` solved for ε."""
+    loss = math.sqrt((8 if selection == EXPONENTIAL else 2) * charge / order)
+    return 2 * math.log1p(math.expm1(loss / 2) / probability) * _ROOM
+
+
+def _gradient_rho(charge: float, probability: float, order: float) -> float:
+    """Return about the largest ρ of a measurement from mini-batches with at most that charge, by bisection.
+
+    It is at least charge/α: mini-batches never make it dearer.
+    """
+
+    def afforded(rho: float) -> bool:
+        multiplier = 2 * noisy_sums.multiplier_of_rho(rho)
+        return poisson_gaussian_divergence(probability, multiplier, order) <= charge
+
+    low = charge / order * _ROOM
+    high = low
+    while afforded(high):
+        low, high = high, high * 4
+    while high / low > 1.01:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if afforded(middle) else (low, middle)
+    return low
+
+
+# --- the descent ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Everything that a run needs, all of it public.
+
+    Attributes
+    ----------
+    rows, batch_size : n, and the rows of an access, or expected of one: all if there are no mini-batches
+    clip, loss_limit : what the norm of a row's gradient, and a row's loss, are clipped to
+    """
+
+    objective: Objective
+    knobs: Settings
+    prices: Prices
+    rows: int
+    batch_size: int
+    clip: float
+    loss_limit: float
+    regularisation: float
+    radius: float
+
+    def __call__(self, rows: Access, progress: Progress) -> np.ndarray:
+        """Descend until the budget affords no further measurement with its selection; return the last model.
+
+        `rho` is what the gradient at this model shall be known with, `known` what it is known with.
+        """
+        accesses, steps = _Accesses(self, rows), _StepSizes(self.knobs)
+        model, raw = self.objective.initial(), np.zeros(self.objective.parameters)
+        rho, known, most = self.prices.gradient_rho, 0.0, self.most_selections
+        for selections in range(1, most + 1):
+            if not accesses.afforded(rho - known):
+                break
+            raw = (known * raw + (rho - known) * accesses.measured(model, rho - known)) / rho
+            candidates = self.candidates(model, raw, steps.candidates())
+            chosen = accesses.selected(candidates)
+            progress("selection", selections, most)
+            if chosen:
+                model, known = candidates[chosen], 0.0
+                steps.took(chosen)
+            else:
+                rho, known = rho * (1 + self.knobs.growth), rho
+        return model
+
+    def candidates(self, model: np.ndarray, raw: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """Return a model for each step size, along the unit vector of the noisy gradient's direction."""
+        gradient = raw / self.batch_size + self.regularisation * model
+        norm = float(np.linalg.norm(gradient))
+        found = model - np.outer(steps, gradient / norm if norm > 0 else gradient)
+        if math.isfinite(self.radius):
+            found *= np.minimum(1.0, self.radius / np.maximum(np.linalg.norm(found, axis=1), self.radius))[:, None]
+        return found
+
+    def selection(self, candidates: np.ndarray, penalties: np.ndarray) -> ExponentialMechanism | NoisyMin:
+        """Return the mechanism that selects: its noise covers the candidates' clipped losses, and no more."""
+        spread = noisy_sums.spread_of(self.objective, candidates)
+        sensitivity = noisy_sums.compared_sensitivity(
+            self.loss_limit, self.rows, spread=spread, added=float(penalties.max())
+        )
+        kind = ExponentialMechanism if self.knobs.selection == EXPONENTIAL else NoisyMin
+        return kind(self.prices.selection_epsilon, sensitivity)
+
+    @cached_property
+    def most_selections(self) -> int:
+        """How many selections there are at most: each follows a measurement, of γρ at least or a first one."""
+        least = self.prices.gradient_charge(min(1.0, self.knobs.growth) * self.prices.gradient_rho)
+        return math.floor(self.prices.limit / (least + self.prices.selection_charge) * (1 + 1e-9))
+
+    @cached_property
+    def least_selections(self) -> int:
+        """How many there are at least: the budget ends first if the first selections are 0, and the others are not.
+
+        Proof. A first measurement costs more after a 0 than before it, and what a 0 costs depends on the
+        zeros before it alone: of all orders of k zeros and other selections, zeros first cost most.
+        """
+        spent, fewest = 0.0, self.most_selections
+        for zeros, (whole, more) in enumerate(self._dearer()):
+            spent += whole if zeros == 0 else 0.0
+            if spent > self.prices.limit:
+                break
+            fewest = min(fewest, zeros + 1 + math.floor((self.prices.limit - spent) / whole))
+            spent += more
+            if spent > self.prices.limit:
+                fewest = min(fewest, zeros + 1)
+        return max(fewest, 1)
+
+    def _dearer(self) -> Iterator[tuple[float, float]]:
+        """Yield what a first measurement costs, and one after a 0, with their selections, after 0, 1, … zeros."""
+        rho, selection = self.prices.gradient_rho, self.prices.selection_charge
+        while True:
+            whole, more = (self.prices.gradient_charge(each) for each in (rho, self.knobs.growth * rho))
+            yield whole + selection, more + selection
+            rho *= 1 + self.knobs.growth
+
+    def told(self) -> dict[str, Any]:
+        """Return what `explain` says: noise scales are those of the first measurement and the first selection."""
+        prices, parameters = self.prices, self.objective.parameters
+        noise = prices.noise(self.clip, self.rows, parameters, prices.gradient_rho)
+        return {
+            "batch_size": self.batch_size,
+            **prices.told(),
+            "sampling_rate": prices.probability,
+            "parameters": parameters,
+            "selections_at_least": self.least_selections,
+            "selections_at_most": self.most_selections,
+            "expected_passes": 2 * self.most_selections * prices.probability,
+            "regularisation": self.regularisation,
+            **({"radius": self.radius} if math.isfinite(self.radius) else {}),
+            "clip_norm": self.clip,
+            "loss_limit": self.loss_limit,
+            **asdict(self.knobs),
+            "mechanism": noise.name,
+            "noise_scale": noise.noise_scale,
+            "selection_epsilon": prices.selection_epsilon,
+        }
+
+
+class _StepSizes:
+    """The step sizes to select from; their range follows the steps taken (§5, Adjusting step sizes)."""
+
+    def __init__(self, knobs: Settings) -> None:
+        self._knobs, self._largest = knobs, knobs.largest_step
+        self._taken: list[float] = []
+
+    def candidates(self) -> np.ndarray:
+        """Return m step sizes from 0 on."""
+        return np.linspace(0.0, self._largest, self._knobs.step_candidates)
+
+    def took(self, number: int) -> None:
+        """Remember a step that was taken; after τ of them the largest becomes (1 + η) times theirs."""
+        self._taken.append(float(self.candidates()[number]))
+        if len(self._taken) == self._knobs.step_window:
+            self._largest, self._taken = (1 + self._knobs.step_growth) * max(self._taken), []
+
+
+class _Accesses:
+    """The accesses of one run: each is paid before it is made, and has a mini-batch of its own if there are some."""
+
+    def __init__(self, descent: Descent, rows: Access) -> None:
+        self._descent, self._prices, self._rows = descent, descent.prices, rows
+        self._filter = Filter(descent.prices.limit)
+        self._batches: Iterator[int] = iter(())
+        if self._prices.probability == 1:
+            rows.shuffle()
+
+    def afforded(self, rho: float) -> bool:
+        """Return whether a measurement can be made, and a selection after it."""
+        charge = self._prices.gradient_charge(rho) + self._prices.selection_charge
+        return self._filter.affords(math.nextafter(charge, math.inf))  # the sum was rounded
+
+    def measured(self, model: np.ndarray, rho: float) -> np.ndarray:
+        """Return the noisy sum of the clipped gradients at a model."""
+        descent = self._descent
+        self._filter.spend(self._prices.gradient_charge(rho))
+        noise = self._prices.noise(descent.clip, descent.rows, descent.objective.parameters, rho)
+        return noisy_sums.noisy_gradient_sum(
+            self._rows, descent.objective, model, clip=descent.clip, noise=noise, batch=self._batch()
+        )
+
+    def selected(self, candidates: np.ndarray) -> int:
+        """Return the number of a candidate whose regularised sum of losses is small."""
+        descent = self._descent
+        self._filter.spend(self._prices.selection_charge)
+        penalties = noisy_sums.penalties(candidates, descent.regularisation, descent.batch_size)
+        sums = self._rows.loss_sums(descent.objective, candidates, limit=descent.loss_limit, batch=self._batch())
+        return descent.selection(candidates, penalties).choose((sums + penalties).tolist())
+
+    def _batch(self) -> int | None:
+        """Return the number of a mini-batch that nobody has read, or None for all rows."""
+        if self._prices.probability == 1:
+            return None
+        found = next(self._batches, None)
+        if found is None:
+            self._batches = iter(range(self._rows.draw(self._prices.probability, self._most(), apart=True)))
+            found = next(self._batches)
+        return found
+
+    def _most(self) -> int:
+        """Return how many accesses are left at most, this one included: a public bound."""
+        descent = self._descent
+        share = self._filter.remaining / self._prices.limit
+        return 2 * math.ceil(share * descent.most_selections) + 2

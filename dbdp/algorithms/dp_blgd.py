@@ -1,0 +1,106 @@
+"""DP-BLGD: gradient descent over all rows whose steps a noisy line search finds (Chen & Lee 2020, §5.3).
+
+privacy.md §8, §9. The searches are those of DP-BLSGD, on all rows. Budgets grow as in DP-AGD (Lee & Kifer 2018):
+after a failure only the difference to a larger budget is paid, and both noisy gradients are averaged. Costs
+are zCDP, in a filter: ρ = 1/2z² for a Gaussian sum of noise multiplier z, ε²/2 for a search.
+"""
+
+import math
+from collections.abc import Iterator
+from itertools import repeat
+
+import numpy as np
+
+from dbdp.algorithms import settings
+from dbdp.algorithms.access import Access
+from dbdp.algorithms.line_search import (
+    Accounting,
+    Estimate,
+    Run,
+    Searching,
+    check_line_search,
+    descent,
+    white_box,
+)
+from dbdp.algorithms.noisy_sums import multiplier_of_rho, replaced_sensitivity
+from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.privacy.composition import rho_of
+from dbdp.privacy.events import Release, ZCDpEvent
+
+
+def plan(request: Request, facts: Facts) -> WhiteBox:
+    """Return the plan of a DP-BLGD release.
+
+    The budgets are laid out for `epochs` steps: one pass for a gradient and one for a search. There may be
+    more of them where searches fail, since the rest of a gradient's budget is then cheaper than a new one.
+
+    Raises
+    ------
+    ValueError
+        If the request cannot be planned: the message names the value, the limit and the remedy.
+    """
+    check_line_search(request)
+    settings.refuse_other(request, {"batch_size": facts.rows}, remedy="it reads all rows; choose dp_blsgd")
+    knobs = settings.knobs(request, Searching)
+    accounting = accounting_of(request, knobs.search_share)
+    rarest = accounting.search(accounting.epsilon) + accounting.gradient(accounting.multiplier) * min(1, knobs.growth)
+    run = descent(
+        request,
+        facts,
+        knobs,
+        accounting,
+        adaptation=lambda: Averaging(knobs.growth),
+        batches=all_rows,
+        size=float(facts.rows),
+        searches=max(1, math.floor(accounting.limit / rarest)),
+    )
+    guarantee = Release(ZCDpEvent(accounting.limit), request.epsilon, request.delta)
+    return white_box(request, facts, guarantee, run, {"sampling": "all"})
+
+
+def accounting_of(request: Request, share: float) -> Accounting:
+    """Return the zCDP of accesses, and the budgets that `epochs` steps use up.
+
+    Proof that a run is ρ-zCDP (§13). Given what was released, a Gaussian sum of standard deviation zΔ* is
+    1/2z²-zCDP, and a pure ε search ε²/2-zCDP. The filter keeps their sum within ρ, surely. ∎
+    """
+    limit = rho_of(request.epsilon, request.delta)
+    step = limit / request.epochs * (1 - 1e-9)
+    return Accounting(
+        limit=limit,
+        gradient=lambda multiplier: 0.5 / multiplier**2,
+        search=lambda epsilon: epsilon**2 / 2,
+        sensitivity=replaced_sensitivity,
+        multiplier=multiplier_of_rho(step * (1 - share)),
+        epsilon=math.sqrt(2 * step * share),
+    )
+
+
+def all_rows(rows: Access) -> Iterator[None]:
+    """Pack all rows; give them to every access."""
+    rows.shuffle()
+    yield from repeat(None)
+
+
+class Averaging:
+    """Algorithm 2 of DP-AGD: enlarge the gradient's budget ρ to (1 + ξ)ρ after a failed search, and pay ξρ for it.
+
+    The next gradients have the larger budget from the start, where one of them would still be afforded.
+    """
+
+    def __init__(self, growth: float) -> None:
+        """Take ξ."""
+        self._growth = growth
+
+    def multiplier(self, run: Run) -> float:
+        """Return that of a gradient of ξρ."""
+        return run.multiplier / math.sqrt(self._growth)
+
+    def failed(self, run: Run, first: Estimate, second: Estimate) -> None:
+        """Enlarge the budget of gradients."""
+        multiplier = run.multiplier / math.sqrt(1 + self._growth)
+        if run.affords(multiplier):
+            run.multiplier = multiplier
+
+    def stepped(self, direction: np.ndarray) -> None:
+        """Nothing follows from a step."""

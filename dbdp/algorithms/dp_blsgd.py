@@ -1,0 +1,219 @@
+"""DP-BLSGD: SGD over Poisson mini-batches whose steps a noisy line search finds (Chen & Lee 2020, Algorithms 2 and 3).
+
+privacy.md §9. What differs from the paper: a search is pure ε, by Laplace noise, and its Theorems 2 and 3 are
+not used; every access draws a *fresh* mini-batch, since costs that were amplified one by one do not add up on a
+shared one; the noisy sum is divided by qn, never by the number of rows drawn; costs are tracked at *one* Rényi
+order, fixed before the run; a gradient's norm is clipped as a whole; gradients at one model are averaged by
+their noise; an access is paid before it is made. Growth of a budget that could not be used is left out.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbdp.algorithms import settings
+from dbdp.algorithms.access import Access
+from dbdp.algorithms.line_search import (
+    Accounting,
+    Estimate,
+    Run,
+    Searching,
+    angle_between,
+    check_line_search,
+    descent,
+    white_box,
+)
+from dbdp.algorithms.noisy_sums import sampled_sensitivity
+from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.privacy.accounting import conversion
+from dbdp.privacy.events import EpsilonDeltaDpEvent, Release, pure_divergence
+from dbdp.privacy.subsampling import poisson_gaussian_divergence, poisson_gaussian_multiplier
+
+SAMPLED = 0.1  # q, of the paper
+RIGHT_ANGLE = math.pi / 2
+_LEAST_CLIP = 1e-3  # of the first: clips shrink no further
+_SLACK = 1 - 1e-9
+_ORDERS = 1 + np.geomspace(1e-3, 1e4, 113)  # 16 in each factor of ten
+_MULTIPLIERS, _INVERSES = (1e-4, 1e9), (1e-5, 1e8)  # where σ/C and 1/ε of the first accesses are looked for
+
+
+@dataclass(frozen=True)
+class Sampled(Searching):
+    """The settings of DP-BLSGD.
+
+    Attributes
+    ----------
+    angle_decay : ψ, the weight of the past in the moving average of the angles between steps
+    widest_angle, narrowest_angle : φ, multiples of that average beyond which a failure is blamed on the noise of
+        the gradient, or below which it is blamed on that of the search
+    """
+
+    angle_decay: float = 0.8
+    widest_angle: float = 1.1
+    narrowest_angle: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        super().__post_init__()
+        settings.between("angle_decay", self.angle_decay, 0, 1)
+        settings.between("widest_angle", self.widest_angle, 1, 100)
+        settings.between("narrowest_angle", self.narrowest_angle, 0, 1)
+
+
+def plan(request: Request, facts: Facts) -> WhiteBox:
+    """Return the plan of a DP-BLSGD release; a mini-batch is by default of a tenth of the rows, as in the paper.
+
+    `epochs` is what the gradients are laid out to read: their budget is that of epochs/q steps, and no more
+    are made. As many mini-batches again are read by the searches.
+
+    Raises
+    ------
+    ValueError
+        If the request cannot be planned: the message names the value, the limit and the remedy.
+    """
+    return planned(request, facts, settings.knobs(request, Sampled), clip_decay=0.0)
+
+
+def planned(request: Request, facts: Facts, knobs: Sampled, *, clip_decay: float) -> WhiteBox:
+    """Return the plan of a descent over Poisson mini-batches; `clip_decay` is ζ."""
+    check_line_search(request)
+    size = request.batch_size or math.ceil(SAMPLED * facts.rows)
+    settings.whole("batch_size", size, facts.rows, "the expected rows of a mini-batch cannot exceed all rows")
+    probability = size / facts.rows
+    steps = max(1, int(request.epochs / probability))
+    order = order_of(request, probability, math.ceil(steps / (1 - knobs.search_share)))
+    accounting = accounting_of(request, probability, steps, order, knobs.search_share)
+    run = descent(
+        request,
+        facts,
+        knobs,
+        accounting,
+        adaptation=lambda: Checking(knobs, clip_decay),
+        batches=lambda rows: poisson_batches(rows, probability),
+        size=float(size),
+        searches=steps,
+    )
+    guarantee = Release(EpsilonDeltaDpEvent(request.epsilon, request.delta), request.epsilon, request.delta)
+    told = {"sampling": "poisson", "sampling_rate": probability, "order": order}
+    return white_box(request, facts, guarantee, run, told)
+
+
+# --- accounting -------------------------------------------------------------------------------------------
+
+
+def order_of(request: Request, probability: float, steps: int) -> float:
+    """Return the Rényi order α at which so many gradients alone cost the least: a public choice."""
+    multiplier = poisson_gaussian_multiplier(request.epsilon, request.delta, probability, steps)
+
+    def spent(order: float) -> float:
+        charged = steps * poisson_gaussian_divergence(probability, multiplier, order)
+        return charged + conversion(order, request.delta)
+
+    return min(map(float, _ORDERS), key=spent)
+
+
+def accounting_of(request: Request, probability: float, steps: int, order: float, share: float) -> Accounting:
+    """Return what accesses cost at one order, and the budgets that so many steps of both kinds use up.
+
+    Proof that a run is (ε, δ)-DP (§13). Given what was released before, an access has D_α ≤ its cost, both
+    ways, for replace-one neighbours: its mini-batch is fresh, its noise multiplier or ε and the model are
+    functions of the past. The costs surely add up to at most `limit`, at the one order α that was fixed
+    before: D_α ≤ ε - κ(α) for the whole run, which is (ε, δ)-DP by the conversion. ∎
+    """
+    limit = (request.epsilon - conversion(order, request.delta)) * _SLACK
+    if limit <= 0:
+        raise ValueError(
+            f"epsilon = {request.epsilon:g} is too small for delta = {request.delta:g}; use a larger epsilon or delta"
+        )
+
+    def gradient(multiplier: float) -> float:
+        return poisson_gaussian_divergence(probability, multiplier, order)
+
+    def search(epsilon: float) -> float:
+        return pure_divergence(sampled_epsilon(epsilon, probability), order)
+
+    most = limit / steps * _SLACK
+    return Accounting(
+        limit=limit,
+        gradient=gradient,
+        search=search,
+        sensitivity=sampled_sensitivity,
+        multiplier=least(lambda multiplier: gradient(multiplier) <= (1 - share) * most, *_MULTIPLIERS),
+        epsilon=1 / least(lambda inverse: search(1 / inverse) <= share * most, *_INVERSES),
+    )
+
+
+def sampled_epsilon(epsilon: float, probability: float) -> float:
+    """Return what a search that is pure ε on all rows is on a Poisson mini-batch.
+
+    ln(1 + q(e^(ε/2) - 1)) - ln(1 - q(1 - e^(-ε/2))), which is less than ln(1 + q(e^ε - 1)). Proof. Let p₀ be
+    the probability of an outcome given the batch without the record, p₁ and p₂ with it and with its replacement.
+    Without it every value moves by half the sensitivity (`compared`): p₁ ≤ e^(ε/2)p₀ and p₂ ≥ e^(-ε/2)p₀, so
+    ((1 - q)p₀ + qp₁)/((1 - q)p₀ + qp₂) ≤ (1 - q + qe^(ε/2))/(1 - q + qe^(-ε/2)). Sum over the batches. ∎
+    """
+    ratio = math.log1p(probability * math.expm1(epsilon / 2)) - math.log1p(probability * math.expm1(-epsilon / 2))
+    return ratio * (1 + 1e-12)
+
+
+def least(enough: Callable[[float], bool], low: float, high: float) -> float:
+    """Return about the least number between the two that is enough; it surely is."""
+    if not enough(high):
+        raise ValueError("epsilon is too small for so many steps; use a larger epsilon, or fewer epochs")
+    for _ in range(100):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+# --- the run ----------------------------------------------------------------------------------------------
+
+
+def poisson_batches(rows: Access, probability: float) -> Iterator[int]:
+    """Give the numbers of fresh mini-batches, without end; about one pass over the rows is drawn at a time."""
+    while True:
+        yield from range(rows.draw(probability, math.ceil(1 / probability), apart=True))
+
+
+class Checking:
+    """Algorithm 3: enlarge the budget that a failed search points to; with ζ > 0 clip more where it is the gradient's.
+
+    A budget is left as it is where a gradient and a search would not be afforded any more.
+    """
+
+    def __init__(self, knobs: Sampled, clip_decay: float) -> None:
+        """Begin with a right angle, the average of directions that know nothing."""
+        self._knobs, self._clip_decay = knobs, clip_decay
+        self._angle, self._last, self._shrunk = RIGHT_ANGLE, np.zeros(0), False
+
+    def multiplier(self, run: Run) -> float:
+        """Return that of the first gradient: the second is as good."""
+        return run.multiplier
+
+    def failed(self, run: Run, first: Estimate, second: Estimate) -> None:
+        """Two directions far apart at one model show a noisy gradient, two close together a noisy search."""
+        knobs, angle = self._knobs, angle_between(first.direction, second.direction)
+        if angle > min(RIGHT_ANGLE, knobs.widest_angle * self._angle):
+            multiplier = run.multiplier / math.sqrt(1 + knobs.growth)
+            if run.affords(multiplier):
+                run.multiplier = multiplier
+                self._shrink(run)
+        elif angle < knobs.narrowest_angle * self._angle:
+            epsilon = run.epsilon * (1 + knobs.growth)
+            if run.affords(run.multiplier, epsilon):
+                run.epsilon = epsilon
+
+    def stepped(self, direction: np.ndarray) -> None:
+        """Follow how directions turn from step to step."""
+        if len(self._last):
+            decay = self._knobs.angle_decay
+            self._angle = decay * self._angle + (1 - decay) * angle_between(direction, self._last)
+        self._last, self._shrunk = direction, False
+
+    def _shrink(self, run: Run) -> None:
+        """Shrink what gradients and losses are clipped to, once for each step (§4.4 of the paper; post-processing)."""
+        if not self._shrunk and run.clip > _LEAST_CLIP * run.plan.clip:
+            run.clip *= 1 - self._clip_decay
+            run.loss_limit *= 1 - self._clip_decay
+            self._shrunk = True

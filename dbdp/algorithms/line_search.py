@@ -1,0 +1,362 @@
+"""Noisy backtracking line search, and the descent that DP-BLSGD, DP-BLSGD-AC and DP-BLGD make with it.
+
+Chen & Lee 2020, Algorithms 1 and 2, as privacy.md §9 makes them sound. Their Theorem 3, which charges a search
+with Gaussian noise αρ whatever the number of candidates, is false and not used; nor is Theorem 2. A search is
+`AboveThreshold` with Laplace noise: pure ε. Every access spends its cost in a filter *before* a row is read.
+Shapes: a model is (P,), the candidates of a search are (C, P).
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from dbdp.algorithms import settings
+from dbdp.algorithms.access import Access, Progress
+from dbdp.algorithms.noisy_sums import (
+    clip_of,
+    compared_sensitivity,
+    gaussian_sum,
+    noisy_gradient_sum,
+    penalties,
+    spread_of,
+)
+from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.learning.objectives import Linear, Objective
+from dbdp.privacy.events import Release
+from dbdp.privacy.filters import Filter
+from dbdp.privacy.mechanisms import Gaussian
+from dbdp.privacy.selection import AboveThreshold
+
+Batches = Callable[[Access], Iterator[int | None]]
+_LEAST_GROWTH = 1e-2  # of a budget that a failure enlarges; far less would never end
+_ALONE = {"shards": 1, "averaging": "none", "schedule": "line_search", "mechanism": Gaussian.name}
+
+
+@dataclass(frozen=True)
+class Searching:
+    """The settings of every line search; the paper's defaults where it has them.
+
+    Attributes
+    ----------
+    armijo : α, the share of η‖g‖² by which the objective must fall
+    shrink : β, what a step is multiplied by after it failed
+    candidates : steps that one search tries
+    search_share : of the budget, what the searches are laid out to take; the gradients take the rest
+    growth : ξ, what a failure enlarges a budget by, relatively
+    memory, restart : after `memory` accepted steps the first candidate falls to `restart` × the largest of them
+    loss_clip : what a row's loss is clipped to, for each class
+    """
+
+    armijo: float = 0.5
+    shrink: float = 0.8
+    candidates: int = 15
+    search_share: float = 0.5
+    growth: float = 0.3
+    memory: int = 10
+    restart: float = 1.2
+    loss_clip: float = 3.0
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        settings.between("armijo", self.armijo, 1e-6, 1 - 1e-6)
+        settings.between("shrink", self.shrink, 1e-3, 1 - 1e-3)
+        settings.whole("candidates", self.candidates, 1000, "each is one more model to evaluate")
+        settings.between("search_share", self.search_share, 0.01, 0.99)
+        settings.between("growth", self.growth, _LEAST_GROWTH, 100)
+        settings.whole("memory", self.memory, 10**6, "accepted steps between two looks back")
+        settings.between("restart", self.restart, 1, 100)
+        settings.between("loss_clip", self.loss_clip, 1e-6, 1e6)
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """What accesses cost, in the one currency of the run, and the budgets that it begins with.
+
+    Attributes
+    ----------
+    limit : what all accesses together may cost
+    gradient : cost of a noisy sum of gradients, by its noise multiplier
+    search : cost of a search, by its ε when all rows are read
+    sensitivity : of a sum of gradients, from C and the number of rows; the noise is a multiple of it
+    multiplier, epsilon : of the first gradient, and of the first search
+    """
+
+    limit: float
+    gradient: Callable[[float], float]
+    search: Callable[[float], float]
+    sensitivity: Callable[[float, int], float]
+    multiplier: float
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A noisy gradient of the objective, per row and with the regulariser, and 1 ÷ its noise's variance."""
+
+    direction: np.ndarray
+    precision: float
+
+    def averaged(self, other: "Estimate") -> "Estimate":
+        """Return the mean of least variance of two estimates at the same model (§9.8)."""
+        precision = self.precision + other.precision
+        direction = (self.precision * self.direction + other.precision * other.direction) / precision
+        return Estimate(direction, precision)
+
+
+class Adaptation(Protocol):
+    """How the budgets of one run follow from what it has released."""
+
+    def multiplier(self, run: "Run") -> float:
+        """Return the noise multiplier of the second gradient, asked for after a search that found no step."""
+
+    def failed(self, run: "Run", first: Estimate, second: Estimate) -> None:
+        """Take both gradients of such a failure into account, before the next search."""
+
+    def stepped(self, direction: np.ndarray) -> None:
+        """Take a step against a direction into account."""
+
+
+@dataclass(frozen=True)
+class Descent:
+    """One training as planned: public facts only.
+
+    Attributes
+    ----------
+    adaptation : begins one for each run
+    batches : gives the mini-batch of each access, None for all rows; `size` rows are expected in it
+    first_step, clip, loss_limit : as they begin
+    searches : no more than these are made
+    """
+
+    objective: Objective
+    searching: Searching
+    accounting: Accounting
+    adaptation: Callable[[], Adaptation]
+    batches: Batches
+    rows: int
+    size: float
+    regularisation: float
+    radius: float
+    first_step: float
+    clip: float
+    loss_limit: float
+    searches: int
+
+    def noise(self, clip: float, multiplier: float) -> Gaussian:
+        """Return the noise of a sum of gradients of norm at most `clip`."""
+        sensitivity = self.accounting.sensitivity(clip, self.rows)
+        return gaussian_sum(sensitivity, self.objective.parameters, multiplier=multiplier)
+
+    def __call__(self, rows: Access, progress: Progress) -> np.ndarray:
+        """Descend until the next access is not afforded; return the model. All that decides is noisy, or public."""
+        run = Run(self, rows)
+        while run.affords(run.multiplier):
+            estimate = run.gradient(run.multiplier)
+            step = run.search(estimate)
+            while step is None and run.affords(again := run.adaptation.multiplier(run)):
+                second = run.gradient(again)
+                run.adaptation.failed(run, estimate, second)
+                estimate = estimate.averaged(second)
+                step = run.search(estimate)
+            if step is None:
+                break
+            run.move(estimate, step)
+            progress("search", run.searched, self.searches)
+        progress("search", self.searches, self.searches)
+        return run.model
+
+
+class Run:
+    """A training in progress. Everything here is public, or a function of what was released.
+
+    Attributes
+    ----------
+    multiplier, epsilon, clip, loss_limit, first_step : of the next accesses
+    searched : searches made
+    """
+
+    def __init__(self, plan: Descent, rows: Access) -> None:
+        """Begin with what is planned."""
+        self.plan, self.rows = plan, rows
+        self.filter, self.batches = Filter(plan.accounting.limit), plan.batches(rows)
+        self.adaptation = plan.adaptation()
+        self.model = plan.objective.initial()
+        self.multiplier, self.epsilon = plan.accounting.multiplier, plan.accounting.epsilon
+        self.clip, self.loss_limit, self.first_step = plan.clip, plan.loss_limit, plan.first_step
+        self.searched = 0
+        self._taken: list[float] = []
+
+    def affords(self, multiplier: float, epsilon: float | None = None) -> bool:
+        """Return whether a gradient and a search after it may still be made; ε None is the present one."""
+        costs = self.plan.accounting
+        together = costs.gradient(multiplier) + costs.search(self.epsilon if epsilon is None else epsilon)
+        within = together < math.inf and self.filter.affords(math.nextafter(together, math.inf))
+        return within and self.searched < self.plan.searches
+
+    def gradient(self, multiplier: float) -> Estimate:
+        """Return a noisy gradient at the model, from rows of its own."""
+        plan = self.plan
+        self.filter.spend(plan.accounting.gradient(multiplier))
+        noise, batch = plan.noise(self.clip, multiplier), next(self.batches)
+        total = noisy_gradient_sum(self.rows, plan.objective, self.model, clip=self.clip, noise=noise, batch=batch)
+        scale = noise.noise_scale / plan.size
+        return Estimate(total / plan.size + plan.regularisation * self.model, scale**-2)
+
+    def search(self, estimate: Estimate) -> float | None:
+        """Return the first step that a noisy threshold lets pass, from rows of its own, or None."""
+        plan = self.plan
+        steps = self.first_step * plan.searching.shrink ** np.arange(plan.searching.candidates)
+        models = np.stack([self.model, *(self.moved(estimate, step) for step in steps)])
+        self.filter.spend(plan.accounting.search(self.epsilon))
+        self.searched += 1
+        sums = self.rows.loss_sums(plan.objective, models, limit=self.loss_limit, batch=next(self.batches))
+        values = compared(plan, models, steps, sums, self.loss_limit)
+        found = threshold_of(self.epsilon).first_above(values, 0.0)
+        return None if found is None else float(steps[found])
+
+    def moved(self, estimate: Estimate, step: float) -> np.ndarray:
+        """Return the model after a step, within the ball."""
+        model = self.model - step * estimate.direction
+        norm = float(np.linalg.norm(model))
+        return model if norm <= self.plan.radius else model * (self.plan.radius / norm)
+
+    def move(self, estimate: Estimate, step: float) -> None:
+        """Take a step that was found, and remember it: after some of them searches begin nearer to the largest."""
+        self.model = self.moved(estimate, step)
+        self._taken.append(step)
+        if len(self._taken) == self.plan.searching.memory:
+            self.first_step = min(self.plan.searching.restart * max(self._taken), self.first_step)
+            self._taken.clear()
+        self.adaptation.stepped(estimate.direction)
+
+
+def compared(plan: Descent, models: np.ndarray, steps: np.ndarray, sums: np.ndarray, limit: float) -> list[float]:
+    """Return for each candidate how much more than demanded the objective falls, per unit of its sensitivity.
+
+    The first model is the present one. The Armijo condition is for sums: the losses of the mini-batch and qn
+    times the regulariser must fall by qn·α‖w⁺ - w‖²/η, which is qn·αη‖g‖² where no ball is in the way (§9.3).
+    Proof. What depends on no row is a public number D_i. One record moves Σℓ(w) - Σℓ(w_i) - D_i by at most
+    2s_i (`compared_sensitivity` of these two models alone), and by at most s_i when it leaves the
+    mini-batch. To divide by the public 2s_i > 0 changes no comparison with the threshold 0, so every value
+    has sensitivity 1, or 1/2. The two differences and the quotient err by less than 3u·b·limit + 2u|D_i| in
+    either world, which s_i has to spare. ∎
+    """
+    moved = models[1:] - models[0]
+    penalty = penalties(models, plan.regularisation, plan.size)
+    demanded = plan.size * plan.searching.armijo * np.einsum("ij,ij->i", moved, moved) / steps
+    demanded += penalty[1:] - penalty[0]
+    halves = [
+        compared_sensitivity(limit, plan.rows, spread=spread_of(plan.objective, models[[0, i + 1]]), added=abs(public))
+        for i, public in enumerate(demanded.tolist())
+    ]
+    return ((sums[0] - sums[1:] - demanded) / (2 * np.array(halves))).tolist()
+
+
+def threshold_of(epsilon: float) -> AboveThreshold:
+    """Return the search of a pure ε = ε₁ + 2ε₂, ε₁ = ε/2 as in Algorithm 1, over values of sensitivity 1."""
+    return AboveThreshold(epsilon / 2, epsilon / 4, 1.0)
+
+
+def angle_between(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the angle of two directions in radians; a direction of zeros is at a right angle to all."""
+    lengths = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return math.acos(max(-1.0, min(1.0, float(one @ other) / lengths))) if lengths > 0 else math.pi / 2
+
+
+# --- plans ----------------------------------------------------------------------------------------------
+
+
+def check_line_search(request: Request) -> None:
+    """Raise ValueError for what a line search leaves no choice of, and for delta = 0."""
+    remedy = "a line search finds its steps, and noise is Gaussian in every gradient; leave it out, or choose bolt_on"
+    settings.refuse(request, "exponent", "averaging_interval", "permutation", "shard_averaging", remedy=remedy)
+    settings.refuse(request, "calibration", remedy=remedy)
+    settings.refuse_other(request, _ALONE, remedy=remedy)
+    if request.delta == 0:
+        raise ValueError(
+            f"delta = 0: algorithm {request.algorithm!r} adds Gaussian noise, which gives no pure guarantee; "
+            "give a delta > 0, such as 1e-6, or choose bolt_on"
+        )
+
+
+def first_step_of(request: Request, objective: Objective, regularisation: float) -> float:
+    """Return the first candidate: twice the step that α = 1/2 always lets pass without noise, 1/β.
+
+    A network's β is unknown: 1, as in Vaswani et al. 2019.
+    """
+    if request.step_size is not None:
+        return settings.positive_step(request.step_size)
+    if isinstance(objective, Linear):
+        return 2 / (objective.loss.smoothness + regularisation)
+    return 1.0
+
+
+def descent(
+    request: Request,
+    facts: Facts,
+    searching: Searching,
+    accounting: Accounting,
+    *,
+    adaptation: Callable[[], Adaptation],
+    batches: Batches,
+    size: float,
+    searches: int,
+) -> Descent:
+    """Return the training of a request.
+
+    Raises
+    ------
+    ValueError
+        If there is no such training, or its first noise cannot be made.
+    """
+    objective, loss = settings.objective_of(request, facts), settings.loss_of(request, facts)
+    regularisation = settings.regularisation_of(request, settings.DEFAULT_REGULARISATION)
+    classes = facts.outputs if isinstance(objective, Linear) else 1
+    planned = Descent(
+        objective=objective,
+        searching=searching,
+        accounting=accounting,
+        adaptation=adaptation,
+        batches=batches,
+        rows=facts.rows,
+        size=size,
+        regularisation=regularisation,
+        radius=settings.radius_of(request, loss),
+        first_step=first_step_of(request, objective, regularisation),
+        clip=clip_of(request, objective),
+        loss_limit=searching.loss_clip * classes,
+        searches=searches,
+    )
+    threshold_of(accounting.epsilon)
+    planned.noise(planned.clip, accounting.multiplier)
+    return planned
+
+
+def white_box(
+    request: Request, facts: Facts, guarantee: Release, run: Descent, told: dict[str, Any]
+) -> WhiteBox:
+    """Return the plan; `told` is what only some line searches have."""
+    accounting, noise = run.accounting, run.noise(run.clip, run.accounting.multiplier)
+    threshold = threshold_of(accounting.epsilon)
+    everything: dict[str, Any] = {
+        "batch_size": run.size,
+        **told,
+        "steps": run.searches,
+        "expected_passes": 2 * run.searches * run.size / run.rows,
+        "schedule": _ALONE["schedule"],
+        "step_size": run.first_step,
+        "regularisation": run.regularisation,
+        "clip_norm": run.clip,
+        "loss_clip": run.loss_limit,
+        "parameters": run.objective.parameters,
+        "mechanism": noise.name,
+        "noise_multiplier": accounting.multiplier,
+        "noise_scale": noise.noise_scale,
+        "threshold_epsilon": threshold.threshold_epsilon,
+        "query_epsilon": threshold.query_epsilon,
+        **({"radius": run.radius} if math.isfinite(run.radius) else {}),
+    }
+    return WhiteBox(request, facts, guarantee, everything, run)

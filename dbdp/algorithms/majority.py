@@ -1,0 +1,75 @@
+"""Majority: the larger class, whatever the features. What every classifier has to beat (Lee & Kifer 2018, §6).
+
+The paper counts without privacy; here the class is chosen by the exponential mechanism on the counts. The model
+has an intercept alone: ±1 for two classes, else +1 for the chosen class and -1 for the others.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbdp.algorithms import settings
+from dbdp.algorithms.access import Access, Progress
+from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.privacy.selection import ExponentialMechanism
+
+
+def plan(request: Request, facts: Facts) -> WhiteBox:
+    """Return the plan of a majority release: one selection, exactly ε-DP, whatever δ is given.
+
+    Raises
+    ------
+    ValueError
+        If the request cannot be planned: the message names the value, the limit and the remedy.
+    """
+    _check(request, facts)
+    selection = ExponentialMechanism(request.epsilon)
+    told = {"mechanism": "exponential", "selection_epsilon": selection.epsilon, "expected_passes": 1}
+    return WhiteBox(request, facts, selection.guarantee, told, Counting(selection, facts))
+
+
+def _check(request: Request, facts: Facts) -> None:
+    """Raise ValueError where there is no majority, and for what a count does not have."""
+    if not facts.is_classifier:
+        raise ValueError(
+            "algorithm 'majority' predicts a class, and this label is a number; choose one that learns numbers, "
+            "such as bolt_on with loss huber_regression"
+        )
+    if not facts.intercept:
+        raise ValueError(
+            "algorithm 'majority' releases an intercept alone, and this dataset has none; register it with "
+            "intercept => true"
+        )
+    remedy = "it counts labels and nothing else; leave it out, or choose bolt_on"
+    settings.refuse(request, "batch_size", "schedule", "step_size", "exponent", "averaging_interval", remedy=remedy)
+    settings.refuse(request, "permutation", "shard_averaging", "regularisation", "radius", "huber_width", remedy=remedy)
+    settings.refuse(request, "calibration", "clip_norm", "network", "settings", remedy=remedy)
+    alone = {"mechanism": "exponential", "averaging": "none", "epochs": Request.epochs, "shards": 1}
+    settings.refuse_other(request, alone | {"positive_weight": 1.0}, remedy=remedy)
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Count the labels, select a class, and write it down as models.
+
+    Proof. Replacing one record takes 1 from one count at most and adds 1 to one at most: every count moves by at
+    most 1, and the selection's proof applies (privacy.md §6). Rows without a label of the declaration count for
+    no class. With ties or without rows every class is as likely as another.
+    """
+
+    selection: ExponentialMechanism
+    facts: Facts
+
+    def __call__(self, rows: Access, progress: Progress) -> np.ndarray:
+        """Return the models, one after the other."""
+        rows.shuffle()
+        counts = rows.label_counts(self.facts.outputs)
+        chosen = self.selection.choose([-int(count) for count in counts])
+        progress("count", 1, 1)
+        models = np.zeros(self.facts.shape)
+        models[:, -1] = -1.0
+        if self.facts.outputs > 1:
+            models[chosen, -1] = 1.0
+        elif chosen == 1:
+            models[0, -1] = 1.0
+        return models.ravel()

@@ -1,0 +1,265 @@
+"""What SGD with noise in every update shares: mini-batches, noise of a calibrated scale, and the loop.
+
+privacy.md §5, §10, §14.8. Mini-batches are fixed and disjoint, over one secret permutation, or Poisson: every
+row is in every one of them with the same probability. They are never accounted as the other kind.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dbdp.algorithms import settings
+from dbdp.algorithms.access import Access, Progress
+from dbdp.algorithms.noisy_sums import clip_of, lipschitz_of, sampled_sensitivity
+from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.learning.noisy import MOST_STEPS, Noise, NoisyState, NoisyTraining
+from dbdp.learning.objectives import Linear, Objective
+from dbdp.learning.schedules import Constant, InverseTime, Schedule, SquareRoot
+from dbdp.privacy.events import PoissonGaussianDpEvent, Release
+from dbdp.privacy.mechanisms import ROOM, Gaussian, SphericalLaplace, covered_sensitivity, grid_for
+from dbdp.privacy.subsampling import poisson_gaussian_multiplier
+
+SCHEDULES = (Constant.name, SquareRoot.name, InverseTime.name)
+
+
+@dataclass(frozen=True)
+class Batches:
+    """How rows are taken: `probability` None is fixed mini-batches of `size` rows, one pass after the other.
+
+    Attributes
+    ----------
+    size : rows of a mini-batch, or expected of a Poisson one: what the noisy sum is divided by, public
+    updates : noisy updates in all
+    """
+
+    rows: int
+    size: float
+    updates: int
+    probability: float | None = None
+
+    @property
+    def passes(self) -> float:
+        """How often a row is read, on average."""
+        return self.updates * (self.probability or self.size / self.rows)
+
+    def scans(self, rows: Access, progress: Progress) -> Iterator[None]:
+        """Pack mini-batches, as many at a time as fit, until all updates are made; scan them at each turn."""
+        if self.probability is None:
+            rows.shuffle()
+            per_pass = -(-self.rows // int(self.size))
+            for done in range(per_pass, self.updates + 1, per_pass):
+                yield
+                progress("update", done, self.updates)
+            return
+        done = 0
+        while done < self.updates:
+            done += rows.draw(self.probability, self.updates - done)
+            yield
+            progress("update", done, self.updates)
+
+
+def fixed(request: Request, facts: Facts) -> Batches:
+    """Return fixed mini-batches for the request's passes; the last of a pass may be short."""
+    size = settings.batch_size_of(request, facts.rows)
+    return Batches(facts.rows, size, request.epochs * -(-facts.rows // size))
+
+
+def poisson(request: Request, facts: Facts) -> Batches:
+    """Return Poisson mini-batches whose expected size is the request's, by default √m, for the expected passes."""
+    size = request.batch_size or max(1, round(math.sqrt(facts.rows)))
+    settings.whole("batch_size", size, facts.rows, "the expected rows of a mini-batch cannot exceed all rows")
+    updates = max(1, round(request.epochs * facts.rows / size))
+    return Batches(facts.rows, float(size), updates, size / facts.rows)
+
+
+def step_noise(law: str, contribution: float, summands: int, parameters: int, multiplier: float) -> tuple[Noise, float]:
+    """Return the noise of one update, of scale multiplier × C*, and C*: what one row moves the computed sum by.
+
+    C* = C + 2.02(b + 5)u·bC + g√P (privacy.md §14.8, see `noisy_sums.sampled_sensitivity`). With and without
+    the row the sums, on the grid, are C* apart at most, with one row and with another 2C*.
+    """
+    largest = sampled_sensitivity(contribution, summands)
+    spread = math.sqrt(parameters + 1) if law == SphericalLaplace.name else 1.0  # a coordinate's deviation ÷ the scale
+    grid = grid_for(largest, parameters, spread * multiplier)
+    covered = covered_sensitivity(largest, parameters, grid)
+    scale = covered * multiplier * ROOM
+    if (contribution * summands + 64 * spread * scale) / grid > MOST_STEPS:  # 64 deviations are never seen
+        raise ValueError(
+            f"noise of scale {scale:g} on sums of up to {summands} gradients cannot be added exactly; choose a "
+            "smaller batch_size, or a larger epsilon"
+        )
+    return Noise(law, math.ceil(Fraction(scale) / Fraction(grid)), grid), covered
+
+
+def contribution_of(request: Request, facts: Facts) -> tuple[float, float]:
+    """Return what each output's gradient of a row is clipped to, and C, the largest norm of all of them together.
+
+    Clipped to c each, K linear models have c√K together; without clipping see `noisy_sums.lipschitz_of`. A
+    network is clipped as a whole.
+    """
+    whole = settings.objective_of(request, facts)
+    clip, together = clip_of(request, whole), lipschitz_of(whole)
+    if not isinstance(whole, Linear):
+        return clip, clip
+    if request.clip_norm is None or clip >= whole.loss.lipschitz:
+        return math.inf, together
+    return clip, min(clip * math.sqrt(whole.outputs) * ROOM, together)
+
+
+@dataclass(frozen=True)
+class NoisySgd:
+    """Everything that the updates of a release need.
+
+    Attributes
+    ----------
+    trainings : one for each output that is trained by itself, on the same mini-batches
+    """
+
+    batches: Batches
+    trainings: tuple[NoisyTraining, ...]
+
+    def __call__(self, rows: Access, progress: Progress) -> np.ndarray:
+        """Make the updates; return the models, one after the other. Every iterate is noisy: it may be seen."""
+        states = [NoisyState.initial(training) for training in self.trainings]
+        for _ in self.batches.scans(rows, progress):
+            states = [rows.scan(state) for state in states]
+        return np.concatenate([state.model for state in states])
+
+
+def objectives(request: Request, facts: Facts) -> tuple[Objective, ...]:
+    """Return the objectives that are trained by themselves: one linear model for each output, or the network."""
+    whole = settings.objective_of(request, facts)
+    if not isinstance(whole, Linear):
+        return (whole,)
+    targets = range(1, facts.outputs + 1) if facts.outputs > 1 else [0]
+    return tuple(Linear(whole.loss, facts.dimension, 1, target) for target in targets)
+
+
+def schedule_of(request: Request, facts: Facts, regularisation: float, *, default: str, step: float) -> Schedule:
+    """Return the schedule: constant η, square_root η/√t, or inverse_time min(1/β, 1/(λt)); any is as private.
+
+    `step` is η where the request has none.
+    """
+    settings.refuse(request, "exponent", remedy="its schedules have none; leave it out, or choose bolt_on")
+    name = settings.chosen("schedule", request.schedule or default, SCHEDULES)
+    size = step if request.step_size is None else settings.positive_step(request.step_size)
+    if name == Constant.name:
+        return Constant(size)
+    if name == SquareRoot.name:
+        return SquareRoot(2 / size, 0.0)
+    if regularisation == 0 or request.network is not None:
+        raise ValueError(f"schedule {name!r} needs a linear model and regularisation > 0; choose {Constant.name!r}")
+    return InverseTime(settings.loss_of(request, facts).smoothness + regularisation, regularisation)
+
+
+def check_white_box(request: Request) -> None:
+    """Raise ValueError for what algorithms that add noise while they train do not have."""
+    remedy = "noise is added in every update; leave it out, or choose bolt_on"
+    settings.refuse(request, "averaging_interval", "shard_averaging", "mechanism", remedy=remedy)
+    fixed_settings = {"averaging": "none", "permutation": "reused", "shards": 1}
+    settings.refuse_other(request, fixed_settings, remedy=remedy)
+
+
+def trainings(
+    request: Request,
+    facts: Facts,
+    batches: Batches,
+    noise: Noise,
+    schedule: Schedule,
+    *,
+    regularisation: float,
+    moments: tuple[float, float, float] | None = None,
+    radius: float | None = None,
+) -> tuple[NoisyTraining, ...]:
+    """Return the trainings of all objectives; `radius` None takes the request's."""
+    clip, _ = contribution_of(request, facts)
+    ball = settings.radius_of(request, settings.loss_of(request, facts)) if radius is None else radius
+    rows_per_update = int(batches.size) if batches.probability is None else 0
+    return tuple(
+        NoisyTraining(each, schedule, batches.size, rows_per_update, regularisation, clip, noise, ball, moments)
+        for each in objectives(request, facts)
+    )
+
+
+def parameters(request: Request, facts: Facts) -> int:
+    """Return the number of parameters of all models together."""
+    return sum(each.parameters for each in objectives(request, facts))
+
+
+def check_delta(request: Request) -> None:
+    """Raise ValueError without a δ: Gaussian noise needs one."""
+    if request.delta == 0:
+        raise ValueError(
+            f"algorithm {request.algorithm!r} adds Gaussian noise and needs a delta > 0; give one, or choose scs13 or "
+            "bolt_on"
+        )
+
+
+def poisson_multiplier(request: Request, batches: Batches) -> float:
+    """Return the least σ/C* whose Rényi divergence over all updates converts to (ε, δ)."""
+    check_delta(request)
+    return poisson_gaussian_multiplier(request.epsilon, request.delta, batches.probability or 1.0, batches.updates)
+
+
+def poisson_plan(
+    request: Request,
+    facts: Facts,
+    batches: Batches,
+    multiplier: float,
+    schedule: Callable[[float], Schedule],
+    *,
+    regularisation: float,
+    moments: tuple[float, float, float] | None = None,
+    radius: float | None = None,
+    calibration: str = "rdp",
+) -> WhiteBox:
+    """Return the plan of Gaussian noise of multiplier × C* on the sums of Poisson mini-batches.
+
+    Parameters
+    ----------
+    schedule : from the noise's scale to step sizes
+    """
+    _, contribution = contribution_of(request, facts)
+    noise, covered = step_noise(Gaussian.name, contribution, facts.rows, parameters(request, facts), multiplier)
+    event = PoissonGaussianDpEvent(batches.probability or 1.0, multiplier, batches.updates)
+    made = trainings(
+        request,
+        facts,
+        batches,
+        noise,
+        schedule(noise.steps * noise.grid),
+        regularisation=regularisation,
+        moments=moments,
+        radius=radius,
+    )
+    guarantee = Release(event, request.epsilon, request.delta)
+    plan = white_box(request, facts, guarantee, NoisySgd(batches, made), noise, covered)
+    return replace(plan, told=plan.told | {"noise_multiplier": multiplier, "calibration": calibration})
+
+
+def white_box(
+    request: Request, facts: Facts, guarantee: Release, run: NoisySgd, noise: Noise, covered: float
+) -> WhiteBox:
+    """Return the plan; `covered` is C*."""
+    batches, training = run.batches, run.trainings[0]
+    told: dict[str, Any] = {
+        "batch_size": batches.size,
+        "sampling": "fixed" if batches.probability is None else "poisson",
+        "sampling_rate": batches.probability or min(1.0, batches.size / batches.rows),
+        "steps": batches.updates,
+        "expected_passes": batches.passes,
+        "schedule": training.schedule.name,
+        "optimiser": "sgd" if training.moments is None else "adam",
+        "regularisation": training.regularisation,
+        "parameters": parameters(request, facts),
+        "contribution": covered,
+        "mechanism": noise.law,
+        "noise_scale": noise.steps * noise.grid,
+    }
+    if math.isfinite(training.radius):
+        told["radius"] = training.radius
+    return WhiteBox(request, facts, guarantee, told, run)

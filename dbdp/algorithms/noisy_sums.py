@@ -1,0 +1,136 @@
+"""Noisy sums over the rows: what the algorithms share that look at the data, choose, and look again.
+
+privacy.md §8, §9, §14.8. Neighbours are replace-one. A sum of clipped gradients gets Gaussian noise on a
+grid; sums of clipped losses are only ever compared, by a selection. The regulariser depends on no row and
+is added outside, at no cost. Shapes: a model is (P,), candidates are (C, P).
+"""
+
+import math
+
+import numpy as np
+
+from dbdp.algorithms.access import Access
+from dbdp.algorithms.plan import Request
+from dbdp.algorithms.settings import between
+from dbdp.learning.losses import LARGEST, SMALLEST
+from dbdp.learning.objectives import Linear, Objective
+from dbdp.privacy.events import GaussianDpEvent, Release
+from dbdp.privacy.mechanisms import ROOM, Gaussian, covered_sensitivity, grid_for
+
+UNIT = 2.0**-53  # u, the relative error of one operation
+NETWORK_CLIP = 1.0  # a network's gradients have no public bound: what is usual for rows of norm at most 1
+
+
+def lipschitz_of(objective: Objective) -> float:
+    """Return L: a row's loss changes by at most L‖w - w'‖ between two models; infinity where none is known.
+
+    Proof. A row has ‖x‖ ≤ 1, and the slope of class c is at most s_c: the weight ω for the class of a
+    positive row, else 1. Σ_c s_c|⟨w_c - w'_c, x⟩| ≤ √(Σ_c s_c²)‖w - w'‖, and a record is positive for
+    one class at most: Σ_c s_c² ≤ max(1, ω²) + K - 1. The gradient's norm has the same bound.
+    """
+    if not isinstance(objective, Linear):
+        return math.inf
+    if objective.outputs == 1:
+        return objective.loss.lipschitz
+    return math.sqrt(objective.loss.lipschitz**2 + objective.outputs - 1) * ROOM
+
+
+def clip_of(request: Request, objective: Objective) -> float:
+    """Return C, what the norm of a row's gradient is clipped to; by default no gradient of a linear model is."""
+    if request.clip_norm is not None:
+        between("clip_norm", request.clip_norm, SMALLEST, LARGEST)
+        return float(request.clip_norm)
+    bound = lipschitz_of(objective)
+    return bound if math.isfinite(bound) else NETWORK_CLIP
+
+
+# --- gradients ------------------------------------------------------------------------------------------
+
+
+def replaced_sensitivity(clip: float, rows: int) -> float:
+    """Return 2C with its margin: how far one replaced record moves a sum over all rows, as it is computed.
+
+    `rows` is b, how many summands there are at most. Proof (§14.2, §14.8). The iterate is the same in both
+    worlds, and a computed summand depends on it and on its row alone, with norm at most C. In any tree a
+    sum of b summands errs by at most γ_b·bC, γ_b = bu/(1 - bu), and there are two sums: 2.02(b + 5)u·bC.
+    """
+    return (2 * clip + _summation(clip, rows)) * ROOM
+
+
+def sampled_sensitivity(clip: float, rows: int) -> float:
+    """Return C with its margin: how far one record in a Poisson mini-batch moves its sum, as it is computed.
+
+    Proof. Given the other records of the batch, the sums of neighbours lie within this distance of the
+    computed sum without the record, which is the same in both worlds: at worst on opposite sides of it, as
+    `PoissonGaussianDpEvent` takes them to be. The margin is that of `replaced_sensitivity`; `rows` is n,
+    since a batch may hold every row.
+    """
+    return (clip + _summation(clip, rows)) * ROOM
+
+
+def gaussian_sum(sensitivity: float, parameters: int, *, multiplier: float) -> Gaussian:
+    """Return noise of standard deviation `multiplier` × Δ*, where Δ* = Δ + g√P covers the grid too (§14.8).
+
+    Its event is what is accounted for; no finite ε is claimed for one sum alone.
+    """
+    grid = grid_for(sensitivity, parameters, multiplier)
+    covered = covered_sensitivity(sensitivity, parameters, grid)
+    alone = Release(GaussianDpEvent(multiplier), math.inf, 0.0)
+    return Gaussian.with_scale(sensitivity=covered, grid=grid, noise_scale=covered * multiplier * ROOM, guarantee=alone)
+
+
+def multiplier_of_rho(rho: float) -> float:
+    """Return σ/Δ* at which a Gaussian sum is ρ-zCDP: ρ = Δ*²/2σ² (§2)."""
+    return math.sqrt(0.5 / rho) * ROOM
+
+
+def noisy_gradient_sum(
+    rows: Access, objective: Objective, model: np.ndarray, *, clip: float, noise: Gaussian, batch: int | None = None
+) -> np.ndarray:
+    """Return the noisy sum of the clipped gradients at a model, shape (P,): what is exact does not get out."""
+    return noise.release(rows.gradient_sum(objective, model, clip=clip, batch=batch))
+
+
+# --- losses ---------------------------------------------------------------------------------------------
+
+
+def compared_sensitivity(limit: float, rows: int, *, spread: float = math.inf, added: float = 0.0) -> float:
+    """Return s: replacing one record moves the difference of two candidates' sums of losses by at most 2s.
+
+    So the exponential mechanism and a noisy minimum may take every sum to move by at most s, since both
+    depend on differences only. Proof. A loss lies in [0, limit], so a sum moves by at most `limit`, in any
+    direction (§8: under replace-one the sums are not monotone), and the difference of two by at most twice
+    that. If no row's losses differ by more than `spread` among the candidates, the difference of two sums,
+    Σ(ℓ_i - ℓ_j), moves by at most 2·spread. In any tree a sum of b losses, plus a public term of at most
+    `added`, errs by e ≤ 1.01u((b + 5)b·limit + added), and four sums are computed: 4e. A record *in* a Poisson
+    batch, against none there, moves the difference by min(limit, spread) + 4e ≤ s: half as far.
+    """
+    margin = 2 * (_summation(limit, rows) + 2.02 * UNIT * added)
+    return (min(limit, spread) + margin) * ROOM
+
+
+def spread_of(objective: Objective, candidates: np.ndarray) -> float:
+    """Return how much the computed losses of one row may differ among candidates; infinity if nobody knows.
+
+    Proof. Candidates lie in a box of diagonal D, so the exact losses differ by at most LD. With W ≥ ‖w‖ a
+    score errs by γ_d·W and the loss by L times that (§14.2); a label or margin 1 next to the score, K terms
+    and the scalar code (16u, exp and log within 1 ulp) add (K + 16)u·L(W + √K). Two losses err.
+    """
+    if not isinstance(objective, Linear):
+        return math.inf
+    room = 1 + (candidates.shape[1] + 10) * UNIT
+    diagonal = float(np.linalg.norm(np.ptp(candidates, axis=0))) * room
+    largest = float(np.sqrt(np.einsum("ij,ij->i", candidates, candidates).max())) * room
+    operations = objective.inputs + objective.outputs + 16
+    evaluated = 2.02 * UNIT * operations * (largest + math.sqrt(objective.outputs))
+    return lipschitz_of(objective) * (diagonal + evaluated)
+
+
+def penalties(candidates: np.ndarray, regularisation: float, rows: float) -> np.ndarray:
+    """Return rows·λ/2·‖w‖² of each candidate, which is public: its share of the regularised sum of losses."""
+    return 0.5 * regularisation * rows * np.einsum("ij,ij->i", candidates, candidates)
+
+
+def _summation(norm: float, rows: int) -> float:
+    """Return 2.02(b + 5)u·b·norm: what two sums of b summands of that norm err by together."""
+    return 2.02 * (rows + 5) * UNIT * rows * norm

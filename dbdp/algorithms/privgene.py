@@ -1,0 +1,361 @@
+"""PrivGene: a genetic algorithm whose parents, and whose answer, are selected privately.
+
+Zhang, Xiao, Yang, Zhang & Winslett 2013 (SIGMOD), with the settings of Lee & Kifer 2018 (§6): some hundred
+candidate models live in a box; each generation selects parents by the exponential mechanism on their fitness,
+exchanges segments of them and mutates the offspring, by less each time; one more selection is the answer.
+
+What differs from the paper. Neighbours are replace-one (privacy.md §10): the weight of a candidate is
+exp(-ε₀u/2S). What is charged is the number of *selections*, generations × parents + 1, each ε₀/(their number),
+or ε₀²/8-zCDP. Their "enhanced exponential mechanism" is not used as published, for add-remove neighbours; what
+holds of it under replace-one is proved at `sensitivity_among`: S needs to cover no more than how differently
+one row can judge two of the candidates at hand, which shrinks as they come together. Every coordinate mutates,
+by a uniform amount, and parents survive: the paper's operators are one choice of many, none of them sees a row.
+Shapes: a model is (P,), candidates are (C, P).
+"""
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dbdp.algorithms import settings
+from dbdp.algorithms.access import Access, Progress
+from dbdp.algorithms.noisy_sums import UNIT, compared_sensitivity, penalties, spread_of
+from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.learning.losses import LARGEST, SMALLEST, HuberSvm
+from dbdp.learning.objectives import Linear, Objective
+from dbdp.privacy.composition import rho_of
+from dbdp.privacy.events import MIN_EPSILON, ExponentialMechanismDpEvent, Release, SelfComposedDpEvent
+from dbdp.privacy.selection import ExponentialMechanism
+from dbdp.privacy.subsampling import amplified
+
+LOSS, ERRORS = "loss", "errors"
+FITNESSES = (LOSS, ERRORS)
+FEWEST, MOST = 10, 100  # generations by the rule of growth
+MOST_GENERATIONS, MOST_CANDIDATES = 10_000, 10_000
+STEEPNESS = 2.0**16  # a row of margin above 2⁻¹⁶ is no error at all, one of margin ≤ 0 is a whole one
+_UNAMPLIFIED = 100.0  # of so large an ε sampling leaves nearly all
+
+
+@dataclass(frozen=True)
+class Genes:
+    """What only PrivGene has. Lengths are shares of the box.
+
+    Attributes
+    ----------
+    population : candidates of a generation, its parents among them
+    parents : selected from each generation
+    generations : 0 takes as many, from 10 to 100, as leave each selection an ε₀ of 1/(growth · rows)
+    growth : c; at pure ε that is the papers' rule, selections = c·n·ε
+    box : every coordinate of a model stays within ±box
+    start : the first candidates are uniform within ±start of the box
+    crossover : probability that a child has a segment of a second parent
+    mutation, last_mutation : length (root mean square) of the first and of the last mutation
+    fitness : loss, the sum of clipped losses, or errors, how many rows are classified wrongly
+    loss_clip : what a row's loss is clipped to, for each class
+    """
+
+    population: int = 200
+    parents: int = 2
+    generations: int = 0
+    growth: float = 1e-3
+    box: float = 10.0
+    start: float = 0.1
+    crossover: float = 1.0
+    mutation: float = 0.7
+    last_mutation: float = 0.07
+    fitness: str = LOSS
+    loss_clip: float = 3.0
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        settings.whole("population", self.population, MOST_CANDIDATES, "200 suits most data")
+        settings.whole("parents", self.parents, self.population - 1, "2 suit most data, and others must have room")
+        if self.generations:
+            settings.whole("generations", self.generations, MOST_GENERATIONS, "each divides ε once more")
+        settings.between("growth", self.growth, 1e-9, 1e3)
+        settings.between("box", self.box, SMALLEST, LARGEST)
+        for name in ("start", "crossover", "mutation", "last_mutation"):
+            settings.between(name, getattr(self, name), 0, 1)
+        settings.chosen("fitness", self.fitness, FITNESSES)
+        settings.between("loss_clip", self.loss_clip, SMALLEST, LARGEST)
+
+    def lasting(self, request: Request, facts: Facts) -> int:
+        """Return the number of generations, T."""
+        if self.generations:
+            return self.generations
+        scale = self.growth * facts.rows
+        selections = max(request.epsilon * scale, 8 * concentrated(request) * scale**2)
+        return round(min(max(selections / self.parents, FEWEST), MOST))
+
+    def mutation_at(self, generation: int, generations: int) -> float:
+        """Return the length of the mutations of a generation, from 0: it falls geometrically."""
+        share = generation / max(1, generations - 1)
+        return self.box * self.mutation ** (1 - share) * self.last_mutation**share
+
+
+def plan(request: Request, facts: Facts) -> WhiteBox:
+    """Return the plan of a PrivGene release; with a batch_size each selection has a Poisson mini-batch of its own.
+
+    Raises
+    ------
+    ValueError
+        If the request cannot be planned: the message names the value, the limit and the remedy.
+    """
+    _check(request)
+    knobs = settings.knobs(request, Genes)
+    generations = knobs.lasting(request, facts)
+    selections = generations * knobs.parents + 1
+    spent, delta = charge_of(request, selections)
+    probability = 1.0 if request.batch_size is None else settings.batch_size_of(request, facts.rows) / facts.rows
+    breeding = Breeding(
+        fitness=fitness_of(request, facts, knobs),
+        knobs=knobs,
+        generations=generations,
+        epsilon=sampled_epsilon(spent, probability),
+        rows=facts.rows,
+        probability=probability,
+        radius=settings.radius_of(request, settings.loss_of(request, facts)),
+    )
+    event = SelfComposedDpEvent(ExponentialMechanismDpEvent(spent), selections)
+    return WhiteBox(request, facts, Release(event, request.epsilon, delta), breeding.told(spent), breeding)
+
+
+def _check(request: Request) -> None:
+    """Raise ValueError for what PrivGene does not have."""
+    remedy = "it lasts for generations; leave it out, or give generations in settings"
+    settings.refuse_other(request, {"epochs": Request.epochs}, remedy=remedy)
+    remedy = "it selects among candidates and takes no steps; leave it out, or choose dp_sgd"
+    settings.refuse(request, "schedule", "step_size", "exponent", "averaging_interval", "permutation", remedy=remedy)
+    settings.refuse(request, "shard_averaging", "calibration", "clip_norm", "network", remedy=remedy)
+    settings.refuse_other(request, {"averaging": "none", "mechanism": "exponential", "shards": 1}, remedy=remedy)
+
+
+# --- what it costs --------------------------------------------------------------------------------------
+
+
+def charge_of(request: Request, selections: int) -> tuple[float, float]:
+    """Return r, what each of so many selections may cost, and the δ that is used of the request's.
+
+    Proof (privacy.md §10, §13). A selection's privacy loss lies in an interval of length r that holds 0: it is
+    pure r, and r²/8-zCDP. Selections are chosen by earlier ones, and both kinds of cost add up: Σr ≤ ε, or
+    Σr²/8 ≤ ρ, which the tight conversion turns into (ε, δ). Which r is larger is public.
+    """
+    pure = request.epsilon / selections
+    each = math.sqrt(8 * concentrated(request) / selections) * (1 - 1e-12)
+    each, delta = (each, request.delta) if each > pure else (pure, 0.0)
+    if each < MIN_EPSILON:
+        raise ValueError(
+            f"{selections} selections at epsilon = {request.epsilon:g} are worth less than {MIN_EPSILON:g} each; ask "
+            "for fewer generations or parents, or a larger epsilon"
+        )
+    return each, delta
+
+
+def concentrated(request: Request) -> float:
+    """Return ρ of the request's (ε, δ); 0 where there is no δ, or ε is too small for it."""
+    try:
+        return rho_of(request.epsilon, request.delta) if request.delta else 0.0
+    except ValueError:
+        return 0.0
+
+
+def sampled_epsilon(spent: float, probability: float) -> float:
+    """Return ε₀ of a selection that costs `spent` when its rows are a fresh Poisson sample.
+
+    r = 2 ln(1 + q(e^{ε₀/2} - 1)) is `spent`. Proof. Given the other rows of the sample, let a, b, c be the
+    probabilities of the candidates without the record, with it, and with its neighbour. A record moves the
+    differences of losses by at most S when it comes in, half of what replacing it does: ln b/a and ln c/a lie
+    in intervals of length h = ε₀/2 around 0. With G(x) = ln(1 - q + qe^x), which rises and is convex, the loss
+    is G(ln b/a) - G(ln c/a), and each term has a range of at most G(h) - G(0): together r, pure and r²/8-zCDP.
+    Rényi divergences are quasi-convex, so the mixture over the other rows has no more. ∎ At q = 1, r = ε₀.
+    Two selections from one sample would cost more than this twice (§9.5): each has a sample of its own.
+    """
+    if probability == 1 or spent > _UNAMPLIFIED:
+        return spent
+    epsilon = 2 * math.log1p(math.expm1(spent / 2) / probability) * (1 - 1e-12)
+    if 2 * amplified(epsilon / 2, probability) > spent:
+        raise ArithmeticError("the amplified selection failed its own check")
+    return epsilon
+
+
+# --- fitness --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fitness:
+    """What candidates are judged by: Σ min(loss, limit) of the objective at scale · model, and a public penalty."""
+
+    objective: Objective
+    limit: float
+    scale: float
+    regularisation: float
+
+    def losses(self, rows: Access, models: np.ndarray, batch: int | None, expected: float) -> np.ndarray:
+        """Return the loss of each candidate, from one pass over the rows: exact, and secret."""
+        sums = rows.loss_sums(self.objective, self.scale * models, limit=self.limit, batch=batch)
+        return sums + penalties(models, self.regularisation, expected)
+
+
+def fitness_of(request: Request, facts: Facts, knobs: Genes) -> Fitness:
+    """Return the fitness. Errors are the losses of a hinge so steep that it is 0 or 1 (after the clipping)."""
+    regularisation = settings.regularisation_of(request, 0.0)
+    if knobs.fitness == LOSS:
+        return Fitness(settings.objective_of(request, facts), knobs.loss_clip * facts.outputs, 1.0, regularisation)
+    remedy = "fitness 'errors' counts rows, whatever their loss; leave it out, or choose fitness 'loss'"
+    settings.refuse(request, "huber_width", remedy=remedy)
+    settings.refuse_other(request, {"positive_weight": 1.0}, remedy=remedy)
+    if facts.outputs > 1 or not facts.is_classifier:
+        raise ValueError("fitness 'errors' is for a label of two classes; choose fitness 'loss'")
+    return Fitness(Linear(HuberSvm(SMALLEST), facts.dimension), 1.0, STEEPNESS, regularisation)
+
+
+def sensitivity_among(fitness: Fitness, models: np.ndarray, rows: int, expected: float) -> float:
+    """Return S: replacing one record moves the difference of two candidates' losses by at most 2S, as computed.
+
+    Proof that the exponential mechanism needs no more. Candidates and S are functions of earlier selections:
+    public here. Let replacing z by z' move loss i by δ_i = ℓ_i(z') - ℓ_i(z). The log of the ratio of the
+    probabilities of i is -ε₀δ_i/2S and a constant, so its range is ε₀(max δ - min δ)/2S ≤ ε₀, as
+    δ_i - δ_j = (ℓ_i - ℓ_j)(z') - (ℓ_i - ℓ_j)(z) ≤ 2S, where no row's losses differ by more than S: because they
+    are in [0, limit], or because the loss is L-Lipschitz and the candidates are close. ∎ With and without a record
+    it is half of that. Floating point (§14.2): `compared_sensitivity` covers the sums; per row a loss errs by
+    `evaluated`/2, and where rows are sampled the others' places move, so b rows may err anew: it is added.
+    """
+    scaled = fitness.scale * models
+    longest = scaled[np.einsum("ij,ij->i", scaled, scaled).argmax()]
+    evaluated = spread_of(fitness.objective, np.stack([longest, longest]))  # of equal models: rounding alone
+    apart = spread_of(fitness.objective, farthest(scaled))
+    public = float(penalties(models, fitness.regularisation, expected).max()) + rows * evaluated / UNIT
+    return compared_sensitivity(fitness.limit, rows, spread=apart + evaluated, added=public)
+
+
+def farthest(models: np.ndarray) -> np.ndarray:
+    """Return the two candidates that are farthest apart, shape (2, P)."""
+    best, pair = -1.0, models[:1].repeat(2, axis=0)
+    for model in models:
+        distances = np.einsum("ij,ij->i", models - model, models - model)
+        place = int(distances.argmax())
+        if distances[place] > best:
+            best, pair = float(distances[place]), np.stack([model, models[place]])
+    return pair
+
+
+# --- breeding -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Breeding:
+    """Everything that the generations of a release need.
+
+    Attributes
+    ----------
+    epsilon : ε₀ of one selection, on its rows
+    probability : of a row to be judged in one selection; with 1 all rows are, once for each generation
+    radius : each linear model is kept within this norm
+    """
+
+    fitness: Fitness
+    knobs: Genes
+    generations: int
+    epsilon: float
+    rows: int
+    probability: float
+    radius: float
+
+    @property
+    def selections(self) -> int:
+        """How many candidates are selected in all."""
+        return self.generations * self.knobs.parents + 1
+
+    def __call__(self, rows: Access, progress: Progress) -> np.ndarray:
+        """Breed; return the model. Candidates depend on the rows through selections alone."""
+        judged = self._all(rows) if self.probability == 1 else self._sampled(rows)
+        models = self.first()
+        for generation in range(self.generations):
+            models = self.offspring(models[self._selected(rows, judged, models, self.knobs.parents)], generation)
+            progress("generation", generation + 1, self.generations)
+        return models[self._selected(rows, judged, models, 1)[0]]
+
+    def told(self, spent: float) -> dict[str, Any]:
+        """Return what `explain` says; a selection is charged `spent`."""
+        knobs, passes = self.knobs, self.generations + 1
+        return {
+            "sampling": "all" if self.probability == 1 else "poisson",
+            "sampling_rate": self.probability,
+            "generations": self.generations,
+            "population": knobs.population,
+            "parents": knobs.parents,
+            "selections": self.selections,
+            "expected_passes": passes if self.probability == 1 else self.selections * self.probability,
+            "fitness": knobs.fitness,
+            "loss_clip": self.fitness.limit,
+            "regularisation": self.fitness.regularisation,
+            "box": knobs.box,
+            "parameters": self.fitness.objective.parameters,
+            "mechanism": "exponential",
+            "selection_epsilon": self.epsilon,
+            "selection_charge": spent,
+            **({"radius": self.radius} if math.isfinite(self.radius) else {}),
+        }
+
+    def first(self) -> np.ndarray:
+        """Return the first candidates."""
+        shape = (self.knobs.population, self.fitness.objective.parameters)
+        return self.within((2 * uniform(*shape) - 1) * (self.knobs.box * self.knobs.start))
+
+    def offspring(self, parents: np.ndarray, generation: int) -> np.ndarray:
+        """Return the next candidates: the parents, and mutated children of two of them.
+
+        Nothing here depends on a row but through the parents, which are released: post-processing.
+        """
+        count, parameters = self.knobs.population - len(parents), parents.shape[1]
+        first, second = (parents[(uniform(count) * len(parents)).astype(int)] for _ in range(2))
+        begins, ends = np.sort((uniform(2, count, 1) * (parameters + 1)).astype(int), axis=0)
+        places, crossed = np.arange(parameters), uniform(count, 1) < self.knobs.crossover
+        children = np.where((begins <= places) & (places < ends) & crossed, second, first)
+        length = self.knobs.mutation_at(generation, self.generations) * math.sqrt(3 / parameters)
+        return self.within(np.concatenate([parents, children + length * (2 * uniform(*children.shape) - 1)]))
+
+    def within(self, models: np.ndarray) -> np.ndarray:
+        """Return the candidates, in the box and each linear model in the ball."""
+        boxed = np.clip(models, -self.knobs.box, self.knobs.box)
+        if self.radius == math.inf:
+            return boxed
+        each = boxed.reshape(-1, self.fitness.objective.inputs)
+        norms = np.sqrt(np.einsum("ij,ij->i", each, each))
+        return (each * np.minimum(1.0, self.radius / np.maximum(norms, SMALLEST**2))[:, None]).reshape(boxed.shape)
+
+    def _selected(self, rows: Access, judged: Iterator[int | None], models: np.ndarray, count: int) -> list[int]:
+        """Return the numbers of different candidates, each by a selection."""
+        expected = self.rows * self.probability
+        mechanism = ExponentialMechanism(self.epsilon, sensitivity_among(self.fitness, models, self.rows, expected))
+        if self.probability == 1:
+            return mechanism.choose_several(self.fitness.losses(rows, models, next(judged), expected).tolist(), count)
+        left, found = list(range(len(models))), []
+        for batch in (next(judged) for _ in range(count)):
+            losses = self.fitness.losses(rows, models[left], batch, expected)
+            found.append(left.pop(mechanism.choose(losses.tolist())))
+        return found
+
+    def _all(self, rows: Access) -> Iterator[None]:
+        """Pack all rows; they are judged again and again."""
+        rows.shuffle()
+        while True:
+            yield None
+
+    def _sampled(self, rows: Access) -> Iterator[int]:
+        """Give the number of a fresh mini-batch for each selection; pack as many at a time as fit."""
+        left = self.selections
+        while left:
+            drawn = rows.draw(self.probability, left, apart=True)
+            yield from range(drawn)
+            left -= drawn
+
+
+def uniform(*shape: int) -> np.ndarray:
+    """Return numbers in [0, 1) from the operating system's entropy; they decide nothing about privacy."""
+    words = np.frombuffer(os.urandom(8 * math.prod(shape)), np.uint64).reshape(shape)
+    return (words >> np.uint64(11)) * 2.0**-53

@@ -1,0 +1,57 @@
+"""RRPSGD: noisy SGD that stops after a random number of updates (Zhang, Zheng, Mou & Wang 2017, Algorithm 2).
+
+As privacy.md §4 makes it sound: the number R is drawn up to a public cap, from a law that no data decide;
+the noise is calibrated for all updates up to the cap, on Poisson mini-batches (the published scale is 4
+times too small for its own proof); step sizes are public. Losses need not be convex.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from dbdp.algorithms import noisy_sgd, settings
+from dbdp.algorithms.access import Access, Progress
+from dbdp.algorithms.noisy_sgd import NoisySgd
+from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.learning.schedules import Constant
+from dbdp.privacy.samplers import Entropy
+
+LINEAR_STEP, NETWORK_STEP = 1.0, 0.25
+
+
+def plan(request: Request, facts: Facts) -> WhiteBox:
+    """Return the plan of an RRPSGD release; the cap is what `epochs` allows, and R uniform up to it.
+
+    The law of Theorem 5 is P(R = k) ∝ 2η_k - βη_k², which is uniform for steps of one size.
+
+    Raises
+    ------
+    ValueError
+        If the request cannot be planned: the message names the value, the limit and the remedy.
+    """
+    noisy_sgd.check_white_box(request)
+    settings.refuse_other(request, {"schedule": Constant.name}, remedy="its steps have one size; leave it out")
+    batches = noisy_sgd.poisson(request, facts)
+    regularisation = settings.regularisation_of(request, 0.0)
+    step = LINEAR_STEP if request.network is None else NETWORK_STEP
+    schedule = noisy_sgd.schedule_of(request, facts, regularisation, default=Constant.name, step=step)
+    made = noisy_sgd.poisson_plan(
+        request,
+        facts,
+        batches,
+        noisy_sgd.poisson_multiplier(request, batches),
+        lambda _scale: schedule,
+        regularisation=regularisation,
+    )
+    run = made.run
+    if not isinstance(run, NoisySgd):
+        raise AssertionError("a Poisson plan makes noisy updates")
+    told = made.told | {"steps_law": f"uniform from 1 to {batches.updates}", "expected_passes": batches.passes / 2}
+    return replace(made, told=told, run=partial(_stopped, run))
+
+
+def _stopped(run: NoisySgd, rows: Access, progress: Progress) -> np.ndarray:
+    """Make the first R of the updates, R drawn now; it may be published."""
+    drawn = 1 + Entropy().below(run.batches.updates)
+    return replace(run, batches=replace(run.batches, updates=drawn))(rows, progress)

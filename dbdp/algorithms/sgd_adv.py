@@ -1,0 +1,51 @@
+"""SGD-Adv: the baseline of Lee & Kifer 2018: noisy SGD, amplified by sampling, composed by the advanced theorem.
+
+Bassily, Smith & Thakurta 2014 with Dwork, Rothblum & Vadhan 2010, for any number of steps. privacy.md §5:
+every step is amplified exactly, and its Gaussian is the analytic one; what remains loose is the composition,
+which is the point of the baseline. The ledger is charged for what was done, which costs less.
+"""
+
+import math
+
+from dbdp.algorithms import noisy_sgd, settings
+from dbdp.algorithms.noisy_sgd import Batches
+from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.learning.schedules import Constant
+from dbdp.privacy.calibration import analytic_noise_multiplier
+from dbdp.privacy.composition import strong_share
+
+
+def plan(request: Request, facts: Facts) -> WhiteBox:
+    """Return the plan of an SGD-Adv release; the mini-batch is by default of about √m rows, as in the paper.
+
+    Raises
+    ------
+    ValueError
+        If the request cannot be planned: the message names the value, the limit and the remedy.
+    """
+    noisy_sgd.check_white_box(request)
+    batches = noisy_sgd.poisson(request, facts)
+    noisy_sgd.check_delta(request)
+    regularisation = settings.regularisation_of(request, 0.0)
+    schedule = noisy_sgd.schedule_of(request, facts, regularisation, default=Constant.name, step=1.0)
+    return noisy_sgd.poisson_plan(
+        request,
+        facts,
+        batches,
+        advanced_multiplier(request.epsilon, request.delta, batches),
+        lambda _scale: schedule,
+        regularisation=regularisation,
+    )
+
+
+def advanced_multiplier(epsilon: float, delta: float, batches: Batches) -> float:
+    """Return σ/C: T steps of (ε₁, δ/2T) each, of which half of δ pays for the composition.
+
+    Proof. A Gaussian step that is (ε₂, δ₂)-DP for a change by 2C is, sampled with probability q,
+    (ln(1 + q(e^ε₂ - 1)), qδ₂)-DP for replace-one neighbours. ε₂ = ln(1 + (e^ε₁ - 1)/q) and δ₂ = δ/(2Tq)
+    make it (ε₁, δ/2T); T of them are (Tε₁(e^ε₁ - 1) + √(2T ln(2/δ))ε₁, δ/2 + δ/2)-DP.
+    """
+    q = batches.probability or 1.0
+    share = strong_share(epsilon, batches.updates, delta / 2)
+    unsampled = math.log1p(math.expm1(share) / q)
+    return 2 * analytic_noise_multiplier(unsampled, min(delta / (2 * batches.updates * q), 0.5))

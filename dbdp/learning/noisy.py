@@ -1,0 +1,238 @@
+"""Noisy SGD: every update adds noise, on a grid, to the sum of its mini-batch's clipped gradients.
+
+The noise is drawn by whoever calls, as whole numbers: this module knows how it enters, not what it covers.
+Shapes: a model has P parameters; rows (n, stride) float32 as in `blocks`.
+"""
+
+import json
+import math
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from dbdp.learning import kernels
+from dbdp.learning.objectives import SHRINK, Linear, Objective, objective_from
+from dbdp.learning.schedules import Schedule, schedule_with
+
+Draw = Callable[[str, int, int, int], np.ndarray]  # law, steps, updates, parameters → whole numbers (updates, P)
+
+MOST_STEPS = 2.0**52  # sums and noise in steps of the grid stay below: they are exact in doubles
+_HEADER = struct.Struct("<4sIqq")  # magic, length of the training's JSON, filled, updates
+_MAGIC = b"dbn1"
+_DRAWN = 1 << 18  # whole numbers drawn at a time: 2 MB
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What is added to every sum of gradients: `steps` × `grid` is its scale, `law` names its law."""
+
+    law: str
+    steps: int
+    grid: float
+
+
+@dataclass(frozen=True)
+class NoisyTraining:
+    """The constants of a training.
+
+    Attributes
+    ----------
+    divisor : what the noisy sum is divided by: b, or the expected size of a Poisson mini-batch; public
+    rows_per_update : b for mini-batches of so many rows; 0 where the packed rows say where they end
+    clip : what the norm of a row's gradient is clipped to
+    radius : after every update the model is projected onto ‖w‖₂ ≤ radius; math.inf: never
+    moments : decay rates of Adam's moments, and what is added to the root of the second; None is plain SGD
+    """
+
+    objective: Objective
+    schedule: Schedule
+    divisor: float
+    rows_per_update: int
+    regularisation: float
+    clip: float
+    noise: Noise
+    radius: float = math.inf
+    moments: tuple[float, float, float] | None = None
+
+    @property
+    def limit(self) -> float:
+        """What the kernel clips to, so that norms are at most `clip` as real numbers."""
+        return self.clip * SHRINK
+
+    @cached_property
+    def text(self) -> bytes:
+        """The training as JSON."""
+        return json.dumps(
+            {
+                "objective": self.objective.as_data(),
+                "schedule": [self.schedule.code, *self.schedule.parameters],
+                "noise": [self.noise.law, self.noise.steps, self.noise.grid],
+                "numbers": [self.divisor, self.rows_per_update, self.regularisation, self.clip, self.radius],
+                "moments": self.moments,
+            }
+        ).encode()
+
+
+@lru_cache(maxsize=8)
+def _training(text: bytes) -> NoisyTraining:
+    data = json.loads(text)
+    divisor, rows_per_update, regularisation, clip, radius = data["numbers"]
+    code, *parameters = data["schedule"]
+    return NoisyTraining(
+        objective_from(json.dumps(data["objective"])),
+        schedule_with(code, tuple(parameters)),
+        divisor,
+        rows_per_update,
+        regularisation,
+        clip,
+        Noise(*data["noise"]),
+        radius,
+        tuple(data["moments"]) if data["moments"] else None,
+    )
+
+
+@dataclass
+class NoisyState:
+    """What one transition hands to the next; model and gradient have shape (P,).
+
+    Attributes
+    ----------
+    gradient : sum of the clipped gradients of the unfinished mini-batch
+    averages : Adam's two moments, shape (2, P), or (0, P)
+    filled : rows in the unfinished mini-batch
+    updates : made so far
+    """
+
+    training: NoisyTraining
+    model: np.ndarray
+    gradient: np.ndarray
+    averages: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    filled: int = 0
+    updates: int = 0
+
+    @classmethod
+    def initial(cls, training: NoisyTraining) -> "NoisyState":
+        """Return the state before the first row."""
+        model = training.objective.initial()
+        return cls(training, model, np.zeros(len(model)), np.zeros((2 if training.moments else 0, len(model))))
+
+    def encode(self) -> bytes:
+        """Return the state as bytes."""
+        text = self.training.text
+        header = _HEADER.pack(_MAGIC, len(text), self.filled, self.updates)
+        return b"".join((header, text, self.model.tobytes(), self.gradient.tobytes(), self.averages.tobytes()))
+
+    @classmethod
+    def decode(cls, value: bytes) -> "NoisyState":
+        """Return the state that `encode` wrote.
+
+        Raises
+        ------
+        ValueError
+            If the bytes are no state.
+        """
+        if len(value) < _HEADER.size or value[:4] != _MAGIC:
+            raise ValueError(f"{len(value)} bytes are not a state of dbdp.noisy_steps; start with a new one")
+        _, length, filled, updates = _HEADER.unpack_from(value)
+        begin = _HEADER.size + length
+        try:
+            training = _training(bytes(value[_HEADER.size : begin]))
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError("the state of dbdp.noisy_steps is damaged; start with a new one") from error
+        parameters = training.objective.parameters
+        count = 4 if training.moments else 2
+        if len(value) != begin + 8 * parameters * count or filled < 0 or updates < 0:
+            raise ValueError("the state of dbdp.noisy_steps is damaged; start with a new one")
+        vectors = np.frombuffer(value, "<f8", count * parameters, begin).copy().reshape(count, parameters)
+        return cls(training, vectors[0], vectors[1], vectors[2:], filled, updates)
+
+
+def transition(state: NoisyState, rows: np.ndarray, *, ends: np.ndarray | None, draw: Draw) -> NoisyState:
+    """Advance the state by packed rows: one noisy update for each mini-batch that ends within them.
+
+    Parameters
+    ----------
+    ends : rows after which a mini-batch ends, rising, repeated for empty ones; None: every `rows_per_update` rows
+    draw : draws the noise, in steps of the grid
+    """
+    if ends is None:
+        size = state.training.rows_per_update
+        ends = np.arange(size - state.filled, len(rows) + 1, size)
+        state.filled = (state.filled + len(rows)) % size
+    begin, at_once = 0, max(1, _DRAWN // len(state.model))
+    for first in range(0, len(ends), at_once):
+        taken = np.ascontiguousarray(ends[first : first + at_once], np.int64)
+        _updates(state, rows[begin : taken[-1]], taken - begin, draw)
+        begin = int(taken[-1])
+    if begin < len(rows):
+        _updates(state, rows[begin:], np.zeros(0, np.int64), draw)
+    return state
+
+
+def terminate(state: NoisyState, *, draw: Draw) -> NoisyState:
+    """End a scan: update with a last, short mini-batch, divided as all others are (privacy.md §5)."""
+    if state.filled:
+        _updates(state, np.zeros((0, 8), np.float32), np.zeros(1, np.int64), draw)
+        state.filled = 0
+    return state
+
+
+def _updates(state: NoisyState, rows: np.ndarray, ends: np.ndarray, draw: Draw) -> None:
+    how = state.training
+    step_sizes = how.schedule.step_sizes(state.updates + 1, len(ends))
+    noise = np.zeros((0, len(state.model)), np.int64)
+    if len(ends):
+        noise = draw(how.noise.law, how.noise.steps, len(ends), len(state.model))
+    fits = isinstance(how.objective, Linear) and how.objective.outputs == 1 and rows.shape[1] > len(state.model)
+    advance = kernels.compiled.noisy_updates if kernels.COMPILED and fits else updates_reference
+    advance(state, rows, ends, step_sizes, noise)
+    state.updates += len(ends)
+
+
+def updates_reference(
+    state: NoisyState, rows: np.ndarray, ends: np.ndarray, step_sizes: np.ndarray, noise: np.ndarray
+) -> None:
+    """Add rows to the mini-batches, and update where one ends: the state changes in place.
+
+    Parameters
+    ----------
+    ends, step_sizes : (U,), one for each mini-batch that ends within these rows
+    noise : (U, P), in steps of the grid
+    """
+    how, begin = state.training, 0
+    for number, end in enumerate(ends):
+        if end > begin:
+            state.gradient += how.objective.gradient_sum(state.model, rows[begin:end], clip=how.clip)
+        noisy = (np.rint(state.gradient / how.noise.grid) + noise[number]) * how.noise.grid
+        _move(state, noisy, step_sizes[number], state.updates + number + 1)
+        state.gradient[:] = 0.0
+        begin = end
+    if begin < len(rows):
+        state.gradient += how.objective.gradient_sum(state.model, rows[begin:], clip=how.clip)
+
+
+def _move(state: NoisyState, noisy: np.ndarray, step: float, update: int) -> None:
+    """model ← Π(model - step · direction), the direction that of SGD or of Adam (Kingma & Ba 2015)."""
+    how = state.training
+    if how.moments is None:
+        state.model *= 1.0 - step * how.regularisation
+        state.model -= (step / how.divisor) * noisy
+    else:
+        state.model -= step * _adam(state, noisy / how.divisor + how.regularisation * state.model, update)
+    if how.radius < math.inf:
+        norm = math.sqrt(state.model @ state.model)
+        if norm > how.radius:
+            state.model *= how.radius / norm
+
+
+def _adam(state: NoisyState, gradient: np.ndarray, update: int) -> np.ndarray:
+    decay1, decay2, floor = state.training.moments or (0.0, 0.0, 0.0)
+    first, second = state.averages
+    first += (1.0 - decay1) * (gradient - first)
+    second += (1.0 - decay2) * (gradient**2 - second)
+    corrected: Any = second / (1.0 - decay2**update)
+    return first / (1.0 - decay1**update) / (np.sqrt(corrected) + floor)

@@ -1,0 +1,83 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""The compiled part of `streams`: a stream cipher, and noise that is certain or said not to be.
+
+Shapes: uniforms are words of 64 bits, (groups, 2, 8) for pairs of normal numbers: eight radii, eight angles.
+"""
+
+import numpy as np
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+cdef extern from "_stream.h" nogil:
+    ctypedef struct spherical_row:
+        long dimension, pairs, vectors, groups
+        double *cosines
+        double *radii
+    void chacha_groups(const uint32_t *key, uint64_t first, uint64_t *out, long groups)
+    long rounded_gaussian(const uint64_t *uniforms, long groups, double steps, int64_t *out, uint8_t *doubt)
+    long rounded_spherical(const spherical_row *row, const uint64_t *uniforms, long rows, double steps, int64_t *out,
+                           uint8_t *doubt)
+    void raw_normals(const uint64_t *uniforms, long groups, double *out, double *radius, double *sure)
+
+GROUP = 64  # words that a group of blocks of the cipher has
+
+
+def keystream(bytes key, uint64_t first, uint64_t[::1] out):
+    """Fill `out` with the cipher's words under a key of 32 bytes, from that group on."""
+    cdef uint32_t[8] words
+    if len(key) != 32 or out.shape[0] % GROUP:
+        raise ValueError(f"a key of {len(key)} bytes and {out.shape[0]} words: 32 and a multiple of {GROUP} are needed")
+    if out.shape[0]:
+        memcpy(words, <const char *> key, 32)
+        with nogil:
+            chacha_groups(words, first, &out[0], out.shape[0] // 64)
+
+
+def gaussian(const uint64_t[:, :, ::1] uniforms, double steps):
+    """Return round(steps·Z), shape (groups, 2, 8), which pairs are in doubt, (groups, 8), and how many."""
+    cdef long groups = _groups_of(uniforms), count = 0
+    rounded, doubts = np.empty((groups, 2, 8), np.int64), np.zeros((groups, 8), np.uint8)
+    cdef int64_t[:, :, ::1] out = rounded
+    cdef uint8_t[:, ::1] doubt = doubts
+    if groups:
+        with nogil:
+            count = rounded_gaussian(&uniforms[0, 0, 0], groups, steps, &out[0, 0, 0], &doubt[0, 0])
+    return rounded, doubts, count
+
+
+def spherical_laplace(const uint64_t[:, :, ::1] uniforms, long dimension, double steps):
+    """Return rounded rows with density ∝ exp(-‖z‖/steps), which coordinates are in doubt, and how many.
+
+    Shapes: uniforms (rows, vectors, 8): first those of the norm, then pairs; the others (rows, 2, places).
+    """
+    cdef long rows = uniforms.shape[0], pairs = (dimension + 1) // 2, groups = (pairs + 7) // 8, count = 0
+    cdef long vectors = (dimension + 7) // 8
+    if dimension < 1 or uniforms.shape[1] != vectors + 2 * groups or uniforms.shape[2] != 8:
+        raise ValueError(f"rows of {uniforms.shape[1]} vectors do not fit a dimension of {dimension}")
+    rounded, doubts = np.empty((rows, 2, groups * 8), np.int64), np.zeros((rows, 2, groups * 8), np.uint8)
+    cdef int64_t[:, :, ::1] out = rounded
+    cdef uint8_t[:, :, ::1] doubt = doubts
+    cdef double[::1] scratch = np.empty(24 * groups)
+    cdef spherical_row row = spherical_row(dimension, pairs, vectors, groups, &scratch[0], &scratch[16 * groups])
+    if rows:
+        with nogil:
+            count = rounded_spherical(&row, &uniforms[0, 0, 0], rows, steps, &out[0, 0, 0], &doubt[0, 0, 0])
+    return rounded, doubts, count
+
+
+def normals(const uint64_t[:, :, ::1] uniforms):
+    """Return the normal numbers, (groups, 2, 8), their radii and which are sure, (groups, 8): for tests of the errors."""
+    cdef long groups = _groups_of(uniforms)
+    numbers, radii, certain = np.empty((groups, 2, 8)), np.empty((groups, 8)), np.empty((groups, 8))
+    cdef double[:, :, ::1] out = numbers
+    cdef double[:, ::1] radius = radii, sure = certain
+    if groups:
+        raw_normals(&uniforms[0, 0, 0], groups, &out[0, 0, 0], &radius[0, 0], &sure[0, 0])
+    return numbers, radii, certain >= 0
+
+
+cdef long _groups_of(const uint64_t[:, :, ::1] uniforms) except -1:
+    if uniforms.shape[1] != 2 or uniforms.shape[2] != 8:
+        raise ValueError("pairs of normal numbers come in groups of eight radii and eight angles")
+    return uniforms.shape[0]

@@ -1,0 +1,3 @@
+from dbdp.server import gradient_transition
+
+return gradient_transition(total, block, model, objective, clip)

@@ -1,0 +1,3 @@
+from dbdp.server import label_transition
+
+return label_transition(counts, block, dimension, classes)

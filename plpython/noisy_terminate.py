@@ -1,0 +1,3 @@
+from dbdp.server import noisy_terminate
+
+return noisy_terminate(state)

@@ -1,0 +1,3 @@
+from dbdp.server import noisy_transition
+
+return noisy_transition(state, block, ends, initial)

@@ -1,0 +1,708 @@
+"""Objective perturbation against exact densities of its minimisers, and the solver against other solvers."""
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from goodness import ALPHA, of_reals
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory import RowsInMemory
+from scipy import optimize, special
+
+from dbdp.algorithms import Facts, Request
+from dbdp.algorithms.minimisation import AcceleratedDescent, minimise
+from dbdp.algorithms.noisy_sums import lipschitz_of
+from dbdp.algorithms.objective_perturbation import (
+    MOST_PASSES,
+    Shares,
+    corners,
+    curvature,
+    error_of,
+    gaussian_multiplier,
+    plan,
+    projected,
+)
+from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
+from dbdp.learning.objectives import Linear
+from dbdp.privacy.calibration import analytic_noise_multiplier
+
+SHRUNK = 1 - 2.0**-22  # the longest stored row
+LOSSES = {"logistic": Logistic(), "huber_svm": HuberSvm(), "huber_regression": HuberRegression(0.5)}
+WIDTHS = {"logistic": None, "huber_svm": 0.5, "huber_regression": 0.5}
+
+
+def planned(loss="logistic", *, epsilon=1.0, delta=0.0, rows=100, dimension=2, outputs=1, **request):
+    facts = Facts(rows, dimension, outputs, is_classifier=loss != "huber_regression")
+    asked = {"algorithm": "objective_perturbation", "loss": loss, "huber_width": WIDTHS[loss]} | request
+    return plan(Request(epsilon, delta, **asked), facts)
+
+
+def told(made, name):
+    return made.explain()[name]
+
+
+def silent(*_):
+    """No progress."""
+
+
+# --- the losses once more, from the textbook: first and second derivative in the score --------------------------
+
+
+def slope(loss, score, label):
+    if loss == "logistic":
+        return -label * special.expit(-label * score)
+    if loss == "huber_svm":
+        return -label * np.clip(1.5 - label * score, 0, 1)
+    return np.clip(score - label, -0.5, 0.5)
+
+
+def bend(loss, score, label):
+    if loss == "logistic":
+        return special.expit(score) * special.expit(-score)
+    if loss == "huber_svm":
+        return 1.0 * (np.abs(1 - label * score) < 0.5)
+    return 1.0 * (np.abs(score - label) < 0.5)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows (n, d) with labels ±1, classes 1, …, K, or numbers, and n times the regularisation."""
+
+    features: np.ndarray
+    labels: np.ndarray
+    loss: str
+    scale: float
+    outputs: int = 1
+
+    def signs(self):
+        """Labels as each of the K models sees them, shape (K, n)."""
+        if self.outputs == 1:
+            return self.labels[None]
+        return np.where(self.labels == np.arange(1, self.outputs + 1)[:, None], 1.0, -1.0)
+
+    def noise(self, models):
+        """b such that these models (K, d) are the minimiser."""
+        slopes = slope(self.loss, models @ self.features.T, self.signs())
+        return -(self.scale * models + slopes @ self.features)
+
+    def log_determinant(self, models):
+        """Of the derivative of b."""
+        bends = bend(self.loss, models @ self.features.T, self.signs())
+        eye = self.scale * np.eye(models.shape[1])
+        return sum(np.linalg.slogdet(eye + (self.features.T * each) @ self.features)[1] for each in bends)
+
+    def replaced(self, features, label):
+        """The neighbour whose first row is another."""
+        return replace(
+            self,
+            features=np.vstack([features, self.features[1:]]),
+            labels=np.concatenate([[label], self.labels[1:]]),
+        )
+
+    def minimiser(self, noise):
+        """Of the objective perturbed by it, by Newton's method with line search; shape (K, d)."""
+        models = -noise.reshape(self.outputs, -1) / self.scale
+        for _ in range(200):
+            gradient = -(self.noise(models) - noise.reshape(models.shape))
+            bends = bend(self.loss, models @ self.features.T, self.signs())
+            for k, each in enumerate(bends):
+                hessian = self.scale * np.eye(models.shape[1]) + (self.features.T * each) @ self.features
+                models[k] -= self._damped(models, noise, k, np.linalg.solve(hessian, gradient[k]))
+        return models
+
+    def _damped(self, models, noise, k, step):
+        """The largest of the halved steps at which the objective still falls along it: it is convex."""
+        while np.abs(step).max() > 1e-300:
+            moved = models.copy()
+            moved[k] -= step
+            if -(self.noise(moved) - noise.reshape(models.shape))[k] @ step >= -1e-14 * np.abs(step).max():
+                return step
+            step = step / 2
+        return step
+
+
+def log_ratio(table, neighbour, models, scale):
+    """ln p_D(f)/p_D'(f), where b has a density ∝ exp(-‖b‖/scale)."""
+    own, other = table.noise(models), neighbour.noise(models)
+    shifted = (np.linalg.norm(other) - np.linalg.norm(own)) / scale
+    return shifted + table.log_determinant(models) - neighbour.log_determinant(models)
+
+
+def unit_rows(random, count, dimension):
+    rows = random.normal(size=(count, dimension))
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True) * random.choice([0.1, 0.7, 1.0], (count, 1))
+
+
+def some_labels(random, loss, count, outputs):
+    if loss == "huber_regression":
+        return random.uniform(-1, 1, count)
+    return random.integers(1, outputs + 1, count) if outputs > 1 else random.choice([-1.0, 1.0], count)
+
+
+def random_pair(random, made):
+    facts = made.facts
+    table = Table(
+        unit_rows(random, facts.rows, facts.dimension),
+        some_labels(random, made.request.loss, facts.rows, facts.outputs),
+        made.request.loss,
+        facts.rows * told(made, "regularisation"),
+        facts.outputs,
+    )
+    (label,) = some_labels(random, made.request.loss, 1, facts.outputs)
+    return table, table.replaced(unit_rows(random, 1, facts.dimension)[0], label)
+
+
+# --- pure ε --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("regularisation", [0.02, 0.1, 1.0])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_no_random_pair_of_neighbours_has_densities_further_apart_than_the_claim(loss, regularisation, outputs):
+    if loss == "huber_regression" and outputs > 1:
+        outputs = 1  # a number, not a class
+    random, furthest = np.random.default_rng(), 0.0
+    made = planned(loss, rows=4, outputs=outputs, regularisation=regularisation)
+    scale, claim = told(made, "objective_noise_scale"), told(made, "objective_epsilon")
+    for _ in range(60):
+        table, neighbour = random_pair(random, made)
+        for length in (0.0, 0.3, 1.0, 5.0, 30.0):
+            models = length * random.normal(size=(outputs, 2))
+            furthest = max(furthest, abs(log_ratio(table, neighbour, models, scale)))
+    assert claim / 4 < furthest <= claim
+
+
+def hinge_pair(rows, scale):
+    """Rows of margin 0 in one dimension, where the slope of a hinge is exactly -y: only the label of one differs."""
+    table = Table(np.ones((rows, 1)), np.ones(rows), "huber_svm", scale)
+    return table, table.replaced([1.0], -1.0)
+
+
+def test_the_pure_claim_is_attained_and_less_noise_would_be_found():
+    made = planned("huber_svm", rows=1000, dimension=1, regularisation=1.0)
+    scale, claim = told(made, "objective_noise_scale"), told(made, "objective_epsilon")
+    reached = log_ratio(*hinge_pair(1000, 1000.0), np.zeros((1, 1)), scale)
+    assert 0.998 * claim < abs(reached) <= claim
+    assert abs(log_ratio(*hinge_pair(1000, 1000.0), np.zeros((1, 1)), 0.99 * scale)) > claim
+
+
+def logistic_pair(made):
+    """Two rows far on the wrong side, nearly opposite: their gradients differ by nearly 2, across b's direction."""
+    angle = 1.27
+    ahead, aside = np.array([math.cos(angle), math.sin(angle)]), np.array([0.0, 1.0])
+    table = Table(
+        np.vstack([ahead, np.tile(aside, (made.facts.rows - 1, 1))]),
+        np.ones(made.facts.rows),
+        "logistic",
+        made.facts.rows * told(made, "regularisation"),
+    )
+    return table, table.replaced(ahead * [1, -1], 1.0), np.array([[-30.0, 0.0]])
+
+
+def test_half_the_noise_would_be_found_for_the_logistic_loss():
+    made = planned(rows=3000, regularisation=0.001)
+    scale, claim = told(made, "objective_noise_scale"), told(made, "objective_epsilon")
+    table, neighbour, models = logistic_pair(made)
+    assert 0.8 * claim < abs(log_ratio(table, neighbour, models, scale)) <= claim
+    assert abs(log_ratio(table, neighbour, models, scale / 2)) > 1.5 * claim
+
+
+@pytest.mark.parametrize("loss", ["logistic", "huber_svm"])
+def test_the_curvature_is_attained_and_forgetting_it_would_be_found(loss):
+    """One row alone, against none: where it bends most, at its steepest for the logistic loss."""
+    made = planned(loss, rows=10, dimension=1, regularisation=1e-9, epsilon=4.0)
+    at, rows = (0.0 if loss == "logistic" else 1.0), 10
+    scale = rows * told(made, "regularisation")
+    table = Table(np.eye(rows, 1), np.ones(rows), loss, scale)
+    neighbour, models = table.replaced([0.0], 1.0), np.array([[at]])
+    assert table.log_determinant(models) - neighbour.log_determinant(models) == pytest.approx(
+        told(made, "curvature_epsilon"), rel=1e-9
+    )
+    reached = abs(log_ratio(table, neighbour, models, told(made, "objective_noise_scale")))
+    for_noise = told(made, "objective_epsilon") - told(made, "curvature_epsilon")
+    assert for_noise < reached <= told(made, "objective_epsilon")
+
+
+def test_curvature_of_several_models_is_attained_too():
+    objective, scale = Linear(Logistic(), 1, 3), 0.7
+    table = Table(np.eye(5, 1), np.ones(5), "logistic", scale, outputs=3)
+    bent = table.log_determinant(np.zeros((3, 1))) - 3 * math.log(scale)
+    assert bent == pytest.approx(curvature(objective, scale), rel=1e-9)
+
+
+# --- Gaussian noise ------------------------------------------------------------------------------------------
+
+
+def exact_delta(table, neighbour, epsilon, sigma, *, points=400_001):
+    """∫ (p - e^ε q)₊ over one-dimensional models, by quadrature where p has its mass."""
+    reach = (len(table.labels) + 14 * sigma) / table.scale
+    ends = [
+        optimize.brentq(lambda f, b=b: table.noise(np.array([[f]]))[0, 0] - b, -reach, reach)
+        for b in (-12 * sigma, 12 * sigma)
+    ]
+    models = np.linspace(*sorted(ends), points)
+    densities = []
+    for each in (table, neighbour):
+        slopes, bends = np.zeros(points), np.full(points, each.scale)
+        rows, counts = np.unique(np.column_stack([each.features[:, 0], each.labels]), axis=0, return_counts=True)
+        for (x, label), count in zip(rows, counts, strict=True):
+            slopes += count * slope(each.loss, models * x, label) * x
+            bends += count * bend(each.loss, models * x, label) * x**2
+        noise = -(each.scale * models + slopes)
+        densities.append(np.exp(-((noise / sigma) ** 2) / 2) * bends / (sigma * math.sqrt(2 * math.pi)))
+    return float(np.trapezoid(np.maximum(densities[0] - math.exp(epsilon) * densities[1], 0.0), models))
+
+
+@pytest.mark.parametrize("regularisation", [0.02, 0.2, 2.0])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_no_random_pair_exceeds_delta(loss, regularisation):
+    random = np.random.default_rng()
+    made = planned(loss, delta=1e-3, rows=4, dimension=1, regularisation=regularisation)
+    for _ in range(10):
+        table, neighbour = random_pair(random, made)
+        for pair in ((table, neighbour), (neighbour, table)):
+            found = exact_delta(
+                *pair, told(made, "objective_epsilon"), told(made, "objective_noise_scale"), points=40_001
+            )
+            assert found <= told(made, "objective_delta")
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
+def test_delta_is_attained_and_two_percent_less_noise_would_be_found(epsilon):
+    made = planned("huber_svm", epsilon=epsilon, delta=1e-4, rows=1000, dimension=1, regularisation=1000.0)
+    sigma, delta = told(made, "objective_noise_scale"), told(made, "objective_delta")
+    pair = hinge_pair(1000, 1e6)
+    assert 0.99 * delta < exact_delta(*pair, told(made, "objective_epsilon"), sigma) <= delta
+    assert exact_delta(*pair, told(made, "objective_epsilon"), 0.98 * sigma) > 1.02 * delta
+
+
+def gaussian_delta(epsilon, shift):
+    """δ of N(0, 1) against N(shift, 1)."""
+    near, far = shift / 2 - epsilon / shift, -shift / 2 - epsilon / shift
+    return special.ndtr(near) - math.exp(epsilon) * special.ndtr(far)
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 5, 10])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+def test_the_corners_add_up_to_delta_whatever_their_number(epsilon, outputs):
+    """Enumerated one by one, for rows whose slopes are at an end or 0 in each model."""
+    objective = Linear(Logistic(), 1, outputs)
+    multiplier = gaussian_multiplier(objective, epsilon, 1e-6)
+    sigma = multiplier * 2 * math.sqrt(outputs)
+    codes = np.arange(1, 4**outputs)
+    squares = np.zeros(len(codes))
+    for _ in range(outputs):
+        squares += np.array([0.0, 1.0, 1.0, 4.0])[codes % 4]
+        codes //= 4
+    norms, counts = np.unique(np.sqrt(squares), return_counts=True)
+    total = sum(count * gaussian_delta(epsilon, norm / sigma) for norm, count in zip(norms, counts, strict=True))
+    assert total == pytest.approx(1e-6, rel=1e-6)
+    assert corners(objective)[0].sum() == 4**outputs - 1
+
+
+def test_no_slopes_between_the_corners_lose_more():
+    """The log-ratio at given b, over slopes of both rows and models of two classes: largest at a corner."""
+    random = np.random.default_rng()
+    for _ in range(200):
+        one, other = unit_rows(random, 2, 3)
+        noise, sigma = random.normal(size=(2, 3)) * 5, 5.0
+
+        def loss(slopes, one=one, other=other, noise=noise):
+            shift = np.outer(slopes[:2], one) - np.outer(slopes[2:], other)
+            return np.sum(noise * shift) / sigma**2 + np.sum(shift**2) / (2 * sigma**2)
+
+        ends = [loss(np.array(ends)) for ends in np.ndindex(2, 2, 2, 2)]
+        inside = [loss(slopes) for slopes in random.uniform(size=(50, 4))]
+        assert max(inside) <= max(ends) + 1e-12
+        longest = max(np.linalg.norm(np.outer(e[:2], one) - np.outer(e[2:], other)) for e in np.ndindex(2, 2, 2, 2))
+        assert longest <= corners(Linear(Logistic(), 3, 2))[1].max()
+
+
+def test_the_noise_is_between_the_gaussian_mechanism_s_and_that_of_a_tail_bound():
+    for epsilon in (0.1, 1.0, 4.0):
+        for delta in (1e-5, 1e-8):
+            found = gaussian_multiplier(Linear(Logistic(), 1), epsilon, delta)
+            tail = -special.ndtri(delta / 2)  # §7: ε₀m - 1/2m = A, 2Φ(-A) = δ
+            bound = (tail + math.sqrt(tail**2 + 2 * epsilon)) / (2 * epsilon)
+            assert analytic_noise_multiplier(epsilon, delta) <= found * (1 + 1e-8) < 0.95 * bound
+
+
+# --- weights ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weight", [0.2, 6.0])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_a_weight_of_positive_rows_is_in_both_costs(weight, outputs):
+    """A row that is positive for one class, turned round: every slope of both is at its end."""
+    objective = Linear(Logistic(weight), 1, outputs)
+    weights = [weight] + [1.0] * (outputs - 1) if outputs > 1 else [max(1.0, weight)]
+    assert (
+        2 * math.hypot(*weights) <= 2 * lipschitz_of(objective) <= 2 * math.hypot(max(1, weight), *weights[1:]) * 1.001
+    )
+    assert curvature(objective, 1.0) >= sum(math.log1p(0.25 * each) for each in weights)
+    assert corners(objective)[1].max() <= 2 * lipschitz_of(objective)
+
+
+# --- how ε and δ are shared ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-8])
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 7.3])
+def test_the_shares_add_up_to_the_request(epsilon, delta):
+    made = planned(epsilon=epsilon, delta=delta, rows=45_000)
+    perturbed, solver = made.guarantee.event.events
+    finishing = made.run.finishing.guarantee
+    assert (made.guarantee.epsilon, made.guarantee.delta) == (epsilon, delta)
+    assert Fraction(perturbed.epsilon) + Fraction(finishing.epsilon) <= Fraction(epsilon)
+    assert Fraction(perturbed.delta) + Fraction(finishing.delta) <= Fraction(delta)
+    assert solver == finishing.event
+    assert 0.98 * epsilon < perturbed.epsilon
+    noise = made.run.perturbation.guarantee
+    assert noise.epsilon + told(made, "curvature_epsilon") <= perturbed.epsilon * (1 + 1e-15)
+    assert noise.delta <= perturbed.delta
+
+
+def test_the_solver_s_share_grows_where_rounding_asks_for_it():
+    assert Shares.of(1.0, 0.0, rows=10**6).solver_epsilon == 0.01
+    assert 0.05 < Shares.of(1.0, 0.0, rows=10**7).solver_epsilon < 0.1
+    assert Shares.of(1.0, 0.0, rows=10**12).solver_epsilon == 0.5
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("regularisation", [0.0, 1e-6, None])
+@pytest.mark.parametrize("outputs", [1, 4])
+def test_the_curvature_takes_no_more_than_half(outputs, regularisation, delta):
+    made = planned(rows=20, epsilon=0.5, delta=delta, outputs=outputs, regularisation=regularisation)
+    assert told(made, "curvature_epsilon") <= told(made, "objective_epsilon") / 2 * (1 + 1e-9)
+    if regularisation is not None:  # then it is raised no further than that
+        assert told(made, "curvature_epsilon") == pytest.approx(told(made, "objective_epsilon") / 2)
+        assert told(made, "regularisation") > regularisation
+
+
+def test_a_regularisation_that_leaves_enough_is_taken_as_it_is():
+    assert told(planned(rows=1000, regularisation=0.0125), "regularisation") == 0.0125
+
+
+def test_the_default_regularisation_grows_with_the_noise():
+    found = [
+        told(planned(rows=45_000, dimension=100, epsilon=epsilon), "regularisation") for epsilon in (10, 0.1, 0.01)
+    ]
+    assert found[0] == 0.001
+    assert 0.001 < found[1] < found[2]
+    made = planned(rows=45_000, dimension=100, epsilon=0.01)
+    length = 100 * told(made, "objective_noise_scale") / (45_000 * told(made, "regularisation"))
+    assert length == pytest.approx(20, rel=0.05)
+
+
+# --- the solver ------------------------------------------------------------------------------------------------
+
+
+def tables():
+    """Rows that might be hard to find a minimum for: separable, none at all, all the same, one alone, opposite."""
+    dimension = st.integers(1, 4)
+    return st.tuples(
+        st.sampled_from(["separable", "zero", "same", "opposite", "mixed"]),
+        st.integers(1, 12),
+        dimension,
+        st.integers(0),
+    )
+
+
+def drawn(kind, rows, dimension, seed):
+    random = np.random.default_rng(abs(hash((kind, rows, dimension, seed))) % 2**32)
+    features, labels = unit_rows(random, rows, dimension), random.choice([-1.0, 1.0], rows)
+    if kind == "zero":
+        features *= 0.0
+    elif kind in ("same", "opposite"):
+        features[:] = features[0] / np.linalg.norm(features[0])
+        labels[:] = 1.0
+    if kind == "opposite":
+        labels[::2] = -1.0
+    elif kind == "separable":
+        labels = np.where(features[:, 0] > 0, 1.0, -1.0)
+    return features * SHRUNK, labels
+
+
+@dataclass
+class Given:
+    """Noise that somebody gives: what is drawn is `noise`, and what is released is noted."""
+
+    of: object
+    noise: np.ndarray | float = 0.0
+
+    def __getattr__(self, name):
+        return getattr(self.of, name)
+
+    def release(self, model):
+        self.released = model
+        return model + self.noise
+
+
+def solved(made, features, labels, noise):
+    """What the run finds for that b, without the noise at the end."""
+    rows = RowsInMemory(features, labels)
+    run = replace(made.run, perturbation=Given(made.run.perturbation, noise), finishing=Given(made.run.finishing))
+    return run(rows, silent), rows
+
+
+@settings(max_examples=60)
+@given(tables(), st.sampled_from(["logistic", "huber_svm"]), st.floats(0.003, 10), st.floats(0, 5))
+def test_every_minimum_is_found_to_within_the_promise(table, loss, regularisation, strength):
+    features, labels = drawn(*table)
+    rows, dimension = features.shape
+    made = planned(loss, rows=rows, dimension=dimension, regularisation=regularisation, delta=1e-6)
+    noise = strength * told(made, "objective_noise_scale") * np.ones(dimension)
+    found, asked = solved(made, features, labels, noise)
+    stored = asked.all[:, :dimension].astype(float)
+    exact = Table(stored, labels, loss, rows * told(made, "regularisation"))
+    away = np.linalg.norm(found - exact.minimiser(noise).ravel())
+    promised = told(made, "sensitivity") / 2
+    assert away <= promised
+    gradient = np.linalg.norm(exact.noise(found[None]) - noise) / rows
+    assert gradient <= promised * (told(made, "smoothness") + told(made, "regularisation"))
+
+
+def straight(loss, *, passes, regularisation, label):
+    """What the solver finds where the slope is the same everywhere: the distance is then exact."""
+    objective = Linear(LOSSES[loss], 1)
+    descent = AcceleratedDescent(objective, 1, regularisation, passes)
+    centre = np.array([-label * descent.reach])  # the minimiser is 0
+    return descent, descent.minimiser(RowsInMemory([[SHRUNK]], [label]), centre, silent)
+
+
+@pytest.mark.parametrize("passes", [1, 2, 7, 40])
+@pytest.mark.parametrize("regularisation", [0.01, 1.0, 50.0])
+def test_the_solver_s_distance_is_attained_by_neighbours_with_the_same_minimiser(passes, regularisation):
+    """One row, its label turned round: both searches end at the promised distance of the same f, on opposite sides."""
+    ends = []
+    for label in (1.0, -1.0):
+        descent, found = straight("huber_svm", passes=passes, regularisation=regularisation, label=label)
+        exact = -label * descent.reach * (1 - SHRUNK)  # the row is a little shorter than 1
+        assert abs(found[0] - exact) == pytest.approx(descent.distance, rel=1e-5, abs=1e-9)
+        ends.append(found[0])
+    assert abs(ends[0] - ends[1]) == pytest.approx(2 * descent.distance, rel=1e-5, abs=1e-6 * descent.reach)
+
+
+def test_two_approximate_minimisers_of_one_function_are_twice_the_gradient_over_the_convexity_apart():
+    """Λf²/2, the objective of zero rows: gradients of norm τ at ±τ/Λ."""
+    regularisation, most = 0.3, 1e-3
+    table = Table(np.zeros((5, 1)), np.ones(5), "logistic", 5 * regularisation)
+    for side in (-1, 1):
+        assert abs(table.noise(np.array([[side * most / regularisation]]))[0, 0]) / 5 == pytest.approx(most)
+
+
+@pytest.mark.parametrize("passes", [3, 30, 300])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_any_start_is_as_good_as_promised(loss, passes):
+    random = np.random.default_rng()
+    for _ in range(5):
+        features, centre = unit_rows(random, 30, 3) * SHRUNK, random.normal(size=3) * random.choice([0, 1, 100])
+        labels = some_labels(random, loss, 30, 1)
+        rows = RowsInMemory(features, labels)
+        descent = AcceleratedDescent(Linear(LOSSES[loss], 3), 30, 0.01, passes)
+        found = descent.minimiser(rows, centre, silent)
+        stored = Table(rows.all[:, :3].astype(float), rows.all[:, -1].astype(float), loss, 0.3)
+        away = np.linalg.norm(found - stored.minimiser(-0.3 * centre).ravel())
+        assert away <= descent.distance + descent.rounding(200 + 2 * descent.reach)
+
+
+def test_rounding_is_within_its_bound_and_is_there():
+    """The same passes in extended precision."""
+    random, seen = np.random.default_rng(), 0.0
+    descent = AcceleratedDescent(Linear(Logistic(), 3), 50, 1e-4, 400)
+    for _ in range(4):
+        rows = RowsInMemory(unit_rows(random, 50, 3) * SHRUNK, random.choice([-1.0, 1.0], 50))
+        centre = random.normal(size=3) * 1e3
+        away = np.linalg.norm(descent.minimiser(rows, centre, silent) - in_extended_precision(descent, rows, centre))
+        seen = max(seen, float(away))
+        assert away <= descent.rounding(float(np.linalg.norm(centre)) + descent.reach)
+    assert seen > 0
+
+
+def in_extended_precision(descent, rows, centre):
+    wide, regularisation, smoothness = np.longdouble, np.longdouble(descent.regularisation), descent.smoothness
+    features, labels = rows.all[:, :3].astype(wide), rows.all[:, -1].astype(wide)
+    root = np.sqrt(regularisation / (regularisation + smoothness))
+    y = z = np.zeros(3, wide)
+    for _ in range(descent.passes):
+        slopes = -labels / (1 + np.exp(labels * (features @ (centre + y))))
+        gradient = slopes @ features / descent.rows
+        z = (1 - root) * z - root / regularisation * gradient
+        y = ((1 - root) * (smoothness * y - gradient) / (regularisation + smoothness) + 2 * root * z) / (1 + root)
+    return centre + z
+
+
+def test_one_row_after_the_other_is_asked_for_the_same_number_of_passes():
+    made, asked = planned(rows=12, dimension=3, delta=1e-6), set()
+    for seed, kind in enumerate(["separable", "zero", "same", "opposite", "mixed"]):
+        for strength in (0.0, 1.0, 1e6):
+            _, rows = solved(made, *drawn(kind, 12, 3, seed), strength * np.ones(3))
+            asked.add(tuple(rows.asked))
+    assert asked == {("gradient_sum",) * told(made, "expected_passes")}
+
+
+def test_progress_is_told_pass_by_pass():
+    made, heard = planned(rows=12, regularisation=0.5), []
+    made.run(RowsInMemory(*drawn("mixed", 12, 2, 0)), lambda *each: heard.append(each))
+    passes = told(made, "expected_passes")
+    assert heard == [("pass", done + 1, passes) for done in range(passes)]
+
+
+@pytest.mark.parametrize("regularisation", [1e-3, 1e-2])
+def test_a_usual_table_takes_a_few_hundred_passes_at_most(regularisation):
+    for delta in (0.0, 1e-8):
+        made = planned(rows=45_000, dimension=109, epsilon=0.1, delta=delta, regularisation=regularisation)
+        assert told(made, "expected_passes") < {1e-3: 300, 1e-2: 100}[regularisation]
+
+
+@pytest.mark.parametrize("rows", [1, 30, 45_000, 10**6])
+@pytest.mark.parametrize("delta", [0.0, 1e-8])
+def test_the_solver_s_noise_is_small_beside_the_other(rows, delta):
+    made = planned(rows=rows, dimension=50, delta=delta)
+    alone = told(made, "objective_noise_scale") / (rows * told(made, "regularisation"))
+    assert told(made, "noise_scale") < 0.15 * alone
+
+
+# --- what comes out --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_given_noise_gives_the_minimiser_of_the_perturbed_objective(outputs):
+    random = np.random.default_rng()
+    features, labels = unit_rows(random, 60, 3) * SHRUNK, some_labels(random, "logistic", 60, outputs)
+    made = planned(rows=60, dimension=3, outputs=outputs, regularisation=0.02, epsilon=1e5)
+    noise = 5 * random.normal(size=3 * outputs)
+    found, rows = solved(made, features, labels, noise)
+    exact = Table(rows.all[:, :3].astype(float), labels, "logistic", 60 * 0.02, outputs).minimiser(noise)
+    assert found == pytest.approx(exact.ravel(), abs=1e-8)
+    assert (
+        np.abs(exact.ravel() - Table(features, labels, "logistic", 1.2, outputs).minimiser(0 * noise).ravel()).max()
+        > 0.1
+    )
+
+
+def test_with_much_privacy_to_spend_it_is_the_minimiser_that_scipy_finds():
+    random = np.random.default_rng()
+    features, labels = unit_rows(random, 80, 4) * SHRUNK, random.choice([-1.0, 1.0], 80)
+    made = planned(rows=80, dimension=4, regularisation=0.01, epsilon=1e6)
+    rows = RowsInMemory(features, labels)
+    assert made.run(rows, silent) == pytest.approx(minimise(rows, Linear(Logistic(), 4), 0.01, 80), abs=1e-3)
+    noisier = planned(rows=80, dimension=4, regularisation=0.01, epsilon=1.0)
+    assert np.abs(noisier.run(rows, silent) - minimise(rows, Linear(Logistic(), 4), 0.01, 80)).max() > 1e-2
+
+
+@pytest.mark.parametrize("loss", ["logistic", "huber_svm"])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_the_baseline_is_the_minimiser(loss, outputs):
+    random = np.random.default_rng()
+    rows = RowsInMemory(unit_rows(random, 50, 3), some_labels(random, loss, 50, outputs))
+    table = Table(rows.all[:, :3].astype(float), rows.all[:, -1].astype(float), loss, 50 * 0.01, outputs)
+    found = minimise(rows, Linear(LOSSES[loss], 3, outputs), 0.01, 50)
+    assert found == pytest.approx(table.minimiser(np.zeros(3 * outputs)).ravel(), abs=1e-6)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-3])
+def test_what_is_released_has_the_law_of_the_perturbed_minimum(delta):
+    """b at the released model is distributed as b; the noise at the end hardly changes that."""
+    made = planned(rows=3, dimension=1, regularisation=3.0, delta=delta)
+    rows = RowsInMemory([[1.0], [0.5], [-1.0]], [1.0, -1.0, 1.0])
+    table = Table(rows.all[:, :1].astype(float), rows.all[:, -1].astype(float), "logistic", 9.0)
+    models = np.array([made.run(rows, silent) for _ in range(3000)])
+    drawn = np.array([table.noise(each[None])[0, 0] for each in models]) / told(made, "objective_noise_scale")
+    law = Law(special.ndtr) if delta else Law(lambda x: np.where(x < 0, np.exp(x) / 2, 1 - np.exp(-x) / 2))
+    assert of_reals(drawn, law) > ALPHA
+    assert of_reals(drawn * 1.25, law) < ALPHA
+    assert of_reals(drawn / 1.25, law) < ALPHA
+
+
+@dataclass(frozen=True)
+class Law:
+    cdf: object
+
+
+# --- models far away -------------------------------------------------------------------------------------------
+
+
+def test_projection_moves_no_usual_model_and_no_two_apart():
+    random = np.random.default_rng()
+    assert (projected(np.array([0.3, -0.4]), 0.6) == [0.3, -0.4]).all()
+    assert projected(np.zeros(3), 2.0) == pytest.approx(np.zeros(3))
+    for _ in range(300):
+        one, other = random.normal(size=(2, 3)) * 10.0 ** random.integers(-3, 12, (2, 1))
+        moved = projected(one, 5.0) - projected(other, 5.0)
+        assert np.linalg.norm(moved) <= np.linalg.norm(one - other) * (1 + 1e-9)
+        assert np.linalg.norm(projected(one, 5.0)) <= 5.0 * (1 + 1e-12)
+
+
+def test_errors_that_grow_with_the_model_are_covered_at_every_length():
+    """‖q - f‖ ≤ A + B‖f‖ on both sides of f: projected, they are within 2(A + 2B·radius) of each other."""
+    random, radius, closest = np.random.default_rng(), 7.0, math.inf
+    for _ in range(3000):
+        error, growth = random.choice([1e-3, 0.1, 1.5]), random.choice([0.0, 1e-3, 0.1])
+        if 2 * (error + 2 * growth * radius) > radius:
+            continue
+        exact = random.normal(size=2)
+        exact *= radius * random.choice([0.5, 1, 1.9, 2, 2.1, 10, 1e6]) / np.linalg.norm(exact)
+        away = random.normal(size=2)
+        away *= (error + growth * np.linalg.norm(exact)) / np.linalg.norm(away)
+        moved = np.linalg.norm(projected(exact + away, radius) - projected(exact - away, radius))
+        closest = min(closest, 2 * (error + 2 * growth * radius) - moved)
+    assert 0 <= closest + 1e-12
+    assert closest < 0.01
+
+
+def test_what_the_solver_misses_is_made_up_of_all_that_it_may():
+    made = planned(rows=45_000, dimension=100, delta=1e-8)
+    run = made.run
+    error = error_of(run.perturbation, run.descent, run.radius)
+    assert run.finishing.sensitivity >= 2 * error
+    assert error >= run.descent.distance + run.descent.rounding(2 * run.radius + run.descent.reach)
+    further = replace(run.descent, passes=10**5)
+    assert error_of(run.perturbation, further, run.radius) < 1e-3 * error  # rounding is the rest
+    with pytest.raises(ValueError, match="use fewer rows, or more regularisation"):
+        error_of(run.perturbation, replace(run.descent, rows=2**60), run.radius)
+
+
+# --- requests that are refused ---------------------------------------------------------------------------------
+
+REFUSED = {
+    "squared": ({"loss": "squared", "is_classifier": False}, "choose logistic, huber_svm, huber_regression"),
+    "epochs": ({"epochs": 20}, "leave it out"),
+    "batch_size": ({"batch_size": 50}, "leave it out"),
+    "radius": ({"radius": 2.0}, "leave it out"),
+    "settings": ({"settings": "{}"}, "leave it out"),
+    "network": ({"network": "mlp:5"}, "leave it out"),
+    "mechanism": ({"mechanism": "discrete_gaussian"}, "gaussian, spherical_laplace"),
+    "no delta": ({"mechanism": "gaussian", "delta": 0.0}, "spherical_laplace"),
+    "many classes": ({"outputs": 300, "delta": 1e-6}, "more than 256"),
+    "small epsilon": ({"epsilon": 1e-8}, "too small to be shared"),
+    "unknown loss": ({"loss": "hinge"}, "choose logistic"),
+    "a number": ({"is_classifier": False}, "choose huber_regression"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_request_that_cannot_be_planned_says_why(case):
+    given, message = REFUSED[case]
+    given = dict(given)
+    facts = Facts(100, 2, given.pop("outputs", 1), given.pop("is_classifier", True))
+    request = {"epsilon": 1.0, "algorithm": "objective_perturbation"} | given
+    with pytest.raises(ValueError, match=message):
+        plan(Request(**request), facts)
+
+
+def test_too_many_passes_are_refused_and_the_remedy_works():
+    with pytest.raises(ValueError, match=f"the limit is {MOST_PASSES}") as refusal:
+        planned(rows=10**7, regularisation=1e-9)
+    enough = float(str(refusal.value).rpartition("; ")[2].split()[0])
+    assert 0.5 * MOST_PASSES < told(planned(rows=10**7, regularisation=enough), "expected_passes") <= MOST_PASSES
+
+
+def test_pure_noise_may_be_asked_for_where_there_is_a_delta():
+    made = planned(delta=1e-6, mechanism="spherical_laplace")
+    assert (made.guarantee.delta, told(made, "objective_delta")) == (0.0, 0.0)
+    assert told(planned(delta=1e-6), "mechanism") == "gaussian"
+    assert told(planned(), "mechanism") == "spherical_laplace"
