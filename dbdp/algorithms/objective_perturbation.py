@@ -37,7 +37,7 @@ MECHANISMS: dict[str, type[Gaussian] | type[SphericalLaplace]] = {
 MOST_CLASSES = 256  # with Gaussian noise: δ is shared among 4ᴷ directions
 MOST_PASSES = 5000
 SOLVER_SHARE = 0.01  # of ε and δ
-SOLVER_NOISE = 0.1  # the solver's noise, relative to what b does where the data have no curvature
+SOLVER_NOISE = 0.1  # the solver's noise and its error, relative to what b does where the data have no curvature
 USUAL_LENGTH = 20.0  # ‖b‖/(nΛ) by default: about as long as good models of rows of norm 1 are
 _SETTLED = "Λ, ε and the rows settle the passes and all noise; leave it out"
 
@@ -154,7 +154,8 @@ def curvature(objective: Linear, scale: float) -> float:
 
 def least_scale(objective: Linear, epsilon: float) -> float:
     """Return the nΛ from which on the curvature takes at most half of ε."""
-    return objective.loss.smoothness / math.expm1(epsilon / (2 * objective.outputs)) * ROOM
+    half = min(epsilon / (2 * objective.outputs), 50.0)  # e⁻⁵⁰ is next to nothing, and no overflow
+    return objective.loss.smoothness / math.expm1(half) * ROOM
 
 
 def perturbation_of(objective: Linear, kind: type[Noise], *, epsilon: float, delta: float) -> Noise:
@@ -236,15 +237,15 @@ def projected(model: np.ndarray, radius: float) -> np.ndarray:
 
 
 def _training(perturbation: Noise, start: AcceleratedDescent, shares: Shares) -> Training:
-    """Return the training: as many passes as make the solver's noise small, and that noise."""
+    """Return the training: as many passes as make the solver's error and its noise small, and that noise."""
     kind, parameters, scale = type(perturbation), start.objective.parameters, start.rows * start.regularisation
     alone, unit = perturbation.noise_scale / scale, shares.solver_noise(kind, 1.0, parameters).noise_scale
-    descent = start.reaching(SOLVER_NOISE * alone / (2 * unit))
+    descent = start.reaching(SOLVER_NOISE * alone / max(1.0, 2 * unit))
     if descent.passes > MOST_PASSES:
-        enough = 1.1 * start.regularisation * (descent.passes / MOST_PASSES) ** 2  # ln ρ is about -√(Λ/c)
+        enough = 1.2 * start.regularisation * (descent.passes / MOST_PASSES) ** 2  # ln ρ is about -√(Λ/c)
         raise ValueError(
             f"regularisation = {start.regularisation:g} needs {descent.passes} passes over the data, the limit is "
-            f"{MOST_PASSES}; {enough:.1g} is about enough"
+            f"{MOST_PASSES}; {enough:.2g} is about enough"
         )
     radius = descent.reach + alone * (2 * parameters + 100)  # b is longer with probability e⁻⁸⁰ at most
     finishing = shares.solver_noise(kind, 2 * error_of(perturbation, descent, radius), parameters)

@@ -61,7 +61,7 @@ class Genes:
     population: int = 200
     parents: int = 2
     generations: int = 0
-    growth: float = 1e-3
+    growth: float = 7e-4
     box: float = 10.0
     start: float = 0.1
     crossover: float = 1.0

@@ -210,20 +210,23 @@ def test_half_the_noise_would_be_found_for_the_logistic_loss():
     assert abs(log_ratio(table, neighbour, models, scale / 2)) > 1.5 * claim
 
 
+def bent_pair(loss, scale):
+    """A row where it bends most, against none; the others are on the wrong side, where nothing bends."""
+    row, others, models = ([1.0, 0.0], [-0.8, -0.6], [[0.0, 30.0]])
+    if loss == "huber_svm":
+        row, others, models = ([1.0], [-1.0], [[1.0]])
+    table = Table(np.array([row] + 9 * [others]), np.ones(10), loss, scale)
+    return table, table.replaced(0 * np.array(row), 1.0), np.array(models)
+
+
 @pytest.mark.parametrize("loss", ["logistic", "huber_svm"])
 def test_the_curvature_is_attained_and_forgetting_it_would_be_found(loss):
-    """One row alone, against none: where it bends most, at its steepest for the logistic loss."""
-    made = planned(loss, rows=10, dimension=1, regularisation=1e-9, epsilon=4.0)
-    at, rows = (0.0 if loss == "logistic" else 1.0), 10
-    scale = rows * told(made, "regularisation")
-    table = Table(np.eye(rows, 1), np.ones(rows), loss, scale)
-    neighbour, models = table.replaced([0.0], 1.0), np.array([[at]])
-    assert table.log_determinant(models) - neighbour.log_determinant(models) == pytest.approx(
-        told(made, "curvature_epsilon"), rel=1e-9
-    )
+    made = planned(loss, rows=10, dimension=2, regularisation=1e-9, epsilon=4.0)
+    table, neighbour, models = bent_pair(loss, 10 * told(made, "regularisation"))
+    curved = told(made, "curvature_epsilon")
+    assert table.log_determinant(models) - neighbour.log_determinant(models) == pytest.approx(curved, rel=1e-5)
     reached = abs(log_ratio(table, neighbour, models, told(made, "objective_noise_scale")))
-    for_noise = told(made, "objective_epsilon") - told(made, "curvature_epsilon")
-    assert for_noise < reached <= told(made, "objective_epsilon")
+    assert 1.1 * (told(made, "objective_epsilon") - curved) < reached <= told(made, "objective_epsilon")
 
 
 def test_curvature_of_several_models_is_attained_too():
@@ -299,7 +302,7 @@ def test_the_corners_add_up_to_delta_whatever_their_number(epsilon, outputs):
         codes //= 4
     norms, counts = np.unique(np.sqrt(squares), return_counts=True)
     total = sum(count * gaussian_delta(epsilon, norm / sigma) for norm, count in zip(norms, counts, strict=True))
-    assert total == pytest.approx(1e-6, rel=1e-6)
+    assert (1 - 1e-5) * 1e-6 < total <= 1e-6
     assert corners(objective)[0].sum() == 4**outputs - 1
 
 
@@ -310,7 +313,7 @@ def test_no_slopes_between_the_corners_lose_more():
         one, other = unit_rows(random, 2, 3)
         noise, sigma = random.normal(size=(2, 3)) * 5, 5.0
 
-        def loss(slopes, one=one, other=other, noise=noise):
+        def loss(slopes, one=one, other=other, noise=noise, sigma=sigma):
             shift = np.outer(slopes[:2], one) - np.outer(slopes[2:], other)
             return np.sum(noise * shift) / sigma**2 + np.sum(shift**2) / (2 * sigma**2)
 
@@ -465,33 +468,25 @@ def test_every_minimum_is_found_to_within_the_promise(table, loss, regularisatio
     assert gradient <= promised * (told(made, "smoothness") + told(made, "regularisation"))
 
 
-def straight(loss, *, passes, regularisation, label):
-    """What the solver finds where the slope is the same everywhere: the distance is then exact."""
-    objective = Linear(LOSSES[loss], 1)
-    descent = AcceleratedDescent(objective, 1, regularisation, passes)
-    centre = np.array([-label * descent.reach])  # the minimiser is 0
-    return descent, descent.minimiser(RowsInMemory([[SHRUNK]], [label]), centre, silent)
+def straight(label, *, passes, regularisation):
+    """A search where the slope is the same everywhere, for a minimum at 0; where it ends."""
+    rows = RowsInMemory([[1.0]], [label])
+    descent = AcceleratedDescent(Linear(HuberSvm(), 1), 1, regularisation, passes)
+    centre = -label * rows.all[0, :1].astype(float) / regularisation
+    return descent, descent.minimiser(rows, centre, silent)[0]
 
 
 @pytest.mark.parametrize("passes", [1, 2, 7, 40])
 @pytest.mark.parametrize("regularisation", [0.01, 1.0, 50.0])
-def test_the_solver_s_distance_is_attained_by_neighbours_with_the_same_minimiser(passes, regularisation):
-    """One row, its label turned round: both searches end at the promised distance of the same f, on opposite sides."""
+def test_neighbours_with_the_same_minimiser_end_twice_the_distance_apart(passes, regularisation):
+    """One row, its label turned round: both searches end at the promised distance of 0, on opposite sides."""
     ends = []
     for label in (1.0, -1.0):
-        descent, found = straight("huber_svm", passes=passes, regularisation=regularisation, label=label)
-        exact = -label * descent.reach * (1 - SHRUNK)  # the row is a little shorter than 1
-        assert abs(found[0] - exact) == pytest.approx(descent.distance, rel=1e-5, abs=1e-9)
-        ends.append(found[0])
-    assert abs(ends[0] - ends[1]) == pytest.approx(2 * descent.distance, rel=1e-5, abs=1e-6 * descent.reach)
-
-
-def test_two_approximate_minimisers_of_one_function_are_twice_the_gradient_over_the_convexity_apart():
-    """Λf²/2, the objective of zero rows: gradients of norm τ at ±τ/Λ."""
-    regularisation, most = 0.3, 1e-3
-    table = Table(np.zeros((5, 1)), np.ones(5), "logistic", 5 * regularisation)
-    for side in (-1, 1):
-        assert abs(table.noise(np.array([[side * most / regularisation]]))[0, 0]) / 5 == pytest.approx(most)
+        descent, end = straight(label, passes=passes, regularisation=regularisation)
+        ends.append(end)
+    rounding = descent.rounding(2 * descent.reach)
+    assert abs(ends[0] - ends[1]) == pytest.approx(2 * descent.distance, rel=1e-5, abs=2 * rounding)
+    assert abs(ends[0] - ends[1]) <= 2 * (descent.distance + rounding)
 
 
 @pytest.mark.parametrize("passes", [3, 30, 300])
@@ -573,13 +568,14 @@ def test_the_solver_s_noise_is_small_beside_the_other(rows, delta):
 def test_given_noise_gives_the_minimiser_of_the_perturbed_objective(outputs):
     random = np.random.default_rng()
     features, labels = unit_rows(random, 60, 3) * SHRUNK, some_labels(random, "logistic", 60, outputs)
-    made = planned(rows=60, dimension=3, outputs=outputs, regularisation=0.02, epsilon=1e5)
+    made = planned(rows=60, dimension=3, outputs=outputs, regularisation=0.05)
+    made = replace(made, run=replace(made.run, descent=replace(made.run.descent, passes=500)))
     noise = 5 * random.normal(size=3 * outputs)
     found, rows = solved(made, features, labels, noise)
-    exact = Table(rows.all[:, :3].astype(float), labels, "logistic", 60 * 0.02, outputs).minimiser(noise)
+    exact = Table(rows.all[:, :3].astype(float), labels, "logistic", 60 * 0.05, outputs).minimiser(noise)
     assert found == pytest.approx(exact.ravel(), abs=1e-8)
     assert (
-        np.abs(exact.ravel() - Table(features, labels, "logistic", 1.2, outputs).minimiser(0 * noise).ravel()).max()
+        np.abs(exact.ravel() - Table(features, labels, "logistic", 3.0, outputs).minimiser(0 * noise).ravel()).max()
         > 0.1
     )
 
@@ -589,7 +585,7 @@ def test_with_much_privacy_to_spend_it_is_the_minimiser_that_scipy_finds():
     features, labels = unit_rows(random, 80, 4) * SHRUNK, random.choice([-1.0, 1.0], 80)
     made = planned(rows=80, dimension=4, regularisation=0.01, epsilon=1e6)
     rows = RowsInMemory(features, labels)
-    assert made.run(rows, silent) == pytest.approx(minimise(rows, Linear(Logistic(), 4), 0.01, 80), abs=1e-3)
+    assert made.run(rows, silent) == pytest.approx(minimise(rows, Linear(Logistic(), 4), 0.01, 80), abs=1e-4)
     noisier = planned(rows=80, dimension=4, regularisation=0.01, epsilon=1.0)
     assert np.abs(noisier.run(rows, silent) - minimise(rows, Linear(Logistic(), 4), 0.01, 80)).max() > 1e-2
 
@@ -650,7 +646,7 @@ def test_errors_that_grow_with_the_model_are_covered_at_every_length():
         away *= (error + growth * np.linalg.norm(exact)) / np.linalg.norm(away)
         moved = np.linalg.norm(projected(exact + away, radius) - projected(exact - away, radius))
         closest = min(closest, 2 * (error + 2 * growth * radius) - moved)
-    assert 0 <= closest + 1e-12
+    assert closest >= -1e-12
     assert closest < 0.01
 
 
@@ -661,7 +657,7 @@ def test_what_the_solver_misses_is_made_up_of_all_that_it_may():
     assert run.finishing.sensitivity >= 2 * error
     assert error >= run.descent.distance + run.descent.rounding(2 * run.radius + run.descent.reach)
     further = replace(run.descent, passes=10**5)
-    assert error_of(run.perturbation, further, run.radius) < 1e-3 * error  # rounding is the rest
+    assert error_of(run.perturbation, further, run.radius) < 1e-2 * error  # rounding is the rest
     with pytest.raises(ValueError, match="use fewer rows, or more regularisation"):
         error_of(run.perturbation, replace(run.descent, rows=2**60), run.radius)
 

@@ -385,7 +385,8 @@ def growth(connection: psycopg.Connection, name: str, memory: str, options: str)
     """How far one draw raises the peak of a backend that has drawn in 1 MB before."""
     connection.execute(TABLE)
     connection.execute("set dbdp.pack_memory = '1MB'; set temp_buffers = '1MB'")
-    connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, options))
+    warming = json.dumps({"poisson": {"probability": 1, "steps": 2}})
+    connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, warming))
     connection.execute("truncate packed")
     pid = connection.info.backend_pid
     try:

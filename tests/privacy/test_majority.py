@@ -1,0 +1,109 @@
+"""Majority: the larger class by the law of the exponential mechanism, from counts that one record moves by one."""
+
+import itertools
+import math
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from goodness import ALPHA, of_cells
+from memory import RowsInMemory
+
+from dbdp.algorithms import Facts, Request, majority
+from dbdp.privacy.events import ExponentialMechanismDpEvent, Release
+
+BINARY, CLASSES = Facts(100, 4), Facts(100, 3, outputs=3)
+
+
+def planned(epsilon, facts=BINARY, **given):
+    return majority.plan(Request(epsilon, algorithm="majority", **given), facts)
+
+
+def rows(labels):
+    return RowsInMemory(np.ones((len(labels), 4)) / 2, labels)
+
+
+def silent(*_):
+    pass
+
+
+@pytest.mark.parametrize(("labels", "sign"), [([1] * 60 + [-1] * 40, 1.0), ([1] * 40 + [-1] * 60, -1.0)])
+def test_with_much_epsilon_the_larger_class_is_the_intercept_s_sign(labels, sign):
+    assert planned(1e3).run(rows(labels), silent).tolist() == [0, 0, 0, sign]
+
+
+def test_of_classes_the_largest_has_the_largest_score():
+    model = planned(1e3, CLASSES).run(rows([1] * 30 + [2] * 40 + [3] * 30), silent)
+    assert model.reshape(3, 3).tolist() == [[0, 0, -1], [0, 0, 1], [0, 0, -1]]
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 2.0])
+def test_the_class_is_as_frequent_as_its_weight(epsilon):
+    plan, data, size = planned(epsilon), rows([1] * 52 + [-1] * 48), 10_000
+    found = Counter(plan.run(data, silent)[-1] for _ in range(size))
+    observed = np.array([found[-1.0], found[1.0]])
+    odds = math.exp(4 * epsilon / 2)  # 52 - 48 rows
+    assert of_cells(observed, np.array([1, odds]) / (1 + odds)) > ALPHA
+    for wrong in (odds**2, odds**0.5):
+        assert of_cells(observed, np.array([1, wrong]) / (1 + wrong)) < ALPHA
+
+
+@pytest.mark.parametrize("facts", [BINARY, CLASSES], ids=["binary", "classes"])
+def test_one_record_moves_the_log_of_a_probability_by_no_more_than_epsilon_and_by_all_of_its_range(facts):
+    """All neighbours of a table: every label replaced by every other one, and by none."""
+    selection, values = planned(1.0, facts).run.selection, [1, 2, 3] if facts.outputs > 1 else [-1, 1]
+    labels, spans = [values[place % len(values)] for place in range(40)], []
+    for place, value in itertools.product((0, 1), [*values, np.nan]):
+        moved = [*labels]
+        moved[place] = value
+        logs = [math.log(p / q) for p, q in zip(*(law(selection, each, facts) for each in (labels, moved)), strict=True)]
+        assert max(map(abs, logs)) <= 1
+        spans.append(max(logs) - min(logs))
+    assert 0.99999 < max(spans) <= 1
+
+
+def law(selection, labels, facts):
+    """The probability of each class."""
+    weights = selection.weights([-int(count) for count in rows(labels).label_counts(facts.outputs)])
+    return [Fraction(weight, sum(weights)) for weight in weights]
+
+
+def test_rows_without_a_label_count_for_no_class():
+    data = rows([np.nan] * 90 + [1] * 7 + [-1] * 3)
+    assert data.label_counts(1).tolist() == [3, 7]
+    assert planned(1e3).run(data, silent)[-1] == 1
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_it_is_charged_as_one_selection_and_uses_no_delta(delta):
+    plan = planned(0.3, delta=delta)
+    assert plan.guarantee == Release(ExponentialMechanismDpEvent(0.3), 0.3, 0.0)
+    assert (plan.explain()["epsilon"], plan.explain()["delta"]) == (0.3, 0.0)
+
+
+def test_the_rows_are_asked_for_counts_once_and_for_nothing_else():
+    data = rows([1, -1])
+    planned(1.0).run(data, silent)
+    assert data.asked == ["label_counts"]
+
+
+REFUSED = {
+    "a number for a label": (Facts(100, 4, is_classifier=False), {}, "this label is a number; choose one that learns"),
+    "no intercept": (Facts(100, 4, intercept=False), {}, "register it with intercept => true"),
+    "mini-batches": (BINARY, {"batch_size": 5}, "has no batch_size"),
+    "a regulariser": (BINARY, {"regularisation": 0.1}, "has no regularisation"),
+    "epochs": (BINARY, {"epochs": 3}, "has no epochs"),
+    "a network": (BINARY, {"network": "mlp"}, "has no network"),
+    "settings": (BINARY, {"settings": "{}"}, "has no settings"),
+    "shards": (BINARY, {"shards": 2}, "has no shards"),
+    "another mechanism": (BINARY, {"mechanism": "gaussian"}, "has no mechanism"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_a_count_does_not_have_is_refused_with_a_remedy(case):
+    facts, given, text = REFUSED[case]
+    with pytest.raises(ValueError, match=text) as error:
+        planned(1.0, facts, **given)
+    assert any(word in str(error.value) for word in ("choose", "leave it out", "register"))

@@ -1,0 +1,113 @@
+"""The test build's second hook: a white-box training in the server, with all that it drew and packed on record.
+
+Like `exact`, it is a function in a schema of its own, which only a superuser can make, in the test database only.
+"""
+
+import inspect
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import psycopg
+
+from dbdp import __version__
+from dbdp.learning import blocks
+
+SCHEMA = "test_record"
+MAKE = """
+create schema {schema};
+create function {schema}.noisy_model(dataset text, request json) returns json
+language plpython3u
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $recorded$
+from collections.abc import Callable
+from typing import Any
+
+{source}
+return train_on_record(dataset, request)
+$recorded$;
+"""
+
+
+def train_on_record(name: str, request: str) -> str:
+    """Train as the controller does, in the server; return the model, the noise and the packed rows as JSON."""
+    import json
+    import sys
+    from unittest.mock import patch
+
+    if "DIRECTORY" not in sys.path:
+        sys.path.insert(0, "DIRECTORY")
+    from dbdp import access, algorithms, controller, datasets
+    from dbdp.privacy import streams
+    from dbdp.server import _session
+    from dbdp.training import silent
+
+    noise: list[Any] = []
+    packed: list[Any] = []
+    draw, pack = streams.draw, access.PackedRows._pack
+
+    def drawing(*arguments: Any) -> Any:
+        noise.extend((found := draw(*arguments)).tolist())
+        return found
+
+    def packing(self: Any, how: Any) -> None:
+        pack(self, how)
+        sql = f"select block, ends from {self._table} order by block_no"
+        packed.append([[row["block"].hex(), row["ends"] and row["ends"].hex()] for row in _session.query(sql)])
+
+    dataset = datasets.load(_session, name)
+    asked = algorithms.Request(**json.loads(request))
+    plan = algorithms.plan(asked, controller._facts(dataset, asked))
+    with patch.object(streams, "draw", drawing), patch.object(access.PackedRows, "_pack", packing):
+        model = controller._noisy_model(_session, dataset, plan, silent)
+    return json.dumps({"model": model.tolist(), "noise": noise, "packed": packed})
+
+
+@contextmanager
+def installed(connection: psycopg.Connection) -> Iterator[None]:
+    """Have the hook in this database for the time of the block."""
+    share = connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()[0]
+    source = inspect.getsource(train_on_record).replace("DIRECTORY", f"{share}/dbdp/{__version__}")
+    connection.execute(f"drop schema if exists {SCHEMA} cascade")
+    connection.execute(MAKE.format(schema=SCHEMA, source=source).encode())
+    try:
+        yield
+    finally:
+        connection.execute(f"drop schema {SCHEMA} cascade")
+
+
+class Record:
+    """What a training drew and packed.
+
+    Attributes
+    ----------
+    model : as it would have been released, shape (outputs, dimension)
+    noise : (updates, dimension), in steps of the grid
+    batches : for each packing its mini-batches, or one array of all rows where there are no ends
+    """
+
+    def __init__(self, found: Mapping[str, Any], dimension: int) -> None:
+        self.model = np.array(found["model"])
+        self.noise = np.array(found["noise"])
+        self.batches = [_batches(packed, dimension) for packed in found["packed"]]
+
+
+def _batches(packed: list[list[str | None]], dimension: int) -> list[np.ndarray]:
+    pieces = [blocks.decode(bytes.fromhex(block or ""), dimension).astype(float) for block, _ in packed]
+    if packed[0][1] is None:
+        return [np.concatenate(pieces)]
+    ends, before = [], 0
+    for piece, (_, offsets) in zip(pieces, packed, strict=True):
+        ends += [before + int(end) for end in np.frombuffer(bytes.fromhex(offsets or ""), "<i8")]
+        before += len(piece)
+    rows = np.concatenate(pieces)
+    return [rows[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def noisy_model(connection: psycopg.Connection, dataset: str, request: Mapping[str, Any], dimension: int) -> Record:
+    """Train on record in the server."""
+    sql = f"select {SCHEMA}.noisy_model(%s, %s)"
+    return Record(connection.execute(sql, (dataset, json.dumps(dict(request)))).fetchone()[0], dimension)
