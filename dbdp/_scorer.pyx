@@ -20,7 +20,9 @@ cdef double NOTHING = float("nan")  # no decision: a null, another shape, a valu
 
 
 cdef class Scorer:
-    """A scorer of one model."""
+    """A scorer of one model; of a model of classes its decision is the number of one of them."""
+
+    cdef readonly object classes  # no list to Cython: None would not be noticed
 
     cdef double decision(self, bytes features):
         return NOTHING
@@ -62,7 +64,6 @@ cdef class ClassScorer(Scorer):
     """See `scoring.ClassScorer`."""
 
     cdef list _scorers
-    cdef readonly list classes
 
     def __init__(self, list scorers, list classes):
         if len(scorers) != len(classes):
@@ -82,6 +83,19 @@ cdef class ClassScorer(Scorer):
             if decision > largest:
                 best, largest = number, decision
         return best
+
+
+cdef class CalledScorer(Scorer):
+    """A scorer that is a Python function: of a network."""
+
+    cdef object _decide
+
+    def __init__(self, decide, list classes):
+        self._decide, self.classes = decide, classes
+
+    cdef double decision(self, bytes features):
+        decision = self._decide(features)
+        return NOTHING if decision is None else <double> decision
 
 
 cdef class Scorers:
@@ -136,7 +150,7 @@ cdef class Scorers:
     def label(self, long long model, long long row_type, bytes features):
         """Return the class that a ClassScorer chooses, or None."""
         cdef double chosen = self._decision(model, row_type, features)
-        return None if chosen != chosen else (<ClassScorer?> self._last).classes[<long> chosen]
+        return None if chosen != chosen else self._last.classes[<long> chosen]
 
     cdef _forget_rows(self, double statement):
         self._statement, self._last, self._last_stored = statement, None, None
@@ -173,7 +187,7 @@ cdef class Scorers:
     def label_stored(self, long long model, bytes row, double statement):
         """Return the class for a row as it is stored, or None."""
         cdef double chosen = self._decision_stored(model, row, statement)
-        return None if chosen != chosen else (<ClassScorer?> self._last_stored).classes[<long> chosen]
+        return None if chosen != chosen else self._last_stored.classes[<long> chosen]
 
 
 cdef class VectorScorer(Scorer):

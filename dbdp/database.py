@@ -180,15 +180,17 @@ class Database:
         leading = [dataset] if candidates is None else [dataset, candidates]
         given = ", ".join(f"{name} => ${number}" for number, name in enumerate(options, start=len(leading) + 1))
         row = self.query(f"select * from dbdp.{door}({first}, {given})", *leading, *options.values())[0]
-        names = self.query("select feature_names from dbdp.models where id = $1", row["model"])
+        stored = self.query("select feature_names, network, parameters from dbdp.model where id = $1", row["model"])[0]
         return Model(
             row["model"],
             dataset,
-            names[0]["feature_names"],
+            stored["feature_names"],
             row["coefficients"],
             row["intercept"],
             row["intercepts"],
             row["receipt"],
+            stored["network"],
+            stored["parameters"],
         )
 
     def _check_version(self) -> None:

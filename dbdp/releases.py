@@ -1,6 +1,7 @@
 """Releases: the noisy models in the units of the user's columns, their receipt, and where they are kept.
 
-Shapes: models (outputs, dimension), coefficients (outputs, features), intercepts (outputs,).
+Shapes: models (outputs, dimension), coefficients (outputs, features), intercepts (outputs,); the parameters
+of a network (P,).
 """
 
 import json
@@ -9,15 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from dbdp import network_models
 from dbdp.datasets import Dataset
 from dbdp.declarations import Declaration
 from dbdp.learning.encoding import ColumnEncoder, RandomProjection, VectorEncoder
+from dbdp.learning.networks import Network
 from dbdp.sessions import Session
 
 
 @dataclass(frozen=True)
 class Model:
-    """A released linear model: decision = intercept + ⟨coefficients, features⟩, for each class one.
+    """A released model: linear, decision = intercept + ⟨coefficients, features⟩ for each class, or a network.
 
     Attributes
     ----------
@@ -26,18 +29,23 @@ class Model:
     feature_names : a name for each coefficient: a column, `column=category`, or `column[index]`
     coefficients : (features,) per unit of a column, or for a category; for classes (classes, features).
         Of a label that is a number they are in its units
-    intercept : 0 where the declaration has none; None for classes
-    intercepts : (outputs,)
+        None for a network
+    intercept : 0 where the declaration has none; None for classes and for a network
+    intercepts : (outputs,); None for a network
     receipt : what was done and what it cost
+    network : what the parameters are of, see `dbdp.network_models`; None for a linear model
+    parameters : (P,) of a network over packed rows
     """
 
     id: int
     dataset: str
     feature_names: list[str]
-    coefficients: list[Any]
+    coefficients: list[Any] | None
     intercept: float | None
-    intercepts: list[float]
+    intercepts: list[float] | None
     receipt: dict[str, Any]
+    network: dict[str, Any] | None = None
+    parameters: list[float] | None = None
 
 
 def in_column_units(
@@ -107,6 +115,29 @@ def store(
     return Model(made["id"], dataset.name, names, coefficients, intercept, intercepts, made["receipt"])
 
 
+def store_network(
+    session: Session,
+    dataset: Dataset,
+    network: Network,
+    parameters: np.ndarray,
+    receipt: dict[str, Any],
+    projection: RandomProjection | None = None,
+) -> Model:
+    """Store a released network through the server's `dbdp.store_network`."""
+    data, vector = network_models.as_data(network, projection), parameters.tolist()
+    if session.in_server:  # as dbdp_owner already
+        made = record_network(session, dataset, data, vector, receipt)
+    else:
+        sql = (
+            "select dbdp.store_network($1, $2::pg_catalog.json, $3::pg_catalog.float8[], $4::pg_catalog.json)"
+            "::pg_catalog.text as made"
+        )
+        stored = session.query(sql, dataset.name, json.dumps(data), vector, json.dumps(receipt))
+        made = json.loads(stored[0]["made"])
+    names = dataset.declaration.feature_names
+    return Model(made["id"], dataset.name, names, None, None, None, made["receipt"], data, vector)
+
+
 def record(
     session: Session, dataset: Dataset, coefficients: list[Any], intercepts: list[float], receipt: dict[str, Any]
 ) -> dict[str, Any]:
@@ -118,18 +149,49 @@ def record(
         If the shapes are not those that the declaration asks for, or a number is null.
     """
     _check(dataset.declaration, coefficients, intercepts)
+    return _insert(session, dataset, receipt, coefficients, intercepts, None, None)
+
+
+def record_network(
+    session: Session, dataset: Dataset, data: dict[str, Any], parameters: list[float], receipt: dict[str, Any]
+) -> dict[str, Any]:
+    """Write a network's row of dbdp.model (runs in the server, as dbdp_owner); return id and receipt.
+
+    Raises
+    ------
+    ValueError
+        If the data is no network of such a dataset, or the parameters are not its own, or no numbers.
+    """
+    network, projection = network_models.parsed(data)
+    network_models.check(dataset.declaration, network, projection)
+    shape = np.shape(parameters)
+    if shape != (network.parameters,):
+        raise ValueError(f"parameters have the shape {shape}; the network's are {network.parameters} in one row")
+    if np.isnan(np.array(parameters, np.float64)).any():
+        raise ValueError("a parameter is null or NaN; a release has numbers only")
+    described = json.dumps(network_models.as_data(network, projection))
+    return _insert(session, dataset, receipt, None, None, described, parameters)
+
+
+def _insert(
+    session: Session,
+    dataset: Dataset,
+    receipt: dict[str, Any],
+    *model: list[Any] | str | None,
+) -> dict[str, Any]:
+    """Write a row of dbdp.model: coefficients and intercepts, or a network and parameters."""
     row = session.query("select nextval('dbdp.model_id_seq') as id, now()::text as at, session_user::text as by")[0]
     receipt = {"model": row["id"], **receipt, "released_at": row["at"], "released_by": row["by"]}
     session.query(
-        "insert into dbdp.model (id, dataset_id, feature_names, coefficients, intercepts, declaration, receipt) "
-        "overriding system value values ($1, $2, $3, $4, $5, $6::json, $7::json)",
+        "insert into dbdp.model (id, dataset_id, feature_names, declaration, receipt, "
+        "coefficients, intercepts, network, parameters) overriding system value "
+        "values ($1, $2, $3, $4::json, $5::json, $6::float8[], $7::float8[], $8::json, $9::float8[])",
         row["id"],
         dataset.id,
         dataset.declaration.feature_names,
-        coefficients,
-        intercepts,
         dataset.declaration.to_json(),
         json.dumps(receipt),
+        *model,
     )
     return {"id": row["id"], "receipt": receipt}
 

@@ -2,7 +2,8 @@
 
 `dbdp.predict` is called once for each row, so each scorer has a compiled form; the classes here are
 the reference, and the fallback where there is no compiler. A model is `binary`, of `classes`, or
-`real`, as its dataset's label, and each kind has its own functions.
+`real`, as its dataset's label, and each kind has its own functions. A network is scored by NumPy, which is
+loaded with the first one.
 """
 
 import json
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from dbdp import threads
 from dbdp.declarations import Declaration, declare
 
 _ARRAY_HEADER = struct.Struct("<5i")
@@ -71,28 +73,45 @@ class RecordScorer:
         self._intercept = intercept
 
     def __call__(self, record: bytes) -> float | None:
-        values = self._values(record)
+        values = _values(record, len(self._columns))
         if values is None:
             return None
         parts = [_contribution(column, value) for column, value in zip(self._columns, values, strict=True)]
         decision = sum(parts, self._intercept)
         return None if math.isnan(decision) else decision
 
-    def _values(self, record: bytes) -> list[bytes | None] | None:
-        """Return the columns' values (None for null), or None where the row has another count of them."""
-        if len(record) < 4 or struct.unpack_from(">i", record)[0] != len(self._columns):
+
+class RecordReader:
+    """The numbers of some of the columns of a row in its binary form, as packing knows them.
+
+    They are those of `RecordScorer`, at `places` of the row. A category is its weight in `lookup`, or -1;
+    a null is NaN.
+    """
+
+    def __init__(self, columns: list[Column], places: list[int]) -> None:
+        self._columns = columns
+        self._places = places
+
+    def __call__(self, record: bytes) -> list[float] | None:
+        values = _values(record, len(self._columns))
+        return None if values is None else [_number(self._columns[place], values[place]) for place in self._places]
+
+
+def _values(record: bytes, columns: int) -> list[bytes | None] | None:
+    """Return a row's values (None for null), or None where it has another count of columns."""
+    if len(record) < 4 or struct.unpack_from(">i", record)[0] != columns:
+        return None
+    place, values = 4, []
+    for _ in range(columns):
+        if place + 8 > len(record):
             return None
-        place, values = 4, []
-        for _ in self._columns:
-            if place + 8 > len(record):
-                return None
-            (size,) = struct.unpack_from(">i", record, place + 4)
-            place += 8
-            if size > len(record) - place:
-                return None
-            values.append(None if size < 0 else record[place : place + size])
-            place += max(size, 0)
-        return values
+        (size,) = struct.unpack_from(">i", record, place + 4)
+        place += 8
+        if size > len(record) - place:
+            return None
+        values.append(None if size < 0 else record[place : place + size])
+        place += max(size, 0)
+    return values
 
 
 def _contribution(column: Column, value: bytes | None) -> float:
@@ -104,8 +123,18 @@ def _contribution(column: Column, value: bytes | None) -> float:
         return math.nan
     if kind in "tb":
         return lookup.get(value.rstrip(b" ") if kind == "b" else value, 0.0)
-    number = lookup(value) if kind == "c" else _plain_number(value, kind)
+    number = _number(column, value)
     return weight * min(max(number, lower), upper) if math.isfinite(number) else math.nan
+
+
+def _number(column: Column, value: bytes | None) -> float:
+    """Return a number as it is, and of a category its weight or -1; NaN for a null."""
+    kind, _, lookup = column
+    if value is None:
+        return math.nan
+    if kind in "tb":
+        return float(lookup.get(value.rstrip(b" ") if kind == "b" else value, -1.0))
+    return float(lookup(value)) if kind == "c" else _plain_number(value, kind)
 
 
 def _plain_number(value: bytes, kind: str) -> float:
@@ -248,10 +277,31 @@ def learn(model: int | None, row_type: int, description: str | None, kind: str) 
     declaration = declare(**described["declaration"])
     if declaration.kind != kind:
         raise ValueError(f"model {model} is of the kind {declaration.kind!r}; call {_DOORS[declaration.kind]}")
-    make = _of_rows if row_type else _of_array
-    forms = _of_classes(declaration, described, make) if kind == "classes" else make(declaration, described)
+    if described["network"]:
+        forms = _of_network(declaration, described, row_type)
+    else:
+        make = _of_rows if row_type else _of_array
+        forms = _of_classes(declaration, described, make) if kind == "classes" else make(declaration, described)
     _scorers[kind].add(model, row_type, *forms)
     return True
+
+
+def _of_network(declaration: Declaration, described: dict[str, Any], row_type: int) -> tuple[Scorer, ...]:
+    """Return the scorer, which is Python's in either form."""
+    threads.hold_blas_to_one()
+    from dbdp import network_models
+
+    if row_type:
+        types = _types(declaration, described)
+        weights = [1.0] * len(declaration.numeric)
+        weights += [float(place) for each in declaration.categorical for place in range(len(each.categories))]
+        places = [list(types).index(column) for column in declaration.columns]
+        packer = network_models.column_packer(RecordReader(_columns(declaration, weights, types, ">"), places))
+    else:
+        _check_array(declaration)
+        packer = network_models.array_packer
+    scorer = network_models.scorer(declaration, described["network"], described["parameters"], packer)
+    return (compiled.CalledScorer(scorer, scorer.classes) if compiled else scorer,)
 
 
 def _of_classes(declaration: Declaration, described: dict[str, Any], make: Callable[..., Any]) -> tuple[Scorer, ...]:
@@ -261,29 +311,44 @@ def _of_classes(declaration: Declaration, described: dict[str, Any], make: Calla
     return tuple(_forms.ClassScorer(list(form), list(declaration.classes)) for form in zip(*single, strict=True))
 
 
-def _of_rows(declaration: Declaration, described: dict[str, Any]) -> tuple[Scorer, ...]:
-    stored = described["columns"] or {}
-    types = {column: type_name for column, (type_name, *_) in stored.items()}
+def _types(declaration: Declaration, described: dict[str, Any]) -> dict[str, str]:
+    """Return the types of a row's columns.
+
+    Raises
+    ------
+    ValueError
+        If it does not have the model's.
+    """
+    types = {column: type_name for column, (type_name, *_) in (described["columns"] or {}).items()}
     missing = [column for column in declaration.columns if column not in types]
     if missing or declaration.vector:
         raise ValueError(
             f"the row does not have the columns {', '.join(declaration.columns)} as the model wants them; "
             "give a row of a table or view that has them, or the array that the model was trained on"
         )
+    return types
+
+
+def _check_array(declaration: Declaration) -> None:
+    if declaration.vector is None:
+        columns = ", ".join(declaration.columns)
+        raise ValueError(f"the model was trained on columns, not on an array; give a row with the columns {columns}")
+
+
+def _of_rows(declaration: Declaration, described: dict[str, Any]) -> tuple[Scorer, ...]:
+    types = _types(declaration, described)
     weights, intercept = described["coefficients"], described["intercept"]
     binary = _forms.RecordScorer(_columns(declaration, weights, types, ">"), intercept)
     plain = all(types[column] in _STORED_PLAIN for column in declaration.columns)
     if compiled is None or not plain or described["dropped"]:
         return (binary,)
-    lengths, aligns = zip(*((length, align) for _, length, align in stored.values()), strict=True)
+    lengths, aligns = zip(*((length, align) for _, length, align in described["columns"].values()), strict=True)
     columns = _columns(declaration, weights, types, "<")
     return binary, compiled.StoredRowScorer(columns, intercept, lengths, "".join(aligns))
 
 
 def _of_array(declaration: Declaration, described: dict[str, Any]) -> tuple[Scorer, ...]:
-    if declaration.vector is None:
-        columns = ", ".join(declaration.columns)
-        raise ValueError(f"the model was trained on columns, not on an array; give a row with the columns {columns}")
+    _check_array(declaration)
     return (_forms.VectorScorer(described["coefficients"], described["intercept"]),)
 
 

@@ -5,10 +5,9 @@ to one thread before NumPy is loaded: a backend is one core, and sums must not d
 threads.
 """
 
-import os
+from dbdp import threads
 
-for _library in ("OPENBLAS", "OMP", "MKL", "BLIS", "VECLIB_MAXIMUM"):
-    os.environ[f"{_library}_NUM_THREADS"] = "1"
+threads.hold_blas_to_one()
 
 import json  # noqa: E402
 from collections.abc import Callable, Sequence  # noqa: E402
@@ -146,6 +145,16 @@ def store_release(name: str, coefficients: list[Any], intercepts: list[float], r
     dataset = datasets.load(_session, name)
     registry.check_may_read(_session, dataset.source)
     return json.dumps(releases.record(_session, dataset, coefficients, intercepts, json.loads(receipt)))
+
+
+@door
+def store_network(name: str, network: str, parameters: list[float], receipt: str) -> str:
+    """dbdp.store_network, as dbdp_owner."""
+    _check_given(network=network, parameters=parameters, receipt=receipt)
+    dataset = datasets.load(_session, name)
+    registry.check_may_read(_session, dataset.source)
+    made = releases.record_network(_session, dataset, json.loads(network), parameters, json.loads(receipt))
+    return json.dumps(made)
 
 
 def sgd_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:

@@ -39,15 +39,21 @@ create table dbdp.model (
   id bigint generated always as identity primary key,
   dataset_id int not null references dbdp.dataset,
   feature_names text[] not null,
-  coefficients float8[] not null, -- a row for each class
-  intercepts float8[] not null,
+  coefficients float8[], -- a row for each class
+  intercepts float8[],
   intercept float8 generated always as (
     case when pg_catalog.cardinality(intercepts) = 1 then intercepts[1] end
   ) stored,
+  network json, -- null for linear models
+  parameters float8[],
   declaration json not null,
-  receipt json not null
+  receipt json not null,
+  check ((network is null) = (parameters is null)),
+  check ((network is null) = (coefficients is not null)),
+  check ((network is null) = (intercepts is not null))
 );
-comment on table dbdp.model is 'released models with their receipts';
+alter table dbdp.model alter column parameters set storage external; -- noise cannot be compressed
+comment on table dbdp.model is 'released models with their receipts: coefficients and intercepts, or a network and its parameters';
 
 create view dbdp.datasets as
 select d.name,
@@ -75,6 +81,7 @@ select m.id,
        m.coefficients,
        m.intercept,
        m.intercepts,
+       m.network,
        m.receipt
 from dbdp.model as m
 join dbdp.dataset as d on d.id = m.dataset_id;

@@ -277,3 +277,12 @@ as $body$
 @plpython store_release@
 $body$;
 comment on function dbdp.store_release is 'store a model that a client released';
+
+create function dbdp.store_network(dataset text, network json, parameters float8[], receipt json) returns json
+language plpython3u
+security definer
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython store_network@
+$body$;
+comment on function dbdp.store_network is 'store a network that a client released';

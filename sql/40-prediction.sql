@@ -19,7 +19,7 @@ begin atomic
 end;
 comment on function dbdp.base_type is 'the type below a domain, or the type itself';
 
--- What a scorer is made from: declaration, weights, and for rows the columns of their type.
+-- What a scorer is made from: declaration, weights or network, and for rows the columns of their type.
 create function dbdp.model_description(model bigint, row_type oid default 0) returns text
 language sql
 stable parallel safe
@@ -31,6 +31,8 @@ begin atomic
     'coefficients', m.coefficients,
     'intercept', m.intercept,
     'intercepts', m.intercepts,
+    'network', m.network,
+    'parameters', pg_catalog.encode(dbdp.array_bytes(m.parameters), 'base64'),
     'columns', (
       select pg_catalog.json_object_agg(
         a.attname,

@@ -10,6 +10,7 @@ begin
     'function dbdp.record_dataset', 'function dbdp.close_dataset', 'function dbdp.charge',
     'function dbdp.dp_train', 'function dbdp.dp_logreg', 'function dbdp.dp_svm', 'function dbdp.dp_linreg',
     'function dbdp.dp_explain', 'function dbdp.dp_tune', 'function dbdp.dp_explain_tuning', 'function dbdp.store_release',
+    'function dbdp.store_network',
     'table dbdp.dataset', 'table dbdp.ledger', 'table dbdp.model'
   ] loop
     execute 'alter ' || object || ' owner to dbdp_owner';
@@ -48,7 +49,8 @@ to dbdp_analyst;
 grant select on dbdp.dataset, dbdp.model, dbdp.datasets, dbdp.models to dbdp_analyst;
 
 grant execute on function
-  dbdp.register_dataset, dbdp.record_dataset, dbdp.drop_dataset, dbdp.close_dataset, dbdp.charge, dbdp.store_release,
+  dbdp.register_dataset, dbdp.record_dataset, dbdp.drop_dataset, dbdp.close_dataset, dbdp.charge,
+  dbdp.store_release, dbdp.store_network,
   dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate, dbdp.sgd_epoch(bytea, bytea),
   dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition,
   dbdp.noisy_transition, dbdp.noisy_terminate, dbdp.noisy_steps(bytea, bytea, bytea),

@@ -31,8 +31,8 @@ from dbdp.privacy.events import Release, ZCDpEvent
 def plan(request: Request, facts: Facts) -> WhiteBox:
     """Return the plan of a DP-BLGD release.
 
-    The budgets are laid out for `epochs` steps: one pass for a gradient and one for a search. There may be
-    more of them where searches fail, since the rest of a gradient's budget is then cheaper than a new one.
+    There may be more searches than planned steps where they fail: the rest of a larger gradient's budget is
+    cheaper than a new gradient.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     check_line_search(request)
     settings.refuse_other(request, {"batch_size": facts.rows}, remedy="it reads all rows; choose dp_blsgd")
     knobs = settings.knobs(request, Searching)
-    accounting = accounting_of(request, knobs.search_share)
+    accounting = accounting_of(request, knobs)
     rarest = accounting.search(accounting.epsilon) + accounting.gradient(accounting.multiplier) * min(1, knobs.growth)
     run = descent(
         request,
@@ -58,14 +58,14 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     return white_box(request, facts, guarantee, run, {"sampling": "all"})
 
 
-def accounting_of(request: Request, share: float) -> Accounting:
-    """Return the zCDP of accesses, and the budgets that `epochs` steps use up.
+def accounting_of(request: Request, knobs: Searching) -> Accounting:
+    """Return the zCDP of accesses, and the budgets that would last for the planned steps.
 
     Proof that a run is ρ-zCDP (§13). Given what was released, a Gaussian sum of standard deviation zΔ* is
     1/2z²-zCDP, and a pure ε search ε²/2-zCDP. The filter keeps their sum within ρ, surely. ∎
     """
     limit = rho_of(request.epsilon, request.delta)
-    step = limit / request.epochs * (1 - 1e-9)
+    step, share = limit / knobs.steps * (1 - 1e-9), knobs.search_share
     return Accounting(
         limit=limit,
         gradient=lambda multiplier: 0.5 / multiplier**2,

@@ -1,10 +1,11 @@
 """DP-BLSGD: SGD over Poisson mini-batches whose steps a noisy line search finds (Chen & Lee 2020, Algorithms 2 and 3).
 
-privacy.md §9. What differs from the paper: a search is pure ε, by Laplace noise, and its Theorems 2 and 3 are
-not used; every access draws a *fresh* mini-batch, since costs that were amplified one by one do not add up on a
-shared one; the noisy sum is divided by qn, never by the number of rows drawn; costs are tracked at *one* Rényi
-order, fixed before the run; a gradient's norm is clipped as a whole; gradients at one model are averaged by
-their noise; an access is paid before it is made. Growth of a budget that could not be used is left out.
+privacy.md §9. What differs from the paper: neighbours are replace-one; a search is pure ε, by Laplace noise, and
+its Theorems 2 and 3 are not used; every access draws a *fresh* mini-batch, since costs that were amplified one by
+one do not add up on a shared one; the noisy sum is divided by qn, never by the number of rows drawn; costs are
+tracked at *one* Rényi order, fixed before the run, and paid before an access; a second gradient is clipped as the
+first is (line 3 of Algorithm 3 has a misplaced parenthesis), and averaged with it by their noise; a budget grows
+only while a step at the larger one is still afforded.
 """
 
 import math
@@ -29,13 +30,13 @@ from dbdp.algorithms.noisy_sums import sampled_sensitivity
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
 from dbdp.privacy.accounting import conversion
 from dbdp.privacy.events import EpsilonDeltaDpEvent, Release, pure_divergence
-from dbdp.privacy.subsampling import poisson_gaussian_divergence, poisson_gaussian_multiplier
+from dbdp.privacy.subsampling import amplified, poisson_gaussian_divergence, poisson_gaussian_multiplier
 
 SAMPLED = 0.1  # q, of the paper
 RIGHT_ANGLE = math.pi / 2
 _LEAST_CLIP = 1e-3  # of the first: clips shrink no further
 _SLACK = 1 - 1e-9
-_ORDERS = 1 + np.geomspace(1e-3, 1e4, 113)  # 16 in each factor of ten
+_ORDERS = 1 + np.geomspace(1e-2, 1e6, 129)  # 16 in each factor of ten
 _MULTIPLIERS, _INVERSES = (1e-4, 1e9), (1e-5, 1e8)  # where σ/C and 1/ε of the first accesses are looked for
 
 
@@ -65,9 +66,6 @@ class Sampled(Searching):
 def plan(request: Request, facts: Facts) -> WhiteBox:
     """Return the plan of a DP-BLSGD release; a mini-batch is by default of a tenth of the rows, as in the paper.
 
-    `epochs` is what the gradients are laid out to read: their budget is that of epochs/q steps, and no more
-    are made. As many mini-batches again are read by the searches.
-
     Raises
     ------
     ValueError
@@ -82,9 +80,8 @@ def planned(request: Request, facts: Facts, knobs: Sampled, *, clip_decay: float
     size = request.batch_size or math.ceil(SAMPLED * facts.rows)
     settings.whole("batch_size", size, facts.rows, "the expected rows of a mini-batch cannot exceed all rows")
     probability = size / facts.rows
-    steps = max(1, int(request.epochs / probability))
-    order = order_of(request, probability, math.ceil(steps / (1 - knobs.search_share)))
-    accounting = accounting_of(request, probability, steps, order, knobs.search_share)
+    order = order_of(request, probability, math.ceil(knobs.steps / (1 - knobs.search_share)))
+    accounting = accounting_of(request, knobs, probability, order)
     run = descent(
         request,
         facts,
@@ -93,7 +90,7 @@ def planned(request: Request, facts: Facts, knobs: Sampled, *, clip_decay: float
         adaptation=lambda: Checking(knobs, clip_decay),
         batches=lambda rows: poisson_batches(rows, probability),
         size=float(size),
-        searches=steps,
+        searches=knobs.steps,
     )
     guarantee = Release(EpsilonDeltaDpEvent(request.epsilon, request.delta), request.epsilon, request.delta)
     told = {"sampling": "poisson", "sampling_rate": probability, "order": order}
@@ -107,22 +104,21 @@ def order_of(request: Request, probability: float, steps: int) -> float:
     """Return the Rényi order α at which so many gradients alone cost the least: a public choice."""
     multiplier = poisson_gaussian_multiplier(request.epsilon, request.delta, probability, steps)
 
-    def spent(order: float) -> float:
-        charged = steps * poisson_gaussian_divergence(probability, multiplier, order)
-        return charged + conversion(order, request.delta)
+    def epsilon_at(order: float) -> float:
+        return steps * poisson_gaussian_divergence(probability, multiplier, order) + conversion(order, request.delta)
 
-    return min(map(float, _ORDERS), key=spent)
+    return min(map(float, _ORDERS), key=epsilon_at)
 
 
-def accounting_of(request: Request, probability: float, steps: int, order: float, share: float) -> Accounting:
-    """Return what accesses cost at one order, and the budgets that so many steps of both kinds use up.
+def accounting_of(request: Request, knobs: Sampled, probability: float, order: float) -> Accounting:
+    """Return what accesses cost at one order, and the budgets that would last for the planned steps.
 
     Proof that a run is (ε, δ)-DP (§13). Given what was released before, an access has D_α ≤ its cost, both
     ways, for replace-one neighbours: its mini-batch is fresh, its noise multiplier or ε and the model are
     functions of the past. The costs surely add up to at most `limit`, at the one order α that was fixed
     before: D_α ≤ ε - κ(α) for the whole run, which is (ε, δ)-DP by the conversion. ∎
     """
-    limit = (request.epsilon - conversion(order, request.delta)) * _SLACK
+    limit = (request.epsilon - conversion(order, request.delta * _SLACK)) * _SLACK
     if limit <= 0:
         raise ValueError(
             f"epsilon = {request.epsilon:g} is too small for delta = {request.delta:g}; use a larger epsilon or delta"
@@ -134,7 +130,7 @@ def accounting_of(request: Request, probability: float, steps: int, order: float
     def search(epsilon: float) -> float:
         return pure_divergence(sampled_epsilon(epsilon, probability), order)
 
-    most = limit / steps * _SLACK
+    most, share = limit / knobs.steps * _SLACK, knobs.search_share
     return Accounting(
         limit=limit,
         gradient=gradient,
@@ -150,18 +146,20 @@ def sampled_epsilon(epsilon: float, probability: float) -> float:
 
     ln(1 + q(e^(ε/2) - 1)) - ln(1 - q(1 - e^(-ε/2))), which is less than ln(1 + q(e^ε - 1)). Proof. Let p₀ be
     the probability of an outcome given the batch without the record, p₁ and p₂ with it and with its replacement.
-    Without it every value moves by half the sensitivity (`compared`): p₁ ≤ e^(ε/2)p₀ and p₂ ≥ e^(-ε/2)p₀, so
+    Without it every value moves by 1/2, half the sensitivity (`compared`) and half its steps on the grid, a power
+    of two: p₁ ≤ e^(ε/2)p₀ and p₂ ≥ e^(-ε/2)p₀, so
     ((1 - q)p₀ + qp₁)/((1 - q)p₀ + qp₂) ≤ (1 - q + qe^(ε/2))/(1 - q + qe^(-ε/2)). Sum over the batches. ∎
     """
-    ratio = math.log1p(probability * math.expm1(epsilon / 2)) - math.log1p(probability * math.expm1(-epsilon / 2))
-    return ratio * (1 + 1e-12)
+    if probability == 1:
+        return epsilon
+    return (amplified(epsilon / 2, probability) - math.log1p(probability * math.expm1(-epsilon / 2))) * (1 + 1e-12)
 
 
 def least(enough: Callable[[float], bool], low: float, high: float) -> float:
     """Return about the least number between the two that is enough; it surely is."""
     if not enough(high):
-        raise ValueError("epsilon is too small for so many steps; use a larger epsilon, or fewer epochs")
-    for _ in range(100):
+        raise ValueError("epsilon is too small for so many steps; use a larger epsilon, or fewer steps in settings")
+    for _ in range(60):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high

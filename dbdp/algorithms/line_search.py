@@ -8,7 +8,7 @@ Shapes: a model is (P,), the candidates of a search are (C, P).
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,7 +31,7 @@ from dbdp.privacy.mechanisms import Gaussian
 from dbdp.privacy.selection import AboveThreshold
 
 Batches = Callable[[Access], Iterator[int | None]]
-_LEAST_GROWTH = 1e-2  # of a budget that a failure enlarges; far less would never end
+LEAST_STEP = 1e-9  # of the first candidate as planned: a search never begins below
 _ALONE = {"shards": 1, "averaging": "none", "schedule": "line_search", "mechanism": Gaussian.name}
 
 
@@ -41,15 +41,17 @@ class Searching:
 
     Attributes
     ----------
+    steps : how many steps the first budgets would last; budgets only grow
     armijo : α, the share of η‖g‖² by which the objective must fall
     shrink : β, what a step is multiplied by after it failed
     candidates : steps that one search tries
     search_share : of the budget, what the searches are laid out to take; the gradients take the rest
     growth : ξ, what a failure enlarges a budget by, relatively
     memory, restart : after `memory` accepted steps the first candidate falls to `restart` × the largest of them
-    loss_clip : what a row's loss is clipped to, for each class
+    loss_clip : what a row's loss is clipped to, for each model
     """
 
+    steps: int = 50
     armijo: float = 0.5
     shrink: float = 0.8
     candidates: int = 15
@@ -61,11 +63,13 @@ class Searching:
 
     def __post_init__(self) -> None:
         """Check the ranges."""
+        settings.whole("steps", self.steps, 100_000, "50 suits most data")
         settings.between("armijo", self.armijo, 1e-6, 1 - 1e-6)
         settings.between("shrink", self.shrink, 1e-3, 1 - 1e-3)
         settings.whole("candidates", self.candidates, 1000, "each is one more model to evaluate")
+        settings.between("shrink^candidates", self.shrink**self.candidates, 1e-30, 1)
         settings.between("search_share", self.search_share, 0.01, 0.99)
-        settings.between("growth", self.growth, _LEAST_GROWTH, 100)
+        settings.between("growth", self.growth, 0.01, 100)
         settings.whole("memory", self.memory, 10**6, "accepted steps between two looks back")
         settings.between("restart", self.restart, 1, 100)
         settings.between("loss_clip", self.loss_clip, 1e-6, 1e6)
@@ -228,7 +232,8 @@ class Run:
         self.model = self.moved(estimate, step)
         self._taken.append(step)
         if len(self._taken) == self.plan.searching.memory:
-            self.first_step = min(self.plan.searching.restart * max(self._taken), self.first_step)
+            nearer = max(self.plan.searching.restart * max(self._taken), LEAST_STEP * self.plan.first_step)
+            self.first_step = min(nearer, self.first_step)
             self._taken.clear()
         self.adaptation.stepped(estimate.direction)
 
@@ -275,6 +280,9 @@ def check_line_search(request: Request) -> None:
     settings.refuse(request, "exponent", "averaging_interval", "permutation", "shard_averaging", remedy=remedy)
     settings.refuse(request, "calibration", remedy=remedy)
     settings.refuse_other(request, _ALONE, remedy=remedy)
+    settings.refuse_other(
+        request, {"epochs": Request.epochs}, remedy="it runs until its budget is spent; give steps in settings"
+    )
     if request.delta == 0:
         raise ValueError(
             f"delta = 0: algorithm {request.algorithm!r} adds Gaussian noise, which gives no pure guarantee; "
@@ -283,15 +291,27 @@ def check_line_search(request: Request) -> None:
 
 
 def first_step_of(request: Request, objective: Objective, regularisation: float) -> float:
-    """Return the first candidate: twice the step that α = 1/2 always lets pass without noise, 1/β.
+    """Return the first candidate, 8/β by default, or 1 for a network, whose β nobody knows.
 
-    A network's β is unknown: 1, as in Vaswani et al. 2019.
+    Without noise α = 1/2 lets every step up to 1/β pass, whatever the rows; along a gradient few data are
+    as curved as that. By default the candidates end at 0.35/β.
     """
     if request.step_size is not None:
-        return settings.positive_step(request.step_size)
+        settings.between("step_size", request.step_size, 1e-9, 1e6)
+        return float(request.step_size)
     if isinstance(objective, Linear):
-        return 2 / (objective.loss.smoothness + regularisation)
+        return 8 / (objective.loss.smoothness + regularisation)
     return 1.0
+
+
+def models_worth(objective: Objective, facts: Facts) -> float:
+    """Return how many times a binary model's loss a row's may be: the losses of K linear models add up.
+
+    A network of K classes begins with a loss of about ln K: 3 is the paper's clip for ten of them.
+    """
+    if isinstance(objective, Linear):
+        return max(1.0, objective.loss.positive_weight) + objective.outputs - 1
+    return max(1.0, math.log10(facts.outputs))
 
 
 def descent(
@@ -314,7 +334,6 @@ def descent(
     """
     objective, loss = settings.objective_of(request, facts), settings.loss_of(request, facts)
     regularisation = settings.regularisation_of(request, settings.DEFAULT_REGULARISATION)
-    classes = facts.outputs if isinstance(objective, Linear) else 1
     planned = Descent(
         objective=objective,
         searching=searching,
@@ -327,7 +346,7 @@ def descent(
         radius=settings.radius_of(request, loss),
         first_step=first_step_of(request, objective, regularisation),
         clip=clip_of(request, objective),
-        loss_limit=searching.loss_clip * classes,
+        loss_limit=searching.loss_clip * models_worth(objective, facts),
         searches=searches,
     )
     threshold_of(accounting.epsilon)
@@ -335,22 +354,21 @@ def descent(
     return planned
 
 
-def white_box(
-    request: Request, facts: Facts, guarantee: Release, run: Descent, told: dict[str, Any]
-) -> WhiteBox:
-    """Return the plan; `told` is what only some line searches have."""
+def white_box(request: Request, facts: Facts, guarantee: Release, run: Descent, told: dict[str, Any]) -> WhiteBox:
+    """Return the plan; `told` is what only some of the three have."""
     accounting, noise = run.accounting, run.noise(run.clip, run.accounting.multiplier)
     threshold = threshold_of(accounting.epsilon)
     everything: dict[str, Any] = {
         "batch_size": run.size,
         **told,
-        "steps": run.searches,
+        "searches_at_most": run.searches,
         "expected_passes": 2 * run.searches * run.size / run.rows,
         "schedule": _ALONE["schedule"],
         "step_size": run.first_step,
         "regularisation": run.regularisation,
         "clip_norm": run.clip,
-        "loss_clip": run.loss_limit,
+        **asdict(run.searching),
+        "loss_limit": run.loss_limit,
         "parameters": run.objective.parameters,
         "mechanism": noise.name,
         "noise_multiplier": accounting.multiplier,

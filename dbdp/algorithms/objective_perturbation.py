@@ -37,7 +37,7 @@ MECHANISMS: dict[str, type[Gaussian] | type[SphericalLaplace]] = {
 MOST_CLASSES = 256  # with Gaussian noise: δ is shared among 4ᴷ directions
 MOST_PASSES = 5000
 SOLVER_SHARE = 0.01  # of ε and δ
-SOLVER_NOISE = 0.1  # the solver's noise and its error, relative to what b does where the data have no curvature
+SOLVER_NOISE = 0.1  # the solver's noise and its error, relative to what b does
 USUAL_LENGTH = 20.0  # ‖b‖/(nΛ) by default: about as long as good models of rows of norm 1 are
 _SETTLED = "Λ, ε and the rows settle the passes and all noise; leave it out"
 
@@ -62,9 +62,7 @@ class Shares:
         """
         share = max(SOLVER_SHARE, min(0.5, (2.2 * UNIT * rows**2) ** (2 / 3)))
         if share * epsilon < MIN_EPSILON:
-            raise ValueError(
-                f"epsilon = {epsilon:g} is too small to be shared; at least {MIN_EPSILON / share:g} is not"
-            )
+            raise ValueError(f"epsilon = {epsilon:g} is too small to be shared; give {MIN_EPSILON / share:g} or more")
         left = (1 - share) / ROOM
         return cls(left * epsilon, left * delta, share * epsilon, share * delta)
 
@@ -237,18 +235,23 @@ def projected(model: np.ndarray, radius: float) -> np.ndarray:
 
 
 def _training(perturbation: Noise, start: AcceleratedDescent, shares: Shares) -> Training:
-    """Return the training: as many passes as make the solver's error and its noise small, and that noise."""
-    kind, parameters, scale = type(perturbation), start.objective.parameters, start.rows * start.regularisation
-    alone, unit = perturbation.noise_scale / scale, shares.solver_noise(kind, 1.0, parameters).noise_scale
-    descent = start.reaching(SOLVER_NOISE * alone / max(1.0, 2 * unit))
+    """Return the training: as many passes as make the solver's error and its noise small, and that noise.
+
+    Small in the objective: where the data have curvature b does less, while the solver's noise is the same in all
+    directions. The mean curvature of a direction is at most Λ + c/d, since that of the data has a trace of at most Kc.
+    """
+    kind, objective, scale = type(perturbation), start.objective, start.rows * start.regularisation
+    alone, unit = perturbation.noise_scale / scale, shares.solver_noise(kind, 1.0, objective.parameters).noise_scale
+    curved = math.sqrt(1 + start.smoothness / (objective.inputs * start.regularisation))
+    descent = start.reaching(SOLVER_NOISE * alone / (curved * max(1.0, 2 * unit)))
     if descent.passes > MOST_PASSES:
         enough = 1.2 * start.regularisation * (descent.passes / MOST_PASSES) ** 2  # ln ρ is about -√(Λ/c)
         raise ValueError(
             f"regularisation = {start.regularisation:g} needs {descent.passes} passes over the data, the limit is "
             f"{MOST_PASSES}; {enough:.2g} is about enough"
         )
-    radius = descent.reach + alone * (2 * parameters + 100)  # b is longer with probability e⁻⁸⁰ at most
-    finishing = shares.solver_noise(kind, 2 * error_of(perturbation, descent, radius), parameters)
+    radius = descent.reach + alone * (2 * objective.parameters + 100)  # b is longer with probability e⁻⁸⁰ at most
+    finishing = shares.solver_noise(kind, 2 * error_of(perturbation, descent, radius), objective.parameters)
     return Training(perturbation, descent, radius, finishing)
 
 

@@ -36,7 +36,7 @@ LOSS, ERRORS = "loss", "errors"
 FITNESSES = (LOSS, ERRORS)
 FEWEST, MOST = 10, 100  # generations by the rule of growth
 MOST_GENERATIONS, MOST_CANDIDATES = 10_000, 10_000
-STEEPNESS = 2.0**16  # a row of margin above 2⁻¹⁶ is no error at all, one of margin ≤ 0 is a whole one
+STEEPNESS = 2.0**10  # a row of margin above 2⁻¹⁰ is no error at all, one of margin ≤ 0 is a whole one
 _UNAMPLIFIED = 100.0  # of so large an ε sampling leaves nearly all
 
 

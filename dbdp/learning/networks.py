@@ -159,7 +159,7 @@ class Network:
                 for number, model in enumerate(models):
                     losses = self._losses(self._forward(model, features)[-1], labels)
                     losses[np.isnan(losses)] = np.inf
-                    sums[number] += np.minimum(losses, limit)[labels != 0].sum()
+                    sums[number] += np.where(labels == 0.0, 0.0, np.minimum(losses, limit)).sum()
         return sums
 
     def as_data(self) -> dict[str, Any]:

@@ -166,13 +166,17 @@ INLINED lanes nearest(lanes x, lanes limit, int64_t *out) {
   return limit - (lanes)((words)away & ~SIGN);
 }
 
-/* Note the lanes whose bit is 1; return how many they are. */
-INLINED long noted(words bit, uint8_t *doubt) {
+INLINED int any(words bit) {
   half_words halves[2], half;
   memcpy(halves, &bit, sizeof bit);
   half = halves[0] | halves[1];
-  if (!(half[0] | half[1] | half[2] | half[3])) return 0;
+  return (half[0] | half[1] | half[2] | half[3]) != 0;
+}
+
+/* Note the lanes whose bit is 1; return how many they are. */
+INLINED long noted(words bit, uint8_t *doubt) {
   long count = 0;
+  if (!any(bit)) return 0;
   for (int i = 0; i < LANES; i++) count += doubt[i] = bit[i];
   return count;
 }
@@ -199,6 +203,8 @@ CLONED void raw_normals(const uint64_t *uniforms, long groups, double *out, doub
   }
 }
 
+#define NEVER 0x1p500 /* a radius with which nothing is certain */
+
 typedef struct {
   double value, error; /* |value - the real number| ≤ error */
 } bounded;
@@ -220,7 +226,6 @@ INLINED bounded gamma_of(const uint64_t *uniforms, long count) {
   }
   double smallest = least[0], value = total(sum);
   for (int i = 1; i < LANES; i++) smallest = smallest < least[i] ? smallest : least[i];
-  if (smallest < LEAST) return (bounded){value, INFINITY};
   return (bounded){value, 0x1p-53 * (3.0 * count + 16 + value * (6 + count / 64.0)) + count / smallest};
 }
 
@@ -230,30 +235,31 @@ typedef struct {
   double *cosines, *radii; /* scratch: 2 × groups × LANES, the sines after the cosines; groups × LANES */
 } spherical_row;
 
-/* The normal numbers of a row and their radii, zero where there is no coordinate. Return ‖·‖²: the squares of
- * the radii of whole pairs, 12ε and 2⁻⁶³ each, and that of an odd last number; a sum adds 1ε for each of its terms. */
+/* The normal numbers of a row and their radii, zero where there is no coordinate, NEVER where a pair is not sure.
+ * Return ‖·‖²: the squares of the radii of whole pairs, 12ε and 2⁻⁶³ each, and 2/v where the pair is not sure, and
+ * that of an odd last number; a sum adds 1ε for each of its terms. */
 INLINED bounded directions(const spherical_row *row, const uint64_t *uniforms) {
   lanes sum = {0};
-  words unsure = {0};
-  double *sines = row->cosines + row->groups * LANES;
+  double *sines = row->cosines + row->groups * LANES, unsure = 0.0;
   for (long g = 0; g < row->groups; g++, uniforms += 2 * LANES) {
     words first = below(LANE + g * LANES, row->pairs), second = below(LANE + g * LANES, row->dimension - row->pairs);
     lanes cosine, sine, sure, radius = normals(uniforms, &cosine, &sine, &sure), none = {0};
-    store(row->radii + g * LANES, chosen(first, radius, none));
     store(row->cosines + g * LANES, chosen(first, radius * cosine, none));
     store(sines + g * LANES, chosen(second, radius * sine, none));
+    store(row->radii + g * LANES, chosen(first, chosen(negative(sure), none + NEVER, radius), none));
     sum += chosen(second, radius * radius, none);
-    unsure |= negative(sure) & first;
+    words missed = negative(sure) & first;
+    if (any(missed))
+      for (int i = 0; i < LANES; i++)
+        if (missed[i]) unsure += 2.0 / (double)uniforms[i];
   }
   bounded square = {total(sum), 0.0};
-  square.error = 0x1p-53 * (16 + row->groups) * square.value + 0x1p-62 * row->pairs;
+  square.error = 0x1p-53 * (16 + row->groups) * square.value + 0x1p-62 * row->pairs + unsure;
   if (row->dimension % 2) {
     double last = row->cosines[row->pairs - 1];
     square.value += last * last;
     square.error += 0x1p-52 * square.value + 2.0 * fabs(last) * (RELATIVE * row->radii[row->pairs - 1] + ABSOLUTE);
   }
-  for (int i = 0; i < LANES; i++)
-    if (unsure[i]) square.error = INFINITY;
   return square;
 }
 

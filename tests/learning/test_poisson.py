@@ -24,10 +24,10 @@ def p_value(counts, probabilities):
     """Neither too far from what is expected, nor too near to it; rare cells are taken together."""
     expected = np.asarray(probabilities) * np.sum(counts)
     rare = expected < 20
+    rare[np.argmin(np.where(rare, np.inf, expected))] |= expected[rare].sum() < 20
     counts, expected = (np.append(each[~rare], each[rare].sum()) for each in (np.asarray(counts), expected))
-    counts, expected = counts[expected > 0], expected[expected > 0]
-    statistic = ((counts - expected) ** 2 / expected).sum()
-    return 2 * min(stats.chi2.sf(statistic, len(counts) - 1), stats.chi2.cdf(statistic, len(counts) - 1))
+    statistic, degrees = ((counts - expected) ** 2 / expected).sum(), len(counts) - 1
+    return 2 * min(stats.chi2.sf(statistic, degrees), stats.chi2.cdf(statistic, degrees))
 
 
 def of_gaps(sample, probability):

@@ -57,7 +57,9 @@ def test_one_record_moves_the_log_of_a_probability_by_no_more_than_epsilon_and_b
     for place, value in itertools.product((0, 1), [*values, np.nan]):
         moved = [*labels]
         moved[place] = value
-        logs = [math.log(p / q) for p, q in zip(*(law(selection, each, facts) for each in (labels, moved)), strict=True)]
+        logs = [
+            math.log(p / q) for p, q in zip(*(law(selection, each, facts) for each in (labels, moved)), strict=True)
+        ]
         assert max(map(abs, logs)) <= 1
         spans.append(max(logs) - min(logs))
     assert 0.99999 < max(spans) <= 1

@@ -1,0 +1,3 @@
+from dbdp.server import store_network
+
+return store_network(dataset, network, parameters, receipt)

@@ -1,0 +1,430 @@
+"""PrivGene: what selections cost, how far one record moves what they compare, and that nothing else sees a row."""
+
+import itertools
+import math
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from goodness import ALPHA, of_cells
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory import RowsInMemory
+
+from dbdp.algorithms import Facts, Request, privgene
+from dbdp.algorithms.noisy_sums import UNIT
+from dbdp.algorithms.privgene import Breeding, Fitness, sampled_epsilon, sensitivity_among
+from dbdp.learning import kernels
+from dbdp.learning.losses import HuberSvm, Logistic
+from dbdp.learning.objectives import Linear
+from dbdp.privacy.accounting import best_order, conversion
+from dbdp.privacy.events import ExponentialMechanismDpEvent, SelfComposedDpEvent, divergence
+from dbdp.privacy.selection import ExponentialMechanism
+from dbdp.privacy.subsampling import amplified
+
+FACTS = Facts(1000, 5)
+AHEAD = np.array([1.0, 0.0, 0.0, 0.0])
+
+
+def planned(epsilon=1.0, delta=0.0, facts=FACTS, batch_size=None, regularisation=None, loss="logistic", **knobs):
+    request = Request(
+        epsilon,
+        delta,
+        algorithm="privgene",
+        loss=loss,
+        batch_size=batch_size,
+        regularisation=regularisation,
+        settings=knobs or None,
+    )
+    return privgene.plan(request, facts)
+
+
+def silent(*_):
+    pass
+
+
+def separable(count, dimension, *, flipped=0.0):
+    """Rows whose label is the sign of their first coordinate, but for some."""
+    random = np.random.default_rng()
+    features = random.uniform(-1, 1, size=(count, dimension)) / math.sqrt(dimension)
+    labels = np.where(features[:, 0] > 0, 1.0, -1.0)
+    labels[: int(flipped * count)] *= -1
+    return features, labels
+
+
+# --- what it costs --------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60)
+@given(
+    epsilon=st.floats(1e-3, 50),
+    delta=st.sampled_from([0.0, 1e-12, 1e-6, 1e-2]),
+    generations=st.integers(1, 300),
+    parents=st.integers(1, 20),
+    batch_size=st.sampled_from([None, 1, 10, 999, 1000]),
+)
+def test_every_selection_is_charged_and_all_of_them_are_what_was_promised(
+    epsilon, delta, generations, parents, batch_size
+):
+    plan = planned(epsilon, delta, batch_size=batch_size, generations=generations, parents=parents)
+    selections = generations * parents + 1
+    event, each = plan.guarantee.event, plan.told["selection_charge"]
+    assert event == SelfComposedDpEvent(ExponentialMechanismDpEvent(each), selections)
+    assert plan.told["selections"] == selections
+    if plan.guarantee.delta:
+        assert plan.guarantee.delta == delta
+        order = best_order(epsilon, delta)
+        assert divergence(event, order) + conversion(order, delta) <= epsilon
+        assert each * selections > epsilon  # else pure ε would have been the better bound
+    else:
+        assert each * selections <= epsilon * (1 + 1e-15 * selections)
+        assert each * selections >= epsilon * (1 - 1e-12)
+
+
+def test_the_better_of_the_two_public_bounds_is_taken():
+    assert planned(1.0, 1e-6, generations=1, parents=1).guarantee.delta == 0.0
+    assert planned(1.0, 1e-6, generations=100, parents=2).guarantee.delta == 1e-6
+
+
+def test_delta_buys_more_for_each_of_many_selections():
+    pure, concentrated = (planned(1.0, delta, generations=100).told["selection_epsilon"] for delta in (0.0, 1e-6))
+    assert concentrated > 4 * pure
+
+
+def test_the_generations_are_the_papers_rule_within_their_range():
+    """At pure ε the selections are c·n·ε; with a δ each selection is worth as much as there."""
+    for rows, epsilon, expected in ((10**5, 1.0, 35), (10**5, 0.5, 18), (10**4, 0.1, 10), (10**7, 1.0, 100)):
+        assert planned(epsilon, facts=Facts(rows, 5)).told["generations"] == expected
+    pure, concentrated = (planned(0.3, delta, facts=Facts(10**5, 5)).told for delta in (0.0, 1e-6))
+    assert concentrated["generations"] > pure["generations"]
+    worth = (0.3 / pure["selections"], concentrated["selection_epsilon"])
+    assert max(worth) / min(worth) < 1.2
+
+
+# --- samples --------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=200)
+@given(spent=st.floats(1e-9, 300), probability=st.floats(1e-9, 1))
+def test_a_sampled_selection_costs_what_it_is_said_to(spent, probability):
+    epsilon = sampled_epsilon(spent, probability)
+    assert epsilon >= spent * (1 - 1e-11)
+    cost = 2 * amplified(epsilon / 2, probability)
+    assert cost <= spent * (1 + 3e-14)
+    assert spent > 100 or cost >= spent * (1 - 1e-9)
+
+
+def mixture(mechanism, probability, others, record, many=1):
+    """The exact probability of each candidate over all Poisson samples; a row is its loss at each candidate.
+
+    The last candidate stands for `many` alike.
+    """
+    rows, q = [*others, record], Fraction(probability)
+    total = [Fraction(0)] * len(record)
+    for chosen in itertools.product((0, 1), repeat=len(rows)):
+        sampled = math.prod(q if each else 1 - q for each in chosen)
+        sums = [sum(row[i] for row, each in zip(rows, chosen, strict=True) if each) for i in range(len(record))]
+        *weights, last = mechanism.weights(sums)
+        for place, weight in enumerate([*weights, last]):
+            total[place] += sampled * Fraction(weight, sum(weights) + many * last)
+    return total
+
+
+def spread(one, other):
+    logs = [math.log(p / q) for p, q in zip(one, other, strict=True)]
+    return max(logs) - min(logs), max(map(abs, logs))
+
+
+def renyi(one, other, order):
+    return math.log(sum(float(p) ** order * float(q) ** (1 - order) for p, q in zip(one, other, strict=True))) / (
+        order - 1
+    )
+
+
+@settings(max_examples=40)
+@given(
+    spent=st.floats(0.05, 3),
+    probability=st.sampled_from([0.01, 0.2, 0.5, 0.9]),
+    rows=st.lists(st.lists(st.floats(0, 1), min_size=4, max_size=4), min_size=2, max_size=5),
+)
+def test_no_replaced_record_tells_more_through_a_sample_than_is_charged(spent, probability, rows):
+    mechanism = ExponentialMechanism(sampled_epsilon(spent, probability), 1.0)
+    *others, one, other = rows
+    pair = [mixture(mechanism, probability, others, record) for record in (one, other)]
+    assert spread(*pair)[1] <= spent
+    for order in (1.5, 4.0, 20.0):
+        cost = divergence(ExponentialMechanismDpEvent(spent), order)
+        assert max(renyi(*pair, order), renyi(*reversed(pair), order)) <= cost + 1e-12
+
+
+@pytest.mark.parametrize("probability", [0.01, 0.1, 0.7])
+def test_the_charge_of_a_sampled_selection_is_attained(probability):
+    """Rare candidates that only one of the neighbours speaks for, among many that neither does."""
+    spent, many = 0.5, 10**6
+    mechanism = ExponentialMechanism(sampled_epsilon(spent, probability), 1.0)
+    neighbours = ((0.0, 1.0, 1.0), (1.0, 0.0, 1.0))
+    found, largest = spread(*(mixture(mechanism, probability, [], record, many) for record in neighbours))
+    assert 0.999 * spent < found <= spent
+    assert largest <= spent
+    unamplified, _ = spread(*(mixture(mechanism, 1.0, [], record, many) for record in neighbours))
+    assert unamplified > 1.2 * spent  # sampling is what pays for it
+
+
+# --- fitness --------------------------------------------------------------------------------------------
+
+
+def moved(fitness, models, one, other):
+    """How far replacing one record moves the difference of two candidates' losses at most."""
+    change = [fitness.losses(RowsInMemory(*record), models, None, 1.0) for record in (one, other)]
+    return float(np.ptp(change[1] - change[0]))
+
+
+def fitness_for(loss, *, limit=3.0, outputs=1):
+    return Fitness(Linear(loss, 4, outputs), limit, 1.0, 0.0)
+
+
+ROW = st.tuples(st.lists(st.floats(-1, 1), min_size=4, max_size=4), st.sampled_from([-1.0, 1.0, np.nan]))
+
+
+@settings(max_examples=300)
+@given(
+    loss=st.sampled_from([Logistic(), HuberSvm(), Logistic(3.0)]),
+    limit=st.sampled_from([0.3, 3.0, 1e6]),
+    length=st.floats(1e-3, 30),
+    one=ROW,
+    other=ROW,
+    words=st.binary(min_size=8 * 24, max_size=8 * 24),
+)
+def test_no_record_moves_a_difference_of_losses_by_more_than_twice_the_sensitivity(
+    loss, limit, length, one, other, words
+):
+    models = length * (np.frombuffer(words, np.uint64).reshape(6, 4) * 2.0**-63 - 1)
+    fitness = fitness_for(loss, limit=limit)
+    bound = 2 * sensitivity_among(fitness, models, 1, 1.0)
+    assert moved(fitness, models, *(([features], [label]) for features, label in (one, other))) <= bound
+
+
+@settings(max_examples=50)
+@given(labels=st.tuples(*[st.sampled_from([1.0, 2.0, 3.0])] * 2), words=st.binary(min_size=8 * 48, max_size=8 * 48))
+def test_classes_are_covered_together(labels, words):
+    models = 3 * (np.frombuffer(words, np.uint64).reshape(4, 12) * 2.0**-63 - 1)
+    fitness = fitness_for(Logistic(2.0), limit=9.0, outputs=3)
+    bound = 2 * sensitivity_among(fitness, models, 1, 1.0)
+    assert moved(fitness, models, *(([AHEAD], [label]) for label in labels)) <= bound
+
+
+@pytest.mark.parametrize(
+    ("models", "limit"),
+    [
+        ([[-2.0, 0, 0, 0], [-2.3, 0, 0, 0], [-2.1, 0.02, 0, 0]], 1e6),  # close: the Lipschitz bound
+        ([[9.0, 0, 0, 0], [-9.0, 0, 0, 0]], 3.0),  # far apart: the clipping
+    ],
+    ids=["close", "far apart"],
+)
+def test_two_neighbours_attain_the_sensitivity(models, limit):
+    """The record's label is flipped where the hinge is linear on both sides, or clipped on one and 0 on the other."""
+    shift = 0.0 if limit < 10 else 2.15  # so that both labels' margins are below 1 - h
+    candidates = np.array(models) + shift * AHEAD
+    fitness = fitness_for(HuberSvm(0.1), limit=limit)
+    bound = 2 * sensitivity_among(fitness, candidates, 1, 1.0)
+    found = moved(fitness, candidates, ([AHEAD], [1.0]), ([AHEAD], [-1.0]))
+    assert 0.999 * bound < found <= bound
+
+
+def test_the_sensitivity_shrinks_with_the_candidates_and_never_grows_beyond_the_clipping():
+    models = np.random.default_rng().normal(size=(20, 4))
+    found = [sensitivity_among(fitness_for(Logistic()), scale * models, 1000, 1000.0) for scale in (1e3, 0.1, 0.01)]
+    assert found[0] == pytest.approx(3.0)
+    assert found[1] == pytest.approx(10 * found[2])
+    assert found[2] < 0.1
+
+
+def test_the_rounding_of_long_sums_and_of_a_public_penalty_is_covered():
+    """privacy.md §14.2: a sum of b losses errs by about b²u·limit, the penalty by u times itself."""
+    models, rows = np.full((3, 4), 2.0), 10**6
+    few, many = (sensitivity_among(fitness_for(Logistic()), models, count, count) for count in (1, rows))
+    assert many - few >= 2 * UNIT * rows**2 * 3.0
+    penalised = replace(fitness_for(Logistic()), regularisation=1.0)
+    assert sensitivity_among(penalised, models, rows, rows) - many >= 2 * UNIT * rows * 8.0
+
+
+def test_errors_are_rows_that_the_model_classifies_wrongly():
+    features, labels = separable(500, 4, flipped=0.2)
+    labels[:7] = np.nan
+    rows = RowsInMemory(features, labels)
+    fitness = planned(facts=Facts(500, 4), fitness="errors").run.fitness
+    models = np.random.default_rng().normal(size=(30, 4))
+    counted = np.array([kernels.count_errors(model[None], rows.all) - 7 for model in models])  # a zero row is none here
+    found = fitness.losses(rows, models, None, 500.0)
+    margins = (labels[7:] * (rows.all[7:, :4] @ models.T).T).T
+    assert (counted <= found).all()
+    assert (found <= np.sum(margins < 2.0**-10, axis=0)).all()
+    assert np.ptp(counted) > 50
+    assert 1 <= sensitivity_among(fitness, models, 500, 500.0) < 1 + 1e-6
+
+
+# --- breeding -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [{}, {"batch_size": 400}, {"fitness": "errors"}, {"regularisation": 1e-3}], ids=str)
+def test_with_much_epsilon_the_model_is_good_and_with_little_it_is_not(given):
+    features, labels = separable(2000, 5)
+    rows, facts = RowsInMemory(features, labels), Facts(2000, 5)
+    right = []
+    for epsilon in (1e5, 1e-6):
+        plan = planned(epsilon, facts=facts, generations=25, **given)
+        right.append(np.mean(rows.all[:, :5] @ plan.run(rows, silent) * labels > 0))
+    assert right[0] > 0.93
+    assert right[1] < 0.93  # a random direction
+
+
+def test_regressions_and_classes_are_bred_too():
+    features, _ = separable(1000, 4)
+    plan = planned(1e5, facts=Facts(1000, 4, is_classifier=False), loss="huber_regression", generations=40)
+    values = features[:, 0]
+    model = plan.run(RowsInMemory(features, values), silent)
+    assert np.mean((features @ model - values) ** 2) < np.var(values) / 4
+    labels = 1.0 + (features[:, 0] > 0.15) + (features[:, 0] > -0.15)
+    plan = planned(1e5, facts=Facts(1000, 4, outputs=3), generations=40)
+    models = plan.run(RowsInMemory(features, labels), silent).reshape(3, 4)
+    assert np.mean(np.argmax(features @ models.T, axis=1) + 1 == labels) > 0.55  # a third by chance
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(3.0, 0.0), (2.0, 1e-6)])
+def test_candidates_are_selected_with_the_law_that_is_charged(epsilon, delta):
+    """One selection among three candidates; half and twice the ε would be noticed."""
+    features, labels = separable(60, 4, flipped=0.3)
+    rows, models = RowsInMemory(features, labels), np.array([[0.5, 0, 0, 0], [0, 0.5, 0, 0], [-0.4, 0.3, 0, 0.0]])
+    plan = planned(epsilon, delta, facts=Facts(60, 4), population=3, generations=1)
+    run, size = replace(plan.run, generations=0), 4000
+    with patch.object(Breeding, "first", lambda _: models):
+        found = Counter(tuple(run(rows, silent)) for _ in range(size))
+    observed = np.array([found[tuple(model)] for model in models])
+    losses = run.fitness.losses(rows, models, None, 60.0)
+    sensitivity = np.max([np.linalg.norm(a - b) for a, b in itertools.combinations(models, 2)])
+    for factor, noticed in ((1.0, False), (2.0, True), (0.5, True)):
+        law = np.exp(-factor * plan.told["selection_charge"] * (losses - losses.min()) / (2 * sensitivity))
+        assert (of_cells(observed, law / law.sum()) < ALPHA) == noticed
+
+
+@pytest.mark.parametrize("batch_size", [None, 50])
+def test_nothing_but_the_selections_depends_on_a_row(batch_size):
+    """With choices and chances made the same, two tables without a row in common give the same model."""
+    plan, models = planned(facts=Facts(200, 4), batch_size=batch_size, generations=5), []
+    for sign in (1, -1):
+        features, labels = separable(200, 4)
+        random = np.random.default_rng(5)
+        with (
+            patch.object(ExponentialMechanism, "choose", lambda _, losses: len(losses) // 2),
+            patch.object(privgene, "uniform", lambda *shape: random.random(shape)),  # noqa: B023
+        ):
+            models.append(plan.run(RowsInMemory(features, sign * labels), silent))
+    assert models[0].tolist() == models[1].tolist()
+
+
+@pytest.mark.parametrize(("batch_size", "asked"), [(None, 7), (50, 13)])
+def test_the_rows_are_judged_once_for_each_generation_or_once_for_each_selection_of_a_sample(batch_size, asked):
+    rows = RowsInMemory(*separable(200, 4), portion=5)
+    drawn = []
+    draw = rows.draw
+    rows.draw = lambda *given, **more: drawn.append(draw(*given, **more)) or drawn[-1]
+    planned(facts=Facts(200, 4), batch_size=batch_size, generations=6).run(rows, silent)
+    assert rows.asked == ["loss_sums"] * asked
+    assert drawn == ([] if batch_size is None else [5, 5, 3])
+
+
+def test_each_selection_has_a_sample_of_its_own():
+    rows, batches = RowsInMemory(*separable(200, 4), portion=4), []
+    loss_sums = rows.loss_sums
+    rows.loss_sums = lambda *given, **more: (
+        batches.append((id(rows.packed), more["batch"])) or loss_sums(*given, **more)
+    )
+    planned(facts=Facts(200, 4), batch_size=50, generations=6).run(rows, silent)
+    assert [number for _, number in batches] == [0, 1, 2, 3] * 3 + [0]
+
+
+def breeding(**knobs):
+    return planned(facts=Facts(200, 40), **knobs).run
+
+
+def test_children_are_segments_of_their_parents():
+    parents = np.repeat([[1.0], [2.0], [3.0]], 40, axis=1)
+    found = breeding(parents=3, mutation=0, last_mutation=0).offspring(parents, 0)
+    assert found[:3].tolist() == parents.tolist()
+    changes = np.count_nonzero(np.diff(found[3:], axis=1), axis=1)
+    assert set(found.ravel()) == {1.0, 2.0, 3.0}
+    assert set(changes) == {0, 1, 2}
+    alone = breeding(parents=3, mutation=0, last_mutation=0, crossover=0).offspring(parents, 0)
+    assert not np.diff(alone, axis=1).any()
+
+
+def test_mutations_shrink_from_the_first_length_to_the_last():
+    run = breeding(generations=9, box=10.0, mutation=0.5, last_mutation=0.01, population=2000)
+    parents = np.zeros((2, 40))
+    lengths = [math.sqrt(np.mean(np.sum(run.offspring(parents, g)[2:] ** 2, axis=1))) for g in range(9)]
+    assert lengths[0] == pytest.approx(5, rel=0.05)
+    assert lengths[-1] == pytest.approx(0.1, rel=0.05)
+    assert np.ptp(np.diff(np.log(lengths))) < 0.1
+
+
+def test_candidates_stay_in_the_box_and_in_the_ball():
+    run = breeding(box=2.0, start=1.0, mutation=1.0, last_mutation=1.0)
+    models = run.offspring(run.first()[:2], 0)
+    assert 1.9 < np.abs(models).max() <= 2
+    inside = replace(run, radius=0.5).within(models)
+    assert np.linalg.norm(inside, axis=1).max() <= 0.5 * (1 + 1e-15)
+    assert np.abs(np.abs(np.einsum("ij,ij->i", inside, models)) / np.linalg.norm(models, axis=1) - 0.5).max() < 1e-12
+
+
+def test_chances_are_uniform_and_no_seed_repeats_them():
+    numbers = privgene.uniform(100, 1000)
+    assert of_cells(np.bincount((numbers * 50).astype(int).ravel(), minlength=50), np.full(50, 0.02)) > ALPHA
+    assert 0 <= numbers.min() < numbers.max() < 1
+    np.random.seed(1)
+    one = privgene.uniform(4)
+    np.random.seed(1)
+    assert one.tolist() != privgene.uniform(4).tolist()
+
+
+# --- refusals -------------------------------------------------------------------------------------------
+
+REFUSED = {
+    "steps": ({"step_size": 0.1}, "has no step_size"),
+    "epochs": ({"epochs": 3}, "has no epochs 3; it lasts for generations"),
+    "a network": ({"network": "mlp"}, "has no network"),
+    "clipped gradients": ({"clip_norm": 1.0}, "has no clip_norm"),
+    "shards": ({"shards": 2}, "has no shards"),
+    "another setting": ({"settings": '{"seed": 1}'}, "give an object with any of population"),
+    "a population of parents": ({"settings": '{"population": 5, "parents": 5}'}, "parents = 5 must be"),
+    "a fitness of another kind": ({"settings": '{"fitness": "auc"}'}, "choose one of loss, errors"),
+    "a box without bounds": ({"settings": '{"box": 1e9}'}, "box = 1000000000"),
+    "a width that errors have not": ({"settings": '{"fitness": "errors"}', "huber_width": 0.5}, "has no huber_width"),
+    "more rows than there are": ({"batch_size": 1001}, "batch_size = 1001 must be"),
+    "a loss of numbers": ({"loss": "auc"}, "loss 'auc' is unknown"),
+    "nothing left for a selection": ({"epsilon": 1e-9}, "fewer generations or parents"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_it_does_not_have_is_refused_with_a_remedy(case):
+    given, text = REFUSED[case]
+    with pytest.raises(ValueError, match=text):
+        privgene.plan(Request(**{"epsilon": 1.0, "algorithm": "privgene"} | given), FACTS)
+
+
+@pytest.mark.parametrize("facts", [Facts(10, 3, outputs=3), Facts(10, 3, is_classifier=False)])
+def test_errors_of_more_classes_or_of_numbers_are_refused(facts):
+    request = Request(1.0, algorithm="privgene", loss="squared" if not facts.is_classifier else "logistic")
+    with pytest.raises(ValueError, match="two classes; choose fitness 'loss'"):
+        privgene.plan(replace(request, settings='{"fitness": "errors"}'), facts)
+
+
+def test_what_is_explained_says_what_will_be_done():
+    told = planned(1.0, 1e-6, batch_size=100).explain()
+    assert told["sampling_rate"] == 0.1
+    assert told["expected_passes"] == pytest.approx(told["selections"] / 10)
+    assert told["selection_epsilon"] > told["selection_charge"]
+    assert (told["mechanism"], told["neighbours"]) == ("exponential", "replace-one")
