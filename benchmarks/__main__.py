@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 from rich.console import Console
 
-from benchmarks import build, ours, server, suite, tables
+from benchmarks import build, ours, server, suite, tables, white_box
 from benchmarks.harness import Samples, ratios_table, times_table, write_json
 
 CONSOLE = Console()
@@ -54,6 +54,7 @@ def measured(table: tables.Table, repeats: int) -> dict:
         figures = {"seconds": {name: samples.seconds for name, samples in groups.items()}}
         if ours.available(connection):
             figures |= compared(connection, table, groups, repeats)
+            figures |= {"white_box": noisy(connection, table, repeats)}
         tables.drop(connection, table)
     return figures
 
@@ -70,6 +71,15 @@ def compared(connection: psycopg.Connection, table: tables.Table, groups: dict[s
         "backend_shared_mb": memory.shared,
         "spread": {name: asdict(spread) for name, spread in spreads.items()},
     }
+
+
+def noisy(connection: psycopg.Connection, table: tables.Table, repeats: int) -> dict:
+    """Epochs with noise in every update beside bolt-on's."""
+    samples = white_box.measure(connection, table, repeats)
+    CONSOLE.print(times_table(f"{table.name}: one epoch, mini-batches of 50", {"white_box": samples}))
+    spreads = white_box.ratios(samples)
+    CONSOLE.print(ratios_table(f"{table.name}: noise in every update", spreads))
+    return {"seconds": samples.seconds, "spread": {name: asdict(spread) for name, spread in spreads.items()}}
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from dbdp.learning.objectives import Objective
 from dbdp.sessions import Session, temporary_table
 
 COLUMNS = "block_no int8 not null, block bytea not null, ends bytea"
-_OF_BATCH = " where block_no >= {number} << 20 and block_no < ({number} + 1) << 20"
 
 
 class PackedRows:
@@ -58,13 +57,13 @@ class PackedRows:
         self, objective: Objective, model: np.ndarray, *, clip: float, batch: int | None = None
     ) -> np.ndarray:
         """Return the sum of the rows' clipped gradients, shape (P,)."""
-        return self._sum("gradient_sum", len(model), model, objective, clip, batch)
+        return self._sum("gradient_sum", model, objective, clip, batch)
 
     def loss_sums(
         self, objective: Objective, models: np.ndarray, *, limit: float, batch: int | None = None
     ) -> np.ndarray:
         """Return the sum of the rows' clipped losses for each of C models, shape (C,)."""
-        return self._sum("loss_sum", len(models), models, objective, limit, batch)
+        return self._sum("loss_sum", models, objective, limit, batch)
 
     def label_counts(self, classes: int) -> np.ndarray:
         """Return how many rows have each label, shape (max(2, classes),)."""
@@ -72,13 +71,15 @@ class PackedRows:
         return np.array(self._session.query(sql, self._dimension, classes)[0]["found"])
 
     def _sum(
-        self, aggregate: str, length: int, models: np.ndarray, objective: Objective, bound: float, batch: int | None
+        self, aggregate: str, models: np.ndarray, objective: Objective, bound: float, batch: int | None
     ) -> np.ndarray:
-        sql = f"select dbdp.{aggregate}(block, $1, $2, $3) as found from {self._table}"
-        sql += "" if batch is None else _OF_BATCH.format(number=int(batch))
-        text = json.dumps(objective.as_data())
-        found = self._session.query(sql, models.tobytes(), text, float(bound))[0]["found"]
-        return np.zeros(length) if found is None else np.frombuffer(found, "<f8")
+        first, last = (0, 2**62) if batch is None else (batch * packing.APART, (batch + 1) * packing.APART)
+        sql = (
+            f"select dbdp.{aggregate}(block, $1, $2, $3) as found from {self._table} "
+            "where block_no >= $4 and block_no < $5"
+        )
+        asked = models.tobytes(), json.dumps(objective.as_data()), float(bound), first, last
+        return np.frombuffer(self._session.query(sql, *asked)[0]["found"], "<f8")
 
     def _pack(self, how: dict[str, Any]) -> None:
         self._session.query(f"truncate {self._table}")
@@ -87,9 +88,7 @@ class PackedRows:
 
 
 @contextmanager
-def packed_rows(
-    session: Session, dataset: Dataset, *, dimension: int, options: dict[str, Any]
-) -> Iterator[PackedRows]:
+def packed_rows(session: Session, dataset: Dataset, *, dimension: int, options: dict[str, Any]) -> Iterator[PackedRows]:
     """Have a table for packed rows within the block; nothing is packed yet."""
     packing.keep_blocks_at_hand(session, dataset.rows, dimension)
     with temporary_table(session, f"dbdp_rows_{secrets.token_hex(8)}", COLUMNS) as table:

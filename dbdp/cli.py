@@ -234,7 +234,7 @@ def predict(
         ).format(
             door=sql.Identifier(door),
             model=sql.Literal(model),
-            argument=sql.SQL("t.{}").format(sql.Identifier(vector.column)) if vector else sql.SQL("t"),
+            argument=sql.SQL("t.{}").format(sql.Identifier(vector.column) if vector else sql.SQL("*")),
             column=sql.Identifier(column),
             table=sql.Identifier(*table.split(".")),
             limit=sql.Literal(limit),

@@ -37,9 +37,10 @@ def parsed(data: dict[str, Any]) -> tuple[Network, RandomProjection | None]:
     ValueError
         If the data describes none.
     """
+    network = Network.from_data(data)
     projection = data.get("projection")
     try:
-        return Network.from_data(data), RandomProjection(**projection) if projection else None
+        return network, RandomProjection(**projection) if projection else None
     except TypeError as error:
         raise ValueError(f"{str(projection)[:200]} describes no projection: {error}") from None
 

@@ -29,7 +29,7 @@ set synchronize_seqscans = off
 as $body$
 @plpython shuffle@
 $body$;
-comment on function dbdp.shuffle is 'fill a table (block_no, block) with the packed rows of a dataset in a secret order; options: cuts, projection, and for the order of a key that several sessions share: key, first, last';
+comment on function dbdp.shuffle is 'fill a table (block_no, block) with the packed rows of a dataset in a secret order; options: cuts, projection, for the order of a key that several sessions share key, first, last, and for Poisson mini-batches, which need a column ends, poisson: probability, steps, apart';
 
 create function dbdp.sgd_transition(state bytea, block bytea, initial bytea) returns bytea
 language plpython3u

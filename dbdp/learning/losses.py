@@ -102,7 +102,8 @@ class Logistic:
         return 0.0, self.positive_weight
 
     def value(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        return _weights(self, labels) * np.logaddexp(0.0, -labels * scores)
+        margins = labels * scores
+        return _weights(self, labels) * (np.maximum(0.0, -margins) + np.log1p(np.exp(-np.abs(margins))))
 
     def derivative(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """exp may overflow to infinity, which gives the right 0."""

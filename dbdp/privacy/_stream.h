@@ -210,7 +210,7 @@ typedef struct {
 } bounded;
 
 /* -ln of the product of the first `count` numbers. A factor errs by 2ε and by 1/v, each logarithm (of at most
- * 15 factors, in each lane) by 1.6ε + 1ε·itself, and a sum by 1ε for each of its terms. */
+ * 15 factors, in each lane) by 1.6ε + 1ε·itself, and a sum by 1ε for each addition that a term goes through. */
 INLINED bounded gamma_of(const uint64_t *uniforms, long count) {
   lanes sum = {0}, product = (lanes){0} + 1.0, least = (lanes){0} + 0x1p64;
   long vectors = (count + LANES - 1) / LANES;
@@ -237,9 +237,9 @@ typedef struct {
 
 /* The normal numbers of a row and their radii, zero where there is no coordinate, NEVER where a pair is not sure.
  * Return ‖·‖²: the squares of the radii of whole pairs, 12ε and 2⁻⁶³ each, and 2/v where the pair is not sure, and
- * that of an odd last number; a sum adds 1ε for each of its terms. */
+ * that of an odd last number; the sum adds 1ε for each addition that a term goes through, 8 at most in a part. */
 INLINED bounded directions(const spherical_row *row, const uint64_t *uniforms) {
-  lanes sum = {0};
+  lanes sum = {0}, part = {0};
   double *sines = row->cosines + row->groups * LANES, unsure = 0.0;
   for (long g = 0; g < row->groups; g++, uniforms += 2 * LANES) {
     words first = below(LANE + g * LANES, row->pairs), second = below(LANE + g * LANES, row->dimension - row->pairs);
@@ -247,14 +247,15 @@ INLINED bounded directions(const spherical_row *row, const uint64_t *uniforms) {
     store(row->cosines + g * LANES, chosen(first, radius * cosine, none));
     store(sines + g * LANES, chosen(second, radius * sine, none));
     store(row->radii + g * LANES, chosen(first, chosen(negative(sure), none + NEVER, radius), none));
-    sum += chosen(second, radius * radius, none);
+    part += chosen(second, radius * radius, none);
+    if (g % 8 == 7 || g == row->groups - 1) sum += part, part = none;
     words missed = negative(sure) & first;
     if (any(missed))
       for (int i = 0; i < LANES; i++)
         if (missed[i]) unsure += 2.0 / (double)uniforms[i];
   }
   bounded square = {total(sum), 0.0};
-  square.error = 0x1p-53 * (16 + row->groups) * square.value + 0x1p-62 * row->pairs + unsure;
+  square.error = 0x1p-53 * (24 + row->groups / 8) * square.value + 0x1p-62 * row->pairs + unsure;
   if (row->dimension % 2) {
     double last = row->cosines[row->pairs - 1];
     square.value += last * last;
@@ -281,7 +282,7 @@ CLONED long rounded_spherical(const spherical_row *row, const uint64_t *uniforms
   long count = 0, taken = (row->vectors + 2 * row->groups) * LANES, places = 2 * row->groups * LANES;
   for (long r = 0; r < rows; r++, uniforms += taken, out += places, doubt += places) {
     bounded gamma = gamma_of(uniforms, row->dimension), square = directions(row, uniforms + row->vectors * LANES);
-    double relative = gamma.error / gamma.value + square.error / square.value + 0x1p-50;
+    double relative = gamma.error / gamma.value + 0.5 * (square.error / square.value) + 0x1p-51;
     if (relative < 0x1p-20) {
       count += stretched(row, steps * (gamma.value / sqrt(square.value)), relative, out, doubt);
     } else { /* also where it is no number */

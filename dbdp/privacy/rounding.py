@@ -17,6 +17,7 @@ from dbdp.privacy.samplers import Entropy
 
 _GUARD = 32  # bits of precision beyond those of the numbers: the arithmetic widens a ball by less than they do
 _SPARE = 32  # bits drawn at first beyond those that the integers have: fewer than one vector in 2²⁵ takes more
+_FACTORS = 16  # whole numbers that are multiplied before a ball is made of them
 _HALF = arb(0.5)
 
 
@@ -65,10 +66,16 @@ class Products:
         self.known = numbers.known
 
     def balls(self, bits: int) -> list[arb]:
-        """Return the ball from Πv to Π(v + 1), times 2^-bits for each factor, around the product of each group."""
+        """Return a ball around the product of each group."""
         leading = self._numbers.leading(bits)
-        factors = ([leading[place] for place in group] for group in self._groups)
-        return [_ball(prod(each), prod(value + 1 for value in each), bits * len(each)) for each in factors]
+        return [_product([leading[place] for place in group], bits) for group in self._groups]
+
+
+def _product(leading: list[int], bits: int) -> arb:
+    """Return a ball around the product of numbers with these first bits; whole numbers are multiplied first."""
+    parts = (leading[begin : begin + _FACTORS] for begin in range(0, len(leading), _FACTORS))
+    balls = (_ball(prod(part), prod([value + 1 for value in part]), bits * len(part)) for part in parts)
+    return prod(balls, start=arb(1))
 
 
 def _ball(low: int, high: int, bits: int) -> arb:

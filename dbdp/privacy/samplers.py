@@ -62,8 +62,8 @@ def bernoulli_exp(numerator: int, denominator: int, entropy: Entropy) -> bool:
     return trial % 2 == 1
 
 
-def discrete_laplace(scale: int, entropy: Entropy) -> int:
-    """Return an integer k with P(k) ∝ exp(-|k|/scale), exactly (CKS Algorithm 2 with s = 1)."""
+def discrete_laplace(scale: int, entropy: Entropy, divisor: int = 1) -> int:
+    """Return an integer k with P(k) ∝ exp(-|k|·divisor/scale), exactly (CKS Algorithm 2)."""
     while True:
         remainder = entropy.below(scale)
         if not bernoulli_exp(remainder, scale, entropy):
@@ -71,7 +71,7 @@ def discrete_laplace(scale: int, entropy: Entropy) -> int:
         quotient = 0
         while bernoulli_exp(1, 1, entropy):
             quotient += 1
-        magnitude = remainder + scale * quotient
+        magnitude = (remainder + scale * quotient) // divisor
         negative = entropy.below(2) == 1
         if not (negative and magnitude == 0):
             return -magnitude if negative else magnitude

@@ -103,16 +103,16 @@ def spherical_laplace_of(uniforms: np.ndarray, steps: int, dimension: int) -> np
     others groups of pairs as in `gaussian_of`; a pair's two numbers are next to each other in the row.
     """
     rounded, doubts, count = compiled.spherical_laplace(uniforms, dimension, steps)
-    rounded, doubts = (_paired(each)[:, :dimension] for each in (rounded, doubts))
+    noise = _paired(rounded)[:, :dimension]
     if count:
         from dbdp.privacy.rounding import Uniforms, spherical_laplace_of  # as in `gaussian_of`
 
         entropy = Entropy()
-        for row in np.flatnonzero(doubts.any(axis=1)).tolist():
+        for row in np.flatnonzero(doubts.any(axis=(1, 2))).tolist():
             numbers = Uniforms.begun(_in_order(uniforms[row], dimension), _WORD, entropy)
-            wanted = np.flatnonzero(doubts[row])
-            rounded[row, wanted] = spherical_laplace_of(numbers, steps, dimension, wanted.tolist(), _WORD)
-    return rounded
+            wanted = np.flatnonzero(_paired(doubts[row])[:dimension])
+            noise[row, wanted] = spherical_laplace_of(numbers, steps, dimension, wanted.tolist(), _WORD)
+    return noise
 
 
 def _paired(places: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from dbdp.privacy.accounting import conversion
 from dbdp.privacy.events import (
     ADD_REMOVE,
     EVENTS,
+    MAX_COUNT,
     MAX_EPSILON,
     REPLACE_ONE,
     ComposedDpEvent,
@@ -26,8 +27,10 @@ from dbdp.privacy.events import (
     EpsilonDeltaDpEvent,
     ExponentialMechanismDpEvent,
     GaussianDpEvent,
+    PoissonGaussianDpEvent,
     Release,
     RepeatAndSelectDpEvent,
+    SelfComposedDpEvent,
     ShuffledGaussianDpEvent,
     ZCDpEvent,
     divergence,
@@ -54,6 +57,7 @@ LEAVES = st.one_of(
     st.builds(ZCDpEvent, st.floats(1e-24, 1e18)),
     st.builds(EpsilonDeltaDpEvent, st.floats(1e-9, 1e6), st.floats(0, 1, exclude_max=True)),
     st.builds(ExponentialMechanismDpEvent, st.floats(1e-9, 1e6)),
+    st.builds(PoissonGaussianDpEvent, st.floats(1e-15, 1), st.floats(1e-9, 1e12), st.integers(1, MAX_COUNT)),
     shuffled(),
 )
 
@@ -63,6 +67,7 @@ def nested(inner):
     shapes, variations = st.sampled_from([1.0, math.inf]), st.floats(0, 1)
     return st.one_of(
         st.builds(ComposedDpEvent, several),
+        st.builds(SelfComposedDpEvent, inner, st.integers(1, MAX_COUNT)),
         st.builds(DisjointDpEvent, several),
         st.builds(RepeatAndSelectDpEvent, inner, st.floats(1, 1e6), shapes, variations),
     )
@@ -86,6 +91,8 @@ def test_every_kind_of_event_was_tried():
 
 GAUSSIAN = {"event": "GaussianDpEvent", "noise_multiplier": 3.0}
 REPEAT = {"event": "RepeatAndSelectDpEvent", "repeated": GAUSSIAN, "mean": 3.0, "shape": 1, "total_variation": 0.0}
+POISSON = {"event": "PoissonGaussianDpEvent", "sampling_probability": 0.1, "noise_multiplier": 2.0, "steps": 10}
+SEVERAL = {"event": "SelfComposedDpEvent", "composed": GAUSSIAN, "count": 3}
 SHUFFLED = {"event": "ShuffledGaussianDpEvent", "shares": [0.5, 0.5], "noise_multipliers": [1.0, 2.0]}
 PROMISE = {"epsilon": 1.0, "delta": 1e-6, "neighbours": REPLACE_ONE}
 NO_EVENTS = {
@@ -118,6 +125,20 @@ NO_EVENTS = {
     "shares that are a number": SHUFFLED | {"shares": 1.0},
     "shares that are words": SHUFFLED | {"shares": ["1"], "noise_multipliers": [1.0]},
     "no noise in one position": SHUFFLED | {"noise_multipliers": [1.0, 0.0]},
+    "a sampling probability of 0": POISSON | {"sampling_probability": 0.0},
+    "a sampling probability above 1": POISSON | {"sampling_probability": 1.5},
+    "no noise of a step": POISSON | {"noise_multiplier": 0.0},
+    "no step": POISSON | {"steps": 0},
+    "half a step": POISSON | {"steps": 1.5},
+    "steps that are no whole number": POISSON | {"steps": 10.0},
+    "steps without number": POISSON | {"steps": math.inf},
+    "too many steps": POISSON | {"steps": MAX_COUNT + 1},
+    "a step that is a truth": POISSON | {"steps": True},
+    "nothing several times": SEVERAL | {"composed": None},
+    "a number several times": SEVERAL | {"composed": 1.0},
+    "something no times": SEVERAL | {"count": 0},
+    "something half a time": SEVERAL | {"count": 0.5},
+    "a bad event several times": SEVERAL | {"composed": GAUSSIAN | {"noise_multiplier": 0.0}},
     "nothing composed": {"event": "ComposedDpEvent", "events": []},
     "a number composed": {"event": "ComposedDpEvent", "events": [1.0]},
     "one event for several": {"event": "DisjointDpEvent", "events": GAUSSIAN},
@@ -128,6 +149,11 @@ NO_EVENTS = {
     "a shape in between": REPEAT | {"shape": 2.0},
     "a variation above 1": REPEAT | {"total_variation": 1.1},
 }
+
+
+def test_what_the_wrong_events_differ_from_are_events():
+    for event in (GAUSSIAN, REPEAT, SHUFFLED, POISSON, SEVERAL):
+        assert Release.from_data(PROMISE | {"event": event}).as_data()["event"] == event
 
 
 @pytest.mark.parametrize("event", NO_EVENTS.values(), ids=list(NO_EVENTS))
@@ -245,6 +271,7 @@ SAMPLES = [
     ZCDpEvent(0.1),
     EpsilonDeltaDpEvent(0.5, 1e-6),
     ExponentialMechanismDpEvent(0.7),
+    PoissonGaussianDpEvent(0.1, 2.0, 10),
     ShuffledGaussianDpEvent((0.5, 0.5), (1.0, 2.0)),
 ]
 
@@ -254,6 +281,24 @@ def test_composed_events_cost_their_sum_and_disjoint_ones_their_largest(order):
     costs = [divergence(event, order) for event in SAMPLES]
     assert divergence(ComposedDpEvent(tuple(SAMPLES)), order) == pytest.approx(sum(costs), rel=1e-12)
     assert divergence(DisjointDpEvent(tuple(SAMPLES)), order) == max(costs)
+
+
+@given(order=orders, count=st.integers(1, 1000))
+def test_an_event_several_times_costs_and_leaks_as_often_as_it_happens(order, count):
+    for event in SAMPLES:
+        several = SelfComposedDpEvent(event, count)
+        assert divergence(several, order) == pytest.approx(count * divergence(event, order), rel=1e-12)
+        assert leak(several, 1.0) == pytest.approx(leak(ComposedDpEvent((event,) * count), 1.0), rel=1e-12)
+
+
+@given(order=orders, steps=st.integers(1, 10**6))
+def test_poisson_sampled_steps_cost_their_number_and_never_more_than_steps_on_all_rows(order, steps):
+    sampled, one = PoissonGaussianDpEvent(0.1, 2.0, steps), PoissonGaussianDpEvent(0.1, 2.0, 1)
+    assert divergence(sampled, order) == pytest.approx(steps * divergence(one, order), rel=1e-12)
+    all_rows = PoissonGaussianDpEvent(1.0, 2.0, steps)
+    assert divergence(sampled, order) < divergence(all_rows, order)
+    gaussian = SelfComposedDpEvent(GaussianDpEvent(1.0), steps)  # of sensitivity 2C
+    assert divergence(all_rows, order) == pytest.approx(divergence(gaussian, order), rel=2e-9)
 
 
 def test_composed_events_leak_their_sum_and_disjoint_ones_their_largest():
@@ -349,6 +394,7 @@ def test_a_pure_release_counts_for_the_gaussian_that_is_at_least_as_telling(expo
 def test_a_gaussian_counts_for_itself_and_a_mixture_for_its_worst_position():
     promise = EpsilonDeltaDpEvent(1.0, 1e-6)
     assert gaussian_square(GaussianDpEvent(2.0), promise) == (0.25, False)
+    assert gaussian_square(SelfComposedDpEvent(GaussianDpEvent(2.0), 3), promise) == (0.75, False)
     assert gaussian_square(SAMPLES[-1], promise) == (1.0, False)
 
 
@@ -359,6 +405,8 @@ ALONE = [
         EpsilonDeltaDpEvent(1.0, 1e-6),
         ExponentialMechanismDpEvent(1.0),
         ComposedDpEvent((GaussianDpEvent(3.0),)),
+        PoissonGaussianDpEvent(0.1, 2.0, 10),
+        SelfComposedDpEvent(ExponentialMechanismDpEvent(0.1), 10),
         DisjointDpEvent((GaussianDpEvent(3.0),)),
         RepeatAndSelectDpEvent(GaussianDpEvent(3.0), 2.0, 1.0, 0.0),
     )
@@ -410,6 +458,8 @@ def test_a_replace_one_release_is_left_alone():
 
 UNCONVERTED = [
     ExponentialMechanismDpEvent(1.0),
+    PoissonGaussianDpEvent(0.1, 2.0, 10),
+    SelfComposedDpEvent(GaussianDpEvent(3.0), 2),
     SAMPLES[-1],
     ComposedDpEvent((GaussianDpEvent(3.0),)),
     DisjointDpEvent((GaussianDpEvent(3.0),)),

@@ -11,15 +11,22 @@ import pytest
 from dp_accounting import dp_event as theirs
 from dp_accounting.rdp import RdpAccountant
 from goodness import ALPHA, of_cells
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import special, stats
 
 from dbdp.algorithms import Facts, Request, tuning
 from dbdp.algorithms.tuning import METHODS, TuningRequest
+from dbdp.privacy import selection
 from dbdp.privacy.accounting import Budget, least_epsilon
-from dbdp.privacy.events import DisjointDpEvent, ExponentialMechanismDpEvent, Release, RepeatAndSelectDpEvent
-from dbdp.privacy.selection import ExponentialMechanism, Repetitions
+from dbdp.privacy.events import (
+    DisjointDpEvent,
+    EpsilonDeltaDpEvent,
+    ExponentialMechanismDpEvent,
+    Release,
+    RepeatAndSelectDpEvent,
+)
+from dbdp.privacy.selection import AboveThreshold, ExponentialMechanism, Repetitions
 
 epsilons = st.floats(-9, 6).map(lambda exponent: 10.0**exponent)
 counts = st.lists(st.integers(0, 10**6), min_size=1, max_size=8)
@@ -90,6 +97,239 @@ def test_a_single_candidate_is_chosen_and_hopeless_ones_are_not():
 
 def test_a_choice_is_charged_as_an_exponential_mechanism():
     assert ExponentialMechanism(0.7).guarantee == Release(ExponentialMechanismDpEvent(0.7), 0.7, 0.0)
+
+
+@settings(max_examples=300)
+@given(
+    epsilon=epsilons,
+    sensitivity=st.floats(-30, 30).map(lambda exponent: 10.0**exponent),
+    base=st.lists(st.floats(-3, 3), min_size=2, max_size=6),
+    changes=st.lists(st.floats(-1, 1), min_size=6, max_size=6),
+    scale=st.sampled_from([1.0, 1e6, 1e-6]),
+)
+def test_no_record_that_moves_real_losses_by_the_sensitivity_changes_a_probability_by_more(
+    epsilon, sensitivity, base, changes, scale
+):
+    losses = [sensitivity * scale * each for each in base]
+    moved = [loss + sensitivity * change for loss, change in zip(losses, changes, strict=False)]
+    steps = [abs(Fraction(there) - Fraction(here)) for here, there in zip(losses, moved, strict=True)]
+    largest = max(Fraction(sensitivity), *steps)  # the sums were rounded
+    mechanism = ExponentialMechanism(epsilon, math.nextafter(float(largest), math.inf))
+    ratios = [p / q for p, q in zip(*(probabilities(mechanism, each) for each in (losses, moved)), strict=True)]
+    with mpmath.workdps(120):
+        limit = mpmath.exp(mpmath.mpf(epsilon))
+        exact = [mpmath.mpf(ratio.numerator) / ratio.denominator for ratio in ratios]
+        assert all(1 / limit <= ratio <= limit for ratio in exact)
+        assert max(exact) / min(exact) <= limit
+
+
+@given(epsilon=epsilons, errors=counts, sensitivity=st.sampled_from([2.0**-40, 0.25, 8.0, 2.0**60]))
+def test_losses_and_their_sensitivity_have_one_unit(epsilon, errors, sensitivity):
+    scaled = ExponentialMechanism(epsilon, sensitivity).weights([sensitivity * count for count in errors])
+    assert scaled == ExponentialMechanism(epsilon).weights(errors)
+
+
+def test_the_smallest_difference_of_two_losses_is_weighed():
+    """Losses of a million that differ in the last bit; and ones whose difference no float can tell."""
+    near, unit = [1e6, math.nextafter(1e6, 0.0)], 1e6 - math.nextafter(1e6, 0.0)
+    first, second = probabilities(ExponentialMechanism(1.0, unit), near)
+    assert math.log(second / first) == pytest.approx(0.5, rel=2e-6)
+    first, second = probabilities(ExponentialMechanism(1.0, 1e300), [1e300, -1e-300])
+    assert math.log(second / first) == pytest.approx(0.5, rel=2e-6)
+
+
+@pytest.mark.parametrize("losses", [[1.0, math.nan], [math.inf, 1.0], [-math.inf]])
+def test_losses_that_are_not_finite_are_never_compared(losses):
+    with pytest.raises(ArithmeticError, match="internal error"):
+        ExponentialMechanism(1.0).choose(losses)
+
+
+@pytest.mark.parametrize("sensitivity", [0.0, -1.0, math.nan, math.inf, 1e-300])
+def test_a_selection_without_a_sensitivity_is_refused(sensitivity):
+    with pytest.raises(ValueError, match=r"sensitivity = .* must be finite"):
+        ExponentialMechanism(1.0, sensitivity)
+    with pytest.raises(ValueError, match=r"sensitivity = .* must be finite"):
+        AboveThreshold(1.0, 1.0, sensitivity)
+
+
+def test_several_choices_are_one_after_the_other_among_those_that_are_left():
+    mechanism, losses, size = ExponentialMechanism(1.0, 0.5), [0.3, 0.1, 0.9, 0.35], 20_000
+    found = Counter(tuple(mechanism.choose_several(losses, 2)) for _ in range(size))
+    pairs = [(one, other) for one in range(4) for other in range(4) if one != other]
+    weights = np.exp(-np.array(losses))
+    expected = np.array([weights[i] * weights[j] / (weights.sum() - weights[i]) for i, j in pairs]) / weights.sum()
+    observed = np.array([found[pair] for pair in pairs])
+    assert observed.sum() == size
+    assert of_cells(observed, expected) > ALPHA
+    at_once = np.array([weights[i] * weights[j] for i, j in pairs])  # two in proportion to their weights
+    assert of_cells(observed, at_once / at_once.sum()) < ALPHA
+
+
+def test_all_candidates_may_be_chosen_and_no_more():
+    mechanism = ExponentialMechanism(1.0)
+    assert sorted(mechanism.choose_several([5.0, 1.0, 3.0], 3)) == [0, 1, 2]
+    assert mechanism.choose_several([1e9, 0.0, 1e6, 1e3], 3) == [1, 3, 2]
+    for count in (0, 4):
+        with pytest.raises(ValueError, match=rf"count = {count} must be between 1 and the 3 candidates"):
+            mechanism.choose_several([5.0, 1.0, 3.0], count)
+
+
+# --- the first above a threshold ------------------------------------------------------------------------
+
+
+def discrete_laplace(scale, reach):
+    law = np.exp(-np.abs(np.arange(-reach, reach + 1)) / scale)
+    return law / law.sum()
+
+
+def first_law(values, threshold, *, scales, reach=60):
+    """P(index) and P(None) for whole values and noise, by summing over the threshold's noise."""
+    noise = np.arange(-reach, reach + 1)
+    tail = np.cumsum(discrete_laplace(scales[1], 6 * reach)[::-1])[::-1]  # P(ν ≥ k), from k = -6·reach
+    above = np.array([tail[threshold + noise - value + 6 * reach] for value in values])
+    none = np.cumprod(np.vstack([np.ones(len(noise)), 1 - above]), axis=0)
+    return np.append((none[:-1] * above), none[-1:], axis=0) @ discrete_laplace(scales[0], reach)
+
+
+@pytest.mark.parametrize(("one", "two"), [(0.5, 0.25), (0.25, 0.5), (1.0, 1.0)])
+def test_no_answer_is_more_telling_than_epsilon_and_some_are_as_telling(one, two):
+    """Exhaustively: every change of four values by a unit; then many low values before a high one."""
+    scales, worst = (1 / one, 1 / two), 0.0
+    for changes in np.ndindex(3, 3, 3, 3):
+        p = first_law([0, 1, 0, 2], 2, scales=scales)
+        q = first_law(np.array([0, 1, 0, 2]) + changes - 1, 2, scales=scales)
+        worst = max(worst, np.abs(np.log(p / q)).max())
+    assert worst <= (one + 2 * two) * (1 + 1e-9)
+    many = [0] * 3000
+    p, q = first_law([*many, 1], 0, scales=scales), first_law([1] * len(many) + [0], 0, scales=scales)
+    told = abs(math.log(p[-2] / q[-2]))
+    assert told == pytest.approx(one + 2 * two, rel=1e-9)
+    assert told > 1.2 * (one + two)  # ε₁ + ε₂ is too little: values move both ways
+
+
+@pytest.mark.parametrize(("one", "two", "control"), [(1.0, 0.5, (1.0, 1.4)), (0.2, 2.0, (1.4, 1.0))])
+def test_the_first_above_has_its_law(one, two, control):
+    search, size, values, threshold = AboveThreshold(one, two, 1.0), 8_000, [0.0, 1.25, -0.5, 2.0], 1.5
+    found = Counter(search.first_above(values, threshold) for _ in range(size))
+    observed = np.array([found[answer] for answer in (0, 1, 2, 3, None)])
+
+    def law(*factors):
+        units = 32  # on a coarser grid the law differs by less than the sample tells
+        scales = [units * factor / epsilon for factor, epsilon in zip(factors, (one, two), strict=True)]
+        return first_law([int(units * v) for v in values], int(units * threshold), scales=scales, reach=60 * units)
+
+    assert of_cells(observed, law(1, 1)) > ALPHA
+    assert of_cells(observed, law(1 / control[0], 1 / control[1])) < ALPHA  # it would notice less noise
+    assert of_cells(observed, law(*control)) < ALPHA  # and more
+
+
+def test_values_after_the_first_above_are_not_asked_for():
+    asked = []
+
+    def values():
+        for value in (-1e9, -1e9, 1e9, 1e9):
+            asked.append(value)
+            yield value
+
+    assert AboveThreshold(1.0, 1.0, 1.0).first_above(values(), 0.0) == 2
+    assert asked == [-1e9, -1e9, 1e9]
+    assert AboveThreshold(1.0, 1.0, 1.0).first_above([-1e9] * 3, 0.0) is None
+    assert AboveThreshold(1.0, 1.0, 1.0).first_above([], 0.0) is None
+
+
+def test_the_thresholds_noise_is_drawn_once():
+    """All noise is replaced by its scale: then it is compared as v + s₂ ≥ t + s₁."""
+    drawn, search = [], AboveThreshold(0.5, 0.25, 3.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection, "discrete_laplace", lambda scale, entropy: drawn.append(scale) or scale)
+        assert search.first_above([-6.1, -6.1, -5.9, 7.0], 0.0) == 2  # scales of 6 and of 12
+    assert drawn == [search.steps(0.5), *[search.steps(0.25)] * 3]
+
+
+@settings(max_examples=300)
+@given(
+    value=st.floats(-1e6, 1e6),
+    move=st.floats(-1, 1),
+    sensitivity=st.floats(-150, 3).map(lambda exponent: 10.0**exponent),
+    one=st.floats(-9, 6).map(lambda exponent: 10.0**exponent),
+    two=st.floats(-9, 6).map(lambda exponent: 10.0**exponent),
+)
+def test_noise_covers_what_a_value_moves_on_the_grid(value, move, sensitivity, one, two):
+    search = AboveThreshold(one, two, sensitivity)
+    moved = value * sensitivity + move * sensitivity
+    assume(abs(Fraction(moved) - Fraction(value * sensitivity)) <= Fraction(sensitivity))
+    here, there = (selection._on_grid(each, search.grid) for each in (value * sensitivity, moved))
+    for epsilon in (one, two):
+        scale = search.steps(epsilon)
+        assert Fraction(abs(here - there), scale) * (1 + Fraction(1, 10**12)) <= Fraction(epsilon)
+        assert scale * search.grid <= sensitivity / epsilon * 1.000001  # and hardly more than that
+    assert search.epsilon == one + 2 * two
+
+
+def test_halves_are_rounded_the_same_way():
+    """0.5 and 1.5 steps are one apart; rounded to even they would be two."""
+    assert [selection._on_grid(value, 0.25) for value in (0.125, 0.375, -0.125)] == [0, 1, -1]
+    assert round(1.5) - round(0.5) == 2
+
+
+def test_a_search_is_charged_as_pure():
+    search = AboveThreshold(0.5, 0.25, 1.0)
+    assert search.guarantee == Release(EpsilonDeltaDpEvent(1.0, 0.0), 1.0, 0.0)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
+def test_a_search_without_an_epsilon_is_refused(epsilon):
+    for pair in ((epsilon, 1.0), (1.0, epsilon)):
+        with pytest.raises(ValueError, match="epsilon = "):
+            AboveThreshold(*pair, 1.0)
+
+
+def test_values_that_are_not_finite_are_never_compared():
+    with pytest.raises(ArithmeticError, match="internal error"):
+        AboveThreshold(1.0, 1.0, 1.0).first_above([math.nan], 0.0)
+
+
+def gaussian_first_log_law(values, *, threshold_variance, query_variance, points=2001):
+    """ln P(index) and ln P(None) with Gaussian noise and threshold 0, by quadrature over the threshold's noise."""
+    noise = np.linspace(-10, 10, points) * math.sqrt(threshold_variance)
+    log_weight = stats.norm.logpdf(noise, 0, math.sqrt(threshold_variance)) + math.log(noise[1] - noise[0])
+    levels, places = np.unique(values, return_inverse=True)
+    gaps = (noise - levels[:, None]) / math.sqrt(query_variance)
+    above, below = special.log_ndtr(-gaps), special.log_ndtr(gaps)
+    before, found = log_weight, []
+    for place in places:
+        found.append(special.logsumexp(before + above[place]))
+        before = before + below[place]
+    return np.array([*found, special.logsumexp(before)])
+
+
+def test_the_published_gaussian_above_threshold_bound_is_false():
+    """DP-BLSGD's Theorem 3: (α, αρ)-RDP with σ₁² = 3/2ρ and σ₂² = 3/ρ, for any number of queries of sensitivity 1.
+
+    4004 queries: 22 blocks of 136 low and 46 high, each block 0.7 above the last. In one world all of a
+    block are the same; in the other the low ones are 1 lower and the high ones 1 higher (privacy.md §9.1).
+    """
+    rho, order = 0.09268, 2
+    variances = {"threshold_variance": 3 / (2 * rho), "query_variance": 3 / rho}
+    rise = 0.7 * np.repeat(np.arange(22), 182) - 23
+    q = gaussian_first_log_law(rise, **variances)
+    p = gaussian_first_log_law(rise + np.tile([-1] * 136 + [1] * 46, 22), **variances)
+    assert len(rise) == 4004
+    assert np.exp(p).sum() == pytest.approx(1, abs=1e-12)
+    assert np.exp(q).sum() == pytest.approx(1, abs=1e-12)
+    told, claimed = special.logsumexp(order * p + (1 - order) * q) / (order - 1), order * rho
+    assert told == pytest.approx(0.2976, abs=1e-4)
+    assert claimed == pytest.approx(0.1854, abs=1e-4)
+    assert told > 1.6 * claimed
+
+
+def test_a_short_search_of_the_same_kind_is_within_that_bound():
+    """The quadrature can tell the one from the other."""
+    rho = 0.09268
+    variances = {"threshold_variance": 3 / (2 * rho), "query_variance": 3 / rho}
+    q = gaussian_first_log_law(np.zeros(10), **variances)
+    p = gaussian_first_log_law(np.tile([-1.0] * 3 + [1.0] * 2, 2), **variances)
+    assert special.logsumexp(2 * p - q) < 0.5 * 2 * rho
 
 
 # --- the number of runs ---------------------------------------------------------------------------------

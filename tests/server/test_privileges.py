@@ -17,6 +17,9 @@ ROLES = {"analyst": "dbdp_analyst", "owner": "dbdp_data_owner", "rival": "dbdp_d
 PURE = '{"event": {"event": "EpsilonDeltaDpEvent", "epsilon": 1, "delta": 0}, "epsilon": 1, "delta": 0}'
 PLAN = f'{{"algorithm": "bolt_on", "guarantee": {PURE}}}'
 DECLARATION = '{"label": "y", "positive": "1", "features": {"x": {"length": 3, "norm": 1}}}'
+NETWORK = (
+    '{{"inputs": 4, "outputs": 1, "intercept": true, "scale": 1, "channels": [], "hidden": []}}'  # to be formatted
+)
 DECLARED = '{"x": {"length": 3, "norm": 1}}'
 REGISTER = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 100, 0, mode => 'basic')"
 
@@ -94,6 +97,7 @@ FORBIDDEN = {
     "a termination": "select dbdp.sgd_terminate(null)",
     "a charge of his own": "select dbdp.charge('{name}', '{{}}')",
     "a release of his own": "select dbdp.store_release('{name}', '{{1, 2, 3}}', '{{0}}', '{{}}')",
+    "a network of his own": f"select dbdp.store_network('{{name}}', '{NETWORK}', '{{{{1, 1, 1, 1}}}}', '{{{{}}}}')",
     "a registration": "select dbdp.register_dataset('z', 't', 'y', '1', '{{}}', 1, 0)",
     "the inner registration": "select dbdp.record_dataset('z', 't', '{{}}', 1, 0, 'basic')",
     "closing": "select dbdp.drop_dataset('{name}')",
@@ -117,6 +121,7 @@ OF_THE_OWNER = {
     "a termination",
     "a charge of his own",
     "a release of his own",
+    "a network of his own",
     "a registration",
     "the inner registration",
     "closing",
@@ -231,6 +236,7 @@ def test_an_owner_closes_its_own_datasets_only(
     [
         "select dbdp.charge('{name}', '{plan}')",
         "select dbdp.store_release('{name}', '{{1, 2, 3}}', '{{0}}', '{{}}')",
+        f"select dbdp.store_network('{{name}}', '{NETWORK}', '{{{{1, 1, 1, 1}}}}', '{{{{}}}}')",
         "create temporary table b (block_no int8, block bytea); select dbdp.shuffle('{name}', 'pg_temp.b')",
         "select dbdp.record_dataset('z', '{schema}.t', '{declaration}', 1, 0, 'basic')",
     ],

@@ -1,0 +1,124 @@
+"""What noise in every update costs: an epoch of each way to add it, beside the epoch of bolt-on, which adds none.
+
+Everything is over rows packed once, with mini-batches of `peer.BATCH_SIZE`; Poisson ones have that size on average.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+import psycopg
+
+from benchmarks import ours, peer
+from benchmarks.harness import Samples, Side, Spread, alternate, timed
+from benchmarks.tables import Table
+from dbdp.access import PackedRows, packed_rows
+from dbdp.algorithms import Facts, Request, WhiteBox, plan
+from dbdp.algorithms.noisy_sgd import NoisySgd
+from dbdp.algorithms.noisy_sums import gaussian_sum, sampled_sensitivity
+from dbdp.datasets import load
+from dbdp.learning.losses import Logistic
+from dbdp.learning.noisy import NoisyState
+from dbdp.learning.objectives import Linear
+from dbdp.privacy import streams
+from dbdp.sessions import ClientSession
+
+SCANS = ("scs13", "dp_sgd", "dp_adam")
+CANDIDATES = 21  # step sizes that a step of DP-AGD compares, with none
+DRAWS = 1000
+
+# name: (ours, the other side)
+RATIOS = {
+    **{f"{name}_epoch_ratio": (name, "bolt_on") for name in SCANS},
+    "noise_share_of_a_step": ("noise of scs13", "scs13"),
+    "pure_noise_share_of_a_step": ("noise of scs13, pure", "scs13, pure"),
+    "noise_share_of_a_dp_sgd_step": ("noise of scs13", "dp_sgd"),
+    "noise_share_of_a_dp_agd_step": ("noise of dp_agd", "dp_agd step"),
+}
+
+
+def measure(connection: psycopg.Connection, table: Table, repeats: int) -> Samples:
+    """Time an epoch of every side; `registered` has packed the rows for bolt-on."""
+    with ours.registered(connection, table), noisy_rows(connection, table) as (fixed, poisson):
+        count = load(ClientSession(connection), ours.dataset_of(table)).rows
+        sides: dict[str, Side] = {"bolt_on": partial(ours.epoch, connection, table, peer.BATCH_SIZE)}
+        for name in SCANS:
+            sides[name] = partial(scan, fixed if name == "scs13" else poisson, name, table, count)
+        sides["scs13, pure"] = partial(scan, fixed, "scs13", table, count, delta=0.0)
+        sides["noise of scs13"] = partial(noise, table, count)
+        sides["noise of scs13, pure"] = partial(noise, table, count, delta=0.0)
+        sides["dp_agd step"] = partial(step, fixed, table, count)
+        sides["noise of dp_agd"] = partial(noise_of_step, table, count)
+        return alternate(sides, repeats)
+
+
+def ratios(samples: Samples) -> dict[str, Spread]:
+    """Each epoch divided by bolt-on's, and the noise's share of a step: drawn alone, as many as the epoch draws."""
+    return {name: samples.ratio(own, other) for name, (own, other) in RATIOS.items()}
+
+
+@contextmanager
+def noisy_rows(connection: psycopg.Connection, table: Table) -> Iterator[tuple[PackedRows, PackedRows]]:
+    """Have the rows packed in fixed order, and as one epoch's worth of Poisson mini-batches."""
+    session = ClientSession(connection)
+    dataset = load(session, ours.dataset_of(table))
+    connection.execute("set dbdp.pack_memory = '2GB'")  # one portion: as if memory were no concern
+    given = {"dimension": table.features, "options": {}}
+    with packed_rows(session, dataset, **given) as fixed, packed_rows(session, dataset, **given) as poisson:
+        fixed.shuffle()
+        poisson.draw(peer.BATCH_SIZE / dataset.rows, round(dataset.rows / peer.BATCH_SIZE))
+        yield fixed, poisson
+    connection.execute("reset dbdp.pack_memory")
+
+
+def training(table: Table, count: int, algorithm: str, delta: float = ours.DELTA) -> NoisySgd:
+    """The updates of a release with the timed settings."""
+    request = Request(
+        ours.EPSILON,
+        delta,
+        algorithm=algorithm,
+        epochs=1,
+        batch_size=peer.BATCH_SIZE,
+        regularisation=peer.REGULARISATION,
+    )
+    made = plan(request, Facts(count, table.features, intercept=False))
+    if not isinstance(made, WhiteBox) or not isinstance(made.run, NoisySgd):
+        raise AssertionError(f"{algorithm} adds its noise in a scan")
+    return made.run
+
+
+def scan(rows: PackedRows, algorithm: str, table: Table, count: int, delta: float = ours.DELTA) -> float:
+    """Seconds of one epoch with noise in every update."""
+    state = NoisyState.initial(training(table, count, algorithm, delta).trainings[0])
+    return timed(lambda: rows.scan(state))
+
+
+def noise(table: Table, count: int, delta: float = ours.DELTA) -> float:
+    """Seconds to draw the noise of one epoch, by itself."""
+    run = training(table, count, "scs13", delta)
+    how = run.trainings[0].noise
+
+    def draws() -> None:
+        for done in range(0, run.batches.updates, DRAWS):
+            streams.draw(how.law, how.steps, min(DRAWS, run.batches.updates - done), table.features)
+
+    return timed(draws)
+
+
+def step(rows: PackedRows, table: Table, count: int) -> float:
+    """Seconds of one step of DP-AGD: a noisy gradient of all rows, and the losses of all candidates."""
+    objective, model = Linear(Logistic(), table.features), np.zeros(table.features)
+
+    def make() -> None:
+        mechanism = gaussian_sum(sampled_sensitivity(1.0, count), table.features, multiplier=10.0)
+        direction = mechanism.release(rows.gradient_sum(objective, model, clip=1.0))
+        rows.loss_sums(objective, np.linspace(0, 2, CANDIDATES)[:, None] * -direction, limit=3.0)
+
+    return timed(make)
+
+
+def noise_of_step(table: Table, count: int) -> float:
+    """Seconds of the noise of such a step, by itself."""
+    mechanism = gaussian_sum(sampled_sensitivity(1.0, count), table.features, multiplier=10.0)
+    return timed(lambda: mechanism.release(np.zeros(table.features)))

@@ -1,0 +1,3 @@
+from dbdp.server import confusion_terminate
+
+return confusion_terminate(counts)

@@ -1,0 +1,3 @@
+from dbdp.server import confusion_transition
+
+return confusion_transition(counts, block, models, outputs, network)

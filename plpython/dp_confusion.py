@@ -1,0 +1,3 @@
+from dbdp.server import dp_confusion
+
+return dp_confusion(*args)

@@ -1,0 +1,818 @@
+"""DP-BLSGD, DP-BLSGD-AC and DP-BLGD spend no more than they were given, and follow the paper where it is sound."""
+
+import json
+import math
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as budget
+from hypothesis import strategies as some
+from scipy import optimize, stats
+
+from dbdp.algorithms import Facts, Request, dp_blgd, dp_blsgd, dp_blsgd_ac
+from dbdp.algorithms.line_search import angle_between, compared, threshold_of
+from dbdp.learning.blocks import encode
+from dbdp.learning.losses import loss_named
+from dbdp.privacy import filters
+from dbdp.privacy.accounting import conversion
+from dbdp.privacy.composition import rho_of
+from dbdp.privacy.events import EpsilonDeltaDpEvent, ZCDpEvent, pure_divergence
+from dbdp.privacy.mechanisms import Gaussian
+from dbdp.privacy.selection import AboveThreshold
+from dbdp.privacy.subsampling import amplified, poisson_gaussian_divergence
+from tests.memory import RowsInMemory
+
+ALPHA = 1e-9  # false alarms per test; no seed
+PLANS = {"dp_blsgd": dp_blsgd.plan, "dp_blsgd_ac": dp_blsgd_ac.plan, "dp_blgd": dp_blgd.plan}
+SAMPLED = ("dp_blsgd", "dp_blsgd_ac")
+SHRUNK = 1 - 2.0**-22  # the norm of the longest stored row
+
+
+def planned(algorithm="dp_blsgd", *, rows=200, dimension=3, outputs=1, **request):
+    asked = Request(**{"epsilon": 1.0, "delta": 1e-6, "algorithm": algorithm} | request)
+    return PLANS[algorithm](asked, Facts(rows, dimension, outputs))
+
+
+def silent(*_):
+    pass
+
+
+def separable(rows=200, dimension=3, noise=0.3):
+    """Rows in the unit ball whose labels mostly follow one direction."""
+    random = np.random.default_rng()
+    features = random.normal(size=(rows, dimension))
+    features /= np.maximum(1.0, np.linalg.norm(features, axis=1, keepdims=True))
+    return features, np.where(features[:, 0] + noise * random.normal(size=rows) > 0, 1.0, -1.0)
+
+
+# --- spies ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Seen:
+    """What a run did, in order: ("spend", charge), ("gradient", noise, clip), ("search", mechanism, limit)."""
+
+    log: list
+    batches: list
+
+    def of(self, kind):
+        return [entry[1:] for entry in self.log if entry[0] == kind]
+
+
+@contextmanager
+def watched(release=None, first_above=None):
+    """Record spending and mechanisms; `release(noise, exact)` and `first_above(mechanism, values)` replace them."""
+    seen, spend = Seen([], []), filters.Filter.spend
+    released, found = Gaussian.release, AboveThreshold.first_above
+
+    def spy_spend(self, charge):
+        spend(self, charge)
+        seen.log.append(("spend", charge))
+
+    def spy_release(self, exact):
+        seen.log.append(("gradient", self))
+        return released(self, exact) if release is None else release(self, exact)
+
+    def spy_first(self, values, threshold):
+        assert threshold == 0
+        seen.log.append(("search", self))
+        return found(self, values, threshold) if first_above is None else first_above(self, list(values))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(filters.Filter, "spend", spy_spend)
+        patch.setattr(Gaussian, "release", spy_release)
+        patch.setattr(AboveThreshold, "first_above", spy_first)
+        yield seen
+
+
+class Watched(RowsInMemory):
+    """Rows that write down who reads which batch."""
+
+    def __init__(self, features, labels, seen=None, **options):
+        super().__init__(features, labels, **options)
+        self.seen, self.drawn, self.read, self.limits = seen, 0, [], []
+
+    def draw(self, probability, most, *, apart=False):
+        assert apart
+        self.drawn += 1
+        self._note("draw")
+        return super().draw(probability, most, apart=apart)
+
+    def gradient_sum(self, objective, model, *, clip, batch=None):
+        self._read("gradient rows", clip, batch)
+        return super().gradient_sum(objective, model, clip=clip, batch=batch)
+
+    def loss_sums(self, objective, models, *, limit=math.inf, batch=None):
+        self._read("loss rows", limit, batch)
+        return super().loss_sums(objective, models, limit=limit, batch=batch)
+
+    def _read(self, kind, bound, batch):
+        self.read.append((self.drawn, batch))
+        self.limits.append((kind, bound))
+        self._note(kind)
+
+    def _note(self, kind):
+        if self.seen is not None:
+            self.seen.log.append((kind,))
+
+
+# --- what is spent ----------------------------------------------------------------------------------------
+
+
+def poisson_search_epsilon(epsilon, probability):
+    up, down = ((1 - probability) + probability * math.exp(sign * epsilon / 2) for sign in (1, -1))
+    return math.log(up / down)
+
+
+def charges(plan, seen):
+    """The cost of every access made, from the mechanisms that were used, not from what the run says."""
+    if plan.told["sampling"] == "all":
+        gradients = [0.5 * (noise.sensitivity / noise.noise_scale) ** 2 for (noise,) in seen.of("gradient")]
+        return gradients, [search.epsilon**2 / 2 for (search,) in seen.of("search")]
+    q, order = plan.told["sampling_rate"], plan.told["order"]
+    gradients = [
+        poisson_gaussian_divergence(q, noise.noise_scale / noise.sensitivity, order) for (noise,) in seen.of("gradient")
+    ]
+    searches = [pure_divergence(poisson_search_epsilon(each.epsilon, q), order) for (each,) in seen.of("search")]
+    return gradients, searches
+
+
+def allowance(plan, request):
+    if plan.told["sampling"] == "all":
+        return rho_of(request.epsilon, request.delta)
+    return request.epsilon - conversion(plan.told["order"], request.delta)
+
+
+def check_spending(plan, seen, rows):
+    """No charge beyond the allowance; each access paid just before it is made; sensitivities and caps are kept."""
+    gradients, searches = charges(plan, seen)
+    assert sum(gradients) + sum(searches) <= allowance(plan, plan.request)
+    order = [entry[0] for entry in seen.log if entry[0] != "draw"]
+    paid = {"gradient": ["spend", "gradient rows", "gradient"], "search": ["spend", "loss rows", "search"]}
+    kinds = [kind for kind in order if kind in paid]
+    assert order == [step for kind in kinds for step in paid[kind]]
+    assert "draw" not in [
+        before[0] for before, after in zip(seen.log, seen.log[1:], strict=False) if after[0] == "spend"
+    ]
+    assert len(searches) <= plan.told["searches_at_most"]
+    worth = 2 if plan.told["sampling"] == "all" else 1
+    clips = [bound for kind, bound in rows.limits if kind == "gradient rows"]
+    assert all(noise.sensitivity >= worth * clip for (noise,), clip in zip(seen.of("gradient"), clips, strict=True))
+    assert all(search.sensitivity == 1 for (search,) in seen.of("search"))
+
+
+REQUESTS = some.fixed_dictionaries(
+    {
+        "epsilon": some.floats(-2, 2).map(lambda power: 10**power),
+        "delta": some.floats(-12, -2).map(lambda power: 10**power),
+        "settings": some.fixed_dictionaries(
+            {
+                "steps": some.integers(1, 25),
+                "search_share": some.floats(0.05, 0.95),
+                "growth": some.floats(0.01, 5.0),
+                "memory": some.integers(1, 4),
+                "shrink": some.floats(0.1, 0.9),
+                "candidates": some.integers(1, 12),
+            }
+        ),
+    }
+)
+
+
+@budget(max_examples=60)
+@given(some.sampled_from(sorted(PLANS)), REQUESTS, some.data())
+def test_an_adversary_that_decides_every_outcome_never_overdraws_the_filter(algorithm, request, data):
+    rows = data.draw(some.integers(1, 40))
+    sampling = {"batch_size": data.draw(some.integers(1, rows))} if algorithm in SAMPLED else {}
+    plan = planned(algorithm, rows=rows, dimension=2, **request, **sampling)
+    finds = data.draw(some.lists(some.one_of(some.none(), some.integers(0, 11)), min_size=1, max_size=30))
+    turns = data.draw(some.lists(some.floats(-math.pi, math.pi), min_size=1, max_size=30))
+    asked = Counter()
+
+    def turned(noise, exact):
+        asked["gradient"] += 1
+        angle = turns[asked["gradient"] % len(turns)]
+        return 3.0 * rows * np.array([math.cos(angle), math.sin(angle)])
+
+    def found(mechanism, values):
+        asked["search"] += 1
+        choice = finds[asked["search"] % len(finds)]
+        return None if choice is None else choice % len(values)
+
+    with watched(turned, found) as seen:
+        access = Watched(*separable(rows, 2), seen, portion=3)
+        assert np.isfinite(plan.run(access, silent)).all()
+    assert asked["search"] >= 1
+    check_spending(plan, seen, access)
+
+
+@pytest.mark.parametrize("algorithm", sorted(PLANS))
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 30.0])
+def test_a_run_on_rows_spends_its_budget_and_no_more(algorithm, epsilon):
+    plan = planned(algorithm, epsilon=epsilon, settings={"steps": 20})
+    with watched() as seen:
+        rows = Watched(*separable(), seen)
+        plan.run(rows, silent)
+    check_spending(plan, seen, rows)
+    left = allowance(plan, plan.request) - sum(map(sum, charges(plan, seen)))
+    gradients, searches = charges(plan, seen)
+    assert left < max(gradients) * 6 + max(searches) * 6 or len(searches) == plan.told["searches_at_most"]
+
+
+def divergence_by_quadrature(q, multiplier, order):
+    """D_α of (1-q)N(0, 1) + qN(μ, 1) from the same with -μ, both ways at once by symmetry."""
+    mean = 1 / multiplier
+    x = np.linspace(-15 - 3 * mean, 15 + 2 * order * mean, 200_001)
+    density = np.array([stats.norm.logpdf(x), stats.norm.logpdf(x, mean), stats.norm.logpdf(x, -mean)])
+    ahead = np.logaddexp(math.log1p(-q) + density[0], math.log(q) + density[1])
+    behind = np.logaddexp(math.log1p(-q) + density[0], math.log(q) + density[2])
+    return math.log(np.trapezoid(np.exp(order * ahead + (1 - order) * behind), x)) / (order - 1)
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 2.0])
+def test_the_first_budgets_last_for_the_planned_steps_by_an_accountant_of_this_test(epsilon):
+    told = planned(epsilon=epsilon, rows=1000).told
+    search = told["threshold_epsilon"] + 2 * told["query_epsilon"]
+    one = divergence_by_quadrature(0.1, told["noise_multiplier"], told["order"])
+    one += pure_divergence(poisson_search_epsilon(search, 0.1), told["order"])
+    limit = epsilon - conversion(told["order"], 1e-6)
+    assert 50 * one == pytest.approx(limit, rel=1e-5)
+    assert told["expected_passes"] == 10
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
+def test_no_other_order_leaves_more_noise_out(epsilon):
+    told = planned(epsilon=epsilon).told
+
+    def left(order):  # of ε, if the searches were gradients too
+        steps = 100 * poisson_gaussian_divergence(0.1, told["noise_multiplier"], order)
+        return epsilon - conversion(order, 1e-6) - steps
+
+    others = [left(1 + factor * (told["order"] - 1)) for factor in np.geomspace(0.2, 5, 30)]
+    assert max(others) - left(told["order"]) < 0.003 * epsilon
+    assert min(others) < -0.1 * epsilon  # it matters
+
+
+@pytest.mark.parametrize("algorithm", SAMPLED)
+def test_no_two_accesses_read_the_same_mini_batch(algorithm):
+    rows = Watched(*separable(), portion=7)
+    planned(algorithm).run(rows, silent)
+    assert len(rows.read) > 20
+    assert len(set(rows.read)) == len(rows.read)
+    assert all(batch is not None for _, batch in rows.read)
+    assert rows.drawn == -(-len(rows.read) // 7)  # drawn again only when all were read
+
+
+def test_full_batches_are_packed_once_and_read_as_a_whole():
+    rows = Watched(*separable())
+    planned("dp_blgd").run(rows, silent)
+    assert rows.drawn == 0
+    assert {batch for _, batch in rows.read} == {None}
+
+
+def test_a_mini_batch_is_divided_by_what_was_expected_of_it():
+    """An access with no rows at all moves the model by the noise over qn alone."""
+    moved = []
+    with watched(lambda noise, exact: exact + 1.0, lambda mechanism, values: 0):
+        plan = planned(rows=100, batch_size=20, regularisation=0.0, step_size=1.0, settings={"steps": 3})
+        moved = plan.run(RowsInMemory(np.zeros((100, 3)), np.zeros(100)), silent)
+    assert moved == pytest.approx(np.full(3, -3 * 1 / 20), rel=1e-12)
+
+
+@pytest.mark.parametrize("algorithm", sorted(PLANS))
+def test_what_was_released_decides_everything(algorithm):
+    """With the same noisy answers, other rows lead to the same accesses, budgets and model."""
+    runs = []
+    for seed in (1, 1, 2):
+        random = np.random.default_rng(seed)
+
+        def release(noise, exact, random=random):
+            return 40 * random.normal(size=3)
+
+        def find(mechanism, values, random=random):
+            return None if random.random() < 0.5 else int(random.integers(len(values)))
+
+        with watched(release, find) as seen:
+            model = planned(algorithm).run(Watched(*separable(), seen), silent)
+        runs.append((model.tolist(), seen.log))
+    assert runs[0] == runs[1]
+    assert runs[0] != runs[2]
+
+
+# --- sensitivities ------------------------------------------------------------------------------------------
+
+
+def packed(*rows):
+    """Packed rows from (vector, label), the vectors of the longest stored norm."""
+    return encode(
+        np.array([np.asarray(vector) * SHRUNK for vector, _ in rows], np.float32), np.array([y for _, y in rows])
+    )
+
+
+def values_of(plan, models, rows):
+    """The normalised values of a search over these rows."""
+    run, models = plan.run, np.array(models, float)
+    sums = run.objective.loss_sums(models, rows, limit=run.loss_limit)
+    return np.array(compared(run, models, np.ones(len(models) - 1), sums, run.loss_limit))
+
+
+SEARCHES = {
+    "a short step: the slope 1 decides": ([0.0, 0.0], [0.4, 0.0]),
+    "a long step: the clip of 3 decides": ([-2.5, 0.0], [2.5, 0.0]),
+}
+
+
+@pytest.mark.parametrize("algorithm", sorted(PLANS))
+@pytest.mark.parametrize("models", SEARCHES.values(), ids=SEARCHES)
+def test_the_sensitivity_of_a_search_is_attained_by_a_record_that_turns_around(algorithm, models):
+    plan = planned(algorithm, loss="huber_svm", rows=5)
+    others = [([0.6, 0.8], 1.0), ([0.0, 0.5], -1.0)]
+    one, other, none = (
+        values_of(plan, models, packed(*others, *extra)) for extra in ([([1.0, 0.0], 1.0)], [([1.0, 0.0], -1.0)], [])
+    )
+    assert 1 - 1e-5 < (one - other)[0] <= 1
+    assert 0.5 - 1e-5 < (one - none)[0] <= 0.5
+    assert 0.5 - 1e-5 < (none - other)[0] <= 0.5
+
+
+@budget(max_examples=50)
+@given(some.data())
+def test_no_record_moves_a_value_by_more_than_its_sensitivity(data):
+    loss = data.draw(some.sampled_from(["logistic", "huber_svm"]))
+    plan = planned(loss=loss, rows=6, dimension=2, positive_weight=data.draw(some.sampled_from([1.0, 3.0])))
+    numbers = some.floats(-20, 20)
+    models = np.array(data.draw(some.lists(some.tuples(numbers, numbers), min_size=2, max_size=5)))
+    unit = some.tuples(some.floats(-0.7, 0.7), some.floats(-0.7, 0.7))
+    rows = [(data.draw(unit), data.draw(some.sampled_from([-1.0, 1.0]))) for _ in range(4)]
+    whole, less, changed = (
+        values_of(plan, models, packed(*part)) for part in (rows[:3], rows[:2], [*rows[:2], rows[3]])
+    )
+    assert np.abs(whole - changed).max() <= 1
+    assert max(np.abs(whole - less).max(), np.abs(changed - less).max()) <= 0.5
+
+
+@pytest.mark.parametrize(("algorithm", "worth"), [("dp_blsgd", 1), ("dp_blsgd_ac", 1), ("dp_blgd", 2)])
+def test_the_sensitivity_of_a_gradient_is_attained_by_a_record_that_turns_around(algorithm, worth):
+    plan = planned(algorithm, loss="huber_svm", rows=3, dimension=2)
+    run = plan.run
+    noise = run.noise(run.clip, run.accounting.multiplier)
+    here, there, away = (
+        run.objective.gradient_sum(np.zeros(2), packed(([0.6, 0.8], 1.0), *extra), clip=run.clip)
+        for extra in ([([1.0, 0.0], 1.0)], [([1.0, 0.0], -1.0)], [])
+    )
+    moved = np.linalg.norm(here - there) if worth == 2 else np.linalg.norm(here - away)
+    assert worth * (1 - 1e-6) < moved <= noise.sensitivity < worth * (1 + 1e-6)
+    assert noise.noise_scale >= run.accounting.multiplier * noise.sensitivity
+
+
+def test_half_the_sensitivity_of_a_search_is_a_whole_number_of_its_grid():
+    for epsilon in (1e-6, 0.01, 0.3, 1.0, 5.0, 1000.0):
+        steps = 0.5 / threshold_of(epsilon).grid
+        assert steps == int(steps) >= 1
+        assert threshold_of(epsilon).epsilon == epsilon
+
+
+def laws(values, epsilon):
+    """The law of a search over these values, with continuous Laplace noise: P(first), P(second), …, P(None)."""
+    threshold, query = stats.laplace(scale=2 / epsilon), stats.laplace(scale=4 / epsilon)
+    levels = np.linspace(-60 / epsilon, 60 / epsilon, 40_001)
+    weight = threshold.pdf(levels)
+    found, none = [], np.ones_like(levels)
+    for value in values:
+        above = query.sf(levels - value)
+        found.append(np.trapezoid(weight * none * above, levels))
+        none = none * (1 - above)
+    return np.array([*found, np.trapezoid(weight * none, levels)])
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])
+@pytest.mark.parametrize("q", [0.01, 0.3, 0.9, 1.0])
+def test_a_search_on_a_poisson_mini_batch_is_as_private_as_it_is_charged(epsilon, q):
+    charged, worst = dp_blsgd.sampled_epsilon(epsilon, q), 0.0
+    for values in ([0.0] * 3, [-5 / epsilon] * 12, [-30 / epsilon] * 60, [9 / epsilon]):
+        last = np.arange(len(values)) == len(values) - 1
+        for shift in (np.full(len(values), 0.5), np.where(last, 0.5, -0.5)):
+            absent, one, other = (laws(np.array(values) + sign * shift, epsilon) for sign in (0, 1, -1))
+            ratios = np.log(((1 - q) * absent + q * one) / ((1 - q) * absent + q * other))
+            worst = max(worst, np.abs(ratios).max())
+    assert worst <= charged * (1 + 1e-6)
+    assert worst > 0.9 * charged  # nearly attained
+    assert charged <= amplified(epsilon, q) * (1 + 1e-9)
+
+
+def test_a_search_charged_half_as_much_would_be_seen_to_be_too_cheap():
+    absent, one, other = (laws(np.full(60, -60.0) + shift, 0.5) for shift in (0, 0.5, -0.5))
+    worst = np.abs(np.log((0.7 * absent + 0.3 * one) / (0.7 * absent + 0.3 * other))).max()
+    assert worst > dp_blsgd.sampled_epsilon(0.25, 0.3)
+
+
+@given(some.floats(1e-6, 1e5), some.floats(1e-6, 1.0))
+def test_the_charged_epsilon_of_a_search_is_finite_and_at_most_its_own(epsilon, q):
+    charged = dp_blsgd.sampled_epsilon(epsilon, q)
+    assert 0 < charged <= epsilon * (1 + 1e-9)
+    assert charged <= amplified(epsilon, q) * (1 + 1e-9)
+
+
+# --- against the paper, step by step --------------------------------------------------------------------------
+
+
+class Script:
+    """Mini-batches and noise laid down beforehand, for the library and for the reference."""
+
+    def __init__(self, features, labels, batch_size, seed):
+        random = np.random.default_rng(seed)
+        self.all = RowsInMemory(features, labels).all
+        rate = 1.0 if batch_size is None else batch_size / len(labels)
+        self.batches = [self.all[random.random(len(self.all)) < rate] for _ in range(400)]
+        self.normal = random.normal(size=(400, features.shape[1]))
+        self.thresholds, self.queries = random.laplace(size=400), random.laplace(size=(400, 40))
+        self.scales, self.models, self.searches = [], [], 0
+
+    def release(self, noise, exact):
+        self.scales.append(noise.noise_scale)
+        return exact + noise.noise_scale * self.normal[len(self.scales) - 1]
+
+    def first_above(self, mechanism, values):
+        self.searches += 1
+        return self.first(values, mechanism.threshold_epsilon, mechanism.query_epsilon, self.searches - 1)
+
+    def first(self, values, threshold_epsilon, query_epsilon, number):
+        noisy = np.array(values) + self.queries[number][: len(values)] / query_epsilon
+        above = np.flatnonzero(noisy >= self.thresholds[number] / threshold_epsilon)
+        return int(above[0]) if len(above) else None
+
+
+class Scripted:
+    """An access to the script's mini-batches, in turn."""
+
+    def __init__(self, script, portion=9):
+        self.script, self.portion, self.next, self.first = script, portion, 0, 0
+
+    def shuffle(self):
+        pass
+
+    def draw(self, probability, most, *, apart):
+        self.first = self.next
+        return min(most, self.portion)
+
+    def gradient_sum(self, objective, model, *, clip, batch=None):
+        self.script.models.append(model.copy())
+        return objective.gradient_sum(model, self._rows(batch), clip=clip)
+
+    def loss_sums(self, objective, models, *, limit, batch=None):
+        return objective.loss_sums(models, self._rows(batch), limit=limit)
+
+    def _rows(self, batch):
+        assert batch is None or self.first + batch == self.next
+        self.next += 1
+        return self.script.batches[self.next - 1]
+
+
+class Reference:
+    """The three algorithms written from the paper, for the logistic loss, with the repairs of privacy.md §9."""
+
+    def __init__(self, script, plan):
+        self.script, self.told, self.plan = script, plan.told, plan
+        self.knobs, self.happened = plan.told, Counter()
+        self.size, self.lam = plan.told["batch_size"], plan.told["regularisation"]
+        self.full = plan.told["sampling"] == "all"
+        self.left = allowance(plan, plan.request)
+        self.multiplier = plan.told["noise_multiplier"]
+        self.epsilon = plan.told["threshold_epsilon"] * 2
+        self.clip, self.limit = plan.told["clip_norm"], plan.told["loss_limit"]
+        self.step, self.accepted = plan.told["step_size"], []
+        self.gradients = self.searches = self.accesses = 0
+        self.visited = []
+
+    def cost(self, multiplier=None, epsilon=None):
+        """Of a gradient and of a search, where they are given."""
+        if self.full:
+            return (0 if multiplier is None else 0.5 / multiplier**2) + (0 if epsilon is None else epsilon**2 / 2)
+        q, order = self.told["sampling_rate"], self.told["order"]
+        whole = 0 if multiplier is None else poisson_gaussian_divergence(q, multiplier, order)
+        return whole + (0 if epsilon is None else pure_divergence(poisson_search_epsilon(epsilon, q), order))
+
+    def affords(self, multiplier, epsilon):
+        return self.cost(multiplier, epsilon) <= self.left and self.searches < self.told["searches_at_most"]
+
+    def rows(self):
+        self.accesses += 1
+        batch = self.script.batches[self.accesses - 1].astype(float)
+        return batch[:, -1:] * batch[:, : self.script.all.shape[1] - 1][:, : len(self.w)]
+
+    def gradient(self, multiplier):
+        """(g, ρ): line 5 and 6 of Algorithm 2, over qn."""
+        self.left -= self.cost(multiplier)
+        self.visited.append(self.w.copy())
+        signed = self.rows()
+        each = -signed / (1 + np.exp(signed @ self.w))[:, None]
+        each /= np.maximum(1, np.linalg.norm(each, axis=1, keepdims=True) / self.clip)
+        scale = self.script.scales[self.gradients]
+        assert scale == pytest.approx(multiplier * self.clip * (2 if self.full else 1), rel=1e-6)
+        noisy = each.sum(axis=0) + scale * self.script.normal[self.gradients]
+        self.gradients += 1
+        return noisy / self.size + self.lam * self.w, scale**-2
+
+    def losses(self, signed, w):
+        regular = self.size * self.lam / 2 * (w @ w)
+        return np.minimum(np.log1p(np.exp(-signed @ w)), self.limit).sum() + regular
+
+    def search(self, g):
+        """Algorithm 1, every query over its own sensitivity 2 min(C_obj, L‖ηg‖)."""
+        self.left -= self.cost(None, self.epsilon)
+        self.searches += 1
+        signed, values = self.rows(), []
+        steps = [self.step * self.knobs["shrink"] ** k for k in range(self.knobs["candidates"])]
+        for eta in steps:
+            fall = self.losses(signed, self.w) - self.losses(signed, self.w - eta * g)
+            query = fall - self.knobs["armijo"] * eta * (g @ g) * self.size
+            values.append(query / (2 * min(self.limit, eta * np.linalg.norm(g))))
+        found = self.script.first(values, self.epsilon / 2, self.epsilon / 4, self.searches - 1)
+        return None if found is None else steps[found]
+
+    def run(self):
+        """Algorithm 2, or DP-BLGD with DP-AGD's budgets."""
+        self.w, theta, before = np.zeros(self.script.normal.shape[1]), math.pi / 2, None
+        while self.affords(self.multiplier, self.epsilon):
+            shrunk = False
+            g, rho = self.gradient(self.multiplier)
+            eta = self.search(g)
+            while eta is None:
+                again = self.multiplier / (math.sqrt(self.knobs["growth"]) if self.full else 1)
+                if not self.affords(again, self.epsilon):
+                    return self.w
+                second, weight = self.gradient(again)
+                shrunk = self.agd() if self.full else self.cheb(angle(g, second), theta, shrunk)
+                g, rho = (rho * g + weight * second) / (rho + weight), rho + weight
+                eta = self.search(g)
+            self.w = self.w - eta * g
+            self.remember(eta)
+            if before is not None and not self.full:
+                theta = self.knobs["angle_decay"] * theta + (1 - self.knobs["angle_decay"]) * angle(g, before)
+            before = g
+        return self.w
+
+    def cheb(self, between, theta, shrunk):
+        """Algorithm 3, and line (9) for DP-BLSGD-AC."""
+        more = 1 + self.knobs["growth"]
+        if between > math.pi / 2 or between > self.knobs["widest_angle"] * theta:
+            if not self.affords(self.multiplier / math.sqrt(more), self.epsilon):
+                self.happened["refused"] += 1
+                return shrunk
+            self.happened["gradient"] += 1
+            self.multiplier /= math.sqrt(more)
+            if not shrunk and "clip_decay" in self.knobs:
+                self.happened["clip"] += 1
+                self.clip *= 1 - self.knobs["clip_decay"]
+                self.limit *= 1 - self.knobs["clip_decay"]
+            return True
+        if between < self.knobs["narrowest_angle"] * theta and self.affords(self.multiplier, self.epsilon * more):
+            self.happened["search"] += 1
+            self.epsilon *= more
+        return shrunk
+
+    def agd(self):
+        larger = self.multiplier / math.sqrt(1 + self.knobs["growth"])
+        if self.affords(larger, self.epsilon):
+            self.happened["gradient"] += 1
+            self.multiplier = larger
+        return False
+
+    def remember(self, eta):
+        self.accepted.append(eta)
+        if len(self.accepted) == self.knobs["memory"]:
+            self.step, before = min(self.knobs["restart"] * max(self.accepted), self.step), self.step
+            self.happened["nearer"] += self.step < before
+            self.accepted = []
+
+
+def angle(one, other):
+    return math.acos(np.clip(one @ other / np.linalg.norm(one) / np.linalg.norm(other), -1, 1))
+
+
+EXPECTED = {
+    "dp_blsgd": {"gradient", "search", "nearer", "refused"},
+    "dp_blsgd_ac": {"gradient", "search", "nearer", "refused", "clip"},
+    "dp_blgd": {"gradient", "nearer"},
+}
+
+
+@pytest.mark.parametrize("algorithm", sorted(PLANS))
+def test_with_the_same_noise_every_iterate_is_that_of_the_paper(algorithm):
+    happened, batch_size = Counter(), {"batch_size": 60} if algorithm in SAMPLED else {}
+    for seed in range(12):
+        features, labels = separable(240, 4)
+        settings = {"steps": 40, "memory": 3, "candidates": 6, "shrink": 0.6, "armijo": 0.3}
+        plan = planned(
+            algorithm,
+            rows=240,
+            dimension=4,
+            epsilon=[0.5, 5.0, 30.0][seed % 3],
+            clip_norm=0.5,
+            settings=settings,
+            **batch_size,
+        )
+        script = Script(features, labels, batch_size.get("batch_size"), seed)
+        with watched(script.release, script.first_above):
+            model = plan.run(Scripted(script), silent)
+        reference = Reference(script, plan)
+        expected = reference.run()
+        assert len(script.models) == len(reference.visited)
+        for ours, theirs in zip(script.models, reference.visited, strict=True):
+            assert ours == pytest.approx(theirs, rel=1e-10, abs=1e-10)
+        assert model == pytest.approx(expected, rel=1e-10, abs=1e-10)
+        happened += reference.happened
+    assert set(happened) == EXPECTED[algorithm]  # every rule was followed at least once
+
+
+def test_angles_do_not_fail_on_parallel_or_empty_directions():
+    one = np.array([0.1, 0.2, 0.3])
+    assert angle_between(one, one) == pytest.approx(0, abs=1e-7)
+    assert angle_between(one, -3 * one) == pytest.approx(math.pi)
+    assert angle_between(one, np.zeros(3)) == math.pi / 2
+
+
+# --- what is learnt -------------------------------------------------------------------------------------------
+
+
+def objective(features, labels, regularisation, w):
+    return loss_named("logistic").value(features @ w, labels).mean() + regularisation / 2 * w @ w
+
+
+@pytest.mark.parametrize("algorithm", sorted(PLANS))
+def test_with_a_large_epsilon_the_model_is_the_minimiser(algorithm):
+    features, labels = separable(300)
+    whole = {} if algorithm == "dp_blgd" else {"batch_size": 300}
+    plan = planned(algorithm, rows=300, epsilon=1e5, regularisation=0.05, settings={"steps": 60}, **whole)
+    best = optimize.minimize(lambda w: objective(features, labels, 0.05, w), np.zeros(3)).fun
+    gaps = [
+        objective(features, labels, 0.05, trained.run(RowsInMemory(features, labels), silent)) - best
+        for trained in (plan, planned(algorithm, rows=300, epsilon=0.01, regularisation=0.05, **whole))
+    ]
+    assert 0 <= gaps[0] + 1e-9 < 1e-5
+    assert gaps[1] > 1e-3  # a promise that leaves no room for learning
+
+
+@pytest.mark.parametrize("algorithm", SAMPLED)
+def test_mini_batches_come_near_the_minimiser(algorithm):
+    features, labels = separable(4000)
+    best = optimize.minimize(lambda w: objective(features, labels, 0.01, w), np.zeros(3)).fun
+    plan = planned(algorithm, rows=4000, epsilon=1000.0, regularisation=0.01)
+    model = plan.run(RowsInMemory(features, labels), silent)
+    assert objective(features, labels, 0.01, model) < best + 0.02 < objective(features, labels, 0.01, np.zeros(3))
+
+
+def test_classes_are_learnt_one_against_the_rest():
+    random = np.random.default_rng()
+    labels = random.integers(1, 4, 600)
+    features = np.eye(3)[labels - 1] * 0.9 + 0.05 * random.normal(size=(600, 3))
+    for algorithm in PLANS:
+        plan = planned(algorithm, rows=600, outputs=3, epsilon=200.0)
+        assert plan.told["parameters"] == 9
+        assert plan.told["clip_norm"] == pytest.approx(math.sqrt(3))
+        model = plan.run(RowsInMemory(features, labels), silent).reshape(3, 3)
+        assert np.mean(np.argmax(features @ model.T, axis=1) + 1 == labels) > 0.95
+
+
+def test_the_model_stays_within_its_ball():
+    plan = planned(epsilon=50.0, radius=0.5)
+    model = plan.run(RowsInMemory(*separable()), silent)
+    assert 0.4 < np.linalg.norm(model) <= 0.5 * (1 + 1e-12)
+    assert plan.told["radius"] == 0.5
+
+
+def test_clips_shrink_once_for_each_step_and_stop_before_they_vanish():
+    nothing = iter([None, None, 0] * 1000)
+    random = np.random.default_rng()
+    with watched(
+        lambda noise, exact: random.normal(size=3) * (-1) ** random.integers(2), lambda *_: next(nothing)
+    ) as seen:
+        rows = Watched(*separable(), seen)
+        plan = planned("dp_blsgd_ac", epsilon=100.0, settings={"steps": 3000, "clip_decay": 0.9, "growth": 0.01})
+        plan.run(rows, silent)
+    clips = [bound for kind, bound in rows.limits if kind == "gradient rows"]
+    shrunk = {round(math.log10(clip), 6) for clip in clips}
+    assert shrunk == {0.0, -1.0, -2.0, -3.0}
+    limits = [bound for kind, bound in rows.limits if kind == "loss rows"]
+    assert min(limits) == pytest.approx(3e-3)
+    scaled = [noise.noise_scale / noise.sensitivity for (noise,) in seen.of("gradient")]
+    assert max(scaled) / min(scaled) < 20  # the noise fell with what is clipped
+
+
+# --- odd data ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", sorted(PLANS))
+@pytest.mark.parametrize("label", [0.0, 7.0, math.nan, math.inf])
+def test_rows_that_are_none_never_raise(algorithm, label):
+    features = np.array([[0.0, 0.0, 0.0], [math.nan, 1.0, 0.0], [1e200, 0.0, 0.0], [0.1, 0.2, 0.3]])
+    plan = planned(algorithm, rows=4, settings={"steps": 5})
+    model = plan.run(RowsInMemory(features, np.full(4, label)), silent)
+    assert model.shape == (3,)
+    assert np.isfinite(model).all()
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 1e5])
+def test_empty_mini_batches_are_batches_like_others(epsilon):
+    rows = Watched(*separable(400), portion=5)
+    model = planned(rows=400, batch_size=1, epsilon=epsilon).run(rows, silent)
+    assert np.isfinite(model).all()
+    assert len(rows.read) > 2
+
+
+@pytest.mark.parametrize("algorithm", sorted(PLANS))
+@pytest.mark.parametrize("rows", [1, 2])
+def test_one_row_is_enough(algorithm, rows):
+    model = planned(algorithm, rows=rows).run(RowsInMemory(np.eye(3)[:rows], np.ones(rows)), silent)
+    assert np.isfinite(model).all()
+
+
+def test_a_network_is_trained_by_the_same_descent():
+    plan = planned("dp_blsgd", rows=200, dimension=3, outputs=2, epsilon=50.0, network="mlp:4", settings={"steps": 5})
+    features, labels = separable()
+    model = plan.run(RowsInMemory(features, np.where(labels > 0, 2.0, 1.0)), silent)
+    assert model.shape == (plan.told["parameters"],)
+    assert plan.told["step_size"] == 1
+
+
+# --- plans --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", sorted(PLANS))
+def test_a_plan_tells_what_it_is_in_public(algorithm):
+    plan = planned(algorithm)
+    told = plan.explain()
+    assert json.loads(json.dumps(told)) == told
+    names = {"batch_size", "noise_multiplier", "noise_scale", "threshold_epsilon", "query_epsilon", "searches_at_most"}
+    assert names | {"expected_passes", "step_size", "clip_norm", "loss_limit", "steps", "growth"} <= set(told)
+    assert ("order" in told) == ("sampling_rate" in told) == (algorithm in SAMPLED)
+    assert ("clip_decay" in told) == (algorithm == "dp_blsgd_ac")
+    assert (plan.guarantee.epsilon, plan.guarantee.delta) == (1.0, 1e-6)
+
+
+def test_a_ledger_is_told_what_each_run_satisfies():
+    assert planned().guarantee.event == EpsilonDeltaDpEvent(1.0, 1e-6)
+    assert planned("dp_blgd").guarantee.event == ZCDpEvent(rho_of(1.0, 1e-6))
+
+
+REFUSED = {
+    "delta = 0": {"delta": 0.0},
+    "batch_size": {"batch_size": 201},
+    "epochs": {"epochs": 3},
+    "schedule": {"schedule": "constant"},
+    "averaging": {"averaging": "all"},
+    "mechanism": {"mechanism": "spherical_laplace"},
+    "shards": {"shards": 2},
+    "permutation": {"permutation": "fresh"},
+    "calibration": {"calibration": "rdp"},
+    "step_size": {"step_size": 1e7},
+    "clip_norm": {"clip_norm": 0.0},
+    "settings": {"settings": {"step": 3}},
+    "steps": {"settings": {"steps": 0}},
+    "armijo": {"settings": {"armijo": 1.0}},
+    "shrink": {"settings": {"shrink": 1.0}},
+    "shrink^candidates": {"settings": {"shrink": 0.1, "candidates": 40}},
+    "candidates": {"settings": {"candidates": 0}},
+    "search_share": {"settings": {"search_share": 0.0}},
+    "growth": {"settings": {"growth": 0.0}},
+    "memory": {"settings": {"memory": 0}},
+    "restart": {"settings": {"restart": 0.5}},
+    "loss_clip": {"settings": {"loss_clip": 0.0}},
+}
+REFUSED_SAMPLED = {
+    "angle_decay": {"settings": {"angle_decay": 1.5}},
+    "widest_angle": {"settings": {"widest_angle": 0.5}},
+    "narrowest_angle": {"settings": {"narrowest_angle": 2.0}},
+}
+
+
+@pytest.mark.parametrize("algorithm", sorted(PLANS))
+@pytest.mark.parametrize(("named", "request_"), REFUSED.items(), ids=list(REFUSED))
+def test_what_cannot_be_planned_is_refused_by_name(algorithm, named, request_):
+    with pytest.raises(ValueError) as refused:
+        planned(algorithm, **request_)
+    assert named.replace("batch_size", "batch") in str(refused.value)
+
+
+@pytest.mark.parametrize(("named", "request_"), REFUSED_SAMPLED.items(), ids=list(REFUSED_SAMPLED))
+def test_angles_out_of_range_are_refused(named, request_):
+    for algorithm in SAMPLED:
+        with pytest.raises(ValueError, match=named):
+            planned(algorithm, **request_)
+    with pytest.raises(ValueError, match="settings"):
+        planned("dp_blgd", **request_)
+
+
+def test_a_clip_decay_out_of_range_is_refused():
+    with pytest.raises(ValueError, match="clip_decay"):
+        planned("dp_blsgd_ac", settings={"clip_decay": 1.0})
+
+
+def test_a_promise_too_small_to_keep_is_refused_with_a_remedy():
+    for algorithm in PLANS:
+        with pytest.raises(ValueError, match="larger epsilon"):
+            planned(algorithm, epsilon=1e-9, delta=1e-12)
