@@ -214,6 +214,32 @@ def tune(
 
 
 @app.command()
+def confusion(
+    model: int,
+    dataset: str,
+    epsilon: Annotated[float, typer.Option(help="ε of this matrix.")],
+    delta: Annotated[float, typer.Option(help="δ of this matrix; 0 asks for pure ε.")] = 0.0,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Count rows by true and predicted class, with noise: the confusion matrix of a released model."""
+    with _database(url) as database:
+        found = database.confusion(model, dataset, epsilon=epsilon, delta=delta)
+    if as_json:
+        print(json.dumps(found))
+        return
+    names = ["(other)" if name is None else name for name in found["classes"]]
+    measures = zip(names, found["matrix"], found["precision"], found["recall"], strict=True)
+    rows = [
+        {"true class": name, **{f"as {other}": cell for other, cell in zip(names, cells, strict=True)}}
+        | {"precision": precision, "recall": recall}
+        for name, cells, precision, recall in measures
+    ]
+    _show(rows, as_json, f"model {model} on {dataset}")
+    show_mapping(found["receipt"] | {"accuracy": found["accuracy"]}, "receipt")
+
+
+@app.command()
 def predict(
     model: int,
     table: str,

@@ -165,6 +165,15 @@ class Database:
         }
         return self._in_server("dp_tune", dataset, given, candidates=json.dumps(list(map(dict, request.candidates))))
 
+    def confusion(self, model: int, dataset: str, *, epsilon: float, delta: float = 0.0) -> dict[str, Any]:
+        """Return a released model's confusion matrix on a dataset, with noise, charged to the dataset's budget.
+
+        Classes, the matrix (true × predicted), accuracy, precision and recall of each class, and the receipt; see
+        `dbdp.evaluation`. It is counted in the server, whoever asks.
+        """
+        sql = "select dbdp.dp_confusion($1, $2, $3, $4) as found"
+        return self.query(sql, model, dataset, float(epsilon), float(delta))[0]["found"]
+
     def _may_drive(self, dataset: str) -> bool:
         return bool(
             self.query(

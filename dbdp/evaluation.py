@@ -144,14 +144,14 @@ def _check_fit(model: int, trained: Declaration, dataset: Dataset) -> None:
     given = dataset.declaration
     if given.kind == "real":
         raise ValueError(
-            f"label {given.label!r} of dataset {dataset.name!r} is a number; a confusion matrix is of classes: choose a "
-            "dataset with classes"
+            f"label {given.label!r} of dataset {dataset.name!r} is a number, and a confusion matrix is of classes; "
+            "choose a dataset whose label has classes"
         )
-    for word in ("kind", "classes", "features", "intercept"):
+    for word in ("kind", "classes", "feature_names", "features", "intercept"):
         if getattr(trained, word) != getattr(given, word):
             raise ValueError(
-                f"model {model} was trained with another {word} than dataset {dataset.name!r} has; choose a dataset that "
-                "is declared as the model's was: see declaration in dbdp.datasets and dbdp.model"
+                f"model {model} was trained on rows whose declaration differs from that of dataset {dataset.name!r} "
+                f"in {word}; choose a dataset that is declared alike: see declaration in dbdp.datasets and dbdp.model"
             )
 
 

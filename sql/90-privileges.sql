@@ -10,7 +10,7 @@ begin
     'function dbdp.record_dataset', 'function dbdp.close_dataset', 'function dbdp.charge',
     'function dbdp.dp_train', 'function dbdp.dp_logreg', 'function dbdp.dp_svm', 'function dbdp.dp_linreg',
     'function dbdp.dp_explain', 'function dbdp.dp_tune', 'function dbdp.dp_explain_tuning', 'function dbdp.store_release',
-    'function dbdp.store_network',
+    'function dbdp.store_network', 'function dbdp.dp_confusion',
     'table dbdp.dataset', 'table dbdp.ledger', 'table dbdp.model'
   ] loop
     execute 'alter ' || object || ' owner to dbdp_owner';
@@ -24,11 +24,13 @@ grant execute on function
   dbdp.noisy_transition, dbdp.noisy_terminate, dbdp.noisy_steps(bytea, bytea, bytea),
   dbdp.gradient_transition, dbdp.gradient_sum(bytea, bytea, text, float8),
   dbdp.loss_transition, dbdp.loss_sum(bytea, bytea, text, float8),
-  dbdp.label_transition, dbdp.label_counts(bytea, int, int)
+  dbdp.label_transition, dbdp.label_counts(bytea, int, int),
+  dbdp.confusion_transition, dbdp.confusion_terminate, dbdp.confusion(bytea, bytea, int, text)
 to dbdp_owner;
 
 grant execute on function
-  dbdp.dp_train, dbdp.dp_logreg, dbdp.dp_svm, dbdp.dp_linreg, dbdp.dp_tune, dbdp.dp_explain, dbdp.dp_explain_tuning
+  dbdp.dp_train, dbdp.dp_logreg, dbdp.dp_svm, dbdp.dp_linreg, dbdp.dp_tune, dbdp.dp_explain, dbdp.dp_explain_tuning,
+  dbdp.dp_confusion
 to dbdp_analyst;
 grant execute on function
   dbdp.predict(bigint, float8[]), dbdp.predict(bigint, float4[]), dbdp.predict(bigint, int4[]),

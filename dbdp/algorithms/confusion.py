@@ -22,10 +22,11 @@ MOVED = 2  # cells that one replaced record moves, by 1 each
 class ConfusionPlan:
     """What showing a matrix will do and cost, from public facts only. Neighbours are replace-one.
 
-    Proof. The model is released, so a record's cell, or none, is a function of the record alone; replacing it
+    Proof. The model is released, so a record's cell, or that it has none, is a function of the record alone (and
+    of its place among the rows, which neighbours share, where a score's last bit depends on that). Replacing it
     takes 1 from one cell at most and adds 1 to one at most: L1 distance 2, L2 distance √2. Without a δ every
-    cell gets discrete Laplace noise of scale 2/ε (`CountLaplace`); with one, Gaussian noise for √2, of which the
-    whole numbers nearest to the noisy counts are a function. A matrix that no record moves at all costs the same.
+    cell gets discrete Laplace noise of scale 2/ε (`CountLaplace`); with one, Gaussian noise for √2, and the whole
+    numbers nearest to the noisy counts are a function of those.
     """
 
     epsilon: float

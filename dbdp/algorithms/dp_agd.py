@@ -441,6 +441,7 @@ class Descent:
             **prices.told(),
             "sampling_rate": prices.probability,
             "parameters": parameters,
+            "steps": self.most_selections,
             "selections_at_least": self.least_selections,
             "selections_at_most": self.most_selections,
             "expected_passes": 2 * self.most_selections * prices.probability,

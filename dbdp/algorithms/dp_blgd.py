@@ -65,7 +65,7 @@ def accounting_of(request: Request, knobs: Searching) -> Accounting:
     1/2z²-zCDP, and a pure ε search ε²/2-zCDP. The filter keeps their sum within ρ, surely. ∎
     """
     limit = rho_of(request.epsilon, request.delta)
-    step, share = limit / knobs.steps * (1 - 1e-9), knobs.search_share
+    step, share = limit / knobs.planned_steps * (1 - 1e-9), knobs.search_share
     return Accounting(
         limit=limit,
         gradient=lambda multiplier: 0.5 / multiplier**2,

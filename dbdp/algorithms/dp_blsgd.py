@@ -80,7 +80,7 @@ def planned(request: Request, facts: Facts, knobs: Sampled, *, clip_decay: float
     size = request.batch_size or math.ceil(SAMPLED * facts.rows)
     settings.whole("batch_size", size, facts.rows, "the expected rows of a mini-batch cannot exceed all rows")
     probability = size / facts.rows
-    order = order_of(request, probability, math.ceil(knobs.steps / (1 - knobs.search_share)))
+    order = order_of(request, probability, math.ceil(knobs.planned_steps / (1 - knobs.search_share)))
     accounting = accounting_of(request, knobs, probability, order)
     run = descent(
         request,
@@ -90,7 +90,7 @@ def planned(request: Request, facts: Facts, knobs: Sampled, *, clip_decay: float
         adaptation=lambda: Checking(knobs, clip_decay),
         batches=lambda rows: poisson_batches(rows, probability),
         size=float(size),
-        searches=knobs.steps,
+        searches=knobs.planned_steps,
     )
     guarantee = Release(EpsilonDeltaDpEvent(request.epsilon, request.delta), request.epsilon, request.delta)
     told = {"sampling": "poisson", "sampling_rate": probability, "order": order}
@@ -130,7 +130,7 @@ def accounting_of(request: Request, knobs: Sampled, probability: float, order: f
     def search(epsilon: float) -> float:
         return pure_divergence(sampled_epsilon(epsilon, probability), order)
 
-    most, share = limit / knobs.steps * _SLACK, knobs.search_share
+    most, share = limit / knobs.planned_steps * _SLACK, knobs.search_share
     return Accounting(
         limit=limit,
         gradient=gradient,
@@ -158,7 +158,7 @@ def sampled_epsilon(epsilon: float, probability: float) -> float:
 def least(enough: Callable[[float], bool], low: float, high: float) -> float:
     """Return about the least number between the two that is enough; it surely is."""
     if not enough(high):
-        raise ValueError("epsilon is too small for so many steps; use a larger epsilon, or fewer steps in settings")
+        raise ValueError("epsilon is too small for so many steps; use a larger epsilon, or fewer planned_steps in settings")
     for _ in range(60):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if enough(middle) else (middle, high)

@@ -25,7 +25,7 @@ from dbdp.algorithms.noisy_sums import (
 )
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
 from dbdp.learning.objectives import Linear, Objective
-from dbdp.privacy.events import Release
+from dbdp.privacy.events import MIN_EPSILON, Release
 from dbdp.privacy.filters import Filter
 from dbdp.privacy.mechanisms import Gaussian
 from dbdp.privacy.selection import AboveThreshold
@@ -41,7 +41,7 @@ class Searching:
 
     Attributes
     ----------
-    steps : how many steps the first budgets would last; budgets only grow
+    planned_steps : how many steps the first budgets would last; budgets only grow
     armijo : α, the share of η‖g‖² by which the objective must fall
     shrink : β, what a step is multiplied by after it failed
     candidates : steps that one search tries
@@ -51,7 +51,7 @@ class Searching:
     loss_clip : what a row's loss is clipped to, for each model
     """
 
-    steps: int = 50
+    planned_steps: int = 50
     armijo: float = 0.5
     shrink: float = 0.8
     candidates: int = 15
@@ -63,7 +63,7 @@ class Searching:
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        settings.whole("steps", self.steps, 100_000, "50 suits most data")
+        settings.whole("planned_steps", self.planned_steps, 100_000, "50 suits most data")
         settings.between("armijo", self.armijo, 1e-6, 1 - 1e-6)
         settings.between("shrink", self.shrink, 1e-3, 1 - 1e-3)
         settings.whole("candidates", self.candidates, 1000, "each is one more model to evaluate")
@@ -281,7 +281,7 @@ def check_line_search(request: Request) -> None:
     settings.refuse(request, "calibration", remedy=remedy)
     settings.refuse_other(request, _ALONE, remedy=remedy)
     settings.refuse_other(
-        request, {"epochs": Request.epochs}, remedy="it runs until its budget is spent; give steps in settings"
+        request, {"epochs": Request.epochs}, remedy="it runs until its budget is spent; give planned_steps in settings"
     )
     if request.delta == 0:
         raise ValueError(
@@ -349,8 +349,11 @@ def descent(
         loss_limit=searching.loss_clip * models_worth(objective, facts),
         searches=searches,
     )
-    threshold_of(accounting.epsilon)
-    planned.noise(planned.clip, accounting.multiplier)
+    if not threshold_of(1.0).query_epsilon * accounting.epsilon >= MIN_EPSILON:
+        raise ValueError(
+            f"epsilon = {request.epsilon:g} leaves {accounting.epsilon:g} for each of {searching.planned_steps} searches; use a "
+            "larger epsilon, or fewer planned_steps in settings"
+        )
     return planned
 
 
@@ -360,8 +363,9 @@ def white_box(request: Request, facts: Facts, guarantee: Release, run: Descent, 
     threshold = threshold_of(accounting.epsilon)
     everything: dict[str, Any] = {
         "batch_size": run.size,
+        "sampling_rate": 1.0,
         **told,
-        "searches_at_most": run.searches,
+        "steps": run.searches,
         "expected_passes": 2 * run.searches * run.size / run.rows,
         "schedule": _ALONE["schedule"],
         "step_size": run.first_step,

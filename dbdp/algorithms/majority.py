@@ -24,7 +24,14 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     """
     _check(request, facts)
     selection = ExponentialMechanism(request.epsilon)
-    told = {"mechanism": "exponential", "selection_epsilon": selection.epsilon, "expected_passes": 1}
+    told = {
+        "sampling_rate": 1.0,
+        "steps": 1,
+        "expected_passes": 1,
+        "mechanism": "exponential",
+        "selection_epsilon": selection.epsilon,
+        "noise_scale": 2 / selection.epsilon,  # of Gumbel noise on the counts, which is the same
+    }
     return WhiteBox(request, facts, selection.guarantee, told, Counting(selection, facts))
 
 

@@ -160,6 +160,9 @@ def check_white_box(request: Request) -> None:
     """Raise ValueError for what algorithms that add noise while they train do not have."""
     remedy = "noise is added in every update; leave it out, or choose bolt_on"
     settings.refuse(request, "averaging_interval", "shard_averaging", "mechanism", remedy=remedy)
+    settings.refuse(request, "settings", remedy="its options are those of every algorithm; leave settings out")
+    if request.algorithm != "bst14":
+        settings.refuse(request, "calibration", remedy="it has one calibration; leave it out, or choose bst14")
     fixed_settings = {"averaging": "none", "permutation": "reused", "shards": 1}
     settings.refuse_other(request, fixed_settings, remedy=remedy)
 

@@ -128,6 +128,8 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
         "objective_epsilon": shares.epsilon,
         "objective_delta": shares.delta,
         "curvature_epsilon": bent,
+        "sampling_rate": 1.0,
+        "steps": training.descent.passes,
         "expected_passes": training.descent.passes,
         "radius": training.radius,
         "sensitivity": training.finishing.sensitivity,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from dbdp.algorithms.plan import Facts, Learning, Plan, Request
+from dbdp.algorithms.settings import refuse
 from dbdp.privacy.accounting import conversion
 from dbdp.privacy.calibration import (
     Mixture,
@@ -38,6 +39,8 @@ def planned(request: Request, facts: Facts, learning: Learning, *, calibration: 
     ValueError
         If it has no sensitivity, or the noise cannot be calibrated as asked.
     """
+    remedy = "it perturbs a convex linear model once; leave it out, or choose dp_sgd"
+    refuse(request, "clip_norm", "network", "settings", remedy=remedy)
     name = _calibration(request, learning, calibration)
     trainings = [_training(facts, learning, rows) for rows in learning.shard_rows]
     if len(trainings) == 1:

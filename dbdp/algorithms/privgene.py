@@ -285,7 +285,7 @@ class Breeding:
         return {
             "sampling": "all" if self.probability == 1 else "poisson",
             "sampling_rate": self.probability,
-            "generations": self.generations,
+            "steps": self.generations,
             "population": knobs.population,
             "parents": knobs.parents,
             "selections": self.selections,
@@ -298,6 +298,7 @@ class Breeding:
             "mechanism": "exponential",
             "selection_epsilon": self.epsilon,
             "selection_charge": spent,
+            "noise_scale": 2 * self.fitness.limit / self.epsilon,  # of Gumbel noise, at most
             **({"radius": self.radius} if math.isfinite(self.radius) else {}),
         }
 

@@ -27,12 +27,11 @@ def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     One score above 0 means +1; of several the largest decides, the first of equal ones. A score that is no
     number raises nothing: whatever a row holds, it is in one cell at most.
     """
-    outputs = scores.shape[1]
-    classes = max(outputs, 2)
-    places = labels.astype(np.float64) - 1.0
-    if outputs == 1:
-        valid, places, predicted = np.abs(labels) == 1.0, labels > 0.0, scores[:, 0] > 0.0
+    classes, numbers = max(scores.shape[1], 2), labels.astype(np.float64)
+    if scores.shape[1] == 1:
+        valid, true, predicted = np.abs(numbers) == 1.0, (numbers + 1.0) / 2.0, scores[:, 0] > 0.0
     else:
-        valid, predicted = (places >= 0.0) & (places < classes) & (places == np.floor(places)), scores.argmax(axis=1)
-    cells = classes * places[valid].astype(np.int64) + predicted[valid]
+        valid = (numbers >= 1.0) & (numbers <= classes) & (numbers == np.floor(numbers))
+        true, predicted = numbers - 1.0, scores.argmax(axis=1)
+    cells = classes * true[valid].astype(np.int64) + predicted[valid]
     return np.bincount(cells, minlength=classes**2).reshape(classes, classes)

@@ -216,6 +216,18 @@ set min_parallel_table_scan_size = 0; set parallel_leader_participation = off"""
     assert connection.execute(sql).fetchone() == serial
 
 
+def test_an_analyst_predicts_with_a_network(connection: psycopg.Connection, schema: str, register: Register) -> None:
+    connection.execute(ARRAYS.format(type="float8", scale=8.0, length=4))
+    model, _ = both(connection, register, "binary", "mlp:9", {"x": {"length": 4, "norm": 300}})
+    sql = "select dbdp.predict_probability(%s, array[1, 2, 3, 4])"
+    expected = connection.execute(sql, (model.id,)).fetchone()
+    with connection.transaction():
+        connection.execute("set local role dbdp_analyst")
+        assert connection.execute(sql, (model.id,)).fetchone() == expected
+        length = "select length(dbdp.model_description(%s)) > 100"
+        assert connection.execute(length, (model.id,)).fetchone() == (True,)
+
+
 def test_a_network_is_read_once_in_a_session(connection: psycopg.Connection, schema: str, register: Register) -> None:
     connection.execute(ARRAYS.format(type="float8", scale=8.0, length=4))
     model, _ = both(connection, register, "binary", "mlp:9", {"x": {"length": 4, "norm": 300}})

@@ -1,0 +1,588 @@
+"""DP-AGD never overdraws its budget, is Algorithm 2 as repaired, and its sensitivities are attained."""
+
+import math
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from goodness import ALPHA, of_cells
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory import RowsInMemory
+from scipy import optimize
+
+from dbdp.algorithms import dp_agd, noisy_sums
+from dbdp.algorithms.plan import Facts, Request
+from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Squared
+from dbdp.learning.objectives import Linear
+from dbdp.privacy.accounting import conversion
+from dbdp.privacy.composition import rho_of
+from dbdp.privacy.events import EpsilonDeltaDpEvent, ZCDpEvent, pure_divergence
+from dbdp.privacy.mechanisms import Gaussian
+from dbdp.privacy.noisy_min import NoisyMin
+from dbdp.privacy.selection import ExponentialMechanism
+from dbdp.privacy.subsampling import poisson_gaussian_divergence
+
+RANDOM = np.random.default_rng()
+
+
+def silent(*_):
+    pass
+
+
+def planned(facts, *, epsilon=1.0, delta=1e-6, knobs=None, **given):
+    return dp_agd.plan(Request(epsilon=epsilon, delta=delta, algorithm="dp_agd", settings=knobs or {}, **given), facts)
+
+
+def some_rows(count, dimension, *, classes=1):
+    features = RANDOM.normal(size=(count, dimension)) / math.sqrt(dimension)
+    features[:, -1] = 0.5
+    if classes > 1:
+        return features, RANDOM.integers(1, classes + 1, count)
+    return features, np.where(features @ np.linspace(1, 2, dimension) + 0.3 * RANDOM.normal(size=count) > 0, 1.0, -1.0)
+
+
+class Spy:
+    """Takes the place of noise and selections: records what each access was charged for, and answers as told."""
+
+    def __init__(self, monkeypatch, *, noise=None, choose=None):
+        self.noise, self.choose = noise or (lambda vector: vector), choose or (lambda losses: int(np.argmin(losses)))
+        self.accesses = []
+        spy = self
+
+        def release(mechanism, vector):
+            spy.accesses.append(("gradient", mechanism))
+            return spy.noise(np.asarray(vector))
+
+        def chosen(mechanism, losses):
+            spy.accesses.append(("selection", mechanism))
+            return spy.choose(losses)
+
+        monkeypatch.setattr(Gaussian, "release", release)
+        monkeypatch.setattr(ExponentialMechanism, "choose", chosen)
+        monkeypatch.setattr(NoisyMin, "choose", chosen)
+
+    @property
+    def selections(self):
+        return sum(kind == "selection" for kind, _ in self.accesses)
+
+
+@pytest.fixture
+def spied(monkeypatch):
+    return lambda **how: Spy(monkeypatch, **how)
+
+
+# --- the budget -----------------------------------------------------------------------------------------
+
+
+def rho_spent(accesses, clip, rows):
+    """What the accesses cost in zCDP, from their scales alone, exactly."""
+    spent = Fraction(0)
+    for kind, mechanism in accesses:
+        if kind == "gradient":
+            assert mechanism.sensitivity >= 2 * clip * (1 + rows**2 * 2.0**-53)
+            spent += (Fraction(mechanism.sensitivity) / Fraction(mechanism.noise_scale)) ** 2 / 2
+        else:
+            spent += Fraction(mechanism.epsilon) ** 2 / (8 if isinstance(mechanism, ExponentialMechanism) else 2)
+    return spent
+
+
+def divergence_spent(accesses, clip, probability, order):
+    """The same of mini-batches, as Rényi divergence at one order."""
+    spent = Fraction(0)
+    for kind, mechanism in accesses:
+        if kind == "gradient":
+            assert mechanism.sensitivity >= clip
+            spent += Fraction(
+                poisson_gaussian_divergence(probability, mechanism.noise_scale / mechanism.sensitivity, order)
+            )
+        else:
+            assert isinstance(mechanism, ExponentialMechanism)
+            reach = 2 * math.log1p(probability * math.expm1(mechanism.epsilon / 2))
+            spent += Fraction(min(order * reach**2 / 8, pure_divergence(reach, order)))
+    return spent
+
+
+answers = st.lists(st.integers(0, 4), min_size=1, max_size=12)
+budgets = {
+    "epsilon": st.floats(-2, 4).map(lambda exponent: 10.0**exponent),
+    "delta": st.floats(-12, -1).map(lambda exponent: 10.0**exponent),
+    "splits": st.integers(1, 25),
+    "growth": st.floats(-2, 1).map(lambda exponent: 10.0**exponent),
+    "shares": st.sampled_from(dp_agd.SHARES),
+}
+
+
+@settings(max_examples=150)
+@given(answered=answers, selection=st.sampled_from(dp_agd.SELECTIONS), **budgets)
+def test_whatever_is_selected_the_budget_is_never_overdrawn_and_never_left_to_lie(
+    answered, selection, epsilon, delta, splits, growth, shares
+):
+    """Any answers, in a circle: every cost is recomputed from the scale of the noise that was used."""
+    knobs = {"splits": splits, "growth": growth, "shares": shares, "selection": selection, "step_candidates": 5}
+    plan = planned(Facts(6, 3), epsilon=epsilon, delta=delta, knobs=knobs)
+    rows = RowsInMemory(*some_rows(6, 3))
+    with pytest.MonkeyPatch.context() as patched:
+        spy = Spy(patched, choose=lambda _: answered[(spy.selections - 1) % len(answered)])
+        plan.run(rows, silent)
+    rho = Fraction(rho_of(epsilon, delta))
+    assert rho_spent(spy.accesses, 1.0, 6) <= rho
+    assert plan.guarantee.event == ZCDpEvent(float(rho))
+    assert rows.asked == ["gradient_sum", "loss_sums"] * spy.selections
+    assert plan.told["selections_at_least"] <= spy.selections <= plan.told["selections_at_most"]
+    assert rho - rho_spent(spy.accesses, 1.0, 6) < price_of_more(spy, answered, growth)
+
+
+def price_of_more(spy, answered, growth):
+    """What one more measurement and selection would cost, with a thousandth on top for the grids."""
+    costs, known = [], Fraction(0)
+    for kind, mechanism in spy.accesses:
+        if kind == "gradient":
+            known += (Fraction(mechanism.sensitivity) / Fraction(mechanism.noise_scale)) ** 2 / 2
+        else:
+            costs.append(Fraction(mechanism.epsilon) ** 2 / (8 if isinstance(mechanism, ExponentialMechanism) else 2))
+            zero = answered[(len(costs) - 1) % len(answered)] == 0
+            last, known = known, known if zero else Fraction(0)
+    return (last * (Fraction(growth) if zero else 1) + costs[-1]) * Fraction(1001, 1000)
+
+
+@settings(max_examples=60)
+@given(answered=answers, probability=st.sampled_from([1, 3, 5]), **budgets)
+def test_mini_batches_never_overdraw_it_either_and_none_is_read_twice(
+    answered, probability, epsilon, delta, splits, growth, shares
+):
+    knobs = {"splits": splits, "growth": growth, "shares": shares, "step_candidates": 5}
+    plan = planned(Facts(6, 3), epsilon=epsilon, delta=delta, batch_size=probability, knobs=knobs)
+    rows = Batches(*some_rows(6, 3))
+    with pytest.MonkeyPatch.context() as patched:
+        spy = Spy(patched, choose=lambda _: answered[(spy.selections - 1) % len(answered)])
+        plan.run(rows, silent)
+    order = plan.told["order"]
+    limit = epsilon - conversion(order, delta)
+    assert float(divergence_spent(spy.accesses, 1.0, probability / 6, order)) <= limit
+    assert plan.guarantee.event == EpsilonDeltaDpEvent(epsilon, delta)
+    assert len(rows.read) == len(set(rows.read)) == 2 * spy.selections
+    assert rows.probabilities == {probability / 6}
+    assert plan.told["selections_at_least"] <= spy.selections <= plan.told["selections_at_most"]
+
+
+class Batches(RowsInMemory):
+    """Records which mini-batch of which draw each access reads."""
+
+    def __init__(self, features, labels):
+        super().__init__(features, labels, portion=7)
+        self.draws, self.read, self.probabilities = 0, [], set()
+
+    def draw(self, probability, most, *, apart=False):
+        assert apart
+        self.draws += 1
+        self.probabilities.add(probability)
+        return super().draw(probability, most)
+
+    def _of(self, batch):
+        assert batch is not None
+        self.read.append((self.draws, batch))
+        return super()._of(batch)
+
+
+def test_without_a_step_the_first_model_is_released(spied):
+    """Only zeros: one gradient is measured ever better, the budget ends within the inner loop."""
+    spy = spied(choose=lambda _: 0)
+    plan = planned(Facts(6, 3))
+    assert not plan.run(RowsInMemory(*some_rows(6, 3)), silent).any()
+    scales = [mechanism.noise_scale for kind, mechanism in spy.accesses if kind == "gradient"]
+    rho = np.cumsum([2 / scale**2 for scale in scales])  # (2C)²/2σ²
+    assert np.allclose(rho[1:] / rho[:-1], 1.3, rtol=1e-6)  # (1 + γ) ρ_old is what is known then
+
+
+def test_the_charge_of_a_selection_from_a_mini_batch_bounds_the_exact_divergence_and_is_attained():
+    """Enumerated: odds against a mini-batch without the record move by at most ε/2 each way."""
+    best = 0.0
+    for _ in range(2000):
+        epsilon, probability = 10 ** RANDOM.uniform(-2, 1), RANDOM.uniform(0.01, 1)
+        order, count = 1 + 10 ** RANDOM.uniform(-1, 2), int(RANDOM.integers(2, 5))
+        without = RANDOM.dirichlet(np.ones(count)) + 1e-9
+        ends = RANDOM.integers(0, 2, (2, count)) if RANDOM.random() < 0.5 else RANDOM.random((2, count))
+        both = [without * np.exp(-epsilon * moved / 2) for moved in ends]
+        mixed = [(1 - probability) * without / without.sum() + probability * each / each.sum() for each in both]
+        exact = math.log(np.sum(mixed[0] * (mixed[0] / mixed[1]) ** (order - 1))) / (order - 1)
+        prices = dp_agd.MiniBatches(1.0, 1.0, epsilon, dp_agd.EXPONENTIAL, probability, order)
+        best = max(best, exact / prices.selection_charge)
+    assert 0.7 < best <= 1
+
+
+@pytest.mark.parametrize("selection", dp_agd.SELECTIONS)
+def test_a_small_selection_from_all_rows_costs_what_it_is_charged(selection):
+    """Two candidates at even odds: the exponential mechanism attains ε²/8, and Laplace noise needs more than that."""
+    request = Request(epsilon=0.5, delta=1e-6, algorithm="dp_agd")
+    prices = dp_agd.WholeTable.of(request, dp_agd.Settings(selection=selection))
+    epsilon, order = prices.selection_epsilon, 2.0
+    chance = 1 / (1 + math.exp(-epsilon / 2)) if selection == dp_agd.EXPONENTIAL else above(epsilon)
+    law, other = np.array([chance, 1 - chance]), np.array([1 - chance, chance])
+    exact = math.log(np.sum(law**order * other ** (1 - order))) / (order - 1)
+    share = exact / (order * prices.selection_charge)
+    assert share <= 1
+    assert share == pytest.approx(1 if selection == dp_agd.EXPONENTIAL else 0.25, rel=1e-3)
+
+
+def above(difference):
+    """P(X - Y ≤ d/2) of two Laplace variables of scale 1: what a difference of d/2 scales makes of even odds."""
+    half = difference / 2
+    return 1 - math.exp(-half) * (2 + half) / 4
+
+
+# --- it is Algorithm 2 ----------------------------------------------------------------------------------
+
+
+def algorithm_2(data, *, epsilon, delta, regularisation, noises, gumbels, splits=60, growth=0.3, clip=3.0):
+    """Lee & Kifer 2018, Algorithm 2 with the repairs of privacy.md §8, for logistic regression, row by row.
+
+    Yields after each selection: the model, the ρ of the last measurement, the candidates, α_max.
+    """
+    features, labels = data
+    count, dimension = features.shape
+
+    def gradient(w):
+        total = np.zeros(dimension)
+        for x, y in zip(features, labels, strict=True):
+            g = -y * x / (1 + math.exp(y * float(w @ x)))
+            total += g / max(1.0, float(np.linalg.norm(g)))
+        return total
+
+    def objective(w):
+        losses = [min(clip, math.log1p(math.exp(-y * float(w @ x)))) for x, y in zip(features, labels, strict=True)]
+        return math.fsum(losses) + count * regularisation / 2 * float(w @ w)
+
+    rho = rho_of(epsilon, delta)
+    rho_nmax = rho_ng = min((epsilon / (2 * splits)) ** 2 / 2, rho / (2 * splits))
+    w, largest, taken = np.zeros(dimension), 2.0, []
+    while rho >= rho_ng + rho_nmax:
+        rho -= rho_ng
+        cost, raw, i = rho_ng, gradient(w) + next(noises), 0
+        while i == 0:
+            whole = raw / count + regularisation * w
+            direction = whole / np.linalg.norm(whole)
+            steps = [largest * j / 19 for j in range(20)]
+            candidates = [w - alpha * direction for alpha in steps]
+            rho -= rho_nmax
+            i = int(np.argmin([objective(each) - noise for each, noise in zip(candidates, next(gumbels), strict=True)]))
+            yield candidates[i], cost, np.array(candidates), largest
+            if i == 0:
+                rho_old, rho_ng = rho_ng, (1 + growth) * rho_ng
+                cost = rho_ng - rho_old
+                if rho < cost + rho_nmax:
+                    return
+                rho -= cost
+                raw = (rho_old * raw + cost * (gradient(w) + next(noises))) / rho_ng
+        w = candidates[i]
+        taken.append(steps[i])
+        if len(taken) == 10:
+            largest, taken = min(1.1 * max(taken), 2.0), []
+
+
+def recorded(values, made):
+    """Give what an iterator gives, and keep it."""
+    for value in values:
+        made.append(value)
+        yield value
+
+
+def test_with_the_same_noise_it_is_algorithm_2_step_by_step(spied):
+    """Noise large enough that steps are refused, and gradients averaged, many times."""
+    count, dimension, epsilon, delta, regularisation = 60, 4, 2.0, 1e-5, 0.01
+    rows = Candidates(*some_rows(count, dimension))
+    noises = [3 * RANDOM.normal(size=dimension) for _ in range(1000)]
+    gumbels = [2 * RANDOM.gumbel(size=20) + 6 * (RANDOM.random() < 0.3) * (np.arange(20) == 0) for _ in range(1000)]
+    left, right = iter(noises), iter(gumbels)
+    spy = spied(noise=lambda vector: vector + next(left), choose=lambda losses: int(np.argmin(losses - next(right))))
+    plan = planned(Facts(count, dimension), epsilon=epsilon, delta=delta, regularisation=regularisation)
+    model = plan.run(rows, silent)
+    data = rows.all[:, :dimension].astype(float), rows.all[:, -1].astype(float)
+    expected = list(
+        algorithm_2(
+            data,
+            epsilon=epsilon,
+            delta=delta,
+            regularisation=regularisation,
+            noises=iter(noises),
+            gumbels=iter(gumbels),
+        )
+    )
+    assert len(expected) == spy.selections > 50
+    refused = sum(np.array_equal(chosen, candidates[0]) for chosen, _, candidates, _ in expected)
+    assert 10 < refused < len(expected) - 10
+    assert len({largest for *_, largest in expected}) > 2
+    for (_, rho, candidates, largest), seen, measured, selected in zip(
+        expected, rows.seen, spy.accesses[::2], spy.accesses[1::2], strict=True
+    ):
+        assert np.abs(seen - candidates).max() < 1e-10
+        assert measured[1].noise_scale == pytest.approx(2 / math.sqrt(2 * rho), rel=1e-6)
+        assert selected[1].epsilon == pytest.approx(2 * epsilon / 120, rel=1e-6)
+        assert selected[1].sensitivity == pytest.approx(min(3.0, largest), rel=1e-6)
+    last = [chosen for chosen, _, candidates, _ in expected if not np.array_equal(chosen, candidates[0])][-1]
+    assert np.abs(model - last).max() < 1e-10
+
+
+class Candidates(RowsInMemory):
+    """Records the models whose losses are asked for."""
+
+    def __init__(self, features, labels):
+        super().__init__(features, labels)
+        self.seen = []
+
+    def loss_sums(self, objective, models, *, limit, batch=None):
+        self.seen.append(np.array(models))
+        return super().loss_sums(objective, models, limit=limit, batch=batch)
+
+
+CASES = {
+    "logistic": ("logistic", 1, {}),
+    "weighted": ("logistic", 1, {"positive_weight": 3.0}),
+    "huber_svm": ("huber_svm", 1, {}),
+    "one_vs_rest": ("logistic", 3, {}),
+    "huber_regression": ("huber_regression", 1, {"huber_width": 0.5}),
+    "squared": ("squared", 1, {"radius": 2.0}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("selection", dp_agd.SELECTIONS)
+def test_with_a_large_epsilon_it_comes_to_the_minimum(case, selection):
+    loss, classes, given = CASES[case]
+    features, labels = some_rows(300, 4, classes=classes)
+    if loss in ("huber_regression", "squared"):
+        labels = np.clip(features @ np.array([0.5, -0.4, 0.3, 0.1]), -1, 1)
+    rows = RowsInMemory(features, labels)
+    knobs = {"splits": 3000, "selection": selection}
+    facts = Facts(300, 4, outputs=classes, is_classifier=loss not in ("huber_regression", "squared"))
+    plan = planned(facts, epsilon=1e6, loss=loss, regularisation=0.01, knobs=knobs, **given)
+    model = plan.run(rows, silent)
+    objective = plan.run.objective
+
+    def value(w):
+        return objective.loss_sums(w[None], rows.all)[0] / 300 + 0.005 * w @ w
+
+    best = optimize.minimize(value, np.zeros(objective.parameters), method="BFGS", options={"gtol": 1e-9})
+    assert value(np.zeros(objective.parameters)) > best.fun + 1e-2
+    assert value(model) < best.fun + 1e-5
+
+
+def test_mini_batches_come_near_the_minimum_too():
+    rows = RowsInMemory(*some_rows(2000, 3))
+    plan = planned(Facts(2000, 3), epsilon=1e5, batch_size=500, regularisation=0.01)
+    objective = plan.run.objective
+
+    def value(w):
+        return objective.loss_sums(w[None], rows.all)[0] / 2000 + 0.005 * w @ w
+
+    best = optimize.minimize(value, np.zeros(3), method="BFGS").fun
+    assert best < value(plan.run(rows, silent)) < best + 0.3 * (math.log(2) - best)
+
+
+def test_a_network_is_trained_too():
+    rows = RowsInMemory(*some_rows(200, 5, classes=3))
+    plan = planned(Facts(200, 5, outputs=3), epsilon=1e4, network="mlp:4", knobs={"splits": 20})
+    objective = plan.run.objective
+    before, after = (objective.loss_sums(w[None], rows.all)[0] for w in (objective.initial(), plan.run(rows, silent)))
+    assert after < before
+    assert plan.told["clip_norm"] == 1.0
+    assert plan.told["loss_limit"] == pytest.approx(3 * math.log2(3))
+
+
+# --- rows never matter beyond their bound ---------------------------------------------------------------
+
+
+@settings(max_examples=30)
+@given(
+    values=st.lists(
+        st.sampled_from([0.0, 1.0, -1.0, math.nan, math.inf, -math.inf, 1e300, 5e-324]), min_size=12, max_size=12
+    ),
+    labels=st.lists(st.sampled_from([-1.0, 1.0, 0.0, math.nan, math.inf, 2.0]), min_size=4, max_size=4),
+    batch_size=st.sampled_from([None, 1]),
+    loss=st.sampled_from(["logistic", "huber_svm", "squared"]),
+)
+def test_no_row_can_make_it_fail(values, labels, batch_size, loss):
+    with np.errstate(all="ignore"):
+        rows = RowsInMemory(np.array(values).reshape(4, 3), labels)
+    facts = Facts(4, 3, is_classifier=loss != "squared")
+    plan = planned(facts, loss=loss, batch_size=batch_size, knobs={"splits": 3})
+    assert np.isfinite(plan.run(rows, silent)).all()
+
+
+LOSSES = st.one_of(
+    st.builds(Logistic, st.sampled_from([0.3, 1.0, 4.0])),
+    st.builds(HuberSvm, st.sampled_from([0.1, 1.0]), st.sampled_from([1.0, 4.0])),
+    st.builds(HuberRegression, st.sampled_from([0.2, 1.0, 5.0])),
+    st.builds(Squared, st.sampled_from([0.5, 3.0])),
+)
+
+
+@settings(max_examples=200)
+@given(loss=LOSSES, classes=st.integers(1, 3), size=st.floats(-9, 4), length=st.floats(-18, 2))
+def test_the_losses_of_a_row_spread_no_further_among_candidates_than_said(loss, classes, size, length):
+    """Also candidates so near that only rounding tells them apart."""
+    outputs = classes if loss.is_classifier else 1
+    objective = Linear(loss, 5, outputs)
+    features = RANDOM.normal(size=(30, 5)) * 10 ** RANDOM.uniform(-2, 2, (30, 1))
+    own = RANDOM.integers(1, outputs + 1, 30) if outputs > 1 else RANDOM.choice([-1.0, 1.0], 30)
+    rows = RowsInMemory(features, own).all
+    direction = np.concatenate([sign * rows[0, :5] for sign in RANDOM.choice([-1, 1], outputs)])
+    direction = direction / max(np.linalg.norm(direction), 1e-30)
+    middle = 10**size * RANDOM.normal(size=objective.parameters)
+    candidates = middle - np.outer(np.linspace(0, 10**length, 6), direction)
+    losses = np.array([objective.loss_sums(candidates, row[None]) for row in rows])
+    assert np.ptp(losses, axis=1).max() <= noisy_sums.spread_of(objective, candidates)
+
+
+def sums_of_neighbours(objective, rows, record, other, ask):
+    """The sums with one record and with another in its place."""
+    return [ask(objective, RowsInMemory(*(np.vstack([rows[0], each[0]]), np.append(rows[1], each[1]))).all)
+            for each in (record, other)]  # fmt: skip
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("clip", [None, 0.25])
+def test_neighbours_attain_the_sensitivity_of_a_gradient_sum(outputs, clip):
+    """Huber SVM at 0: every slope is 1, so that opposite records have opposite gradients of full length."""
+    features, labels = some_rows(20, 3, classes=outputs)
+    plan = planned(Facts(21, 3, outputs=outputs), loss="huber_svm", clip_norm=clip)
+    record, objective = np.array([1.0, 0.0, 0.0]), plan.run.objective
+    clip_norm = plan.told["clip_norm"]
+    assert clip_norm == pytest.approx(math.sqrt(outputs) if clip is None else clip)
+
+    def ask(objective, rows):
+        return objective.gradient_sum(objective.initial(), rows, clip=clip_norm)
+
+    one, other = sums_of_neighbours(objective, (features, labels), (record, 1), (-record, 1), ask)
+    sensitivity = plan.run.prices.noise(clip_norm, 21, objective.parameters, 1e-4).sensitivity
+    assert 0.999999 < np.linalg.norm(one - other) / sensitivity <= 1
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_neighbours_attain_the_sensitivity_of_a_comparison(far):
+    """Two candidates: near ones are told apart by their distance at most, far ones by the clipped loss."""
+    plan = planned(Facts(21, 3), loss="huber_svm")
+    record, objective = np.array([1.0, 0.0, 0.0]), plan.run.objective
+    ends = np.array([[40.0, 0, 0], [-40.0, 0, 0]]) if far else np.array([[-2.0, 0, 0], [-3.5, 0, 0]])
+    features, labels = some_rows(20, 3)
+
+    def ask(objective, rows):
+        return objective.loss_sums(ends, rows, limit=3.0)
+
+    twin = -record if far else record * 0.0
+    one, other = sums_of_neighbours(objective, (features, labels), (record, 1), (twin, 1), ask)
+    moved = abs((one[0] - one[1]) - (other[0] - other[1]))
+    sensitivity = plan.run.selection(ends, np.zeros(2)).sensitivity
+    assert sensitivity == pytest.approx(3.0 if far else 1.5, rel=1e-6)
+    reached = moved / (2 * sensitivity)
+    assert 0.999999 < reached * (1 if far else 2) <= (1 if far else 2)
+
+
+def test_summation_errs_within_its_margin_and_not_by_nothing():
+    values = RANDOM.random(10**5) * np.exp(RANDOM.normal(size=10**5) * 3)
+    values /= values.max()
+    running = 0.0
+    for value in values.tolist():
+        running += value
+    error = abs(running - math.fsum(values))
+    assert 0 < 2 * error <= noisy_sums.compared_sensitivity(1.0, 10**5) - 1
+
+
+# --- the noisy minimum ----------------------------------------------------------------------------------
+
+
+def chance_of_second(mechanism, losses):
+    """P(choose(two losses) = 1): the difference of two discrete Laplace variables, in closed form."""
+    grid = Fraction(mechanism.grid)
+    first, second = (math.floor(Fraction(loss) / grid) for loss in losses)
+    with mpmath.workdps(60):
+        a = mpmath.exp(mpmath.mpf(-1) / mechanism.steps)
+        weight, least = ((1 - a) / (1 + a)) ** 2, abs(second - first + (second >= first))
+
+        def tail(k):  # P(difference ≥ k), k ≥ 0
+            return weight * a**k * ((k + (1 + a * a) / (1 - a * a)) / (1 - a) + a / (1 - a) ** 2)
+
+        return tail(least) if second >= first else 1 - tail(least + 1)
+
+
+@settings(max_examples=200)
+@given(
+    epsilon=st.floats(-5, 1).map(lambda exponent: 10.0**exponent),
+    sensitivity=st.floats(-3, 3).map(lambda exponent: 10.0**exponent),
+    apart=st.floats(-50, 50),
+    offset=st.floats(0, 100),
+)
+def test_no_record_changes_a_noisy_minimum_by_more_than_e_to_the_epsilon(epsilon, sensitivity, apart, offset):
+    """Exactly, for two candidates whose difference moves by 2s; half of it costs at most half of ε."""
+    mechanism = NoisyMin(epsilon, sensitivity)
+    base = [offset, offset + apart * sensitivity / epsilon]
+    for moved, cost in ((2.0, 1.0), (1.0, 0.5)):
+        other = [base[0], base[1] + moved * sensitivity * (1 - 1e-12)]
+        one, two = chance_of_second(mechanism, base), chance_of_second(mechanism, other)
+        for law, neighbour in ((one, two), (1 - two, 1 - one)):
+            assert law <= mpmath.exp(mpmath.mpf(epsilon) * cost) * neighbour
+
+
+def test_the_noisy_minimum_uses_its_epsilon_up():
+    mechanism = NoisyMin(1.0, 1.0)
+    ratio = chance_of_second(mechanism, [0.0, 100.0]) / chance_of_second(mechanism, [0.0, 102.0])
+    assert 0.98 < mpmath.log(ratio) <= 1
+
+
+def test_the_noisy_minimum_follows_its_law():
+    mechanism, losses = NoisyMin(1.5, 2.0), [1.0, 3.0]
+    chosen = np.bincount([mechanism.choose(losses) for _ in range(20_000)], minlength=2)
+    chance = float(chance_of_second(mechanism, losses))
+    assert of_cells(chosen, np.array([1 - chance, chance])) > ALPHA
+    for wrong in (chance * 0.85, chance * 1.15):
+        assert of_cells(chosen, np.array([1 - wrong, wrong])) < ALPHA
+
+
+# --- plans ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"delta": 0.0}, "delta = 0.*give one"),
+        ({"step_size": 0.1}, "step_size.*largest_step"),
+        ({"epochs": 3}, "epochs 3.*splits"),
+        ({"schedule": "constant"}, "schedule.*dp_sgd"),
+        ({"mechanism": "spherical_laplace"}, "mechanism"),
+        ({"batch_size": 101}, "batch_size = 101.*100"),
+        ({"clip_norm": 0.0}, "clip_norm = 0.0 must be between"),
+        ({"settings": {"splits": 0}}, "splits = 0"),
+        ({"settings": {"splits": 100_000}, "epsilon": 1e-5}, "fewer splits"),
+        ({"settings": {"selection": "best"}}, "selection 'best' is unknown"),
+        ({"settings": {"shares": "odd"}}, "shares 'odd' is unknown"),
+        ({"settings": {"step_candidates": 1}}, "step_candidates"),
+        ({"settings": {"growth": 0.0}}, "growth"),
+        ({"settings": {"depth": 1}}, "depth.*splits"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_with_a_remedy(given, message):
+    whole = {"epsilon": 1.0, "delta": 1e-6, "algorithm": "dp_agd"} | given
+    with pytest.raises(ValueError, match=message):
+        dp_agd.plan(Request(**whole), Facts(100, 3))
+
+
+def test_the_published_shares_give_the_first_measurement_what_the_paper_measures():
+    """Table 1: 0.50119 is the norm of the noise on the mean gradient, for C = 3, d = 124, ε = 1, δ = 10⁻⁸.
+
+    For replace-one neighbours it is twice that.
+    """
+    plan = planned(Facts(48_842, 124), epsilon=1.0, delta=1e-8, clip_norm=3.0, knobs={"shares": "published"})
+    assert plan.told["noise_scale"] / 48_842 * math.sqrt(124) == pytest.approx(2 * 0.50119, rel=1e-5)
+    even = planned(Facts(48_842, 124), epsilon=1.0, delta=1e-8, clip_norm=3.0)
+    assert even.told["noise_scale"] < plan.told["noise_scale"] / 6
+
+
+def test_a_plan_tells_what_it_will_do():
+    told = planned(Facts(1000, 3), batch_size=100).explain()
+    assert told["sampling_rate"] == 0.1
+    assert told["expected_passes"] == pytest.approx(2 * told["selections_at_most"] / 10)
+    assert {"noise_scale", "selection", "selection_epsilon", "clip_norm", "loss_limit", "regularisation"} <= set(told)
+    whole = planned(Facts(1000, 3), batch_size=1000).explain()
+    assert whole["rho"] == rho_of(1.0, 1e-6)
+    assert whole["expected_passes"] == 2 * whole["selections_at_most"]

@@ -1,0 +1,269 @@
+"""What every algorithm that adds noise while it trains has to keep: one table of them, one suite."""
+
+import json
+import math
+from dataclasses import replace
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting.rdp import RdpAccountant
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory import RowsInMemory
+from scipy.optimize import minimize, minimize_scalar
+
+from dbdp.algorithms import ALGORITHMS, Facts, Request, WhiteBox, plan
+from dbdp.privacy.accounting import MODES, Budget
+from dbdp.privacy.events import (
+    ComposedDpEvent,
+    EpsilonDeltaDpEvent,
+    ExponentialMechanismDpEvent,
+    GaussianDpEvent,
+    PoissonGaussianDpEvent,
+    Release,
+    SelfComposedDpEvent,
+    ZCDpEvent,
+    divergence,
+    leak,
+)
+
+ROWS, FEATURES = 300, 3
+FACTS = Facts(ROWS, FEATURES)
+SILENT = lambda *_: None  # noqa: E731
+NAMES = [name for name in ALGORITHMS if isinstance(plan(Request(1.0, 1e-6, algorithm=name), FACTS), WhiteBox)]
+EVERY_ALGORITHM = pytest.mark.parametrize("name", NAMES)
+PURE = {"scs13", "objective_perturbation", "privgene", "majority"}
+LEARNERS = pytest.mark.parametrize("name", [name for name in NAMES if name not in ("majority", "privgene")])
+NO_EPOCHS = {"dp_agd", "dp_blsgd", "dp_blgd", "dp_blsgd_ac", "objective_perturbation", "privgene", "majority"}
+FEW = {name: {"epochs": 2} for name in NAMES if name not in NO_EPOCHS}  # what makes a run short
+FEW |= {"dp_agd": {"settings": '{"splits": 4}'}, "privgene": {"settings": '{"generations": 4, "population": 20}'}}
+
+
+def asked(name, epsilon=1.0, delta=1e-6, **more):
+    return Request(epsilon, delta, algorithm=name, **(FEW.get(name, {}) | more))
+
+
+def data(count=ROWS):
+    random = np.random.default_rng()
+    features = random.normal(size=(count, FEATURES)) / 3
+    return features, np.where(features @ [2.0, -1.0, 0.5] + random.normal(size=count) / 4 > 0, 1.0, -1.0)
+
+
+def run(made, rows):
+    return np.asarray(made.run(rows, SILENT))
+
+
+def test_the_issues_algorithms_are_all_here():
+    assert set(NAMES) == {
+        "scs13", "bst14", "dp_sgd", "dp_adam", "sgd_adv", "rrpsgd", "dp_agd", "dp_blsgd", "dp_blgd", "dp_blsgd_ac",
+        "objective_perturbation", "privgene", "majority",
+    }  # fmt: skip
+
+
+@EVERY_ALGORITHM
+@pytest.mark.parametrize("rows", [50, 48_842, 500_000])
+def test_loss_rows_features_epsilon_and_delta_are_enough_for_a_plan(name, rows):
+    told = plan(Request(1.0, 1e-6, algorithm=name), Facts(rows, 54)).explain()
+    assert json.loads(json.dumps(told)) == told
+    for key in ("noise_scale", "steps", "sampling_rate", "expected_passes", "mechanism", "rows", "features"):
+        assert key in told, key
+    assert 0 < told["sampling_rate"] <= 1
+    assert told["steps"] >= 1
+    assert told["expected_passes"] > 0
+    assert told["epsilon"] <= 1.0
+    assert told["delta"] <= 1e-6
+
+
+@EVERY_ALGORITHM
+def test_without_a_delta_it_is_pure_or_says_why_not(name):
+    if name in PURE:
+        made = plan(asked(name, delta=0.0), FACTS)
+        assert made.guarantee.delta == 0
+        assert leak(made.guarantee.event, 1.0) == 0
+    else:
+        with pytest.raises(ValueError, match="delta"):
+            plan(asked(name, delta=0.0), FACTS)
+
+
+@EVERY_ALGORITHM
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 4.0])
+def test_the_claim_follows_from_the_events(name, epsilon):
+    """By dp_accounting where it knows the event, else by the bounds of §13."""
+    guarantee = plan(asked(name, epsilon), Facts(20_000, 10)).guarantee
+    assert recomputed(guarantee.event, guarantee.delta) <= epsilon * (1 + 1e-6)
+
+
+def recomputed(event, delta):
+    """ε of an event at δ, with dp_accounting as far as it goes."""
+    if isinstance(event, EpsilonDeltaDpEvent):
+        return event.epsilon
+    if isinstance(event, PoissonGaussianDpEvent | ZCDpEvent):
+        return renyi_epsilon(event, delta)
+    if isinstance(event, GaussianDpEvent):
+        made = dp_accounting.GaussianDpEvent(event.noise_multiplier)
+        return dp_accounting.pld.PLDAccountant(value_discretization_interval=1e-5).compose(made).get_epsilon(delta)
+    accountant = RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
+    if isinstance(event, SelfComposedDpEvent):
+        inner = event.event
+        if isinstance(inner, EpsilonDeltaDpEvent):
+            return inner.epsilon * event.count
+        pure = inner.epsilon * event.count
+        accountant.compose(dp_accounting.ZCDpEvent(inner.epsilon**2 / 8), event.count)
+        return min(pure, accountant.get_epsilon(delta)) if delta else pure
+    if isinstance(event, ExponentialMechanismDpEvent):
+        return event.epsilon
+    if isinstance(event, ComposedDpEvent):
+        return composed(event, delta)
+    raise AssertionError(f"no second opinion on {event}")
+
+
+def renyi_epsilon(event, delta):
+    """The best tight conversion over all real orders, by SciPy."""
+
+    def epsilon_at(log_excess):
+        order = 1 + math.exp(log_excess)
+        return divergence(event, order) + math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
+
+    coarse = min(np.arange(-4, 10, 0.2), key=epsilon_at)
+    return minimize_scalar(epsilon_at, bracket=(coarse - 0.2, coarse, coarse + 0.2)).fun
+
+
+def composed(event, delta):
+    """Parts one after the other, each at its share of δ: its own where it has one, the rest for a Gaussian."""
+    left = delta - sum(part.delta for part in event.events if isinstance(part, EpsilonDeltaDpEvent))
+    assert left >= -1e-15
+    return sum(
+        part.epsilon if isinstance(part, EpsilonDeltaDpEvent) else recomputed(part, left) for part in event.events
+    )
+
+
+@EVERY_ALGORITHM
+@pytest.mark.parametrize("mode", MODES)
+def test_a_ledger_takes_it(name, mode):
+    """In mode basic for what it claims; the event survives its JSON."""
+    made = plan(asked(name), FACTS).guarantee
+    again = Release.from_data(json.loads(json.dumps(made.as_data())))
+    assert again == made
+    budget = Budget.of(epsilon=12.0, delta=1e-4, mode=mode)
+    charge, leaks = budget.cost(again)
+    assert 0 < charge <= budget.charge_limit
+    assert 0 <= leaks <= budget.leak_limit
+    assert divergence(made.event, 10.0) > 0
+
+
+STRANGE = {
+    "all the same row": lambda x, y: (np.repeat(x[:1], ROWS, axis=0), np.repeat(y[:1], ROWS)),
+    "zero rows": lambda x, y: (np.zeros_like(x), np.full(ROWS, np.nan)),
+    "one class": lambda x, y: (x, np.ones(ROWS)),
+    "separable": lambda x, y: (x, np.where(x[:, 0] > 0, 1.0, -1.0)),
+    "not finite": lambda x, y: (np.where(np.arange(ROWS)[:, None] % 2, np.inf, x), y),
+    "long rows": lambda x, y: (x * 1e200, y),
+}
+
+
+@EVERY_ALGORITHM
+@pytest.mark.parametrize("strange", STRANGE)
+@pytest.mark.parametrize("epsilon", [0.05, 20.0])
+def test_no_rows_make_it_fail(name, strange, epsilon):
+    made = plan(asked(name, epsilon), FACTS)
+    found = run(made, RowsInMemory(*STRANGE[strange](*data())))
+    assert found.shape == (FEATURES,)
+    assert np.isfinite(found).all()
+
+
+@EVERY_ALGORITHM
+def test_models_of_classes_are_released_together(name):
+    random = np.random.default_rng()
+    facts = replace(FACTS, outputs=4)
+    found = run(plan(asked(name), facts), RowsInMemory(data()[0], random.integers(1, 5, ROWS).astype(float)))
+    assert found.shape == (4 * FEATURES,)
+    assert np.isfinite(found).all()
+
+
+@EVERY_ALGORITHM
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), epsilon=st.floats(0.02, 8))
+def test_what_is_asked_of_the_rows_is_bounded_by_what_the_plan_says(name, seed, epsilon):
+    """However the run goes, it makes no more passes than it told, and noise of another scale of data changes nothing."""
+    random = np.random.default_rng(seed)
+    made = plan(asked(name, epsilon), FACTS)
+    rows = RowsInMemory(random.normal(size=(ROWS, FEATURES)), random.choice([-1.0, 1.0], ROWS))
+    run(made, rows)
+    passes = made.told["expected_passes"]
+    if name in ("dp_agd", "dp_blgd", "objective_perturbation", "privgene"):
+        assert len(rows.asked) <= passes + 1
+
+
+CLOSE = {  # settings under which a loud budget should leave the non-private solution
+    "scs13": {"epochs": 200, "regularisation": 0.1, "batch_size": 100},
+    "bst14": {"epochs": 200, "regularisation": 0.1, "batch_size": 100},
+    "dp_sgd": {"epochs": 200, "regularisation": 0.1, "batch_size": 150, "step_size": 0.3},
+    "dp_adam": {"epochs": 300, "regularisation": 0.1, "batch_size": 150, "step_size": 0.01},
+    "sgd_adv": {"epochs": 200, "regularisation": 0.1, "batch_size": 150, "step_size": 0.3},
+    "rrpsgd": {"epochs": 400, "regularisation": 0.1, "batch_size": 300, "step_size": 2.0},
+    "dp_agd": {"regularisation": 0.1, "settings": '{"splits": 400}'},
+    "dp_blsgd": {"regularisation": 0.1, "batch_size": 300},
+    "dp_blgd": {"regularisation": 0.1},
+    "dp_blsgd_ac": {"regularisation": 0.1, "batch_size": 300},
+    "objective_perturbation": {"regularisation": 0.1},
+}
+
+
+@LEARNERS
+def test_a_budget_without_measure_leaves_the_non_private_solution(name):
+    features, labels = data()
+    rows = RowsInMemory(features, labels)
+    made = plan(Request(1e5, 1e-3, algorithm=name, **CLOSE[name]), FACTS)
+    found = run(made, rows)
+    x, y = rows.all[:, :FEATURES].astype(float), rows.all[:, -1].astype(float)
+
+    def objective(w):
+        return np.logaddexp(0, -y * (x @ w)).mean() + 0.05 * w @ w
+
+    best = minimize(objective, np.zeros(FEATURES), tol=1e-12).x
+    assert np.linalg.norm(found - best) < 0.1 * np.linalg.norm(best)
+    assert objective(found) - objective(best) < 0.02 * (objective(np.zeros(FEATURES)) - objective(best))
+
+
+@LEARNERS
+def test_a_small_budget_does_not(name):
+    """The control of the one above: it is the noise that is gone there."""
+    rows = RowsInMemory(*data())
+    made = plan(Request(0.01, 1e-6, algorithm=name, **CLOSE[name]), FACTS)
+    runs = np.array([run(made, rows) for _ in range(3)])
+    assert np.ptp(runs, axis=0).max() > 0 or name.startswith("dp_")
+
+
+@EVERY_ALGORITHM
+@pytest.mark.parametrize("option", ["permutation", "averaging", "averaging_interval", "shards", "shard_averaging"])
+def test_what_it_has_not_is_refused_with_a_remedy(name, option):
+    values = {
+        "permutation": "fresh",
+        "averaging": "all",
+        "averaging_interval": 2,
+        "shards": 2,
+        "shard_averaging": "once",
+    }
+    with pytest.raises(ValueError, match=r"leave .* out|choose"):
+        plan(asked(name, **{option: values[option]}), FACTS)
+
+
+@EVERY_ALGORITHM
+def test_unknown_settings_are_refused_and_the_known_ones_named(name):
+    with pytest.raises(ValueError, match=r"settings of algorithm|has no settings"):
+        plan(Request(1.0, 1e-6, algorithm=name, settings='{"no_such": 1}'), FACTS)
+
+
+@EVERY_ALGORITHM
+def test_more_noise_for_less_budget(name):
+    def noise(epsilon):
+        told = plan(asked(name, epsilon), Facts(20_000, 10)).told
+        return (
+            told["noise_scale"] * (told.get("regularisation") or 1) ** 0
+            if told["mechanism"] != "exponential"
+            else (1 / told["selection_epsilon"])
+        )
+
+    assert noise(0.1) > noise(1.0) > 0
+    assert math.isfinite(noise(0.1))
