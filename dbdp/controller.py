@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 import dbdp
-from dbdp import access, algorithms, datasets, ledger, packing, parts, releases
-from dbdp.algorithms import Facts, Plan, Request, WhiteBox, tuning
+from dbdp import access, algorithms, datasets, ledger, network_models, packing, parts, releases
+from dbdp.algorithms import Facts, Plan, Request, WhiteBox, settings, tuning
 from dbdp.algorithms.tuning import TuningPlan, TuningRequest
 from dbdp.datasets import Dataset
 from dbdp.learning.encoding import RandomProjection
+from dbdp.learning.networks import Network
 from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS
 from dbdp.privacy.events import Release
 from dbdp.sessions import Session, public_failure
@@ -63,6 +64,8 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
     def answer() -> Answer:
         return _noisy_model(session, dataset, plan, progress), {}
 
+    if request.network is not None:
+        network_models.check(dataset.declaration, _network(request, plan.facts), _projection(request))
     return _charged(session, dataset, request, plan.explain(), plan.guarantee, answer)
 
 
@@ -83,13 +86,17 @@ def tune(session: Session, name: str, request: TuningRequest, progress: Progress
 
 
 def _noisy_model(session: Session, dataset: Dataset, plan: Plan | WhiteBox, progress: Progress) -> np.ndarray:
-    """Return the noisy models, shape (outputs, dimension): of exact ones, or noised while they were trained."""
+    """Return the noisy models, of exact ones, or noised while they were trained.
+
+    They have shape (outputs, dimension); a network is a vector of its parameters.
+    """
     if isinstance(plan, Plan):
         exact = exact_model(session, dataset, plan, progress)
         return plan.mechanism.release(exact.ravel()).reshape(exact.shape)
     dimension, options = plan.facts.dimension, _options(plan.request)
     with access.packed_rows(session, dataset, dimension=dimension, options=options) as rows:
-        return plan.run(rows, progress).reshape(plan.facts.shape)
+        found = plan.run(rows, progress)
+    return found if plan.request.network is not None else found.reshape(plan.facts.shape)
 
 
 def exact_model(session: Session, dataset: Dataset, plan: Plan, progress: Progress) -> np.ndarray:
@@ -117,9 +124,25 @@ def _charged(
         models, more = answer()
         ledger.await_durable(session, position)
         receipt = _described(dataset, described, guarantee) | more | {"version": dbdp.__version__}
-        return releases.store(session, dataset, models, receipt, _projection(request))
+        return _store(session, dataset, request, models, receipt)
     except Exception as error:
         raise ChargedError(*public_failure(session, error)) from None
+
+
+def _store(
+    session: Session, dataset: Dataset, request: Request, models: np.ndarray, receipt: dict[str, Any]
+) -> releases.Model:
+    if request.network is None:
+        return releases.store(session, dataset, models, receipt, _projection(request))
+    network = _network(request, _facts(dataset, request))
+    return releases.store_network(session, dataset, network, models, receipt, _projection(request))
+
+
+def _network(request: Request, facts: Facts) -> Network:
+    network = settings.objective_of(request, facts)
+    if not isinstance(network, Network):
+        raise AssertionError("a request that names a network has one as its objective")
+    return network
 
 
 def _disjoint(plan: TuningPlan, shuffled: parts.Shuffled, progress: Progress) -> tuple[int | None, np.ndarray]:

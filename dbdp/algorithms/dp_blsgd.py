@@ -158,7 +158,9 @@ def sampled_epsilon(epsilon: float, probability: float) -> float:
 def least(enough: Callable[[float], bool], low: float, high: float) -> float:
     """Return about the least number between the two that is enough; it surely is."""
     if not enough(high):
-        raise ValueError("epsilon is too small for so many steps; use a larger epsilon, or fewer planned_steps in settings")
+        raise ValueError(
+            "epsilon is too small for so many steps; use a larger epsilon, or fewer planned_steps in settings"
+        )
     for _ in range(60):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if enough(middle) else (middle, high)

@@ -351,8 +351,8 @@ def descent(
     )
     if not threshold_of(1.0).query_epsilon * accounting.epsilon >= MIN_EPSILON:
         raise ValueError(
-            f"epsilon = {request.epsilon:g} leaves {accounting.epsilon:g} for each of {searching.planned_steps} searches; use a "
-            "larger epsilon, or fewer planned_steps in settings"
+            f"epsilon = {request.epsilon:g} leaves {accounting.epsilon:g} for a search, which is too small for "
+            f"{searching.planned_steps} of them; use a larger epsilon, or fewer planned_steps in settings"
         )
     return planned
 

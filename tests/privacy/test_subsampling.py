@@ -1,0 +1,511 @@
+"""Poisson-sampled Gaussians: the worst neighbours, the curve of their divergences, and the noise of many steps."""
+
+import functools
+import itertools
+import math
+
+import dp_accounting
+import mpmath
+import numpy as np
+import pytest
+from dp_accounting import dp_event as theirs
+from dp_accounting.pld import privacy_loss_distribution
+from dp_accounting.rdp import RdpAccountant
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, optimize, stats
+
+from dbdp.privacy import subsampling
+from dbdp.privacy.accounting import conversion, least_epsilon
+from dbdp.privacy.events import PoissonGaussianDpEvent
+from dbdp.privacy.loss_distribution import _losses, poisson_gaussian_delta, poisson_gaussian_pld_multiplier
+from dbdp.privacy.subsampling import amplified, poisson_gaussian_divergence, poisson_gaussian_multiplier
+
+ALPHA = 1e-9  # false alarms per test; no seed
+
+# --- the worst pair of neighbours -----------------------------------------------------------------------
+
+GAMMAS = np.array([0.05, 0.5, 0.9, 1.0, 1.1, 2.0, 5.0, 20.0])
+
+
+def plane(reach):
+    """A grid of the plane, and the standard normal density on it times the area of a cell."""
+    axis, width = np.linspace(-reach, reach, 161, retstep=True)
+    x, y = np.meshgrid(axis, axis, indexing="ij")
+    return x, y, stats.norm.pdf(x) * stats.norm.pdf(y) * width**2
+
+
+def sticks(one, other, probability, grid):
+    """H_γ of (1-q)N(0, I) + qN(g, I) against the same with g', in the plane, for every γ."""
+    x, y, weight = grid
+    p, q = (
+        1 - probability + probability * np.exp(g[0] * x + g[1] * y - (g[0] ** 2 + g[1] ** 2) / 2) for g in (one, other)
+    )
+    return np.array([(np.maximum(p - gamma * q, 0) * weight).sum() for gamma in GAMMAS])
+
+
+def within(ball, count):
+    """Vectors of the plane in a ball, half of them on its border."""
+    generator = np.random.default_rng()
+    norms = ball * np.where(generator.random(count) < 0.5, 1.0, np.sqrt(generator.random(count)))
+    angles = 2 * np.pi * generator.random(count)
+    return np.stack([norms * np.cos(angles), norms * np.sin(angles)], axis=1)
+
+
+@pytest.mark.parametrize(("probability", "mean"), [(0.5, 1.0), (0.1, 2.0), (0.9, 0.5), (0.01, 3.0)])
+def test_no_pair_of_neighbours_is_more_telling_than_the_opposite_ones(probability, mean):
+    grid = plane(6 + mean)
+    worst = sticks((mean, 0), (-mean, 0), probability, grid)
+    pairs = zip(within(mean, 120), within(mean, 120), strict=True)
+    found = np.array([sticks(one, other, probability, grid) for one, other in pairs])
+    assert (found <= worst * (1 + 1e-4) + 1e-6).all()  # the kink of a hockey stick, on a grid
+
+
+def test_a_search_of_pairs_finds_the_opposite_ones():
+    """For each γ by itself: from anywhere, uphill."""
+    probability, mean, grid = 0.3, 1.5, plane(7.0)
+    worst = sticks((mean, 0), (-mean, 0), probability, grid)
+    for place in (1, 4, 6):
+
+        def fallen(angles_and_norms, place=place):
+            angle, other, *norms = angles_and_norms
+            r, s = (mean * (1 + math.cos(norm)) / 2 for norm in norms)
+            pair = (r * math.cos(angle), r * math.sin(angle)), (s * math.cos(other), s * math.sin(other))
+            return -sticks(*pair, probability, grid)[place]
+
+        start = np.random.default_rng().uniform(0.5, 2.5, 4)
+        best = optimize.minimize(fallen, start, method="Nelder-Mead", options={"maxfev": 300, "fatol": 1e-7})
+        assert 0.97 * worst[place] < -best.fun <= worst[place] * (1 + 1e-4) + 1e-6
+
+
+def test_neither_an_empty_nor_a_smaller_neighbour_is_the_worst():
+    """The search above could tell: other pairs are exceeded by far."""
+    grid, mean, probability = plane(7.0), 1.5, 0.3
+    worst = sticks((mean, 0), (-mean, 0), probability, grid)
+    for other in ((0.0, 0.0), (mean, 0.0), (0.0, mean), (-0.7 * mean, 0.0)):
+        assert (sticks((mean, 0), other, probability, grid)[2:5] < 0.95 * worst[2:5]).all()
+
+
+# --- one step -------------------------------------------------------------------------------------------
+
+
+def exactly(probability, multiplier, order):
+    """D_α of the worst pair, in 50 digits, by adaptive quadrature of p^α q^(1-α) - αp + (α-1)q."""
+    with mpmath.workdps(50):
+        q, m, a = (mpmath.mpf(value) for value in (probability, 1 / mpmath.mpf(multiplier), order))
+
+        def excess(x):
+            up, down = (1 - q + q * mpmath.exp(way * m * x - m * m / 2) for way in (1, -1))
+            return mpmath.npdf(x) * (mpmath.exp(a * mpmath.log(up / down)) * down - a * up + (a - 1) * down)
+
+        last = a * m + (a - 1) * m + 3 * m + 14
+        cuts = mpmath.linspace(-3 * m - 14, last, int(last + 3 * m + 14) // 3 + 2)
+        return mpmath.log1p(mpmath.quad(excess, cuts)) / (a - 1)
+
+
+STEPS = [
+    (0.01, 1.0, 2.0),
+    (0.01, 1.0, 8.0),
+    (0.01, 1.0, 40.0),
+    (1e-3, 0.5, 1.02),
+    (1e-3, 0.3, 7.3),
+    (0.3, 3.0, 20.0),
+    (0.5, 0.1, 1.5),
+    (0.97, 0.7, 3.0),
+    (0.999999, 2.0, 5.0),
+    (1e-7, 1e4, 2.0),
+    (1e-7, 1e4, 1.000001),
+    (1e-7, 0.1, 1.3),
+    (1e-4, 20.0, 900.0),
+    (0.2, 100.0, 3e3),
+    (1e-12, 1.0, 60.0),
+]
+
+
+@pytest.mark.parametrize("step", STEPS, ids=str)
+def test_a_step_costs_what_fifty_digits_say_rounded_up_by_a_billionth(step):
+    exact, found = exactly(*step), poisson_gaussian_divergence(*step)
+    assert exact <= found <= exact * (1 + mpmath.mpf("3e-9"))
+
+
+@settings(max_examples=40)
+@given(
+    probability=st.floats(-7, -0.01).map(lambda exponent: 10.0**exponent),
+    multiplier=st.floats(-0.3, 1.5).map(lambda exponent: 10.0**exponent),
+    order=st.floats(-1, 1.3).map(lambda exponent: 1 + 10.0**exponent),
+)
+def test_a_step_costs_what_scipys_quadrature_says(probability, multiplier, order):
+    mean = 1 / multiplier
+
+    def excess(x):
+        up, down = (1 - probability + probability * math.exp(way * mean * x - mean**2 / 2) for way in (1, -1))
+        return stats.norm._pdf(x) * (up**order * down ** (1 - order))
+
+    far = (2 * order + 2) * mean + 12
+    moment = integrate.quad(excess, -far, far, points=[0, order * mean], limit=500, epsabs=0, epsrel=1e-11)[0]
+    found = poisson_gaussian_divergence(probability, multiplier, order)
+    assert found == pytest.approx(math.log(moment) / (order - 1), rel=1e-7, abs=1e-11 / (order - 1))
+
+
+@given(
+    probability=st.floats(-9, 0).map(lambda exponent: 10.0**exponent),
+    multiplier=st.floats(-2, 4).map(lambda exponent: 10.0**exponent),
+    order=st.floats(-2, 5).map(lambda exponent: 1 + 10.0**exponent),
+    factor=st.floats(1.001, 3),
+)
+def test_a_step_costs_more_for_more_rows_less_noise_and_larger_orders(probability, multiplier, order, factor):
+    here = poisson_gaussian_divergence(probability, multiplier, order)
+    assert here > 0
+    more = [
+        poisson_gaussian_divergence(min(probability * factor, 1.0), multiplier, order),
+        poisson_gaussian_divergence(probability, multiplier / factor, order),
+        poisson_gaussian_divergence(probability, multiplier, 1 + (order - 1) * factor),
+    ]
+    assert min(more) >= here * (1 - 3e-9)
+    assert here <= poisson_gaussian_divergence(1.0, multiplier, order) * (1 + 3e-9)
+
+
+@given(multiplier=st.floats(0.01, 1e4), order=st.floats(1.01, 1e5))
+def test_a_step_on_all_rows_is_a_gaussian_of_twice_the_contribution(multiplier, order):
+    expected = order * (2 / multiplier) ** 2 / 2
+    assert expected <= poisson_gaussian_divergence(1.0, multiplier, order) <= expected * (1 + 2e-9)
+
+
+@pytest.mark.parametrize("multiplier", [1.0, 20.0])
+def test_few_rows_and_small_orders_cost_their_second_order_form(multiplier):
+    """D_α → 2αq² sinh(1/m²), where q is small: the χ² divergence of the pair, 4q² sinh(μ²), times α/2."""
+    for order in (1.5, 3.0):
+        found = poisson_gaussian_divergence(1e-8, multiplier, order)
+        assert found == pytest.approx(order * 2e-16 * math.sinh(multiplier**-2), rel=1e-5)
+
+
+@pytest.mark.parametrize(("probability", "multiplier"), [(0.01, 1.0), (0.3, 0.2), (1e-6, 0.5), (0.999, 1.0)])
+def test_quadratures_and_closed_forms_meet(probability, multiplier):
+    """Where the one gives way to the other, both are right."""
+    odds = abs(math.log(probability / (1 - probability)))
+    border = 1 + 2 * (odds + subsampling._CLEAR) * multiplier**2
+    below, above = (poisson_gaussian_divergence(probability, multiplier, border * (1 + way)) for way in (-1e-9, 1e-9))
+    assert below == pytest.approx(above, rel=1e-8)
+    closed = subsampling._closed_forms(probability, 1 / multiplier, np.array([border * (1 - 1e-9)]))
+    assert below == pytest.approx(closed[0], rel=1e-8)
+
+
+@given(
+    probability=st.floats(-9, -0.001).map(lambda exponent: 10.0**exponent),
+    multiplier=st.floats(-1, 3).map(lambda exponent: 10.0**exponent),
+    order=st.floats(-2, 2).map(lambda exponent: 1 + 10.0**exponent),
+)
+def test_closed_forms_are_never_below_the_quadrature(probability, multiplier, order):
+    closed = subsampling._closed_forms(probability, 1 / multiplier, np.array([order]))[0]
+    assert poisson_gaussian_divergence(probability, multiplier, order) <= closed * (1 + 1e-12)
+
+
+EXTREMES = list(itertools.product([1e-15, 0.5, 1 - 1e-16, 1.0], [1e-9, 0.08, 1e12], [1 + 1e-9, 2.0, 1e5, 1e12]))
+
+
+@pytest.mark.parametrize("extreme", EXTREMES, ids=str)
+def test_the_ends_of_the_range_have_a_finite_cost(extreme):
+    with np.errstate(all="raise", under="ignore"):
+        found = poisson_gaussian_divergence(*extreme)
+    assert 0 < found < math.inf
+
+
+def test_orders_together_and_one_by_one_cost_the_same():
+    usual = [float(order) for order in subsampling._ORDERS]
+    alone = [subsampling._divergences(0.01, 1.0, np.array([order]))[0] for order in usual]
+    assert [poisson_gaussian_divergence(0.01, 1.0, order) for order in usual] == pytest.approx(alone, rel=1e-13)
+    asked = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dbdp.privacy.accounting.divergence", lambda event, order: asked.append(order) or 1.0)
+        least_epsilon(PoissonGaussianDpEvent(0.01, 1.0, 1), 1e-6)
+    assert asked == usual  # they are computed together
+
+
+# --- against adding and removing a row ------------------------------------------------------------------
+
+
+def removal(probability, mean, orders, way=1):
+    """The same quadrature of the pair (1-q)N(0, 1) + qN(μ, 1) and N(0, 1): A against 1, or 1 against A."""
+
+    def gap(x, order):
+        loss = np.log1p(probability * np.expm1(mean * x - mean**2 / 2))
+        return subsampling._log_gap(way * loss, order) + (loss if way < 0 else 0)
+
+    widths = np.full(len(orders), 0.05)
+    points = np.full(len(orders), 20 * 60)
+    logs = subsampling._trapezoid(orders, points, 2 * points, widths, gap)
+    return subsampling._softplus(logs) / (orders - 1)
+
+
+PAIRS = [(0.01, 1.0), (0.1, 2.0), (0.5, 1.5), (1e-4, 0.8)]
+
+
+@pytest.mark.parametrize(("probability", "multiplier"), PAIRS)
+def test_for_added_and_removed_rows_the_quadrature_gives_dp_accountings_curve(probability, multiplier):
+    orders = np.array([1.5, 2.0, 3.0, 8.0, 16.0])
+    accountant = RdpAccountant(orders)
+    accountant.compose(theirs.PoissonSampledDpEvent(probability, theirs.GaussianDpEvent(multiplier)))
+    assert removal(probability, 1 / multiplier, orders) == pytest.approx(accountant._rdp, rel=1e-6)
+
+
+@pytest.mark.parametrize(("probability", "multiplier"), PAIRS)
+def test_replacing_costs_more_than_removing_and_less_than_removing_and_adding_twice_as_much(probability, multiplier):
+    """No contribution is a neighbour's; H_γ at C is at most that of removing 2C for γ ≥ 1, of adding it for γ < 1.
+
+    So e^((α-1)D) - 1, a mean of hockey sticks, is at most that of removing and that of adding together.
+    """
+    orders = np.array([1.5, 2.0, 3.0, 8.0])
+    replaced = np.array([poisson_gaussian_divergence(probability, multiplier, order) for order in orders])
+    assert (replaced > 1.2 * removal(probability, 1 / multiplier, orders)).all()
+    twice = [removal(probability, 2 / multiplier, orders, way) for way in (1, -1)]
+    assert (np.expm1((orders - 1) * replaced) < sum(np.expm1((orders - 1) * each) for each in twice)).all()
+
+
+def stick(p, q, gamma):
+    points = np.linspace(-15, 20, 200_001)
+    return float(np.maximum(p(points) - gamma * q(points), 0).sum() * (points[1] - points[0]))
+
+
+def mixture(probability, mean):
+    return lambda x: (1 - probability) * stats.norm.pdf(x) + probability * stats.norm.pdf(x - mean)
+
+
+@pytest.mark.parametrize(("probability", "multiplier"), PAIRS)
+@pytest.mark.parametrize("gamma", [1.0, 1.5, 4.0])
+def test_hockey_sticks_of_replacing_lie_between_removing_once_and_twice_the_contribution(
+    probability, multiplier, gamma
+):
+    mean = 1 / multiplier
+    replaced = stick(mixture(probability, mean), mixture(probability, -mean), gamma)
+    assert stick(mixture(probability, mean), stats.norm.pdf, gamma) <= replaced + 1e-9
+    assert replaced <= stick(mixture(probability, 2 * mean), stats.norm.pdf, gamma) + 1e-9
+
+
+# --- the noise of many steps ----------------------------------------------------------------------------
+
+RUNS = [
+    (1.0, 1e-6, 1e-3, 1000),
+    (1.0, 1e-6, 0.01, 10_000),
+    (0.1, 1e-8, 1e-4, 10_000),
+    (8.0, 1e-5, 0.1, 100),
+    (1.0, 1e-6, 0.5, 50),
+    (3.0, 1e-9, 0.02, 1),
+]
+
+
+@functools.cache
+def their_losses(probability, multiplier, steps, width):
+    """dp_accounting's privacy loss distribution under replace-one neighbours, from above."""
+    return privacy_loss_distribution.from_gaussian_mechanism(
+        multiplier,
+        sampling_prob=probability,
+        neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE,
+        value_discretization_interval=width,
+    ).self_compose(steps)
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "probability", "steps"), RUNS)
+def test_the_multiplier_keeps_the_promise_and_no_smaller_one_does_by_any_order(epsilon, delta, probability, steps):
+    found = poisson_gaussian_multiplier(epsilon, delta, probability, steps)
+    assert least_epsilon(PoissonGaussianDpEvent(probability, found, steps), delta) <= epsilon
+    orders = [1 + math.exp(step / 40) for step in range(-160, 400)]
+
+    def epsilon_at(multiplier):
+        curve = subsampling._divergences(probability, multiplier, np.array(orders)) * steps
+        return min(cost + conversion(order, delta) for cost, order in zip(curve, orders, strict=True))
+
+    assert epsilon_at(found * 0.999) > epsilon
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "probability", "steps"), RUNS)
+def test_the_composition_of_the_worst_steps_keeps_the_promise_and_a_third_less_noise_breaks_it(
+    epsilon, delta, probability, steps
+):
+    found = poisson_gaussian_multiplier(epsilon, delta, probability, steps)
+    width = min(1e-4, 1e-3 / math.sqrt(steps))
+    assert their_losses(probability, found, steps, width).get_delta_for_epsilon(epsilon) <= delta
+    assert their_losses(probability, found / 1.5, steps, width).get_delta_for_epsilon(epsilon) > 1.1 * delta
+
+
+def test_what_holds_for_added_and_removed_rows_is_not_enough():
+    """dp_accounting's ordinary answer for the same steps, and half the noise of a shuffled run, break the promise."""
+    epsilon, delta, probability, steps = 1.0, 1e-6, 0.01, 1000
+    accountant = functools.partial(
+        RdpAccountant, neighboring_relation=dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    )
+    removed = dp_accounting.calibrate_dp_mechanism(
+        accountant,
+        lambda z: theirs.SelfComposedDpEvent(
+            theirs.PoissonSampledDpEvent(probability, theirs.GaussianDpEvent(z)), steps
+        ),
+        epsilon,
+        delta,
+    )
+    replaced = poisson_gaussian_multiplier(epsilon, delta, probability, steps)
+    assert 1.3 * removed < replaced <= 2 * removed
+    assert poisson_gaussian_delta(epsilon, probability, removed, steps) > 100 * delta
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1e-5, 1e-6), (0.01, 1e-12), (50.0, 1e-6), (1e3, 1e-3)])
+def test_any_promise_has_its_noise(epsilon, delta):
+    noisy = poisson_gaussian_multiplier(epsilon, delta, 1e-3, 100)
+    assert 0 < noisy < poisson_gaussian_multiplier(epsilon, delta, 1e-3, 400)
+    assert noisy < poisson_gaussian_multiplier(epsilon, delta, 2e-3, 100)
+    assert poisson_gaussian_delta(epsilon, 1e-3, noisy, 100) <= delta
+
+
+REFUSED = [
+    (0.0, 1e-6, 0.1, 1),
+    (math.inf, 1e-6, 0.1, 1),
+    (1.0, 0.0, 0.1, 1),
+    (1.0, 1.0, 0.1, 1),
+    (1.0, math.nan, 0.1, 1),
+    (1.0, 1e-6, 0.0, 1),
+    (1.0, 1e-6, 1.1, 1),
+    (1.0, 1e-6, math.nan, 1),
+    (1.0, 1e-6, 0.1, 0),
+]
+
+
+@pytest.mark.parametrize("run", REFUSED, ids=str)
+def test_what_is_no_run_is_refused(run):
+    for function in (poisson_gaussian_multiplier, poisson_gaussian_pld_multiplier):
+        with pytest.raises(ValueError, match=r"must be positive"):
+            function(*run)
+
+
+@pytest.mark.parametrize(
+    "step", [(0.0, 1.0, 2.0), (0.1, 0.0, 2.0), (0.1, math.inf, 2.0), (0.1, 1.0, 1.0), (0.1, 1.0, math.inf)], ids=str
+)
+def test_what_is_no_step_is_refused(step):
+    with pytest.raises(ValueError, match=r"must be positive"):
+        poisson_gaussian_divergence(*step)
+
+
+# --- their privacy losses -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "probability", "steps"), RUNS)
+def test_delta_is_that_of_dp_accounting_and_the_least_noise_is_within_a_thousandth(epsilon, delta, probability, steps):
+    found = poisson_gaussian_pld_multiplier(epsilon, delta, probability, steps)
+    assert found <= poisson_gaussian_multiplier(epsilon, delta, probability, steps) * 0.98
+    assert poisson_gaussian_delta(epsilon, probability, found, steps) <= delta
+    width = 1e-3 / math.sqrt(steps) * min(epsilon, 1)
+    expected = their_losses(probability, found, steps, width).get_delta_for_epsilon(epsilon)
+    assert poisson_gaussian_delta(epsilon, probability, found, steps) == pytest.approx(expected, rel=0.01)
+    less = their_losses(probability, found * 0.998, steps, width)
+    assert less.get_delta_for_epsilon(epsilon) > delta
+
+
+def threshold(probability, mean, log_gamma):
+    """x where ln p(x)/q(x) is given, found by bisection."""
+
+    def loss(x):
+        up, down = (math.log(1 - probability + probability * math.exp(way * mean * x - mean**2 / 2)) for way in (1, -1))
+        return up - down - log_gamma
+
+    return optimize.brentq(loss, -60, 60, xtol=1e-14)
+
+
+def tail(probability, mean, x):
+    return (1 - probability) * stats.norm.sf(x) + probability * stats.norm.sf(x - mean)
+
+
+@pytest.mark.parametrize(("probability", "mean"), [(0.1, 1.0), (0.5, 0.3), (1e-3, 2.0), (0.9, 1.5)])
+@pytest.mark.parametrize("width", [0.3, 0.01])
+def test_every_hockey_stick_of_the_grid_is_at_least_the_exact_one_and_on_the_grid_the_same(probability, mean, width):
+    losses = _losses(probability, mean, width, 1e-14)
+    at = losses.places * width
+    assert losses.masses.sum() + losses.beyond == pytest.approx(1, abs=1e-12)
+    for log_gamma in (-1.5, -0.31, -0.3, 0.0, 0.05, 0.3, 0.9, 1.21):
+        told = at > log_gamma
+        found = float(-np.expm1(log_gamma - at[told]) @ losses.masses[told]) + losses.beyond
+        x = threshold(probability, mean, log_gamma) if abs(log_gamma) < at[-1] else math.copysign(60, log_gamma)
+        exact = tail(probability, mean, x) - math.exp(log_gamma) * tail(probability, -mean, x)
+        assert found >= exact - 1e-12
+        if abs(log_gamma / width - round(log_gamma / width)) < 1e-9:
+            assert found == pytest.approx(exact, rel=1e-9, abs=1e-12)
+        assert found <= exact + width / 4
+
+
+def test_runs_of_the_worst_steps_tell_as_much_as_the_privacy_losses_say():
+    """A row of +C for one of -C, in each of ten steps; by how often the loss is above ε in a million runs of each."""
+    probability, multiplier, steps, epsilon, runs = 0.3, 2.0, 10, 1.0, 10**6
+    generator, mean = np.random.default_rng(), 1 / multiplier
+
+    def frequency(contribution):
+        loss = np.zeros(runs)
+        for _ in range(steps):
+            x = contribution * mean * (generator.random(runs) < probability) + generator.standard_normal(runs)
+            up, down = (np.exp(way * mean * x - mean**2 / 2) for way in (1, -1))
+            loss += np.log1p(probability * (up - 1)) - np.log1p(probability * (down - 1))
+        return (loss > epsilon).mean()
+
+    told = frequency(1) - math.exp(epsilon) * frequency(-1)
+    error = stats.norm.isf(ALPHA / 4) * math.sqrt(0.25 / runs) * (1 + math.exp(epsilon))
+    claimed = poisson_gaussian_delta(epsilon, probability, multiplier, steps)
+    assert told <= claimed + error
+    assert told >= claimed * 0.99 - error
+    assert error < claimed / 4
+    assert told > poisson_gaussian_delta(epsilon, probability, multiplier * 1.5, steps) + error
+
+
+@pytest.mark.parametrize("steps", [1, 7])
+def test_steps_on_nearly_all_rows_tell_as_much_as_one_gaussian(steps):
+    epsilon, mean = 1.0, 0.8 * math.sqrt(steps)  # 2C√T/σ
+    exact = stats.norm.cdf(mean / 2 - epsilon / mean) - math.exp(epsilon) * stats.norm.cdf(-mean / 2 - epsilon / mean)
+    found = poisson_gaussian_delta(epsilon, 1 - 1e-9, 2.5, steps)
+    assert exact * (1 - 1e-6) <= found <= exact * 1.01
+    all_rows = poisson_gaussian_pld_multiplier(epsilon, float(exact), 1.0, steps)
+    assert all_rows == pytest.approx(2.5, rel=1e-6)
+
+
+def test_delta_of_almost_no_noise_is_1_and_the_least_multiplier_an_eighth():
+    assert poisson_gaussian_delta(0.1, 0.9, 0.2, 50) == pytest.approx(1, abs=1e-6)
+    assert poisson_gaussian_pld_multiplier(1.0, 1e-3, 1e-6, 1) == 1 / 8
+
+
+# --- pure mechanisms ------------------------------------------------------------------------------------
+
+
+@given(
+    epsilon=st.floats(-6, 3).map(lambda exponent: 10.0**exponent), probability=st.floats(-6, 0).map(lambda e: 10.0**e)
+)
+def test_a_pure_mechanism_on_a_sample_is_the_formula_rounded_up(epsilon, probability):
+    with mpmath.workdps(60):
+        exact = mpmath.log1p(mpmath.mpf(probability) * mpmath.expm1(mpmath.mpf(epsilon)))
+        assert exact <= amplified(epsilon, probability) <= exact * (1 + mpmath.mpf("1e-12"))
+
+
+@settings(max_examples=300)
+@given(
+    epsilon=st.floats(0.01, 5),
+    probability=st.floats(0.01, 1),
+    shares=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+)
+def test_no_sampled_pure_mechanism_is_more_telling_and_one_is_as_telling(epsilon, probability, shares):
+    """Densities at one output without the row, with it and with its neighbour, any two within e^ε."""
+    without, with_, other = 1.0, *(math.exp(epsilon * (2 * share - 1)) for share in shares)
+    if abs(math.log(with_ / other)) <= epsilon:
+        ratio = ((1 - probability) * without + probability * with_) / (
+            (1 - probability) * without + probability * other
+        )
+        assert abs(math.log(ratio)) <= amplified(epsilon, probability) * (1 + 1e-12)
+    ratio = (1 - probability) + probability * math.exp(epsilon)  # the neighbour's is that without the row
+    assert math.log(ratio) == pytest.approx(amplified(epsilon, probability), rel=1e-9)
+
+
+def test_a_mechanism_that_is_private_for_replaced_rows_alone_is_not_amplified():
+    """Exact randomised response of the row, and nothing of the kind when there is no row in the sample."""
+    epsilon, probability = 1.0, 0.5
+    yes, no = math.exp(epsilon) / (1 + math.exp(epsilon)), 1 / (1 + math.exp(epsilon))
+    ratio = (probability * yes) / (probability * no)  # "no row" is a third answer
+    assert math.log(ratio) > 1.5 * amplified(epsilon, probability)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "probability"), [(0.0, 0.5), (math.inf, 0.5), (1.0, 0.0), (1.0, 2.0), (math.nan, 1.0)]
+)
+def test_what_cannot_be_amplified_is_refused(epsilon, probability):
+    with pytest.raises(ValueError, match=r"must be positive"):
+        amplified(epsilon, probability)
