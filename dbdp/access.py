@@ -70,6 +70,11 @@ class PackedRows:
         sql = f"select dbdp.label_counts(block, $1::pg_catalog.int4, $2::pg_catalog.int4) as found from {self._table}"
         return np.array(self._session.query(sql, self._dimension, classes)[0]["found"])
 
+    def errors(self, models: np.ndarray) -> int:
+        """Return how many rows the models (outputs, dimension) classify wrongly; for a baseline, not an algorithm."""
+        sql = f"select dbdp.count_errors(block, $1, $2::pg_catalog.int4) as found from {self._table}"
+        return self._session.query(sql, models.tobytes(), len(models))[0]["found"]
+
     def _sum(
         self, aggregate: str, models: np.ndarray, objective: Objective, bound: float, batch: int | None
     ) -> np.ndarray:

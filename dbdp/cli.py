@@ -14,7 +14,7 @@ from rich.table import Table
 from dbdp import __version__
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.tuning import TuningRequest, parsed
-from dbdp.options import taking_a_request
+from dbdp.options import HELP, taking_a_request
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=True, help="Differentially private machine learning in PostgreSQL."
@@ -184,6 +184,28 @@ def _show_model(model: Any, as_json: bool) -> None:
         print(json.dumps(vars(model), default=str))
     else:
         show_mapping(model.receipt, f"receipt of model {model.id}")
+
+
+Loss = Annotated[str, typer.Option(help=HELP["loss"])]
+Regularisation = Annotated[float | None, typer.Option(help=HELP["regularisation"])]
+
+
+@app.command()
+def baseline(
+    dataset: str,
+    loss: Loss = "logistic",
+    regularisation: Regularisation = None,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Train WITHOUT privacy, by L-BFGS, to compare with; for the owner of the table. Nothing is stored."""
+    request = Request(1.0, loss=loss, regularisation=regularisation)  # no ε is spent
+    with _database(url) as database:
+        found = database.baseline(dataset, request)
+    if as_json:
+        print(json.dumps(vars(found)))
+    else:
+        show_mapping(vars(found), f"{dataset} without privacy: do not publish")
 
 
 Candidates = Annotated[Path, typer.Option(help='JSON file: [{"regularisation": 0.01}, …].')]

@@ -37,14 +37,14 @@ class ChargedError(RuntimeError):
 def explain(session: Session, name: str, request: Request) -> dict[str, Any]:
     """Return the plan of a request and what it would be charged; nothing is read or spent."""
     dataset = datasets.load(session, name)
-    plan = algorithms.plan(request, _facts(dataset, request))
+    plan = algorithms.plan(request, facts(dataset, request))
     return _described(dataset, plan.explain(), plan.guarantee)
 
 
 def explain_tuning(session: Session, name: str, request: TuningRequest) -> dict[str, Any]:
     """Return the plan of a tuning and what it would be charged; nothing is read or spent."""
     dataset = datasets.load(session, name)
-    plan = tuning.plan(request, _facts(dataset, request.base))
+    plan = tuning.plan(request, facts(dataset, request.base))
     return _described(dataset, plan.explain(), plan.guarantee)
 
 
@@ -59,24 +59,24 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
         After the charge: the server failed, or the training was cancelled.
     """
     dataset = datasets.load(session, name)
-    plan = algorithms.plan(request, _facts(dataset, request))
+    plan = algorithms.plan(request, facts(dataset, request))
 
     def answer() -> Answer:
         return _noisy_model(session, dataset, plan, progress), {}
 
     if request.network is not None:
-        network_models.check(dataset.declaration, _network(request, plan.facts), _projection(request))
+        network_models.check(dataset.declaration, _network(request, plan.facts), projection_of(request))
     return _charged(session, dataset, request, plan.explain(), plan.guarantee, answer)
 
 
 def tune(session: Session, name: str, request: TuningRequest, progress: Progress = silent) -> releases.Model:
     """Choose among settings privately, and release the chosen model once; raises as `train` does."""
     dataset = datasets.load(session, name)
-    plan = tuning.plan(request, _facts(dataset, request.base))
+    plan = tuning.plan(request, facts(dataset, request.base))
     run = _repeated if plan.repetitions else _disjoint
 
     def answer() -> Answer:
-        options = _options(request.base)
+        options = shuffle_options(request.base)
         dimension = plan.plans[0].facts.dimension
         with parts.shuffled(session, dataset, plan.portions, dimension=dimension, options=options) as shuffled:
             chosen, model = run(plan, shuffled, progress)
@@ -93,7 +93,7 @@ def _noisy_model(session: Session, dataset: Dataset, plan: Plan | WhiteBox, prog
     if isinstance(plan, Plan):
         exact = exact_model(session, dataset, plan, progress)
         return plan.mechanism.release(exact.ravel()).reshape(exact.shape)
-    dimension, options = plan.facts.dimension, _options(plan.request)
+    dimension, options = plan.facts.dimension, shuffle_options(plan.request)
     with access.packed_rows(session, dataset, dimension=dimension, options=options) as rows:
         found = plan.run(rows, progress)
     return found if plan.request.network is not None else found.reshape(plan.facts.shape)
@@ -101,7 +101,7 @@ def _noisy_model(session: Session, dataset: Dataset, plan: Plan | WhiteBox, prog
 
 def exact_model(session: Session, dataset: Dataset, plan: Plan, progress: Progress) -> np.ndarray:
     """Return the exact models, shape (outputs, dimension)."""
-    sizes, options = plan.learning.shard_rows, _options(plan.request)
+    sizes, options = plan.learning.shard_rows, shuffle_options(plan.request)
     progress("shuffle", 0, 1)
     with parts.spread(session, dataset, sizes, dimension=plan.facts.dimension, options=options) as shuffled:
         progress("shuffle", 1, 1)
@@ -133,9 +133,9 @@ def _store(
     session: Session, dataset: Dataset, request: Request, models: np.ndarray, receipt: dict[str, Any]
 ) -> releases.Model:
     if request.network is None:
-        return releases.store(session, dataset, models, receipt, _projection(request))
-    network = _network(request, _facts(dataset, request))
-    return releases.store_network(session, dataset, network, models, receipt, _projection(request))
+        return releases.store(session, dataset, models, receipt, projection_of(request))
+    network = _network(request, facts(dataset, request))
+    return releases.store_network(session, dataset, network, models, receipt, projection_of(request))
 
 
 def _network(request: Request, facts: Facts) -> Network:
@@ -181,27 +181,29 @@ def _noisy(plan: Plan, part: parts.Part) -> np.ndarray:
     return plan.mechanism.release(exact.ravel()).reshape(exact.shape)
 
 
-def _facts(dataset: Dataset, request: Request) -> Facts:
-    dimension = packing.model_dimension(dataset.declaration, _projection(request))
+def facts(dataset: Dataset, request: Request) -> Facts:
+    """Return what the dataset says in public to the plan of a request."""
+    dimension = packing.model_dimension(dataset.declaration, projection_of(request))
     declaration = dataset.declaration
     return Facts(dataset.rows, dimension, declaration.outputs, declaration.kind != "real", declaration.intercept)
 
 
-def _projection(request: Request) -> RandomProjection | None:
+def projection_of(request: Request) -> RandomProjection | None:
+    """Return the request's random projection, if it has one."""
     if request.projection_dimension is None or request.projection_seed is None:
         return None
     return RandomProjection(request.projection_dimension, request.projection_seed)
 
 
-def _options(request: Request) -> dict[str, Any]:
+def shuffle_options(request: Request) -> dict[str, Any]:
     """Return the options of dbdp.shuffle."""
-    projection = _projection(request)
+    projection = projection_of(request)
     return {"projection": asdict(projection)} if projection else {}
 
 
 def _check_session(session: Session, dataset: Dataset, request: Request) -> None:
     """Raise ValueError if the session could not train: better before the charge than after it."""
-    packing.check_share(session, dataset, packing.Share(projection=_projection(request)))
+    packing.check_share(session, dataset, packing.Share(projection=projection_of(request)))
     allowed = session.query(
         "select pg_catalog.has_database_privilege(pg_catalog.current_database(), 'temporary') as temporary, "
         "current_user::pg_catalog.text as role, pg_catalog.current_database()::pg_catalog.text as name"

@@ -10,9 +10,10 @@ from typing import Any
 import psycopg
 
 import dbdp
-from dbdp import controller
+from dbdp import baselines, controller
 from dbdp.algorithms import Request
 from dbdp.algorithms.tuning import TuningRequest
+from dbdp.baselines import Baseline
 from dbdp.declarations import declare
 from dbdp.releases import Model
 from dbdp.sessions import ClientSession, Row
@@ -173,6 +174,10 @@ class Database:
         """
         sql = "select dbdp.dp_confusion($1, $2, $3, $4) as found"
         return self.query(sql, model, dataset, float(epsilon), float(delta))[0]["found"]
+
+    def baseline(self, dataset: str, request: Request) -> Baseline:
+        """Return the linear model without privacy, for a role that may read the table; nothing is stored."""
+        return baselines.minimum(self._session, dataset, request)
 
     def _may_drive(self, dataset: str) -> bool:
         return bool(

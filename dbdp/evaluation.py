@@ -75,7 +75,7 @@ def confusion(session: Session, model: int, name: str, *, epsilon: float, delta:
 
 def _counted(session: Session, dataset: Dataset, classifier: Classifier) -> np.ndarray:
     """Return the exact matrix, which is secret."""
-    options = controller._options(classifier.request)
+    options = controller.shuffle_options(classifier.request)
     sql = "select dbdp.confusion(block, $1, $2::pg_catalog.int4, $3) as counts from {}"
     with parts.shuffled(session, dataset, (dataset.rows,), dimension=classifier.dimension, options=options) as made:
         query, vectors = sql.format(made.parts[0].table), classifier.vectors
@@ -174,7 +174,7 @@ def in_packed_coordinates(declaration: Declaration, coefficients: np.ndarray, in
     else:
         lower, widths, radius = _column_scales(declaration)
         shift = models[:, : len(lower)] @ lower
-        packed, last = models * (widths * radius), np.full(declaration.intercept, 1 / radius)
+        packed, last = models * (widths * radius), np.full(int(declaration.intercept), 1 / radius)
     offsets = intercepts + shift
     if declaration.intercept:
         return np.hstack([packed, (offsets / last)[:, None]])

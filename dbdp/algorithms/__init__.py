@@ -1,6 +1,15 @@
 """One file for each published system: a plan = learning × privacy."""
 
-from dbdp.algorithms.catalogue import ALGORITHMS, plan
+from dbdp.algorithms.catalogue import ALGORITHMS, NOISY_WHILE_TRAINING, PERTURBED_ONCE, plan
 from dbdp.algorithms.plan import Facts, Plan, Request, WhiteBox
 
-__all__ = ["ALGORITHMS", "Facts", "Plan", "Request", "WhiteBox", "plan"]
+__all__ = [
+    "ALGORITHMS",
+    "NOISY_WHILE_TRAINING",
+    "PERTURBED_ONCE",
+    "Facts",
+    "Plan",
+    "Request",
+    "WhiteBox",
+    "plan",
+]

@@ -24,11 +24,13 @@ from dbdp.algorithms import (
 from dbdp.algorithms.plan import Facts, Plan, Request, WhiteBox
 from dbdp.algorithms.settings import check_request
 
-ALGORITHMS: dict[str, Callable[[Request, Facts], Plan | WhiteBox]] = {
+PERTURBED_ONCE: dict[str, Callable[[Request, Facts], Plan]] = {
     "bolt_on": bolt_on.plan,
     "nsgd": nsgd.plan,
     "rsgd_ar": rsgd_ar.plan,
     "output_perturbation_gd": output_perturbation_gd.plan,
+}
+NOISY_WHILE_TRAINING: dict[str, Callable[[Request, Facts], WhiteBox]] = {
     "scs13": scs13.plan,
     "bst14": bst14.plan,
     "dp_sgd": dp_sgd.plan,
@@ -43,6 +45,7 @@ ALGORITHMS: dict[str, Callable[[Request, Facts], Plan | WhiteBox]] = {
     "privgene": privgene.plan,
     "majority": majority.plan,
 }
+ALGORITHMS: dict[str, Callable[[Request, Facts], Plan | WhiteBox]] = {**PERTURBED_ONCE, **NOISY_WHILE_TRAINING}
 
 
 def plan(request: Request, facts: Facts) -> Plan | WhiteBox:

@@ -19,10 +19,10 @@ from dbdp.privacy.subsampling import poisson_gaussian_divergence, poisson_gaussi
 _NODES = np.array([-0.8611363115940526, -0.33998104358485626, 0.33998104358485626, 0.8611363115940526])
 _WEIGHTS = np.array([0.34785484513745385, 0.6521451548625461, 0.6521451548625461, 0.34785484513745385]) / 2  # Gauss
 _MESH = 0.02  # longest interval of a Gauss rule, in error by less than 1e-10
-_COARSE = 0.01  # θ²Tw²: widening the losses raises δ by about a twelfth of that
+_COARSE = 0.01  # θ²Tw²: widening the losses raises δ by less than that
 _BEYOND = 1e-8  # share of δ, about, that losses too large for the grid are worth
 _DEVIATIONS, _TILTS = 8.0, 40.0  # half the window, in standard deviations of the sum and in 1/θ
-_ROUNDOFF = 20 * 2.0**-53
+_ROUNDOFF = 10 * 2.0**-53  # of a butterfly of an FFT, and of a power for each factor, with room
 _PRECISION = 1e-4  # of a multiplier
 _LEAST = 1 / 8  # and the least: beyond it losses need too large a grid
 _ORDERS = [1 + math.exp(step / 4) for step in range(-16, 48)]
@@ -51,38 +51,39 @@ class _Losses:
 
 
 def poisson_gaussian_delta(epsilon: float, probability: float, multiplier: float, steps: int) -> float:
-    """Return an upper bound on δ(ε) of `steps` steps, about a half per cent too large at most.
+    """Return an upper bound on δ(ε) of `steps` steps, about one per cent too large at most.
 
     Proof. The pair dominates (`poisson_gaussian_divergence`), and its mirror image is itself: one direction
     will do, and δ(ε) = E_P(1 - e^{ε-S})₊, S the sum of T independent losses. `_losses` spreads each loss to
     the ends of its cell, P and Q both preserved, which only raises every hockey-stick divergence. With
-    f(s) ∝ p(s)e^{θs}, M the sum of p e^{θs}: δ = M^T e^{-θε} Σ_{s>ε} (1 - e^{ε-s}) e^{-θ(s-ε)} f^{*T}(s). A
-    convolution on a circle of N points adds the mass of s ± Nw to that of s, never less, but for s above the
-    window, whose part is at most e^{-θ(top-ε)}. ‖DFT error‖₂ ≤ 10u log₂N √N‖f‖₂ (Higham 2002, §24), |f̂| ≤ 1:
-    after the power at most T times that and 10uT√N, as a sum over N points by Cauchy–Schwarz; the weights
-    are at most 1. θ = α - 1 of the best Rényi order makes all that relative to δ, nearly. ∎
+    f(s) ∝ p(s)e^{θs}, M the sum of p e^{θs}: δ = M^T e^{-θε} Σ_{s>ε} (1 - e^{ε-s}) e^{-θ(s-ε)} f^{*T}(s), so that
+    errors of f^{*T} count relative to a Chernoff bound on δ; θ = α - 1 of the best Rényi order. `_composed`
+    adds mass to the window's sums, never less, but for sums above it, worth at most e^{-θ(top-ε)}. ∎
     """
-    order, log_bound = _best_order(epsilon, probability, multiplier, steps)
-    tilt = order - 1
+    tilt, log_bound = _tilt(epsilon, probability, multiplier, steps)
     width = math.sqrt(_COARSE / steps) / tilt
     losses = _losses(probability, 1 / multiplier, width, max(math.exp(log_bound) * _BEYOND / steps, 1e-300))
     tilted, log_norm = losses.tilted(tilt)
-    gaps, summed = _composed(losses, tilted, tilt=tilt, epsilon=epsilon, steps=steps)
+    gaps, summed, error = _composed(losses, tilted, tilt=tilt, epsilon=epsilon, steps=steps)
     weights = -np.expm1(-gaps) * np.exp(-tilt * gaps)
-    error = _ROUNDOFF * (steps + 1) * math.log2(len(summed)) * math.sqrt(len(summed)) + math.exp(-tilt * gaps[-1])
+    missed = error * float(np.linalg.norm(weights)) + math.exp(-tilt * gaps[-1])
     room = steps * (1e-12 + tilt * 1e-15 * (1 + width * len(tilted)))  # of M^T, and of the losses
     scale = math.exp(min(steps * log_norm - tilt * epsilon + room, 700.0))
-    return min(steps * losses.beyond + scale * (float(weights @ summed) + error), 1.0) * (1 + 1e-9)
+    return min(steps * losses.beyond + scale * (float(weights @ summed) + missed), 1.0) * (1 + 1e-9)
 
 
-def _best_order(epsilon: float, probability: float, multiplier: float, steps: int) -> tuple[float, float]:
-    """Return the order of the least Chernoff bound e^{(α-1)(T·D_α - ε)} on δ, and its logarithm."""
+def _tilt(epsilon: float, probability: float, multiplier: float, steps: int) -> tuple[float, float]:
+    """Return θ = α - 1 of the least Chernoff bound e^{θ(T·D_α - ε)} on δ, and the bound's logarithm.
+
+    No less than one over the standard deviation of the sum, about: all is in units of 1/θ.
+    """
     found = [
-        ((order - 1) * (steps * poisson_gaussian_divergence(probability, multiplier, order) - epsilon), order)
+        ((order - 1) * (steps * poisson_gaussian_divergence(probability, multiplier, order) - epsilon), order - 1)
         for order in _ORDERS
     ]
-    log_bound, order = min(found)
-    return order, min(log_bound, 0.0)
+    log_bound, tilt = min(found)
+    least = 1 / math.sqrt(steps * poisson_gaussian_divergence(probability, multiplier, 2.0))
+    return max(tilt, least), min(log_bound, 0.0)
 
 
 def _losses(probability: float, mean: float, width: float, beyond: float) -> _Losses:
@@ -137,17 +138,23 @@ def _nodes(probability: float, mean: float, width: float, reach: float) -> tuple
 
 def _composed(
     losses: _Losses, tilted: np.ndarray, *, tilt: float, epsilon: float, steps: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return s - ε > 0 of a window, and the mass there of the sum of T tilted losses, all sums beyond it folded in."""
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return s - ε > 0 of a window, the mass there of the sum of T tilted losses, and an error's norm.
+
+    All sums beyond the circle of N places are folded in. Every entry of the transform f̂ is off by at most
+    r = c·u·log₂N, as every butterfly adds relative to its part of Σf = 1; the power by T·r(|f̂| + r)^{T-1} and
+    its own roundoff; the norm of the inverse is 1/√N of that.
+    """
     places, width = losses.places, losses.width
     variance = float(tilted @ (places - tilted @ places) ** 2)
     needed = max(_DEVIATIONS * math.sqrt(steps * variance), _TILTS / (tilt * width))
     length = 1 << math.ceil(math.log2(2 * needed))
-    circle = np.bincount(places % length, tilted, length)
-    transformed = np.fft.rfft(circle)
-    summed = np.fft.irfft(np.abs(transformed) ** steps * np.exp(1j * steps * np.angle(transformed)), length)
+    transformed = np.fft.rfft(np.bincount(places % length, tilted, length))
+    size, roundoff = np.abs(transformed), _ROUNDOFF * math.log2(length)
+    summed = np.fft.irfft(size**steps * np.exp(1j * steps * np.angle(transformed)), length)
+    norm = math.sqrt(2 * float(np.sum((size + roundoff) ** (2 * (steps - 1)))) / length)
     sums = math.floor(epsilon / width) + 1 + np.arange(length // 2)
-    return sums * width - epsilon, summed[sums % length]
+    return sums * width - epsilon, summed[sums % length], 2 * (steps + 1) * roundoff * norm
 
 
 def poisson_gaussian_pld_multiplier(epsilon: float, delta: float, probability: float, steps: int) -> float:

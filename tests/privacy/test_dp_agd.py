@@ -363,9 +363,12 @@ def test_with_a_large_epsilon_it_comes_to_the_minimum(case, selection):
     def value(w):
         return objective.loss_sums(w[None], rows.all)[0] / 300 + 0.005 * w @ w
 
-    best = optimize.minimize(value, np.zeros(objective.parameters), method="BFGS", options={"gtol": 1e-9})
-    assert value(np.zeros(objective.parameters)) > best.fun + 1e-2
-    assert value(model) < best.fun + 1e-5
+    best = optimize.minimize(value, np.zeros(objective.parameters), method="BFGS").fun
+    gap = value(objective.initial()) - best
+    assert best - 1e-9 < value(model) < best + 0.02 * gap
+    if case == "logistic":  # little of the way is gone with little
+        modest = planned(facts, epsilon=0.01, loss=loss, regularisation=0.01, knobs=knobs | {"splits": 60})
+        assert value(modest.run(rows, silent)) > best + 0.1 * gap
 
 
 def test_mini_batches_come_near_the_minimum_too():
@@ -464,19 +467,17 @@ def test_neighbours_attain_the_sensitivity_of_a_comparison(far):
     """Two candidates: near ones are told apart by their distance at most, far ones by the clipped loss."""
     plan = planned(Facts(21, 3), loss="huber_svm")
     record, objective = np.array([1.0, 0.0, 0.0]), plan.run.objective
-    ends = np.array([[40.0, 0, 0], [-40.0, 0, 0]]) if far else np.array([[-2.0, 0, 0], [-3.5, 0, 0]])
+    ends = np.array([[40.0, 0, 0], [-40.0, 0, 0]]) * (1 if far else 0.01)
     features, labels = some_rows(20, 3)
 
     def ask(objective, rows):
         return objective.loss_sums(ends, rows, limit=3.0)
 
-    twin = -record if far else record * 0.0
-    one, other = sums_of_neighbours(objective, (features, labels), (record, 1), (twin, 1), ask)
+    one, other = sums_of_neighbours(objective, (features, labels), (record, 1), (-record, 1), ask)
     moved = abs((one[0] - one[1]) - (other[0] - other[1]))
     sensitivity = plan.run.selection(ends, np.zeros(2)).sensitivity
-    assert sensitivity == pytest.approx(3.0 if far else 1.5, rel=1e-6)
-    reached = moved / (2 * sensitivity)
-    assert 0.999999 < reached * (1 if far else 2) <= (1 if far else 2)
+    assert sensitivity == pytest.approx(3.0 if far else 0.8, rel=1e-6)
+    assert 0.999999 < moved / (2 * sensitivity) <= 1
 
 
 def test_summation_errs_within_its_margin_and_not_by_nothing():

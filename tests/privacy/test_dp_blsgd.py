@@ -42,12 +42,12 @@ def silent(*_):
     pass
 
 
-def separable(rows=200, dimension=3, noise=0.3):
+def separable(rows=200, dimension=3, seed=None):
     """Rows in the unit ball whose labels mostly follow one direction."""
-    random = np.random.default_rng()
+    random = np.random.default_rng(seed)
     features = random.normal(size=(rows, dimension))
     features /= np.maximum(1.0, np.linalg.norm(features, axis=1, keepdims=True))
-    return features, np.where(features[:, 0] + noise * random.normal(size=rows) > 0, 1.0, -1.0)
+    return features, np.where(features[:, 0] + 0.3 * random.normal(size=rows) > 0, 1.0, -1.0)
 
 
 # --- spies ------------------------------------------------------------------------------------------------
@@ -599,14 +599,14 @@ EXPECTED = {
 def test_with_the_same_noise_every_iterate_is_that_of_the_paper(algorithm):
     happened, batch_size = Counter(), {"batch_size": 60} if algorithm in SAMPLED else {}
     for seed in range(12):
-        features, labels = separable(240, 4)
-        settings = {"planned_steps": 40, "memory": 3, "candidates": 6, "shrink": 0.6, "armijo": 0.3}
-        settings |= {"growth": [0.3, 0.3, 0.3, 2.0][seed % 4]}
+        features, labels = separable(240, 4, seed)
+        settings = {"planned_steps": 40, "memory": 3, "candidates": [2, 2, 5][seed % 3], "shrink": 0.6}
+        settings |= {"growth": [0.3, 4.0][seed % 2]}
         plan = planned(
             algorithm,
             rows=240,
             dimension=4,
-            epsilon=[0.5, 5.0, 30.0][seed % 3],
+            epsilon=[0.5, 0.5, 5.0, 30.0][seed % 4],
             clip_norm=0.5,
             settings=settings,
             **batch_size,
@@ -642,13 +642,13 @@ def objective(features, labels, regularisation, w):
 def test_with_a_large_epsilon_the_model_is_the_minimiser(algorithm):
     features, labels = separable(300)
     whole = {} if algorithm == "dp_blgd" else {"batch_size": 300}
-    plan = planned(algorithm, rows=300, epsilon=1e5, regularisation=0.05, settings={"planned_steps": 60}, **whole)
-    best = optimize.minimize(lambda w: objective(features, labels, 0.05, w), np.zeros(3)).fun
+    plan = planned(algorithm, rows=300, epsilon=1e5, regularisation=0.2, settings={"planned_steps": 60}, **whole)
+    best = optimize.minimize(lambda w: objective(features, labels, 0.2, w), np.zeros(3)).fun
     gaps = [
-        objective(features, labels, 0.05, trained.run(RowsInMemory(features, labels), silent)) - best
-        for trained in (plan, planned(algorithm, rows=300, epsilon=0.01, regularisation=0.05, **whole))
+        objective(features, labels, 0.2, trained.run(RowsInMemory(features, labels), silent)) - best
+        for trained in (plan, planned(algorithm, rows=300, epsilon=0.01, regularisation=0.2, **whole))
     ]
-    assert 0 <= gaps[0] + 1e-9 < 1e-5
+    assert 0 <= gaps[0] + 1e-9 < 1e-4
     assert gaps[1] > 1e-3  # a promise that leaves no room for learning
 
 

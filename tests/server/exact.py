@@ -57,8 +57,8 @@ def train_exactly(name: str, requests: str, orders: list[str], fault: str | None
 
     dataset, found = datasets.load(_session, name), []
     given = [algorithms.Request(**each) for each in json.loads(requests)]
-    plans = [algorithms.plan(each, controller._facts(dataset, each)) for each in given]
-    sizes, options = plans[0].learning.shard_rows, controller._options(given[0])
+    plans = [algorithms.plan(each, controller.facts(dataset, each)) for each in given]
+    sizes, options = plans[0].learning.shard_rows, controller.shuffle_options(given[0])
     if not orders:
         return json.dumps([controller.exact_model(_session, dataset, plan, silent).tolist() for plan in plans])
     with ExitStack() as stack:

@@ -60,7 +60,7 @@ def train_on_record(name: str, request: str) -> str:
 
     dataset = datasets.load(_session, name)
     asked = algorithms.Request(**json.loads(request))
-    plan = algorithms.plan(asked, controller._facts(dataset, asked))
+    plan = algorithms.plan(asked, controller.facts(dataset, asked))
     with patch.object(streams, "draw", drawing), patch.object(access.PackedRows, "_pack", packing):
         model = controller._noisy_model(_session, dataset, plan, silent)
     return json.dumps({"model": model.tolist(), "noise": noise, "packed": packed})

@@ -1,0 +1,80 @@
+"""The non-private baseline is the minimiser, for the owner's client alone; nothing is charged or stored."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from scipy.optimize import minimize
+
+from dbdp import baselines
+from dbdp.algorithms import Request
+from dbdp.database import Database
+
+ROWS, FEATURES = 400, 3
+
+
+@pytest.fixture
+def dataset(make_table: Callable[..., str], database: Database) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng()
+    features = random.normal(size=(ROWS, FEATURES))
+    features /= 1.1 * np.linalg.norm(features, axis=1, keepdims=True)
+    labels = np.where(features[:, 0] + random.normal(size=ROWS) / 3 > 0, 1, -1)
+    make_table("baseline_rows", features, labels)
+    database.register_dataset(
+        "baseline", "baseline_rows", label="y", positive="1", features={"x": {"length": FEATURES, "norm": 1}},
+        epsilon=1.0, delta=1e-6,
+    )  # fmt: skip
+    return features, labels
+
+
+def test_it_is_the_minimiser(dataset: tuple[np.ndarray, np.ndarray], database: Database) -> None:
+    features, labels = dataset
+    found = database.baseline("baseline", Request(1.0, regularisation=0.01))
+    rows = np.column_stack([features, np.ones(ROWS)]) / np.sqrt(2)
+
+    def objective(w: np.ndarray) -> Any:
+        return np.logaddexp(0, -labels * (rows @ w)).mean() + 0.005 * w @ w
+
+    best = minimize(objective, np.zeros(FEATURES + 1), tol=1e-12).x / np.sqrt(2)
+    assert np.allclose(found.coefficients[0], best[:-1], atol=1e-4)
+    assert np.allclose(found.intercepts, best[-1:], atol=1e-4)
+    scores = features @ np.array(found.coefficients[0]) + found.intercepts[0]
+    assert found.errors == int((labels * scores <= 0).sum())
+    assert not found.private
+
+
+def test_nothing_is_charged_and_nothing_stored(
+    dataset: tuple[np.ndarray, np.ndarray], database: Database, connection: psycopg.Connection
+) -> None:
+    counts = "select (select count(*) from dbdp.ledger), (select count(*) from dbdp.model)"
+    before = connection.execute(counts).fetchone()
+    database.baseline("baseline", Request(1.0))
+    assert connection.execute(counts).fetchone() == before
+    assert connection.execute("select count(*) from pg_class where relname like 'dbdp_rows%'").fetchone() == (0,)
+
+
+def test_an_analyst_has_no_baseline(
+    dataset: tuple[np.ndarray, np.ndarray], database: Database, connection: psycopg.Connection
+) -> None:
+    connection.execute("create role curious in role dbdp_analyst")
+    try:
+        connection.execute("set session authorization curious")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            database.baseline("baseline", Request(1.0))
+    finally:
+        connection.execute("reset session authorization; drop role curious")
+
+
+def test_the_server_itself_refuses_one() -> None:
+    class Server:
+        in_server = True
+
+    with pytest.raises(ValueError, match="runs in a client"):
+        baselines.minimum(Server(), "baseline", Request(1.0))  # type: ignore[arg-type]
+
+
+def test_it_is_a_linear_model(dataset: tuple[np.ndarray, np.ndarray], database: Database) -> None:
+    with pytest.raises(ValueError, match="leave network out"):
+        database.baseline("baseline", Request(1.0, network="mlp:4"))

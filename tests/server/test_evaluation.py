@@ -1,0 +1,386 @@
+"""The confusion matrix in the server: charged before a row is read, the same rows as predict, and nothing exact."""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+
+from dbdp.algorithms import Request
+from dbdp.algorithms.confusion import ConfusionPlan
+from dbdp.controller import ChargedError
+from dbdp.database import Database
+from dbdp.declarations import declare
+from dbdp.evaluation import confusion, in_packed_coordinates
+from dbdp.learning.encoding import RandomProjection
+from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS
+from dbdp.releases import in_column_units
+from dbdp.sessions import ClientSession, Row
+
+Register = Callable[..., str]
+Spent = Callable[[str], tuple[int, int]]
+MATRIX = "select dbdp.dp_confusion(%s, %s, %s)"
+EXACT = 1e5  # with so much ε hardly a cell has noise
+KINDS: dict[str, dict[str, Any]] = {
+    "binary": {"label": "y", "positive": "1", "negative": "-1"},
+    "other": {"label": "y", "positive": "1"},
+    "classes": {"label": "k", "positive": None, "classes": ["a", "b", "c"]},
+}
+FEATURES: dict[str, dict[str, Any]] = {
+    "array": {"x": {"length": 3, "norm": 1.5}},
+    "columns": {"u": [-5, 20], "v": [3.0, 3.5], "c": ["p", "q", "r"]},
+}
+EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture
+def table(connection: psycopg.Connection, schema: str) -> str:
+    """Rows with arrays and columns, some too long, some out of bounds, some with a null, some without a label."""
+    random = np.random.default_rng()
+    connection.execute("create table t (x float8[], u float8, v float4, c text, y int, k text)")
+    with connection.cursor().copy("copy t from stdin") as copy:
+        for number in range(400):
+            x, u, v = random.normal(size=3) * 1.2, random.uniform(-9, 30), random.uniform(2.8, 3.6)
+            if number < 30:
+                x[0] = u = (np.nan, np.inf, -np.inf)[number % 3]
+            array = "{" + ",".join(map(repr, x.tolist())) + "}" if number != 31 else None
+            y, k = random.choice([-1, 1]) if number % 50 else 7, "abcd"[int(random.integers(4))]
+            copy.write_row(
+                (array, u if number != 32 else None, v, "pqrs"[number % 4], int(y), k if number % 40 else None)
+            )
+    return "t"
+
+
+@pytest.fixture
+def dataset(table: str, register: Register) -> Callable[..., str]:
+    """Register the table with a label and features of some kind."""
+
+    def call(kind: str = "binary", features: str = "array", **given: Any) -> str:
+        large = {"epsilon": 1e6, "delta": 0.1, "features": FEATURES[features]}
+        return register(table, **large | KINDS[kind] | given)
+
+    return call
+
+
+def released(connection: psycopg.Connection, name: str) -> int:
+    """Store a model of random coefficients, about as large for every feature."""
+    declaration = declare(**declared(connection, name))
+    models = np.random.default_rng().normal(size=(declaration.outputs, declaration.dimension))
+    coefficients, intercepts = (each.tolist() for each in in_column_units(declaration, models))
+    given = coefficients if declaration.kind == "classes" else coefficients[0]
+    sql = "select dbdp.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
+    return int(connection.execute(sql, (name, given, intercepts)).fetchone()[0])
+
+
+def declared(connection: psycopg.Connection, name: str) -> dict[str, Any]:
+    return connection.execute("select declaration from dbdp.datasets where name = %s", (name,)).fetchone()[0]
+
+
+# --- what is counted ------------------------------------------------------------------------------------
+
+
+def predicted(connection: psycopg.Connection, model: int, kind: str, features: str) -> np.ndarray:
+    """The matrix by the doors for predictions, over the rows whose features are all numbers."""
+    door, label = ("predict_class", "k") if kind == "classes" else ("predict", "y")
+    row = "t.x" if features == "array" else "t"
+    found = connection.execute(f"select {label}, dbdp.{door}(%s, {row}) from t", (model,)).fetchall()
+    names = {"binary": [-1, 1], "classes": ["a", "b", "c"], "other": [-1, 1]}[kind]
+    matrix = np.zeros((len(names),) * 2, np.int64)
+    for true, chosen in found:
+        value = -1 if kind == "other" and true is not None and true != 1 else true
+        if value in names and chosen is not None:
+            matrix[names.index(value), names.index(chosen) if kind == "classes" else int(chosen)] += 1
+    return matrix
+
+
+def apart(found: dict[str, Any], expected: np.ndarray) -> int:
+    """How many rows are in other cells; one may be, whose scores are equal up to the rounding to float32."""
+    return int(np.abs(np.array(found["matrix"]) - expected).sum()) // 2
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("features", FEATURES)
+@pytest.mark.parametrize("intercept", [True, False])
+def test_with_much_epsilon_the_matrix_is_that_of_the_predictions(
+    connection: psycopg.Connection, dataset: Callable[..., str], kind: str, features: str, intercept: bool
+) -> None:
+    """Rows without a label, and rows that cannot be packed, are in no cell; longer ones count as they are predicted."""
+    name = dataset(kind, features, intercept=intercept)
+    model = released(connection, name)
+    found = connection.execute(MATRIX, (model, name, EXACT)).fetchone()[0]
+    expected = predicted(connection, model, kind, features)
+    assert apart(found, expected) <= 1
+    assert 250 < expected.sum() < 380
+    assert np.count_nonzero(expected) > 1
+    assert found["accuracy"] == np.trace(found["matrix"]) / np.sum(found["matrix"])
+
+
+def test_classes_are_named_in_the_order_of_the_matrix(
+    connection: psycopg.Connection, dataset: Callable[..., str]
+) -> None:
+    name = dataset("classes")
+    found = connection.execute(MATRIX, (released(connection, name), name, 1.0)).fetchone()[0]
+    assert found["classes"] == ["a", "b", "c"]
+    assert np.shape(found["matrix"]) == (3, 3)
+    assert len(found["precision"]) == len(found["recall"]) == 3
+
+
+@pytest.mark.parametrize(("kind", "names"), [("binary", ["-1", "1"]), ("other", [None, "1"])])
+def test_a_binary_label_has_its_negative_value_first(
+    connection: psycopg.Connection, dataset: Callable[..., str], kind: str, names: list[str | None]
+) -> None:
+    name = dataset(kind)
+    assert connection.execute(MATRIX, (released(connection, name), name, 1.0)).fetchone()[0]["classes"] == names
+
+
+def test_a_model_that_was_trained_is_evaluated_through_python(database: Database, dataset: Callable[..., str]) -> None:
+    """With a projection too; the model's coefficients are those of the columns, whatever it was trained on."""
+    name = dataset()
+    for more in ({}, {"projection_dimension": 2, "projection_seed": 1}):
+        model = database.train(name, Request(epsilon=EXACT, batch_size=20, **more))
+        found = database.confusion(model.id, name, epsilon=EXACT)
+        assert apart(found, predicted(database.connection, model.id, "binary", "array")) <= 1
+        assert found["receipt"]["model"] == model.id
+
+
+@pytest.mark.parametrize("projection", [None, RandomProjection(2, 3)], ids=["whole", "projected"])
+def test_a_network_is_counted_as_it_predicts(
+    database: Database, dataset: Callable[..., str], projection: RandomProjection | None
+) -> None:
+    name = dataset("classes")
+    more = {"projection_dimension": 2, "projection_seed": 3} if projection else {}
+    request = Request(EXACT, 1e-3, algorithm="dp_sgd", network="mlp:4", batch_size=100, epochs=1, **more)
+    model = database.train(name, request)
+    found = database.confusion(model.id, name, epsilon=EXACT)
+    assert apart(found, predicted(database.connection, model.id, "classes", "array")) <= 1
+
+
+def test_another_dataset_that_is_declared_alike_can_be_judged(
+    connection: psycopg.Connection, dataset: Callable[..., str], register: Register, spent: Spent
+) -> None:
+    """A table of test rows: it is charged, and the one that was trained on is not."""
+    trained = dataset("classes")
+    model = released(connection, trained)
+    connection.execute("create table held as select x, k as kind from t where k = 'a'")
+    test = register("held", **{"features": FEATURES["array"], "epsilon": 1e6} | KINDS["classes"] | {"label": "kind"})
+    found = connection.execute(MATRIX, (model, test, EXACT)).fetchone()[0]
+    assert np.sum(found["matrix"][0]) > 0
+    assert not np.any(found["matrix"][1:])
+    assert spent(test)[0] == EXACT * CHARGE_UNITS
+    assert spent(trained)[0] == 0
+
+
+# --- what it costs --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["basic", "renyi", "gaussian"])
+@pytest.mark.parametrize("delta", [0.0, 1e-7])
+def test_a_matrix_is_charged_what_the_accountant_says(
+    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, mode: str, delta: float
+) -> None:
+    name = dataset(epsilon=5.0, delta=1e-5, mode=mode)
+    model = released(connection, name)
+    receipt = connection.execute(MATRIX[:-1] + ", %s)", (model, name, 0.5, delta)).fetchone()[0]["receipt"]
+    assert spent(name) == (round(receipt["charge"] * CHARGE_UNITS), round(receipt["leak"] * LEAK_UNITS))
+    expected = ConfusionPlan(0.5, delta, 400).explain() | {"model": model, "dataset": name, "mode": mode}
+    assert {key: receipt[key] for key in expected} == expected
+    if mode == "basic":
+        assert spent(name) == (CHARGE_UNITS // 2, round(delta * LEAK_UNITS))
+    sql = "select l.algorithm, l.epsilon, l.delta, l.plan ->> 'model' from dbdp.ledger as l order by l.id desc limit 1"
+    assert connection.execute(sql).fetchone() == ("confusion", 0.5, delta, str(model))
+
+
+class Watched(ClientSession):
+    """A session that keeps its statements in order, and fails at one that holds a word."""
+
+    def __init__(self, connection: psycopg.Connection, failing: str = "nothing") -> None:
+        super().__init__(connection)
+        self.statements: list[str] = []
+        self._failing = failing
+
+    def query(self, sql: str, *parameters: Any) -> list[Row]:
+        self.statements.append(sql)
+        if self._failing in sql:
+            raise RuntimeError("row 4711 holds 815")
+        return super().query(sql, *parameters)
+
+    def place(self, word: str) -> int:
+        """Where the first statement with a word is; behind all others if there is none."""
+        return next((place for place, sql in enumerate(self.statements) if word in sql), len(self.statements))
+
+
+def test_the_charge_is_made_and_durable_around_the_reading(
+    connection: psycopg.Connection, dataset: Callable[..., str]
+) -> None:
+    name = dataset()
+    session = Watched(connection)
+    confusion(session, released(connection, name), name, epsilon=1.0, delta=0.0)
+    places = [session.place(word) for word in ("dbdp.charge(", "dbdp.shuffle(", "dbdp.confusion(", "wal_flush")]
+    assert places == sorted(places)
+    assert places[-1] < len(session.statements)
+
+
+def test_beyond_the_budget_no_row_is_read_and_nothing_is_charged(
+    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent
+) -> None:
+    name = dataset(epsilon=1.0)
+    session = Watched(connection)
+    with pytest.raises(psycopg.Error, match="budget of dataset .* does not cover"):
+        confusion(session, released(connection, name), name, epsilon=1.5, delta=0.0)
+    assert session.place("dbdp.charge(") < len(session.statements)
+    assert session.place("dbdp.shuffle(") == len(session.statements)
+    assert spent(name) == (0, 0)
+
+
+@pytest.mark.parametrize("word", ["dbdp.shuffle(", "dbdp.confusion(", "wal_flush"])
+def test_the_charge_stands_where_the_counting_fails_and_the_error_shows_no_row(
+    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, word: str
+) -> None:
+    name = dataset()
+    with pytest.raises(ChargedError, match="charge, which stands") as error:
+        confusion(Watched(connection, word), released(connection, name), name, epsilon=1.0, delta=0.0)
+    assert not any(value in str(error.value) for value in ("4711", "815"))
+    assert spent(name) == (CHARGE_UNITS, 0)
+
+
+def test_a_rollback_keeps_the_charge(connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent) -> None:
+    name = dataset()
+    model = released(connection, name)
+    with connection.transaction(force_rollback=True):
+        connection.execute(MATRIX, (model, name, 1.0))
+    assert spent(name) == (CHARGE_UNITS, 0)
+
+
+def test_the_noise_is_fresh_each_time_and_has_the_scale_that_is_told(
+    connection: psycopg.Connection, dataset: Callable[..., str]
+) -> None:
+    name = dataset()
+    model = released(connection, name)
+    sql = "select array_agg(dbdp.dp_confusion(%s, %s, 0.1)::jsonb -> 'matrix') from generate_series(1, 40)"
+    found = np.array(connection.execute(sql, (model, name)).fetchone()[0], np.float64).reshape(40, -1)
+    exact = np.array(connection.execute(MATRIX, (model, name, EXACT)).fetchone()[0]["matrix"]).ravel()
+    mean = np.abs(found - exact).mean()  # of 160 numbers, about the scale of 20; its deviation is 20/√160 = 1.6
+    assert len(np.unique(found)) > 50
+    assert 20 / 2 < mean < 20 * 2
+
+
+# --- what is refused ------------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_is_refused_before_the_charge(
+    connection: psycopg.Connection, dataset: Callable[..., str], register: Register, spent: Spent
+) -> None:
+    name = dataset()
+    model = released(connection, name)
+    connection.execute("create table other as select x, u, y::float8 as r, y, k from t")
+    cases = {
+        "classes": KINDS["classes"] | {"features": FEATURES["array"]},
+        "features": KINDS["binary"] | {"features": {"x": {"length": 3, "norm": 9}}},
+        "feature_names": KINDS["binary"] | {"features": {"u": [0, 1]}},
+        "intercept": KINDS["binary"] | {"features": FEATURES["array"], "intercept": False},
+        "is a number": {"label": "r", "positive": None, "label_bounds": [-1, 1], "features": FEATURES["array"]},
+    }
+    for word, given in cases.items():
+        other = register("other", **{"epsilon": 10} | given)
+        with pytest.raises(psycopg.Error, match=word if word != "classes" else "kind"):
+            connection.execute(MATRIX, (model, other, 1.0))
+        assert spent(other) == (0, 0)
+        connection.execute("select dbdp.drop_dataset(%s)", (other,))
+    with pytest.raises(psycopg.Error, match=r"model 987654321 does not exist; see dbdp\.models"):
+        connection.execute(MATRIX, (987654321, name, 1.0))
+    with pytest.raises(psycopg.Error, match="dataset 'nowhere' is not registered"):
+        connection.execute(MATRIX, (model, "nowhere", 1.0))
+    for epsilon in (0.0, -1.0, math.nan, None):
+        with pytest.raises(psycopg.Error, match="dbdp: epsilon"):
+            connection.execute(MATRIX, (model, name, epsilon))
+    assert spent(name) == (0, 0)
+
+
+def test_a_model_with_an_intercept_that_its_dataset_has_not_is_refused(
+    connection: psycopg.Connection, dataset: Callable[..., str]
+) -> None:
+    """Only an owner who stores a release by hand can make one."""
+    name = dataset(intercept=False)
+    sql = "select dbdp.store_release(%s, '{1, 2, 3}'::float8[], '{0.5}'::float8[], '{}') ->> 'id'"
+    model = connection.execute(sql, (name,)).fetchone()[0]
+    with pytest.raises(psycopg.Error, match="declared without one; choose a dataset with an intercept"):
+        connection.execute(MATRIX, (int(model), name, 1.0))
+
+
+@pytest.mark.parametrize("value", ["'NaN'", "'infinity'", "'-infinity'"])
+def test_a_model_of_numbers_that_are_none_raises_nothing_after_the_charge(
+    connection: psycopg.Connection, dataset: Callable[..., str], value: str
+) -> None:
+    name = dataset()
+    model = released(connection, name)
+    sql = f"update dbdp.model set coefficients[1] = {value}::float8 where id = %s"
+    connection.execute(sql, (model,))
+    found = connection.execute(MATRIX, (model, name, EXACT)).fetchone()[0]
+    assert 250 < np.sum(found["matrix"]) < 400
+
+
+# --- who may --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def analyst(connection: psycopg.Connection, schema: str) -> Iterator[str]:
+    connection.execute(f"create role analyst_{schema} in role dbdp_analyst")
+    yield f"analyst_{schema}"
+    connection.execute(f"reset session authorization; drop owned by analyst_{schema}; drop role analyst_{schema}")
+
+
+FORBIDDEN = {
+    "the exact count": "select dbdp.confusion(null::bytea, null::bytea, 1, null)",
+    "a transition": "select dbdp.confusion_transition(null, null, null, 1, null)",
+    "a termination": "select dbdp.confusion_terminate(null)",
+}
+
+
+def test_an_analyst_gets_the_noisy_matrix_and_no_exact_one(
+    connection: psycopg.Connection, dataset: Callable[..., str], analyst: str
+) -> None:
+    name = dataset()
+    model = released(connection, name)
+    connection.execute(f"set session authorization {analyst}")
+    assert np.shape(connection.execute(MATRIX, (model, name, 1.0)).fetchone()[0]["matrix"]) == (2, 2)
+    for statement in FORBIDDEN.values():
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(statement)
+
+
+def test_a_stranger_gets_nothing(connection: psycopg.Connection, schema: str, dataset: Callable[..., str]) -> None:
+    name = dataset()
+    model = released(connection, name)
+    connection.execute(f"create role stranger_{schema}")
+    try:
+        connection.execute(f"set session authorization stranger_{schema}")
+        for statement in (*FORBIDDEN.values(), f"select dbdp.dp_confusion({model}, '{name}', 1)"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement)
+    finally:
+        connection.execute(f"reset session authorization; drop role stranger_{schema}")
+
+
+# --- coordinates ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("features", FEATURES)
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("kind", ["binary", "classes"])
+def test_models_in_column_units_are_mapped_back(kind: str, features: str, intercept: bool) -> None:
+    given = {key: value for key, value in KINDS[kind].items() if value is not None}
+    declaration = declare(features=FEATURES[features], intercept=intercept, **given)
+    models = np.random.default_rng().normal(size=(declaration.outputs, declaration.dimension))
+    back = in_packed_coordinates(declaration, *in_column_units(declaration, models))
+    assert back.shape == models.shape
+    assert np.abs(back - models).max() < 1e-12 * np.abs(models).max() * 100
+
+
+def test_the_plan_is_kept_as_json(connection: psycopg.Connection, dataset: Callable[..., str]) -> None:
+    name = dataset()
+    connection.execute(MATRIX, (released(connection, name), name, 1.0))
+    kept = connection.execute("select plan::text from dbdp.ledger order by id desc limit 1").fetchone()[0]
+    assert json.loads(kept)["guarantee"]["epsilon"] == 1.0
