@@ -24,17 +24,17 @@ ULP = 2.0**-53
 WORD = 2**64
 
 
-class Zeros:
-    """What comes after a word is zeros: what is right can then be computed."""
+class Middle:
+    """What comes after a word is a one and zeros: what is right can then be computed."""
 
     def bits(self, count):
-        return 0
+        return 1 << (count - 1)
 
 
 @pytest.fixture
-def zeros():
-    """Words are followed by zeros, wherever more bits are taken."""
-    with patch.object(streams, "Entropy", Zeros):
+def known():
+    """Words have the same bits behind them wherever more are taken."""
+    with patch.object(streams, "Entropy", Middle):
         yield
 
 
@@ -59,7 +59,7 @@ def nearest(fine, steps):
 
 def fine_normals(uniforms):
     words = columns(uniforms).ravel().tolist()
-    return rounding.gaussian_of(Uniforms.begun(words, 64, Zeros()), FINE, 300)
+    return rounding.gaussian_of(Uniforms.begun(words, 64, Middle()), FINE, 300)
 
 
 def fine_row(uniforms, dimension):
@@ -67,7 +67,7 @@ def fine_row(uniforms, dimension):
     vectors = -(-dimension // 8)
     words = [*uniforms[:vectors].ravel()[:dimension].tolist()]
     words += columns(uniforms[vectors:].reshape(-1, 2, 8)).ravel().tolist()
-    return spherical_laplace_of(Uniforms.begun(words, 64, Zeros()), FINE, dimension, range(dimension), 300)
+    return spherical_laplace_of(Uniforms.begun(words, 64, Middle()), FINE, dimension, range(dimension), 300)
 
 
 def row_words(rows, dimension):
@@ -225,7 +225,7 @@ def worst(uniforms):
     numbers, radii, sure = streams.compiled.normals(uniforms)
     found = []
     with precision(200):
-        balls = Uniforms.begun(columns(uniforms).ravel().tolist(), 64, Zeros()).balls(64)
+        balls = Uniforms.begun(columns(uniforms).ravel().tolist(), 64, Middle()).balls(64)
         exact = list(rounding._normals(balls))
         for place, (pair, radius) in enumerate(zip(columns(numbers).tolist(), radii.ravel().tolist(), strict=True)):
             if sure.flat[place]:
@@ -271,7 +271,7 @@ STEPS = [1, 2, 7, 1000, 2**24 + 1, 2**34 - 3, 2**40 + 5, 2**45 - 1, 2**50 + 1, 2
 
 @NEEDS_COMPILED
 @pytest.mark.parametrize("steps", STEPS)
-def test_rounded_normal_numbers_are_those_of_their_words(zeros, steps):
+def test_rounded_normal_numbers_are_those_of_their_words(known, steps):
     uniforms = np.concatenate([random_words(40, 2, 8), adversarial(640)])
     expected = nearest(fine_normals(uniforms), steps)
     assert columns(streams.gaussian_of(uniforms, steps)).ravel().tolist() == expected
@@ -280,7 +280,7 @@ def test_rounded_normal_numbers_are_those_of_their_words(zeros, steps):
 @NEEDS_COMPILED
 @pytest.mark.statistical
 @pytest.mark.parametrize("steps", [1, 2**24 + 1, 2**34 - 3, 2**40 + 5])
-def test_a_million_rounded_normal_numbers_are_those_of_their_words(zeros, steps):
+def test_a_million_rounded_normal_numbers_are_those_of_their_words(known, steps):
     for _ in range(10):
         uniforms = np.concatenate([random_words(3000, 2, 8), adversarial(52_000)])
         assert columns(streams.gaussian_of(uniforms, steps)).ravel().tolist() == nearest(fine_normals(uniforms), steps)
@@ -312,7 +312,7 @@ DIMENSIONS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 54, 130]
 @NEEDS_COMPILED
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 @pytest.mark.parametrize("steps", [1, 1000, 2**30 + 1, 2**40 + 1])
-def test_a_rounded_row_is_that_of_its_words(zeros, dimension, steps):
+def test_a_rounded_row_is_that_of_its_words(known, dimension, steps):
     uniforms = row_words(10, dimension)
     expected = [nearest(fine_row(row, dimension), steps) for row in uniforms]
     assert streams.spherical_laplace_of(uniforms, steps, dimension).tolist() == expected
@@ -320,7 +320,7 @@ def test_a_rounded_row_is_that_of_its_words(zeros, dimension, steps):
 
 @NEEDS_COMPILED
 @pytest.mark.parametrize("dimension", [1, 2, 5, 20])
-def test_a_row_with_any_words_is_that_of_its_words(zeros, dimension):
+def test_a_row_with_any_words_is_that_of_its_words(known, dimension):
     """Numbers next to 0 and to 1, and angles next to the axes, in every place."""
     uniforms = row_words(200, dimension).copy()
     random, places = np.random.default_rng(), np.array(around([*RADII, *ANGLES, 2**20, 1], 50), object)
@@ -333,7 +333,7 @@ def test_a_row_with_any_words_is_that_of_its_words(zeros, dimension):
 
 
 def with_steps_near_a_half(fine, base, wanted):
-    """The steps from `base` on, of 2¹⁷, for which a real number times them is about `wanted` away from a half-integer."""
+    """The steps from `base` on for which a real number times them is about `wanted` away from a half-integer."""
     fraction = (fine << 64) // FINE % WORD  # of the number, in 64 bits
     first = (fine * base << 64) // FINE % WORD
     with np.errstate(over="ignore"):
@@ -348,7 +348,7 @@ NEAR = [0.0, 0.1, 0.5, 0.9, 1.1, 2.0, 5.0]  # of what the compiled code takes fo
 @NEEDS_COMPILED
 @pytest.mark.parametrize("near", NEAR)
 @pytest.mark.parametrize("base", [2**30, 2**34])
-def test_normal_numbers_next_to_half_integers_are_rounded_rightly(zeros, base, near):
+def test_normal_numbers_next_to_half_integers_are_rounded_rightly(known, base, near):
     guessed = []
     for uniforms in random_words(60, 1, 2, 8):
         fine = fine_normals(uniforms)
@@ -365,7 +365,7 @@ def test_normal_numbers_next_to_half_integers_are_rounded_rightly(zeros, base, n
 @NEEDS_COMPILED
 @pytest.mark.parametrize("near", NEAR)
 @pytest.mark.parametrize("dimension", [1, 2, 5, 54])
-def test_coordinates_next_to_half_integers_are_rounded_rightly(zeros, dimension, near):
+def test_coordinates_next_to_half_integers_are_rounded_rightly(known, dimension, near):
     doubts = 0
     for uniforms in row_words(30, dimension):
         fine = fine_row(uniforms, dimension)
@@ -526,7 +526,7 @@ def test_seeds_change_nothing(law):
 
 
 @NEEDS_COMPILED
-def test_a_key_is_the_operating_systems_and_used_for_one_draw(zeros):
+def test_a_key_is_the_operating_systems_and_used_for_one_draw(known):
     keys = []
 
     def urandom(size):
