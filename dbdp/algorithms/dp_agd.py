@@ -52,7 +52,7 @@ SELECTIONS = (EXPONENTIAL, LAPLACE)
 EVEN, PUBLISHED = "even", "published"
 SHARES = (EVEN, PUBLISHED)
 MOST_CANDIDATES = 1000
-MOST_SPLITS = 100_000
+MOST_SPLITS = 10_000
 _ORDERS = tuple(1.25**step for step in range(-20, 11))  # of mini-batches: α - 1 relative to the best for Gaussians
 _ROOM = 1 - 1e-9  # δ is taken smaller by this much, for what evaluating κ errs by (§14.5)
 
@@ -92,7 +92,7 @@ class Settings:
         """Check the ranges."""
         settings.whole("splits", self.splits, MOST_SPLITS, "60 suits most data")
         settings.chosen("shares", self.shares, SHARES)
-        settings.between("growth", self.growth, 1e-3, 1e3)
+        settings.between("growth", self.growth, 1e-2, 1e2)
         settings.between("loss_clip", self.loss_clip, SMALLEST, LARGEST)
         settings.whole("step_candidates", self.step_candidates, MOST_CANDIDATES, "20 suits most data")
         settings.between("step_candidates", self.step_candidates, 2, MOST_CANDIDATES)

@@ -20,6 +20,7 @@ _NODES = np.array([-0.8611363115940526, -0.33998104358485626, 0.3399810435848562
 _WEIGHTS = np.array([0.34785484513745385, 0.6521451548625461, 0.6521451548625461, 0.34785484513745385]) / 2  # Gauss
 _MESH = 0.02  # longest interval of a Gauss rule, in error by less than 1e-10
 _COARSE = 0.01  # θ²Tw²: widening the losses raises δ by less than that
+_FINER = 4  # where losses are rare and large, θ is much less than ε/variance, what it would be for a normal sum
 _BEYOND = 1e-8  # share of δ, about, that losses too large for the grid are worth
 _DEVIATIONS, _TILTS = 8.0, 40.0  # half the window, in standard deviations of the sum and in 1/θ
 _ROUNDOFF = 10 * 2.0**-53  # of a butterfly of an FFT, and of a power for each factor, with room
@@ -61,7 +62,8 @@ def poisson_gaussian_delta(epsilon: float, probability: float, multiplier: float
     adds mass to the window's sums, never less, but for sums above it, worth at most e^{-θ(top-ε)}. ∎
     """
     tilt, log_bound = _tilt(epsilon, probability, multiplier, steps)
-    width = math.sqrt(_COARSE / steps) / tilt
+    variance = steps * poisson_gaussian_divergence(probability, multiplier, 2.0)  # of the sum, about
+    width = math.sqrt(_COARSE / steps) / max(tilt, min(_FINER * tilt, epsilon / variance))
     losses = _losses(probability, 1 / multiplier, width, max(math.exp(log_bound) * _BEYOND / steps, 1e-300))
     tilted, log_norm = losses.tilted(tilt)
     gaps, summed, error = _composed(losses, tilted, tilt=tilt, epsilon=epsilon, steps=steps)
@@ -75,15 +77,15 @@ def poisson_gaussian_delta(epsilon: float, probability: float, multiplier: float
 def _tilt(epsilon: float, probability: float, multiplier: float, steps: int) -> tuple[float, float]:
     """Return θ = α - 1 of the least Chernoff bound e^{θ(T·D_α - ε)} on δ, and the bound's logarithm.
 
-    No less than one over the standard deviation of the sum, about: all is in units of 1/θ.
+    No less than one over ε, or over the standard deviation of the sum, about: widths are in units of 1/θ.
     """
     found = [
         ((order - 1) * (steps * poisson_gaussian_divergence(probability, multiplier, order) - epsilon), order - 1)
         for order in _ORDERS
     ]
     log_bound, tilt = min(found)
-    least = 1 / math.sqrt(steps * poisson_gaussian_divergence(probability, multiplier, 2.0))
-    return max(tilt, least), min(log_bound, 0.0)
+    deviation = math.sqrt(steps * poisson_gaussian_divergence(probability, multiplier, 2.0))
+    return max(tilt, 1 / max(deviation, epsilon)), min(log_bound, 0.0)
 
 
 def _losses(probability: float, mean: float, width: float, beyond: float) -> _Losses:

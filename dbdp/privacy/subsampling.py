@@ -9,7 +9,7 @@ Shapes: orders and divergences are (K,).
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -29,6 +29,7 @@ _EXPONENT = 600.0  # e^600 is a float
 _ORDERS = np.array([1 + math.exp(step / 16) for step in range(-64, 192)])  # those of `least_epsilon`
 _PLACES = {float(order): place for place, order in enumerate(_ORDERS)}
 _TARGET = 1 - 1e-9  # of δ (§14.5)
+_STRIDE, _WINDOWS = 8, 12
 
 
 def poisson_gaussian_divergence(probability: float, multiplier: float, order: float) -> float:
@@ -57,8 +58,8 @@ def poisson_gaussian_divergence(probability: float, multiplier: float, order: fl
 def poisson_gaussian_multiplier(epsilon: float, delta: float, probability: float, steps: int) -> float:
     """Return the least σ/C at which `steps` steps are (ε, δ)-DP by the tight conversion.
 
-    Proof. T·D_α + κ(α) ≤ ε at one order α (§2, §13); any order found will do. It is looked for among every
-    eighth of them first; the result is rounded up, and checked once more.
+    Proof. T·D_α + κ(α) ≤ ε at one order α (§2, §13); any order found will do, here the best of those of
+    `least_epsilon`. It is looked for among every eighth of them first. The result is rounded up, and checked.
 
     Raises
     ------
@@ -73,15 +74,11 @@ def poisson_gaussian_multiplier(epsilon: float, delta: float, probability: float
     orders = _orders_for(epsilon, delta)
     excesses = np.array([_conversion(order, delta * _TARGET) for order in orders]) - epsilon
 
-    def excess(multiplier: float, among: slice) -> np.ndarray:
+    def excess(multiplier: float, among: np.ndarray) -> np.ndarray:
         return steps * _divergences(probability, multiplier, orders[among]) + excesses[among]
 
-    coarse = slice(None, None, 8)
-    near = least_multiplier(lambda multiplier: excess(multiplier, coarse).min() <= 0)
-    best = int(excess(near, slice(None)).argmin())
-    around = slice(max(best - 4, 0), best + 5)
-    found = least_multiplier(lambda multiplier: excess(multiplier, around).min() <= 0, near=near) * _ROOM
-    if excess(found, around).min() > 0:
+    found = _least_multiplier(excess, len(orders)) * _ROOM
+    if excess(found, np.arange(len(orders))).min() > 0:
         raise ArithmeticError("the noise multiplier failed its own check")
     return found
 
@@ -106,6 +103,27 @@ def amplified(epsilon: float, probability: float) -> float:
 def _check_probability(probability: float) -> None:
     if not 0 < probability <= 1:
         raise ValueError(f"probability = {probability} of a row to be in a mini-batch must be positive, and at most 1")
+
+
+def _least_multiplier(excess: Callable[[float, np.ndarray], np.ndarray], count: int) -> float:
+    """Return the least multiplier at which one of so many orders has an excess of at most 0.
+
+    A few orders are tried at a time, until none of all is better than they are.
+    """
+    every, found = np.arange(count), None
+    among = every[::_STRIDE]
+    for _ in range(_WINDOWS):
+        found = least_multiplier(partial(_suffices, excess, among), near=found)
+        best = int(excess(found, every).argmin())
+        if best in among:
+            break
+        among = every[max(best - _STRIDE, 0) : best + _STRIDE + 1]
+    assert found is not None
+    return found
+
+
+def _suffices(excess: Callable[[float, np.ndarray], np.ndarray], among: np.ndarray, multiplier: float) -> bool:
+    return bool(excess(multiplier, among).min() <= 0)
 
 
 def _conversion(order: float, delta: float) -> float:

@@ -4,7 +4,7 @@ import json
 import math
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -184,7 +184,7 @@ REQUESTS = some.fixed_dictionaries(
 )
 
 
-@budget(max_examples=60)
+@budget(max_examples=40)
 @given(some.sampled_from(sorted(PLANS)), REQUESTS, some.data())
 def test_an_adversary_that_decides_every_outcome_never_overdraws_the_filter(algorithm, request, data):
     rows = data.draw(some.integers(1, 40))
@@ -340,7 +340,7 @@ def test_the_sensitivity_of_a_search_is_attained_by_a_record_that_turns_around(a
     assert 0.5 - 1e-5 < (none - other)[0] <= 0.5
 
 
-@budget(max_examples=50)
+@budget(max_examples=30)
 @given(some.data())
 def test_no_record_moves_a_value_by_more_than_its_sensitivity(data):
     loss = data.draw(some.sampled_from(["logistic", "huber_svm"]))
@@ -409,6 +409,49 @@ def test_the_charged_epsilon_of_a_search_is_finite_and_at_most_its_own(epsilon, 
     charged = dp_blsgd.sampled_epsilon(epsilon, q)
     assert 0 < charged <= epsilon * (1 + 1e-9)
     assert charged <= amplified(epsilon, q) * (1 + 1e-9)
+
+
+def turned(plan, runs):
+    """Where whole runs end along the record in which two neighbours differ: (2, runs)."""
+    ends = []
+    for label in (1.0, -1.0):
+        rows = RowsInMemory(np.array([[0.0, 0.1], [1.0, 0.0]]), np.array([1.0, label]))
+        ends.append([plan.run(rows, silent)[0] for _ in range(runs)])
+    return np.array(ends)
+
+
+def least_delta(ends, epsilon):
+    """A lower bound on P(end > t) - e^ε P'(end > t) over some t, both ways; false with probability ALPHA."""
+    runs, found = ends.shape[1], []
+    thresholds = np.quantile([ends, -ends], np.linspace(0.02, 0.98, 25))
+    share = ALPHA / (4 * len(thresholds))
+    for one, other in (ends, -ends, ends[::-1], -ends[::-1]):
+        for threshold in thresholds:
+            hits, others = np.sum(one > threshold), np.sum(other > threshold)
+            low = stats.beta.ppf(share / 2, hits, runs - hits + 1) if hits else 0.0
+            high = stats.beta.ppf(1 - share / 2, others + 1, runs - others) if others < runs else 1.0
+            found.append(low - math.exp(epsilon) * high)
+    return max(found)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("algorithm", sorted(PLANS))
+def test_whole_runs_do_not_tell_neighbours_apart_beyond_the_promise_and_with_less_noise_they_do(algorithm):
+    sampling = {"batch_size": 1} if algorithm in SAMPLED else {}
+    plan = planned(
+        algorithm,
+        rows=2,
+        dimension=2,
+        epsilon=1.0,
+        delta=0.05,
+        loss="huber_svm",
+        settings={"planned_steps": 2},
+        **sampling,
+    )
+    assert least_delta(turned(plan, 1500), 1.0) <= 0.05
+    quiet = Gaussian.release
+    with watched(lambda noise, exact: quiet(replace(noise, steps=max(1, noise.steps // 16)), exact)):
+        assert least_delta(turned(plan, 1500), 1.0) > 0.05
 
 
 # --- against the paper, step by step --------------------------------------------------------------------------

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
 from dbdp.algorithms import Request
 from dbdp.algorithms.confusion import ConfusionPlan
+from dbdp.cli import app
 from dbdp.controller import ChargedError
 from dbdp.database import Database
 from dbdp.declarations import declare
@@ -144,6 +146,20 @@ def test_a_model_that_was_trained_is_evaluated_through_python(database: Database
         found = database.confusion(model.id, name, epsilon=EXACT)
         assert apart(found, predicted(database.connection, model.id, "binary", "array")) <= 1
         assert found["receipt"]["model"] == model.id
+
+
+def test_the_command_line_shows_the_matrix(
+    connection: psycopg.Connection, server_url: str, dataset: Callable[..., str]
+) -> None:
+    name = dataset("classes")
+    model = released(connection, name)
+    command = ["confusion", str(model), name, "--epsilon", str(EXACT), "--url", server_url]
+    shown = CliRunner().invoke(app, [*command, "--json"])
+    assert shown.exit_code == 0, shown.output
+    found = json.loads(shown.output)
+    assert apart(found, predicted(connection, model, "classes", "array")) <= 1
+    table = CliRunner().invoke(app, command).output
+    assert all(word in table for word in ("true class", "as b", "recall", "discrete_laplace"))
 
 
 @pytest.mark.parametrize("projection", [None, RandomProjection(2, 3)], ids=["whole", "projected"])
