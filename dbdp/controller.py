@@ -38,14 +38,14 @@ def explain(session: Session, name: str, request: Request) -> dict[str, Any]:
     """Return the plan of a request and what it would be charged; nothing is read or spent."""
     dataset = datasets.load(session, name)
     plan = algorithms.plan(request, facts(dataset, request))
-    return _described(dataset, plan.explain(), plan.guarantee)
+    return receipt_of(dataset, plan.explain(), plan.guarantee)
 
 
 def explain_tuning(session: Session, name: str, request: TuningRequest) -> dict[str, Any]:
     """Return the plan of a tuning and what it would be charged; nothing is read or spent."""
     dataset = datasets.load(session, name)
     plan = tuning.plan(request, facts(dataset, request.base))
-    return _described(dataset, plan.explain(), plan.guarantee)
+    return receipt_of(dataset, plan.explain(), plan.guarantee)
 
 
 def train(session: Session, name: str, request: Request, progress: Progress = silent) -> releases.Model:
@@ -118,12 +118,12 @@ def _charged(
 ) -> releases.Model:
     """Charge, compute the answer, await the charge's durability, and store the release with its receipt."""
     datasets.check_rows(session, dataset)
-    _check_session(session, dataset, request)
+    check_session(session, dataset, request)
     position = ledger.charge(session, dataset, described, guarantee)  # before the first row
     try:
         models, more = answer()
         ledger.await_durable(session, position)
-        receipt = _described(dataset, described, guarantee) | more | {"version": dbdp.__version__}
+        receipt = receipt_of(dataset, described, guarantee) | more | {"version": dbdp.__version__}
         return _store(session, dataset, request, models, receipt)
     except Exception as error:
         raise ChargedError(*public_failure(session, error)) from None
@@ -201,7 +201,7 @@ def shuffle_options(request: Request) -> dict[str, Any]:
     return {"projection": asdict(projection)} if projection else {}
 
 
-def _check_session(session: Session, dataset: Dataset, request: Request) -> None:
+def check_session(session: Session, dataset: Dataset, request: Request) -> None:
     """Raise ValueError if the session could not train: better before the charge than after it."""
     packing.check_share(session, dataset, packing.Share(projection=projection_of(request)))
     allowed = session.query(
@@ -228,7 +228,8 @@ def _check_workers(session: Session, count: int) -> None:
         ) from None
 
 
-def _described(dataset: Dataset, described: dict[str, Any], guarantee: Release) -> dict[str, Any]:
+def receipt_of(dataset: Dataset, described: dict[str, Any], guarantee: Release) -> dict[str, Any]:
+    """Return what was, or would be, done and what it costs the dataset: the receipt."""
     charge, leak = dataset.budget.cost(guarantee)
     return {
         "dataset": dataset.name,

@@ -58,7 +58,7 @@ def confusion(session: Session, model: int, name: str, *, epsilon: float, delta:
     plan = ConfusionPlan(epsilon, delta, dataset.rows, max(declaration.outputs, 2))
     described = plan.explain() | {"model": model}
     datasets.check_rows(session, dataset)
-    controller._check_session(session, dataset, classifier.request)
+    controller.check_session(session, dataset, classifier.request)
     position = ledger.charge(session, dataset, described, plan.guarantee)  # before the first row
     try:
         matrix = plan.release(_counted(session, dataset, classifier))
@@ -69,7 +69,7 @@ def confusion(session: Session, model: int, name: str, *, epsilon: float, delta:
         "classes": list(declaration.classes) or [declaration.negative, declaration.positive],
         "matrix": matrix.tolist(),
         **scores(matrix),
-        "receipt": controller._described(dataset, described, plan.guarantee) | {"version": dbdp.__version__},
+        "receipt": controller.receipt_of(dataset, described, plan.guarantee) | {"version": dbdp.__version__},
     }
 
 

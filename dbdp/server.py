@@ -18,7 +18,7 @@ from typing import Any  # noqa: E402
 import numpy as np  # noqa: E402
 import plpy  # type: ignore[import-not-found]  # noqa: E402  (exists inside PostgreSQL only)
 
-from dbdp import controller, datasets, ledger, packing, registry, releases  # noqa: E402
+from dbdp import controller, datasets, evaluation, ledger, packing, registry, releases  # noqa: E402
 from dbdp.algorithms import Request, tuning  # noqa: E402
 from dbdp.algorithms.tuning import TuningRequest  # noqa: E402
 from dbdp.declarations import declare  # noqa: E402
@@ -251,6 +251,16 @@ def dp_tune(dataset: str, candidates: str, *values: Any) -> dict[str, Any]:
 def dp_explain_tuning(dataset: str, candidates: str, *values: Any) -> str:
     """dbdp.dp_explain_tuning, as dbdp_owner."""
     return json.dumps(controller.explain_tuning(_session, dataset, _tuning(candidates, values)))
+
+
+@door
+def dp_confusion(model: int, dataset: str, epsilon: float, delta: float) -> str:
+    """dbdp.dp_confusion, as dbdp_owner."""
+    _check_given(model=model, dataset=dataset, epsilon=epsilon, delta=delta)
+    return json.dumps(evaluation.confusion(_session, model, dataset, epsilon=epsilon, delta=delta))
+
+
+confusion_transition, confusion_terminate = evaluation.confusion_transition, evaluation.confusion_terminate
 
 
 def _released(model: releases.Model) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
         rows=facts.rows,
         batch_size=batch_size,
         clip=noisy_sums.clip_of(request, objective),
-        loss_limit=knobs.loss_clip * _models_worth(objective, facts),
+        loss_limit=knobs.loss_clip * noisy_sums.models_worth(objective, facts),
         regularisation=settings.regularisation_of(request, settings.DEFAULT_REGULARISATION),
         radius=settings.radius_of(request, settings.loss_of(request, facts)),
     )
@@ -143,17 +143,6 @@ def _check(request: Request) -> None:
     settings.refuse(request, "schedule", "exponent", "averaging", "averaging_interval", remedy=remedy)
     settings.refuse(request, "permutation", "shard_averaging", "calibration", remedy=remedy)
     settings.refuse_other(request, {"mechanism": "gaussian", "shards": 1}, remedy=remedy)
-
-
-def _models_worth(objective: Objective, facts: Facts) -> float:
-    """Return how many times a binary model's loss a row's may be: C_obj is about four times ln 2.
-
-    Linear models add up their losses, one of them with the weight of a positive row; a network's K classes
-    have a loss of about ln K at the start.
-    """
-    if isinstance(objective, Linear):
-        return max(1.0, objective.loss.positive_weight) + objective.outputs - 1
-    return max(1.0, math.log2(facts.outputs))
 
 
 # --- prices ---------------------------------------------------------------------------------------------
@@ -188,8 +177,8 @@ class Prices(Protocol):
     def gradient_charge(self, rho: float) -> float:
         """Return the charge of a measurement."""
 
-    def noise(self, clip: float, rows: int, parameters: int, rho: float) -> Gaussian:
-        """Return the noise of a measurement."""
+    def noise(self, clip: float, rows: int, parameters: int, rho: float, evaluated: float) -> Gaussian:
+        """Return the noise of a measurement; a computed gradient errs by at most `evaluated`."""
 
     def event(self, request: Request) -> Event:
         """Return what the whole run is charged as."""
@@ -236,9 +225,9 @@ class WholeTable:
         """See `Prices`."""
         return rho
 
-    def noise(self, clip: float, rows: int, parameters: int, rho: float) -> Gaussian:
+    def noise(self, clip: float, rows: int, parameters: int, rho: float, evaluated: float) -> Gaussian:
         """See `Prices`."""
-        sensitivity = noisy_sums.replaced_sensitivity(clip, rows)
+        sensitivity = noisy_sums.replaced_sensitivity(clip, rows, evaluated=evaluated)
         return noisy_sums.gaussian_sum(sensitivity, parameters, multiplier=noisy_sums.multiplier_of_rho(rho))
 
     def event(self, request: Request) -> Event:
@@ -297,9 +286,9 @@ class MiniBatches:
         """See `Prices`."""
         return poisson_gaussian_divergence(self.probability, 2 * noisy_sums.multiplier_of_rho(rho), self.order)
 
-    def noise(self, clip: float, rows: int, parameters: int, rho: float) -> Gaussian:
-        """See `Prices`: σ is 2C over the multiplier of ρ, C what one row contributes."""
-        sensitivity = noisy_sums.sampled_sensitivity(clip, rows)
+    def noise(self, clip: float, rows: int, parameters: int, rho: float, evaluated: float) -> Gaussian:
+        """See `Prices`: of the same σ as over all rows, which is twice as many times C as it is times 2C."""
+        sensitivity = noisy_sums.sampled_sensitivity(clip, rows, evaluated=evaluated)
         return noisy_sums.gaussian_sum(sensitivity, parameters, multiplier=2 * noisy_sums.multiplier_of_rho(rho))
 
     def event(self, request: Request) -> Event:
@@ -391,11 +380,19 @@ class Descent:
             found *= np.minimum(1.0, self.radius / np.maximum(np.linalg.norm(found, axis=1), self.radius))[:, None]
         return found
 
+    def noise(self, model: np.ndarray, rho: float) -> Gaussian:
+        """Return the noise of a measurement at a model."""
+        evaluated = noisy_sums.gradient_error(self.objective, model, self.clip)
+        return self.prices.noise(self.clip, self.rows, self.objective.parameters, rho, evaluated)
+
     def selection(self, candidates: np.ndarray, penalties: np.ndarray) -> ExponentialMechanism | NoisyMin:
         """Return the mechanism that selects: its noise covers the candidates' clipped losses, and no more."""
-        spread = noisy_sums.spread_of(self.objective, candidates)
         sensitivity = noisy_sums.compared_sensitivity(
-            self.loss_limit, self.rows, spread=spread, added=float(penalties.max())
+            self.loss_limit,
+            self.rows,
+            spread=noisy_sums.spread_of(self.objective, candidates),
+            added=float(penalties.max()),
+            evaluated=noisy_sums.loss_error(self.objective, candidates),
         )
         kind = ExponentialMechanism if self.knobs.selection == EXPONENTIAL else NoisyMin
         return kind(self.prices.selection_epsilon, sensitivity)
@@ -435,7 +432,7 @@ class Descent:
     def told(self) -> dict[str, Any]:
         """Return what `explain` says: noise scales are those of the first measurement and the first selection."""
         prices, parameters = self.prices, self.objective.parameters
-        noise = prices.noise(self.clip, self.rows, parameters, prices.gradient_rho)
+        noise = self.noise(self.objective.initial(), prices.gradient_rho)
         return {
             "batch_size": self.batch_size,
             **prices.told(),
@@ -494,7 +491,7 @@ class _Accesses:
         """Return the noisy sum of the clipped gradients at a model."""
         descent = self._descent
         self._filter.spend(self._prices.gradient_charge(rho))
-        noise = self._prices.noise(descent.clip, descent.rows, descent.objective.parameters, rho)
+        noise = descent.noise(model, rho)
         return noisy_sums.noisy_gradient_sum(
             self._rows, descent.objective, model, clip=descent.clip, noise=noise, batch=self._batch()
         )

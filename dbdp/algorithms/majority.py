@@ -47,6 +47,7 @@ def _check(request: Request, facts: Facts) -> None:
             "algorithm 'majority' releases an intercept alone, and this dataset has none; register it with "
             "intercept => true"
         )
+    settings.loss_of(request, facts)  # it decides nothing, but is one of the receipt's words
     remedy = "it counts labels and nothing else; leave it out, or choose bolt_on"
     settings.refuse(request, "batch_size", "schedule", "step_size", "exponent", "averaging_interval", remedy=remedy)
     settings.refuse(request, "permutation", "shard_averaging", "regularisation", "radius", "huber_width", remedy=remedy)

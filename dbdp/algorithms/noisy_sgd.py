@@ -16,6 +16,7 @@ from dbdp.algorithms import settings
 from dbdp.algorithms.access import Access, Progress
 from dbdp.algorithms.noisy_sums import clip_of, lipschitz_of, sampled_sensitivity
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.learning.losses import LARGEST
 from dbdp.learning.noisy import MOST_STEPS, Noise, NoisyState, NoisyTraining
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.learning.schedules import Constant, InverseTime, Schedule, SquareRoot
@@ -147,6 +148,7 @@ def schedule_of(request: Request, facts: Facts, regularisation: float, *, defaul
     settings.refuse(request, "exponent", remedy="its schedules have none; leave it out, or choose bolt_on")
     name = settings.chosen("schedule", request.schedule or default, SCHEDULES)
     size = step if request.step_size is None else settings.positive_step(request.step_size)
+    settings.between("step_size", size, 0, LARGEST)
     if name == Constant.name:
         return Constant(size)
     if name == SquareRoot.name:
@@ -181,11 +183,29 @@ def trainings(
     """Return the trainings of all objectives; `radius` None takes the request's."""
     clip, _ = contribution_of(request, facts)
     ball = settings.radius_of(request, settings.loss_of(request, facts)) if radius is None else radius
+    if moments is None:
+        check_contracting(schedule, regularisation)
     rows_per_update = int(batches.size) if batches.probability is None else 0
     return tuple(
         NoisyTraining(each, schedule, batches.size, rows_per_update, regularisation, clip, noise, ball, moments)
         for each in objectives(request, facts)
     )
+
+
+def check_contracting(schedule: Schedule, regularisation: float) -> None:
+    """Raise ValueError for steps at which the regulariser alone would throw the model further in every update.
+
+    That a row's gradient is clipped rests on a score that is a number, and so on a finite model. Proof that it stays
+    finite. Steps never grow, so |1 - ηλ| ≤ 1 in all updates, and the model is no longer than the sum of all η/b times
+    noisy sums, each below `MOST_STEPS` steps of the grid but for noise that is never seen. With Adam (whose
+    directions have coordinates of at most 8, whatever λ is) it is no longer than that times all η.
+    """
+    first = float(schedule.step_sizes(1, 1)[0])
+    if first * regularisation > 2:
+        raise ValueError(
+            f"steps of {first:g} with regularisation = {regularisation:g} would only throw the model further and "
+            f"further; choose step_size ≤ {2 / regularisation:g}, or less regularisation"
+        )
 
 
 def parameters(request: Request, facts: Facts) -> int:

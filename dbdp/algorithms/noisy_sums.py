@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from dbdp.algorithms.access import Access
-from dbdp.algorithms.plan import Request
+from dbdp.algorithms.plan import Facts, Request
 from dbdp.algorithms.settings import between
 from dbdp.learning.losses import LARGEST, SMALLEST
 from dbdp.learning.objectives import Linear, Objective
@@ -44,28 +44,52 @@ def clip_of(request: Request, objective: Objective) -> float:
     return bound if math.isfinite(bound) else NETWORK_CLIP
 
 
+def models_worth(objective: Objective, facts: Facts) -> float:
+    """Return how many times a binary model's loss a row's may be: the losses of K linear models add up.
+
+    A network of K classes begins with a loss of about ln K: 3, the papers' clip, suits ten of them.
+    """
+    if isinstance(objective, Linear):
+        return max(1.0, objective.loss.positive_weight) + objective.outputs - 1
+    return max(1.0, math.log10(facts.outputs))
+
+
 # --- gradients ------------------------------------------------------------------------------------------
 
 
-def replaced_sensitivity(clip: float, rows: int) -> float:
+def replaced_sensitivity(clip: float, rows: int, *, evaluated: float = 0.0) -> float:
     """Return 2C with its margin: how far one replaced record moves a sum over all rows, as it is computed.
 
     `rows` is b, how many summands there are at most. Proof (§14.2, §14.8). The iterate is the same in both
     worlds, and a computed summand depends on it and on its row alone, with norm at most C. In any tree a
-    sum of b summands errs by at most γ_b·bC, γ_b = bu/(1 - bu), and there are two sums: 2.02(b + 5)u·bC.
+    sum of b summands errs by at most γ_b·bC, γ_b = bu/(1 - bu), and there are two sums: 2.02(b + 5)u·bC. Where
+    a computed summand may vary with its place, all b of them may, by twice what they err by, `evaluated`.
     """
-    return (2 * clip + _summation(clip, rows)) * ROOM
+    return (2 * clip + _summation(clip, rows) + 2 * rows * evaluated) * ROOM
 
 
-def sampled_sensitivity(clip: float, rows: int) -> float:
+def sampled_sensitivity(clip: float, rows: int, *, evaluated: float = 0.0) -> float:
     """Return C with its margin: how far one record in a Poisson mini-batch moves its sum, as it is computed.
 
     Proof. Given the other records of the batch, the sums of neighbours lie within this distance of the
     computed sum without the record, which is the same in both worlds: at worst on opposite sides of it, as
     `PoissonGaussianDpEvent` takes them to be. The margin is that of `replaced_sensitivity`; `rows` is n,
-    since a batch may hold every row.
+    since a batch may hold every row. Without the record those behind it have other places.
     """
-    return (clip + _summation(clip, rows)) * ROOM
+    return (clip + _summation(clip, rows) + 2 * rows * evaluated) * ROOM
+
+
+def gradient_error(objective: Objective, model: np.ndarray, clip: float) -> float:
+    """Return what a row's computed gradient errs by, whatever its place; 0 for a network, which nobody bounds.
+
+    Proof (§14.2). A score errs by γ_d·W, W ≥ ‖w‖, its slope by β times that and c_ℓu for the scalar code, in
+    each of K models; the products, and the norm that a gradient is clipped by, add (d + 8)u·C.
+    """
+    if not isinstance(objective, Linear):
+        return 0.0
+    loss, outputs, inputs = objective.loss, objective.outputs, objective.inputs
+    slopes = inputs * loss.smoothness * _norm(model[None]) + loss.scalar_error * math.sqrt(outputs)
+    return 1.01 * UNIT * (slopes + (inputs + 8) * clip)
 
 
 def gaussian_sum(sensitivity: float, parameters: int, *, multiplier: float) -> Gaussian:
@@ -94,7 +118,9 @@ def noisy_gradient_sum(
 # --- losses ---------------------------------------------------------------------------------------------
 
 
-def compared_sensitivity(limit: float, rows: int, *, spread: float = math.inf, added: float = 0.0) -> float:
+def compared_sensitivity(
+    limit: float, rows: int, *, spread: float = math.inf, added: float = 0.0, evaluated: float = 0.0
+) -> float:
     """Return s: replacing one record moves the difference of two candidates' sums of losses by at most 2s.
 
     So the exponential mechanism and a noisy minimum may take every sum to move by at most s, since both
@@ -103,32 +129,46 @@ def compared_sensitivity(limit: float, rows: int, *, spread: float = math.inf, a
     that. If no row's losses differ by more than `spread` among the candidates, the difference of two sums,
     Σ(ℓ_i - ℓ_j), moves by at most 2·spread. In any tree a sum of b losses, plus a public term of at most
     `added`, errs by e ≤ 1.01u((b + 5)b·limit + added), and four sums are computed: 4e. A record *in* a Poisson
-    batch, against none there, moves the difference by min(limit, spread) + 4e ≤ s: half as far.
+    batch, against none there, moves the difference by min(limit, spread) + 4e ≤ s: half as far; and it moves
+    others to other places, where their losses err anew, each by at most `evaluated`: four times b of that.
     """
-    margin = 2 * (_summation(limit, rows) + 2.02 * UNIT * added)
+    margin = 2 * (_summation(limit, rows) + 2.02 * UNIT * added) + 4 * rows * evaluated
     return (min(limit, spread) + margin) * ROOM
 
 
 def spread_of(objective: Objective, candidates: np.ndarray) -> float:
     """Return how much the computed losses of one row may differ among candidates; infinity if nobody knows.
 
-    Proof. Candidates lie in a box of diagonal D, so the exact losses differ by at most LD. With W ≥ ‖w‖ a
-    score errs by γ_d·W and the loss by L times that (§14.2); a label or margin 1 next to the score, K terms
-    and the scalar code (16u, exp and log within 1 ulp) add (K + 16)u·L(W + √K). Two losses err.
+    Proof. Candidates lie in a box of diagonal D, so the exact losses differ by at most LD; and two losses err.
     """
     if not isinstance(objective, Linear):
         return math.inf
-    room = 1 + (candidates.shape[1] + 10) * UNIT
-    diagonal = float(np.linalg.norm(np.ptp(candidates, axis=0))) * room
-    largest = float(np.sqrt(np.einsum("ij,ij->i", candidates, candidates).max())) * room
+    diagonal = _norm(np.ptp(candidates, axis=0)[None])
+    return lipschitz_of(objective) * diagonal + 2 * loss_error(objective, candidates)
+
+
+def loss_error(objective: Objective, candidates: np.ndarray) -> float:
+    """Return what a row's computed loss errs by; 0 for a network, which nobody bounds.
+
+    Proof (§14.2). A score errs by γ_d·W, W ≥ ‖w‖, and the loss by L times that; a label or margin 1 next to the
+    score, K terms and the scalar code (16u, exp and log within 1 ulp) add (K + 16)u·L(W + √K).
+    """
+    if not isinstance(objective, Linear):
+        return 0.0
     operations = objective.inputs + objective.outputs + 16
-    evaluated = 2.02 * UNIT * operations * (largest + math.sqrt(objective.outputs))
-    return lipschitz_of(objective) * (diagonal + evaluated)
+    size = _norm(candidates) + math.sqrt(objective.outputs)
+    return 1.01 * UNIT * operations * lipschitz_of(objective) * size
 
 
 def penalties(candidates: np.ndarray, regularisation: float, rows: float) -> np.ndarray:
     """Return rows·λ/2·‖w‖² of each candidate, which is public: its share of the regularised sum of losses."""
     return 0.5 * regularisation * rows * np.einsum("ij,ij->i", candidates, candidates)
+
+
+def _norm(vectors: np.ndarray) -> float:
+    """Return the largest norm of some vectors, rounded up."""
+    room = 1 + (vectors.shape[1] + 10) * UNIT
+    return float(np.sqrt(np.einsum("ij,ij->i", vectors, vectors).max())) * room
 
 
 def _summation(norm: float, rows: int) -> float:

@@ -264,6 +264,12 @@ INLINED bounded directions(const spherical_row *row, const uint64_t *uniforms) {
   return square;
 }
 
+/* The two sums of a row and their errors. */
+CLONED void raw_sums(const spherical_row *row, const uint64_t *uniforms, double *out) {
+  bounded gamma = gamma_of(uniforms, row->dimension), square = directions(row, uniforms + row->vectors * LANES);
+  out[0] = gamma.value, out[1] = gamma.error, out[2] = square.value, out[3] = square.error;
+}
+
 /* The rounded stretch·z of a row, for the normal vector z; its stretch errs by `relative` of itself. */
 INLINED long stretched(const spherical_row *row, double stretch, double relative, int64_t *out, uint8_t *doubt) {
   long count = 0, places = row->groups * LANES;

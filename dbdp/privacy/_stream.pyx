@@ -19,6 +19,7 @@ cdef extern from "_stream.h" nogil:
     long rounded_spherical(const spherical_row *row, const uint64_t *uniforms, long rows, double steps, int64_t *out,
                            uint8_t *doubt)
     void raw_normals(const uint64_t *uniforms, long groups, double *out, double *radius, double *sure)
+    void raw_sums(const spherical_row *row, const uint64_t *uniforms, double *out)
 
 GROUP = 64  # words that a group of blocks of the cipher has
 
@@ -51,15 +52,12 @@ def spherical_laplace(const uint64_t[:, :, ::1] uniforms, long dimension, double
 
     Shapes: uniforms (rows, vectors, 8): first those of the norm, then pairs; the others (rows, 2, places).
     """
-    cdef long rows = uniforms.shape[0], pairs = (dimension + 1) // 2, groups = (pairs + 7) // 8, count = 0
-    cdef long vectors = (dimension + 7) // 8
-    if dimension < 1 or uniforms.shape[1] != vectors + 2 * groups or uniforms.shape[2] != 8:
-        raise ValueError(f"rows of {uniforms.shape[1]} vectors do not fit a dimension of {dimension}")
-    rounded, doubts = np.empty((rows, 2, groups * 8), np.int64), np.zeros((rows, 2, groups * 8), np.uint8)
+    cdef long rows = uniforms.shape[0], places = 8 * ((dimension + 15) // 16), count = 0
+    cdef double[::1] scratch = np.empty(3 * places)
+    cdef spherical_row row = _row_of(uniforms, dimension, scratch)
+    rounded, doubts = np.empty((rows, 2, places), np.int64), np.zeros((rows, 2, places), np.uint8)
     cdef int64_t[:, :, ::1] out = rounded
     cdef uint8_t[:, :, ::1] doubt = doubts
-    cdef double[::1] scratch = np.empty(24 * groups)
-    cdef spherical_row row = spherical_row(dimension, pairs, vectors, groups, &scratch[0], &scratch[16 * groups])
     if rows:
         with nogil:
             count = rounded_spherical(&row, &uniforms[0, 0, 0], rows, steps, &out[0, 0, 0], &doubt[0, 0, 0])
@@ -75,6 +73,24 @@ def normals(const uint64_t[:, :, ::1] uniforms):
     if groups:
         raw_normals(&uniforms[0, 0, 0], groups, &out[0, 0, 0], &radius[0, 0], &sure[0, 0])
     return numbers, radii, certain >= 0
+
+
+def sums(const uint64_t[:, :, ::1] uniforms, long dimension):
+    """Return the norm and the square of the normal vector of each row, each with its error: for tests of the errors."""
+    cdef double[::1] scratch = np.empty(24 * ((dimension + 15) // 16))
+    cdef spherical_row row = _row_of(uniforms, dimension, scratch)
+    found = np.empty((uniforms.shape[0], 4))
+    cdef double[:, ::1] out = found
+    for i in range(uniforms.shape[0]):
+        raw_sums(&row, &uniforms[i, 0, 0], &out[i, 0])
+    return found
+
+
+cdef spherical_row _row_of(const uint64_t[:, :, ::1] uniforms, long dimension, double[::1] scratch) except *:
+    cdef long vectors = (dimension + 7) // 8, groups = (dimension + 15) // 16
+    if dimension < 1 or uniforms.shape[1] != vectors + 2 * groups or uniforms.shape[2] != 8:
+        raise ValueError(f"rows of {uniforms.shape[1]} vectors do not fit a dimension of {dimension}")
+    return spherical_row(dimension, (dimension + 1) // 2, vectors, groups, &scratch[0], &scratch[16 * groups])
 
 
 cdef long _groups_of(const uint64_t[:, :, ::1] uniforms) except -1:

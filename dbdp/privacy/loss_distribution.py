@@ -1,8 +1,9 @@
 """The privacy loss of many Poisson-sampled Gaussian steps, composed with every rounding upward.
 
-For a release that stands alone: its δ(ε) is nearly exact, where the Rényi curve of `subsampling` loses some
-5 to 15 % in noise. A ledger in mode `renyi` still charges the curve (privacy.md §13: known only as (ε, δ)
-otherwise). Replace-one neighbours, the pair (1-q)N(0, 1) + qN(±μ, 1), μ = 1/multiplier.
+For a release that stands alone: δ(ε) is nearly exact, where the Rényi curve of `subsampling` asks for some 5 to
+12 % more noise in long runs, and for a half or more where a row is in few mini-batches and large losses are
+rare. A ledger in mode `renyi` charges that curve all the same (privacy.md §13). Neighbours are replace-one, the
+pair is (1-q)N(0, 1) + qN(±μ, 1), μ = 1/multiplier.
 Shapes: cells of the loss are (K,), a window of its sum (N,).
 """
 
@@ -52,7 +53,7 @@ class _Losses:
 
 
 def poisson_gaussian_delta(epsilon: float, probability: float, multiplier: float, steps: int) -> float:
-    """Return an upper bound on δ(ε) of `steps` steps, about one per cent too large at most.
+    """Return an upper bound on δ(ε) of `steps` steps, about one per cent too large.
 
     Proof. The pair dominates (`poisson_gaussian_divergence`), and its mirror image is itself: one direction
     will do, and δ(ε) = E_P(1 - e^{ε-S})₊, S the sum of T independent losses. `_losses` spreads each loss to

@@ -45,7 +45,8 @@ def poisson_gaussian_divergence(probability: float, multiplier: float, order: fl
     (Kahane 1986). Let γ ≥ 1. F - γ((1-q)z₀ + qz₂) = (ℓ·z)₊ with ℓ₀ = (1-q)(1-γ) ≤ 0, ℓ₁ = q, ℓ₂ = -qγ, so
     ∂_ijF has the sign of ℓ_iℓ_j: H_γ rises in ‖g‖ and ‖g - g'‖, falls in ‖g'‖. With ‖g'‖ = r the first two
     are at most μ and μ + r, both reached by g = μe, g' = -re. On that line p/q rises in x, so the best set
-    is some x > x*; Q_r(x > x*) falls in r: r = μ is worst. For γ < 1, H_γ(P‖Q) = 1 - γ + γH_{1/γ}(Q‖P). ∎
+    is some x > x*; Q_r(x > x*) falls in r: r = μ is worst. H_γ(P‖Q) = 1 - γ + γH_{1/γ}(Q‖P):
+    γ < 1 is the mirror image. ∎
     """
     _check_probability(probability)
     if not (0 < multiplier < math.inf and 1 < order < math.inf):

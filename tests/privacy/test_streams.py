@@ -62,12 +62,16 @@ def fine_normals(uniforms):
     return rounding.gaussian_of(Uniforms.begun(words, 64, Middle()), FINE, 300)
 
 
-def fine_row(uniforms, dimension):
-    """A row of the spherical Laplace: the words of the norm, then radius and angle of each pair."""
+def words_of(uniforms, dimension):
+    """The words of a row of the spherical Laplace: those of the norm, then radius and angle of each pair."""
     vectors = -(-dimension // 8)
-    words = [*uniforms[:vectors].ravel()[:dimension].tolist()]
-    words += columns(uniforms[vectors:].reshape(-1, 2, 8)).ravel().tolist()
-    return spherical_laplace_of(Uniforms.begun(words, 64, Middle()), FINE, dimension, range(dimension), 300)
+    words = uniforms[:vectors].ravel()[:dimension].tolist()
+    return words + columns(uniforms[vectors:].reshape(-1, 2, 8)).ravel().tolist()
+
+
+def fine_row(uniforms, dimension):
+    numbers = Uniforms.begun(words_of(uniforms, dimension), 64, Middle())
+    return spherical_laplace_of(numbers, FINE, dimension, range(dimension), 300)
 
 
 def row_words(rows, dimension):
@@ -255,6 +259,53 @@ def test_millions_of_normal_numbers_err_by_what_is_claimed_at_most():
         assert worst(adversarial(32_000))[0] < 1
 
 
+def any_rows(rows, dimension):
+    """Rows with numbers next to 0 and to 1, and angles next to the axes, in every place."""
+    uniforms, random = row_words(rows, dimension).copy(), np.random.default_rng()
+    places = np.array(around([*RADII, *ANGLES, 2**20, 1], 50), object)
+    chosen = random.random(uniforms.shape) < 0.2
+    uniforms[chosen] = random.choice(places, int(chosen.sum())) % WORD
+    return uniforms
+
+
+class First:
+    """After a word come zeros: the least of the numbers that begin with it."""
+
+    def bits(self, count):
+        return 0
+
+
+class Last:
+    """After a word come ones: the largest of the numbers that begin with it, nearly."""
+
+    def bits(self, count):
+        return (1 << count) - 1
+
+
+def exact_sums(words, dimension, entropy):
+    """-ln of the product of the norm's numbers, and the sum of the normal numbers' squares."""
+    balls = Uniforms.begun(words, 64, entropy).balls(400)
+    normals = list(rounding._normals(balls[dimension:]))[:dimension]
+    return -math.prod(balls[:dimension], start=arb(1)).log(), sum((each * each for each in normals), arb(0))
+
+
+@NEEDS_COMPILED
+@pytest.mark.parametrize("dimension", [1, 2, 3, 16, 17, 130, 700])
+def test_the_sums_of_a_row_err_by_what_is_claimed_at_most(dimension):
+    uniforms, claims = any_rows(2000 // dimension + 20, dimension), []
+    uniforms[::2] = row_words(len(uniforms[::2]), dimension)
+    for row, found in zip(uniforms, streams.compiled.sums(uniforms, dimension).tolist(), strict=True):
+        with precision(400):
+            for entropy in (First(), Last()):
+                exact = exact_sums(words_of(row, dimension), dimension, entropy)
+                pairs = zip(found[::2], found[1::2], exact, strict=True)
+                claims += [
+                    float(abs(arb(value) - real)) / claim for value, claim, real in pairs if claim < value / 1000
+                ]
+    assert len(claims) > 40
+    assert 0.9 < max(claims) < 1  # 1/v is attained
+
+
 @NEEDS_COMPILED
 def test_a_word_of_too_few_bits_is_not_sure():
     words = [0, 1, 2**30, 2**48 - 1, WORD - 1, WORD - 2, WORD - 2**48, 2**48, WORD - 2**48 - 1, 2**63]
@@ -321,13 +372,8 @@ def test_a_rounded_row_is_that_of_its_words(known, dimension, steps):
 @NEEDS_COMPILED
 @pytest.mark.parametrize("dimension", [1, 2, 5, 20])
 def test_a_row_with_any_words_is_that_of_its_words(known, dimension):
-    """Numbers next to 0 and to 1, and angles next to the axes, in every place."""
-    uniforms = row_words(200, dimension).copy()
-    random, places = np.random.default_rng(), np.array(around([*RADII, *ANGLES, 2**20, 1], 50), object)
-    chosen = random.random(uniforms.shape) < 0.2
-    uniforms[chosen] = random.choice(places, int(chosen.sum())) % WORD
-    for row in uniforms:
-        steps = int(random.choice([3, 2**20 + 1, 2**33 + 7]))
+    for row in any_rows(200, dimension):
+        steps = int(np.random.default_rng().choice([3, 2**20 + 1, 2**33 + 7]))
         expected = nearest(fine_row(row, dimension), steps)
         assert streams.spherical_laplace_of(row[None], steps, dimension)[0].tolist() == expected
 

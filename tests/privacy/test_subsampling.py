@@ -85,21 +85,21 @@ def test_no_pair_of_neighbours_is_more_telling_than_the_opposite_ones(probabilit
 
 
 def test_a_search_of_pairs_finds_the_opposite_ones():
-    """For each γ by itself: from anywhere, uphill."""
+    """For each γ by itself: uphill from the best of some pairs that are shorter, and not opposite."""
     probability, mean, grid = 0.3, 1.5, plane(7.0)
     worst = opposite(probability, mean)
+    starts = list(itertools.product((0.7, 1.7, 2.7), (0.8, 1.6), (0.8, 1.6)))
     for place in (1, 4, 6):
 
-        def fallen(angles_and_norms, place=place):
-            angle, other, *norms = angles_and_norms
+        def fallen(turned, place=place):
+            angle, *norms = turned
             r, s = (mean * (1 + math.cos(norm)) / 2 for norm in norms)
-            pair = (r * math.cos(angle), r * math.sin(angle)), (s * math.cos(other), s * math.sin(other))
-            return -sticks(*pair, probability, grid)[place]
+            return -sticks((r, 0), (s * math.cos(angle), s * math.sin(angle)), probability, grid)[place]
 
-        starts = np.random.default_rng().uniform(0, 2 * math.pi, (30, 4))
-        start = min(starts, key=fallen)
-        best = optimize.minimize(fallen, start, method="Nelder-Mead", options={"maxfev": 300, "fatol": 1e-7})
-        assert 0.97 * worst[place] < -best.fun <= worst[place] * KINK
+        first = min(starts, key=fallen)
+        best = optimize.minimize(fallen, first, method="Nelder-Mead", options={"maxfev": 200, "fatol": 1e-7})
+        assert -fallen(first) < 0.98 * worst[place]
+        assert 0.99 * worst[place] < -best.fun <= worst[place] * KINK
 
 
 def test_neither_an_empty_nor_a_smaller_neighbour_is_the_worst():
@@ -115,8 +115,8 @@ def test_neither_an_empty_nor_a_smaller_neighbour_is_the_worst():
 
 
 def exactly(probability, multiplier, order):
-    """D_α of the worst pair, in 45 digits, by adaptive quadrature of p^α q^(1-α) - αp + (α-1)q."""
-    with mpmath.workdps(45):
+    """D_α of the worst pair, in 50 digits, by adaptive quadrature of p^α q^(1-α) - αp + (α-1)q."""
+    with mpmath.workdps(50):
         q, m, a = (mpmath.mpf(value) for value in (probability, 1 / mpmath.mpf(multiplier), order))
 
         def excess(x):
@@ -148,7 +148,7 @@ STEPS = [
 
 
 @pytest.mark.parametrize("step", STEPS, ids=str)
-def test_a_step_costs_what_45_digits_say_rounded_up_by_a_billionth(step):
+def test_a_step_costs_what_fifty_digits_say_rounded_up_by_a_billionth(step):
     exact, found = exactly(*step), poisson_gaussian_divergence(*step)
     assert exact <= found <= exact * (1 + mpmath.mpf("3e-9"))
 
@@ -311,7 +311,7 @@ def test_hockey_sticks_of_replacing_lie_between_removing_once_and_twice_the_cont
 RUNS = [
     (1.0, 1e-6, 1e-3, 1000),
     (1.0, 1e-6, 0.01, 10_000),
-    (0.1, 1e-8, 1e-4, 10_000),
+    (0.2, 1e-8, 1e-3, 200),
     (8.0, 1e-5, 0.1, 100),
     (1.0, 1e-6, 0.5, 50),
     (3.0, 1e-9, 0.02, 1),
@@ -330,7 +330,8 @@ def their_losses(probability, multiplier, steps, width):
 
 
 @pytest.mark.parametrize(("epsilon", "delta", "probability", "steps"), RUNS)
-def test_the_multiplier_is_the_least_of_the_usual_orders_and_nearly_that_of_all(epsilon, delta, probability, steps):
+def test_the_multiplier_keeps_the_promise_and_no_smaller_one_does_by_any_order(epsilon, delta, probability, steps):
+    """To 10⁻⁵ by the orders that `least_epsilon` takes; orders in between would save less than 2 %."""
     found = poisson_gaussian_multiplier(epsilon, delta, probability, steps)
     assert least_epsilon(PoissonGaussianDpEvent(probability, found, steps), delta) <= epsilon
     assert least_epsilon(PoissonGaussianDpEvent(probability, found * 0.99999, steps), delta) > epsilon
@@ -339,14 +340,13 @@ def test_the_multiplier_is_the_least_of_the_usual_orders_and_nearly_that_of_all(
     assert min(cost + conversion(order, delta) for cost, order in zip(curve, orders, strict=True)) > epsilon
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "delta", "probability", "steps", "factor"),
-    [(*run, factor) for run, factor in zip(RUNS, (1.4, 1.08, 2.9, 1.08, 1.08, 1.3), strict=True)],
-)
-def test_the_composition_of_the_worst_steps_keeps_the_promise_and_somewhat_less_noise_breaks_it(
-    epsilon, delta, probability, steps, factor
+@pytest.mark.parametrize(("epsilon", "delta", "probability", "steps"), RUNS)
+def test_the_composition_of_the_worst_steps_keeps_the_promise_and_a_third_less_noise_breaks_it(
+    epsilon, delta, probability, steps
 ):
+    """Where a row is in hardly any mini-batch (q·T < 1), no Rényi curve is near the truth: there it takes more."""
     found = poisson_gaussian_multiplier(epsilon, delta, probability, steps)
+    factor = 1.1 if probability * steps > 5 else 1.5 if steps == 1 or probability * steps >= 1 else 2.3
     width = min(epsilon, 1) * 1e-2 / math.sqrt(steps)
     assert their_losses(probability, found, steps, width).get_delta_for_epsilon(epsilon) <= delta
     assert their_losses(probability, found / factor, steps, width).get_delta_for_epsilon(epsilon) > delta

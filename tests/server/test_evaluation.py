@@ -49,7 +49,7 @@ def table(connection: psycopg.Connection, schema: str) -> str:
             if number < 30:
                 x[0] = u = (np.nan, np.inf, -np.inf)[number % 3]
             array = "{" + ",".join(map(repr, x.tolist())) + "}" if number != 31 else None
-            y, k = random.choice([-1, 1]) if number % 50 else 7, "abcd"[int(random.integers(4))]
+            y, k = random.choice([-1, 1]) if number % 50 else 7, "abc"[random.integers(3)] if number % 8 else "d"
             copy.write_row(
                 (array, u if number != 32 else None, v, "pqrs"[number % 4], int(y), k if number % 40 else None)
             )
