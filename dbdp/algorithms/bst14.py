@@ -14,7 +14,7 @@ from dbdp.algorithms.plan import Facts, Request, WhiteBox
 from dbdp.learning.schedules import InverseTime, Schedule, SquareRoot
 from dbdp.privacy.composition import strong_share
 
-RDP, PUBLISHED = "rdp", "published"
+PUBLISHED = "published"
 DEFAULT_RADIUS = 10.0  # of the convex algorithm, which needs a ball
 
 
@@ -30,11 +30,11 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     settings.refuse(request, "schedule", "step_size", "exponent", remedy="it sets its own steps; leave it out")
     settings.refuse(request, "network", remedy="its steps need a convex loss; leave it out, or choose dp_sgd")
     batches = _batches(request, facts)
-    calibration = settings.chosen("calibration", request.calibration, (RDP, PUBLISHED))
-    if calibration == RDP:
-        multiplier = noisy_sgd.poisson_multiplier(request, batches)
-    else:
+    if request.calibration == PUBLISHED:
+        noisy_sgd.check_delta(request)
         multiplier = published_multiplier(request, batches)
+    else:
+        multiplier = noisy_sgd.poisson_multiplier(request, batches)
     regularisation = settings.regularisation_of(request, settings.DEFAULT_REGULARISATION)
     return noisy_sgd.poisson_plan(
         request,
@@ -44,7 +44,6 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
         lambda scale: _schedule(request, facts, batches, regularisation, scale),
         regularisation=regularisation,
         radius=None if regularisation else _radius(request, facts),
-        calibration=calibration,
     )
 
 

@@ -29,7 +29,7 @@ from dbdp.algorithms import noisy_sums, settings
 from dbdp.algorithms.access import Access, Progress
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
 from dbdp.learning.losses import LARGEST, SMALLEST
-from dbdp.learning.objectives import Linear, Objective
+from dbdp.learning.objectives import Objective
 from dbdp.privacy.accounting import best_order, conversion
 from dbdp.privacy.composition import rho_of
 from dbdp.privacy.events import (

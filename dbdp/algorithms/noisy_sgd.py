@@ -21,9 +21,11 @@ from dbdp.learning.noisy import MOST_STEPS, Noise, NoisyState, NoisyTraining
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.learning.schedules import Constant, InverseTime, Schedule, SquareRoot
 from dbdp.privacy.events import PoissonGaussianDpEvent, Release
+from dbdp.privacy.loss_distribution import poisson_gaussian_pld_multiplier
 from dbdp.privacy.mechanisms import ROOM, Gaussian, SphericalLaplace, covered_sensitivity, grid_for
 from dbdp.privacy.subsampling import poisson_gaussian_multiplier
 
+RDP, PLD = CALIBRATIONS = ("rdp", "pld")
 SCHEDULES = (Constant.name, SquareRoot.name, InverseTime.name)
 
 
@@ -163,8 +165,6 @@ def check_white_box(request: Request) -> None:
     remedy = "noise is added in every update; leave it out, or choose bolt_on"
     settings.refuse(request, "averaging_interval", "shard_averaging", "mechanism", remedy=remedy)
     settings.refuse(request, "settings", remedy="its options are those of every algorithm; leave settings out")
-    if request.algorithm != "bst14":
-        settings.refuse(request, "calibration", remedy="it has one calibration; leave it out, or choose bst14")
     fixed_settings = {"averaging": "none", "permutation": "reused", "shards": 1}
     settings.refuse_other(request, fixed_settings, remedy=remedy)
 
@@ -204,7 +204,7 @@ def check_contracting(schedule: Schedule, regularisation: float) -> None:
     if first * regularisation > 2:
         raise ValueError(
             f"steps of {first:g} with regularisation = {regularisation:g} would only throw the model further and "
-            f"further; choose step_size ≤ {2 / regularisation:g}, or less regularisation"
+            f"further; choose step_size ≤ {math.nextafter(2 / regularisation, 0)}, or less regularisation"
         )
 
 
@@ -223,9 +223,15 @@ def check_delta(request: Request) -> None:
 
 
 def poisson_multiplier(request: Request, batches: Batches) -> float:
-    """Return the least σ/C* whose Rényi divergence over all updates converts to (ε, δ)."""
+    """Return the least σ/C* whose divergence over all updates is within (ε, δ), as `calibration` says.
+
+    rdp converts the Rényi divergences; pld has the distribution of the privacy loss: less noise for a release
+    that stands alone, most where few updates are made, and slower to plan. A ledger charges either by its event.
+    """
     check_delta(request)
-    return poisson_gaussian_multiplier(request.epsilon, request.delta, batches.probability or 1.0, batches.updates)
+    calibration = settings.chosen("calibration", request.calibration, CALIBRATIONS)
+    given = request.epsilon, request.delta, batches.probability or 1.0, batches.updates
+    return poisson_gaussian_multiplier(*given) if calibration == RDP else poisson_gaussian_pld_multiplier(*given)
 
 
 def poisson_plan(
@@ -238,7 +244,6 @@ def poisson_plan(
     regularisation: float,
     moments: tuple[float, float, float] | None = None,
     radius: float | None = None,
-    calibration: str = "rdp",
 ) -> WhiteBox:
     """Return the plan of Gaussian noise of multiplier × C* on the sums of Poisson mini-batches.
 
@@ -261,7 +266,7 @@ def poisson_plan(
     )
     guarantee = Release(event, request.epsilon, request.delta)
     plan = white_box(request, facts, guarantee, NoisySgd(batches, made), noise, covered)
-    return replace(plan, told=plan.told | {"noise_multiplier": multiplier, "calibration": calibration})
+    return replace(plan, told=plan.told | {"noise_multiplier": multiplier, "calibration": request.calibration or RDP})
 
 
 def white_box(

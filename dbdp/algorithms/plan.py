@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -249,7 +249,8 @@ class WhiteBox:
     run: Callable[[Access, Progress], np.ndarray]
 
     def explain(self) -> dict[str, Any]:
-        """Return the plan as data."""
+        """Return the plan as data: the options that were given, and what was made of them."""
+        given = {each.name: getattr(self.request, each.name) for each in fields(Request)}
         return {
             "algorithm": self.request.algorithm,
             "loss": self.request.loss,
@@ -257,6 +258,7 @@ class WhiteBox:
             "rows": self.facts.rows,
             "features": self.facts.dimension,
             **({"classes": self.facts.outputs} if self.facts.outputs > 1 else {}),
+            **{each.name: given[each.name] for each in fields(Request) if given[each.name] != each.default},
             **self.told,
             "epsilon": self.guarantee.epsilon,
             "delta": self.guarantee.delta,

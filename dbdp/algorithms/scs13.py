@@ -24,6 +24,7 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
     noisy_sgd.check_white_box(request)
+    settings.refuse(request, "calibration", remedy="its noise has one scale; leave it out, or choose dp_sgd")
     batches = noisy_sgd.fixed(request, facts)
     law, multiplier, guarantee = _calibrated(request, facts)
     _, contribution = noisy_sgd.contribution_of(request, facts)

@@ -24,6 +24,7 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
     noisy_sgd.check_white_box(request)
+    settings.refuse(request, "calibration", remedy="its noise has one scale; leave it out, or choose dp_sgd")
     batches = noisy_sgd.poisson(request, facts)
     noisy_sgd.check_delta(request)
     regularisation = settings.regularisation_of(request, 0.0)

@@ -15,7 +15,7 @@ from scipy import optimize
 from dbdp.algorithms import dp_agd, noisy_sums
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Squared
-from dbdp.learning.objectives import Linear
+from dbdp.learning.objectives import SHRINK, Linear
 from dbdp.privacy.accounting import conversion
 from dbdp.privacy.composition import rho_of
 from dbdp.privacy.events import EpsilonDeltaDpEvent, ZCDpEvent, pure_divergence
@@ -436,6 +436,47 @@ def test_the_losses_of_a_row_spread_no_further_among_candidates_than_said(loss, 
     candidates = middle - np.outer(np.linspace(0, 10**length, 6), direction)
     losses = np.array([objective.loss_sums(candidates, row[None]) for row in rows])
     assert np.ptp(losses, axis=1).max() <= noisy_sums.spread_of(objective, candidates)
+
+
+def exactly(loss, scores, labels):
+    """Losses and slopes of scores in extended precision, from their definitions."""
+    weights = np.where(labels > 0, loss.positive_weight, 1.0).astype(np.longdouble)
+    margins, residuals = labels * scores, scores - labels
+    if isinstance(loss, Logistic):
+        return weights * np.logaddexp(0, -margins), -labels * weights / (1 + np.exp(margins))
+    if isinstance(loss, HuberSvm):
+        beyond, width = 1 - margins, np.longdouble(loss.width)
+        near = np.abs(beyond) <= width
+        value = np.where(near, (beyond + width) ** 2 / (4 * width), np.maximum(beyond, 0))
+        slope = np.where(near, (beyond + width) / (2 * width), np.where(beyond > 0, 1, 0))
+        return weights * value, -labels * weights * slope
+    limit = np.longdouble(loss.lipschitz)
+    value = np.where(np.abs(residuals) <= limit, residuals**2 / 2, limit * (np.abs(residuals) - limit / 2))
+    return value, np.clip(residuals, -limit, limit)
+
+
+@settings(max_examples=200)
+@given(loss=LOSSES, classes=st.integers(1, 3), size=st.floats(-9, 4), clip=st.sampled_from([0.25, 1e6]))
+def test_losses_and_gradients_are_computed_as_well_as_said(loss, classes, size, clip):
+    """Against extended precision: what rows may err anew where their places change."""
+    outputs = classes if loss.is_classifier else 1
+    objective = Linear(loss, 5, outputs)
+    features = RANDOM.normal(size=(20, 5)) * 10 ** RANDOM.uniform(-2, 2, (20, 1))
+    own = RANDOM.integers(1, outputs + 1, 20) if outputs > 1 else RANDOM.choice([-1.0, 1.0], 20)
+    rows = RowsInMemory(features, own).all
+    model = 10**size * RANDOM.normal(size=objective.parameters)
+    wide = rows[:, :5].astype(np.longdouble)
+    signs = [np.where(own == each, 1.0, -1.0) for each in range(1, outputs + 1)] if outputs > 1 else [own]
+    found = [exactly(loss, wide @ part, sign) for part, sign in zip(model.reshape(outputs, 5), signs, strict=True)]
+    losses = sum(value for value, _ in found)
+    computed = np.array([objective.loss_sums(model[None], row[None])[0] for row in rows])
+    assert np.abs(computed - losses).max() <= noisy_sums.loss_error(objective, model[None])
+    gradients = np.concatenate([slope[:, None] * wide for _, slope in found], axis=1)
+    norms = np.sqrt((gradients**2).sum(axis=1))
+    gradients *= np.minimum(1, clip * SHRINK / np.maximum(norms, np.longdouble(1e-300)))[:, None]
+    computed = np.array([objective.gradient_sum(model, row[None], clip=clip) for row in rows])
+    error = np.sqrt(((computed - gradients) ** 2).sum(axis=1)).max()
+    assert error <= noisy_sums.gradient_error(objective, model, min(clip, noisy_sums.lipschitz_of(objective)))
 
 
 def sums_of_neighbours(objective, rows, record, other, ask):

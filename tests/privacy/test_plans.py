@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from memory import RowsInMemory
 from scipy import special
 from typer.testing import CliRunner
 
@@ -691,6 +692,108 @@ def test_every_algorithm_refuses_what_none_can_plan(algorithm, wrong):
         planned(algorithm=algorithm, **wrong)
 
 
+# What each algorithm has of what another one has not; what of the others is given is refused, never passed over.
+COMMON = {"projection_dimension", "regularisation", "huber_width", "positive_weight"}
+ONCE = COMMON | {"epochs", "batch_size", "step_size", "radius", "mechanism", "calibration", "averaging", "permutation"}
+UPDATES = COMMON | {"epochs", "batch_size", "schedule", "step_size", "radius", "clip_norm", "network"}
+SEARCHES = COMMON | {"batch_size", "step_size", "radius", "clip_norm", "network", "settings"}
+HAS = {
+    "bolt_on": ONCE | {"schedule", "exponent", "shards", "shard_averaging"},
+    "nsgd": ONCE - {"averaging", "permutation"},
+    "rsgd_ar": ONCE - {"averaging", "permutation"} | {"averaging_interval"},
+    "output_perturbation_gd": ONCE - {"averaging", "permutation", "batch_size"},
+    "scs13": UPDATES,
+    "bst14": UPDATES - {"schedule", "step_size", "network"} | {"calibration"},
+    "dp_sgd": UPDATES,
+    "dp_adam": UPDATES,
+    "sgd_adv": UPDATES,
+    "rrpsgd": UPDATES - {"schedule"},
+    "dp_agd": SEARCHES - {"step_size"},
+    "dp_blsgd": SEARCHES,
+    "dp_blgd": SEARCHES - {"batch_size"},
+    "dp_blsgd_ac": SEARCHES,
+    "objective_perturbation": COMMON | {"mechanism"},
+    "privgene": COMMON | {"batch_size", "radius", "settings"},
+    "majority": {"projection_dimension"},
+}
+GIVEN = {  # for each option a value that is no default, with what it needs beside it
+    "huber_width": {"huber_width": 0.3, "loss": "huber_svm"},
+    "positive_weight": {"positive_weight": 3.0},
+    "epochs": {"epochs": 3},
+    "batch_size": {"batch_size": 20},
+    "schedule": {"schedule": "square_root"},
+    "step_size": {"step_size": 0.25},
+    "exponent": {"exponent": 0.25, "schedule": "decreasing"},
+    "averaging": {"averaging": "all"},
+    "averaging_interval": {"averaging_interval": 2},
+    "permutation": {"permutation": "fresh"},
+    "shards": {"shards": 3},
+    "shard_averaging": {"shard_averaging": "each_epoch", "shards": 2},
+    "regularisation": {"regularisation": 0.02},
+    "radius": {"radius": 2.0},
+    "mechanism": {"mechanism": "spherical_laplace"},
+    "calibration": {"calibration": "rdp"},
+    "projection_dimension": {"projection_dimension": 5, "projection_seed": 3},
+    "clip_norm": {"clip_norm": 0.5},
+    "network": {"network": "mlp:8"},
+    "settings": {"settings": '{"loss_clip": 2.5}'},
+}
+OWN = {
+    ("bolt_on", "step_size"): {"step_size": 0.25, "schedule": "constant"},
+    ("bst14", "calibration"): {"calibration": "published"},
+}
+
+
+@pytest.mark.parametrize("option", GIVEN)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_what_an_algorithm_has_is_told_and_what_it_has_not_is_refused(algorithm, option):
+    request = {"algorithm": algorithm} | OWN.get((algorithm, option), GIVEN[option])
+    if option not in HAS[algorithm]:
+        with pytest.raises(ValueError, match=r"leave .*out|choose|give") as refusal:
+            planned(**request)
+        assert any(name in str(refusal.value) for name in GIVEN[option])
+        return
+    told, plain = planned(**request).explain(), planned(algorithm=algorithm).explain()
+    if option == "exponent":  # as the offset that it makes
+        assert told["offset"] == ROWS**0.25
+    else:
+        assert told[option] == request[option] != plain.get(option)
+
+
+def test_every_option_has_been_given_to_every_algorithm():
+    assert set(GIVEN) | {"epsilon", "delta", "algorithm", "loss", "projection_seed", "tolerance"} == {
+        each.name for each, _ in options()
+    }
+    assert set(HAS) == set(ALGORITHMS)
+    assert all(isinstance(planned(algorithm=each), Plan) for each in PERTURBED_ONCE)
+    assert all(isinstance(planned(algorithm=each), WhiteBox) for each in NOISY_WHILE_TRAINING)
+
+
+@pytest.mark.parametrize("algorithm", ["scs13", "dp_sgd", "sgd_adv", "rrpsgd"])
+@pytest.mark.parametrize("regularisation", [0.01, 3.0, 1e6])
+def test_steps_that_would_throw_the_model_ever_further_are_refused_and_those_that_are_named_are_not(
+    algorithm, regularisation
+):
+    """A model that is no number makes gradients that nothing clips: whether it comes to that is up to the rows."""
+    request = {"algorithm": algorithm, "regularisation": regularisation}
+    with pytest.raises(ValueError, match="further and further; choose step_size ≤") as refusal:
+        planned(**request, schedule="constant", step_size=3 / regularisation)
+    named = float(re.search("≤ ([^,]*),", str(refusal.value))[1])
+    features, labels = np.full((1003, 7), 0.3), np.ones(1003)
+    for step in (named, min(1.99 / regularisation, LARGEST)):
+        made = planned(**request, schedule="constant", step_size=step, epsilon=0.1, epochs=2)
+        assert np.isfinite(made.run(RowsInMemory(features, labels), lambda *_: None)).all()
+
+
+@pytest.mark.parametrize("algorithm", ["scs13", "dp_sgd", "dp_adam", "sgd_adv", "rrpsgd"])
+def test_the_largest_steps_make_finite_models_and_larger_ones_are_refused(algorithm):
+    with pytest.raises(ValueError, match=r"step_size = 1.1e\+06 must be between 0 and 1e\+06"):
+        planned(algorithm=algorithm, schedule="constant", step_size=1.1 * LARGEST)
+    made = planned(algorithm=algorithm, schedule="constant", step_size=LARGEST, epsilon=1e-3, epochs=5)
+    features, labels = np.full((ROWS, DIMENSION), 0.3), np.ones(ROWS)
+    assert np.isfinite(made.run(RowsInMemory(features, labels), lambda *_: None)).all()
+
+
 @pytest.mark.parametrize("regularisation", [0.0, 0.001, 0.03, 7.0])
 @pytest.mark.parametrize("algorithm", PERTURBED_ONCE)
 def test_the_step_size_that_a_refusal_names_is_accepted(algorithm, regularisation):
@@ -735,6 +838,9 @@ FLAGS = {
     "--epsilon": ("2", {"epsilon": 2.0}),
     "--delta": ("1e-9", {"delta": 1e-9}),
     "--classes": ("3", {"classes": 3}),
+    "--clip-norm": ("0.5", {"clip_norm": 0.5}, "--algorithm", "dp_sgd"),
+    "--network": ("mlp:8", {"network": "mlp:8", "parameters": 97}, "--algorithm", "dp_adam"),
+    "--settings": ('{"splits": 7}', {"settings": '{"splits": 7}', "splits": 7}, "--algorithm", "dp_agd"),
 }
 
 
@@ -752,7 +858,8 @@ def test_the_command_line_explains_every_flag(flag):
     value, expected, *needed = FLAGS[flag]
     found = explained(flag, value, *needed)
     assert expected.items() <= found.items()
-    assert found["sensitivity"] > found["sensitivity_margin"] > 0 < found["noise_scale"]
+    assert found["noise_scale"] > 0
+    assert found["algorithm"] in NOISY_WHILE_TRAINING or found["sensitivity"] > found["sensitivity_margin"] > 0
 
 
 def test_every_option_of_a_training_has_been_tried():
@@ -760,10 +867,26 @@ def test_every_option_of_a_training_has_been_tried():
     assert names - set(FLAGS) == {"--tolerance"}
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", NOISY_WHILE_TRAINING)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_command_line_explains_every_algorithm_that_adds_noise_while_it_trains(algorithm, loss):
+    is_classifier = loss not in REGRESSIONS
+    request = {"rows": 1000, "dimension": 10, "algorithm": algorithm, "loss": loss, "is_classifier": is_classifier}
+    if loss in NOT_LEARNED.get(algorithm, ()):
+        refusal = explained("--algorithm", algorithm, "--loss", loss, code=1)
+        with pytest.raises(ValueError, match=re.escape(str(refusal))):
+            planned(**request)
+    else:
+        assert explained("--algorithm", algorithm, "--loss", loss) == planned(**request).explain()
+
+
+NOT_LEARNED = {"majority": REGRESSIONS, "objective_perturbation": ("squared",)}
+
+
+@pytest.mark.parametrize("algorithm", PERTURBED_ONCE)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
-def test_the_command_line_explains_every_algorithm(algorithm, loss, calibration):
+def test_the_command_line_explains_every_algorithm_that_perturbs_once(algorithm, loss, calibration):
     found = explained("--algorithm", algorithm, "--loss", loss, "--calibration", calibration)
     made = planned(
         rows=1000,
