@@ -28,4 +28,4 @@ lint:  ## ruff and mypy
 	$(BOOTSTRAP) --extras test && .venv/bin/ruff check . && .venv/bin/mypy
 
 clean:  ## delete what was built here; the private cluster and its data stay
-	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache dbdp/learning/*.so
+	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache dbdp/*.so dbdp/*/*.so

@@ -1,4 +1,4 @@
-"""DP-BLGD: gradient descent over all rows whose steps a noisy line search finds (Chen & Lee 2020, §5.3).
+"""DP-BLGD: gradient descent over all rows whose steps a noisy line search finds (Chen & Lee 2020, their §5.3).
 
 privacy.md §8, §9. The searches are those of DP-BLSGD, on all rows. Budgets grow as in DP-AGD (Lee & Kifer 2018):
 after a failure only the difference to a larger budget is paid, and both noisy gradients are averaged. Costs

@@ -212,7 +212,7 @@ class Checking:
         self._last, self._shrunk = direction, False
 
     def _shrink(self, run: Run) -> None:
-        """Shrink what gradients and losses are clipped to, once for each step (§4.4 of the paper; post-processing)."""
+        """Shrink what gradients and losses are clipped to, once for each step (their §4.4; post-processing)."""
         if not self._shrunk and run.clip > _LEAST_CLIP * run.plan.clip:
             run.clip *= 1 - self._clip_decay
             run.loss_limit *= 1 - self._clip_decay

@@ -1,4 +1,4 @@
-"""DP-BLSGD-AC: DP-BLSGD that clips more as gradients shrink (Chen & Lee 2020, §4.4).
+"""DP-BLSGD-AC: DP-BLSGD that clips more as gradients shrink (Chen & Lee 2020, their §4.4).
 
 Whenever the budget of the gradients grows, at most once in a step, gradients and losses are clipped to 1 - ζ
 of what they were: the noise falls with them. It follows from released directions alone: post-processing.

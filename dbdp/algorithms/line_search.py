@@ -19,6 +19,9 @@ from dbdp.algorithms.noisy_sums import (
     clip_of,
     compared_sensitivity,
     gaussian_sum,
+    gradient_error,
+    loss_error,
+    models_worth,
     noisy_gradient_sum,
     penalties,
     spread_of,
@@ -75,6 +78,12 @@ class Searching:
         settings.between("loss_clip", self.loss_clip, 1e-6, 1e6)
 
 
+class Sensitivity(Protocol):
+    """How far one record moves a sum of clipped gradients, see `noisy_sums`."""
+
+    def __call__(self, clip: float, rows: int, *, evaluated: float = 0.0) -> float: ...
+
+
 @dataclass(frozen=True)
 class Accounting:
     """What accesses cost, in the one currency of the run, and the budgets that it begins with.
@@ -84,14 +93,14 @@ class Accounting:
     limit : what all accesses together may cost
     gradient : cost of a noisy sum of gradients, by its noise multiplier
     search : cost of a search, by its ε when all rows are read
-    sensitivity : of a sum of gradients, from C and the number of rows; the noise is a multiple of it
+    sensitivity : of a sum of gradients; the noise is a multiple of it
     multiplier, epsilon : of the first gradient, and of the first search
     """
 
     limit: float
     gradient: Callable[[float], float]
     search: Callable[[float], float]
-    sensitivity: Callable[[float, int], float]
+    sensitivity: Sensitivity
     multiplier: float
     epsilon: float
 
@@ -149,9 +158,10 @@ class Descent:
     loss_limit: float
     searches: int
 
-    def noise(self, clip: float, multiplier: float) -> Gaussian:
-        """Return the noise of a sum of gradients of norm at most `clip`."""
-        sensitivity = self.accounting.sensitivity(clip, self.rows)
+    def noise(self, model: np.ndarray, clip: float, multiplier: float) -> Gaussian:
+        """Return the noise of a sum of gradients at a model, of norm at most `clip` each."""
+        evaluated = gradient_error(self.objective, model, clip)
+        sensitivity = self.accounting.sensitivity(clip, self.rows, evaluated=evaluated)
         return gaussian_sum(sensitivity, self.objective.parameters, multiplier=multiplier)
 
     def __call__(self, rows: Access, progress: Progress) -> np.ndarray:
@@ -204,7 +214,7 @@ class Run:
         """Return a noisy gradient at the model, from rows of its own."""
         plan = self.plan
         self.filter.spend(plan.accounting.gradient(multiplier))
-        noise, batch = plan.noise(self.clip, multiplier), next(self.batches)
+        noise, batch = plan.noise(self.model, self.clip, multiplier), next(self.batches)
         total = noisy_gradient_sum(self.rows, plan.objective, self.model, clip=self.clip, noise=noise, batch=batch)
         scale = noise.noise_scale / plan.size
         return Estimate(total / plan.size + plan.regularisation * self.model, scale**-2)
@@ -244,20 +254,23 @@ def compared(plan: Descent, models: np.ndarray, steps: np.ndarray, sums: np.ndar
     The first model is the present one. The Armijo condition is for sums: the losses of the mini-batch and qn
     times the regulariser must fall by qn·α‖w⁺ - w‖²/η, which is qn·αη‖g‖² where no ball is in the way (§9.3).
     Proof. What depends on no row is a public number D_i. One record moves Σℓ(w) - Σℓ(w_i) - D_i by at most
-    2s_i (`compared_sensitivity` of these two models alone), and by at most s_i when it leaves the
-    mini-batch. To divide by the public 2s_i > 0 changes no comparison with the threshold 0, so every value
-    has sensitivity 1, or 1/2. The two differences and the quotient err by less than 3u·b·limit + 2u|D_i| in
-    either world, which s_i has to spare. ∎
+    2s_i (`half_range` of these two models), and by at most s_i when it leaves the mini-batch. To divide by the
+    public 2s_i > 0 changes no comparison with the threshold 0, so every value has sensitivity 1, or 1/2. The
+    two differences and the quotient err by less than 3u·b·limit + 2u|D_i| in either world, which s_i has to
+    spare. ∎
     """
     moved = models[1:] - models[0]
     penalty = penalties(models, plan.regularisation, plan.size)
     demanded = plan.size * plan.searching.armijo * np.einsum("ij,ij->i", moved, moved) / steps
     demanded += penalty[1:] - penalty[0]
-    halves = [
-        compared_sensitivity(limit, plan.rows, spread=spread_of(plan.objective, models[[0, i + 1]]), added=abs(public))
-        for i, public in enumerate(demanded.tolist())
-    ]
+    halves = [half_range(plan, models[[0, i + 1]], limit, abs(public)) for i, public in enumerate(demanded.tolist())]
     return ((sums[0] - sums[1:] - demanded) / (2 * np.array(halves))).tolist()
+
+
+def half_range(plan: Descent, pair: np.ndarray, limit: float, added: float) -> float:
+    """Return s for two models: one record moves the difference of their sums by at most 2s, or s if it leaves."""
+    spread, evaluated = spread_of(plan.objective, pair), loss_error(plan.objective, pair)
+    return compared_sensitivity(limit, plan.rows, spread=spread, added=added, evaluated=evaluated)
 
 
 def threshold_of(epsilon: float) -> AboveThreshold:
@@ -302,16 +315,6 @@ def first_step_of(request: Request, objective: Objective, regularisation: float)
     if isinstance(objective, Linear):
         return 8 / (objective.loss.smoothness + regularisation)
     return 1.0
-
-
-def models_worth(objective: Objective, facts: Facts) -> float:
-    """Return how many times a binary model's loss a row's may be: the losses of K linear models add up.
-
-    A network of K classes begins with a loss of about ln K: 3 is the paper's clip for ten of them.
-    """
-    if isinstance(objective, Linear):
-        return max(1.0, objective.loss.positive_weight) + objective.outputs - 1
-    return max(1.0, math.log10(facts.outputs))
 
 
 def descent(
@@ -359,7 +362,8 @@ def descent(
 
 def white_box(request: Request, facts: Facts, guarantee: Release, run: Descent, told: dict[str, Any]) -> WhiteBox:
     """Return the plan; `told` is what only some of the three have."""
-    accounting, noise = run.accounting, run.noise(run.clip, run.accounting.multiplier)
+    accounting = run.accounting
+    noise = run.noise(run.objective.initial(), run.clip, accounting.multiplier)
     threshold = threshold_of(accounting.epsilon)
     everything: dict[str, Any] = {
         "batch_size": run.size,

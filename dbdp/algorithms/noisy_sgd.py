@@ -25,6 +25,7 @@ from dbdp.privacy.loss_distribution import poisson_gaussian_pld_multiplier
 from dbdp.privacy.mechanisms import ROOM, Gaussian, SphericalLaplace, covered_sensitivity, grid_for
 from dbdp.privacy.subsampling import poisson_gaussian_multiplier
 
+COARSER = 2.0**8  # grid of spherical noise: its rounding is decided fast; g√P is still below 2⁻¹⁵ C
 RDP, PLD = CALIBRATIONS = ("rdp", "pld")
 SCHEDULES = (Constant.name, SquareRoot.name, InverseTime.name)
 
@@ -86,8 +87,9 @@ def step_noise(law: str, contribution: float, summands: int, parameters: int, mu
     the row the sums, on the grid, are C* apart at most, with one row and with another 2C*.
     """
     largest = sampled_sensitivity(contribution, summands)
-    spread = math.sqrt(parameters + 1) if law == SphericalLaplace.name else 1.0  # a coordinate's deviation ÷ the scale
-    grid = grid_for(largest, parameters, spread * multiplier)
+    spherical = law == SphericalLaplace.name
+    spread = math.sqrt(parameters + 1) if spherical else 1.0  # a coordinate's deviation ÷ the scale
+    grid = grid_for(largest, parameters, spread * multiplier) * (COARSER if spherical else 1)
     covered = covered_sensitivity(largest, parameters, grid)
     scale = covered * multiplier * ROOM
     if (contribution * summands + 64 * spread * scale) / grid > MOST_STEPS:  # 64 deviations are never seen

@@ -83,13 +83,15 @@ def gradient_error(objective: Objective, model: np.ndarray, clip: float) -> floa
     """Return what a row's computed gradient errs by, whatever its place; 0 for a network, which nobody bounds.
 
     Proof (§14.2). A score errs by γ_d·W, W ≥ ‖w‖, its slope by β times that and c_ℓu for the scalar code, in
-    each of K models; the products, and the norm that a gradient is clipped by, add (d + 8)u·C.
+    each of K models; the products add less than (d + 8)u·L. What is clipped has ‖x‖ ≥ C/L; its ‖x‖² may be found
+    as a sum less the label's 1, within (d + 8)u, so that the clipped gradient errs by (d + 8)u·C(L/C)² more.
     """
     if not isinstance(objective, Linear):
         return 0.0
     loss, outputs, inputs = objective.loss, objective.outputs, objective.inputs
     slopes = inputs * loss.smoothness * _norm(model[None]) + loss.scalar_error * math.sqrt(outputs)
-    return 1.01 * UNIT * (slopes + (inputs + 8) * clip)
+    largest = lipschitz_of(objective)
+    return 1.01 * UNIT * (slopes + (inputs + 8) * largest * (1 + max(1.0, largest / clip)))
 
 
 def gaussian_sum(sensitivity: float, parameters: int, *, multiplier: float) -> Gaussian:

@@ -250,7 +250,8 @@ class WhiteBox:
 
     def explain(self) -> dict[str, Any]:
         """Return the plan as data: the options that were given, and what was made of them."""
-        given = {each.name: getattr(self.request, each.name) for each in fields(Request)}
+        asked = {each.name: getattr(self.request, each.name) for each in fields(Request)}
+        given = [each.name for each in fields(Request) if asked[each.name] != each.default]
         return {
             "algorithm": self.request.algorithm,
             "loss": self.request.loss,
@@ -258,7 +259,7 @@ class WhiteBox:
             "rows": self.facts.rows,
             "features": self.facts.dimension,
             **({"classes": self.facts.outputs} if self.facts.outputs > 1 else {}),
-            **{each.name: given[each.name] for each in fields(Request) if given[each.name] != each.default},
+            **{name: asked[name] for name in given if name not in ("epsilon", "delta")},
             **self.told,
             "epsilon": self.guarantee.epsilon,
             "delta": self.guarantee.delta,

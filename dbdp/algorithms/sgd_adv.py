@@ -6,6 +6,7 @@ which is the point of the baseline. The ledger is charged for what was done, whi
 """
 
 import math
+from dataclasses import replace
 
 from dbdp.algorithms import noisy_sgd, settings
 from dbdp.algorithms.noisy_sgd import Batches
@@ -29,7 +30,7 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     noisy_sgd.check_delta(request)
     regularisation = settings.regularisation_of(request, 0.0)
     schedule = noisy_sgd.schedule_of(request, facts, regularisation, default=Constant.name, step=1.0)
-    return noisy_sgd.poisson_plan(
+    made = noisy_sgd.poisson_plan(
         request,
         facts,
         batches,
@@ -37,6 +38,7 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
         lambda _scale: schedule,
         regularisation=regularisation,
     )
+    return replace(made, told=made.told | {"calibration": "advanced composition"})
 
 
 def advanced_multiplier(epsilon: float, delta: float, batches: Batches) -> float:

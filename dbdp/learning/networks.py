@@ -21,7 +21,7 @@ LEAST_CLIP = 2.0**-200  # where squares underflow, a norm errs by far less
 MOST_LAYERS = 16
 _MEMORY = 3 * 2**22  # bytes of one pass: two hundred rows of a dense network, thirty of convolutions
 _SEED = 2020  # of the first model: public, the same for every training
-_MLP, _CNN = "1000", "6,16:256,128"  # what Chen & Lee 2020 (§5.7) train on MNIST
+_MLP, _CNN = "1000", "6,16:256,128"  # what Chen & Lee 2020 train on MNIST (their §5.7)
 _HELP = "choose mlp, or one like mlp:256,256 (units of the hidden layers), cnn, or one like cnn:6,16:256,128"
 
 

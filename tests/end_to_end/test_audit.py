@@ -20,7 +20,7 @@ from scipy.stats import beta
 from dbdp import algorithms
 from dbdp.algorithms import Facts, Plan, Request
 from dbdp.database import connect
-from dbdp.privacy import mechanisms, rounding
+from dbdp.privacy import mechanisms, streams
 
 ALPHA = 1e-9  # of a whole audit; no seed
 RELEASES = 2000  # of each neighbour
@@ -118,12 +118,12 @@ def halved(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def in_the_ball(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw the direction of the spherical Laplace in the ball, not on the sphere: in one dimension times U."""
-    sound = rounding.rounded_spherical_laplace
+    sound = streams.vector
 
-    def shrunk(steps: int, count: int, entropy: object) -> list[int]:
-        return [round(noise * random.random()) for noise in sound(steps, count, entropy)]
+    def shrunk(law: str, steps: int, dimension: int) -> list[int]:
+        return [round(noise * random.random()) for noise in sound(law, steps, dimension)]
 
-    monkeypatch.setattr(rounding, "rounded_spherical_laplace", shrunk)
+    monkeypatch.setattr(streams, "vector", shrunk)
 
 
 FAULTS = {"half of the noise": (halved, AUDITS), "noise in the ball": (in_the_ball, NEAR)}

@@ -293,7 +293,8 @@ def test_with_the_same_noise_it_is_algorithm_2_step_by_step(spied):
     count, dimension, epsilon, delta, regularisation = 60, 4, 2.0, 1e-5, 0.01
     rows = Candidates(*some_rows(count, dimension))
     noises = [3 * RANDOM.normal(size=dimension) for _ in range(1000)]
-    gumbels = [2 * RANDOM.gumbel(size=20) + 6 * (RANDOM.random() < 0.3) * (np.arange(20) == 0) for _ in range(1000)]
+    refusals = RANDOM.random(1000) < 0.05
+    gumbels = [0.6 * RANDOM.gumbel(size=20) + 6 * refused * (np.arange(20) == 0) for refused in refusals]
     left, right = iter(noises), iter(gumbels)
     spy = spied(noise=lambda vector: vector + next(left), choose=lambda losses: int(np.argmin(losses - next(right))))
     plan = planned(Facts(count, dimension), epsilon=epsilon, delta=delta, regularisation=regularisation)
@@ -309,10 +310,10 @@ def test_with_the_same_noise_it_is_algorithm_2_step_by_step(spied):
             gumbels=iter(gumbels),
         )
     )
-    assert len(expected) == spy.selections > 50
+    assert len(expected) == spy.selections > 30
     refused = sum(np.array_equal(chosen, candidates[0]) for chosen, _, candidates, _ in expected)
-    assert 10 < refused < len(expected) - 10
-    assert len({largest for *_, largest in expected}) > 2
+    assert 2 < refused < len(expected) - 10
+    assert len({largest for *_, largest in expected}) > 1  # the range was adapted
     for (_, rho, candidates, largest), seen, measured, selected in zip(
         expected, rows.seen, spy.accesses[::2], spy.accesses[1::2], strict=True
     ):
@@ -443,7 +444,7 @@ def exactly(loss, scores, labels):
     weights = np.where(labels > 0, loss.positive_weight, 1.0).astype(np.longdouble)
     margins, residuals = labels * scores, scores - labels
     if isinstance(loss, Logistic):
-        return weights * np.logaddexp(0, -margins), -labels * weights / (1 + np.exp(margins))
+        return weights * np.logaddexp(0, -margins), -labels * weights * np.exp(-np.logaddexp(0, margins))
     if isinstance(loss, HuberSvm):
         beyond, width = 1 - margins, np.longdouble(loss.width)
         near = np.abs(beyond) <= width
@@ -476,7 +477,7 @@ def test_losses_and_gradients_are_computed_as_well_as_said(loss, classes, size, 
     gradients *= np.minimum(1, clip * SHRINK / np.maximum(norms, np.longdouble(1e-300)))[:, None]
     computed = np.array([objective.gradient_sum(model, row[None], clip=clip) for row in rows])
     error = np.sqrt(((computed - gradients) ** 2).sum(axis=1)).max()
-    assert error <= noisy_sums.gradient_error(objective, model, min(clip, noisy_sums.lipschitz_of(objective)))
+    assert error <= noisy_sums.gradient_error(objective, model, clip)
 
 
 def sums_of_neighbours(objective, rows, record, other, ask):

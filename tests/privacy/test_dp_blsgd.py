@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -258,6 +259,28 @@ def test_no_other_order_leaves_more_noise_out(epsilon):
     assert min(others) < -0.1 * epsilon  # it matters
 
 
+@pytest.mark.parametrize("turn", [-1.0, 1.0], ids=["the gradient is blamed", "the search is blamed"])
+@pytest.mark.parametrize("algorithm", SAMPLED)
+def test_a_budget_whose_growth_would_end_the_run_stays(algorithm, turn):
+    signs, finds = iter([1.0, turn] * 100), iter([None, 0] * 100)
+    with watched(lambda noise, exact: np.full(3, 9.0) * next(signs), lambda *_: next(finds)) as seen:
+        plan = planned(algorithm, settings={"planned_steps": 20, "growth": 100.0})
+        plan.run(RowsInMemory(*separable()), silent)
+    assert len(seen.of("search")) == 20
+    assert len({search.epsilon for (search,) in seen.of("search")}) == 1
+    assert len({noise.noise_scale for (noise,) in seen.of("gradient")}) == 1
+
+
+@pytest.mark.parametrize("algorithm", sorted(PLANS))
+def test_no_more_searches_are_made_than_the_plan_tells(algorithm):
+    """Even where the filter would have more to give."""
+    run = planned(algorithm).run
+    generous = replace(run, searches=4, accounting=replace(run.accounting, limit=1e9))
+    with watched() as seen:
+        generous(RowsInMemory(*separable()), silent)
+    assert len(seen.of("search")) == 4
+
+
 @pytest.mark.parametrize("algorithm", SAMPLED)
 def test_no_two_accesses_read_the_same_mini_batch(algorithm):
     rows = Watched(*separable(), portion=7)
@@ -340,11 +363,15 @@ def test_the_sensitivity_of_a_search_is_attained_by_a_record_that_turns_around(a
     assert 0.5 - 1e-5 < (none - other)[0] <= 0.5
 
 
+@cache
+def small(loss, positive_weight):
+    return planned(loss=loss, rows=6, dimension=2, positive_weight=positive_weight)
+
+
 @budget(max_examples=30)
 @given(some.data())
 def test_no_record_moves_a_value_by_more_than_its_sensitivity(data):
-    loss = data.draw(some.sampled_from(["logistic", "huber_svm"]))
-    plan = planned(loss=loss, rows=6, dimension=2, positive_weight=data.draw(some.sampled_from([1.0, 3.0])))
+    plan = small(data.draw(some.sampled_from(["logistic", "huber_svm"])), data.draw(some.sampled_from([1.0, 3.0])))
     numbers = some.floats(-20, 20)
     models = np.array(data.draw(some.lists(some.tuples(numbers, numbers), min_size=2, max_size=5)))
     unit = some.tuples(some.floats(-0.7, 0.7), some.floats(-0.7, 0.7))
@@ -360,7 +387,7 @@ def test_no_record_moves_a_value_by_more_than_its_sensitivity(data):
 def test_the_sensitivity_of_a_gradient_is_attained_by_a_record_that_turns_around(algorithm, worth):
     plan = planned(algorithm, loss="huber_svm", rows=3, dimension=2)
     run = plan.run
-    noise = run.noise(run.clip, run.accounting.multiplier)
+    noise = run.noise(np.zeros(2), run.clip, run.accounting.multiplier)
     here, there, away = (
         run.objective.gradient_sum(np.zeros(2), packed(([0.6, 0.8], 1.0), *extra), clip=run.clip)
         for extra in ([([1.0, 0.0], 1.0)], [([1.0, 0.0], -1.0)], [])

@@ -20,7 +20,8 @@ PER_ROW = {"predict", "predict_probability", "predict_stored", "probability", "p
 PER_ROW |= {"predict_class", "predict_class_stored", "predict_value", "predict_value_stored"}
 PER_ROW |= {"knows", "learn", "model_description"}
 # Aggregates, and functions of the server itself, look nothing up.
-IN_C = {"array_bytes", "row_bytes", "sgd_epoch", "count_errors"}
+IN_C = {"array_bytes", "row_bytes", "sgd_epoch", "count_errors", "noisy_steps", "gradient_sum", "loss_sum"}
+IN_C |= {"label_counts", "confusion"}
 LEFT_BY_EXTENSION = """
 select classid::regclass::text, objid from pg_depend
 where refclassid = 'pg_namespace'::regclass and refobjid = to_regnamespace('dbdp')::oid

@@ -1,24 +1,33 @@
 """What an installed extension has not got: a way to a model without noise, or a switch that turns noise off."""
 
 import ast
+import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
+from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import exact
+import numpy as np
 import psycopg
 import pytest
+from memory import RowsInMemory
 
 import dbdp
-from dbdp.algorithms import Facts, Request, plan
+from dbdp.access import PackedRows
+from dbdp.algorithms import NOISY_WHILE_TRAINING, Facts, Request, WhiteBox, plan
+from dbdp.algorithms.access import Access
+from dbdp.algorithms.noisy_sgd import NoisySgd
 from dbdp.installer import Source
 from dbdp.privacy.mechanisms import MECHANISMS
 
 PACKAGE = Path(dbdp.__file__).parent
 MEMBERS = """
 select p.oid::regprocedure::text, l.lanname, p.prosecdef, p.proowner::regrole::text, p.prosrc,
-       has_function_privilege('dbdp_analyst', p.oid, 'execute'), p.prorettype::regtype::text
+       has_function_privilege('dbdp_analyst', p.oid, 'execute'), p.prorettype::regtype::text, p.proargnames
 from pg_depend as d
 join pg_proc as p on p.oid = d.objid
 join pg_language as l on l.oid = p.prolang
@@ -26,8 +35,11 @@ where d.classid = 'pg_proc'::regclass and d.refclassid = 'pg_extension'::regclas
 and d.refobjid = (select oid from pg_extension where extname = 'dbdp')"""
 # A body takes one name from one of two modules and calls it: what it can do is what that name does.
 BODY = re.compile(r'(from dbdp\.(server|scoring) import (\w+)\s+)?return (SD\["dbdp"\]\.)?\w+\(\s*[\w\s,*]*\)\s*')
-LEARNING = {"sgd_transition", "sgd_terminate", "sgd_epoch", "shuffle", "charge", "store_release"}
-DOORS = {"dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune"}
+LEARNING = {"sgd_transition", "sgd_terminate", "sgd_epoch", "shuffle", "charge", "store_release", "store_network"}
+LEARNING |= {"noisy_transition", "noisy_terminate", "noisy_steps", "gradient_transition", "gradient_sum"}
+LEARNING |= {"loss_transition", "loss_sum", "label_transition", "label_counts", "count_errors_transition"}
+LEARNING |= {"count_errors", "confusion_transition", "confusion_terminate", "confusion"}
+DOORS = dict.fromkeys(("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune"), "record") | {"dp_confusion": "json"}
 SWITCHES = re.compile(r"environ(?:\.get\(|\[)\s*f?[\"']?(\w*)|current_setting\('([\w.]+)'")
 
 
@@ -35,7 +47,7 @@ def suspects(connection: psycopg.Connection) -> list[str]:
     """Functions of the extension in Python that are not a call of one name of the package's doors."""
     prologue = (Source.installed().plpython / "_prologue.py").read_text().rpartition("\n")[0].splitlines()[-1].strip()
     found = []
-    for name, language, *_, source, _, _ in connection.execute(MEMBERS).fetchall():
+    for name, language, _, _, source, *_ in connection.execute(MEMBERS).fetchall():
         body = source.rpartition(prologue)[2].strip() if prologue in source else source
         if language == "plpython3u" and not BODY.fullmatch(body):
             found.append(name)
@@ -67,41 +79,167 @@ def test_an_analyst_reaches_training_through_the_doors_that_add_noise_and_no_oth
 ) -> None:
     members = connection.execute(MEMBERS).fetchall()
     names = {name.partition("(")[0].removeprefix("dbdp.") for name, *_ in members}
-    assert names >= LEARNING | DOORS
-    for name, _, definer, owner, _, of_analysts, result in members:
+    assert names >= LEARNING | set(DOORS)
+    for name, _, definer, owner, _, of_analysts, result, arguments in members:
         bare = name.partition("(")[0].removeprefix("dbdp.")
+        if "block" in (arguments or ()):  # what reads packed rows is told by its argument's name
+            assert bare in LEARNING, name
         if bare in LEARNING:  # a state, blocks and the odometer are for roles that may read the table
             assert not of_analysts, name
         if bare in DOORS:
-            assert (definer, owner, of_analysts, result) == (True, "dbdp_owner", True, "record"), name
+            assert (definer, owner, of_analysts, result) == (True, "dbdp_owner", True, DOORS[bare]), name
         assert definer == (owner == "dbdp_owner"), name
         if of_analysts and bare not in DOORS:  # no state, no block; array_bytes and row_bytes show their own argument
             assert result != "bytea" or bare in ("array_bytes", "row_bytes"), name
             assert not result.endswith("[]"), name
 
 
+@cache
+def every_call() -> list[tuple[str, str, str]]:
+    """Module, function and name called of every call in the package."""
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(function, ast.FunctionDef):
+                named = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
+                found += [(path.stem, function.name, getattr(f, "id", getattr(f, "attr", ""))) for f in named]
+    return found
+
+
 def calls(name: str) -> Iterator[tuple[str, str]]:
     """Module and function of every place in the package where a function of that name is called."""
-    for path in PACKAGE.rglob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for function in ast.walk(tree):
-            if isinstance(function, ast.FunctionDef):
-                for node in ast.walk(function):
-                    if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == name:
-                        yield path.stem, function.name
+    return ((module, function) for module, function, called in every_call() if called == name)
+
+
+def module(name: str) -> ast.Module:
+    return ast.parse((PACKAGE / name).read_text(encoding="utf-8"))
+
+
+def noised_at_once(tree: ast.Module, name: str) -> list[str]:
+    """Functions that give what `name` returns to a mechanism in the very next statement, and to nothing else."""
+    found = []
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        for body in (node.body for node in ast.walk(function) if isinstance(node, ast.FunctionDef | ast.If | ast.With)):
+            for one, other in pairwise(body):
+                if isinstance(one, ast.Assign) and ast.unparse(one.value).startswith(f"{name}("):
+                    target = ast.unparse(one.targets[0])
+                    released = f"return plan.mechanism.release({target}.ravel()).reshape({target}.shape)"
+                    assert ast.unparse(other) == released, function.name
+                    uses = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == target]
+                    assert len(uses) == 3, function.name
+                    found.append(function.name)
+    return found
 
 
 def test_wherever_the_package_trains_the_next_thing_is_noise() -> None:
     assert set(calls("exact_models")) == {("controller", "exact_model"), ("controller", "_noisy")}
-    assert set(calls("exact_model")) == {("controller", "train"), ("controller", "answer")}  # answer is within train
-    tree = ast.parse((PACKAGE / "controller.py").read_text(encoding="utf-8"))
+    assert set(calls("exact_model")) == {("controller", "_noisy_model")}
+    tree = module("controller.py")
+    assert noised_at_once(tree, "exact_models") == ["_noisy"]
+    assert noised_at_once(tree, "exact_model") == ["_noisy_model"]
     functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    for name in ("answer", "_noisy"):
-        found = [f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and f.name == name]
-        assert all(isinstance(function.body[-1], ast.Return) for function in found)
-    for name in ("train", "_noisy"):
-        source = ast.unparse(functions[name])
-        assert source.index(".release(") > source.index("exact_model")
+    (returned,) = [node for node in ast.walk(functions["exact_model"]) if isinstance(node, ast.Return)]
+    assert ast.unparse(returned) == "return exact_models(shuffled, plan, progress)"
+
+
+def public_methods(kind: type) -> set[str]:
+    return {name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
+
+
+PROMISED = public_methods(Access)
+SUMS = {"noisy_steps", "gradient_sum", "loss_sum", "label_counts"}  # the aggregates behind `Access`
+ASKED = re.compile(rf"dbdp\.({'|'.join(SUMS)})\(|^({'|'.join(SUMS)})$")
+
+
+def texts(path: Path) -> Iterator[str]:
+    """The strings of a module that are no docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+
+
+def test_only_the_access_of_the_controller_asks_for_exact_sums() -> None:
+    """And only what trains with noise, and the baseline of the owner's client, has such an access."""
+    asking = {path.stem for path in PACKAGE.rglob("*.py") for text in texts(path) if ASKED.search(text)}
+    assert asking == {"access"}
+    assert set(calls("PackedRows")) == {("access", "packed_rows")}
+    assert set(calls("packed_rows")) == {("controller", "_noisy_model"), ("baselines", "minimum")}
+    assert [path.stem for path in PACKAGE.rglob("*.py") if "plan.run(" in path.read_text("utf-8")] == ["controller"]
+    assert public_methods(PackedRows) - PROMISED == {"errors"}  # of the baseline
+    assert {module for module, _ in calls("errors")} == {"controller", "baselines"}
+
+
+def test_whoever_asks_for_an_exact_sum_is_known_by_name() -> None:
+    """What each of them does next is a mechanism: their own tests, and §14.8, are about that."""
+    of_algorithms = {path.stem for path in (PACKAGE / "algorithms").glob("*.py")}
+    found = {name: set() for name in ("gradient_sum", "loss_sums", "label_counts", "scan")}
+    for name, callers in found.items():
+        callers |= {f"{module}.{function}" for module, function in calls(name) if module in of_algorithms}
+    assert found == {
+        "gradient_sum": {
+            "noisy_sums.noisy_gradient_sum",
+            "minimisation.minimiser",  # of objective perturbation: the noise is in what is minimised
+            *("minimisation.minimise", "minimisation.gradient"),  # the baseline's
+        },
+        "loss_sums": {
+            *("dp_agd.selected", "line_search.search", "privgene.losses"),
+            *("minimisation.minimise", "minimisation.value"),
+        },
+        "label_counts": {"majority.__call__"},
+        "scan": {"noisy_sgd.__call__"},  # noise is drawn in the scan itself
+    }
+    assert {name for name, _ in calls("minimise")} == {"baselines"}
+
+
+class OnlyPromised:
+    """Rows in memory that answer what `Access` promises and nothing else; they stay in their order."""
+
+    def __init__(self) -> None:
+        features = np.random.default_rng().normal(size=(300, 3))
+        self._rows = RowsInMemory(features, np.where(features[:, 0] > 0, 1.0, -1.0))
+        self.asked: set[str] = set()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        assert name in PROMISED
+        self.asked.add(name)
+        return (lambda: None) if name == "shuffle" else getattr(self._rows, name)
+
+
+@pytest.mark.parametrize("algorithm", NOISY_WHILE_TRAINING)
+def test_an_algorithm_gets_exact_sums_through_its_access_alone_and_its_model_is_noisy(algorithm: str) -> None:
+    """With so much ε a line search finds a step; a majority is one of two models, each as likely with hardly any ε."""
+    epsilon, runs = (1e-3, 40) if algorithm == "majority" else (8.0, 2)
+    made, rows = plan(Request(epsilon, 1e-6, algorithm=algorithm), Facts(300, 3)), OnlyPromised()
+    assert isinstance(made, WhiteBox)
+    models = {np.asarray(made.run(rows, lambda *_: None)).tobytes() for _ in range(runs)}
+    assert rows.asked & {"gradient_sum", "loss_sums", "label_counts", "scan"}
+    assert len(models) == 2
+
+
+def reachable(*names: str) -> set[str]:
+    """Modules of the package that these import, and those that they import, wherever in them."""
+    left, found = list(names), set()
+    while left:
+        name = left.pop()
+        path = PACKAGE / (name.removeprefix("dbdp.").replace(".", "/") + ".py")
+        if name in found or not path.is_file():
+            continue
+        found.add(name)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dbdp"):
+                left += [f"{node.module}", *(f"{node.module}.{alias.name}" for alias in node.names)]
+            elif isinstance(node, ast.Import):
+                left += [alias.name for alias in node.names]
+    return found
+
+
+def test_no_door_of_the_server_reaches_the_baseline_without_noise() -> None:
+    found = reachable("dbdp.server", "dbdp.scoring")
+    assert {"dbdp.controller", "dbdp.access", "dbdp.algorithms.privgene", "dbdp.evaluation"} <= found
+    assert not found & {"dbdp.baselines", "dbdp.database", "dbdp.cli"}
+    assert "dbdp.baselines" in reachable("dbdp.database")  # it would be seen
 
 
 def test_no_option_no_setting_and_no_variable_of_the_environment_is_about_noise() -> None:
@@ -122,6 +260,16 @@ def test_however_much_is_paid_there_is_noise(mechanism: str, epsilon: float) -> 
     delta = 0.9 if mechanism.endswith("gaussian") else 0.0
     made = plan(Request(epsilon, delta, mechanism=mechanism), Facts(10, 3)).mechanism
     assert made.steps > 1000
+
+
+@pytest.mark.parametrize("algorithm", ["scs13", "bst14", "dp_sgd", "dp_adam", "sgd_adv", "rrpsgd"])
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 1e6])
+def test_however_much_is_paid_there_is_noise_in_every_update(algorithm: str, epsilon: float) -> None:
+    made = plan(Request(epsilon, 0.5, algorithm=algorithm), Facts(10, 3))
+    assert isinstance(made, WhiteBox)
+    run = made.run.args[0] if isinstance(made.run, partial) else made.run
+    assert isinstance(run, NoisySgd)
+    assert all(training.noise.steps > 1000 for training in run.trainings)
 
 
 REFUSED = {
