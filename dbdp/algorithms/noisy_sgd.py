@@ -14,7 +14,7 @@ import numpy as np
 
 from dbdp.algorithms import settings
 from dbdp.algorithms.access import Access, Progress
-from dbdp.algorithms.noisy_sums import clip_of, lipschitz_of, sampled_sensitivity
+from dbdp.algorithms.noisy_sums import clip_of, gradient_error, lipschitz_of, sampled_sensitivity
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
 from dbdp.learning.losses import LARGEST
 from dbdp.learning.noisy import MOST_STEPS, Noise, NoisyState, NoisyTraining
@@ -25,6 +25,7 @@ from dbdp.privacy.loss_distribution import poisson_gaussian_pld_multiplier
 from dbdp.privacy.mechanisms import ROOM, Gaussian, SphericalLaplace, covered_sensitivity, grid_for
 from dbdp.privacy.subsampling import poisson_gaussian_multiplier
 
+MOST_NORM = 2.0**16  # every linear model is kept within it: what its scores err by has a bound, and no use beyond
 COARSER = 2.0**8  # grid of spherical noise: its rounding is decided fast; g√P is still below 2⁻¹⁵ C
 RDP, PLD = CALIBRATIONS = ("rdp", "pld")
 SCHEDULES = (Constant.name, SquareRoot.name, InverseTime.name)
@@ -80,13 +81,16 @@ def poisson(request: Request, facts: Facts) -> Batches:
     return Batches(facts.rows, float(size), updates, size / facts.rows)
 
 
-def step_noise(law: str, contribution: float, summands: int, parameters: int, multiplier: float) -> tuple[Noise, float]:
+def step_noise(
+    law: str, contribution: float, summands: int, parameters: int, multiplier: float, *, evaluated: float = 0.0
+) -> tuple[Noise, float]:
     """Return the noise of one update, of scale multiplier × C*, and C*: what one row moves the computed sum by.
 
     C* = C + 2.02(b + 5)u·bC + g√P (privacy.md §14.8, see `noisy_sums.sampled_sensitivity`). With and without
-    the row the sums, on the grid, are C* apart at most, with one row and with another 2C*.
+    the row the sums, on the grid, are C* apart at most, with one row and with another 2C*. `evaluated` is what
+    a row's gradient errs by where its place in the mini-batch is not the same in both.
     """
-    largest = sampled_sensitivity(contribution, summands)
+    largest = sampled_sensitivity(contribution, summands, evaluated=evaluated)
     spherical = law == SphericalLaplace.name
     spread = math.sqrt(parameters + 1) if spherical else 1.0  # a coordinate's deviation ÷ the scale
     grid = grid_for(largest, parameters, spread * multiplier) * (COARSER if spherical else 1)
@@ -185,6 +189,7 @@ def trainings(
     """Return the trainings of all objectives; `radius` None takes the request's."""
     clip, _ = contribution_of(request, facts)
     ball = settings.radius_of(request, settings.loss_of(request, facts)) if radius is None else radius
+    ball = min(ball, MOST_NORM)
     if moments is None:
         check_contracting(schedule, regularisation)
     rows_per_update = int(batches.size) if batches.probability is None else 0
@@ -254,7 +259,11 @@ def poisson_plan(
     schedule : from the noise's scale to step sizes
     """
     _, contribution = contribution_of(request, facts)
-    noise, covered = step_noise(Gaussian.name, contribution, facts.rows, parameters(request, facts), multiplier)
+    whole = settings.objective_of(request, facts)
+    evaluated = gradient_error(whole, np.array([MOST_NORM * math.sqrt(facts.outputs)]), contribution)
+    noise, covered = step_noise(
+        Gaussian.name, contribution, facts.rows, whole.parameters, multiplier, evaluated=evaluated
+    )
     event = PoissonGaussianDpEvent(batches.probability or 1.0, multiplier, batches.updates)
     made = trainings(
         request,
@@ -290,6 +299,6 @@ def white_box(
         "mechanism": noise.law,
         "noise_scale": noise.steps * noise.grid,
     }
-    if math.isfinite(training.radius):
+    if training.radius < MOST_NORM:
         told["radius"] = training.radius
     return WhiteBox(request, facts, guarantee, told, run)

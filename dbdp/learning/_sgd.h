@@ -59,11 +59,12 @@ INLINED double coefficient(const sgd_training *t, double score, double norm2, do
 }
 
 /* ‖x‖² of a row whose squares add up to `squares`, the label's among them. Taking that one away leaves
- * an error of a few 2⁻⁵³ while it is at most 1; the number of a class would drown the others, so they are
- * summed again without it. NaN for a label that is not finite. */
+ * an error of a few 2⁻⁵³ while it is at most 1: nothing, unless little else is left. Then, and for the number
+ * of a class, which would drown the others, they are summed again without it: what a gradient is clipped to
+ * has to be right for short rows too. NaN for a label that is not finite. */
 INLINED double norm2_of(const float *row, long stride, double squares) {
-  double label = row[stride - 1];
-  if (fabs(label) <= 1.0) return squares - label * label;
+  double label = row[stride - 1], others = squares - label * label;
+  if (fabs(label) <= 1.0 && others > 0x1p-12) return others;
   lanes sums = {0}, x;
   for (long i = 0; i < stride - LANES; i += LANES) {
     x = load_floats(row + i);

@@ -307,6 +307,16 @@ def test_sums_do_not_depend_on_the_order_or_on_pieces(kind):
 
 
 @EVERY
+def test_a_rows_gradient_hardly_depends_on_its_place(kind):
+    """What `noisy_sums.gradient_error` assumes of a network, 2⁻³²C, with room."""
+    network, model, rows = made(kind)
+    for before in (1, 3, 8):
+        alone = network.gradient_sum(model, rows[:1], clip=0.5)
+        behind = network.gradient_sum(model, np.concatenate([np.zeros_like(rows)] * before + [rows[:1]]), clip=0.5)
+        assert np.linalg.norm(alone - behind) < 2.0**-40 * 0.5
+
+
+@EVERY
 def test_no_rows_have_no_gradient_and_no_loss(kind):
     network, model, rows = made(kind)
     assert not network.gradient_sum(model, rows[:0], clip=1.0).any()

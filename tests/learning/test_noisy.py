@@ -178,6 +178,32 @@ def test_a_clipped_gradient_is_never_longer_than_the_clip_as_real_numbers(scale,
 
 
 @BOTH
+@pytest.mark.parametrize(("weight", "clip"), [(1.0, 1e-6), (1e3, 0.1), (1e6, 1e-3)])
+def test_short_rows_are_clipped_as_exactly(weight, clip, compiled):
+    """What is left of the squares without the label's must not drown in its rounding: ×7 beyond the clip otherwise."""
+    random = np.random.default_rng()
+    directions = random.normal(size=(300, FEATURES))
+    directions *= 10 ** random.uniform(-9, 0, (300, 1)) / np.linalg.norm(directions, axis=1, keepdims=True)
+    rows, objective = pack(directions, np.ones(300)), Linear(Logistic(weight), FEATURES)
+    with patch.object(kernels, "COMPILED", compiled):
+        found = [objective.gradient_sum(np.zeros(FEATURES), rows[k : k + 1], clip=clip) for k in range(300)]
+    assert max(sum(Fraction(value) ** 2 for value in each.tolist()) for each in found) <= Fraction(clip) ** 2
+    assert max(map(np.linalg.norm, found)) > clip * (1 - 2.0**-27)
+
+
+@BOTH
+@given(before=st.integers(0, 9))
+def test_a_rows_gradient_does_not_depend_on_its_place(before, compiled):
+    """To the last bit, for one linear model: zero rows before it add nothing, and change nothing."""
+    rows, objective = data(1), Linear(Logistic(3.0), FEATURES)
+    model = np.random.default_rng().normal(size=FEATURES)
+    with patch.object(kernels, "COMPILED", compiled):
+        alone = objective.gradient_sum(model, rows, clip=0.2)
+        behind = objective.gradient_sum(model, np.concatenate([np.zeros((before, 8), np.float32), rows]), clip=0.2)
+    assert np.abs(alone - behind).max() <= (0.0 if compiled else 2.0**-52)
+
+
+@BOTH
 def test_what_is_no_row_adds_nothing(compiled):
     rows = data()
     strange = rows.copy()

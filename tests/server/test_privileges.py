@@ -6,13 +6,16 @@ from contextlib import contextmanager, suppress
 import numpy as np
 import psycopg
 import pytest
+from short import FEW
 
-from dbdp.algorithms import Request
+from dbdp.algorithms import NOISY_WHILE_TRAINING, Request
 from dbdp.database import connect
 from dbdp.estimators import LogisticRegression
 
 Register = Callable[..., str]
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1, batch_size => 20)"
+TRAIN_BY = "select model from dbdp.dp_train(%s, 1, 1e-6, %s)"
+SUMMING = ("dp_sgd", "dp_agd", "majority")  # together they have every aggregate
 ROLES = {"analyst": "dbdp_analyst", "owner": "dbdp_data_owner", "rival": "dbdp_data_owner", "stranger": None}
 PURE = '{"event": {"event": "EpsilonDeltaDpEvent", "epsilon": 1, "delta": 0}, "epsilon": 1, "delta": 0}'
 PLAN = f'{{"algorithm": "bolt_on", "guarantee": {PURE}}}'
@@ -21,7 +24,7 @@ NETWORK = (
     '{{"inputs": 4, "outputs": 1, "intercept": true, "scale": 1, "channels": [], "hidden": []}}'  # to be formatted
 )
 DECLARED = '{"x": {"length": 3, "norm": 1}}'
-REGISTER = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 100, 0, mode => 'basic')"
+REGISTER = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 100, 1e-3, mode => 'basic')"
 
 
 @pytest.fixture
@@ -95,6 +98,20 @@ FORBIDDEN = {
     "an epoch": "select dbdp.sgd_epoch(null::bytea, null)",
     "a transition": "select dbdp.sgd_transition(null, null, null)",
     "a termination": "select dbdp.sgd_terminate(null)",
+    "noisy updates": "select dbdp.noisy_steps(null::bytea, null, null)",
+    "a noisy transition": "select dbdp.noisy_transition(null, null, null, null)",
+    "a noisy termination": "select dbdp.noisy_terminate(null)",
+    "a sum of gradients": "select dbdp.gradient_sum(null::bytea, null, null, 1)",
+    "the gradients of a block": "select dbdp.gradient_transition(null, null, null, null, 1)",
+    "a sum of losses": "select dbdp.loss_sum(null::bytea, null, null, 1)",
+    "the losses of a block": "select dbdp.loss_transition(null, null, null, null, 1)",
+    "counts of labels": "select dbdp.label_counts(null::bytea, 1, 1)",
+    "the labels of a block": "select dbdp.label_transition(null, null, 1, 1)",
+    "counts of errors": "select dbdp.count_errors(null::bytea, null, 1)",
+    "the errors of a block": "select dbdp.count_errors_transition(0, null, null, 1)",
+    "an exact matrix": "select dbdp.confusion(null::bytea, null, 1, null)",
+    "the matrix of a block": "select dbdp.confusion_transition(null, null, null, 1, null)",
+    "the end of a matrix": "select dbdp.confusion_terminate(null)",
     "a charge of his own": "select dbdp.charge('{name}', '{{}}')",
     "a release of his own": "select dbdp.store_release('{name}', '{{1, 2, 3}}', '{{0}}', '{{}}')",
     "a network of his own": f"select dbdp.store_network('{{name}}', '{NETWORK}', '{{{{1, 1, 1, 1}}}}', '{{{{}}}}')",
@@ -119,6 +136,17 @@ OF_THE_OWNER = {
     "an epoch",
     "a transition",
     "a termination",
+    "noisy updates",
+    "a noisy transition",
+    "a noisy termination",
+    "a sum of gradients",
+    "the gradients of a block",
+    "a sum of losses",
+    "the losses of a block",
+    "counts of labels",
+    "the labels of a block",
+    "counts of errors",
+    "the errors of a block",
     "a charge of his own",
     "a release of his own",
     "a network of his own",
@@ -168,6 +196,8 @@ def test_not_even_an_owner_touches_the_books(
 
 DOORS = [
     "dbdp.dp_logreg('{}', 1)",
+    "dbdp.dp_train('{}', 1, 1e-6, 'dp_sgd')",
+    "dbdp.dp_confusion(1, '{}', 1)",
     "dbdp.dp_explain('{}', 1)",
     "dbdp.predict(1, '{{1,2,3}}'::float8[])",
     "dbdp.predict_probability(1, '{{1,2,3}}'::float4[])",
@@ -205,6 +235,21 @@ def test_python_trains_where_the_role_may(
     ).fetchone()
     assert np.array_equal(stored[0], fitted.coef_[0])
     assert stored[1] == fitted.intercept_[0]
+
+
+@pytest.mark.parametrize("kind", ["analyst", "owner"])
+@pytest.mark.parametrize("algorithm", NOISY_WHILE_TRAINING)
+def test_noise_is_added_while_training_where_the_role_may(
+    connection: psycopg.Connection, dataset: str, roles: dict[str, str], algorithm: str, kind: str
+) -> None:
+    """The owner in the client, with progress; the analyst in the server, with the rights of dbdp_owner alone."""
+    stages: list[str] = []
+    request = Request(epsilon=1.0, delta=1e-6, algorithm=algorithm, **FEW[algorithm])
+    with acting(connection, roles[kind]):
+        model = connect(connection).train(dataset, request, lambda stage, *_: stages.append(stage))
+    assert bool(stages) == (kind == "owner")
+    assert (model.receipt["algorithm"], model.receipt["released_by"]) == (algorithm, roles[kind])
+    assert len(model.coefficients) == 3
 
 
 def test_a_role_that_may_read_but_owns_nothing_may_train_in_the_client(
@@ -377,6 +422,8 @@ create type pg_temp.regclass as enum ('a');
 create function pg_temp.count(float8) returns pg_catalog.int8 language sql as 'select 1::pg_catalog.int8';
 create function pg_temp.octet_length(pg_catalog.bytea) returns int language sql as 'select 1'""")
         assert connection.execute(TRAIN, (dataset,)).fetchone()[0] > 0
+        for algorithm in SUMMING:
+            assert connection.execute(TRAIN_BY, (dataset, algorithm)).fetchone()[0] > 0
 
 
 def test_a_search_path_of_an_analyst_changes_nothing(
@@ -390,6 +437,8 @@ create table trap_{schema}.pg_class (oid int); create table trap_{schema}.model 
     with acting(connection, roles["analyst"]):
         connection.execute(f"set search_path = trap_{schema}, pg_catalog, dbdp")
         model = connection.execute(TRAIN, (dataset,)).fetchone()[0]
+        for algorithm in SUMMING:
+            connection.execute(TRAIN_BY, (dataset, algorithm))
         sql = "select dbdp.predict_probability(%s, '{0.1, 0.2, 0.3}'::float8[])"
         trapped = connection.execute(sql, (model,)).fetchone()
         connection.execute("reset search_path")

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from dbdp import controller, parts
-from dbdp.algorithms import Request
+from dbdp.algorithms import NOISY_WHILE_TRAINING, PERTURBED_ONCE, Request
 from dbdp.algorithms.tuning import TuningRequest
 from dbdp.controller import ChargedError
 from dbdp.database import Database, connect
@@ -103,8 +103,10 @@ def test_classes_are_tuned_too(
     assert model.receipt["plans"][0]["classes"] == 3
 
 
-@pytest.mark.parametrize("algorithm", ["bolt_on", "nsgd", "rsgd_ar", "output_perturbation_gd"])
-def test_every_algorithm_can_be_tuned(database: Database, dataset: Callable[..., str], algorithm: str) -> None:
+@pytest.mark.parametrize("algorithm", PERTURBED_ONCE)
+def test_every_algorithm_that_perturbs_once_can_be_tuned(
+    database: Database, dataset: Callable[..., str], algorithm: str
+) -> None:
     settings = {"algorithm": algorithm, **({"batch_size": None} if algorithm == "output_perturbation_gd" else {})}
     model = database.tune(dataset(), asked({**settings, "epochs": 2}, {**settings, "epochs": 3}))
     assert {plan["algorithm"] for plan in model.receipt["plans"]} == {algorithm}
@@ -358,7 +360,17 @@ REFUSED: dict[str, tuple[dict[str, Any], list[Any], str]] = {
     "a batch beyond the portion": ({}, [{"batch_size": 301}, GOOD], "batch_size = 301 must be .* between 1 and 200"),
     "a step beyond 2/β": ({}, [{"schedule": "constant", "step_size": 99.0}], "step size 99.0 is above 2/β"),
     "a stop": ({}, [{"tolerance": 0.1}], "tolerance = 0.1: a stop that depends on the data is refused"),
+    "a network": ({}, [{"network": "mlp:8"}], "has no network"),
     "more than the budget": ({"epsilon": 1e5}, [GOOD], "does not cover this release"),
+    **{
+        f"{name} by {method}": (
+            {"method": method},
+            [{"algorithm": name}],
+            f"'{name}' adds noise while it trains, and .*choose",
+        )
+        for name in NOISY_WHILE_TRAINING
+        for method in METHODS
+    },
 }
 
 
