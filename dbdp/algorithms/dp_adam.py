@@ -3,9 +3,8 @@
 privacy.md §10: the moments are functions of what was released, so that it costs what DP-SGD does.
 """
 
-from dbdp.algorithms import noisy_sgd, settings
+from dbdp.algorithms import noisy_sgd
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
-from dbdp.learning.schedules import Constant
 
 DECAYS = (0.9, 0.999, 1e-8)  # of the moments, and what is added to the root of the second: the paper's
 LINEAR_STEP, NETWORK_STEP = 0.05, 0.001
@@ -19,17 +18,4 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    noisy_sgd.check_white_box(request)
-    batches = noisy_sgd.poisson(request, facts)
-    regularisation = settings.regularisation_of(request, 0.0)
-    step = LINEAR_STEP if request.network is None else NETWORK_STEP
-    schedule = noisy_sgd.schedule_of(request, facts, regularisation, default=Constant.name, step=step)
-    return noisy_sgd.poisson_plan(
-        request,
-        facts,
-        batches,
-        noisy_sgd.poisson_multiplier(request, batches),
-        lambda _scale: schedule,
-        regularisation=regularisation,
-        moments=DECAYS,
-    )
+    return noisy_sgd.sampled_plan(request, facts, linear_step=LINEAR_STEP, network_step=NETWORK_STEP, moments=DECAYS)

@@ -5,9 +5,8 @@ same probability, independently. The noise is the least whose Rényi divergence 
 composed over all updates, converts to (ε, δ).
 """
 
-from dbdp.algorithms import noisy_sgd, settings
+from dbdp.algorithms import noisy_sgd
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
-from dbdp.learning.schedules import Constant
 
 LINEAR_STEP, NETWORK_STEP = 1.0, 0.25
 
@@ -20,16 +19,4 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    noisy_sgd.check_white_box(request)
-    batches = noisy_sgd.poisson(request, facts)
-    regularisation = settings.regularisation_of(request, 0.0)
-    step = LINEAR_STEP if request.network is None else NETWORK_STEP
-    schedule = noisy_sgd.schedule_of(request, facts, regularisation, default=Constant.name, step=step)
-    return noisy_sgd.poisson_plan(
-        request,
-        facts,
-        batches,
-        noisy_sgd.poisson_multiplier(request, batches),
-        lambda _scale: schedule,
-        regularisation=regularisation,
-    )
+    return noisy_sgd.sampled_plan(request, facts, linear_step=LINEAR_STEP, network_step=NETWORK_STEP)

@@ -241,6 +241,33 @@ def poisson_multiplier(request: Request, batches: Batches) -> float:
     return poisson_gaussian_multiplier(*given) if calibration == RDP else poisson_gaussian_pld_multiplier(*given)
 
 
+def sampled_plan(
+    request: Request,
+    facts: Facts,
+    *,
+    linear_step: float,
+    network_step: float,
+    multiplier: Callable[[Request, Batches], float] | None = None,
+    moments: tuple[float, float, float] | None = None,
+) -> WhiteBox:
+    """Return the plan of SGD over Poisson mini-batches of about √m rows, without a regulariser unless it is given.
+
+    Parameters
+    ----------
+    linear_step, network_step : η of the constant schedule where the request has none
+    multiplier : σ/C*, by default the least that (ε, δ) needs
+    """
+    check_white_box(request)
+    batches = poisson(request, facts)
+    regularisation = settings.regularisation_of(request, 0.0)
+    step = linear_step if request.network is None else network_step
+    schedule = schedule_of(request, facts, regularisation, default=Constant.name, step=step)
+    scale = (multiplier or poisson_multiplier)(request, batches)
+    return poisson_plan(
+        request, facts, batches, scale, lambda _scale: schedule, regularisation=regularisation, moments=moments
+    )
+
+
 def poisson_plan(
     request: Request,
     facts: Facts,

@@ -30,24 +30,13 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    noisy_sgd.check_white_box(request)
     settings.refuse_other(request, {"schedule": Constant.name}, remedy="its steps have one size; leave it out")
-    batches = noisy_sgd.poisson(request, facts)
-    regularisation = settings.regularisation_of(request, 0.0)
-    step = LINEAR_STEP if request.network is None else NETWORK_STEP
-    schedule = noisy_sgd.schedule_of(request, facts, regularisation, default=Constant.name, step=step)
-    made = noisy_sgd.poisson_plan(
-        request,
-        facts,
-        batches,
-        noisy_sgd.poisson_multiplier(request, batches),
-        lambda _scale: schedule,
-        regularisation=regularisation,
-    )
+    made = noisy_sgd.sampled_plan(request, facts, linear_step=LINEAR_STEP, network_step=NETWORK_STEP)
     run = made.run
     if not isinstance(run, NoisySgd):
         raise AssertionError("a Poisson plan makes noisy updates")
-    told = made.told | {"steps_law": f"uniform from 1 to {batches.updates}", "expected_passes": batches.passes / 2}
+    most = run.batches
+    told = made.told | {"steps_law": f"uniform from 1 to {most.updates}", "expected_passes": most.passes / 2}
     return replace(made, told=told, run=partial(_stopped, run))
 
 

@@ -11,9 +11,10 @@ from dataclasses import replace
 from dbdp.algorithms import noisy_sgd, settings
 from dbdp.algorithms.noisy_sgd import Batches
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
-from dbdp.learning.schedules import Constant
 from dbdp.privacy.calibration import analytic_noise_multiplier
 from dbdp.privacy.composition import strong_share
+
+STEP = 1.0
 
 
 def plan(request: Request, facts: Facts) -> WhiteBox:
@@ -24,31 +25,21 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    noisy_sgd.check_white_box(request)
-    settings.refuse(request, "calibration", remedy="its noise has one scale; leave it out, or choose dp_sgd")
-    batches = noisy_sgd.poisson(request, facts)
+    remedy = "its noise has one scale; leave it out, or choose dp_sgd"
+    settings.refuse(request, "calibration", remedy=remedy)
     noisy_sgd.check_delta(request)
-    regularisation = settings.regularisation_of(request, 0.0)
-    schedule = noisy_sgd.schedule_of(request, facts, regularisation, default=Constant.name, step=1.0)
-    made = noisy_sgd.poisson_plan(
-        request,
-        facts,
-        batches,
-        advanced_multiplier(request.epsilon, request.delta, batches),
-        lambda _scale: schedule,
-        regularisation=regularisation,
-    )
+    made = noisy_sgd.sampled_plan(request, facts, linear_step=STEP, network_step=STEP, multiplier=advanced_multiplier)
     return replace(made, told=made.told | {"calibration": "advanced composition"})
 
 
-def advanced_multiplier(epsilon: float, delta: float, batches: Batches) -> float:
+def advanced_multiplier(request: Request, batches: Batches) -> float:
     """Return σ/C: T steps of (ε₁, δ/2T) each, of which half of δ pays for the composition.
 
     Proof. A Gaussian step that is (ε₂, δ₂)-DP for a change by 2C is, sampled with probability q,
     (ln(1 + q(e^ε₂ - 1)), qδ₂)-DP for replace-one neighbours. ε₂ = ln(1 + (e^ε₁ - 1)/q) and δ₂ = δ/(2Tq)
     make it (ε₁, δ/2T); T of them are (Tε₁(e^ε₁ - 1) + √(2T ln(2/δ))ε₁, δ/2 + δ/2)-DP.
     """
-    q = batches.probability or 1.0
-    share = strong_share(epsilon, batches.updates, delta / 2)
+    q, delta = batches.probability or 1.0, request.delta
+    share = strong_share(request.epsilon, batches.updates, delta / 2)
     unsampled = math.log1p(math.expm1(share) / q)
     return 2 * analytic_noise_multiplier(unsampled, min(delta / (2 * batches.updates * q), 0.5))

@@ -153,12 +153,14 @@ def _candidate(base: Request, settings: Mapping[str, Any]) -> Request:
 
 
 def _planned(request: Request, facts: Facts, rows: int) -> Plan:
-    made = catalogue.plan(request, replace(facts, rows=rows))
-    if not isinstance(made, Plan):
+    if request.algorithm in catalogue.NOISY_WHILE_TRAINING:
         raise ValueError(
             f"algorithm {request.algorithm!r} adds noise while it trains, and tuning chooses among models that are "
-            "perturbed once; choose bolt_on, nsgd, rsgd_ar or output_perturbation_gd"
+            f"perturbed once; choose one of {', '.join(catalogue.PERTURBED_ONCE)}"
         )
+    made = catalogue.plan(request, replace(facts, rows=rows))
+    if not isinstance(made, Plan):
+        raise AssertionError("every other algorithm perturbs once")
     return made
 
 
