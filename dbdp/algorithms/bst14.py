@@ -70,16 +70,13 @@ def _schedule(request: Request, facts: Facts, batches: Batches, regularisation: 
 def published_multiplier(request: Request, batches: Batches) -> float:
     """Return σ/C of Algorithms 4 and 5: σ² = 2 ln(1.25/δ₁)(2C)²/ε₂².
 
-    δ₁ = δ/T; ε₁ with ε = Tε₁(e^ε₁ - 1) + √(2T ln(1/δ₁))ε₁; ε₂ = min(1, ε₁/(2q)). Proof (§5). One update is
+    δ₁ = δ/(km); ε₁ with ε = Tε₁(e^ε₁ - 1) + √(2T ln(1/δ₁))ε₁; ε₂ = min(1, ε₁/(2q)). Proof (§5). One update is
     (ε₂, δ₁)-DP with ε₂ ≤ 1, also when a record is left out; sampled it is (2qε₂, qδ₁), since
-    ln(1 + q(e^x - 1)) ≤ 2qx for x ≤ 1; T of them compose to ε, with (Tq + 1)δ₁ ≤ δ for q ≤ 1 - 1/T.
+    ln(1 + q(e^x - 1)) ≤ 2qx for x ≤ 1; T = k⌈m/b⌉ of them compose to ε, with (Tq + 1)δ₁ ≤ (2k + 1)δ/(km) ≤ δ.
     """
-    delta1 = request.delta / batches.updates
+    delta1 = request.delta / (request.epochs * batches.rows)
     q = batches.probability or 1.0
-    if q * batches.updates + 1 > batches.updates:
-        raise ValueError(
-            f"{batches.updates} updates of {batches.size:g} rows are too few for calibration 'published'; choose a "
-            "smaller batch_size, or calibration 'rdp'"
-        )
+    if q * batches.updates + 1 > request.epochs * batches.rows:
+        raise ValueError(f"{batches.rows} rows are too few for calibration 'published'; choose calibration 'rdp'")
     epsilon2 = min(1.0, strong_share(request.epsilon, batches.updates, delta1) / (2 * q))
     return 2 * math.sqrt(2 * math.log(1.25 / delta1)) / epsilon2
