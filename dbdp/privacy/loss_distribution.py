@@ -29,6 +29,11 @@ _PRECISION = 1e-4  # of a multiplier
 _LEAST = 1 / 8  # and the least: beyond it losses need too large a grid
 _ORDERS = [1 + math.exp(step / 4) for step in range(-16, 48)]
 _TARGET = 1 - 1e-9  # of δ (§14.5)
+_MOST_CELLS = 1 << 21  # of a loss, and of a window: 100 MB are enough for them
+
+
+class _TooLargeError(Exception):
+    """A grid beyond _MOST_CELLS."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class _Losses:
 
 
 def poisson_gaussian_delta(epsilon: float, probability: float, multiplier: float, steps: int) -> float:
-    """Return an upper bound on δ(ε) of `steps` steps, about one per cent too large.
+    """Return an upper bound on δ(ε) of `steps` steps, about one per cent too large; 1 where it takes too large a grid.
 
     Proof. The pair dominates (`poisson_gaussian_divergence`), and its mirror image is itself: one direction
     will do, and δ(ε) = E_P(1 - e^{ε-S})₊, S the sum of T independent losses. `_losses` spreads each loss to
@@ -65,9 +70,12 @@ def poisson_gaussian_delta(epsilon: float, probability: float, multiplier: float
     tilt, log_bound = _tilt(epsilon, probability, multiplier, steps)
     variance = steps * poisson_gaussian_divergence(probability, multiplier, 2.0)  # of the sum, about
     width = math.sqrt(_COARSE / steps) / max(tilt, min(_FINER * tilt, epsilon / variance))
-    losses = _losses(probability, 1 / multiplier, width, max(math.exp(log_bound) * _BEYOND / steps, 1e-300))
-    tilted, log_norm = losses.tilted(tilt)
-    gaps, summed, error = _composed(losses, tilted, tilt=tilt, epsilon=epsilon, steps=steps)
+    try:
+        losses = _losses(probability, 1 / multiplier, width, max(math.exp(log_bound) * _BEYOND / steps, 1e-300))
+        tilted, log_norm = losses.tilted(tilt)
+        gaps, summed, error = _composed(losses, tilted, tilt=tilt, epsilon=epsilon, steps=steps)
+    except _TooLargeError:
+        return 1.0
     weights = -np.expm1(-gaps) * np.exp(-tilt * gaps)
     missed = error * float(np.linalg.norm(weights)) + math.exp(-tilt * gaps[-1])
     room = steps * (1e-12 + tilt * 1e-15 * (1 + width * len(tilted)))  # of M^T, and of the losses
@@ -128,6 +136,8 @@ def _nodes(probability: float, mean: float, width: float, reach: float) -> tuple
     The loss is l where sinh(μx - l/2) = sinh(l/2)(1-q)/(qe^{-μ²/2}).
     """
     last = math.floor(float(_loss(probability, mean, np.array([reach]))[0]) / width)
+    if 2 * last > _MOST_CELLS:
+        raise _TooLargeError
     halves = width * np.arange(-last, last + 1) / 2
     odds = probability * math.exp(-mean * mean / 2) / (1 - probability)
     ends = (halves + np.arcsinh(np.sinh(halves) / odds)) / mean
@@ -152,6 +162,8 @@ def _composed(
     variance = float(tilted @ (places - tilted @ places) ** 2)
     needed = max(_DEVIATIONS * math.sqrt(steps * variance), _TILTS / (tilt * width))
     length = 1 << math.ceil(math.log2(2 * needed))
+    if length > _MOST_CELLS:
+        raise _TooLargeError
     transformed = np.fft.rfft(np.bincount(places % length, tilted, length))
     size, roundoff = np.abs(transformed), _ROUNDOFF * math.log2(length)
     summed = np.fft.irfft(size**steps * np.exp(1j * steps * np.angle(transformed)), length)
@@ -174,7 +186,9 @@ def poisson_gaussian_pld_multiplier(epsilon: float, delta: float, probability: f
     def excess(multiplier: float) -> float:
         return math.log(poisson_gaussian_delta(epsilon, probability, multiplier, steps) / (delta * _TARGET) + 1e-300)
 
-    low, above = max(high / 1.1, _LEAST), excess(high)
+    if high <= _LEAST or (above := excess(high)) > 0:
+        return high  # the Rényi curve's: no distribution of a usual size says more
+    low = max(high / 1.1, _LEAST)
     while (below := excess(low)) <= 0 and low > _LEAST:
         low, high, above = max(low / 1.2, _LEAST), low, below
     if below <= 0:
