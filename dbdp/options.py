@@ -33,7 +33,7 @@ HELP = {
     "radius": "The model is kept within this norm.",
     "mechanism": "gaussian, spherical_laplace, discrete_gaussian or discrete_laplace; default by delta.",
     "calibration": "How the noise is calibrated: worst_position, or hockey_stick, rdp_tight or rdp of all positions; "
-    "with Poisson mini-batches rdp or pld, and for bst14 published.",
+    "with Poisson mini-batches rdp or pld (less noise alone, dearer in a renyi ledger), and for bst14 published.",
     "projection_dimension": "Features after a Gaussian random projection.",
     "projection_seed": "Public seed of the projection.",
     "clip_norm": "What the gradient of a row is clipped to, where noise is added while training.",

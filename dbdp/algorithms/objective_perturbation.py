@@ -185,7 +185,7 @@ def gaussian_multiplier(objective: Linear, epsilon: float, delta: float) -> floa
     each of which lies in an interval that its row fixes, so it is at most its largest value ℓ_S at a corner S of them;
     there s_S is fixed, and ℓ_S is the privacy loss of a Gaussian shifted by s_S. The divergence is at most
     E max_S (1 - e^{ε₀ - ℓ_S})₊ ≤ Σ_S E (1 - e^{ε₀ - ℓ_S})₊ = Σ_S δ_Gauss(ε₀; ‖s_S‖/σ). ∎
-    One model needs hardly more than the Gaussian mechanism; bounding P(loss > ε₀), as §7 does, takes 10 to 40 % more.
+    One model needs hardly more than the Gaussian mechanism; bounding P(loss > ε₀), as §7 does, takes 9 to 44 % more.
     """
     counts, norms = corners(objective)
     total = float(counts.sum())

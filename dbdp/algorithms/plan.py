@@ -254,7 +254,7 @@ class WhiteBox:
         given = [each.name for each in fields(Request) if asked[each.name] != each.default]
         return {
             "algorithm": self.request.algorithm,
-            "loss": self.request.loss,
+            "loss": self.request.loss if self.request.network is None else "cross_entropy",
             "neighbours": REPLACE_ONE,
             "rows": self.facts.rows,
             "features": self.facts.dimension,

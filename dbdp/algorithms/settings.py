@@ -227,6 +227,9 @@ def objective_of(request: Request, facts: Facts) -> Objective:
         return Linear(loss_of(request, facts), facts.dimension, facts.outputs)
     from dbdp.learning.networks import network_named  # only a training of one needs it
 
+    remedy = "a network minimises its cross-entropy; leave it out, or leave network out"
+    refuse(request, "huber_width", remedy=remedy)
+    refuse_other(request, {"loss": Request.loss, "positive_weight": 1.0}, remedy=remedy)
     if not facts.is_classifier:
         raise ValueError(f"network {request.network!r} needs classes, this label is a number; leave network out")
     return network_named(request.network, inputs=facts.dimension, outputs=facts.outputs, intercept=facts.intercept)

@@ -45,7 +45,7 @@ def rho_of(epsilon: float, delta: float) -> float:
     """Return the largest ρ whose tight conversion is (ε, δ), rounded down: ρ-zCDP is (ε, δ)-DP.
 
     Proof. D_α ≤ αρ, and αρ + κ(α) ≤ ε at the order α where that asks least of ρ (§2, §13); any order is
-    sound, and δ(1 - 10⁻⁹) pays for the rounding of κ (§14.5). At equal (ε, δ) this ρ is 1.2 to 1.8 times the
+    sound, and δ(1 - 10⁻⁹) pays for the rounding of κ (§14.5). At equal (ε, δ) this ρ is 1.1 to 2 times the
     one of ρ + 2√(ρ ln(1/δ)) = ε.
     """
     check_epsilon_delta(epsilon, delta)
