@@ -55,5 +55,3 @@ class RowsInMemory:
         if batch is None:
             return self.packed
         return self.packed[(self.ends[batch - 1] if batch else 0) : self.ends[batch]]
-
-

@@ -297,7 +297,7 @@ class MiniBatches:
 
     def told(self) -> dict[str, Any]:
         """See `Prices`."""
-        return {"sampling": "poisson", "order": self.order, "divergence": self.limit}
+        return {"sampling": "poisson", "renyi_order": self.order, "divergence": self.limit}
 
 
 def _selection_epsilon(selection: str, charge: float, probability: float, order: float) -> float:

@@ -93,7 +93,7 @@ def planned(request: Request, facts: Facts, knobs: Sampled, *, clip_decay: float
         searches=knobs.planned_steps,
     )
     guarantee = Release(EpsilonDeltaDpEvent(request.epsilon, request.delta), request.epsilon, request.delta)
-    told = {"sampling": "poisson", "sampling_rate": probability, "order": order}
+    told = {"sampling": "poisson", "sampling_rate": probability, "renyi_order": order}
     return white_box(request, facts, guarantee, run, told)
 
 

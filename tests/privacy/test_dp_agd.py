@@ -158,7 +158,7 @@ def test_mini_batches_never_overdraw_it_either_and_none_is_read_twice(
     with pytest.MonkeyPatch.context() as patched:
         spy = Spy(patched, choose=lambda _: answered[(spy.selections - 1) % len(answered)])
         plan.run(rows, silent)
-    order = plan.told["order"]
+    order = plan.told["renyi_order"]
     limit = epsilon - conversion(order, delta)
     assert float(divergence_spent(spy.accesses, 1.0, probability / 6, order)) <= limit
     assert plan.guarantee.event == EpsilonDeltaDpEvent(epsilon, delta)

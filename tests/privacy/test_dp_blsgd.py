@@ -135,7 +135,7 @@ def charges(plan, seen):
     if plan.told["sampling"] == "all":
         gradients = [0.5 * (noise.sensitivity / noise.noise_scale) ** 2 for (noise,) in seen.of("gradient")]
         return gradients, [search.epsilon**2 / 2 for (search,) in seen.of("search")]
-    q, order = plan.told["sampling_rate"], plan.told["order"]
+    q, order = plan.told["sampling_rate"], plan.told["renyi_order"]
     gradients = [
         poisson_gaussian_divergence(q, noise.noise_scale / noise.sensitivity, order) for (noise,) in seen.of("gradient")
     ]
@@ -146,7 +146,7 @@ def charges(plan, seen):
 def allowance(plan, request):
     if plan.told["sampling"] == "all":
         return rho_of(request.epsilon, request.delta)
-    return request.epsilon - conversion(plan.told["order"], request.delta)
+    return request.epsilon - conversion(plan.told["renyi_order"], request.delta)
 
 
 def check_spending(plan, seen, rows):
@@ -239,9 +239,9 @@ def divergence_by_quadrature(q, multiplier, order):
 def test_the_first_budgets_last_for_the_planned_steps_by_an_accountant_of_this_test(epsilon):
     told = planned(epsilon=epsilon, rows=1000).told
     search = told["threshold_epsilon"] + 2 * told["query_epsilon"]
-    one = divergence_by_quadrature(0.1, told["noise_multiplier"], told["order"])
-    one += pure_divergence(poisson_search_epsilon(search, 0.1), told["order"])
-    limit = epsilon - conversion(told["order"], 1e-6)
+    one = divergence_by_quadrature(0.1, told["noise_multiplier"], told["renyi_order"])
+    one += pure_divergence(poisson_search_epsilon(search, 0.1), told["renyi_order"])
+    limit = epsilon - conversion(told["renyi_order"], 1e-6)
     assert 50 * one == pytest.approx(limit, rel=1e-5)
     assert told["expected_passes"] == 10
 
@@ -254,8 +254,8 @@ def test_no_other_order_leaves_more_noise_out(epsilon):
         steps = 100 * poisson_gaussian_divergence(0.1, told["noise_multiplier"], order)
         return epsilon - conversion(order, 1e-6) - steps
 
-    others = [left(1 + factor * (told["order"] - 1)) for factor in np.geomspace(0.2, 5, 30)]
-    assert max(others) - left(told["order"]) < 0.003 * epsilon
+    others = [left(1 + factor * (told["renyi_order"] - 1)) for factor in np.geomspace(0.2, 5, 30)]
+    assert max(others) - left(told["renyi_order"]) < 0.003 * epsilon
     assert min(others) < -0.1 * epsilon  # it matters
 
 
@@ -556,7 +556,7 @@ class Reference:
         """Of a gradient and of a search, where they are given."""
         if self.full:
             return (0 if multiplier is None else 0.5 / multiplier**2) + (0 if epsilon is None else epsilon**2 / 2)
-        q, order = self.told["sampling_rate"], self.told["order"]
+        q, order = self.told["sampling_rate"], self.told["renyi_order"]
         whole = 0 if multiplier is None else poisson_gaussian_divergence(q, multiplier, order)
         return whole + (0 if epsilon is None else pure_divergence(poisson_search_epsilon(epsilon, q), order))
 
@@ -818,7 +818,7 @@ def test_a_plan_tells_what_it_is_in_public(algorithm):
     assert json.loads(json.dumps(told)) == told
     names = {"batch_size", "noise_multiplier", "noise_scale", "threshold_epsilon", "query_epsilon", "steps"}
     assert names | {"expected_passes", "step_size", "clip_norm", "loss_limit", "steps", "growth"} <= set(told)
-    assert ("order" in told) == (told["sampling_rate"] < 1) == (algorithm in SAMPLED)
+    assert ("renyi_order" in told) == (told["sampling_rate"] < 1) == (algorithm in SAMPLED)
     assert ("clip_decay" in told) == (algorithm == "dp_blsgd_ac")
     assert (plan.guarantee.epsilon, plan.guarantee.delta) == (1.0, 1e-6)
 

@@ -755,6 +755,16 @@ def test_what_an_algorithm_has_is_told_and_what_it_has_not_is_refused(algorithm,
         assert told[option] == request[option] != plain.get(option)
 
 
+OF_THE_RECEIPT = {"dataset", "mode", "order", "charge", "leak", "version", "model", "released_at", "released_by"}
+
+
+@pytest.mark.parametrize("more", [{}, {"batch_size": 20}, {"loss": "huber_svm"}], ids=str)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_what_a_plan_tells_has_no_name_that_the_receipt_has_for_something_else(algorithm, more):
+    if set(more) - {"loss"} <= HAS[algorithm]:
+        assert not set(planned(algorithm=algorithm, **more).explain()) & OF_THE_RECEIPT
+
+
 def test_every_option_has_been_given_to_every_algorithm():
     assert set(GIVEN) | {"epsilon", "delta", "algorithm", "loss", "projection_seed", "tolerance"} == {
         each.name for each, _ in options()

@@ -10,9 +10,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from short import FEW
 
 from dbdp import algorithms
-from dbdp.algorithms import Facts, Request
+from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Facts, Request
 from dbdp.cluster import Cluster
 from dbdp.controller import ChargedError
 from dbdp.database import Database, connect
@@ -22,7 +23,8 @@ Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]
 NAN, INFINITY = float("nan"), float("inf")
 ROWS = 60
-CASTS = {"epsilon": "float8", "delta": "float8", "step_size": "float8", "regularisation": "float8"}
+CASTS = dict.fromkeys(("epsilon", "delta", "step_size", "regularisation", "clip_norm"), "float8")
+SHORT = {"batch_size": 20, "epochs": 2}
 
 REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     "epsilon 0": ({"epsilon": 0.0}, "epsilon = 0.0 must be positive"),
@@ -86,6 +88,75 @@ REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     "no epochs": ({"epochs": 0}, "epochs = 0 must be a whole number between 1 and"),
     "epochs negative": ({"epochs": -1}, "epochs = -1 must be a whole number between 1 and"),
 }
+WHITE_BOX = {"delta": 1e-6}
+NOISY_REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
+    "Gaussian updates without delta": ({"algorithm": "dp_sgd"}, "adds Gaussian noise and needs a delta > 0; give one"),
+    "clip 0": ({"algorithm": "dp_sgd", "clip_norm": 0.0} | WHITE_BOX, "clip_norm = 0.0 must be between 1e-06 and"),
+    "clip NaN": ({"algorithm": "dp_adam", "clip_norm": NAN} | WHITE_BOX, "clip_norm = nan must be between 1e-06 and"),
+    "clip of one model": ({"clip_norm": 1.0}, r"'bolt_on' has no clip_norm \(given: 1.0\).*leave it out, or choose"),
+    "an unknown network": ({"algorithm": "dp_sgd", "network": "rnn:3"} | WHITE_BOX, "network 'rnn:3'"),
+    "a network of words": (
+        {"algorithm": "dp_sgd", "network": "mlp:two"} | WHITE_BOX,
+        "sizes .two., which must be whole",
+    ),
+    "a huge network": ({"algorithm": "dp_sgd", "network": "mlp:1000000000"} | WHITE_BOX, "network|parameters"),
+    "a network of convex steps": ({"algorithm": "bst14", "network": "mlp:4"} | WHITE_BOX, "'bst14' has no network"),
+    "settings of nobody": ({"settings": "{}"}, "'bolt_on' has no settings"),
+    "settings that are no JSON": (
+        {"algorithm": "dp_agd", "settings": "splits"} | WHITE_BOX,
+        "are splits; give an object",
+    ),
+    "settings that are a list": ({"algorithm": "dp_agd", "settings": "[1]"} | WHITE_BOX, r"are \[1\]; give an object"),
+    "an unknown setting": (
+        {"algorithm": "dp_agd", "settings": '{"a": 1}'} | WHITE_BOX,
+        "give an object with any of split",
+    ),
+    "a setting of words": (
+        {"algorithm": "dp_agd", "settings": '{"splits": "1"}'} | WHITE_BOX,
+        "must be like its default, 60",
+    ),
+    "a setting out of range": (
+        {"algorithm": "dp_agd", "settings": '{"splits": 0}'} | WHITE_BOX,
+        "splits = 0 must be a whole",
+    ),
+    "a setting of NaN": (
+        {"algorithm": "dp_agd", "settings": '{"growth": NaN}'} | WHITE_BOX,
+        "growth = nan must be between",
+    ),
+    "a setting without end": (
+        {"algorithm": "dp_blgd", "settings": '{"planned_steps": 1e999}'} | WHITE_BOX,
+        "setting planned_steps = inf must be like its default",
+    ),
+    "too many candidates": (
+        {"algorithm": "privgene", "settings": '{"population": 1000000}'} | WHITE_BOX,
+        "population = 1000000 must be a whole number between 1 and 10000",
+    ),
+    "steps that diverge": (
+        {"algorithm": "dp_sgd", "step_size": 10.0, "regularisation": 1.0} | WHITE_BOX,
+        "would only throw the model further and further; choose step_size ≤",
+    ),
+    "steps beyond all numbers": (
+        {"algorithm": "dp_sgd", "step_size": 1e308} | WHITE_BOX,
+        r"step_size = 1e\+308 must be between 0 and 1e\+06",
+    ),
+    "a batch above n, expected": (
+        {"algorithm": "dp_sgd", "batch_size": 61} | WHITE_BOX,
+        "batch_size = 61 must be a whole",
+    ),
+    "a batch of nothing, expected": (
+        {"algorithm": "dp_blsgd", "batch_size": -1} | WHITE_BOX,
+        "batch_size = -1 must be a",
+    ),
+    "steps of a count": ({"algorithm": "majority", "step_size": 1.0} | WHITE_BOX, "'majority' has no step_size"),
+    "a loss of a count": ({"algorithm": "majority", "loss": "hinge"} | WHITE_BOX, "loss 'hinge' is unknown"),
+    **{
+        f"{name} above the budget": (
+            {"algorithm": name, "epsilon": 10.5} | WHITE_BOX,
+            "does not cover this release: it would add a charge of 10.5 to 0 spent of 10",
+        )
+        for name in NOISY_WHILE_TRAINING
+    },
+}
 NULLS = ["epsilon", "delta", "epochs", "shards", "positive_weight", "algorithm"]
 
 
@@ -98,13 +169,17 @@ def dataset(connection: psycopg.Connection, schema: str, register: Register) -> 
 
 
 def train(connection: psycopg.Connection, door: str, name: str | None, **given: Any) -> None:
-    """Train through a door, on this connection."""
-    options = {"epsilon": 1.0, "batch_size": 20, "epochs": 2} | given
-    if door == "client":
+    """Train through a door, on this connection: a short time, but where the algorithm has a length of its own."""
+    algorithm = given.get("algorithm", "bolt_on")
+    options = {"epsilon": 1.0} | (SHORT if algorithm not in FEW or FEW[algorithm] == {"epochs": 2} else {}) | given
+    if door == "client" and {"loss", "network"} & set(options):
+        connect(connection).train(name, Request(**options))
+    elif door == "client":
         LogisticRegression(progress=False, **options).fit(connect(connection), name)
-        return
-    arguments = ", ".join(f"{key} => %({key})s::{CASTS.get(key, kind(value))}" for key, value in options.items())
-    connection.execute(f"select model from dbdp.dp_logreg(%(name)s, {arguments})", options | {"name": name})
+    else:
+        arguments = ", ".join(f"{key} => %({key})s::{CASTS.get(key, kind(value))}" for key, value in options.items())
+        function = "dp_train" if "loss" in options else "dp_logreg"
+        connection.execute(f"select model from dbdp.{function}(%(name)s, {arguments})", options | {"name": name})
 
 
 def kind(value: object) -> str:
@@ -142,6 +217,18 @@ def test_a_bad_request_is_refused(
         with pytest.raises((psycopg.Error, ValueError), match=message) as error:
             train(connection, door, dataset, **given)
         assert_clear(error.value)
+
+
+@pytest.mark.parametrize("case", NOISY_REQUESTS)
+def test_a_bad_request_to_add_noise_while_training_is_refused_by_both_doors(
+    connection: psycopg.Connection, dataset: str, spent: Spent, case: str
+) -> None:
+    given, message = NOISY_REQUESTS[case]
+    for door in ("server", "client"):
+        with nothing_lost(connection, spent, dataset):
+            with pytest.raises((psycopg.Error, ValueError), match=message) as error:
+                train(connection, door, dataset, **given)
+            assert_clear(error.value)
 
 
 @pytest.mark.parametrize("argument", NULLS)
@@ -190,14 +277,15 @@ def test_explain_refuses_what_training_refuses(connection: psycopg.Connection, d
             connection.execute(f"select dbdp.dp_explain('{dataset}', {values})")
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("epochs", [2**31 - 1, 10**8])
-def test_more_epochs_than_anybody_can_wait_for_are_refused_at_once(epochs: int) -> None:
+def test_more_epochs_than_anybody_can_wait_for_are_refused_at_once(epochs: int, algorithm: str) -> None:
     """The plan must neither take all memory of the server nor minutes that no cancel ends."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, hard))
     try:
         with within(3.0), pytest.raises(ValueError, match=r"epochs|updates"):
-            algorithms.plan(Request(epsilon=1.0, epochs=epochs, batch_size=20), Facts(ROWS, 4))
+            algorithms.plan(Request(1.0, 1e-6, algorithm, epochs=epochs, batch_size=20), Facts(ROWS, 4))
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
@@ -275,14 +363,15 @@ def test_no_setting_of_a_session_costs_budget_without_a_model(
         connection.execute("select set_config(%s, %s, false)", (setting, value))
     except psycopg.Error as error:
         pytest.skip(f"the server refuses it: {error}")
-    try:
-        train(connection, door, dataset)
-    except (psycopg.Error, ValueError, ChargedError):
-        assert spent(dataset) == (0, 0)
-        assert setting == "dbdp.pack_memory"  # the only one that may be wrong
-    else:
-        assert spent(dataset) == (10**9, 0)
-        assert connection.execute(models, (dataset,)).fetchone() == (1,)
+    for count, given in enumerate(({}, {"algorithm": "dp_sgd"} | WHITE_BOX, {"algorithm": "majority"}), start=1):
+        try:
+            train(connection, door, dataset, **given)
+        except (psycopg.Error, ValueError, ChargedError):
+            assert spent(dataset) == (0, 0)
+            assert setting == "dbdp.pack_memory"  # the only one that may be wrong
+        else:
+            assert spent(dataset)[0] == count * 10**9
+            assert connection.execute(models, (dataset,)).fetchone() == (count,)
     assert warnings == []
 
 

@@ -11,17 +11,21 @@ from contextlib import contextmanager
 import numpy as np
 import psycopg
 import pytest
+from short import FEW
 
-from dbdp.algorithms import Facts, Request, plan
+from dbdp.algorithms import ALGORITHMS, PERTURBED_ONCE, Facts, Request, plan
 from dbdp.cluster import Cluster
 from dbdp.controller import ChargedError
 from dbdp.database import Database, connect
 from dbdp.estimators import LogisticRegression
 from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS, Budget
+from dbdp.training import Progress, silent
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => %s, delta => %s, epochs => 1, batch_size => 20)"
+EVERY_DOOR = pytest.mark.parametrize("door", ["server", "client"])
+EVERY_ALGORITHM = pytest.mark.parametrize("algorithm", ALGORITHMS)
 LONG = "select model from dbdp.dp_logreg(%s, 1, epochs => 3000, batch_size => 100)"
 BUDGETS = {
     "basic": Budget.of(epsilon=3.0, delta=3e-6, mode="basic"),
@@ -159,43 +163,125 @@ create event trigger act_{schema} on ddl_command_end when tag in ('CREATE TABLE'
         connection.execute(f"drop event trigger act_{schema}")
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+def by(
+    connection: psycopg.Connection, door: str, name: str, algorithm: str, progress: Progress = silent, **options: object
+) -> None:
+    """Train with ε = 1 through a door; with δ = 1e-6 where noise is added while training."""
+    given = {"epsilon": 1.0, "delta": 0.0 if algorithm in PERTURBED_ONCE else 1e-6, "algorithm": algorithm}
+    given |= options or FEW.get(algorithm, {"epochs": 1})
+    if door == "client":
+        connect(connection).train(name, Request(**given), progress)
+    else:
+        named = ", ".join(f"{each} => %({each})s" for each in given)
+        connection.execute(f"select model from dbdp.dp_train(%(name)s, {named})", given | {"name": name})
+
+
+def left_behind(connection: psycopg.Connection) -> list[tuple]:
+    return connection.execute("select relname from pg_class where relpersistence = 't' and relname ~ 'dbdp'").fetchall()
+
+
+@EVERY_DOOR
 def test_the_charge_is_made_before_there_is_a_place_for_the_rows(
-    connection: psycopg.Connection, database: Database, schema: str, table: str, register: Register, door: str
+    connection: psycopg.Connection, schema: str, table: str, register: Register, door: str
 ) -> None:
     name = register(table)
-    number = connection.execute("select id from dbdp.dataset where name = %s", (name,)).fetchone()[0]
-    connection.execute(f"create sequence {schema}.seen minvalue 0")
-    action = f"perform setval('{schema}.seen', (select last_value from dbdp.charge_{number}))"
-    with whenever_a_table_is_made(connection, schema, action):
-        if door == "server":
-            connection.execute(TRAIN, (name, 1.0, 0.0))
-        else:
-            fit(database, name, 1.0, 0.0)
+    with whenever_a_table_is_made(connection, schema, charge_seen(connection, schema, name)):
+        by(connection, door, name, "bolt_on")
     assert connection.execute(f"select last_value from {schema}.seen").fetchone() == (CHARGE_UNITS,)
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
-def test_a_training_that_fails_keeps_its_charge_and_its_secrets(
+def charge_seen(connection: psycopg.Connection, schema: str, name: str) -> str:
+    """A statement that notes a dataset's odometer in a sequence, which no failure undoes."""
+    number = connection.execute("select id from dbdp.dataset where name = %s", (name,)).fetchone()[0]
+    connection.execute(f"create sequence {schema}.seen minvalue 0")
+    return f"perform setval('{schema}.seen', (select last_value from dbdp.charge_{number}))"
+
+
+@EVERY_DOOR
+@EVERY_ALGORITHM
+def test_a_training_that_fails_was_charged_before_and_keeps_its_charge_and_its_secrets(
     connection: psycopg.Connection,
-    database: Database,
     schema: str,
     table: str,
     register: Register,
     spent: Spent,
+    algorithm: str,
     door: str,
 ) -> None:
+    """It fails where the place for the rows is made, before the first of them is read."""
     name = register(table)
-    failing = whenever_a_table_is_made(connection, schema, "raise exception 'row 1 holds a secret'")
+    action = f"{charge_seen(connection, schema, name)}; raise exception 'row 1 holds a secret'"
     stopped = pytest.raises((psycopg.Error, ChargedError), match="training stopped after its charge, which stands")
-    with failing, stopped as error:
-        if door == "server":
-            connection.execute(TRAIN, (name, 1.0, 0.0))
-        else:
-            fit(database, name, 1.0, 0.0)
+    with whenever_a_table_is_made(connection, schema, action), stopped as error:
+        by(connection, door, name, algorithm)
+    assert connection.execute(f"select last_value from {schema}.seen").fetchone() == (CHARGE_UNITS,)
     assert "secret" not in str(error.value)
-    assert spent(name) == (CHARGE_UNITS, 0)
+    assert spent(name)[0] == CHARGE_UNITS
     assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (0,)
+    assert left_behind(connection) == []
+
+
+@EVERY_ALGORITHM
+def test_a_training_that_is_interrupted_on_its_way_keeps_its_charge_and_leaves_no_table(
+    connection: psycopg.Connection, table: str, register: Register, spent: Spent, algorithm: str
+) -> None:
+    """By the key: at the first report after the rows were read."""
+    name = register(table)
+
+    def interrupted(stage: str, _done: int, _total: int) -> None:
+        if stage != "shuffle":
+            assert len(left_behind(connection)) == 1
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        by(connection, "client", name, algorithm, interrupted)
+    assert spent(name)[0] == CHARGE_UNITS
+    assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (0,)
+    assert left_behind(connection) == []
+
+
+LASTING: dict[str, dict[str, object]] = {  # what takes seconds; rrpsgd may stop at once, and a count is short
+    **{name: {"epochs": 100_000, "batch_size": 20} for name in ("scs13", "bst14", "dp_sgd", "dp_adam", "sgd_adv")},
+    **{name: {"settings": '{"planned_steps": 20000}'} for name in ("dp_blsgd", "dp_blgd", "dp_blsgd_ac")},
+    "dp_agd": {"settings": '{"splits": 10000}'},
+    "objective_perturbation": {"epsilon": 18.0, "regularisation": 5.7e-6},
+    "privgene": {"settings": '{"generations": 5000}'},
+}
+
+
+def cancel_once_charged(url: str, name: str, pid: int) -> threading.Thread:
+    """Cancel what a backend does, a moment after its charge."""
+
+    def watch() -> None:
+        with psycopg.connect(url, autocommit=True) as other:
+            number = other.execute("select id from dbdp.dataset where name = %s", (name,)).fetchone()[0]
+            while other.execute(f"select last_value from dbdp.charge_{number}").fetchone() == (0,):
+                time.sleep(0.01)
+            time.sleep(0.1)
+            other.execute("select pg_cancel_backend(%s)", (pid,))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("algorithm", LASTING)
+def test_a_cancel_in_the_middle_keeps_the_charge_and_leaves_no_table(
+    connection: psycopg.Connection, server_url: str, table: str, register: Register, spent: Spent, algorithm: str
+) -> None:
+    """In the server, where the whole training is one statement."""
+    connection.execute(f"insert into {table} select t.* from t, generate_series(1, 499)")
+    name = register(table)
+    cancelling = cancel_once_charged(server_url, name, connection.info.backend_pid)
+    stopped = pytest.raises(psycopg.Error, match=r"after its charge, which stands: it was cancelled")
+    began = time.monotonic()
+    with stopped:
+        by(connection, "server", name, algorithm, **LASTING[algorithm])
+    assert time.monotonic() - began < 10
+    cancelling.join()
+    assert spent(name)[0] == LASTING[algorithm].get("epsilon", 1) * CHARGE_UNITS
+    assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (0,)
+    assert left_behind(connection) == []
 
 
 @pytest.mark.parametrize("door", ["server", "client"])
