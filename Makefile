@@ -3,6 +3,9 @@
 PYTHON ?= python3
 BOOTSTRAP = $(PYTHON) dbdp/bootstrap.py .venv
 
+# Each of two workers has a server of its own; one that DBDP_TEST_URL names is shared by none.
+WORKERS = $(if $(DBDP_TEST_URL),0,2)
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-statistical bench lint clean
 
@@ -13,7 +16,7 @@ demo:  ## from a fresh machine to a private model, with everything it did printe
 	$(BOOTSTRAP) && .venv/bin/dbdp demo
 
 test:  ## the ordinary tests
-	$(BOOTSTRAP) --extras test && .venv/bin/pytest -m "not slow and not statistical"
+	$(BOOTSTRAP) --extras test && .venv/bin/pytest -n $(WORKERS) --dist loadfile -m "not slow and not statistical"
 
 test-slow:  ## the tests that take minutes
 	$(BOOTSTRAP) --extras test && .venv/bin/pytest -m slow

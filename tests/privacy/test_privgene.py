@@ -297,14 +297,14 @@ def test_regressions_and_classes_are_bred_too():
 @pytest.mark.parametrize(("epsilon", "delta"), [(3.0, 0.0), (2.0, 1e-6)])
 def test_candidates_are_selected_with_the_law_that_is_charged(epsilon, delta):
     """One selection among three candidates; half and twice the ε would be noticed."""
-    features, labels = separable(60, 4, flipped=0.3)
+    features, labels = separable(200, 4, flipped=0.3)
     rows, models = RowsInMemory(features, labels), np.array([[0.5, 0, 0, 0], [0, 0.5, 0, 0], [-0.4, 0.3, 0, 0.0]])
-    plan = planned(epsilon, delta, facts=Facts(60, 4), population=3, generations=1)
+    plan = planned(epsilon, delta, facts=Facts(200, 4), population=3, generations=1)
     run, size = replace(plan.run, generations=0), 4000
     with patch.object(Breeding, "first", lambda _: models):
         found = Counter(tuple(run(rows, silent)) for _ in range(size))
     observed = np.array([found[tuple(model)] for model in models])
-    losses = run.fitness.losses(rows, models, None, 60.0)
+    losses = run.fitness.losses(rows, models, None, 200.0)
     sensitivity = np.max([np.linalg.norm(a - b) for a, b in itertools.combinations(models, 2)])
     for factor, noticed in ((1.0, False), (2.0, True), (0.5, True)):
         law = np.exp(-factor * plan.told["selection_charge"] * (losses - losses.min()) / (2 * sensitivity))
