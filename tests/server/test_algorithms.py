@@ -410,29 +410,3 @@ def test_the_quality_of_wine_is_predicted_better_than_by_the_mean(
     sql = f"select dbdp.predict_value({model.id}, w) from wine as w"
     predicted = np.array([value for (value,) in connection.execute(sql).fetchall()])
     assert np.mean((predicted - quality) ** 2) < 0.96 * np.var(quality)
-
-
-@pytest.mark.slow
-def test_digits_are_recognised_after_a_random_projection_to_50_coordinates(
-    connection: psycopg.Connection, schema: str, load: Load, database: Database
-) -> None:
-    """MNIST as Wu et al. 2017 have it: 784 → 50, one against the rest, strongly convex."""
-
-    def images(name: str) -> np.ndarray:
-        raw = gzip.decompress(data("mnist", name).read_bytes())
-        return np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 784) / 255.0
-
-    def digits(name: str) -> np.ndarray:
-        return np.frombuffer(gzip.decompress(data("mnist", name).read_bytes()), np.uint8, offset=8)
-
-    classes = [str(digit) for digit in range(10)]
-    declared = {"features": {"x": {"length": 784, "norm": 9.2}}, "classes": classes}
-    trained, labels = images("train-images-idx3-ubyte.gz"), digits("train-labels-idx1-ubyte.gz")
-    name = load("mnist", np.round(trained, 4), labels.tolist(), declared)
-    request = Request(2.0, 1e-6, projection_dimension=50, projection_seed=2017, regularisation=1e-3, epochs=10)
-    model = database.train(name, request)
-    assert model.receipt["classes"] == 10
-    assert np.shape(model.coefficients) == (10, 784)
-    scores = images("t10k-images-idx3-ubyte.gz") @ np.array(model.coefficients).T + np.array(model.intercepts)
-    accuracy = np.mean(scores.argmax(axis=1) == digits("t10k-labels-idx1-ubyte.gz"))
-    assert accuracy > 0.7  # 0.78; ten classes have 0.1 each
