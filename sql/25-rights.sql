@@ -58,14 +58,14 @@ begin atomic
 end;
 comment on function dbdp.granted_models is 'models that the session''s user was given to predict with';
 
-create function dbdp.allowance_spent(allowance int, out charged numeric, out leaked numeric)
+create function dbdp.allowance_spent(allowance int, out charged float8, out leaked float8)
 language sql
 volatile
 security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
-  select coalesce(pg_catalog.pg_sequence_last_value(pg_catalog.to_regclass('dbdp.allowance_charge_' || a.id)), 0) / 1e9,
-         coalesce(pg_catalog.pg_sequence_last_value(pg_catalog.to_regclass('dbdp.allowance_leak_' || a.id)), 0) / 1e18
+  select coalesce(pg_catalog.pg_sequence_last_value(pg_catalog.to_regclass('dbdp.allowance_charge_' || a.id)), 0) / 1e9::float8,
+         coalesce(pg_catalog.pg_sequence_last_value(pg_catalog.to_regclass('dbdp.allowance_leak_' || a.id)), 0) / 1e18::float8
   from dbdp.allowance as a
   where a.id = allowance
   and (a.role = any (dbdp.own_roles()) or a.dataset_id = any (dbdp.own_datasets()));
@@ -76,9 +76,9 @@ create view dbdp.allowances with (security_invoker) as
 select d.name as dataset,
        a.role,
        a.epsilon,
-       a.charge_limit / 1e9 as charge_limit,
+       a.charge_limit / 1e9::float8 as charge_limit,
        spent.charged,
-       a.leak_limit / 1e18 as leak_limit,
+       a.leak_limit / 1e18::float8 as leak_limit,
        spent.leaked,
        a.implied_epsilon,
        a.implied_delta,

@@ -485,7 +485,7 @@ def test_errors_after_the_charge_show_no_row(
 
 
 def test_members_of_no_group_are_listed_nowhere(connection: psycopg.Connection) -> None:
-    """The four roles cannot log in; a data owner may all that an analyst may, and an analyst all that a predictor may."""
+    """The four roles cannot log in; data owners may what analysts may, and those what predictors may."""
     sql = "select rolname from pg_roles where rolname like 'dbdp%%' and rolcanlogin"
     assert connection.execute(sql).fetchall() == []
     members = """
