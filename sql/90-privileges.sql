@@ -42,7 +42,7 @@ to dbdp_owner;
 
 grant execute on function
   dbdp.dp_train, dbdp.dp_logreg, dbdp.dp_svm, dbdp.dp_linreg, dbdp.dp_tune, dbdp.dp_explain, dbdp.dp_explain_tuning,
-  dbdp.dp_confusion, dbdp.allowance_spent, dbdp.grant_prediction, dbdp.revoke_prediction
+  dbdp.dp_confusion, dbdp.open_datasets, dbdp.allowance_spent, dbdp.grant_prediction, dbdp.revoke_prediction
 to dbdp_analyst;
 grant execute on function
   dbdp.predict(bigint, float8[]), dbdp.predict(bigint, float4[]), dbdp.predict(bigint, int4[]),
@@ -59,7 +59,7 @@ grant execute on function
   dbdp.predict_value(bigint, oid, bytea), dbdp.predict_value_stored,
   dbdp.knows, dbdp.learn, dbdp.row_bytes, dbdp.base_type, dbdp.model_description,
   dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[]),
-  dbdp.own_roles, dbdp.own_datasets, dbdp.open_datasets, dbdp.granted_models
+  dbdp.own_roles, dbdp.own_datasets, dbdp.granted_models
 to dbdp_predictor;
 grant select on dbdp.model, dbdp.models to dbdp_predictor;
 grant select on
