@@ -147,9 +147,55 @@ def register(
     console.print(f"dataset {name} is registered")
 
 
+@app.command("grant-training")
+def grant_training(
+    dataset: str,
+    role: str,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Part of the dataset's ε that it may spend; default: all.")
+    ] = None,
+    url: Url = None,
+) -> None:
+    """Let a role train on a dataset that you registered."""
+    with _database(url) as database:
+        database.grant_training(dataset, role, epsilon=epsilon)
+    console.print(f"{role} may train on {dataset}")
+
+
+@app.command("revoke-training")
+def revoke_training(dataset: str, role: str, url: Url = None) -> None:
+    """End a role's right to train on a dataset; what it spent stays spent."""
+    with _database(url) as database:
+        database.revoke_training(dataset, role)
+    console.print(f"{role} may no longer train on {dataset}")
+
+
+@app.command()
+def allowances(as_json: AsJson = False, url: Url = None) -> None:
+    """List who may train on which dataset, how much each may spend, and has spent."""
+    with _database(url) as database:
+        _show(database.allowances(), as_json, "allowances")
+
+
+@app.command("grant-prediction")
+def grant_prediction(model: int, role: str, url: Url = None) -> None:
+    """Let a role predict with a model that you released, or whose dataset you registered."""
+    with _database(url) as database:
+        database.grant_prediction(model, role)
+    console.print(f"{role} may predict with model {model}")
+
+
+@app.command("revoke-prediction")
+def revoke_prediction(model: int, role: str, url: Url = None) -> None:
+    """End a role's right to predict with a model."""
+    with _database(url) as database:
+        database.revoke_prediction(model, role)
+    console.print(f"{role} may no longer predict with model {model}")
+
+
 @app.command()
 def datasets(as_json: AsJson = False, url: Url = None) -> None:
-    """List the registered datasets."""
+    """List the datasets that you may train on."""
     with _database(url) as database:
         rows = database.datasets()
     _show(
@@ -161,7 +207,7 @@ def datasets(as_json: AsJson = False, url: Url = None) -> None:
 
 @app.command()
 def models(as_json: AsJson = False, url: Url = None) -> None:
-    """List the released models."""
+    """List the released models that you may predict with."""
     shown = ("id", "dataset", "algorithm", "epsilon", "delta")
     with _database(url) as database:
         rows = database.models()

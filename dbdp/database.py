@@ -135,12 +135,38 @@ class Database:
         """Close a dataset; its history stays."""
         self.query("select dbdp.drop_dataset($1)", name)
 
+    def grant_training(self, dataset: str, role: str, *, epsilon: float | None = None) -> None:
+        """Let a role train on a dataset, as the role that registered it.
+
+        Parameters
+        ----------
+        epsilon : what part of the dataset's ε the role and its members may spend, together; None sets no limit but
+            the dataset's own
+        """
+        self.query("select dbdp.grant_training($1, $2, $3::pg_catalog.float8)", dataset, role, epsilon)
+
+    def revoke_training(self, dataset: str, role: str) -> None:
+        """End a role's right to train on a dataset; what it spent stays spent."""
+        self.query("select dbdp.revoke_training($1, $2)", dataset, role)
+
+    def grant_prediction(self, model: int, role: str) -> None:
+        """Let a role predict with a model, as the role that released it or registered its dataset."""
+        self.query("select dbdp.grant_prediction($1, $2)", model, role)
+
+    def revoke_prediction(self, model: int, role: str) -> None:
+        """End a role's right to predict with a model; a session that has used it may do so until it ends."""
+        self.query("select dbdp.revoke_prediction($1, $2)", model, role)
+
+    def allowances(self) -> list[Row]:
+        """Return who may train on which dataset, how much each may spend, and has spent: those that the role sees."""
+        return self.query("select * from dbdp.allowances order by dataset, role")
+
     def datasets(self) -> list[Row]:
-        """Return the registered datasets."""
+        """Return the datasets that the role may train on."""
         return self.query("select * from dbdp.datasets order by name")
 
     def models(self) -> list[Row]:
-        """Return the released models."""
+        """Return the released models that the role may predict with."""
         return self.query("select * from dbdp.models order by id")
 
     def explain(self, dataset: str, request: Request) -> dict[str, Any]:

@@ -40,7 +40,19 @@ select d.id,
 from dbdp.dataset as d
 where d.name = $1
 and d.dropped_at is null
+and d.id = any (dbdp.open_datasets())
 """
+
+
+def unknown(name: str) -> ValueError:
+    """Return the error for a dataset that there is not, or that the caller may not train on: it tells neither."""
+    return ValueError(f"dataset {name!r} is not registered; see dbdp.datasets, or call dbdp.register_dataset")
+
+
+def budget_of(row: Mapping[str, Any]) -> Budget:
+    """Return the budget in a row of dbdp.dataset."""
+    limits = (row["rdp_order"], row["charge_limit"], row["leak_limit"])
+    return Budget(row["epsilon"], row["delta"], row["mode"], *limits)
 
 
 def load(session: Session, name: str) -> Dataset:
@@ -49,11 +61,11 @@ def load(session: Session, name: str) -> Dataset:
     Raises
     ------
     ValueError
-        If there is none, or its table was dropped or altered.
+        If there is none that the caller may train on, or its table was dropped or altered.
     """
     found = session.query(_LOAD, name)
     if not found:
-        raise ValueError(f"dataset {name!r} is not registered; see dbdp.datasets, or call dbdp.register_dataset")
+        raise unknown(name)
     row = found[0]
     if row["uncommitted"]:
         raise ValueError(
@@ -66,14 +78,13 @@ def load(session: Session, name: str) -> Dataset:
             "and register the new table"
         )
     _check_unaltered(session, row, expected)
-    limits = (row["rdp_order"], row["charge_limit"], row["leak_limit"])
     return Dataset(
         row["id"],
         name,
         row["source"],
         row["rows"],
         Declaration.from_json(row["declaration"]),
-        Budget(row["epsilon"], row["delta"], row["mode"], *limits),
+        budget_of(row),
         expected,
     )
 

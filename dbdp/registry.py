@@ -6,7 +6,7 @@ and `drop` as dbdp_owner.
 
 import json
 
-from dbdp import records
+from dbdp import ledger, records, rights
 from dbdp.datasets import check_kind, column_types
 from dbdp.declarations import Declaration, declare
 from dbdp.privacy.accounting import Budget
@@ -81,8 +81,7 @@ returning id""",
         budget.charge_limit,
         budget.leak_limit,
     )
-    for word in ("charge", "leak"):
-        session.query(f"create sequence dbdp.{word}_{inserted[0]['id']} minvalue 0 start 0 owned by dbdp.dataset.id")
+    ledger.make_odometers(session, ledger.OF_DATASET, inserted[0]["id"])
 
 
 def drop(session: ServerSession, name: str) -> None:
@@ -98,17 +97,9 @@ def drop(session: ServerSession, name: str) -> None:
 
 def close(session: ServerSession, name: str) -> str:
     """Mark a dataset as dropped; return its table (as dbdp_owner)."""
-    found = session.query(
-        "select id, source::text as source, registered_by, pg_has_role(session_user, registered_by, 'member') as may "
-        "from dbdp.dataset where name = $1 and dropped_at is null",
-        name,
-    )
-    if not found:
-        raise ValueError(f"dataset {name!r} is not registered; see dbdp.datasets")
-    if not found[0]["may"]:
-        raise PermissionError(f"dataset {name!r} belongs to {found[0]['registered_by']}; only that role may drop it")
-    session.query("update dbdp.dataset set dropped_at = now() where id = $1", found[0]["id"])
-    return found[0]["source"]
+    row = rights.registered(session, name, action="drop it")
+    session.query("update dbdp.dataset set dropped_at = now() where id = $1", row["id"])
+    return row["source"]
 
 
 _SOURCE = """

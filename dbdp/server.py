@@ -18,7 +18,7 @@ from typing import Any  # noqa: E402
 import numpy as np  # noqa: E402
 import plpy  # type: ignore[import-not-found]  # noqa: E402  (exists inside PostgreSQL only)
 
-from dbdp import controller, datasets, evaluation, ledger, packing, registry, releases  # noqa: E402
+from dbdp import controller, datasets, evaluation, ledger, packing, registry, releases, rights  # noqa: E402
 from dbdp.algorithms import Request, tuning  # noqa: E402
 from dbdp.algorithms.tuning import TuningRequest  # noqa: E402
 from dbdp.declarations import declare  # noqa: E402
@@ -121,6 +121,34 @@ def drop_dataset(name: str) -> None:
 def close_dataset(name: str) -> str:
     """dbdp.close_dataset, as dbdp_owner."""
     return registry.close(_session, name)
+
+
+@door
+def grant_training(name: str, role: str, epsilon: float | None) -> None:
+    """dbdp.grant_training, as dbdp_owner."""
+    _check_given(dataset=name, role=role)
+    rights.grant_training(_session, name, role, epsilon)
+
+
+@door
+def revoke_training(name: str, role: str) -> None:
+    """dbdp.revoke_training, as dbdp_owner."""
+    _check_given(dataset=name, role=role)
+    rights.revoke_training(_session, name, role)
+
+
+@door
+def grant_prediction(model: int, role: str) -> None:
+    """dbdp.grant_prediction, as dbdp_owner."""
+    _check_given(model=model, role=role)
+    rights.grant_prediction(_session, model, role)
+
+
+@door
+def revoke_prediction(model: int, role: str) -> None:
+    """dbdp.revoke_prediction, as dbdp_owner."""
+    _check_given(model=model, role=role)
+    rights.revoke_prediction(_session, model, role)
 
 
 @door

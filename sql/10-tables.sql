@@ -21,6 +21,27 @@ create unique index dataset_name on dbdp.dataset (name) where dropped_at is null
 create unique index dataset_source on dbdp.dataset (source) where dropped_at is null;
 comment on table dbdp.dataset is 'what owners declared, as public facts; two sequences for each row count what was spent';
 
+-- A sequence goes with a column of its owner's, and the tables of the books do not belong to dbdp_owner.
+create table dbdp.odometers (id int);
+comment on table dbdp.odometers is 'always empty: the sequences that count what was spent belong to it, and so go with the extension';
+
+create table dbdp.allowance (
+  id int generated always as identity primary key,
+  dataset_id int not null references dbdp.dataset,
+  role name not null, -- not an oid, which a dump would not keep
+  epsilon float8,
+  charge_limit bigint,
+  leak_limit bigint,
+  implied_epsilon float8,
+  implied_delta float8,
+  granted_by name not null default session_user,
+  granted_at timestamptz not null default pg_catalog.now(),
+  revoked_at timestamptz,
+  unique (dataset_id, role),
+  check (pg_catalog.num_nulls(epsilon, charge_limit, leak_limit, implied_epsilon, implied_delta) in (0, 5))
+);
+comment on table dbdp.allowance is 'which roles may train on a dataset, and how much of its budget each may spend; two sequences for each row count what was spent, also after a right was revoked';
+
 create table dbdp.ledger (
   id bigint generated always as identity primary key,
   dataset_id int not null references dbdp.dataset,
@@ -31,6 +52,7 @@ create table dbdp.ledger (
   delta float8 not null,
   charge bigint not null,
   leak bigint not null,
+  allowance_id int references dbdp.allowance, -- null where the role that registered the dataset trained
   plan json not null
 );
 comment on table dbdp.ledger is 'the readable history of charges; the odometers are the truth, since a rollback cannot undo them';
@@ -48,6 +70,7 @@ create table dbdp.model (
   parameters float8[],
   declaration json not null,
   receipt json not null,
+  released_by name not null default session_user,
   check ((network is null) = (parameters is null)),
   check ((network is null) = (coefficients is not null)),
   check ((network is null) = (intercepts is not null))
@@ -55,7 +78,16 @@ create table dbdp.model (
 alter table dbdp.model alter column parameters set storage external; -- noise cannot be compressed
 comment on table dbdp.model is 'released models with their receipts: coefficients and intercepts, or a network and its parameters';
 
-create view dbdp.datasets as
+create table dbdp.prediction_grant (
+  model_id bigint not null references dbdp.model,
+  role name not null,
+  granted_by name not null default session_user,
+  granted_at timestamptz not null default pg_catalog.now(),
+  primary key (model_id, role)
+);
+comment on table dbdp.prediction_grant is 'which roles may predict with a model, besides the one that released it and the one that registered its dataset';
+
+create view dbdp.datasets with (security_invoker) as
 select d.name,
        d.source_name as source,
        d.rows,
@@ -69,11 +101,11 @@ select d.name,
        d.registered_at
 from dbdp.dataset as d
 where d.dropped_at is null;
-comment on view dbdp.datasets is 'registered datasets: public facts and total budgets';
+comment on view dbdp.datasets is 'registered datasets that the role may train on: public facts and total budgets';
 
-create view dbdp.models as
+create view dbdp.models with (security_invoker) as
 select m.id,
-       d.name as dataset,
+       m.receipt ->> 'dataset' as dataset,
        m.receipt ->> 'algorithm' as algorithm,
        (m.receipt ->> 'epsilon')::float8 as epsilon,
        (m.receipt ->> 'delta')::float8 as delta,
@@ -83,13 +115,15 @@ select m.id,
        m.intercepts,
        m.network,
        m.receipt
-from dbdp.model as m
-join dbdp.dataset as d on d.id = m.dataset_id;
-comment on view dbdp.models is 'released models';
+from dbdp.model as m;
+comment on view dbdp.models is 'released models that the role may predict with';
 
 select pg_catalog.pg_extension_config_dump('dbdp.dataset', '');
 select pg_catalog.pg_extension_config_dump('dbdp.ledger', '');
 select pg_catalog.pg_extension_config_dump('dbdp.model', '');
+select pg_catalog.pg_extension_config_dump('dbdp.allowance', '');
+select pg_catalog.pg_extension_config_dump('dbdp.prediction_grant', '');
 select pg_catalog.pg_extension_config_dump('dbdp.dataset_id_seq', '');
 select pg_catalog.pg_extension_config_dump('dbdp.ledger_id_seq', '');
 select pg_catalog.pg_extension_config_dump('dbdp.model_id_seq', '');
+select pg_catalog.pg_extension_config_dump('dbdp.allowance_id_seq', '');

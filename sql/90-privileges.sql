@@ -11,12 +11,24 @@ begin
     'function dbdp.dp_train', 'function dbdp.dp_logreg', 'function dbdp.dp_svm', 'function dbdp.dp_linreg',
     'function dbdp.dp_explain', 'function dbdp.dp_tune', 'function dbdp.dp_explain_tuning', 'function dbdp.store_release',
     'function dbdp.store_network', 'function dbdp.dp_confusion',
-    'table dbdp.dataset', 'table dbdp.ledger', 'table dbdp.model'
+    'function dbdp.own_datasets', 'function dbdp.open_datasets', 'function dbdp.granted_models',
+    'function dbdp.allowance_spent', 'function dbdp.grant_training', 'function dbdp.revoke_training',
+    'function dbdp.grant_prediction', 'function dbdp.revoke_prediction', 'table dbdp.odometers'
   ] loop
     execute 'alter ' || object || ' owner to dbdp_owner';
   end loop;
 end
 $owners$;
+
+-- The books belong to the superuser: what is written stays written.
+grant select, insert on dbdp.dataset, dbdp.ledger, dbdp.model, dbdp.allowance, dbdp.prediction_grant to dbdp_owner;
+grant update (dropped_at) on dbdp.dataset to dbdp_owner;
+grant update (epsilon, charge_limit, leak_limit, implied_epsilon, implied_delta, granted_by, granted_at, revoked_at)
+on dbdp.allowance to dbdp_owner;
+grant delete on dbdp.prediction_grant to dbdp_owner;
+grant usage on sequence dbdp.model_id_seq to dbdp_owner;
+grant execute on function dbdp.own_roles to dbdp_owner;
+
 grant execute on function dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate to dbdp_owner;
 grant execute on function dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[]) to dbdp_owner;
 grant execute on function
@@ -30,7 +42,7 @@ to dbdp_owner;
 
 grant execute on function
   dbdp.dp_train, dbdp.dp_logreg, dbdp.dp_svm, dbdp.dp_linreg, dbdp.dp_tune, dbdp.dp_explain, dbdp.dp_explain_tuning,
-  dbdp.dp_confusion
+  dbdp.dp_confusion, dbdp.open_datasets, dbdp.allowance_spent, dbdp.grant_prediction, dbdp.revoke_prediction
 to dbdp_analyst;
 grant execute on function
   dbdp.predict(bigint, float8[]), dbdp.predict(bigint, float4[]), dbdp.predict(bigint, int4[]),
@@ -46,12 +58,17 @@ grant execute on function
   dbdp.predict_class(bigint, oid, bytea), dbdp.predict_class_stored,
   dbdp.predict_value(bigint, oid, bytea), dbdp.predict_value_stored,
   dbdp.knows, dbdp.learn, dbdp.row_bytes, dbdp.base_type, dbdp.model_description,
-  dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[])
+  dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[]),
+  dbdp.own_roles, dbdp.own_datasets, dbdp.granted_models
+to dbdp_predictor;
+grant select on dbdp.model, dbdp.models to dbdp_predictor;
+grant select on
+  dbdp.dataset, dbdp.datasets, dbdp.ledger, dbdp.allowance, dbdp.allowances, dbdp.prediction_grant
 to dbdp_analyst;
-grant select on dbdp.dataset, dbdp.model, dbdp.datasets, dbdp.models to dbdp_analyst;
 
 grant execute on function
   dbdp.register_dataset, dbdp.record_dataset, dbdp.drop_dataset, dbdp.close_dataset, dbdp.charge,
+  dbdp.grant_training, dbdp.revoke_training,
   dbdp.store_release, dbdp.store_network,
   dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate, dbdp.sgd_epoch(bytea, bytea),
   dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition,
@@ -60,4 +77,3 @@ grant execute on function
   dbdp.loss_transition, dbdp.loss_sum(bytea, bytea, text, float8),
   dbdp.label_transition, dbdp.label_counts(bytea, int, int)
 to dbdp_data_owner;
-grant select on dbdp.ledger to dbdp_data_owner;

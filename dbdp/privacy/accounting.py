@@ -23,7 +23,24 @@ from dbdp.privacy.events import (
 CHARGE_UNITS = 10**9
 LEAK_UNITS = 10**18
 MODES = ("renyi", "basic", "gaussian")
+_HALVINGS = 30  # of the search for an ε: to 1e-9 of the budget's
 _SLACK = 1e-12  # relative error of a closed form in floating point, with room
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What part of a budget one analyst may spend, and what those releases satisfy by themselves.
+
+    Attributes
+    ----------
+    charge_limit, leak_limit : in units, as those of the budget
+    epsilon, delta : the guarantee that follows for them
+    """
+
+    charge_limit: int
+    leak_limit: int
+    epsilon: float
+    delta: float
 
 
 @dataclass(frozen=True)
@@ -77,6 +94,45 @@ class Budget:
             raise ValueError(f"epsilon = {epsilon:g} is too small for mode {mode!r}; choose mode 'basic'")
         units = math.floor(limit * CHARGE_UNITS), math.floor(_decimal(leaks) * LEAK_UNITS)
         return cls(epsilon, delta, mode, order, *units)
+
+    def allowance(self, epsilon: float) -> Allowance:
+        """Return the part f = ε_s/ε of the budget: both limits times f, rounded down.
+
+        Raises
+        ------
+        ValueError
+            If ε_s is out of range, above ε, or so small that nothing is left.
+
+        Notes
+        -----
+        privacy.md §13. Proof. Its releases have Σc_i ≤ fB and Σδ_i ≤ fδ₁ surely, so that the theorem of
+        their mode holds with these limits. Basic: they are (fε, fδ)-DP. Else they are (ε', δ)-DP for the
+        ε' at which a budget with δ₀ = δ - fδ₁ would have the limit fB, sought from above: limits grow with
+        ε', and fB ≤ B, so that it is at most ε.
+        """
+        check_epsilon_delta(epsilon, self.delta)
+        if epsilon > self.epsilon:
+            raise ValueError(
+                f"epsilon = {epsilon:g} of an allowance is above the {self.epsilon:g} of the dataset; give at most that"
+            )
+        part = _decimal(epsilon) / _decimal(self.epsilon)
+        charges, leaks = math.floor(part * self.charge_limit), math.floor(part * self.leak_limit)
+        if charges == 0:
+            raise ValueError(f"epsilon = {epsilon:g} of an allowance is too small to be counted; give more")
+        if self.mode == "basic":
+            return Allowance(charges, leaks, charges / CHARGE_UNITS, leaks / LEAK_UNITS)
+        return Allowance(charges, leaks, self._implied(charges / CHARGE_UNITS, leaks / LEAK_UNITS), self.delta)
+
+    def _implied(self, charge: float, leaks: float) -> float:
+        """Return ε' ≤ ε at which charges of that sum are (ε', δ - leaks)-DP."""
+        enough, low = self.epsilon, 0.0
+        for _ in range(_HALVINGS):
+            middle = (low + enough) / 2
+            if _limit(middle, self.delta - leaks, self.order) >= charge * (1 + _SLACK):
+                enough = middle
+            else:
+                low = middle
+        return enough
 
     def cost(self, release: Release) -> tuple[int, int]:
         """Return charge and leak of a release, in units, rounded up (the table of §13).

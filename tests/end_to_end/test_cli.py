@@ -125,6 +125,30 @@ def test_register_train_list_and_predict(server_url: str, tmp_path: os.PathLike[
 
 
 @pytest.mark.usefixtures("ward")
+def test_rights_are_given_listed_and_taken(server_url: str, connection: psycopg.Connection) -> None:
+    connection.execute("""select dbdp.register_dataset('ward', 'ward', 'ill', 'true', '{"age": [0, 50]}', 4, 1e-6)""")
+    model = connection.execute("select model from dbdp.dp_logreg('ward', 1)").fetchone()[0]
+
+    def done(*arguments: str) -> str:
+        ended = run(*arguments, DBDP_URL=server_url)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    done("grant-training", "ward", "dbdp_analyst", "--epsilon", "1")
+    (row,) = (each for each in json.loads(done("allowances", "--json")) if each["dataset"] == "ward")
+    assert (row["role"], row["epsilon"], row["charged"]) == ("dbdp_analyst", 1, 0)
+    assert row["charge_limit"] < 1 < row["implied_epsilon"] < 4
+    done("revoke-training", "ward", "dbdp_analyst")
+    assert "ward" not in {each["dataset"] for each in json.loads(done("allowances", "--json"))}
+    granted = "select count(*) from dbdp.prediction_grant where model_id = %s"
+    for command, left in (("grant-prediction", 1), ("revoke-prediction", 0)):
+        done(command, str(model), "dbdp_predictor")
+        assert connection.execute(granted, (model,)).fetchone() == (left,)
+    refused = run("revoke-training", "ward", "dbdp_analyst", DBDP_URL=server_url)
+    assert (refused.returncode, "was not granted training" in refused.stderr) == (1, True)
+
+
+@pytest.mark.usefixtures("ward")
 def test_a_refused_budget_is_one_line(server_url: str, connection: psycopg.Connection) -> None:
     connection.execute("""select dbdp.register_dataset('ward', 'ward', 'ill', 'true', '{"age": [0, 50]}', 0.1, 1e-6)""")
     done = run("train", "ward", "--epsilon", "1", "--delta", "1e-6", DBDP_URL=server_url)

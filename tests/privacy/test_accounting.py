@@ -505,3 +505,66 @@ def test_the_least_epsilon_of_a_gaussian_is_that_of_the_tight_conversion(multipl
     assert max(found, 0.0) == pytest.approx(expected, rel=1e-3)
     assert found >= expected or expected == 0
     assert analytic_noise_multiplier(max(found, 1e-6), delta) <= multiplier  # what the conversion says is true
+
+
+# --- allowances -----------------------------------------------------------------------------------------
+
+
+@given(st.floats(0.1, 20), st.sampled_from(["basic", "renyi", "gaussian"]), st.floats(0.01, 1))
+def test_an_allowance_is_its_part_of_both_limits_rounded_down(epsilon, mode, part):
+    budget = Budget.of(epsilon=epsilon, delta=1e-5, mode=mode)
+    own = min(part * epsilon, epsilon)
+    allowance = budget.allowance(own)
+    exact = Fraction(repr(own)) / Fraction(repr(epsilon))
+    assert 0 <= exact * budget.charge_limit - allowance.charge_limit < 1
+    assert 0 <= exact * budget.leak_limit - allowance.leak_limit < 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_whole_as_an_allowance_is_the_budget(mode):
+    budget = Budget.of(epsilon=2.0, delta=1e-6, mode=mode)
+    whole = budget.allowance(2.0)
+    assert (whole.charge_limit, whole.leak_limit) == (budget.charge_limit, budget.leak_limit)
+    assert (whole.epsilon, whole.delta) == (pytest.approx(2.0, rel=1e-8), 1e-6)
+
+
+def test_in_basic_mode_an_allowance_is_a_budget_of_its_own():
+    """Ten of a tenth are the whole, to the last unit."""
+    budget = Budget.of(epsilon=1.0, delta=1e-6, mode="basic")
+    allowance = budget.allowance(0.1)
+    assert (allowance.epsilon, allowance.delta) == (0.1, 1e-7)
+    own = Budget.of(epsilon=0.1, delta=1e-7, mode="basic")
+    assert (allowance.charge_limit, allowance.leak_limit) == (own.charge_limit, own.leak_limit)
+    assert 10 * allowance.charge_limit == budget.charge_limit
+
+
+@given(st.floats(0.2, 10), deltas.filter(lambda delta: 1e-12 < delta < 1e-2), st.floats(0.01, 1))
+def test_what_a_renyi_allowance_implies_is_the_conversion_at_the_budgets_order(epsilon, delta, part):
+    budget = Budget.of(epsilon=epsilon, delta=delta)
+    allowance = budget.allowance(min(part * epsilon, epsilon))
+    left = mpmath.mpf(delta) - mpmath.mpf(allowance.leak_limit) / LEAK_UNITS
+    exact = mpmath.mpf(allowance.charge_limit) / CHARGE_UNITS + kappa(budget.order, left)
+    assert exact <= allowance.epsilon <= min(max(exact, 0) + epsilon * 2e-9 + 1e-9, epsilon)
+
+
+@pytest.mark.parametrize("part", [0.01, 0.3, 1.0])
+def test_what_a_gaussian_allowance_implies_is_what_one_gaussian_of_that_mean_attains(part):
+    """The hockey-stick of N(μ, 1) against N(0, 1), μ² the limit: the neighbours that attain it."""
+    budget = Budget.of(epsilon=3.0, delta=1e-5, mode="gaussian")
+    allowance = budget.allowance(3.0 * part)
+    mean = mpmath.sqrt(mpmath.mpf(allowance.charge_limit) / CHARGE_UNITS)
+    left = mpmath.mpf(1e-5) - mpmath.mpf(allowance.leak_limit) / LEAK_UNITS
+
+    def attained(epsilon):
+        near, far = mean / 2 - epsilon / mean, -mean / 2 - epsilon / mean
+        return mpmath.ncdf(near) - mpmath.exp(epsilon) * mpmath.ncdf(far)
+
+    assert attained(mpmath.mpf(allowance.epsilon)) <= left
+    assert attained(mpmath.mpf(allowance.epsilon) - mpmath.mpf(1e-6)) > left
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("own", "message"), [(1.1, "above the 1 of the dataset"), (0.0, "must be positive")])
+def test_an_allowance_beyond_the_budget_or_of_nothing_is_refused(mode, own, message):
+    with pytest.raises(ValueError, match=message):
+        Budget.of(epsilon=1.0, delta=1e-6, mode=mode).allowance(own)

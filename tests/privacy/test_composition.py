@@ -6,7 +6,7 @@ probabilities; and one that also has Gaussians and mixtures, whose losses are co
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -85,6 +85,18 @@ def test_no_adaptive_adversary_exceeds_a_basic_budget(epsilon, delta):
     budget = Budget.of(epsilon=epsilon, delta=delta, mode="basic")
     assert 0.9 * delta <= Adversary(budget).delta() <= delta * (1 + 1e-12) + 1e-15
     assert Adversary(budget, factor=1.2).delta() > delta + 1e-6
+
+
+@pytest.mark.parametrize("mode", ["basic", "renyi", "gaussian"])
+@pytest.mark.parametrize("part", [0.8, 0.5])
+def test_no_adversary_within_an_allowance_exceeds_what_it_implies(part, mode):
+    """By releases of its own alone; with the whole budget it would."""
+    budget = Budget.of(epsilon=2.0, delta=0.05, mode=mode)
+    allowance = budget.allowance(part * budget.epsilon)
+    limits = {"charge_limit": allowance.charge_limit, "leak_limit": allowance.leak_limit}
+    found = Adversary(replace(budget, epsilon=allowance.epsilon, **limits)).delta()
+    assert allowance.delta / 10 <= found <= allowance.delta * (1 + 1e-12)
+    assert Adversary(replace(budget, epsilon=allowance.epsilon)).delta() > allowance.delta
 
 
 def test_forgetting_the_leaks_would_be_found():

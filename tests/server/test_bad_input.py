@@ -381,6 +381,7 @@ def test_a_database_that_allows_no_temporary_table_is_noticed_before_the_charge(
 ) -> None:
     connection.execute("create role owns_t in role dbdp_data_owner; alter table t owner to owns_t")
     connection.execute(f"grant usage on schema {schema} to owns_t; grant select on t to owns_t, dbdp_owner")
+    connection.execute("select dbdp.grant_training(%s, 'owns_t')", (dataset,))
     connection.execute("revoke temporary on database dbdp from public")
     try:
         connection.execute("set session authorization owns_t")
@@ -397,6 +398,7 @@ def test_a_table_that_dbdp_owner_may_not_read_any_more_is_noticed_before_the_cha
     connection: psycopg.Connection, dataset: str, spent: Spent, door: str
 ) -> None:
     connection.execute("create role stands_by in role dbdp_analyst; revoke select on t from dbdp_owner")
+    connection.execute("select dbdp.grant_training(%s, 'stands_by')", (dataset,))
     try:
         connection.execute("set session authorization stands_by")
         with pytest.raises(

@@ -360,6 +360,8 @@ def test_an_analyst_gets_the_noisy_matrix_and_no_exact_one(
 ) -> None:
     name = dataset()
     model = released(connection, name)
+    connection.execute("select dbdp.grant_training(%s, %s)", (name, analyst))
+    connection.execute("select dbdp.grant_prediction(%s, %s)", (model, analyst))
     connection.execute(f"set session authorization {analyst}")
     assert np.shape(connection.execute(MATRIX, (model, name, 1.0)).fetchone()[0]["matrix"]) == (2, 2)
     for statement in FORBIDDEN.values():

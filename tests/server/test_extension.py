@@ -282,6 +282,9 @@ def test_a_dump_carries_datasets_models_and_what_was_spent(fresh: str, copy: str
     with psycopg.connect(fresh, autocommit=True) as connection:
         trained(connection)
         charge = connection.execute("select last_value from dbdp.charge_1").fetchone()
+        connection.execute("select dbdp.grant_training('kept', 'dbdp_analyst', 7)")
+        connection.execute("select setval('dbdp.allowance_charge_1', 5000000000)")
+        connection.execute("select dbdp.grant_prediction(1, 'dbdp_predictor')")
     dump = subprocess.run(["pg_dump", fresh], capture_output=True, check=True, text=True).stdout
     restored = subprocess.run(
         ["psql", "--quiet", "--set=ON_ERROR_STOP=1", copy], input=dump, capture_output=True, check=False, text=True
@@ -293,6 +296,11 @@ def test_a_dump_carries_datasets_models_and_what_was_spent(fresh: str, copy: str
         assert connection.execute("select dbdp.predict(1, x) is null from kept").fetchone() == (False,)
         connection.execute(TRAIN, ("kept",))
         assert connection.execute("select last_value from dbdp.charge_1").fetchone() == (2 * charge[0],)
+        rights = "select role::text, charge_limit, charged from dbdp.allowances"
+        assert connection.execute(rights).fetchall() == [("dbdp_analyst", 7.0, 5.0)]
+        assert connection.execute("select role::text from dbdp.prediction_grant").fetchall() == [("dbdp_predictor",)]
+        connection.execute("select dbdp.grant_training('kept', 'dbdp_analyst', 8)")
+        assert connection.execute(rights).fetchall() == [("dbdp_analyst", 8.0, 5.0)]
         trained(connection, "another")
 
 

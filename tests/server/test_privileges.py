@@ -46,12 +46,13 @@ def roles(connection: psycopg.Connection, schema: str) -> Iterator[dict[str, str
 
 @pytest.fixture
 def dataset(connection: psycopg.Connection, schema: str, roles: dict[str, str]) -> str:
-    """A table of the owner, registered by the owner."""
+    """A table of the owner, registered by the owner, who lets the analyst train."""
     with acting(connection, roles["owner"]):
         connection.execute(
             "create table t as select array[.1, .2, i / 99.0]::float8[] x, i % 2 y from generate_series(1, 60) i"
         )
         connection.execute(REGISTER, (f"{schema}_t", f"{schema}.t", DECLARED))
+        connection.execute("select dbdp.grant_training(%s, %s)", (f"{schema}_t", roles["analyst"]))
     return f"{schema}_t"
 
 
@@ -89,7 +90,12 @@ def test_an_analyst_trains_explains_predicts_and_lists(
 FORBIDDEN = {
     "the rows": "select * from t",
     "the number of rows of the table": "select count(*) from t",
-    "the ledger": "select * from dbdp.ledger",
+    "the right to train": "select dbdp.grant_training('{name}', session_user)",
+    "taking a right away": "select dbdp.revoke_training('{name}', session_user)",
+    "a greater allowance": "update dbdp.allowance set charge_limit = null",
+    "an allowance of his own": "insert into dbdp.allowance (dataset_id, role) values (1, session_user)",
+    "any model": "insert into dbdp.prediction_grant (model_id, role) values (1, session_user)",
+    "writing history": "insert into dbdp.ledger (dataset_id) values (1)",
     "the odometers": "select last_value from dbdp.charge_{id}",
     "winding an odometer back": "select setval('dbdp.charge_{id}', 0)",
     "packing": "create temporary table b (block_no int8, block bytea); select dbdp.shuffle('{name}', 'pg_temp.b')",
@@ -153,7 +159,8 @@ OF_THE_OWNER = {
     "a registration",
     "the inner registration",
     "closing",
-    "the ledger",
+    "the right to train",
+    "taking a right away",
 }
 
 
@@ -208,6 +215,11 @@ DOORS = [
     "count(*) from dbdp.datasets",
     "count(*) from dbdp.models",
     "count(*) from dbdp.dataset",
+    "count(*) from dbdp.ledger",
+    "count(*) from dbdp.allowances",
+    "count(*) from dbdp.prediction_grant",
+    "dbdp.own_roles()",
+    "dbdp.grant_prediction(1, session_user)",
 ]
 
 
@@ -256,6 +268,7 @@ def test_a_role_that_may_read_but_owns_nothing_may_train_in_the_client(
     connection: psycopg.Connection, dataset: str, roles: dict[str, str]
 ) -> None:
     connection.execute(f"grant select on t to {roles['rival']}")
+    connection.execute("select dbdp.grant_training(%s, %s)", (dataset, roles["rival"]))
     stages: list[str] = []
     with acting(connection, roles["rival"]):
         connect(connection).train(dataset, Request(epsilon=1.0, batch_size=20), lambda stage, *_: stages.append(stage))
@@ -265,13 +278,13 @@ def test_a_role_that_may_read_but_owns_nothing_may_train_in_the_client(
 def test_an_owner_closes_its_own_datasets_only(
     connection: psycopg.Connection, dataset: str, roles: dict[str, str]
 ) -> None:
-    with (
-        acting(connection, roles["rival"]),
-        pytest.raises(
-            psycopg.Error, match=f"dataset '{dataset}' belongs to {roles['owner']}; only that role may drop it"
-        ),
-    ):
-        connection.execute("select dbdp.drop_dataset(%s)", (dataset,))
+    drop = "select dbdp.drop_dataset(%s)"
+    with acting(connection, roles["rival"]), pytest.raises(psycopg.Error, match=f"'{dataset}' is not registered"):
+        connection.execute(drop, (dataset,))
+    connection.execute("select dbdp.grant_training(%s, %s)", (dataset, roles["rival"]))
+    refused = f"dataset '{dataset}' belongs to {roles['owner']}; only that role may drop it"
+    with acting(connection, roles["rival"]), pytest.raises(psycopg.Error, match=refused):
+        connection.execute(drop, (dataset,))
     with acting(connection, roles["owner"]):
         connection.execute("select dbdp.drop_dataset(%s)", (dataset,))
 
@@ -289,7 +302,7 @@ def test_an_owner_closes_its_own_datasets_only(
 def test_another_owner_has_no_rights_on_this_dataset(
     connection: psycopg.Connection, schema: str, dataset: str, roles: dict[str, str], statement: str
 ) -> None:
-    refused = pytest.raises(psycopg.Error, match=r"may not read|permission denied|only its owner")
+    refused = pytest.raises(psycopg.Error, match=r"is not registered|permission denied|only its owner")
     with acting(connection, roles["rival"]), refused:
         connection.execute(statement.format(name=dataset, schema=schema, plan=PLAN, declaration=DECLARATION))
 
@@ -472,7 +485,7 @@ def test_errors_after_the_charge_show_no_row(
 
 
 def test_members_of_no_group_are_listed_nowhere(connection: psycopg.Connection) -> None:
-    """The three roles cannot log in, and only dbdp_data_owner is a member of another."""
+    """The four roles cannot log in; data owners may what analysts may, and those what predictors may."""
     sql = "select rolname from pg_roles where rolname like 'dbdp%%' and rolcanlogin"
     assert connection.execute(sql).fetchall() == []
     members = """
@@ -480,4 +493,7 @@ select m.rolname, r.rolname from pg_auth_members as a
 join pg_roles as m on m.oid = a.member
 join pg_roles as r on r.oid = a.roleid
 where m.rolname like 'dbdp%%'"""
-    assert connection.execute(members).fetchall() == [("dbdp_data_owner", "dbdp_analyst")]
+    assert sorted(connection.execute(members).fetchall()) == [
+        ("dbdp_analyst", "dbdp_predictor"),
+        ("dbdp_data_owner", "dbdp_analyst"),
+    ]

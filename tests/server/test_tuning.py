@@ -435,6 +435,7 @@ def test_an_analyst_tunes_in_the_server(
 ) -> None:
     name = dataset()
     connection.execute(f"create role tuner_{schema} in role dbdp_analyst")
+    connection.execute("select dbdp.grant_training(%s, %s)", (name, f"tuner_{schema}"))
     try:
         connection.execute(f"set session authorization tuner_{schema}")
         for method in METHODS:

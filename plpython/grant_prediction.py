@@ -1,0 +1,3 @@
+from dbdp.server import grant_prediction
+
+return grant_prediction(model, role)

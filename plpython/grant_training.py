@@ -1,0 +1,3 @@
+from dbdp.server import grant_training
+
+return grant_training(dataset, role, epsilon)

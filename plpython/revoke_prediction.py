@@ -1,0 +1,3 @@
+from dbdp.server import revoke_prediction
+
+return revoke_prediction(model, role)

@@ -1,0 +1,3 @@
+from dbdp.server import revoke_training
+
+return revoke_training(dataset, role)

@@ -1,0 +1,132 @@
+-- Rights belong to the role that logged in: SET ROLE neither adds any nor takes any away. The policies of
+-- sql/80-policies.sql and the doors ask the same functions; a policy asks once for a query, not for each row.
+
+create function dbdp.own_roles() returns name[]
+language sql
+stable parallel safe
+set search_path = pg_catalog, pg_temp
+begin atomic
+  select array(
+    select r.rolname
+    from pg_catalog.pg_roles as r
+    where pg_catalog.pg_has_role(session_user, r.oid, 'member')
+  );
+end;
+comment on function dbdp.own_roles is 'the roles that the session''s user is a member of, itself included';
+
+create function dbdp.own_datasets() returns int[]
+language sql
+stable parallel safe
+security definer
+set search_path = pg_catalog, pg_temp
+begin atomic
+  select array(
+    select d.id
+    from dbdp.dataset as d
+    where d.registered_by = any (dbdp.own_roles())
+    or (select r.rolsuper from pg_catalog.pg_roles as r where r.rolname = session_user)
+  );
+end;
+comment on function dbdp.own_datasets is 'datasets that a role of the session''s user registered; for a superuser all, also of roles that are gone';
+
+create function dbdp.open_datasets() returns int[]
+language sql
+stable parallel safe
+security definer
+set search_path = pg_catalog, pg_temp
+begin atomic
+  select dbdp.own_datasets() || array(
+    select a.dataset_id
+    from dbdp.allowance as a
+    where a.revoked_at is null
+    and a.role = any (dbdp.own_roles())
+  );
+end;
+comment on function dbdp.open_datasets is 'datasets that the session''s user may train on: its own, and those of its allowances';
+
+create function dbdp.granted_models() returns bigint[]
+language sql
+stable parallel safe
+security definer
+set search_path = pg_catalog, pg_temp
+begin atomic
+  select array(
+    select g.model_id
+    from dbdp.prediction_grant as g
+    where g.role = any (dbdp.own_roles())
+  );
+end;
+comment on function dbdp.granted_models is 'models that the session''s user was given to predict with';
+
+create function dbdp.allowance_spent(allowance int, out charged float8, out leaked float8)
+language sql
+volatile
+security definer
+set search_path = pg_catalog, pg_temp
+begin atomic
+  select coalesce(pg_catalog.pg_sequence_last_value(pg_catalog.to_regclass('dbdp.allowance_charge_' || a.id)), 0) / 1e9::float8,
+         coalesce(pg_catalog.pg_sequence_last_value(pg_catalog.to_regclass('dbdp.allowance_leak_' || a.id)), 0) / 1e18::float8
+  from dbdp.allowance as a
+  where a.id = allowance
+  and (a.role = any (dbdp.own_roles()) or a.dataset_id = any (dbdp.own_datasets()));
+end;
+comment on function dbdp.allowance_spent is 'what was spent within an allowance of the session''s user, or of a dataset that it registered';
+
+create view dbdp.allowances with (security_invoker) as
+select d.name as dataset,
+       a.role,
+       a.epsilon,
+       a.charge_limit / 1e9::float8 as charge_limit,
+       spent.charged,
+       a.leak_limit / 1e18::float8 as leak_limit,
+       spent.leaked,
+       a.implied_epsilon,
+       a.implied_delta,
+       a.granted_by,
+       a.granted_at
+from dbdp.allowance as a
+join dbdp.dataset as d on d.id = a.dataset_id
+cross join lateral dbdp.allowance_spent(a.id) as spent
+where a.revoked_at is null
+and d.dropped_at is null;
+comment on view dbdp.allowances is 'who may train on which dataset, and how much of its budget each may spend and has spent; without an epsilon the dataset''s budget alone binds';
+
+create function dbdp.grant_training(dataset text, role name, epsilon float8 default null) returns void
+language plpython3u
+security definer
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython grant_training@
+$body$;
+comment on function dbdp.grant_training is
+'let a role, and its members, train on a dataset; with an epsilon they may spend that part of its budget and no more. For the role that registered it.';
+
+create function dbdp.revoke_training(dataset text, role name) returns void
+language plpython3u
+security definer
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython revoke_training@
+$body$;
+comment on function dbdp.revoke_training is
+'end a role''s right to train on a dataset; what it spent stays spent if it is given the right again. For the role that registered it.';
+
+create function dbdp.grant_prediction(model bigint, role name) returns void
+language plpython3u
+security definer
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython grant_prediction@
+$body$;
+comment on function dbdp.grant_prediction is
+'let a role, and its members, predict with a model. For the role that released it, or registered its dataset.';
+
+create function dbdp.revoke_prediction(model bigint, role name) returns void
+language plpython3u
+security definer
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython revoke_prediction@
+$body$;
+comment on function dbdp.revoke_prediction is
+'end a role''s right to predict with a model; a session that has used it may do so until it ends. For the role that released it, or registered its dataset.';

@@ -1,0 +1,60 @@
+-- Row-level security: a role sees its own. dbdp_owner sees all datasets, charges and rights, since its functions
+-- decide for others; of models it sees what the session's user sees, so that no function shows another one.
+alter table dbdp.dataset enable row level security;
+alter table dbdp.allowance enable row level security;
+alter table dbdp.ledger enable row level security;
+alter table dbdp.model enable row level security;
+alter table dbdp.prediction_grant enable row level security;
+
+-- Made afresh, so that this file can be run again.
+do $policies$
+declare
+  old record;
+begin
+  for old in
+    select p.polname as name, p.polrelid::pg_catalog.regclass as relation
+    from pg_catalog.pg_policy as p
+    join pg_catalog.pg_class as c on c.oid = p.polrelid
+    where c.relnamespace = 'dbdp'::pg_catalog.regnamespace
+  loop
+    execute pg_catalog.format('drop policy %I on %s', old.name, old.relation);
+  end loop;
+end
+$policies$;
+
+create policy seen on dbdp.dataset for select
+using (id = any ((select dbdp.open_datasets())::int[]));
+create policy kept on dbdp.dataset to dbdp_owner
+using (true) with check (true);
+
+create policy seen on dbdp.allowance for select
+using (role = any ((select dbdp.own_roles())::name[]) or dataset_id = any ((select dbdp.own_datasets())::int[]));
+create policy kept on dbdp.allowance to dbdp_owner
+using (true) with check (true);
+
+create policy seen on dbdp.ledger for select
+using (charged_by = any ((select dbdp.own_roles())::name[]) or dataset_id = any ((select dbdp.own_datasets())::int[]));
+create policy kept on dbdp.ledger to dbdp_owner
+using (true) with check (true);
+
+create policy seen on dbdp.model for select
+using (
+  released_by = any ((select dbdp.own_roles())::name[])
+  or dataset_id = any ((select dbdp.own_datasets())::int[])
+  or id = any ((select dbdp.granted_models())::bigint[])
+);
+create policy released on dbdp.model for insert to dbdp_owner
+with check (true);
+
+create policy seen on dbdp.prediction_grant for select
+using (
+  role = any ((select dbdp.own_roles())::name[])
+  or model_id in (
+    select m.id
+    from dbdp.model as m
+    where m.released_by = any ((select dbdp.own_roles())::name[])
+    or m.dataset_id = any ((select dbdp.own_datasets())::int[])
+  )
+);
+create policy kept on dbdp.prediction_grant to dbdp_owner
+using (true) with check (true);

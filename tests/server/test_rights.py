@@ -1,0 +1,756 @@
+"""Rights: an owner lets others train and predict, each sees its own, and what a role may spend is exact."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+
+import psycopg
+import pytest
+
+from dbdp.algorithms import Facts, Request, plan
+from dbdp.database import connect
+from dbdp.privacy.accounting import CHARGE_UNITS, Budget
+
+KINDS = {
+    "owner": "dbdp_data_owner",
+    "rival": "dbdp_data_owner",
+    "alice": "dbdp_analyst",
+    "bob": "dbdp_analyst",
+    "app": "dbdp_predictor",
+    "team": None,
+}
+DECLARED = '{"x": {"length": 3, "norm": 1}}'
+REGISTER = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, %s, %s, mode => %s)"
+TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => %s, delta => %s, epochs => 1, batch_size => 20)"
+GRANT = "select dbdp.grant_training(%s, %s, %s)"
+REVOKE = "select dbdp.revoke_training(%s, %s)"
+PREDICT = "select dbdp.predict(%s, '{.1, .2, .3}'::float8[]) is not null"
+MATRIX = "select dbdp.dp_confusion(%s, %s, 1) is not null"
+UNKNOWN = "dataset '{}' is not registered; see dbdp.datasets, or call dbdp.register_dataset"
+NO_MODEL = "model {} does not exist; see dbdp.models"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A schema with a table and roles of its own; the table is registered when a test says so."""
+
+    connection: psycopg.Connection
+    url: str
+    schema: str
+
+    def __getattr__(self, kind: str) -> str:
+        """The name of a role, by its kind."""
+        if kind not in KINDS:
+            raise AttributeError(kind)
+        return f"{kind}_{self.schema}"
+
+    @property
+    def name(self) -> str:
+        """The dataset."""
+        return f"{self.schema}_t"
+
+    @contextmanager
+    def acting(self, kind: str) -> Iterator[psycopg.Connection]:
+        """Be a role, as if it had logged in."""
+        self.connection.execute(f"set session authorization {getattr(self, kind)}")
+        try:
+            yield self.connection
+        finally:
+            self.connection.execute("reset session authorization")
+
+    @contextmanager
+    def session(self, kind: str) -> Iterator[psycopg.Connection]:
+        """A fresh session of a role."""
+        with psycopg.connect(self.url, autocommit=True) as fresh:
+            fresh.execute(f"set session authorization {getattr(self, kind)}")
+            yield fresh
+
+    def register(self, epsilon: float = 1000, delta: float = 1e-3, mode: str = "basic") -> None:
+        with self.acting("owner") as owner:
+            owner.execute(REGISTER, (self.name, f"{self.schema}.t", DECLARED, epsilon, delta, mode))
+
+    def grant(self, kind: str, epsilon: float | None = None) -> None:
+        with self.acting("owner") as owner:
+            owner.execute(GRANT, (self.name, getattr(self, kind), epsilon))
+
+    def train(self, kind: str, epsilon: float = 1.0, delta: float = 0.0) -> int:
+        with self.acting(kind) as trainer:
+            return trainer.execute(TRAIN, (self.name, epsilon, delta)).fetchone()[0]
+
+    def spent(self, kind: str | None = None) -> int:
+        """The charge of the dataset, or of a role's allowance, in units."""
+        number, word = self.one("select max(id) from dbdp.dataset where name = %s", self.name), "charge"
+        if kind:
+            sql = "select id from dbdp.allowance where dataset_id = %s and role = %s"
+            number, word = self.one(sql, number, getattr(self, kind)), "allowance_charge"
+        return self.one(f"select last_value from dbdp.{word}_{number}")
+
+    def one(self, sql: str, *parameters: object) -> object:
+        return self.connection.execute(sql, parameters).fetchone()[0]
+
+
+@pytest.fixture
+def stage(server_url: str, connection: psycopg.Connection, schema: str) -> Iterator[Stage]:
+    """Roles that are gone at the end, and a table of the owner."""
+    made = Stage(connection, server_url, schema)
+    for kind, group in KINDS.items():
+        connection.execute(f"create role {getattr(made, kind)}" + (f" in role {group}" if group else ""))
+    connection.execute(f"grant create on schema {schema} to {made.owner}, {made.rival}")
+    with made.acting("owner") as owner:
+        owner.execute(
+            "create table t as select array[.1, .2, i / 99.0]::float8[] x, i % 2 y from generate_series(1, 60) i"
+        )
+    yield made
+    connection.execute("reset session authorization")
+    for (name,) in connection.execute("select name from dbdp.datasets where source like %s", (f"{schema}.%",)):
+        connection.execute("select dbdp.drop_dataset(%s)", (name,))
+    roles = connection.execute("select rolname from pg_roles where rolname like %s", (f"%{schema}",)).fetchall()
+    for (role,) in roles:
+        connection.execute(f"drop owned by {role} cascade; drop role {role}")
+
+
+def refused(text: str) -> "pytest.RaisesExc[psycopg.Error]":
+    return pytest.raises(psycopg.Error, match=text.replace("(", r"\("))
+
+
+# --- who may train --------------------------------------------------------------------------------------
+
+
+DOORS = {
+    "training": "select dbdp.dp_logreg('{}', 1)",
+    "training with noise in every update": "select dbdp.dp_train('{}', 1, 1e-6, 'dp_sgd')",
+    "tuning": """select dbdp.dp_tune('{}', '[{{"schedule": "square_root"}}]', 1)""",
+    "explaining": "select dbdp.dp_explain('{}', 1)",
+    "explaining a tuning": """select dbdp.dp_explain_tuning('{}', '[{{"schedule": "square_root"}}]', 1)""",
+    "scoring": "select dbdp.dp_confusion(1, '{}', 1)",
+}
+DOORS_OF_OWNERS = {
+    "charging": "select dbdp.charge('{}', '{{}}')",
+    "storing": "select dbdp.store_release('{}', '{{1, 2, 3}}', '{{0}}', '{{}}')",
+    "storing a network": "select dbdp.store_network('{}', '{{}}', '{{1}}', '{{}}')",
+    "packing": "select dbdp.shuffle('{}', 'pg_temp.b')",
+    "closing": "select dbdp.drop_dataset('{}')",
+    "granting": "select dbdp.grant_training('{}', 'postgres')",
+    "revoking": "select dbdp.revoke_training('{}', 'postgres')",
+}
+
+
+@pytest.mark.parametrize("kind", ["alice", "rival"])
+def test_a_dataset_without_a_right_looks_as_if_it_were_not_registered(stage: Stage, kind: str) -> None:
+    """Word for word as for a name that nobody registered, also for a role that may read the table."""
+    stage.register()
+    stage.connection.execute(f"grant select on t to {stage.rival}")
+    for door, statement in (DOORS | (DOORS_OF_OWNERS if kind == "rival" else {})).items():
+        texts = []
+        for name in (stage.name, "nobody_registered_this"):
+            with stage.acting(kind) as stranger, pytest.raises(psycopg.Error) as error:
+                stranger.execute(statement.format(name))
+            texts.append(error.value.diag.message_primary.replace(name, "<name>"))
+        assert texts == ["dbdp: " + UNKNOWN.format("<name>")] * 2, door
+    with stage.acting(kind) as stranger:
+        for view in ("dbdp.dataset", "dbdp.datasets"):
+            assert stranger.execute(f"select from {view} where name = %s", (stage.name,)).fetchall() == []
+    assert stage.spent() == 0
+
+
+def test_a_python_client_without_a_right_is_told_the_same(stage: Stage) -> None:
+    stage.register()
+    stage.connection.execute(f"grant select on t to {stage.rival}")
+    with stage.acting("rival") as rival, pytest.raises((psycopg.Error, ValueError), match="is not registered"):
+        connect(rival).train(stage.name, Request(epsilon=1.0, batch_size=20))
+
+
+def test_the_owner_and_its_members_train_without_a_grant(stage: Stage) -> None:
+    stage.register()
+    stage.train("owner")
+    stage.connection.execute(f"grant {stage.owner} to {stage.alice}")
+    stage.train("alice")
+    assert stage.spent() == 2 * CHARGE_UNITS
+    assert (
+        stage.one("select count(*) from dbdp.ledger where charged_by = %s and allowance_id is null", stage.alice) == 1
+    )
+
+
+def test_a_grant_opens_every_door_of_an_analyst_and_a_revocation_closes_it(stage: Stage) -> None:
+    stage.register()
+    stage.grant("alice")
+    model = stage.train("alice")
+    with stage.acting("alice") as alice:
+        assert alice.execute("select source from dbdp.datasets where name = %s", (stage.name,)).fetchone()
+        alice.execute(DOORS["explaining"].format(stage.name))
+        assert alice.execute(MATRIX, (model, stage.name)).fetchone() == (True,)
+    with stage.acting("owner") as owner:
+        owner.execute(REVOKE, (stage.name, stage.alice))
+    with refused(UNKNOWN.format(stage.name)):
+        stage.train("alice")
+    with stage.acting("alice") as alice:
+        assert alice.execute("select from dbdp.datasets where name = %s", (stage.name,)).fetchall() == []
+        assert alice.execute(PREDICT, (model,)).fetchone() == (True,)  # what was released stays released
+
+
+def test_only_the_role_that_registered_a_dataset_grants_and_revokes(stage: Stage) -> None:
+    """Not one with a right, nor the analyst's own role; a superuser is a member of every role."""
+    stage.register()
+    stage.grant("rival")
+    for statement, action in ((GRANT, "grant"), (REVOKE, "revoke")):
+        given = (stage.name, stage.bob, None) if statement == GRANT else (stage.name, stage.bob)
+        with stage.acting("rival") as rival, refused(f"belongs to {stage.owner}; only that role may {action} training"):
+            rival.execute(statement, given)
+        with stage.acting("alice") as alice, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            alice.execute(statement, given)
+    stage.connection.execute(GRANT, (stage.name, stage.bob, None))
+    stage.train("bob")
+    assert stage.one("select granted_by from dbdp.allowance where role = %s", stage.bob) == "postgres"
+
+
+WRONG = {
+    "no such role": ("'nobody_at_all'", "role 'nobody_at_all' does not exist"),
+    "a null role": ("null", "role is null; give a value"),
+    "more than the whole": ("'postgres', 4.5", "epsilon = 4.5 of an allowance is above the 4 of the dataset"),
+    "nothing": ("'postgres', 0", "epsilon = 0.0 must be positive"),
+    "less than nothing": ("'postgres', -1", "epsilon = -1.0 must be positive"),
+    "no number": ("'postgres', 'NaN'", "epsilon = nan must be positive"),
+    "too much": ("'postgres', 'infinity'", "epsilon = inf must be positive"),
+    "too little": ("'postgres', 1e-9", "epsilon = 1e-09 of an allowance is too small to be counted"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_an_allowance_that_is_none_is_refused_in_clear_words(stage: Stage, what: str) -> None:
+    stage.register(epsilon=4.0, mode="renyi")
+    given, message = WRONG[what]
+    with stage.acting("owner") as owner, refused(message):
+        owner.execute(f"select dbdp.grant_training('{stage.name}', {given})".encode())
+    assert stage.one("select count(*) from dbdp.allowances where dataset = %s", stage.name) == 0
+
+
+def test_what_was_not_granted_cannot_be_revoked(stage: Stage) -> None:
+    stage.register()
+    with stage.acting("owner") as owner, refused(f"role '{stage.bob}' was not granted training"):
+        owner.execute(REVOKE, (stage.name, stage.bob))
+
+
+def test_a_dataset_may_be_registered_and_opened_in_one_transaction(stage: Stage) -> None:
+    with stage.connection.transaction():
+        stage.register()
+        stage.grant("alice")
+    stage.train("alice")
+
+
+def test_a_dataset_registered_anew_is_open_to_nobody(stage: Stage) -> None:
+    stage.register()
+    stage.grant("alice")
+    with stage.acting("owner") as owner:
+        owner.execute("select dbdp.drop_dataset(%s)", (stage.name,))
+    stage.register()
+    with refused(UNKNOWN.format(stage.name)):
+        stage.train("alice")
+
+
+# --- what a role may spend ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["basic", "renyi", "gaussian"])
+def test_an_allowance_is_spent_to_its_last_unit_and_no_further(stage: Stage, mode: str) -> None:
+    """Its limits are that part of the dataset's, rounded down; the charge is that of every release."""
+    budget, delta = Budget.of(epsilon=6.0, delta=1e-5, mode=mode), 1e-6
+    stage.register(epsilon=6.0, delta=1e-5, mode=mode)
+    stage.grant("alice", 2.0)
+    limit = stage.one("select charge_limit from dbdp.allowance where role = %s", stage.alice)
+    assert limit == int(Fraction(1, 3) * budget.charge_limit)
+    request = Request(epsilon=0.7, delta=delta, epochs=1, batch_size=20)
+    cost, leak = budget.cost(plan(request, Facts(60, 4)).mechanism.guarantee)
+    passed = 0
+    while cost * (passed + 1) <= limit and leak * (passed + 1) <= budget.leak_limit // 3:
+        stage.train("alice", 0.7, delta)
+        passed += 1
+    assert passed > 0
+    with refused(f"the allowance of role '{stage.alice}' on dataset '{stage.name}' does not cover this release"):
+        stage.train("alice", 0.7, delta)
+    assert (stage.spent("alice"), stage.spent()) == (passed * cost, passed * cost)
+    stage.train("owner", 0.7, delta)
+
+
+def test_the_last_unit_counts(stage: Stage) -> None:
+    """A limit of a third of 1: 333,333,333 units."""
+    stage.register(epsilon=1.0, delta=0.0)
+    stage.grant("alice", 1 / 3)
+    stage.train("alice", 0.333333333)
+    with refused("it would add a charge of 1e-09 to 0.333333333 spent of 0.333333333"):
+        stage.train("alice", 1e-9)
+
+
+def test_a_leak_beyond_its_part_is_refused(stage: Stage) -> None:
+    stage.register(epsilon=4.0, delta=4e-6)
+    stage.grant("alice", 1.0)
+    stage.train("alice", 0.1, 1e-6)
+    with refused("it would add a leak of 1e-07 to 1e-06 spent of 1e-06"):
+        stage.train("alice", 0.1, 1e-7)
+    assert stage.spent() == stage.spent("alice") == CHARGE_UNITS // 10
+
+
+def test_without_an_epsilon_the_datasets_budget_alone_binds(stage: Stage) -> None:
+    stage.register(epsilon=2.0, delta=0.0)
+    stage.grant("alice")
+    stage.train("alice", 2.0)
+    with refused(f"the budget of dataset '{stage.name}' does not cover this release"):
+        stage.train("alice", 1e-9)
+
+
+def test_allowances_may_add_to_more_than_the_whole_which_still_binds(stage: Stage) -> None:
+    stage.register(epsilon=2.0, delta=0.0)
+    stage.grant("alice", 1.5)
+    stage.grant("bob", 1.5)
+    stage.train("alice", 1.5)
+    with refused(f"the budget of dataset '{stage.name}' does not cover this release: .* 1.5 spent of 2"):
+        stage.train("bob", 1.0)
+    stage.train("bob", 0.5)
+    assert (stage.spent("alice"), stage.spent("bob"), stage.spent()) == (1_500_000_000, 500_000_000, 2_000_000_000)
+
+
+def test_what_is_refused_by_one_limit_advances_no_odometer(stage: Stage) -> None:
+    stage.register(epsilon=2.0, delta=0.0)
+    stage.grant("alice", 0.5)
+    with refused("the allowance of role"):
+        stage.train("alice", 0.6)
+    stage.train("owner", 1.7)
+    with refused("the budget of dataset"):
+        stage.train("alice", 0.4)
+    assert (stage.spent("alice"), stage.spent()) == (0, 1_700_000_000)
+
+
+def test_what_a_role_spent_stays_spent_when_the_right_is_given_again(stage: Stage) -> None:
+    """Also what it spent while it had no limit."""
+    stage.register()
+    stage.grant("alice")
+    stage.train("alice", 0.8)
+    with stage.acting("owner") as owner:
+        owner.execute(REVOKE, (stage.name, stage.alice))
+    stage.grant("alice", 1.0)
+    with refused("to 0.8 spent of 1"):
+        stage.train("alice", 0.3)
+    stage.train("alice", 0.2)
+    stage.grant("alice", 1.5)
+    with refused("to 1 spent of 1.5"):
+        stage.train("alice", 0.6)
+    stage.grant("alice", 0.5)  # below what is spent: nothing more
+    with refused("to 1 spent of 0.5"):
+        stage.train("alice", 1e-9)
+    assert stage.spent("alice") == CHARGE_UNITS
+
+
+def test_a_rollback_gives_no_allowance_back(stage: Stage) -> None:
+    stage.register()
+    stage.grant("alice", 1.0)
+    with stage.connection.transaction(force_rollback=True):
+        stage.train("alice", 0.6)
+    with stage.session("alice") as alice:
+        alice.execute(f"""
+do $$ begin
+  perform dbdp.dp_logreg('{stage.name}', 0.3, batch_size => 20);
+  raise exception 'seen it';
+exception when others then null; end $$""")
+        with refused("to 0.9 spent of 1"):
+            alice.execute(TRAIN, (stage.name, 0.2, 0.0))
+    assert stage.spent("alice") == stage.spent() == 900_000_000
+
+
+def test_a_cancelled_training_is_charged_to_both(stage: Stage) -> None:
+    stage.register()
+    stage.grant("alice", 1.0)
+    with stage.session("alice") as alice:
+        alice.execute("select dbdp.dp_explain(%s, 0.6)", (stage.name,))
+        alice.execute("set statement_timeout = '1s'")
+        with refused("which stands: it was cancelled"):
+            alice.execute("select dbdp.dp_logreg(%s, 0.6, epochs => 50000, batch_size => 20)", (stage.name,))
+    assert stage.spent("alice") == stage.spent() == 600_000_000
+
+
+@pytest.mark.parametrize("door", ["server", "client"])
+def test_both_doors_charge_the_allowance(stage: Stage, door: str) -> None:
+    stage.register()
+    stage.connection.execute(f"grant select on t to {stage.rival}")
+    stage.grant("rival", 1.0)
+    stages: list[str] = []
+    with stage.acting("rival") as rival:
+        if door == "server":
+            rival.execute(TRAIN, (stage.name, 0.8, 0.0))
+        else:
+            request = Request(epsilon=0.8, batch_size=20)
+            connect(rival).train(stage.name, request, lambda stage, *_: stages.append(stage))
+        with pytest.raises((psycopg.Error, ValueError), match="the allowance of role"):
+            connect(rival).train(stage.name, Request(epsilon=0.3, batch_size=20))
+    assert bool(stages) == (door == "client")
+    assert stage.spent("rival") == stage.spent() == 800_000_000
+
+
+def test_a_matrix_is_charged_to_the_allowance(stage: Stage) -> None:
+    stage.register()
+    stage.grant("alice", 1.5)
+    model = stage.train("alice", 1.0)
+    with stage.acting("alice") as alice, refused("the allowance of role"):
+        alice.execute(MATRIX, (model, stage.name))
+    assert stage.spent("alice") == CHARGE_UNITS
+
+
+def test_two_analysts_at_once_overdraw_neither_an_allowance_nor_the_budget(stage: Stage) -> None:
+    """Six sessions; the budget holds five releases, each allowance three."""
+    epsilon = 0.123456789
+    stage.register(epsilon=5 * epsilon + 1e-9, delta=0.0)
+    for kind in ("alice", "bob"):
+        stage.grant(kind, 3 * epsilon + 1e-8)
+    together = threading.Barrier(6)
+
+    def attempt(number: int) -> int:
+        passed = 0
+        with stage.session(("alice", "bob")[number % 2]) as mine:
+            together.wait()
+            for _ in range(2):
+                try:
+                    mine.execute(TRAIN, (stage.name, epsilon, 0.0))
+                    passed += 1
+                except psycopg.Error as error:
+                    assert "does not cover this release" in str(error)
+        return passed
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sum(pool.map(attempt, range(6))) == 5
+    assert stage.spent() == 5 * 123_456_789
+    assert sorted((stage.spent("alice"), stage.spent("bob"))) == [2 * 123_456_789, 3 * 123_456_789]
+
+
+# --- members --------------------------------------------------------------------------------------------
+
+
+def test_members_of_a_role_share_its_allowance(stage: Stage) -> None:
+    stage.register()
+    stage.connection.execute(f"grant {stage.team} to {stage.alice}, {stage.bob}")
+    stage.grant("team", 1.0)
+    stage.train("alice", 0.7)
+    with refused(f"the allowance of role '{stage.team}' .* to 0.7 spent of 1"):
+        stage.train("bob", 0.4)
+    stage.train("bob", 0.3)
+    assert stage.spent("team") == CHARGE_UNITS
+
+
+def test_an_allowance_of_ones_own_takes_the_place_of_the_teams(stage: Stage) -> None:
+    """So that an owner can hold one member to less; without it the team's counts again."""
+    stage.register()
+    stage.connection.execute(f"grant {stage.team} to {stage.alice}")
+    stage.grant("team", 5.0)
+    stage.grant("alice", 1.0)
+    stage.train("alice", 1.0)
+    with refused(f"the allowance of role '{stage.alice}'"):
+        stage.train("alice", 1e-9)
+    with stage.acting("owner") as owner:
+        owner.execute(REVOKE, (stage.name, stage.alice))
+    stage.train("alice", 2.0)
+    assert (stage.spent("alice"), stage.spent("team")) == (CHARGE_UNITS, 2 * CHARGE_UNITS)
+
+
+def test_of_several_teams_the_first_by_name_that_covers_a_release_is_charged(stage: Stage) -> None:
+    stage.register()
+    first, second = f"a_{stage.schema}", f"b_{stage.schema}"
+    stage.connection.execute(f"create role {first} role {stage.alice}; create role {second} role {stage.alice}")
+    for role, epsilon in ((second, 2.0), (first, 1.0)):
+        stage.connection.execute(GRANT, (stage.name, role, epsilon))
+    for epsilon in (0.8, 0.8, 0.2):
+        stage.train("alice", epsilon)
+    sql = "select role::text, charged from dbdp.allowances where dataset = %s order by role"
+    assert stage.connection.execute(sql, (stage.name,)).fetchall() == [(first, 1.0), (second, 0.8)]
+    with refused(f"the allowance of role '{first}'"):
+        stage.train("alice", 1.3)
+    sql = "select role::text, count(*) from dbdp.ledger join dbdp.allowance a on a.id = allowance_id"
+    counted = stage.connection.execute(f"{sql} where charged_by = %s group by role order by role", (stage.alice,))
+    assert counted.fetchall() == [(first, 2), (second, 1)]
+
+
+def test_one_who_leaves_a_team_has_its_right_no_more(stage: Stage) -> None:
+    stage.register()
+    stage.connection.execute(f"grant {stage.team} to {stage.alice}")
+    stage.grant("team")
+    with stage.session("alice") as alice:
+        alice.execute(TRAIN, (stage.name, 1.0, 0.0))
+        stage.connection.execute(f"revoke {stage.team} from {stage.alice}")
+        with refused(UNKNOWN.format(stage.name)):
+            alice.execute(TRAIN, (stage.name, 1.0, 0.0))
+
+
+def test_a_dataset_can_be_opened_to_all_analysts(stage: Stage) -> None:
+    stage.register()
+    with stage.acting("owner") as owner:
+        owner.execute(GRANT, (stage.name, "dbdp_analyst", 2.0))
+    stage.train("alice")
+    stage.train("bob")
+    with refused("the allowance of role 'dbdp_analyst'"):
+        stage.train("bob")
+
+
+def test_set_role_neither_gives_a_right_nor_takes_one(stage: Stage) -> None:
+    """Rights are those of the role that logged in: bob, as whom alice may act, keeps his own."""
+    stage.register()
+    stage.grant("alice")
+    model = stage.train("alice")
+    stage.connection.execute(f"grant {stage.alice} to {stage.bob}")
+    with stage.session("bob") as bob:
+        bob.execute(TRAIN, (stage.name, 1.0, 0.0))  # a member of alice
+        bob.execute(f"set role {stage.alice}")
+        assert bob.execute("select count(*) from dbdp.models where dataset = %s", (stage.name,)).fetchone() == (2,)
+    with stage.session("alice") as alice:
+        alice.execute("set role none")
+        own = "select array_agg(id) from dbdp.models where dataset = %s"
+        assert alice.execute(own, (stage.name,)).fetchone() == ([model],)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            alice.execute(f"set role {stage.bob}")
+
+
+# --- what a role sees -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one role sees of a dataset's rows: charges by whom, models, allowances of whom."""
+
+    charges: list[str]
+    models: list[int]
+    allowances: list[str]
+
+
+def seen(stage: Stage, kind: str | None) -> Seen:
+    """By the views and by the tables below them alike."""
+    found = []
+    for sql in (
+        "select charged_by::text from dbdp.ledger where charged_by like '%{0}' order by 1",
+        "select id from dbdp.models where receipt ->> 'released_by' like '%{0}' order by 1",
+        "select role::text from dbdp.allowances where role like '%{0}' order by 1",
+        "select id from dbdp.model where released_by like '%{0}' order by 1",
+        "select role::text from dbdp.allowance where role like '%{0}' order by 1",
+    ):
+        if kind is None:
+            rows = stage.connection.execute(sql.format(stage.schema).encode())
+        else:
+            with stage.acting(kind) as reader:
+                rows = reader.execute(sql.format(stage.schema).encode())
+        found.append([value for (value,) in rows.fetchall()])
+    assert found[1:3] == found[3:]
+    return Seen(*found[:3])
+
+
+def test_each_role_sees_its_own_and_an_owner_all_of_its_datasets(stage: Stage) -> None:
+    stage.register()
+    stage.grant("alice", 2.0)
+    stage.grant("bob", 3.0)
+    models = [stage.train(kind) for kind in ("alice", "bob", "owner")]
+    assert seen(stage, "alice") == Seen([stage.alice], models[:1], [stage.alice])
+    assert seen(stage, "bob") == Seen([stage.bob], models[1:2], [stage.bob])
+    everything = Seen([stage.alice, stage.bob, stage.owner], models, [stage.alice, stage.bob])
+    assert seen(stage, "owner") == everything == seen(stage, None)
+    assert seen(stage, "rival") == Seen([], [], [])
+    stage.connection.execute(f"grant {stage.owner} to {stage.rival}")
+    assert seen(stage, "rival") == everything
+
+
+def test_what_is_left_of_ones_own_allowance_can_be_seen_and_of_anothers_not(stage: Stage) -> None:
+    stage.register(epsilon=8.0, delta=8e-6)
+    stage.grant("alice", 2.0)
+    stage.grant("bob")
+    stage.train("alice", 0.5, 1e-7)
+    other = stage.one("select id from dbdp.allowance where role = %s", stage.bob)
+    with stage.acting("alice") as alice:
+        (row,) = (each for each in connect(alice).allowances() if each["dataset"] == stage.name)
+        assert alice.execute("select * from dbdp.allowance_spent(%s)", (other,)).fetchall() == [(None, None)]
+    assert (row["role"], row["epsilon"], row["charge_limit"], row["leak_limit"]) == (stage.alice, 2.0, 2.0, 2e-6)
+    assert (row["charged"], row["leaked"]) == (0.5, 1e-7)
+    assert (row["implied_epsilon"], row["implied_delta"]) == (2.0, 2e-6)
+    with stage.acting("bob") as bob:
+        (row,) = (each for each in connect(bob).allowances() if each["dataset"] == stage.name)
+    assert (row["epsilon"], row["charge_limit"], row["implied_epsilon"], row["charged"]) == (None, None, None, 0)
+
+
+def test_models_of_others_are_not_guessed_by_their_numbers(stage: Stage) -> None:
+    """Prediction, its description and a matrix answer as for a model that there is not."""
+    stage.register()
+    for kind in ("alice", "bob"):
+        stage.grant(kind)
+    model = stage.train("alice")
+    missing = model + 1_000_000
+    with stage.session("bob") as bob:
+        for number in (model, missing):
+            with refused(NO_MODEL.format(number)):
+                bob.execute(PREDICT, (number,))
+            with refused(NO_MODEL.format(number)):
+                bob.execute(MATRIX, (number, stage.name))
+            with refused(NO_MODEL.format(number)):
+                bob.execute("select dbdp.grant_prediction(%s, session_user)", (number,))
+            assert bob.execute("select dbdp.model_description(%s)", (number,)).fetchone() == (None,)
+    assert stage.spent() == CHARGE_UNITS
+
+
+def test_rows_of_roles_that_are_gone_raise_nothing(stage: Stage) -> None:
+    """The owner of the dataset, an analyst with an allowance, and one who released a model."""
+    stage.register()
+    for kind in ("alice", "bob"):
+        stage.grant(kind)
+    model = stage.train("alice")
+    with stage.acting("owner") as owner:
+        owner.execute("select dbdp.grant_prediction(%s, %s)", (model, stage.bob))
+    stage.connection.execute(f"drop owned by {stage.alice}; drop role {stage.alice}")
+    with stage.acting("owner") as owner:
+        assert owner.execute("select count(*) from dbdp.models where id = %s", (model,)).fetchone() == (1,)
+        owner.execute(REVOKE, (stage.name, stage.alice))
+    stage.connection.execute(f"alter table t owner to postgres; drop owned by {stage.owner}; drop role {stage.owner}")
+    with stage.session("bob") as bob:
+        assert bob.execute(PREDICT, (model,)).fetchone() == (True,)
+        for view in ("datasets", "models", "allowances", "ledger", "prediction_grant"):
+            bob.execute(f"select count(*) from dbdp.{view}")
+        bob.execute(TRAIN, (stage.name, 1.0, 0.0))
+    assert stage.connection.execute(MATRIX, (model, stage.name)).fetchone() == (True,)
+    stage.connection.execute("select dbdp.drop_dataset(%s)", (stage.name,))  # a superuser still may
+
+
+# --- the books ------------------------------------------------------------------------------------------
+
+
+FORGERIES = {
+    "update dbdp.ledger set charge = 0",
+    "delete from dbdp.ledger",
+    "truncate dbdp.ledger",
+    "alter table dbdp.ledger disable row level security",
+    "update dbdp.dataset set charge_limit = 1",
+    "update dbdp.dataset set registered_by = 'postgres'",
+    "delete from dbdp.dataset",
+    "update dbdp.model set released_by = 'postgres'",
+    "delete from dbdp.model",
+    "update dbdp.allowance set dataset_id = 1",
+    "delete from dbdp.allowance",
+    "drop policy seen on dbdp.ledger",
+    "create policy mine on dbdp.ledger using (true)",
+    "create trigger mine before insert on dbdp.ledger execute function tsvector_update_trigger()",
+}
+
+
+@pytest.mark.parametrize("statement", sorted(FORGERIES))
+def test_not_even_dbdp_owner_rewrites_the_books(connection: psycopg.Connection, statement: str) -> None:
+    connection.execute("set role dbdp_owner")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute(statement.encode())
+    connection.execute("reset role")
+
+
+def test_a_client_cannot_sign_a_release_with_anothers_name(stage: Stage) -> None:
+    stage.register()
+    forged = '{"released_by": "postgres", "dataset": "another", "model": 1}'
+    with stage.acting("owner") as owner:
+        sql = "select dbdp.store_release(%s, '{1, 2, 3}'::float8[], '{0}'::float8[], %s)"
+        receipt = owner.execute(sql, (stage.name, forged)).fetchone()[0]["receipt"]
+    assert (receipt["released_by"], receipt["dataset"]) == (stage.owner, stage.name)
+    assert stage.one("select released_by from dbdp.model order by id desc limit 1") == stage.owner
+
+
+# --- prediction -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def released(stage: Stage) -> int:
+    """A model of alice."""
+    stage.register()
+    stage.grant("alice")
+    return stage.train("alice")
+
+
+def test_a_model_is_given_to_a_role_that_only_predicts(stage: Stage, released: int) -> None:
+    with stage.session("app") as app, refused(NO_MODEL.format(released)):
+        app.execute(PREDICT, (released,))
+    with stage.acting("alice") as alice:
+        alice.execute("select dbdp.grant_prediction(%s, %s)", (released, stage.app))
+    with stage.session("app") as app:
+        assert app.execute(PREDICT, (released,)).fetchone() == (True,)
+        listed = app.execute("select id from dbdp.models where dataset = %s", (stage.name,)).fetchall()
+        assert listed == [(released,)]
+        for statement in (
+            DOORS["explaining"].format(stage.name),
+            "select from dbdp.dataset",
+            "select from dbdp.ledger",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                app.execute(statement)
+    with stage.acting("bob") as bob:
+        assert bob.execute("select from dbdp.prediction_grant where model_id = %s", (released,)).fetchall() == []
+
+
+@pytest.mark.parametrize("kind", ["alice", "owner"])
+def test_who_released_a_model_and_who_registered_its_dataset_give_and_take_it(
+    stage: Stage, released: int, kind: str
+) -> None:
+    grant, revoke = (f"select dbdp.{each}_prediction(%s, %s)" for each in ("grant", "revoke"))
+    with stage.acting(kind) as giver:
+        giver.execute(grant, (released, stage.bob))
+        giver.execute(grant, (released, stage.bob))
+        given = giver.execute("select role from dbdp.prediction_grant where model_id = %s", (released,)).fetchall()
+        assert given == [(stage.bob,)]
+    with stage.session("bob") as bob:
+        assert bob.execute(PREDICT, (released,)).fetchone() == (True,)
+        with refused(f"model {released} was released by {stage.alice}; only that role, or the one that registered"):
+            bob.execute(grant, (released, stage.app))
+    with stage.acting(kind) as giver:
+        giver.execute(revoke, (released, stage.bob))
+        with refused(f"role '{stage.bob}' was not granted prediction with model {released}"):
+            giver.execute(revoke, (released, stage.bob))
+        with refused("role 'nobody_at_all' does not exist"):
+            giver.execute(grant, (released, "nobody_at_all"))
+    with stage.session("bob") as bob, refused(NO_MODEL.format(released)):
+        bob.execute(PREDICT, (released,))
+
+
+def test_members_of_a_role_predict_with_its_models(stage: Stage, released: int) -> None:
+    stage.connection.execute(f"grant {stage.team} to {stage.app}")
+    stage.connection.execute("select dbdp.grant_prediction(%s, %s)", (released, stage.team))
+    with stage.session("app") as app:
+        assert app.execute(PREDICT, (released,)).fetchone() == (True,)
+
+
+def test_a_matrix_needs_a_right_on_the_model_too(stage: Stage, released: int) -> None:
+    stage.grant("bob")
+    with stage.acting("bob") as bob, refused(NO_MODEL.format(released)):
+        bob.execute(MATRIX, (released, stage.name))
+    stage.connection.execute("select dbdp.grant_prediction(%s, %s)", (released, stage.bob))
+    with stage.acting("bob") as bob:
+        assert bob.execute(MATRIX, (released, stage.name)).fetchone() == (True,)
+
+
+def test_a_right_that_is_taken_ends_at_latest_with_the_session(stage: Stage, released: int) -> None:
+    """A session keeps the models that it has used; it reads no row for a prediction."""
+    stage.connection.execute("select dbdp.grant_prediction(%s, %s)", (released, stage.app))
+    with stage.session("app") as used, stage.session("app") as unused:
+        assert used.execute(PREDICT, (released,)).fetchone() == (True,)
+        stage.connection.execute("select dbdp.revoke_prediction(%s, %s)", (released, stage.app))
+        assert used.execute(PREDICT, (released,)).fetchone() == (True,)
+        with refused(NO_MODEL.format(released)):
+            unused.execute(PREDICT, (released,))
+
+
+def test_a_parallel_worker_has_the_rights_of_its_leader(stage: Stage, released: int) -> None:
+    stage.connection.execute("create table big as select t.* from t, generate_series(1, 200); analyze big")
+    stage.connection.execute(f"grant select on big to {stage.bob}")
+    stage.connection.execute("select dbdp.grant_prediction(%s, %s)", (released, stage.bob))
+    sql = f"select count(dbdp.predict({released}, x)) from big as w"
+    with stage.session("bob") as bob:
+        bob.execute(f"""
+set search_path = {stage.schema}; set max_parallel_workers_per_gather = 2; set parallel_setup_cost = 0;
+set parallel_tuple_cost = 0; set min_parallel_table_scan_size = 0; set parallel_leader_participation = off""")
+        assert "Gather" in str(bob.execute(f"explain {sql}").fetchall())
+        assert bob.execute(sql).fetchone() == (60 * 200,)
+
+
+def test_the_policies_look_up_rights_once_for_a_query(stage: Stage, released: int) -> None:
+    """A plan that asked for each row would name the functions outside an InitPlan."""
+    with stage.acting("bob") as bob:
+        rows = bob.execute("explain (verbose, costs off) select id from dbdp.model").fetchall()
+    text = "\n".join(line for (line,) in rows)
+    assert text.count("InitPlan") >= 3
+    filters = [line for line in text.splitlines() if "Filter" in line]
+    assert filters
+    assert not any("dbdp." in line for line in filters)
