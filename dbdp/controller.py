@@ -19,7 +19,7 @@ from dbdp.datasets import Dataset
 from dbdp.learning.encoding import RandomProjection
 from dbdp.learning.networks import Network
 from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS
-from dbdp.privacy.events import Release
+from dbdp.privacy.events import REPLACE_ONE_UNIT, Release
 from dbdp.sessions import Session, public_failure
 from dbdp.training import Progress, exact_models, silent
 
@@ -185,7 +185,8 @@ def facts(dataset: Dataset, request: Request) -> Facts:
     """Return what the dataset says in public to the plan of a request."""
     dimension = packing.model_dimension(dataset.declaration, projection_of(request))
     declaration = dataset.declaration
-    return Facts(dataset.rows, dimension, declaration.outputs, declaration.kind != "real", declaration.intercept)
+    is_classifier = declaration.kind != "real"
+    return Facts(dataset.rows, dimension, declaration.outputs, is_classifier, declaration.intercept, dataset.unit_rows)
 
 
 def projection_of(request: Request) -> RandomProjection | None:
@@ -234,8 +235,17 @@ def receipt_of(dataset: Dataset, described: dict[str, Any], guarantee: Release) 
     return {
         "dataset": dataset.name,
         **described,
+        **_whom(dataset),
         "mode": dataset.budget.mode,
         "order": dataset.budget.order,
         "charge": charge / CHARGE_UNITS,
         "leak": leak / LEAK_UNITS,
     }
+
+
+def _whom(dataset: Dataset) -> dict[str, Any]:
+    """Return the unit of privacy, where that is not one row."""
+    if dataset.unit is None:
+        return {}
+    words = {"neighbours": REPLACE_ONE_UNIT, "unit": dataset.unit.column, "max_rows": dataset.unit_rows}
+    return words | {"units": dataset.units}
