@@ -8,7 +8,7 @@ search_path is pinned to pg_catalog.
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from dbdp.sessions import ServerSession
 TEXT_TYPES = ("text", "character varying", "character")
 _UNKNOWN = 0.5  # no category: those are hashes, whole numbers
 _GROUP_BYTES = 1 << 18  # of units that are read together: a part of the least memory
+_MOST_BYTES = 1 << 24  # of slots that are decoded at once: more is no faster
 _MARK_BYTES = 32
 _TUPLES_PER_PAGE = 291  # MaxHeapTuplesPerPage at 8 KiB: no page gives more records, whatever its rows hold
 
@@ -73,7 +74,7 @@ def read(
     if dataset.unit is None:
         yield from _rows(session, dataset, encoder, memory, keyed=key is not None)
     else:
-        yield from _slots_of_units(session, dataset, dataset.unit, encoder, key or os.urandom(_MARK_BYTES))
+        yield from _slots_of_units(session, dataset, dataset.unit, encoder, memory, key or os.urandom(_MARK_BYTES))
 
 
 def _rows(
@@ -101,28 +102,46 @@ def _rows(
 
 
 def _slots_of_units(
-    session: ServerSession, dataset: Dataset, unit: Unit, encoder: Encoder, key: bytes
+    session: ServerSession, dataset: Dataset, unit: Unit, encoder: Encoder, memory: int, key: bytes
 ) -> Iterator[tuple[int, bytes]]:
-    """Give at most r rows of each unit, some units at a time, and zero records for the slots that are left.
+    """Give at most r rows of each unit, and zero records for the slots that are left (privacy.md §11.6).
 
-    privacy.md §11.6. Which rows of a unit: those with the least marks, a hash of the secret key and of where the row
-    is stored: a uniformly random subset, whatever that is. The numbers of slots are those of this order: only the
-    law of a permutation counts, or independent draws.
+    Which rows of a unit: those with the least marks, a hash of the secret key and of where the row is stored: a
+    uniformly random subset, wherever that is. Slots are numbered as they come: only the law of a permutation, or of
+    independent draws, counts.
     """
-    query = _units_sql(session, dataset, unit, encoder)
-    groups = _together(encoder)
-    mask = (1 << (dataset.rows // groups).bit_length()) - 1
+    seen, most = 0, max(1, min(memory // 4, _MOST_BYTES) // _bytes_each(encoder))
     marks = hashlib.shake_256(key + b"rows").digest(_MARK_BYTES)
-    seen = units = 0
+    for raw in _joined(_kept(session, dataset, unit, encoder, marks), most * encoder.record_bytes):
+        yield seen, raw
+        seen += len(raw) // encoder.record_bytes
+    for first in range(seen, dataset.rows, most):
+        yield first, bytes(encoder.record_bytes * min(most, dataset.rows - first))
+
+
+def _kept(session: ServerSession, dataset: Dataset, unit: Unit, encoder: Encoder, marks: bytes) -> Iterator[bytes]:
+    """Give the kept rows of all units, some units at a time, in an order that the marks decide."""
+    query, units = _units_sql(session, dataset, unit, encoder), 0
+    groups = dataset.rows * _bytes_each(encoder) // _GROUP_BYTES  # by public facts alone: all sessions do alike
+    mask = (1 << groups.bit_length()) - 1
     for row in session.stream(query, bytes(encoder.record_bytes), mask, marks, unit.max_rows):
         units += row["units"]
         if units <= dataset.units:
-            yield seen, row["raw"]
-        seen += len(row["raw"]) // encoder.record_bytes
+            yield row["raw"]
     if units != dataset.units:
         raise _changed(dataset, f"{units} units", str(dataset.units))
-    for first in range(seen, dataset.rows, groups):
-        yield first, bytes(encoder.record_bytes * min(groups, dataset.rows - first))
+
+
+def _joined(pieces: Iterable[bytes], enough: int) -> Iterator[bytes]:
+    """Join pieces until they have so many bytes."""
+    held = bytearray()
+    for piece in pieces:
+        held += piece
+        if len(held) >= enough:
+            yield bytes(held)
+            held.clear()
+    if held:
+        yield bytes(held)
 
 
 def _changed(dataset: Dataset, found: str, registered: str) -> ValueError:
@@ -135,11 +154,6 @@ def _changed(dataset: Dataset, found: str, registered: str) -> ValueError:
 def _bytes_each(encoder: Encoder) -> int:
     """Return what a record takes while it is decoded."""
     return encoder.record_bytes + 8 * encoder.width + 4 * blocks.stride_of(encoder.dimension)
-
-
-def _together(encoder: Encoder) -> int:
-    """Return how many slots of units are read at a time: by public facts alone, so that all sessions do alike."""
-    return max(1, _GROUP_BYTES // _bytes_each(encoder))
 
 
 def _pages(session: ServerSession, dataset: Dataset, encoder: Encoder, memory: int, *, keyed: bool) -> int:
@@ -212,7 +226,7 @@ from (
         ) as marked
     ) as source
     where source.place <= $4
-    offset 0
+    order by source.together
 ) as r
 group by r.together
 order by r.together
