@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import exact
@@ -15,9 +16,11 @@ import pytest
 from scipy.stats import chi2
 from short import FEW
 from test_neighbours import FULL_BATCH, RESTARTED, SCHEDULED, SHARDED, beyond, loose, requests
+from typer.testing import CliRunner
 
 from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
 from dbdp.algorithms.tuning import TuningRequest
+from dbdp.cli import app
 from dbdp.controller import ChargedError
 from dbdp.database import Database
 from dbdp.learning import blocks
@@ -34,13 +37,12 @@ ALPHA = 1e-9  # false alarms of a statistical test; the server's entropy has no 
 def visits(connection: psycopg.Connection, name: str, sizes: Sequence[int]) -> None:
     """A table with so many rows of each patient, numbered from 1 on, and some of nobody."""
     connection.execute(f"create table {name} (patient text, i int, y int)")
-    numbers = iter(range(1, sum(sizes) + 1))
-    with connection.cursor().copy(f"copy {name} from stdin") as copy:
-        for patient, size in enumerate(sizes):
-            for _ in range(size):
-                copy.write_row((f"p{patient}", next(numbers), 1))
-        for number in range(5):
-            copy.write_row((None, 1 + number, 1))
+    connection.execute(
+        f"insert into {name} select 'p' || place - 1, row_number() over (order by place), 1 "
+        "from unnest(%s::int[]) with ordinality as u(size, place), generate_series(1, size)",
+        (list(sizes),),
+    )
+    connection.execute(f"insert into {name} select null, i, 1 from generate_series(1, 5) as i")
 
 
 def registered(register: Register, name: str, most: int, max_rows: int, **more: Any) -> str:
@@ -486,3 +488,20 @@ def test_a_tuning_and_a_matrix_are_for_units_too(clinic: str, database: Database
     assert (found["receipt"]["sensitivity"], found["receipt"]["units"]) == (6.0, 400)
     assert 800 <= np.sum(found["matrix"]) <= 1200  # zero rows are in no cell
     assert spent(clinic)[0] == 603 * 10**9
+
+
+def test_the_command_line_registers_units_and_explains_what_they_cost(
+    connection: psycopg.Connection, schema: str, server_url: str, database: Database, tmp_path: Path
+) -> None:
+    visits(connection, "v", [1, 2, 3])
+    (features := tmp_path / "features.json").write_text('{"i": [0, 6]}')
+    declared = ["--label", "y", "--positive", "1", "--features", str(features), "--epsilon", "4", "--delta", "1e-5"]
+    unit = ["--unit", "patient", "--max-rows", "2", "--url", server_url]
+    run = CliRunner().invoke(app, ["register", schema, f"{schema}.v", *declared, *unit])
+    assert run.exit_code == 0, run.output
+    asked = {"epsilon": 1.0, "batch_size": 2}
+    told = database.explain(schema, Request(**asked))
+    shape = ["--rows", "6", "--features", "2", "--max-rows", "2", "--epsilon", "1", "--batch-size", "2", "--json"]
+    run = CliRunner().invoke(app, ["explain", *shape])
+    assert json.loads(run.output).items() <= told.items()
+    assert told["units"] == 3
