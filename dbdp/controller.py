@@ -19,7 +19,7 @@ from dbdp.datasets import Dataset
 from dbdp.learning.encoding import RandomProjection
 from dbdp.learning.networks import Network
 from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS
-from dbdp.privacy.events import REPLACE_ONE_UNIT, Release
+from dbdp.privacy.events import Release
 from dbdp.sessions import Session, public_failure
 from dbdp.training import Progress, exact_models, silent
 
@@ -235,17 +235,9 @@ def receipt_of(dataset: Dataset, described: dict[str, Any], guarantee: Release) 
     return {
         "dataset": dataset.name,
         **described,
-        **_whom(dataset),
+        **dataset.relation,
         "mode": dataset.budget.mode,
         "order": dataset.budget.order,
         "charge": charge / CHARGE_UNITS,
         "leak": leak / LEAK_UNITS,
     }
-
-
-def _whom(dataset: Dataset) -> dict[str, Any]:
-    """Return the unit of privacy, where that is not one row."""
-    if dataset.unit is None:
-        return {}
-    words = {"neighbours": REPLACE_ONE_UNIT, "unit": dataset.unit.column, "max_rows": dataset.unit_rows}
-    return words | {"units": dataset.units}

@@ -11,6 +11,7 @@ from typing import Any
 
 from dbdp.declarations import Declaration, Unit
 from dbdp.privacy.accounting import Budget
+from dbdp.privacy.events import REPLACE_ONE_UNIT
 from dbdp.sessions import Session
 
 
@@ -43,6 +44,14 @@ class Dataset:
     def units(self) -> int:
         """Number of units, public."""
         return self.rows // self.unit_rows
+
+    @property
+    def relation(self) -> dict[str, Any]:
+        """What neighbours are, as data, where that is not one row."""
+        if self.unit is None:
+            return {}
+        named = {"unit": self.unit.column, "max_rows": self.unit_rows, "units": self.units}
+        return {"neighbours": REPLACE_ONE_UNIT, **named}
 
 
 _LOAD = """
