@@ -126,6 +126,8 @@ def register(
     ] = None,
     intercept: bool = True,
     mode: Annotated[str, typer.Option(help="Composition: renyi, basic or gaussian.")] = "renyi",
+    unit: Annotated[str | None, typer.Option(help="Column whose rows of one value are protected together.")] = None,
+    max_rows: Annotated[int | None, typer.Option(help="Rows that are read of each unit, at most.")] = None,
     url: Url = None,
 ) -> None:
     """Declare a table once: public facts and a total budget."""
@@ -143,6 +145,8 @@ def register(
             delta=delta,
             intercept=intercept,
             mode=mode,
+            unit=unit,
+            max_rows=max_rows,
         )
     console.print(f"dataset {name} is registered")
 
@@ -348,15 +352,23 @@ def _declaration_of(database: Any, model: int) -> Any:
 
 Rows = Annotated[int, typer.Option(help="Number of records, public.")]
 Features = Annotated[int, typer.Option(help="Coordinates of one model, with the intercept.")]
+UnitRows = Annotated[int, typer.Option(help="Records of each unit of privacy; ROWS is units times this.")]
 Classes = Annotated[int, typer.Option(help="Classes of a one-vs-rest training; 1 for a binary label or a number.")]
 
 
 @app.command()
 @taking_a_request
-def explain(request: Request, rows: Rows, features: Features, classes: Classes = 1, as_json: AsJson = False) -> None:
+def explain(
+    request: Request,
+    rows: Rows,
+    features: Features,
+    classes: Classes = 1,
+    max_rows: UnitRows = 1,
+    as_json: AsJson = False,
+) -> None:
     """Show plan, sensitivity and noise scale of a training; needs no database and spends nothing."""
     is_classifier = request.loss not in ("huber_regression", "squared")
-    described = plan(request, Facts(rows, features, classes, is_classifier)).explain()
+    described = plan(request, Facts(rows, features, classes, is_classifier, unit_rows=max_rows)).explain()
     if as_json:
         print(json.dumps(described))
     else:

@@ -185,7 +185,8 @@ def facts(dataset: Dataset, request: Request) -> Facts:
     """Return what the dataset says in public to the plan of a request."""
     dimension = packing.model_dimension(dataset.declaration, projection_of(request))
     declaration = dataset.declaration
-    return Facts(dataset.rows, dimension, declaration.outputs, declaration.kind != "real", declaration.intercept)
+    is_classifier = declaration.kind != "real"
+    return Facts(dataset.rows, dimension, declaration.outputs, is_classifier, declaration.intercept, dataset.unit_rows)
 
 
 def projection_of(request: Request) -> RandomProjection | None:
@@ -234,6 +235,7 @@ def receipt_of(dataset: Dataset, described: dict[str, Any], guarantee: Release) 
     return {
         "dataset": dataset.name,
         **described,
+        **dataset.relation,
         "mode": dataset.budget.mode,
         "order": dataset.budget.order,
         "charge": charge / CHARGE_UNITS,

@@ -103,8 +103,15 @@ class Database:
         label_bounds: Sequence[float] | None = None,
         intercept: bool = True,
         mode: str = "renyi",
+        unit: str | None = None,
+        max_rows: int | None = None,
     ) -> None:
-        """Declare a table once, as its owner; see `dbdp.declarations.declare` and dbdp.register_dataset."""
+        """Declare a table once, as its owner; see `dbdp.declarations.declare` and dbdp.register_dataset.
+
+        Parameters
+        ----------
+        unit, max_rows : all rows with one value of this column are protected together; at most so many are read
+        """
         declaration = declare(
             label=label,
             features=features,
@@ -116,7 +123,7 @@ class Database:
         )
         self.query(
             "select dbdp.register_dataset($1, $2::regclass, $3, $4, $5::json, $6, $7, $8, $9, $10, $11::text[], "
-            "$12::float8[])",
+            "$12::float8[], $13, $14::int4)",
             name,
             source,
             label,
@@ -129,6 +136,8 @@ class Database:
             mode,
             list(declaration.classes) or None,
             list(declaration.label_bounds or ()) or None,
+            unit,
+            max_rows,
         )
 
     def drop_dataset(self, name: str) -> None:

@@ -1,6 +1,7 @@
 """Datasets: registered tables, and whether they still are what was registered.
 
-Nothing is read from the rows but their number, which is public under replace-one neighbours.
+Nothing is read from the rows but their number, or that of the units of privacy: what is public under
+replace-one neighbours.
 """
 
 import json
@@ -8,14 +9,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dbdp.declarations import Declaration
+from dbdp.declarations import Declaration, Unit
 from dbdp.privacy.accounting import Budget
+from dbdp.privacy.events import REPLACE_ONE_UNIT
 from dbdp.sessions import Session
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A registered dataset, as the catalogue has it; `source` is a quoted, qualified name."""
+    """A registered dataset, as the catalogue has it.
+
+    Attributes
+    ----------
+    source : a quoted, qualified name
+    rows : public number of slots: of rows, or of units times `unit_rows`
+    unit : the unit of privacy, None for one row
+    """
 
     id: int
     name: str
@@ -24,6 +33,25 @@ class Dataset:
     declaration: Declaration
     budget: Budget
     column_types: Mapping[str, str] = field(default_factory=dict)
+    unit: Unit | None = None
+
+    @property
+    def unit_rows(self) -> int:
+        """Slots of each unit, r."""
+        return self.unit.max_rows if self.unit else 1
+
+    @property
+    def units(self) -> int:
+        """Number of units, public."""
+        return self.rows // self.unit_rows
+
+    @property
+    def relation(self) -> dict[str, Any]:
+        """What neighbours are, as data, where that is not one row."""
+        if self.unit is None:
+            return {}
+        named = {"unit": self.unit.column, "max_rows": self.unit_rows, "units": self.units}
+        return {"neighbours": REPLACE_ONE_UNIT, **named}
 
 
 _LOAD = """
@@ -35,6 +63,7 @@ select d.id,
        d.rows,
        d.declaration::pg_catalog.text as declaration,
        d.column_types::pg_catalog.text as column_types,
+       d.unit, d.max_rows,
        d.epsilon, d.delta, d.mode, d.rdp_order, d.charge_limit, d.leak_limit,
        d.registered_in = pg_catalog.pg_current_xact_id_if_assigned() as uncommitted
 from dbdp.dataset as d
@@ -86,6 +115,7 @@ def load(session: Session, name: str) -> Dataset:
         Declaration.from_json(row["declaration"]),
         budget_of(row),
         expected,
+        None if row["unit"] is None else Unit(row["unit"], row["max_rows"]),
     )
 
 
@@ -175,14 +205,36 @@ def column_types(session: Session, source_oid: int) -> dict[str, str]:
     return {row["column"]: row["type"] for row in session.query(_COLUMN_TYPES, source_oid)}
 
 
-_SAME_NUMBER = "select pg_catalog.count(*) as rows from {source}"
+UNIT_TYPES = {  # of a column that names the unit: built-in types, and what their values are grouped as
+    "smallint": "pg_catalog.int2",
+    "integer": "pg_catalog.int4",
+    "bigint": "pg_catalog.int8",
+    "uuid": "pg_catalog.uuid",
+    "date": "pg_catalog.date",
+    "timestamp without time zone": "pg_catalog.timestamp",
+    "timestamp with time zone": "pg_catalog.timestamptz",
+    **dict.fromkeys(("text", "character varying", "character"), 'pg_catalog.text collate pg_catalog."C"'),
+}
+
+
+def unit_value(session: Session, unit: Unit, types: Mapping[str, str]) -> str:
+    """Return SQL for what names the unit of the row `source`, by built-in code alone; null belongs to nobody."""
+    quoted = session.query("select pg_catalog.quote_ident($1) as name", unit.column)[0]["name"]
+    return f"source.{quoted}::{UNIT_TYPES[types[unit.column]]}"
+
+
+def count(session: Session, source: str, unit: Unit | None, types: Mapping[str, str]) -> int:
+    """Return what is public of a table: its number of rows, or of units."""
+    counted = "*" if unit is None else f"distinct {unit_value(session, unit, types)}"
+    return session.query(f"select pg_catalog.count({counted}) as found from {source} as source")[0]["found"]
 
 
 def check_rows(session: Session, dataset: Dataset) -> None:
-    """Raise ValueError if the table no longer has the registered, public number of rows."""
-    rows = session.query(_SAME_NUMBER.format(source=dataset.source))[0]["rows"]
-    if rows != dataset.rows:
+    """Raise ValueError if the table no longer has the registered, public number of rows, or of units."""
+    found = count(session, dataset.source, dataset.unit, dataset.column_types)
+    if found != dataset.units:
+        counted = "rows" if dataset.unit is None else f"units in column {dataset.unit.column!r}"
         raise ValueError(
-            f"{dataset.source} has {rows} rows, but dataset {dataset.name!r} was registered with {dataset.rows}; "
-            "the number of rows is part of the guarantee: drop the dataset and register it again"
+            f"{dataset.source} has {found} {counted}, but dataset {dataset.name!r} was registered with "
+            f"{dataset.units}; the number is part of the guarantee: drop the dataset and register it again"
         )

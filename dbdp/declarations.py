@@ -13,6 +13,8 @@ from typing import Any
 MAX_BOUND = 1e300
 LABEL_BOUND, LEAST_LABEL_WIDTH = 1e100, 1e-100  # coefficients in the label's units stay finite
 MAX_CLASSES = 1000  # one model for each; a training reads the rows as often
+MAX_UNIT_ROWS = 1000  # so many times the noise: more would leave nothing of a model
+MAX_UNIT_NUMBERS = 1 << 21  # 16 MB: some units are read at once, and what they hold may not decide whether they fit
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,20 @@ class Vector:
     column: str
     length: int
     norm_bound: float
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Whom a dataset protects, where that is not a single row: all rows with one value of a column.
+
+    Attributes
+    ----------
+    column : its values name the units; a row without one belongs to nobody and is never read
+    max_rows : r; of each unit at most so many rows take part, and every unit takes so many places
+    """
+
+    column: str
+    max_rows: int
 
 
 @dataclass(frozen=True)
@@ -156,6 +172,40 @@ def declare(
         raise ValueError(f"array column {vectors[0].column!r} must be the only feature; declare it alone")
     vector = vectors[0] if vectors else None
     return Declaration(label, intercept, **kind, vector=vector, numeric=numeric, categorical=categorical)
+
+
+def unit_of(declaration: Declaration, column: str | None, max_rows: int | None) -> Unit | None:
+    """Return the unit of privacy; None where it is one row.
+
+    Raises
+    ------
+    ValueError
+        If only one of the two is given, the column is trained on, or the number of rows is none.
+    """
+    if column is None and max_rows is None:
+        return None
+    if column is None or max_rows is None:
+        raise ValueError(
+            f"unit = {column!r} and max_rows = {max_rows!r} belong together; give the column that names the unit and "
+            "how many rows of each are read, or neither"
+        )
+    if column in (declaration.label, *declaration.columns):
+        raise ValueError(
+            f"unit {column!r} is the label or a feature too; who a row belongs to stays as it is when neighbours' rows "
+            "are replaced: take the column out of the model"
+        )
+    if not isinstance(max_rows, int) or isinstance(max_rows, bool) or not 1 <= max_rows <= MAX_UNIT_ROWS:
+        raise ValueError(
+            f"max_rows = {max_rows!r} must be a whole number from 1 to {MAX_UNIT_ROWS}; noise grows with it, so choose "
+            "what most units need"
+        )
+    width = declaration.vector.length if declaration.vector else len(declaration.columns)
+    if max_rows * width > MAX_UNIT_NUMBERS:
+        raise ValueError(
+            f"max_rows = {max_rows} rows of {width} numbers are more than a unit may have, {MAX_UNIT_NUMBERS}; choose "
+            f"at most {MAX_UNIT_NUMBERS // width}"
+        )
+    return Unit(column, max_rows)
 
 
 def _label_kind(

@@ -55,7 +55,7 @@ def confusion(session: Session, model: int, name: str, *, epsilon: float, delta:
     dataset = datasets.load(session, name)
     declaration = dataset.declaration
     classifier = _classifier(session, model, dataset, epsilon)
-    plan = ConfusionPlan(epsilon, delta, dataset.rows, max(declaration.outputs, 2))
+    plan = ConfusionPlan(epsilon, delta, dataset.rows, max(declaration.outputs, 2), dataset.unit_rows)
     described = plan.explain() | {"model": model}
     datasets.check_rows(session, dataset)
     controller.check_session(session, dataset, classifier.request)

@@ -28,7 +28,7 @@ def charge(session: Session, dataset: Dataset, plan: dict[str, Any], release: Re
 
     Returns the position that the WAL must be flushed to before anything that was paid for is shown.
     """
-    described = plan | {"guarantee": release.as_data()}
+    described = plan | dataset.relation | {"guarantee": release.as_data()}
     if session.in_server:  # as dbdp_owner already
         return record_charge(session, dataset, described)
     sql = "select dbdp.charge($1, $2::pg_catalog.json)::pg_catalog.text as position"

@@ -532,15 +532,15 @@ class _Packing:
     def _chosen(self, section: shuffling.Section) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Give words and packed rows of the section's bins, in the order of their slots."""
         record = np.dtype(f"V{self._encoder.record_bytes}")
-        for first, raw in self._read(keyed=True):
+        for first, raw in self._read(section.order.key):
             raws = np.frombuffer(raw, record)
             words = section.order.words(first, first + len(raws))
             chosen = np.flatnonzero(section.bins(words) >= 0)
             if len(chosen):
                 yield words[chosen], self._encoder.rows(raws[chosen].tobytes())
 
-    def _read(self, *, keyed: bool = False) -> Iterator[tuple[int, bytes]]:
-        return records.read(self._session, self._dataset, self._encoder, memory=self._memory, keyed=keyed)
+    def _read(self, key: bytes | None = None) -> Iterator[tuple[int, bytes]]:
+        return records.read(self._session, self._dataset, self._encoder, memory=self._memory, key=key)
 
     def _fits(self, rows: int) -> bool:
         return rows * self._row_bytes <= self._memory // 2

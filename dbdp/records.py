@@ -6,12 +6,14 @@ holds, and none reads a value that is far longer than declared. It runs in the s
 search_path is pinned to pg_catalog.
 """
 
-from collections.abc import Iterator
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from dbdp.datasets import Dataset
-from dbdp.declarations import Categorical, Declaration, Numeric
+from dbdp.datasets import Dataset, unit_value
+from dbdp.declarations import Categorical, Declaration, Numeric, Unit
 from dbdp.learning import blocks
 from dbdp.learning.encoding import (
     HEADER_BYTES,
@@ -28,6 +30,9 @@ from dbdp.sessions import ServerSession
 
 TEXT_TYPES = ("text", "character varying", "character")
 _UNKNOWN = 0.5  # no category: those are hashes, whole numbers
+_GROUP_BYTES = 1 << 18  # of units that are read together: a part of the least memory
+_MOST_BYTES = 1 << 24  # of slots that are decoded at once: more is no faster
+_MARK_BYTES = 32
 _TUPLES_PER_PAGE = 291  # MaxHeapTuplesPerPage at 8 KiB: no page gives more records, whatever its rows hold
 
 
@@ -55,16 +60,28 @@ def _labels(declaration: Declaration) -> Labels:
 
 
 def read(
-    session: ServerSession, dataset: Dataset, encoder: Encoder, *, memory: int, keyed: bool
+    session: ServerSession, dataset: Dataset, encoder: Encoder, *, memory: int, key: bytes | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Give the raw records of some pages at a time, and how many were before; all from one snapshot.
+    """Give the raw records of some slots at a time, and how many were before; all from one snapshot.
+
+    Sessions with the same key and snapshot number the slots alike.
 
     Raises
     ------
     ValueError
-        At the end, if the number of records is not the registered one.
+        At the end, if the number of rows, or of units, is not the registered one.
     """
-    label, elements = record_sql(session, dataset, encoder)
+    if dataset.unit is None:
+        yield from _rows(session, dataset, encoder, memory, keyed=key is not None)
+    else:
+        yield from _slots_of_units(session, dataset, dataset.unit, encoder, memory, key or os.urandom(_MARK_BYTES))
+
+
+def _rows(
+    session: ServerSession, dataset: Dataset, encoder: Encoder, memory: int, *, keyed: bool
+) -> Iterator[tuple[int, bytes]]:
+    """Give all rows, some pages at a time."""
+    label, elements = record_sql(session, dataset, encoder, _columns(session, dataset))
     query = _CHUNKS.format(
         label=label,
         label_bytes=np.dtype(encoder.labels.layout).itemsize,
@@ -81,10 +98,62 @@ def read(
             yield seen, row["raw"]
         seen += count
     if seen != dataset.rows:
-        raise ValueError(
-            f"{dataset.source} had {seen} rows while it was read, dataset {dataset.name!r} has {dataset.rows}: "
-            "the table changed during training; the charge stands"
-        )
+        raise _changed(dataset, f"{seen} rows", str(dataset.rows))
+
+
+def _slots_of_units(
+    session: ServerSession, dataset: Dataset, unit: Unit, encoder: Encoder, memory: int, key: bytes
+) -> Iterator[tuple[int, bytes]]:
+    """Give at most r rows of each unit, and zero records for the slots that are left (privacy.md §11.6).
+
+    Which rows of a unit: those with the least marks, a hash of the secret key and of where the row is stored: a
+    uniformly random subset, wherever that is. Slots are numbered as they come: only the law of a permutation, or of
+    independent draws, counts.
+    """
+    seen, most = 0, max(1, min(memory // 4, _MOST_BYTES) // _bytes_each(encoder))
+    marks = hashlib.shake_256(key + b"rows").digest(_MARK_BYTES)
+    for raw in _joined(_kept(session, dataset, unit, encoder, marks), most * encoder.record_bytes):
+        yield seen, raw
+        seen += len(raw) // encoder.record_bytes
+    for first in range(seen, dataset.rows, most):
+        yield first, bytes(encoder.record_bytes * min(most, dataset.rows - first))
+
+
+def _kept(session: ServerSession, dataset: Dataset, unit: Unit, encoder: Encoder, marks: bytes) -> Iterator[bytes]:
+    """Give the kept rows of all units, some units at a time, in an order that the marks decide."""
+    query, units = _units_sql(session, dataset, unit, encoder), 0
+    groups = dataset.rows * _bytes_each(encoder) // _GROUP_BYTES  # by public facts alone: all sessions do alike
+    mask = (1 << groups.bit_length()) - 1
+    for row in session.stream(query, bytes(encoder.record_bytes), mask, marks, unit.max_rows):
+        units += row["units"]
+        if units <= dataset.units:
+            yield row["raw"]
+    if units != dataset.units:
+        raise _changed(dataset, f"{units} units", str(dataset.units))
+
+
+def _joined(pieces: Iterable[bytes], enough: int) -> Iterator[bytes]:
+    """Join pieces until they have so many bytes."""
+    held = bytearray()
+    for piece in pieces:
+        held += piece
+        if len(held) >= enough:
+            yield bytes(held)
+            held.clear()
+    if held:
+        yield bytes(held)
+
+
+def _changed(dataset: Dataset, found: str, registered: str) -> ValueError:
+    return ValueError(
+        f"{dataset.source} had {found} while it was read, dataset {dataset.name!r} has {registered}: "
+        "the table changed during training; the charge stands"
+    )
+
+
+def _bytes_each(encoder: Encoder) -> int:
+    """Return what a record takes while it is decoded."""
+    return encoder.record_bytes + 8 * encoder.width + 4 * blocks.stride_of(encoder.dimension)
 
 
 def _pages(session: ServerSession, dataset: Dataset, encoder: Encoder, memory: int, *, keyed: bool) -> int:
@@ -96,8 +165,7 @@ def _pages(session: ServerSession, dataset: Dataset, encoder: Encoder, memory: i
     tables = len(session.query(_TABLES.replace("$3", "$1"), dataset.source))
     if keyed and tables > 1:
         return 1
-    bytes_each = encoder.record_bytes + 8 * encoder.width + 4 * blocks.stride_of(encoder.dimension)
-    return max(1, memory // 4 // (_TUPLES_PER_PAGE * bytes_each * tables))
+    return max(1, memory // 4 // (_TUPLES_PER_PAGE * _bytes_each(encoder) * tables))
 
 
 # A partitioned table is read through itself, so that its own rights count; pages of the same numbers
@@ -135,14 +203,64 @@ from generate_series(
 """
 
 
-def record_sql(session: ServerSession, dataset: Dataset, encoder: Encoder) -> tuple[str, str]:
-    """Return SQL for a record's label and its array's bytes, of the row `source`."""
-    declaration = dataset.declaration
+# A unit's rows come in the order of their marks, and the first of them are kept. Records are made of those alone.
+# Units come in groups by a hash of what names them, so that one sort by group, unit and mark serves it all; it goes
+# to disk where it is large. The order by mark within a group keeps the server from gathering all groups at once.
+_UNITS = """
+select string_agg(
+           case when octet_length(r.elements) = octet_length($1) - {label_bytes} then r.label || r.elements else $1 end,
+           ''::bytea order by r.mark) as raw,
+       count(*) filter (where r.place = 1) as units
+from (
+    select {label} as label, {elements} as elements, source.together, source.mark, source.place
+    from (
+        select marked.*,
+               row_number() over (partition by marked.together, marked.unit order by marked.mark) as place
+        from (
+            select {columns},
+                   {unit} as unit,
+                   hash_array_extended(array[{unit}], 0) & $2 as together,
+                   sha256($3 || oidsend(source.tableoid) || tidsend(source.ctid)) as mark
+            from {source} as source
+            where {unit} is not null
+        ) as marked
+    ) as source
+    where source.place <= $4
+    order by source.together
+) as r
+group by r.together
+order by r.together
+"""
+
+
+def _units_sql(session: ServerSession, dataset: Dataset, unit: Unit, encoder: Encoder) -> str:
+    """Return the query for the kept rows of all units, some units in each row."""
+    columns = _columns(session, dataset)
+    names = [f"c{number}" for number in range(len(columns))]
+    label, elements = record_sql(session, dataset, encoder, [f"source.{name}" for name in names])
+    return _UNITS.format(
+        label=label,
+        label_bytes=np.dtype(encoder.labels.layout).itemsize,
+        elements=elements,
+        columns=", ".join(f"{column} as {name}" for column, name in zip(columns, names, strict=True)),
+        unit=unit_value(session, unit, dataset.column_types),
+        source=dataset.source,
+    )
+
+
+def _columns(session: ServerSession, dataset: Dataset) -> list[str]:
+    """Return SQL for the label and the columns of features, of the row `source`."""
     names = session.query(
         "select quote_ident(n) as n from unnest($1) with ordinality as u(n, i) order by i",
-        [declaration.label, *declaration.columns],
+        [dataset.declaration.label, *dataset.declaration.columns],
     )
-    label, *columns = (f"source.{row['n']}" for row in names)
+    return [f"source.{row['n']}" for row in names]
+
+
+def record_sql(session: ServerSession, dataset: Dataset, encoder: Encoder, values: list[str]) -> tuple[str, str]:
+    """Return SQL for a record's label and its array's bytes, from SQL for the label and the columns of features."""
+    declaration = dataset.declaration
+    label, *columns = values
     if isinstance(encoder, VectorEncoder):
         # what is stored longer than a whole record is no such array, and is not unpacked to see
         longest = encoder.record_bytes + HEADER_BYTES

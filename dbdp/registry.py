@@ -7,8 +7,8 @@ and `drop` as dbdp_owner.
 import json
 
 from dbdp import ledger, records, rights
-from dbdp.datasets import check_kind, column_types
-from dbdp.declarations import Declaration, declare
+from dbdp.datasets import UNIT_TYPES, check_kind, column_types, count
+from dbdp.declarations import Declaration, Unit, declare, unit_of
 from dbdp.privacy.accounting import Budget
 from dbdp.sessions import DATA_EXCEPTION, ServerSession
 
@@ -27,19 +27,22 @@ def register(
     epsilon: float,
     delta: float,
     mode: str,
+    unit: Unit | None,
 ) -> None:
     """Open the table to dbdp_owner, as its owner, and record the dataset."""
     Budget.of(epsilon=epsilon, delta=delta, mode=mode)
-    _check_source(session, source, declaration)
+    _check_source(session, source, declaration, unit)
     session.query(f"grant select on {source} to dbdp_owner")
     session.query(
-        "select dbdp.record_dataset($1, $2::regclass, $3::json, $4, $5, $6)",
+        "select dbdp.record_dataset($1, $2::regclass, $3::json, $4, $5, $6, $7, $8::int4)",
         name,
         source,
         declaration.to_json(),
         epsilon,
         delta,
         mode,
+        unit and unit.column,
+        unit and unit.max_rows,
     )
 
 
@@ -52,22 +55,25 @@ def record(
     epsilon: float,
     delta: float,
     mode: str,
+    unit: str | None,
+    max_rows: int | None,
 ) -> None:
     """Write the catalogue's row and make the odometers (as dbdp_owner)."""
     declared = declare(**json.loads(declaration))
     budget = Budget.of(epsilon=epsilon, delta=delta, mode=mode)
-    types = _check_source(session, source, declared)
+    whom = unit_of(declared, unit, max_rows)
+    types = _check_source(session, source, declared, whom)
     _check_owner(session, source)
     _check_new(session, name, source)
-    rows = session.query(f"select count(*) as rows from {source}")[0]["rows"]
+    rows = count(session, source, whom, types) * (whom.max_rows if whom else 1)
     if rows == 0:
-        raise ValueError(f"{source} is empty; a dataset needs at least one row")
+        raise ValueError(f"{source} is empty; a dataset needs at least one row{' with a unit' if whom else ''}")
     inserted = session.query(
         """
 insert into dbdp.dataset (name, source, source_name, rows, declaration, column_types, epsilon, delta, mode,
-                          rdp_order, charge_limit, leak_limit)
+                          rdp_order, charge_limit, leak_limit, unit, max_rows)
 values ($1, $2::regclass, $2, $3, $4::json, $5::json, $6, $7, $8,
-        $9::float8, $10, $11)
+        $9::float8, $10, $11, $12, $13::int4)
 returning id""",
         name,
         source,
@@ -80,6 +86,8 @@ returning id""",
         budget.order,
         budget.charge_limit,
         budget.leak_limit,
+        unit,
+        max_rows,
     )
     ledger.make_odometers(session, ledger.OF_DATASET, inserted[0]["id"])
 
@@ -111,8 +119,8 @@ where c.oid = $1::regclass
 """
 
 
-def _check_source(session: ServerSession, source: str, declaration: Declaration) -> dict[str, str]:
-    """Check that the table can be trained on as declared; return the types of the declared columns."""
+def _check_source(session: ServerSession, source: str, declaration: Declaration, unit: Unit | None) -> dict[str, str]:
+    """Check that the table can be trained on as declared; return the types of the declared columns, and the unit's."""
     row = session.query(_SOURCE, source)[0]
     check_kind(session, row["oid"])
     if not row["is_reachable"]:
@@ -120,17 +128,20 @@ def _check_source(session: ServerSession, source: str, declaration: Declaration)
             f"dbdp_owner may not use schema {row['schema']}; grant usage on schema {row['schema']} to dbdp_owner"
         )
     types = column_types(session, row["oid"])
-    _check_columns(source, declaration, types)
+    _check_columns(source, declaration, types, unit)
     _check_values(session, declaration, types)
-    return {column: types[column] for column in [declaration.label, *declaration.columns]}
+    named = [unit.column] if unit else []
+    return {column: types[column] for column in [declaration.label, *declaration.columns, *named]}
 
 
-def _check_columns(source: str, declaration: Declaration, types: dict[str, str]) -> None:
+def _check_columns(source: str, declaration: Declaration, types: dict[str, str], unit: Unit | None) -> None:
     allowed: list[tuple[str, tuple[str, ...]]] = [(f.column, _NUMERIC_TYPES) for f in declaration.numeric]
     allowed += [(f.column, _CATEGORY_TYPES) for f in declaration.categorical]
     allowed += [(declaration.label, _NUMERIC_TYPES if declaration.kind == "real" else _LABEL_TYPES)]
     if declaration.vector:
         allowed.append((declaration.vector.column, _VECTOR_TYPES))
+    if unit:
+        allowed.append((unit.column, tuple(UNIT_TYPES)))
     for column, kinds in allowed:
         if column not in types:
             raise ValueError(

@@ -21,7 +21,7 @@ import plpy  # type: ignore[import-not-found]  # noqa: E402  (exists inside Post
 from dbdp import controller, datasets, evaluation, ledger, packing, registry, releases, rights  # noqa: E402
 from dbdp.algorithms import Request, tuning  # noqa: E402
 from dbdp.algorithms.tuning import TuningRequest  # noqa: E402
-from dbdp.declarations import declare  # noqa: E402
+from dbdp.declarations import declare, unit_of  # noqa: E402
 from dbdp.learning import blocks, kernels, noisy  # noqa: E402
 from dbdp.learning.noisy import NoisyState  # noqa: E402
 from dbdp.learning.objectives import objective_from  # noqa: E402
@@ -85,6 +85,8 @@ def register_dataset(
     mode: str,
     classes: list[str] | None,
     label_bounds: list[float] | None,
+    unit: str | None,
+    max_rows: int | None,
 ) -> None:
     """dbdp.register_dataset, with the caller's rights."""
     given = {"name": name, "source": source, "features": features, "epsilon": epsilon, "delta": delta, "mode": mode}
@@ -99,15 +101,39 @@ def register_dataset(
         features=json.loads(features),
     )
     registry.register(
-        _session, name=name, source=source, declaration=declaration, epsilon=epsilon, delta=delta, mode=mode
+        _session,
+        name=name,
+        source=source,
+        declaration=declaration,
+        epsilon=epsilon,
+        delta=delta,
+        mode=mode,
+        unit=unit_of(declaration, unit, max_rows),
     )
 
 
 @door
-def record_dataset(name: str, source: str, declaration: str, epsilon: float, delta: float, mode: str) -> None:
+def record_dataset(
+    name: str,
+    source: str,
+    declaration: str,
+    epsilon: float,
+    delta: float,
+    mode: str,
+    unit: str | None,
+    max_rows: int | None,
+) -> None:
     """dbdp.record_dataset, as dbdp_owner."""
     registry.record(
-        _session, name=name, source=source, declaration=declaration, epsilon=epsilon, delta=delta, mode=mode
+        _session,
+        name=name,
+        source=source,
+        declaration=declaration,
+        epsilon=epsilon,
+        delta=delta,
+        mode=mode,
+        unit=unit,
+        max_rows=max_rows,
     )
 
 

@@ -15,7 +15,10 @@ create table dbdp.dataset (
   registered_by name not null default session_user,
   registered_at timestamptz not null default pg_catalog.now(),
   registered_in xid8 not null default pg_catalog.pg_current_xact_id(),
-  dropped_at timestamptz
+  dropped_at timestamptz,
+  unit text,
+  max_rows int,
+  check ((unit is null) = (max_rows is null))
 );
 create unique index dataset_name on dbdp.dataset (name) where dropped_at is null;
 create unique index dataset_source on dbdp.dataset (source) where dropped_at is null;
@@ -98,7 +101,9 @@ select d.name,
        d.charge_limit / 1e9 as charge_limit,
        d.leak_limit / 1e18 as leak_limit,
        d.registered_by,
-       d.registered_at
+       d.registered_at,
+       d.unit,
+       d.max_rows
 from dbdp.dataset as d
 where d.dropped_at is null;
 comment on view dbdp.datasets is 'registered datasets that the role may train on: public facts and total budgets';

@@ -19,7 +19,7 @@ from dbdp.cluster import Cluster
 from dbdp.database import Database, connect
 
 CASTS = {"source": "::regclass", "features": "::json", "epsilon": "::float8", "delta": "::float8"}
-CASTS |= {"classes": "::text[]", "label_bounds": "::float8[]"}
+CASTS |= {"classes": "::text[]", "label_bounds": "::float8[]", "max_rows": "::int4"}
 REGISTRATION = {
     "label": "y",
     "positive": "1",

@@ -1,6 +1,7 @@
 """The algorithms by name."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from dbdp.algorithms import (
     bolt_on,
@@ -23,6 +24,7 @@ from dbdp.algorithms import (
 )
 from dbdp.algorithms.plan import Facts, Plan, Request, WhiteBox
 from dbdp.algorithms.settings import check_request
+from dbdp.privacy import groups
 
 PERTURBED_ONCE: dict[str, Callable[[Request, Facts], Plan]] = {
     "bolt_on": bolt_on.plan,
@@ -59,4 +61,17 @@ def plan(request: Request, facts: Facts) -> Plan | WhiteBox:
     check_request(request, facts)
     if request.algorithm not in ALGORITHMS:
         raise ValueError(f"algorithm {request.algorithm!r} is unknown; choose one of {', '.join(ALGORITHMS)}")
-    return ALGORITHMS[request.algorithm](request, facts)
+    if request.algorithm in PERTURBED_ONCE:
+        return PERTURBED_ONCE[request.algorithm](request, facts)
+    return _of_units(NOISY_WHILE_TRAINING[request.algorithm], request, facts)
+
+
+def _of_units(make: Callable[[Request, Facts], WhiteBox], request: Request, facts: Facts) -> WhiteBox:
+    """Plan for single records at the share of (ε, δ) whose group privacy for a unit is (ε, δ) (privacy.md §11.6)."""
+    if facts.unit_rows == 1:
+        return make(request, facts)
+    epsilon, delta = groups.share(request.epsilon, request.delta, facts.unit_rows)
+    made = make(replace(request, epsilon=epsilon, delta=delta), replace(facts, unit_rows=1))
+    guarantee = groups.grouped(made.guarantee, facts.unit_rows, epsilon=request.epsilon, delta=request.delta)
+    told = {"row_epsilon": made.guarantee.epsilon, "row_delta": made.guarantee.delta} | made.told
+    return replace(made, request=request, facts=facts, guarantee=guarantee, told=told)

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from dbdp.algorithms.plan import relation
 from dbdp.privacy.counts import CountLaplace
-from dbdp.privacy.events import REPLACE_ONE, Release, check_epsilon_delta
+from dbdp.privacy.events import Release, check_epsilon_delta
 from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 MOVED = 2  # cells that one replaced record moves, by 1 each
@@ -26,13 +27,15 @@ class ConfusionPlan:
     of its place among the rows, which neighbours share, where a score's last bit depends on that). Replacing it
     takes 1 from one cell at most and adds 1 to one at most: L1 distance 2, L2 distance √2. Without a δ every
     cell gets discrete Laplace noise of scale 2/ε (`CountLaplace`); with one, Gaussian noise for √2, and the whole
-    numbers nearest to the noisy counts are a function of those.
+    numbers nearest to the noisy counts are a function of those. A unit of r records takes r at most and adds r at
+    most: L1 distance 2r, and L2 distance √2·r, attained where all leave one cell for another (privacy.md §11.6).
     """
 
     epsilon: float
     delta: float
     rows: int
     classes: int = 2
+    unit_rows: int = 1
 
     def __post_init__(self) -> None:
         """Check ε and δ."""
@@ -42,8 +45,8 @@ class ConfusionPlan:
     def mechanism(self) -> CountLaplace | Gaussian:
         """The noise of all cells."""
         if self.delta == 0:
-            return CountLaplace(MOVED, self.epsilon)
-        distance = math.sqrt(MOVED) * ROOM
+            return CountLaplace(MOVED, self.epsilon, self.unit_rows)
+        distance = math.sqrt(MOVED) * self.unit_rows * ROOM
         return Gaussian.calibrated(
             epsilon=self.epsilon, delta=self.delta, sensitivity=distance, dimension=self.classes**2
         )
@@ -62,8 +65,7 @@ class ConfusionPlan:
         """Return the plan as data."""
         return {
             "algorithm": "confusion",
-            "neighbours": REPLACE_ONE,
-            "rows": self.rows,
+            **relation(self.rows, self.unit_rows),
             "cells": self.classes**2,
             "sensitivity": self.mechanism.sensitivity,
             "mechanism": self.mechanism.name,

@@ -41,13 +41,13 @@ def planned(request: Request, facts: Facts, learning: Learning, *, calibration: 
     """
     remedy = "it perturbs a convex linear model once; leave it out, or choose dp_sgd"
     refuse(request, "clip_norm", "network", "settings", remedy=remedy)
-    name = _calibration(request, learning, calibration)
+    name = _calibration(request, facts, learning, calibration)
     trainings = [_training(facts, learning, rows) for rows in learning.shard_rows]
     if len(trainings) == 1:
         single = sgd_sensitivity(trainings[0], by_position=name != WORST)
     else:
         single = sharded_sensitivity(trainings, each_epoch=learning.shard_averaging == "each_epoch")
-    sensitivity = _joint(single, facts, learning)
+    sensitivity = _joint(single, facts, learning).of_units(facts.unit_rows)
     dimension = facts.dimension * facts.outputs
     if name == WORST:
         mechanism: Mechanism = mechanism_named(request.mechanism, delta=request.delta).calibrated(
@@ -58,10 +58,10 @@ def planned(request: Request, facts: Facts, learning: Learning, *, calibration: 
     return Plan(request, facts, learning, sensitivity, name, mechanism)
 
 
-def _calibration(request: Request, learning: Learning, default: str) -> str:
-    alone = len(learning.shard_rows) == 1
+def _calibration(request: Request, facts: Facts, learning: Learning, default: str) -> str:
+    alone, single = len(learning.shard_rows) == 1, facts.unit_rows == 1
     if request.calibration is None:
-        usable = request.delta > 0 and request.mechanism in (None, Gaussian.name) and alone
+        usable = request.delta > 0 and request.mechanism in (None, Gaussian.name) and alone and single
         return default if usable and learning.permutation == "reused" else WORST
     if request.calibration not in CALIBRATIONS:
         raise ValueError(f"calibration {request.calibration!r} is unknown; choose one of {', '.join(CALIBRATIONS)}")
@@ -76,6 +76,11 @@ def _calibration(request: Request, learning: Learning, default: str) -> str:
         raise ValueError(f"calibration {request.calibration!r} needs mechanism 'gaussian', not {request.mechanism!r}")
     if not alone:
         raise ValueError(f"calibration {request.calibration!r} is for one shard; choose {WORST!r}, or shards = 1")
+    if not single:
+        raise ValueError(
+            f"calibration {request.calibration!r} is for the position of one row, and a unit has {facts.unit_rows} "
+            f"rows in different positions (privacy.md §11.6); choose {WORST!r}, or leave it out"
+        )
     return request.calibration
 
 

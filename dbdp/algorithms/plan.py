@@ -13,7 +13,7 @@ from dbdp.learning.averaging import Averaging
 from dbdp.learning.losses import Loss
 from dbdp.learning.schedules import Schedule
 from dbdp.learning.state import State
-from dbdp.privacy.events import REPLACE_ONE, Release
+from dbdp.privacy.events import REPLACE_ONE, REPLACE_ONE_UNIT, Release
 from dbdp.privacy.mechanisms import Mechanism
 from dbdp.privacy.sensitivity import Sensitivity
 
@@ -26,11 +26,12 @@ class Facts:
 
     Attributes
     ----------
-    rows : number of records
+    rows : number of records; of slots, where a unit of privacy has several
     dimension : coordinates of one model, with the intercept
     outputs : models trained at once: the classes of a one-vs-rest training, else 1
     is_classifier : whether the label is a class; otherwise it is a number in [-1, 1]
     intercept : whether the last coordinate is the intercept's
+    unit_rows : slots of each unit of privacy, r: neighbours differ in up to so many records (privacy.md §11.6)
     """
 
     rows: int
@@ -38,11 +39,24 @@ class Facts:
     outputs: int = 1
     is_classifier: bool = True
     intercept: bool = True
+    unit_rows: int = 1
 
     @property
     def shape(self) -> tuple[int, int]:
         """Shape of the models together."""
         return self.outputs, self.dimension
+
+    @property
+    def relation(self) -> dict[str, Any]:
+        """What neighbours are, and what is public of them, as data."""
+        return relation(self.rows, self.unit_rows)
+
+
+def relation(rows: int, unit_rows: int) -> dict[str, Any]:
+    """Return what neighbours are among that many slots, and what is public of them, as data."""
+    if unit_rows == 1:
+        return {"neighbours": REPLACE_ONE, "rows": rows}
+    return {"neighbours": REPLACE_ONE_UNIT, "rows": rows, "units": rows // unit_rows, "max_rows": unit_rows}
 
 
 @dataclass(frozen=True)
@@ -127,7 +141,7 @@ class Learning:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be done; `explain` is the same as data. Neighbours are replace-one."""
+    """What will be done; `explain` is the same as data. Neighbours are replace-one, of a record or a unit."""
 
     request: Request
     facts: Facts
@@ -172,8 +186,7 @@ class Plan:
         return {
             "algorithm": self.request.algorithm,
             "loss": loss.name,
-            "neighbours": "replace-one",
-            "rows": self.facts.rows,
+            **self.facts.relation,
             "features": self.facts.dimension,
             "batch_size": learning.batch_size,
             "epochs": learning.epochs,
@@ -232,7 +245,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class WhiteBox:
-    """What an algorithm that adds its noise while it trains will do. Neighbours are replace-one.
+    """What an algorithm that adds its noise while it trains will do. Neighbours are replace-one, of a record or a unit.
 
     Attributes
     ----------
@@ -255,8 +268,7 @@ class WhiteBox:
         return {
             "algorithm": self.request.algorithm,
             "loss": self.request.loss if self.request.network is None else "cross_entropy",
-            "neighbours": REPLACE_ONE,
-            "rows": self.facts.rows,
+            **self.facts.relation,
             "features": self.facts.dimension,
             **({"classes": self.facts.outputs} if self.facts.outputs > 1 else {}),
             **{name: asked[name] for name in given if name not in ("epsilon", "delta")},

@@ -36,6 +36,11 @@ def check_request(request: Request, facts: Facts) -> None:
     check_epsilon_delta(request.epsilon, request.delta)
     _check_kinds(request)
     whole("rows", facts.rows, 2**62, "at least one is needed to train")
+    whole("max_rows", facts.unit_rows, facts.rows, "every unit has as many of the rows")
+    if facts.rows % facts.unit_rows:
+        raise ValueError(
+            f"rows = {facts.rows} must be a multiple of max_rows = {facts.unit_rows}: units times max_rows"
+        )
     whole("features", facts.dimension, 2**24, "count the model's coordinates")
     whole("classes", facts.outputs, 10_000, "each is a model of its own")
     whole("epochs", request.epochs, MAX_EPOCHS, "more passes only add noise")

@@ -17,6 +17,7 @@ from dbdp.algorithms import catalogue
 from dbdp.algorithms.output_perturbation import WORST
 from dbdp.algorithms.plan import Facts, Plan, Request
 from dbdp.algorithms.settings import chosen, shard_rows
+from dbdp.privacy import groups
 from dbdp.privacy.accounting import least_epsilon
 from dbdp.privacy.calibration import least_multiplier
 from dbdp.privacy.events import (
@@ -88,8 +89,7 @@ class TuningPlan:
         return {
             "algorithm": "tuning",
             "method": self.request.method,
-            "neighbours": "replace-one",
-            "rows": self.facts.rows,
+            **self.facts.relation,
             "portions": list(self.portions),
             "candidates": [dict(candidate) for candidate in self.request.candidates],
             "plans": [plan.explain() for plan in self.plans],
@@ -102,12 +102,26 @@ class TuningPlan:
 def plan(request: TuningRequest, facts: Facts) -> TuningPlan:
     """Return the plan of a tuning, from public facts only.
 
+    The rows of a unit of privacy lie in several portions, so that the whole is planned for single rows, at the share
+    of (ε, δ) whose group privacy is (ε, δ): the choice and all portions are one mechanism (privacy.md §11.6).
+
     Raises
     ------
     ValueError
         If a candidate cannot be planned, or the rows do not suffice.
     """
-    check_epsilon_delta(request.base.epsilon, request.base.delta)
+    base, rows = request.base, facts.unit_rows
+    check_epsilon_delta(base.epsilon, base.delta)
+    if rows == 1:
+        return _plan(request, facts)
+    epsilon, delta = groups.share(base.epsilon, base.delta, rows)
+    made = _plan(replace(request, base=replace(base, epsilon=epsilon, delta=delta)), replace(facts, unit_rows=1))
+    guarantee = groups.grouped(made.guarantee, rows, epsilon=base.epsilon, delta=base.delta)
+    return replace(made, facts=facts, guarantee=guarantee)
+
+
+def _plan(request: TuningRequest, facts: Facts) -> TuningPlan:
+    """Return the plan for single rows."""
     method = chosen("method", request.method, METHODS)
     if not facts.is_classifier:
         raise ValueError(

@@ -18,6 +18,7 @@ from dbdp.privacy.calibration import mixture_divergence
 from dbdp.privacy.subsampling import poisson_gaussian_divergence
 
 REPLACE_ONE, ADD_REMOVE = "replace-one", "add-remove"
+REPLACE_ONE_UNIT = "replace-one-unit"  # replace-one, where what is replaced are all records of a unit (§11.6)
 MIN_EPSILON = 1e-9  # one unit of a charge
 MAX_COUNT = 10**12  # of repetitions: below it they are exact in floating point
 MAX_EPSILON = 1e6  # far beyond any promise; keeps α away from 1 and odometers within 64 bits

@@ -15,6 +15,7 @@ UNIT_ROUNDOFF = 2.0**-53
 REUSED, FRESH = "reused", "fresh"  # the permutation of each epoch
 MAX_POSITIONS = 10**7  # 80 MB of sensitivities; to calibrate noise to them takes a gigabyte for a moment
 MAX_UPDATES = 5 * 10**8  # half a minute of arithmetic, and Tu ≤ 10⁻⁷ (§14.3)
+_UP = 1 + 2.0**-50  # above what two products round off
 _PIECE = 1 << 15  # updates walked at once: they stay in the processor's cache
 
 
@@ -94,6 +95,14 @@ class Sensitivity:
         """Return the sensitivity of several models on the same mini-batches, as factors of one model's."""
         positions = None if self.by_position is None else self.by_position * exact
         return Sensitivity(self.exact * exact, self.margin * margin, positions)
+
+    def of_units(self, rows: int) -> "Sensitivity":
+        """Return that of units of r records: rΔ, by a chain of r neighbours and the triangle inequality (§11.6).
+
+        For a given order a record's position bounds what it moves; a unit's records are in several, and no
+        mixture over one position covers them.
+        """
+        return self if rows == 1 else Sensitivity(self.exact * rows * _UP, self.margin * rows * _UP)
 
 
 def sgd_sensitivity(training: Training, *, by_position: bool = False) -> Sensitivity:

@@ -1,0 +1,198 @@
+"""Plans for units of privacy: what every algorithm claims, adds and is charged where a unit has several rows."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from short import FEW
+from test_white_box import recomputed
+
+from dbdp.algorithms import NOISY_WHILE_TRAINING, PERTURBED_ONCE, Facts, Request, plan, tuning
+from dbdp.algorithms.confusion import ConfusionPlan
+from dbdp.algorithms.output_perturbation import MIXTURES
+from dbdp.algorithms.tuning import TuningRequest
+from dbdp.privacy.accounting import MODES, Budget
+from dbdp.privacy.counts import CountLaplace
+from dbdp.privacy.events import EpsilonDeltaDpEvent, divergence
+from dbdp.privacy.groups import share
+
+ROWS, FEATURES, EPSILON, DELTA = 20_000, 6, 1.0, 1e-6
+UNIT_ROWS = pytest.mark.parametrize("unit_rows", [2, 5])
+EVERY_WHITE_BOX = pytest.mark.parametrize("name", NOISY_WHILE_TRAINING)
+PURE = ("scs13", "objective_perturbation", "privgene", "majority")
+CANDIDATES = ({"regularisation": 0.01}, {"regularisation": 0.1})
+
+
+def facts(unit_rows=1, outputs=1):
+    return Facts(ROWS, FEATURES, outputs, unit_rows=unit_rows)
+
+
+def planned(name, unit_rows, *, delta=DELTA, outputs=1, epsilon=EPSILON, **more):
+    few = FEW.get(name, {})
+    return plan(Request(epsilon, delta, algorithm=name, **(few | more)), facts(unit_rows, outputs))
+
+
+# --- noise once -----------------------------------------------------------------------------------------
+
+
+@UNIT_ROWS
+@pytest.mark.parametrize("name", PERTURBED_ONCE)
+@pytest.mark.parametrize("mechanism", ["gaussian", "discrete_gaussian", "spherical_laplace", "discrete_laplace"])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_output_perturbation_covers_r_times_the_sensitivity_at_the_charge_of_one_row(
+    name, mechanism, unit_rows, outputs
+):
+    one, unit = (planned(name, r, mechanism=mechanism, calibration="worst_position", outputs=outputs)
+                 for r in (1, unit_rows))  # fmt: skip
+    assert unit.sensitivity.exact >= unit_rows * one.sensitivity.exact
+    assert unit.sensitivity.margin >= unit_rows * one.sensitivity.margin
+    assert unit.mechanism.sensitivity == pytest.approx(unit_rows * one.mechanism.sensitivity, rel=1e-6)
+    assert unit.mechanism.noise_scale == pytest.approx(unit_rows * one.mechanism.noise_scale, rel=1e-6)
+    assert (unit.guarantee.epsilon, unit.guarantee.delta) == (one.guarantee.epsilon, one.guarantee.delta)
+    for mode in MODES:
+        budget = Budget.of(epsilon=4.0, delta=1e-4, mode=mode)
+        charges = [budget.cost(made.guarantee) for made in (one, unit)]
+        assert charges[1] == pytest.approx(charges[0], rel=1e-6)  # that of Δ → rΔ, never r times
+
+
+@pytest.mark.parametrize("name", ["nsgd", "rsgd_ar"])
+def test_a_units_rows_have_no_single_position_so_the_worst_one_is_covered(name):
+    given = {"regularisation": 0.1, "batch_size": 2000}
+    assert planned(name, 1, **given).calibration == "hockey_stick"
+    assert planned(name, 2, **given).calibration == "worst_position"
+    for mixture in MIXTURES:
+        with pytest.raises(ValueError, match=rf"'{mixture}' is for the position of one row, and a unit has 2 rows"):
+            planned(name, 2, calibration=mixture, **given)
+
+
+def test_shards_of_units_cover_r_times_the_sensitivity_too():
+    one, unit = (planned("bolt_on", r, shards=4, shard_averaging="each_epoch") for r in (1, 5))
+    assert unit.mechanism.sensitivity == pytest.approx(5 * one.mechanism.sensitivity, rel=1e-6)
+
+
+# --- noise while training -------------------------------------------------------------------------------
+
+
+@UNIT_ROWS
+@EVERY_WHITE_BOX
+def test_the_claim_of_a_unit_follows_from_its_events(name, unit_rows):
+    guarantee = planned(name, unit_rows).guarantee
+    assert guarantee.epsilon == EPSILON
+    assert guarantee.delta in (DELTA, 0.0)
+    assert recomputed(guarantee.event, guarantee.delta) <= EPSILON * (1 + 1e-6)
+
+
+@UNIT_ROWS
+@EVERY_WHITE_BOX
+def test_it_is_the_plan_of_single_rows_at_their_share_and_says_so(name, unit_rows):
+    epsilon, delta = share(EPSILON, DELTA, unit_rows)
+    unit, row = planned(name, unit_rows), planned(name, 1, epsilon=epsilon, delta=delta)
+    told, expected = unit.explain(), row.explain()
+    assert told["neighbours"] == "replace-one-unit"
+    assert (told["units"], told["max_rows"], told["rows"]) == (ROWS // unit_rows, unit_rows, ROWS)
+    assert (told["row_epsilon"], told["row_delta"]) == (row.guarantee.epsilon, row.guarantee.delta)
+    assert told["noise_scale"] == expected["noise_scale"]
+    assert told["noise_scale"] > planned(name, 1).explain()["noise_scale"]
+    assert json.loads(json.dumps(told)) == told
+
+
+@UNIT_ROWS
+@pytest.mark.parametrize("name", PURE)
+def test_without_a_delta_a_unit_is_pure_at_r_times_a_rows_epsilon(name, unit_rows):
+    unit, row = planned(name, unit_rows, delta=0.0), planned(name, 1, delta=0.0, epsilon=EPSILON / unit_rows)
+    assert (unit.guarantee.epsilon, unit.guarantee.delta) == (EPSILON, 0.0)
+    assert unit.explain()["noise_scale"] == pytest.approx(row.explain()["noise_scale"], rel=1e-9)
+
+
+@EVERY_WHITE_BOX
+@pytest.mark.parametrize("mode", MODES)
+def test_a_ledger_takes_it_and_charges_what_the_claim_is_worth(name, mode):
+    """Not 1/5 or 1/25 of it, as for one row; what has more noise than rΔ needs costs a little less."""
+    budget = Budget.of(epsilon=8.0, delta=1e-3, mode=mode)
+    unit, row = (budget.cost(planned(name, r).guarantee)[0] for r in (5, 1))
+    assert unit >= 0.98 * row
+
+
+def test_a_gaussian_run_costs_a_unit_nearly_what_r_times_its_sensitivity_would():
+    """The share of (1, 1e-6) for five rows, by way of δ, is less than 4 % more noise than the analytic rΔ."""
+    ratio = planned("scs13", 5).explain()["noise_scale"] / planned("scs13", 1).explain()["noise_scale"]
+    assert 5 < ratio < 5.2
+
+
+@pytest.mark.parametrize(("unit_rows", "message"), [(3, "a multiple of max_rows = 3"), (0, "max_rows = 0")])
+def test_slots_are_units_times_rows(unit_rows, message):
+    with pytest.raises(ValueError, match=message):
+        planned("bolt_on", unit_rows)
+
+
+# --- tuning ---------------------------------------------------------------------------------------------
+
+
+@UNIT_ROWS
+@pytest.mark.parametrize("method", tuning.METHODS)
+def test_a_tuning_is_planned_for_single_rows_at_their_share(method, unit_rows):
+    """A unit's rows are spread over portions: no portion bears the whole, and the choice moves too."""
+    request = TuningRequest(Request(EPSILON, DELTA), CANDIDATES, method=method)
+    made = tuning.plan(request, facts(unit_rows))
+    assert (made.guarantee.epsilon, made.guarantee.delta) == (EPSILON, DELTA)
+    assert made.guarantee.event == EpsilonDeltaDpEvent(EPSILON, DELTA)
+    epsilon, delta = share(EPSILON, DELTA, unit_rows)
+    row = tuning.plan(TuningRequest(Request(epsilon, delta), CANDIDATES, method=method), facts())
+    assert [each.mechanism.noise_scale for each in made.plans] == [each.mechanism.noise_scale for each in row.plans]
+    assert made.explain()["neighbours"] == "replace-one-unit"
+
+
+# --- counts ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit_rows", [1, 2, 5])
+def test_a_unit_moves_a_matrix_by_two_r_and_the_root_of_two_r(unit_rows):
+    pure, gaussian = (ConfusionPlan(1.0, delta, ROWS, 2, unit_rows).mechanism for delta in (0.0, 1e-6))
+    moved = np.array([-unit_rows, unit_rows])  # all of them leave one cell for another
+    assert pure.sensitivity == np.abs(moved).sum()
+    assert np.linalg.norm(moved) <= gaussian.sensitivity < np.linalg.norm(moved) * (1 + 1e-6)
+    assert pure.noise_scale == pytest.approx(2 * unit_rows)
+
+
+def log_laplace(shift, scale):
+    k = np.arange(-3000, 3001)
+    logs = -np.abs(k - shift) / scale
+    return logs - np.log(np.exp(logs).sum())
+
+
+def cell_divergence(shift, scale, order):
+    exponents = order * log_laplace(0, scale) + (1 - order) * log_laplace(shift, scale)
+    return float(np.log(np.exp(exponents).sum())) / (order - 1)
+
+
+@pytest.mark.parametrize("order", [1.5, 6.0, 30.0])
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
+@pytest.mark.parametrize("rows", [2, 3, 5])
+def test_the_charge_of_a_matrix_covers_every_way_in_which_r_rows_can_move(rows, epsilon, order):
+    """Computed from the exact law, for all falls and rises of r in all; the worst are in one cell each."""
+    counts = CountLaplace(2, epsilon, rows)
+    charge, scale = divergence(counts.guarantee.event, order), counts.noise_scale
+    of_shift = {shift: cell_divergence(shift, scale, order) for shift in range(1, rows + 1)}
+    found = {parts: sum(of_shift[part] for part in parts) for parts in partitions(rows)}
+    assert 2 * max(found.values()) <= charge * (1 + 1e-9)
+    assert max(found, key=found.get) == (rows,)
+    assert 2 * found[rows,] > 0.4 * charge
+    assert divergence(CountLaplace(2, epsilon).guarantee.event, order) == charge
+
+
+def partitions(total, largest=None):
+    """The ways to write a number as a sum of falling whole numbers."""
+    if total == 0:
+        return [()]
+    most = min(total, largest or total)
+    return [(part, *rest) for part in range(most, 0, -1) for rest in partitions(total - part, part)]
+
+
+@settings(max_examples=50)
+@given(x=st.floats(1e-3, 20), y=st.floats(1e-3, 20), order=st.floats(1.01, 100))
+def test_two_pure_releases_cost_no_more_than_one_of_their_sum(x, y, order):
+    """What the charge of a matrix rests on."""
+    apart = divergence(EpsilonDeltaDpEvent(x, 0.0), order) + divergence(EpsilonDeltaDpEvent(y, 0.0), order)
+    assert apart <= divergence(EpsilonDeltaDpEvent(x + y, 0.0), order) * (1 + 1e-9) + 1e-14

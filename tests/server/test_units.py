@@ -1,0 +1,510 @@
+"""Units of privacy: who they are, which of their rows are read, and how far all of them together move a model."""
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import exact
+import numpy as np
+import psycopg
+import pytest
+from scipy.stats import chi2
+from short import FEW
+from test_neighbours import FULL_BATCH, RESTARTED, SCHEDULED, SHARDED, beyond, loose, requests
+from typer.testing import CliRunner
+
+from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
+from dbdp.algorithms.tuning import TuningRequest
+from dbdp.cli import app
+from dbdp.controller import ChargedError
+from dbdp.database import Database
+from dbdp.learning import blocks
+from dbdp.shuffling import KeyedOrder
+
+Register = Callable[..., str]
+Spent = Callable[[str], tuple[int, int]]
+ALPHA = 1e-9  # false alarms of a statistical test; the server's entropy has no seed
+
+
+# --- packing --------------------------------------------------------------------------------------------
+
+
+def visits(connection: psycopg.Connection, name: str, sizes: Sequence[int]) -> None:
+    """A table with so many rows of each patient, numbered from 1 on, and some of nobody."""
+    connection.execute(f"create table {name} (patient text, i int, y int)")
+    connection.execute(
+        f"insert into {name} select 'p' || place - 1, row_number() over (order by place), 1 "
+        "from unnest(%s::int[]) with ordinality as u(size, place), generate_series(1, size)",
+        (list(sizes),),
+    )
+    connection.execute(f"insert into {name} select null, i, 1 from generate_series(1, 5) as i")
+
+
+def registered(register: Register, name: str, most: int, max_rows: int, **more: Any) -> str:
+    features = {"i": [0, most]}
+    return register(name, features=features, intercept=False, unit="patient", max_rows=max_rows, **more)
+
+
+def packed(connection: psycopg.Connection, name: str, **options: Any) -> list[np.ndarray]:
+    """The packed blocks, in their order."""
+    with connection.transaction(force_rollback=True):
+        connection.execute("create temporary table packed (block_no int8, block bytea, ends bytea)")
+        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
+        found = connection.execute("select block from packed order by block_no").fetchall()
+    return [blocks.decode(block, 1) for (block,) in found]
+
+
+def numbers(rows: np.ndarray, most: int) -> list[int]:
+    """The numbers of packed rows; of a zero row 0, which no row of a table has."""
+    assert ((rows[:, -1] == 1) == (rows[:, 0] > 0)).all()
+    return np.rint(rows[:, 0].astype(float) * most / (1 - 2**-22)).astype(int).tolist()
+
+
+def patients(sizes: Sequence[int]) -> np.ndarray:
+    """Whose row each number is; number 0 is nobody's."""
+    return np.concatenate([[-1], np.repeat(np.arange(len(sizes)), sizes)])
+
+
+def assert_slots_of(found: list[int], sizes: Sequence[int], max_rows: int) -> None:
+    """Exactly min(r, n_u) different rows of each patient, and zero rows for the slots that are left."""
+    kept = [number for number in found if number]
+    assert len(found) == len(sizes) * max_rows
+    assert len(set(kept)) == len(kept)
+    counted = Counter(patients(sizes)[kept].tolist())
+    assert counted == {patient: min(max_rows, size) for patient, size in enumerate(sizes)}
+
+
+SIZES = {"few": [1, 2, 3, 4, 7, 1, 60], "many": [1 + patient % 4 for patient in range(30_000)]}
+ORDERS: dict[str, dict[str, Any]] = {
+    "fresh": {},
+    "keyed": {"key": "ab" * 32},
+    "one step": {"poisson": {"probability": 1, "steps": 1}},
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(("sizes", "memory"), [("few", "256MB"), ("many", "256MB"), ("many", "1MB")])
+def test_every_unit_has_its_slots_and_no_more_rows_than_those(
+    connection: psycopg.Connection, schema: str, register: Register, sizes: str, memory: str, order: str
+) -> None:
+    connection.execute(f"set dbdp.pack_memory = '{memory}'")
+    counts = SIZES[sizes]
+    visits(connection, "v", counts)
+    name = registered(register, "v", sum(counts), 3)
+    found = numbers(np.concatenate(packed(connection, name, **ORDERS[order])), sum(counts))
+    assert_slots_of(found, counts, 3)
+
+
+@pytest.mark.parametrize("memory", ["256MB", "1MB"])
+def test_every_poisson_step_draws_from_the_slots(
+    connection: psycopg.Connection, schema: str, register: Register, memory: str
+) -> None:
+    """With probability 1 each of the steps has them all; with 1/2 about half of them, zero rows too."""
+    connection.execute(f"set dbdp.pack_memory = '{memory}'")
+    counts = SIZES["many"]
+    visits(connection, "v", counts)
+    name, slots = registered(register, "v", sum(counts), 3), 3 * len(counts)
+    found = np.concatenate(packed(connection, name, poisson={"probability": 1, "steps": 2, "apart": True}))
+    assert_slots_of(numbers(found[:slots], sum(counts)), counts, 3)
+    assert Counter(numbers(found[slots:], sum(counts))) == Counter(numbers(found[:slots], sum(counts)))
+    drawn = numbers(np.concatenate(packed(connection, name, poisson={"probability": 0.5, "steps": 1})), sum(counts))
+    assert abs(len(drawn) - slots / 2) < 7 * np.sqrt(slots) / 2
+    empty = sum(3 - min(3, size) for size in counts)
+    assert abs(drawn.count(0) - empty / 2) < 7 * np.sqrt(empty) / 2
+
+
+@pytest.mark.parametrize("memory", ["256MB", "1MB"])
+def test_shares_of_a_key_are_disjoint_and_together_all_slots(
+    connection: psycopg.Connection, schema: str, register: Register, memory: str
+) -> None:
+    """Each share reads the table anew and has to number the slots like the others, whatever its settings."""
+    counts = SIZES["many"]
+    visits(connection, "v", counts)
+    name, key, found = registered(register, "v", sum(counts), 3), os.urandom(32).hex(), []
+    for first, last, settings in ((0, 25_000, "set work_mem = '64kB'"), (25_000, 90_000, "set enable_hashagg = off")):
+        connection.execute(f"{settings}; set dbdp.pack_memory = '{memory}'")
+        rows = np.concatenate(packed(connection, name, key=key, first=first, last=last))
+        assert len(rows) == last - first
+        found += numbers(rows, sum(counts))
+    assert_slots_of(found, counts, 3)
+
+
+def test_blocks_do_not_tell_how_many_rows_a_unit_has(
+    connection: psycopg.Connection, schema: str, register: Register
+) -> None:
+    lengths = []
+    for name, sizes in (("v", [1] * 9000), ("w", [3] * 8999 + [20_000])):
+        visits(connection, name, sizes)
+        lengths.append([len(block) for block in packed(connection, registered(register, name, sum(sizes), 4))])
+    assert lengths[0] == lengths[1]
+    assert sum(lengths[0]) == 36_000
+
+
+def p_value(cells: np.ndarray) -> float:
+    mean = cells.sum() / cells.size
+    return float(chi2.sf(((cells - mean) ** 2 / mean).sum(), cells.size - 1))
+
+
+def test_which_rows_are_kept_is_a_uniform_choice_for_every_unit_by_itself(
+    connection: psycopg.Connection, schema: str, register: Register
+) -> None:
+    """Five rows of each of 600 units, stored one after the other: every two are kept equally often."""
+    sizes = [5] * 600
+    visits(connection, "v", sizes)
+    name, pairs = registered(register, "v", sum(sizes), 2), list(combinations(range(5), 2))
+    cells, together = np.zeros(10), np.zeros((10, 10))
+    for _ in range(4):
+        kept: list[list[int]] = [[] for _ in sizes]
+        for number in numbers(np.concatenate(packed(connection, name)), sum(sizes)):
+            kept[(number - 1) // 5].append((number - 1) % 5)
+        chosen = np.array([pairs.index(tuple(sorted(each))) for each in kept])
+        cells += np.bincount(chosen, minlength=10)
+        np.add.at(together, (chosen[::2], chosen[1::2]), 1)
+    assert p_value(cells) > ALPHA
+    assert p_value(together) > ALPHA  # of neighbouring units: neither looks at the other
+    cells[0] *= 2
+    together[np.diag_indices(10)] *= 2.5
+    assert p_value(cells) < ALPHA  # it would notice twice as many of the first two
+    assert p_value(together) < ALPHA  # and units that follow each other
+
+
+# --- one unit's rows, and how far they move an exact model ----------------------------------------------
+
+UNITS, MAX_ROWS, SLOTS, DIMENSION = 10, 2, 20, 3
+AHEAD, NOTHING = "{1,0,0}", "{0,0,0}"
+ROWS_OF_ONE = {  # of the last unit, as text: features and label
+    "ahead": [(AHEAD, 1)] * 2,
+    "behind": [(AHEAD, -1)] * 2,
+    "many ahead": [(AHEAD, 1)] * 7,
+    "huge and behind": [("{1e300,0,0}", -1)] * 2,
+    "one": [("{0,1,0}", 1)],
+    "none but nulls": [(None, 1), (AHEAD, None), (None, None)],
+    "no numbers": [("{NaN,0,0}", 1), ("{0,Infinity,0}", -1)],
+    "arrays of another length": [("{1}", 1), ("{1,0,0,0}", 1)],
+}
+PLACES = {"first mini-batch": (0, 1), "last mini-batch": (18, 19), "two mini-batches": (4, 5)}
+
+
+class Households:
+    """Tables that differ in all rows of one unit, and what training on them gives."""
+
+    def __init__(self, connection: psycopg.Connection, schema: str, register: Register) -> None:
+        self._connection = connection
+        self._keys: dict[tuple[str, tuple[int, ...]], bytes] = {}
+        self.names = {value: self._made(number, value, schema, register) for number, value in enumerate(ROWS_OF_ONE)}
+
+    def _made(self, number: int, value: str, schema: str, register: Register) -> tuple[str, str]:
+        table = f"household_{number}"
+        self._connection.execute(f"create table {table} (person int, x float8[], y int)")
+        with self._connection.cursor().copy(f"copy {table} from stdin") as copy:
+            for features, label in ROWS_OF_ONE[value]:
+                copy.write_row((UNITS, features, label))
+            for person in range(1, UNITS):
+                for _ in range(MAX_ROWS + person % 2):
+                    copy.write_row((person, NOTHING, 1))
+            copy.write_row((None, AHEAD, 1))
+        features = {"x": {"length": DIMENSION, "norm": 1}}
+        given = {"negative": "-1", "intercept": False, "unit": "person", "max_rows": MAX_ROWS}
+        return register(table, features=features, **given), f"{schema}.{table}"
+
+    def models(self, given: dict[str, dict[str, Any]], value: str, places: Sequence[int]) -> list[np.ndarray]:
+        """Exact models of each request, the unit's slots at these places."""
+        dataset, table = self.names[value]
+        if (wanted := (value, tuple(places))) not in self._keys:
+            self._keys[wanted] = self._key_with(table, set(places))
+        return exact.exact_models(self._connection, dataset, list(given.values()), [self._keys[wanted]])
+
+    def _key_with(self, table: str, places: set[int]) -> bytes:
+        """A key that keeps some rows of the last unit and puts them, and its zero rows, at these places."""
+        sql = f"select person, oidsend(tableoid) || tidsend(ctid) from {table} where person is not null"
+        stored = self._connection.execute(sql).fetchall()
+        while True:
+            key = os.urandom(32)
+            order = KeyedOrder(key, SLOTS)
+            slots = self._slots(stored, hashlib.shake_256(key + b"rows").digest(32))
+            ranked = order.order(order.words(0, SLOTS)).tolist()
+            if {ranked.index(slot) for slot in slots} == places:
+                return key
+
+    @staticmethod
+    def _slots(stored: Sequence[tuple[int, bytes]], secret: bytes) -> list[int]:
+        """The slots of the last unit: its kept rows among those of all units, and the zero rows at the end."""
+        marks = sorted((hashlib.sha256(secret + bytes(where)).digest(), person) for person, where in stored)
+        counted: Counter[int] = Counter()
+        kept = []
+        for _, person in marks:
+            counted[person] += 1
+            if counted[person] <= MAX_ROWS:
+                kept.append(person)
+        return [slot for slot, person in enumerate(kept) if person == UNITS] + list(range(len(kept), SLOTS))
+
+
+@pytest.fixture
+def households(connection: psycopg.Connection, schema: str, register: Register) -> Iterator[Households]:
+    with exact.installed(connection):
+        yield Households(connection, schema, register)
+
+
+def bounds_of(given: dict[str, dict[str, Any]], unit_rows: int) -> dict[str, float]:
+    facts = Facts(SLOTS, DIMENSION, intercept=False, unit_rows=unit_rows)
+    return {name: plan(Request(**request), facts).sensitivity.total for name, request in given.items()}
+
+
+@pytest.mark.parametrize("kind", ["mini-batches", "shards", "full batch"])
+def test_whatever_one_unit_has_moves_a_model_by_r_times_delta_at_most_and_some_attain_it(
+    households: Households, kind: str
+) -> None:
+    cases = {"mini-batches": SCHEDULED | RESTARTED, "shards": SHARDED, "full batch": FULL_BATCH}[kind]
+    given = requests(cases, "huber_svm", **({} if kind == "full batch" else {"batch_size": 5}))
+    bounds, single = bounds_of(given, MAX_ROWS), bounds_of(given, 1)
+    furthest = dict.fromkeys(given, 0.0)
+    for places in PLACES.values():
+        found = [households.models(given, value, places) for value in ROWS_OF_ONE]
+        for pair in combinations(found, 2):
+            moved = {n: float(np.linalg.norm(a - b)) for n, a, b in zip(given, *pair, strict=True)}
+            assert beyond(moved, bounds) == {}
+            furthest = {name: max(furthest[name], moved[name]) for name in given}
+    if kind != "shards":  # there both places of a shard's worst mini-batch are hardly ever among these
+        assert loose(furthest, bounds) == {}
+    assert set(beyond(furthest, single)) == set(given)  # the bound of one row is not enough
+
+
+def test_in_secret_orders_one_unit_moves_a_model_by_r_times_delta_at_most(households: Households) -> None:
+    given = requests({"rsgd_ar": RESTARTED["rsgd_ar"]}, "huber_svm", batch_size=5)
+    bound, longest = bounds_of(given, MAX_ROWS)["rsgd_ar"], 0.0
+    for _ in range(20):
+        for value in ("many ahead", "behind", "no numbers"):
+            models = exact.exact_models(households._connection, households.names[value][0], list(given.values()))
+            longest = max(longest, float(np.linalg.norm(models[0])))
+    assert 0.1 * bound < 2 * longest <= bound  # all others are zero rows: models of two values are no further apart
+
+
+# --- registration ---------------------------------------------------------------------------------------
+
+
+def test_the_catalogue_has_the_unit_and_counts_slots(
+    connection: psycopg.Connection, schema: str, register: Register, database: Database
+) -> None:
+    visits(connection, "v", [1, 2, 3, 4])
+    name = registered(register, "v", 10, 3)
+    row = next(each for each in database.datasets() if each["name"] == name)
+    assert (row["unit"], row["max_rows"], row["rows"]) == ("patient", 3, 12)
+    told = database.explain(name, Request(1.0))
+    assert {key: told[key] for key in ("neighbours", "unit", "max_rows", "units", "rows")} == {
+        "neighbours": "replace-one-unit", "unit": "patient", "max_rows": 3, "units": 4, "rows": 12,
+    }  # fmt: skip
+
+
+def test_a_unit_of_one_row_is_a_unit_still(
+    connection: psycopg.Connection, schema: str, register: Register, database: Database
+) -> None:
+    visits(connection, "v", [5, 2, 3, 1])
+    name = registered(register, "v", 11, 1)
+    database.train(name, Request(1.0, batch_size=2))
+    sql = "select plan from dbdp.ledger where dataset_id = (select id from dbdp.dataset where name = $1)"
+    for told in (database.explain(name, Request(1.0)), database.query(sql, name)[0]["plan"]):
+        assert (told["neighbours"], told["units"], told["rows"]) == ("replace-one-unit", 4, 4)
+
+
+TYPES = {  # a type, its values, and how many units they are
+    "smallint": ("1, 2, 2, null", 2),
+    "integer": ("1, -5, 7, 7", 3),
+    "bigint": ("1, 9e18, 1, null", 2),
+    "text": ("'a', 'A', 'a ', ''", 4),
+    "varchar(9)": ("'a', 'a ', 'b', null", 3),
+    "char(5)": ("'a', 'a  ', 'b', 'A'", 3),
+    "uuid": ("gen_random_uuid(), gen_random_uuid(), null, gen_random_uuid()", 3),
+    "date": ("'2020-01-01', '2020-01-01', '-infinity', null", 2),
+    "timestamp": ("'2020-01-01', '2020-01-01 00:00:01', null, null", 2),
+    "timestamptz": ("'2020-01-01 00:00+00', '2020-01-01 01:00+01', null, null", 1),
+    "name_of_somebody": ("'a', 'b', 'b', null", 2),
+    "text collate blind": ("'a', 'A', 'a', 'b'", 3),
+}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_units_are_told_apart_by_built_in_code_alone(
+    connection: psycopg.Connection, schema: str, register: Register, database: Database, kind: str
+) -> None:
+    values, expected = TYPES[kind]
+    connection.execute("create domain name_of_somebody as text")
+    connection.execute("create collation blind (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+    connection.execute(f"create table t (patient {kind}, i int, y int)")
+    for number, value in enumerate(values.split(", ")):
+        connection.execute(f"insert into t values ({value}, {number + 1}, 1)")
+    name = registered(register, "t", 4, 2)
+    assert database.query("select rows from dbdp.datasets where name = $1", name) == [{"rows": 2 * expected}]
+    found = np.concatenate(packed(connection, name))
+    assert len(found) == 2 * expected
+    assert database.train(name, Request(1.0, batch_size=1)).receipt["units"] == expected
+
+
+@pytest.mark.parametrize("kind", ["float8", "numeric", "boolean", "json", "mood", "int[]", "interval", "citext_like"])
+def test_a_unit_of_another_type_is_refused(
+    connection: psycopg.Connection, schema: str, register: Register, kind: str
+) -> None:
+    connection.execute("create type mood as enum ('x'); create type citext_like as (a text)")
+    connection.execute(f"create table t (patient {kind}, i int, y int); insert into t values (null, 1, 1)")
+    with pytest.raises(psycopg.Error, match=r"column 'patient' of .* it must be one of smallint, integer"):
+        registered(register, "t", 4, 2)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "only a unit": ({"max_rows": None}, "unit = 'patient' and max_rows = None belong together"),
+    "only a number": ({"unit": None}, "unit = None and max_rows = 2 belong together"),
+    "a feature": ({"unit": "i"}, "unit 'i' is the label or a feature too"),
+    "the label": ({"unit": "y"}, "unit 'y' is the label or a feature too"),
+    "no column": ({"unit": "nobody"}, "column 'nobody' does not exist"),
+    "no row": ({"max_rows": 0}, "max_rows = 0 must be a whole number from 1 to 1000"),
+    "too many rows": ({"max_rows": 1001}, "max_rows = 1001 must be a whole number from 1 to 1000"),
+    "too much at once": (
+        {"max_rows": 900, "features": {"x": {"length": 3000, "norm": 1}}},
+        "900 rows of 3000 numbers are more than a unit may have, 2097152; choose at most 699",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_no_unit_is_refused(connection: psycopg.Connection, schema: str, register: Register, case: str) -> None:
+    visits(connection, "v", [1, 2])
+    connection.execute("alter table v add x float8[]")
+    given, message = REFUSED[case]
+    with pytest.raises(psycopg.Error, match=message):
+        register("v", **{"features": {"i": [0, 3]}, "unit": "patient", "max_rows": 2} | given)
+    assert connection.execute("select count(*) from dbdp.dataset where source_name = 'v'").fetchone() == (0,)
+
+
+def test_a_table_without_units_is_refused(connection: psycopg.Connection, schema: str, register: Register) -> None:
+    visits(connection, "v", [])
+    with pytest.raises(psycopg.Error, match="is empty; a dataset needs at least one row with a unit"):
+        registered(register, "v", 4, 2)
+
+
+# --- changes --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("door", ["client", "server"])
+def test_the_number_of_rows_is_private_and_that_of_units_is_not(
+    connection: psycopg.Connection, schema: str, register: Register, database: Database, spent: Spent, door: str
+) -> None:
+    visits(connection, "v", [1, 2, 3])
+    name = registered(register, "v", 6, 2)
+
+    def train() -> None:
+        if door == "client":
+            database.train(name, Request(1.0, batch_size=2))
+        else:
+            connection.execute("select model from dbdp.dp_logreg(%s, epsilon => 1, batch_size => 2)", (name,))
+
+    connection.execute("insert into v values ('p0', 3, 1), ('p1', 2, 1), (null, 1, 1); delete from v where i = 5")
+    train()
+    charged = spent(name)
+    for change, found in (("insert into v values ('p9', 1, 1)", 4), ("delete from v where patient <> 'p1'", 1)):
+        connection.execute(change)
+        with pytest.raises((ValueError, psycopg.Error), match=f"has {found} units .* was registered with 3"):
+            train()
+    assert spent(name) == charged
+
+
+def test_a_unit_that_comes_during_training_stops_it(
+    connection: psycopg.Connection, schema: str, register: Register, database: Database
+) -> None:
+    visits(connection, "v", [1, 2, 3])
+    name = registered(register, "v", 6, 2)
+
+    def come(stage: str, done: int, _total: int) -> None:
+        if (stage, done) == ("shuffle", 0):
+            connection.execute(f"insert into {schema}.v values ('p9', 1, 1)")
+
+    with pytest.raises(ChargedError, match=r"had 4 units while it was read, dataset .* has 3: the table changed"):
+        database.train(name, Request(1.0, batch_size=2), come)
+
+
+def test_a_unit_column_of_another_type_is_refused(
+    connection: psycopg.Connection, schema: str, register: Register, database: Database
+) -> None:
+    visits(connection, "v", [1, 2, 3])
+    name = registered(register, "v", 6, 2)
+    connection.execute("alter table v alter patient type varchar(9)")
+    with pytest.raises(ValueError, match=r"column 'patient' .* was text when"):
+        database.explain(name, Request(1.0))
+
+
+# --- every door -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clinic(connection: psycopg.Connection, schema: str, register: Register) -> str:
+    """400 units, one to six rows each, of which three are read; a large budget."""
+    connection.execute("""
+create table clinic as
+select (i % 400) * (i % 3 + 1) % 400 as patient, i % 90 as age, i % 3 = 0 as smoker, i % 90 > 40 as ill
+from generate_series(1, 1500) as i""")
+    connection.execute("insert into clinic select g, 1, true, true from generate_series(0, 399) g")
+    features = {"age": [0, 100], "smoker": ["true", "false"]}
+    return register("clinic", label="ill", positive="true", features=features, unit="patient", max_rows=3, delta=0.01)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_trains_on_units(
+    connection: psycopg.Connection, clinic: str, algorithm: str, spent: Spent
+) -> None:
+    options = {"epsilon": 2.0, "delta": 1e-5, "algorithm": algorithm} | FEW.get(algorithm, {"epochs": 2})
+    given = ", ".join(f"{key} => %({key})s" for key in options)
+    sql = f"select receipt from dbdp.dp_train(%(dataset)s, {given})"
+    receipt = connection.execute(sql, options | {"dataset": clinic}).fetchone()[0]
+    told = {key: receipt[key] for key in ("neighbours", "unit", "max_rows", "units", "rows", "epsilon")}
+    assert told == {
+        "neighbours": "replace-one-unit", "unit": "patient", "max_rows": 3, "units": 400, "rows": 1200, "epsilon": 2.0,
+    }  # fmt: skip
+    assert spent(clinic)[0] == 2 * 10**9
+    facts = Facts(1200, 4, unit_rows=3)
+    expected = plan(Request(**options), facts).explain()
+    assert receipt["noise_scale"] == pytest.approx(expected["noise_scale"], rel=1e-9)
+
+
+def test_a_training_on_units_in_shards_learns_as_much_on_connections_as_in_one(
+    connection: psycopg.Connection, clinic: str, database: Database
+) -> None:
+    settings = {"epsilon": 500.0, "delta": 1e-5, "shards": 3, "epochs": 5, "regularisation": 0.1}
+    alone = connection.execute(
+        "select coefficients, receipt from dbdp.dp_logreg(%s, epsilon => 200, delta => 1e-5, shards => 3, epochs => 5, "
+        "regularisation => 0.1)",
+        (clinic,),
+    ).fetchone()
+    spread = database.train(clinic, Request(**settings))
+    assert spread.receipt["shards"] == alone[1]["shards"] == 3
+    assert np.abs(np.array(spread.coefficients) - np.array(alone[0])).max() < 0.2
+
+
+def test_a_tuning_and_a_matrix_are_for_units_too(clinic: str, database: Database, spent: Spent) -> None:
+    base = Request(3.0, 1e-5, epochs=1, batch_size=20)
+    tuned = database.tune(clinic, TuningRequest(base, ({"regularisation": 0.1}, {"regularisation": 1.0})))
+    assert (tuned.receipt["neighbours"], tuned.receipt["unit"]) == ("replace-one-unit", "patient")
+    assert tuned.receipt["plans"][0]["epsilon"] == 1.0
+    found = database.confusion(tuned.id, clinic, epsilon=600)
+    assert (found["receipt"]["sensitivity"], found["receipt"]["units"]) == (6.0, 400)
+    assert 800 <= np.sum(found["matrix"]) <= 1200  # zero rows are in no cell
+    assert spent(clinic)[0] == 603 * 10**9
+
+
+def test_the_command_line_registers_units_and_explains_what_they_cost(
+    connection: psycopg.Connection, schema: str, server_url: str, database: Database, tmp_path: Path
+) -> None:
+    visits(connection, "v", [1, 2, 3])
+    (features := tmp_path / "features.json").write_text('{"i": [0, 6]}')
+    declared = ["--label", "y", "--positive", "1", "--features", str(features), "--epsilon", "4", "--delta", "1e-5"]
+    unit = ["--unit", "patient", "--max-rows", "2", "--url", server_url]
+    run = CliRunner().invoke(app, ["register", schema, f"{schema}.v", *declared, *unit])
+    assert run.exit_code == 0, run.output
+    asked = {"epsilon": 1.0, "batch_size": 2}
+    told = database.explain(schema, Request(**asked))
+    shape = ["--rows", "6", "--features", "2", "--max-rows", "2", "--epsilon", "1", "--batch-size", "2", "--json"]
+    run = CliRunner().invoke(app, ["explain", *shape])
+    assert json.loads(run.output).items() <= told.items()
+    assert told["units"] == 3
