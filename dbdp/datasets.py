@@ -14,8 +14,22 @@ from dbdp.sessions import Session
 
 
 @dataclass(frozen=True)
+class Group:
+    """The rows of one value of a public key, which a session has dealt to a bucket of a temporary table.
+
+    Attributes
+    ----------
+    bucket : its number
+    blocks : the qualified, quoted table in which one group after the other is packed; see `dbdp.packing.dealt`
+    """
+
+    bucket: int
+    blocks: str
+
+
+@dataclass(frozen=True)
 class Dataset:
-    """A registered dataset, as the catalogue has it; `source` is a quoted, qualified name."""
+    """A registered dataset, as the catalogue has it, or a group of it; `source` is a quoted, qualified name."""
 
     id: int
     name: str
@@ -24,6 +38,7 @@ class Dataset:
     declaration: Declaration
     budget: Budget
     column_types: Mapping[str, str] = field(default_factory=dict)
+    group: Group | None = None
 
 
 _LOAD = """

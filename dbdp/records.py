@@ -6,7 +6,7 @@ holds, and none reads a value that is far longer than declared. It runs in the s
 search_path is pinned to pg_catalog.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -64,27 +64,63 @@ def read(
     ValueError
         At the end, if the number of records is not the registered one.
     """
-    label, elements = record_sql(session, dataset, encoder)
-    query = _CHUNKS.format(
-        label=label,
-        label_bytes=np.dtype(encoder.labels.layout).itemsize,
-        elements=elements,
-        source=dataset.source,
-        tables=_TABLES,
-    )
+    query = _chunks(session, dataset, encoder)
     pages, seen = _pages(session, dataset, encoder, memory, keyed=keyed), 0
-    for row in session.stream(query, bytes(encoder.record_bytes), pages, dataset.source):
-        if row["raw"] is None:
-            continue
-        count = len(row["raw"]) // encoder.record_bytes
+    for raw in _pieces(session, query, bytes(encoder.record_bytes), pages, dataset.source):
+        count = len(raw) // encoder.record_bytes
         if seen + count <= dataset.rows:
-            yield seen, row["raw"]
+            yield seen, raw
         seen += count
     if seen != dataset.rows:
         raise ValueError(
             f"{dataset.source} had {seen} rows while it was read, dataset {dataset.name!r} has {dataset.rows}: "
             "the table changed during training; the charge stands"
         )
+
+
+def read_by_group(
+    session: ServerSession, dataset: Dataset, encoder: Encoder, column: str, groups: Sequence[str], *, memory: int
+) -> Iterator[np.ndarray]:
+    """Give the raw records whose public key is one of the groups, of some pages at a time, in one pass.
+
+    They are arrays of `group`, the group's number from 0, and `raw`, the record; in no particular order,
+    which a fresh uniform permutation makes irrelevant (privacy.md §11.5). No other row is handed out.
+    """
+    key = group_key(session, dataset, column)
+    query = _chunks(session, dataset, encoder, wanted=_WANTED.format(key=key), number="int4send(r.number) || ")
+    layout = np.dtype([("group", ">i4"), ("raw", f"V{encoder.record_bytes}")])
+    pages = _pages(session, dataset, encoder, memory, keyed=False)
+    for raw in _pieces(session, query, bytes(encoder.record_bytes), pages, dataset.source, list(groups)):
+        yield np.frombuffer(raw, layout)
+
+
+def group_key(session: ServerSession, dataset: Dataset, column: str) -> str:
+    """Return SQL for the value of a public column, of the row `source`, as text to compare byte by byte.
+
+    The types that a public column may have are written in one way each, dates in the style that the functions
+    which call this are pinned to: equal texts are equal values.
+    """
+    name = session.query("select quote_ident($1) as n", column)[0]["n"]
+    return f'({_as_text(f"source.{name}", dataset.column_types[column])}) collate "C"'
+
+
+def _pieces(session: ServerSession, query: str, *parameters: object) -> Iterator[bytes]:
+    return (row["raw"] for row in session.stream(query, *parameters) if row["raw"] is not None)
+
+
+def _chunks(session: ServerSession, dataset: Dataset, encoder: Encoder, *, wanted: str = "", number: str = "") -> str:
+    """Return the query that hands out the records of some pages at a time: all, or numbered ones that are wanted."""
+    label, elements = record_sql(session, dataset, encoder)
+    return _CHUNKS.format(
+        label=label,
+        label_bytes=np.dtype(encoder.labels.layout).itemsize,
+        elements=elements,
+        source=dataset.source,
+        tables=_TABLES,
+        wanted=wanted,
+        number=number,
+        numbered=", wanted.place::int4 - 1 as number" if wanted else "",
+    )
 
 
 def _pages(session: ServerSession, dataset: Dataset, encoder: Encoder, memory: int, *, keyed: bool) -> int:
@@ -114,13 +150,14 @@ _TABLES = """
 _CHUNKS = """
 select (
     select string_agg(
+        {number}
         case when octet_length(r.elements) = octet_length($1) - {label_bytes} then r.label || r.elements else $1 end,
         ''::bytea)
     from (
-        select {label} as label, {elements} as elements
-        from {source} as source
-        where ctid >= format('(%s,0)', page)::tid
-        and ctid < format('(%s,0)', page + $2)::tid
+        select {label} as label, {elements} as elements{numbered}
+        from {source} as source{wanted}
+        where source.ctid >= format('(%s,0)', page.number)::tid
+        and source.ctid < format('(%s,0)', page.number + $2)::tid
         offset 0
     ) as r
 ) as raw
@@ -131,8 +168,10 @@ from generate_series(
         from ({tables}) as t
     ),
     $2
-) as page
+) as page (number)
 """
+
+_WANTED = ' join unnest($4) with ordinality as wanted (value, place) on {key} = wanted.value collate "C"'
 
 
 def record_sql(session: ServerSession, dataset: Dataset, encoder: Encoder) -> tuple[str, str]:

@@ -10,7 +10,8 @@ create function dbdp.register_dataset(
   intercept boolean default true,
   mode text default 'renyi',
   classes text[] default null,
-  label_bounds float8[] default null
+  label_bounds float8[] default null,
+  public_columns text[] default null
 ) returns void
 language plpython3u
 set search_path = pg_catalog, pg_temp
@@ -18,7 +19,7 @@ as $body$
 @plpython register_dataset@
 $body$;
 comment on function dbdp.register_dataset is
-'declare a table once: features are column -> [lower, upper] or ["category", …] or {"length": d, "norm": bound}; the label has a positive value, classes, or label_bounds; the budget never changes. For the owner of the table.';
+'declare a table once: features are column -> [lower, upper] or ["category", …] or {"length": d, "norm": bound}; the label has a positive value, classes, or label_bounds; public_columns hold public keys, to group by; the budget never changes. For the owner of the table.';
 
 create function dbdp.record_dataset(
   name text, source regclass, declaration json, epsilon float8, delta float8, mode text

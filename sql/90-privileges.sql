@@ -11,6 +11,7 @@ begin
     'function dbdp.dp_train', 'function dbdp.dp_logreg', 'function dbdp.dp_svm', 'function dbdp.dp_linreg',
     'function dbdp.dp_explain', 'function dbdp.dp_tune', 'function dbdp.dp_explain_tuning', 'function dbdp.store_release',
     'function dbdp.store_network', 'function dbdp.dp_confusion',
+    'function dbdp.dp_train_groups', 'function dbdp.dp_explain_groups',
     'table dbdp.dataset', 'table dbdp.ledger', 'table dbdp.model'
   ] loop
     execute 'alter ' || object || ' owner to dbdp_owner';
@@ -18,6 +19,7 @@ begin
 end
 $owners$;
 grant execute on function dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate to dbdp_owner;
+grant execute on function dbdp.group_sizes, dbdp.deal_groups to dbdp_owner;
 grant execute on function dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[]) to dbdp_owner;
 grant execute on function
   dbdp.sgd_epoch(bytea, bytea), dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition,
@@ -30,7 +32,7 @@ to dbdp_owner;
 
 grant execute on function
   dbdp.dp_train, dbdp.dp_logreg, dbdp.dp_svm, dbdp.dp_linreg, dbdp.dp_tune, dbdp.dp_explain, dbdp.dp_explain_tuning,
-  dbdp.dp_confusion
+  dbdp.dp_confusion, dbdp.dp_train_groups, dbdp.dp_explain_groups
 to dbdp_analyst;
 grant execute on function
   dbdp.predict(bigint, float8[]), dbdp.predict(bigint, float4[]), dbdp.predict(bigint, int4[]),
@@ -52,7 +54,7 @@ grant select on dbdp.dataset, dbdp.model, dbdp.datasets, dbdp.models to dbdp_ana
 
 grant execute on function
   dbdp.register_dataset, dbdp.record_dataset, dbdp.drop_dataset, dbdp.close_dataset, dbdp.charge,
-  dbdp.store_release, dbdp.store_network,
+  dbdp.store_release, dbdp.store_network, dbdp.group_sizes, dbdp.deal_groups,
   dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate, dbdp.sgd_epoch(bytea, bytea),
   dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition,
   dbdp.noisy_transition, dbdp.noisy_terminate, dbdp.noisy_steps(bytea, bytea, bytea),
