@@ -218,7 +218,7 @@ def train_groups(
     ]
     _show(rows, as_json, f"models of {dataset} by {group_by}")
     receipt = next(iter(found.values())).receipt
-    show_mapping({name: receipt[name] for name in ("mode", "order", "charge", "leak")}, "charged once, for all")
+    show_mapping({name: receipt[name] for name in ("mode", "order", "charge", "leak")}, "charged once")
 
 
 Loss = Annotated[str, typer.Option(help=HELP["loss"])]
