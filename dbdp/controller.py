@@ -112,14 +112,16 @@ def _noisy_models_of_groups(
     session: Session, dataset: Dataset, plan: GroupsPlan, progress: Progress
 ) -> list[np.ndarray]:
     """Return the noisy models of the groups; the table is read once. What no row has, is not trained."""
-    found, dimension = [], plan.facts.dimension
-    progress("shuffle", 0, 1)
-    with dealing.dealt(session, dataset, plan.request, plan.sizes, dimension=dimension) as of_groups:
-        progress("shuffle", 1, 1)
-        for number, (group, each) in enumerate(zip(of_groups, plan.plans, strict=True)):
-            found.append(plan.untrained if each is None else _noisy_model(session, group, each, silent))
-            progress("group", number + 1, len(of_groups))
-    return found
+
+    def model(place: int, group: Dataset) -> np.ndarray:
+        own = plan.plans[place]
+        found = plan.untrained if own is None else _noisy_model(session, group, own, silent)
+        progress("group", place + 1, len(plan.plans))
+        return found
+
+    packing.keep_blocks_at_hand(session, max(plan.sizes), plan.facts.dimension)
+    progress("group", 0, len(plan.plans))
+    return dealing.each(session, dataset, plan.request, plan.sizes, model)
 
 
 def tune(session: Session, name: str, request: TuningRequest, progress: Progress = silent) -> releases.Model:

@@ -20,10 +20,12 @@ class Group:
     Attributes
     ----------
     bucket : its number
-    blocks : the qualified, quoted table in which one group after the other is packed; see `dbdp.packing.dealt`
+    dealt : the bare name of the table (bucket, block) of raw records
+    blocks : the qualified, quoted table in which one group after the other is packed
     """
 
     bucket: int
+    dealt: str
     blocks: str
 
 

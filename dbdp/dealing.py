@@ -1,14 +1,14 @@
 """Dealing: the rows of a dataset, dealt once to the groups of a public key (privacy.md §11.10).
 
 The number of rows of each group is public. `count` and `deal` run in the server, where search_path is pinned to
-pg_catalog; `sizes` and `dealt` call them over a session.
+pg_catalog; `sizes` and `each` call them over a session.
 """
 
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +16,11 @@ from dbdp import packing, records, registry
 from dbdp.algorithms.groups import MOST_GROUPS, GroupsRequest
 from dbdp.datasets import Dataset, Group
 from dbdp.sessions import ServerSession, Session, temporary_table
+
+# Groups that are packed in one table, in turns: each truncation leaves a row in the catalogue, which every look-up
+# passes until the transaction ends, as it holds the locks of each table that it made.
+IN_TURNS = 64
+Result = TypeVar("Result")
 
 
 def sizes(session: Session, dataset: Dataset, group_by: str, groups: Sequence[str]) -> tuple[int, ...]:
@@ -66,37 +71,40 @@ def count(session: ServerSession, dataset: Dataset, group_by: str, groups: Seque
     return [row["rows"] for row in session.query(query, list(groups))]
 
 
-@contextmanager
-def dealt(
-    session: Session, dataset: Dataset, request: GroupsRequest, counted: Sequence[int], *, dimension: int
-) -> Iterator[list[Dataset]]:
-    """Deal the raw records of the groups to a temporary table, in one pass; give each group as a dataset.
+def each(
+    session: Session,
+    dataset: Dataset,
+    request: GroupsRequest,
+    counted: Sequence[int],
+    action: Callable[[int, Dataset], Result],
+) -> list[Result]:
+    """Deal the raw records of the groups to a temporary table, in one pass, and act on one group after the other.
 
     Parameters
     ----------
     counted : the rows of each group, as the plan took them
-    dimension : coordinates of a packed row
+    action : is given the place of a group in the list, and the group as a dataset
     """
-    name = f"dbdp_blocks_{secrets.token_hex(8)}"
-    packing.keep_blocks_at_hand(session, dataset.rows, dimension)
-    with (
-        temporary_table(session, name, packing.BLOCK_COLUMNS) as blocks,
-        temporary_table(session, packing.table_name(packing.dealt(blocks)), "bucket int8, block bytea"),
-    ):
+    name, found = f"dbdp_groups_{secrets.token_hex(8)}", []
+    with temporary_table(session, name, "bucket int8, block bytea") as table:
         sql = "select dbdp.deal_groups($1, $2, $3, $4::pg_catalog.text[], $5::pg_catalog.int8[])"
-        session.query(sql, dataset.name, blocks, request.group_by, list(request.groups), list(counted))
-        yield [replace(dataset, rows=rows, group=Group(place, blocks)) for place, rows in enumerate(counted)]
+        session.query(sql, dataset.name, table, request.group_by, list(request.groups), list(counted))
+        for first in range(0, len(counted), IN_TURNS):
+            with temporary_table(session, f"dbdp_blocks_{secrets.token_hex(8)}", packing.BLOCK_COLUMNS) as blocks:
+                for place, rows in enumerate(counted[first : first + IN_TURNS], start=first):
+                    found.append(action(place, replace(dataset, rows=rows, group=Group(place, name, blocks))))
+    return found
 
 
 def deal(
     session: ServerSession,
     dataset: Dataset,
-    blocks: str,
+    table: str,
     group_by: str,
     groups: Sequence[str],
     counted: Sequence[int],
 ) -> None:
-    """Fill the table `packing.dealt(blocks)`: the records of each group to the bucket of its place in the list.
+    """Fill `table` (bucket, block): the records of each group to the bucket of its place in the list.
 
     Raises
     ------
@@ -104,11 +112,11 @@ def deal(
         If a group has no longer as many rows as were counted: a public fact.
     """
     _check(dataset, group_by, groups)
-    staged, found = packing.dealt(blocks), np.zeros(len(groups), np.int64)
-    session.query(f"create index on {staged} (bucket)")
+    found = np.zeros(len(groups), np.int64)
+    session.query(f"create index on {table} (bucket)")
     encoder, memory = records.encoder_of(session, dataset), packing.memory_given(session)
     for piece in records.read_by_group(session, dataset, encoder, group_by, groups, memory=memory):
-        packing.deal(session, staged, piece["group"], piece["raw"])
+        packing.deal(session, table, piece["group"], piece["raw"])
         found += np.bincount(piece["group"], minlength=len(groups))
     for group, now, before in zip(groups, found.tolist(), counted, strict=True):
         if now != before:

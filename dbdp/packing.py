@@ -92,7 +92,7 @@ class Share:
         more blocks than they need
     projection : applied to the features
     poisson : packs the mini-batches of Poisson steps instead of an order; it has no key, places or cuts
-    group : packs the records in this bucket of the table `dealt`, as if they were the dataset
+    group : packs the records in this bucket of the temporary table of this name, as if they were the dataset
 
     Raises
     ------
@@ -106,11 +106,11 @@ class Share:
     cuts: tuple[int, ...] = ()
     projection: RandomProjection | None = None
     poisson: Poisson | None = None
-    group: int | None = None
+    group: tuple[int, str] | None = None
 
     def __post_init__(self) -> None:
-        if self.group is not None and not _is_place(self.group):
-            raise ValueError(f"group = {self.group!r} must be a whole number: the bucket of its records")
+        if self.group is not None and not (_is_place(self.group[0]) and str(self.group[1]).isidentifier()):
+            raise ValueError(f"group = {self.group!r} must be a bucket and the name of a temporary table")
         if self.poisson and (self.key is not None or (self.first, self.last, self.cuts) != (0, None, ())):
             raise ValueError("poisson is given with key, first, last or cuts, which are of an order; leave them out")
         if self.key is None and (self.first, self.last) != (0, None):
@@ -147,7 +147,7 @@ class Share:
             tuple(cuts),
             RandomProjection(**projection) if projection else None,
             None if given.get("poisson") is None else _poisson(given["poisson"]),
-            given.get("group"),
+            None if given.get("group") is None else _group(given["group"]),
         )
 
 
@@ -155,6 +155,12 @@ def _poisson(given: Any) -> Poisson:
     if not isinstance(given, dict) or not {"probability", "steps"} <= set(given) <= {"probability", "steps", "apart"}:
         raise ValueError('poisson needs "probability" and "steps", and may have "apart"')
     return Poisson(**given)
+
+
+def _group(given: Any) -> tuple[int, str]:
+    if not isinstance(given, list) or len(given) != 2:
+        raise ValueError("group must be a list of a bucket and the name of a temporary table")
+    return given[0], given[1]
 
 
 def _key(written: Any) -> bytes:
@@ -279,7 +285,7 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
     """
     encoder = records.encoder_of(session, dataset, share.projection)
     if share.group is not None:
-        dataset = _group_of(session, dataset, Group(share.group, table), encoder.record_bytes)
+        dataset = _group_of(session, dataset, Group(*share.group, table), encoder.record_bytes)
     check_share(session, dataset, share)
     packing = _Packing(session, dataset, encoder, table)
     if share.poisson is not None:
@@ -304,23 +310,18 @@ def table_name(qualified: str) -> str:
 def room(session: Session, dataset: Dataset) -> Iterator[tuple[str, dict[str, Any]]]:
     """Have a table for packed blocks within the block, and the options by which dbdp.shuffle finds the rows.
 
-    Groups share one table: a transaction holds the locks of every table that it makes until it ends.
+    Groups share a table, in turns.
     """
     if dataset.group:
-        yield dataset.group.blocks, {"group": dataset.group.bucket}
+        yield dataset.group.blocks, {"group": [dataset.group.bucket, dataset.group.dealt]}
         return
     with temporary_table(session, f"dbdp_blocks_{secrets.token_hex(8)}", BLOCK_COLUMNS) as table:
         yield table, {}
 
 
-def dealt(blocks_table: str) -> str:
-    """Return the table (bucket, block) of raw records by group, which goes with a table for packed blocks."""
-    return f'pg_temp."{table_name(blocks_table)}_groups"'
-
-
 def _group_of(session: ServerSession, dataset: Dataset, group: Group, record_bytes: int) -> Dataset:
     """Return a group as a dataset, with as many rows as were dealt to its bucket."""
-    sql = f"select coalesce(sum(octet_length(block)), 0)::int8 as size from {dealt(group.blocks)} where bucket = $1"
+    sql = f'select coalesce(sum(octet_length(block)), 0)::int8 as size from pg_temp."{group.dealt}" where bucket = $1'
     return replace(dataset, rows=session.query(sql, group.bucket)[0]["size"] // record_bytes, group=group)
 
 
@@ -587,7 +588,7 @@ class _Packing:
         return records.read(self._session, self._dataset, self._encoder, memory=self._memory, keyed=keyed)
 
     def _read_group(self, group: Group) -> Iterator[tuple[int, bytes]]:
-        seen, query = 0, f"select block from {dealt(group.blocks)} where bucket = $1"
+        seen, query = 0, f'select block from pg_temp."{group.dealt}" where bucket = $1'
         for piece in self._session.stream(query, group.bucket):
             yield seen, piece["block"]
             seen += len(piece["block"]) // self._encoder.record_bytes

@@ -168,10 +168,10 @@ def group_sizes(dataset: str, group_by: str, groups: list[str]) -> list[int]:
 
 
 @door
-def deal_groups(dataset: str, blocks: str, group_by: str, groups: list[str], sizes: list[int]) -> None:
+def deal_groups(dataset: str, table: str, group_by: str, groups: list[str], sizes: list[int]) -> None:
     """dbdp.deal_groups, with the caller's rights."""
-    _check_given(blocks=blocks, group_by=group_by, groups=groups, sizes=sizes)
-    dealing.deal(_session, datasets.load(_session, dataset), blocks, group_by, groups, sizes)
+    _check_given(table=table, group_by=group_by, groups=groups, sizes=sizes)
+    dealing.deal(_session, datasets.load(_session, dataset), table, group_by, groups, sizes)
 
 
 def sgd_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:

@@ -1,3 +1,3 @@
 from dbdp.server import deal_groups
 
-return deal_groups(dataset, blocks, group_by, groups, sizes)
+return deal_groups(dataset, target, group_by, groups, sizes)

@@ -195,7 +195,7 @@ as $body$
 $body$;
 comment on function dbdp.group_sizes is 'number of rows of some groups of a public column, as PostgreSQL writes its values';
 
-create function dbdp.deal_groups(dataset text, blocks text, group_by text, groups text[], sizes bigint[]) returns void
+create function dbdp.deal_groups(dataset text, target text, group_by text, groups text[], sizes bigint[]) returns void
 language plpython3u
 set search_path = pg_catalog, pg_temp
 set jit = off
@@ -205,7 +205,7 @@ set datestyle = 'ISO, YMD'
 as $body$
 @plpython deal_groups@
 $body$;
-comment on function dbdp.deal_groups is 'deal the records of some groups of a public column, in one pass, to the table (bucket, block) that goes with a table for packed blocks: its name and _groups';
+comment on function dbdp.deal_groups is 'deal the records of some groups of a public column, in one pass, to a table (bucket, block): each to the bucket of its place in the list, from 0';
 
 create function dbdp.dp_train_groups(
   dataset text,

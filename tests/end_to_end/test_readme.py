@@ -38,7 +38,9 @@ def patients(server_url: str) -> None:
 def test_its_sql_trains_and_predicts(server_url: str) -> None:
     with psycopg.connect(server_url, autocommit=True) as connection:
         trained = connection.execute("select count(*) from dbdp.models where dataset = 'patients'").fetchone()
-        assert trained == (len(re.findall(r"from dbdp.dp_", "".join(blocks("sql")[1:]))),)
+        sql = "".join(blocks("sql")[1:])
+        of_groups = re.findall(r"groups => array\[(.*?)\]", sql)  # a model for each
+        assert trained == (len(re.findall(r"from dbdp.dp_", sql)) + sum(each.count(",") for each in of_groups),)
         connection.execute(blocks("sql")[0].encode())
 
 

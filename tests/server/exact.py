@@ -35,6 +35,8 @@ language plpython3u
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $exact$
+from typing import Any
+
 {groups_source}
 return train_groups_exactly(dataset, request, group_by, groups, order)
 $exact$;
@@ -111,15 +113,12 @@ def train_groups_exactly(name: str, request: str, group_by: str, groups: list[st
         GroupsRequest(Request(**json.loads(request)), group_by, tuple(groups)),
     )
     plan = controller._plan_groups(_session, dataset, asked)
-    dimension = plan.facts.dimension
-    with (
-        dealing.dealt(_session, dataset, asked, plan.sizes, dimension=dimension) as dealt,
-        patch.object(controller, "shuffle_options", lambda _: {"key": order}),
-    ):
-        found = [
-            controller.exact_model(_session, group, each, silent) for group, each in zip(dealt, plan.plans, strict=True)
-        ]
-    return json.dumps([models.tolist() for models in found])
+
+    def models(place: int, group: Any) -> Any:
+        return controller.exact_model(_session, group, plan.plans[place], silent).tolist()
+
+    with patch.object(controller, "shuffle_options", lambda _: {"key": order}):
+        return json.dumps(dealing.each(_session, dataset, asked, plan.sizes, models))
 
 
 def divided_by_own_size(terminate: Callable[[Any], Any]) -> Callable[[Any], Any]:

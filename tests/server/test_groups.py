@@ -270,10 +270,10 @@ from generate_series(0, {NUMBERED - 1}) as i""")
     connection.execute("create temporary table packed (block_no int8, block bytea, ends bytea)")
     connection.execute("create temporary table packed_groups (bucket int8, block bytea)")
     counted = [NUMBERED // 3] * 2
-    connection.execute("select dbdp.deal_groups(%s, 'pg_temp.packed', 'g', '{2,0}', %s)", (name, counted))
+    connection.execute("select dbdp.deal_groups(%s, 'pg_temp.packed_groups', 'g', '{2,0}', %s)", (name, counted))
     for bucket, group in enumerate((2, 0)):
         connection.execute("truncate packed")
-        given = json.dumps(options | {"group": bucket})
+        given = json.dumps(options | {"group": [bucket, "packed_groups"]})
         connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, given))
         found = connection.execute("select block from packed order by block_no").fetchall()
         rows = np.concatenate([blocks.decode(block, 40) for (block,) in found])
@@ -481,7 +481,7 @@ def test_a_group_that_changes_after_the_charge_is_told_in_public_words(
     name = dataset(mode="basic")
 
     def move_a_row(stage: str, done: int, _total: int) -> None:
-        if (stage, done) == ("shuffle", 0):
+        if (stage, done) == ("group", 0):
             with psycopg.connect(server_url, autocommit=True) as other:
                 other.execute(f"update {schema}.t set g = 'a' where g = 'c'")
 
@@ -504,7 +504,7 @@ def test_a_training_that_stops_on_its_way_releases_nothing_and_keeps_its_charge(
         trained(connection, "client", name, progress=stop, delta=0.0)
     assert spent(name) == (10**9, 0)
     assert released(connection, name) == 0
-    assert connection.execute("select relname from pg_class where relname ~ '^dbdp_blocks'").fetchall() == []
+    assert connection.execute("select relname from pg_class where relname ~ '^dbdp_(blocks|groups)'").fetchall() == []
 
 
 @EVERY_DOOR
