@@ -411,6 +411,21 @@ set search_path = {schema}, pg_catalog""")
         connection.execute(f"set search_path = {schema}, public, dbdp")
 
 
+def test_columns_may_have_the_names_that_reading_uses_itself(
+    connection: psycopg.Connection, schema: str, register: Register
+) -> None:
+    connection.execute("""
+create table named as
+select i % 2 as page, i as number, i as value, i as place, i as source, i % 3 as wanted, i % 2 as y
+from generate_series(1, 30) as i""")
+    features = {name: [0, 30] for name in ("number", "value", "place", "source")}
+    name = register("named", features=features, public_columns=["page", "wanted"])
+    assert connection.execute("select count(*) from dbdp.dp_train(%s, 1)", (name,)).fetchone() == (1,)
+    for key, groups, rows in (("page", ["0", "1"], 15), ("wanted", ["0", "2"], 10)):
+        sql = "select array_agg(receipt ->> 'rows') from dbdp.dp_train_groups(%s, %s, %s, 1)"
+        assert connection.execute(sql, (name, key, groups)).fetchone() == ([str(rows)] * 2,)
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a column that is not public": ({"group_by": "k"}, "'k' is not among the public columns .*'g'"),
     "no column": ({"group_by": "nothing"}, "'nothing' is not among the public columns"),
@@ -451,6 +466,7 @@ def test_what_cannot_be_trained_is_refused_before_the_charge(
         (["x"], "column 'x' is a feature, which is private"),
         (["g", "g"], "hold a column twice"),
         (["missing"], "column 'missing' does not exist"),
+        ([None], "give a list of names of columns"),
         (["r"], "is double precision; it must be one of"),
     ],
 )
@@ -459,6 +475,18 @@ def test_only_other_columns_of_plain_types_can_be_public(
 ) -> None:
     with pytest.raises(psycopg.Error, match=message):
         register(table, public_columns=columns)
+
+
+def test_public_columns_are_declared_alike_through_every_door(
+    connection: psycopg.Connection, database: Database, dataset: Callable[..., str]
+) -> None:
+    name, sql = dataset(), "select declaration from dbdp.datasets where name = %s"
+    declared = connection.execute(sql, (name,)).fetchone()[0]
+    assert declared["public_columns"] == ["g"]
+    connection.execute("select dbdp.drop_dataset(%s)", (name,))
+    given = {key: declared[key] for key in ("label", "positive", "features", "public_columns")}
+    database.register_dataset(name, "t", **given, epsilon=1.0, delta=1e-6)
+    assert connection.execute(sql, (name,)).fetchone() == (declared,)
 
 
 def test_a_key_whose_type_changed_is_refused(
