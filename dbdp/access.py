@@ -4,7 +4,6 @@ Every question is one query, that is one pass over the blocks (of one mini-batch
 """
 
 import json
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,9 +14,7 @@ from dbdp import packing
 from dbdp.datasets import Dataset
 from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Objective
-from dbdp.sessions import Session, temporary_table
-
-COLUMNS = "block_no int8 not null, block bytea not null, ends bytea"
+from dbdp.sessions import Session
 
 
 class PackedRows:
@@ -96,5 +93,5 @@ class PackedRows:
 def packed_rows(session: Session, dataset: Dataset, *, dimension: int, options: dict[str, Any]) -> Iterator[PackedRows]:
     """Have a table for packed rows within the block; nothing is packed yet."""
     packing.keep_blocks_at_hand(session, dataset.rows, dimension)
-    with temporary_table(session, f"dbdp_rows_{secrets.token_hex(8)}", COLUMNS) as table:
-        yield PackedRows(session, dataset, table, dimension=dimension, options=options)
+    with packing.room(session, dataset) as (table, found):
+        yield PackedRows(session, dataset, table, dimension=dimension, options=options | found)

@@ -128,6 +128,9 @@ def register(
     mode: Annotated[str, typer.Option(help="Composition: renyi, basic or gaussian.")] = "renyi",
     unit: Annotated[str | None, typer.Option(help="Column whose rows of one value are protected together.")] = None,
     max_rows: Annotated[int | None, typer.Option(help="Rows that are read of each unit, at most.")] = None,
+    public_columns: Annotated[
+        list[str] | None, typer.Option("--public-column", help="A column of public keys, to group by; give each.")
+    ] = None,
     url: Url = None,
 ) -> None:
     """Declare a table once: public facts and a total budget."""
@@ -147,6 +150,7 @@ def register(
             mode=mode,
             unit=unit,
             max_rows=max_rows,
+            public_columns=public_columns,
         )
     console.print(f"dataset {name} is registered")
 
@@ -234,6 +238,37 @@ def _show_model(model: Any, as_json: bool) -> None:
         print(json.dumps(vars(model), default=str))
     else:
         show_mapping(model.receipt, f"receipt of model {model.id}")
+
+
+GroupBy = Annotated[str, typer.Option(help="A public column of the dataset.")]
+Groups = Annotated[list[str], typer.Option("--group", help="A value of the column that gets a model; give each.")]
+
+
+@app.command("train-groups")
+@taking_a_request
+def train_groups(
+    dataset: str, request: Request, group_by: GroupBy, groups: Groups, as_json: AsJson = False, url: Url = None
+) -> None:
+    """Train a private model for each group of rows, for one charge, and store the releases."""
+    from dbdp.progress import progress_bar
+
+    with _database(url) as database, progress_bar() as progress:
+        found = database.train_groups(dataset, request, group_by=group_by, groups=groups, progress=progress)
+    if as_json:
+        print(json.dumps({group: vars(model) for group, model in found.items()}, default=str))
+        return
+    rows = [
+        {
+            "group": group,
+            "rows": model.receipt["rows"],
+            "model": model.id,
+            "noise_scale": model.receipt.get("noise_scale"),
+        }
+        for group, model in found.items()
+    ]
+    _show(rows, as_json, f"models of {dataset} by {group_by}")
+    receipt = next(iter(found.values())).receipt
+    show_mapping({name: receipt[name] for name in ("mode", "order", "charge", "leak")}, "charged once")
 
 
 Loss = Annotated[str, typer.Option(help=HELP["loss"])]

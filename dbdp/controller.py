@@ -6,14 +6,15 @@ raises, reports or branches because of a row's value.
 
 import secrets
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
 import dbdp
-from dbdp import access, algorithms, datasets, ledger, network_models, packing, parts, releases
-from dbdp.algorithms import Facts, Plan, Request, WhiteBox, settings, tuning
+from dbdp import access, algorithms, datasets, dealing, ledger, network_models, packing, parts, releases
+from dbdp.algorithms import Facts, Plan, Request, WhiteBox, groups, settings, tuning
+from dbdp.algorithms.groups import GroupsPlan, GroupsRequest
 from dbdp.algorithms.tuning import TuningPlan, TuningRequest
 from dbdp.datasets import Dataset
 from dbdp.learning.encoding import RandomProjection
@@ -24,6 +25,8 @@ from dbdp.sessions import Session, public_failure
 from dbdp.training import Progress, exact_models, silent
 
 Answer = tuple[np.ndarray, dict[str, Any]]  # the noisy models, and what else the receipt says
+Answered = TypeVar("Answered")
+Stored = TypeVar("Stored")
 
 
 class ChargedError(RuntimeError):
@@ -48,6 +51,13 @@ def explain_tuning(session: Session, name: str, request: TuningRequest) -> dict[
     return receipt_of(dataset, plan.explain(), plan.guarantee)
 
 
+def explain_groups(session: Session, name: str, request: GroupsRequest) -> dict[str, Any]:
+    """Return the plan of each group and what all would be charged; the public key is counted, and nothing spent."""
+    dataset = datasets.load(session, name)
+    plan = _plan_groups(session, dataset, request)
+    return receipt_of(dataset, plan.explain(), plan.guarantee) | {"plans": plan.explain_each()}
+
+
 def train(session: Session, name: str, request: Request, progress: Progress = silent) -> releases.Model:
     """Train a private model on a registered dataset, and release it once.
 
@@ -64,9 +74,54 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
     def answer() -> Answer:
         return _noisy_model(session, dataset, plan, progress), {}
 
-    if request.network is not None:
-        network_models.check(dataset.declaration, _network(request, plan.facts), projection_of(request))
+    _check_network(dataset, request)
     return _charged(session, dataset, request, plan.explain(), plan.guarantee, answer)
+
+
+def train_groups(
+    session: Session, name: str, request: GroupsRequest, progress: Progress = silent
+) -> dict[str, releases.Model]:
+    """Train a private model on each group of a public key, for one charge, and release all of them at once.
+
+    Returns the models by group; raises as `train` does. A group is trained like a dataset.
+    """
+    dataset = datasets.load(session, name)
+    plan = _plan_groups(session, dataset, request)
+    _check_network(dataset, request.base)
+    paid = cost_of(dataset, plan.guarantee) | {"version": dbdp.__version__}
+
+    def answer() -> list[np.ndarray]:
+        return _noisy_models_of_groups(session, dataset, plan, progress)
+
+    def store(found: list[np.ndarray]) -> dict[str, releases.Model]:
+        receipts = [{"dataset": dataset.name, **told, **paid} for told in plan.explain_each()]
+        with session.at_once():
+            made = [_store(session, dataset, request.base, *each) for each in zip(found, receipts, strict=True)]
+        return dict(zip(request.groups, made, strict=True))
+
+    here = replace(request.base, shards=1)  # the shards of a group are trained in this session
+    return _paid(session, dataset, here, plan.explain(), plan.guarantee, answer, store)
+
+
+def _plan_groups(session: Session, dataset: Dataset, request: GroupsRequest) -> GroupsPlan:
+    sizes = dealing.sizes(session, dataset, request.group_by, request.groups)
+    return groups.plan(request, facts(dataset, request.base), sizes)
+
+
+def _noisy_models_of_groups(
+    session: Session, dataset: Dataset, plan: GroupsPlan, progress: Progress
+) -> list[np.ndarray]:
+    """Return the noisy models of the groups; the table is read once. What no row has, is not trained."""
+
+    def model(place: int, group: Dataset) -> np.ndarray:
+        own = plan.plans[place]
+        found = plan.untrained if own is None else _noisy_model(session, group, own, silent)
+        progress("group", place + 1, len(plan.plans))
+        return found
+
+    packing.keep_blocks_at_hand(session, max(plan.sizes), plan.facts.dimension)
+    progress("group", 0, len(plan.plans))
+    return dealing.each(session, dataset, plan.request, plan.sizes, model)
 
 
 def tune(session: Session, name: str, request: TuningRequest, progress: Progress = silent) -> releases.Model:
@@ -116,15 +171,33 @@ def _charged(
     guarantee: Release,
     answer: Callable[[], Answer],
 ) -> releases.Model:
-    """Charge, compute the answer, await the charge's durability, and store the release with its receipt."""
+    """Charge, compute the answer, and store the release with its receipt."""
+
+    def store(answered: Answer) -> releases.Model:
+        models, more = answered
+        receipt = receipt_of(dataset, described, guarantee) | more | {"version": dbdp.__version__}
+        return _store(session, dataset, request, models, receipt)
+
+    return _paid(session, dataset, request, described, guarantee, answer, store)
+
+
+def _paid(
+    session: Session,
+    dataset: Dataset,
+    request: Request,
+    described: dict[str, Any],
+    guarantee: Release,
+    answer: Callable[[], Answered],
+    store: Callable[[Answered], Stored],
+) -> Stored:
+    """Charge, compute the answer, await the charge's durability, and store what is released."""
     datasets.check_rows(session, dataset)
     check_session(session, dataset, request)
     position = ledger.charge(session, dataset, described, guarantee)  # before the first row
     try:
-        models, more = answer()
+        answered = answer()
         ledger.await_durable(session, position)
-        receipt = receipt_of(dataset, described, guarantee) | more | {"version": dbdp.__version__}
-        return _store(session, dataset, request, models, receipt)
+        return store(answered)
     except Exception as error:
         raise ChargedError(*public_failure(session, error)) from None
 
@@ -136,6 +209,12 @@ def _store(
         return releases.store(session, dataset, models, receipt, projection_of(request))
     network = _network(request, facts(dataset, request))
     return releases.store_network(session, dataset, network, models, receipt, projection_of(request))
+
+
+def _check_network(dataset: Dataset, request: Request) -> None:
+    if request.network is not None:
+        network = _network(request, facts(dataset, request))
+        network_models.check(dataset.declaration, network, projection_of(request))
 
 
 def _network(request: Request, facts: Facts) -> Network:
@@ -231,10 +310,13 @@ def _check_workers(session: Session, count: int) -> None:
 
 def receipt_of(dataset: Dataset, described: dict[str, Any], guarantee: Release) -> dict[str, Any]:
     """Return what was, or would be, done and what it costs the dataset: the receipt."""
+    return {"dataset": dataset.name, **described, **cost_of(dataset, guarantee)}
+
+
+def cost_of(dataset: Dataset, guarantee: Release) -> dict[str, Any]:
+    """Return what a release costs the dataset, as receipts say it."""
     charge, leak = dataset.budget.cost(guarantee)
     return {
-        "dataset": dataset.name,
-        **described,
         **dataset.relation,
         "mode": dataset.budget.mode,
         "order": dataset.budget.order,

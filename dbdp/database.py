@@ -12,6 +12,7 @@ import psycopg
 import dbdp
 from dbdp import baselines, controller
 from dbdp.algorithms import Request
+from dbdp.algorithms.groups import GroupsRequest
 from dbdp.algorithms.tuning import TuningRequest
 from dbdp.baselines import Baseline
 from dbdp.declarations import declare
@@ -20,6 +21,7 @@ from dbdp.sessions import ClientSession, Row
 from dbdp.training import Progress, silent
 
 URL_VARIABLE = "DBDP_URL"
+_CASTS = {"candidates": "::pg_catalog.json", "groups": "::pg_catalog.text[]"}
 
 
 def connect(target: Any = None) -> "Database":
@@ -105,6 +107,7 @@ class Database:
         mode: str = "renyi",
         unit: str | None = None,
         max_rows: int | None = None,
+        public_columns: Sequence[str] | None = None,
     ) -> None:
         """Declare a table once, as its owner; see `dbdp.declarations.declare` and dbdp.register_dataset.
 
@@ -120,10 +123,11 @@ class Database:
             classes=classes,
             label_bounds=label_bounds,
             intercept=intercept,
+            public_columns=public_columns,
         )
         self.query(
             "select dbdp.register_dataset($1, $2::regclass, $3, $4, $5::json, $6, $7, $8, $9, $10, $11::text[], "
-            "$12::float8[], $13, $14::int4)",
+            "$12::float8[], $13, $14::int4, $15::text[])",
             name,
             source,
             label,
@@ -138,6 +142,7 @@ class Database:
             list(declaration.label_bounds or ()) or None,
             unit,
             max_rows,
+            list(declaration.public_columns) or None,
         )
 
     def drop_dataset(self, name: str) -> None:
@@ -190,7 +195,37 @@ class Database:
         """Train in this client where the role may drive it, else in the server; the result is the same."""
         if self._may_drive(dataset):
             return controller.train(self._session, dataset, request, progress)
-        return self._in_server("dp_train", dataset, asdict(request))
+        return self._stored(dataset, self._call("dp_train", {"dataset": dataset}, asdict(request))[0])
+
+    def explain_groups(self, dataset: str, request: Request, *, group_by: str, groups: Sequence[str]) -> dict[str, Any]:
+        """Return the plan of each group and the one charge of all; the public key is counted, and nothing spent."""
+        if self._may_drive(dataset):
+            given = GroupsRequest(request, group_by, tuple(groups))
+            return controller.explain_groups(self._session, dataset, given)
+        leading = {"dataset": dataset, "group_by": group_by, "groups": list(groups)}
+        return self._call("dp_explain_groups", leading, asdict(request))[0]["dp_explain_groups"]
+
+    def train_groups(
+        self,
+        dataset: str,
+        request: Request,
+        *,
+        group_by: str,
+        groups: Sequence[str],
+        progress: Progress = silent,
+    ) -> dict[str, Model]:
+        """Train a model for each of some groups of a public column, for one charge; return the models by group.
+
+        In this client where the role may drive it, else in the server. A group is a value of the column as
+        PostgreSQL writes it.
+        """
+        if self._may_drive(dataset):
+            given = GroupsRequest(request, group_by, tuple(groups))
+            return controller.train_groups(self._session, dataset, given, progress)
+        leading = {"dataset": dataset, "group_by": group_by, "groups": list(groups)}
+        return {
+            row["group"]: self._stored(dataset, row) for row in self._call("dp_train_groups", leading, asdict(request))
+        }
 
     def tune(self, dataset: str, request: TuningRequest, progress: Progress = silent) -> Model:
         """Choose among settings privately, in this client where the role may drive it, else in the server."""
@@ -199,7 +234,8 @@ class Database:
         given = asdict(request.base) | {
             name: getattr(request, name) for name in ("method", "repetitions", "distribution")
         }
-        return self._in_server("dp_tune", dataset, given, candidates=json.dumps(list(map(dict, request.candidates))))
+        leading = {"dataset": dataset, "candidates": json.dumps(list(map(dict, request.candidates)))}
+        return self._stored(dataset, self._call("dp_tune", leading, given)[0])
 
     def confusion(self, model: int, dataset: str, *, epsilon: float, delta: float = 0.0) -> dict[str, Any]:
         """Return a released model's confusion matrix on a dataset, with noise, charged to the dataset's budget.
@@ -224,11 +260,11 @@ class Database:
             )[0]["may"]
         )
 
-    def _in_server(self, door: str, dataset: str, options: dict[str, Any], *, candidates: str | None = None) -> Model:
-        first = "$1" if candidates is None else "$1, $2::pg_catalog.json"
-        leading = [dataset] if candidates is None else [dataset, candidates]
-        given = ", ".join(f"{name} => ${number}" for number, name in enumerate(options, start=len(leading) + 1))
-        row = self.query(f"select * from dbdp.{door}({first}, {given})", *leading, *options.values())[0]
+    def _call(self, door: str, leading: dict[str, Any], options: dict[str, Any]) -> list[Row]:
+        given = [f"{name} => ${number}{_CASTS.get(name, '')}" for number, name in enumerate(leading | options, start=1)]
+        return self.query(f"select * from dbdp.{door}({', '.join(given)})", *leading.values(), *options.values())
+
+    def _stored(self, dataset: str, row: Row) -> Model:
         stored = self.query("select feature_names, network, parameters from dbdp.model where id = $1", row["model"])[0]
         return Model(
             row["model"],

@@ -16,14 +16,31 @@ from dbdp.sessions import Session
 
 
 @dataclass(frozen=True)
+class Group:
+    """The rows of one value of a public key, which a session has dealt to a bucket of a temporary table.
+
+    Attributes
+    ----------
+    bucket : its number
+    dealt : the bare name of the table (bucket, block) of raw records
+    blocks : the qualified, quoted table in which one group after the other is packed
+    """
+
+    bucket: int
+    dealt: str
+    blocks: str
+
+
+@dataclass(frozen=True)
 class Dataset:
-    """A registered dataset, as the catalogue has it.
+    """A registered dataset, as the catalogue has it, or a group of it.
 
     Attributes
     ----------
     source : a quoted, qualified name
     rows : public number of slots: of rows, or of units times `unit_rows`
     unit : the unit of privacy, None for one row
+    group : None for all rows
     """
 
     id: int
@@ -34,6 +51,7 @@ class Dataset:
     budget: Budget
     column_types: Mapping[str, str] = field(default_factory=dict)
     unit: Unit | None = None
+    group: Group | None = None
 
     @property
     def unit_rows(self) -> int:

@@ -63,7 +63,8 @@ class Declaration:
 
     Either one `vector`, or `numeric` and `categorical` columns in the order of the model.
     Of the label's kinds one is given: `positive`, where `negative` None means every other value that
-    is not null; `classes`; or `label_bounds`.
+    is not null; `classes`; or `label_bounds`. `public_columns` hold public keys: neighbours have the same
+    value there in every row (privacy.md §11.10).
     """
 
     label: str
@@ -75,6 +76,7 @@ class Declaration:
     vector: Vector | None = None
     numeric: tuple[Numeric, ...] = ()
     categorical: tuple[Categorical, ...] = ()
+    public_columns: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -125,9 +127,8 @@ class Declaration:
             "classes": {"classes": self.classes},
             "real": {"label_bounds": self.label_bounds},
         }
-        return json.dumps(
-            {"label": self.label, **kinds[self.kind], "intercept": self.intercept, "features": self.features}
-        )
+        common = {"intercept": self.intercept, "features": self.features, "public_columns": self.public_columns}
+        return json.dumps({"label": self.label, **kinds[self.kind], **common})
 
     @classmethod
     def from_json(cls, text: str) -> "Declaration":
@@ -144,6 +145,7 @@ def declare(
     classes: Sequence[str] | None = None,
     label_bounds: Sequence[float] | None = None,
     intercept: bool = True,
+    public_columns: Sequence[str] | None = None,
 ) -> Declaration:
     """Return a declaration, checked.
 
@@ -154,6 +156,8 @@ def declare(
     positive, negative : the label's two values; without `negative` every other value is negative
     classes : the label's values, two or more, instead
     label_bounds : `[lower, upper]` of a label that is a number, instead; values outside are clipped
+    public_columns : columns whose value in every row, and so the number of rows of each value, is public;
+        models may be trained for each group of rows that they make
 
     Raises
     ------
@@ -171,7 +175,22 @@ def declare(
     if vectors and len(parsed) > 1:
         raise ValueError(f"array column {vectors[0].column!r} must be the only feature; declare it alone")
     vector = vectors[0] if vectors else None
-    return Declaration(label, intercept, **kind, vector=vector, numeric=numeric, categorical=categorical)
+    public = _public_columns(label, features, public_columns or ())
+    return Declaration(
+        label, intercept, **kind, vector=vector, numeric=numeric, categorical=categorical, public_columns=public
+    )
+
+
+def _public_columns(label: str, features: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(columns, str) or not isinstance(columns, Sequence) or any(not isinstance(c, str) for c in columns):
+        raise ValueError(f"public_columns are {columns!r}; give a list of names of columns")
+    if len(set(columns)) != len(columns):
+        raise ValueError(f"public_columns {list(columns)!r} hold a column twice; list each once")
+    for column in columns:
+        if column == label or column in features:
+            role = "the label" if column == label else "a feature"
+            raise ValueError(f"column {column!r} is {role}, which is private; take it out of public_columns")
+    return tuple(columns)
 
 
 def unit_of(declaration: Declaration, column: str | None, max_rows: int | None) -> Unit | None:

@@ -12,10 +12,11 @@ server, where search_path is pinned to pg_catalog.
 
 import json
 import re
+import secrets
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
 from typing import Any
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from dbdp import records, shuffling
-from dbdp.datasets import Dataset
+from dbdp.datasets import Dataset, Group
 from dbdp.declarations import Declaration
 from dbdp.learning import blocks
 from dbdp.learning.encoding import Encoder, RandomProjection
@@ -33,6 +34,7 @@ DEFAULT_MEMORY = 256 << 20
 LEAST_MEMORY, MOST_MEMORY = 1 << 20, 1 << 40
 _SIZE = re.compile(r"(\d{1,15}) *(B|kB|MB|GB)?")
 _UNITS = {"B": 0, "kB": 10, "MB": 20, "GB": 30}
+BLOCK_COLUMNS = "block_no int8 not null, block bytea not null, ends bytea"
 KEY_BYTES = 32  # the least: 256 bits of entropy
 APART = 1 << 20  # block numbers of each step, where steps are apart
 END = np.dtype("<i8")
@@ -90,6 +92,7 @@ class Share:
         more blocks than they need
     projection : applied to the features
     poisson : packs the mini-batches of Poisson steps instead of an order; it has no key, places or cuts
+    group : packs the records in this bucket of the temporary table of this name, as if they were the dataset
 
     Raises
     ------
@@ -103,8 +106,11 @@ class Share:
     cuts: tuple[int, ...] = ()
     projection: RandomProjection | None = None
     poisson: Poisson | None = None
+    group: tuple[int, str] | None = None
 
     def __post_init__(self) -> None:
+        if self.group is not None and not (_is_place(self.group[0]) and str(self.group[1]).isidentifier()):
+            raise ValueError(f"group = {self.group!r} must be a bucket and the name of a temporary table")
         if self.poisson and (self.key is not None or (self.first, self.last, self.cuts) != (0, None, ())):
             raise ValueError("poisson is given with key, first, last or cuts, which are of an order; leave them out")
         if self.key is None and (self.first, self.last) != (0, None):
@@ -126,7 +132,7 @@ class Share:
             If an option is unknown, or has no sound value.
         """
         given = json.loads(text)
-        names = ("key", "first", "last", "cuts", "projection", "poisson")
+        names = ("key", "first", "last", "cuts", "projection", "poisson", "group")
         if not isinstance(given, dict) or set(given) - set(names):
             raise ValueError(f"options of shuffle must be an object of {', '.join(names)}")
         key, cuts, projection = given.get("key"), given.get("cuts", []), given.get("projection")
@@ -141,6 +147,7 @@ class Share:
             tuple(cuts),
             RandomProjection(**projection) if projection else None,
             None if given.get("poisson") is None else _poisson(given["poisson"]),
+            None if given.get("group") is None else _group(given["group"]),
         )
 
 
@@ -148,6 +155,12 @@ def _poisson(given: Any) -> Poisson:
     if not isinstance(given, dict) or not {"probability", "steps"} <= set(given) <= {"probability", "steps", "apart"}:
         raise ValueError('poisson needs "probability" and "steps", and may have "apart"')
     return Poisson(**given)
+
+
+def _group(given: Any) -> tuple[int, str]:
+    if not isinstance(given, list) or len(given) != 2:
+        raise ValueError("group must be a list of a bucket and the name of a temporary table")
+    return given[0], given[1]
 
 
 def _key(written: Any) -> bytes:
@@ -270,8 +283,10 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
     ValueError
         If the number of rows is no longer the registered one, or there is no such share.
     """
-    check_share(session, dataset, share)
     encoder = records.encoder_of(session, dataset, share.projection)
+    if share.group is not None:
+        dataset = _group_of(session, dataset, Group(*share.group, table), encoder.record_bytes)
+    check_share(session, dataset, share)
     packing = _Packing(session, dataset, encoder, table)
     if share.poisson is not None:
         packing.in_steps(share.poisson)
@@ -289,6 +304,34 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
 def table_name(qualified: str) -> str:
     """Return the bare name of a qualified, quoted temporary table."""
     return qualified.partition(".")[2].strip('"')
+
+
+@contextmanager
+def room(session: Session, dataset: Dataset) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Have a table for packed blocks within the block, and the options by which dbdp.shuffle finds the rows.
+
+    Groups share a table, in turns.
+    """
+    if dataset.group:
+        yield dataset.group.blocks, {"group": [dataset.group.bucket, dataset.group.dealt]}
+        return
+    with temporary_table(session, f"dbdp_blocks_{secrets.token_hex(8)}", BLOCK_COLUMNS) as table:
+        yield table, {}
+
+
+def _group_of(session: ServerSession, dataset: Dataset, group: Group, record_bytes: int) -> Dataset:
+    """Return a group as a dataset, with as many rows as were dealt to its bucket."""
+    sql = f'select coalesce(sum(octet_length(block)), 0)::int8 as size from pg_temp."{group.dealt}" where bucket = $1'
+    return replace(dataset, rows=session.query(sql, group.bucket)[0]["size"] // record_bytes, group=group)
+
+
+def deal(session: ServerSession, staged: str, numbers: np.ndarray, *values: np.ndarray) -> None:
+    """Append rows to the buckets of those numbers: a row of the table for each bucket that is dealt to."""
+    order = np.argsort(numbers, kind="stable")
+    present, begins = np.unique(numbers[order], return_index=True)
+    pieces = [[piece.tobytes() for piece in np.split(each[order], begins[1:])] for each in values]
+    arguments = ", ".join(f"${number}" for number in range(1, len(values) + 2))
+    session.query(f"insert into {staged} select * from unnest({arguments})", present.tolist(), *pieces)
 
 
 class _BlockWriter:
@@ -429,7 +472,7 @@ class _Packing:
         number = 1 << (4 * self._dataset.rows * self._row_bytes // self._memory).bit_length()
         for _, raw in self._read():
             chunk = self._encoder.rows(raw)
-            self._deal(staged, shuffling.buckets(len(chunk), number), chunk)
+            deal(self._session, staged, shuffling.buckets(len(chunk), number), chunk)
         for bucket in range(number):
             (block,) = self._bucket(staged, bucket, "block")
             rows = self._decoded(block)
@@ -454,7 +497,7 @@ class _Packing:
         bucket_rows = max(1, self._memory // 4 // self._row_bytes)
         bucket_of_bin = (section.starts[:-1] - section.starts[0]) // bucket_rows
         for words, chunk in self._chosen(section):
-            self._deal(staged, bucket_of_bin[section.bins(words)], words, chunk)
+            deal(self._session, staged, bucket_of_bin[section.bins(words)], words, chunk)
         for bucket, first_bin in zip(*np.unique(bucket_of_bin, return_index=True), strict=True):
             numbers, block = self._bucket(staged, int(bucket), "words", "block")
             order = section.places(np.frombuffer(numbers, "<u8"), int(section.starts[first_bin]))
@@ -496,7 +539,7 @@ class _Packing:
         self._session.query(f"create index on {staged} (bucket)")
         together = max(1, self._steps_within(self._memory // 4, poisson))
         for steps, rows in self._drawn(poisson):
-            self._deal(staged, steps // together, steps, rows)
+            deal(self._session, staged, steps // together, steps, rows)
         for bucket, first in enumerate(range(0, poisson.steps, together)):
             if together == 1:
                 self._write_one_step(store, staged, bucket)
@@ -540,7 +583,15 @@ class _Packing:
                 yield words[chosen], self._encoder.rows(raws[chosen].tobytes())
 
     def _read(self, key: bytes | None = None) -> Iterator[tuple[int, bytes]]:
+        if self._dataset.group:
+            return self._read_group(self._dataset.group)
         return records.read(self._session, self._dataset, self._encoder, memory=self._memory, key=key)
+
+    def _read_group(self, group: Group) -> Iterator[tuple[int, bytes]]:
+        seen, query = 0, f'select block from pg_temp."{group.dealt}" where bucket = $1'
+        for piece in self._session.stream(query, group.bucket):
+            yield seen, piece["block"]
+            seen += len(piece["block"]) // self._encoder.record_bytes
 
     def _fits(self, rows: int) -> bool:
         return rows * self._row_bytes <= self._memory // 2
@@ -553,14 +604,6 @@ class _Packing:
 
     def _buckets(self, columns: str) -> AbstractContextManager[str]:
         return temporary_table(self._session, table_name(self._table) + "_buckets", columns)
-
-    def _deal(self, staged: str, dealt: np.ndarray, *values: np.ndarray) -> None:
-        """Append rows to their buckets: a row of the table for each bucket that is dealt to."""
-        order = np.argsort(dealt, kind="stable")
-        present, begins = np.unique(dealt[order], return_index=True)
-        pieces = [[piece.tobytes() for piece in np.split(each[order], begins[1:])] for each in values]
-        arguments = ", ".join(f"${number}" for number in range(1, len(values) + 2))
-        self._session.query(f"insert into {staged} select * from unnest({arguments})", present.tolist(), *pieces)
 
     def _bucket(self, staged: str, bucket: int, *columns: str) -> list[bytes]:
         query = f"select {', '.join(columns)} from {staged} where bucket = $1"

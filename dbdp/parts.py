@@ -20,8 +20,6 @@ from dbdp.datasets import Dataset
 from dbdp.learning import blocks
 from dbdp.sessions import Session, temporary_table
 
-_COLUMNS = "block_no int8 not null, block bytea not null"
-
 
 @dataclass(frozen=True)
 class Part:
@@ -89,17 +87,17 @@ def shuffled(
     dimension : coordinates of a packed row
     options : of dbdp.shuffle, such as a random projection
     """
-    name = f"dbdp_blocks_{secrets.token_hex(8)}"
     packing.keep_blocks_at_hand(session, dataset.rows, dimension)
     per_block = blocks.rows_per_block(dimension)
     lasts = list(accumulate(-(-size // per_block) for size in sizes))
     cuts = list(accumulate(sizes))[:-1]
-    with temporary_table(session, name, _COLUMNS) as table:
+    with packing.room(session, dataset) as (table, found):
         parts = [
             Part(session, table, size, first, last)
             for size, first, last in zip(sizes, [0, *lasts], lasts, strict=False)
         ]
-        made = Shuffled(parts, [Shuffle(session, dataset.name, table, options | ({"cuts": cuts} if cuts else {}))])
+        given = options | found | ({"cuts": cuts} if cuts else {})
+        made = Shuffled(parts, [Shuffle(session, dataset.name, table, given)])
         made.shuffle()
         yield made
 
@@ -112,7 +110,7 @@ def spread(
 
     All of them permute alike, by a secret key, and see the same snapshot.
     """
-    if session.in_server or len(sizes) == 1:
+    if session.in_server or len(sizes) == 1 or dataset.group:  # a group's rows lie in this session
         with shuffled(session, dataset, sizes, dimension=dimension, options=options) as made:
             yield made
         return
@@ -122,7 +120,7 @@ def spread(
         workers = stack.enter_context(session.workers(len(sizes)))
         for worker, size in zip(workers, sizes, strict=True):
             packing.keep_blocks_at_hand(worker, size, dimension)
-        tables = [stack.enter_context(temporary_table(worker, name, _COLUMNS)) for worker in workers]
+        tables = [stack.enter_context(temporary_table(worker, name, packing.BLOCK_COLUMNS)) for worker in workers]
         places = [{"key": key, "first": end - size, "last": end} for end, size in zip(ends, sizes, strict=True)]
         calls = [
             Shuffle(worker, dataset.name, table, options | place)

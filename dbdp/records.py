@@ -8,7 +8,7 @@ search_path is pinned to pg_catalog.
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -81,21 +81,12 @@ def _rows(
     session: ServerSession, dataset: Dataset, encoder: Encoder, memory: int, *, keyed: bool
 ) -> Iterator[tuple[int, bytes]]:
     """Give all rows, some pages at a time."""
-    label, elements = record_sql(session, dataset, encoder, _columns(session, dataset))
-    query = _CHUNKS.format(
-        label=label,
-        label_bytes=np.dtype(encoder.labels.layout).itemsize,
-        elements=elements,
-        source=dataset.source,
-        tables=_TABLES,
-    )
+    query = _chunks(session, dataset, encoder)
     pages, seen = _pages(session, dataset, encoder, memory, keyed=keyed), 0
-    for row in session.stream(query, bytes(encoder.record_bytes), pages, dataset.source):
-        if row["raw"] is None:
-            continue
-        count = len(row["raw"]) // encoder.record_bytes
+    for raw in _pieces(session, query, bytes(encoder.record_bytes), pages, dataset.source):
+        count = len(raw) // encoder.record_bytes
         if seen + count <= dataset.rows:
-            yield seen, row["raw"]
+            yield seen, raw
         seen += count
     if seen != dataset.rows:
         raise _changed(dataset, f"{seen} rows", str(dataset.rows))
@@ -156,6 +147,51 @@ def _bytes_each(encoder: Encoder) -> int:
     return encoder.record_bytes + 8 * encoder.width + 4 * blocks.stride_of(encoder.dimension)
 
 
+def read_by_group(
+    session: ServerSession, dataset: Dataset, encoder: Encoder, column: str, groups: Sequence[str], *, memory: int
+) -> Iterator[np.ndarray]:
+    """Give the raw records whose public key is one of the groups, of some pages at a time, in one pass.
+
+    They are arrays of `group`, the group's number from 0, and `raw`, the record; in no particular order,
+    which a fresh uniform permutation makes irrelevant (privacy.md §11.5). No other row is handed out.
+    """
+    key = group_key(session, dataset, column)
+    query = _chunks(session, dataset, encoder, wanted=_WANTED.format(key=key), number="int4send(r.number) || ")
+    layout = np.dtype([("group", ">i4"), ("raw", f"V{encoder.record_bytes}")])
+    pages = _pages(session, dataset, encoder, memory, keyed=False)
+    for raw in _pieces(session, query, bytes(encoder.record_bytes), pages, dataset.source, list(groups)):
+        yield np.frombuffer(raw, layout)
+
+
+def group_key(session: ServerSession, dataset: Dataset, column: str) -> str:
+    """Return SQL for the value of a public column, of the row `source`, as text to compare byte by byte.
+
+    The types that a public column may have are written in one way each, dates in the style that the functions
+    which call this are pinned to: equal texts are equal values.
+    """
+    name = session.query("select quote_ident($1) as n", column)[0]["n"]
+    return f'({_as_text(f"source.{name}", dataset.column_types[column])}) collate "C"'
+
+
+def _pieces(session: ServerSession, query: str, *parameters: object) -> Iterator[bytes]:
+    return (row["raw"] for row in session.stream(query, *parameters) if row["raw"] is not None)
+
+
+def _chunks(session: ServerSession, dataset: Dataset, encoder: Encoder, *, wanted: str = "", number: str = "") -> str:
+    """Return the query that hands out the records of some pages at a time: all, or numbered ones that are wanted."""
+    label, elements = record_sql(session, dataset, encoder, _columns(session, dataset))
+    return _CHUNKS.format(
+        label=label,
+        label_bytes=np.dtype(encoder.labels.layout).itemsize,
+        elements=elements,
+        source=dataset.source,
+        tables=_TABLES,
+        wanted=wanted,
+        number=number,
+        numbered=", wanted.place::int4 - 1 as number" if wanted else "",
+    )
+
+
 def _pages(session: ServerSession, dataset: Dataset, encoder: Encoder, memory: int, *, keyed: bool) -> int:
     """Return how many pages of each table are read at a time.
 
@@ -182,13 +218,14 @@ _TABLES = """
 _CHUNKS = """
 select (
     select string_agg(
+        {number}
         case when octet_length(r.elements) = octet_length($1) - {label_bytes} then r.label || r.elements else $1 end,
         ''::bytea)
     from (
-        select {label} as label, {elements} as elements
-        from {source} as source
-        where ctid >= format('(%s,0)', page)::tid
-        and ctid < format('(%s,0)', page + $2)::tid
+        select {label} as label, {elements} as elements{numbered}
+        from {source} as source{wanted}
+        where source.ctid >= format('(%s,0)', page.number)::tid
+        and source.ctid < format('(%s,0)', page.number + $2)::tid
         offset 0
     ) as r
 ) as raw
@@ -199,8 +236,10 @@ from generate_series(
         from ({tables}) as t
     ),
     $2
-) as page
+) as page (number)
 """
+
+_WANTED = ' join unnest($4) with ordinality as wanted (value, place) on {key} = wanted.value collate "C"'
 
 
 # A unit's rows come in the order of their marks, and the first of them are kept. Records are made of those alone.

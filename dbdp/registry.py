@@ -5,6 +5,7 @@ and `drop` as dbdp_owner.
 """
 
 import json
+from collections.abc import Sequence
 
 from dbdp import ledger, records, rights
 from dbdp.datasets import UNIT_TYPES, check_kind, column_types, count
@@ -16,6 +17,7 @@ _NUMERIC_TYPES = ("smallint", "integer", "bigint", "real", "double precision", "
 _CATEGORY_TYPES = (*records.TEXT_TYPES, "smallint", "integer", "bigint", "boolean", "enum")
 _LABEL_TYPES = (*records.TEXT_TYPES, *_NUMERIC_TYPES, "enum")
 _VECTOR_TYPES = ("double precision[]", "real[]")
+_KEY_TYPES = (*records.TEXT_TYPES, "smallint", "integer", "bigint", "boolean", "enum", "date", "uuid")
 
 
 def register(
@@ -131,13 +133,15 @@ def _check_source(session: ServerSession, source: str, declaration: Declaration,
     _check_columns(source, declaration, types, unit)
     _check_values(session, declaration, types)
     named = [unit.column] if unit else []
-    return {column: types[column] for column in [declaration.label, *declaration.columns, *named]}
+    columns = [declaration.label, *declaration.columns, *declaration.public_columns, *named]
+    return {column: types[column] for column in columns}
 
 
 def _check_columns(source: str, declaration: Declaration, types: dict[str, str], unit: Unit | None) -> None:
     allowed: list[tuple[str, tuple[str, ...]]] = [(f.column, _NUMERIC_TYPES) for f in declaration.numeric]
     allowed += [(f.column, _CATEGORY_TYPES) for f in declaration.categorical]
     allowed += [(declaration.label, _NUMERIC_TYPES if declaration.kind == "real" else _LABEL_TYPES)]
+    allowed += [(column, _KEY_TYPES) for column in declaration.public_columns]
     if declaration.vector:
         allowed.append((declaration.vector.column, _VECTOR_TYPES))
     if unit:
@@ -157,10 +161,10 @@ def _check_values(session: ServerSession, declaration: Declaration, types: dict[
     if declaration.kind == "binary":
         _check_signs(session, declaration, types[declaration.label])
     if declaration.kind == "classes":
-        _check_written(session, "class", declaration.label, types[declaration.label], declaration.classes)
+        check_written(session, "class", declaration.label, types[declaration.label], declaration.classes)
         _check_distinct(session, declaration.label, types[declaration.label], declaration.classes)
     for feature in declaration.categorical:
-        _check_written(session, "category", feature.column, types[feature.column], feature.categories)
+        check_written(session, "category", feature.column, types[feature.column], feature.categories)
         if len(set(records.category_numbers(session, feature.categories))) < len(feature.categories):
             raise ValueError(f"two categories of {feature.column!r} have the same hash; rename one of them")
 
@@ -174,7 +178,8 @@ def _check_signs(session: ServerSession, declaration: Declaration, type_name: st
             raise ValueError(f"label value {value!r} is no {type_name}, the type of column {label!r}")
 
 
-def _check_written(session: ServerSession, word: str, column: str, type_name: str, values: tuple[str, ...]) -> None:
+def check_written(session: ServerSession, word: str, column: str, type_name: str, values: Sequence[str]) -> None:
+    """Raise ValueError unless every value is one of that type, as PostgreSQL writes it."""
     for value in values:
         written = _canonical(session, value, type_name)
         if written != value:

@@ -18,8 +18,19 @@ from typing import Any  # noqa: E402
 import numpy as np  # noqa: E402
 import plpy  # type: ignore[import-not-found]  # noqa: E402  (exists inside PostgreSQL only)
 
-from dbdp import controller, datasets, evaluation, ledger, packing, registry, releases, rights  # noqa: E402
+from dbdp import (  # noqa: E402
+    controller,
+    datasets,
+    dealing,
+    evaluation,
+    ledger,
+    packing,
+    registry,
+    releases,
+    rights,
+)
 from dbdp.algorithms import Request, tuning  # noqa: E402
+from dbdp.algorithms.groups import GroupsRequest  # noqa: E402
 from dbdp.algorithms.tuning import TuningRequest  # noqa: E402
 from dbdp.declarations import declare, unit_of  # noqa: E402
 from dbdp.learning import blocks, kernels, noisy  # noqa: E402
@@ -87,6 +98,7 @@ def register_dataset(
     label_bounds: list[float] | None,
     unit: str | None,
     max_rows: int | None,
+    public_columns: list[str] | None,
 ) -> None:
     """dbdp.register_dataset, with the caller's rights."""
     given = {"name": name, "source": source, "features": features, "epsilon": epsilon, "delta": delta, "mode": mode}
@@ -99,6 +111,7 @@ def register_dataset(
         label_bounds=label_bounds,
         intercept=intercept,
         features=json.loads(features),
+        public_columns=public_columns,
     )
     registry.register(
         _session,
@@ -211,6 +224,20 @@ def store_network(name: str, network: str, parameters: list[float], receipt: str
     return json.dumps(made)
 
 
+@door
+def group_sizes(dataset: str, group_by: str, groups: list[str]) -> list[int]:
+    """dbdp.group_sizes, with the caller's rights."""
+    _check_given(group_by=group_by, groups=groups)
+    return dealing.count(_session, datasets.load(_session, dataset), group_by, groups)
+
+
+@door
+def deal_groups(dataset: str, table: str, group_by: str, groups: list[str], sizes: list[int]) -> None:
+    """dbdp.deal_groups, with the caller's rights."""
+    _check_given(table=table, group_by=group_by, groups=groups, sizes=sizes)
+    dealing.deal(_session, datasets.load(_session, dataset), table, group_by, groups, sizes)
+
+
 def sgd_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
     """One block: many mini-batches."""
     current = State.decode(initial if state is None else state)
@@ -308,6 +335,19 @@ def dp_explain_tuning(dataset: str, candidates: str, *values: Any) -> str:
 
 
 @door
+def dp_train_groups(dataset: str, group_by: str, groups: list[str], *values: Any) -> list[dict[str, Any]]:
+    """dbdp.dp_train_groups, as dbdp_owner."""
+    made = controller.train_groups(_session, dataset, _grouped(group_by, groups, values))
+    return [{"group": group} | _released(model) for group, model in made.items()]
+
+
+@door
+def dp_explain_groups(dataset: str, group_by: str, groups: list[str], *values: Any) -> str:
+    """dbdp.dp_explain_groups, as dbdp_owner."""
+    return json.dumps(controller.explain_groups(_session, dataset, _grouped(group_by, groups, values)))
+
+
+@door
 def dp_confusion(model: int, dataset: str, epsilon: float, delta: float) -> str:
     """dbdp.dp_confusion, as dbdp_owner."""
     _check_given(model=model, dataset=dataset, epsilon=epsilon, delta=delta)
@@ -339,6 +379,11 @@ def _tuning(candidates: str, values: Sequence[Any]) -> TuningRequest:
     *options, method, repetitions, distribution = values
     _check_given(candidates=candidates, method=method)
     return TuningRequest(_request(options), tuning.parsed(candidates), method, repetitions, distribution)
+
+
+def _grouped(group_by: str, groups: list[str], values: Sequence[Any]) -> GroupsRequest:
+    _check_given(group_by=group_by, groups=groups)
+    return GroupsRequest(_request(values), group_by, tuple(groups))
 
 
 def _check_given(**arguments: Any) -> None:

@@ -62,6 +62,9 @@ class Session(Protocol):
     def one_snapshot(self, workers: list["Session"]) -> AbstractContextManager[None]:
         """Have all workers see the same rows within the block."""
 
+    def at_once(self) -> AbstractContextManager[Any]:
+        """Have the statements within the block take effect together, or none of them."""
+
     def cancel(self) -> None:
         """Cancel the statement that runs, from another thread."""
 
@@ -106,6 +109,10 @@ class ServerSession:
 
     def one_snapshot(self, workers: list[Session]) -> AbstractContextManager[None]:
         """A single statement has one snapshot anyway."""
+        return nullcontext()
+
+    def at_once(self) -> AbstractContextManager[Any]:
+        """What a single statement does is undone if it fails."""
         return nullcontext()
 
     def cancel(self) -> None:
@@ -191,6 +198,11 @@ class ClientSession:
         yield  # an error leaves the transactions to `recover`
         for worker in workers:
             worker.query("commit")
+
+    def at_once(self) -> AbstractContextManager[Any]:
+        """Run a transaction, or a savepoint of the one that runs."""
+        transaction: AbstractContextManager[Any] = self.connection.transaction()
+        return transaction
 
     def cancel(self) -> None:
         """Cancel the statement that runs, from another thread."""

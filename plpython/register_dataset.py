@@ -15,4 +15,5 @@ return register_dataset(
     label_bounds,
     unit,
     max_rows,
+    public_columns,
 )

@@ -12,7 +12,8 @@ create function dbdp.register_dataset(
   classes text[] default null,
   label_bounds float8[] default null,
   unit text default null,
-  max_rows int default null
+  max_rows int default null,
+  public_columns text[] default null
 ) returns void
 language plpython3u
 set search_path = pg_catalog, pg_temp
@@ -20,7 +21,7 @@ as $body$
 @plpython register_dataset@
 $body$;
 comment on function dbdp.register_dataset is
-'declare a table once: features are column -> [lower, upper] or ["category", …] or {"length": d, "norm": bound}; the label has a positive value, classes, or label_bounds; all rows with one value of column unit are protected together, of which at most max_rows are read; the budget never changes. For the owner of the table.';
+'declare a table once: features are column -> [lower, upper] or ["category", …] or {"length": d, "norm": bound}; the label has a positive value, classes, or label_bounds; all rows with one value of column unit are protected together, of which at most max_rows are read; public_columns hold public keys, to group by; the budget never changes. For the owner of the table.';
 
 create function dbdp.record_dataset(
   name text,

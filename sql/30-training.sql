@@ -185,6 +185,66 @@ $body$;
 comment on function dbdp.dp_explain_tuning is
 'plan and charge of dp_tune with the same arguments; reads no row and spends nothing';
 
+-- Dates are compared as text, so their style is pinned.
+create function dbdp.group_sizes(dataset text, group_by text, groups text[]) returns bigint[]
+language plpython3u
+set search_path = pg_catalog, pg_temp
+set datestyle = 'ISO, YMD'
+as $body$
+@plpython group_sizes@
+$body$;
+comment on function dbdp.group_sizes is 'number of rows of some groups of a public column, as PostgreSQL writes its values';
+
+create function dbdp.deal_groups(dataset text, target text, group_by text, groups text[], sizes bigint[]) returns void
+language plpython3u
+set search_path = pg_catalog, pg_temp
+set jit = off
+set enable_tidscan = on
+set enable_nestloop = off
+set datestyle = 'ISO, YMD'
+as $body$
+@plpython deal_groups@
+$body$;
+comment on function dbdp.deal_groups is 'deal the records of some groups of a public column, in one pass, to a table (bucket, block): each to the bucket of its place in the list, from 0';
+
+create function dbdp.dp_train_groups(
+  dataset text,
+  group_by text,
+  groups text[],
+@options@,
+  out "group" text,
+  out model bigint,
+  out coefficients float8[],
+  out intercept float8,
+  out intercepts float8[],
+  out receipt json
+) returns setof record
+language plpython3u
+security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $body$
+@plpython dp_train_groups@
+$body$;
+comment on function dbdp.dp_train_groups is
+'dp_train for each of the listed groups of a public column: one model each, one charge for all, that of the dearest';
+
+create function dbdp.dp_explain_groups(
+  dataset text,
+  group_by text,
+  groups text[],
+@options@
+) returns json
+language plpython3u
+security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $body$
+@plpython dp_explain_groups@
+$body$;
+comment on function dbdp.dp_explain_groups is
+'plan of each group and charge of dp_train_groups with the same arguments; counts the public column and spends nothing';
+
 create function dbdp.count_errors_transition(errors bigint, block bytea, models bytea, outputs int) returns bigint
 language plpython3u
 set search_path = pg_catalog, pg_temp

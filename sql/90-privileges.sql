@@ -13,7 +13,8 @@ begin
     'function dbdp.store_network', 'function dbdp.dp_confusion',
     'function dbdp.own_datasets', 'function dbdp.open_datasets', 'function dbdp.granted_models',
     'function dbdp.allowance_spent', 'function dbdp.grant_training', 'function dbdp.revoke_training',
-    'function dbdp.grant_prediction', 'function dbdp.revoke_prediction', 'table dbdp.odometers'
+    'function dbdp.grant_prediction', 'function dbdp.revoke_prediction', 'function dbdp.dp_train_groups',
+    'function dbdp.dp_explain_groups', 'table dbdp.odometers'
   ] loop
     execute 'alter ' || object || ' owner to dbdp_owner';
   end loop;
@@ -30,6 +31,7 @@ grant usage on sequence dbdp.model_id_seq to dbdp_owner;
 grant execute on function dbdp.own_roles to dbdp_owner;
 
 grant execute on function dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate to dbdp_owner;
+grant execute on function dbdp.group_sizes, dbdp.deal_groups to dbdp_owner;
 grant execute on function dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[]) to dbdp_owner;
 grant execute on function
   dbdp.sgd_epoch(bytea, bytea), dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition,
@@ -42,7 +44,8 @@ to dbdp_owner;
 
 grant execute on function
   dbdp.dp_train, dbdp.dp_logreg, dbdp.dp_svm, dbdp.dp_linreg, dbdp.dp_tune, dbdp.dp_explain, dbdp.dp_explain_tuning,
-  dbdp.dp_confusion, dbdp.open_datasets, dbdp.allowance_spent, dbdp.grant_prediction, dbdp.revoke_prediction
+  dbdp.dp_confusion, dbdp.dp_train_groups, dbdp.dp_explain_groups,
+  dbdp.open_datasets, dbdp.allowance_spent, dbdp.grant_prediction, dbdp.revoke_prediction
 to dbdp_analyst;
 grant execute on function
   dbdp.predict(bigint, float8[]), dbdp.predict(bigint, float4[]), dbdp.predict(bigint, int4[]),
@@ -69,7 +72,7 @@ to dbdp_analyst;
 grant execute on function
   dbdp.register_dataset, dbdp.record_dataset, dbdp.drop_dataset, dbdp.close_dataset, dbdp.charge,
   dbdp.grant_training, dbdp.revoke_training,
-  dbdp.store_release, dbdp.store_network,
+  dbdp.store_release, dbdp.store_network, dbdp.group_sizes, dbdp.deal_groups,
   dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate, dbdp.sgd_epoch(bytea, bytea),
   dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition,
   dbdp.noisy_transition, dbdp.noisy_terminate, dbdp.noisy_steps(bytea, bytea, bytea),

@@ -116,6 +116,16 @@ class Request:
         if isinstance(self.settings, Mapping):
             object.__setattr__(self, "settings", json.dumps(dict(self.settings)))
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options that differ from their defaults, but for epsilon and delta."""
+        asked = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
+        return {
+            name: value
+            for name, (value, default) in asked.items()
+            if value != default and name not in ("epsilon", "delta")
+        }
+
 
 @dataclass(frozen=True)
 class Learning:
@@ -263,15 +273,13 @@ class WhiteBox:
 
     def explain(self) -> dict[str, Any]:
         """Return the plan as data: the options that were given, and what was made of them."""
-        asked = {each.name: getattr(self.request, each.name) for each in fields(Request)}
-        given = [each.name for each in fields(Request) if asked[each.name] != each.default]
         return {
             "algorithm": self.request.algorithm,
             "loss": self.request.loss if self.request.network is None else "cross_entropy",
             **self.facts.relation,
             "features": self.facts.dimension,
             **({"classes": self.facts.outputs} if self.facts.outputs > 1 else {}),
-            **{name: asked[name] for name in given if name not in ("epsilon", "delta")},
+            **self.request.given,
             **self.told,
             "epsilon": self.guarantee.epsilon,
             "delta": self.guarantee.delta,

@@ -286,6 +286,13 @@ def _(event: SelfComposedDpEvent, guarantee: EpsilonDeltaDpEvent) -> tuple[float
     return (square, True) if leaks else (event.count * square, False)
 
 
+@gaussian_square.register
+def _(event: DisjointDpEvent, guarantee: EpsilonDeltaDpEvent) -> tuple[float, bool]:
+    # neighbours differ in one part; the guarantee is that of the part which promises least, so it covers each
+    squares, leaks = zip(*(gaussian_square(part, guarantee) for part in event.events), strict=True)
+    return max(squares), any(leaks)
+
+
 def pure_mean(epsilon: float) -> float:
     """Return μ = 2Φ⁻¹(e^ε/(1+e^ε)), rounded up: N(μ, 1) against N(0, 1) tells at least as much as pure ε."""
     if epsilon > 600:  # Φ(-x) ≤ exp(-x²/2)/2 gives x ≤ √(2 ln((1+e^ε)/2)) ≤ √(2ε)

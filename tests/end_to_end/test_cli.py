@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 
@@ -146,6 +147,26 @@ def test_rights_are_given_listed_and_taken(server_url: str, connection: psycopg.
         assert connection.execute(granted, (model,)).fetchone() == (left,)
     refused = run("revoke-training", "ward", "dbdp_analyst", DBDP_URL=server_url)
     assert (refused.returncode, "was not granted training" in refused.stderr) == (1, True)
+def test_groups_of_a_public_column_are_trained_for_one_charge(
+    server_url: str, tmp_path: os.PathLike[str], connection: psycopg.Connection
+) -> None:
+    connection.execute("alter table ward add floor int generated always as (age / 20) stored")
+    features = os.path.join(tmp_path, "features.json")
+    with open(features, "w") as file:
+        json.dump({"age": [0, 50]}, file)
+    declared = ("--label", "ill", "--positive", "true", "--features", features, "--epsilon", "2", "--delta", "0")
+    modes = ("--mode", "basic", "--public-column", "floor")
+    assert run("register", "ward", "ward", *declared, *modes, DBDP_URL=server_url).returncode == 0
+    asked = ("train-groups", "ward", "--group-by", "floor", "--group", "0", "--group", "2", "--epsilon", "1")
+    trained = run(*asked, "--json", DBDP_URL=server_url)
+    assert trained.returncode == 0, trained.stderr
+    models = json.loads(trained.stdout)
+    assert {group: model["receipt"]["rows"] for group, model in models.items()} == {"0": 200, "2": 100}
+    shown = run(*asked, DBDP_URL=server_url)
+    assert shown.returncode == 0, shown.stderr
+    assert re.search(r"charged once\s.*charge *│ 1 ", shown.stdout, re.DOTALL)
+    refused = run(*asked, DBDP_URL=server_url)  # two calls took it all
+    assert (refused.returncode, "does not cover this release" in refused.stderr) == (1, True)
 
 
 @pytest.mark.usefixtures("ward")

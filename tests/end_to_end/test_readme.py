@@ -39,7 +39,9 @@ def test_its_sql_trains_and_predicts(server_url: str) -> None:
     with psycopg.connect(server_url, autocommit=True) as connection:
         sql = "select count(*) from dbdp.models where dataset in ('patients', 'visits')"
         trained = connection.execute(sql).fetchone()
-        assert trained == (len(re.findall(r"from dbdp.dp_", "".join(blocks("sql")[1:]))),)
+        told = "".join(blocks("sql")[1:])
+        of_groups = re.findall(r"groups => array\[(.*?)\]", told)  # a model for each
+        assert trained == (len(re.findall(r"from dbdp.dp_", told)) + sum(each.count(",") for each in of_groups),)
         connection.execute(blocks("sql")[0].encode())
 
 

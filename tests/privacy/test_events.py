@@ -398,6 +398,16 @@ def test_a_gaussian_counts_for_itself_and_a_mixture_for_its_worst_position():
     assert gaussian_square(SAMPLES[-1], promise) == (1.0, False)
 
 
+def test_disjoint_parts_count_for_the_dearest_and_leak_where_one_does():
+    promise, pure = EpsilonDeltaDpEvent(1.0, 1e-6), ExponentialMechanismDpEvent(1.0)
+    dearest, cheapest = GaussianDpEvent(0.5), GaussianDpEvent(3.0)
+    assert gaussian_square(DisjointDpEvent((cheapest, dearest)), promise) == (4.0, False)
+    assert gaussian_square(DisjointDpEvent((dearest, pure)), promise) == (4.0, True)
+    assert gaussian_square(DisjointDpEvent((cheapest, pure)), promise) == (pure_mean(1.0) ** 2, True)
+    several = SelfComposedDpEvent(DisjointDpEvent((cheapest, pure)), 10)  # the promise is that of all ten
+    assert gaussian_square(several, promise) == (pure_mean(1.0) ** 2, True)
+
+
 ALONE = [
     Release(event, 1.0, 1e-6)
     for event in (
@@ -407,7 +417,7 @@ ALONE = [
         ComposedDpEvent((GaussianDpEvent(3.0),)),
         PoissonGaussianDpEvent(0.1, 2.0, 10),
         SelfComposedDpEvent(ExponentialMechanismDpEvent(0.1), 10),
-        DisjointDpEvent((GaussianDpEvent(3.0),)),
+        DisjointDpEvent((ExponentialMechanismDpEvent(1.0),)),
         RepeatAndSelectDpEvent(GaussianDpEvent(3.0), 2.0, 1.0, 0.0),
     )
 ]

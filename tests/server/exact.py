@@ -29,6 +29,17 @@ from typing import Any
 {source}
 return train_exactly(dataset, requests, orders, fault)
 $exact$;
+create function {schema}.exact_groups(dataset text, request json, group_by text, groups text[], "order" text)
+returns json
+language plpython3u
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $exact$
+from typing import Any
+
+{groups_source}
+return train_groups_exactly(dataset, request, group_by, groups, order)
+$exact$;
 """
 
 
@@ -83,6 +94,33 @@ def train_exactly(name: str, requests: str, orders: list[str], fault: str | None
     return json.dumps(found)
 
 
+def train_groups_exactly(name: str, request: str, group_by: str, groups: list[str], order: str) -> str:
+    """Train each group as the controller does, in the order of a key, and return the exact models as JSON."""
+    import json
+    import sys
+    from unittest.mock import patch
+
+    if "DIRECTORY" not in sys.path:
+        sys.path.insert(0, "DIRECTORY")
+    from dbdp import controller, datasets, dealing
+    from dbdp.algorithms import Request
+    from dbdp.algorithms.groups import GroupsRequest
+    from dbdp.server import _session
+    from dbdp.training import silent
+
+    dataset, asked = (
+        datasets.load(_session, name),
+        GroupsRequest(Request(**json.loads(request)), group_by, tuple(groups)),
+    )
+    plan = controller._plan_groups(_session, dataset, asked)
+
+    def models(place: int, group: Any) -> Any:
+        return controller.exact_model(_session, group, plan.plans[place], silent).tolist()
+
+    with patch.object(controller, "shuffle_options", lambda _: {"key": order}):
+        return json.dumps(dealing.each(_session, dataset, asked, plan.sizes, models))
+
+
 def divided_by_own_size(terminate: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a `kernels.terminate` that divides a short mini-batch by the rows that it has."""
 
@@ -111,7 +149,8 @@ def installed(connection: psycopg.Connection) -> Iterator[None]:
     share = connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()[0]
     source = "".join(map(inspect.getsource, BODY)).replace("DIRECTORY", f"{share}/dbdp/{__version__}")
     connection.execute(f"drop schema if exists {SCHEMA} cascade")
-    connection.execute(MAKE.format(schema=SCHEMA, source=source).encode())
+    groups_source = inspect.getsource(train_groups_exactly).replace("DIRECTORY", f"{share}/dbdp/{__version__}")
+    connection.execute(MAKE.format(schema=SCHEMA, source=source, groups_source=groups_source).encode())
     try:
         yield
     finally:
@@ -128,6 +167,20 @@ def exact_models(
     """Return the exact models of each request, shape (outputs, dimension); see `train_exactly`."""
     given = (dataset, json.dumps([dict(each) for each in requests]), [key.hex() for key in orders], fault)
     row = connection.execute(f"select {SCHEMA}.exact_models(%s, %s, %s, %s)", given).fetchone()
+    return [np.array(models) for models in row[0]]
+
+
+def exact_groups(
+    connection: psycopg.Connection,
+    dataset: str,
+    request: Mapping[str, Any],
+    group_by: str,
+    groups: Sequence[str],
+    order: bytes,
+) -> list[np.ndarray]:
+    """Return the exact models of each group; see `train_groups_exactly`."""
+    given = (dataset, json.dumps(dict(request)), group_by, list(groups), order.hex())
+    row = connection.execute(f"select {SCHEMA}.exact_groups(%s, %s, %s, %s, %s)", given).fetchone()
     return [np.array(models) for models in row[0]]
 
 

@@ -1,0 +1,131 @@
+"""Dealing: the rows of a dataset, dealt once to the groups of a public key (privacy.md §11.10).
+
+The number of rows of each group is public. `count` and `deal` run in the server, where search_path is pinned to
+pg_catalog; `sizes` and `each` call them over a session.
+"""
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from dbdp import packing, records, registry
+from dbdp.algorithms.groups import MOST_GROUPS, GroupsRequest
+from dbdp.datasets import Dataset, Group
+from dbdp.sessions import ServerSession, Session, temporary_table
+
+# Groups that are packed in one table, in turns: each truncation leaves a row in the catalogue, which every look-up
+# passes until the transaction ends, as it holds the locks of each table that it made.
+IN_TURNS = 64
+Result = TypeVar("Result")
+
+
+def sizes(session: Session, dataset: Dataset, group_by: str, groups: Sequence[str]) -> tuple[int, ...]:
+    """Return the number of rows of each group.
+
+    Raises
+    ------
+    ValueError
+        If the column is not public, or the groups are none of its values as PostgreSQL writes them.
+    """
+    _check(dataset, group_by, groups)
+    sql = "select dbdp.group_sizes($1, $2, $3::pg_catalog.text[]) as sizes"
+    return tuple(session.query(sql, dataset.name, group_by, list(groups))[0]["sizes"])
+
+
+def _check(dataset: Dataset, group_by: str, groups: Sequence[str]) -> None:
+    if dataset.unit:
+        raise ValueError(
+            f"dataset {dataset.name!r} protects all rows of one {dataset.unit.column!r} together, and these may lie in "
+            "several groups: one charge would not cover them (privacy.md §11.10); train on the whole dataset"
+        )
+    public = dataset.declaration.public_columns
+    if group_by not in public:
+        raise ValueError(
+            f"column {group_by!r} is not among the public columns of dataset {dataset.name!r} "
+            f"({', '.join(map(repr, public)) or 'it has none'}); its owner declares them at registration"
+        )
+    if not 1 <= len(groups) <= MOST_GROUPS:
+        raise ValueError(f"{len(groups)} groups were given; give 1 to {MOST_GROUPS}")
+    if not all(isinstance(group, str) for group in groups):
+        raise ValueError("a group is null, or no text; give values of the column: rows without one belong to no group")
+    if len(set(groups)) != len(groups):
+        raise ValueError(f"group {Counter(groups).most_common(1)[0][0]!r} is given twice; list each once")
+
+
+_COUNT = """
+select coalesce(found.rows, 0) as rows
+from unnest($1) with ordinality as wanted (value, place)
+left join (
+    select {key} as value, count(*) as rows
+    from {source} as source
+    group by 1
+) as found on found.value = wanted.value collate "C"
+order by wanted.place
+"""
+
+
+def count(session: ServerSession, dataset: Dataset, group_by: str, groups: Sequence[str]) -> list[int]:
+    """Count the rows of each group, by the public column alone; raises as `sizes` does."""
+    _check(dataset, group_by, groups)
+    registry.check_written(session, "group", group_by, dataset.column_types[group_by], groups)
+    query = _COUNT.format(key=records.group_key(session, dataset, group_by), source=dataset.source)
+    return [row["rows"] for row in session.query(query, list(groups))]
+
+
+def each(
+    session: Session,
+    dataset: Dataset,
+    request: GroupsRequest,
+    counted: Sequence[int],
+    action: Callable[[int, Dataset], Result],
+) -> list[Result]:
+    """Deal the raw records of the groups to a temporary table, in one pass, and act on one group after the other.
+
+    Parameters
+    ----------
+    counted : the rows of each group, as the plan took them
+    action : is given the place of a group in the list, and the group as a dataset
+    """
+    name, found = f"dbdp_groups_{secrets.token_hex(8)}", []
+    with temporary_table(session, name, "bucket int8, block bytea") as table:
+        sql = "select dbdp.deal_groups($1, $2, $3, $4::pg_catalog.text[], $5::pg_catalog.int8[])"
+        session.query(sql, dataset.name, table, request.group_by, list(request.groups), list(counted))
+        for first in range(0, len(counted), IN_TURNS):
+            with temporary_table(session, f"dbdp_blocks_{secrets.token_hex(8)}", packing.BLOCK_COLUMNS) as blocks:
+                for place, rows in enumerate(counted[first : first + IN_TURNS], start=first):
+                    found.append(action(place, replace(dataset, rows=rows, group=Group(place, name, blocks))))
+    return found
+
+
+def deal(
+    session: ServerSession,
+    dataset: Dataset,
+    table: str,
+    group_by: str,
+    groups: Sequence[str],
+    counted: Sequence[int],
+) -> None:
+    """Fill `table` (bucket, block): the records of each group to the bucket of its place in the list.
+
+    Raises
+    ------
+    ValueError
+        If a group has no longer as many rows as were counted: a public fact.
+    """
+    _check(dataset, group_by, groups)
+    found = np.zeros(len(groups), np.int64)
+    session.query(f"create index on {table} (bucket)")
+    encoder, memory = records.encoder_of(session, dataset), packing.memory_given(session)
+    for piece in records.read_by_group(session, dataset, encoder, group_by, groups, memory=memory):
+        packing.deal(session, table, piece["group"], piece["raw"])
+        found += np.bincount(piece["group"], minlength=len(groups))
+    for group, now, before in zip(groups, found.tolist(), counted, strict=True):
+        if now != before:
+            raise ValueError(
+                f"group {group!r} of {group_by!r} had {now} rows while it was read, and {before} when it was counted: "
+                f"{dataset.source} changed during training"
+            )

@@ -1,0 +1,3 @@
+from dbdp.server import dp_explain_groups
+
+return dp_explain_groups(*args)

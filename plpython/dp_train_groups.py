@@ -1,0 +1,3 @@
+from dbdp.server import dp_train_groups
+
+return dp_train_groups(*args)

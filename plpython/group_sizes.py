@@ -1,0 +1,3 @@
+from dbdp.server import group_sizes
+
+return group_sizes(dataset, group_by, groups)

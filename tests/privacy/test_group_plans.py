@@ -1,0 +1,141 @@
+"""One model for each group of a public key: what all of them together cost is what the dearest costs."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from dbdp.algorithms import Facts, Plan, Request
+from dbdp.algorithms.groups import MOST_NUMBERS, GroupsPlan, GroupsRequest, plan
+from dbdp.privacy.accounting import MODES, Budget
+from dbdp.privacy.events import DisjointDpEvent, EpsilonDeltaDpEvent, divergence, leak
+
+FACTS = Facts(1000, 4)
+
+
+def planned(sizes: dict[str, int], facts: Facts = FACTS, **options: object) -> GroupsPlan:
+    request = Request(**{"epsilon": 1.0, "delta": 1e-6, "batch_size": 50} | options)
+    return plan(GroupsRequest(request, "g", tuple(sizes)), facts, tuple(sizes.values()))
+
+
+# --- the charge ----------------------------------------------------------------------------------------------
+
+
+def response(epsilon: float, delta: float, bit: int) -> np.ndarray:
+    """Randomised response to a bit that leaks it with probability δ: outputs 0, 1, leaked 0, leaked 1."""
+    likely = np.exp(epsilon) / (1 + np.exp(epsilon))
+    answers = np.array([likely, 1 - likely])[[bit, 1 - bit]]
+    return np.concatenate([(1 - delta) * answers, delta * np.eye(2)[bit]])
+
+
+def together(parts: list[tuple[float, float]], bits: tuple[int, ...]) -> np.ndarray:
+    """The law of the answers of all groups, group i answering by its own bit."""
+    law = np.ones(1)
+    for part, bit in zip(parts, bits, strict=True):
+        law = np.outer(law, response(*part, bit)).ravel()
+    return law
+
+
+def hockey_stick(one: np.ndarray, other: np.ndarray, epsilon: float) -> float:
+    return float(np.maximum(one - np.exp(epsilon) * other, 0).sum())
+
+
+def renyi(one: np.ndarray, other: np.ndarray, order: float) -> float:
+    held = other > 0
+    return float(np.log(np.sum(one[held] ** order * other[held] ** (1 - order))) / (order - 1))
+
+
+PARTS = [(0.3, 0.0), (1.2, 0.0), (0.7, 0.0)]
+LEAKING = [(0.3, 1e-3), (1.2, 1e-4), (0.7, 5e-3)]
+
+
+@pytest.mark.parametrize("order", [1.5, 4.0, 20.0])
+def test_neighbours_in_one_group_are_as_far_apart_as_the_dearest_group_says(order):
+    """Every pair of worlds that differ in one group's record, whatever the others hold; the bound is attained."""
+    event = DisjointDpEvent(tuple(EpsilonDeltaDpEvent(*part) for part in PARTS))
+    found, moving = [], []
+    for bits in product((0, 1), repeat=len(PARTS)):
+        for group in range(len(PARTS)):
+            other = tuple(bit ^ (place == group) for place, bit in enumerate(bits))
+            found.append(renyi(together(PARTS, bits), together(PARTS, other), order))
+        for group in range(len(PARTS)):  # no neighbours: the record goes from one group to the next
+            two = (group, (group + 1) % len(PARTS))
+            moved = tuple(bit ^ (place in two) for place, bit in enumerate(bits))
+            moving.append(renyi(together(PARTS, bits), together(PARTS, moved), order))
+    assert max(found) == pytest.approx(divergence(event, order), rel=1e-9)
+    assert max(moving) > 1.2 * divergence(event, order)  # why the key must be public and fixed
+
+
+def test_neighbours_in_one_group_leak_as_much_as_the_worst_group_does():
+    event = DisjointDpEvent(tuple(EpsilonDeltaDpEvent(*part) for part in LEAKING))
+    epsilon, deltas = max(part[0] for part in LEAKING), []
+    for group in range(len(LEAKING)):
+        other = tuple(int(place == group) for place in range(len(LEAKING)))
+        deltas.append(hockey_stick(together(LEAKING, (0,) * len(LEAKING)), together(LEAKING, other), epsilon))
+    assert max(deltas) <= leak(event, epsilon) * (1 + 1e-9)
+    assert max(deltas) >= 0.99 * leak(event, epsilon)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("algorithm", ["bolt_on", "nsgd", "scs13", "dp_sgd", "bst14", "dp_agd"])
+def test_the_cost_is_the_largest_charge_and_the_largest_leak(algorithm, mode):
+    budget = Budget.of(epsilon=50.0, delta=1e-2, mode=mode)
+    made = planned({"a": 30, "b": 200, "c": 0, "d": 7}, algorithm=algorithm)
+    each = [budget.cost(own.guarantee.as_replace_one()) for own in made.plans if own]
+    assert budget.cost(made.guarantee) == tuple(map(max, zip(*each, strict=True)))
+    assert (made.guarantee.epsilon, made.guarantee.delta) == (1.0, 1e-6)
+
+
+def test_many_groups_of_one_size_are_charged_and_written_as_one():
+    made = planned({str(number): 20 + number % 2 for number in range(1000)})
+    assert isinstance(made.guarantee.event, DisjointDpEvent)
+    assert len(made.guarantee.event.events) <= 2
+    assert made.plans[0] is made.plans[2] is not made.plans[1]
+
+
+# --- the plans -----------------------------------------------------------------------------------------------
+
+
+def test_each_group_is_planned_by_its_own_rows_and_a_small_one_has_smaller_batches():
+    large, small, none = planned({"large": 400, "small": 20, "none": 0}).plans
+    assert isinstance(large, Plan)
+    assert isinstance(small, Plan)
+    assert none is None
+    assert [each.facts.rows for each in (large, small)] == [400, 20]
+    assert [each.learning.batch_size for each in (large, small)] == [50, 20]
+    assert small.sensitivity.total > large.sensitivity.total
+
+
+def test_mini_batches_are_no_larger_than_a_shard():
+    (made,) = planned({"a": 21}, shards=2).plans
+    assert isinstance(made, Plan)
+    assert (made.learning.batch_size, made.learning.shard_rows) == (10, (11, 10))
+
+
+def test_a_group_without_rows_gets_the_model_that_nobody_trained():
+    assert not planned({"a": 5, "b": 0}, Facts(5, 4, 3)).untrained.any()
+    network = {"network": "mlp:3", "algorithm": "dp_sgd"}
+    made = planned({"a": 5, "b": 0}, **network)
+    again = planned({"a": 9, "b": 0}, Facts(9, 4), **network)
+    assert made.untrained.any()
+    assert np.array_equal(made.untrained, again.untrained)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options", "message"),
+    [
+        ({"a": 0, "b": 0}, {}, "none of the groups of 'g' has a row"),
+        ({"a": 9, "b": 1}, {"shards": 2}, "group 'b' of 'g' has 1 rows and cannot be trained on: shards = 2"),
+        ({"a": 9}, {"epsilon": 0.0}, r"^epsilon = 0\.0 must be positive"),
+        ({"a": 9}, {"network": f"mlp:{MOST_NUMBERS // 4}", "algorithm": "dp_sgd"}, "parameters"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(sizes, options, message):
+    with pytest.raises(ValueError, match=message):
+        planned(sizes, **options)
+
+
+def test_the_models_of_all_groups_are_limited():
+    planned({str(number): 5 for number in range(100)}, Facts(500, MOST_NUMBERS // 100))
+    with pytest.raises(ValueError, match=r"101 models of .* are above the limit"):
+        planned({str(number): 5 for number in range(101)}, Facts(505, MOST_NUMBERS // 100))

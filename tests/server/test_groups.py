@@ -1,0 +1,581 @@
+"""One model for each group of a public key: each from its own rows alone, one charge for all."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import exact
+import numpy as np
+import psycopg
+import pytest
+from short import FEW
+
+from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Facts, Request, plan
+from dbdp.controller import ChargedError
+from dbdp.database import Database, connect
+from dbdp.learning import blocks
+from dbdp.privacy.accounting import MODES, Budget
+from dbdp.privacy.events import Release
+from dbdp.releases import Model
+from dbdp.training import Progress, silent
+
+Register = Callable[..., str]
+Spent = Callable[[str], tuple[int, int]]
+SIZES = {"a": 40, "b": 7, "c": 1, "d": 0}
+ELSEWHERE = 12  # rows of a group that nobody asks for, and as many without a group
+GROUPS = list(SIZES)
+EVERY_DOOR = pytest.mark.parametrize("door", ["client", "server"])
+
+
+def fill(connection: psycopg.Connection, table: str, keys: Sequence[str | None], features: np.ndarray) -> None:
+    """Make a table (g, x, y, k, r) with these keys and features; its labels follow from the first feature."""
+    connection.execute(f"create table {table} (g text, x float8[], y int, k text, r float8)")
+    with connection.cursor().copy(f"copy {table} from stdin") as copy:
+        for key, row in zip(keys, features.tolist(), strict=True):
+            text = "{" + ",".join(map(repr, row)) + "}"
+            copy.write_row((key, text, 1 if row[0] > 0 else -1, "pqr"[int((row[0] + 1) * 1.49)], row[0]))
+
+
+@pytest.fixture
+def table(connection: psycopg.Connection, schema: str) -> str:
+    """Table t: the groups in turns, other rows among them."""
+    random = np.random.default_rng()
+    keys = [key for key, size in SIZES.items() for _ in range(size)] + ["e"] * ELSEWHERE + [None] * ELSEWHERE
+    random.shuffle(keys)
+    fill(connection, "t", keys, random.uniform(-1, 1, (len(keys), 3)) / 2)
+    return "t"
+
+
+@pytest.fixture
+def dataset(table: str, register: Register) -> Callable[..., str]:
+    """Register the table with g as a public column."""
+
+    def call(**given: Any) -> str:
+        return register(table, **{"public_columns": ["g"], "epsilon": 1e4, "delta": 1e-2} | given)
+
+    return call
+
+
+def trained(
+    connection: psycopg.Connection,
+    door: str,
+    name: str,
+    groups: Sequence[str] = GROUPS,
+    progress: Progress = silent,
+    **options: Any,
+) -> dict[str, Model]:
+    """Train the groups through a door; the models as both give them."""
+    given = {"epsilon": 1.0, "delta": 1e-6} | options
+    if door == "client":
+        return connect(connection).train_groups(name, Request(**given), group_by="g", groups=groups, progress=progress)
+    named = ", ".join(f"{each} => %({each})s" for each in given)
+    sql = f"select * from dbdp.dp_train_groups(%(name)s, 'g', %(groups)s, {named})"
+    rows = connection.execute(sql, given | {"name": name, "groups": list(groups)}).fetchall()
+    return {row[0]: Model(row[1], name, [], row[2], row[3], row[4], row[5]) for row in rows}
+
+
+def released(connection: psycopg.Connection, name: str) -> int:
+    return connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone()[0]
+
+
+def ledger(connection: psycopg.Connection, name: str) -> list[tuple]:
+    sql = """
+select l.charge, l.leak, l.algorithm, l.plan from dbdp.ledger as l
+join dbdp.dataset as d on d.id = dataset_id where d.name = %s order by l.id"""
+    return connection.execute(sql, (name,)).fetchall()
+
+
+# --- one charge ----------------------------------------------------------------------------------------------
+
+
+def alone(rows: int, **options: Any) -> Release:
+    """What one group would be charged by itself, with mini-batches of all its rows where it has few."""
+    asked = Request(**options | {"batch_size": min(options["batch_size"], rows)})
+    return plan(asked, Facts(rows, 4)).guarantee.as_replace_one()
+
+
+CHARGED: dict[str, dict[str, Any]] = {
+    "pure": {"delta": 0.0},
+    "gaussian": {"delta": 1e-6},
+    "a mixture": {"delta": 1e-6, "algorithm": "rsgd_ar"},
+    "noise in every update": {"delta": 1e-6, "algorithm": "scs13", "epochs": 1},
+    "poisson": {"delta": 1e-6, "algorithm": "dp_sgd", "epochs": 1},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("case", CHARGED)
+def test_the_dearest_group_pays_once_for_all(
+    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, case: str, mode: str
+) -> None:
+    name, given = dataset(mode=mode), {"epsilon": 1.0, "batch_size": 10} | CHARGED[case]
+    budget = Budget.of(epsilon=1e4, delta=1e-2, mode=mode)
+    costs = [budget.cost(alone(rows, **given)) for rows in SIZES.values() if rows]
+    models = trained(connection, "server", name, **given)
+    assert spent(name) == tuple(map(max, zip(*costs, strict=True)))
+    ((charge, leak, algorithm, described),) = ledger(connection, name)
+    assert (charge, leak) == spent(name)
+    assert algorithm == given.get("algorithm", "bolt_on")
+    assert (described["group_by"], described["groups"], described["rows"]) == ("g", SIZES, 48)
+    assert described["guarantee"]["event"]["event"] == "DisjointDpEvent"
+    for group, model in models.items():
+        receipt = model.receipt
+        assert (receipt["group_by"], receipt["group"], receipt["rows"]) == ("g", group, SIZES[group])
+        assert receipt["charge_shared_by"] == len(SIZES)
+        assert (receipt["charge"], receipt["leak"]) == (charge / 1e9, leak / 1e18)
+        assert (receipt["epsilon"], receipt["delta"]) == (1.0, given["delta"])
+    assert {models[group].receipt.get("batch_size") for group in ("b", "c")} == {7, 1}
+
+
+def test_equal_groups_are_charged_what_one_of_them_is(
+    connection: psycopg.Connection, schema: str, register: Register, spent: Spent
+) -> None:
+    """Not twice as much, and what it would be by itself."""
+    fill(connection, "equal", ["a", "b"] * 20, np.full((40, 3), 0.3))
+    fill(connection, "one", ["a"] * 20, np.full((20, 3), 0.3))
+    both, single = (register(each, public_columns=["g"], mode="renyi") for each in ("equal", "one"))
+    trained(connection, "server", both, ["a", "b"], batch_size=5)
+    connection.execute("select dbdp.dp_train(%s, 1, 1e-6, batch_size => 5)", (single,))
+    assert spent(both) == spent(single)
+    assert spent(both)[0] > 0
+
+
+def test_a_second_call_is_charged_again(
+    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent
+) -> None:
+    """Groups of different calls are not composed in parallel, even if they have no row in common."""
+    name = dataset(mode="basic")
+    for calls, group in enumerate("ab", start=1):
+        trained(connection, "server", name, [group], delta=0.0)
+        assert spent(name) == (calls * 10**9, 0)
+
+
+def test_a_rollback_keeps_the_charge_and_no_model(
+    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent
+) -> None:
+    name = dataset(mode="basic")
+    with connection.transaction(force_rollback=True):
+        assert len(trained(connection, "server", name, delta=0.0)) == len(SIZES)
+    assert spent(name) == (10**9, 0)
+    assert released(connection, name) == 0
+
+
+def test_beyond_the_budget_nothing_is_read_or_spent(
+    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent
+) -> None:
+    name = dataset(mode="basic", epsilon=0.5)
+    with pytest.raises(psycopg.Error, match="does not cover this release"):
+        trained(connection, "server", name, delta=0.0)
+    assert spent(name) == (0, 0)
+    assert released(connection, name) == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_explaining_tells_the_plan_of_each_group_and_the_charge_of_all(
+    connection: psycopg.Connection, database: Database, dataset: Callable[..., str], spent: Spent, mode: str
+) -> None:
+    name, options = dataset(mode=mode), {"epsilon": 1.0, "delta": 1e-6, "batch_size": 10}
+    told = database.explain_groups(name, Request(**options), group_by="g", groups=GROUPS)
+    sql = "select dbdp.dp_explain_groups(%s, 'g', %s, 1, 1e-6, batch_size => 10)"
+    assert connection.execute(sql, (name, GROUPS)).fetchone()[0] == told
+    assert spent(name) == (0, 0)
+    assert ledger(connection, name) == []
+    models = trained(connection, "server", name, **options)
+    assert told["charge"] == spent(name)[0] / 1e9
+    for each in told["plans"]:
+        assert each.items() <= models[each["group"]].receipt.items()
+
+
+# --- each group from its own rows ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hook(connection: psycopg.Connection) -> Iterator[None]:
+    with exact.installed(connection):
+        yield
+
+
+NEAR = {  # what neighbours may move most: opposite gradients of a linear piece, among zeros
+    "constant": {"schedule": "constant", "step_size": 0.2},
+    "strongly convex": {"schedule": "inverse_time", "regularisation": 0.2},
+    "mixture": {"algorithm": "nsgd", "regularisation": 0.1},
+}
+COMMON = {"epsilon": 1.0, "loss": "huber_svm", "huber_width": 0.1, "epochs": 3}
+
+
+@pytest.mark.usefixtures("hook")
+@pytest.mark.parametrize("case", NEAR)
+def test_a_replaced_row_moves_its_own_group_within_its_bound_and_no_other_at_all(
+    connection: psycopg.Connection, schema: str, register: Register, case: str
+) -> None:
+    """Each group is attacked in turn; the pair attains the bound of that group, and others are equal bit for bit."""
+    keys = list("abacabadabacaba")  # 8, 4, 2 and 1
+    groups, request = "abcd", COMMON | NEAR[case]
+    order, ahead = exact.order_with(0, 0, 8), np.array([0.999999, 0.0, 0.0])
+    models: dict[tuple[str, int], list[np.ndarray]] = {}
+    for victim in groups:
+        for sign in (1, -1):
+            rows = np.zeros((len(keys), 3))
+            rows[keys.index(victim)] = sign * ahead
+            fill(connection, f"twin_{victim}_{sign + 1}", keys, rows)
+            connection.execute(f"update twin_{victim}_{sign + 1} set y = 1")
+            name = register(f"twin_{victim}_{sign + 1}", public_columns=["g"], intercept=False)
+            models[victim, sign] = exact.exact_groups(connection, name, request, "g", groups, order)
+    for place, victim in enumerate(groups):
+        pairs = list(zip(models[victim, 1], models[victim, -1], strict=True))
+        assert all(np.array_equal(*pair) for other, pair in enumerate(pairs) if other != place)
+        moved = np.linalg.norm(np.subtract(*pairs[place]))
+        bound = plan(Request(**request), Facts(keys.count(victim), 3)).sensitivity.total
+        assert moved <= bound
+        assert moved >= 0.99 * bound
+
+
+@pytest.mark.usefixtures("hook")
+def test_a_group_is_trained_as_a_table_of_its_rows_alone_would_be(
+    connection: psycopg.Connection, schema: str, register: Register
+) -> None:
+    random = np.random.default_rng()
+    keys = ["a", "b", None, "b", "a", "c", "é'\"", "b"] * 5
+    features = random.uniform(-1, 1, (len(keys), 3)) / 2
+    fill(connection, "all_rows", keys, features)
+    together = register("all_rows", public_columns=["g"])
+    groups, request = ["b", "é'\"", "a"], {"epsilon": 1.0, "batch_size": 4}
+    order = random.bytes(32)
+    found = exact.exact_groups(connection, together, request, "g", groups, order)
+    for number, group in enumerate(groups):
+        mine = [place for place, key in enumerate(keys) if key == group]
+        fill(connection, f"only_{number}", [group] * len(mine), features[mine])
+        (expected,) = exact.exact_models(connection, register(f"only_{number}"), [request], [order])
+        assert np.array_equal(found[number], expected)
+    assert not np.array_equal(found[0], found[2])
+
+
+NUMBERED = 12_000
+
+
+@pytest.mark.parametrize("memory", ["256MB", "1MB"])
+@pytest.mark.parametrize(
+    "options", [{}, {"key": "00" * 32}, {"poisson": {"probability": 1.0, "steps": 2}}], ids=["fresh", "keyed", "steps"]
+)
+def test_every_way_of_packing_has_the_rows_of_the_group_once(
+    connection: psycopg.Connection, schema: str, register: Register, options: dict[str, Any], memory: str
+) -> None:
+    """Also where they do not fit the memory given, and go through buckets; 40 numbers a row."""
+    connection.execute(f"""
+create table n as select i % 3 as g, array_fill(0::float8, array[39]) || i::float8 as x, 1 as y
+from generate_series(0, {NUMBERED - 1}) as i""")
+    length = {"x": {"length": 40, "norm": NUMBERED}}
+    name = register("n", features=length, public_columns=["g"], intercept=False)
+    connection.execute(f"set dbdp.pack_memory = '{memory}'")
+    connection.execute("create temporary table packed (block_no int8, block bytea, ends bytea)")
+    connection.execute("create temporary table packed_groups (bucket int8, block bytea)")
+    counted = [NUMBERED // 3] * 2
+    connection.execute("select dbdp.deal_groups(%s, 'pg_temp.packed_groups', 'g', '{2,0}', %s)", (name, counted))
+    for bucket, group in enumerate((2, 0)):
+        connection.execute("truncate packed")
+        given = json.dumps(options | {"group": [bucket, "packed_groups"]})
+        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, given))
+        found = connection.execute("select block from packed order by block_no").fetchall()
+        rows = np.concatenate([blocks.decode(block, 40) for (block,) in found])
+        numbers = np.rint(rows[:, 39].astype(float) * NUMBERED).astype(int)
+        times = 2 if "poisson" in options else 1
+        assert sorted(numbers) == sorted([*range(group, NUMBERED, 3)] * times)
+        assert list(numbers) != sorted(numbers)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_trains_groups(
+    connection: psycopg.Connection, dataset: Callable[..., str], algorithm: str
+) -> None:
+    few = FEW[algorithm] if algorithm in NOISY_WHILE_TRAINING else {"epochs": 2}
+    name, given = dataset(), {"epsilon": 50.0, "delta": 1e-5, "algorithm": algorithm} | few
+    models = trained(connection, "server", name, ["a", "b", "d"], **given)
+    assert [len(model.coefficients) for model in models.values()] == [3] * 3
+    assert [model.receipt["rows"] for model in models.values()] == [40, 7, 0]
+    assert {model.receipt["algorithm"] for model in models.values()} == {algorithm}
+    assert models["d"].coefficients == [0.0] * 3
+
+
+OTHERWISE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "classes": ({"label": "k", "positive": None, "classes": ["p", "q", "r"]}, {}),
+    "a number": ({"label": "r", "positive": None, "label_bounds": [-1, 1]}, {"loss": "huber_regression"}),
+    "fresh orders": ({}, {"permutation": "fresh", "epochs": 3}),
+    "shards": ({}, {"shards": 2, "batch_size": 5}),
+    "projection": ({}, {"projection_dimension": 2, "projection_seed": 7}),
+    "network": ({}, {"network": "mlp:4", "algorithm": "dp_sgd", "epochs": 1}),
+}
+
+
+@EVERY_DOOR
+@pytest.mark.parametrize("case", OTHERWISE)
+def test_what_a_dataset_is_trained_with_a_group_is(
+    connection: psycopg.Connection, dataset: Callable[..., str], case: str, door: str
+) -> None:
+    declared, options = OTHERWISE[case]
+    name = dataset(**declared)
+    models = trained(connection, door, name, ["b", "d", "a"], **options)
+    assert list(models) == ["b", "d", "a"]
+    sql = "select coefficients, intercepts, network is null, parameters from dbdp.model where id = %s"
+    for group, model in models.items():
+        coefficients, intercepts, is_linear, parameters = connection.execute(sql, (model.id,)).fetchone()
+        assert (model.coefficients, model.intercepts, is_linear) == (coefficients, intercepts, case != "network")
+        values = np.concatenate([np.ravel(each) for each in (coefficients, intercepts, parameters) if each is not None])
+        assert np.isfinite(values).all()
+        assert (not values.any()) == (group == "d" and case != "network")
+
+
+def test_the_models_are_those_of_their_groups_and_predict(
+    connection: psycopg.Connection, schema: str, register: Register
+) -> None:
+    """In group b the labels are turned round; a group without rows knows nothing."""
+    random = np.random.default_rng()
+    keys, features = ["a", "b"] * 300, random.uniform(-1, 1, (600, 3)) / 2
+    fill(connection, "turned", keys, features)
+    connection.execute("update turned set y = -y where g = 'b'")
+    name = register("turned", public_columns=["g"], negative="-1", epsilon=1e4)
+    models = trained(connection, "server", name, ["a", "b", "none"], epsilon=1e3, batch_size=10)
+    sql = """
+select array_agg(dbdp.predict_probability(%s, x) order by x)
+from (values ('{-.4,0,0}'::float8[]), ('{.4,0,0}')) v (x)"""
+    low, high = (connection.execute(sql, (models[group].id,)).fetchone()[0] for group in ("a", "b"))
+    assert (low[0] < 0.4, low[1] > 0.6) == (True, True)
+    assert (high[0] > 0.6, high[1] < 0.4) == (True, True)
+    assert connection.execute(sql, (models["none"].id,)).fetchone()[0] == [0.5, 0.5]
+
+
+def test_many_groups_hold_few_locks(connection: psycopg.Connection, schema: str, register: Register) -> None:
+    """A table for each group would hold the locks of all of them until the transaction ends."""
+    connection.execute(
+        "create table many as select i as g, array[.1, .2, .3]::float8[] x, 1 y from generate_series(1, 60) i"
+    )
+    name, held = register("many", public_columns=["g"]), []
+    for count in (2, 60):
+        with connection.transaction():
+            trained(connection, "server", name, [str(number) for number in range(1, count + 1)], epochs=1)
+            held.append(connection.execute("select count(*) from pg_locks where pid = pg_backend_pid()").fetchone()[0])
+    assert held[1] <= held[0] + 5
+
+
+# --- the key -------------------------------------------------------------------------------------------------
+
+KEYS = {
+    "smallint": (["-7", "0"], "07"),
+    "integer": (["1000000", "-1"], "1.0"),
+    "bigint": (["9007199254740993", "9007199254740992"], "x"),
+    "text": (["", " a "], None),
+    "varchar(5)": (["A", "a"], None),
+    "char(3)": (["a", "abc"], None),
+    "boolean": (["true", "false"], "yes"),
+    "mood": (["sad", "it's"], "glad"),
+    "date": (["2024-02-29", "infinity"], "29.02.2024"),
+    "uuid": (["00000000-0000-0000-0000-000000000001", "ffffffff-ffff-ffff-ffff-ffffffffffff"], "A" * 32),
+    "short": (["12", "13"], "012"),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_key_of_every_type_groups_by_its_values(
+    connection: psycopg.Connection, database: Database, schema: str, register: Register, kind: str
+) -> None:
+    connection.execute("create type mood as enum ('sad', 'it''s'); create domain short as int check (value < 100)")
+    (first, second), wrong = KEYS[kind]
+    connection.execute(f"create table keyed (g {kind}, x float8[], y int)")
+    for value, times in ((first, 3), (second, 5), (None, 2)):
+        connection.execute(
+            f"insert into keyed select %s::{kind}, array[.1, .2, .3], 1 from generate_series(1, %s)", (value, times)
+        )
+    name = register("keyed", public_columns=["g"])
+    connection.execute("set datestyle = 'German'; set lc_messages = 'C'")
+    models = trained(connection, "server", name, [second, first])
+    assert [models[each].receipt["rows"] for each in (second, first)] == [5, 3]
+    assert len(database.train_groups(name, Request(1.0), group_by="g", groups=[first])) == 1
+    if wrong is not None:
+        with pytest.raises(psycopg.Error, match="as PostgreSQL writes it"):
+            trained(connection, "server", name, [first, wrong])
+
+
+def test_comparing_keys_runs_no_code_of_a_user(
+    connection: psycopg.Connection, dataset: Callable[..., str], schema: str
+) -> None:
+    """An operator and a cast that somebody planted first on the search path."""
+    name = dataset()
+    connection.execute(f"""
+create function {schema}.spy(text, text) returns bool language plpgsql as $$ begin raise 'spied'; end $$;
+create operator {schema}.= (leftarg = text, rightarg = text, function = {schema}.spy);
+set search_path = {schema}, pg_catalog""")
+    with pytest.raises(psycopg.Error, match="spied"):
+        connection.execute("select 'a'::text = 'b'::text")
+    try:
+        assert trained(connection, "server", name, ["a"])["a"].receipt["rows"] == SIZES["a"]
+    finally:
+        connection.execute(f"set search_path = {schema}, public, dbdp")
+
+
+def test_columns_may_have_the_names_that_reading_uses_itself(
+    connection: psycopg.Connection, schema: str, register: Register
+) -> None:
+    connection.execute("""
+create table named as
+select i % 2 as page, i as number, i as value, i as place, i as source, i % 3 as wanted, i % 2 as y
+from generate_series(1, 30) as i""")
+    features = {name: [0, 30] for name in ("number", "value", "place", "source")}
+    name = register("named", features=features, public_columns=["page", "wanted"])
+    assert connection.execute("select count(*) from dbdp.dp_train(%s, 1)", (name,)).fetchone() == (1,)
+    for key, groups, rows in (("page", ["0", "1"], 15), ("wanted", ["0", "2"], 10)):
+        sql = "select array_agg(receipt ->> 'rows') from dbdp.dp_train_groups(%s, %s, %s, 1)"
+        assert connection.execute(sql, (name, key, groups)).fetchone() == ([str(rows)] * 2,)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a column that is not public": ({"group_by": "k"}, "'k' is not among the public columns .*'g'"),
+    "no column": ({"group_by": "nothing"}, "'nothing' is not among the public columns"),
+    "a null column": ({"group_by": None}, "group_by is null"),
+    "no list": ({"groups": None}, "groups is null"),
+    "no groups": ({"groups": []}, "0 groups were given; give 1 to 10000"),
+    "a null group": ({"groups": ["a", None]}, "a group is null"),
+    "a group twice": ({"groups": ["a", "b", "a"]}, "group 'a' is given twice"),
+    "too many groups": ({"groups": [str(number) for number in range(10_001)]}, "10001 groups were given"),
+    "groups without rows": ({"groups": ["x", "y"]}, "none of the groups of 'g' has a row"),
+    "a group too small": ({"groups": ["a", "c"], "options": "shards => 2"}, "group 'c' of 'g' has 1 rows"),
+    "what no group can do": ({"options": "epochs => 0"}, "^dbdp: epochs = 0 must be"),
+    "too many numbers": (
+        {"options": "network => 'mlp:1000000', algorithm => 'dp_sgd'", "groups": [str(n) for n in range(10)]},
+        "10 models of 5000001 parameters are above the limit",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_trained_is_refused_before_the_charge(
+    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, case: str
+) -> None:
+    changed, message = REFUSED[case]
+    given = {"group_by": "g", "groups": GROUPS, "options": "batch_size => 5"} | changed
+    name = dataset()
+    for door in ("dp_train_groups", "dp_explain_groups"):
+        sql = f"select dbdp.{door}(%s, %s, %s::text[], 1, 1e-6, {given['options']})"
+        with pytest.raises(psycopg.Error, match=message):
+            connection.execute(sql, (name, given["group_by"], given["groups"]))
+    assert spent(name) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["y"], "column 'y' is the label, which is private"),
+        (["x"], "column 'x' is a feature, which is private"),
+        (["g", "g"], "hold a column twice"),
+        (["missing"], "column 'missing' does not exist"),
+        ([None], "give a list of names of columns"),
+        (["r"], "is double precision; it must be one of"),
+    ],
+)
+def test_only_other_columns_of_plain_types_can_be_public(
+    table: str, register: Register, columns: list[str], message: str
+) -> None:
+    with pytest.raises(psycopg.Error, match=message):
+        register(table, public_columns=columns)
+
+
+def test_public_columns_are_declared_alike_through_every_door(
+    connection: psycopg.Connection, database: Database, dataset: Callable[..., str]
+) -> None:
+    name, sql = dataset(), "select declaration from dbdp.datasets where name = %s"
+    declared = connection.execute(sql, (name,)).fetchone()[0]
+    assert declared["public_columns"] == ["g"]
+    connection.execute("select dbdp.drop_dataset(%s)", (name,))
+    given = {key: declared[key] for key in ("label", "positive", "features", "public_columns")}
+    database.register_dataset(name, "t", **given, epsilon=1.0, delta=1e-6)
+    assert connection.execute(sql, (name,)).fetchone() == (declared,)
+
+
+def test_a_key_whose_type_changed_is_refused(
+    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent
+) -> None:
+    name = dataset()
+    connection.execute("alter table t alter g type varchar(9)")
+    with pytest.raises(psycopg.Error, match=r"column 'g' of .* was text .* and is now character varying"):
+        trained(connection, "server", name)
+    assert spent(name) == (0, 0)
+
+
+# --- what goes wrong after the charge ----------------------------------------------------------------------------
+
+
+def test_a_group_that_changes_after_the_charge_is_told_in_public_words(
+    connection: psycopg.Connection, server_url: str, dataset: Callable[..., str], schema: str, spent: Spent
+) -> None:
+    """In the client another session can come between the charge and the reading."""
+    name = dataset(mode="basic")
+
+    def move_a_row(stage: str, done: int, _total: int) -> None:
+        if (stage, done) == ("group", 0):
+            with psycopg.connect(server_url, autocommit=True) as other:
+                other.execute(f"update {schema}.t set g = 'a' where g = 'c'")
+
+    with pytest.raises(ChargedError, match=r"'a' of 'g' had 41 rows while it was read, and 40 when it was counted"):
+        trained(connection, "client", name, progress=move_a_row, delta=0.0)
+    assert spent(name) == (10**9, 0)
+    assert released(connection, name) == 0
+
+
+def test_a_training_that_stops_on_its_way_releases_nothing_and_keeps_its_charge(
+    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent
+) -> None:
+    name = dataset(mode="basic")
+
+    def stop(stage: str, done: int, _total: int) -> None:
+        if (stage, done) == ("group", 2):
+            raise KeyError("pulled the plug")
+
+    with pytest.raises(ChargedError):
+        trained(connection, "client", name, progress=stop, delta=0.0)
+    assert spent(name) == (10**9, 0)
+    assert released(connection, name) == 0
+    assert connection.execute("select relname from pg_class where relname ~ '^dbdp_(blocks|groups)'").fetchall() == []
+
+
+@EVERY_DOOR
+def test_models_are_stored_together_or_not_at_all(
+    connection: psycopg.Connection, dataset: Callable[..., str], schema: str, spent: Spent, door: str
+) -> None:
+    """Storing fails at the second of the models."""
+    name = dataset(mode="basic")
+    connection.execute(f"""
+create function {schema}.refuse() returns trigger language plpgsql as $$
+begin
+  if new.receipt ->> 'group' = 'b' then raise 'no room'; end if;
+  return new;
+end $$;
+grant execute on function {schema}.refuse() to public;
+create trigger refuse before insert on dbdp.model for each row execute function {schema}.refuse()""")
+    try:
+        with pytest.raises((ChargedError, psycopg.Error), match="training stopped after its charge"):
+            trained(connection, door, name, ["a", "b"], delta=0.0)
+    finally:
+        connection.execute("drop trigger refuse on dbdp.model")
+    assert spent(name) == (10**9, 0)
+    assert released(connection, name) == 0
+
+
+# --- doors ---------------------------------------------------------------------------------------------------
+
+
+def test_an_analyst_trains_groups_without_reading_the_table(
+    connection: psycopg.Connection, dataset: Callable[..., str], schema: str
+) -> None:
+    name = dataset()
+    connection.execute(f"create role analyst_{schema} in role dbdp_analyst")
+    try:
+        connection.execute(f"set session authorization analyst_{schema}")
+        database = connect(connection)
+        told = database.explain_groups(name, Request(1.0), group_by="g", groups=GROUPS)
+        models = database.train_groups(name, Request(1.0), group_by="g", groups=GROUPS)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("select count(*) from t group by g")
+    finally:
+        connection.execute("reset session authorization")
+        connection.execute(f"drop role analyst_{schema}")
+    assert told["groups"] == {group: model.receipt["rows"] for group, model in models.items()} == SIZES
+    assert {model.receipt["released_by"] for model in models.values()} == {f"analyst_{schema}"}
+    assert all(model.feature_names == ["x[1]", "x[2]", "x[3]"] for model in models.values())
