@@ -6,7 +6,7 @@ holds, and none reads a value that is far longer than declared. It runs in the s
 search_path is pinned to pg_catalog.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from dbdp.learning.encoding import (
     VectorEncoder,
     WholeLabels,
 )
-from dbdp.sessions import ServerSession
+from dbdp.sessions import ServerSession, Session
 
 TEXT_TYPES = ("text", "character varying", "character")
 _UNKNOWN = 0.5  # no category: those are hashes, whole numbers
@@ -80,11 +80,45 @@ def read(
         if seen + count <= dataset.rows:
             yield seen, row["raw"]
         seen += count
+    _check_seen(dataset, seen)
+
+
+def _check_seen(dataset: Dataset, seen: int) -> None:
     if seen != dataset.rows:
         raise ValueError(
             f"{dataset.source} had {seen} rows while it was read, dataset {dataset.name!r} has {dataset.rows}: "
             "the table changed during training; the charge stands"
         )
+
+
+# A NaN, which a null is read as, sorts above every number, and so does an infinity above all that are finite.
+_BINNED = """
+select width_bucket(read.number, $1) as place, count(*) as rows
+from (select {number} as number from {source} as source) as read
+group by 1
+"""
+
+
+def binned(session: Session, dataset: Dataset, column: str, type_name: str, edges: Sequence[float]) -> np.ndarray:
+    """Return how many rows have a number of a column from each edge to the next, shape (edges - 1,), exact.
+
+    Parameters
+    ----------
+    column, type_name : of the dataset's table, declared or not; a type of `registry.NUMERIC_TYPES`
+    edges : rising, from the least finite number to infinity
+
+    Raises
+    ------
+    ValueError
+        If the number of rows is not the registered one.
+    """
+    quoted = session.query("select quote_ident($1) as n", column)[0]["n"]
+    sql = _BINNED.format(number=_float(f"source.{quoted}", type_name), source=dataset.source)
+    counts = np.zeros(len(edges) + 1, np.int64)
+    for row in session.query(sql, list(edges)):
+        counts[row["place"]] = row["rows"]
+    _check_seen(dataset, int(counts.sum()))
+    return counts[1:-1]
 
 
 def _pages(session: ServerSession, dataset: Dataset, encoder: Encoder, memory: int, *, keyed: bool) -> int:

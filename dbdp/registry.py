@@ -10,11 +10,11 @@ from dbdp import records
 from dbdp.datasets import check_kind, column_types
 from dbdp.declarations import Declaration, declare
 from dbdp.privacy.accounting import Budget
-from dbdp.sessions import DATA_EXCEPTION, ServerSession
+from dbdp.sessions import DATA_EXCEPTION, ServerSession, Session
 
-_NUMERIC_TYPES = ("smallint", "integer", "bigint", "real", "double precision", "numeric", "boolean")
+NUMERIC_TYPES = ("smallint", "integer", "bigint", "real", "double precision", "numeric", "boolean")
 _CATEGORY_TYPES = (*records.TEXT_TYPES, "smallint", "integer", "bigint", "boolean", "enum")
-_LABEL_TYPES = (*records.TEXT_TYPES, *_NUMERIC_TYPES, "enum")
+_LABEL_TYPES = (*records.TEXT_TYPES, *NUMERIC_TYPES, "enum")
 _VECTOR_TYPES = ("double precision[]", "real[]")
 
 
@@ -98,17 +98,28 @@ def drop(session: ServerSession, name: str) -> None:
 
 def close(session: ServerSession, name: str) -> str:
     """Mark a dataset as dropped; return its table (as dbdp_owner)."""
+    check_registrant(session, name, "drop it")
+    closing = "update dbdp.dataset set dropped_at = now() where name = $1 and dropped_at is null returning source::text"
+    return session.query(closing, name)[0]["source"]
+
+
+def check_registrant(session: Session, name: str, action: str) -> None:
+    """Raise PermissionError unless the role that logged in is a member of the one that registered a dataset.
+
+    Raises
+    ------
+    ValueError
+        If there is no such dataset.
+    """
     found = session.query(
-        "select id, source::text as source, registered_by, pg_has_role(session_user, registered_by, 'member') as may "
+        "select registered_by, pg_has_role(session_user, registered_by, 'member') as may "
         "from dbdp.dataset where name = $1 and dropped_at is null",
         name,
     )
     if not found:
         raise ValueError(f"dataset {name!r} is not registered; see dbdp.datasets")
     if not found[0]["may"]:
-        raise PermissionError(f"dataset {name!r} belongs to {found[0]['registered_by']}; only that role may drop it")
-    session.query("update dbdp.dataset set dropped_at = now() where id = $1", found[0]["id"])
-    return found[0]["source"]
+        raise PermissionError(f"dataset {name!r} belongs to {found[0]['registered_by']}; only that role may {action}")
 
 
 _SOURCE = """
@@ -134,20 +145,35 @@ def _check_source(session: ServerSession, source: str, declaration: Declaration)
     return {column: types[column] for column in [declaration.label, *declaration.columns]}
 
 
+def numeric_type(session: Session, source: str, column: str) -> str:
+    """Return the type of a numeric column of a table; of a domain the type below it.
+
+    Raises
+    ------
+    ValueError
+        If there is no such column, or it holds no numbers.
+    """
+    types = column_types(session, session.query("select $1::regclass::oid::int8 as oid", source)[0]["oid"])
+    _check_column(source, types, column, NUMERIC_TYPES)
+    return types[column]
+
+
 def _check_columns(source: str, declaration: Declaration, types: dict[str, str]) -> None:
-    allowed: list[tuple[str, tuple[str, ...]]] = [(f.column, _NUMERIC_TYPES) for f in declaration.numeric]
+    allowed: list[tuple[str, tuple[str, ...]]] = [(f.column, NUMERIC_TYPES) for f in declaration.numeric]
     allowed += [(f.column, _CATEGORY_TYPES) for f in declaration.categorical]
-    allowed += [(declaration.label, _NUMERIC_TYPES if declaration.kind == "real" else _LABEL_TYPES)]
+    allowed += [(declaration.label, NUMERIC_TYPES if declaration.kind == "real" else _LABEL_TYPES)]
     if declaration.vector:
         allowed.append((declaration.vector.column, _VECTOR_TYPES))
     for column, kinds in allowed:
-        if column not in types:
-            raise ValueError(
-                f"column {column!r} does not exist in {source}; its columns are {', '.join(sorted(types))}"
-            )
-        present = "enum" if types[column].startswith("enum ") else types[column]
-        if present not in kinds:
-            raise ValueError(f"column {column!r} of {source} is {types[column]}; it must be one of {', '.join(kinds)}")
+        _check_column(source, types, column, kinds)
+
+
+def _check_column(source: str, types: dict[str, str], column: str, kinds: tuple[str, ...]) -> None:
+    if column not in types:
+        raise ValueError(f"column {column!r} does not exist in {source}; its columns are {', '.join(sorted(types))}")
+    present = "enum" if types[column].startswith("enum ") else types[column]
+    if present not in kinds:
+        raise ValueError(f"column {column!r} of {source} is {types[column]}; it must be one of {', '.join(kinds)}")
 
 
 def _check_values(session: ServerSession, declaration: Declaration, types: dict[str, str]) -> None:
