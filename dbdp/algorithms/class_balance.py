@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dbdp.algorithms.counting import CountPlan, shown, shown_all
+from dbdp.algorithms.counting import CountPlan, quotient, shown, shown_all
 from dbdp.learning.tallies import Labels
 
 
@@ -35,8 +35,11 @@ class ClassBalancePlan(CountPlan):
         return (max(self.outputs, 2),)
 
     def answer(self, noisy: np.ndarray) -> dict[str, Any]:
-        """Return counts, shares of the counted rows, and the weight of positive rows that balances a binary label."""
-        widths, found = self.half_widths(_figures, noisy), _figures(noisy)
+        """Return counts, shares of the counted rows, and the weight of positive rows that balances a binary label.
+
+        Counts below 0 count as 0.
+        """
+        widths, found = self.half_widths(_figures, noisy), _figures(np.maximum(noisy, 0))
         told = {
             "counts": noisy.tolist(),
             "count_noise": self.half_width,
@@ -49,10 +52,5 @@ class ClassBalancePlan(CountPlan):
 
 
 def _figures(counts: np.ndarray) -> np.ndarray:
-    """Return the shares, and how many rows of the first class there are for one of the last; NaN where there are none.
-
-    Counts below 0 count as 0.
-    """
-    known = np.maximum(counts, 0).astype(np.float64)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.append(known / known.sum(), known[0] / known[-1])
+    """Return the shares, and how many rows of the first class there are for one of the last; NaN for none."""
+    return np.append(quotient(counts, counts.sum()), quotient(counts[0], counts[-1]))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dbdp.algorithms.counting import CountPlan, shown, shown_all
+from dbdp.algorithms.counting import CountPlan, quotient, shown, shown_all
 from dbdp.learning.tallies import Confusion, Correct
 
 
@@ -74,13 +74,11 @@ def scores(matrix: np.ndarray) -> dict[str, Any]:
 
     A function of what is released: it costs nothing. Cells below 0 count as 0.
     """
-    accuracy, precision, recall = np.split(_figures(matrix), [1, 1 + len(matrix)])
+    accuracy, precision, recall = np.split(_figures(np.maximum(matrix, 0)), [1, 1 + len(matrix)])
     return {"accuracy": shown(accuracy[0]), "precision": shown_all(precision), "recall": shown_all(recall)}
 
 
 def _figures(matrix: np.ndarray) -> np.ndarray:
     """Return accuracy, precisions and recalls in one row, NaN where there are no rows."""
-    counts = np.maximum(matrix, 0).astype(np.float64)
-    right, rows = np.diag(counts), [counts.sum(keepdims=True)[0], counts.sum(axis=0), counts.sum(axis=1)]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.concatenate([[right.sum()], right, right]) / np.concatenate(rows)
+    right = np.diag(matrix)
+    return quotient([right.sum(), *right, *right], [matrix.sum(), *matrix.sum(axis=0), *matrix.sum(axis=1)])

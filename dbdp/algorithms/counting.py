@@ -103,6 +103,7 @@ class CountPlan(ABC):
         """Return what the noise moves each figure by at most in 95 of 100 releases; NaN where there is no figure.
 
         Noise of the same law is added to the noisy counts, again and again: another function of them, at no cost.
+        Figures are to be taken of the counts as they are, below 0 or not: at a border noise would seem to do nothing.
 
         Parameters
         ----------
@@ -122,6 +123,13 @@ class CountPlan(ABC):
             return np.rint(random.normal(0.0, scale, shape))
         stop = -math.expm1(-1 / scale)  # a discrete Laplace number is the difference of two geometric ones
         return (random.geometric(stop, shape) - random.geometric(stop, shape)).astype(np.float64)
+
+
+def quotient(part: Any, whole: Any) -> np.ndarray:
+    """Return part / whole, NaN where the whole is not above 0."""
+    whole = np.asarray(whole, np.float64)
+    with np.errstate(all="ignore"):
+        return np.where(whole > 0, np.asarray(part) / whole, np.nan)
 
 
 def shown(value: float) -> float | None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dbdp.algorithms.counting import CountPlan, shown, shown_all
+from dbdp.algorithms.counting import CountPlan, quotient, shown, shown_all
 from dbdp.learning.tallies import ScoreBins
 
 BINS, MOST_BINS = 50, 1000
@@ -45,7 +45,8 @@ class ScoreBinsPlan(CountPlan):
     def answer(self, noisy: np.ndarray) -> dict[str, Any]:
         """Return the area under the ROC curve, the curve, Brier score, log loss and the calibration of each bin."""
         names = ("auc", "brier", "log_loss")
-        found, widths = figures(noisy), self.half_widths(figures, noisy)
+        most = np.where(np.arange(3 + self.tally.bins) == 2, np.inf, 1.0)  # a log loss may be above 1
+        found, widths = np.clip(figures(noisy), 0.0, most), self.half_widths(figures, noisy)
         told = {name: shown(value) for name, value in zip(names, found, strict=False)}
         told |= {f"{name}_noise": shown(width) for name, width in zip(names, widths, strict=False)}
         table = zip(shown_all(found[3:]), shown_all(widths[3:]), noisy.sum(axis=0).tolist(), strict=True)
@@ -79,15 +80,8 @@ def figures(counts: np.ndarray) -> np.ndarray:
     brier = own @ (1 - middles) ** 2 + others @ middles**2
     log_loss = -(own @ np.log(middles) + others @ np.log1p(-middles))
     rows = own.sum() + others.sum()
-    areas = [_quotient(pairs, max(own.sum(), 0.0) * max(others.sum(), 0.0)), *_quotient([brier, log_loss], rows)]
-    return np.concatenate([np.clip(areas, 0.0, [1.0, 1.0, np.inf]), np.clip(_quotient(own, own + others), 0.0, 1.0)])
-
-
-def _quotient(part: Any, whole: Any) -> Any:
-    """Return part / whole, NaN where the whole is not above 0."""
-    whole = np.asarray(whole, np.float64)
-    with np.errstate(all="ignore"):
-        return np.where(whole > 0, np.asarray(part) / whole, np.nan)
+    areas = [quotient(pairs, max(own.sum(), 0.0) * max(others.sum(), 0.0)), *quotient([brier, log_loss], rows)]
+    return np.append(areas, quotient(own, own + others))
 
 
 def discretisation(counts: np.ndarray) -> float:
@@ -96,13 +90,13 @@ def discretisation(counts: np.ndarray) -> float:
     Of the exact counts it is a bound; of noisy ones it has noise too.
     """
     others, own = np.maximum(counts, 0).astype(np.float64)
-    return float(_quotient(others @ own / 2, others.sum() * own.sum()))
+    return float(quotient(others @ own / 2, others.sum() * own.sum()))
 
 
 def roc(counts: np.ndarray) -> list[dict[str, float | None]]:
     """Return the ROC curve: for each threshold, from 1 down, the shares of both kinds at or above it, never falling."""
     thresholds = (np.arange(counts.shape[1])[::-1] / counts.shape[1]).tolist()
-    shares = _quotient(np.cumsum(counts[:, ::-1], axis=1), counts.sum(axis=1, keepdims=True))
+    shares = quotient(np.cumsum(counts[:, ::-1], axis=1), counts.sum(axis=1, keepdims=True))
     false, true = np.clip(np.maximum.accumulate(shares, axis=1), 0.0, 1.0)
     points = zip(thresholds, shown_all(false), shown_all(true), strict=True)
     return [{"threshold": at, "false_positive_rate": wrong, "true_positive_rate": right} for at, wrong, right in points]
