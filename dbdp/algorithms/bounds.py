@@ -1,7 +1,8 @@
 """Bounds of a column that its owner does not know: a noisy histogram over signed powers of two, and a threshold.
 
-What is known as approximate bounds (Wilson, Zhang, Lam, Desfontaines, Simmons-Marengo & Gipson 2020, §5.1.1, and
-Google's differential privacy library). Shapes: counts (B,), the bins from the least number to the largest.
+Known as approximate bounds: Wilson, Zhang, Lam, Desfontaines, Simmons-Marengo & Gipson 2020 (Differentially Private
+SQL with Bounded User Contribution), and Google's differential privacy library. privacy.md §10.7. Shapes: counts (B,),
+the bins from the least number to the largest.
 """
 
 import math
