@@ -429,29 +429,27 @@ def test_rows_that_came_behind_the_registration_are_noticed(
 @pytest.mark.statistical
 @pytest.mark.parametrize("door", ["accuracy", "class_balance"])
 def test_released_counts_have_the_law_that_is_told(database: Database, judged: Judged, door: str) -> None:
-    """By chi-square over thirty bins; a scale that is a third larger or smaller would be seen."""
+    """By chi-square over eleven bins; a scale that is twice as large, or half, would be seen."""
     name, model = judged()
     sql, parameters = every_door(name, model, 0.2, 0.0)[door]
-    exact, *found = (
-        database.query(sql, *(EXACT if value == 0.2 else value for value in parameters))[0]["f"],
-        *(database.query(sql, *parameters)[0]["f"] for _ in range(1500)),
-    )
-    if door == "accuracy":  # a share is cut off at 0 and 1: of 120 rows some fifty are as far from both as ten scales
+    exact = database.query(sql, *(EXACT if value == 0.2 else value for value in parameters))[0]["f"]
+    found = [database.query(sql, *parameters)[0]["f"] for _ in range(300)]
+    if door == "accuracy":  # a share is cut off at 0 and 1, about ten scales away
         noise = np.array([round((one["accuracy"] - exact["accuracy"]) * ROWS) for one in found])
     else:
         noise = (np.array([one["counts"] for one in found]) - exact["counts"]).ravel()
-    scale, reach = found[0]["receipt"]["noise_scale"], 20
-    assert scale == (5 if door == "accuracy" else 10)
+    scale, every = found[0]["receipt"]["noise_scale"], np.arange(-500, 501)
+    edges = np.array([-3, -2, -1.2, -0.7, -0.3, 0.3, 0.7, 1.2, 2, 3]) * scale
 
     def fits(told: float) -> float:
-        law = np.exp(-np.abs(np.arange(-reach * 50, reach * 50 + 1)) / told)
-        binned = np.bincount(np.clip(np.arange(len(law)) - reach * 50, -reach, reach) + reach, law)
-        seen = np.bincount(np.clip(noise, -reach, reach) + reach, minlength=2 * reach + 1)
-        return float(chisquare(seen, binned / binned.sum() * len(noise)).pvalue)
+        law = np.bincount(np.searchsorted(edges, every), np.exp(-np.abs(every) / told))
+        seen = np.bincount(np.searchsorted(edges, noise), minlength=len(law))
+        return float(chisquare(seen, law / law.sum() * len(noise)).pvalue)
 
+    assert scale == (5 if door == "accuracy" else 10)
     assert fits(scale) > 1e-9
-    assert fits(scale * 1.33) < 1e-9
-    assert fits(scale / 1.33) < 1e-9
+    assert fits(scale * 2) < 1e-9
+    assert fits(scale / 2) < 1e-9
 
 
 # --- what is refused ------------------------------------------------------------------------------------
@@ -489,7 +487,7 @@ def test_a_model_of_another_labels_bounds_is_refused(
     _, model = judged("real")
     connection.execute("create table other as table t")
     other = register("other", **{"epsilon": 10, "features": FEATURES} | LABELS["real"] | {"label_bounds": [0, 5]})
-    with pytest.raises(psycopg.Error, match="differs from that of dataset .* in label_bounds"):
+    with pytest.raises(psycopg.Error, match=r"differs from that of dataset .* in label_bounds"):
         connection.execute("select dbdp.dp_score(%s, %s, 'mean_squared_error', 1)", (model, other))
 
 
