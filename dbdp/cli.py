@@ -13,6 +13,9 @@ from rich.table import Table
 
 from dbdp import __version__
 from dbdp.algorithms import Facts, Request, plan
+from dbdp.algorithms.bounds import BETA
+from dbdp.algorithms.metrics import METRICS
+from dbdp.algorithms.score_bins import BINS
 from dbdp.algorithms.tuning import TuningRequest, parsed
 from dbdp.options import HELP, taking_a_request
 
@@ -320,30 +323,89 @@ def tune(
     _show_model(model, as_json)
 
 
+Epsilon = Annotated[float, typer.Option(help="ε of what is shown.")]
+Delta = Annotated[float, typer.Option(help="δ of what is shown; 0 asks for pure ε.")]
+
+
 @app.command()
-def confusion(
+def score(
     model: int,
     dataset: str,
-    epsilon: Annotated[float, typer.Option(help="ε of this matrix.")],
-    delta: Annotated[float, typer.Option(help="δ of this matrix; 0 asks for pure ε.")] = 0.0,
+    epsilon: Epsilon,
+    metric: Annotated[str, typer.Option(help=", ".join(METRICS) + ".")] = METRICS[0],
+    delta: Delta = 0.0,
+    bins: Annotated[int, typer.Option(help="Bins of the histogram behind auc and calibration.")] = BINS,
+    positive: Annotated[
+        str | None, typer.Option(help="Of several classes, the one auc and calibration are of.")
+    ] = None,
     as_json: AsJson = False,
     url: Url = None,
+) -> None:
+    """Judge a released model on a dataset, with noise; charged like a release."""
+    with _database(url) as database:
+        found = database.score(model, dataset, metric, epsilon=epsilon, delta=delta, bins=bins, positive=positive)
+    _show_figures(found, as_json, f"model {model} on {dataset}")
+
+
+@app.command()
+def confusion(
+    model: int, dataset: str, epsilon: Epsilon, delta: Delta = 0.0, as_json: AsJson = False, url: Url = None
 ) -> None:
     """Count rows by true and predicted class, with noise: the confusion matrix of a released model."""
     with _database(url) as database:
         found = database.confusion(model, dataset, epsilon=epsilon, delta=delta)
+    _show_figures(found, as_json, f"model {model} on {dataset}")
+
+
+@app.command()
+def bounds(
+    dataset: str,
+    column: str,
+    epsilon: Epsilon,
+    delta: Delta = 0.0,
+    beta: Annotated[float, typer.Option(help="Chance that the bounds are wider than the numbers.")] = BETA,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Find bounds of a numeric column, with noise; for the role that registered the dataset."""
+    with _database(url) as database:
+        found = database.bounds(dataset, column, epsilon=epsilon, delta=delta, beta=beta)
+    _show_figures(found, as_json, f"{column} of {dataset}")
+
+
+@app.command("class-balance")
+def class_balance(dataset: str, epsilon: Epsilon, delta: Delta = 0.0, as_json: AsJson = False, url: Url = None) -> None:
+    """Count the rows of each class, with noise."""
+    with _database(url) as database:
+        found = database.class_balance(dataset, epsilon=epsilon, delta=delta)
+    _show_figures(found, as_json, dataset)
+
+
+def _show_figures(found: dict[str, Any], as_json: bool, title: str) -> None:
+    """Print what a score or its like returns: a table where it has rows, the figures, the receipt."""
     if as_json:
         print(json.dumps(found))
         return
-    names = ["(other)" if name is None else name for name in found["classes"]]
-    measures = zip(names, found["matrix"], found["precision"], found["recall"], strict=True)
-    rows = [
-        {"true class": name, **{f"as {other}": cell for other, cell in zip(names, cells, strict=True)}}
-        | {"precision": precision, "recall": recall}
-        for name, cells, precision, recall in measures
-    ]
-    _show(rows, as_json, f"model {model} on {dataset}")
-    show_mapping(found["receipt"] | {"accuracy": found["accuracy"]}, "receipt")
+    if rows := _rows(found):
+        _show(rows, False, title)
+    show_mapping({name: value for name, value in found.items() if not isinstance(value, list | dict)}, title)
+    show_mapping(found["receipt"], "receipt")
+
+
+def _rows(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of the table that a score or its like has, if it has one."""
+    names = ["(other)" if name is None else name for name in found.get("classes", [])]
+    if "matrix" in found:
+        measures = zip(names, found["matrix"], found["precision"], found["recall"], strict=True)
+        return [
+            {"true class": name, **{f"as {other}": cell for other, cell in zip(names, cells, strict=True)}}
+            | {"precision": precision, "recall": recall}
+            for name, cells, precision, recall in measures
+        ]
+    if "shares" in found:
+        measures = zip(names, found["counts"], found["shares"], found["share_noise"], strict=True)
+        return [dict(zip(("class", "rows", "share", "share_noise"), each, strict=True)) for each in measures]
+    return found.get("calibration") or found.get("bins") or []
 
 
 @app.command()

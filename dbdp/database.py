@@ -13,6 +13,8 @@ import dbdp
 from dbdp import baselines, controller
 from dbdp.algorithms import Request
 from dbdp.algorithms.groups import GroupsRequest
+from dbdp.algorithms.bounds import BETA
+from dbdp.algorithms.score_bins import BINS
 from dbdp.algorithms.tuning import TuningRequest
 from dbdp.baselines import Baseline
 from dbdp.declarations import declare
@@ -237,14 +239,64 @@ class Database:
         leading = {"dataset": dataset, "candidates": json.dumps(list(map(dict, request.candidates)))}
         return self._stored(dataset, self._call("dp_tune", leading, given)[0])
 
-    def confusion(self, model: int, dataset: str, *, epsilon: float, delta: float = 0.0) -> dict[str, Any]:
-        """Return a released model's confusion matrix on a dataset, with noise, charged to the dataset's budget.
+    def score(
+        self,
+        model: int,
+        dataset: str,
+        metric: str,
+        *,
+        epsilon: float,
+        delta: float = 0.0,
+        bins: int = BINS,
+        positive: str | None = None,
+    ) -> dict[str, Any]:
+        """Return a figure of a released model on a dataset, with noise, charged to the dataset's budget.
 
-        Classes, the matrix (true × predicted), accuracy, precision and recall of each class, and the receipt; see
-        `dbdp.evaluation`. It is counted in the server, whoever asks.
+        It is counted in the server, whoever asks. docs/evaluation.md tells what each metric returns.
+
+        Parameters
+        ----------
+        metric : accuracy, confusion, auc or calibration, mean_absolute_error or mean_squared_error
+        bins : of the histogram behind auc and calibration
+        positive : of several classes, the one that auc and calibration are of
         """
-        sql = "select dbdp.dp_confusion($1, $2, $3, $4) as found"
-        return self.query(sql, model, dataset, float(epsilon), float(delta))[0]["found"]
+        sql = "select dbdp.dp_score($1, $2, $3, $4, $5, $6::pg_catalog.int4, $7) as found"
+        return self.query(sql, model, dataset, metric, float(epsilon), float(delta), bins, positive)[0]["found"]
+
+    def explain_score(
+        self,
+        dataset: str,
+        metric: str,
+        *,
+        epsilon: float,
+        delta: float = 0.0,
+        bins: int = BINS,
+        positive: str | None = None,
+    ) -> dict[str, Any]:
+        """Return plan, noise and charge of a score, of `class_balance` or of `bounds`; nothing is read or spent."""
+        sql = "select dbdp.dp_explain_score($1, $2, $3, $4, $5::pg_catalog.int4, $6) as found"
+        return self.query(sql, dataset, metric, float(epsilon), float(delta), bins, positive)[0]["found"]
+
+    def confusion(self, model: int, dataset: str, *, epsilon: float, delta: float = 0.0) -> dict[str, Any]:
+        """Return a released model's confusion matrix (true × predicted): `score` with that metric."""
+        return self.score(model, dataset, "confusion", epsilon=epsilon, delta=delta)
+
+    def bounds(
+        self, dataset: str, column: str, *, epsilon: float, delta: float = 0.0, beta: float = BETA
+    ) -> dict[str, Any]:
+        """Return bounds of a numeric column of a dataset's table, found with noise, for the role that registered it.
+
+        Parameters
+        ----------
+        beta : chance that a bin of no rows is taken for one that has some, so that the bounds are too wide
+        """
+        sql = "select dbdp.dp_bounds($1, $2, $3, $4, $5) as found"
+        return self.query(sql, dataset, column, float(epsilon), float(delta), float(beta))[0]["found"]
+
+    def class_balance(self, dataset: str, *, epsilon: float, delta: float = 0.0) -> dict[str, Any]:
+        """Return how many rows each class has, with noise, and the positive_weight that balances a binary label."""
+        sql = "select dbdp.dp_class_balance($1, $2, $3) as found"
+        return self.query(sql, dataset, float(epsilon), float(delta))[0]["found"]
 
     def baseline(self, dataset: str, request: Request) -> Baseline:
         """Return the linear model without privacy, for a role that may read the table; nothing is stored."""

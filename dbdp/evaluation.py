@@ -1,31 +1,36 @@
-"""Evaluation: the confusion matrix of a released model on a registered dataset, charged before a row is read.
+"""Evaluation: figures of a released model on a registered dataset, and of the dataset itself, with noise.
 
-It runs in the server, as dbdp_owner, for every door. The rows are packed as for a training, and counted by one
-aggregate; the exact matrix never leaves the backend.
+Each is charged before a row is read. It runs in the server, as dbdp_owner, for every door. For a model, and for
+classes, the rows are packed as for a training, and tallied by one aggregate; the exact tally never leaves the backend.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import dbdp
-from dbdp import controller, datasets, ledger, network_models, parts
+from dbdp import controller, datasets, ledger, network_models, parts, records, registry, rights
 from dbdp.algorithms import Request
-from dbdp.algorithms.confusion import ConfusionPlan, scores
+from dbdp.algorithms.bounds import EDGES, BoundsPlan
+from dbdp.algorithms.class_balance import ClassBalancePlan
+from dbdp.algorithms.counting import CountPlan
+from dbdp.algorithms.metrics import ScoredFacts, ScoreRequest, score_plan
 from dbdp.datasets import Dataset
 from dbdp.declarations import Declaration
-from dbdp.learning import blocks, confusions
+from dbdp.learning import blocks, tallies
+from dbdp.learning.confusions import linear_scores
 from dbdp.learning.encoding import HEADER_BYTES, ColumnEncoder, VectorEncoder
 from dbdp.learning.objectives import objective_from
-from dbdp.sessions import Session, public_failure
+from dbdp.sessions import Row, Session, public_failure
 
 _STRAY = 1e-9  # what rounding leaves of an intercept that was never there, as a share of what it is made of
 
 
 @dataclass(frozen=True)
-class Classifier:
+class Judge:
     """A released model as it judges packed rows.
 
     Attributes
@@ -42,65 +47,151 @@ class Classifier:
     request: Request
 
 
-def confusion(session: Session, model: int, name: str, *, epsilon: float, delta: float) -> dict[str, Any]:
-    """Return a released model's noisy confusion matrix on a dataset, what follows from it, and the receipt.
+def score(session: Session, model: int, name: str, request: ScoreRequest) -> dict[str, Any]:
+    """Return a figure of a released model on a dataset, with noise, what follows from it, and the receipt.
 
     Raises
     ------
     ValueError
-        Before anything is spent: the model, the dataset or the budget does not allow it.
+        Before anything is spent: the request, the model, the dataset or the budget does not allow it.
     ChargedError
         After the charge: the server failed, or the counting was cancelled.
     """
     dataset = datasets.load(session, name)
+    found = _model(session, model)
+    plan = score_plan(request, _facts(dataset, is_network=found["network"] is not None))
+    judge = _judge(model, found, dataset, request.epsilon)
+    controller.check_session(session, dataset, judge.request)
+    told = {"model": model, "metric": request.metric}
+    return _names(dataset) | _released(
+        session, dataset, plan, told, lambda: _tallied(session, dataset, plan.tally, judge)
+    )
+
+
+def class_balance(session: Session, name: str, *, epsilon: float, delta: float) -> dict[str, Any]:
+    """Return how many rows each class of a dataset has, with noise, and the receipt; raises as `score` does."""
+    dataset = datasets.load(session, name)
+    plan = _balance_plan(dataset, epsilon, delta)
+    dimension = dataset.declaration.dimension
+    nobody = Judge(np.zeros((1, dimension)), None, dimension, Request(epsilon))  # labels are counted, not its scores
+    controller.check_session(session, dataset, nobody.request)
+    return _names(dataset) | _released(
+        session, dataset, plan, {}, lambda: _tallied(session, dataset, plan.tally, nobody)
+    )
+
+
+def bounds(session: Session, name: str, column: str, *, epsilon: float, delta: float, beta: float) -> dict[str, Any]:
+    """Return bounds of a numeric column of a dataset's table, found with noise, and the receipt.
+
+    The column need not be declared. Raises as `score` does.
+
+    Raises
+    ------
+    PermissionError
+        If the role that logged in is no member of the one that registered the dataset.
+    """
+    dataset = datasets.load(session, name)
+    rights.registered(session, name, action="look for bounds of its columns")
+    type_name = registry.numeric_type(session, dataset.source, column)
+    plan = BoundsPlan(epsilon, delta, dataset.rows, beta, moved=dataset.unit_rows)
+    return _released(
+        session, dataset, plan, {"column": column}, lambda: records.binned(session, dataset, column, type_name, EDGES)
+    )
+
+
+def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any]:
+    """Return the plan of a metric, of class_balance or of bounds, and its charge; nothing is read or spent."""
+    dataset = datasets.load(session, name)
+    if request.metric == ClassBalancePlan.algorithm:
+        plan: CountPlan = _balance_plan(dataset, request.epsilon, request.delta)
+    elif request.metric == BoundsPlan.algorithm:
+        plan = BoundsPlan(request.epsilon, request.delta, dataset.rows, moved=dataset.unit_rows)
+    else:
+        plan = score_plan(request, _facts(dataset, is_network=False))
+    return controller.receipt_of(dataset, plan.explain() | {"metric": request.metric}, plan.guarantee)
+
+
+def _balance_plan(dataset: Dataset, epsilon: float, delta: float) -> ClassBalancePlan:
     declaration = dataset.declaration
-    classifier = _classifier(session, model, dataset, epsilon)
-    plan = ConfusionPlan(epsilon, delta, dataset.rows, max(declaration.outputs, 2), dataset.unit_rows)
-    described = plan.explain() | {"model": model}
+    if declaration.kind == "real":
+        raise ValueError(
+            f"label {declaration.label!r} of dataset {dataset.name!r} is a number and has no classes; ask for bounds "
+            "of the column: dbdp.dp_bounds"
+        )
+    return ClassBalancePlan(epsilon, delta, dataset.rows, declaration.outputs, moved=dataset.unit_rows)
+
+
+def _released(
+    session: Session, dataset: Dataset, plan: CountPlan, told: dict[str, Any], counts: Callable[[], np.ndarray]
+) -> dict[str, Any]:
+    """Charge, count, add the noise, await the charge's durability: what the plan shows, and the receipt.
+
+    Parameters
+    ----------
+    told : what else the ledger and the receipt say, public
+    counts : returns the exact counts, which are secret
+    """
+    described = plan.explain() | told
     datasets.check_rows(session, dataset)
-    controller.check_session(session, dataset, classifier.request)
     position = ledger.charge(session, dataset, described, plan.guarantee)  # before the first row
     try:
-        matrix = plan.release(_counted(session, dataset, classifier))
+        noisy = plan.release(counts())
         ledger.await_durable(session, position)
     except Exception as error:
         raise controller.ChargedError(*public_failure(session, error)) from None
-    return {
-        "classes": list(declaration.classes) or [declaration.negative, declaration.positive],
-        "matrix": matrix.tolist(),
-        **scores(matrix),
-        "receipt": controller.receipt_of(dataset, described, plan.guarantee) | {"version": dbdp.__version__},
+    receipt = controller.receipt_of(dataset, described, plan.guarantee) | {"version": dbdp.__version__}
+    return plan.answer(noisy) | {"receipt": receipt}
+
+
+def _facts(dataset: Dataset, *, is_network: bool) -> ScoredFacts:
+    """Return what the dataset says in public to the plan of a metric."""
+    declaration = dataset.declaration
+    classes = _names(dataset).get("classes", [])
+    return ScoredFacts(
+        dataset.rows, classes, declaration.outputs, declaration.label_bounds, is_network, dataset.unit_rows
+    )
+
+
+def _names(dataset: Dataset) -> dict[str, Any]:
+    """Return the names of the classes, in the order of counts and matrices; nothing where the label is a number."""
+    declaration = dataset.declaration
+    if declaration.kind == "real":
+        return {}
+    return {"classes": list(declaration.classes) or [declaration.negative, declaration.positive]}
+
+
+# --- rows -----------------------------------------------------------------------------------------------
+
+
+def _tallied(session: Session, dataset: Dataset, tally: tallies.Tally, judge: Judge) -> np.ndarray:
+    """Return the exact tally of a dataset's rows, which is secret."""
+    options = controller.shuffle_options(judge.request)
+    asked = {
+        "tally": tallies.as_data(tally),
+        "outputs": len(judge.vectors),
+        "dimension": judge.dimension,
+        "network": judge.network,
     }
+    with parts.shuffled(session, dataset, (dataset.rows,), dimension=judge.dimension, options=options) as made:
+        query = f"select dbdp.tally(block, $1, $2) as counts from {made.parts[0].table}"
+        return np.array(session.query(query, judge.vectors.tobytes(), json.dumps(asked))[0]["counts"])
 
 
-def _counted(session: Session, dataset: Dataset, classifier: Classifier) -> np.ndarray:
-    """Return the exact matrix, which is secret."""
-    options = controller.shuffle_options(classifier.request)
-    sql = "select dbdp.confusion(block, $1, $2::pg_catalog.int4, $3) as counts from {}"
-    with parts.shuffled(session, dataset, (dataset.rows,), dimension=classifier.dimension, options=options) as made:
-        query, vectors = sql.format(made.parts[0].table), classifier.vectors
-        return np.array(session.query(query, vectors.tobytes(), len(vectors), classifier.network)[0]["counts"])
-
-
-def confusion_transition(counts: bytes | None, block: bytes, models: bytes, outputs: int, network: str | None) -> bytes:
-    """One block: count its rows by true and predicted class."""
-    vectors = np.frombuffer(models, "<f8").reshape(outputs, -1)
-    if network is None:
-        rows = blocks.decode(block, vectors.shape[1])
-        found = confusions.confusion(confusions.linear_scores(vectors, rows), rows[:, -1])
+def tally_transition(counts: bytes | None, block: bytes, models: bytes, asked: str) -> bytes:
+    """One block: tally its rows by their labels and by the scores of the models."""
+    given = json.loads(asked)
+    vectors, rows = np.frombuffer(models, "<f8"), blocks.decode(block, given["dimension"])
+    if given["network"] is None:
+        scores = linear_scores(vectors.reshape(given["outputs"], -1), rows)
     else:
-        objective = objective_from(network)
-        rows = blocks.decode(block, objective.inputs)
-        found = confusions.confusion(objective.scores(vectors[0], rows), rows[:, -1])  # type: ignore[attr-defined]
-    return (found if counts is None else np.frombuffer(counts, "<i8").reshape(found.shape) + found).tobytes()
+        scores = objective_from(given["network"]).scores(vectors, rows)  # type: ignore[attr-defined]
+    found = tallies.tally_from(given["tally"])(scores, rows[:, -1])
+    return (found if counts is None else np.frombuffer(counts, "<i8") + found).tobytes()
 
 
-def confusion_terminate(counts: bytes | None) -> list[list[int]] | None:
-    """End the counting: the matrix as an array."""
-    if counts is None:
-        return None
-    cells = np.frombuffer(counts, "<i8")
-    return cells.reshape(int(np.sqrt(len(cells))), -1).tolist()
+def tally_terminate(counts: bytes | None) -> list[int] | None:
+    """End a tally: as an array."""
+    return None if counts is None else np.frombuffer(counts, "<i8").tolist()
 
 
 # --- released models ------------------------------------------------------------------------------------
@@ -116,38 +207,44 @@ where m.id = $1
 """
 
 
-def _classifier(session: Session, model: int, dataset: Dataset, epsilon: float) -> Classifier:
+def _model(session: Session, model: int) -> Row:
+    """Return what there is of a released model.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    found = session.query(_MODEL, model)
+    if not found:
+        raise ValueError(f"model {model} does not exist; see dbdp.models")
+    return found[0]
+
+
+def _judge(model: int, found: Row, dataset: Dataset, epsilon: float) -> Judge:
     """Return a released model that fits the dataset.
 
     Raises
     ------
     ValueError
-        If there is none, or it was trained on other columns, or predicts a number.
+        If it was trained on other columns.
     """
-    found = session.query(_MODEL, model)
-    if not found:
-        raise ValueError(f"model {model} does not exist; see dbdp.models")
-    row, declaration, request = found[0], dataset.declaration, Request(epsilon)
-    _check_fit(model, Declaration.from_json(row["declaration"]), dataset)
-    if row["network"] is None:
-        vectors = in_packed_coordinates(declaration, np.array(row["coefficients"]), np.array(row["intercepts"]))
-        return Classifier(vectors, None, declaration.dimension, request)
-    network, projection = network_models.parsed(json.loads(row["network"]))
+    declaration, request = dataset.declaration, Request(epsilon)
+    _check_fit(model, Declaration.from_json(found["declaration"]), dataset)
+    if found["network"] is None:
+        vectors = in_packed_coordinates(declaration, np.array(found["coefficients"]), np.array(found["intercepts"]))
+        return Judge(vectors, None, declaration.dimension, request)
+    network, projection = network_models.parsed(json.loads(found["network"]))
     if projection:
         request = Request(epsilon, projection_dimension=projection.dimension, projection_seed=projection.seed)
-    parameters = np.frombuffer(row["parameters"], np.float64, offset=HEADER_BYTES)
-    return Classifier(parameters[None], row["network"], network.inputs, request)
+    parameters = np.frombuffer(found["parameters"], np.float64, offset=HEADER_BYTES)
+    return Judge(parameters[None], found["network"], network.inputs, request)
 
 
 def _check_fit(model: int, trained: Declaration, dataset: Dataset) -> None:
     """Raise ValueError for a model whose features or classes are not the dataset's; the label's column may differ."""
     given = dataset.declaration
-    if given.kind == "real":
-        raise ValueError(
-            f"label {given.label!r} of dataset {dataset.name!r} is a number, and a confusion matrix is of classes; "
-            "choose a dataset whose label has classes"
-        )
-    for word in ("kind", "classes", "feature_names", "features", "intercept"):
+    for word in ("kind", "classes", "label_bounds", "feature_names", "features", "intercept"):
         if getattr(trained, word) != getattr(given, word):
             raise ValueError(
                 f"model {model} was trained on rows whose declaration differs from that of dataset {dataset.name!r} "
@@ -167,7 +264,7 @@ def in_packed_coordinates(declaration: Declaration, coefficients: np.ndarray, in
     ValueError
         If there is an intercept, and the declaration has none.
     """
-    models = np.atleast_2d(coefficients).astype(np.float64)
+    models, offsets, size = _per_packed_label(declaration, np.atleast_2d(coefficients).astype(np.float64), intercepts)
     if vector := declaration.vector:
         scales = VectorEncoder(vector.length, vector.norm_bound, declaration.intercept).scales
         packed, shift, last = models / scales[: vector.length], np.zeros(len(models)), scales[vector.length :]
@@ -175,14 +272,25 @@ def in_packed_coordinates(declaration: Declaration, coefficients: np.ndarray, in
         lower, widths, radius = _column_scales(declaration)
         shift = models[:, : len(lower)] @ lower
         packed, last = models * (widths * radius), np.full(int(declaration.intercept), 1 / radius)
-    offsets = intercepts + shift
+    offsets = offsets + shift
     if declaration.intercept:
         return np.hstack([packed, (offsets / last)[:, None]])
-    if (np.abs(offsets) > _STRAY * (np.abs(intercepts) + np.abs(shift))).any():
+    if (np.abs(offsets) > _STRAY * (size + np.abs(shift))).any():
         raise ValueError(
             "the model has an intercept, and the dataset is declared without one; choose a dataset with an intercept"
         )
     return packed
+
+
+def _per_packed_label(
+    declaration: Declaration, models: np.ndarray, intercepts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return models and intercepts for the label as it is packed, and how large the intercepts' parts are."""
+    if declaration.label_bounds is None:
+        return models, intercepts, np.abs(intercepts)
+    lower, upper = declaration.label_bounds
+    half, middle = (upper - lower) / 2.0, (lower + upper) / 2.0
+    return models / half, (intercepts - middle) / half, (np.abs(intercepts) + abs(middle)) / half
 
 
 def _column_scales(declaration: Declaration) -> tuple[np.ndarray, np.ndarray, float]:

@@ -61,8 +61,9 @@ def record_charge(session: Session, dataset: Dataset, plan: dict[str, Any]) -> s
         allowance,
         json.dumps(plan),
     )
-    nudge = "select pg_logical_emit_message(false, 'dbdp', repeat(' ', $1::int4))::text as position"
-    return session.query(nudge, _WAL_NUDGE_BYTES)[0]["position"]
+    position = session.query("select pg_current_wal_insert_lsn()::text as position")[0]["position"]
+    session.query("select pg_logical_emit_message(false, 'dbdp', repeat(' ', $1::int4))", _WAL_NUDGE_BYTES)
+    return position  # before the message, whose own last page may stay for long
 
 
 Result = TypeVar("Result")

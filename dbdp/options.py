@@ -18,7 +18,8 @@ HELP = {
     "dp_agd, dp_blsgd, dp_blgd, dp_blsgd_ac, objective_perturbation, privgene or majority.",
     "loss": "logistic, huber_svm, huber_regression or squared.",
     "huber_width": "Half-width h of huber_svm, or δ of huber_regression.",
-    "positive_weight": "What the loss of positive rows is multiplied by; public, never from label counts.",
+    "positive_weight": "What the loss of positive rows is multiplied by; public or from dp_class_balance, never from "
+    "exact label counts.",
     "epochs": "Passes over the data.",
     "batch_size": "Rows of a mini-batch; default 50.",
     "schedule": "Step sizes: constant, inverse_time, decreasing, square_root or restarted.",

@@ -26,7 +26,7 @@ from dbdp.learning.encoding import (
     VectorEncoder,
     WholeLabels,
 )
-from dbdp.sessions import ServerSession
+from dbdp.sessions import ServerSession, Session
 
 TEXT_TYPES = ("text", "character varying", "character")
 _UNKNOWN = 0.5  # no category: those are hashes, whole numbers
@@ -88,6 +88,10 @@ def _rows(
         if seen + count <= dataset.rows:
             yield seen, raw
         seen += count
+    _check_seen(dataset, seen)
+
+
+def _check_seen(dataset: Dataset, seen: int) -> None:
     if seen != dataset.rows:
         raise _changed(dataset, f"{seen} rows", str(dataset.rows))
 
@@ -242,6 +246,8 @@ from generate_series(
 _WANTED = ' join unnest($4) with ordinality as wanted (value, place) on {key} = wanted.value collate "C"'
 
 
+_MARK = "sha256({key} || oidsend(source.tableoid) || tidsend(source.ctid))"
+
 # A unit's rows come in the order of their marks, and the first of them are kept. Records are made of those alone.
 # Units come in groups by a hash of what names them, so that one sort by group, unit and mark serves it all; it goes
 # to disk where it is large. The order by mark within a group keeps the server from gathering all groups at once.
@@ -259,7 +265,7 @@ from (
             select {columns},
                    {unit} as unit,
                    hash_array_extended(array[{unit}], 0) & $2 as together,
-                   sha256($3 || oidsend(source.tableoid) || tidsend(source.ctid)) as mark
+                   {mark} as mark
             from {source} as source
             where {unit} is not null
         ) as marked
@@ -283,6 +289,7 @@ def _units_sql(session: ServerSession, dataset: Dataset, unit: Unit, encoder: En
         elements=elements,
         columns=", ".join(f"{column} as {name}" for column, name in zip(columns, names, strict=True)),
         unit=unit_value(session, unit, dataset.column_types),
+        mark=_MARK.format(key="$3"),
         source=dataset.source,
     )
 
@@ -393,3 +400,55 @@ def category_numbers(session: ServerSession, categories: tuple[str, ...]) -> tup
     """Return the number of each category, as this server computes it."""
     query = f"select {category_number('c')}::float8 as number from unnest($1) with ordinality as u(c, i) order by i"
     return tuple(row["number"] for row in session.query(query, list(categories)))
+
+
+# --- numbers of one column ------------------------------------------------------------------------------
+
+# A NaN, which a null is read as, sorts above every number, and so does an infinity above all that are finite.
+_BINNED = """
+select width_bucket(read.number, $1) as place, count(*) as rows
+from ({numbers}) as read
+group by 1
+"""
+
+_KEPT_NUMBERS = """
+select ranked.number
+from (
+    select {number} as number,
+           row_number() over (partition by {unit} order by {mark}) as place
+    from {source} as source
+    where {unit} is not null
+) as ranked
+where ranked.place <= $3
+"""
+
+
+def binned(
+    session: ServerSession, dataset: Dataset, column: str, type_name: str, edges: Sequence[float]
+) -> np.ndarray:
+    """Return how many rows have a number of a column from each edge to the next, shape (edges - 1,), exact.
+
+    Of a unit r rows are counted at most, the same choice as for a training (privacy.md §11.6).
+
+    Parameters
+    ----------
+    column, type_name : of the dataset's table, declared or not; a type of `registry.NUMERIC_TYPES`
+    edges : rising, from the least finite number to infinity
+
+    Raises
+    ------
+    ValueError
+        If the number of rows is not the registered one.
+    """
+    number = _float(f"source.{session.query('select quote_ident($1) as n', column)[0]['n']}", type_name)
+    counts, given = np.zeros(len(edges) + 1, np.int64), [list(edges)]
+    numbers = f"select {number} as number from {dataset.source} as source"
+    if dataset.unit:
+        unit = unit_value(session, dataset.unit, dataset.column_types)
+        numbers = _KEPT_NUMBERS.format(number=number, unit=unit, mark=_MARK.format(key="$2"), source=dataset.source)
+        given += [os.urandom(_MARK_BYTES), dataset.unit.max_rows]
+    for row in session.query(_BINNED.format(numbers=numbers), *given):
+        counts[row["place"]] = row["rows"]
+    if not dataset.unit:
+        _check_seen(dataset, int(counts.sum()))
+    return counts[1:-1]

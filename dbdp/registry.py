@@ -13,9 +13,9 @@ from dbdp.declarations import Declaration, Unit, declare, unit_of
 from dbdp.privacy.accounting import Budget
 from dbdp.sessions import DATA_EXCEPTION, ServerSession
 
-_NUMERIC_TYPES = ("smallint", "integer", "bigint", "real", "double precision", "numeric", "boolean")
+NUMERIC_TYPES = ("smallint", "integer", "bigint", "real", "double precision", "numeric", "boolean")
 _CATEGORY_TYPES = (*records.TEXT_TYPES, "smallint", "integer", "bigint", "boolean", "enum")
-_LABEL_TYPES = (*records.TEXT_TYPES, *_NUMERIC_TYPES, "enum")
+_LABEL_TYPES = (*records.TEXT_TYPES, *NUMERIC_TYPES, "enum")
 _VECTOR_TYPES = ("double precision[]", "real[]")
 _KEY_TYPES = (*records.TEXT_TYPES, "smallint", "integer", "bigint", "boolean", "enum", "date", "uuid")
 
@@ -137,23 +137,38 @@ def _check_source(session: ServerSession, source: str, declaration: Declaration,
     return {column: types[column] for column in columns}
 
 
+def numeric_type(session: ServerSession, source: str, column: str) -> str:
+    """Return the type of a numeric column of a table; of a domain the type below it.
+
+    Raises
+    ------
+    ValueError
+        If there is no such column, or it holds no numbers.
+    """
+    types = column_types(session, session.query("select $1::regclass::oid::int8 as oid", source)[0]["oid"])
+    _check_column(source, types, column, NUMERIC_TYPES)
+    return types[column]
+
+
 def _check_columns(source: str, declaration: Declaration, types: dict[str, str], unit: Unit | None) -> None:
-    allowed: list[tuple[str, tuple[str, ...]]] = [(f.column, _NUMERIC_TYPES) for f in declaration.numeric]
+    allowed: list[tuple[str, tuple[str, ...]]] = [(f.column, NUMERIC_TYPES) for f in declaration.numeric]
     allowed += [(f.column, _CATEGORY_TYPES) for f in declaration.categorical]
-    allowed += [(declaration.label, _NUMERIC_TYPES if declaration.kind == "real" else _LABEL_TYPES)]
+    allowed += [(declaration.label, NUMERIC_TYPES if declaration.kind == "real" else _LABEL_TYPES)]
     allowed += [(column, _KEY_TYPES) for column in declaration.public_columns]
     if declaration.vector:
         allowed.append((declaration.vector.column, _VECTOR_TYPES))
     if unit:
         allowed.append((unit.column, tuple(UNIT_TYPES)))
     for column, kinds in allowed:
-        if column not in types:
-            raise ValueError(
-                f"column {column!r} does not exist in {source}; its columns are {', '.join(sorted(types))}"
-            )
-        present = "enum" if types[column].startswith("enum ") else types[column]
-        if present not in kinds:
-            raise ValueError(f"column {column!r} of {source} is {types[column]}; it must be one of {', '.join(kinds)}")
+        _check_column(source, types, column, kinds)
+
+
+def _check_column(source: str, types: dict[str, str], column: str, kinds: tuple[str, ...]) -> None:
+    if column not in types:
+        raise ValueError(f"column {column!r} does not exist in {source}; its columns are {', '.join(sorted(types))}")
+    present = "enum" if types[column].startswith("enum ") else types[column]
+    if present not in kinds:
+        raise ValueError(f"column {column!r} of {source} is {types[column]}; it must be one of {', '.join(kinds)}")
 
 
 def _check_values(session: ServerSession, declaration: Declaration, types: dict[str, str]) -> None:

@@ -31,12 +31,14 @@ from dbdp import (  # noqa: E402
 )
 from dbdp.algorithms import Request, tuning  # noqa: E402
 from dbdp.algorithms.groups import GroupsRequest  # noqa: E402
+from dbdp.algorithms.metrics import ScoreRequest  # noqa: E402
 from dbdp.algorithms.tuning import TuningRequest  # noqa: E402
 from dbdp.declarations import declare, unit_of  # noqa: E402
 from dbdp.learning import blocks, kernels, noisy  # noqa: E402
 from dbdp.learning.noisy import NoisyState  # noqa: E402
 from dbdp.learning.objectives import objective_from  # noqa: E402
 from dbdp.learning.state import State  # noqa: E402
+from dbdp.learning.tallies import Labels  # noqa: E402
 from dbdp.privacy import sensitivity, streams  # noqa: E402
 from dbdp.sessions import PUBLIC_SQLSTATE, ServerSession  # noqa: E402
 
@@ -279,8 +281,8 @@ def loss_transition(totals: bytes | None, block: bytes, models: bytes, objective
 
 def label_transition(counts: list[int] | None, block: bytes, dimension: int, classes: int) -> list[int]:
     """One block: count the rows of each label."""
-    labels = blocks.decode(block, dimension)[:, -1]
-    found = [int(np.count_nonzero(labels == value)) for value in ((-1, 1) if classes == 1 else range(1, classes + 1))]
+    rows = blocks.decode(block, dimension)
+    found = Labels(classes)(rows[:, :0], rows[:, -1]).tolist()
     return [one + other for one, other in zip(counts or [0] * len(found), found, strict=True)]
 
 
@@ -348,13 +350,43 @@ def dp_explain_groups(dataset: str, group_by: str, groups: list[str], *values: A
 
 
 @door
+def dp_score(
+    model: int, dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None
+) -> str:
+    """dbdp.dp_score, as dbdp_owner."""
+    _check_given(model=model, dataset=dataset, metric=metric, epsilon=epsilon, delta=delta, bins=bins)
+    return json.dumps(evaluation.score(_session, model, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
+
+
+@door
+def dp_explain_score(dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None) -> str:
+    """dbdp.dp_explain_score, as dbdp_owner."""
+    _check_given(dataset=dataset, metric=metric, epsilon=epsilon, delta=delta, bins=bins)
+    return json.dumps(evaluation.explain(_session, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
+
+
+@door
 def dp_confusion(model: int, dataset: str, epsilon: float, delta: float) -> str:
     """dbdp.dp_confusion, as dbdp_owner."""
     _check_given(model=model, dataset=dataset, epsilon=epsilon, delta=delta)
-    return json.dumps(evaluation.confusion(_session, model, dataset, epsilon=epsilon, delta=delta))
+    return json.dumps(evaluation.score(_session, model, dataset, ScoreRequest("confusion", epsilon, delta)))
 
 
-confusion_transition, confusion_terminate = evaluation.confusion_transition, evaluation.confusion_terminate
+@door
+def dp_bounds(dataset: str, column: str, epsilon: float, delta: float, beta: float) -> str:
+    """dbdp.dp_bounds, as dbdp_owner."""
+    _check_given(dataset=dataset, column_name=column, epsilon=epsilon, delta=delta, beta=beta)
+    return json.dumps(evaluation.bounds(_session, dataset, column, epsilon=epsilon, delta=delta, beta=beta))
+
+
+@door
+def dp_class_balance(dataset: str, epsilon: float, delta: float) -> str:
+    """dbdp.dp_class_balance, as dbdp_owner."""
+    _check_given(dataset=dataset, epsilon=epsilon, delta=delta)
+    return json.dumps(evaluation.class_balance(_session, dataset, epsilon=epsilon, delta=delta))
+
+
+tally_transition, tally_terminate = evaluation.tally_transition, evaluation.tally_terminate
 
 
 def _released(model: releases.Model) -> dict[str, Any]:

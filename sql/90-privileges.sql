@@ -10,7 +10,8 @@ begin
     'function dbdp.record_dataset', 'function dbdp.close_dataset', 'function dbdp.charge',
     'function dbdp.dp_train', 'function dbdp.dp_logreg', 'function dbdp.dp_svm', 'function dbdp.dp_linreg',
     'function dbdp.dp_explain', 'function dbdp.dp_tune', 'function dbdp.dp_explain_tuning', 'function dbdp.store_release',
-    'function dbdp.store_network', 'function dbdp.dp_confusion',
+    'function dbdp.store_network', 'function dbdp.dp_confusion', 'function dbdp.dp_score',
+    'function dbdp.dp_explain_score', 'function dbdp.dp_bounds', 'function dbdp.dp_class_balance',
     'function dbdp.own_datasets', 'function dbdp.open_datasets', 'function dbdp.granted_models',
     'function dbdp.allowance_spent', 'function dbdp.grant_training', 'function dbdp.revoke_training',
     'function dbdp.grant_prediction', 'function dbdp.revoke_prediction', 'function dbdp.dp_train_groups',
@@ -39,12 +40,13 @@ grant execute on function
   dbdp.gradient_transition, dbdp.gradient_sum(bytea, bytea, text, float8),
   dbdp.loss_transition, dbdp.loss_sum(bytea, bytea, text, float8),
   dbdp.label_transition, dbdp.label_counts(bytea, int, int),
-  dbdp.confusion_transition, dbdp.confusion_terminate, dbdp.confusion(bytea, bytea, int, text)
+  dbdp.tally_transition, dbdp.tally_terminate, dbdp.tally(bytea, bytea, text)
 to dbdp_owner;
 
 grant execute on function
   dbdp.dp_train, dbdp.dp_logreg, dbdp.dp_svm, dbdp.dp_linreg, dbdp.dp_tune, dbdp.dp_explain, dbdp.dp_explain_tuning,
-  dbdp.dp_confusion, dbdp.dp_train_groups, dbdp.dp_explain_groups,
+  dbdp.dp_confusion, dbdp.dp_score, dbdp.dp_explain_score, dbdp.dp_class_balance,
+  dbdp.dp_train_groups, dbdp.dp_explain_groups,
   dbdp.open_datasets, dbdp.allowance_spent, dbdp.grant_prediction, dbdp.revoke_prediction
 to dbdp_analyst;
 grant execute on function
@@ -72,7 +74,7 @@ to dbdp_analyst;
 grant execute on function
   dbdp.register_dataset, dbdp.record_dataset, dbdp.drop_dataset, dbdp.close_dataset, dbdp.charge,
   dbdp.grant_training, dbdp.revoke_training,
-  dbdp.store_release, dbdp.store_network, dbdp.group_sizes, dbdp.deal_groups,
+  dbdp.store_release, dbdp.store_network, dbdp.group_sizes, dbdp.deal_groups, dbdp.dp_bounds,
   dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate, dbdp.sgd_epoch(bytea, bytea),
   dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition,
   dbdp.noisy_transition, dbdp.noisy_terminate, dbdp.noisy_steps(bytea, bytea, bytea),

@@ -21,17 +21,23 @@ def linear_scores(models: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return scores
 
 
+def true_classes(labels: np.ndarray, outputs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return which rows have a label of the kind, and the place of its class, from 0, for each of these."""
+    numbers = labels.astype(np.float64)
+    if outputs == 1:
+        valid, places = np.abs(numbers) == 1.0, (numbers + 1.0) / 2.0
+    else:
+        valid, places = (numbers >= 1.0) & (numbers <= outputs) & (numbers == np.floor(numbers)), numbers - 1.0
+    return valid, places[valid].astype(np.int64)
+
+
 def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return how many rows are in each cell, int64; each row is in one or, without a label of the kind, in none.
 
     One score above 0 means +1; of several the largest decides, the first of equal ones. A score that is no
     number raises nothing: whatever a row holds, it is in one cell at most.
     """
-    classes, numbers = max(scores.shape[1], 2), labels.astype(np.float64)
-    if scores.shape[1] == 1:
-        valid, true, predicted = np.abs(numbers) == 1.0, (numbers + 1.0) / 2.0, scores[:, 0] > 0.0
-    else:
-        valid = (numbers >= 1.0) & (numbers <= classes) & (numbers == np.floor(numbers))
-        true, predicted = numbers - 1.0, scores.argmax(axis=1)
-    cells = classes * true[valid].astype(np.int64) + predicted[valid]
-    return np.bincount(cells, minlength=classes**2).reshape(classes, classes)
+    classes = max(scores.shape[1], 2)
+    valid, true = true_classes(labels, scores.shape[1])
+    predicted = scores[:, 0] > 0.0 if scores.shape[1] == 1 else scores.argmax(axis=1)
+    return np.bincount(classes * true + predicted[valid], minlength=classes**2).reshape(classes, classes)

@@ -12,11 +12,12 @@ from typer.testing import CliRunner
 
 from dbdp.algorithms import Request
 from dbdp.algorithms.confusion import ConfusionPlan
+from dbdp.algorithms.metrics import ScoreRequest
 from dbdp.cli import app
 from dbdp.controller import ChargedError
 from dbdp.database import Database
 from dbdp.declarations import declare
-from dbdp.evaluation import confusion, in_packed_coordinates
+from dbdp.evaluation import in_packed_coordinates, score
 from dbdp.learning.encoding import RandomProjection
 from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS
 from dbdp.releases import in_column_units
@@ -233,8 +234,8 @@ def test_the_charge_is_made_and_durable_around_the_reading(
 ) -> None:
     name = dataset()
     session = Watched(connection)
-    confusion(session, released(connection, name), name, epsilon=1.0, delta=0.0)
-    places = [session.place(word) for word in ("dbdp.charge(", "dbdp.shuffle(", "dbdp.confusion(", "wal_flush")]
+    score(session, released(connection, name), name, ScoreRequest("confusion", 1.0))
+    places = [session.place(word) for word in ("dbdp.charge(", "dbdp.shuffle(", "dbdp.tally(", "wal_flush")]
     assert places == sorted(places)
     assert places[-1] < len(session.statements)
 
@@ -245,19 +246,19 @@ def test_beyond_the_budget_no_row_is_read_and_nothing_is_charged(
     name = dataset(epsilon=1.0)
     session = Watched(connection)
     with pytest.raises(psycopg.Error, match="does not cover this release"):
-        confusion(session, released(connection, name), name, epsilon=1.5, delta=0.0)
+        score(session, released(connection, name), name, ScoreRequest("confusion", 1.5))
     assert session.place("dbdp.charge(") < len(session.statements)
     assert session.place("dbdp.shuffle(") == len(session.statements)
     assert spent(name) == (0, 0)
 
 
-@pytest.mark.parametrize("word", ["dbdp.shuffle(", "dbdp.confusion(", "wal_flush"])
+@pytest.mark.parametrize("word", ["dbdp.shuffle(", "dbdp.tally(", "wal_flush"])
 def test_the_charge_stands_where_the_counting_fails_and_the_error_shows_no_row(
     connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, word: str
 ) -> None:
     name = dataset()
     with pytest.raises(ChargedError, match="charge, which stands") as error:
-        confusion(Watched(connection, word), released(connection, name), name, epsilon=1.0, delta=0.0)
+        score(Watched(connection, word), released(connection, name), name, ScoreRequest("confusion", 1.0))
     assert not any(value in str(error.value) for value in ("4711", "815"))
     assert spent(name) == (CHARGE_UNITS, 0)
 
@@ -349,9 +350,9 @@ def analyst(connection: psycopg.Connection, schema: str) -> Iterator[str]:
 
 
 FORBIDDEN = {
-    "the exact count": "select dbdp.confusion(null::bytea, null::bytea, 1, null)",
-    "a transition": "select dbdp.confusion_transition(null, null, null, 1, null)",
-    "a termination": "select dbdp.confusion_terminate(null)",
+    "the exact count": "select dbdp.tally(null::bytea, null::bytea, null)",
+    "a transition": "select dbdp.tally_transition(null, null, null, null)",
+    "a termination": "select dbdp.tally_terminate(null)",
 }
 
 

@@ -21,7 +21,7 @@ PER_ROW |= {"predict_class", "predict_class_stored", "predict_value", "predict_v
 PER_ROW |= {"knows", "learn", "model_description"}
 # Aggregates, and functions of the server itself, look nothing up.
 IN_C = {"array_bytes", "row_bytes", "sgd_epoch", "count_errors", "noisy_steps", "gradient_sum", "loss_sum"}
-IN_C |= {"label_counts", "confusion"}
+IN_C |= {"label_counts", "tally"}
 LEFT_BY_EXTENSION = """
 select classid::regclass::text, objid from pg_depend
 where refclassid = 'pg_namespace'::regclass and refobjid = to_regnamespace('dbdp')::oid

@@ -38,8 +38,9 @@ BODY = re.compile(r'(from dbdp\.(server|scoring) import (\w+)\s+)?return (SD\["d
 LEARNING = {"sgd_transition", "sgd_terminate", "sgd_epoch", "shuffle", "charge", "store_release", "store_network"}
 LEARNING |= {"noisy_transition", "noisy_terminate", "noisy_steps", "gradient_transition", "gradient_sum"}
 LEARNING |= {"loss_transition", "loss_sum", "label_transition", "label_counts", "count_errors_transition"}
-LEARNING |= {"count_errors", "confusion_transition", "confusion_terminate", "confusion"}
-DOORS = dict.fromkeys(("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune"), "record") | {"dp_confusion": "json"}
+LEARNING |= {"count_errors", "tally_transition", "tally_terminate", "tally"}
+DOORS = dict.fromkeys(("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune"), "record")
+DOORS |= dict.fromkeys(("dp_confusion", "dp_score", "dp_class_balance"), "json")
 RIGHTS = {"own_roles", "own_datasets", "open_datasets", "granted_models"}  # numbers and names that a role may know
 SWITCHES = re.compile(r"environ(?:\.get\(|\[)\s*f?[\"']?(\w*)|current_setting\('([\w.]+)'")
 

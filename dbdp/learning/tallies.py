@@ -1,0 +1,116 @@
+"""Tallies: whole numbers that every packed row adds to, by its label and by the scores of a released model.
+
+What a row adds depends on its label and its own scores alone, and nothing that they hold raises. Tallies of several
+blocks add up. Shapes: scores (n, outputs) float64, labels (n,) as in `blocks`; a tally is a vector of int64.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from dbdp.learning.confusions import confusion, true_classes
+
+STEPS = 2**20  # whole steps of a packed label's unit: an error is rounded by a millionth of half the label's range
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Rows by true and predicted class, row-major; see `confusions.confusion`."""
+
+    def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return the tally (K²,)."""
+        return confusion(scores, labels).ravel()
+
+
+@dataclass(frozen=True)
+class Correct:
+    """Rows whose class is predicted; a row without a label is not."""
+
+    def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return the tally (1,)."""
+        return np.array([np.trace(confusion(scores, labels))])
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Rows of each label; those without one are in no count. One class stands for -1 and +1."""
+
+    classes: int
+
+    def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return the tally (max(2, K),)."""
+        return np.bincount(true_classes(labels, self.classes)[1], minlength=max(self.classes, 2))
+
+
+@dataclass(frozen=True)
+class ScoreBins:
+    """Rows of other classes, then rows of one class, by the probability that the model gives them for that class.
+
+    The bins are [0, 1/B), …, [(B - 1)/B, 1]. A probability that is no number is in the first bin; rows without a
+    label are in none.
+
+    Attributes
+    ----------
+    bins : B
+    output : the score of that class, from 0; of one output, the label +1's
+    softmax : whether the scores of several classes are a network's; else each has a logistic probability of its own
+    """
+
+    bins: int
+    output: int
+    softmax: bool
+
+    def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return the tally (2B,)."""
+        valid, true = true_classes(labels, scores.shape[1])
+        with np.errstate(all="ignore"):
+            places = np.nan_to_num(self._probabilities(scores[valid]) * self.bins)
+        bins = np.clip(places, 0, self.bins - 1).astype(np.int64)
+        positive = true == (self.output if scores.shape[1] > 1 else 1)
+        return np.bincount(self.bins * positive + bins, minlength=2 * self.bins)
+
+    def _probabilities(self, scores: np.ndarray) -> np.ndarray:
+        if not self.softmax or scores.shape[1] == 1:
+            return 1.0 / (1.0 + np.exp(-scores[:, self.output]))
+        return 1.0 / np.exp(scores - scores[:, [self.output]]).sum(axis=1)
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Sum over the rows of |prediction - label|^power in whole steps, both within [-1, 1].
+
+    A zero row has label 0 and, from a model that is none of its own, prediction 0: no error.
+
+    Attributes
+    ----------
+    power : 1 or 2
+    """
+
+    power: int
+
+    @property
+    def most(self) -> int:
+        """What one row adds at most; the least is 0."""
+        return STEPS * 2**self.power
+
+    def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return the tally (1,)."""
+        predicted, true = (np.clip(np.nan_to_num(each), -1.0, 1.0) for each in (scores[:, 0], labels.astype(float)))
+        errors = np.rint(np.abs(predicted - true) ** self.power * STEPS)
+        return np.array([errors.astype(np.int64).sum()])
+
+
+Tally = Confusion | Correct | Labels | ScoreBins | Errors
+_KINDS: dict[str, type[Tally]] = {kind.__name__: kind for kind in (Confusion, Correct, Labels, ScoreBins, Errors)}
+
+
+def as_data(tally: Tally) -> dict[str, Any]:
+    """Return a tally as data, for `tally_from`."""
+    return {"kind": type(tally).__name__} | asdict(tally)
+
+
+def tally_from(data: dict[str, Any]) -> Tally:
+    """Return the tally of `as_data`."""
+    given = dict(data)
+    return _KINDS[given.pop("kind")](**given)

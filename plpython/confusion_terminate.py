@@ -1,3 +1,0 @@
-from dbdp.server import confusion_terminate
-
-return confusion_terminate(counts)

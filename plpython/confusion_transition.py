@@ -1,3 +1,0 @@
-from dbdp.server import confusion_transition
-
-return confusion_transition(counts, block, models, outputs, network)

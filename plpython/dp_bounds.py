@@ -1,0 +1,3 @@
+from dbdp.server import dp_bounds
+
+return dp_bounds(*args)

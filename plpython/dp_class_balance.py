@@ -1,0 +1,3 @@
+from dbdp.server import dp_class_balance
+
+return dp_class_balance(*args)

@@ -1,0 +1,3 @@
+from dbdp.server import dp_explain_score
+
+return dp_explain_score(*args)

@@ -1,0 +1,3 @@
+from dbdp.server import dp_score
+
+return dp_score(*args)

@@ -1,0 +1,3 @@
+from dbdp.server import tally_terminate
+
+return tally_terminate(*args)

@@ -1,0 +1,3 @@
+from dbdp.server import tally_transition
+
+return tally_transition(*args)

@@ -1,0 +1,546 @@
+"""Scores, bounds and class balance in the server: what is counted, what it costs, what no row can make them do."""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from scipy.stats import chisquare, rankdata
+from test_evaluation import Watched
+from typer.testing import CliRunner
+
+from dbdp import adult, evaluation
+from dbdp.algorithms import Request
+from dbdp.algorithms.bounds import BETA, EDGES, BoundsPlan
+from dbdp.algorithms.class_balance import ClassBalancePlan
+from dbdp.algorithms.confusion import AccuracyPlan
+from dbdp.algorithms.metrics import METRICS, ScoreRequest
+from dbdp.algorithms.score_bins import BINS
+from dbdp.cli import app
+from dbdp.controller import ChargedError
+from dbdp.database import Database
+from dbdp.learning.tallies import STEPS
+from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS
+from dbdp.sessions import Session
+
+Register = Callable[..., str]
+Spent = Callable[[str], tuple[int, int]]
+Judged = Callable[..., tuple[str, int]]
+ROWS = 120
+EXACT = 1e4  # with so much ε no count has noise, and a sum of errors hardly any
+FEATURES = {"u": [-5, 20], "v": [0, 1]}
+LABELS: dict[str, dict[str, Any]] = {
+    "binary": {"label": "y", "positive": "1", "negative": "-1"},
+    "classes": {"label": "k", "positive": None, "classes": ["a", "b", "c"]},
+    "real": {"label": "r", "positive": None, "label_bounds": [-3, 5]},
+}
+MODELS: dict[str, tuple[Any, Any]] = {
+    "binary": ([1.0, 0.0], [-7.0]),
+    "classes": ([[-1.0, 0.0], [0.0, 2.0], [1.0, 0.0]], [2.0, 0.0, -12.0]),
+    "real": ([10.0, 1.0], [-75.0]),  # beyond the label's bounds nearly everywhere
+}
+ASKED = [(kind, metric) for kind in ("binary", "classes") for metric in METRICS[:4]]
+ASKED += [("real", metric) for metric in METRICS[4:]]
+EVERY_KIND = pytest.mark.parametrize(("kind", "metric"), ASKED)
+
+
+@pytest.fixture
+def table(connection: psycopg.Connection, schema: str) -> str:
+    """Rows within the declared bounds."""
+    random = np.random.default_rng()
+    connection.execute("create table t (id int, u float8, v float4, y int, k text, r float8)")
+    with connection.cursor().copy("copy t from stdin") as copy:
+        for number in range(ROWS):
+            u, v = random.uniform(-5, 20), random.random()
+            y, r = (1 if u > 7 else -1) * random.choice([1, 1, 1, -1]), np.clip(random.normal(u / 4, 1), -3, 5)
+            copy.write_row((number, u, v, int(y), "abc"[random.integers(3)], r))
+    return "t"
+
+
+@pytest.fixture
+def judged(connection: psycopg.Connection, table: str, register: Register) -> Judged:
+    """Register the table with a label of some kind, and release a model for it."""
+
+    def call(kind: str = "binary", **given: Any) -> tuple[str, int]:
+        name = register(table, **{"epsilon": 1e6, "delta": 0.1, "features": FEATURES} | LABELS[kind] | given)
+        sql = "select dbdp.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
+        return name, int(connection.execute(sql, (name, *MODELS[kind])).fetchone()[0])
+
+    return call
+
+
+def asked(kind: str, metric: str, epsilon: float = EXACT, delta: float = 0.0) -> ScoreRequest:
+    positive = "b" if kind == "classes" and metric in ("auc", "calibration") else None
+    return ScoreRequest(metric, epsilon, delta, 5, positive)
+
+
+def scored(database: Database, model: int, name: str, request: ScoreRequest) -> dict[str, Any]:
+    return database.score(
+        model,
+        name,
+        request.metric,
+        epsilon=request.epsilon,
+        delta=request.delta,
+        bins=request.bins,
+        positive=request.positive,
+    )
+
+
+def counts(found: dict[str, Any]) -> np.ndarray:
+    """The counts behind an answer; a sum of errors in units of what one row may add."""
+    if "matrix" in found or "counts" in found:
+        return np.array(found.get("matrix") or found["counts"]).ravel()
+    metric = found["receipt"]["metric"]
+    return np.array([found[metric] * ROWS / (8.0 ** METRICS[4:].index(metric) * 8 if metric in METRICS[4:] else 1)])
+
+
+# --- what is counted ------------------------------------------------------------------------------------
+
+
+def expected(connection: psycopg.Connection, kind: str, metric: str) -> np.ndarray:
+    """The counts, from the model's formula."""
+    rows = connection.execute("select u, v, y, k, r from t").fetchall()
+    features, labels = (
+        np.array([row[:2] for row in rows]),
+        [row[{"binary": 2, "classes": 3, "real": 4}[kind]] for row in rows],
+    )
+    coefficients, intercepts = (np.atleast_2d(np.array(each)) for each in MODELS[kind])
+    scores = features @ coefficients.T + intercepts[0]
+    if kind == "real":
+        errors = np.abs(np.clip(scores[:, 0], -3, 5) - labels) / 8
+        return np.array([(errors ** (1 + METRICS[4:].index(metric))).sum()])
+    names, wide = ([-1, 1], np.hstack([-scores, scores])) if kind == "binary" else (list("abc"), scores)
+    true, chosen = np.array([names.index(label) for label in labels]), wide.argmax(axis=1)
+    if metric in ("accuracy", "confusion"):
+        matrix = np.bincount(true * len(names) + chosen, minlength=len(names) ** 2)
+        return matrix if metric == "confusion" else np.array([(true == chosen).sum()])
+    places = np.minimum((5 / (1 + np.exp(-wide[:, 1]))).astype(int), 4)
+    return np.bincount(5 * (true == 1) + places, minlength=10)
+
+
+@EVERY_KIND
+def test_with_much_epsilon_every_score_is_that_of_the_models_formula(
+    database: Database, judged: Judged, kind: str, metric: str
+) -> None:
+    name, model = judged(kind)
+    found = scored(database, model, name, asked(kind, metric))
+    exact = expected(database.connection, kind, metric)
+    assert counts(found) == pytest.approx(exact, abs=0.02 if kind == "real" else 0)
+    assert exact.sum() > 0
+    assert (found["receipt"]["model"], found["receipt"]["metric"]) == (model, metric)
+    assert "classes" in found if kind != "real" else "classes" not in found
+
+
+REPLACED: dict[str, tuple[Any, ...]] = {
+    "one end": (-5.0, 0.0, -1, "a", -3.0),
+    "the other, taken rightly": (20.0, 1.0, 1, "c", 5.0),
+    "the other, taken wrongly": (20.0, 1.0, -1, "a", -3.0),
+    "another class": (7.5, 1.0, 1, "b", 1.0),
+    "beyond the bounds": (1e308, -3e38, 1, "b", 1e308),
+    "hardly a number": (5e-324, 1e-40, -1, "b", -5e-324),
+    "nothing": (None, None, None, None, None),
+    "NaN": (math.nan, math.nan, 1, "b", math.nan),
+    "an infinity": (math.inf, 0.0, 1, "b", -math.inf),
+    "unknown labels": (1.0, 1.0, 7, "z" * 10_000, math.nan),
+}
+
+
+@EVERY_KIND
+def test_a_replaced_row_moves_the_counts_as_far_as_the_noise_covers_at_most_and_raises_nothing(
+    database: Database, judged: Judged, kind: str, metric: str
+) -> None:
+    """Through packing and the aggregate; some rows attain it."""
+    name, model = judged(kind)
+    plan = database.explain_score(name, metric, epsilon=1, positive=asked(kind, metric).positive)
+    found = []
+    for row in REPLACED.values():
+        database.connection.execute("update t set (u, v, y, k, r) = (%s, %s, %s, %s, %s) where id = 0", row)
+        found.append(counts(scored(database, model, name, asked(kind, metric))))
+    furthest = max(np.abs(one - other).sum() for one in found for other in found)
+    step = STEPS * 2 ** (1 + METRICS.index(metric) - 4) if kind == "real" else 1
+    assert furthest == pytest.approx(plan["sensitivity"] / step, abs=0.02 if kind == "real" else 0)
+
+
+def test_a_network_and_a_projection_are_judged_by_their_probabilities(database: Database, judged: Judged) -> None:
+    name, _ = judged("classes")
+    more = {"projection_dimension": 1, "projection_seed": 3}
+    request = Request(10.0, 1e-3, algorithm="dp_sgd", network="mlp:4", batch_size=50, epochs=1, **more)
+    model = database.train(name, request).id
+    found = database.score(model, name, "auc", epsilon=EXACT, bins=10, positive="c")
+    assert np.sum(found["counts"]) == ROWS
+    wins = database.query("select count(*) as c from t where k = 'c'")[0]["c"]
+    assert np.sum(found["counts"][1]) == wins
+    assert 0 <= found["auc"] <= 1
+    chosen = database.query("select count(*) as c from t where dbdp.predict_class($1, t) = k", model)[0]["c"]
+    assert abs(database.score(model, name, "accuracy", epsilon=EXACT)["accuracy"] * ROWS - chosen) < 1.5
+
+
+@pytest.mark.parametrize("kind", ["binary", "classes"])
+def test_a_balance_counts_the_rows_of_each_class(database: Database, judged: Judged, kind: str) -> None:
+    name, _ = judged(kind)
+    database.connection.execute("update t set y = 7, k = 'z' where id < 5; update t set u = 'NaN' where id = 5")
+    found = database.class_balance(name, epsilon=EXACT)
+    column, names = ("y", [-1, 1]) if kind == "binary" else ("k", ["a", "b", "c"])
+    sql = f"select count(*) as c from t where {column} = $1 and u <> 'NaN'"
+    assert found["counts"] == [database.query(sql, name)[0]["c"] for name in names]
+    assert sum(found["counts"]) == ROWS - 6
+    assert found["shares"] == pytest.approx(np.array(found["counts"]) / (ROWS - 6))
+    if kind == "binary":
+        assert (found["classes"], found["positive_weight"]) == (["-1", "1"], found["counts"][0] / found["counts"][1])
+
+
+def test_scores_of_adult_are_within_their_noise_of_the_exact_ones(database: Database, schema: str) -> None:
+    """Of the noise told, seven times as much is exceeded once in 10⁹ releases."""
+    connection, (text, _) = database.connection, adult.read()
+    columns = ", ".join(
+        f"{name} {'int' if name in adult.NUMERIC else 'text'}" for name in text.partition("\n")[0].split(",")
+    )
+    connection.execute(f"create table a ({columns})")
+    with connection.cursor().copy("copy a from stdin (format csv, header)") as copy:
+        copy.write(text)
+    name = f"{schema}_a"
+    given = {"label": adult.LABEL, "positive": adult.POSITIVE, "negative": adult.NEGATIVE, "features": adult.DECLARED}
+    database.register_dataset(name, f"{schema}.a", epsilon=100, delta=1e-3, mode="basic", **given)
+    model = database.train(name, Request(1.0, 1e-6, batch_size=500)).id
+    sql = "select dbdp.predict_probability(%s, a), income = %s from a"
+    probabilities, own = np.array(connection.execute(sql, (model, adult.POSITIVE)).fetchall(), float).T
+    own = own == 1
+    ranks = rankdata(probabilities)[own].sum()
+    area = (ranks - own.sum() * (own.sum() + 1) / 2) / (own.sum() * (~own).sum())
+    exact = {
+        "auc": area,
+        "brier": ((probabilities - own) ** 2).mean(),
+        "accuracy": ((probabilities > 0.5) == own).mean(),
+    }
+    found = database.score(model, name, "auc", epsilon=0.2) | database.score(model, name, "accuracy", epsilon=0.2)
+    room = {"auc": found["auc_discretisation"] * 1.5, "brier": 1 / BINS, "accuracy": 1e-4}
+    for figure, value in exact.items():
+        assert abs(found[figure] - value) < 7 * found[f"{figure}_noise"] + room[figure], figure
+        assert found[f"{figure}_noise"] < 0.02, figure
+    balance = database.class_balance(name, epsilon=0.2)
+    assert abs(balance["counts"][1] - own.sum()) < 7 * balance["count_noise"]
+    bounds = database.bounds(name, "age", epsilon=0.2)
+    least, most = connection.execute("select min(age), max(age) from a").fetchone()
+    assert bounds["lower"] <= least * 2
+    assert most / 2 <= bounds["upper"] <= 128
+    assert abs(bounds["outside"]) < 0.01
+
+
+# --- bounds ---------------------------------------------------------------------------------------------
+
+TYPES = {
+    "smallint": ["0", "-32768", "7"],
+    "bigint": ["9223372036854775807", "-9223372036854775808", "1"],
+    "numeric": ["1e400", "-1e400", "1e-400", "NaN", "infinity", "-infinity", "0.1", "8"],
+    "real": ["NaN", "infinity", "-infinity", "1e-40", "-3e38", "8"],
+    "double precision": ["NaN", "infinity", "-infinity", "5e-324", "-1.7e308", "1.7976931348623157e308", "-0", "8"],
+    "boolean": ["true", "false"],
+    "length": ["-8", "NaN", "8"],
+}
+
+
+@pytest.mark.parametrize("type_name", TYPES)
+def test_no_number_raises_and_each_is_in_its_bin(
+    database: Database, schema: str, register: Register, type_name: str
+) -> None:
+    connection, values = database.connection, [*TYPES[type_name], None]
+    connection.execute('create domain length as float8; create table t ("a ""b" length, y int, x float8[])')
+    connection.execute(f'alter table t alter "a ""b" type {type_name} using null')
+    with connection.cursor().copy("copy t from stdin") as copy:
+        for number in range(40 * len(values)):
+            copy.write_row((values[number % len(values)], 1, "{1,2,3}"))
+    name = register("t", epsilon=1e6)
+    found = database.bounds(name, 'a "b', epsilon=EXACT)
+    numbers = [float({"true": 1, "false": 0}.get(value, value)) for value in values[:-1]]
+    if type_name == "numeric":
+        numbers = [1e300, -1e300, 0.0, math.nan, math.nan, math.nan, 0.1, 8.0]  # as a training reads them
+    finite = [number for number in numbers if math.isfinite(number)]
+    expected: dict[int, int] = {}
+    for number in finite:
+        place = int(np.searchsorted(EDGES, number, side="right")) - 1
+        expected[place] = expected.get(place, 0) + 40
+    assert [each["rows"] for each in found["bins"]] == [expected[place] for place in sorted(expected)]
+    assert found["lower"] <= min(finite) <= max(finite) or min(finite) < -1e300
+    assert found["upper"] > max(finite) or max(finite) >= 1e300
+    assert found["outside"] == pytest.approx(1 - len(finite) / len(values))
+    assert found["receipt"]["column"] == 'a "b'
+
+
+def test_a_replaced_number_moves_two_counts_by_one(database: Database, table: str, register: Register) -> None:
+    name, found = register(table, **{"epsilon": 1e6, "features": FEATURES} | LABELS["binary"]), []
+    session = database._session
+    for value in (None, 0.0, -1e308, 1e308, math.nan, math.inf, 3.0):
+        database.connection.execute("update t set u = %s where id = 0", (value,))
+        dataset = evaluation.datasets.load(session, name)
+        found.append(evaluation.records.binned(session, dataset, "u", "double precision", EDGES))
+    moved = {int(np.abs(one - other).sum()) for one in found for other in found}
+    assert moved == {0, 1, 2}
+    assert BoundsPlan(1.0, 0.0, ROWS).mechanism.sensitivity == 2
+
+
+@pytest.mark.parametrize(
+    ("column", "named"),
+    [
+        ("k", "column 'k' of .* is text; it must be one of smallint"),
+        ("nowhere", "column 'nowhere' does not exist in .*; its columns are id, k, r, u, v, y"),
+        ("u; drop table t", "does not exist"),
+        ("ctid", "does not exist"),
+        (None, "column_name is null"),
+    ],
+)
+def test_what_is_no_numeric_column_is_refused_before_the_charge(
+    database: Database, judged: Judged, spent: Spent, column: str | None, named: str
+) -> None:
+    name, _ = judged()
+    with pytest.raises(psycopg.Error, match=named):
+        database.query("select dbdp.dp_bounds($1, $2, 1)", name, column)
+    assert spent(name) == (0, 0)
+
+
+# --- what it costs --------------------------------------------------------------------------------------
+
+
+def every_door(name: str, model: int, epsilon: float, delta: float) -> dict[str, tuple[str, tuple[Any, ...]]]:
+    """A call of each door on a dataset with a binary label."""
+    scores = {
+        metric: ("select dbdp.dp_score($1, $2, $3, $4, $5) as f", (model, name, metric, epsilon, delta))
+        for metric in METRICS[:4]
+    }
+    return scores | {
+        "bounds": ("select dbdp.dp_bounds($1, 'u', $2, $3) as f", (name, epsilon, delta)),
+        "class_balance": ("select dbdp.dp_class_balance($1, $2, $3) as f", (name, epsilon, delta)),
+    }
+
+
+@pytest.mark.parametrize(("mode", "delta"), [("basic", 0.0), ("basic", 1e-7), ("renyi", 0.0), ("gaussian", 1e-7)])
+def test_every_door_is_charged_what_is_explained(
+    database: Database, judged: Judged, spent: Spent, mode: str, delta: float
+) -> None:
+    name, model = judged(epsilon=20.0, delta=1e-5, mode=mode)
+    total = np.zeros(2, np.int64)
+    for door, (sql, parameters) in every_door(name, model, 0.5, delta).items():
+        told = database.explain_score(name, door, epsilon=0.5, delta=delta)
+        assert spent(name) == tuple(total)
+        receipt = database.query(sql, *parameters)[0]["f"]["receipt"]
+        total += [round(told["charge"] * CHARGE_UNITS), round(told["leak"] * LEAK_UNITS)]
+        assert spent(name) == tuple(total), door
+        assert {key: receipt[key] for key in told if key != "metric"} == {
+            key: value for key, value in told.items() if key != "metric"
+        }
+        if mode == "basic":
+            assert (told["charge"], told["leak"]) == (0.5, delta)
+    kept = database.query("select algorithm, plan::text as plan from dbdp.ledger order by id desc limit 6")
+    assert [row["algorithm"] for row in kept[::-1]] == [
+        *("accuracy", "confusion", "score_bins", "score_bins", "bounds", "class_balance")
+    ]
+    assert all(json.loads(row["plan"])["guarantee"]["epsilon"] == 0.5 for row in kept)
+
+
+def test_plans_are_those_of_the_algorithms(database: Database, judged: Judged) -> None:
+    name, _ = judged()
+    plans = {
+        "accuracy": AccuracyPlan(0.5, 1e-6, ROWS),
+        "bounds": BoundsPlan(0.5, 1e-6, ROWS),
+        "class_balance": ClassBalancePlan(0.5, 1e-6, ROWS, 1),
+    }
+    for metric, plan in plans.items():
+        told = database.explain_score(name, metric, epsilon=0.5, delta=1e-6)
+        assert {key: told[key] for key in plan.explain()} == plan.explain()
+
+
+def test_defaults_are_the_same_in_every_door(database: Database) -> None:
+    sql = "select pg_get_function_arguments(oid) as a from pg_proc where proname = $1"
+    arguments = {door: database.query(sql, door)[0]["a"] for door in ("dp_score", "dp_explain_score", "dp_bounds")}
+    assert f"bins integer DEFAULT {BINS}" in arguments["dp_score"]
+    assert f"bins integer DEFAULT {BINS}" in arguments["dp_explain_score"]
+    assert f"beta double precision DEFAULT {BETA}" in arguments["dp_bounds"]
+
+
+def direct(session: Session, door: str, name: str, model: int) -> dict[str, Any]:
+    """A call of what is behind a door, in a session that is watched."""
+    if door == "bounds":
+        return evaluation.bounds(session, name, "u", epsilon=1.0, delta=0.0, beta=BETA)
+    if door == "class_balance":
+        return evaluation.class_balance(session, name, epsilon=1.0, delta=0.0)
+    return evaluation.score(session, model, name, ScoreRequest(door, 1.0))
+
+
+READS = {"accuracy": "dbdp.shuffle(", "auc": "dbdp.tally(", "class_balance": "dbdp.tally(", "bounds": "width_bucket"}
+
+
+@pytest.mark.parametrize("door", READS)
+def test_the_charge_comes_before_the_first_row_and_stands_where_the_reading_fails(
+    connection: psycopg.Connection, judged: Judged, spent: Spent, door: str
+) -> None:
+    name, model = judged()
+    watched = Watched(connection)
+    direct(watched, door, name, model)
+    places = [watched.place(word) for word in ("dbdp.charge(", READS[door], "wal_flush")]
+    assert places == sorted(places)
+    assert places[-1] < len(watched.statements)
+    with pytest.raises(ChargedError, match="charge, which stands") as error:
+        direct(Watched(connection, READS[door]), door, name, model)
+    assert not any(value in str(error.value) for value in ("4711", "815"))
+    assert spent(name) == (2 * CHARGE_UNITS, 0)
+
+
+@pytest.mark.parametrize("door", READS)
+def test_beyond_the_budget_no_row_is_read(
+    connection: psycopg.Connection, judged: Judged, spent: Spent, door: str
+) -> None:
+    name, model = judged(epsilon=0.9)
+    watched = Watched(connection)
+    with pytest.raises(psycopg.Error, match="does not cover this release"):
+        direct(watched, door, name, model)
+    assert watched.place(READS[door]) == watched.place("dbdp.shuffle(") == len(watched.statements)
+    assert spent(name) == (0, 0)
+
+
+def test_a_rollback_keeps_every_charge(database: Database, judged: Judged, spent: Spent) -> None:
+    name, model = judged()
+    doors = every_door(name, model, 0.5, 0.0)
+    with database.connection.transaction(force_rollback=True):
+        for sql, parameters in doors.values():
+            database.query(sql, *parameters)
+    assert spent(name) == (len(doors) * CHARGE_UNITS // 2, 0)
+
+
+def test_bounds_do_not_wait_for_later_writes(database: Database, judged: Judged) -> None:
+    """Nothing is written behind their charge but what pushes it to the disk."""
+    name, _ = judged()
+    database.connection.execute("set statement_timeout = '5s'")
+    for _ in range(5):
+        database.bounds(name, "u", epsilon=0.1)
+
+
+def test_rows_that_came_behind_the_registration_are_noticed(
+    connection: psycopg.Connection, judged: Judged, spent: Spent
+) -> None:
+    name, _ = judged()
+    connection.execute("insert into t (id) values (0)")
+    with pytest.raises(psycopg.Error, match=r"has 121 rows, but dataset .* was registered with 120"):
+        connection.execute("select dbdp.dp_bounds(%s, 'u', 1)", (name,))
+    assert spent(name) == (0, 0)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("door", ["accuracy", "class_balance"])
+def test_released_counts_have_the_law_that_is_told(database: Database, judged: Judged, door: str) -> None:
+    """By chi-square over eleven bins; a scale that is twice as large, or half, would be seen."""
+    name, model = judged()
+    sql, parameters = every_door(name, model, 0.2, 0.0)[door]
+    exact = database.query(sql, *(EXACT if value == 0.2 else value for value in parameters))[0]["f"]
+    found = [database.query(sql, *parameters)[0]["f"] for _ in range(300)]
+    if door == "accuracy":  # a share is cut off at 0 and 1, about ten scales away
+        noise = np.array([round((one["accuracy"] - exact["accuracy"]) * ROWS) for one in found])
+    else:
+        noise = (np.array([one["counts"] for one in found]) - exact["counts"]).ravel()
+    scale, every = found[0]["receipt"]["noise_scale"], np.arange(-500, 501)
+    edges = np.array([-3, -2, -1.2, -0.7, -0.3, 0.3, 0.7, 1.2, 2, 3]) * scale
+
+    def fits(told: float) -> float:
+        law = np.bincount(np.searchsorted(edges, every), np.exp(-np.abs(every) / told))
+        seen = np.bincount(np.searchsorted(edges, noise), minlength=len(law))
+        return float(chisquare(seen, law / law.sum() * len(noise)).pvalue)
+
+    assert scale == (5 if door == "accuracy" else 10)
+    assert fits(scale) > 1e-9
+    assert fits(scale * 2) < 1e-9
+    assert fits(scale / 2) < 1e-9
+
+
+# --- what is refused ------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_scored_is_refused_before_the_charge(
+    connection: psycopg.Connection, judged: Judged, spent: Spent
+) -> None:
+    name, model = judged("real")
+    score = f"select dbdp.dp_score({model}, '{name}', "
+    cases = {
+        score + "'auc', 1)": "metric 'auc' is of classes, and the label is a number",
+        score + "'f1', 1)": "metric 'f1' is unknown; choose one of accuracy",
+        score + "null, 1)": "metric is null",
+        score + "'mean_absolute_error', null)": "epsilon is null",
+        score + "'mean_absolute_error', 'NaN')": "epsilon = nan must be positive",
+        score + "'mean_absolute_error', 1, 0, null)": "bins is null",
+        f"select dbdp.dp_score(987654321, '{name}', 'mean_absolute_error', 1)": "model 987654321 does not exist",
+        f"select dbdp.dp_score({model}, 'nowhere', 'accuracy', 1)": "dataset 'nowhere' is not registered",
+        f"select dbdp.dp_class_balance('{name}', 1)": "label 'r' of dataset .* is a number and has no classes",
+        f"select dbdp.dp_bounds('{name}', 'u', 1, 0, 0)": r"beta = 0.0 must be a number from 1e-12 to 0\.5",
+        f"select dbdp.dp_bounds('{name}', 'u', -1)": "epsilon = -1.0 must be positive",
+        f"select dbdp.dp_explain_score('{name}', 'f1', 1)": "metric 'f1' is unknown",
+    }
+    for statement, named in cases.items():
+        with pytest.raises(psycopg.Error, match=named) as error:
+            connection.execute(statement)
+        assert error.value.sqlstate == "DP001"
+    assert spent(name) == (0, 0)
+
+
+def test_a_model_of_another_labels_bounds_is_refused(
+    connection: psycopg.Connection, judged: Judged, register: Register
+) -> None:
+    _, model = judged("real")
+    connection.execute("create table other as table t")
+    other = register("other", **{"epsilon": 10, "features": FEATURES} | LABELS["real"] | {"label_bounds": [0, 5]})
+    with pytest.raises(psycopg.Error, match=r"differs from that of dataset .* in label_bounds"):
+        connection.execute("select dbdp.dp_score(%s, %s, 'mean_squared_error', 1)", (model, other))
+
+
+# --- who may --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def roles(connection: psycopg.Connection, schema: str) -> Iterator[dict[str, str]]:
+    names = {kind: f"{kind}_{schema}" for kind in ("owner", "rival", "analyst")}
+    for kind, name in names.items():
+        connection.execute(f"create role {name} in role {'dbdp_analyst' if kind == 'analyst' else 'dbdp_data_owner'}")
+    connection.execute(f"grant create on schema {schema} to {names['owner']}")
+    yield names
+    connection.execute("reset session authorization")
+    for name in names.values():
+        connection.execute(f"drop owned by {name} cascade; drop role {name}")
+
+
+def test_bounds_are_for_the_role_that_registered_the_table_alone(
+    connection: psycopg.Connection, schema: str, roles: dict[str, str], register: Register, spent: Spent
+) -> None:
+    connection.execute(f"set session authorization {roles['owner']}")
+    connection.execute("create table t as select array[.1, .2, .3]::float8[] x, i % 2 y from generate_series(1, 60) i")
+    name = register("t")
+    assert set(connection.execute("select dbdp.dp_bounds(%s, 'y', 1)", (name,)).fetchone()[0]) >= {"lower", "upper"}
+    connection.execute(f"grant select on t to {roles['rival']}")  # to see the rows is not to spend the budget
+    connection.execute(f"set session authorization {roles['rival']}")
+    with pytest.raises(psycopg.Error, match=rf"belongs to {roles['owner']}; only that role may look for bounds"):
+        connection.execute("select dbdp.dp_bounds(%s, 'y', 1)", (name,))
+    connection.execute(f"set session authorization {roles['analyst']}")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute("select dbdp.dp_bounds(%s, 'y', 1)", (name,))
+    connection.execute("reset session authorization")
+    assert spent(name) == (CHARGE_UNITS, 0)
+    connection.execute("select dbdp.drop_dataset(%s)", (name,))
+
+
+# --- the command line -----------------------------------------------------------------------------------
+
+
+def test_the_command_line_shows_scores_bounds_and_balance(judged: Judged, server_url: str) -> None:
+    name, model = judged()
+    commands = {
+        "accuracy_noise": ["score", str(model), name, "--epsilon", "10"],
+        "observed": ["score", str(model), name, "--metric", "calibration", "--bins", "4", "--epsilon", "10"],
+        "as 1": ["score", str(model), name, "--metric", "confusion", "--epsilon", "10"],
+        "threshold": ["bounds", name, "u", "--epsilon", "10"],
+        "positive_weight": ["class-balance", name, "--epsilon", "10", "--delta", "1e-6"],
+    }
+    for word, command in commands.items():
+        shown = CliRunner().invoke(app, [*command, "--url", server_url])
+        assert shown.exit_code == 0, shown.output
+        assert word in shown.output
+        assert "receipt" in shown.output
+    found = CliRunner().invoke(app, [*commands["observed"], "--json", "--url", server_url])
+    assert len(json.loads(found.output)["calibration"]) == 4
