@@ -12,8 +12,8 @@ import psycopg
 import dbdp
 from dbdp import baselines, controller
 from dbdp.algorithms import Request
-from dbdp.algorithms.groups import GroupsRequest
 from dbdp.algorithms.bounds import BETA
+from dbdp.algorithms.groups import GroupsRequest
 from dbdp.algorithms.score_bins import BINS
 from dbdp.algorithms.tuning import TuningRequest
 from dbdp.baselines import Baseline

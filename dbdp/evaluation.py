@@ -24,7 +24,7 @@ from dbdp.learning import blocks, tallies
 from dbdp.learning.confusions import linear_scores
 from dbdp.learning.encoding import HEADER_BYTES, ColumnEncoder, VectorEncoder
 from dbdp.learning.objectives import objective_from
-from dbdp.sessions import Row, Session, public_failure
+from dbdp.sessions import Row, ServerSession, Session, public_failure
 
 _STRAY = 1e-9  # what rounding leaves of an intercept that was never there, as a share of what it is made of
 
@@ -80,7 +80,9 @@ def class_balance(session: Session, name: str, *, epsilon: float, delta: float) 
     )
 
 
-def bounds(session: Session, name: str, column: str, *, epsilon: float, delta: float, beta: float) -> dict[str, Any]:
+def bounds(
+    session: ServerSession, name: str, column: str, *, epsilon: float, delta: float, beta: float
+) -> dict[str, Any]:
     """Return bounds of a numeric column of a dataset's table, found with noise, and the receipt.
 
     The column need not be declared. Raises as `score` does.

@@ -9,6 +9,7 @@ search_path is pinned to pg_catalog.
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from dbdp.learning.encoding import (
     VectorEncoder,
     WholeLabels,
 )
-from dbdp.sessions import ServerSession, Session
+from dbdp.sessions import ServerSession
 
 TEXT_TYPES = ("text", "character varying", "character")
 _UNKNOWN = 0.5  # no category: those are hashes, whole numbers
@@ -423,9 +424,7 @@ where ranked.place <= $3
 """
 
 
-def binned(
-    session: ServerSession, dataset: Dataset, column: str, type_name: str, edges: Sequence[float]
-) -> np.ndarray:
+def binned(session: ServerSession, dataset: Dataset, column: str, type_name: str, edges: Sequence[float]) -> np.ndarray:
     """Return how many rows have a number of a column from each edge to the next, shape (edges - 1,), exact.
 
     Of a unit r rows are counted at most, the same choice as for a training (privacy.md §11.6).
@@ -441,13 +440,13 @@ def binned(
         If the number of rows is not the registered one.
     """
     number = _float(f"source.{session.query('select quote_ident($1) as n', column)[0]['n']}", type_name)
-    counts, given = np.zeros(len(edges) + 1, np.int64), [list(edges)]
+    counts, marked = np.zeros(len(edges) + 1, np.int64), list[Any]()
     numbers = f"select {number} as number from {dataset.source} as source"
     if dataset.unit:
         unit = unit_value(session, dataset.unit, dataset.column_types)
         numbers = _KEPT_NUMBERS.format(number=number, unit=unit, mark=_MARK.format(key="$2"), source=dataset.source)
-        given += [os.urandom(_MARK_BYTES), dataset.unit.max_rows]
-    for row in session.query(_BINNED.format(numbers=numbers), *given):
+        marked = [os.urandom(_MARK_BYTES), dataset.unit.max_rows]
+    for row in session.query(_BINNED.format(numbers=numbers), list(edges), *marked):
         counts[row["place"]] = row["rows"]
     if not dataset.unit:
         _check_seen(dataset, int(counts.sum()))
