@@ -181,8 +181,8 @@ def _insert(
 ) -> dict[str, Any]:
     """Write a row of dbdp.model: coefficients and intercepts, or a network and parameters."""
     row = session.query("select nextval('dbdp.model_id_seq') as id, now()::text as at, session_user::text as by")[0]
-    mine = {"dataset": dataset.name, "released_at": row["at"], "released_by": row["by"]}  # whatever a client says
-    receipt = {"model": row["id"], **receipt, **mine}
+    facts = {"model": row["id"], "dataset": dataset.name, "released_at": row["at"], "released_by": row["by"]}
+    receipt = facts | receipt | facts  # read first, and whatever a client says of them
     session.query(
         "insert into dbdp.model (id, dataset_id, feature_names, declaration, receipt, "
         "coefficients, intercepts, network, parameters) overriding system value "

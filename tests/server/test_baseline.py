@@ -58,7 +58,7 @@ def test_nothing_is_charged_and_nothing_stored(
 def test_an_analyst_has_no_baseline(
     dataset: tuple[np.ndarray, np.ndarray], database: Database, connection: psycopg.Connection
 ) -> None:
-    connection.execute("create role curious in role dbdp_analyst")
+    connection.execute("create role curious in role dbdp_analyst; select dbdp.grant_training('baseline', 'curious')")
     try:
         connection.execute("set session authorization curious")
         with pytest.raises(psycopg.errors.InsufficientPrivilege):

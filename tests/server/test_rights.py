@@ -645,8 +645,9 @@ def test_a_client_cannot_sign_a_release_with_anothers_name(stage: Stage) -> None
     forged = '{"released_by": "postgres", "dataset": "another", "model": 1}'
     with stage.acting("owner") as owner:
         sql = "select dbdp.store_release(%s, '{1, 2, 3}'::float8[], '{0}'::float8[], %s)"
-        receipt = owner.execute(sql, (stage.name, forged)).fetchone()[0]["receipt"]
-    assert (receipt["released_by"], receipt["dataset"]) == (stage.owner, stage.name)
+        made = owner.execute(sql, (stage.name, forged)).fetchone()[0]
+    receipt = made["receipt"]
+    assert (receipt["released_by"], receipt["dataset"], receipt["model"]) == (stage.owner, stage.name, made["id"])
     assert stage.one("select released_by from dbdp.model order by id desc limit 1") == stage.owner
 
 

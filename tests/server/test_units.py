@@ -50,13 +50,13 @@ def registered(register: Register, name: str, most: int, max_rows: int, **more: 
     return register(name, features=features, intercept=False, unit="patient", max_rows=max_rows, **more)
 
 
-def packed(connection: psycopg.Connection, name: str, **options: Any) -> list[np.ndarray]:
+def packed(connection: psycopg.Connection, name: str, dimension: int = 1, **options: Any) -> list[np.ndarray]:
     """The packed blocks, in their order."""
     with connection.transaction(force_rollback=True):
         connection.execute("create temporary table packed (block_no int8, block bytea, ends bytea)")
         connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
         found = connection.execute("select block from packed order by block_no").fetchall()
-    return [blocks.decode(block, 1) for (block,) in found]
+    return [blocks.decode(block, dimension) for (block,) in found]
 
 
 def numbers(rows: np.ndarray, most: int) -> list[int]:
@@ -143,6 +143,38 @@ def test_blocks_do_not_tell_how_many_rows_a_unit_has(
         lengths.append([len(block) for block in packed(connection, registered(register, name, sum(sizes), 4))])
     assert lengths[0] == lengths[1]
     assert sum(lengths[0]) == 36_000
+
+
+RECORDS = {
+    "arrays": """
+select i, i % 3 as y,
+  case when i % 7 > 0 then array(select case when i % 5 = 0 then 0.1 else random() end
+                                 from generate_series(1, 594 + i % 2)) end as x
+from generate_series(1, 200) as i""",
+    "columns": """
+select i, i % 3 as y, (i % 9)::numeric as n, i % 5 = 0 as b,
+  case i % 4 when 0 then 'u' when 1 then 'v' when 2 then repeat('w', 3000) end as t
+from generate_series(1, 200) as i""",
+}
+DECLARED = {
+    "arrays": {"x": {"length": 595, "norm": 30}},
+    "columns": {"n": [0, 5], "t": ["v", "u"], "b": ["true", "false"]},
+}
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_the_records_of_units_of_one_row_are_those_of_the_rows(
+    connection: psycopg.Connection, schema: str, register: Register, kind: str
+) -> None:
+    """Whether a value is stored in line, compressed or apart, and whatever it is."""
+    connection.execute(f"create table rows as {RECORDS[kind]}; create table units as select * from rows")
+    given = {"features": DECLARED[kind], "negative": "0"}
+    dimension = 596 if kind == "arrays" else 6
+    names = register("rows", **given), register("units", **given, unit="i", max_rows=1)
+    found = [np.concatenate(packed(connection, name, dimension)) for name in names]
+    assert len(found[0]) == 200
+    assert len(np.unique(found[0], axis=0)) > 5
+    assert Counter(row.tobytes() for row in found[0]) == Counter(row.tobytes() for row in found[1])
 
 
 def p_value(cells: np.ndarray) -> float:
