@@ -17,7 +17,7 @@ from dbdp.algorithms import Request
 from dbdp.algorithms.bounds import EDGES, BoundsPlan
 from dbdp.algorithms.class_balance import ClassBalancePlan
 from dbdp.algorithms.counting import CountPlan
-from dbdp.algorithms.metrics import ScoredFacts, ScoreRequest, score_plan
+from dbdp.algorithms.metrics import OF_ALL_ROWS, ScoredFacts, ScoreRequest, score_plan
 from dbdp.datasets import Dataset
 from dbdp.declarations import Declaration
 from dbdp.learning import blocks, tallies
@@ -58,6 +58,7 @@ def score(session: Session, model: int, name: str, request: ScoreRequest) -> dic
         After the charge: the server failed, or the counting was cancelled.
     """
     dataset = datasets.load(session, name)
+    _check_denominator(dataset, request.metric)
     found = _model(session, model)
     plan = score_plan(request, _facts(dataset, is_network=found["network"] is not None))
     judge = _judge(model, found, dataset, request.epsilon)
@@ -109,8 +110,17 @@ def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any
     elif request.metric == BoundsPlan.algorithm:
         plan = BoundsPlan(request.epsilon, request.delta, dataset.rows, moved=dataset.unit_rows)
     else:
+        _check_denominator(dataset, request.metric)
         plan = score_plan(request, _facts(dataset, is_network=False))
     return controller.receipt_of(dataset, plan.explain() | {"metric": request.metric}, plan.guarantee)
+
+
+def _check_denominator(dataset: Dataset, metric: str) -> None:
+    if dataset.unit and metric in OF_ALL_ROWS:
+        raise ValueError(
+            f"metric {metric!r} is a share of all rows, and how many rows each {dataset.unit.column!r} of dataset "
+            f"{dataset.name!r} has is private; ask for 'confusion', whose accuracy is of the rows that it counts"
+        )
 
 
 def _balance_plan(dataset: Dataset, epsilon: float, delta: float) -> ClassBalancePlan:

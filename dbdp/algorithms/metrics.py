@@ -86,11 +86,6 @@ def _check(request: ScoreRequest, facts: ScoredFacts) -> None:
             f"metric {request.metric!r} is of a number, and the label has classes; choose one of "
             f"{', '.join(OF_CLASSES)}"
         )
-    if facts.moved > 1 and request.metric in OF_ALL_ROWS:
-        raise ValueError(
-            f"metric {request.metric!r} is a share of all rows, and how many rows the units have is not public; "
-            "ask for 'confusion', whose accuracy is of the rows that it counts"
-        )
     if request.positive is not None and request.metric not in ("auc", "calibration"):
         raise ValueError(f"positive is given with metric {request.metric!r}, which is of all classes; leave it out")
 

@@ -149,7 +149,7 @@ def test_a_tuning_is_planned_for_single_rows_at_their_share(method, unit_rows):
 
 @pytest.mark.parametrize("unit_rows", [1, 2, 5])
 def test_a_unit_moves_a_matrix_by_two_r_and_the_root_of_two_r(unit_rows):
-    pure, gaussian = (ConfusionPlan(1.0, delta, ROWS, 2, unit_rows).mechanism for delta in (0.0, 1e-6))
+    pure, gaussian = (ConfusionPlan(1.0, delta, ROWS, 2, moved=unit_rows).mechanism for delta in (0.0, 1e-6))
     moved = np.array([-unit_rows, unit_rows])  # all of them leave one cell for another
     assert pure.sensitivity == np.abs(moved).sum()
     assert np.linalg.norm(moved) <= gaussian.sensitivity < np.linalg.norm(moved) * (1 + 1e-6)

@@ -566,6 +566,7 @@ def test_an_analyst_trains_groups_without_reading_the_table(
 ) -> None:
     name = dataset()
     connection.execute(f"create role analyst_{schema} in role dbdp_analyst")
+    connection.execute("select dbdp.grant_training(%s, %s)", (name, f"analyst_{schema}"))
     try:
         connection.execute(f"set session authorization analyst_{schema}")
         database = connect(connection)

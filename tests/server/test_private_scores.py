@@ -515,6 +515,11 @@ def test_bounds_are_for_the_role_that_registered_the_table_alone(
     assert set(connection.execute("select dbdp.dp_bounds(%s, 'y', 1)", (name,)).fetchone()[0]) >= {"lower", "upper"}
     connection.execute(f"grant select on t to {roles['rival']}")  # to see the rows is not to spend the budget
     connection.execute(f"set session authorization {roles['rival']}")
+    with pytest.raises(psycopg.Error, match="is not registered"):  # to whom no right was given
+        connection.execute("select dbdp.dp_bounds(%s, 'y', 1)", (name,))
+    connection.execute(f"set session authorization {roles['owner']}")
+    connection.execute("select dbdp.grant_training(%s, %s)", (name, roles["rival"]))
+    connection.execute(f"set session authorization {roles['rival']}")
     with pytest.raises(psycopg.Error, match=rf"belongs to {roles['owner']}; only that role may look for bounds"):
         connection.execute("select dbdp.dp_bounds(%s, 'y', 1)", (name,))
     connection.execute(f"set session authorization {roles['analyst']}")
@@ -523,6 +528,45 @@ def test_bounds_are_for_the_role_that_registered_the_table_alone(
     connection.execute("reset session authorization")
     assert spent(name) == (CHARGE_UNITS, 0)
     connection.execute("select dbdp.drop_dataset(%s)", (name,))
+
+
+# --- scores of units ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def visits(connection: psycopg.Connection, schema: str, register: Register) -> str:
+    """200 patients with 1 to 5 visits each, of whom 2 visits count; the label is the sign of x[1]."""
+    connection.execute(
+        "create table visits as select p as patient, array[((p * 7 + v) % 20 - 9.5) / 10, .1, 0]::float8[] as x, "
+        "sign((p * 7 + v) % 20 - 9.5)::int as y from generate_series(1, 200) p, generate_series(0, p % 5) v"
+    )
+    return register("visits", unit="patient", max_rows=2)
+
+
+def test_of_units_counts_have_noise_for_all_rows_of_one_and_no_more_rows_are_counted(
+    connection: psycopg.Connection, visits: str
+) -> None:
+    model = connection.execute("select model from dbdp.dp_logreg(%s, 50, 1e-6)", (visits,)).fetchone()[0]
+    asked = {
+        "select dbdp.dp_score(%(model)s, %(name)s, 'confusion', 50)": "matrix",
+        "select dbdp.dp_class_balance(%(name)s, 50)": "counts",
+        "select dbdp.dp_bounds(%(name)s, 'y', 50)": "bins",
+    }
+    for sql, counts in asked.items():
+        told = connection.execute(sql, {"model": model, "name": visits}).fetchone()[0]
+        assert told["receipt"]["sensitivity"] == 4
+        assert told["receipt"]["neighbours"] == "replace-one-unit"
+        found = [each["rows"] for each in told[counts]] if counts == "bins" else np.ravel(told[counts])
+        assert abs(sum(found) - 360) < 10  # 40 patients have one visit, 160 two or more
+
+
+def test_of_units_no_share_of_all_rows_is_shown(connection: psycopg.Connection, visits: str, spent: Spent) -> None:
+    model = connection.execute("select model from dbdp.dp_logreg(%s, 50, 1e-6)", (visits,)).fetchone()[0]
+    before = spent(visits)
+    for door in (f"dp_score({model}, %s, 'accuracy', 1)", "dp_explain_score(%s, 'accuracy', 1)"):
+        with pytest.raises(psycopg.Error, match="'patient' of dataset .* is private; ask for 'confusion'"):
+            connection.execute(f"select dbdp.{door}", (visits,))
+    assert spent(visits) == before
 
 
 # --- the command line -----------------------------------------------------------------------------------
