@@ -169,7 +169,8 @@ _SAME_NUMBER = "select pg_catalog.count(*) as rows from {source}"
 
 def check_rows(session: Session, dataset: Dataset) -> None:
     """Raise ValueError if the table no longer has the registered, public number of rows."""
-    rows = session.query(_SAME_NUMBER.format(source=dataset.source))[0]["rows"]
+    with session.reading(dataset.source):
+        rows = session.query(_SAME_NUMBER.format(source=dataset.source))[0]["rows"]
     if rows != dataset.rows:
         raise ValueError(
             f"{dataset.source} has {rows} rows, but dataset {dataset.name!r} was registered with {dataset.rows}; "

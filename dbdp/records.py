@@ -73,7 +73,7 @@ def read(
         tables=_TABLES,
     )
     pages, seen = _pages(session, dataset, encoder, memory, keyed=keyed), 0
-    for row in session.stream(query, bytes(encoder.record_bytes), pages, dataset.source):
+    for row in session.stream_of(dataset.source, query, bytes(encoder.record_bytes), pages, dataset.source):
         if row["raw"] is None:
             continue
         count = len(row["raw"]) // encoder.record_bytes

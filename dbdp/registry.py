@@ -5,12 +5,13 @@ and `drop` as dbdp_owner.
 """
 
 import json
+from typing import Any
 
 from dbdp import records
 from dbdp.datasets import check_kind, column_types
 from dbdp.declarations import Declaration, declare
 from dbdp.privacy.accounting import Budget
-from dbdp.sessions import DATA_EXCEPTION, ServerSession
+from dbdp.sessions import DATA_EXCEPTION, UNIQUE_VIOLATION, Row, ServerSession
 
 _NUMERIC_TYPES = ("smallint", "integer", "bigint", "real", "double precision", "numeric", "boolean")
 _CATEGORY_TYPES = (*records.TEXT_TYPES, "smallint", "integer", "bigint", "boolean", "enum")
@@ -59,10 +60,12 @@ def record(
     types = _check_source(session, source, declared)
     _check_owner(session, source)
     _check_new(session, name, source)
-    rows = session.query(f"select count(*) as rows from {source}")[0]["rows"]
+    with session.reading(source):
+        rows = session.query(f"select count(*) as rows from {source}")[0]["rows"]
     if rows == 0:
         raise ValueError(f"{source} is empty; a dataset needs at least one row")
-    inserted = session.query(
+    inserted = _insert_new(
+        session,
         """
 insert into dbdp.dataset (name, source, source_name, rows, declaration, column_types, epsilon, delta, mode,
                           rdp_order, charge_limit, leak_limit)
@@ -83,6 +86,16 @@ returning id""",
     )
     for word in ("charge", "leak"):
         session.query(f"create sequence dbdp.{word}_{inserted[0]['id']} minvalue 0 start 0 owned by dbdp.dataset.id")
+
+
+def _insert_new(session: ServerSession, sql: str, name: str, source: str, *more: Any) -> list[Row]:
+    """Insert the catalogue's row; where two registrations met, say which was first."""
+    try:
+        return session.query(sql, name, source, *more)
+    except Exception as error:  # plpy's names are known in the server only
+        if session.failure(error)[0] == UNIQUE_VIOLATION:
+            _check_new(session, name, source)  # by now it sees the other
+        raise
 
 
 def drop(session: ServerSession, name: str) -> None:
