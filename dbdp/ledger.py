@@ -40,7 +40,15 @@ def await_durable(session: Session, position: str) -> None:
 
 
 def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]) -> str:
-    """Advance the odometers, write the ledger's row, return the WAL position (as dbdp_owner)."""
+    """Advance the odometers, write the ledger's row, return the WAL position (as dbdp_owner).
+
+    Raises
+    ------
+    ValueError
+        Before anything is spent: the plan says not what is done, or the budget does not cover it.
+    """
+    if not isinstance(plan, dict) or not isinstance(plan.get("algorithm"), str) or "guarantee" not in plan:
+        raise ValueError('the plan of a charge must be an object with the name of an "algorithm" and a "guarantee"')
     release = Release.from_data(plan["guarantee"])
     cost, leak = dataset.budget.cost(release)
     _locked(session, dataset, lambda: _advance(session, dataset, cost, leak))

@@ -30,6 +30,7 @@ from dbdp.privacy import sensitivity, streams  # noqa: E402
 from dbdp.sessions import PUBLIC_SQLSTATE, ServerSession  # noqa: E402
 
 _session = ServerSession(plpy)
+_LONGEST_ERROR = 4000  # characters
 
 
 class DoorError(plpy.Error):
@@ -63,13 +64,21 @@ def door(function: Callable[..., Any]) -> Callable[..., Any]:
             sqlstate, text = error.sqlstate, str(error)
         except (ValueError, PermissionError) as error:
             sqlstate, text = PUBLIC_SQLSTATE, str(error)
+        except RecursionError:
+            sqlstate, text = PUBLIC_SQLSTATE, "an argument is nested too deeply; give one with fewer levels"
         except plpy.SPIError as error:
             sqlstate, text = _session.failure(error)
             if sqlstate != PUBLIC_SQLSTATE:
                 raise
-        raise DoorError(text, sqlstate)
+        raise DoorError(_shortened(text), sqlstate)
 
     return call
+
+
+def _shortened(text: str) -> str:
+    """Return a text without its middle, where it quotes a value that fills pages."""
+    half = _LONGEST_ERROR // 2
+    return text if len(text) <= _LONGEST_ERROR else f"{text[:half]} … {text[-half:]}"
 
 
 def _check_idle() -> None:
@@ -136,6 +145,7 @@ def close_dataset(name: str) -> str:
 @door
 def charge(name: str, plan: str) -> str:
     """dbdp.charge, as dbdp_owner."""
+    _check_given(plan=plan)
     dataset = datasets.load(_session, name)
     registry.check_may_read(_session, dataset.source)
     return ledger.record_charge(_session, dataset, json.loads(plan))
@@ -144,8 +154,9 @@ def charge(name: str, plan: str) -> str:
 @door
 def shuffle(name: str, table: str, options: str) -> None:
     """dbdp.shuffle, with the caller's rights."""
-    _check_given(options=options)
-    packing.shuffle_and_pack(_session, datasets.load(_session, name), table, packing.Share.from_json(options))
+    _check_given(blocks=table, options=options)
+    written, share = packing.named(_session, table), packing.Share.from_json(options)
+    packing.shuffle_and_pack(_session, datasets.load(_session, name), written, share)
 
 
 @door
@@ -154,7 +165,7 @@ def store_release(name: str, coefficients: list[Any], intercepts: list[float], r
     _check_given(coefficients=coefficients, intercepts=intercepts, receipt=receipt)
     dataset = datasets.load(_session, name)
     registry.check_may_read(_session, dataset.source)
-    return json.dumps(releases.record(_session, dataset, coefficients, intercepts, json.loads(receipt)))
+    return json.dumps(releases.record(_session, dataset, coefficients, intercepts, _object(receipt)))
 
 
 @door
@@ -163,7 +174,7 @@ def store_network(name: str, network: str, parameters: list[float], receipt: str
     _check_given(network=network, parameters=parameters, receipt=receipt)
     dataset = datasets.load(_session, name)
     registry.check_may_read(_session, dataset.source)
-    made = releases.record_network(_session, dataset, json.loads(network), parameters, json.loads(receipt))
+    made = releases.record_network(_session, dataset, json.loads(network), parameters, _object(receipt))
     return json.dumps(made)
 
 
@@ -295,6 +306,13 @@ def _tuning(candidates: str, values: Sequence[Any]) -> TuningRequest:
     *options, method, repetitions, distribution = values
     _check_given(candidates=candidates, method=method)
     return TuningRequest(_request(options), tuning.parsed(candidates), method, repetitions, distribution)
+
+
+def _object(receipt: str) -> dict[str, Any]:
+    found = json.loads(receipt)
+    if not isinstance(found, dict):
+        raise ValueError("the receipt must be an object of what was done and what it cost")
+    return found
 
 
 def _check_given(**arguments: Any) -> None:

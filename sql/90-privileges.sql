@@ -29,7 +29,9 @@ begin
     select p.oid from pg_catalog.pg_proc as p where p.pronamespace = 'dbdp'::regnamespace and p.prosecdef
   loop
     execute format('alter function %s set client_min_messages = error', called);
-    foreach parameter in array array['debug_print_parse', 'debug_print_rewritten', 'debug_print_plan', 'trace_sort'] loop
+    foreach parameter in array array[
+      'debug_print_parse', 'debug_print_rewritten', 'debug_print_plan', 'trace_sort', 'quote_all_identifiers'
+    ] loop
       execute format('alter function %s set %I = off', called, parameter);
     end loop;
   end loop;
