@@ -86,6 +86,18 @@ class Session(Protocol):
         """Cancel the statement that runs, from another thread."""
 
 
+def _backend() -> ctypes.PyDLL:
+    """Return the server's own functions: this interpreter is part of it."""
+    return ctypes.PyDLL(None)
+
+
+def _identity() -> tuple[ctypes.c_uint, ctypes.c_int]:
+    """Return the current role's number, and the restrictions that it works under."""
+    user, context = ctypes.c_uint(), ctypes.c_int()
+    _backend().GetUserIdAndSecContext(ctypes.byref(user), ctypes.byref(context))
+    return user, context
+
+
 class _Undo(Exception):
     """Ends a subtransaction that is to be undone."""
 
@@ -98,7 +110,6 @@ class ServerSession:
     def __init__(self, plpy: ModuleType) -> None:
         self._plpy = plpy
         self._plans: dict[tuple[str, ...], Any] = {}
-        self.is_reading = False
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
         """Run one statement; return its rows."""
@@ -143,19 +154,19 @@ class ServerSession:
             If this role may not read the table.
         """
         owner = self._owner_of(source)
-        backend, user, context = ctypes.PyDLL(None), ctypes.c_uint(), ctypes.c_int()
-        backend.GetUserIdAndSecContext(ctypes.byref(user), ctypes.byref(context))
-        level = backend.NewGUCNestLevel()
-        backend.SetUserIdAndSecContext(
-            user if owner is None else ctypes.c_uint(owner), context.value | _LOCAL_USER | _RESTRICTED
-        )
-        self.is_reading = True
+        user, context = _identity()
+        level = _backend().NewGUCNestLevel()
+        restricted = ctypes.c_int(context.value | _LOCAL_USER | _RESTRICTED)
+        _backend().SetUserIdAndSecContext(user if owner is None else ctypes.c_uint(owner), restricted)
         try:
             yield
         finally:
-            self.is_reading = False
-            backend.AtEOXact_GUC(ctypes.c_bool(False), level)
-            backend.SetUserIdAndSecContext(user, context)
+            _backend().AtEOXact_GUC(ctypes.c_bool(False), level)
+            _backend().SetUserIdAndSecContext(user, context)
+
+    def is_restricted(self) -> bool:
+        """Return whether the caller is code of a table's owner, run where the server reads or maintains the table."""
+        return _identity()[1].value & ~_LOCAL_USER != 0
 
     def _owner_of(self, source: str) -> int | None:
         row = self.query(_READER, source)[0]
