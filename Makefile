@@ -7,7 +7,7 @@ BOOTSTRAP = $(PYTHON) dbdp/bootstrap.py .venv
 WORKERS = $(if $(DBDP_TEST_URL),0,2)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-statistical bench lint clean
+.PHONY: help demo test test-security test-slow test-statistical bench lint clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):  *## /\1\t/p' Makefile | expand -t 20
@@ -17,6 +17,9 @@ demo:  ## from a fresh machine to a private model, with everything it did printe
 
 test:  ## the ordinary tests
 	$(BOOTSTRAP) --extras test && .venv/bin/pytest -n $(WORKERS) --dist loadfile -m "not slow and not statistical"
+
+test-security:  ## the attacks, the slow ones too
+	$(BOOTSTRAP) --extras test && .venv/bin/pytest -m security
 
 test-slow:  ## the tests that take minutes
 	$(BOOTSTRAP) --extras test && .venv/bin/pytest -m slow

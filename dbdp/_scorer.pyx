@@ -98,17 +98,30 @@ cdef class CalledScorer(Scorer):
         return NOTHING if decision is None else <double> decision
 
 
-cdef class Scorers:
-    """See `scoring.Scorers`."""
+ctypedef unsigned int (*role_function)()
 
+
+cdef class Scorers:
+    """See `scoring.Scorers`; `current_role` is the address of the function that tells the role, or 0."""
+
+    cdef role_function _current_role
+    cdef unsigned int _role
     cdef dict _known, _stored
     cdef Scorer _last, _last_stored
     cdef long long _last_model, _last_row_type, _stored_model
     cdef unsigned int _stored_row_type
     cdef double _statement
 
-    def __init__(self):
+    def __init__(self, size_t current_role=0):
+        self._current_role = <role_function> current_role
+        self._role = 0
         self.forget()
+
+    cdef _forget_other_roles(self):
+        cdef unsigned int role = self._current_role() if self._current_role != NULL else 0
+        if role != self._role:
+            self.forget()
+            self._role = role
 
     def forget(self):
         """Drop all scorers."""
@@ -118,15 +131,18 @@ cdef class Scorers:
 
     def add(self, long long model, long long row_type, Scorer scorer, Scorer stored=None):
         """Keep the scorers of a model for rows of a type: of their binary, and of their stored form."""
+        self._forget_other_roles()
         self._known[model, row_type] = scorer
         self._stored[model, row_type] = stored
         self._last = self._last_stored = None
 
     def knows(self, long long model, long long row_type):
         """Return whether there is a scorer."""
+        self._forget_other_roles()
         return (model, row_type) in self._known
 
     cdef double _decision(self, long long model, long long row_type, bytes features):
+        self._forget_other_roles()
         if self._last is None or model != self._last_model or row_type != self._last_row_type:
             scorer = self._known.get((model, row_type))
             if scorer is None:
@@ -161,6 +177,7 @@ cdef class Scorers:
         cdef unsigned int row_type
         if PyBytes_GET_SIZE(row) < 8:
             return NOTHING
+        self._forget_other_roles()
         memcpy(&row_type, PyBytes_AS_STRING(row) + 4, 4)
         if statement != self._statement:
             self._forget_rows(statement)
@@ -318,6 +335,8 @@ cdef class StoredRowScorer(_Columns):
         _Columns.__init__(self, columns, intercept)
         self._sizes = array("q", lengths)
         self._aligns = aligns.encode()
+        if not len(self._sizes) == len(self._aligns) == len(self._kinds) or not all(map(_is_stored, columns, lengths)):
+            raise ValueError("the lengths and alignments of a row's columns are not those of their types")
 
     cdef double decision(self, bytes row):
         cdef const unsigned char *start = <const unsigned char *> PyBytes_AS_STRING(row)
@@ -355,6 +374,11 @@ cdef class StoredRowScorer(_Columns):
         if kind == b"t" or kind == b"b":
             return self._category(column, data[:size])
         return self._clipped(column, _native(data, size, kind))
+
+
+def _is_stored(column, long long length):
+    """Return whether values of a column that is read so have that length as they are stored; -1 is any."""
+    return length in {"f": (4, 8), "i": (1, 2, 4, 8)}.get(column[0], range(-1, 1 << 15))
 
 
 cdef long _aligned(long place, char align) noexcept nogil:

@@ -249,7 +249,8 @@ def count(session: Session, source: str, unit: Unit | None, types: Mapping[str, 
 
 def check_rows(session: Session, dataset: Dataset) -> None:
     """Raise ValueError if the table no longer has the registered, public number of rows, or of units."""
-    found = count(session, dataset.source, dataset.unit, dataset.column_types)
+    with session.reading(dataset.source):
+        found = count(session, dataset.source, dataset.unit, dataset.column_types)
     if found != dataset.units:
         counted = "rows" if dataset.unit is None else f"units in column {dataset.unit.column!r}"
         raise ValueError(

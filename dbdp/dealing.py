@@ -73,7 +73,8 @@ def count(session: ServerSession, dataset: Dataset, group_by: str, groups: Seque
     _check(dataset, group_by, groups)
     registry.check_written(session, "group", group_by, dataset.column_types[group_by], groups)
     query = _COUNT.format(key=records.group_key(session, dataset, group_by), source=dataset.source)
-    return [row["rows"] for row in session.query(query, list(groups))]
+    with session.reading(dataset.source):
+        return [row["rows"] for row in session.query(query, list(groups))]
 
 
 def each(

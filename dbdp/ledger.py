@@ -1,8 +1,8 @@
 """The ledger: what each dataset has spent, charged before a row is read.
 
 privacy.md §13. Two odometers for each dataset are the truth: sequences, since a
-ROLLBACK does not undo `setval`. They are read and advanced together under a session-level advisory
-lock, refused beyond the limit, never refunded. The ledger's rows are the readable history.
+ROLLBACK does not undo `setval`. They are read and advanced together under a lock, refused beyond the
+limit, never refunded. The ledger's rows are the readable history.
 
 Who trains by an allowance advances two odometers of that too, with the dataset's: all or none.
 """
@@ -16,9 +16,8 @@ from dbdp import datasets
 from dbdp.datasets import Dataset
 from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS
 from dbdp.privacy.events import Release
-from dbdp.sessions import Session
+from dbdp.sessions import ServerSession, Session
 
-_LOCK_CLASS = 0x64626470  # "dbdp": advisory locks of ours do not meet those of others
 _POLL_SECONDS = 0.005
 _WAL_NUDGE_BYTES = 16384  # the WAL writer flushes completed pages only: two of them push the charge out
 
@@ -29,7 +28,7 @@ def charge(session: Session, dataset: Dataset, plan: dict[str, Any], release: Re
     Returns the position that the WAL must be flushed to before anything that was paid for is shown.
     """
     described = plan | dataset.relation | {"guarantee": release.as_data()}
-    if session.in_server:  # as dbdp_owner already
+    if isinstance(session, ServerSession):  # as dbdp_owner already
         return record_charge(session, dataset, described)
     sql = "select dbdp.charge($1, $2::pg_catalog.json)::pg_catalog.text as position"
     return session.query(sql, dataset.name, json.dumps(described))[0]["position"]
@@ -44,8 +43,16 @@ def await_durable(session: Session, position: str) -> None:
         session.query("select pg_catalog.pg_sleep($1)", _POLL_SECONDS)
 
 
-def record_charge(session: Session, dataset: Dataset, plan: dict[str, Any]) -> str:
-    """Advance the odometers, write the ledger's row, return the WAL position (as dbdp_owner)."""
+def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]) -> str:
+    """Advance the odometers, write the ledger's row, return the WAL position (as dbdp_owner).
+
+    Raises
+    ------
+    ValueError
+        Before anything is spent: the plan says not what is done, or the budget does not cover it.
+    """
+    if not isinstance(plan, dict) or not isinstance(plan.get("algorithm"), str) or "guarantee" not in plan:
+        raise ValueError('the plan of a charge must be an object with the name of an "algorithm" and a "guarantee"')
     release = Release.from_data(plan["guarantee"])
     cost, leak = dataset.budget.cost(release)
     allowance = _locked(session, dataset, lambda: _advance(session, dataset, (cost, leak)))
@@ -69,23 +76,17 @@ def record_charge(session: Session, dataset: Dataset, plan: dict[str, Any]) -> s
 Result = TypeVar("Result")
 
 
-def _locked(session: Session, dataset: Dataset, action: Callable[[], Result]) -> Result:
-    """Run the action under the dataset's session-level lock, which an error or a cancel releases too."""
-    try:
-        session.query(
-            "select pg_advisory_lock($1::int4, $2::int4)",
-            _LOCK_CLASS,
-            dataset.id,
-        )
+def _locked(session: ServerSession, dataset: Dataset, action: Callable[[], Result]) -> Result:
+    """Run the action under a lock of the dataset that dbdp_owner alone can take, and let it go at once.
+
+    It is a row's, so that no other role can hold it up, in a subtransaction that is undone, so that it does
+    not last as long as the caller's transaction: the odometers are sequences and stay.
+    """
+    with session.undone():
+        sql = "select from dbdp.dataset where id = $1 and dropped_at is null for no key update"
+        if not session.query(sql, dataset.id):
+            raise ValueError(f"dataset {dataset.name!r} was dropped meanwhile; see dbdp.datasets")
         return action()
-    finally:
-        session.query(
-            "select pg_advisory_unlock($1::int4, $2::int4) "
-            "from pg_locks where locktype = 'advisory' and pid = pg_backend_pid() and granted "
-            "and classid::int8 = $1 and objid::int8 = $2 and objsubid = 2",
-            _LOCK_CLASS,
-            dataset.id,
-        )
 
 
 # --- odometers ------------------------------------------------------------------------------------------

@@ -301,6 +301,24 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
     store.end_block()
 
 
+def named(session: ServerSession, table: str) -> str:
+    """Return the name of a table as statements write it: qualified, and quoted by the server.
+
+    Raises
+    ------
+    ValueError
+        If there is no such table.
+    """
+    found = session.query(
+        "select format('%I.%I', n.nspname, c.relname) as name "
+        "from pg_class as c join pg_namespace as n on n.oid = c.relnamespace where c.oid = to_regclass($1)",
+        table,
+    )
+    if not found:
+        raise ValueError(f"blocks = {table!r} is no table; make one with the columns block_no int8, block bytea")
+    return found[0]["name"]
+
+
 def table_name(qualified: str) -> str:
     """Return the bare name of a qualified, quoted temporary table."""
     return qualified.partition(".")[2].strip('"')

@@ -84,7 +84,7 @@ def _rows(
     """Give all rows, some pages at a time."""
     query = _chunks(session, dataset, encoder)
     pages, seen = _pages(session, dataset, encoder, memory, keyed=keyed), 0
-    for raw in _pieces(session, query, bytes(encoder.record_bytes), pages, dataset.source):
+    for raw in _pieces(session, dataset, query, bytes(encoder.record_bytes), pages, dataset.source):
         count = len(raw) // encoder.record_bytes
         if seen + count <= dataset.rows:
             yield seen, raw
@@ -120,7 +120,7 @@ def _kept(session: ServerSession, dataset: Dataset, unit: Unit, encoder: Encoder
     query, units = _units_sql(session, dataset, unit, encoder), 0
     groups = dataset.rows * _bytes_each(encoder) // _GROUP_BYTES  # by public facts alone: all sessions do alike
     mask = (1 << groups.bit_length()) - 1
-    for row in session.stream(query, bytes(encoder.record_bytes), mask, marks, unit.max_rows):
+    for row in session.stream_of(dataset.source, query, bytes(encoder.record_bytes), mask, marks, unit.max_rows):
         units += row["units"]
         if units <= dataset.units:
             yield row["raw"]
@@ -164,7 +164,7 @@ def read_by_group(
     query = _chunks(session, dataset, encoder, wanted=_WANTED.format(key=key), number="int4send(r.number) || ")
     layout = np.dtype([("group", ">i4"), ("raw", f"V{encoder.record_bytes}")])
     pages = _pages(session, dataset, encoder, memory, keyed=False)
-    for raw in _pieces(session, query, bytes(encoder.record_bytes), pages, dataset.source, list(groups)):
+    for raw in _pieces(session, dataset, query, bytes(encoder.record_bytes), pages, dataset.source, list(groups)):
         yield np.frombuffer(raw, layout)
 
 
@@ -178,8 +178,9 @@ def group_key(session: ServerSession, dataset: Dataset, column: str) -> str:
     return f'({_as_text(f"source.{name}", dataset.column_types[column])}) collate "C"'
 
 
-def _pieces(session: ServerSession, query: str, *parameters: object) -> Iterator[bytes]:
-    return (row["raw"] for row in session.stream(query, *parameters) if row["raw"] is not None)
+def _pieces(session: ServerSession, dataset: Dataset, query: str, *parameters: object) -> Iterator[bytes]:
+    rows = session.stream_of(dataset.source, query, *parameters)
+    return (row["raw"] for row in rows if row["raw"] is not None)
 
 
 def _chunks(session: ServerSession, dataset: Dataset, encoder: Encoder, *, wanted: str = "", number: str = "") -> str:
@@ -446,7 +447,9 @@ def binned(session: ServerSession, dataset: Dataset, column: str, type_name: str
         unit = unit_value(session, dataset.unit, dataset.column_types)
         numbers = _KEPT_NUMBERS.format(number=number, unit=unit, mark=_MARK.format(key="$2"), source=dataset.source)
         marked = [os.urandom(_MARK_BYTES), dataset.unit.max_rows]
-    for row in session.query(_BINNED.format(numbers=numbers), list(edges), *marked):
+    with session.reading(dataset.source):
+        found = session.query(_BINNED.format(numbers=numbers), list(edges), *marked)
+    for row in found:
         counts[row["place"]] = row["rows"]
     if not dataset.unit:
         _check_seen(dataset, int(counts.sum()))

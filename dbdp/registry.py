@@ -6,12 +6,13 @@ and `drop` as dbdp_owner.
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from dbdp import ledger, records, rights
 from dbdp.datasets import UNIT_TYPES, check_kind, column_types, count
 from dbdp.declarations import Declaration, Unit, declare, unit_of
 from dbdp.privacy.accounting import Budget
-from dbdp.sessions import DATA_EXCEPTION, ServerSession
+from dbdp.sessions import DATA_EXCEPTION, UNIQUE_VIOLATION, Row, ServerSession
 
 NUMERIC_TYPES = ("smallint", "integer", "bigint", "real", "double precision", "numeric", "boolean")
 _CATEGORY_TYPES = (*records.TEXT_TYPES, "smallint", "integer", "bigint", "boolean", "enum")
@@ -67,10 +68,12 @@ def record(
     types = _check_source(session, source, declared, whom)
     _check_owner(session, source)
     _check_new(session, name, source)
-    rows = count(session, source, whom, types) * (whom.max_rows if whom else 1)
+    with session.reading(source):
+        rows = count(session, source, whom, types) * (whom.max_rows if whom else 1)
     if rows == 0:
         raise ValueError(f"{source} is empty; a dataset needs at least one row{' with a unit' if whom else ''}")
-    inserted = session.query(
+    inserted = _insert_new(
+        session,
         """
 insert into dbdp.dataset (name, source, source_name, rows, declaration, column_types, epsilon, delta, mode,
                           rdp_order, charge_limit, leak_limit, unit, max_rows)
@@ -92,6 +95,16 @@ returning id""",
         max_rows,
     )
     ledger.make_odometers(session, ledger.OF_DATASET, inserted[0]["id"])
+
+
+def _insert_new(session: ServerSession, sql: str, name: str, source: str, *more: Any) -> list[Row]:
+    """Insert the catalogue's row; where two registrations met, say which was first."""
+    try:
+        return session.query(sql, name, source, *more)
+    except Exception as error:  # plpy's names are known in the server only
+        if session.failure(error)[0] == UNIQUE_VIOLATION:
+            _check_new(session, name, source)  # by now it sees the other
+        raise
 
 
 def drop(session: ServerSession, name: str) -> None:

@@ -6,6 +6,7 @@ the reference, and the fallback where there is no compiler. A model is `binary`,
 loaded with the first one.
 """
 
+import ctypes
 import json
 import math
 import operator
@@ -181,12 +182,21 @@ class Scorers:
     give None while there is no scorer, and the caller then passes the model to `learn`. A table can be
     altered between two statements, so scorers of rows are kept for one: `predict_stored` or its like,
     which is asked first, is told which. Its compiled form reads rows as they are stored, in half the
-    time; here it gives None, and the caller goes on with the binary form.
+    time; here it gives None, and the caller goes on with the binary form. What one role has had learned is
+    forgotten when another asks: it may have described the model as it liked, or may see others.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, current_role: Callable[[], int] = int) -> None:
         self._known: dict[tuple[int, int], Scorer] = {}
         self._statement = math.nan
+        self._current_role = current_role
+        self._role = 0
+
+    def _forget_other_roles(self) -> None:
+        role = self._current_role()
+        if role != self._role:
+            self.forget()
+            self._role = role
 
     def forget(self) -> None:
         """Drop all scorers."""
@@ -194,13 +204,16 @@ class Scorers:
 
     def add(self, model: int, row_type: int, scorer: Scorer, _stored: Scorer | None = None) -> None:
         """Keep the scorer of a model for rows of a type."""
+        self._forget_other_roles()
         self._known[model, row_type] = scorer
 
     def knows(self, model: int, row_type: int) -> bool:
         """Return whether there is a scorer."""
+        self._forget_other_roles()
         return (model, row_type) in self._known
 
     def _decision(self, model: int, row_type: int, features: bytes) -> float | None:
+        self._forget_other_roles()
         scorer = self._known.get((model, row_type))
         return None if scorer is None else scorer(features)
 
@@ -238,7 +251,17 @@ except ImportError:  # built without a C compiler
     compiled = None
 
 _forms: Any = compiled or sys.modules[__name__]
-_scorers: dict[str, Any] = {kind: _forms.Scorers() for kind in ("binary", "classes", "real")}
+
+
+def _function_of_role() -> tuple[Any, ...]:
+    """Return the server's own function that tells the current role, as the scorers take it; none in a client."""
+    found = getattr(ctypes.PyDLL(None), "GetUserId", None)
+    if found is None:
+        return ()
+    return (ctypes.cast(found, ctypes.c_void_p).value,) if compiled else (found,)
+
+
+_scorers: dict[str, Any] = {kind: _forms.Scorers(*_function_of_role()) for kind in ("binary", "classes", "real")}
 predict, predict_stored = _scorers["binary"].predict, _scorers["binary"].predict_stored
 probability, probability_stored = _scorers["binary"].probability, _scorers["binary"].probability_stored
 predict_class, predict_class_stored = _scorers["classes"].label, _scorers["classes"].label_stored

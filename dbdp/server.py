@@ -43,6 +43,7 @@ from dbdp.privacy import sensitivity, streams  # noqa: E402
 from dbdp.sessions import PUBLIC_SQLSTATE, ServerSession  # noqa: E402
 
 _session = ServerSession(plpy)
+_LONGEST_ERROR = 4000  # characters
 
 
 class DoorError(plpy.Error):
@@ -70,18 +71,38 @@ def door(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(*arguments: Any) -> Any:
         try:
+            _check_unrestricted()
             return function(*arguments)
         except controller.ChargedError as error:
             sqlstate, text = error.sqlstate, str(error)
         except (ValueError, PermissionError) as error:
             sqlstate, text = PUBLIC_SQLSTATE, str(error)
+        except RecursionError:
+            sqlstate, text = PUBLIC_SQLSTATE, "an argument is nested too deeply; give one with fewer levels"
         except plpy.SPIError as error:
             sqlstate, text = _session.failure(error)
             if sqlstate != PUBLIC_SQLSTATE:
                 raise
-        raise DoorError(text, sqlstate)
+        raise DoorError(_shortened(text), sqlstate)
 
     return call
+
+
+def _shortened(text: str) -> str:
+    """Return a text without its middle, where it quotes a value that fills pages."""
+    half = _LONGEST_ERROR // 2
+    return text if len(text) <= _LONGEST_ERROR else f"{text[:half]} … {text[-half:]}"
+
+
+def _check_unrestricted() -> None:
+    """Raise PermissionError for code of a table's owner that runs where the server reads or maintains the table.
+
+    Doors go by who logged in, and that is another one then: an analyst who trains, or a superuser whose ANALYZE it is.
+    """
+    if _session.is_restricted():
+        raise PermissionError(
+            "dbdp was called by a function that the server runs to read or to maintain a table; call it by itself"
+        )
 
 
 @door
@@ -195,6 +216,7 @@ def revoke_prediction(model: int, role: str) -> None:
 @door
 def charge(name: str, plan: str) -> str:
     """dbdp.charge, as dbdp_owner."""
+    _check_given(plan=plan)
     dataset = datasets.load(_session, name)
     registry.check_may_read(_session, dataset.source)
     return ledger.record_charge(_session, dataset, json.loads(plan))
@@ -203,8 +225,9 @@ def charge(name: str, plan: str) -> str:
 @door
 def shuffle(name: str, table: str, options: str) -> None:
     """dbdp.shuffle, with the caller's rights."""
-    _check_given(options=options)
-    packing.shuffle_and_pack(_session, datasets.load(_session, name), table, packing.Share.from_json(options))
+    _check_given(blocks=table, options=options)
+    dataset, share = datasets.load(_session, name), packing.Share.from_json(options)
+    packing.shuffle_and_pack(_session, dataset, packing.named(_session, table), share)
 
 
 @door
@@ -213,7 +236,7 @@ def store_release(name: str, coefficients: list[Any], intercepts: list[float], r
     _check_given(coefficients=coefficients, intercepts=intercepts, receipt=receipt)
     dataset = datasets.load(_session, name)
     registry.check_may_read(_session, dataset.source)
-    return json.dumps(releases.record(_session, dataset, coefficients, intercepts, json.loads(receipt)))
+    return json.dumps(releases.record(_session, dataset, coefficients, intercepts, _object(receipt)))
 
 
 @door
@@ -222,7 +245,7 @@ def store_network(name: str, network: str, parameters: list[float], receipt: str
     _check_given(network=network, parameters=parameters, receipt=receipt)
     dataset = datasets.load(_session, name)
     registry.check_may_read(_session, dataset.source)
-    made = releases.record_network(_session, dataset, json.loads(network), parameters, json.loads(receipt))
+    made = releases.record_network(_session, dataset, json.loads(network), parameters, _object(receipt))
     return json.dumps(made)
 
 
@@ -416,6 +439,13 @@ def _tuning(candidates: str, values: Sequence[Any]) -> TuningRequest:
 def _grouped(group_by: str, groups: list[str], values: Sequence[Any]) -> GroupsRequest:
     _check_given(group_by=group_by, groups=groups)
     return GroupsRequest(_request(values), group_by, tuple(groups))
+
+
+def _object(receipt: str) -> dict[str, Any]:
+    found = json.loads(receipt)
+    if not isinstance(found, dict):
+        raise ValueError("the receipt must be an object of what was done and what it cost")
+    return found
 
 
 def _check_given(**arguments: Any) -> None:

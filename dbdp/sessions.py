@@ -4,6 +4,7 @@ Both speak the same dialect: parameters are $1, $2, …, rows are dictionaries. 
 project knows plpy or psycopg.
 """
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import ModuleType
@@ -13,6 +14,7 @@ Row = dict[str, Any]
 
 PUBLIC_SQLSTATE = "DP001"  # of errors whose text says public facts only
 DATA_EXCEPTION = "22"  # class of SQLSTATEs: a value that its type, or a parameter, does not take
+UNIQUE_VIOLATION = "23505"
 _CANCELLED = ("57014", "57P01", "57P02", "57P03")
 
 _POSTGRES_TYPES = {
@@ -39,6 +41,21 @@ order by place
 """
 
 
+# Whose rights a table is read with: its owner's, or of a table of a superuser still the reader's own.
+_READER = """
+select pg_catalog.format('%I', current_user) as reader,
+       n.nspname::pg_catalog.text as schema,
+       pg_catalog.has_schema_privilege(n.oid, 'usage') as may_enter,
+       pg_catalog.has_table_privilege(c.oid, 'select') as may_read,
+       case when not r.rolsuper then r.oid::pg_catalog.int8 end as owner
+from pg_catalog.pg_class as c
+join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+join pg_catalog.pg_roles as r on r.oid = c.relowner
+where c.oid = $1::pg_catalog.regclass
+"""
+_LOCAL_USER, _RESTRICTED = 1, 2  # of miscadmin.h: no SET ROLE, nothing that outlives the operation
+
+
 class Session(Protocol):
     """What the controller needs of a server."""
 
@@ -49,6 +66,9 @@ class Session(Protocol):
 
     def recover(self) -> None:
         """Make the session usable after a failed statement."""
+
+    def reading(self, source: str) -> AbstractContextManager[None]:
+        """Read a table of somebody else's within the block, without lending its owner any rights."""
 
     def prefer(self, parameter: str, value: str) -> None:
         """Set a parameter where the server still allows it in this session."""
@@ -69,6 +89,22 @@ class Session(Protocol):
         """Cancel the statement that runs, from another thread."""
 
 
+def _backend() -> ctypes.PyDLL:
+    """Return the server's own functions: this interpreter is part of it."""
+    return ctypes.PyDLL(None)
+
+
+def _identity() -> tuple[ctypes.c_uint, ctypes.c_int]:
+    """Return the current role's number, and the restrictions that it works under."""
+    user, context = ctypes.c_uint(), ctypes.c_int()
+    _backend().GetUserIdAndSecContext(ctypes.byref(user), ctypes.byref(context))
+    return user, context
+
+
+class _Undo(Exception):
+    """Ends a subtransaction that is to be undone."""
+
+
 class ServerSession:
     """A session inside a backend: SPI, in the caller's transaction."""
 
@@ -85,6 +121,63 @@ class ServerSession:
     def stream(self, sql: str, *parameters: Any) -> Iterator[Row]:
         """Run one query with one snapshot; give its rows one at a time."""
         return iter(self._plpy.cursor(self._plan(sql, parameters), list(parameters)))
+
+    def stream_of(self, source: str, sql: str, *parameters: Any) -> Iterator[Row]:
+        """Run one query that reads a table, with one snapshot; give its rows one at a time."""
+        with self.reading(source):
+            cursor = self._plpy.cursor(self._plan(sql, parameters), list(parameters))
+        while True:
+            with self.reading(source):
+                rows = cursor.fetch(1)
+            if not rows:
+                return
+            yield dict(rows[0])
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """Undo what the block did, and release its locks; what a sequence was set to stays."""
+        try:
+            with self._plpy.subtransaction():
+                yield
+                raise _Undo
+        except _Undo:
+            pass
+
+    @contextmanager
+    def reading(self, source: str) -> Iterator[None]:
+        """Read a table within the block with the rights of its owner, if this role may read it.
+
+        Whoever owns a table writes code that runs when others only plan to read it: functions in its indexes,
+        CHECK constraints and statistics, or a view put in its place. So that it gains no rights, it runs as its
+        owner and as restricted as in the server's own maintenance of tables, and what it sets is undone.
+
+        Raises
+        ------
+        PermissionError
+            If this role may not read the table.
+        """
+        owner = self._owner_of(source)
+        user, context = _identity()
+        level = _backend().NewGUCNestLevel()
+        restricted = ctypes.c_int(context.value | _LOCAL_USER | _RESTRICTED)
+        _backend().SetUserIdAndSecContext(user if owner is None else ctypes.c_uint(owner), restricted)
+        try:
+            yield
+        finally:
+            _backend().AtEOXact_GUC(ctypes.c_bool(False), level)
+            _backend().SetUserIdAndSecContext(user, context)
+
+    def is_restricted(self) -> bool:
+        """Return whether the caller is code of a table's owner, run where the server reads or maintains the table."""
+        return _identity()[1].value & ~_LOCAL_USER != 0
+
+    def _owner_of(self, source: str) -> int | None:
+        row = self.query(_READER, source)[0]
+        for may, right in ((row["may_enter"], "usage on schema {schema}"), (row["may_read"], "select on {source}")):
+            if not may:
+                wanted = right.format(schema=row["schema"], source=source)
+                raise PermissionError(f"{row['reader']} may not read {source}; grant {wanted} to {row['reader']}")
+        return row["owner"]
 
     def recover(self) -> None:
         """Do nothing: SPI ends the failed statement's subtransaction itself."""
@@ -162,6 +255,10 @@ class ClientSession:
             self.connection.cancel()
             while self.connection.pgconn.get_result():
                 pass
+
+    def reading(self, source: str) -> AbstractContextManager[None]:
+        """Read with the rights of the client, as all its statements."""
+        return nullcontext()
 
     def prefer(self, parameter: str, value: str) -> None:
         """Set a parameter for the session, where the server still allows it; never within a transaction."""

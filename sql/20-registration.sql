@@ -17,6 +17,7 @@ create function dbdp.register_dataset(
 ) returns void
 language plpython3u
 set search_path = pg_catalog, pg_temp
+set quote_all_identifiers = off
 as $body$
 @plpython register_dataset@
 $body$;

@@ -23,6 +23,7 @@ comment on function dbdp.charge is 'charge a planned release before a row is rea
 create function dbdp.shuffle(dataset text, blocks text, options json default '{}') returns void
 language plpython3u
 set search_path = pg_catalog, pg_temp
+set quote_all_identifiers = off
 set jit = off
 set enable_tidscan = on
 set synchronize_seqscans = off

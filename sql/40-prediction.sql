@@ -24,6 +24,7 @@ create function dbdp.model_description(model bigint, row_type oid default 0) ret
 language sql
 stable parallel safe
 set search_path = pg_catalog, pg_temp
+set quote_all_identifiers = off
 set extra_float_digits = 1 -- a coefficient is written with all its digits, whatever the session wants
 begin atomic
   select pg_catalog.json_build_object(

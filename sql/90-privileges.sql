@@ -22,6 +22,26 @@ begin
 end
 $owners$;
 
+-- Whoever calls what runs as dbdp_owner sees its answer or its error, and nothing of its way there: with
+-- these parameters as a caller may set them, plans with the exact model among their constants are printed.
+do $silence$
+declare
+  called regprocedure;
+  parameter text;
+begin
+  for called in
+    select p.oid from pg_catalog.pg_proc as p where p.pronamespace = 'dbdp'::regnamespace and p.prosecdef
+  loop
+    execute format('alter function %s set client_min_messages = error', called);
+    foreach parameter in array array[
+      'debug_print_parse', 'debug_print_rewritten', 'debug_print_plan', 'trace_sort', 'quote_all_identifiers'
+    ] loop
+      execute format('alter function %s set %I = off', called, parameter);
+    end loop;
+  end loop;
+end
+$silence$;
+
 -- The books belong to the superuser: what is written stays written.
 grant select, insert on dbdp.dataset, dbdp.ledger, dbdp.model, dbdp.allowance, dbdp.prediction_grant to dbdp_owner;
 grant update (dropped_at) on dbdp.dataset to dbdp_owner;
@@ -33,7 +53,8 @@ grant execute on function dbdp.own_roles to dbdp_owner;
 
 grant execute on function dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate to dbdp_owner;
 grant execute on function dbdp.group_sizes, dbdp.deal_groups to dbdp_owner;
-grant execute on function dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[]) to dbdp_owner;
+-- A table is read with the rights of its owner, who may be no data owner: any member may have registered it.
+grant execute on function dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[]) to public;
 grant execute on function
   dbdp.sgd_epoch(bytea, bytea), dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition,
   dbdp.noisy_transition, dbdp.noisy_terminate, dbdp.noisy_steps(bytea, bytea, bytea),
@@ -63,7 +84,6 @@ grant execute on function
   dbdp.predict_class(bigint, oid, bytea), dbdp.predict_class_stored,
   dbdp.predict_value(bigint, oid, bytea), dbdp.predict_value_stored,
   dbdp.knows, dbdp.learn, dbdp.row_bytes, dbdp.base_type, dbdp.model_description,
-  dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[]),
   dbdp.own_roles, dbdp.own_datasets, dbdp.granted_models
 to dbdp_predictor;
 grant select on dbdp.model, dbdp.models to dbdp_predictor;

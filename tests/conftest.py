@@ -3,16 +3,13 @@
 import json
 import os
 import secrets
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
+from servers import drop_datasets, temporary_cluster
 
 from dbdp import installer
 from dbdp.cluster import Cluster
@@ -121,24 +118,3 @@ def private_cluster() -> Iterator[Cluster]:
     """A running cluster that a test may stop, crash or damage."""
     with temporary_cluster() as cluster:
         yield cluster
-
-
-@contextmanager
-def temporary_cluster() -> Iterator[Cluster]:
-    """A cluster in a folder that the server's account can enter."""
-    root = Path(tempfile.mkdtemp(prefix="dbdp-test-"))
-    root.chmod(0o755)  # as root the server runs as another account, which must get through
-    cluster = Cluster(root / "home")
-    try:
-        cluster.start()
-        yield cluster
-    finally:
-        cluster.remove()
-        shutil.rmtree(root, ignore_errors=True)
-
-
-def drop_datasets(connection: psycopg.Connection, condition: str, *parameters: object) -> None:
-    """Close the datasets that meet a condition."""
-    found = connection.execute(f"select name from dbdp.datasets where {condition}", parameters)
-    for (name,) in found.fetchall():
-        connection.execute("select dbdp.drop_dataset(%s)", (name,))

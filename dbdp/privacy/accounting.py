@@ -217,6 +217,8 @@ def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
 
 def _computed(charge: float) -> int:
     """Return a charge that floating point computed, in units, rounded up with room for its error."""
+    if not charge < math.inf:
+        raise ValueError(f"a charge of {charge} is above every budget; ask for more noise, or for fewer steps")
     return math.ceil(Fraction(charge) * (1 + Fraction(_SLACK)) * CHARGE_UNITS)
 
 

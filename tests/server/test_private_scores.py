@@ -564,7 +564,7 @@ def test_of_units_no_share_of_all_rows_is_shown(connection: psycopg.Connection, 
     model = connection.execute("select model from dbdp.dp_logreg(%s, 50, 1e-6)", (visits,)).fetchone()[0]
     before = spent(visits)
     for door in (f"dp_score({model}, %s, 'accuracy', 1)", "dp_explain_score(%s, 'accuracy', 1)"):
-        with pytest.raises(psycopg.Error, match="'patient' of dataset .* is private; ask for 'confusion'"):
+        with pytest.raises(psycopg.Error, match=r"'patient' of dataset .* is private; ask for 'confusion'"):
             connection.execute(f"select dbdp.{door}", (visits,))
     assert spent(visits) == before
 

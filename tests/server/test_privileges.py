@@ -222,7 +222,6 @@ DOORS = [
     "dbdp.predict_probability(1, '{{1,2,3}}'::float4[])",
     "dbdp.predict_class(1, '{{1,2,3}}'::float8[])",
     "dbdp.predict_value(1, '{{1,2,3}}'::float8[])",
-    "dbdp.array_bytes('{{1}}'::float8[])",
     "dbdp.model_description(1)",
     "count(*) from dbdp.datasets",
     "count(*) from dbdp.models",

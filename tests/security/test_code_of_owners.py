@@ -1,0 +1,427 @@
+"""A table owner who wants the rights of dbdp_owner, which reads every registered table and sets every odometer.
+
+Reading a table can run its owner's code: functions in its indexes, constraints and statistics are evaluated
+where a query is planned. It may run; not with rights that its owner has not got.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+from attacker import DECLARED, REGISTER, ROWS, TRAIN, Arena, allow, attempt
+
+pytestmark = pytest.mark.security
+Spent = Callable[[str], tuple[int, int]]
+
+# An immutable function of constants is evaluated by the planner, whatever it calls.
+SPY = """
+create table {s}.seen (who name, session name, loot text);
+create function {s}.act() returns int language plpgsql as $$
+declare found text; begin
+  begin execute {s}.order_of_the_day() into found; exception when others then found := sqlstate; end;
+  insert into {s}.seen values (current_user, session_user, found);
+  return 1;
+end $$;
+create function {s}.order_of_the_day() returns text language sql immutable as $$ select 'select null' $$;
+create function {s}.spy(int) returns int language plpgsql immutable as $$ begin return {s}.act(); end $$;
+create function {s}.spy_trigger() returns trigger language plpgsql as $$ begin perform {s}.act(); return new; end $$;
+grant insert on {s}.seen to public
+"""
+PLANNED = {  # what is evaluated where a query on the table is planned
+    "an index on an expression": "create index on {t} (({s}.spy(1) + y))",
+    "the predicate of an index": "create index on {t} (y) where {s}.spy(2) = y",
+    "a CHECK constraint": "alter table {t} add check ({s}.spy(3) + y > -9)",
+    "extended statistics": "create statistics {s}.{n}_st on (y + {s}.spy(4)), x from {t}",
+}
+OTHER = {  # what could run, but is not what a query needs
+    "a default": "alter table {t} add z int default {s}.spy(5)",
+    "a generated column": "alter table {t} add z int generated always as ({s}.spy(6) + y) stored",
+    "a trigger": "create trigger tr after insert or update or truncate on {t} execute function {s}.spy_trigger()",
+    "a rule on changes": "create rule ru as on update to {t} do also select {s}.spy(7)",
+    "a policy": "create policy po on {t} using ({s}.spy(8) = 1)",
+}
+
+
+@pytest.fixture
+def spied(arena: Arena, owner: psycopg.Connection, dataset: str) -> Iterator[str]:
+    """A registered table of an owner with a spy; the name."""
+    if attempt(owner, "select from seen"):
+        owner.execute(SPY.format(s=arena.names["owner"]))
+    owner.execute(f"truncate seen; alter table {dataset} set (autovacuum_enabled = off)")
+    yield dataset
+
+
+def plant(arena: Arena, owner: psycopg.Connection, name: str, statement: str) -> None:
+    schema = arena.names["owner"]
+    owner.execute(statement.format(t=f"{schema}.{name}", s=schema, n=name))
+    owner.execute("truncate seen")
+
+
+def ran_as(owner: psycopg.Connection) -> set[str]:
+    owner.rollback()
+    return {who for (who,) in owner.execute("select distinct who from seen").fetchall()}
+
+
+def orders(arena: Arena, owner: psycopg.Connection, sql: str) -> None:
+    """Have the spy run a statement, and note what it gives."""
+    schema = arena.names["owner"]
+    body = sql.replace("'", "''")
+    owner.execute(
+        f"create or replace function {schema}.order_of_the_day() returns text language sql immutable "
+        f"as $f$ select '{body}' $f$"
+    )
+    owner.execute("truncate seen")
+
+
+@pytest.mark.parametrize("place", PLANNED)
+def test_what_a_query_evaluates_while_it_is_planned_runs_as_the_tables_owner(
+    arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection, spied: str, place: str
+) -> None:
+    """The control: a plain query of another role runs the spy with that role's rights."""
+    plant(arena, owner, spied, PLANNED[place])
+    admin.execute("set role dbdp_owner; set constraint_exclusion = on")
+    admin.execute(f"select count(*) from {arena.names['owner']}.{spied} where y > 0")
+    assert ran_as(owner) == {"dbdp_owner"}
+    owner.execute("truncate seen")
+    with arena.login("analyst") as fresh:  # the server evaluates an index once in a session
+        fresh.execute("set constraint_exclusion = on")
+        fresh.execute(TRAIN, (spied,))
+    assert ran_as(owner) == {arena.names["owner"]}
+
+
+@pytest.mark.parametrize("place", OTHER)
+def test_what_a_query_does_not_need_does_not_run(
+    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, spied: str, place: str
+) -> None:
+    plant(arena, owner, spied, OTHER[place])
+    analyst.execute(TRAIN, (spied,))
+    assert ran_as(owner) == set()
+
+
+DOORS = {
+    "dp_logreg": "select dbdp.dp_logreg('{n}', 1, batch_size => 20, epochs => 1)",
+    "dp_train": "select dbdp.dp_train('{n}', 1, 1e-6, 'dp_sgd', batch_size => 20, epochs => 1)",
+    "dp_tune": """select dbdp.dp_tune('{n}', '[{{"epochs": 1}}, {{"epochs": 2}}]', 1, batch_size => 10)""",
+    "dp_confusion": "select dbdp.dp_confusion(model, '{n}', 1) from dbdp.dp_logreg('{m}', 1, batch_size => 20)",
+    "dp_explain": "select dbdp.dp_explain('{n}', 1)",
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_no_door_lends_a_tables_owner_any_rights(
+    arena: Arena,
+    admin: psycopg.Connection,
+    owner: psycopg.Connection,
+    make: Callable[..., str],
+    spied: str,
+    door: str,
+) -> None:
+    """The loot would be a row of another owner's table, and its odometer."""
+    other = make("rival")
+    number = admin.execute("select max(id) from dbdp.dataset").fetchone()[0]
+    row = f"select x::text from {arena.names['rival']}.{other} limit 1"
+    orders(arena, owner, f"select setval('dbdp.charge_{number}', 0)::text || ({row})")
+    plant(arena, owner, spied, PLANNED["an index on an expression"])
+    with arena.login("analyst") as fresh:
+        fresh.execute(DOORS[door].format(n=spied, m=other))
+    seen = set(owner.execute("select who, loot from seen").fetchall())
+    assert seen == ({(arena.names["owner"], "42501")} if door != "dp_explain" else set())
+
+
+def test_a_registration_lends_no_rights_either(arena: Arena, owner: psycopg.Connection, spied: str) -> None:
+    schema = arena.names["owner"]
+    owner.execute(f"create table {schema}.trap as {ROWS}")
+    plant(arena, owner, "trap", PLANNED["an index on an expression"])
+    with arena.login("owner") as fresh:
+        fresh.execute(REGISTER, (f"trap_{schema}", f"{schema}.trap", DECLARED, 9))
+    assert ran_as(owner) <= {schema}
+
+
+def test_a_client_that_reads_anothers_table_lends_its_owner_no_rights(
+    arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection, spied: str
+) -> None:
+    """Nor does a superuser, who may call dbdp.shuffle on any table."""
+    plant(arena, owner, spied, PLANNED["an index on an expression"])
+    admin.execute("create temporary table b (block_no int8, block bytea)")
+    admin.execute("select dbdp.shuffle(%s, 'pg_temp.b')", (spied,))
+    assert ran_as(owner) == {arena.names["owner"]}
+
+
+def test_code_that_runs_while_a_table_is_read_cannot_spend_for_the_reader(
+    arena: Arena, owner: psycopg.Connection, make: Callable[..., str], spied: str, spent: Spent
+) -> None:
+    """Doors go by who logged in. The owner of the table would train on another's with the rights of the analyst."""
+    other = make("rival")
+    for call in (f"dbdp.dp_logreg('{other}', 1)", f"dbdp.dp_explain('{other}', 1)", f"dbdp.drop_dataset('{other}')"):
+        orders(arena, owner, f"select {call}::text")
+        plant(arena, owner, spied, PLANNED["an index on an expression"])
+        before = spent(other)  # making the index, the owner spent as itself
+        with arena.login("analyst") as fresh:
+            fresh.execute(TRAIN, (spied,))
+        sql = "select distinct loot from seen where session = %s"
+        assert owner.execute(sql, (arena.names["analyst"],)).fetchall() == [("DP001",)], call
+        assert spent(other) == before
+
+
+MAINTENANCE = {
+    "ANALYZE": "analyze {s}.{n}",
+    "REINDEX": "reindex table {s}.{n}",
+    "VACUUM FULL": "vacuum full {s}.{n}",
+    "a foreign key": "insert into {s}.{n}_child values (1)",
+}
+
+
+@pytest.mark.parametrize("command", MAINTENANCE)
+def test_code_that_runs_where_a_superuser_maintains_a_table_cannot_use_the_doors_for_it(
+    arena: Arena,
+    admin: psycopg.Connection,
+    owner: psycopg.Connection,
+    make: Callable[..., str],
+    spied: str,
+    command: str,
+) -> None:
+    """To the doors a superuser is a member of every role, and autovacuum is a superuser's session."""
+    schema, other = arena.names["owner"], make("rival")
+    orders(arena, owner, f"select dbdp.drop_dataset('{other}')::text")
+    owner.execute(f"create table {spied}_key (id int primary key); insert into {spied}_key values (1)")
+    owner.execute(f"create table {spied}_child (id int references {spied}_key)")
+    plant(arena, owner, f"{spied}_key", "create index on {t} (({s}.spy(1) + id))")
+    plant(arena, owner, spied, PLANNED["an index on an expression"])
+    admin.execute(MAINTENANCE[command].format(s=schema, n=spied))
+    sql = "select distinct who, loot from seen where session = 'postgres'"
+    assert owner.execute(sql).fetchall() == [(schema, "DP001")]
+    assert admin.execute("select count(*) from dbdp.datasets where name = %s", (other,)).fetchone() == (1,)
+    admin.execute("select dbdp.drop_dataset(%s)", (other,))  # it may, where it calls by itself
+
+
+def test_settings_of_code_that_runs_while_a_table_is_read_do_not_last(
+    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, spied: str
+) -> None:
+    """With a search_path of its own it would put its functions and operators before the server's."""
+    schema = arena.names["owner"]
+    shadows = {"octet_length(bytea)": "int", "count(bigint)": "bigint", "setval(regclass, bigint)": "bigint"}
+    for shadow, result in shadows.items():
+        body = f"$$ begin perform {schema}.act(); return 1; end $$"
+        owner.execute(f"create function {schema}.{shadow} returns {result} language plpgsql as {body}")
+    orders(arena, owner, f"select set_config('search_path', '{schema}, pg_catalog', false)")
+    plant(arena, owner, spied, PLANNED["an index on an expression"])
+    with arena.login("analyst") as fresh:
+        fresh.execute("set search_path = public")
+        fresh.execute(TRAIN, (spied,))
+        assert fresh.execute("show search_path").fetchone() == ("public",)
+    assert owner.execute("select distinct who, loot from seen").fetchall() == [(schema, f"{schema}, pg_catalog")]
+    for shadow in shadows:
+        owner.execute(f"drop function {schema}.{shadow}")
+
+
+SWAPS = {
+    "a view": "alter table {t} rename to {n}_kept; create view {t} as select x, y from {t}_kept where {s}.spy(y) = 1; "
+    "grant select on {t} to dbdp_owner",
+    "another table": "alter table {t} rename to {n}_kept; create table {t} as {rows}; "
+    "create index on {t} (({s}.spy(1) + y)); grant select on {t} to dbdp_owner",
+    "a column of another type": "create type {t}_mood as enum ('0', '1'); "
+    "create function {t}_out({t}_mood) returns text language sql as $$ select {s}.spy(1)::text $$; "
+    "create cast ({t}_mood as text) with function {t}_out({t}_mood); "
+    "alter table {t} alter y type {t}_mood using y::text::{t}_mood",
+}
+
+
+@pytest.mark.parametrize("swap", SWAPS)
+def test_what_is_put_in_the_tables_place_while_the_training_waits_gains_no_rights(
+    arena: Arena, owner: psycopg.Connection, spied: str, swap: str
+) -> None:
+    """The owner locks the table, the training waits for it behind its checks, and finds another one."""
+    schema = arena.names["owner"]
+    with arena.login("analyst") as fresh, ThreadPoolExecutor(1) as pool:
+        attempt(fresh, "select dbdp.dp_explain(%s, 1)", spied)  # Python is loaded
+        owner.execute("begin")
+        owner.execute(f"lock table {schema}.{spied} in access exclusive mode")
+        training = pool.submit(attempt, fresh, TRAIN, spied)
+        waits = "select count(*) from pg_locks where not granted and pid = %s"
+        for _ in range(200):
+            if owner.execute(waits, (fresh.info.backend_pid,)).fetchone() == (1,):
+                break
+            time.sleep(0.02)
+        owner.execute(SWAPS[swap].format(t=f"{schema}.{spied}", n=spied, s=schema, rows=ROWS))
+        owner.execute("commit")
+        training.result()
+    assert ran_as(owner) <= {schema}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "alter table {t} rename to {n}_kept; create view {t} as select * from {n}_kept where spy(y) = 1",
+        "alter table {t} rename column y to z; alter table {t} add y int default 1",
+        "alter table {t} alter y type bigint",
+        "alter table {t} enable row level security",
+        "create table {n}_child () inherits ({t})",
+        "drop table {t}; create table {t} as " + ROWS,
+        "alter table {t} drop x",
+        "delete from {t} where y = 0",
+        "revoke select on {t} from dbdp_owner",
+    ],
+)
+def test_a_source_that_changes_after_registration_is_refused_or_still_the_same_table(
+    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, spied: str, spent: Spent, change: str
+) -> None:
+    owner.execute(change.format(t=spied, n=spied))
+    state = attempt(analyst, TRAIN, spied)
+    if "rename" in change:  # it is followed under its new name; a new column holds what the owner says it holds
+        assert state is None
+    else:
+        assert state == "DP001"
+        assert spent(spied) == (0, 0)
+    assert ran_as(owner) <= {arena.names["owner"]}
+
+
+NO_TABLES = {
+    "a view": "create view {t}_odd as select x, spy(y) as y from {t}",
+    "a materialised view": "create materialized view {t}_odd as select x, y from {t}",
+    "a foreign table": "create foreign table {t}_odd (x float8[], y int) server {s}",
+    "a temporary table": "create temporary table {t}_odd as {rows}",
+    "a sequence": "create sequence {t}_odd",
+    "an index": "create index {t}_odd on {t} (y)",
+}
+
+
+@pytest.mark.parametrize("kind", NO_TABLES)
+def test_what_is_no_ordinary_table_cannot_be_registered(
+    arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection, spied: str, kind: str
+) -> None:
+    """A view or a function with side effects would run with other rights, and one record could be many."""
+    schema = arena.names["owner"]
+    if kind == "a foreign table":
+        admin.execute("create extension if not exists postgres_fdw")
+        admin.execute(
+            f"create server {schema} foreign data wrapper postgres_fdw; alter server {schema} owner to {schema}"
+        )
+    owner.execute(NO_TABLES[kind].format(t=spied, s=schema, rows=ROWS))
+    assert attempt(owner, REGISTER, f"{spied}_odd", f"{spied}_odd", DECLARED, 9) == "DP001"
+    assert ran_as(owner) == set()
+    if kind == "a foreign table":
+        admin.execute(f"drop server {schema} cascade; drop extension postgres_fdw")
+
+
+def test_a_function_cannot_be_registered(owner: psycopg.Connection, spied: str) -> None:
+    assert attempt(owner, REGISTER, f"{spied}_odd", "spy", DECLARED, 9) == "42P01"
+    assert attempt(owner, REGISTER, f"{spied}_odd", "spy(1)", DECLARED, 9) in ("42602", "42P01")
+
+
+TYPES = {  # of the label column: a type with code, what the class is written as
+    "a domain with a check": ("create domain {s}.odd as int check ({s}.spy(value) = 1)", "1"),
+    "an enum with a cast": (
+        "create type {s}.odd as enum ('0', '1'); create function {s}.out_of({s}.odd) returns text language plpgsql "
+        "immutable as $$ begin perform {s}.act(); return '1'; end $$; create cast ({s}.odd as text) with function "
+        "{s}.out_of({s}.odd)",
+        "1",
+    ),
+    "a type with an operator": (
+        "create type {s}.odd as enum ('0', '1'); create function {s}.same({s}.odd, {s}.odd) returns boolean language "
+        "plpgsql as $$ begin perform {s}.act(); return true; end $$; create operator {s}.= (leftarg = {s}.odd, "
+        "rightarg = {s}.odd, function = {s}.same)",
+        "1",
+    ),
+    "a domain with an operator": (
+        "create domain {s}.odd as text; create function {s}.same({s}.odd, {s}.odd) returns boolean language "
+        "plpgsql as $$ begin perform {s}.act(); return true; end $$; create operator {s}.= (leftarg = {s}.odd, "
+        "rightarg = {s}.odd, function = {s}.same)",
+        "1",
+    ),
+    "a composite type": ("create type {s}.odd as (a int)", "(1)"),
+    "a range": (
+        "create function {s}.canonical(int, int) returns float8 language plpgsql immutable as $$ begin perform "
+        "{s}.act(); return 1; end $$; create type {s}.odd as range (subtype = int, subtype_diff = {s}.canonical)",
+        "[1,2)",
+    ),
+    "a column with a collation": (
+        "create collation if not exists {s}.odd_collation (provider = icu, locale = 'und', deterministic = false); "
+        "create domain {s}.odd as text collate {s}.odd_collation",
+        "1",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_column_type_with_code_is_refused_or_its_code_does_not_run(
+    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, spied: str, kind: str
+) -> None:
+    schema = arena.names["owner"]
+    made, value = TYPES[kind]
+    owner.execute(made.format(s=schema))
+    literal = "case i % 2 when 0 then '(0)' else '(1)' end" if "composite" in kind else "(i % 2)::text"
+    literal = "int4range(1, 2)::text" if kind == "a range" else literal
+    odd = f"({literal})::{schema}.odd as y"
+    owner.execute(
+        f"create table {spied}_t as select array[.1, .2, .3]::float8[] as x, {odd} from generate_series(1, 60) i"
+    )
+    owner.execute("truncate seen")
+    name = f"{spied}_t"
+    sql = "select dbdp.register_dataset(%s, %s::regclass, 'y', %s, %s, 9, 0, mode => 'basic')"
+    state = attempt(owner, sql, name, f"{schema}.{name}", value, DECLARED)
+    if state is None:
+        allow(owner, name, arena.names["analyst"])
+        analyst.execute(TRAIN, (name,))
+    else:
+        assert state == "DP001"
+    assert ran_as(owner) == set()
+    owner.execute(f"drop table {name} cascade; drop type {schema}.odd cascade")
+    owner.execute(f"drop function if exists {schema}.canonical")
+
+
+def test_partitions_are_read_with_the_rights_of_the_whole_tables_owner(
+    arena: Arena, owner: psycopg.Connection, spied: str
+) -> None:
+    """The expressions of a partition key, of a partition's constraint and of its indexes are evaluated too."""
+    schema = arena.names["owner"]
+    owner.execute(f"""
+create table parted (x float8[], y int) partition by list ((y + {schema}.spy(0) - 1));
+create table part_0 partition of parted for values in (0);
+create table part_1 (x float8[], y int, check ({schema}.spy(1) + y > 0));
+alter table parted attach partition part_1 for values in (1);
+create index on part_0 (({schema}.spy(2) + y));
+insert into parted {ROWS}; grant select on parted, part_0, part_1 to dbdp_owner""")
+    owner.execute(REGISTER, (f"parted_{schema}", f"{schema}.parted", DECLARED, 9))
+    allow(owner, f"parted_{schema}", arena.names["analyst"])
+    owner.execute("truncate seen")
+    with arena.login("analyst") as fresh:
+        fresh.execute("set constraint_exclusion = on")
+        fresh.execute(TRAIN, (f"parted_{schema}",))
+        owner.execute(
+            "begin; alter table parted detach partition part_1; create table part_2 as select * from part_1; "
+            "alter table parted attach partition part_2 for values in (1); commit"
+        )
+        fresh.execute(TRAIN, (f"parted_{schema}",))  # of as many rows: the owner's data is what the owner says it is
+    assert ran_as(owner) == {schema}
+
+
+def test_the_table_of_a_group_whose_members_registered_it_is_read_too(
+    arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection
+) -> None:
+    """The group itself is no data owner, and is lent what reading takes."""
+    schema = arena.names["owner"]
+    admin.execute(
+        f"create role team_{schema}; grant team_{schema} to {schema}; grant usage on schema {schema} to team_{schema}"
+    )
+    owner.execute(f"create table of_team as {ROWS}")
+    admin.execute(f"alter table {schema}.of_team owner to team_{schema}")
+    owner.execute(REGISTER, (f"team_{schema}", f"{schema}.of_team", DECLARED, 9))
+    owner.execute(TRAIN, (f"team_{schema}",))
+    owner.execute("select dbdp.drop_dataset(%s)", (f"team_{schema}",))
+    owner.execute("drop table of_team")
+    admin.execute(f"drop owned by team_{schema}; drop role team_{schema}")
+
+
+def test_no_owner_makes_event_triggers_or_changes_the_defaults_of_others(owner: psycopg.Connection) -> None:
+    refused = [
+        "create event trigger e on ddl_command_end execute function act()",
+        "alter default privileges for role dbdp_owner grant all on tables to public",
+        "grant dbdp_owner to current_user",
+        "alter extension dbdp drop function dbdp.charge(text, json)",
+        "create or replace function dbdp.charge(text, json) returns pg_lsn language sql as 'select null::pg_lsn'",
+        "create function dbdp.mine() returns int language sql as 'select 1'",
+        "alter function dbdp.dp_logreg reset all",
+    ]
+    assert {attempt(owner, statement) for statement in refused} <= {"42501"}
