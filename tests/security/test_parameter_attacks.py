@@ -1,0 +1,199 @@
+"""Setting every parameter that a role may set: the training is refused, or is the same."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import psycopg
+import pytest
+from attacker import TRAIN, Arena, attempt
+
+from dbdp.privacy.accounting import CHARGE_UNITS
+
+pytestmark = pytest.mark.security
+Spent = Callable[[str], tuple[int, int]]
+
+PUBLIC = "select receipt::jsonb - array['model', 'released_at', 'released_by'] from dbdp.models where id = %s"
+REFUSING = {"default_transaction_read_only": "on", "transaction_read_only": "on"}
+TOO_SHORT = ("statement_timeout", "transaction_timeout")
+
+
+def odd_values(kind: str, choices: list[str] | None, least: str, most: str, name: str) -> list[str]:
+    """Values at the ends of a parameter's range, and beside it."""
+    if kind == "bool":
+        return ["on", "off"]
+    if kind == "enum":
+        return choices or []
+    if kind in ("integer", "real"):
+        return [least, most] if name not in TOO_SHORT else [most]
+    return ["", "C", "nothing of the kind", '"$user", pg_temp', "pg_global"]
+
+
+def parameters(session: psycopg.Connection) -> Iterator[tuple[str, str]]:
+    """Every parameter that any role may set, with odd values of it, but for who the role is."""
+    sql = "select name, vartype, enumvals, min_val, max_val, setting from pg_settings where context = 'user'"
+    for name, kind, choices, least, most, now in sorted(session.execute(sql).fetchall()):
+        if name not in ("role", "session_authorization"):
+            yield from ((name, value) for value in odd_values(kind, choices, least, most, name) if value != now)
+
+
+SHARES = 4
+
+
+@pytest.mark.parametrize("share", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, SHARES))])
+def test_no_parameter_changes_a_training_or_lets_it_off(
+    analyst: psycopg.Connection, make: Callable[..., str], spent: Spent, share: int
+) -> None:
+    """Each value of each by itself, all noise-free facts compared; the quick part takes each fourth of them."""
+    name = make(epsilon=1000)
+    first = analyst.execute(TRAIN, (name,)).fetchone()[0]
+    facts, trained = analyst.execute(PUBLIC, (first,)).fetchone(), 1
+    for parameter, value in list(parameters(analyst))[share::SHARES]:
+        if attempt(analyst, f"set {parameter} = '{value}'") is not None:
+            continue
+        state = attempt(analyst, f"create temporary table got as {TRAIN}", name)
+        for undo in (f"reset {parameter}", "rollback"):
+            attempt(analyst, undo)
+        if state is not None:
+            assert REFUSING.get(parameter) == value, (parameter, value, state)
+        else:
+            trained += 1
+            [(model,)] = analyst.execute("select model from got").fetchall()
+            assert analyst.execute(PUBLIC, (model,)).fetchone() == facts, (parameter, value)
+            analyst.execute("drop table got")
+        assert spent(name)[0] == trained * CHARGE_UNITS, (parameter, value)
+    assert trained > 20
+
+
+def test_all_of_them_at_once_refuse_before_the_charge_or_train(arena: Arena, dataset: str, spent: Spent) -> None:
+    with arena.login("analyst") as fresh:
+        for parameter, value in parameters(fresh):
+            if parameter not in REFUSING and "timeout" not in parameter and parameter != "client_encoding":
+                attempt(fresh, f"set {parameter} = '{value}'")
+        state = attempt(fresh, TRAIN, dataset)
+    assert spent(dataset) == ((CHARGE_UNITS, 0) if state is None else (0, 0))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "set session_replication_role = replica",
+        "set role dbdp_owner",
+        "set session authorization postgres",
+        "set dynamic_library_path = '/tmp'",
+        "set log_statement = 'all'",
+        "set lc_messages = 'C'",
+        "set allow_system_table_mods = on",
+        "set zero_damaged_pages = on",
+        "set ignore_system_indexes = on",
+        "set temp_file_limit = -1",
+        "set max_stack_depth = '7MB'",
+        "alter role current_user superuser",
+        "alter system set fsync = off",
+        "alter database dbdp set session_replication_role = replica",
+    ],
+)
+def test_what_would_open_a_door_is_not_for_an_analyst_to_set(analyst: psycopg.Connection, statement: str) -> None:
+    statement = statement.replace("dbdp set", f"{analyst.info.dbname} set") if "database" in statement else statement
+    assert attempt(analyst, statement) in ("42501", "55P02")
+
+
+def test_the_seed_of_a_session_decides_nothing(analyst: psycopg.Connection, dataset: str) -> None:
+    """setseed repeats random(); noise and order come from the operating system."""
+    models, numbers = [], []
+    for _ in range(2):
+        analyst.execute("select setseed(0.25)")
+        numbers.append(analyst.execute("select random()").fetchone())
+        analyst.execute("select setseed(0.25)")
+        model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
+        models.append(analyst.execute("select coefficients from dbdp.models where id = %s", (model,)).fetchone()[0])
+    assert numbers[0] == numbers[1]
+    assert not np.array_equal(models[0], models[1])
+
+
+TRAPPED = {  # what our SQL calls, as the trap's functions take it
+    "count": "bigint",
+    "format": "text, anyelement",
+    "octet_length": "bytea",
+    "hashtextextended": "text, bigint",
+    "string_agg": "bytea",
+    "current_setting": "text, boolean",
+    "set_config": "text, text, boolean",
+    "pg_relation_size": "regclass",
+    "pg_partition_tree": "regclass",
+    "setval": "regclass, bigint",
+    "nextval": "regclass",
+    "repeat": "text, int",
+    "pg_logical_emit_message": "boolean, text, text",
+    "pg_current_wal_flush_lsn": "",
+    "pg_sleep": "double precision",
+    "to_regclass": "text",
+    "quote_ident": "text",
+    "pg_has_role": "name, oid, text",
+    "has_table_privilege": "oid, text",
+    "float8send": "float8",
+}
+OPERATORS = {"=": "bigint, bigint", ">=": "tid, tid", "<": "tid, tid", "||": "bytea, bytea", "/": "bigint, bigint"}
+DOORS = (
+    TRAIN,
+    "select dbdp.dp_train(%s, 1, 1e-6, 'dp_sgd', batch_size => 20, epochs => 1)",
+    "select dbdp.dp_explain(%s, 1)",
+)
+
+
+def set_traps(session: psycopg.Connection, schema: str) -> None:
+    """Plant functions, operators, types and tables that tell whose they are, and stop whoever meets them."""
+    stop = "$$ begin raise exception 'trapped' using errcode = 'TRAP1'; end $$"
+    for name, arguments in TRAPPED.items():
+        result = "anyelement" if "anyelement" in arguments else "bigint"
+        session.execute(f"create function {schema}.{name}({arguments}) returns {result} language plpgsql as {stop}")
+    for number, (operator, arguments) in enumerate(OPERATORS.items()):
+        left, right = arguments.split(", ")
+        session.execute(f"create function {schema}.o{number}({arguments}) returns boolean language plpgsql as {stop}")
+        session.execute(
+            f"create operator {schema}.{operator} (leftarg = {left}, rightarg = {right}, function = {schema}.o{number})"
+        )
+    for name in NAMES_OF_TYPES:
+        session.execute(f"create type {schema}.{name} as enum ('trapped')")
+    for name in NAMES_OF_TABLES:
+        session.execute(f"create table {schema}.{name} (trapped int)")
+
+
+NAMES_OF_TYPES = ("text", "bytea", "int4", "int8", "float8", "regclass", "tid", "json")
+NAMES_OF_TABLES = ("pg_class", "pg_roles", "pg_proc", "pg_attribute", "dataset", "ledger", "model")
+
+
+@pytest.mark.parametrize("place", ["a schema before pg_catalog", "pg_temp"])
+def test_objects_with_the_names_of_those_we_use_are_not_met(
+    arena: Arena, admin: psycopg.Connection, dataset: str, place: str
+) -> None:
+    """The control: an expression of the analyst's own does meet them, where PostgreSQL looks for functions at all."""
+    with arena.login("analyst") as fresh:
+        fresh.execute("create temporary table seat ()")
+        [(schema,)] = fresh.execute("select pg_my_temp_schema()::regnamespace::text").fetchall()
+        if place != "pg_temp":
+            schema = f"{dataset}_trap"
+            admin.execute(f"create schema {schema} authorization {arena.names['analyst']}")
+        set_traps(fresh, schema)
+        fresh.execute(f"set search_path = {schema}, pg_catalog, dbdp")
+        met = attempt(fresh, "select octet_length('abc'::pg_catalog.bytea)")
+        assert met == (None if place == "pg_temp" else "TRAP1")
+        assert attempt(fresh, "select trapped from pg_class") is None
+        for door in DOORS:
+            assert attempt(fresh, door, dataset) is None, door
+        if place != "pg_temp":
+            admin.execute(f"drop schema {schema} cascade")
+
+
+def test_objects_in_public_are_not_met(arena: Arena, admin: psycopg.Connection, dataset: str) -> None:
+    """Where an administrator lets everybody write to it, as before PostgreSQL 15; kept in one transaction."""
+    admin.execute("begin")
+    set_traps(admin, "public")
+    admin.execute(f"set local search_path = public, pg_catalog; set session authorization {arena.names['analyst']}")
+    try:
+        admin.execute("savepoint a")
+        assert attempt(admin, "select octet_length('abc'::pg_catalog.bytea)") == "TRAP1"
+        admin.execute("rollback to a")
+        for door in DOORS:
+            admin.execute(door, (dataset,))
+    finally:
+        admin.execute("rollback; reset session authorization")

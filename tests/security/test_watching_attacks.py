@@ -1,0 +1,292 @@
+"""Watching a training: plans, messages, statistics, locks, logs and files that the server keeps while it runs."""
+
+import re
+import struct
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import psycopg
+import pytest
+from attacker import DECLARED, DOCUMENT, REGISTER, TRAIN, Arena, allow, attempt, registered
+
+pytestmark = pytest.mark.security
+Spent = Callable[[str], tuple[int, int]]
+
+TALKATIVE = {
+    "client_min_messages": "debug5",
+    "debug_print_parse": "on",
+    "debug_print_rewritten": "on",
+    "debug_print_plan": "on",
+    "debug_pretty_print": "off",
+    "trace_sort": "on",
+}
+LONG = "select model from dbdp.dp_logreg(%s, 1, batch_size => 60, epochs => 100000)"
+
+
+def listened(session: psycopg.Connection, name: str) -> list[str]:
+    """Everything that the server says while a session trains, with all that it can be asked to say."""
+    heard: list[str] = []
+
+    def listen(said: psycopg.errors.Diagnostic) -> None:
+        heard.append(f"{said.message_primary}\n{said.message_detail}\n{said.context}")
+
+    for name_of, value in TALKATIVE.items():
+        session.execute(f"set {name_of} = {value}")
+    session.add_notice_handler(listen)
+    try:
+        session.execute(TRAIN, (name,))
+    finally:
+        session.remove_notice_handler(listen)
+        session.execute("reset all")
+    return heard
+
+
+def exact_states(heard: list[str]) -> list[np.ndarray]:
+    """Models without noise among printed constants: states of the aggregate."""
+    found = []
+    for constant in re.findall(r"constvalue \d+ \[ ([-\d ]+)\]", "\n".join(heard).replace("\n", " ")):
+        raw = bytes(int(byte) % 256 for byte in constant.split())
+        if raw[4:8] == b"dbs2":
+            dimension = struct.unpack_from("<q", raw, 12)[0]
+            found.append(np.frombuffer(raw, "<f8", dimension, 4 + struct.calcsize("<4sBBxx8q7d")))
+    return found
+
+
+def test_no_message_and_no_printed_plan_shows_an_exact_model(
+    arena: Arena, admin: psycopg.Connection, analyst: psycopg.Connection, dataset: str
+) -> None:
+    """A plan holds the model of the epoch before as a constant. The control takes away what keeps it from print."""
+    within = re.compile("dbdp_blocks|sgd_epoch|SubTransaction|tuple sort|index sort|SQL statement")
+    assert not any(within.search(text) for text in listened(analyst, dataset))
+    functions = admin.execute(
+        "select p.oid::regprocedure::text, p.proconfig from pg_proc as p where p.oid = %s::regproc", ("dbdp.dp_logreg",)
+    ).fetchall()
+    [(function, settings)] = functions
+    admin.execute(
+        f"alter function {function} reset all; alter function {function} set search_path = pg_catalog, pg_temp"
+    )
+    try:
+        with arena.login("analyst") as fresh:
+            shown = exact_states(listened(fresh, dataset))
+    finally:
+        for setting in settings:
+            name, _, value = setting.partition("=")
+            admin.execute(f"alter function {function} set {name} = {value}")
+    assert any(np.linalg.norm(state) > 0 for state in shown)
+    assert exact_states(listened(analyst, dataset)) == []
+
+
+def test_whatever_runs_as_dbdp_owner_prints_nothing_on_its_way(admin: psycopg.Connection) -> None:
+    sql = (
+        "select proname, proconfig from pg_proc where pronamespace = 'dbdp'::regnamespace and prosecdef and prolang = "
+        "(select oid from pg_language where lanname = 'plpython3u')"
+    )
+    functions = admin.execute(sql).fetchall()
+    assert len(functions) >= 12
+    silent = {"client_min_messages=error", *(f"{name}=off" for name, value in TALKATIVE.items() if value == "on")}
+    for name, settings in functions:
+        assert silent <= set(settings), name
+
+
+def test_explain_analyze_shows_one_row_and_nothing_of_the_way(analyst: psycopg.Connection, dataset: str) -> None:
+    sql = f"explain (analyze, verbose, settings, wal, summary off, timing off, costs off) {TRAIN}"
+    plan = "\n".join(line for (line,) in analyst.execute(sql, (dataset,)).fetchall())
+    assert re.findall(r"actual rows=([\d.]+)", plan) in (["1"], ["1.00"])
+    assert not re.search("dbdp_blocks|sgd_epoch|Seq Scan|ctid", plan)
+
+
+def test_an_analyst_cannot_load_what_records_queries(analyst: psycopg.Connection) -> None:
+    assert attempt(analyst, "load 'auto_explain'") == "42501"
+    for name in (
+        "session_preload_libraries",
+        "log_statement",
+        "log_min_messages",
+        "log_executor_stats",
+        "track_functions",
+    ):
+        assert attempt(analyst, f"set {name} = 'all'") in ("42501", "22023", "55P02"), name
+
+
+@pytest.mark.slow
+def test_what_an_administrator_records_reaches_no_analyst(watched: Arena) -> None:
+    """With auto_explain and pg_stat_statements for every nested statement; the administrator does see it."""
+    name = registered(watched)
+    heard: list[str] = []
+    analyst = watched.session("analyst")
+    analyst.add_notice_handler(lambda said: heard.append(str(said.message_primary)))
+    analyst.execute("set client_min_messages = log")
+    analyst.execute(TRAIN, (name,))
+    assert not any("sgd_epoch" in text for text in heard)
+    assert "sgd_epoch" in watched.log()
+    sql = "select query from pg_stat_statements"
+    with watched.admin() as admin:
+        assert any("sgd_epoch" in query for (query,) in admin.execute(sql).fetchall())
+    seen = [query for (query,) in analyst.execute(sql).fetchall()]
+    assert not any("sgd_epoch" in query for query in seen)
+    assert "<insufficient privilege>" in seen
+
+
+@pytest.mark.slow
+def test_the_log_of_the_server_shows_no_model_to_its_readers_by_the_will_of_an_analyst(watched: Arena) -> None:
+    name = registered(watched)
+    analyst = watched.session("analyst")
+    before = len(watched.log())
+    listened(analyst, name)
+    assert "constvalue" in watched.log()[before:]  # of the analyst's own call
+    assert exact_states([watched.log()[before:]]) == []
+
+
+def during(arena: Arena, name: str, spent: Spent, look: Callable[[psycopg.Connection], object]) -> object:
+    """Look around as the analyst, while another session of the same role trains; return what was seen."""
+    with arena.login("analyst") as training, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(attempt, training, LONG, name)
+        looking = arena.session("analyst")
+        while spent(name) == (0, 0) and not running.done():
+            time.sleep(0.01)
+        time.sleep(0.1)
+        try:
+            seen = look(looking)
+            assert not running.done()
+            return seen
+        finally:
+            training.cancel()
+            running.result()
+
+
+def test_the_blocks_of_a_running_training_are_not_even_listed(
+    arena: Arena, admin: psycopg.Connection, dataset: str, spent: Spent
+) -> None:
+    """Locks show the number of a relation. Its name is not committed, and who asks for its size waits for its end."""
+
+    def look(session: psycopg.Connection) -> list[str | None]:
+        sql = "select distinct relation from pg_locks where relation not in (select oid from pg_class)"
+        numbers = session.execute(sql).fetchall()
+        assert numbers
+        session.execute("set lock_timeout = '50ms'")
+        return [attempt(session, f"select pg_relation_size({n}::oid::regclass)") for (n,) in numbers]
+
+    assert set(during(arena, dataset, spent, look)) <= {"55P03", None}
+
+
+def test_the_temporary_tables_of_a_clients_training_are_closed_to_others(
+    arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection, analyst: psycopg.Connection
+) -> None:
+    owner.execute("create temporary table dbdp_blocks_of_mine as select 1::int8 as block_no, 'x'::bytea as block")
+    sql = "select relnamespace::regnamespace::text from pg_class where relname = 'dbdp_blocks_of_mine'"
+    [(schema,)] = analyst.execute(sql).fetchall()
+    for statement in (
+        "select * from {}",
+        "copy {} to stdout",
+        "truncate {}",
+        "drop table {}",
+        "insert into {} values (1)",
+    ):
+        assert attempt(analyst, statement.format(f"{schema}.dbdp_blocks_of_mine")) == "42501"
+    assert attempt(admin, f"select * from {schema}.dbdp_blocks_of_mine") == "0A000"  # not even a superuser's
+
+
+def test_views_of_activity_show_a_role_its_own_calls_and_nothing_within_them(
+    arena: Arena, dataset: str, spent: Spent
+) -> None:
+    views = (
+        "pg_stat_activity",
+        "pg_locks",
+        "pg_prepared_statements",
+        "pg_cursors",
+        "pg_stat_progress_create_index",
+        "pg_stat_progress_copy",
+        "pg_stat_user_functions",
+        "pg_stat_xact_user_functions",
+        "pg_backend_memory_contexts",
+    )
+
+    def look(session: psycopg.Connection) -> str:
+        shown = []
+        for view in views:
+            if attempt(session, f"select from {view}") is None:
+                shown += session.execute(f"select v::text from {view} as v").fetchall()
+        return "\n".join(row for (row,) in shown)
+
+    seen = str(during(arena, dataset, spent, look))
+    assert "dp_logreg" in seen
+    assert not re.search(r"sgd_epoch|dbdp_blocks|source\.|ctid", seen)
+
+
+def test_another_role_sees_not_even_the_call(arena: Arena, dataset: str, spent: Spent) -> None:
+    def look(_: psycopg.Connection) -> list[tuple]:
+        return arena.session("colleague").execute("select query from pg_stat_activity").fetchall()
+
+    assert not any("epochs => 100000" in query for (query,) in during(arena, dataset, spent, look) if query)
+
+
+def test_statistics_of_the_columns_are_for_those_who_may_read_them(
+    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, dataset: str
+) -> None:
+    owner.execute(f"analyze {dataset}")
+    sql = "select count(*) from pg_stats where tablename = %s"
+    assert owner.execute(sql, (dataset,)).fetchone() == (2,)
+    assert analyst.execute(sql, (dataset,)).fetchone() == (0,)
+    assert attempt(analyst, "select * from pg_statistic") == "42501"
+    assert attempt(analyst, f"explain select * from {arena.names['owner']}.{dataset}") == "42501"
+    assert attempt(analyst, "select * from pg_stat_get_wal_receiver(), pg_ls_tmpdir()") == "42501"
+
+
+def test_everything_that_an_analyst_can_select_after_a_training_holds_no_row(
+    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, make: Callable[..., str]
+) -> None:
+    """Whatever relation of whatever schema: no text of it has a row's numbers, which the owner's has."""
+    owner.execute("create table marked (x float8[], y int)")
+    secret = "0.30271828182845906"
+    owner.execute(f"insert into marked select array[{secret}, .1, i / 99.0], i % 2 from generate_series(1, 60) i")
+    name = f"marked_{arena.names['owner']}"
+    owner.execute(REGISTER, (name, f"{arena.names['owner']}.marked", DECLARED, 99))
+    allow(owner, name, arena.names["analyst"])
+    analyst.execute(TRAIN, (name,))
+    relations = "select oid::regclass::text from pg_class where relkind in ('r', 'v', 'm', 'p', 'S')"
+    for (relation,) in analyst.execute(relations).fetchall():
+        sql = f"select count(*) from {relation} as r where r::text ~ '{secret[:12]}'"
+        if attempt(analyst, sql) is None and relation != "pg_stat_activity":  # which shows this very query
+            assert analyst.execute(sql).fetchone() == (0,), relation
+    assert owner.execute("select count(*) from marked as r where r::text ~ %s", (secret[:12],)).fetchone() == (60,)
+
+
+def physical(session: psycopg.Connection, source: str) -> dict[str, int]:
+    """What PostgreSQL tells every role of the storage of a table that it may not read."""
+    sql = """
+select pg_relation_size(c.oid) as pages, pg_relation_size(c.reltoastrelid) as toast,
+       pg_stat_get_tuples_returned(c.oid) as read, pg_stat_get_numscans(c.oid) as scans,
+       pg_stat_get_tuples_fetched(i.indexrelid) as unpacked
+from pg_class as c left join pg_index as i on i.indrelid = c.reltoastrelid where c.oid = %s::regclass"""
+    cursor = session.execute(sql, (source,))
+    return dict(zip([column.name for column in cursor.description], cursor.fetchone(), strict=True))
+
+
+def test_what_the_server_tells_everybody_of_the_storage_of_a_table_is_stated(
+    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection
+) -> None:
+    """A leak that is PostgreSQL's own, without any training: docs/security.md names it, with the remedy."""
+    source = f"{arena.names['owner']}.wide"
+    owner.execute("create table wide (x float8[], y int); alter table wide alter x set storage external")
+    owner.execute(
+        "insert into wide select array_fill(random(), array[100 + 2000 * (i % 2)]), 1 from generate_series(1, 20) i"
+    )
+    told = physical(analyst, source)
+    assert told["toast"] >= 10 * 8 * 2000
+    assert attempt(analyst, f"select * from {source}") == "42501"
+    admin_only = re.search(r"```sql\n(.*?revoke execute.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.S)[1]
+    with arena.admin() as admin, admin.transaction(force_rollback=True):
+        admin.execute(admin_only)
+        admin.execute(f"set local role {arena.names['analyst']}")
+        for call in (
+            "pg_relation_size",
+            "pg_total_relation_size",
+            "pg_stat_get_tuples_returned",
+            "pg_stat_get_numscans",
+            "pg_stat_get_blocks_fetched",
+            "pg_stat_get_tuples_fetched",
+            "pg_stat_get_live_tuples",
+        ):
+            with admin.transaction(force_rollback=True), pytest.raises(psycopg.errors.InsufficientPrivilege):
+                admin.execute(f"select {call}('{source}'::regclass)")
