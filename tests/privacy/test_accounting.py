@@ -291,8 +291,8 @@ def test_an_epsilon_too_small_for_the_mode_is_refused():
 
 
 def test_an_unknown_mode_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"mode 'zcdp' is unknown; choose one of renyi, basic"):
-        Budget.of(epsilon=1.0, delta=1e-6, mode="zcdp")
+    with pytest.raises(ValueError, match=r"mode 'laplace' is unknown; choose one of renyi, basic"):
+        Budget.of(epsilon=1.0, delta=1e-6, mode="laplace")
 
 
 @pytest.mark.parametrize(
@@ -467,6 +467,9 @@ def test_a_budget_is_sound_or_refused_wherever_it_is(epsilon, delta, mode):
         assert spendable + kappa(budget.order, first) <= epsilon
     if mode == "gaussian":
         assert precise_delta(epsilon, spendable) <= first
+    if mode == "zcdp":
+        order = best_order(epsilon, delta - delta / 10)
+        assert order * spendable + kappa(order, first) <= epsilon
 
 
 @given(epsilon=epsilons, delta=deltas, more=st.floats(1.01, 10), mode=st.sampled_from(MODES))
