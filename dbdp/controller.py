@@ -119,12 +119,14 @@ def _charged(
     """Charge, compute the answer, await the charge's durability, and store the release with its receipt."""
     datasets.check_rows(session, dataset)
     check_session(session, dataset, request)
-    position = ledger.charge(session, dataset, described, guarantee)  # before the first row
+    charged = ledger.charge(session, dataset, described, guarantee)  # before the first row
     try:
-        models, more = answer()
-        ledger.await_durable(session, position)
-        receipt = receipt_of(dataset, described, guarantee) | more | {"version": dbdp.__version__}
-        return _store(session, dataset, request, models, receipt)
+        with ledger.failure_noted(session, charged):
+            models, more = answer()
+            ledger.await_durable(session, charged)
+            receipt = receipt_of(dataset, described, guarantee) | more
+            receipt |= {"ledger": charged.ledger, "version": dbdp.__version__}
+            return _store(session, dataset, request, models, receipt)
     except Exception as error:
         raise ChargedError(*public_failure(session, error)) from None
 

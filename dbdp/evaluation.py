@@ -59,17 +59,20 @@ def confusion(session: Session, model: int, name: str, *, epsilon: float, delta:
     described = plan.explain() | {"model": model}
     datasets.check_rows(session, dataset)
     controller.check_session(session, dataset, classifier.request)
-    position = ledger.charge(session, dataset, described, plan.guarantee)  # before the first row
+    charged = ledger.charge(session, dataset, described, plan.guarantee)  # before the first row
     try:
-        matrix = plan.release(_counted(session, dataset, classifier))
-        ledger.await_durable(session, position)
+        with ledger.failure_noted(session, charged):
+            matrix = plan.release(_counted(session, dataset, classifier))
+            ledger.await_durable(session, charged)
+            ledger.note(session, charged.ledger, "shown")
     except Exception as error:
         raise controller.ChargedError(*public_failure(session, error)) from None
     return {
         "classes": list(declaration.classes) or [declaration.negative, declaration.positive],
         "matrix": matrix.tolist(),
         **scores(matrix),
-        "receipt": controller.receipt_of(dataset, described, plan.guarantee) | {"version": dbdp.__version__},
+        "receipt": controller.receipt_of(dataset, described, plan.guarantee)
+        | {"ledger": charged.ledger, "version": dbdp.__version__},
     }
 
 

@@ -5,6 +5,7 @@ and `drop` as dbdp_owner.
 """
 
 import json
+from typing import Any
 
 from dbdp import records
 from dbdp.datasets import check_kind, column_types
@@ -24,22 +25,24 @@ def register(
     name: str,
     source: str,
     declaration: Declaration,
-    epsilon: float,
+    epsilon: float | None,
     delta: float,
     mode: str,
+    rho: float | None,
 ) -> None:
     """Open the table to dbdp_owner, as its owner, and record the dataset."""
-    Budget.of(epsilon=epsilon, delta=delta, mode=mode)
-    _check_source(session, source, declaration)
+    Budget.of(epsilon=epsilon, delta=delta, mode=mode, rho=rho)
+    check_source(session, source, declaration)
     session.query(f"grant select on {source} to dbdp_owner")
     session.query(
-        "select dbdp.record_dataset($1, $2::regclass, $3::json, $4, $5, $6)",
+        "select dbdp.record_dataset($1, $2::regclass, $3::json, $4::float8, $5, $6, $7::float8)",
         name,
         source,
         declaration.to_json(),
         epsilon,
         delta,
         mode,
+        rho,
     )
 
 
@@ -49,37 +52,55 @@ def record(
     name: str,
     source: str,
     declaration: str,
-    epsilon: float,
+    epsilon: float | None,
     delta: float,
     mode: str,
+    rho: float | None,
 ) -> None:
     """Write the catalogue's row and make the odometers (as dbdp_owner)."""
     declared = declare(**json.loads(declaration))
-    budget = Budget.of(epsilon=epsilon, delta=delta, mode=mode)
-    types = _check_source(session, source, declared)
-    _check_owner(session, source)
+    budget = Budget.of(epsilon=epsilon, delta=delta, mode=mode, rho=rho)
+    types = check_source(session, source, declared)
+    check_owner(session, source)
     _check_new(session, name, source)
+    enter(session, name=name, source=source, declaration=declared, types=types, budget=budget)
+
+
+def enter(
+    session: ServerSession,
+    *,
+    name: str,
+    source: str,
+    declaration: Declaration,
+    types: dict[str, str],
+    budget: Budget,
+    renews: int | None = None,
+    reason: str | None = None,
+) -> None:
+    """Write a row of the catalogue, checked already, and make its odometers (as dbdp_owner)."""
     rows = session.query(f"select count(*) as rows from {source}")[0]["rows"]
     if rows == 0:
         raise ValueError(f"{source} is empty; a dataset needs at least one row")
     inserted = session.query(
         """
 insert into dbdp.dataset (name, source, source_name, rows, declaration, column_types, epsilon, delta, mode,
-                          rdp_order, charge_limit, leak_limit)
+                          rdp_order, charge_limit, leak_limit, renews, reason)
 values ($1, $2::regclass, $2, $3, $4::json, $5::json, $6, $7, $8,
-        $9::float8, $10, $11)
+        $9::float8, $10, $11, $12::int4, $13)
 returning id""",
         name,
         source,
         rows,
-        declared.to_json(),
+        declaration.to_json(),
         json.dumps(types),
-        epsilon,
-        delta,
-        mode,
+        budget.epsilon,
+        budget.delta,
+        budget.mode,
         budget.order,
         budget.charge_limit,
         budget.leak_limit,
+        renews,
+        reason,
     )
     for word in ("charge", "leak"):
         session.query(f"create sequence dbdp.{word}_{inserted[0]['id']} minvalue 0 start 0 owned by dbdp.dataset.id")
@@ -98,17 +119,33 @@ def drop(session: ServerSession, name: str) -> None:
 
 def close(session: ServerSession, name: str) -> str:
     """Mark a dataset as dropped; return its table (as dbdp_owner)."""
+    found = owned(session, name, "drop it")
+    session.query("update dbdp.dataset set dropped_at = now() where id = $1", found["id"])
+    return found["source"]
+
+
+def owned(session: ServerSession, name: str, act: str) -> dict[str, Any]:
+    """Return the catalogue's row of a dataset, for the role that registered it (as dbdp_owner).
+
+    Raises
+    ------
+    ValueError
+        If there is none of that name.
+    PermissionError
+        If the role that logged in is no member of the one that registered it.
+    """
     found = session.query(
-        "select id, source::text as source, registered_by, pg_has_role(session_user, registered_by, 'member') as may "
+        "select id, source::text as source, source::oid::int8 as source_oid, source_name, registered_by, "
+        "pg_has_role(session_user, registered_by, 'member') as may, epsilon, delta, mode, "
+        "declaration::text as declaration, column_types::text as column_types "
         "from dbdp.dataset where name = $1 and dropped_at is null",
         name,
     )
     if not found:
         raise ValueError(f"dataset {name!r} is not registered; see dbdp.datasets")
     if not found[0]["may"]:
-        raise PermissionError(f"dataset {name!r} belongs to {found[0]['registered_by']}; only that role may drop it")
-    session.query("update dbdp.dataset set dropped_at = now() where id = $1", found[0]["id"])
-    return found[0]["source"]
+        raise PermissionError(f"dataset {name!r} belongs to {found[0]['registered_by']}; only that role may {act}")
+    return found[0]
 
 
 _SOURCE = """
@@ -120,7 +157,7 @@ where c.oid = $1::regclass
 """
 
 
-def _check_source(session: ServerSession, source: str, declaration: Declaration) -> dict[str, str]:
+def check_source(session: ServerSession, source: str, declaration: Declaration) -> dict[str, str]:
     """Check that the table can be trained on as declared; return the types of the declared columns."""
     row = session.query(_SOURCE, source)[0]
     check_kind(session, row["oid"])
@@ -210,7 +247,7 @@ def _canonical(session: ServerSession, value: str, type_name: str) -> str | None
         return None
 
 
-def _check_owner(session: ServerSession, source: str) -> None:
+def check_owner(session: ServerSession, source: str) -> None:
     row = session.query(
         "select pg_has_role(session_user, c.relowner, 'member') as may, c.relowner::regrole::text as owner, "
         "has_table_privilege(current_user, c.oid, 'select') as readable "

@@ -1,3 +1,3 @@
 from dbdp.server import record_dataset
 
-return record_dataset(name, source, declaration, epsilon, delta, mode)
+return record_dataset(*args)

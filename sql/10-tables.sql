@@ -15,7 +15,10 @@ create table dbdp.dataset (
   registered_by name not null default session_user,
   registered_at timestamptz not null default pg_catalog.now(),
   registered_in xid8 not null default pg_catalog.pg_current_xact_id(),
-  dropped_at timestamptz
+  dropped_at timestamptz,
+  renews int unique references dbdp.dataset, -- the period that this one follows
+  reason text, -- of the renewal
+  constraint dataset_renewal check ((renews is null) = (reason is null))
 );
 create unique index dataset_name on dbdp.dataset (name) where dropped_at is null;
 create unique index dataset_source on dbdp.dataset (source) where dropped_at is null;
@@ -31,8 +34,11 @@ create table dbdp.ledger (
   delta float8 not null,
   charge bigint not null,
   leak bigint not null,
-  plan json not null
+  plan json not null,
+  charge_after bigint not null, -- the odometers behind this charge, with what other charges left no row of
+  leak_after bigint not null
 );
+create index ledger_height on dbdp.ledger (dataset_id, charge_after);
 comment on table dbdp.ledger is 'the readable history of charges; the odometers are the truth, since a rollback cannot undo them';
 
 create table dbdp.model (
@@ -54,38 +60,6 @@ create table dbdp.model (
 );
 alter table dbdp.model alter column parameters set storage external; -- noise cannot be compressed
 comment on table dbdp.model is 'released models with their receipts: coefficients and intercepts, or a network and its parameters';
-
-create view dbdp.datasets as
-select d.name,
-       d.source_name as source,
-       d.rows,
-       d.declaration,
-       d.epsilon,
-       d.delta,
-       d.mode,
-       d.charge_limit / 1e9 as charge_limit,
-       d.leak_limit / 1e18 as leak_limit,
-       d.registered_by,
-       d.registered_at
-from dbdp.dataset as d
-where d.dropped_at is null;
-comment on view dbdp.datasets is 'registered datasets: public facts and total budgets';
-
-create view dbdp.models as
-select m.id,
-       d.name as dataset,
-       m.receipt ->> 'algorithm' as algorithm,
-       (m.receipt ->> 'epsilon')::float8 as epsilon,
-       (m.receipt ->> 'delta')::float8 as delta,
-       m.feature_names,
-       m.coefficients,
-       m.intercept,
-       m.intercepts,
-       m.network,
-       m.receipt
-from dbdp.model as m
-join dbdp.dataset as d on d.id = m.dataset_id;
-comment on view dbdp.models is 'released models';
 
 select pg_catalog.pg_extension_config_dump('dbdp.dataset', '');
 select pg_catalog.pg_extension_config_dump('dbdp.ledger', '');

@@ -11,6 +11,8 @@ begin
     'function dbdp.dp_train', 'function dbdp.dp_logreg', 'function dbdp.dp_svm', 'function dbdp.dp_linreg',
     'function dbdp.dp_explain', 'function dbdp.dp_tune', 'function dbdp.dp_explain_tuning', 'function dbdp.store_release',
     'function dbdp.store_network', 'function dbdp.dp_confusion',
+    'function dbdp.record_outcome', 'function dbdp.budget', 'function dbdp.check_ledger',
+    'function dbdp.renew_budget', 'function dbdp.redeclare',
     'table dbdp.dataset', 'table dbdp.ledger', 'table dbdp.model'
   ] loop
     execute 'alter ' || object || ' owner to dbdp_owner';
@@ -61,3 +63,9 @@ grant execute on function
   dbdp.label_transition, dbdp.label_counts(bytea, int, int)
 to dbdp_data_owner;
 grant select on dbdp.ledger to dbdp_data_owner;
+
+-- The readable side of the books.
+grant select, insert on dbdp.outcome, dbdp.former_declaration to dbdp_owner;
+grant execute on function dbdp.budget to dbdp_analyst;
+grant execute on function dbdp.check_ledger, dbdp.record_outcome, dbdp.renew_budget, dbdp.redeclare to dbdp_data_owner;
+grant select on dbdp.history, dbdp.outcome to dbdp_data_owner;

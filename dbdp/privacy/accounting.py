@@ -16,6 +16,7 @@ from dbdp.privacy.events import (
     MIN_EPSILON,
     EpsilonDeltaDpEvent,
     Event,
+    GaussianDpEvent,
     Release,
     check_epsilon_delta,
     divergence,
@@ -27,6 +28,7 @@ from dbdp.privacy.events import (
 CHARGE_UNITS = 10**9
 LEAK_UNITS = 10**18
 MODES = ("renyi", "basic", "gaussian", "zcdp")
+_FINE = 1e-9  # relative precision of what is left
 _SLACK = 1e-12  # relative error of a closed form in floating point, with room
 
 
@@ -122,6 +124,30 @@ class Budget:
             return _computed(rho), _claimed(leak(leaking, self.epsilon), LEAK_UNITS)
         square, leaks = gaussian_square(made.event, alone)
         return _computed(square), _claimed(made.delta if leaks else 0.0, LEAK_UNITS)
+
+
+def largest_epsilon(budget: Budget, charge: int, leaks: int, delta: float) -> float:
+    """Return the largest ε of one release at δ whose cost is within a charge and a leak, in units; 0 if none is.
+
+    The release adds noise at the end: spherical Laplace noise where δ is 0, else the analytic Gaussian. Its cost
+    rises in ε, so bisection finds where it stops to fit; what is returned fits.
+    """
+
+    def fits(epsilon: float) -> bool:
+        event: Event = EpsilonDeltaDpEvent(epsilon, delta)
+        if delta > 0:
+            event = GaussianDpEvent(analytic_noise_multiplier(epsilon, delta))
+        cost = budget.cost(Release(event, epsilon, delta))
+        return cost[0] <= charge and cost[1] <= leaks
+
+    low, high = MIN_EPSILON, MAX_EPSILON
+    if not fits(low):
+        return 0.0
+    while high > low * (1 + _FINE):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    whole = float(f"{high:.6g}")  # 0.5, where that is what fits
+    return whole if whole > low and fits(whole) else low
 
 
 def _renyi_limit(epsilon: float, delta: float) -> float:
