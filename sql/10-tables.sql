@@ -16,7 +16,7 @@ create table dbdp.dataset (
   registered_at timestamptz not null default pg_catalog.now(),
   registered_in xid8 not null default pg_catalog.pg_current_xact_id(),
   dropped_at timestamptz,
-  renews int unique references dbdp.dataset, -- the period that this one follows
+  renews int unique, -- the period that this one follows; a foreign key to its own table would make pg_dump warn
   reason text, -- of the renewal
   constraint dataset_renewal check ((renews is null) = (reason is null))
 );

@@ -2,7 +2,7 @@
 
 -- Columns.
 alter table dbdp.dataset
-  add column renews int unique references dbdp.dataset,
+  add column renews int unique,
   add column reason text,
   add constraint dataset_renewal check ((renews is null) = (reason is null));
 

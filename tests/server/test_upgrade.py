@@ -1,13 +1,11 @@
 """An update from each released version: the catalogue is then that of a new installation, and nothing is lost."""
 
 import json
-import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg import conninfo
 
 from dbdp import __version__, installer
 from dbdp.database import connect
@@ -74,23 +72,6 @@ select config::regclass::text, condition from pg_extension, unnest(extconfig, ex
 where extname = 'dbdp'""",
     "version": "select extversion from pg_extension where extname = 'dbdp'",
 }
-
-
-@pytest.fixture
-def make_database(server_url: str) -> Iterator[Callable[[], str]]:
-    """Make empty databases; they go at the end."""
-    made: list[str] = []
-
-    def make() -> str:
-        made.append(f"upgrade_{secrets.token_hex(4)}")
-        with psycopg.connect(server_url, autocommit=True) as connection:
-            connection.execute(f"create database {made[-1]} template template0")
-        return conninfo.make_conninfo(server_url, dbname=made[-1])
-
-    yield make
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        for name in made:
-            connection.execute(f"drop database {name} with (force)")
 
 
 @pytest.fixture
