@@ -7,6 +7,7 @@ odometers as they stood behind its charge, so that odometers which were wound ba
 """
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -50,16 +51,58 @@ def charge(session: Session, dataset: Dataset, plan: dict[str, Any], release: Re
 
 
 def await_durable(session: Session, charged: Charge) -> None:
-    """Wait until a crash cannot undo the charge."""
+    """Wait until neither a crash nor a failover to a synchronous standby can undo the charge.
+
+    A client's charge has committed, and PostgreSQL itself has waited for the standbys. In the server nothing has:
+    the release may be seen in a transaction that never commits.
+    """
     flushed = (
         "select pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_flush_lsn(), $1::pg_catalog.pg_lsn) >= 0 as done"
     )
-    while not session.query(flushed, charged.position)[0]["done"]:
+    _await(session, flushed, charged.position)
+    if session.in_server and (standbys := _synchronous_standbys(session)):
+        _await(session, _REPLICATED, charged.position, standbys)
+
+
+_REPLICATED = """
+select count(*) >= $2 as done
+from pg_stat_get_wal_senders() -- what pg_stat_replication adds is frozen within a transaction
+where sync_state in ('sync', 'quorum')
+and flush_lsn >= $1::pg_lsn
+"""
+
+
+def _await(session: Session, condition: str, *parameters: Any) -> None:
+    while not session.query(condition, *parameters)[0]["done"]:
         session.query("select pg_catalog.pg_sleep($1)", _POLL_SECONDS)
+
+
+def _synchronous_standbys(session: Session) -> int:
+    """Return how many standbys synchronous_standby_names asks for, 0 if it is empty (as dbdp_owner).
+
+    Raises
+    ------
+    ValueError
+        If it is not empty, and dbdp_owner may not see how far the standbys are.
+    """
+    row = session.query(
+        "select current_setting('synchronous_standby_names') as names, "
+        "pg_has_role(current_user, 'pg_read_all_stats', 'usage') as may"
+    )[0]
+    if not row["names"].strip():
+        return 0
+    if not row["may"]:
+        raise ValueError(
+            "synchronous_standby_names is set, and dbdp_owner may not see how far the standbys are, so that a failover "
+            "could undo a charge; grant pg_read_all_stats to dbdp_owner"
+        )
+    counted = re.match(r"\s*(?:(?:first|any)\s+)?(\d+)\s*\(", row["names"], re.IGNORECASE)
+    return int(counted[1]) if counted else 1
 
 
 def record_charge(session: Session, dataset: Dataset, plan: dict[str, Any]) -> Charge:
     """Advance the odometers, write the ledger's row (as dbdp_owner)."""
+    _synchronous_standbys(session)  # raises now what could not be awaited later
     release = Release.from_data(plan["guarantee"])
     cost = dataset.budget.cost(release)
     with _locked(session, dataset):
