@@ -28,6 +28,12 @@ create table if not exists dbdp.former_declaration (
   reason text not null
 );
 comment on table dbdp.former_declaration is 'declarations that an owner replaced, when, and why; the present one is in dbdp.dataset, each model has its own';
+alter table dbdp.former_declaration enable row level security;
+drop policy if exists books on dbdp.former_declaration;
+create policy books on dbdp.former_declaration to dbdp_owner using (true) with check (true);
+drop policy if exists of_datasets on dbdp.former_declaration; -- as far as a role sees the datasets
+create policy of_datasets on dbdp.former_declaration for select
+using (exists (select from dbdp.dataset as d where d.id = dataset_id));
 
 select pg_catalog.pg_extension_config_dump('dbdp.outcome', '');
 select pg_catalog.pg_extension_config_dump('dbdp.outcome_id_seq', '');

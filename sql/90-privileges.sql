@@ -68,4 +68,4 @@ grant select on dbdp.ledger to dbdp_data_owner;
 grant select, insert on dbdp.outcome, dbdp.former_declaration to dbdp_owner;
 grant execute on function dbdp.budget to dbdp_analyst;
 grant execute on function dbdp.check_ledger, dbdp.record_outcome, dbdp.renew_budget, dbdp.redeclare to dbdp_data_owner;
-grant select on dbdp.history, dbdp.outcome to dbdp_data_owner;
+grant select on dbdp.history, dbdp.outcome, dbdp.former_declaration to dbdp_data_owner;

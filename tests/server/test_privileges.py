@@ -71,6 +71,8 @@ def test_an_analyst_trains_explains_predicts_and_lists(
     with acting(connection, roles["analyst"]):
         model = connection.execute(TRAIN, (dataset,)).fetchone()[0]
         assert connection.execute("select dbdp.dp_explain(%s, 1)->>'algorithm'", (dataset,)).fetchone() == ("bolt_on",)
+        left = connection.execute("select charged, epsilon_left from dbdp.budget(%s)", (dataset,)).fetchone()
+        assert left == (1, 99)
         sql = (
             "select dbdp.predict(%s, '{.1, .2, .3}'::float8[]) is null, "
             "dbdp.predict_probability(%s, '{1, 2, 3}'::float4[]) > 0"
@@ -124,6 +126,16 @@ FORBIDDEN = {
     "forging a model": "insert into dbdp.model (dataset_id) values (1)",
     "deleting a model": "delete from dbdp.model",
     "deleting history": "delete from dbdp.ledger",
+    "the outcomes": "select * from dbdp.outcome",
+    "the history": "select * from dbdp.history",
+    "former declarations": "select * from dbdp.former_declaration",
+    "forging an outcome": "insert into dbdp.outcome (ledger_id, outcome) values (1, 'shown')",
+    "changing an outcome": "update dbdp.outcome set outcome = 'failed'",
+    "deleting an outcome": "delete from dbdp.outcome",
+    "an outcome of his own": "select dbdp.record_outcome(1, 'failed')",
+    "a check of the ledger": "select dbdp.check_ledger()",
+    "a renewal": "select dbdp.renew_budget('{name}', ' ')",
+    "a redeclaration": "select dbdp.redeclare('{name}', ' ')",
     "becoming dbdp_owner": "set role dbdp_owner",
     "making objects in dbdp": "create table dbdp.mine (a int)",
     "PL/Python": "do language plpython3u $$ pass $$",
@@ -154,6 +166,13 @@ OF_THE_OWNER = {
     "the inner registration",
     "closing",
     "the ledger",
+    "the outcomes",
+    "the history",
+    "former declarations",
+    "an outcome of his own",
+    "a check of the ledger",
+    "a renewal",
+    "a redeclaration",
 }
 
 
@@ -199,6 +218,7 @@ DOORS = [
     "dbdp.dp_train('{}', 1, 1e-6, 'dp_sgd')",
     "dbdp.dp_confusion(1, '{}', 1)",
     "dbdp.dp_explain('{}', 1)",
+    "dbdp.budget('{}')",
     "dbdp.predict(1, '{{1,2,3}}'::float8[])",
     "dbdp.predict_probability(1, '{{1,2,3}}'::float4[])",
     "dbdp.predict_class(1, '{{1,2,3}}'::float8[])",
