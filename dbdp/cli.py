@@ -26,6 +26,13 @@ console = Console()
 
 Url = Annotated[str | None, typer.Option(help="Server to use; default DBDP_URL, else the private one.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Positive = Annotated[str | None, typer.Option(help="The label's positive value.")]
+Negative = Annotated[str | None, typer.Option(help="Its negative value; default: any other.")]
+Labels = Annotated[list[str] | None, typer.Option("--class", help="A class of the label; give each.")]
+LabelBounds = Annotated[
+    tuple[float, float] | None, typer.Option(metavar="LOWER UPPER", help="Bounds of a label that is a number.")
+]
+Reason = Annotated[str, typer.Option(help="Why, for the record.")]
 
 
 def main() -> None:
@@ -125,12 +132,10 @@ def register(
     delta: Annotated[float, typer.Option(help="Total δ of the dataset.")],
     epsilon: Annotated[float | None, typer.Option(help="Total ε of the dataset.")] = None,
     rho: Annotated[float | None, typer.Option(help="Total ρ of the dataset, in place of ε.")] = None,
-    positive: Annotated[str | None, typer.Option(help="The label's positive value.")] = None,
-    negative: Annotated[str | None, typer.Option(help="Its negative value; default: any other.")] = None,
-    classes: Annotated[list[str] | None, typer.Option("--class", help="A class of the label; give each.")] = None,
-    label_bounds: Annotated[
-        tuple[float, float] | None, typer.Option(metavar="LOWER UPPER", help="Bounds of a label that is a number.")
-    ] = None,
+    positive: Positive = None,
+    negative: Negative = None,
+    classes: Labels = None,
+    label_bounds: LabelBounds = None,
     intercept: bool = True,
     mode: Annotated[str, typer.Option(help="Composition: renyi, basic, gaussian or zcdp.")] = "renyi",
     url: Url = None,
@@ -165,10 +170,14 @@ def budget(
     """Show what a dataset has spent, what is left, and what is promised over all its registrations."""
     with _database(url) as database:
         found = _numbers(database.budget(name, release_delta=delta))
+    _show_budget(found, as_json)
+
+
+def _show_budget(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(found))
     else:
-        show_mapping(found, f"budget of {name}")
+        show_mapping(found, "budget")
 
 
 @app.command()
@@ -197,7 +206,7 @@ def check_ledger(as_json: AsJson = False, url: Url = None) -> None:
 @app.command()
 def renew(
     name: str,
-    reason: Annotated[str, typer.Option(help="Why, for the record.")],
+    reason: Reason,
     epsilon: Annotated[float | None, typer.Option(help="ε of the new budget; default the same.")] = None,
     delta: Annotated[float | None, typer.Option(help="δ of the new budget; default the same.")] = None,
     as_json: AsJson = False,
@@ -207,23 +216,18 @@ def renew(
     with _database(url) as database:
         database.renew_budget(name, reason, epsilon=epsilon, delta=delta)
         found = _numbers(database.budget(name))
-    if as_json:
-        print(json.dumps(found))
-    else:
-        show_mapping(found, f"budget of {name}")
+    _show_budget(found, as_json)
 
 
 @app.command()
 def redeclare(
     name: str,
-    reason: Annotated[str, typer.Option(help="Why, for the record.")],
+    reason: Reason,
     features: Annotated[Path | None, typer.Option(help="JSON file: column → bounds, categories, or length.")] = None,
-    positive: Annotated[str | None, typer.Option(help="The label's positive value.")] = None,
-    negative: Annotated[str | None, typer.Option(help="Its negative value; default: any other.")] = None,
-    classes: Annotated[list[str] | None, typer.Option("--class", help="A class of the label; give each.")] = None,
-    label_bounds: Annotated[
-        tuple[float, float] | None, typer.Option(metavar="LOWER UPPER", help="Bounds of a label that is a number.")
-    ] = None,
+    positive: Positive = None,
+    negative: Negative = None,
+    classes: Labels = None,
+    label_bounds: LabelBounds = None,
     url: Url = None,
 ) -> None:
     """Correct what was declared of a dataset; its budget and its models stay as they are."""

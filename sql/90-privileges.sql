@@ -16,6 +16,9 @@ begin
     'table dbdp.dataset', 'table dbdp.ledger', 'table dbdp.model'
   ] loop
     execute 'alter ' || object || ' owner to dbdp_owner';
+    if object like 'function %' then -- where a session turned it off, policies would stop a training behind its charge
+      execute 'alter ' || object || ' set row_security = on';
+    end if;
   end loop;
 end
 $owners$;

@@ -405,8 +405,9 @@ def test_a_selection_is_charged_an_eighth_or_its_pure_cost(epsilon, own):
     assert leak == 0
 
 
-def test_a_composed_release_costs_its_parts_and_one_on_disjoint_rows_its_dearest_part():
-    budget = Budget.of(epsilon=1.0, delta=1e-6)
+@pytest.mark.parametrize("mode", ["renyi", "zcdp"])
+def test_a_composed_release_costs_its_parts_and_one_on_disjoint_rows_its_dearest_part(mode):
+    budget = Budget.of(epsilon=1.0, delta=1e-6, mode=mode)
     parts = [GaussianDpEvent(20.0), EpsilonDeltaDpEvent(0.1, 1e-9), ExponentialMechanismDpEvent(0.2)]
     costs = [budget.cost(Release(part, 1.0, 1e-6)) for part in parts]
     composed = budget.cost(Release(ComposedDpEvent(tuple(parts)), 1.0, 1e-6))

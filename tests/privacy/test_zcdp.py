@@ -97,17 +97,6 @@ def test_an_event_without_a_rho_counts_for_its_promise_and_leaks_its_delta(event
     assert budget.cost(Release(event, 0.7, 1e-7)) == budget.cost(Release(promise, 0.7, 1e-7))
 
 
-def test_composed_events_cost_their_sum_and_disjoint_ones_their_largest():
-    budget = Budget.of(epsilon=None, rho=1.0, delta=1e-5)
-    parts = [GaussianDpEvent(20.0), EpsilonDeltaDpEvent(0.1, 1e-9), ExponentialMechanismDpEvent(0.2)]
-    costs = [budget.cost(Release(part, 1.0, 1e-6)) for part in parts]
-    composed = budget.cost(Release(ComposedDpEvent(tuple(parts)), 1.0, 1e-6))
-    disjoint = budget.cost(Release(DisjointDpEvent(tuple(parts)), 1.0, 1e-6))
-    assert abs(composed[0] - sum(charge for charge, _ in costs)) <= 3
-    assert composed[1] == 10**9
-    assert disjoint == tuple(max(each) for each in zip(*costs, strict=True))
-
-
 def test_a_gaussian_is_charged_half_its_inverse_square():
     budget = Budget.of(epsilon=None, rho=0.5, delta=1e-5)
     assert budget.cost(Release(GaussianDpEvent(2.0), 1.0, 1e-6)) == (125_000_001, 0)  # rounded up

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 import pytest
+from acting import acting
 
 from dbdp.algorithms import Request
 from dbdp.controller import ChargedError
@@ -35,16 +35,6 @@ def rival(connection: psycopg.Connection, schema: str) -> Iterator[str]:
     connection.execute(f"create role {name} in role dbdp_data_owner")
     yield name
     connection.execute(f"reset session authorization; drop owned by {name} cascade; drop role {name}")
-
-
-@contextmanager
-def acting(connection: psycopg.Connection, role: str) -> Iterator[None]:
-    """Be a role, as if it had logged in."""
-    connection.execute(f"set session authorization {role}")
-    try:
-        yield
-    finally:
-        connection.execute("reset session authorization")
 
 
 def train(connection: psycopg.Connection, door: str, name: str, epsilon: float = 1.0, delta: float = 0.0) -> int:

@@ -1,11 +1,12 @@
 """Who may do what: owners see their rows, analysts see releases, strangers see nothing."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import numpy as np
 import psycopg
 import pytest
+from acting import acting
 from short import FEW
 
 from dbdp.algorithms import NOISY_WHILE_TRAINING, Request
@@ -53,16 +54,6 @@ def dataset(connection: psycopg.Connection, schema: str, roles: dict[str, str]) 
         )
         connection.execute(REGISTER, (f"{schema}_t", f"{schema}.t", DECLARED))
     return f"{schema}_t"
-
-
-@contextmanager
-def acting(connection: psycopg.Connection, role: str) -> Iterator[None]:
-    """Be a role, as if it had logged in."""
-    connection.execute(f"set session authorization {role}")
-    try:
-        yield
-    finally:
-        connection.execute("reset session authorization")
 
 
 def test_an_analyst_trains_explains_predicts_and_lists(
