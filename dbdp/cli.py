@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +29,13 @@ console = Console()
 
 Url = Annotated[str | None, typer.Option(help="Server to use; default DBDP_URL, else the private one.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Positive = Annotated[str | None, typer.Option(help="The label's positive value.")]
+Negative = Annotated[str | None, typer.Option(help="Its negative value; default: any other.")]
+Labels = Annotated[list[str] | None, typer.Option("--class", help="A class of the label; give each.")]
+LabelBounds = Annotated[
+    tuple[float, float] | None, typer.Option(metavar="LOWER UPPER", help="Bounds of a label that is a number.")
+]
+Reason = Annotated[str, typer.Option(help="Why, for the record.")]
 
 
 def main() -> None:
@@ -68,6 +76,11 @@ def _show(rows: list[dict[str, Any]], as_json: bool, title: str) -> None:
     for row in rows:
         table.add_row(*("" if value is None else str(value) for value in row.values()))
     console.print(table)
+
+
+def _numbers(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row whose exact decimals are floats, for JSON and for tables."""
+    return {key: float(value) if isinstance(value, Decimal) else value for key, value in row.items()}
 
 
 def show_mapping(values: dict[str, Any], title: str) -> None:
@@ -119,16 +132,15 @@ def register(
     table: str,
     label: Annotated[str, typer.Option(help="The label's column.")],
     features: Annotated[Path, typer.Option(help="JSON file: column → bounds, categories, or length and norm.")],
-    epsilon: Annotated[float, typer.Option(help="Total ε of the dataset.")],
     delta: Annotated[float, typer.Option(help="Total δ of the dataset.")],
-    positive: Annotated[str | None, typer.Option(help="The label's positive value.")] = None,
-    negative: Annotated[str | None, typer.Option(help="Its negative value; default: any other.")] = None,
-    classes: Annotated[list[str] | None, typer.Option("--class", help="A class of the label; give each.")] = None,
-    label_bounds: Annotated[
-        tuple[float, float] | None, typer.Option(metavar="LOWER UPPER", help="Bounds of a label that is a number.")
-    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Total ε of the dataset.")] = None,
+    rho: Annotated[float | None, typer.Option(help="Total ρ of the dataset, in place of ε.")] = None,
+    positive: Positive = None,
+    negative: Negative = None,
+    classes: Labels = None,
+    label_bounds: LabelBounds = None,
     intercept: bool = True,
-    mode: Annotated[str, typer.Option(help="Composition: renyi, basic or gaussian.")] = "renyi",
+    mode: Annotated[str, typer.Option(help="Composition: renyi, basic, gaussian or zcdp.")] = "renyi",
     unit: Annotated[str | None, typer.Option(help="Column whose rows of one value are protected together.")] = None,
     max_rows: Annotated[int | None, typer.Option(help="Rows that are read of each unit, at most.")] = None,
     public_columns: Annotated[
@@ -149,6 +161,7 @@ def register(
             features=json.loads(features.read_text()),
             epsilon=epsilon,
             delta=delta,
+            rho=rho,
             intercept=intercept,
             mode=mode,
             unit=unit,
@@ -202,6 +215,84 @@ def revoke_prediction(model: int, role: str, url: Url = None) -> None:
     with _database(url) as database:
         database.revoke_prediction(model, role)
     console.print(f"{role} may no longer predict with model {model}")
+
+
+@app.command()
+def budget(
+    name: str,
+    delta: Annotated[float, typer.Option(help="δ of the release that epsilon_left is for.")] = 0.0,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Show what a dataset has spent, what is left, and what is promised over all its registrations."""
+    with _database(url) as database:
+        found = _numbers(database.budget(name, release_delta=delta))
+    _show_budget(found, as_json)
+
+
+def _show_budget(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(found))
+    else:
+        show_mapping(found, "budget")
+
+
+@app.command()
+def ledger(
+    name: Annotated[str | None, typer.Argument(help="A dataset; default all.")] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """List the charges: who, when, what for, how much, and what became of it."""
+    shown = ("id", "charged_at", "charged_by", "dataset", "algorithm", "charge", "leak", "outcome", "models")
+    with _database(url) as database:
+        rows = [_numbers(row) for row in database.history(name)]
+    _show(rows if as_json else [{key: row[key] for key in shown} for row in rows], as_json, "ledger")
+
+
+@app.command("check-ledger")
+def check_ledger(as_json: AsJson = False, url: Url = None) -> None:
+    """Compare ledger, odometers and limits of your registrations; exit code 1 if they do not agree."""
+    with _database(url) as database:
+        rows = [_numbers(row) for row in database.check_ledger()]
+    _show(rows, as_json, "check of the ledger")
+    if not all(row["ok"] for row in rows):
+        raise typer.Exit(1)
+
+
+@app.command()
+def renew(
+    name: str,
+    reason: Reason,
+    epsilon: Annotated[float | None, typer.Option(help="ε of the new budget; default the same.")] = None,
+    delta: Annotated[float | None, typer.Option(help="δ of the new budget; default the same.")] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """End a dataset's budget and begin a new one; what is promised over both adds up."""
+    with _database(url) as database:
+        database.renew_budget(name, reason, epsilon=epsilon, delta=delta)
+        found = _numbers(database.budget(name))
+    _show_budget(found, as_json)
+
+
+@app.command()
+def redeclare(
+    name: str,
+    reason: Reason,
+    features: Annotated[Path | None, typer.Option(help="JSON file: column → bounds, categories, or length.")] = None,
+    positive: Positive = None,
+    negative: Negative = None,
+    classes: Labels = None,
+    label_bounds: LabelBounds = None,
+    url: Url = None,
+) -> None:
+    """Correct what was declared of a dataset; its budget and its models stay as they are."""
+    corrections = {"positive": positive, "negative": negative, "classes": classes, "label_bounds": label_bounds}
+    with _database(url) as database:
+        given = json.loads(features.read_text()) if features else None
+        database.redeclare(name, reason, features=given, **corrections)
+    console.print(f"dataset {name} is declared anew")
 
 
 @app.command()

@@ -88,13 +88,13 @@ def train_groups(
     dataset = datasets.load(session, name)
     plan = _plan_groups(session, dataset, request)
     _check_network(dataset, request.base)
-    paid = cost_of(dataset, plan.guarantee) | {"version": dbdp.__version__}
+    cost = cost_of(dataset, plan.guarantee)
 
     def answer() -> list[np.ndarray]:
         return _noisy_models_of_groups(session, dataset, plan, progress)
 
-    def store(found: list[np.ndarray]) -> dict[str, releases.Model]:
-        receipts = [{"dataset": dataset.name, **told, **paid} for told in plan.explain_each()]
+    def store(found: list[np.ndarray], paid: dict[str, Any]) -> dict[str, releases.Model]:
+        receipts = [{"dataset": dataset.name, **told, **cost, **paid} for told in plan.explain_each()]
         with session.at_once():
             made = [_store(session, dataset, request.base, *each) for each in zip(found, receipts, strict=True)]
         return dict(zip(request.groups, made, strict=True))
@@ -173,9 +173,9 @@ def _charged(
 ) -> releases.Model:
     """Charge, compute the answer, and store the release with its receipt."""
 
-    def store(answered: Answer) -> releases.Model:
+    def store(answered: Answer, paid: dict[str, Any]) -> releases.Model:
         models, more = answered
-        receipt = receipt_of(dataset, described, guarantee) | more | {"version": dbdp.__version__}
+        receipt = receipt_of(dataset, described, guarantee) | more | paid
         return _store(session, dataset, request, models, receipt)
 
     return _paid(session, dataset, request, described, guarantee, answer, store)
@@ -188,16 +188,20 @@ def _paid(
     described: dict[str, Any],
     guarantee: Release,
     answer: Callable[[], Answered],
-    store: Callable[[Answered], Stored],
+    store: Callable[[Answered, dict[str, Any]], Stored],
 ) -> Stored:
-    """Charge, compute the answer, await the charge's durability, and store what is released."""
+    """Charge, compute the answer, await the charge's durability, and store what is released.
+
+    `store` is told what a receipt says of the charge.
+    """
     datasets.check_rows(session, dataset)
     check_session(session, dataset, request)
-    position = ledger.charge(session, dataset, described, guarantee)  # before the first row
+    charged = ledger.charge(session, dataset, described, guarantee)  # before the first row
     try:
-        answered = answer()
-        ledger.await_durable(session, position)
-        return store(answered)
+        with ledger.failure_noted(session, charged):
+            answered = answer()
+            ledger.await_durable(session, charged)
+            return store(answered, {"ledger": charged.ledger, "version": dbdp.__version__})
     except Exception as error:
         raise ChargedError(*public_failure(session, error)) from None
 

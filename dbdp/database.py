@@ -99,8 +99,9 @@ class Database:
         *,
         label: str,
         features: Mapping[str, Any],
-        epsilon: float,
         delta: float,
+        epsilon: float | None = None,
+        rho: float | None = None,
         positive: str | None = None,
         negative: str | None = None,
         classes: Sequence[str] | None = None,
@@ -111,7 +112,9 @@ class Database:
         max_rows: int | None = None,
         public_columns: Sequence[str] | None = None,
     ) -> None:
-        """Declare a table once, as its owner; see `dbdp.declarations.declare` and dbdp.register_dataset.
+        """Declare a table once, as its owner, with a budget of ε and δ, or of ρ and δ.
+
+        See `dbdp.declarations.declare` and dbdp.register_dataset.
 
         Parameters
         ----------
@@ -128,8 +131,8 @@ class Database:
             public_columns=public_columns,
         )
         self.query(
-            "select dbdp.register_dataset($1, $2::regclass, $3, $4, $5::json, $6, $7, $8, $9, $10, $11::text[], "
-            "$12::float8[], $13, $14::int4, $15::text[])",
+            "select dbdp.register_dataset($1, $2::regclass, $3, $4, $5::json, $6::float8, $7, $8, $9, $10, "
+            "$11::text[], $12::float8[], $13, $14::int4, $15::text[], $16::float8)",
             name,
             source,
             label,
@@ -145,6 +148,34 @@ class Database:
             unit,
             max_rows,
             list(declaration.public_columns) or None,
+            rho,
+        )
+
+    def renew_budget(self, name: str, reason: str, *, epsilon: float | None = None, delta: float | None = None) -> None:
+        """End a dataset's budget and begin a new one, of the same size unless said; what is promised adds up."""
+        self.query("select dbdp.renew_budget($1, $2, $3::float8, $4::float8)", name, reason, epsilon, delta)
+
+    def redeclare(
+        self,
+        name: str,
+        reason: str,
+        *,
+        features: Mapping[str, Any] | None = None,
+        positive: str | None = None,
+        negative: str | None = None,
+        classes: Sequence[str] | None = None,
+        label_bounds: Sequence[float] | None = None,
+    ) -> None:
+        """Correct what was declared, as the owner; the budget and the released models stay as they are."""
+        self.query(
+            "select dbdp.redeclare($1, $2, $3::json, $4, $5, $6::text[], $7::float8[])",
+            name,
+            reason,
+            None if features is None else json.dumps(dict(features)),
+            positive,
+            negative,
+            list(classes or ()) or None,
+            [float(bound) for bound in label_bounds or ()] or None,
         )
 
     def drop_dataset(self, name: str) -> None:
@@ -180,6 +211,18 @@ class Database:
     def datasets(self) -> list[Row]:
         """Return the datasets that the role may train on."""
         return self.query("select * from dbdp.datasets order by name")
+
+    def budget(self, name: str, *, release_delta: float = 0.0) -> Row:
+        """Return what a dataset has spent, and what is left for a release at `release_delta`; see dbdp.budget."""
+        return self.query("select * from dbdp.budget($1, $2)", name, float(release_delta))[0]
+
+    def history(self, name: str | None = None) -> list[Row]:
+        """Return the charges that this role may see, of one dataset or of all, and what became of each."""
+        return self.query("select * from dbdp.history where dataset = $1 or $1 is null order by id", name)
+
+    def check_ledger(self) -> list[Row]:
+        """Return a finding for each registration of this role: whether ledger, odometers and limits agree."""
+        return self.query("select * from dbdp.check_ledger() order by period")
 
     def models(self) -> list[Row]:
         """Return the released models that the role may predict with."""

@@ -145,14 +145,16 @@ def _released(
     """
     described = plan.explain() | told
     datasets.check_rows(session, dataset)
-    position = ledger.charge(session, dataset, described, plan.guarantee)  # before the first row
+    charged = ledger.charge(session, dataset, described, plan.guarantee)  # before the first row
     try:
-        noisy = plan.release(counts())
-        ledger.await_durable(session, position)
+        with ledger.failure_noted(session, charged):
+            noisy = plan.release(counts())
+            ledger.await_durable(session, charged)
+            ledger.note(session, charged.ledger, "shown")
     except Exception as error:
         raise controller.ChargedError(*public_failure(session, error)) from None
-    receipt = controller.receipt_of(dataset, described, plan.guarantee) | {"version": dbdp.__version__}
-    return plan.answer(noisy) | {"receipt": receipt}
+    receipt = controller.receipt_of(dataset, described, plan.guarantee)
+    return plan.answer(noisy) | {"receipt": receipt | {"ledger": charged.ledger, "version": dbdp.__version__}}
 
 
 def _facts(dataset: Dataset, *, is_network: bool) -> ScoredFacts:

@@ -29,6 +29,7 @@ from dbdp.options import sql_parameters
 MINIMUM_SERVER = 150000
 PACKAGE = Path(__file__).parent
 LIBRARIES = {"numpy": ("numpy", "numpy.libs"), "python-flint": ("flint", "python_flint.libs")}  # and their folders
+MADE_ONCE = ("00-schema.sql", "10-tables.sql")  # all other parts can be run again: an update does
 NOT_FOR_THE_SERVER = frozenset({"_sql", "_plpython", "__pycache__", "tests", "test"})
 ROLES = ("dbdp_owner", "dbdp_predictor", "dbdp_analyst", "dbdp_data_owner")
 BODY = re.compile(r"@plpython (\w+)@")
@@ -88,7 +89,7 @@ class Source:
 
 
 def install(url: str, source: Source | None = None) -> None:
-    """Put the extension's files in place and create the extension.
+    """Put the extension's files in place and create the extension, or bring one of an earlier version up to date.
 
     Parameters
     ----------
@@ -132,7 +133,7 @@ def uninstall(url: str) -> None:
 
 
 def render_extension(python_directory: Path, source: Source | None = None) -> dict[str, str]:
-    """Render the control file and the script of the extension.
+    """Render the control file and the scripts of the extension: one that makes it, one from each earlier version.
 
     Parameters
     ----------
@@ -148,9 +149,11 @@ def render_extension(python_directory: Path, source: Source | None = None) -> di
     """
     source = source or Source.installed()
     control = (source.sql / "dbdp.control").read_text()
-    parts = sorted(source.sql.glob("[0-9][0-9]-*.sql"))
-    script = "\n".join(_with_bodies(part, source) for part in parts)
-    files = {"dbdp.control": control, f"dbdp--{__version__}.sql": script}
+    parts = {part.name: _with_bodies(part, source) for part in sorted(source.sql.glob("[0-9][0-9]-*.sql"))}
+    files = {"dbdp.control": control, f"dbdp--{__version__}.sql": "\n".join(parts.values())}
+    again = [script for name, script in parts.items() if name not in MADE_ONCE]
+    for version, migrations in _migrations(source).items():
+        files[f"dbdp--{version}--{__version__}.sql"] = "\n".join(migrations + again)
     values = {"@python_directory@": str(python_directory), "@version@": __version__}
     for mark, value in values.items():
         files = {name: content.replace(mark, value) for name, content in files.items()}
@@ -168,10 +171,22 @@ def fingerprint(source: Source | None = None) -> str:
     source = source or Source.installed()
     digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
     digest.update("".join(f"{item} {item.hash}\n" for item in _library_files()).encode())
-    for path in [*_package_files(), *sorted(source.sql.iterdir()), *sorted(source.plpython.glob("*.py"))]:
+    parts = [*source.sql.glob("*.*"), *source.sql.glob("upgrade/*.sql"), *source.plpython.glob("*.py")]
+    for path in [*_package_files(), *sorted(parts)]:
         if path.is_file():
             digest.update(f"{path.name}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def _migrations(source: Source) -> dict[str, list[str]]:
+    """Return, for each version that came before, the hand-written steps from it to this one, in order.
+
+    A step, sql/upgrade/<from>--<to>.sql, changes what the parts MADE_ONCE made, and drops the functions
+    whose arguments or results changed; the other parts are run again behind the last step.
+    """
+    steps = {path.stem.partition("--")[0]: path.read_text() for path in (source.sql / "upgrade").glob("*--*.sql")}
+    versions = sorted(steps, key=lambda version: [int(number) for number in version.split(".")])
+    return {version: [steps[later] for later in versions[place:]] for place, version in enumerate(versions)}
 
 
 def _with_bodies(part: Path, source: Source) -> str:

@@ -2,13 +2,16 @@
 
 privacy.md §13. Two odometers for each dataset are the truth: sequences, since a
 ROLLBACK does not undo `setval`. They are read and advanced together under a lock, refused beyond the
-limit, never refunded. The ledger's rows are the readable history.
+limit, never refunded. The ledger's rows are the readable history: each has the odometers as they stood
+behind its charge, so that odometers which were wound back show; then nothing is charged.
 
 Who trains by an allowance advances two odometers of that too, with the dataset's: all or none.
 """
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,35 +19,91 @@ from dbdp import datasets
 from dbdp.datasets import Dataset
 from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS
 from dbdp.privacy.events import Release
-from dbdp.sessions import ServerSession, Session
+from dbdp.sessions import ServerSession, Session, public_failure
 
 _POLL_SECONDS = 0.005
 _WAL_NUDGE_BYTES = 16384  # the WAL writer flushes completed pages only: two of them push the charge out
+_LONGEST_DETAIL = 1000
 
 
-def charge(session: Session, dataset: Dataset, plan: dict[str, Any], release: Release) -> str:
-    """Charge a release through the server's `dbdp.charge`, before a row is read.
+@dataclass(frozen=True)
+class Charge:
+    """A charge that was made.
 
-    Returns the position that the WAL must be flushed to before anything that was paid for is shown.
+    Attributes
+    ----------
+    ledger : the number of its row in dbdp.ledger
+    position : of the WAL, to be on disk before anything that was paid for is shown
     """
+
+    ledger: int
+    position: str
+
+
+def charge(session: Session, dataset: Dataset, plan: dict[str, Any], release: Release) -> Charge:
+    """Charge a release through the server's `dbdp.charge`, before a row is read."""
     described = plan | dataset.relation | {"guarantee": release.as_data()}
     if isinstance(session, ServerSession):  # as dbdp_owner already
         return record_charge(session, dataset, described)
-    sql = "select dbdp.charge($1, $2::pg_catalog.json)::pg_catalog.text as position"
-    return session.query(sql, dataset.name, json.dumps(described))[0]["position"]
+    sql = (
+        "select c.ledger_id as ledger, c.wal_position::pg_catalog.text as position "
+        "from dbdp.charge($1, $2::pg_catalog.json) as c"
+    )
+    return Charge(**session.query(sql, dataset.name, json.dumps(described))[0])
 
 
-def await_durable(session: Session, position: str) -> None:
-    """Wait until a crash cannot undo the charge at that WAL position."""
+def await_durable(session: Session, charged: Charge) -> None:
+    """Wait until neither a crash nor a failover to a synchronous standby can undo the charge.
+
+    A client's charge has committed, and PostgreSQL itself has waited for the standbys. In the server nothing has:
+    the release may be seen in a transaction that never commits.
+    """
     flushed = (
         "select pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_flush_lsn(), $1::pg_catalog.pg_lsn) >= 0 as done"
     )
-    while not session.query(flushed, position)[0]["done"]:
+    _await(session, flushed, charged.position)
+    if session.in_server and (standbys := _synchronous_standbys(session)):
+        _await(session, _REPLICATED, charged.position, standbys)
+
+
+_REPLICATED = """
+select count(*) >= $2 as done
+from pg_stat_get_wal_senders() -- what pg_stat_replication adds is frozen within a transaction
+where sync_state in ('sync', 'quorum')
+and flush_lsn >= $1::pg_lsn
+"""
+
+
+def _await(session: Session, condition: str, *parameters: Any) -> None:
+    while not session.query(condition, *parameters)[0]["done"]:
         session.query("select pg_catalog.pg_sleep($1)", _POLL_SECONDS)
 
 
-def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]) -> str:
-    """Advance the odometers, write the ledger's row, return the WAL position (as dbdp_owner).
+def _synchronous_standbys(session: Session) -> int:
+    """Return how many standbys synchronous_standby_names asks for, 0 if it is empty (as dbdp_owner).
+
+    Raises
+    ------
+    ValueError
+        If it is not empty, and dbdp_owner may not see how far the standbys are.
+    """
+    row = session.query(
+        "select current_setting('synchronous_standby_names') as names, "
+        "pg_has_role(current_user, 'pg_read_all_stats', 'usage') as may"
+    )[0]
+    if not row["names"].strip():
+        return 0
+    if not row["may"]:
+        raise ValueError(
+            "synchronous_standby_names is set, and dbdp_owner may not see how far the standbys are, so that a failover "
+            "could undo a charge; grant pg_read_all_stats to dbdp_owner"
+        )
+    counted = re.match(r"\s*(?:(?:first|any)\s+)?(\d+)\s*\(", row["names"], re.IGNORECASE)
+    return int(counted[1]) if counted else 1
+
+
+def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]) -> Charge:
+    """Advance the odometers, write the ledger's row (as dbdp_owner).
 
     Raises
     ------
@@ -53,24 +112,25 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
     """
     if not isinstance(plan, dict) or not isinstance(plan.get("algorithm"), str) or "guarantee" not in plan:
         raise ValueError('the plan of a charge must be an object with the name of an "algorithm" and a "guarantee"')
+    _synchronous_standbys(session)  # raises now what could not be awaited later
     release = Release.from_data(plan["guarantee"])
-    cost, leak = dataset.budget.cost(release)
-    allowance = _locked(session, dataset, lambda: _advance(session, dataset, (cost, leak)))
-    session.query(
-        "insert into dbdp.ledger (dataset_id, algorithm, epsilon, delta, charge, leak, allowance_id, plan) "
-        "values ($1, $2, $3, $4, $5, $6, $7::int4, $8::json)",
+    costs = dataset.budget.cost(release)
+    after, allowance = _locked(session, dataset, lambda: _advance(session, dataset, costs))
+    row = session.query(
+        "insert into dbdp.ledger (dataset_id, algorithm, epsilon, delta, charge, leak, allowance_id, plan, "
+        "charge_after, leak_after) values ($1, $2, $3, $4, $5, $6, $7::int4, $8::json, $9, $10) returning id",
         dataset.id,
         plan["algorithm"],
         release.epsilon,
         release.delta,
-        cost,
-        leak,
+        *costs,
         allowance,
         json.dumps(plan),
-    )
+        *after,
+    )[0]
     position = session.query("select pg_current_wal_insert_lsn()::text as position")[0]["position"]
     session.query("select pg_logical_emit_message(false, 'dbdp', repeat(' ', $1::int4))", _WAL_NUDGE_BYTES)
-    return position  # before the message, whose own last page may stay for long
+    return Charge(row["id"], position)  # before the message, whose own last page may stay for long
 
 
 Result = TypeVar("Result")
@@ -94,6 +154,7 @@ def _locked(session: ServerSession, dataset: Dataset, action: Callable[[], Resul
 OF_DATASET, OF_ALLOWANCE = ("charge", "leak"), ("allowance_charge", "allowance_leak")
 _UNITS = (CHARGE_UNITS, LEAK_UNITS)
 Amounts = tuple[int, int]  # a charge and a leak, in units
+_NOBODY_KNOWS = "restore what is missing from a dump, or begin a new budget with dbdp.renew_budget"
 
 
 @dataclass(frozen=True)
@@ -105,12 +166,14 @@ class Account:
     title : in words
     words, id : name its odometers
     limits : None for an allowance that has none of its own
+    recorded : what the odometers show at least, by the ledger
     """
 
     title: str
     words: tuple[str, str]
     id: int
     limits: Amounts | None
+    recorded: Amounts = (0, 0)
 
     def after(self, session: Session, costs: Amounts) -> Amounts:
         """Return what would be spent after a release.
@@ -118,9 +181,9 @@ class Account:
         Raises
         ------
         ValueError
-            If that is beyond a limit.
+            If that is beyond a limit, or nobody knows what was spent.
         """
-        spent = odometers(session, self.id, self.words)
+        spent = self._spent(session)
         for word, before, more, limit, unit in zip(
             ("charge", "leak"), spent, costs, self.limits or (None, None), _UNITS, strict=True
         ):
@@ -132,22 +195,43 @@ class Account:
                 )
         return spent[0] + costs[0], spent[1] + costs[1]
 
+    def _spent(self, session: Session) -> Amounts:
+        """Return the odometers; raise ValueError if one is missing, or shows less than the ledger."""
+        spent = odometers(session, self.id, self.words)
+        if spent is None:
+            names = " or ".join(f"dbdp.{word}_{self.id}" for word in self.words)
+            raise ValueError(
+                f"an odometer of {self.title}, {names}, is missing or not dbdp_owner's, so that nobody knows what was "
+                f"spent; {_NOBODY_KNOWS}"
+            )
+        if spent[0] < self.recorded[0] or spent[1] < self.recorded[1]:
+            raise ValueError(
+                f"the odometers of {self.title} were wound back: they show a charge of "
+                f"{spent[0] / CHARGE_UNITS:.9g} and a leak of {spent[1] / LEAK_UNITS:.9g}, the ledger "
+                f"{self.recorded[0] / CHARGE_UNITS:.9g} and {self.recorded[1] / LEAK_UNITS:.9g}; {_NOBODY_KNOWS}"
+            )
+        return spent
+
     def set(self, session: Session, spent: Amounts) -> None:
         """Set the odometers."""
         for word, value in zip(self.words, spent, strict=True):
             session.query(f"select setval('dbdp.{word}_{self.id}'::regclass, $1)", value)
 
 
-def _advance(session: Session, dataset: Dataset, costs: Amounts) -> int | None:
-    """Advance the dataset's odometers and those of the allowance that is used, and return its id; all or none."""
+def _advance(session: Session, dataset: Dataset, costs: Amounts) -> tuple[Amounts, int | None]:
+    """Advance the dataset's odometers and those of the allowance that is used, all or none.
+
+    Returns how the dataset's stand, and the allowance's id.
+    """
     limits = (dataset.budget.charge_limit, dataset.budget.leak_limit)
-    budget = Account(f"the budget of dataset {dataset.name!r}", OF_DATASET, dataset.id, limits)
+    recorded = height(session, dataset.id)
+    budget = Account(f"the budget of dataset {dataset.name!r}", OF_DATASET, dataset.id, limits, recorded)
     spent = [(budget, budget.after(session, costs))]
     if allowances := _allowances(session, dataset):
         spent.append(_first_that_covers(session, allowances, costs))
     for account, total in spent:
         account.set(session, total)
-    return spent[1][0].id if allowances else None
+    return spent[0][1], spent[1][0].id if allowances else None
 
 
 _ALLOWANCES = """
@@ -198,8 +282,82 @@ def make_odometers(session: Session, words: tuple[str, str], owner: int) -> None
         session.query(f"create sequence dbdp.{word}_{owner} minvalue 0 start 0 owned by dbdp.odometers.id")
 
 
-def odometers(session: Session, owner: int, words: tuple[str, str] = OF_DATASET) -> Amounts:
-    """Return the charge and the leak spent, in units."""
-    read = "select o.last_value as value from dbdp.{}_{} as o"
-    charge, leak = (session.query(read.format(word, owner))[0]["value"] for word in words)
+def height(session: Session, dataset_id: int) -> Amounts:
+    """Return the odometers behind the highest charge that the ledger has, in units; an index has them."""
+    sql = "select charge_after, leak_after from dbdp.ledger where dataset_id = $1 order by charge_after desc limit 1"
+    found = session.query(sql, dataset_id)
+    return (found[0]["charge_after"], found[0]["leak_after"]) if found else (0, 0)
+
+
+_OWN_SEQUENCE = """
+select count(*) as found
+from pg_class as c
+where c.oid in (to_regclass($1), to_regclass($2))
+and c.relkind = 'S'
+and pg_has_role(current_user, c.relowner, 'usage')
+"""
+
+
+def odometers(session: Session, owner: int, words: tuple[str, str] = OF_DATASET) -> Amounts | None:
+    """Return the charge and the leak spent, in units; None if an odometer is missing, or another role's."""
+    names = [f"dbdp.{word}_{owner}" for word in words]
+    if session.query(_OWN_SEQUENCE, *names)[0]["found"] < len(names):
+        return None
+    charge, leak = (session.query(f"select o.last_value as value from {name} as o")[0]["value"] for name in names)
     return charge, leak
+
+
+# --- what became of a charge -----------------------------------------------------------------------------
+
+
+@contextmanager
+def failure_noted(session: Session, charged: Charge) -> Iterator[None]:
+    """Note the failure of what was charged, where the row of the ledger can still be known to outlive it.
+
+    In the server an error undoes the ledger's row with all else; in a client the charge has committed by itself.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not session.in_server:
+            _, reason = public_failure(session, error)
+            session.recover()
+            with suppress(Exception):  # the connection broke, or a rollback took the ledger's row along
+                note(session, charged.ledger, "failed", detail=reason)
+            session.recover()
+        raise
+
+
+def note(session: Session, ledger: int, outcome: str, *, model: int | None = None, detail: str | None = None) -> None:
+    """Write what became of a charge: `released`, with the model, or `shown`, or `failed`."""
+    if session.in_server:  # as dbdp_owner already
+        sql = "insert into dbdp.outcome (ledger_id, outcome, model, detail) values ($1, $2, $3::int8, $4)"
+        session.query(sql, ledger, outcome, model, detail)
+    else:
+        session.query("select dbdp.record_outcome($1, $2, $3)", ledger, outcome, detail)
+
+
+def check_own(session: Session, ledger: Any, dataset_id: int | None = None) -> None:
+    """Raise ValueError unless this role made the charge, of that dataset (in the server, as dbdp_owner)."""
+    sql = "select dataset_id as dataset from dbdp.ledger where id = $1 and charged_by = session_user"
+    found = session.query(sql, ledger) if type(ledger) is int and ledger < 2**63 else []
+    if not found:
+        raise ValueError(f"charge {ledger} is not in the ledger, or another role made it; see dbdp.history")
+    if dataset_id not in (None, found[0]["dataset"]):
+        raise ValueError(f"charge {ledger} is of another dataset, or of a budget that has ended; see dbdp.history")
+
+
+def record_outcome(session: Session, ledger: int, outcome: str, detail: str | None) -> None:
+    """Write what became of a client's charge, once (in the server, as dbdp_owner).
+
+    Raises
+    ------
+    ValueError
+        If this role did not make the charge, or its outcome is known, or is none that a client may say.
+    """
+    if outcome not in ("failed", "shown"):
+        raise ValueError(f"outcome {outcome!r} is not for a client to say; it is failed or shown")
+    check_own(session, ledger)
+    if session.query("select from dbdp.outcome where ledger_id = $1", ledger):
+        raise ValueError(f"the outcome of charge {ledger} is known already; see dbdp.history")
+    note(session, ledger, outcome, detail=detail and detail[:_LONGEST_DETAIL])

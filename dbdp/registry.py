@@ -27,17 +27,18 @@ def register(
     name: str,
     source: str,
     declaration: Declaration,
-    epsilon: float,
+    epsilon: float | None,
     delta: float,
     mode: str,
+    rho: float | None,
     unit: Unit | None,
 ) -> None:
     """Open the table to dbdp_owner, as its owner, and record the dataset."""
-    Budget.of(epsilon=epsilon, delta=delta, mode=mode)
-    _check_source(session, source, declaration, unit)
+    Budget.of(epsilon=epsilon, delta=delta, mode=mode, rho=rho)
+    check_source(session, source, declaration, unit)
     session.query(f"grant select on {source} to dbdp_owner")
     session.query(
-        "select dbdp.record_dataset($1, $2::regclass, $3::json, $4, $5, $6, $7, $8::int4)",
+        "select dbdp.record_dataset($1, $2::regclass, $3::json, $4::float8, $5, $6, $7, $8::int4, $9::float8)",
         name,
         source,
         declaration.to_json(),
@@ -46,6 +47,7 @@ def register(
         mode,
         unit and unit.column,
         unit and unit.max_rows,
+        rho,
     )
 
 
@@ -55,44 +57,63 @@ def record(
     name: str,
     source: str,
     declaration: str,
-    epsilon: float,
+    epsilon: float | None,
     delta: float,
     mode: str,
+    rho: float | None,
     unit: str | None,
     max_rows: int | None,
 ) -> None:
     """Write the catalogue's row and make the odometers (as dbdp_owner)."""
     declared = declare(**json.loads(declaration))
-    budget = Budget.of(epsilon=epsilon, delta=delta, mode=mode)
+    budget = Budget.of(epsilon=epsilon, delta=delta, mode=mode, rho=rho)
     whom = unit_of(declared, unit, max_rows)
-    types = _check_source(session, source, declared, whom)
-    _check_owner(session, source)
+    types = check_source(session, source, declared, whom)
+    check_owner(session, source)
     _check_new(session, name, source)
+    enter(session, name=name, source=source, declaration=declared, types=types, budget=budget, unit=whom)
+
+
+def enter(
+    session: ServerSession,
+    *,
+    name: str,
+    source: str,
+    declaration: Declaration,
+    types: dict[str, str],
+    budget: Budget,
+    unit: Unit | None,
+    renews: int | None = None,
+    reason: str | None = None,
+) -> None:
+    """Write a row of the catalogue, checked already, and make its odometers (as dbdp_owner)."""
     with session.reading(source):
-        rows = count(session, source, whom, types) * (whom.max_rows if whom else 1)
+        rows = count(session, source, unit, types) * (unit.max_rows if unit else 1)
     if rows == 0:
-        raise ValueError(f"{source} is empty; a dataset needs at least one row{' with a unit' if whom else ''}")
+        raise ValueError(f"{source} is empty; a dataset needs at least one row{' with a unit' if unit else ''}")
     inserted = _insert_new(
         session,
         """
 insert into dbdp.dataset (name, source, source_name, rows, declaration, column_types, epsilon, delta, mode,
-                          rdp_order, charge_limit, leak_limit, unit, max_rows)
+                          rdp_order, charge_limit, leak_limit, unit, max_rows, renews, reason)
 values ($1, $2::regclass, $2, $3, $4::json, $5::json, $6, $7, $8,
-        $9::float8, $10, $11, $12, $13::int4)
+        $9::float8, $10, $11, $12, $13::int4, $14::int4, $15)
 returning id""",
         name,
         source,
         rows,
-        declared.to_json(),
+        declaration.to_json(),
         json.dumps(types),
-        epsilon,
-        delta,
-        mode,
+        budget.epsilon,
+        budget.delta,
+        budget.mode,
         budget.order,
         budget.charge_limit,
         budget.leak_limit,
-        unit,
-        max_rows,
+        unit and unit.column,
+        unit and unit.max_rows,
+        renews,
+        reason,
     )
     ledger.make_odometers(session, ledger.OF_DATASET, inserted[0]["id"])
 
@@ -134,7 +155,7 @@ where c.oid = $1::regclass
 """
 
 
-def _check_source(session: ServerSession, source: str, declaration: Declaration, unit: Unit | None) -> dict[str, str]:
+def check_source(session: ServerSession, source: str, declaration: Declaration, unit: Unit | None) -> dict[str, str]:
     """Check that the table can be trained on as declared; return the types of the declared columns, and the unit's."""
     row = session.query(_SOURCE, source)[0]
     check_kind(session, row["oid"])
@@ -245,7 +266,7 @@ def _canonical(session: ServerSession, value: str, type_name: str) -> str | None
         return None
 
 
-def _check_owner(session: ServerSession, source: str) -> None:
+def check_owner(session: ServerSession, source: str) -> None:
     row = session.query(
         "select pg_has_role(session_user, c.relowner, 'member') as may, c.relowner::regrole::text as owner, "
         "has_table_privilege(current_user, c.oid, 'select') as readable "

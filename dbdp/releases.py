@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dbdp import network_models
+from dbdp import ledger, network_models
 from dbdp.datasets import Dataset
 from dbdp.declarations import Declaration
 from dbdp.learning.encoding import ColumnEncoder, RandomProjection, VectorEncoder
@@ -179,7 +179,13 @@ def _insert(
     receipt: dict[str, Any],
     *model: list[Any] | str | None,
 ) -> dict[str, Any]:
-    """Write a row of dbdp.model: coefficients and intercepts, or a network and parameters."""
+    """Write a row of dbdp.model: coefficients and intercepts, or a network and parameters.
+
+    Where the receipt names the charge that paid for it, that charge's outcome is this model.
+    """
+    paid = receipt.get("ledger")
+    if paid is not None:
+        ledger.check_own(session, paid, dataset.id)
     row = session.query("select nextval('dbdp.model_id_seq') as id, now()::text as at, session_user::text as by")[0]
     facts = {"model": row["id"], "dataset": dataset.name, "released_at": row["at"], "released_by": row["by"]}
     receipt = facts | receipt | facts  # read first, and whatever a client says of them
@@ -194,6 +200,8 @@ def _insert(
         json.dumps(receipt),
         *model,
     )
+    if paid is not None:
+        ledger.note(session, paid, "released", model=row["id"])
     return {"id": row["id"], "receipt": receipt}
 
 

@@ -12,8 +12,13 @@ from dbdp.sessions import Row, ServerSession
 _REGISTERED = """
 select d.id,
        d.source::text as source,
+       d.source::oid::int8 as source_oid,
+       d.source_name,
        d.registered_by::text as registered_by,
        d.id = any (dbdp.own_datasets()) as own,
+       d.declaration::text as declaration,
+       d.column_types::text as column_types,
+       d.unit, d.max_rows,
        d.epsilon, d.delta, d.mode, d.rdp_order, d.charge_limit, d.leak_limit
 from dbdp.dataset as d
 where d.name = $1

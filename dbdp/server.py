@@ -19,6 +19,8 @@ import numpy as np  # noqa: E402
 import plpy  # type: ignore[import-not-found]  # noqa: E402  (exists inside PostgreSQL only)
 
 from dbdp import (  # noqa: E402
+    amendments,
+    budgets,
     controller,
     datasets,
     dealing,
@@ -112,7 +114,7 @@ def register_dataset(
     label: str,
     positive: str | None,
     features: str,
-    epsilon: float,
+    epsilon: float | None,
     delta: float,
     negative: str | None,
     intercept: bool,
@@ -122,10 +124,10 @@ def register_dataset(
     unit: str | None,
     max_rows: int | None,
     public_columns: list[str] | None,
+    rho: float | None,
 ) -> None:
     """dbdp.register_dataset, with the caller's rights."""
-    given = {"name": name, "source": source, "features": features, "epsilon": epsilon, "delta": delta, "mode": mode}
-    _check_given(**given)
+    _check_given(name=name, source=source, features=features, delta=delta, mode=mode)
     declaration = declare(
         label=label,
         positive=positive,
@@ -144,6 +146,7 @@ def register_dataset(
         epsilon=epsilon,
         delta=delta,
         mode=mode,
+        rho=rho,
         unit=unit_of(declaration, unit, max_rows),
     )
 
@@ -153,11 +156,12 @@ def record_dataset(
     name: str,
     source: str,
     declaration: str,
-    epsilon: float,
+    epsilon: float | None,
     delta: float,
     mode: str,
     unit: str | None,
     max_rows: int | None,
+    rho: float | None,
 ) -> None:
     """dbdp.record_dataset, as dbdp_owner."""
     registry.record(
@@ -168,6 +172,7 @@ def record_dataset(
         epsilon=epsilon,
         delta=delta,
         mode=mode,
+        rho=rho,
         unit=unit,
         max_rows=max_rows,
     )
@@ -214,12 +219,62 @@ def revoke_prediction(model: int, role: str) -> None:
 
 
 @door
-def charge(name: str, plan: str) -> str:
+def renew_budget(name: str, reason: str, epsilon: float | None, delta: float | None) -> None:
+    """dbdp.renew_budget, as dbdp_owner."""
+    _check_given(dataset=name, reason=reason)
+    amendments.renew(_session, name, reason, epsilon, delta)
+
+
+@door
+def redeclare(
+    name: str,
+    reason: str,
+    features: str | None,
+    positive: str | None,
+    negative: str | None,
+    classes: list[str] | None,
+    label_bounds: list[float] | None,
+) -> None:
+    """dbdp.redeclare, as dbdp_owner."""
+    _check_given(dataset=name, reason=reason)
+    corrections = {
+        "features": None if features is None else json.loads(features),
+        "positive": positive,
+        "negative": negative,
+        "classes": classes,
+        "label_bounds": label_bounds,
+    }
+    amendments.redeclare(_session, name, reason, corrections)
+
+
+@door
+def budget(name: str, release_delta: float) -> dict[str, Any]:
+    """dbdp.budget, as dbdp_owner."""
+    _check_given(dataset=name, release_delta=release_delta)
+    return budgets.budget(_session, name, release_delta)
+
+
+@door
+def check_ledger() -> list[dict[str, Any]]:
+    """dbdp.check_ledger, as dbdp_owner."""
+    return budgets.check(_session)
+
+
+@door
+def charge(name: str, plan: str) -> dict[str, Any]:
     """dbdp.charge, as dbdp_owner."""
     _check_given(plan=plan)
     dataset = datasets.load(_session, name)
     registry.check_may_read(_session, dataset.source)
-    return ledger.record_charge(_session, dataset, json.loads(plan))
+    charged = ledger.record_charge(_session, dataset, json.loads(plan))
+    return {"ledger_id": charged.ledger, "wal_position": charged.position}
+
+
+@door
+def record_outcome(ledger_id: int, outcome: str, detail: str | None) -> None:
+    """dbdp.record_outcome, as dbdp_owner."""
+    _check_given(ledger_id=ledger_id, outcome=outcome)
+    ledger.record_outcome(_session, ledger_id, outcome, detail)
 
 
 @door

@@ -73,7 +73,7 @@ class Session(Protocol):
     def prefer(self, parameter: str, value: str) -> None:
         """Set a parameter where the server still allows it in this session."""
 
-    def failure(self, error: Exception) -> tuple[str, str]:
+    def failure(self, error: BaseException) -> tuple[str, str]:
         """Return SQLSTATE and text of a failed statement."""
 
     def workers(self, count: int) -> AbstractContextManager[list["Session"]]:
@@ -187,7 +187,7 @@ class ServerSession:
         with _refusable(self):
             self.query("select pg_catalog.set_config($1, $2, true)", parameter, value)
 
-    def failure(self, error: Exception) -> tuple[str, str]:
+    def failure(self, error: BaseException) -> tuple[str, str]:
         """Return SQLSTATE and text of a failed statement."""
         code = getattr(error, "spidata", None)
         text = str(error).removeprefix("dbdp: ")
@@ -305,7 +305,7 @@ class ClientSession:
         """Cancel the statement that runs, from another thread."""
         self.connection.cancel()
 
-    def failure(self, error: Exception) -> tuple[str, str]:
+    def failure(self, error: BaseException) -> tuple[str, str]:
         """Return SQLSTATE and text of a failed statement."""
         text = getattr(getattr(error, "diag", None), "message_primary", None)
         return getattr(error, "sqlstate", None) or "", (text or str(error).strip()).removeprefix("dbdp: ")
@@ -321,7 +321,7 @@ def _refusable(session: Session) -> Iterator[None]:
             raise
 
 
-def public_failure(session: Session, error: Exception) -> tuple[str, str]:
+def public_failure(session: Session, error: BaseException) -> tuple[str, str]:
     """Return SQLSTATE and text of an error after a charge, without anything that a row could decide.
 
     The text of an error of the server may quote a row; ours (PUBLIC_SQLSTATE) never do.

@@ -1,3 +1,3 @@
 from dbdp.server import record_dataset
 
-return record_dataset(name, source, declaration, epsilon, delta, mode, unit, max_rows)
+return record_dataset(*args)

@@ -18,7 +18,10 @@ create table dbdp.dataset (
   dropped_at timestamptz,
   unit text,
   max_rows int,
-  check ((unit is null) = (max_rows is null))
+  renews int unique, -- the period that this one follows; a foreign key to its own table would make pg_dump warn
+  reason text, -- of the renewal
+  constraint dataset_unit check ((unit is null) = (max_rows is null)),
+  constraint dataset_renewal check ((renews is null) = (reason is null))
 );
 create unique index dataset_name on dbdp.dataset (name) where dropped_at is null;
 create unique index dataset_source on dbdp.dataset (source) where dropped_at is null;
@@ -56,8 +59,11 @@ create table dbdp.ledger (
   charge bigint not null,
   leak bigint not null,
   allowance_id int references dbdp.allowance, -- null where the role that registered the dataset trained
-  plan json not null
+  plan json not null,
+  charge_after bigint not null, -- the odometers behind this charge, with what other charges left no row of
+  leak_after bigint not null
 );
+create index ledger_height on dbdp.ledger (dataset_id, charge_after);
 comment on table dbdp.ledger is 'the readable history of charges; the odometers are the truth, since a rollback cannot undo them';
 
 create table dbdp.model (
@@ -89,39 +95,6 @@ create table dbdp.prediction_grant (
   primary key (model_id, role)
 );
 comment on table dbdp.prediction_grant is 'which roles may predict with a model, besides the one that released it and the one that registered its dataset';
-
-create view dbdp.datasets with (security_invoker) as
-select d.name,
-       d.source_name as source,
-       d.rows,
-       d.declaration,
-       d.epsilon,
-       d.delta,
-       d.mode,
-       d.charge_limit / 1e9 as charge_limit,
-       d.leak_limit / 1e18 as leak_limit,
-       d.registered_by,
-       d.registered_at,
-       d.unit,
-       d.max_rows
-from dbdp.dataset as d
-where d.dropped_at is null;
-comment on view dbdp.datasets is 'registered datasets that the role may train on: public facts and total budgets';
-
-create view dbdp.models with (security_invoker) as
-select m.id,
-       m.receipt ->> 'dataset' as dataset,
-       m.receipt ->> 'algorithm' as algorithm,
-       (m.receipt ->> 'epsilon')::float8 as epsilon,
-       (m.receipt ->> 'delta')::float8 as delta,
-       m.feature_names,
-       m.coefficients,
-       m.intercept,
-       m.intercepts,
-       m.network,
-       m.receipt
-from dbdp.model as m;
-comment on view dbdp.models is 'released models that the role may predict with';
 
 select pg_catalog.pg_extension_config_dump('dbdp.dataset', '');
 select pg_catalog.pg_extension_config_dump('dbdp.ledger', '');

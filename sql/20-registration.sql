@@ -1,4 +1,4 @@
-create function dbdp.register_dataset(
+create or replace function dbdp.register_dataset(
   name text,
   source regclass,
   label text,
@@ -13,7 +13,8 @@ create function dbdp.register_dataset(
   label_bounds float8[] default null,
   unit text default null,
   max_rows int default null,
-  public_columns text[] default null
+  public_columns text[] default null,
+  rho float8 default null
 ) returns void
 language plpython3u
 set search_path = pg_catalog, pg_temp
@@ -22,9 +23,9 @@ as $body$
 @plpython register_dataset@
 $body$;
 comment on function dbdp.register_dataset is
-'declare a table once: features are column -> [lower, upper] or ["category", …] or {"length": d, "norm": bound}; the label has a positive value, classes, or label_bounds; all rows with one value of column unit are protected together, of which at most max_rows are read; public_columns hold public keys, to group by; the budget never changes. For the owner of the table.';
+'declare a table once: features are column -> [lower, upper] or ["category", …] or {"length": d, "norm": bound}; the label has a positive value, classes, or label_bounds; all rows with one value of column unit are protected together, of which at most max_rows are read; public_columns hold public keys, to group by; the budget, epsilon and delta or rho and delta, never changes. For the owner of the table.';
 
-create function dbdp.record_dataset(
+create or replace function dbdp.record_dataset(
   name text,
   source regclass,
   declaration json,
@@ -32,7 +33,8 @@ create function dbdp.record_dataset(
   delta float8,
   mode text,
   unit text default null,
-  max_rows int default null
+  max_rows int default null,
+  rho float8 default null
 ) returns void
 language plpython3u
 security definer
@@ -42,7 +44,7 @@ as $body$
 $body$;
 comment on function dbdp.record_dataset is 'the part of register_dataset that runs as dbdp_owner';
 
-create function dbdp.close_dataset(name text) returns text
+create or replace function dbdp.close_dataset(name text) returns text
 language plpython3u
 security definer
 set search_path = pg_catalog, pg_temp
@@ -51,10 +53,40 @@ as $body$
 $body$;
 comment on function dbdp.close_dataset is 'the part of drop_dataset that runs as dbdp_owner';
 
-create function dbdp.drop_dataset(name text) returns void
+create or replace function dbdp.drop_dataset(name text) returns void
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython drop_dataset@
 $body$;
 comment on function dbdp.drop_dataset is 'close a dataset; its history stays. For the role that registered it.';
+
+create or replace function dbdp.renew_budget(
+  dataset text, reason text, epsilon float8 default null, delta float8 default null
+) returns void
+language plpython3u
+security definer
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython renew_budget@
+$body$;
+comment on function dbdp.renew_budget is
+'end the budget of a dataset and begin a new one, of the same size unless said; what is promised over both adds up. For the role that registered it.';
+
+create or replace function dbdp.redeclare(
+  dataset text,
+  reason text,
+  features json default null,
+  positive text default null,
+  negative text default null,
+  classes text[] default null,
+  label_bounds float8[] default null
+) returns void
+language plpython3u
+security definer
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython redeclare@
+$body$;
+comment on function dbdp.redeclare is
+'correct what was declared of a dataset: bounds, categories, classes; its budget and its released models stay as they are. For the role that registered it.';

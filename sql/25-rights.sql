@@ -1,7 +1,7 @@
 -- Rights belong to the role that logged in: SET ROLE neither adds any nor takes any away. The policies of
 -- sql/80-policies.sql and the doors ask the same functions; a policy asks once for a query, not for each row.
 
-create function dbdp.own_roles() returns name[]
+create or replace function dbdp.own_roles() returns name[]
 language sql
 stable parallel safe
 set search_path = pg_catalog, pg_temp
@@ -14,7 +14,7 @@ begin atomic
 end;
 comment on function dbdp.own_roles is 'the roles that the session''s user is a member of, itself included';
 
-create function dbdp.own_datasets() returns int[]
+create or replace function dbdp.own_datasets() returns int[]
 language sql
 stable parallel safe
 security definer
@@ -29,7 +29,7 @@ begin atomic
 end;
 comment on function dbdp.own_datasets is 'datasets that a role of the session''s user registered; for a superuser all, also of roles that are gone';
 
-create function dbdp.open_datasets() returns int[]
+create or replace function dbdp.open_datasets() returns int[]
 language sql
 stable parallel safe
 security definer
@@ -44,7 +44,7 @@ begin atomic
 end;
 comment on function dbdp.open_datasets is 'datasets that the session''s user may train on: its own, and those of its allowances';
 
-create function dbdp.granted_models() returns bigint[]
+create or replace function dbdp.granted_models() returns bigint[]
 language sql
 stable parallel safe
 security definer
@@ -58,7 +58,7 @@ begin atomic
 end;
 comment on function dbdp.granted_models is 'models that the session''s user was given to predict with';
 
-create function dbdp.allowance_spent(allowance int, out charged float8, out leaked float8)
+create or replace function dbdp.allowance_spent(allowance int, out charged float8, out leaked float8)
 language sql
 volatile
 security definer
@@ -72,7 +72,7 @@ begin atomic
 end;
 comment on function dbdp.allowance_spent is 'what was spent within an allowance of the session''s user, or of a dataset that it registered';
 
-create view dbdp.allowances with (security_invoker) as
+create or replace view dbdp.allowances with (security_invoker) as
 select d.name as dataset,
        a.role,
        a.epsilon,
@@ -91,7 +91,7 @@ where a.revoked_at is null
 and d.dropped_at is null;
 comment on view dbdp.allowances is 'who may train on which dataset, and how much of its budget each may spend and has spent; without an epsilon the dataset''s budget alone binds';
 
-create function dbdp.grant_training(dataset text, role name, epsilon float8 default null) returns void
+create or replace function dbdp.grant_training(dataset text, role name, epsilon float8 default null) returns void
 language plpython3u
 security definer
 set search_path = pg_catalog, pg_temp
@@ -101,7 +101,7 @@ $body$;
 comment on function dbdp.grant_training is
 'let a role, and its members, train on a dataset; with an epsilon they may spend that part of its budget and no more. For the role that registered it.';
 
-create function dbdp.revoke_training(dataset text, role name) returns void
+create or replace function dbdp.revoke_training(dataset text, role name) returns void
 language plpython3u
 security definer
 set search_path = pg_catalog, pg_temp
@@ -111,7 +111,7 @@ $body$;
 comment on function dbdp.revoke_training is
 'end a role''s right to train on a dataset; what it spent stays spent if it is given the right again. For the role that registered it.';
 
-create function dbdp.grant_prediction(model bigint, role name) returns void
+create or replace function dbdp.grant_prediction(model bigint, role name) returns void
 language plpython3u
 security definer
 set search_path = pg_catalog, pg_temp
@@ -121,7 +121,7 @@ $body$;
 comment on function dbdp.grant_prediction is
 'let a role, and its members, predict with a model. For the role that released it, or registered its dataset.';
 
-create function dbdp.revoke_prediction(model bigint, role name) returns void
+create or replace function dbdp.revoke_prediction(model bigint, role name) returns void
 language plpython3u
 security definer
 set search_path = pg_catalog, pg_temp

@@ -1,26 +1,26 @@
 -- byteasend copies a value's bytes as they are. Declared for arrays it shows an array's own bytes
 -- (dimensions, null offset, element type, length, lower bound, elements) in one copy, where
 -- array_send calls a function for each element: 0.05 against 1.7 microseconds for 54 of them.
-create function dbdp.array_bytes(float8[]) returns bytea
+create or replace function dbdp.array_bytes(float8[]) returns bytea
 language internal immutable strict parallel safe
 as 'byteasend';
-create function dbdp.array_bytes(float4[]) returns bytea
+create or replace function dbdp.array_bytes(float4[]) returns bytea
 language internal immutable strict parallel safe
 as 'byteasend';
 comment on function dbdp.array_bytes(float8[]) is 'the bytes of an array as the server holds them';
 comment on function dbdp.array_bytes(float4[]) is 'the bytes of an array as the server holds them';
 
-create function dbdp.charge(dataset text, plan json) returns pg_lsn
+create or replace function dbdp.charge(dataset text, plan json, out ledger_id bigint, out wal_position pg_lsn)
 language plpython3u
 security definer
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython charge@
 $body$;
-comment on function dbdp.charge is 'charge a planned release before a row is read, for a client that may read the table; returns the WAL position to await';
+comment on function dbdp.charge is 'charge a planned release before a row is read, for a client that may read the table; returns the row of the ledger, and the WAL position to await';
 
 -- For a key every session must number the rows alike: page by page, whatever its settings.
-create function dbdp.shuffle(dataset text, blocks text, options json default '{}') returns void
+create or replace function dbdp.shuffle(dataset text, blocks text, options json default '{}') returns void
 language plpython3u
 set search_path = pg_catalog, pg_temp
 set quote_all_identifiers = off
@@ -32,14 +32,14 @@ as $body$
 $body$;
 comment on function dbdp.shuffle is 'fill a table (block_no, block) with the packed rows of a dataset in a secret order; options: cuts, projection, for the order of a key that several sessions share key, first, last, and for Poisson mini-batches, which need a column ends, poisson: probability, steps, apart';
 
-create function dbdp.sgd_transition(state bytea, block bytea, initial bytea) returns bytea
+create or replace function dbdp.sgd_transition(state bytea, block bytea, initial bytea) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython sgd_transition@
 $body$;
 
-create function dbdp.sgd_terminate(state bytea) returns bytea
+create or replace function dbdp.sgd_terminate(state bytea) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
@@ -47,7 +47,7 @@ as $body$
 $body$;
 
 -- No combine function: merging models would be another algorithm, with another sensitivity.
-create aggregate dbdp.sgd_epoch(block bytea, initial bytea) (
+create or replace aggregate dbdp.sgd_epoch(block bytea, initial bytea) (
   sfunc = dbdp.sgd_transition,
   stype = bytea,
   finalfunc = dbdp.sgd_terminate,
@@ -56,7 +56,7 @@ create aggregate dbdp.sgd_epoch(block bytea, initial bytea) (
 comment on aggregate dbdp.sgd_epoch(bytea, bytea) is 'one epoch of mini-batch SGD over packed blocks, or the gradient sum and one step where the mini-batch is all rows; call it with order by block_no';
 
 -- The options of a training are written from dbdp.algorithms.Request, so that every door has the same.
-create function dbdp.dp_train(
+create or replace function dbdp.dp_train(
   dataset text,
 @options@,
   out model bigint,
@@ -75,7 +75,7 @@ $body$;
 comment on function dbdp.dp_train is
 'train a linear model with differential privacy on a registered dataset, and store the release; README.md and docs/privacy.md tell the options';
 
-create function dbdp.dp_logreg(
+create or replace function dbdp.dp_logreg(
   dataset text,
 @options without loss huber_width@,
   out model bigint,
@@ -94,7 +94,7 @@ $body$;
 comment on function dbdp.dp_logreg is
 'dp_train with the logistic loss; a label with classes is learned one against the rest';
 
-create function dbdp.dp_svm(
+create or replace function dbdp.dp_svm(
   dataset text,
 @options without loss@,
   out model bigint,
@@ -113,7 +113,7 @@ $body$;
 comment on function dbdp.dp_svm is
 'dp_train with the Huber SVM loss';
 
-create function dbdp.dp_linreg(
+create or replace function dbdp.dp_linreg(
   dataset text,
 @options without loss positive_weight@,
   out model bigint,
@@ -132,7 +132,7 @@ $body$;
 comment on function dbdp.dp_linreg is
 'dp_train with the Huber regression loss, for a label that is a number';
 
-create function dbdp.dp_explain(
+create or replace function dbdp.dp_explain(
   dataset text,
 @options@
 ) returns json
@@ -146,7 +146,7 @@ $body$;
 comment on function dbdp.dp_explain is
 'plan, sensitivity, noise scale and charge of dp_train with the same arguments; reads no row and spends nothing';
 
-create function dbdp.dp_tune(
+create or replace function dbdp.dp_tune(
   dataset text,
   candidates json,
 @options@,
@@ -169,7 +169,7 @@ $body$;
 comment on function dbdp.dp_tune is
 'choose privately among candidates, [{"regularisation": 0.01}, …], and store the chosen model: disjoint_portions (Algorithm 3 of Wu et al. 2017) or random_repetition';
 
-create function dbdp.dp_explain_tuning(
+create or replace function dbdp.dp_explain_tuning(
   dataset text,
   candidates json,
 @options@,
@@ -187,7 +187,7 @@ comment on function dbdp.dp_explain_tuning is
 'plan and charge of dp_tune with the same arguments; reads no row and spends nothing';
 
 -- Dates are compared as text, so their style is pinned.
-create function dbdp.group_sizes(dataset text, group_by text, groups text[]) returns bigint[]
+create or replace function dbdp.group_sizes(dataset text, group_by text, groups text[]) returns bigint[]
 language plpython3u
 set search_path = pg_catalog, pg_temp
 set datestyle = 'ISO, YMD'
@@ -196,7 +196,7 @@ as $body$
 $body$;
 comment on function dbdp.group_sizes is 'number of rows of some groups of a public column, as PostgreSQL writes its values';
 
-create function dbdp.deal_groups(dataset text, target text, group_by text, groups text[], sizes bigint[]) returns void
+create or replace function dbdp.deal_groups(dataset text, target text, group_by text, groups text[], sizes bigint[]) returns void
 language plpython3u
 set search_path = pg_catalog, pg_temp
 set jit = off
@@ -208,7 +208,7 @@ as $body$
 $body$;
 comment on function dbdp.deal_groups is 'deal the records of some groups of a public column, in one pass, to a table (bucket, block): each to the bucket of its place in the list, from 0';
 
-create function dbdp.dp_train_groups(
+create or replace function dbdp.dp_train_groups(
   dataset text,
   group_by text,
   groups text[],
@@ -230,7 +230,7 @@ $body$;
 comment on function dbdp.dp_train_groups is
 'dp_train for each of the listed groups of a public column: one model each, one charge for all, that of the dearest';
 
-create function dbdp.dp_explain_groups(
+create or replace function dbdp.dp_explain_groups(
   dataset text,
   group_by text,
   groups text[],
@@ -246,14 +246,14 @@ $body$;
 comment on function dbdp.dp_explain_groups is
 'plan of each group and charge of dp_train_groups with the same arguments; counts the public column and spends nothing';
 
-create function dbdp.count_errors_transition(errors bigint, block bytea, models bytea, outputs int) returns bigint
+create or replace function dbdp.count_errors_transition(errors bigint, block bytea, models bytea, outputs int) returns bigint
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython count_errors_transition@
 $body$;
 
-create aggregate dbdp.count_errors(block bytea, models bytea, outputs int) (
+create or replace aggregate dbdp.count_errors(block bytea, models bytea, outputs int) (
   sfunc = dbdp.count_errors_transition,
   stype = bigint,
   initcond = '0',
@@ -262,21 +262,21 @@ create aggregate dbdp.count_errors(block bytea, models bytea, outputs int) (
 comment on aggregate dbdp.count_errors(bytea, bytea, int) is
 'rows of packed blocks that models, one float8 vector for each output, classify wrongly';
 
-create function dbdp.noisy_transition(state bytea, block bytea, ends bytea, initial bytea) returns bytea
+create or replace function dbdp.noisy_transition(state bytea, block bytea, ends bytea, initial bytea) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython noisy_transition@
 $body$;
 
-create function dbdp.noisy_terminate(state bytea) returns bytea
+create or replace function dbdp.noisy_terminate(state bytea) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython noisy_terminate@
 $body$;
 
-create aggregate dbdp.noisy_steps(block bytea, ends bytea, initial bytea) (
+create or replace aggregate dbdp.noisy_steps(block bytea, ends bytea, initial bytea) (
   sfunc = dbdp.noisy_transition,
   stype = bytea,
   finalfunc = dbdp.noisy_terminate,
@@ -285,14 +285,14 @@ create aggregate dbdp.noisy_steps(block bytea, ends bytea, initial bytea) (
 comment on aggregate dbdp.noisy_steps(bytea, bytea, bytea) is 'noisy updates over packed blocks, one for each mini-batch: where ends says so, else for every so many rows; call it with order by block_no';
 
 -- Exact sums: whoever asks adds noise. Sums of parts may be added in any order; the noise covers the rounding.
-create function dbdp.gradient_transition(total bytea, block bytea, model bytea, objective text, clip float8) returns bytea
+create or replace function dbdp.gradient_transition(total bytea, block bytea, model bytea, objective text, clip float8) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython gradient_transition@
 $body$;
 
-create aggregate dbdp.gradient_sum(block bytea, model bytea, objective text, clip float8) (
+create or replace aggregate dbdp.gradient_sum(block bytea, model bytea, objective text, clip float8) (
   sfunc = dbdp.gradient_transition,
   stype = bytea,
   parallel = unsafe
@@ -300,14 +300,14 @@ create aggregate dbdp.gradient_sum(block bytea, model bytea, objective text, cli
 comment on aggregate dbdp.gradient_sum(bytea, bytea, text, float8) is
 'sum of the clipped gradients of packed rows at a model; vectors are float8, little-endian';
 
-create function dbdp.loss_transition(totals bytea, block bytea, models bytea, objective text, "limit" float8) returns bytea
+create or replace function dbdp.loss_transition(totals bytea, block bytea, models bytea, objective text, "limit" float8) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython loss_transition@
 $body$;
 
-create aggregate dbdp.loss_sum(block bytea, models bytea, objective text, "limit" float8) (
+create or replace aggregate dbdp.loss_sum(block bytea, models bytea, objective text, "limit" float8) (
   sfunc = dbdp.loss_transition,
   stype = bytea,
   parallel = unsafe
@@ -315,14 +315,14 @@ create aggregate dbdp.loss_sum(block bytea, models bytea, objective text, "limit
 comment on aggregate dbdp.loss_sum(bytea, bytea, text, float8) is
 'sums of the clipped losses of packed rows, for many candidate models in one pass';
 
-create function dbdp.label_transition(counts bigint[], block bytea, dimension int, classes int) returns bigint[]
+create or replace function dbdp.label_transition(counts bigint[], block bytea, dimension int, classes int) returns bigint[]
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython label_transition@
 $body$;
 
-create aggregate dbdp.label_counts(block bytea, dimension int, classes int) (
+create or replace aggregate dbdp.label_counts(block bytea, dimension int, classes int) (
   sfunc = dbdp.label_transition,
   stype = bigint[],
   parallel = unsafe
@@ -330,7 +330,7 @@ create aggregate dbdp.label_counts(block bytea, dimension int, classes int) (
 comment on aggregate dbdp.label_counts(bytea, int, int) is
 'rows of packed blocks with each label: -1 and +1 (classes = 1), or 1, 2, …';
 
-create function dbdp.store_release(dataset text, coefficients float8[], intercepts float8[], receipt json) returns json
+create or replace function dbdp.store_release(dataset text, coefficients float8[], intercepts float8[], receipt json) returns json
 language plpython3u
 security definer
 set search_path = pg_catalog, pg_temp
@@ -339,7 +339,7 @@ as $body$
 $body$;
 comment on function dbdp.store_release is 'store a model that a client released';
 
-create function dbdp.store_network(dataset text, network json, parameters float8[], receipt json) returns json
+create or replace function dbdp.store_network(dataset text, network json, parameters float8[], receipt json) returns json
 language plpython3u
 security definer
 set search_path = pg_catalog, pg_temp

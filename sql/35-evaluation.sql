@@ -1,18 +1,18 @@
-create function dbdp.tally_transition(counts bytea, block bytea, models bytea, asked text) returns bytea
+create or replace function dbdp.tally_transition(counts bytea, block bytea, models bytea, asked text) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython tally_transition@
 $body$;
 
-create function dbdp.tally_terminate(counts bytea) returns bigint[]
+create or replace function dbdp.tally_terminate(counts bytea) returns bigint[]
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython tally_terminate@
 $body$;
 
-create aggregate dbdp.tally(block bytea, models bytea, asked text) (
+create or replace aggregate dbdp.tally(block bytea, models bytea, asked text) (
   sfunc = dbdp.tally_transition,
   stype = bytea,
   finalfunc = dbdp.tally_terminate,
@@ -21,7 +21,7 @@ create aggregate dbdp.tally(block bytea, models bytea, asked text) (
 comment on aggregate dbdp.tally(bytea, bytea, text) is
 'whole numbers that the rows of packed blocks add up to, by their labels and the scores of models: exact, to be noised; dbdp/learning/tallies.py has the kinds';
 
-create function dbdp.dp_score(
+create or replace function dbdp.dp_score(
   model bigint,
   dataset text,
   metric text,
@@ -40,7 +40,7 @@ $body$;
 comment on function dbdp.dp_score is
 'a figure of a released model on a registered dataset, with noise, charged to its budget; metric is accuracy, confusion, auc or calibration (both from one histogram of bins), mean_absolute_error or mean_squared_error; docs/evaluation.md tells more';
 
-create function dbdp.dp_explain_score(
+create or replace function dbdp.dp_explain_score(
   dataset text,
   metric text,
   epsilon float8,
@@ -58,7 +58,7 @@ $body$;
 comment on function dbdp.dp_explain_score is
 'what a dp_score would do and be charged, with its noise; metric may be bounds or class_balance too; nothing is read or spent';
 
-create function dbdp.dp_confusion(model bigint, dataset text, epsilon float8, delta float8 default 0) returns json
+create or replace function dbdp.dp_confusion(model bigint, dataset text, epsilon float8, delta float8 default 0) returns json
 language plpython3u
 security definer
 set search_path = pg_catalog, pg_temp
@@ -69,7 +69,7 @@ $body$;
 comment on function dbdp.dp_confusion is
 'dp_score with metric confusion: the confusion matrix of a released model, with accuracy, precision and recall of each class';
 
-create function dbdp.dp_bounds(
+create or replace function dbdp.dp_bounds(
   dataset text, column_name text, epsilon float8, delta float8 default 0, beta float8 default 0.001
 ) returns json
 language plpython3u
@@ -82,7 +82,7 @@ $body$;
 comment on function dbdp.dp_bounds is
 'bounds of a numeric column of a registered table, found with noise, charged to its budget; with probability beta or less they are wider than the numbers. For the role that registered it.';
 
-create function dbdp.dp_class_balance(dataset text, epsilon float8, delta float8 default 0) returns json
+create or replace function dbdp.dp_class_balance(dataset text, epsilon float8, delta float8 default 0) returns json
 language plpython3u
 security definer
 set search_path = pg_catalog, pg_temp

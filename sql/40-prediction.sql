@@ -2,7 +2,7 @@
 -- as much as the prediction. They qualify all that they name. The wrappers are inlined, so that
 -- `description` is looked up for the first row of a session only, in parallel workers too.
 
-create function dbdp.base_type(type oid) returns oid
+create or replace function dbdp.base_type(type oid) returns oid
 language sql
 stable parallel safe
 set search_path = pg_catalog, pg_temp
@@ -20,7 +20,7 @@ end;
 comment on function dbdp.base_type is 'the type below a domain, or the type itself';
 
 -- What a scorer is made from: declaration, weights or network, and for rows the columns of their type.
-create function dbdp.model_description(model bigint, row_type oid default 0) returns text
+create or replace function dbdp.model_description(model bigint, row_type oid default 0) returns text
 language sql
 stable parallel safe
 set search_path = pg_catalog, pg_temp
@@ -59,82 +59,82 @@ end;
 comment on function dbdp.model_description is 'a released model as predict reads it';
 
 -- As array_bytes: a row's own bytes in one copy, where record_send calls a function for each column.
-create function dbdp.row_bytes(record) returns bytea
+create or replace function dbdp.row_bytes(record) returns bytea
 language internal immutable strict parallel safe
 as 'byteasend';
 comment on function dbdp.row_bytes is 'the bytes of a row as the server holds them';
 
-create function dbdp.probability(model bigint, row_type oid, features bytea) returns float8
+create or replace function dbdp.probability(model bigint, row_type oid, features bytea) returns float8
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython probability@
 $body$;
 
-create function dbdp.probability_stored(model bigint, stored bytea, statement float8) returns float8
+create or replace function dbdp.probability_stored(model bigint, stored bytea, statement float8) returns float8
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython probability_stored@
 $body$;
 
-create function dbdp.predict(model bigint, row_type oid, features bytea) returns boolean
+create or replace function dbdp.predict(model bigint, row_type oid, features bytea) returns boolean
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython predict@
 $body$;
 
-create function dbdp.predict_stored(model bigint, stored bytea, statement float8) returns boolean
+create or replace function dbdp.predict_stored(model bigint, stored bytea, statement float8) returns boolean
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython predict_stored@
 $body$;
 
-create function dbdp.predict_class(model bigint, row_type oid, features bytea) returns text
+create or replace function dbdp.predict_class(model bigint, row_type oid, features bytea) returns text
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython predict_class@
 $body$;
 
-create function dbdp.predict_class_stored(model bigint, stored bytea, statement float8) returns text
+create or replace function dbdp.predict_class_stored(model bigint, stored bytea, statement float8) returns text
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython predict_class_stored@
 $body$;
 
-create function dbdp.predict_value(model bigint, row_type oid, features bytea) returns float8
+create or replace function dbdp.predict_value(model bigint, row_type oid, features bytea) returns float8
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython predict_value@
 $body$;
 
-create function dbdp.predict_value_stored(model bigint, stored bytea, statement float8) returns float8
+create or replace function dbdp.predict_value_stored(model bigint, stored bytea, statement float8) returns float8
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython predict_value_stored@
 $body$;
 
-create function dbdp.knows(model bigint, row_type oid, kind text) returns boolean
+create or replace function dbdp.knows(model bigint, row_type oid, kind text) returns boolean
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython knows@
 $body$;
 
-create function dbdp.learn(model bigint, row_type oid, description text, kind text) returns boolean
+create or replace function dbdp.learn(model bigint, row_type oid, description text, kind text) returns boolean
 language plpython3u
 stable parallel safe cost 300
 as $body$
 @plpython learn@
 $body$;
 
-create function dbdp.predict(model bigint, features float8[]) returns boolean
+create or replace function dbdp.predict(model bigint, features float8[]) returns boolean
 language sql
 stable parallel safe
 return coalesce(
@@ -144,7 +144,7 @@ return coalesce(
     when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'binary') then dbdp.predict(model, 0::oid, dbdp.array_bytes(features))
   end);
 
-create function dbdp.predict_probability(model bigint, features float8[]) returns float8
+create or replace function dbdp.predict_probability(model bigint, features float8[]) returns float8
 language sql
 stable parallel safe
 return coalesce(
@@ -154,7 +154,7 @@ return coalesce(
     when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'binary') then dbdp.probability(model, 0::oid, dbdp.array_bytes(features))
   end);
 
-create function dbdp.predict_class(model bigint, features float8[]) returns text
+create or replace function dbdp.predict_class(model bigint, features float8[]) returns text
 language sql
 stable parallel safe
 return coalesce(
@@ -164,7 +164,7 @@ return coalesce(
     when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'classes') then dbdp.predict_class(model, 0::oid, dbdp.array_bytes(features))
   end);
 
-create function dbdp.predict_value(model bigint, features float8[]) returns float8
+create or replace function dbdp.predict_value(model bigint, features float8[]) returns float8
 language sql
 stable parallel safe
 return coalesce(
@@ -174,7 +174,7 @@ return coalesce(
     when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'real') then dbdp.predict_value(model, 0::oid, dbdp.array_bytes(features))
   end);
 
-create function dbdp.predict(model bigint, features float4[]) returns boolean
+create or replace function dbdp.predict(model bigint, features float4[]) returns boolean
 language sql
 stable parallel safe
 return coalesce(
@@ -184,7 +184,7 @@ return coalesce(
     when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'binary') then dbdp.predict(model, 0::oid, dbdp.array_bytes(features))
   end);
 
-create function dbdp.predict_probability(model bigint, features float4[]) returns float8
+create or replace function dbdp.predict_probability(model bigint, features float4[]) returns float8
 language sql
 stable parallel safe
 return coalesce(
@@ -194,7 +194,7 @@ return coalesce(
     when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'binary') then dbdp.probability(model, 0::oid, dbdp.array_bytes(features))
   end);
 
-create function dbdp.predict_class(model bigint, features float4[]) returns text
+create or replace function dbdp.predict_class(model bigint, features float4[]) returns text
 language sql
 stable parallel safe
 return coalesce(
@@ -204,7 +204,7 @@ return coalesce(
     when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'classes') then dbdp.predict_class(model, 0::oid, dbdp.array_bytes(features))
   end);
 
-create function dbdp.predict_value(model bigint, features float4[]) returns float8
+create or replace function dbdp.predict_value(model bigint, features float4[]) returns float8
 language sql
 stable parallel safe
 return coalesce(
@@ -215,47 +215,47 @@ return coalesce(
   end);
 
 -- Arrays as people write them: array[1, 2.5]
-create function dbdp.predict(model bigint, features int4[]) returns boolean
+create or replace function dbdp.predict(model bigint, features int4[]) returns boolean
 language sql
 stable parallel safe
 return dbdp.predict(model, features::float8[]);
 
-create function dbdp.predict_probability(model bigint, features int4[]) returns float8
+create or replace function dbdp.predict_probability(model bigint, features int4[]) returns float8
 language sql
 stable parallel safe
 return dbdp.predict_probability(model, features::float8[]);
 
-create function dbdp.predict_class(model bigint, features int4[]) returns text
+create or replace function dbdp.predict_class(model bigint, features int4[]) returns text
 language sql
 stable parallel safe
 return dbdp.predict_class(model, features::float8[]);
 
-create function dbdp.predict_value(model bigint, features int4[]) returns float8
+create or replace function dbdp.predict_value(model bigint, features int4[]) returns float8
 language sql
 stable parallel safe
 return dbdp.predict_value(model, features::float8[]);
 
-create function dbdp.predict(model bigint, features numeric[]) returns boolean
+create or replace function dbdp.predict(model bigint, features numeric[]) returns boolean
 language sql
 stable parallel safe
 return dbdp.predict(model, features::float8[]);
 
-create function dbdp.predict_probability(model bigint, features numeric[]) returns float8
+create or replace function dbdp.predict_probability(model bigint, features numeric[]) returns float8
 language sql
 stable parallel safe
 return dbdp.predict_probability(model, features::float8[]);
 
-create function dbdp.predict_class(model bigint, features numeric[]) returns text
+create or replace function dbdp.predict_class(model bigint, features numeric[]) returns text
 language sql
 stable parallel safe
 return dbdp.predict_class(model, features::float8[]);
 
-create function dbdp.predict_value(model bigint, features numeric[]) returns float8
+create or replace function dbdp.predict_value(model bigint, features numeric[]) returns float8
 language sql
 stable parallel safe
 return dbdp.predict_value(model, features::float8[]);
 
-create function dbdp.predict(model bigint, features anyelement) returns boolean
+create or replace function dbdp.predict(model bigint, features anyelement) returns boolean
 language sql
 stable parallel safe
 as $body$
@@ -269,7 +269,7 @@ select coalesce(
   end)
 $body$;
 
-create function dbdp.predict_probability(model bigint, features anyelement) returns float8
+create or replace function dbdp.predict_probability(model bigint, features anyelement) returns float8
 language sql
 stable parallel safe
 as $body$
@@ -283,7 +283,7 @@ select coalesce(
   end)
 $body$;
 
-create function dbdp.predict_class(model bigint, features anyelement) returns text
+create or replace function dbdp.predict_class(model bigint, features anyelement) returns text
 language sql
 stable parallel safe
 as $body$
@@ -297,7 +297,7 @@ select coalesce(
   end)
 $body$;
 
-create function dbdp.predict_value(model bigint, features anyelement) returns float8
+create or replace function dbdp.predict_value(model bigint, features anyelement) returns float8
 language sql
 stable parallel safe
 as $body$

@@ -5,6 +5,8 @@ alter table dbdp.allowance enable row level security;
 alter table dbdp.ledger enable row level security;
 alter table dbdp.model enable row level security;
 alter table dbdp.prediction_grant enable row level security;
+alter table dbdp.outcome enable row level security;
+alter table dbdp.former_declaration enable row level security;
 
 -- Made afresh, so that this file can be run again.
 do $policies$
@@ -57,4 +59,14 @@ using (
   )
 );
 create policy kept on dbdp.prediction_grant to dbdp_owner
+using (true) with check (true);
+
+create policy seen on dbdp.outcome for select -- of the charges that a role sees
+using (exists (select from dbdp.ledger as l where l.id = ledger_id));
+create policy kept on dbdp.outcome to dbdp_owner
+using (true) with check (true);
+
+create policy seen on dbdp.former_declaration for select -- of the datasets that a role sees
+using (exists (select from dbdp.dataset as d where d.id = dataset_id));
+create policy kept on dbdp.former_declaration to dbdp_owner
 using (true) with check (true);

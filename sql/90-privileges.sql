@@ -15,7 +15,8 @@ begin
     'function dbdp.own_datasets', 'function dbdp.open_datasets', 'function dbdp.granted_models',
     'function dbdp.allowance_spent', 'function dbdp.grant_training', 'function dbdp.revoke_training',
     'function dbdp.grant_prediction', 'function dbdp.revoke_prediction', 'function dbdp.dp_train_groups',
-    'function dbdp.dp_explain_groups', 'table dbdp.odometers'
+    'function dbdp.dp_explain_groups', 'function dbdp.record_outcome', 'function dbdp.budget',
+    'function dbdp.check_ledger', 'function dbdp.renew_budget', 'function dbdp.redeclare', 'table dbdp.odometers'
   ] loop
     execute 'alter ' || object || ' owner to dbdp_owner';
   end loop;
@@ -33,6 +34,8 @@ begin
     select p.oid from pg_catalog.pg_proc as p where p.pronamespace = 'dbdp'::regnamespace and p.prosecdef
   loop
     execute format('alter function %s set client_min_messages = error', called);
+    -- Where a session turned it off, policies would stop a training behind its charge.
+    execute format('alter function %s set row_security = on', called);
     foreach parameter in array array[
       'debug_print_parse', 'debug_print_rewritten', 'debug_print_plan', 'trace_sort', 'quote_all_identifiers'
     ] loop
@@ -44,7 +47,8 @@ $silence$;
 
 -- The books belong to the superuser: what is written stays written.
 grant select, insert on dbdp.dataset, dbdp.ledger, dbdp.model, dbdp.allowance, dbdp.prediction_grant to dbdp_owner;
-grant update (dropped_at) on dbdp.dataset to dbdp_owner;
+grant select, insert on dbdp.outcome, dbdp.former_declaration to dbdp_owner;
+grant update (dropped_at, declaration, column_types) on dbdp.dataset to dbdp_owner;
 grant update (epsilon, charge_limit, leak_limit, implied_epsilon, implied_delta, granted_by, granted_at, revoked_at)
 on dbdp.allowance to dbdp_owner;
 grant delete on dbdp.prediction_grant to dbdp_owner;
@@ -102,3 +106,9 @@ grant execute on function
   dbdp.loss_transition, dbdp.loss_sum(bytea, bytea, text, float8),
   dbdp.label_transition, dbdp.label_counts(bytea, int, int)
 to dbdp_data_owner;
+
+-- The readable side of the books.
+grant execute on function dbdp.budget to dbdp_analyst;
+grant select on dbdp.history, dbdp.outcome to dbdp_analyst;
+grant execute on function dbdp.check_ledger, dbdp.record_outcome, dbdp.renew_budget, dbdp.redeclare to dbdp_data_owner;
+grant select on dbdp.former_declaration to dbdp_data_owner;

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from psycopg import conninfo
 from servers import drop_datasets, temporary_cluster
 
 from dbdp import installer
@@ -111,6 +112,23 @@ def spent(connection: psycopg.Connection) -> Callable[[str], tuple[int, int]]:
         return connection.execute(f"select {', '.join(values)}").fetchone()
 
     return call
+
+
+@pytest.fixture
+def make_database(server_url: str) -> Iterator[Callable[[], str]]:
+    """Make empty databases, each given as its URL; they go at the end."""
+    made: list[str] = []
+
+    def make() -> str:
+        made.append(f"made_{secrets.token_hex(4)}")
+        with psycopg.connect(server_url, autocommit=True) as connection:
+            connection.execute(f"create database {made[-1]} template template0")
+        return conninfo.make_conninfo(server_url, dbname=made[-1])
+
+    yield make
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        for name in made:
+            connection.execute(f"drop database {name} with (force)")
 
 
 @pytest.fixture

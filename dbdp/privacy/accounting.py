@@ -1,28 +1,34 @@
 """What a release costs: its charge and its leak against a dataset's budget.
 
 privacy.md §13. A budget in mode `renyi` charges an event its Rényi divergence at one fixed order α, in
-mode `basic` its stand-alone (ε, δ), in mode `gaussian` its μ². Charges are counted in whole units of
-1e-9, leaks in units of 1e-18, both rounded up; the limits are rounded down.
+mode `basic` its stand-alone (ε, δ), in mode `gaussian` its μ², in mode `zcdp` its ρ. Charges are counted in
+whole units of 1e-9, leaks in units of 1e-18, both rounded up; the limits are rounded down.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
 from dbdp.privacy.calibration import analytic_noise_multiplier
 from dbdp.privacy.events import (
+    MAX_EPSILON,
+    MIN_EPSILON,
     EpsilonDeltaDpEvent,
     Event,
+    GaussianDpEvent,
     Release,
     check_epsilon_delta,
     divergence,
     gaussian_square,
     leak,
+    zero_concentrated,
 )
 
 CHARGE_UNITS = 10**9
 LEAK_UNITS = 10**18
-MODES = ("renyi", "basic", "gaussian")
+MODES = ("renyi", "basic", "gaussian", "zcdp")
+_FINE = 1e-9  # relative precision of what is left
 _HALVINGS = 30  # of the search for an ε: to 1e-9 of the budget's
 _SLACK = 1e-12  # relative error of a closed form in floating point, with room
 
@@ -50,9 +56,9 @@ class Budget:
     Attributes
     ----------
     epsilon, delta : the promise
-    mode : `renyi`, `basic` or `gaussian`
+    mode : `renyi`, `basic`, `gaussian` or `zcdp`
     order : the Rényi order α (mode renyi), else None
-    charge_limit : in units of 1e-9: B = ε - κ(α), or ε, or μ²
+    charge_limit : in units of 1e-9: B = ε - κ(α), or ε, or μ², or ρ
     leak_limit : in units of 1e-18: δ₁, or δ (mode basic)
 
     Notes
@@ -60,7 +66,7 @@ class Budget:
     Neighbours are replace-one. Proof for mode renyi. Under Q the process Π (p_i/q_i)^α e^{-(α-1)c_i}
     has conditional mean at most its last value, since each charge c_i is fixed by the history; with
     Σ c_i ≤ B surely, D_α(P‖Q) ≤ B for all releases together, which is (B + κ(α), δ₀)-DP. The leaks
-    add at most E Σδ_i ≤ δ₁. For the other modes see §13.
+    add at most E Σδ_i ≤ δ₁. Mode zcdp is the same at every α, with c_i = αρ_i. For the others see §13.
     """
 
     epsilon: float
@@ -71,14 +77,18 @@ class Budget:
     leak_limit: int
 
     @classmethod
-    def of(cls, *, epsilon: float, delta: float, mode: str = "renyi") -> "Budget":
-        """Return the budget of a promise (ε, δ).
+    def of(cls, *, epsilon: float | None, delta: float, mode: str = "renyi", rho: float | None = None) -> "Budget":
+        """Return the budget of a promise (ε, δ), or of ρ in place of ε, which is of mode `zcdp`.
 
         Raises
         ------
         ValueError
-            If ε or δ is out of range, or too small for the mode.
+            If ε, ρ or δ is out of range, or too small for the mode, or both ε and ρ are given.
         """
+        if rho is not None:
+            return cls._of_rho(epsilon, delta, mode, rho)
+        if epsilon is None:
+            raise ValueError("epsilon is null; give a value, or rho in its place")
         check_epsilon_delta(epsilon, delta)
         if mode not in MODES:
             raise ValueError(f"mode {mode!r} is unknown; choose one of {', '.join(MODES)}")
@@ -89,7 +99,7 @@ class Budget:
             raise ValueError(f"a budget of mode {mode!r} needs delta > 0; give a delta, or choose mode 'basic'")
         leaks = delta / 10
         order = best_order(epsilon, delta - leaks) if mode == "renyi" else None
-        limit = _limit(epsilon, delta - leaks, order)
+        limit = _LIMITS[mode](epsilon, delta - leaks)
         if limit < 1 / CHARGE_UNITS:
             raise ValueError(f"epsilon = {epsilon:g} is too small for mode {mode!r}; choose mode 'basic'")
         units = math.floor(limit * CHARGE_UNITS), math.floor(_decimal(leaks) * LEAK_UNITS)
@@ -128,11 +138,34 @@ class Budget:
         enough, low = self.epsilon, 0.0
         for _ in range(_HALVINGS):
             middle = (low + enough) / 2
-            if _limit(middle, self.delta - leaks, self.order) >= charge * (1 + _SLACK):
+            if self._limit(middle, self.delta - leaks) >= charge * (1 + _SLACK):
                 enough = middle
             else:
                 low = middle
         return enough
+
+    def _limit(self, epsilon: float, delta: float) -> float:
+        """Return what charges may add up to for (ε, δ), at the order that is fixed already."""
+        if self.order is not None:
+            return (epsilon - conversion(self.order, delta)) * (1 - _SLACK) - _SLACK
+        return _LIMITS[self.mode](epsilon, delta)
+
+    @classmethod
+    def _of_rho(cls, epsilon: float | None, delta: float, mode: str, rho: float) -> "Budget":
+        """Return the budget of ρ and δ; its ε is what they imply, rounded up."""
+        if epsilon is not None:
+            raise ValueError(f"epsilon = {epsilon} and rho = {rho} are given; a budget is one of them: leave one out")
+        if mode not in ("renyi", "zcdp"):  # the first is what is not given
+            raise ValueError(f"mode {mode!r} has no rho; leave the mode out, or give epsilon in place of rho")
+        if not (isinstance(rho, int | float) and 1 / CHARGE_UNITS <= rho <= MAX_EPSILON):
+            raise ValueError(f"rho = {rho} must be a number from {1 / CHARGE_UNITS:g} to {MAX_EPSILON:g}")
+        if not 0 < delta < 1:
+            raise ValueError(f"delta = {delta} must be above 0 and below 1, for a budget of rho to imply an epsilon")
+        leaks = delta / 10
+        implied = max(epsilon_of(rho, delta - leaks), MIN_EPSILON)
+        check_epsilon_delta(implied, delta)
+        units = math.floor(_decimal(rho) * CHARGE_UNITS), math.floor(_decimal(leaks) * LEAK_UNITS)
+        return cls(implied, delta, "zcdp", None, *units)
 
     def cost(self, release: Release) -> tuple[int, int]:
         """Return charge and leak of a release, in units, rounded up (the table of §13).
@@ -147,15 +180,54 @@ class Budget:
             return _claimed(made.epsilon, CHARGE_UNITS), _claimed(made.delta, LEAK_UNITS)
         if self.order is not None:
             return _computed(divergence(made.event, self.order)), _claimed(leak(made.event, self.epsilon), LEAK_UNITS)
-        square, leaks = gaussian_square(made.event, EpsilonDeltaDpEvent(made.epsilon, made.delta))
+        alone = EpsilonDeltaDpEvent(made.epsilon, made.delta)
+        if self.mode == "zcdp":
+            rho, leaking = zero_concentrated(made.event, alone)
+            return _computed(rho), _claimed(leak(leaking, self.epsilon), LEAK_UNITS)
+        square, leaks = gaussian_square(made.event, alone)
         return _computed(square), _claimed(made.delta if leaks else 0.0, LEAK_UNITS)
 
 
-def _limit(epsilon: float, delta: float, order: float | None) -> float:
-    """Return B = ε - κ(α), or μ² of the Gaussian that is just (ε, δ₀)-DP, rounded down."""
-    if order is None:
-        return analytic_noise_multiplier(epsilon, delta) ** -2 * (1 - _SLACK)
-    return (epsilon - conversion(order, delta)) * (1 - _SLACK) - _SLACK
+def largest_epsilon(budget: Budget, charge: int, leaks: int, delta: float) -> float:
+    """Return the largest ε of one release at δ whose cost is within a charge and a leak, in units; 0 if none is.
+
+    The release adds noise at the end: spherical Laplace noise where δ is 0, else the analytic Gaussian. Its cost
+    rises in ε, so bisection finds where it stops to fit; what is returned fits.
+    """
+
+    def fits(epsilon: float) -> bool:
+        event: Event = EpsilonDeltaDpEvent(epsilon, delta)
+        if delta > 0:
+            event = GaussianDpEvent(analytic_noise_multiplier(epsilon, delta))
+        cost = budget.cost(Release(event, epsilon, delta))
+        return cost[0] <= charge and cost[1] <= leaks
+
+    low, high = MIN_EPSILON, MAX_EPSILON
+    if not fits(low):
+        return 0.0
+    while high > low * (1 + _FINE):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    whole = float(f"{high:.6g}")  # 0.5, where that is what fits
+    return whole if whole > low and fits(whole) else low
+
+
+def _renyi_limit(epsilon: float, delta: float) -> float:
+    """Return B = ε - κ(α) at the best order, rounded down."""
+    return (epsilon - conversion(best_order(epsilon, delta), delta)) * (1 - _SLACK) - _SLACK
+
+
+def _gaussian_limit(epsilon: float, delta: float) -> float:
+    """Return μ² of the Gaussian that is just (ε, δ₀)-DP, rounded down."""
+    return analytic_noise_multiplier(epsilon, delta) ** -2 * (1 - _SLACK)
+
+
+def _zcdp_limit(epsilon: float, delta: float) -> float:
+    """Return the largest ρ with αρ + κ(α) ≤ ε at some α, rounded down: it is had at the best order."""
+    return _renyi_limit(epsilon, delta) / best_order(epsilon, delta) * (1 - _SLACK)
+
+
+_LIMITS = {"renyi": _renyi_limit, "gaussian": _gaussian_limit, "zcdp": _zcdp_limit}
 
 
 def conversion(order: float, delta: float) -> float:
@@ -176,17 +248,26 @@ def best_order(epsilon: float, delta: float) -> float:
     """Return the order α at which Gaussians of an (ε, δ) budget are cheapest (§13, default α*).
 
     With κ'(α) = (ln δ + ln α)/(α - 1)², the least ρ has ρ = -κ'(α) and αρ + κ(α) = ε; the left side
-    falls in α, so bisection on ln(α - 1) finds it. Any α is sound: no margin is needed.
+    falls in α. Any α is sound: no margin is needed.
     """
+    return _order_where(lambda order: conversion(order, delta) - order * _slope(order, delta), epsilon, delta)
 
-    def epsilon_at(log_excess: float) -> float:
-        order = 1 + math.exp(log_excess)
-        return conversion(order, delta) - order * _slope(order, delta)
 
+def epsilon_of(rho: float, delta: float) -> float:
+    """Return ε, rounded up, such that ρ-zCDP is (ε, δ)-DP: the least αρ + κ(α).
+
+    It is had where ρ = -κ'(α), whose right side falls in α. Any α is sound.
+    """
+    order = _order_where(lambda order: -_slope(order, delta), rho, delta)
+    return (order * rho + conversion(order, delta)) * (1 + _SLACK) + _SLACK
+
+
+def _order_where(falling: Callable[[float], float], value: float, delta: float) -> float:
+    """Return the order, up to 1/δ, where a function that falls in α has a value, by bisection on ln(α - 1)."""
     low, high = -30.0, min(60.0, math.log(1 / delta - 1) - 1e-9)
     for _ in range(200):
         middle = (low + high) / 2
-        if epsilon_at(middle) > epsilon:
+        if falling(1 + math.exp(middle)) > value:
             low = middle
         else:
             high = middle

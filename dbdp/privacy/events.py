@@ -2,7 +2,7 @@
 
 privacy.md §13. `divergence` gives the Rényi divergence of an event at one order α, both ways and for
 all neighbours; `leak` the probability with which that bound may fail; `gaussian_square` what it counts
-for in a ledger of Gaussians.
+for in a ledger of Gaussians, `concentration` in one of zero-concentrated privacy.
 """
 
 import math
@@ -298,6 +298,76 @@ def pure_mean(epsilon: float) -> float:
     if epsilon > 600:  # Φ(-x) ≤ exp(-x²/2)/2 gives x ≤ √(2 ln((1+e^ε)/2)) ≤ √(2ε)
         return 2 * math.sqrt(2 * epsilon)
     return -2 * NormalDist().inv_cdf(1 / (1 + math.exp(epsilon))) * (1 + 1e-9) + 1e-15
+
+
+def zero_concentrated(event: Event, guarantee: EpsilonDeltaDpEvent) -> tuple[float, Event]:
+    """Return ρ, and the event whose leak counts with it: the event's own, or what its stand-alone (ε, δ) says."""
+    own = concentration(event)
+    return (pure_concentration(guarantee.epsilon), guarantee) if own is None else (own, event)
+
+
+@singledispatch
+def concentration(event: Event) -> float | None:
+    """Return ρ such that D_α ≤ αρ for every α > 1 at once, leaks apart; None for an event without such a ρ (§13)."""
+    return None
+
+
+@concentration.register
+def _(event: GaussianDpEvent) -> float | None:
+    return 1 / (2 * event.noise_multiplier**2)
+
+
+@concentration.register
+def _(event: ZCDpEvent) -> float | None:
+    return event.rho
+
+
+@concentration.register
+def _(event: EpsilonDeltaDpEvent) -> float | None:
+    return pure_concentration(event.epsilon)
+
+
+@concentration.register
+def _(event: ShuffledGaussianDpEvent) -> float | None:
+    # D_α is jointly quasi-convex: of mixtures with the same shares it is at most that of the worst position
+    return 1 / (2 * min(event.noise_multipliers) ** 2)
+
+
+@concentration.register
+def _(event: ExponentialMechanismDpEvent) -> float | None:
+    return min(pure_concentration(event.epsilon), event.epsilon**2 / 8)
+
+
+@concentration.register
+def _(event: ComposedDpEvent) -> float | None:
+    return _of_all(math.fsum, event.events)
+
+
+@concentration.register
+def _(event: SelfComposedDpEvent) -> float | None:
+    once = concentration(event.event)
+    return None if once is None else event.count * once
+
+
+@concentration.register
+def _(event: DisjointDpEvent) -> float | None:
+    return _of_all(max, event.events)
+
+
+def _of_all(join: Callable[[list[float]], float], parts: tuple[Event, ...]) -> float | None:
+    found = [concentration(part) for part in parts]
+    known = [each for each in found if each is not None]
+    return join(known) if len(known) == len(found) else None
+
+
+def pure_concentration(epsilon: float) -> float:
+    """Return the least ρ for which every ε-DP mechanism is ρ-zCDP: ε·tanh(ε/2) ≤ ε²/2 (privacy.md §13).
+
+    Proof. (α-1)D_α ≤ g(α) = ln[cosh((α-½)ε)/cosh(ε/2)], with g(1) = 0 and g' = ε·tanh((2α-1)ε/2). tanh is
+    concave on [0, ∞) and 0 at 0, so tanh(cx) ≤ c·tanh(x) for c ≥ 1: g' ≤ (2α-1)ε·tanh(ε/2), whose integral from
+    1 is α(α-1)ε·tanh(ε/2). Randomised response has D_α → ε·tanh(ε/2) as α → 1.
+    """
+    return epsilon * math.tanh(epsilon / 2)
 
 
 def pure_divergence(epsilon: float, order: float) -> float:

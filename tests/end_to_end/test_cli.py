@@ -218,3 +218,36 @@ def test_a_label_without_a_kind_is_one_line(server_url: str, tmp_path: os.PathLi
     assert done.returncode == 1
     assert "positive is null, and so are classes and label_bounds" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_books_on_the_command_line(
+    server_url: str, connection: psycopg.Connection, tmp_path: os.PathLike[str]
+) -> None:
+    connection.execute("create table books as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 500) as i")
+    features = os.path.join(tmp_path, "features.json")
+    with open(features, "w") as file:
+        json.dump({"age": [0, 50]}, file)
+    declared = ("--label", "ill", "--positive", "true", "--features", features, "--rho", "0.1", "--delta", "1e-5")
+    assert run("register", "books", "books", *declared, DBDP_URL=server_url).returncode == 0
+    connection.execute("select dbdp.dp_logreg('books', 0.1)")
+    left = json.loads(run("budget", "books", "--delta", "1e-7", "--json", DBDP_URL=server_url).stdout)
+    assert (left["mode"], left["charge_limit"], left["releases"]) == ("zcdp", 0.1, 1)
+    assert 0.9 < left["left_share"] < 1
+    (charge,) = json.loads(run("ledger", "books", "--json", DBDP_URL=server_url).stdout)
+    assert (charge["outcome"], charge["charged_by"]) == ("released", "postgres")
+    assert run("check-ledger", DBDP_URL=server_url).returncode == 0
+    with open(features, "w") as file:
+        json.dump({"age": [0, 60]}, file)
+    corrected = run("redeclare", "books", "--reason", "older", "--features", features, DBDP_URL=server_url)
+    assert corrected.returncode == 0, corrected.stderr
+    renewed = json.loads(run("renew", "books", "--reason", "a year", "--json", DBDP_URL=server_url).stdout)
+    assert (renewed["charged"], renewed["registrations"]) == (0, 2)
+    number = connection.execute("select max(id) from dbdp.dataset where name = 'books'").fetchone()[0]
+    connection.execute("select dbdp.dp_logreg('books', 0.1)")
+    connection.execute(f"select setval('dbdp.charge_{number}', 0)")
+    checked = run("check-ledger", "--json", DBDP_URL=server_url)
+    assert checked.returncode == 1
+    assert "wound back" in checked.stdout
+    connection.execute("select dbdp.renew_budget('books', 'wound back by a test')")
+    connection.execute(f"select setval('dbdp.charge_{number}', (select max(charge_after) from dbdp.ledger))")
+    connection.execute("select dbdp.drop_dataset('books'); drop table books")

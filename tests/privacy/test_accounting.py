@@ -291,8 +291,8 @@ def test_an_epsilon_too_small_for_the_mode_is_refused():
 
 
 def test_an_unknown_mode_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"mode 'zcdp' is unknown; choose one of renyi, basic"):
-        Budget.of(epsilon=1.0, delta=1e-6, mode="zcdp")
+    with pytest.raises(ValueError, match=r"mode 'laplace' is unknown; choose one of renyi, basic"):
+        Budget.of(epsilon=1.0, delta=1e-6, mode="laplace")
 
 
 @pytest.mark.parametrize(
@@ -405,8 +405,9 @@ def test_a_selection_is_charged_an_eighth_or_its_pure_cost(epsilon, own):
     assert leak == 0
 
 
-def test_a_composed_release_costs_its_parts_and_one_on_disjoint_rows_its_dearest_part():
-    budget = Budget.of(epsilon=1.0, delta=1e-6)
+@pytest.mark.parametrize("mode", ["renyi", "zcdp"])
+def test_a_composed_release_costs_its_parts_and_one_on_disjoint_rows_its_dearest_part(mode):
+    budget = Budget.of(epsilon=1.0, delta=1e-6, mode=mode)
     parts = [GaussianDpEvent(20.0), EpsilonDeltaDpEvent(0.1, 1e-9), ExponentialMechanismDpEvent(0.2)]
     costs = [budget.cost(Release(part, 1.0, 1e-6)) for part in parts]
     composed = budget.cost(Release(ComposedDpEvent(tuple(parts)), 1.0, 1e-6))
@@ -467,6 +468,9 @@ def test_a_budget_is_sound_or_refused_wherever_it_is(epsilon, delta, mode):
         assert spendable + kappa(budget.order, first) <= epsilon
     if mode == "gaussian":
         assert precise_delta(epsilon, spendable) <= first
+    if mode == "zcdp":
+        order = best_order(epsilon, delta - delta / 10)
+        assert order * spendable + kappa(order, first) <= epsilon
 
 
 @given(epsilon=epsilons, delta=deltas, more=st.floats(1.01, 10), mode=st.sampled_from(MODES))

@@ -32,6 +32,13 @@ def upper_tail(x: float) -> float:
     return math.erfc(x / math.sqrt(2)) / 2
 
 
+def square_of_a_charge(budget: Budget) -> float:
+    """μ² of the Gaussian that costs 1: αμ²/2 in mode renyi, μ² in mode gaussian, μ²/2 in mode zcdp."""
+    if budget.order is not None:
+        return 2 / budget.order
+    return 2.0 if budget.mode == "zcdp" else 1.0
+
+
 class Adversary:
     """Spends a budget, greedy for the largest δ at the promised ε, on randomised responses and leaks."""
 
@@ -66,13 +73,12 @@ class Adversary:
         left = self.budget.epsilon - loss * STEP
         if self.budget.mode == "basic" or charge == 0:
             return max(math.exp(loss * STEP) - math.exp(self.budget.epsilon), 0.0)
-        square = charge / CHARGE_UNITS * (2 / self.budget.order if self.budget.order else 1)
-        mean = math.sqrt(square)
+        mean = math.sqrt(charge / CHARGE_UNITS * square_of_a_charge(self.budget))
         hit = upper_tail(left / mean - mean / 2) - math.exp(left) * upper_tail(left / mean + mean / 2)
         return math.exp(loss * STEP) * hit
 
 
-@pytest.mark.parametrize("mode", ["renyi", "gaussian"])
+@pytest.mark.parametrize("mode", ["renyi", "gaussian", "zcdp"])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (1.0, 1e-3), (2.0, 1e-2)])
 def test_no_adversary_with_responses_and_leaks_exceeds_a_budget(epsilon, delta, mode):
     budget = Budget.of(epsilon=epsilon, delta=delta, mode=mode)
@@ -205,7 +211,7 @@ class Continuous:
         if not units:
             return np.maximum(np.exp(losses) - math.exp(self.budget.epsilon), 0.0)
         charge = units / UNITS * self.budget.charge_limit / CHARGE_UNITS
-        mean = math.sqrt(charge * (2 / self.budget.order if self.budget.order else 1))
+        mean = math.sqrt(charge * square_of_a_charge(self.budget))
         hit = special.ndtr(mean / 2 - left / mean) - np.exp(left + special.log_ndtr(-mean / 2 - left / mean))
         return np.exp(losses) * np.maximum(hit, 0)
 
@@ -226,8 +232,9 @@ EVERY_BUDGET = pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (1.0,
 
 
 @EVERY_BUDGET
-def test_no_adversary_of_gaussians_mixtures_responses_and_selections_exceeds_a_renyi_budget(epsilon, delta):
-    budget = Budget.of(epsilon=epsilon, delta=delta)
+@pytest.mark.parametrize("mode", ["renyi", "zcdp"])
+def test_no_adversary_of_gaussians_mixtures_responses_and_selections_exceeds_a_budget(epsilon, delta, mode):
+    budget = Budget.of(epsilon=epsilon, delta=delta, mode=mode)
     adversary = Continuous(budget, offered(budget))
     assert delta / 10 <= adversary.delta() <= 0.9 * delta * (1 + 1e-6)
     assert adversary.delta(2 * UNITS) > delta  # it would find a filter that lets too much pass
@@ -257,6 +264,7 @@ CONTROLS = [
     ("mixtures", "renyi", 20.0),
     ("gaussians", "renyi", 3.0),
     ("gaussians", "gaussian", 1.2),
+    ("gaussians", "zcdp", 3.0),
 ]
 SMALL = {
     "randomised responses": lambda offers: offers.response(0.05),

@@ -755,7 +755,8 @@ def test_what_an_algorithm_has_is_told_and_what_it_has_not_is_refused(algorithm,
         assert told[option] == request[option] != plain.get(option)
 
 
-OF_THE_RECEIPT = {"dataset", "mode", "order", "charge", "leak", "version", "model", "released_at", "released_by"}
+OF_THE_RECEIPT = {"dataset", "ledger", "mode", "order", "charge", "leak", "version", "model"}
+OF_THE_RECEIPT |= {"released_at", "released_by"}
 
 
 @pytest.mark.parametrize("more", [{}, {"batch_size": 20}, {"loss": "huber_svm"}], ids=str)

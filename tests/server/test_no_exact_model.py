@@ -251,7 +251,8 @@ def test_no_option_no_setting_and_no_variable_of_the_environment_is_about_noise(
         if path.name != "bootstrap.py":  # makes the virtual environment, before there is anything to train with
             for match in SWITCHES.finditer(path.read_text(encoding="utf-8")):
                 found.add(match[1] or match[2] or "")
-    of_the_server = {"role", "dbdp.pack_memory", "block_size", ""}  # "": threads of BLAS, which are set and not read
+    of_the_server = {"role", "dbdp.pack_memory", "block_size", "synchronous_standby_names"}
+    of_the_server |= {""}  # threads of BLAS, which are set and not read
     assert found == of_the_server | {"DBDP_HOME", "XDG_DATA_HOME", "DBDP_DATA", "URL_VARIABLE"}
 
 

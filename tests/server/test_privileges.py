@@ -1,11 +1,12 @@
 """Who may do what: owners see their rows, analysts see releases, strangers see nothing."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import numpy as np
 import psycopg
 import pytest
+from acting import acting
 from short import FEW
 
 from dbdp.algorithms import NOISY_WHILE_TRAINING, Request
@@ -56,22 +57,14 @@ def dataset(connection: psycopg.Connection, schema: str, roles: dict[str, str]) 
     return f"{schema}_t"
 
 
-@contextmanager
-def acting(connection: psycopg.Connection, role: str) -> Iterator[None]:
-    """Be a role, as if it had logged in."""
-    connection.execute(f"set session authorization {role}")
-    try:
-        yield
-    finally:
-        connection.execute("reset session authorization")
-
-
 def test_an_analyst_trains_explains_predicts_and_lists(
     connection: psycopg.Connection, dataset: str, roles: dict[str, str]
 ) -> None:
     with acting(connection, roles["analyst"]):
         model = connection.execute(TRAIN, (dataset,)).fetchone()[0]
         assert connection.execute("select dbdp.dp_explain(%s, 1)->>'algorithm'", (dataset,)).fetchone() == ("bolt_on",)
+        left = connection.execute("select charged, epsilon_left from dbdp.budget(%s)", (dataset,)).fetchone()
+        assert left == (1, 99)
         sql = (
             "select dbdp.predict(%s, '{.1, .2, .3}'::float8[]) is null, "
             "dbdp.predict_probability(%s, '{1, 2, 3}'::float4[]) > 0"
@@ -133,6 +126,14 @@ FORBIDDEN = {
     "forging a model": "insert into dbdp.model (dataset_id) values (1)",
     "deleting a model": "delete from dbdp.model",
     "deleting history": "delete from dbdp.ledger",
+    "former declarations": "select * from dbdp.former_declaration",
+    "forging an outcome": "insert into dbdp.outcome (ledger_id, outcome) values (1, 'shown')",
+    "changing an outcome": "update dbdp.outcome set outcome = 'failed'",
+    "deleting an outcome": "delete from dbdp.outcome",
+    "an outcome of his own": "select dbdp.record_outcome(1, 'failed')",
+    "a check of the ledger": "select dbdp.check_ledger()",
+    "a renewal": "select dbdp.renew_budget('{name}', ' ')",
+    "a redeclaration": "select dbdp.redeclare('{name}', ' ')",
     "becoming dbdp_owner": "set role dbdp_owner",
     "making objects in dbdp": "create table dbdp.mine (a int)",
     "PL/Python": "do language plpython3u $$ pass $$",
@@ -167,6 +168,11 @@ OF_THE_OWNER = {
     "the right to train",
     "taking a right away",
     "bounds of a column",
+    "former declarations",
+    "an outcome of his own",
+    "a check of the ledger",
+    "a renewal",
+    "a redeclaration",
 }
 
 
@@ -218,6 +224,7 @@ DOORS = [
     "dbdp.dp_class_balance('{}', 1)",
     "dbdp.dp_bounds('{}', 'y', 1)",
     "dbdp.dp_explain('{}', 1)",
+    "dbdp.budget('{}')",
     "dbdp.predict(1, '{{1,2,3}}'::float8[])",
     "dbdp.predict_probability(1, '{{1,2,3}}'::float4[])",
     "dbdp.predict_class(1, '{{1,2,3}}'::float8[])",

@@ -300,7 +300,7 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "delta negative": ({"delta": -1e-9}, "delta = -1e-09 must be at least 0 and below 1"),
     "delta 0 in renyi": ({"delta": 0, "mode": "renyi"}, "a budget of mode 'renyi' needs delta > 0"),
     "epsilon tiny in renyi": ({"epsilon": 1e-9, "delta": 1e-15, "mode": "renyi"}, "too small for mode 'renyi'"),
-    "unknown mode": ({"mode": "zcdp"}, "mode 'zcdp' is unknown; choose one of renyi, basic"),
+    "unknown mode": ({"mode": "laplace"}, "mode 'laplace' is unknown; choose one of renyi, basic"),
     "epsilon beyond the odometer": ({"epsilon": 1e300}, "epsilon"),
     "category no value of its type": ({"features": {"y2": ["one"]}}, "category 'one' .* integer"),
     "category no boolean": ({"features": {"b": ["yes!"]}}, "category 'yes!' .* boolean"),

@@ -119,7 +119,7 @@ def test_a_projection_is_common_to_all_candidates(database: Database, dataset: C
     assert len(model.coefficients) == FEATURES
 
 
-TOLD = ("model", "chosen", "version", "released_at", "released_by")
+TOLD = ("model", "ledger", "chosen", "version", "released_at", "released_by")
 
 
 @EVERY_DOOR

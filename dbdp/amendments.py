@@ -1,0 +1,100 @@
+"""What the owner of a dataset may do later, on record: begin a new budget, or correct what was declared.
+
+It runs in the server, as dbdp_owner. privacy.md §13: a budget never changes. A renewal is another registration of
+the same table, with odometers of its own, and what is promised over all of them adds up. A declaration is of public
+facts: correcting it touches neither the budget nor the models that were released, which keep their own.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from dbdp import registry, rights
+from dbdp.datasets import check_kind
+from dbdp.declarations import Declaration, declare, unit_of
+from dbdp.privacy.accounting import Budget
+from dbdp.sessions import Row, ServerSession
+
+_LABEL_KINDS = ("positive", "negative", "classes", "label_bounds")
+
+
+def renew(session: ServerSession, name: str, reason: str, epsilon: float | None, delta: float | None) -> None:
+    """End the budget of a dataset and begin a new one.
+
+    Raises
+    ------
+    ValueError
+        If there is no such dataset, or no reason, or the new budget cannot be, or the table is gone or empty.
+    PermissionError
+        If the role neither registered the dataset nor is a member of the role that did, or the table is another's.
+    """
+    former = _own(session, name, "renew its budget", reason)
+    given = (former["epsilon"] if epsilon is None else epsilon, former["delta"] if delta is None else delta)
+    budget = Budget.of(epsilon=given[0], delta=given[1], mode=former["mode"])
+    declared = Declaration.from_json(former["declaration"])
+    unit = unit_of(declared, former["unit"], former["max_rows"])
+    types = registry.check_source(session, former["source"], declared, unit)
+    session.query("update dbdp.dataset set dropped_at = now() where id = $1", former["id"])
+    registry.enter(
+        session,
+        name=name,
+        source=former["source"],
+        declaration=declared,
+        types=types,
+        budget=budget,
+        unit=unit,
+        renews=former["id"],
+        reason=reason,
+    )
+
+
+def redeclare(session: ServerSession, name: str, reason: str, corrections: Mapping[str, Any]) -> None:
+    """Correct what was declared of a dataset; what it was before is kept in dbdp.former_declaration.
+
+    Raises
+    ------
+    ValueError
+        If there is no such dataset, or no reason, or nothing changes, or the declaration is not sound.
+    PermissionError
+        As `renew`.
+    """
+    present = _own(session, name, "redeclare it", reason)
+    declared = _corrected(Declaration.from_json(present["declaration"]), corrections)
+    if declared.to_json() == present["declaration"]:
+        raise ValueError(f"dataset {name!r} is declared so already; give what changes")
+    unit = unit_of(declared, present["unit"], present["max_rows"])
+    types = registry.check_source(session, present["source"], declared, unit)
+    session.query(
+        "insert into dbdp.former_declaration (dataset_id, declaration, column_types, reason) "
+        "values ($1, $2::json, $3::json, $4)",
+        present["id"],
+        present["declaration"],
+        present["column_types"],
+        reason,
+    )
+    session.query(
+        "update dbdp.dataset set declaration = $2::json, column_types = $3::json where id = $1",
+        present["id"],
+        declared.to_json(),
+        json.dumps(types),
+    )
+
+
+def _corrected(present: Declaration, corrections: Mapping[str, Any]) -> Declaration:
+    """Return a declaration with features, or the label's values, replaced by those that are given."""
+    given = {name: value for name, value in corrections.items() if value is not None}
+    stated = json.loads(present.to_json())
+    if given.keys() & set(_LABEL_KINDS):
+        stated = {name: value for name, value in stated.items() if name not in _LABEL_KINDS}
+    return declare(**stated | given)
+
+
+def _own(session: ServerSession, name: str, act: str, reason: str) -> Row:
+    """Return the catalogue's row of a dataset that this role may amend, with a reason."""
+    found = rights.registered(session, name, action=act)
+    if not reason.strip():
+        raise ValueError("reason is empty; say in a few words why, for the record")
+    if not check_kind(session, found["source_oid"]):
+        raise ValueError(f"table {found['source_name']} of dataset {name!r} was dropped; call dbdp.drop_dataset")
+    registry.check_owner(session, found["source"])
+    return found

@@ -1,0 +1,3 @@
+from dbdp.server import budget
+
+return budget(*args)

@@ -1,0 +1,3 @@
+from dbdp.server import check_ledger
+
+return check_ledger(*args)

@@ -1,0 +1,3 @@
+from dbdp.server import record_outcome
+
+return record_outcome(*args)

@@ -1,0 +1,3 @@
+from dbdp.server import renew_budget
+
+return renew_budget(*args)

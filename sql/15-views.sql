@@ -1,0 +1,62 @@
+create or replace view dbdp.datasets with (security_invoker) as
+select d.name,
+       d.source_name as source,
+       d.rows,
+       d.declaration,
+       d.epsilon,
+       d.delta,
+       d.mode,
+       d.charge_limit / 1e9 as charge_limit,
+       d.leak_limit / 1e18 as leak_limit,
+       d.registered_by,
+       d.registered_at,
+       d.unit,
+       d.max_rows,
+       d.renews,
+       d.reason
+from dbdp.dataset as d
+where d.dropped_at is null;
+comment on view dbdp.datasets is 'registered datasets that the role may train on: public facts and total budgets';
+
+create or replace view dbdp.models with (security_invoker) as
+select m.id,
+       m.receipt ->> 'dataset' as dataset,
+       m.receipt ->> 'algorithm' as algorithm,
+       (m.receipt ->> 'epsilon')::float8 as epsilon,
+       (m.receipt ->> 'delta')::float8 as delta,
+       m.feature_names,
+       m.coefficients,
+       m.intercept,
+       m.intercepts,
+       m.network,
+       m.receipt
+from dbdp.model as m;
+comment on view dbdp.models is 'released models that the role may predict with';
+
+create or replace view dbdp.history with (security_invoker) as
+select l.id,
+       l.charged_at,
+       l.charged_by,
+       d.name as dataset,
+       l.dataset_id as period,
+       l.algorithm,
+       l.plan #> '{guarantee,event}' as event,
+       l.epsilon,
+       l.delta,
+       l.charge / 1e9 as charge,
+       l.leak / 1e18 as leak,
+       o.outcome,
+       o.models,
+       o.at as ended_at,
+       o.detail
+from dbdp.ledger as l
+join dbdp.dataset as d on d.id = l.dataset_id
+left join lateral (
+  select pg_catalog.min(o.outcome) as outcome,
+         pg_catalog.array_agg(o.model order by o.model) filter (where o.model is not null) as models,
+         pg_catalog.max(o.at) as at,
+         pg_catalog.min(o.detail) as detail
+  from dbdp.outcome as o
+  where o.ledger_id = l.id
+) as o on true;
+comment on view dbdp.history is 'who charged which dataset when, for what, how much, and what became of it; without an outcome it is not finished, or was lost';

@@ -1,0 +1,55 @@
+create or replace function dbdp.record_outcome(ledger_id bigint, outcome text, detail text default null) returns void
+language plpython3u
+security definer
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython record_outcome@
+$body$;
+comment on function dbdp.record_outcome is 'what became of a charge, failed or shown, for the client that made it; store_release writes released';
+
+create or replace function dbdp.budget(
+  dataset text,
+  release_delta float8 default 0,
+  out epsilon float8,
+  out delta float8,
+  out mode text,
+  out rdp_order float8,
+  out charge_limit numeric,
+  out charged numeric,
+  out leak_limit numeric,
+  out leaked numeric,
+  out left_share float8,
+  out epsilon_left float8,
+  out recorded numeric,
+  out unrecorded numeric,
+  out releases bigint,
+  out registrations int,
+  out total_epsilon float8,
+  out total_delta float8
+)
+language plpython3u
+security definer
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython budget@
+$body$;
+comment on function dbdp.budget is
+'what a dataset has spent and what is left: epsilon_left is the largest epsilon of one more release with noise at the end and release_delta; total_epsilon and total_delta are promised over all registrations of the table together';
+
+create or replace function dbdp.check_ledger(
+  out dataset text,
+  out period int,
+  out charged numeric,
+  out recorded numeric,
+  out unrecorded numeric,
+  out ok boolean,
+  out finding text
+) returns setof record
+language plpython3u
+security definer
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython check_ledger@
+$body$;
+comment on function dbdp.check_ledger is
+'odometers against the ledger and limits against the promise, of each registration of this role; finding says what is wrong';

@@ -1,0 +1,97 @@
+-- From 0.1.0 to 0.2.0: what CREATE OR REPLACE cannot do. All parts of sql/ but 00 and 10 are run behind it.
+
+-- The books belong to whoever installs, so that what is written stays written; the odometers to dbdp_owner.
+create table dbdp.odometers (id int);
+comment on table dbdp.odometers is 'always empty: the sequences that count what was spent belong to it, and so go with the extension';
+alter table dbdp.odometers owner to dbdp_owner;
+do $odometers$
+declare
+  odometer regclass;
+begin
+  for odometer in
+    select c.oid
+    from pg_catalog.pg_class as c
+    where c.relnamespace = 'dbdp'::pg_catalog.regnamespace
+    and c.relkind = 'S'
+    and c.relname ~ '^(charge|leak)_[0-9]+$'
+  loop
+    execute pg_catalog.format('alter sequence %s owned by dbdp.odometers.id', odometer);
+  end loop;
+end
+$odometers$;
+alter table dbdp.dataset owner to current_user;
+alter table dbdp.ledger owner to current_user;
+alter table dbdp.model owner to current_user;
+revoke all on dbdp.dataset, dbdp.ledger, dbdp.model from dbdp_owner, dbdp_analyst, dbdp_data_owner;
+revoke all on dbdp.datasets, dbdp.models from dbdp_analyst;
+revoke all on all functions in schema dbdp from dbdp_owner, dbdp_analyst, dbdp_data_owner;
+
+-- Columns and tables.
+alter table dbdp.dataset
+  add column unit text,
+  add column max_rows int,
+  add column renews int unique,
+  add column reason text,
+  add constraint dataset_unit check ((unit is null) = (max_rows is null)),
+  add constraint dataset_renewal check ((renews is null) = (reason is null));
+
+create table dbdp.allowance (
+  id int generated always as identity primary key,
+  dataset_id int not null references dbdp.dataset,
+  role name not null,
+  epsilon float8,
+  charge_limit bigint,
+  leak_limit bigint,
+  implied_epsilon float8,
+  implied_delta float8,
+  granted_by name not null default session_user,
+  granted_at timestamptz not null default pg_catalog.now(),
+  revoked_at timestamptz,
+  unique (dataset_id, role),
+  check (pg_catalog.num_nulls(epsilon, charge_limit, leak_limit, implied_epsilon, implied_delta) in (0, 5))
+);
+comment on table dbdp.allowance is 'which roles may train on a dataset, and how much of its budget each may spend; two sequences for each row count what was spent, also after a right was revoked';
+
+-- What the odometers showed behind a charge was not written down: at least what the ledger has until then.
+alter table dbdp.ledger
+  add column allowance_id int references dbdp.allowance,
+  add column charge_after bigint,
+  add column leak_after bigint;
+update dbdp.ledger as l
+set charge_after = s.charge,
+    leak_after = s.leak
+from (
+  select id,
+         pg_catalog.sum(charge) over earlier as charge,
+         pg_catalog.sum(leak) over earlier as leak
+  from dbdp.ledger
+  window earlier as (partition by dataset_id order by id)
+) as s
+where s.id = l.id;
+alter table dbdp.ledger alter column charge_after set not null, alter column leak_after set not null;
+create index ledger_height on dbdp.ledger (dataset_id, charge_after);
+
+alter table dbdp.model add column released_by name;
+update dbdp.model set released_by = receipt ->> 'released_by';
+alter table dbdp.model alter column released_by set default session_user, alter column released_by set not null;
+
+create table dbdp.prediction_grant (
+  model_id bigint not null references dbdp.model,
+  role name not null,
+  granted_by name not null default session_user,
+  granted_at timestamptz not null default pg_catalog.now(),
+  primary key (model_id, role)
+);
+comment on table dbdp.prediction_grant is 'which roles may predict with a model, besides the one that released it and the one that registered its dataset';
+
+select pg_catalog.pg_extension_config_dump('dbdp.allowance', '');
+select pg_catalog.pg_extension_config_dump('dbdp.prediction_grant', '');
+select pg_catalog.pg_extension_config_dump('dbdp.allowance_id_seq', '');
+
+-- Functions with other arguments or results than before, and one that another took the place of.
+drop function dbdp.register_dataset(text, regclass, text, text, json, float8, float8, text, boolean, text, text[], float8[]);
+drop function dbdp.record_dataset(text, regclass, json, float8, float8, text);
+drop function dbdp.charge(text, json);
+drop aggregate dbdp.confusion(bytea, bytea, int, text);
+drop function dbdp.confusion_transition(bytea, bytea, bytea, int, text);
+drop function dbdp.confusion_terminate(bytea);

@@ -1,0 +1,201 @@
+"""A dump keeps registry, ledger, outcomes, odometers and models, and no restore weakens a budget."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import conninfo
+
+from dbdp.cluster import Cluster
+from dbdp.database import connect
+
+MakeDatabase = Callable[[], str]
+TRAIN = "select model from dbdp.dp_logreg('kept', epsilon => 1)"
+BOOKS = [
+    "select id, name, source::text, source_name, rows, declaration::text, epsilon, delta, mode, charge_limit, "
+    "leak_limit, registered_by, registered_at, dropped_at, renews, reason from dbdp.dataset order by id",
+    "select * from dbdp.ledger order by id",
+    "select * from dbdp.outcome order by id",
+    "select * from dbdp.former_declaration order by id",
+    "select id, dataset_id, coefficients, intercept, declaration::text, receipt::text from dbdp.model order by id",
+    "select * from dbdp.check_ledger()",
+    "select * from dbdp.budget('kept')",
+    "select dbdp.predict_probability(1, x) from kept",
+]
+
+
+@pytest.fixture
+def used(make_database: MakeDatabase) -> str:
+    """A database with a past: three releases, one of them rolled back, a matrix, a renewal, a redeclaration."""
+    url = make_database()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("create extension dbdp cascade")
+        make_table(connection)
+        connection.execute(
+            "select dbdp.register_dataset('kept', 'kept', 'y', '1', %s, 9, 1e-6, mode => 'basic')",
+            (json.dumps({"x": {"length": 3, "norm": 10}}),),
+        )
+        connection.execute(TRAIN)
+        connection.execute("select dbdp.renew_budget('kept', 'for the test')")
+        connection.execute("""select dbdp.redeclare('kept', 'for the test', '{"x": {"length": 3, "norm": 9}}')""")
+        connection.execute(TRAIN)
+        connection.execute("select dbdp.dp_confusion(2, 'kept', 0.5)")
+        with connection.transaction(force_rollback=True):
+            connection.execute(TRAIN)
+    return url
+
+
+def make_table(connection: psycopg.Connection) -> None:
+    connection.execute(
+        "create table kept as select array[.1, .2, i]::float8[] x, i % 2 y from generate_series(1, 60) i"
+    )
+
+
+def run(*command: str, given: str | None = None) -> str:
+    """Run a program of PostgreSQL; return what it complains of."""
+    return subprocess.run(command, input=given, capture_output=True, check=False, text=True).stderr
+
+
+def dumped(url: str, *options: str) -> str:
+    return subprocess.run(["pg_dump", *options, url], capture_output=True, check=True, text=True).stdout
+
+
+def books(url: str) -> list[list[tuple[Any, ...]]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        return [connection.execute(query).fetchall() for query in BOOKS]
+
+
+def odometers(url: str) -> list[tuple[int, int]]:
+    sql = "select (select last_value from dbdp.charge_{0}), (select last_value from dbdp.leak_{0})"
+    with psycopg.connect(url) as connection:
+        return [connection.execute(sql.format(number)).fetchone() for number in (1, 2)]
+
+
+def refusal(url: str) -> str:
+    """What a training is refused with; its charge would be 1."""
+    with psycopg.connect(url, autocommit=True) as connection, pytest.raises(psycopg.Error) as error:
+        connection.execute(TRAIN)
+    assert "after its charge" not in str(error.value)
+    return error.value.diag.message_primary
+
+
+def goes_on(url: str) -> None:
+    """Training, renewal and registration go on where they were."""
+    before = odometers(url)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(TRAIN)
+        assert odometers(url)[1] == (before[1][0] + 10**9, 0)
+        connection.execute("select dbdp.renew_budget('kept', 'again')")
+        assert connect(connection).budget("kept")["total_epsilon"] == 27
+
+
+@pytest.mark.parametrize("prepared", [False, True], ids=["into an empty database", "where the extension is"])
+@pytest.mark.parametrize("form", ["plain", "custom"])
+def test_a_dump_carries_the_books_and_what_was_spent(
+    used: str, make_database: MakeDatabase, tmp_path: Path, form: str, prepared: bool
+) -> None:
+    copy = make_database()
+    if prepared:
+        with psycopg.connect(copy, autocommit=True) as connection:
+            connection.execute("create extension dbdp cascade")
+    file = str(tmp_path / "dump")
+    assert run("pg_dump", f"--format={form}", f"--file={file}", used) == ""
+    if form == "plain":
+        assert run("psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={file}", copy) == ""
+    else:
+        assert run("pg_restore", "--exit-on-error", f"--dbname={copy}", file) == ""
+    assert books(copy) == books(used)
+    assert odometers(copy) == odometers(used) == [(10**9, 0), (25 * 10**8, 0)]
+    goes_on(copy)
+
+
+@pytest.mark.slow
+def test_a_dump_of_roles_and_one_of_the_database_move_to_another_server(
+    used: str, private_cluster: Cluster, tmp_path: Path
+) -> None:
+    """As before pg_upgrade: pg_dumpall --roles-only, then pg_dump in the custom form."""
+    with psycopg.connect(used, autocommit=True) as connection:
+        connection.execute("create role moved in role dbdp_data_owner")
+        connection.execute("alter table kept owner to moved; grant dbdp_analyst to moved")
+    try:
+        roles = subprocess.run(
+            ["pg_dumpall", "--roles-only", "--dbname", used], capture_output=True, check=True, text=True
+        )
+        assert "CREATE ROLE dbdp_owner" in roles.stdout
+        run("psql", "--quiet", private_cluster.url, given=roles.stdout)
+        with psycopg.connect(private_cluster.url, autocommit=True) as connection:
+            connection.execute("create database moved template template0")
+        copy = conninfo.make_conninfo(private_cluster.url, dbname="moved")
+        file = str(tmp_path / "dump")
+        assert run("pg_dump", "--format=custom", f"--file={file}", used) == ""
+        assert run("pg_restore", "--exit-on-error", f"--dbname={copy}", file) == ""
+        assert books(copy) == books(used)
+        goes_on(copy)
+    finally:
+        with psycopg.connect(used, autocommit=True) as connection:
+            connection.execute("alter table kept owner to postgres; drop role moved")
+
+
+def test_data_without_odometers_refuses_to_train(used: str, make_database: MakeDatabase) -> None:
+    """--data-only into a database with the extension: nothing there makes the sequences."""
+    copy = make_database()
+    with psycopg.connect(copy, autocommit=True) as connection:
+        connection.execute("create extension dbdp cascade")
+        make_table(connection)
+        connection.execute("grant select on kept to dbdp_owner")
+    complaint = run("psql", "--quiet", copy, given=dumped(used, "--data-only", "--schema=dbdp", "--extension=dbdp"))
+    assert 'relation "dbdp.charge_1" does not exist' in complaint
+    assert "an odometer of dataset 'kept', dbdp.charge_2 or dbdp.leak_2, is missing" in refusal(copy)
+    with psycopg.connect(copy, autocommit=True) as connection:
+        assert connect(connection).budget("kept")["epsilon_left"] == 0
+        assert [row["ok"] for row in connect(connection).check_ledger()] == [False, False]
+        again = dumped(used, "--data-only", "--schema=dbdp", "--extension=dbdp")
+        assert "duplicate key" in run("psql", "--quiet", copy, given=again)
+        assert [row["ok"] for row in connect(connection).check_ledger()] == [False, False]
+        connection.execute("select dbdp.renew_budget('kept', 'the odometers were not in the dump')")
+        connection.execute(TRAIN)
+
+
+def test_odometers_of_another_owner_refuse_to_train(used: str, make_database: MakeDatabase) -> None:
+    copy = make_database()
+    assert run("psql", "--quiet", "--set=ON_ERROR_STOP=1", copy, given=dumped(used, "--no-owner")) == ""
+    assert "is missing or not dbdp_owner's" in refusal(copy)
+    with psycopg.connect(copy, autocommit=True) as connection:
+        for name in ("charge_1", "leak_1", "charge_2", "leak_2"):
+            connection.execute(
+                f"alter sequence dbdp.{name} owned by none; alter sequence dbdp.{name} owner to dbdp_owner"
+            )
+    goes_on(copy)
+
+
+def test_an_older_odometer_below_the_ledger_refuses_to_train(used: str) -> None:
+    older = dumped(used, "--data-only", "--table=dbdp.charge_2", "--table=dbdp.leak_2")
+    with psycopg.connect(used, autocommit=True) as connection:
+        connection.execute(TRAIN)
+    assert run("psql", "--quiet", "--set=ON_ERROR_STOP=1", used, given=older) == ""
+    assert "the odometers of dataset 'kept' were wound back: they show a charge of 2.5" in refusal(used)
+
+
+@pytest.mark.parametrize("change", ["alter table kept rename to renamed", "alter table kept set schema moved"])
+def test_a_table_that_was_renamed_is_found_again(used: str, make_database: MakeDatabase, change: str) -> None:
+    with psycopg.connect(used, autocommit=True) as connection:
+        connection.execute(f"create schema moved; grant usage on schema moved to dbdp_owner; {change}")
+    copy = make_database()
+    assert run("psql", "--quiet", "--set=ON_ERROR_STOP=1", copy, given=dumped(used)) == ""
+    goes_on(copy)
+
+
+def test_a_table_that_was_dropped_is_missing_in_the_copy_too(used: str, make_database: MakeDatabase) -> None:
+    with psycopg.connect(used, autocommit=True) as connection:
+        connection.execute("drop table kept")
+    copy = make_database()
+    assert run("psql", "--quiet", "--set=ON_ERROR_STOP=1", copy, given=dumped(used)) == ""
+    assert odometers(copy) == odometers(used)
+    assert "table public.kept of dataset 'kept' was dropped" in refusal(copy)
+    with psycopg.connect(copy, autocommit=True) as connection:
+        make_table(connection)
+    assert "table public.kept of dataset 'kept' was dropped" in refusal(copy)  # a new table of the name is another

@@ -1,0 +1,530 @@
+"""The books: what became of each charge, what is left, whether ledger and odometers agree, what an owner amends."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from acting import acting
+
+from dbdp.algorithms import Request
+from dbdp.controller import ChargedError
+from dbdp.database import Database, connect
+from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS, Budget
+from dbdp.sessions import ClientSession, Row
+
+Register = Callable[..., str]
+Spent = Callable[[str], tuple[int, int]]
+TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => %s, delta => %s, epochs => 1, batch_size => 20)"
+EVERY_DOOR = pytest.mark.parametrize("door", ["server", "client"])
+
+
+@pytest.fixture
+def table(connection: psycopg.Connection, schema: str) -> str:
+    connection.execute(
+        "create table t as select array[.1, .2, i / 99.0]::float8[] x, i % 2 y from generate_series(1, 60) i"
+    )
+    return "t"
+
+
+@pytest.fixture
+def rival(connection: psycopg.Connection, schema: str) -> Iterator[str]:
+    """A data owner who owns nothing."""
+    name = f"rival_{schema}"
+    connection.execute(f"create role {name} in role dbdp_data_owner")
+    yield name
+    connection.execute(f"reset session authorization; drop owned by {name} cascade; drop role {name}")
+
+
+def train(connection: psycopg.Connection, door: str, name: str, epsilon: float = 1.0, delta: float = 0.0) -> int:
+    if door == "server":
+        return connection.execute(TRAIN, (name, epsilon, delta)).fetchone()[0]
+    return connect(connection).train(name, Request(epsilon=epsilon, delta=delta, epochs=1, batch_size=20)).id
+
+
+def one(connection: psycopg.Connection, sql: str, *parameters: Any) -> Row:
+    """The only row of a query."""
+    (row,) = ClientSession(connection).query(sql, *parameters)
+    return row
+
+
+def history(connection: psycopg.Connection, name: str) -> list[Row]:
+    return ClientSession(connection).query("select * from dbdp.history where dataset = $1 order by id", name)
+
+
+def number_of(connection: psycopg.Connection, name: str) -> int:
+    return one(connection, "select max(id) as number from dbdp.dataset where name = $1", name)["number"]
+
+
+def budget(connection: psycopg.Connection, name: str, release_delta: float = 0.0) -> Row:
+    return one(connection, "select * from dbdp.budget($1, $2)", name, release_delta)
+
+
+def checked(connection: psycopg.Connection, name: str) -> list[tuple[bool, str | None]]:
+    sql = "select ok, finding from dbdp.check_ledger() where dataset = %s order by period"
+    return connection.execute(sql, (name,)).fetchall()
+
+
+# --- what became of a charge -----------------------------------------------------------------------------
+
+
+@EVERY_DOOR
+def test_history_tells_who_charged_what_and_which_model_came_of_it(
+    connection: psycopg.Connection, table: str, register: Register, door: str
+) -> None:
+    name = register(table)
+    model = train(connection, door, name)
+    (row,) = history(connection, name)
+    assert (row["charged_by"], row["algorithm"], row["outcome"], row["models"]) == (
+        "postgres",
+        "bolt_on",
+        "released",
+        [model],
+    )
+    assert row["event"] == {"event": "EpsilonDeltaDpEvent", "epsilon": 1.0, "delta": 0.0}
+    assert (row["charge"], row["leak"], row["period"]) == (1, 0, number_of(connection, name))
+    assert row["charged_at"] <= row["ended_at"]
+    receipt = one(connection, "select receipt from dbdp.models where id = $1", model)["receipt"]
+    assert receipt["ledger"] == row["id"]
+
+
+def test_a_matrix_that_was_shown_is_no_model(connection: psycopg.Connection, table: str, register: Register) -> None:
+    name = register(table)
+    model = train(connection, "server", name)
+    connection.execute("select dbdp.dp_confusion(%s, %s, 1)", (model, name))
+    shown = history(connection, name)[1]
+    assert (shown["algorithm"], shown["outcome"], shown["models"]) == ("confusion", "shown", None)
+
+
+def test_a_failure_in_a_client_is_noted_without_a_word_of_the_rows(
+    connection: psycopg.Connection, table: str, register: Register
+) -> None:
+    name = register(table)
+
+    def fail(stage: str, _done: int, _total: int) -> None:
+        if stage == "epoch":
+            raise RuntimeError("row 4711 holds 815")
+
+    with pytest.raises(ChargedError):
+        connect(connection).train(name, Request(epsilon=1.0, batch_size=20), fail)
+    (row,) = history(connection, name)
+    assert (row["outcome"], row["models"]) == ("failed", None)
+    assert row["detail"] == "RuntimeError (SQLSTATE none)"
+
+
+def test_an_interrupt_in_a_client_is_noted(connection: psycopg.Connection, table: str, register: Register) -> None:
+    name = register(table)
+
+    def interrupt(stage: str, _done: int, _total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        connect(connection).train(name, Request(epsilon=1.0, batch_size=20), interrupt)
+    assert [row["outcome"] for row in history(connection, name)] == ["failed"]
+
+
+def test_a_failure_that_a_client_cannot_note_any_more_stays_open(
+    connection: psycopg.Connection, server_url: str, table: str, register: Register
+) -> None:
+    name = register(table)
+    with psycopg.connect(server_url, autocommit=True) as other, pytest.raises((ChargedError, psycopg.Error)):
+        connect(other).train(name, Request(epsilon=1.0, batch_size=20), lambda *_: other.close())
+    assert [row["outcome"] for row in history(connection, name)] == [None]
+
+
+def test_a_failure_in_the_server_undoes_its_row_and_the_budget_tells_of_it(
+    connection: psycopg.Connection, table: str, register: Register
+) -> None:
+    name = register(table)
+    with connection.transaction(force_rollback=True):
+        train(connection, "server", name)
+    assert history(connection, name) == []
+    found = budget(connection, name)
+    assert (found["charged"], found["recorded"], found["unrecorded"], found["releases"]) == (1, 0, 1, 0)
+    assert checked(connection, name) == [(True, None)]
+
+
+def charged(connection: psycopg.Connection, name: str) -> int:
+    pure = {"event": {"event": "EpsilonDeltaDpEvent", "epsilon": 1, "delta": 0}, "epsilon": 1, "delta": 0}
+    plan = json.dumps({"algorithm": "bolt_on", "guarantee": pure})
+    return one(connection, "select ledger_id from dbdp.charge($1, $2::json)", name, plan)["ledger_id"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "refusal"),
+    [("released", "'released' is not for a client to say"), ("lost", "'lost' is not for a client to say")],
+)
+def test_a_client_cannot_say_what_the_server_knows_better(
+    connection: psycopg.Connection, table: str, register: Register, outcome: str, refusal: str
+) -> None:
+    number = charged(connection, register(table))
+    with pytest.raises(psycopg.Error, match=refusal):
+        connection.execute("select dbdp.record_outcome(%s, %s)", (number, outcome))
+
+
+def test_an_outcome_is_said_once_and_by_the_role_that_charged(
+    connection: psycopg.Connection, table: str, register: Register, rival: str
+) -> None:
+    name = register(table)
+    number = charged(connection, name)
+    say = "select dbdp.record_outcome(%s, 'failed', 'by hand')"
+    with acting(connection, rival), pytest.raises(psycopg.Error, match="another role made it"):
+        connection.execute(say, (number,))
+    connection.execute(say, (number,))
+    with pytest.raises(psycopg.Error, match=f"the outcome of charge {number} is known already"):
+        connection.execute(say, (number,))
+    assert [(row["outcome"], row["detail"]) for row in history(connection, name)] == [("failed", "by hand")]
+
+
+def test_a_model_is_the_outcome_of_a_charge_of_its_own_dataset_and_role_only(
+    connection: psycopg.Connection, table: str, register: Register
+) -> None:
+    connection.execute("create table other as select * from t")
+    name, other = register(table), register("other")
+    store = "select dbdp.store_release(%s, '{1, 2, 3}', '{0}', %s)"
+    for paid, refusal in (
+        (charged(connection, other), "is of another dataset"),
+        (2**62, "is not in the ledger"),
+        ("1", "is not in the ledger"),
+        ([1], "is not in the ledger"),
+    ):
+        with pytest.raises(psycopg.Error, match=refusal):
+            connection.execute(store, (name, json.dumps({"ledger": paid})))
+    connection.execute(store, (name, json.dumps({"ledger": charged(connection, name)})))
+    assert [row["outcome"] for row in history(connection, name)] == ["released"]
+
+
+@pytest.mark.parametrize("action", ["update dbdp.outcome set outcome = 'shown'", "delete from dbdp.outcome"])
+@pytest.mark.parametrize("role", ["dbdp_owner", "dbdp_data_owner", "dbdp_analyst"])
+def test_outcomes_are_only_added(connection: psycopg.Connection, role: str, action: str) -> None:
+    connection.execute(f"set role {role}")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute(action)
+
+
+# --- what is left ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["basic", "renyi", "gaussian", "zcdp"])
+@pytest.mark.parametrize("delta", [0.0, 1e-7])
+def test_the_epsilon_that_is_left_fits_and_a_little_more_does_not(
+    connection: psycopg.Connection, table: str, register: Register, spent: Spent, mode: str, delta: float
+) -> None:
+    name = register(table, epsilon=3.0, delta=3e-6, mode=mode)
+    limits = Budget.of(epsilon=3.0, delta=3e-6, mode=mode)
+    train(connection, "server", name, 0.2, delta)
+    before = budget(connection, name, delta)
+    assert before["charged"] * CHARGE_UNITS == spent(name)[0]
+    assert before["leaked"] * LEAK_UNITS == spent(name)[1]
+    assert before["charge_limit"] * CHARGE_UNITS == limits.charge_limit
+    assert before["left_share"] == pytest.approx(1 - spent(name)[0] / limits.charge_limit)
+    left = before["epsilon_left"]
+    assert mode != "basic" or left == pytest.approx(2.8, abs=1e-9)
+    with pytest.raises(psycopg.Error, match="does not cover this release"):
+        train(connection, "server", name, left * 1.001, delta)
+    train(connection, "server", name, left, delta)
+    after = budget(connection, name, delta)
+    assert after["left_share"] < 1e-3
+    assert after["epsilon_left"] < left / 10
+    assert (after["releases"], after["unrecorded"]) == (2, 0)
+
+
+def test_nothing_is_left_for_a_delta_that_does_not_fit(
+    connection: psycopg.Connection, table: str, register: Register
+) -> None:
+    name = register(table, epsilon=3.0, delta=3e-6, mode="basic")
+    assert budget(connection, name, 4e-6)["epsilon_left"] == 0
+    assert budget(connection, name, 3e-6)["epsilon_left"] == 3.0
+
+
+def test_an_unknown_dataset_or_delta_is_said(connection: psycopg.Connection, table: str, register: Register) -> None:
+    with pytest.raises(psycopg.Error, match="dataset 'nowhere' is not registered"):
+        budget(connection, "nowhere")
+    with pytest.raises(psycopg.Error, match=r"release_delta = 1.0 must be at least 0 and below 1"):
+        budget(connection, register(table), 1.0)
+
+
+# --- odometers that nobody can trust ---------------------------------------------------------------------
+
+DAMAGES = {
+    "wound back": ("select setval('dbdp.charge_{0}', 1)", "wound back"),
+    "leak wound back": ("select setval('dbdp.leak_{0}', 0)", "wound back"),
+    "charge missing": ("drop sequence dbdp.charge_{0}", "is missing"),
+    "leak missing": ("drop sequence dbdp.leak_{0}", "is missing"),
+    "another role's": (
+        "alter sequence dbdp.charge_{0} owned by none; alter sequence dbdp.charge_{0} owner to postgres",
+        "is missing",
+    ),
+    "a table": ("drop sequence dbdp.leak_{0}; create table dbdp.leak_{0} as select 0 as last_value", "is missing"),
+}
+
+
+@EVERY_DOOR
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_nothing_is_trained_where_nobody_knows_what_was_spent(
+    connection: psycopg.Connection, table: str, register: Register, damage: str, door: str
+) -> None:
+    name = register(table, epsilon=9.0)
+    train(connection, "server", name, 1.0, 1e-7)
+    action, word = DAMAGES[damage]
+    number = number_of(connection, name)
+    connection.execute(action.format(number))
+    with pytest.raises(psycopg.Error, match=f"{word}.* or begin a new budget with dbdp.renew_budget"):
+        train(connection, door, name)
+    assert len(history(connection, name)) == 1
+    ((ok, finding),) = checked(connection, name)
+    assert (ok, "training is refused" in finding) == (False, True)
+    left = budget(connection, name)
+    assert (left["left_share"], left["epsilon_left"]) == (0, 0)
+    connection.execute("select dbdp.renew_budget(%s, 'the odometers are lost')", (name,))
+    train(connection, door, name)
+    if damage in ("another role's", "a table"):  # else the dataset's table owns them
+        kind = "sequence" if damage == "another role's" else "table"
+        connection.execute(f"drop {kind} dbdp.{'charge' if kind == 'sequence' else 'leak'}_{number}")
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ("charge_limit = charge_limit + 10", "limits are not those of the promised"),
+        ("epsilon = epsilon / 2", "limits are not those of the promised"),
+        ("rdp_order = rdp_order * 1.1", "limits are not those of the promised"),
+        ("mode = 'none'", "limits are not those of the promised"),
+        ("charge_limit = 1", "more was spent than the limits allow"),
+    ],
+)
+def test_limits_that_were_changed_are_found(
+    connection: psycopg.Connection, table: str, register: Register, change: str, word: str
+) -> None:
+    name = register(table, epsilon=3.0, delta=1e-6, mode="renyi")
+    train(connection, "server", name, 0.5)
+    assert checked(connection, name) == [(True, None)]
+    with connection.transaction(force_rollback=True):
+        connection.execute(f"update dbdp.dataset set {change} where name = %s", (name,))
+        assert word in checked(connection, name)[0][1]
+
+
+def test_an_owner_checks_own_registrations_only(
+    connection: psycopg.Connection, table: str, register: Register, rival: str
+) -> None:
+    register(table)
+    with acting(connection, rival):
+        assert connection.execute("select * from dbdp.check_ledger()").fetchall() == []
+
+
+# --- a refusal costs nothing -----------------------------------------------------------------------------
+
+REFUSALS = {
+    "too much": ({"epsilon": 4.0}, None),
+    "no such algorithm": ({"algorithm": "bolt_off"}, None),
+    "a batch of more rows than there are": ({"batch_size": 61}, None),
+    "a step that is too long": ({"schedule": "constant", "step_size": 1e6}, None),
+    "another number of rows": ({}, "insert into t select * from t limit 1"),
+    "a column that changed": ({}, "alter table t alter y type text"),
+    "a column that is gone": ({}, "alter table t drop y"),
+    "a table that is gone": ({}, "drop table t"),
+    "a policy": ({}, "alter table t enable row level security"),
+}
+
+
+@EVERY_DOOR
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_is_refused_before_the_first_row_costs_nothing_and_leaves_no_trace(
+    connection: psycopg.Connection,
+    database: Database,
+    table: str,
+    register: Register,
+    spent: Spent,
+    case: str,
+    door: str,
+) -> None:
+    options, change = REFUSALS[case]
+    name = register(table, epsilon=3.0, delta=1e-6)
+    if change:
+        connection.execute(change)
+    given = {"epsilon": 1.0, **options}
+    with pytest.raises((psycopg.Error, ValueError)) as error:
+        if door == "client":
+            database.train(name, Request(**given))
+        else:
+            named = ", ".join(f"{each} => %({each})s" for each in given)
+            connection.execute(f"select dbdp.dp_logreg(%(name)s, {named})", given | {"name": name})
+    assert "after its charge" not in str(error.value)
+    assert spent(name) == (0, 0)
+    assert history(connection, name) == []
+
+
+# --- another period --------------------------------------------------------------------------------------
+
+
+@EVERY_DOOR
+def test_a_renewal_begins_a_fresh_budget_and_what_is_promised_adds_up(
+    connection: psycopg.Connection, table: str, register: Register, spent: Spent, door: str
+) -> None:
+    name = register(table, epsilon=1.0, delta=1e-6, mode="basic")
+    first = train(connection, door, name)
+    with pytest.raises(psycopg.Error, match="does not cover"):
+        train(connection, door, name)
+    connection.execute("select dbdp.renew_budget(%s, 'the records are a year old', epsilon => 2)", (name,))
+    assert spent(name) == (0, 0)
+    train(connection, door, name, 1.5)
+    found = budget(connection, name)
+    assert (found["epsilon"], found["charged"], found["registrations"]) == (2.0, 1.5, 2)
+    assert (found["total_epsilon"], found["total_delta"]) == (3.0, 2e-6)
+    assert [row["charge"] for row in history(connection, name)] == [1, 1.5]
+    assert len({row["period"] for row in history(connection, name)}) == 2
+    assert checked(connection, name) == [(True, None)] * 2
+    assert connection.execute("select dbdp.predict(%s, array[1, 2, 3]) is null", (first,)).fetchone() == (False,)
+    stored = one(connection, "select * from dbdp.dataset where name = $1 and dropped_at is null", name)
+    assert (stored["reason"], stored["registered_by"]) == ("the records are a year old", "postgres")
+    former = one(connection, "select * from dbdp.dataset where id = $1", stored["renews"])
+    fresh = {"id", "epsilon", "charge_limit", "registered_at", "registered_in", "dropped_at", "renews", "reason"}
+    assert {key: stored[key] for key in stored.keys() - fresh} == {key: former[key] for key in former.keys() - fresh}
+    assert former["dropped_at"] is not None
+
+
+def test_a_renewal_that_is_not_committed_pays_for_nothing(
+    connection: psycopg.Connection, table: str, register: Register, spent: Spent
+) -> None:
+    name = register(table, epsilon=1.0, delta=0)
+    train(connection, "server", name)
+    with connection.transaction(force_rollback=True):
+        connection.execute("select dbdp.renew_budget(%s, 'to be undone')", (name,))
+        with pytest.raises(psycopg.Error, match="was registered in this transaction"):
+            train(connection, "server", name)
+    assert spent(name) == (CHARGE_UNITS, 0)
+    assert budget(connection, name)["total_epsilon"] == 1.0
+
+
+def test_a_renewal_counts_the_rows_anew(connection: psycopg.Connection, table: str, register: Register) -> None:
+    name = register(table)
+    connection.execute("insert into t select * from t limit 7")
+    connection.execute("select dbdp.renew_budget(%s, 'seven more patients')", (name,))
+    train(connection, "server", name)
+    assert one(connection, "select rows from dbdp.datasets where name = $1", name) == {"rows": 67}
+
+
+AMENDMENTS = {
+    "renewal": "select dbdp.renew_budget(%s, 'because')",
+    "redeclaration": """select dbdp.redeclare(%s, 'because', '{"x": {"length": 3, "norm": 2}}')""",
+}
+
+
+@pytest.mark.parametrize("amendment", AMENDMENTS)
+def test_an_amendment_needs_the_registrant_a_reason_and_the_table(
+    connection: psycopg.Connection, table: str, register: Register, rival: str, amendment: str
+) -> None:
+    name, statement = register(table), AMENDMENTS[amendment]
+    with acting(connection, rival), pytest.raises(psycopg.Error, match="belongs to postgres; only that role may re"):
+        connection.execute(statement, (name,))
+    with pytest.raises(psycopg.Error, match="reason is empty"):
+        connection.execute(statement.replace("because", " "), (name,))
+    with pytest.raises(psycopg.Error, match="'nowhere' is not registered"):
+        connection.execute(statement, ("nowhere",))
+    connection.execute("drop table t")
+    with pytest.raises(psycopg.Error, match=r"table .*\.t of dataset .* was dropped; call dbdp.drop_dataset"):
+        connection.execute(statement, (name,))
+
+
+def test_a_new_budget_that_cannot_be_is_refused(connection: psycopg.Connection, table: str, register: Register) -> None:
+    name = register(table, epsilon=1.0, delta=1e-6, mode="renyi")
+    for given, refusal in (("epsilon => 0", "must be positive"), ("delta => 0", "needs delta > 0")):
+        with pytest.raises(psycopg.Error, match=refusal):
+            connection.execute(f"select dbdp.renew_budget(%s, 'because', {given})", (name,))
+    assert budget(connection, name)["registrations"] == 1
+
+
+def test_dropping_and_registering_again_adds_up_like_a_renewal(
+    connection: psycopg.Connection, table: str, register: Register
+) -> None:
+    names = []
+    for turn in range(3):
+        names.append(register(table, name=f"{table}_{turn}_{id(connection)}", epsilon=1.0, delta=1e-7, mode="basic"))
+        if turn != 1:
+            train(connection, "server", names[-1])
+        if turn < 2:
+            connection.execute("select dbdp.drop_dataset(%s)", (names[-1],))
+    found = budget(connection, names[-1])
+    assert found["registrations"] == 2  # nothing was spent in the second
+    assert (found["total_epsilon"], found["total_delta"]) == (2.0, 2e-7)
+
+
+def test_a_partition_that_was_registered_by_itself_counts_for_the_whole(
+    connection: psycopg.Connection, schema: str, register: Register
+) -> None:
+    connection.execute("create table whole (x float8[], y int) partition by list (y)")
+    for value in (0, 1):
+        connection.execute(f"create table part_{value} partition of whole for values in ({value})")
+    connection.execute("insert into whole select array[.1, .2, .3], i % 2 from generate_series(1, 60) i")
+    part = register("part_0", epsilon=1.0, delta=0)
+    train(connection, "server", part)
+    connection.execute("select dbdp.drop_dataset(%s)", (part,))
+    assert budget(connection, register("whole", epsilon=2.0, delta=0))["total_epsilon"] == 3.0
+
+
+# --- corrected declarations ------------------------------------------------------------------------------
+
+
+def test_a_redeclaration_corrects_bounds_and_touches_neither_budget_nor_models(
+    connection: psycopg.Connection, table: str, register: Register, spent: Spent
+) -> None:
+    name = register(table)
+    first, number, before = train(connection, "server", name), number_of(connection, name), spent(name)
+    connection.execute("select dbdp.redeclare(%s, 'the norm was 2', %s)", (name, '{"x": {"length": 3, "norm": 2}}'))
+    assert (number_of(connection, name), spent(name)) == (number, before)
+    second = train(connection, "server", name)
+    declared = "select declaration #>> '{features,x,norm}' as norm from dbdp.model where id = $1"
+    assert [one(connection, declared, model)["norm"] for model in (first, second)] == ["1.0", "2.0"]
+    former = one(connection, "select * from dbdp.former_declaration where dataset_id = $1", number)
+    assert former["declaration"]["features"]["x"]["norm"] == 1
+    assert (former["reason"], former["replaced_by"]) == ("the norm was 2", "postgres")
+
+
+@pytest.mark.parametrize(
+    ("given", "refusal"),
+    [
+        ("""features => '{"x": {"length": 3, "norm": 1}}'""", "is declared so already"),
+        ("positive => '1'", "is declared so already"),
+        ("""features => '{"z": [0, 1]}'""", "column 'z' does not exist"),
+        ("""features => '{"x": [1, 0]}'""", "bounds of 'x'"),
+        ("positive => 'yes'", "label value 'yes' is no integer"),
+        ("classes => array['0']", "1 classes; it must have 2"),
+        ("negative => '0'", "positive is null"),
+    ],
+)
+def test_what_is_no_correction_is_refused_and_changes_nothing(
+    connection: psycopg.Connection, table: str, register: Register, given: str, refusal: str
+) -> None:
+    name = register(table)
+    before = one(connection, "select declaration::text from dbdp.dataset where name = $1", name)
+    with pytest.raises(psycopg.Error, match=refusal):
+        connection.execute(f"select dbdp.redeclare(%s, 'because', {given})", (name,))
+    assert one(connection, "select declaration::text from dbdp.dataset where name = $1", name) == before
+    assert connection.execute(
+        "select count(*) from dbdp.former_declaration where dataset_id = %s", (number_of(connection, name),)
+    ).fetchone() == (0,)
+
+
+def test_a_label_may_become_one_of_classes(connection: psycopg.Connection, table: str, register: Register) -> None:
+    name = register(table)
+    connection.execute("select dbdp.redeclare(%s, 'three of them', classes => array['0', '1', '2'])", (name,))
+    model = train(connection, "server", name)
+    assert connection.execute("select dbdp.predict_class(%s, array[1, 2, 3])", (model,)).fetchone()[0] in "012"
+
+
+# --- budgets in ρ ----------------------------------------------------------------------------------------
+
+
+def test_a_dataset_may_have_a_budget_in_rho(
+    connection: psycopg.Connection, table: str, register: Register, spent: Spent
+) -> None:
+    name = register(table, rho=0.5, epsilon=None, delta=1e-6, mode="renyi")
+    limits = Budget.of(epsilon=None, rho=0.5, delta=1e-6)
+    found = budget(connection, name)
+    assert (found["mode"], found["epsilon"], found["charge_limit"]) == ("zcdp", limits.epsilon, 0.5)
+    train(connection, "server", name, 0.1)
+    assert spent(name)[0] == pytest.approx(0.1**2 / 2 * CHARGE_UNITS, rel=1e-2)
+    assert checked(connection, name) == [(True, None)]
+    connection.execute("select dbdp.renew_budget(%s, 'because')", (name,))
+    assert abs(budget(connection, name)["charge_limit"] * CHARGE_UNITS - CHARGE_UNITS // 2) <= 1
