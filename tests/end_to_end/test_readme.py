@@ -12,11 +12,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 
 
-def blocks(language: str) -> list[str]:
+def blocks(language: str, text: str = README) -> list[str]:
     """Return the fenced blocks of a language."""
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,17 @@ def test_its_sql_trains_and_predicts(server_url: str) -> None:
         of_groups = re.findall(r"groups => array\[(.*?)\]", told)  # a model for each
         assert trained == (len(re.findall(r"from dbdp.dp_", told)) + sum(each.count(",") for each in of_groups),)
         connection.execute(blocks("sql")[0].encode())
+
+
+@pytest.mark.usefixtures("patients")
+def test_the_sql_of_the_operations_runs(server_url: str) -> None:
+    with psycopg.connect(server_url) as connection:
+        for block in blocks("sql", OPERATIONS):
+            for statement in filter(str.strip, block.split(";\n")):
+                connection.execute(statement.encode())
+        found = connection.execute("select registrations, total_epsilon from dbdp.budget('patients')").fetchone()
+        connection.rollback()
+    assert found == (2, 6)
 
 
 @pytest.mark.usefixtures("patients")
