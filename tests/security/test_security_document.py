@@ -11,7 +11,7 @@ pytestmark = pytest.mark.security
 TESTS = Path(__file__).parents[1]
 
 
-def tests_in(*paths: Path) -> set[str]:
+def names_of_tests(*paths: Path) -> set[str]:
     """Names of the tests of these files."""
     return {
         node.name
@@ -34,7 +34,7 @@ def named(cell: str) -> list[str]:
 
 def test_every_attack_of_the_document_names_a_test_that_exists() -> None:
     assert len(rows()) > 40
-    existing = tests_in(*TESTS.rglob("test_*.py"))
+    existing = names_of_tests(*TESTS.rglob("test_*.py"))
     for cells in rows():
         assert len(cells) == 3, cells
         assert named(cells[2]), cells
@@ -44,7 +44,7 @@ def test_every_attack_of_the_document_names_a_test_that_exists() -> None:
 def test_every_attack_of_this_folder_is_in_the_document() -> None:
     told = {name for cells in rows() for name in named(cells[2])}
     here = Path(__file__)
-    assert tests_in(*(path for path in here.parent.glob("test_*.py") if path != here)) <= told
+    assert names_of_tests(*(path for path in here.parent.glob("test_*.py") if path != here)) <= told
 
 
 def test_every_test_of_this_folder_is_marked_as_one_of_security() -> None:
