@@ -7,12 +7,14 @@ limit, never refunded. The ledger's rows are the readable history.
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from dbdp.datasets import Dataset
 from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS
 from dbdp.privacy.events import Release
 from dbdp.sessions import ServerSession, Session
+
+Result = TypeVar("Result")
 
 _POLL_SECONDS = 0.005
 _WAL_NUDGE_BYTES = 16384  # the WAL writer flushes completed pages only: two of them push the charge out
@@ -67,7 +69,7 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
     return session.query(nudge, _WAL_NUDGE_BYTES)[0]["position"]
 
 
-def _locked(session: ServerSession, dataset: Dataset, action: Callable[[], None]) -> None:
+def _locked(session: ServerSession, dataset: Dataset, action: Callable[[], Result]) -> Result:
     """Run the action under a lock of the dataset that dbdp_owner alone can take, and let it go at once.
 
     It is a row's, so that no other role can hold it up, in a subtransaction that is undone, so that it does
@@ -77,7 +79,7 @@ def _locked(session: ServerSession, dataset: Dataset, action: Callable[[], None]
         sql = "select from dbdp.dataset where id = $1 and dropped_at is null for no key update"
         if not session.query(sql, dataset.id):
             raise ValueError(f"dataset {dataset.name!r} was dropped meanwhile; see dbdp.datasets")
-        action()
+        return action()
 
 
 def _advance(session: Session, dataset: Dataset, cost: int, leak: int) -> None:
