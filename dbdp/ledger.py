@@ -21,6 +21,8 @@ from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS
 from dbdp.privacy.events import Release
 from dbdp.sessions import ServerSession, Session, public_failure
 
+Result = TypeVar("Result")
+
 _POLL_SECONDS = 0.005
 _WAL_NUDGE_BYTES = 16384  # the WAL writer flushes completed pages only: two of them push the charge out
 _LONGEST_DETAIL = 1000

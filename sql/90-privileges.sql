@@ -31,7 +31,10 @@ declare
   parameter text;
 begin
   for called in
-    select p.oid from pg_catalog.pg_proc as p where p.pronamespace = 'dbdp'::regnamespace and p.prosecdef
+    select p.oid
+    from pg_catalog.pg_proc as p
+    join pg_catalog.pg_language as l on l.oid = p.prolang
+    where p.pronamespace = 'dbdp'::regnamespace and p.prosecdef and l.lanname = 'plpython3u'
   loop
     execute format('alter function %s set client_min_messages = error', called);
     -- Where a session turned it off, policies would stop a training behind its charge.

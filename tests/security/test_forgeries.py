@@ -1,0 +1,257 @@
+"""Forged models, states, blocks, rows and plans, given to functions that nobody calls by hand."""
+
+import json
+import random
+from collections.abc import Callable
+
+import numpy as np
+import psycopg
+import pytest
+from attacker import TRAIN, Arena, attempt
+
+from dbdp.learning.encoding import pack
+from dbdp.learning.losses import Logistic
+from dbdp.learning.noisy import Noise, NoisyState, NoisyTraining
+from dbdp.learning.objectives import Linear
+from dbdp.learning.schedules import Constant
+from dbdp.learning.state import State
+
+pytestmark = pytest.mark.security
+Spent = Callable[[str], tuple[int, int]]
+Given = tuple[bytes | str | int | float | None, ...]
+
+PROBABILITY = "select dbdp.predict_probability(%s, array[.1, .2, .3])"
+FORGED = "select dbdp.learn(%s, 0, %s, 'binary')"
+
+
+def forged(session: psycopg.Connection, model: int) -> str:
+    """The description of a model, with weights of the forger's."""
+    [(description,)] = session.execute("select dbdp.model_description(%s)", (model,)).fetchall()
+    return json.dumps(json.loads(description) | {"coefficients": [0, 0, 0], "intercept": 50})
+
+
+def allow_prediction(session: psycopg.Connection, model: int, role: str) -> None:
+    """Grant prediction with a model, where the extension asks for it."""
+    sql = "select from pg_proc where proname = 'grant_prediction' and pronamespace = 'dbdp'::regnamespace"
+    if session.execute(sql).fetchall():
+        session.execute("select dbdp.grant_prediction(%s, %s)", (model, role))
+
+
+def test_a_forged_model_decides_for_its_forger_alone(
+    arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection, analyst: psycopg.Connection, dataset: str
+) -> None:
+    """A pool may give one backend to several roles, and a function of another role may run in the forger's session."""
+    model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
+    for kind in ("colleague", "owner"):
+        allow_prediction(analyst, model, arena.names[kind])
+    [(true,)] = analyst.execute(PROBABILITY, (model,)).fetchall()
+    owner.execute(
+        f"create function decide() returns float8 language sql security definer as $$ {PROBABILITY % model} $$"
+    )
+    sql = f"select {arena.names['owner']}.decide()"
+    admin.execute(f"set session authorization {arena.names['analyst']}")
+    admin.execute(PROBABILITY, (model,))
+    admin.execute(FORGED, (model, forged(analyst, model)))
+    assert admin.execute(PROBABILITY, (model,)).fetchone() == (1.0,)  # of the forger's own
+    assert admin.execute(sql).fetchone() == (true,)
+    admin.execute(FORGED, (model, forged(analyst, model)))
+    admin.execute(f"set session authorization {arena.names['colleague']}")
+    assert admin.execute(PROBABILITY, (model,)).fetchone() == (true,)
+    admin.execute("reset session authorization")
+    owner.execute("drop function decide()")
+
+
+def mutated(value: bytes) -> bytes:
+    """Bytes with some of them changed, cut off, put in or repeated."""
+    changed = bytearray(value)
+    for _ in range(random.choice((1, 1, 2, 8))):
+        place = random.randrange(len(changed) or 1)
+        kind = random.random()
+        if kind < 0.5 and changed:
+            changed[place] = random.choice((0, 1, 127, 128, 255, random.randrange(256)))
+        elif kind < 0.7:
+            changed[place : place + 8] = random.choice((2**63 - 1, 2**31, 0, 2**64 - 1, 1 << 40)).to_bytes(8, "little")
+        elif kind < 0.8:
+            del changed[place:]
+        elif kind < 0.9:
+            changed[place:place] = random.randbytes(random.choice((1, 8, 64)))
+        else:
+            changed += changed[place:]
+    return bytes(changed)
+
+
+def state() -> bytes:
+    how = {"batch_size": 7, "regularisation": 0.1, "dimension": 4}
+    return State.initial(loss=Logistic(), schedule=Constant(0.5), **how).encode()
+
+
+def noisy_state() -> bytes:
+    noise = Noise("gaussian", 1000, 2.0**-30)
+    return NoisyState.initial(NoisyTraining(Linear(Logistic(), 4), Constant(0.5), 7.0, 7, 0.1, 1.0, noise)).encode()
+
+
+def block() -> bytes:
+    return pack(np.random.default_rng().normal(size=(20, 4)), np.ones(20)).tobytes()
+
+
+ENDS = np.array([0, 7, 20], "<i8").tobytes()
+VECTOR = np.zeros(4).tobytes()
+OBJECTIVE = json.dumps(Linear(Logistic(), 4).as_data()).encode()
+KERNELS: dict[str, tuple[str, Callable[[], Given]]] = {
+    "sgd_transition": ("%s, %s, null", lambda: (state(), block())),
+    "sgd_terminate": ("%s", lambda: (state(),)),
+    "noisy_transition": ("%s, %s, %s, null", lambda: (noisy_state(), block(), ENDS)),
+    "noisy_terminate": ("%s", lambda: (noisy_state(),)),
+    "gradient_transition": ("%s, %s, %s, convert_from(%s, 'latin1'), 1", lambda: (VECTOR, block(), VECTOR, OBJECTIVE)),
+    "loss_transition": ("%s, %s, %s, convert_from(%s, 'latin1'), 1", lambda: (VECTOR[:8], block(), VECTOR, OBJECTIVE)),
+    "label_transition": ("null, %s, 4, 1", lambda: (block(),)),
+    "count_errors_transition": ("0, %s, %s, 1", lambda: (block(), VECTOR)),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("times", [60, pytest.param(1000, marks=pytest.mark.slow)])
+def test_no_forged_state_or_block_brings_a_backend_down(owner: psycopg.Connection, name: str, times: int) -> None:
+    """A data owner may call what trains; the control is what is not forged."""
+    arguments, make = KERNELS[name]
+    sql = f"select dbdp.{name}({arguments})"
+    owner.execute("set statement_timeout = '10s'")
+    owner.execute(sql, make())
+    pid, refused = owner.info.backend_pid, 0
+    for _ in range(times):
+        given = list(make())
+        place = random.randrange(len(given))
+        given[place] = mutated(given[place]).replace(b"\0", b" " if given[place] == OBJECTIVE else b"\0")
+        refused += attempt(owner, sql, *given) is not None
+        assert not owner.closed, given
+    assert owner.execute("select pg_backend_pid()").fetchone() == (pid,)
+    assert refused
+
+
+def test_no_forged_description_brings_a_backend_down(analyst: psycopg.Connection, dataset: str) -> None:
+    """An analyst may call what predictions are made of, with columns of any length and alignment, too."""
+    model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
+    analyst.execute("create temporary table forged_rows as select 1.5::float8 as v, 'a'::text as k, 3::int2 as i")
+    [(row_type,)] = analyst.execute("select 'forged_rows'::regtype::oid::int8").fetchall()
+    declaration = {"label": "y", "positive": "1", "features": {"v": [0, 2], "k": ["a", "b"], "i": [0, 9]}}
+    columns = {"v": ["double precision", 8, "d"], "k": ["text", -1, "i"], "i": ["smallint", 2, "s"]}
+    sound = {"declaration": declaration, "coefficients": [1, 2, 3, 4], "intercept": 0, "intercepts": [0]}
+    sound |= {"network": None, "parameters": None, "columns": columns, "dropped": False}
+    odd = (1, 3, 0, -2, -1, 2**31, 2**63 - 1, 40_000, "x", None)
+    for length in odd:
+        for column in columns:
+            for align in ("d", "", "cccccc", "\u0000"):
+                forging = columns | {column: [columns[column][0], length, align]}
+                description = json.dumps(sound | {"columns": forging}).replace("\\u0000", "?")
+                attempt(analyst, "select dbdp.learn(%s, %s::oid, %s, 'binary')", model, row_type, description)
+                attempt(analyst, "select dbdp.predict_stored(%s, dbdp.row_bytes(r), 0) from forged_rows as r", model)
+                attempt(
+                    analyst, "select dbdp.predict(%s, %s::oid, record_send(r)) from forged_rows as r", model, row_type
+                )
+    for _ in range(300):
+        row = mutated(analyst.execute("select record_send(r) from forged_rows as r").fetchone()[0])
+        assert attempt(analyst, "select dbdp.predict(%s, %s::oid, %s)", model, row_type, row) in (None, "38000")
+        attempt(analyst, "select dbdp.predict_stored(%s, %s, 0)", model, row)
+        attempt(analyst, "select dbdp.predict(%s, 0::oid, %s)", model, row)
+    assert analyst.execute("select 1").fetchone() == (1,)
+
+
+def test_the_bytes_of_a_value_are_its_own_and_no_others(arena: Arena, analyst: psycopg.Connection) -> None:
+    """What lies between its parts is empty, whatever the memory held before; so two sessions see the same."""
+    analyst.execute("create type pair as (a boolean, b float8, c text, d smallint, e bytea)")
+    values = (
+        "dbdp.array_bytes(array[1, null, 2]::float8[])",
+        "dbdp.array_bytes(array[1]::float4[] || 2::float4)",
+        "dbdp.array_bytes('{}'::float8[])",
+        "dbdp.row_bytes((true, 1.5, 'abc', 7, null)::pair)",
+        "dbdp.row_bytes((null, null, repeat('x', 300), null, null)::pair)",
+    )
+    garbage = "select md5(string_agg(repeat(chr(65 + i % 50), i), '')) from generate_series(1, 400) as i"
+    with arena.login("analyst") as other:
+        other.execute(f"set search_path = {arena.names['analyst']}")
+        for value in values:
+            seen = set()
+            for session in (analyst, other) * 10:
+                session.execute(garbage)
+                seen.add(session.execute(f"select {value}").fetchone()[0])
+            assert len(seen) == 1, value
+    analyst.execute("drop type pair")
+
+
+PURE = {"event": "EpsilonDeltaDpEvent", "epsilon": 1, "delta": 0}
+NEST = json.dumps(PURE)
+for _ in range(400):
+    NEST = f'{{"event": "SelfComposedDpEvent", "composed": {NEST}, "count": 1000000000000}}'
+PLANS = (
+    "null",
+    "5",
+    "[]",
+    "{}",
+    '{"guarantee": null}',
+    json.dumps({"guarantee": {"epsilon": 1, "delta": 0, "event": PURE}}),
+    json.dumps({"algorithm": 5, "guarantee": {"epsilon": 1, "delta": 0, "event": PURE}}),
+    *(
+        f'{{"algorithm": "bolt_on", "guarantee": {guarantee}}}'
+        for guarantee in (
+            '{"epsilon": -1, "delta": 0, "event": {"event": "EpsilonDeltaDpEvent", "epsilon": -1, "delta": 0}}',
+            '{"epsilon": 0, "delta": 0, "event": {"event": "EpsilonDeltaDpEvent", "epsilon": 0, "delta": 0}}',
+            '{"epsilon": 1, "delta": -0.5, "event": {"event": "EpsilonDeltaDpEvent", "epsilon": 1, "delta": -0.5}}',
+            '{"epsilon": true, "delta": false, "event": {"event": "ZCDpEvent", "rho": 1}}',
+            '{"epsilon": "1", "delta": 0, "event": {"event": "ZCDpEvent", "rho": 1}}',
+            '{"epsilon": 1e400, "delta": 0, "event": {"event": "ZCDpEvent", "rho": 1}}',
+            '{"epsilon": 1, "delta": 0, "event": {"event": "ZCDpEvent", "rho": -1}}',
+            '{"epsilon": 1, "delta": 0, "event": {"event": "__class__"}}',
+            '{"epsilon": 1, "delta": 0, "event": []}',
+            '{"epsilon": 1, "delta": 0, "event": {"event": "ComposedDpEvent", "events": []}}',
+            '{"epsilon": 1, "delta": 0, "event": {"event": "SelfComposedDpEvent", "composed": {"event": "ZCDpEvent", '
+            '"rho": 1}, "count": -1}}',
+            f'{{"epsilon": 1, "delta": 0, "event": {NEST}}}',
+            "[" * 3000 + "]" * 3000,
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize("mode", ["basic", "renyi", "gaussian"])
+def test_no_forged_plan_turns_an_odometer_back_or_charges_without_a_row(
+    arena: Arena,
+    admin: psycopg.Connection,
+    owner: psycopg.Connection,
+    spent: Spent,
+    make: Callable[..., str],
+    mode: str,
+) -> None:
+    """Who may read a table charges as a client, with a plan in its own words."""
+    name = make()
+    if mode != "basic":
+        owner.execute("select dbdp.drop_dataset(%s)", (name,))
+        sql = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 8, 1e-3, mode => %s)"
+        owner.execute(sql, (name, name, '{"x": {"length": 3, "norm": 1}}', mode))
+    for plan in PLANS:
+        assert attempt(owner, "select dbdp.charge(%s, %s::json)", name, plan) in ("DP001", "54001"), plan[:200]
+        assert spent(name) == (0, 0), plan[:200]
+    sql = "select count(*) from dbdp.ledger as l join dbdp.dataset as d on d.id = l.dataset_id where d.name = %s"
+    assert admin.execute(sql, (name,)).fetchone() == (0,)
+
+
+TABLES = (
+    "t (block_no, block) select 1, null; --",
+    "t; drop table t; --",
+    '"t" (block_no) values (1) --',
+    "pg_catalog.pg_class",
+    "dbdp.ledger",
+    "no_such_table",
+    "",
+    None,
+)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_table_for_blocks_is_a_name_and_no_sql(owner: psycopg.Connection, dataset: str, table: str | None) -> None:
+    owner.execute("create temporary table t (block_no int8, block bytea)")
+    assert attempt(owner, "select dbdp.shuffle(%s, %s)", dataset, table) in ("DP001", "42602", "42501", "42703")
+    assert owner.execute("select count(*) from t").fetchone() == (0,)
+    odd = 'pg_temp."odd (block_no, block) select 1, null; --"'
+    owner.execute(f"create temporary table {odd.removeprefix('pg_temp.')} (block_no int8, block bytea)")
+    owner.execute("select dbdp.shuffle(%s, %s)", (dataset, odd))  # whatever its name, a table is filled
+    assert owner.execute(f"select octet_length(block) from {odd}").fetchall() == [(60 * 8 * 4,)]

@@ -1,0 +1,241 @@
+"""Reaching for what the server holds beside tables: files, Python, roles, libraries; and for what stops others."""
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg
+import pytest
+from attacker import DECLARED, REGISTER, TRAIN, Arena, attempt, left_behind, registered
+from servers import temporary_cluster
+
+from dbdp.privacy.accounting import CHARGE_UNITS
+
+pytestmark = pytest.mark.security
+Spent = Callable[[str], tuple[int, int]]
+
+CLOSED = {
+    "a function in Python": "create function pg_temp.f() returns int language plpython3u as $$ return 1 $$",
+    "a block in Python": "do language plpython3u $$ GD['x'] = 1 $$",
+    "a library": "load '$libdir/plpython3'",
+    "a function in C": "create function pg_temp.f() returns int language c as '$libdir/plpython3', 'PLy_spi_execute'",
+    "an internal function": "create function pg_temp.f(bytea) returns cstring language internal as 'byteaout'",
+    "a file of the server": "select pg_read_file('PG_VERSION')",
+    "a file by its bytes": "select pg_read_binary_file('global/pg_control')",
+    "the folder of temporary files": "select * from pg_ls_tmpdir()",
+    "a folder": "select * from pg_ls_dir('base')",
+    "the log": "select * from pg_ls_logdir()",
+    "a file's facts": "select * from pg_stat_file('PG_VERSION')",
+    "COPY from a file": "copy (select 1) to '/tmp/dbdp_attack'",
+    "COPY to a program": "copy (select 1) to program 'cat'",
+    "a large object of a file": "select lo_import('/etc/passwd')",
+    "a large object to a file": "select lo_export(1, '/tmp/dbdp_attack')",
+    "the role that owns the doors": "set role dbdp_owner",
+    "membership in it": "grant dbdp_owner to current_user",
+    "another's session": "set session authorization postgres",
+    "default privileges of it": "alter default privileges for role dbdp_owner grant select on tables to public",
+    "an event trigger": "create event trigger e on ddl_command_end execute function pg_temp.f()",
+    "another version of a door": "create or replace function dbdp.dp_explain() returns int language sql as 'select 1'",
+    "the settings of a door": "alter function dbdp.dp_svm reset all",
+    "the extension": "drop extension dbdp",
+    "an update of the extension": "alter extension dbdp update",
+    "a table in the schema": "create table dbdp.mine (a int)",
+    "the odometer": "select setval('dbdp.charge_{id}', 0)",
+    "a look at the odometer": "select last_value from dbdp.charge_{id}",
+    "the next value of it": "select nextval('dbdp.charge_{id}')",
+    "another odometer": "drop sequence dbdp.charge_{id}; create sequence dbdp.charge_{id}",
+    "a restart of it": "alter sequence dbdp.charge_{id} restart",
+    "the limit": "update dbdp.dataset set charge_limit = 9e15",
+    "the books": "truncate dbdp.ledger",
+    "a lock on the books": "select from dbdp.dataset for update",
+    "a lock on a table of the books": "begin; lock table dbdp.model in exclusive mode",
+    "an index on the books": "create index on dbdp.dataset (name)",
+    "a trigger on the books": "create trigger t before insert on dbdp.ledger execute function "
+    "suppress_redundant_updates_trigger()",
+    "a publication": "create publication p for table dbdp.dataset",
+    "a subscription": "create subscription s connection '' publication p",
+    "a slot": "select pg_create_logical_replication_slot('s', 'test_decoding')",
+    "what other sessions wrote": "select * from pg_logical_slot_peek_changes('s', null, null)",
+    "the memory of another backend": "select pg_log_backend_memory_contexts(1)",
+    "the secrets of roles": "select rolpassword from pg_authid",
+}
+
+
+@pytest.mark.parametrize("kind", ["analyst", "owner"])
+def test_what_is_beside_the_tables_is_closed(arena: Arena, admin: psycopg.Connection, dataset: str, kind: str) -> None:
+    """To a data owner, too, even with its own dataset's number."""
+    [(number,)] = admin.execute("select id from dbdp.dataset where name = %s", (dataset,)).fetchall()
+    session = arena.session(kind)
+    session.execute("create or replace function pg_temp.f() returns event_trigger language plpgsql as 'begin end'")
+    for goal, statement in CLOSED.items():
+        state = attempt(session, statement.format(id=number))
+        session.rollback()
+        assert state == "42501", (goal, state)
+
+
+def test_large_objects_are_the_callers_own(arena: Arena, analyst: psycopg.Connection) -> None:
+    """They hold what their maker wrote: nothing of ours is ever in one."""
+    [(number,)] = analyst.execute("select lo_from_bytea(0, 'mine')").fetchall()
+    assert attempt(arena.session("colleague"), f"select lo_get({number})") == "42501"
+    assert analyst.execute("select count(*) from pg_largeobject_metadata").fetchone() >= (1,)
+    analyst.execute(f"select lo_unlink({number})")
+
+
+def test_a_listener_hears_nothing(arena: Arena, analyst: psycopg.Connection, dataset: str) -> None:
+    for channel in ("dbdp", dataset, "charge"):
+        analyst.execute(f'listen "{channel}"')
+    with arena.login("colleague") as other:
+        other.execute(TRAIN, (dataset,))
+    analyst.execute("select 1")
+    assert list(analyst.notifies(timeout=0.2)) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root sees the environment of the server")
+def test_no_variable_of_the_environment_reaches_the_server_from_a_client(
+    arena: Arena, analyst: psycopg.Connection
+) -> None:
+    """A client gives parameters, which are checked by PostgreSQL; its environment stays with it."""
+    code = "import psycopg, sys; c = psycopg.connect(sys.argv[1]); print(c.info.backend_pid); sys.stdin.readline()"
+    environment = os.environ | {"PYTHONPATH": "/tmp/evil", "DBDP_EVIL": "1", "PGOPTIONS": "-c search_path=evil"}
+    with subprocess.Popen(
+        [sys.executable, "-c", code, arena.url],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as client:
+        pid = int(client.stdout.readline())
+        assert "evil" not in Path(f"/proc/{pid}/environ").read_text().lower()
+        client.communicate("\n")
+
+
+def test_no_advisory_lock_of_anybody_stops_a_charge(
+    arena: Arena, admin: psycopg.Connection, analyst: psycopg.Connection, make: Callable[..., str], spent: Spent
+) -> None:
+    """Whoever guesses a key may hold it. The charge is under a row's lock, which dbdp_owner alone may take."""
+    name = make()
+    with arena.login("stranger") as stranger:
+        [(number,)] = admin.execute("select id from dbdp.dataset where name = %s", (name,)).fetchall()
+        stranger.execute("select pg_advisory_lock(x'64626470'::int, %s), pg_advisory_lock(%s)", (number, number))
+        analyst.execute("set lock_timeout = '2s'")
+        analyst.execute(TRAIN, (name,))
+    assert spent(name) == (CHARGE_UNITS, 0)
+    source = Path(__file__).parents[2] / "dbdp"
+    assert not any("advisory" in path.read_text(encoding="utf-8") for path in source.rglob("*.py"))
+
+
+def test_a_session_that_stays_in_its_transaction_after_a_training_stops_no_other(
+    arena: Arena, analyst: psycopg.Connection, dataset: str, spent: Spent
+) -> None:
+    with arena.login("colleague") as other:
+        other.execute("begin isolation level serializable")
+        other.execute(TRAIN, (dataset,))
+        analyst.execute("set lock_timeout = '2s'")
+        analyst.execute(TRAIN, (dataset,))
+        assert attempt(other, TRAIN, dataset) in (None, "40001")
+        other.execute("rollback")
+    assert spent(dataset)[0] >= 2 * CHARGE_UNITS
+
+
+@pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_eight_sessions_that_roll_back_and_cancel_spend_one_budget_to_the_unit(
+    arena: Arena, admin: psycopg.Connection, make: Callable[..., str], spent: Spent, times: int
+) -> None:
+    """Each model that came back was paid for, and the budget is never overdrawn."""
+    budget = 4 * times
+    name = make(epsilon=budget)
+    together = threading.Barrier(8)
+
+    def attack(number: int) -> int:
+        with arena.login("analyst" if number % 2 else "colleague") as session:
+            came = 0
+            together.wait()
+            for turn in range(times):
+                stop = threading.Timer(0.03 * number, session.cancel) if number % 3 == 0 else None
+                if stop:
+                    stop.start()
+                attempt(session, "begin")
+                came += attempt(session, TRAIN, name) is None
+                if stop:
+                    stop.join()
+                attempt(session, "rollback" if turn % 2 else "commit")
+                session.rollback()
+            return came
+
+    with ThreadPoolExecutor(8) as pool:
+        came = sum(pool.map(attack, range(8)))
+    assert came * CHARGE_UNITS <= spent(name)[0] <= budget * CHARGE_UNITS
+    assert spent(name)[0] % CHARGE_UNITS == 0
+    assert left_behind(admin) == []
+    sql = """
+select (select count(*) from dbdp.models where dataset = %s), coalesce(sum(l.charge), 0)
+from dbdp.ledger as l join dbdp.dataset as d on d.id = l.dataset_id where d.name = %s"""
+    models, recorded = admin.execute(sql, (name, name)).fetchone()
+    assert models * CHARGE_UNITS <= recorded <= spent(name)[0]
+
+
+def test_a_connection_limit_refuses_parallel_training_before_its_charge(
+    arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection, dataset: str, spent: Spent
+) -> None:
+    from dbdp.algorithms import Request
+    from dbdp.database import connect
+
+    role = arena.names["owner"]
+    admin.execute(f"alter role {role} connection limit 2")
+    try:
+        with arena.login("owner") as client, pytest.raises(ValueError, match="further connections, and one failed"):
+            connect(client).train(dataset, Request(epsilon=1.0, batch_size=10, shards=4))
+    finally:
+        admin.execute(f"alter role {role} connection limit -1")
+    assert spent(dataset) == (0, 0)
+
+
+def blocks_on_disk(home: Path) -> list[Path]:
+    """Files of temporary tables, and temporary files."""
+    data = home / "data" / "base"
+    return [path for path in data.rglob("*") if re.match(r"t\d+_\d+", path.name) or "pgsql_tmp" in str(path.parent)]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may kill the server's processes")
+@pytest.mark.parametrize("whole", [False, True], ids=["a backend", "the whole server"])
+def test_after_a_kill_the_packed_rows_are_gone_from_the_disk_and_the_charge_is_not(whole: bool) -> None:
+    with temporary_cluster() as cluster:
+        arena = Arena(cluster.url, "kill")
+        name = registered(arena)
+        owner = arena.session("owner")
+        owner.execute(f"insert into {name} select t.* from {name} as t, generate_series(1, 1000)")
+        owner.execute("select dbdp.drop_dataset(%s)", (name,))
+        owner.execute(REGISTER, (name, f"{arena.names['owner']}.{name}", DECLARED, 9))
+        with arena.admin() as watcher, ThreadPoolExecutor(1) as pool, arena.login("analyst") as analyst:
+            [(number,)] = watcher.execute("select max(id) from dbdp.dataset").fetchall()
+            analyst.execute("set temp_buffers = '800kB'")
+            analyst.execute("set dbdp.pack_memory = '1MB'")
+            training = pool.submit(attempt, analyst, "select dbdp.dp_logreg(%s, 1, epochs => 50000)", name)
+            while not blocks_on_disk(cluster.home) and not training.done():
+                time.sleep(0.02)
+            time.sleep(1.5)  # by then the charge is on disk, which a release would have waited for
+            assert not training.done()
+            victims = [cluster.status()["pid"]] if whole else []
+            for pid in [*victims, analyst.info.backend_pid]:
+                os.kill(int(pid), 9)
+            training.result()
+        if whole:
+            cluster.start()
+        for _ in range(400):
+            try:
+                with arena.admin() as admin:
+                    assert admin.execute(f"select last_value from dbdp.charge_{number}").fetchone() == (CHARGE_UNITS,)
+                    assert admin.execute("select count(*) from dbdp.model").fetchone() == (0,)
+                    break
+            except psycopg.OperationalError:
+                time.sleep(0.05)
+        else:
+            raise AssertionError("the server did not come back")
+        assert blocks_on_disk(cluster.home) == []
