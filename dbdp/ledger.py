@@ -41,9 +41,18 @@ def await_durable(session: Session, position: str) -> None:
 
 
 def record_charge(session: Session, dataset: Dataset, plan: dict[str, Any]) -> str:
-    """Advance the odometers, write the ledger's row, return the WAL position (as dbdp_owner)."""
-    release = Release.from_data(plan["guarantee"])
+    """Advance the odometers, write the ledger's row, return the WAL position (as dbdp_owner).
+
+    Raises
+    ------
+    ValueError
+        Before anything is spent: the plan says no algorithm or guarantee, or the budget does not cover it.
+    """
+    if not isinstance(plan.get("algorithm"), str):
+        raise ValueError(f"algorithm of the plan is {plan.get('algorithm')!r}; give the name of what was planned")
+    release = Release.from_data(plan.get("guarantee"))
     cost, leak = dataset.budget.cost(release)
+    written = json.dumps(plan)
     _locked(session, dataset, lambda: _advance(session, dataset, cost, leak))
     session.query(
         "insert into dbdp.ledger (dataset_id, algorithm, epsilon, delta, charge, leak, plan) "
@@ -54,7 +63,7 @@ def record_charge(session: Session, dataset: Dataset, plan: dict[str, Any]) -> s
         release.delta,
         cost,
         leak,
-        json.dumps(plan),
+        written,
     )
     nudge = "select pg_logical_emit_message(false, 'dbdp', repeat(' ', $1::int4))::text as position"
     return session.query(nudge, _WAL_NUDGE_BYTES)[0]["position"]

@@ -122,7 +122,10 @@ where c.oid = $1::regclass
 
 def _check_source(session: ServerSession, source: str, declaration: Declaration) -> dict[str, str]:
     """Check that the table can be trained on as declared; return the types of the declared columns."""
-    row = session.query(_SOURCE, source)[0]
+    found = session.query(_SOURCE, source)
+    if not found:
+        raise ValueError(f"source {source} is no table; give the one that holds the records")
+    row = found[0]
     check_kind(session, row["oid"])
     if not row["is_reachable"]:
         raise PermissionError(

@@ -96,7 +96,7 @@ def register_dataset(
         classes=classes,
         label_bounds=label_bounds,
         intercept=intercept,
-        features=json.loads(features),
+        features=_parsed("features", features),
     )
     registry.register(
         _session, name=name, source=source, declaration=declaration, epsilon=epsilon, delta=delta, mode=mode
@@ -126,16 +126,18 @@ def close_dataset(name: str) -> str:
 @door
 def charge(name: str, plan: str) -> str:
     """dbdp.charge, as dbdp_owner."""
+    _check_given(plan=plan)
     dataset = datasets.load(_session, name)
     registry.check_may_read(_session, dataset.source)
-    return ledger.record_charge(_session, dataset, json.loads(plan))
+    return ledger.record_charge(_session, dataset, _object("plan", plan))
 
 
 @door
 def shuffle(name: str, table: str, options: str) -> None:
     """dbdp.shuffle, with the caller's rights."""
     _check_given(options=options)
-    packing.shuffle_and_pack(_session, datasets.load(_session, name), table, packing.Share.from_json(options))
+    share = packing.Share.from_data(_parsed("options", options))
+    packing.shuffle_and_pack(_session, datasets.load(_session, name), table, share)
 
 
 @door
@@ -144,7 +146,7 @@ def store_release(name: str, coefficients: list[Any], intercepts: list[float], r
     _check_given(coefficients=coefficients, intercepts=intercepts, receipt=receipt)
     dataset = datasets.load(_session, name)
     registry.check_may_read(_session, dataset.source)
-    return json.dumps(releases.record(_session, dataset, coefficients, intercepts, json.loads(receipt)))
+    return json.dumps(releases.record(_session, dataset, coefficients, intercepts, _receipt(receipt)))
 
 
 @door
@@ -153,8 +155,8 @@ def store_network(name: str, network: str, parameters: list[float], receipt: str
     _check_given(network=network, parameters=parameters, receipt=receipt)
     dataset = datasets.load(_session, name)
     registry.check_may_read(_session, dataset.source)
-    made = releases.record_network(_session, dataset, json.loads(network), parameters, json.loads(receipt))
-    return json.dumps(made)
+    said = _receipt(receipt)
+    return json.dumps(releases.record_network(_session, dataset, _object("network", network), parameters, said))
 
 
 def sgd_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
@@ -285,6 +287,46 @@ def _tuning(candidates: str, values: Sequence[Any]) -> TuningRequest:
     *options, method, repetitions, distribution = values
     _check_given(candidates=candidates, method=method)
     return TuningRequest(_request(options), tuning.parsed(candidates), method, repetitions, distribution)
+
+
+def _object(name: str, text: str) -> dict[str, Any]:
+    """Return a JSON argument that must be an object."""
+    found = _parsed(name, text)
+    if not isinstance(found, dict):
+        raise ValueError(f"{name} is {text[:200]}; give an object")
+    return found
+
+
+def _receipt(text: str) -> dict[str, Any]:
+    """Return a client's receipt; of what dbdp.models reads of it nothing may stop who lists the models."""
+    found = _object("receipt", text)
+    for name, kind in (("algorithm", str), ("epsilon", float), ("delta", float)):
+        value = found.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53:
+            value = float(value)
+        if value is not None and not isinstance(value, kind):
+            raise ValueError(f"{name} of the receipt is {str(value)[:200]}; give a {kind.__name__}, or leave it out")
+    return found
+
+
+def _parsed(name: str, text: str) -> Any:
+    """Return a JSON argument, which PostgreSQL must be able to store and to read again.
+
+    Its type json takes numbers beyond all floats, a NUL, half a surrogate pair and thousands of levels; what
+    reads them later raises, for everybody who lists what was stored.
+    """
+    try:
+        value = json.loads(text)
+        written = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        if "\\u0000" in written.replace("\\\\", ""):
+            raise ValueError("a NUL")
+        written.encode()
+    except (ValueError, RecursionError):
+        raise ValueError(
+            f"{name} is JSON with a number beyond all floats, a character that no text has, or too many levels: "
+            "leave that out"
+        ) from None
+    return value
 
 
 def _check_given(**arguments: Any) -> None:

@@ -1,0 +1,89 @@
+"""Whatever is declared of a table, the registration is sound or refused, and leaves nothing behind."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from making import call, create, register
+from values import CATEGORIES, NUMBERS, ODD_NUMBERS, TEXT, VALUES, Table, mutated
+from watch import SHARES, Share, Watch
+
+COLUMNS = {f"c {number}": kind for number, kind in enumerate(VALUES)}
+MADE_BY = "create view a_view as select * from t; create index an_index on t (y); create sequence a_sequence; "
+MADE_BY += "create materialized view stored as select * from t; create temporary table mine (y int); "
+MADE_BY += "create type composite as (y int); create table parent (y int); create table child () inherits (parent)"
+SOURCES = ["t"] * 12 + ["a_view", "an_index", "a_sequence", "stored", "mine", "composite", "parent", "child"]
+SOURCES += ["pg_class", "99999999", "0", "dbdp.dataset"]
+FORMATS = ("22P02", "22P05", "22003", "22021")  # what is no json, or no text, is none of ours
+
+
+@st.composite
+def declarations(draw: st.DrawFn) -> dict[str, Any]:
+    """Arguments of a registration, sound ones and others."""
+    chosen = draw(st.lists(st.sampled_from(list(COLUMNS)), min_size=1, max_size=3, unique=True))
+    features = {name: draw(_feature(COLUMNS[name])) for name in chosen}
+    if draw(st.booleans()):
+        features = draw(mutated(features))
+    label = draw(st.sampled_from([*COLUMNS, "y", "y", "y", "nope", ""]) | TEXT)
+    given: dict[str, Any] = {"label": label, "features": json.dumps(features)} | draw(_values_of(COLUMNS.get(label)))
+    if draw(st.integers(0, 5)) == 0:
+        given["features"] = draw(st.sampled_from(["[" * 3000 + "]" * 3000, "9" * 5000, '{"c 0": 1e999}', "null", None]))
+    given["epsilon"], given["delta"] = draw(_budgets())
+    given["mode"] = draw(st.sampled_from(["basic", "renyi", "gaussian", "renyi", "nope", "", None]))
+    given["intercept"] = draw(st.sampled_from([True, True, False, None]))
+    given["name"] = draw(st.sampled_from(["d", "d", "d", "", "x" * 64, "it's \"", None]) | TEXT)
+    return given | {"source": draw(st.sampled_from(SOURCES))}
+
+
+def _feature(kind: str) -> st.SearchStrategy[Any]:
+    sound = [list(CATEGORIES.get(kind, ("a",)))]
+    if kind in NUMBERS:
+        sound += [[-1, 1], [0, 1e300], [1, 1 + 2**-52], [0, 5e-324], [-1e300, 1e300]]
+    return st.sampled_from([*sound, {"length": 3, "norm": 1}]) | st.sampled_from(sound)
+
+
+def _values_of(kind: str | None) -> st.SearchStrategy[dict[str, Any]]:
+    values = st.sampled_from(CATEGORIES.get(kind or "integer", ("1",)))
+    kinds = [
+        st.fixed_dictionaries({"positive": values | TEXT | st.none()}, optional={"negative": values | TEXT}),
+        st.fixed_dictionaries({"classes": st.lists(values | TEXT | st.none(), max_size=4)}),
+        st.fixed_dictionaries({"label_bounds": st.lists(st.sampled_from([*ODD_NUMBERS, 1.0, None]), max_size=3)}),
+    ]
+    return st.one_of(kinds)
+
+
+def _budgets() -> st.SearchStrategy[tuple[float | None, float | None]]:
+    odd = st.sampled_from([*ODD_NUMBERS, None])
+    return st.just((10.0, 1e-3)) | st.just((1e6, 0.5)) | st.tuples(odd | st.just(1.0), odd | st.just(1e-6))
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_a_declaration_is_sound_or_refused(watch: Watch, share: Share) -> None:
+    create(watch.connection, Table((*COLUMNS.items(), ("y", "integer")), _gallery(), {}, "plain", True))
+    watch.connection.execute(MADE_BY)
+    watch.allowed = FORMATS
+
+    def check(given: dict[str, Any]) -> None:
+        if register(watch, **given).error is None:
+            kind = next(kind for kind in ("positive", "classes", "label_bounds") if given.get(kind) is not None)
+            train_once(watch.of(given["name"]), given["name"], kind)
+            watch.attempt("select dbdp.drop_dataset(%s)", [given["name"]])
+
+    share.cases(2500, declarations(), check)
+
+
+def _gallery() -> tuple[tuple[str | None, ...], ...]:
+    """A row of nulls, and two of the first values that each type has."""
+    values = {name: CATEGORIES.get(kind, ("0.5",))[0] for name, kind in COLUMNS.items()}
+    values |= {name: "{0.5,0.5,0.5}" for name, kind in COLUMNS.items() if "[]" in kind or "vector" in kind}
+    whole = (*values.values(), "1")
+    return (None,) * len(whole), whole, whole
+
+
+def train_once(watch: Watch, name: str, kind: str) -> None:
+    loss = {"loss": "huber_regression"} if kind == "label_bounds" else {}
+    asked = {"dataset": name, "epsilon": 0.5, "epochs": 1} | loss
+    told = watch.attempt(*call("dp_explain", asked))
+    trained = watch.attempt(*call("dp_train", asked), charges=1, stores=1)
+    assert (trained.error is None) == (told.error is None) or "does not cover" in trained.message, trained
