@@ -116,7 +116,7 @@ select c.oid::int8 as oid,
        c.relnamespace::regnamespace::text as schema,
        has_schema_privilege('dbdp_owner', c.relnamespace, 'usage') as is_reachable
 from pg_class as c
-where c.oid = $1::regclass
+where c.oid = to_regclass($1)
 """
 
 

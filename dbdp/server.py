@@ -21,7 +21,7 @@ import plpy  # type: ignore[import-not-found]  # noqa: E402  (exists inside Post
 from dbdp import controller, datasets, evaluation, ledger, packing, registry, releases  # noqa: E402
 from dbdp.algorithms import Request, tuning  # noqa: E402
 from dbdp.algorithms.tuning import TuningRequest  # noqa: E402
-from dbdp.declarations import declare  # noqa: E402
+from dbdp.declarations import MAX_CLASSES, declare  # noqa: E402
 from dbdp.learning import blocks, kernels, noisy  # noqa: E402
 from dbdp.learning.noisy import NoisyState  # noqa: E402
 from dbdp.learning.objectives import objective_from  # noqa: E402
@@ -200,6 +200,8 @@ def loss_transition(totals: bytes | None, block: bytes, models: bytes, objective
 
 def label_transition(counts: list[int] | None, block: bytes, dimension: int, classes: int) -> list[int]:
     """One block: count the rows of each label."""
+    if not 1 <= classes <= MAX_CLASSES:
+        raise ValueError(f"classes = {classes} must be from 1 to {MAX_CLASSES}")
     labels = blocks.decode(block, dimension)[:, -1]
     found = [int(np.count_nonzero(labels == value)) for value in ((-1, 1) if classes == 1 else range(1, classes + 1))]
     return [one + other for one, other in zip(counts or [0] * len(found), found, strict=True)]
@@ -290,8 +292,12 @@ def _tuning(candidates: str, values: Sequence[Any]) -> TuningRequest:
 
 
 def _object(name: str, text: str) -> dict[str, Any]:
-    """Return a JSON argument that must be an object."""
+    """Return a JSON argument that must be an object of finite numbers: it is stored as Python writes it."""
     found = _parsed(name, text)
+    try:
+        json.dumps(found, allow_nan=False)
+    except ValueError:
+        raise ValueError(f"{name} has a number beyond all floats; leave it out") from None
     if not isinstance(found, dict):
         raise ValueError(f"{name} is {text[:200]}; give an object")
     return found
@@ -310,21 +316,20 @@ def _receipt(text: str) -> dict[str, Any]:
 
 
 def _parsed(name: str, text: str) -> Any:
-    """Return a JSON argument, which PostgreSQL must be able to store and to read again.
+    """Return a JSON argument, of text that PostgreSQL can store and read again.
 
-    Its type json takes numbers beyond all floats, a NUL, half a surrogate pair and thousands of levels; what
-    reads them later raises, for everybody who lists what was stored.
+    Its type json takes a NUL, half a surrogate pair and thousands of levels; what reads them later raises, for
+    everybody who lists what was stored.
     """
     try:
         value = json.loads(text)
-        written = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        written = json.dumps(value, ensure_ascii=False)
         if "\\u0000" in written.replace("\\\\", ""):
             raise ValueError("a NUL")
         written.encode()
     except (ValueError, RecursionError):
         raise ValueError(
-            f"{name} is JSON with a number beyond all floats, a character that no text has, or too many levels: "
-            "leave that out"
+            f"{name} is JSON with a character that no text has, or with too many levels or digits; leave that out"
         ) from None
     return value
 

@@ -128,7 +128,7 @@ EVENTS: dict[str, Any] = {event.__name__: event for event in Event.__args__}  # 
 
 def check_epsilon_delta(epsilon: float, delta: float) -> None:
     """Raise ValueError unless MIN_EPSILON ≤ ε ≤ MAX_EPSILON and 0 ≤ δ < 1."""
-    if not all(isinstance(value, int | float) for value in (epsilon, delta)):
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in (epsilon, delta)):
         raise ValueError(f"epsilon = {epsilon!r} and delta = {delta!r} must be numbers")
     if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
         raise ValueError(

@@ -5,11 +5,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from hypothesis import find
 from hypothesis import strategies as st
 from making import call, create, register
 from test_declarations import FORMATS
-from values import KNOBS, NESTED, TEXT, Table, arrays, mutated, requests
-from values import ELEMENTS, FLOATS, ODD_NUMBERS, REALS
+from values import ELEMENTS, FLOATS, Table, arrays, mutated, option_names, requests
 from watch import NUMBER, SHARES, WORD, Outcome, Share, Watch, finite
 
 from dbdp.privacy import events
@@ -51,14 +51,14 @@ def trainings(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 
 def _candidates() -> st.SearchStrategy[str | None]:
     sound = [{"regularisation": 0.1}, {"regularisation": 0.01}]
-    odd = st.sampled_from([None, "[]", "{}", "null", "[" * 3000 + "]" * 3000, '[{"nope": 1}]', '[{"regularisation": "1"}]'])
+    odd = st.sampled_from(
+        [None, "[]", "{}", "null", "[" * 3000 + "]" * 3000, '[{"nope": 1}]', '[{"regularisation": "1"}]']
+    )
     return st.just(json.dumps(sound)) | mutated(sound).map(json.dumps) | odd
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_a_training_is_charged_by_its_receipt_or_refused(
-    datasets: Watch, watched_analyst: Watch, share: Share
-) -> None:
+def test_a_training_is_charged_by_its_receipt_or_refused(datasets: Watch, watched_analyst: Watch, share: Share) -> None:
     watch = watched_analyst
     watch.allowed = FORMATS
     signatures = {door: arguments_of(watch.books, door) for door in TRAINING}
@@ -72,7 +72,12 @@ def test_a_training_is_charged_by_its_receipt_or_refused(
         watch.of(given["dataset"] or "")
         released(watch.attempt(*call(door, asked), charges=makes, stores=makes))
 
-    share.cases(3500, trainings(), check)
+    share.cases(3000, trainings(), check)
+    watch.saw_both()
+
+
+def test_every_option_of_a_training_is_fuzzed() -> None:
+    assert set(find(requests(), lambda given: True)) == option_names()
 
 
 def arguments_of(books: psycopg.Connection, door: str) -> set[str]:
@@ -89,7 +94,7 @@ def renew(owner: Watch, name: str | None) -> None:
 
 def released(outcome: Outcome) -> None:
     if outcome.rows and len(outcome.rows[0]) == 5:
-        model, coefficients, intercept, intercepts, receipt = outcome.rows[0]
+        model, coefficients, _, intercepts, receipt = outcome.rows[0]
         assert finite(coefficients)
         assert finite(intercepts)
         assert model == receipt["model"]
@@ -123,7 +128,9 @@ def written(sound: Any) -> st.SearchStrategy[str | None]:
 @st.composite
 def forgeries(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     """A door of an owner, and arguments."""
-    door = draw(st.sampled_from(["charge", "store_release", "store_network", "shuffle", "drop_dataset", "close_dataset"]))
+    door = draw(
+        st.sampled_from(["charge", "store_release", "store_network", "shuffle", "drop_dataset", "close_dataset"])
+    )
     given: dict[str, Any] = {"name" if "drop" in door or "close" in door else "dataset": draw(NAMES)}
     if door == "charge":
         given["plan"] = draw(written(draw(st.sampled_from(PLANS))))
@@ -136,7 +143,9 @@ def forgeries(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
         given |= {"network": draw(written(NETWORK)), "parameters": draw(st.none() | arrays(FLOATS, 4))}
         given["receipt"] = draw(written(RECEIPT))
     elif door == "shuffle":
-        given["blocks"] = draw(st.sampled_from(["pg_temp.packed"] * 5 + ["nope", "", "packed; select 1", "vectors", None]))
+        given["blocks"] = draw(
+            st.sampled_from(["pg_temp.packed"] * 5 + ["nope", "", "packed; select 1", "vectors", None])
+        )
         given["options"] = draw(written(draw(OPTIONS_OF_SHUFFLE)))
     return door, given
 
@@ -158,4 +167,5 @@ def test_an_owner_forges_no_budget(datasets: Watch, share: Share) -> None:
         if name in DATASETS and done.error is None and door in ("drop_dataset", "close_dataset"):
             assert register(watch, name, source=name, **DATASETS[name]).error is None
 
-    share.cases(1500, forgeries(), check)
+    share.cases(1000, forgeries(), check)
+    watch.saw_both()

@@ -56,19 +56,22 @@ class Share:
 
     def cases(self, most: int, strategy: SearchStrategy[Any], check: Callable[[Any], None]) -> None:
         """Check so many drawn cases; `most` in the slow suite."""
-        count = max(10, most * self.of_thousand // 1000)
-        how = settings(
-            max_examples=count,
+        self.settings(most)(given(strategy)(check))()
+
+    def settings(self, most: int, **more: Any) -> settings:
+        """Hypothesis's settings for so many cases, `most` in the slow suite."""
+        return settings(
+            max_examples=max(4, most * self.of_thousand // 1000),
             deadline=None,
             database=None,
             derandomize=self.repeatable,
             suppress_health_check=list(HealthCheck),
             print_blob=True,
+            **more,
         )
-        how(given(strategy)(check))()
 
 
-FEW, ALL = Share(20, True), Share(150, False)
+FEW, ALL = Share(20, True), Share(1000, False)
 SHARES = [pytest.param(FEW, id="few"), pytest.param(ALL, id="all", marks=pytest.mark.slow)]
 
 
@@ -109,6 +112,7 @@ class Watch:
         self.allowed: tuple[str, ...] = ()
         self._dataset: int | None = None
         self._notices: list[str] = []
+        self.answered = self.refused = 0
         connection.add_notice_handler(lambda notice: self._notices.append(everything(notice)))
 
     def of(self, name: str) -> "Watch":
@@ -145,7 +149,13 @@ class Watch:
         if receipt := receipt_in(outcome):
             assert (moved[0] / CHARGE_UNITS, moved[1] / LEAK_UNITS) == (receipt["charge"], receipt["leak"]), outcome
         self._check_words(outcome)
+        self.answered += succeeded
+        self.refused += not succeeded
         return outcome
+
+    def saw_both(self) -> None:
+        """Both answers and refusals were among what was tried: else it could not have found much."""
+        assert min(self.answered, self.refused) > (self.answered + self.refused) / 20, (self.answered, self.refused)
 
     def _run(self, sql: str, parameters: Sequence[Any]) -> Outcome:
         try:
