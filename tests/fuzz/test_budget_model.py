@@ -13,7 +13,14 @@ from typing import Any
 import psycopg
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from watch import NUMBER, SHARES, WORD, Share, assert_silent, everything
 
 LIMIT, UNITS = 3.0, 10**9
@@ -23,7 +30,8 @@ DECLARED = '{"x": {"length": 2, "norm": 1}}'
 ROW = f"'{{{NUMBER},1}}', '{WORD}'"
 TRAIN = "select model from dbdp.dp_logreg(%s, %s, epochs => 1)"
 CAUGHT = """
-do $$ begin perform dbdp.dp_logreg('{}', {}, epochs => 1); raise exception 'undone'; exception when others then end $$"""
+do $$ begin perform dbdp.dp_logreg('{}', {}, epochs => 1); raise exception 'undone'; exception when others then null;
+end $$"""
 LONG = "select model from dbdp.dp_svm(%s, %s, epochs => 3000, batch_size => 1, schedule => 'square_root')"
 LEFT = """
 select (select count(*) from pg_class where relpersistence = 't' and relname like '%dbdp%'),
@@ -78,6 +86,19 @@ class AnySession(RuleBasedStateMachine):
         self.world, self.before, self.spent = World(), [], {}
         self.first = self._models()
 
+    @initialize()
+    def begin_with_a_dataset(self) -> None:
+        self.make_anew()
+
+    @rule()
+    def make_anew(self) -> None:
+        """Have a dataset that trains, as far as the open transaction lets it."""
+        self.drop_dataset("a")
+        self.drop_table("one")
+        self.make("one")
+        self.insert("one", 2)
+        self.register("a", "one")
+
     @rule(table=TABLES)
     def make(self, table: str) -> None:
         if self._does(f"create table {table} (x float8[], y text)", (), table not in self.world.tables):
@@ -124,7 +145,11 @@ class AnySession(RuleBasedStateMachine):
         if self._does("select dbdp.drop_dataset(%s)", (name,), name in self.world.datasets):
             del self.world.datasets[name]
 
-    @rule(name=NAMES, cost=COSTS)
+    @rule(cost=COSTS)
+    def train_both(self, cost: float) -> None:
+        for name in ("a", "b"):
+            self.train(name, cost)
+
     def train(self, name: str, cost: float) -> None:
         if self._does(TRAIN, (name, cost), self._affords(name, cost)):
             self.world.models += 1
@@ -248,7 +273,7 @@ def test_no_order_of_statements_gains_or_loses_budget(
     owner: psycopg.Connection, connection: psycopg.Connection, share: Share
 ) -> None:
     owner.execute("set client_min_messages = warning")
-    how = share.settings(200, stateful_step_count=40)
+    how = share.settings(300, stateful_step_count=40)
     _done.clear()
     run_state_machine_as_test(lambda: AnySession(owner, connection), settings=how)
     for statement in (TRAIN, REGISTER, CAUGHT):

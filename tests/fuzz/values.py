@@ -6,7 +6,7 @@ records: what is added there is fuzzed too.
 
 import json
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
@@ -174,25 +174,17 @@ SOUND_NUMBERS = {
     "batch_size": [None, 1, 2],
 }
 ODD_WORDS = ["", "nope", "it's", "é" * 70, "x" * 5000, "mlp:0", "mlp:99999999999", "cnn:1", "mlp:2", "[[[[", "null"]
+OPTIONS = {each.name: kind for each, kind in options.options()}
 PACE = {"epochs": [0, -1, 2**31 - 1], "shards": [0, -1, 2**31 - 1]}  # whatever is taken ends soon
 
 
 def _numbers(name: str, kind: type) -> st.SearchStrategy[Any]:
-    sound = SOUND_NUMBERS.get(name, [None, None, None, 1])
     odd = PACE.get(name, [0, -1, 1, 2, 3, 2**31 - 1, -(2**31)]) if kind is int else ODD_NUMBERS
-    return _mostly(sound, odd)
+    return st.sampled_from([*SOUND_NUMBERS.get(name, [None, 1]), *odd])
 
 
-def _mostly(sound: list[Any], odd: list[Any]) -> st.SearchStrategy[Any]:
-    """One of the sound values, and rarely of the odd ones: a request with many oddities is refused for the first."""
-    return st.integers(0, 15).flatmap(lambda drawn: st.sampled_from(sound if drawn else odd))
-
-
-def _words(name: str, default: Any) -> st.SearchStrategy[Any]:
-    if name == "settings":
-        return st.none()  # goes with the algorithm
-    known = re.findall(r"[a-z_0-9:]+", options.HELP[name])
-    return _mostly([default], known) | _mostly([default, *known], ODD_WORDS)
+def _words(name: str) -> st.SearchStrategy[Any]:
+    return st.sampled_from(re.findall(r"[a-z_0-9:]+", options.HELP[name])) | st.sampled_from([*ODD_WORDS, None])
 
 
 def algorithm_settings(algorithm: str) -> list[str]:
@@ -224,17 +216,14 @@ def _settings(draw: st.DrawFn, algorithm: str) -> str | None:
 
 
 @st.composite
-def requests(draw: st.DrawFn, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The options of a training, mostly sound."""
-    given = {}
-    for each, kind in options.options(without=without):
-        default = None if each.name in ("epsilon", "delta") else each.default
-        given[each.name] = draw(_words(each.name, default) if kind is str else _numbers(each.name, kind))
-    if draw(st.booleans()):
-        given["algorithm"] = draw(st.sampled_from(list(ALGORITHMS)))
-    given["settings"] = draw(_settings(given["algorithm"]))
-    if draw(st.booleans()):
-        given["delta"] = 1e-6
+def requests(draw: st.DrawFn, kind: str) -> dict[str, Any]:
+    """The options of a training that suits a label, with some of them changed."""
+    given = draw(sound_requests(kind))
+    for name in draw(st.lists(st.sampled_from(sorted(OPTIONS)), max_size=3)):
+        if name == "settings":
+            given[name] = draw(_settings(given["algorithm"]))
+        else:
+            given[name] = draw(_words(name) if OPTIONS[name] is str else _numbers(name, OPTIONS[name]))
     return given
 
 
@@ -285,7 +274,3 @@ def _mutated(draw: st.DrawFn, value: Any) -> Any:
         place = draw(st.integers(0, len(value) - 1))
         return [*value[:place], draw(_mutated(value[place])), *value[place + 1 :]]
     return draw(NESTED)
-
-
-def option_names() -> set[str]:
-    return {each.name for each in fields(Request)}

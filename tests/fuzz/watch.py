@@ -61,7 +61,7 @@ class Share:
     def settings(self, most: int, **more: Any) -> settings:
         """Hypothesis's settings for so many cases, `most` in the slow suite."""
         return settings(
-            max_examples=max(4, most * self.of_thousand // 1000),
+            max_examples=max(15, most * self.of_thousand // 1000),
             deadline=None,
             database=None,
             derandomize=self.repeatable,
