@@ -41,8 +41,8 @@ def parsed(data: dict[str, Any]) -> tuple[Network, RandomProjection | None]:
     projection = data.get("projection")
     try:
         return network, RandomProjection(**projection) if projection else None
-    except TypeError as error:
-        raise ValueError(f"{str(projection)[:200]} describes no projection: {error}") from None
+    except TypeError:
+        raise ValueError(f"{str(projection)[:200]} describes no projection; give dimension and seed") from None
 
 
 def check(declaration: Declaration, network: Network, projection: RandomProjection | None) -> None:
