@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from making import ANALYST
 from values import TYPES
 from watch import Watch
 
-ANALYST, OWNER = "fuzz_analyst", "fuzz_owner"
+OWNER = "fuzz_owner"
 ROLES = f"create role {ANALYST} in role dbdp_analyst; create role {OWNER} in role dbdp_data_owner"
 
 

@@ -14,6 +14,7 @@ CASTS = {"features": "json", "classes": "text[]", "label_bounds": "float8[]", "s
 CASTS |= {"candidates": "json", "repetitions": "float8", "plan": "json", "receipt": "json", "options": "json"}
 CASTS |= {"coefficients": "float8[]", "intercepts": "float8[]", "parameters": "float8[]"}
 CASTS |= {each.name: {float: "float8", int: "int"}.get(kind, "text") for each, kind in options.options()}
+ANALYST = "fuzz_analyst"
 PARTS = "create table t_0 partition of t for values in (0); create table t_1 partition of t default"
 
 
@@ -79,6 +80,13 @@ def _plain(value: Any) -> Any:
 
 def type_of(value: Any) -> str:
     return {bool: "bool", int: "int8", float: "float8"}.get(type(value), "text")
+
+
+def opened(owner: Watch, name: str, **given: Any) -> None:
+    """Register a dataset, which must succeed, and let the analyst train on it."""
+    assert register(owner, name, **given).error is None
+    if owner.books.execute("select to_regproc('dbdp.grant_training')").fetchone()[0]:
+        owner.connection.execute("select dbdp.grant_training(%s, %s)", (name, ANALYST))
 
 
 def register(watch: Watch, name: str | None, **given: Any) -> Outcome:

@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 from hypothesis import strategies as st
-from making import call, create, register
+from making import call, create, opened
 from test_declarations import FORMATS
 from values import ELEMENTS, FLOATS, Table, arrays, mutated, requests
 from watch import NUMBER, SHARES, WORD, Outcome, Share, Watch, finite
@@ -31,7 +31,7 @@ def datasets(watch: Watch) -> Watch:
     for name, declared in DATASETS.items():
         create(watch.connection, Table(COLUMNS, ROWS * 3, {}, "plain", True))
         watch.connection.execute(f"drop table if exists {name}; alter table t rename to {name}")
-        assert register(watch, name, source=name, **declared).error is None
+        opened(watch, name, source=name, **declared)
     return watch
 
 
@@ -86,7 +86,7 @@ def renew(owner: Watch, name: str | None) -> None:
     """Register a dataset again that has spent half of its budget."""
     if name in DATASETS and 2 * owner.of(name).spent()[0] > 10**15:
         owner.connection.execute("select dbdp.drop_dataset(%s)", (name,))
-        assert register(owner, name, source=name, **DATASETS[name]).error is None
+        opened(owner, name, source=name, **DATASETS[name])
 
 
 def released(outcome: Outcome) -> None:
@@ -162,7 +162,7 @@ def test_an_owner_forges_no_budget(datasets: Watch, share: Share) -> None:
         done = watch.attempt(*call(door, given), **makes)
         watch.connection.execute("truncate packed")
         if name in DATASETS and done.error is None and door in ("drop_dataset", "close_dataset"):
-            assert register(watch, name, source=name, **DATASETS[name]).error is None
+            opened(watch, name, source=name, **DATASETS[name])
 
     share.cases(1000, forgeries(), check)
     watch.saw_both()

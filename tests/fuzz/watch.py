@@ -38,7 +38,7 @@ select pg_backend_pid(),
 BOOKS = """
 select (select count(*) from dbdp.model), (select count(*) from dbdp.ledger),
   (select count(*) from pg_class where relkind = 'S' and relnamespace = 'dbdp'::regnamespace)
-    - 2 * (select count(*) from dbdp.dataset) - 3"""
+    - 2 * (select count(*) from dbdp.dataset)"""
 SPENT = """
 select (select last_value from dbdp.charge_{0}), (select last_value from dbdp.leak_{0}), charge_limit, leak_limit
 from dbdp.dataset where id = {0}"""
