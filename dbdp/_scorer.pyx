@@ -16,6 +16,7 @@ cdef extern from "_score.h" nogil:
 cdef int FLOAT4 = 700  # PostgreSQL's number of the type
 
 
+MOST_KNOWN = 256  # scorers that a session keeps: one that asks for many models does not grow with them
 cdef double NOTHING = float("nan")  # no decision: a null, another shape, a value that is not finite
 
 
@@ -132,6 +133,8 @@ cdef class Scorers:
     def add(self, long long model, long long row_type, Scorer scorer, Scorer stored=None):
         """Keep the scorers of a model for rows of a type: of their binary, and of their stored form."""
         self._forget_other_roles()
+        if len(self._known) >= MOST_KNOWN:
+            self.forget()
         self._known[model, row_type] = scorer
         self._stored[model, row_type] = stored
         self._last = self._last_stored = None
@@ -319,6 +322,10 @@ cdef class RecordScorer(_Columns):
         return self._clipped(column, _number(data, size, kind))
 
 
+STORED_LENGTHS = {"i": (1, 2, 4, 8), "f": (4, 8), "-": range(-2, 2**15)}  # of PostgreSQL's types, by kind
+STORED_LENGTHS |= {"t": range(-1, 2**15), "b": (-1,)}
+
+
 cdef class StoredRowScorer(_Columns):
     """intercept + Σ contribution of each column, from a row's own bytes (`dbdp.row_bytes`).
 
@@ -333,6 +340,11 @@ cdef class StoredRowScorer(_Columns):
 
     def __init__(self, columns, double intercept, lengths, str aligns):
         _Columns.__init__(self, columns, intercept)
+        if not len(self._kinds) == len(lengths) == len(aligns):
+            raise ValueError(f"{len(self._kinds)} columns need as many lengths and alignments")
+        for kind, length in zip(self._kinds.decode(), lengths):
+            if length not in STORED_LENGTHS[kind]:
+                raise ValueError(f"a stored column of the kind {kind!r} has no length {length}")
         self._sizes = array("q", lengths)
         self._aligns = aligns.encode()
         if not len(self._sizes) == len(self._aligns) == len(self._kinds) or not all(map(_is_stored, columns, lengths)):

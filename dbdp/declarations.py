@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_BOUND = 1e300
-LABEL_BOUND, LEAST_LABEL_WIDTH = 1e100, 1e-100  # coefficients in the label's units stay finite
+LABEL_BOUND, LEAST_WIDTH = 1e100, 1e-100  # coefficients in the units of label and columns stay finite
 MAX_CLASSES = 1000  # one model for each; a training reads the rows as often
 MAX_UNIT_ROWS = 1000  # so many times the noise: more would leave nothing of a model
 MAX_UNIT_NUMBERS = 1 << 21  # 16 MB: some units are read at once, and what they hold may not decide whether they fit
@@ -271,10 +271,10 @@ def _label_bounds(label: str, bounds: Sequence[float]) -> tuple[float, float]:
     ):
         raise ValueError(f"label_bounds of {label!r} are {bounds!r}; give [lower, upper]")
     lower, upper = bounds
-    if not (-LABEL_BOUND <= lower < upper <= LABEL_BOUND and upper - lower >= LEAST_LABEL_WIDTH):
+    if not (-LABEL_BOUND <= lower < upper <= LABEL_BOUND and upper - lower >= LEAST_WIDTH):
         raise ValueError(
             f"label_bounds of {label!r} are [{_shown(bounds)}]; they must be finite and rising, within "
-            f"±{LABEL_BOUND:g} and at least {LEAST_LABEL_WIDTH:g} apart"
+            f"±{LABEL_BOUND:g} and at least {LEAST_WIDTH:g} apart"
         )
     return float(lower), float(upper)
 
@@ -308,9 +308,11 @@ def _is_number(value: Any) -> bool:
 
 
 def _numeric(column: str, lower: float, upper: float) -> Numeric:
-    if not -MAX_BOUND <= lower < upper <= MAX_BOUND:
-        shown = _shown((lower, upper))
-        raise ValueError(f"bounds of {column!r} are [{shown}]; they must be finite and rising, within ±{MAX_BOUND:g}")
+    if not (-MAX_BOUND <= lower < upper <= MAX_BOUND and upper - lower >= LEAST_WIDTH):
+        raise ValueError(
+            f"bounds of {column!r} are [{_shown((lower, upper))}]; they must be finite and rising, within "
+            f"±{MAX_BOUND:g} and at least {LEAST_WIDTH:g} apart"
+        )
     return Numeric(column, float(lower), float(upper))
 
 

@@ -110,13 +110,13 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
     Raises
     ------
     ValueError
-        Before anything is spent: the plan says not what is done, or the budget does not cover it.
+        Before anything is spent: the plan says no algorithm or guarantee, or the budget does not cover it.
     """
-    if not isinstance(plan, dict) or not isinstance(plan.get("algorithm"), str) or "guarantee" not in plan:
-        raise ValueError('the plan of a charge must be an object with the name of an "algorithm" and a "guarantee"')
+    if not isinstance(plan.get("algorithm"), str):
+        raise ValueError(f"algorithm of the plan is {plan.get('algorithm')!r}; give the name of what was planned")
     _synchronous_standbys(session)  # raises now what could not be awaited later
-    release = Release.from_data(plan["guarantee"])
-    costs = dataset.budget.cost(release)
+    release = Release.from_data(plan.get("guarantee"))
+    costs, written = dataset.budget.cost(release), json.dumps(plan)
     after, allowance = _locked(session, dataset, lambda: _advance(session, dataset, costs))
     row = session.query(
         "insert into dbdp.ledger (dataset_id, algorithm, epsilon, delta, charge, leak, allowance_id, plan, "
@@ -127,15 +127,12 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
         release.delta,
         *costs,
         allowance,
-        json.dumps(plan),
+        written,
         *after,
     )[0]
     position = session.query("select pg_current_wal_insert_lsn()::text as position")[0]["position"]
     session.query("select pg_logical_emit_message(false, 'dbdp', repeat(' ', $1::int4))", _WAL_NUDGE_BYTES)
     return Charge(row["id"], position)  # before the message, whose own last page may stay for long
-
-
-Result = TypeVar("Result")
 
 
 def _locked(session: ServerSession, dataset: Dataset, action: Callable[[], Result]) -> Result:

@@ -41,8 +41,8 @@ def parsed(data: dict[str, Any]) -> tuple[Network, RandomProjection | None]:
     projection = data.get("projection")
     try:
         return network, RandomProjection(**projection) if projection else None
-    except TypeError as error:
-        raise ValueError(f"{str(projection)[:200]} describes no projection: {error}") from None
+    except TypeError:
+        raise ValueError(f"{str(projection)[:200]} describes no projection; give dimension and seed") from None
 
 
 def check(declaration: Declaration, network: Network, projection: RandomProjection | None) -> None:
@@ -89,9 +89,19 @@ def scorer(
     parameters: str,
     packer: Callable[[Declaration, RandomProjection | None], Packer],
 ) -> NetworkScorer:
-    """Return the scorer of a network; its parameters are the bytes of an array, in base64."""
+    """Return the scorer of a network; its parameters are the bytes of an array, in base64.
+
+    Raises
+    ------
+    ValueError
+        If the data is no network of such rows and classes, or the parameters are not its own: whoever may
+        predict may pass any description.
+    """
     network, projection = parsed(data)
+    check(declaration, network, projection)
     vector = np.frombuffer(b64decode(parameters), np.float64, offset=HEADER_BYTES)
+    if len(vector) != network.parameters:
+        raise ValueError(f"{len(vector)} parameters are given; the network has {network.parameters}: describe it again")
     return NetworkScorer(network, vector, list(declaration.classes), packer(declaration, projection))
 
 

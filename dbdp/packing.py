@@ -10,7 +10,6 @@ step ends; every row is drawn into every step independently, in the same one pas
 server, where search_path is pinned to pg_catalog.
 """
 
-import json
 import re
 import secrets
 from bisect import bisect_right
@@ -123,15 +122,14 @@ class Share:
             raise ValueError(f"cuts = {list(self.cuts)!r} must be rising whole numbers, above 0")
 
     @classmethod
-    def from_json(cls, text: str) -> "Share":
-        """Return the share that the options of `dbdp.shuffle` describe.
+    def from_data(cls, given: Any) -> "Share":
+        """Return the share that the options of `dbdp.shuffle` describe, as JSON gives them.
 
         Raises
         ------
         ValueError
             If an option is unknown, or has no sound value.
         """
-        given = json.loads(text)
         names = ("key", "first", "last", "cuts", "projection", "poisson", "group")
         if not isinstance(given, dict) or set(given) - set(names):
             raise ValueError(f"options of shuffle must be an object of {', '.join(names)}")

@@ -151,13 +151,16 @@ select c.oid::int8 as oid,
        c.relnamespace::regnamespace::text as schema,
        has_schema_privilege('dbdp_owner', c.relnamespace, 'usage') as is_reachable
 from pg_class as c
-where c.oid = $1::regclass
+where c.oid = to_regclass($1)
 """
 
 
 def check_source(session: ServerSession, source: str, declaration: Declaration, unit: Unit | None) -> dict[str, str]:
     """Check that the table can be trained on as declared; return the types of the declared columns, and the unit's."""
-    row = session.query(_SOURCE, source)[0]
+    found = session.query(_SOURCE, source)
+    if not found:
+        raise ValueError(f"source {source} is no table; give the one that holds the records")
+    row = found[0]
     check_kind(session, row["oid"])
     if not row["is_reachable"]:
         raise PermissionError(

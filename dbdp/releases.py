@@ -146,7 +146,7 @@ def record(
     Raises
     ------
     ValueError
-        If the shapes are not those that the declaration asks for, or a number is null.
+        If the shapes are not those that the declaration asks for, or a number is null or not finite.
     """
     _check(dataset.declaration, coefficients, intercepts)
     return _insert(session, dataset, receipt, coefficients, intercepts, None, None)
@@ -160,15 +160,15 @@ def record_network(
     Raises
     ------
     ValueError
-        If the data is no network of such a dataset, or the parameters are not its own, or no numbers.
+        If the data is no network of such a dataset, or the parameters are not its own, or not finite.
     """
     network, projection = network_models.parsed(data)
     network_models.check(dataset.declaration, network, projection)
     shape = np.shape(parameters)
     if shape != (network.parameters,):
         raise ValueError(f"parameters have the shape {shape}; the network's are {network.parameters} in one row")
-    if np.isnan(np.array(parameters, np.float64)).any():
-        raise ValueError("a parameter is null or NaN; a release has numbers only")
+    if not np.isfinite(np.array(parameters, np.float64)).all():
+        raise ValueError("a parameter is null or not finite; a release has numbers only")
     described = json.dumps(network_models.as_data(network, projection))
     return _insert(session, dataset, receipt, None, None, described, parameters)
 
@@ -214,5 +214,5 @@ def _check(declaration: Declaration, coefficients: list[Any], intercepts: list[f
             f"coefficients have the shape {shapes[0]} and intercepts {shapes[1]}; the dataset's are {expected} and "
             f"({declaration.outputs},)"
         )
-    if np.isnan(np.array(coefficients, np.float64)).any() or np.isnan(np.array(intercepts, np.float64)).any():
-        raise ValueError("a coefficient or an intercept is null or NaN; a release has numbers only")
+    if not all(np.isfinite(np.array(each, np.float64)).all() for each in (coefficients, intercepts)):
+        raise ValueError("a coefficient or an intercept is null or not finite; a release has numbers only")

@@ -20,6 +20,7 @@ from dbdp.declarations import Declaration, declare
 
 _ARRAY_HEADER = struct.Struct("<5i")
 _NUMERIC_DIGITS = 10  # 37 decimal digits or more: beyond what a float holds
+MOST_KNOWN = 256  # scorers that a session keeps: one that asks for many models does not grow with them
 _FLOAT4 = 700  # PostgreSQL's number of the type
 _NUMBER_FORMATS = {"smallint": "h", "integer": "i", "bigint": "q", "real": "f", "double precision": "d"}
 _WHOLE_NUMBERS = ("smallint", "integer", "bigint")
@@ -205,6 +206,8 @@ class Scorers:
     def add(self, model: int, row_type: int, scorer: Scorer, _stored: Scorer | None = None) -> None:
         """Keep the scorer of a model for rows of a type."""
         self._forget_other_roles()
+        if len(self._known) >= MOST_KNOWN:
+            self.forget()
         self._known[model, row_type] = scorer
 
     def knows(self, model: int, row_type: int) -> bool:

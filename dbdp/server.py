@@ -35,7 +35,7 @@ from dbdp.algorithms import Request, tuning  # noqa: E402
 from dbdp.algorithms.groups import GroupsRequest  # noqa: E402
 from dbdp.algorithms.metrics import ScoreRequest  # noqa: E402
 from dbdp.algorithms.tuning import TuningRequest  # noqa: E402
-from dbdp.declarations import declare, unit_of  # noqa: E402
+from dbdp.declarations import MAX_CLASSES, declare, unit_of  # noqa: E402
 from dbdp.learning import blocks, kernels, noisy  # noqa: E402
 from dbdp.learning.noisy import NoisyState  # noqa: E402
 from dbdp.learning.objectives import objective_from  # noqa: E402
@@ -135,7 +135,7 @@ def register_dataset(
         classes=classes,
         label_bounds=label_bounds,
         intercept=intercept,
-        features=json.loads(features),
+        features=_parsed("features", features),
         public_columns=public_columns,
     )
     registry.register(
@@ -238,7 +238,7 @@ def redeclare(
     """dbdp.redeclare, as dbdp_owner."""
     _check_given(dataset=name, reason=reason)
     corrections = {
-        "features": None if features is None else json.loads(features),
+        "features": None if features is None else _parsed("features", features),
         "positive": positive,
         "negative": negative,
         "classes": classes,
@@ -266,7 +266,7 @@ def charge(name: str, plan: str) -> dict[str, Any]:
     _check_given(plan=plan)
     dataset = datasets.load(_session, name)
     registry.check_may_read(_session, dataset.source)
-    charged = ledger.record_charge(_session, dataset, json.loads(plan))
+    charged = ledger.record_charge(_session, dataset, _object("plan", plan))
     return {"ledger_id": charged.ledger, "wal_position": charged.position}
 
 
@@ -281,7 +281,7 @@ def record_outcome(ledger_id: int, outcome: str, detail: str | None) -> None:
 def shuffle(name: str, table: str, options: str) -> None:
     """dbdp.shuffle, with the caller's rights."""
     _check_given(blocks=table, options=options)
-    dataset, share = datasets.load(_session, name), packing.Share.from_json(options)
+    dataset, share = datasets.load(_session, name), packing.Share.from_data(_parsed("options", options))
     packing.shuffle_and_pack(_session, dataset, packing.named(_session, table), share)
 
 
@@ -291,7 +291,7 @@ def store_release(name: str, coefficients: list[Any], intercepts: list[float], r
     _check_given(coefficients=coefficients, intercepts=intercepts, receipt=receipt)
     dataset = datasets.load(_session, name)
     registry.check_may_read(_session, dataset.source)
-    return json.dumps(releases.record(_session, dataset, coefficients, intercepts, _object(receipt)))
+    return json.dumps(releases.record(_session, dataset, coefficients, intercepts, _receipt(receipt)))
 
 
 @door
@@ -300,8 +300,8 @@ def store_network(name: str, network: str, parameters: list[float], receipt: str
     _check_given(network=network, parameters=parameters, receipt=receipt)
     dataset = datasets.load(_session, name)
     registry.check_may_read(_session, dataset.source)
-    made = releases.record_network(_session, dataset, json.loads(network), parameters, _object(receipt))
-    return json.dumps(made)
+    said = _receipt(receipt)
+    return json.dumps(releases.record_network(_session, dataset, _object("network", network), parameters, said))
 
 
 @door
@@ -359,6 +359,8 @@ def loss_transition(totals: bytes | None, block: bytes, models: bytes, objective
 
 def label_transition(counts: list[int] | None, block: bytes, dimension: int, classes: int) -> list[int]:
     """One block: count the rows of each label."""
+    if not 1 <= classes <= MAX_CLASSES:
+        raise ValueError(f"classes = {classes} must be from 1 to {MAX_CLASSES}")
     rows = blocks.decode(block, dimension)
     found = Labels(classes)(rows[:, :0], rows[:, -1]).tolist()
     return [one + other for one, other in zip(counts or [0] * len(found), found, strict=True)]
@@ -496,11 +498,47 @@ def _grouped(group_by: str, groups: list[str], values: Sequence[Any]) -> GroupsR
     return GroupsRequest(_request(values), group_by, tuple(groups))
 
 
-def _object(receipt: str) -> dict[str, Any]:
-    found = json.loads(receipt)
+def _object(name: str, text: str) -> dict[str, Any]:
+    """Return a JSON argument that must be an object of finite numbers: it is stored as Python writes it."""
+    found = _parsed(name, text)
+    try:
+        json.dumps(found, allow_nan=False)
+    except ValueError:
+        raise ValueError(f"{name} has a number beyond all floats; leave it out") from None
     if not isinstance(found, dict):
-        raise ValueError("the receipt must be an object of what was done and what it cost")
+        raise ValueError(f"{name} is {text[:200]}; give an object")
     return found
+
+
+def _receipt(text: str) -> dict[str, Any]:
+    """Return a client's receipt; of what dbdp.models reads of it nothing may stop who lists the models."""
+    found = _object("receipt", text)
+    for name, kind in (("algorithm", str), ("epsilon", float), ("delta", float)):
+        value = found.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53:
+            value = float(value)
+        if value is not None and not isinstance(value, kind):
+            raise ValueError(f"{name} of the receipt is {str(value)[:200]}; give a {kind.__name__}, or leave it out")
+    return found
+
+
+def _parsed(name: str, text: str) -> Any:
+    """Return a JSON argument, of text that PostgreSQL can store and read again.
+
+    Its type json takes a NUL, half a surrogate pair and thousands of levels; what reads them later raises, for
+    everybody who lists what was stored.
+    """
+    try:
+        value = json.loads(text)
+        written = json.dumps(value, ensure_ascii=False)
+        if "\\u0000" in written.replace("\\\\", ""):
+            raise ValueError("a NUL")
+        written.encode()
+    except (ValueError, RecursionError):
+        raise ValueError(
+            f"{name} is JSON with a character that no text has, or with too many levels or digits; leave that out"
+        ) from None
+    return value
 
 
 def _check_given(**arguments: Any) -> None:

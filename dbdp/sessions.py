@@ -7,6 +7,7 @@ project knows plpy or psycopg.
 import ctypes
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ Row = dict[str, Any]
 PUBLIC_SQLSTATE = "DP001"  # of errors whose text says public facts only
 DATA_EXCEPTION = "22"  # class of SQLSTATEs: a value that its type, or a parameter, does not take
 UNIQUE_VIOLATION = "23505"
+_MOST_PLANS = 128  # prepared at a time; a training takes some thirty, and those of its own tables are of no use later
 _CANCELLED = ("57014", "57P01", "57P02", "57P03")
 
 _POSTGRES_TYPES = {
@@ -112,7 +114,7 @@ class ServerSession:
 
     def __init__(self, plpy: ModuleType) -> None:
         self._plpy = plpy
-        self._plans: dict[tuple[str, ...], Any] = {}
+        self._prepared = lru_cache(_MOST_PLANS)(plpy.prepare)  # a plan that leaves the cache is freed
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
         """Run one statement; return its rows."""
@@ -212,10 +214,7 @@ class ServerSession:
         """Do nothing: a backend has no other thread."""
 
     def _plan(self, sql: str, parameters: tuple[Any, ...]) -> Any:
-        types = [_postgres_type(value) for value in parameters]
-        if (key := (sql, *types)) not in self._plans:
-            self._plans[key] = self._plpy.prepare(sql, types)
-        return self._plans[key]
+        return self._prepared(sql, tuple(map(_postgres_type, parameters)))
 
 
 class ClientSession:

@@ -205,7 +205,7 @@ def knobs(request: Request, kind: type[Knobs]) -> Knobs:
     """
     try:
         given = json.loads(request.settings or "{}")
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # no JSON, or numbers or levels without end
         given = request.settings
     known = {each.name: each.default for each in fields(kind)}  # type: ignore[arg-type]
     if not isinstance(given, dict) or set(given) - set(known):

@@ -147,7 +147,7 @@ def parsed(candidates: str | Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, 
     """
     try:
         found = json.loads(candidates) if isinstance(candidates, str) else candidates
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # no JSON, or numbers or levels without end
         found = candidates
     if not isinstance(found, list | tuple) or not all(isinstance(each, Mapping) for each in found):
         raise ValueError(f'candidates are {found!r}; give a list of objects: [{{"regularisation": 0.01}}, …]')

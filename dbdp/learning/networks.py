@@ -186,7 +186,9 @@ class Network:
             inputs, outputs, intercept, scale = (data[name] for name in ("inputs", "outputs", "intercept", "scale"))
             return Network(inputs, outputs, intercept, scale, tuple(data["channels"]), tuple(data["hidden"]))
         except (KeyError, TypeError) as error:
-            raise ValueError(f"{str(data)[:200]} describes no network: {error}") from error
+            raise ValueError(
+                f"{str(data)[:200]} describes no network; give inputs, outputs, intercept, scale, channels and hidden"
+            ) from error
 
     def _pieces(self, rows: np.ndarray) -> list[np.ndarray]:
         """Return the rows in pieces of like sizes, small enough for the memory of a pass.

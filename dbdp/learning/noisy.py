@@ -81,6 +81,8 @@ class NoisyTraining:
 def _training(text: bytes) -> NoisyTraining:
     data = json.loads(text)
     divisor, rows_per_update, regularisation, clip, radius = data["numbers"]
+    if type(rows_per_update) is not int or rows_per_update < 0:
+        raise ValueError(f"rows_per_update = {rows_per_update!r} must be a whole number, at least 0")
     code, *parameters = data["schedule"]
     return NoisyTraining(
         objective_from(json.dumps(data["objective"])),
@@ -145,7 +147,8 @@ class NoisyState:
             raise ValueError("the state of dbdp.noisy_steps is damaged; start with a new one") from error
         parameters = training.objective.parameters
         count = 4 if training.moments else 2
-        if len(value) != begin + 8 * parameters * count or filled < 0 or updates < 0:
+        sound = updates >= 0 and 0 <= filled < max(1, training.rows_per_update)
+        if len(value) != begin + 8 * parameters * count or not sound:
             raise ValueError("the state of dbdp.noisy_steps is damaged; start with a new one")
         vectors = np.frombuffer(value, "<f8", count * parameters, begin).copy().reshape(count, parameters)
         return cls(training, vectors[0], vectors[1], vectors[2:], filled, updates)

@@ -437,7 +437,7 @@ class Release:
         }
 
     @classmethod
-    def from_data(cls, data: dict[str, Any]) -> "Release":
+    def from_data(cls, data: Any) -> "Release":
         """Return the release that `as_data` described.
 
         Raises
@@ -445,14 +445,18 @@ class Release:
         ValueError
             If there is no such event, or its numbers are out of range.
         """
+        if not isinstance(data, dict) or not {"event", "epsilon", "delta"} <= set(data):
+            raise ValueError("the guarantee of a charge lacks what it needs; give event, epsilon and delta")
+        neighbours = data.get("neighbours", REPLACE_ONE)
+        if neighbours not in (REPLACE_ONE, ADD_REMOVE):
+            raise ValueError(f"neighbours {neighbours!r} are unknown; they are {REPLACE_ONE} or {ADD_REMOVE}")
+        check_epsilon_delta(data["epsilon"], data["delta"])
         try:
-            neighbours = data.get("neighbours", REPLACE_ONE)
-            if neighbours not in (REPLACE_ONE, ADD_REMOVE):
-                raise ValueError(f"neighbours {neighbours!r} are unknown; they are {REPLACE_ONE} or {ADD_REMOVE}")
-            check_epsilon_delta(data["epsilon"], data["delta"])
             return cls(_event_from(data["event"]), data["epsilon"], data["delta"], neighbours)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"the guarantee of a charge lacks what it needs: {error}") from error
+        except (KeyError, TypeError, RecursionError) as error:
+            raise ValueError(
+                "the guarantee of a charge lacks what it needs; give an event with the numbers that its kind has"
+            ) from error
 
 
 _WRITTEN = {"event": "composed"}  # in data, "event" is the kind of event

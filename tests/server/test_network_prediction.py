@@ -299,8 +299,8 @@ FINE = [0.5] * 11
 MISFITS: dict[str, tuple[Any, Any, str]] = {
     "a parameter less": (of(SMALL), FINE[1:], r"parameters have the shape \(10,\); the network's are 11"),
     "parameters in two rows": (of(SMALL), [FINE], r"parameters have the shape \(1, 11\)"),
-    "a null": (of(SMALL), [None, *FINE[1:]], "a parameter is null or NaN"),
-    "NaN": (of(SMALL), [*FINE[1:], float("nan")], "a parameter is null or NaN"),
+    "a null": (of(SMALL), [None, *FINE[1:]], "a parameter is null or not finite"),
+    "NaN": (of(SMALL), [*FINE[1:], float("nan")], "a parameter is null or not finite"),
     "no network": ({"kind": "network"}, FINE, "describes no network"),
     "no object": (None, FINE, "network is null|describes no network"),
     "no units": (of(SMALL, hidden=[0]), FINE, "hidden = 0"),

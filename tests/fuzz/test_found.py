@@ -1,0 +1,188 @@
+"""What fuzzing has found, each by itself."""
+
+import base64
+import json
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from making import call, create, register
+from test_calls import COLUMNS, DATASETS, PLANS, ROWS
+from values import Table
+from watch import Watch
+
+from dbdp.learning.losses import Logistic
+from dbdp.learning.networks import Network
+from dbdp.learning.noisy import Noise, NoisyState, NoisyTraining
+from dbdp.learning.objectives import Linear
+from dbdp.learning.schedules import Constant
+from dbdp.privacy.events import Release
+
+DEEP = "[" * 3000 + "]" * 3000
+PLAN = PLANS[0]
+
+
+@pytest.fixture
+def vectors(watch: Watch) -> Watch:
+    """A registered table of arrays."""
+    create(watch.connection, Table(COLUMNS, ROWS, {}, "plain", True))
+    assert register(watch, "vectors", **DATASETS["vectors"]).error is None
+    return watch.of("vectors")
+
+
+def changed(plan: dict[str, Any], **guarantee: Any) -> str:
+    return json.dumps(plan | {"guarantee": plan["guarantee"] | guarantee})
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (changed(PLAN, epsilon=True), "must be numbers"),
+        (changed(PLAN, delta=False), "must be numbers"),
+        (json.dumps(PLAN | {"algorithm": None}), "algorithm of the plan is None; give"),
+        (json.dumps(PLAN | {"note": 1}).replace(": 1}", ": 1e999}"), "a number beyond all floats"),
+        (json.dumps({"algorithm": "a"}), "lacks what it needs; give event, epsilon and delta"),
+        (changed(PLAN, event={"event": "GaussianDpEvent", "scale": 1}), "lacks what it needs; give an event with"),
+        (DEEP, "too many levels"),
+    ],
+)
+def test_a_plan_that_the_ledger_cannot_keep_is_refused_before_it_costs(vectors: Watch, plan: str, message: str) -> None:
+    assert message in vectors.attempt(*call("charge", {"dataset": "vectors", "plan": plan})).message
+    assert vectors.attempt(*call("charge", {"dataset": "vectors", "plan": json.dumps(PLAN)}), charges=1).error is None
+
+
+@pytest.mark.parametrize(
+    "receipt", ['{"algorithm": 1}', '{"epsilon": "a"}', '{"delta": true}', '{"note": "\\u0000"}', '{"note": "\\ud800"}']
+)
+def test_a_receipt_stops_nobody_from_listing_the_models(vectors: Watch, receipt: str) -> None:
+    given = {"dataset": "vectors", "coefficients": "{1,2,3}", "intercepts": "{0}", "receipt": receipt}
+    assert vectors.attempt(*call("store_release", given)).sqlstate == "DP001"
+    sound = given | {"receipt": '{"algorithm": "a", "epsilon": 1, "delta": 0}'}
+    assert vectors.attempt(*call("store_release", sound), stores=1).error is None
+    assert vectors.books.execute("select count(*) from dbdp.models where receipt ->> 'x' is null").fetchone()[0] > 0
+
+
+def test_a_model_that_is_not_finite_is_not_stored(vectors: Watch) -> None:
+    for coefficients in ("{1,2,Infinity}", "{1,2,NaN}"):
+        given = {"dataset": "vectors", "coefficients": coefficients, "intercepts": "{0}", "receipt": "{}"}
+        assert "is null or not finite" in vectors.attempt(*call("store_release", given)).message
+
+
+@pytest.mark.parametrize("bounds", [[0, 5e-324], [1e-110, 2e-110]])
+def test_bounds_too_near_for_finite_coefficients_are_refused(vectors: Watch, bounds: list[float]) -> None:
+    create(vectors.connection, Table(COLUMNS, ROWS, {}, "plain", True))
+    declared = {"label": "y", "positive": "1", "features": {"z": bounds}}
+    assert "at least 1e-100 apart" in register(vectors, "narrow", **declared).message
+    least = declared | {"features": {"z": [0, 1e-100]}}
+    assert register(vectors, "narrow", **least).error is None
+    vectors.of("narrow")
+    trained = vectors.attempt(*call("dp_train", {"dataset": "narrow", "epsilon": 1e-9}), charges=1, stores=1)
+    assert np.isfinite(trained.rows[0][1]).all()
+
+
+@pytest.mark.parametrize("text", [DEEP, "9" * 5000, '{"\\u0000": [0, 1]}', '{"\\ud800": [0, 1]}'])
+def test_json_that_nothing_can_store_is_refused(vectors: Watch, text: str) -> None:
+    refused = register(vectors, "other", label="y", positive="1", features=text)
+    assert "no text has, or with too many levels or digits" in refused.message
+
+
+def test_a_number_that_names_no_table_is_refused(vectors: Watch) -> None:
+    declared = {"source": "99999999", "label": "y", "positive": "1", "features": {"z": [0, 1]}}
+    assert "source 99999999 is no table; give" in register(vectors, "other", **declared).message
+
+
+@pytest.mark.parametrize("door", ["settings", "candidates", "options"])
+def test_levels_without_end_are_refused_in_words_of_our_own(vectors: Watch, door: str) -> None:
+    calls = {
+        "settings": ("dp_train", {"dataset": "vectors", "epsilon": 1.0, "algorithm": "dp_agd", "settings": DEEP}),
+        "candidates": ("dp_tune", {"dataset": "vectors", "epsilon": 1.0, "candidates": DEEP}),
+        "options": ("shuffle", {"dataset": "vectors", "blocks": "pg_temp.packed", "options": DEEP}),
+    }
+    assert vectors.attempt(*call(*calls[door])).sqlstate == "DP001"
+
+
+def test_events_within_events_without_end_are_none() -> None:
+    event: Any = {"event": "ZCDpEvent", "rho": 0.1}
+    for _ in range(900):
+        event = {"event": "ComposedDpEvent", "events": [event]}
+    with pytest.raises(ValueError, match="lacks what it needs"):
+        Release.from_data({"event": event, "epsilon": 1.0, "delta": 0.0})
+
+
+# --- what a session is told of a model --------------------------------------------------------------------
+
+ARRAY = struct.pack("<5i3d", 1, 0, 701, 3, 1, 0.1, 0.2, 0.3)
+
+
+def described(**changes: Any) -> str:
+    """A description of a model of two classes, as dbdp.model_description gives it."""
+    declaration = {"label": "y", "classes": ["a", "b"], "intercept": False, "features": {"x": {"length": 3, "norm": 1}}}
+    told = {"declaration": declaration, "coefficients": None, "intercept": None, "intercepts": None, "network": None}
+    return json.dumps(told | {"parameters": None, "columns": None, "dropped": False} | changes)
+
+
+def network(outputs: int, parameters: int | None = None) -> dict[str, Any]:
+    made = Network(3, outputs, False, 1.0, (), ())
+    count = made.parameters if parameters is None else parameters
+    vector = struct.pack("<5i", 1, 0, 701, count, 1) + np.linspace(0, 1, count).tobytes()
+    return {"network": made.as_data(), "parameters": base64.b64encode(vector).decode()}
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        (network(900), "the network has inputs, outputs and intercept"),
+        (network(2, parameters=4), "4 parameters are given; the network has 8"),
+    ],
+)
+def test_a_network_that_is_not_its_datasets_is_not_learned(
+    watched_analyst: Watch, told: dict[str, Any], message: str
+) -> None:
+    """With more outputs than classes the backend read beyond the list of classes."""
+    watch = watched_analyst
+    watch.allowed = ("38000",)
+    learn, predict = "select dbdp.learn(7, 0::oid, %s, 'classes')", "select dbdp.predict_class(7, 0::oid, %s)"
+    assert message in watch.attempt(learn, [described(**told)]).message
+    assert watch.attempt(predict, [ARRAY]).rows == [(None,)]
+    assert watch.attempt(learn, [described(**network(2))]).rows == [(True,)]
+    assert watch.attempt(predict, [ARRAY]).rows[0][0] in ("a", "b")
+
+
+@pytest.mark.parametrize(
+    "column", [["text", 2**63 - 1, "i"], ["double precision", 0, "d"], ["double precision", 8, ""], ["text", -3, "i"]]
+)
+def test_columns_of_no_type_are_not_learned(watched_analyst: Watch, column: list[Any]) -> None:
+    watch = watched_analyst
+    watch.allowed = ("38000",)
+    kind = column[0] == "text"
+    declaration = {"label": "y", "positive": "1", "features": {"c": ["a"] if kind else [0, 1]}}
+    told = described(declaration=declaration, coefficients=[1.0], intercept=0.0, columns={"c": column})
+    sound = json.loads(told) | {"columns": {"c": ["text", -1, "i"] if kind else ["double precision", 8, "d"]}}
+    learn = "select dbdp.learn(7, 23::oid, %s, 'binary')"
+    assert watch.attempt(learn, [told]).error is not None
+    assert watch.attempt(learn, [json.dumps(sound)]).rows == [(True,)]
+
+
+# --- bytes --------------------------------------------------------------------------------------------------
+
+
+def test_labels_are_counted_for_no_more_classes_than_a_label_has(watch: Watch) -> None:
+    watch.allowed = ("38000",)
+    watch.connection.execute("set statement_timeout = '3s'")
+    asked = "select dbdp.label_transition(null, ''::bytea, 4, %s)"
+    assert "classes = 2147483647 must be from 1 to 1000" in watch.attempt(asked, [2**31 - 1]).message
+    assert watch.attempt(asked, [3]).rows == [([0, 0, 0],)]
+
+
+@pytest.mark.parametrize("damage", [lambda state: state.__setattr__("filled", 10**9), None])
+def test_a_noisy_state_is_never_fuller_than_a_mini_batch(damage: Callable[[NoisyState], None] | None) -> None:
+    training = NoisyTraining(Linear(Logistic(), 4), Constant(0.1), 2.0, 2, 0.0, 1.0, Noise("gaussian", 1000, 1e-3))
+    state = NoisyState.initial(training)
+    if damage is None:
+        assert NoisyState.decode(state.encode()).filled == 0
+        return
+    damage(state)
+    with pytest.raises(ValueError, match="is damaged"):
+        NoisyState.decode(state.encode())

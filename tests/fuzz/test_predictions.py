@@ -1,0 +1,129 @@
+"""Whatever a model is asked to predict for, and whatever it is described as, the backend answers or refuses."""
+
+import json
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import strategies as st
+from making import create, register
+from test_calls import COLUMNS, DATASETS, ROWS
+from values import FLOATS, NUMERICS, REALS, VALUES, Table, arrays, mutated
+from watch import SHARES, Share, Watch
+
+REFUSALS = ("38000", "42883", "22003", "22P02", "22P05")  # predictions refuse with Python's class of errors
+FORGED = 10**6
+KIND_DOORS = {"binary": ("predict", "predict_probability"), "classes": ("predict_class",), "real": ("predict_value",)}
+DOORS = ("predict", "predict_probability", "predict_class", "predict_value")
+ARRAYS = {"float8[]": arrays(FLOATS, 3), "float4[]": arrays(REALS, 3), "numeric[]": arrays(NUMERICS, 3)}
+ARRAYS |= {"int4[]": arrays(st.sampled_from(["0", "1", "-1", "2147483647"]), 3)}
+KINDS = ("double precision", "real", "numeric", "integer", "text", "fuzz_word", "boolean", "character(4)", "fuzz_mood")
+
+
+@pytest.fixture
+def models(watch: Watch) -> dict[str, int]:
+    """A model of each kind, and a network."""
+    made = {}
+    for name, declared in DATASETS.items():
+        create(watch.connection, Table(COLUMNS, ROWS * 3, {}, "plain", True))
+        watch.connection.execute(f"drop table if exists {name}; alter table t rename to {name}")
+        assert register(watch, name, source=name, **declared).error is None
+        more = ", loss => 'huber_regression'" if name == "numbers" else ""
+        made[name] = watch.connection.execute(f"select model from dbdp.dp_train('{name}', 1{more})").fetchone()[0]
+    network = "select model from dbdp.dp_train(%s, 1, 1e-6, 'dp_sgd', network => 'mlp:2', epochs => 1)"
+    for name in ("vectors", "classes"):
+        made[f"network of {name}"] = watch.connection.execute(network, (name,)).fetchone()[0]
+    return made
+
+
+def rows() -> st.SearchStrategy[tuple[str, list[Any]]]:
+    """A row as SQL: of the table, of its columns in other types, of other columns, or none."""
+    fields = st.lists(st.sampled_from(KINDS), min_size=1, max_size=4).flatmap(
+        lambda kinds: st.tuples(st.just(kinds), st.tuples(*(st.none() | VALUES[kind] for kind in kinds)))
+    )
+    orders = st.permutations(["w", "z", "v", "x"])
+    table = st.sampled_from(["classes", "vectors", "(select w, z from classes) as r", "(select 1) as r"])
+    return st.one_of(st.tuples(fields, orders).map(_fields), table.map(_of_table))
+
+
+def _fields(drawn: tuple[tuple[list[str], tuple[Any, ...]], list[str]]) -> tuple[str, list[Any]]:
+    (kinds, values), names = drawn
+    columns = ", ".join(f"%s::{kind} as {name}" for kind, name in zip(kinds, names, strict=False))
+    return f"from (select {columns}) as r", list(values)
+
+
+def _of_table(source: str) -> tuple[str, list[Any]]:
+    return f"from {source}" if " as " in source else f"from {source} as r", []
+
+
+@st.composite
+def questions(draw: st.DrawFn, models: dict[str, int]) -> tuple[str, list[Any]]:
+    """A prediction, as SQL and parameters."""
+    door = draw(st.sampled_from(DOORS))
+    model = draw(st.sampled_from([*models.values()] * 3 + [0, -1, 2**63 - 1, None]))
+    if draw(st.booleans()):
+        kind = draw(st.sampled_from(list(ARRAYS)))
+        return f"select dbdp.{door}(%s::int8, %s::{kind})", [model, draw(ARRAYS[kind])]
+    if draw(st.integers(0, 9)) == 0:
+        thing = draw(st.sampled_from(["1", "'a'::text", "null::text", "row(1, 'a')", "row()", "now()"]))
+        return f"select dbdp.{door}(%s::int8, {thing})", [model]
+    source, values = draw(rows())
+    return f"select dbdp.{door}(%s::int8, r) {source}", [model, *values]
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_every_row_is_predicted_or_refused(watch: Watch, models: dict[str, int], share: Share) -> None:
+    watch.allowed = REFUSALS
+
+    def check(question: tuple[str, list[Any]]) -> None:
+        watch.attempt(*question)
+
+    share.cases(1000, questions(models), check)
+    watch.saw_both()
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_a_forged_description_of_a_model_harms_nothing(
+    watch: Watch, watched_analyst: Watch, models: dict[str, int], share: Share
+) -> None:
+    """dbdp.learn keeps what it is told in the session's own process."""
+    analyst = watched_analyst
+    analyst.allowed = REFUSALS
+    watch.connection.execute("grant select on classes, vectors to public")
+    tables = {oid: name for oid, name in watch.books.execute(ROW_TYPES).fetchall()}
+    sound = [(description(watch.books, model, kind), kind) for model in models.values() for kind in (0, *tables)]
+
+    def check(case: tuple[str, int, str, list[str]]) -> None:
+        told, row_type, kind, values = case
+        analyst.attempt("select dbdp.learn(%s::int8, %s::oid, %s, %s)", [FORGED, row_type, told, kind])
+        for door in KIND_DOORS.get(kind, DOORS):
+            if row_type:
+                analyst.attempt(f"select dbdp.{door}({FORGED}, r) from {tables[row_type]} as r")
+            for value in values:
+                analyst.attempt(f"select dbdp.{door}({FORGED}, %s::float8[])", [value])
+
+    values = st.lists(ARRAYS["float8[]"], min_size=1, max_size=2)
+    cases = st.sampled_from(sound).flatmap(
+        lambda each: st.tuples(damaged(each[0]), st.just(each[1]), kinds_of(each[0]), values)
+    )
+    share.cases(500, cases, check)
+    analyst.saw_both()
+
+
+def damaged(told: Any) -> st.SearchStrategy[str]:
+    return (st.just(told) | mutated(told)).map(json.dumps)
+
+
+def kinds_of(told: Any) -> st.SearchStrategy[str]:
+    """The kind that the model is of, mostly."""
+    declared = told["declaration"]
+    own = "classes" if "classes" in declared else "real" if "label_bounds" in declared else "binary"
+    return st.sampled_from([own] * 8 + ["binary", "classes", "real", "nope"])
+
+
+ROW_TYPES = "select reltype::int8, relname from pg_class where relname in ('classes', 'vectors') and reltype <> 0"
+
+
+def description(books: psycopg.Connection, model: int, row_type: int) -> Any:
+    found = books.execute("select dbdp.model_description(%s, %s::oid)", (model, row_type)).fetchone()[0]
+    return json.loads(found)

@@ -1,0 +1,77 @@
+"""Whatever a table's rows hold, a training takes the same course: planned by public facts, charged, released."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from making import call, create, register
+from values import Table, sound_requests, tables
+from watch import SHARES, Outcome, Share, Watch, assert_silent, finite
+
+from dbdp.algorithms import Request
+from dbdp.database import connect
+
+DOORS = {
+    "positive": ("predict", "predict_probability"),
+    "classes": ("predict_class",),
+    "label_bounds": ("predict_value",),
+}
+CASES = tables().flatmap(lambda table: st.tuples(st.just(table), sound_requests(table.kind)))
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_no_row_decides_whether_a_training_succeeds(watch: Watch, share: Share) -> None:
+    def check(case: tuple[Table, dict[str, Any]]) -> None:
+        table, asked = case
+        create(watch.connection, table)
+        if register(watch, "t", intercept=table.intercept, **table.declared).error is None:
+            watch.of("t")
+            model = trained_as_explained(watch, asked)
+            if model is not None:
+                predicts(watch, table, model)
+            watch.attempt("select dbdp.drop_dataset('t')")
+
+    share.cases(1000, CASES, check)
+    watch.saw_both()
+
+
+def trained_as_explained(watch: Watch, asked: dict[str, Any]) -> int | None:
+    """Train; what is refused is refused by the plan, in the server and in the client, and costs nothing."""
+    told = watch.attempt(*call("dp_explain", {"dataset": "t"} | asked))
+    assert explained_by_the_client(watch, asked) == said(told)
+    trained = watch.attempt(*call("dp_train", {"dataset": "t"} | asked), charges=1, stores=1)
+    if trained.error is not None:
+        assert trained.message == told.message
+        return None
+    model, coefficients, _, intercepts, receipt = trained.rows[0]
+    assert finite(coefficients)
+    assert finite(intercepts)
+    assert json.loads(json.dumps(told.rows[0][0])).items() <= receipt.items()
+    stored = watch.books.execute("select m::text, parameters from dbdp.model as m where id = %s", (model,)).fetchone()
+    assert_silent(stored[0])
+    assert finite(stored[1])
+    return model
+
+
+def said(told: Outcome) -> Any:
+    return told.message.removeprefix("dbdp: ") if told.rows is None else told.rows[0][0]
+
+
+def explained_by_the_client(watch: Watch, asked: dict[str, Any]) -> Any:
+    try:
+        return json.loads(json.dumps(connect(watch.connection).explain("t", Request(**asked))))
+    except ValueError as error:
+        return str(error)
+
+
+def predicts(watch: Watch, table: Table, model: int) -> None:
+    """Predict for the rows that it was trained on, one by one: a prediction or null."""
+    for door in DOORS[table.kind]:
+        argument = f"source.{quoted(table.columns[0][0])}" if "norm" in str(table.declared["features"]) else "source"
+        found = watch.attempt(f"select dbdp.{door}({model}, {argument}) from t as source")
+        assert len(found.rows or []) == len(table.rows)
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
