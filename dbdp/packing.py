@@ -27,7 +27,7 @@ from dbdp.datasets import Dataset, Group
 from dbdp.declarations import Declaration
 from dbdp.learning import blocks
 from dbdp.learning.encoding import Encoder, RandomProjection
-from dbdp.sessions import ServerSession, Session, temporary_table
+from dbdp.sessions import INVALID_NAME, ServerSession, Session, temporary_table
 
 DEFAULT_MEMORY = 256 << 20
 LEAST_MEMORY, MOST_MEMORY = 1 << 20, 1 << 40
@@ -299,6 +299,14 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
     store.end_block()
 
 
+_NAME = """
+select format('%I.%I', n.nspname, c.relname) as name
+from pg_class as c
+join pg_namespace as n on n.oid = c.relnamespace
+where c.oid = to_regclass($1)
+"""
+
+
 def named(session: ServerSession, table: str) -> str:
     """Return the name of a table as statements write it: qualified, and quoted by the server.
 
@@ -307,11 +315,12 @@ def named(session: ServerSession, table: str) -> str:
     ValueError
         If there is no such table.
     """
-    found = session.query(
-        "select format('%I.%I', n.nspname, c.relname) as name "
-        "from pg_class as c join pg_namespace as n on n.oid = c.relnamespace where c.oid = to_regclass($1)",
-        table,
-    )
+    try:
+        found = session.query(_NAME, table)
+    except Exception as error:  # plpy's names are known in the server only
+        if session.failure(error)[0] != INVALID_NAME:
+            raise
+        found = []
     if not found:
         raise ValueError(f"blocks = {table!r} is no table; make one with the columns block_no int8, block bytea")
     return found[0]["name"]

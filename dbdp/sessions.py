@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 PUBLIC_SQLSTATE = "DP001"  # of errors whose text says public facts only
 DATA_EXCEPTION = "22"  # class of SQLSTATEs: a value that its type, or a parameter, does not take
-UNIQUE_VIOLATION = "23505"
+UNIQUE_VIOLATION, INVALID_NAME = "23505", "42602"
 _MOST_PLANS = 128  # prepared at a time; a training takes some thirty, and those of its own tables are of no use later
 _CANCELLED = ("57014", "57P01", "57P02", "57P03")
 

@@ -19,6 +19,7 @@ language sql
 stable parallel safe
 security definer
 set search_path = pg_catalog, pg_temp
+set row_security = on
 begin atomic
   select array(
     select d.id
@@ -34,6 +35,7 @@ language sql
 stable parallel safe
 security definer
 set search_path = pg_catalog, pg_temp
+set row_security = on
 begin atomic
   select dbdp.own_datasets() || array(
     select a.dataset_id
@@ -49,6 +51,7 @@ language sql
 stable parallel safe
 security definer
 set search_path = pg_catalog, pg_temp
+set row_security = on
 begin atomic
   select array(
     select g.model_id
@@ -63,6 +66,7 @@ language sql
 volatile
 security definer
 set search_path = pg_catalog, pg_temp
+set row_security = on
 begin atomic
   select coalesce(pg_catalog.pg_sequence_last_value(pg_catalog.to_regclass('dbdp.allowance_charge_' || a.id)), 0) / 1e9::float8,
          coalesce(pg_catalog.pg_sequence_last_value(pg_catalog.to_regclass('dbdp.allowance_leak_' || a.id)), 0) / 1e18::float8

@@ -3,6 +3,7 @@
 -- The books belong to whoever installs, so that what is written stays written; the odometers to dbdp_owner.
 create table dbdp.odometers (id int);
 comment on table dbdp.odometers is 'always empty: the sequences that count what was spent belong to it, and so go with the extension';
+revoke all on dbdp.odometers from public;
 alter table dbdp.odometers owner to dbdp_owner;
 do $odometers$
 declare
@@ -24,7 +25,8 @@ alter table dbdp.ledger owner to current_user;
 alter table dbdp.model owner to current_user;
 revoke all on dbdp.dataset, dbdp.ledger, dbdp.model from dbdp_owner, dbdp_analyst, dbdp_data_owner;
 revoke all on dbdp.datasets, dbdp.models from dbdp_analyst;
-revoke all on all functions in schema dbdp from dbdp_owner, dbdp_analyst, dbdp_data_owner;
+revoke all on all functions in schema dbdp from dbdp_analyst, dbdp_data_owner;
+revoke all on function dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[]) from dbdp_owner;
 
 -- Columns and tables.
 alter table dbdp.dataset
@@ -72,7 +74,10 @@ alter table dbdp.ledger alter column charge_after set not null, alter column lea
 create index ledger_height on dbdp.ledger (dataset_id, charge_after);
 
 alter table dbdp.model add column released_by name;
-update dbdp.model set released_by = receipt ->> 'released_by';
+update dbdp.model as m
+set released_by = coalesce(m.receipt ->> 'released_by', d.registered_by)
+from dbdp.dataset as d
+where d.id = m.dataset_id;
 alter table dbdp.model alter column released_by set default session_user, alter column released_by set not null;
 
 create table dbdp.prediction_grant (

@@ -147,6 +147,7 @@ def test_rights_are_given_listed_and_taken(server_url: str, connection: psycopg.
         assert connection.execute(granted, (model,)).fetchone() == (left,)
     refused = run("revoke-training", "ward", "dbdp_analyst", DBDP_URL=server_url)
     assert (refused.returncode, "was not granted training" in refused.stderr) == (1, True)
+    connection.execute("select dbdp.drop_dataset('ward')")
 
 
 def test_groups_of_a_public_column_are_trained_for_one_charge(

@@ -12,7 +12,7 @@ from dbdp.privacy.accounting import CHARGE_UNITS
 pytestmark = pytest.mark.security
 Spent = Callable[[str], tuple[int, int]]
 
-PUBLIC = "select receipt::jsonb - array['model', 'released_at', 'released_by'] from dbdp.models where id = %s"
+PUBLIC = "select receipt::jsonb - array['model', 'ledger', 'released_at', 'released_by'] from dbdp.models where id = %s"
 REFUSING = {"default_transaction_read_only": "on", "transaction_read_only": "on"}
 TOO_SHORT = ("statement_timeout", "transaction_timeout")
 

@@ -30,7 +30,8 @@ CRAFTED = {  # the array of one row
     "a million stored elsewhere": "(select array_agg(random()) from generate_series(1, 1000000))",
 }
 RECEIPT = (
-    "select receipt::jsonb - array['model', 'dataset', 'released_at', 'released_by'] from dbdp.models where id = %s"
+    "select receipt::jsonb - array['model', 'ledger', 'dataset', 'released_at', 'released_by'] "
+    "from dbdp.models where id = %s"
 )
 DOORS = {
     "dp_logreg": "select model from dbdp.dp_logreg(%s, 1, epochs => 2)",

@@ -152,8 +152,8 @@ class Account:
         assert left == 0
         assert models <= rows <= charges
         assert left_behind(self._admin) == []
-        half = self._admin.execute("select count(*) from dbdp.model where receipt ->> 'version' is null").fetchone()
-        assert half == (0,)
+        half = "select count(*) from dbdp.models where dataset = %s and receipt ->> 'version' is null"
+        assert self._admin.execute(half, (self._name,)).fetchone() == (0,)
         return charges
 
 

@@ -149,7 +149,7 @@ def test_data_without_odometers_refuses_to_train(used: str, make_database: MakeD
         connection.execute("grant select on kept to dbdp_owner")
     complaint = run("psql", "--quiet", copy, given=dumped(used, "--data-only", "--schema=dbdp", "--extension=dbdp"))
     assert 'relation "dbdp.charge_1" does not exist' in complaint
-    assert "an odometer of dataset 'kept', dbdp.charge_2 or dbdp.leak_2, is missing" in refusal(copy)
+    assert "an odometer of the budget of dataset 'kept', dbdp.charge_2 or dbdp.leak_2, is missing" in refusal(copy)
     with psycopg.connect(copy, autocommit=True) as connection:
         assert connect(connection).budget("kept")["epsilon_left"] == 0
         assert [row["ok"] for row in connect(connection).check_ledger()] == [False, False]
@@ -177,7 +177,7 @@ def test_an_older_odometer_below_the_ledger_refuses_to_train(used: str) -> None:
     with psycopg.connect(used, autocommit=True) as connection:
         connection.execute(TRAIN)
     assert run("psql", "--quiet", "--set=ON_ERROR_STOP=1", used, given=older) == ""
-    assert "the odometers of dataset 'kept' were wound back: they show a charge of 2.5" in refusal(used)
+    assert "the odometers of the budget of dataset 'kept' were wound back: they show a charge of 2.5" in refusal(used)
 
 
 @pytest.mark.parametrize("change", ["alter table kept rename to renamed", "alter table kept set schema moved"])

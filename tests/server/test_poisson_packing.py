@@ -155,6 +155,9 @@ class InThisProcess(ClientSession):
     def stream(self, sql: str, *parameters: Any) -> Iterator[Row]:
         return iter(self.query(sql, *parameters))
 
+    def stream_of(self, _source: str, sql: str, *parameters: Any) -> Iterator[Row]:
+        return self.stream(sql, *parameters)
+
 
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("way", WAYS)

@@ -203,7 +203,7 @@ def test_an_update_keeps_data_odometers_and_views_and_training_goes_on(
             "released",
         ]
         connection.execute("select setval('dbdp.charge_1', 1)")
-        with pytest.raises(psycopg.Error, match="the odometers of dataset 'kept' were wound back"):
+        with pytest.raises(psycopg.Error, match="the odometers of the budget of dataset 'kept' were wound back"):
             connection.execute("select dbdp.dp_logreg('kept', 0.1)")
 
 
@@ -228,5 +228,4 @@ def test_the_parts_that_an_update_runs_again_make_nothing_that_is_there_already(
     assert len(lines) > 50
     careless = [line for line in lines if "or replace" not in line and "if not exists" not in line]
     assert all(line.startswith("create policy ") for line in careless)
-    dropped = "\n".join(part.read_text() for part in parts)
-    assert all(f"drop policy if exists {line.split()[2]} on {line.split()[4]};" in dropped for line in careless)
+    assert "drop policy %I on %s" in (source.sql / "80-policies.sql").read_text()  # all of them, before it makes them

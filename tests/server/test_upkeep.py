@@ -1,4 +1,4 @@
-"""What many trainings leave behind: memory of a backend, plans, rows of catalogues (docs/operations-upkeep.md)."""
+"""What many trainings leave behind: memory of a backend, plans, rows of catalogues (docs/operations.md)."""
 
 import time
 from collections.abc import Iterator
