@@ -29,6 +29,7 @@ comment on table dbdp.dataset is 'what owners declared, as public facts; two seq
 
 -- A sequence goes with a column of its owner's, and the tables of the books do not belong to dbdp_owner.
 create table dbdp.odometers (id int);
+alter table dbdp.odometers owner to dbdp_owner;
 comment on table dbdp.odometers is 'always empty: the sequences that count what was spent belong to it, and so go with the extension';
 
 create table dbdp.allowance (

@@ -16,7 +16,7 @@ begin
     'function dbdp.allowance_spent', 'function dbdp.grant_training', 'function dbdp.revoke_training',
     'function dbdp.grant_prediction', 'function dbdp.revoke_prediction', 'function dbdp.dp_train_groups',
     'function dbdp.dp_explain_groups', 'function dbdp.record_outcome', 'function dbdp.budget',
-    'function dbdp.check_ledger', 'function dbdp.renew_budget', 'function dbdp.redeclare', 'table dbdp.odometers'
+    'function dbdp.check_ledger', 'function dbdp.renew_budget', 'function dbdp.redeclare'
   ] loop
     execute 'alter ' || object || ' owner to dbdp_owner';
   end loop;

@@ -3,7 +3,6 @@
 -- The books belong to whoever installs, so that what is written stays written; the odometers to dbdp_owner.
 create table dbdp.odometers (id int);
 comment on table dbdp.odometers is 'always empty: the sequences that count what was spent belong to it, and so go with the extension';
-revoke all on dbdp.odometers from public;
 alter table dbdp.odometers owner to dbdp_owner;
 do $odometers$
 declare

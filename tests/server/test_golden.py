@@ -15,7 +15,7 @@ GOLDEN = Path(__file__).parent / "golden"
 RENEW = "DBDP_RENEW_GOLDEN"
 ROLES = ("public", "dbdp_predictor", "dbdp_analyst", "dbdp_data_owner", "dbdp_owner")
 
-# The odometers of the budget of datasets and allowances come and go, and are no members of the extension.
+# The odometers of datasets and allowances come and go, and are no members of the extension.
 MEMBERS = """
 select d.objid
 from pg_depend as d
