@@ -34,7 +34,7 @@ def renew(session: ServerSession, name: str, reason: str, epsilon: float | None,
     declared = Declaration.from_json(former["declaration"])
     unit = unit_of(declared, former["unit"], former["max_rows"])
     types = registry.check_source(session, former["source"], declared, unit)
-    session.query("update dbdp.dataset set dropped_at = now() where id = $1", former["id"])
+    registry.end(session, former["id"])
     registry.enter(
         session,
         name=name,

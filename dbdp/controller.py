@@ -100,7 +100,8 @@ def train_groups(
         return dict(zip(request.groups, made, strict=True))
 
     here = replace(request.base, shards=1)  # the shards of a group are trained in this session
-    return _paid(session, dataset, here, plan.explain(), plan.guarantee, answer, store)
+    _check(session, dataset, here)
+    return paid_for(session, dataset, plan.explain(), plan.guarantee, answer, store)
 
 
 def _plan_groups(session: Session, dataset: Dataset, request: GroupsRequest) -> GroupsPlan:
@@ -178,13 +179,19 @@ def _charged(
         receipt = receipt_of(dataset, described, guarantee) | more | paid
         return _store(session, dataset, request, models, receipt)
 
-    return _paid(session, dataset, request, described, guarantee, answer, store)
+    _check(session, dataset, request)
+    return paid_for(session, dataset, described, guarantee, answer, store)
 
 
-def _paid(
+def _check(session: Session, dataset: Dataset, request: Request) -> None:
+    """Raise ValueError if the table or the session would not do: better before the charge than after it."""
+    datasets.check_rows(session, dataset)
+    check_session(session, dataset, request)
+
+
+def paid_for(
     session: Session,
     dataset: Dataset,
-    request: Request,
     described: dict[str, Any],
     guarantee: Release,
     answer: Callable[[], Answered],
@@ -193,9 +200,14 @@ def _paid(
     """Charge, compute the answer, await the charge's durability, and store what is released.
 
     `store` is told what a receipt says of the charge.
+
+    Raises
+    ------
+    ValueError
+        Before anything is spent: the budget does not cover it.
+    ChargedError
+        After the charge, whatever fails.
     """
-    datasets.check_rows(session, dataset)
-    check_session(session, dataset, request)
     charged = ledger.charge(session, dataset, described, guarantee)  # before the first row
     try:
         with ledger.failure_noted(session, charged):

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-import dbdp
 from dbdp import controller, datasets, ledger, network_models, parts, records, registry, rights
 from dbdp.algorithms import Request
 from dbdp.algorithms.bounds import EDGES, BoundsPlan
@@ -24,7 +23,7 @@ from dbdp.learning import blocks, tallies
 from dbdp.learning.confusions import linear_scores
 from dbdp.learning.encoding import HEADER_BYTES, ColumnEncoder, VectorEncoder
 from dbdp.learning.objectives import objective_from
-from dbdp.sessions import Row, ServerSession, Session, public_failure
+from dbdp.sessions import Row, ServerSession, Session
 
 _STRAY = 1e-9  # what rounding leaves of an intercept that was never there, as a share of what it is made of
 
@@ -145,16 +144,15 @@ def _released(
     """
     described = plan.explain() | told
     datasets.check_rows(session, dataset)
-    charged = ledger.charge(session, dataset, described, plan.guarantee)  # before the first row
-    try:
-        with ledger.failure_noted(session, charged):
-            noisy = plan.release(counts())
-            ledger.await_durable(session, charged)
-            ledger.note(session, charged.ledger, "shown")
-    except Exception as error:
-        raise controller.ChargedError(*public_failure(session, error)) from None
-    receipt = controller.receipt_of(dataset, described, plan.guarantee)
-    return plan.answer(noisy) | {"receipt": receipt | {"ledger": charged.ledger, "version": dbdp.__version__}}
+
+    def noted(noisy: np.ndarray, paid: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
+        ledger.note(session, paid["ledger"], "shown")
+        return noisy, paid
+
+    noisy, paid = controller.paid_for(
+        session, dataset, described, plan.guarantee, lambda: plan.release(counts()), noted
+    )
+    return plan.answer(noisy) | {"receipt": controller.receipt_of(dataset, described, plan.guarantee) | paid}
 
 
 def _facts(dataset: Dataset, *, is_network: bool) -> ScoredFacts:

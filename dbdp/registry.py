@@ -142,8 +142,13 @@ def drop(session: ServerSession, name: str) -> None:
 def close(session: ServerSession, name: str) -> str:
     """Mark a dataset as dropped; return its table (as dbdp_owner)."""
     row = rights.registered(session, name, action="drop it")
-    session.query("update dbdp.dataset set dropped_at = now() where id = $1", row["id"])
+    end(session, row["id"])
     return row["source"]
+
+
+def end(session: ServerSession, dataset_id: int) -> None:
+    """End a registration; its row and its odometers stay (as dbdp_owner)."""
+    session.query("update dbdp.dataset set dropped_at = now() where id = $1", dataset_id)
 
 
 _SOURCE = """

@@ -7,7 +7,7 @@ project knows plpy or psycopg.
 import ctypes
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -91,6 +91,7 @@ class Session(Protocol):
         """Cancel the statement that runs, from another thread."""
 
 
+@cache
 def _backend() -> ctypes.PyDLL:
     """Return the server's own functions: this interpreter is part of it."""
     return ctypes.PyDLL(None)
@@ -101,6 +102,20 @@ def _identity() -> tuple[ctypes.c_uint, ctypes.c_int]:
     user, context = ctypes.c_uint(), ctypes.c_int()
     _backend().GetUserIdAndSecContext(ctypes.byref(user), ctypes.byref(context))
     return user, context
+
+
+@contextmanager
+def _acting_as(owner: int | None) -> Iterator[None]:
+    """Be a role within the block, None the current one, restricted; undo what is set there."""
+    user, context = _identity()
+    level = _backend().NewGUCNestLevel()
+    restricted = ctypes.c_int(context.value | _LOCAL_USER | _RESTRICTED)
+    _backend().SetUserIdAndSecContext(user if owner is None else ctypes.c_uint(owner), restricted)
+    try:
+        yield
+    finally:
+        _backend().AtEOXact_GUC(ctypes.c_bool(False), level)
+        _backend().SetUserIdAndSecContext(user, context)
 
 
 class _Undo(Exception):
@@ -125,11 +140,15 @@ class ServerSession:
         return iter(self._plpy.cursor(self._plan(sql, parameters), list(parameters)))
 
     def stream_of(self, source: str, sql: str, *parameters: Any) -> Iterator[Row]:
-        """Run one query that reads a table, with one snapshot; give its rows one at a time."""
-        with self.reading(source):
+        """Run one query that reads a table, with one snapshot; give its rows one at a time.
+
+        The table has the same owner until the query ends, since that holds a lock on it.
+        """
+        owner = self._owner_of(source)
+        with _acting_as(owner):
             cursor = self._plpy.cursor(self._plan(sql, parameters), list(parameters))
         while True:
-            with self.reading(source):
+            with _acting_as(owner):
                 rows = cursor.fetch(1)
             if not rows:
                 return
@@ -145,8 +164,7 @@ class ServerSession:
         except _Undo:
             pass
 
-    @contextmanager
-    def reading(self, source: str) -> Iterator[None]:
+    def reading(self, source: str) -> AbstractContextManager[None]:
         """Read a table within the block with the rights of its owner, if this role may read it.
 
         Whoever owns a table writes code that runs when others only plan to read it: functions in its indexes,
@@ -158,16 +176,7 @@ class ServerSession:
         PermissionError
             If this role may not read the table.
         """
-        owner = self._owner_of(source)
-        user, context = _identity()
-        level = _backend().NewGUCNestLevel()
-        restricted = ctypes.c_int(context.value | _LOCAL_USER | _RESTRICTED)
-        _backend().SetUserIdAndSecContext(user if owner is None else ctypes.c_uint(owner), restricted)
-        try:
-            yield
-        finally:
-            _backend().AtEOXact_GUC(ctypes.c_bool(False), level)
-            _backend().SetUserIdAndSecContext(user, context)
+        return _acting_as(self._owner_of(source))
 
     def is_restricted(self) -> bool:
         """Return whether the caller is code of a table's owner, run where the server reads or maintains the table."""

@@ -32,23 +32,6 @@ create table dbdp.odometers (id int);
 alter table dbdp.odometers owner to dbdp_owner;
 comment on table dbdp.odometers is 'always empty: the sequences that count what was spent belong to it, and so go with the extension';
 
-create table dbdp.allowance (
-  id int generated always as identity primary key,
-  dataset_id int not null references dbdp.dataset,
-  role name not null, -- not an oid, which a dump would not keep
-  epsilon float8,
-  charge_limit bigint,
-  leak_limit bigint,
-  implied_epsilon float8,
-  implied_delta float8,
-  granted_by name not null default session_user,
-  granted_at timestamptz not null default pg_catalog.now(),
-  revoked_at timestamptz,
-  unique (dataset_id, role),
-  check (pg_catalog.num_nulls(epsilon, charge_limit, leak_limit, implied_epsilon, implied_delta) in (0, 5))
-);
-comment on table dbdp.allowance is 'which roles may train on a dataset, and how much of its budget each may spend; two sequences for each row count what was spent, also after a right was revoked';
-
 create table dbdp.ledger (
   id bigint generated always as identity primary key,
   dataset_id int not null references dbdp.dataset,
@@ -59,7 +42,6 @@ create table dbdp.ledger (
   delta float8 not null,
   charge bigint not null,
   leak bigint not null,
-  allowance_id int references dbdp.allowance, -- null where the role that registered the dataset trained
   plan json not null,
   charge_after bigint not null, -- the odometers behind this charge, with what other charges left no row of
   leak_after bigint not null
@@ -88,21 +70,9 @@ create table dbdp.model (
 alter table dbdp.model alter column parameters set storage external; -- noise cannot be compressed
 comment on table dbdp.model is 'released models with their receipts: coefficients and intercepts, or a network and its parameters';
 
-create table dbdp.prediction_grant (
-  model_id bigint not null references dbdp.model,
-  role name not null,
-  granted_by name not null default session_user,
-  granted_at timestamptz not null default pg_catalog.now(),
-  primary key (model_id, role)
-);
-comment on table dbdp.prediction_grant is 'which roles may predict with a model, besides the one that released it and the one that registered its dataset';
-
 select pg_catalog.pg_extension_config_dump('dbdp.dataset', '');
 select pg_catalog.pg_extension_config_dump('dbdp.ledger', '');
 select pg_catalog.pg_extension_config_dump('dbdp.model', '');
-select pg_catalog.pg_extension_config_dump('dbdp.allowance', '');
-select pg_catalog.pg_extension_config_dump('dbdp.prediction_grant', '');
 select pg_catalog.pg_extension_config_dump('dbdp.dataset_id_seq', '');
 select pg_catalog.pg_extension_config_dump('dbdp.ledger_id_seq', '');
 select pg_catalog.pg_extension_config_dump('dbdp.model_id_seq', '');
-select pg_catalog.pg_extension_config_dump('dbdp.allowance_id_seq', '');

@@ -1,52 +1,33 @@
 revoke all on all functions in schema dbdp from public;
 revoke all on all tables in schema dbdp from public;
 
--- What runs with dbdp_owner's rights, and what it reads and writes.
-do $owners$
+-- What is called with its owner's rights is dbdp_owner's. Whoever calls it sees its answer or its error, and nothing
+-- of its way there: with these parameters as a caller may set them, plans with the exact model among their constants
+-- are printed. What is written in SQL prints nothing of the kind.
+do $definers$
 declare
-  object text;
-begin
-  foreach object in array array[
-    'function dbdp.record_dataset', 'function dbdp.close_dataset', 'function dbdp.charge',
-    'function dbdp.dp_train', 'function dbdp.dp_logreg', 'function dbdp.dp_svm', 'function dbdp.dp_linreg',
-    'function dbdp.dp_explain', 'function dbdp.dp_tune', 'function dbdp.dp_explain_tuning', 'function dbdp.store_release',
-    'function dbdp.store_network', 'function dbdp.dp_confusion', 'function dbdp.dp_score',
-    'function dbdp.dp_explain_score', 'function dbdp.dp_bounds', 'function dbdp.dp_class_balance',
-    'function dbdp.own_datasets', 'function dbdp.open_datasets', 'function dbdp.granted_models',
-    'function dbdp.allowance_spent', 'function dbdp.grant_training', 'function dbdp.revoke_training',
-    'function dbdp.grant_prediction', 'function dbdp.revoke_prediction', 'function dbdp.dp_train_groups',
-    'function dbdp.dp_explain_groups', 'function dbdp.record_outcome', 'function dbdp.budget',
-    'function dbdp.check_ledger', 'function dbdp.renew_budget', 'function dbdp.redeclare'
-  ] loop
-    execute 'alter ' || object || ' owner to dbdp_owner';
-  end loop;
-end
-$owners$;
-
--- Whoever calls what runs as dbdp_owner sees its answer or its error, and nothing of its way there: with
--- these parameters as a caller may set them, plans with the exact model among their constants are printed.
-do $silence$
-declare
-  called regprocedure;
+  called record;
   parameter text;
 begin
   for called in
-    select p.oid
+    select p.oid::regprocedure as name, l.lanname = 'plpython3u' as talks
     from pg_catalog.pg_proc as p
     join pg_catalog.pg_language as l on l.oid = p.prolang
-    where p.pronamespace = 'dbdp'::regnamespace and p.prosecdef and l.lanname = 'plpython3u'
+    where p.pronamespace = 'dbdp'::regnamespace and p.prosecdef
   loop
-    execute format('alter function %s set client_min_messages = error', called);
+    execute format('alter function %s owner to dbdp_owner', called.name);
+    continue when not called.talks;
+    execute format('alter function %s set client_min_messages = error', called.name);
     -- Where a session turned it off, policies would stop a training behind its charge.
-    execute format('alter function %s set row_security = on', called);
+    execute format('alter function %s set row_security = on', called.name);
     foreach parameter in array array[
       'debug_print_parse', 'debug_print_rewritten', 'debug_print_plan', 'trace_sort', 'quote_all_identifiers'
     ] loop
-      execute format('alter function %s set %I = off', called, parameter);
+      execute format('alter function %s set %I = off', called.name, parameter);
     end loop;
   end loop;
 end
-$silence$;
+$definers$;
 
 -- The books belong to the superuser: what is written stays written.
 grant select, insert on dbdp.dataset, dbdp.ledger, dbdp.model, dbdp.allowance, dbdp.prediction_grant to dbdp_owner;

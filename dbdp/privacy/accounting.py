@@ -99,7 +99,7 @@ class Budget:
             raise ValueError(f"a budget of mode {mode!r} needs delta > 0; give a delta, or choose mode 'basic'")
         leaks = delta / 10
         order = best_order(epsilon, delta - leaks) if mode == "renyi" else None
-        limit = _LIMITS[mode](epsilon, delta - leaks)
+        limit = _limit(mode, order, epsilon, delta - leaks)
         if limit < 1 / CHARGE_UNITS:
             raise ValueError(f"epsilon = {epsilon:g} is too small for mode {mode!r}; choose mode 'basic'")
         units = math.floor(limit * CHARGE_UNITS), math.floor(_decimal(leaks) * LEAK_UNITS)
@@ -138,17 +138,11 @@ class Budget:
         enough, low = self.epsilon, 0.0
         for _ in range(_HALVINGS):
             middle = (low + enough) / 2
-            if self._limit(middle, self.delta - leaks) >= charge * (1 + _SLACK):
+            if _limit(self.mode, self.order, middle, self.delta - leaks) >= charge * (1 + _SLACK):
                 enough = middle
             else:
                 low = middle
         return enough
-
-    def _limit(self, epsilon: float, delta: float) -> float:
-        """Return what charges may add up to for (ε, δ), at the order that is fixed already."""
-        if self.order is not None:
-            return (epsilon - conversion(self.order, delta)) * (1 - _SLACK) - _SLACK
-        return _LIMITS[self.mode](epsilon, delta)
 
     @classmethod
     def _of_rho(cls, epsilon: float | None, delta: float, mode: str, rho: float) -> "Budget":
@@ -212,22 +206,17 @@ def largest_epsilon(budget: Budget, charge: int, leaks: int, delta: float) -> fl
     return whole if whole > low and fits(whole) else low
 
 
-def _renyi_limit(epsilon: float, delta: float) -> float:
-    """Return B = ε - κ(α) at the best order, rounded down."""
-    return (epsilon - conversion(best_order(epsilon, delta), delta)) * (1 - _SLACK) - _SLACK
+def _limit(mode: str, order: float | None, epsilon: float, delta: float) -> float:
+    """Return what charges may add up to for (ε, δ₀), rounded down.
 
-
-def _gaussian_limit(epsilon: float, delta: float) -> float:
-    """Return μ² of the Gaussian that is just (ε, δ₀)-DP, rounded down."""
-    return analytic_noise_multiplier(epsilon, delta) ** -2 * (1 - _SLACK)
-
-
-def _zcdp_limit(epsilon: float, delta: float) -> float:
-    """Return the largest ρ with αρ + κ(α) ≤ ε at some α, rounded down: it is had at the best order."""
-    return _renyi_limit(epsilon, delta) / best_order(epsilon, delta) * (1 - _SLACK)
-
-
-_LIMITS = {"renyi": _renyi_limit, "gaussian": _gaussian_limit, "zcdp": _zcdp_limit}
+    Of mode renyi B = ε - κ(α) at its order, of mode gaussian μ² of the Gaussian that is just (ε, δ₀)-DP, of mode
+    zcdp the largest ρ with αρ + κ(α) ≤ ε at some α, which is had at the best order.
+    """
+    if mode == "gaussian":
+        return analytic_noise_multiplier(epsilon, delta) ** -2 * (1 - _SLACK)
+    fixed = best_order(epsilon, delta) if order is None else order
+    divergence_left = (epsilon - conversion(fixed, delta)) * (1 - _SLACK) - _SLACK
+    return divergence_left if mode == "renyi" else divergence_left / fixed * (1 - _SLACK)
 
 
 def conversion(order: float, delta: float) -> float:

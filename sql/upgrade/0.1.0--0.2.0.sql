@@ -36,26 +36,8 @@ alter table dbdp.dataset
   add constraint dataset_unit check ((unit is null) = (max_rows is null)),
   add constraint dataset_renewal check ((renews is null) = (reason is null));
 
-create table dbdp.allowance (
-  id int generated always as identity primary key,
-  dataset_id int not null references dbdp.dataset,
-  role name not null,
-  epsilon float8,
-  charge_limit bigint,
-  leak_limit bigint,
-  implied_epsilon float8,
-  implied_delta float8,
-  granted_by name not null default session_user,
-  granted_at timestamptz not null default pg_catalog.now(),
-  revoked_at timestamptz,
-  unique (dataset_id, role),
-  check (pg_catalog.num_nulls(epsilon, charge_limit, leak_limit, implied_epsilon, implied_delta) in (0, 5))
-);
-comment on table dbdp.allowance is 'which roles may train on a dataset, and how much of its budget each may spend; two sequences for each row count what was spent, also after a right was revoked';
-
 -- What the odometers showed behind a charge was not written down: at least what the ledger has until then.
 alter table dbdp.ledger
-  add column allowance_id int references dbdp.allowance,
   add column charge_after bigint,
   add column leak_after bigint;
 update dbdp.ledger as l
@@ -78,19 +60,6 @@ set released_by = coalesce(m.receipt ->> 'released_by', d.registered_by)
 from dbdp.dataset as d
 where d.id = m.dataset_id;
 alter table dbdp.model alter column released_by set default session_user, alter column released_by set not null;
-
-create table dbdp.prediction_grant (
-  model_id bigint not null references dbdp.model,
-  role name not null,
-  granted_by name not null default session_user,
-  granted_at timestamptz not null default pg_catalog.now(),
-  primary key (model_id, role)
-);
-comment on table dbdp.prediction_grant is 'which roles may predict with a model, besides the one that released it and the one that registered its dataset';
-
-select pg_catalog.pg_extension_config_dump('dbdp.allowance', '');
-select pg_catalog.pg_extension_config_dump('dbdp.prediction_grant', '');
-select pg_catalog.pg_extension_config_dump('dbdp.allowance_id_seq', '');
 
 -- Functions with other arguments or results than before, and one that another took the place of.
 drop function dbdp.register_dataset(text, regclass, text, text, json, float8, float8, text, boolean, text, text[], float8[]);

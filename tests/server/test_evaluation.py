@@ -104,6 +104,12 @@ def apart(found: dict[str, Any], expected: np.ndarray) -> int:
     return int(np.abs(np.array(found["matrix"]) - expected).sum()) // 2
 
 
+def ties(connection: psycopg.Connection, features: str) -> int:
+    """Rows that are packed as zeros, at all lower bounds and of no category: without an intercept no class is ahead."""
+    zeros = "select count(*) from t where u <= -5 and v <= 3 and c = 's'"
+    return 0 if features == "array" else connection.execute(zeros).fetchone()[0]
+
+
 @EVERY_KIND
 @pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("intercept", [True, False])
@@ -115,8 +121,7 @@ def test_with_much_epsilon_the_matrix_is_that_of_the_predictions(
     model = released(connection, name)
     found = connection.execute(MATRIX, (model, name, EXACT)).fetchone()[0]
     expected = predicted(connection, model, kind, features)
-    # Without an intercept a row at all lower bounds, of no category, scores 0 for every class: some are, by chance.
-    assert apart(found, expected) <= (1 if intercept or features != "columns" else 10)
+    assert apart(found, expected) <= 1 + (0 if intercept else ties(connection, features))
     assert 250 < expected.sum() < 380
     assert np.count_nonzero(expected) > 1
     assert found["accuracy"] == np.trace(found["matrix"]) / np.sum(found["matrix"])

@@ -82,13 +82,14 @@ def test_a_good_candidate_is_chosen_and_told(
     connection: psycopg.Connection, dataset: Callable[..., str], method: str, door: str
 ) -> None:
     """The bad ones err on half of the rows: they are chosen with probability exp(-εgap/2), with a gap above 30."""
+    connection.execute("insert into t select t.* from t, generate_series(1, 3)")  # so that a portion has enough rows
     name, request = dataset(), asked(method=method)
     model = through(door, connection, name, request)
     assert model.receipt["candidates"] == [BAD, GOOD, BAD]
     if method == METHODS[0]:
         assert model.receipt["chosen"] == 1
     if model.receipt["chosen"] == 1:  # of few runs at random all may be bad ones
-        assert model.coefficients[0] > 3 * np.abs(model.coefficients[1:]).max()
+        assert model.coefficients[0] > 5 * np.abs(model.coefficients[1:]).max()
 
 
 @EVERY_METHOD

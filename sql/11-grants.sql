@@ -1,0 +1,33 @@
+-- Who may train, and spend how much; who may predict.
+create table if not exists dbdp.allowance (
+  id int generated always as identity primary key,
+  dataset_id int not null references dbdp.dataset,
+  role name not null, -- not an oid, which a dump would not keep
+  epsilon float8,
+  charge_limit bigint,
+  leak_limit bigint,
+  implied_epsilon float8,
+  implied_delta float8,
+  granted_by name not null default session_user,
+  granted_at timestamptz not null default pg_catalog.now(),
+  revoked_at timestamptz,
+  unique (dataset_id, role),
+  check (pg_catalog.num_nulls(epsilon, charge_limit, leak_limit, implied_epsilon, implied_delta) in (0, 5))
+);
+comment on table dbdp.allowance is 'which roles may train on a dataset, and how much of its budget each may spend; two sequences for each row count what was spent, also after a right was revoked';
+
+alter table dbdp.ledger
+  add column if not exists allowance_id int references dbdp.allowance; -- null where the role that registered the dataset trained
+
+create table if not exists dbdp.prediction_grant (
+  model_id bigint not null references dbdp.model,
+  role name not null,
+  granted_by name not null default session_user,
+  granted_at timestamptz not null default pg_catalog.now(),
+  primary key (model_id, role)
+);
+comment on table dbdp.prediction_grant is 'which roles may predict with a model, besides the one that released it and the one that registered its dataset';
+
+select pg_catalog.pg_extension_config_dump('dbdp.allowance', '');
+select pg_catalog.pg_extension_config_dump('dbdp.prediction_grant', '');
+select pg_catalog.pg_extension_config_dump('dbdp.allowance_id_seq', '');
