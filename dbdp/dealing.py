@@ -20,6 +20,7 @@ from dbdp.sessions import ServerSession, Session, temporary_table
 # Groups that are packed in one table, in turns: each truncation leaves a row in the catalogue, which every look-up
 # passes until the transaction ends, as it holds the locks of each table that it made.
 IN_TURNS = 64
+COLUMNS = "bucket int8, block bytea"
 Result = TypeVar("Result")
 
 
@@ -92,7 +93,7 @@ def each(
     action : is given the place of a group in the list, and the group as a dataset
     """
     name, found = f"dbdp_groups_{secrets.token_hex(8)}", []
-    with temporary_table(session, name, "bucket int8, block bytea") as table:
+    with temporary_table(session, name, COLUMNS) as table:
         sql = "select dbdp.deal_groups($1, $2, $3, $4::pg_catalog.text[], $5::pg_catalog.int8[])"
         session.query(sql, dataset.name, table, request.group_by, list(request.groups), list(counted))
         for first in range(0, len(counted), IN_TURNS):

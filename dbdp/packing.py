@@ -307,8 +307,12 @@ where c.oid = to_regclass($1)
 """
 
 
-def named(session: ServerSession, table: str) -> str:
+def named(session: ServerSession, argument: str, table: str, columns: str) -> str:
     """Return the name of a table as statements write it: qualified, and quoted by the server.
+
+    Parameters
+    ----------
+    argument, columns : what the caller was to give
 
     Raises
     ------
@@ -322,7 +326,7 @@ def named(session: ServerSession, table: str) -> str:
             raise
         found = []
     if not found:
-        raise ValueError(f"blocks = {table!r} is no table; make one with the columns block_no int8, block bytea")
+        raise ValueError(f"{argument} = {table!r} is no table; make one with the columns {columns}")
     return found[0]["name"]
 
 

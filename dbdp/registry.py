@@ -36,6 +36,7 @@ def register(
     """Open the table to dbdp_owner, as its owner, and record the dataset."""
     Budget.of(epsilon=epsilon, delta=delta, mode=mode, rho=rho)
     check_source(session, source, declaration, unit)
+    session.query(f"lock table only {source} in share update exclusive mode")  # two grants at once would fail
     session.query(f"grant select on {source} to dbdp_owner")
     session.query(
         "select dbdp.record_dataset($1, $2::regclass, $3::json, $4::float8, $5, $6, $7, $8::int4, $9::float8)",

@@ -282,7 +282,8 @@ def shuffle(name: str, table: str, options: str) -> None:
     """dbdp.shuffle, with the caller's rights."""
     _check_given(blocks=table, options=options)
     dataset, share = datasets.load(_session, name), packing.Share.from_data(_parsed("options", options))
-    packing.shuffle_and_pack(_session, dataset, packing.named(_session, table), share)
+    blocks_table = packing.named(_session, "blocks", table, "block_no int8, block bytea")
+    packing.shuffle_and_pack(_session, dataset, blocks_table, share)
 
 
 @door
@@ -314,8 +315,9 @@ def group_sizes(dataset: str, group_by: str, groups: list[str]) -> list[int]:
 @door
 def deal_groups(dataset: str, table: str, group_by: str, groups: list[str], sizes: list[int]) -> None:
     """dbdp.deal_groups, with the caller's rights."""
-    _check_given(table=table, group_by=group_by, groups=groups, sizes=sizes)
-    dealing.deal(_session, datasets.load(_session, dataset), table, group_by, groups, sizes)
+    _check_given(target=table, group_by=group_by, groups=groups, sizes=sizes)
+    loaded, target = datasets.load(_session, dataset), packing.named(_session, "target", table, dealing.COLUMNS)
+    dealing.deal(_session, loaded, target, group_by, groups, sizes)
 
 
 def sgd_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:

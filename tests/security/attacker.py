@@ -13,6 +13,7 @@ PASSWORD = "of the tests alone"
 TRAIN = "select model from dbdp.dp_logreg(%s, 1, batch_size => 20, epochs => 2)"
 DECLARED = '{"x": {"length": 3, "norm": 1}}'
 REGISTER = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, %s, 1e-3, mode => 'basic')"
+GROUPED = REGISTER.removesuffix(")") + ", public_columns => '{g}')"
 ROWS = "select array[.1, .2, i / 99.0]::float8[] as x, i % 2 as y from generate_series(1, 60) as i"
 KINDS = {
     "analyst": "dbdp_analyst",
@@ -84,8 +85,8 @@ def allow(owner: psycopg.Connection, dataset: str, role: str) -> None:
 def registered(arena: Arena, kind: str = "owner", epsilon: float = 1000) -> str:
     """Register a new table of 60 rows; return the name of both."""
     name, session = f"t_{secrets.token_hex(4)}", arena.session(kind)
-    session.execute(f"create table {name} as {ROWS}")
-    session.execute(REGISTER, (name, f"{arena.names[kind]}.{name}", DECLARED, epsilon))
+    session.execute(f"create table {name} as select r.*, 'a' as g from ({ROWS}) as r")
+    session.execute(GROUPED, (name, f"{arena.names[kind]}.{name}", DECLARED, epsilon))
     for reader in ("analyst", "colleague"):
         allow(session, name, arena.names[reader])
     return name

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.security
 Spent = Callable[[str], tuple[int, int]]
 
 DOORS = ("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune", "dp_explain", "dp_explain_tuning", "dp_confusion")
+DOORS += ("dp_score", "dp_explain_score", "dp_class_balance", "dp_train_groups", "dp_explain_groups")
 NUMBERS = {
     "double precision": ("'NaN'", "'Infinity'", "'-Infinity'", "-1", "0", "5e-324", "1.7976931348623157e308", "-0.0"),
     "integer": ("-2147483648", "2147483647", "-1", "0"),
@@ -34,6 +35,7 @@ TEXTS = (
     " ",
     '{"a": ' * 900 + "1" + "}" * 900,
 )
+ARRAYS = ("'{}'", "'{NULL}'", "'{{1,2},{3,4}}'", "'[5:6]={1,2}'", "array_fill('a'::text, '{100000}')")
 FLOOD = 12_000  # characters of an error, with the lines of where it arose
 USUAL = {
     "dataset": "'{name}'",
@@ -42,6 +44,9 @@ USUAL = {
     "batch_size": "20",
     "epochs": "1",
     "model": "{model}",
+    "metric": "'accuracy'",
+    "group_by": "'g'",
+    "groups": "array['a']",
     "candidates": """'[{{"epochs": 1}}, {{"epochs": 2}}]'""",
 }
 
@@ -62,23 +67,27 @@ def call(door: str, arguments: list[tuple[str, str]], name: str, model: int, odd
     return f"select dbdp.{door}({', '.join(f'{each} => {value}' for each, value in given.items())})"
 
 
+def odd_values(session: psycopg.Connection, kind: str, name: str) -> list[str]:
+    """Odd values of a type, as SQL writes them."""
+    if kind == "boolean":
+        return ["true", "false"]
+    if kind in NUMBERS:
+        return [f"({value})::{kind}" for value in NUMBERS[kind]]
+    sql = "select quote_literal(text) from unnest(%s::text[]) as text"
+    texts = [text for (text,) in session.execute(sql, ([text.replace("{victim}", name) for text in TEXTS],))]
+    if kind == "text[]":
+        return [*ARRAYS, *(f"array[{text}, 'a']" for text in texts)]
+    assert kind in ("text", "json"), kind
+    return [f"{text}::{kind}" for text in texts]
+
+
 def odd_calls(session: psycopg.Connection, door: str, name: str, model: int) -> Iterator[tuple[str, str]]:
     """Each argument by itself with each odd value of its type."""
     arguments = signature(session, door)
     assert arguments
     for each, kind in arguments:
-        if kind in NUMBERS:
-            values = [f"({value})::{kind}" for value in NUMBERS[kind]]
-        elif kind in ("text", "json"):
-            values = [
-                session.execute("select quote_literal(%s)", (text.replace("{victim}", name),)).fetchone()[0]
-                for text in TEXTS
-            ]
-            values = [f"{value}::{kind}" for value in values]
-        else:
-            assert kind == "boolean", (each, kind)
-            values = ["true", "false"]
-        yield from ((each, call(door, arguments, name, model, {each: value})) for value in values)
+        for value in odd_values(session, kind, name):
+            yield each, call(door, arguments, name, model, {each: value})
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -88,6 +97,7 @@ def test_odd_arguments_are_refused_in_clear_words_or_are_arguments(
     """What is refused costs nothing; an error is ours or PostgreSQL's own of a bad value, and short."""
     model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
     analyst.execute("set statement_timeout = '20s'")
+    analyst.execute(call(door, signature(analyst, door), dataset, model, {}))  # the usual arguments are taken
     for each, statement in odd_calls(analyst, door, dataset, model):
         before = spent(dataset)
         try:
@@ -109,7 +119,7 @@ def test_odd_arguments_are_refused_in_clear_words_or_are_arguments(
 def test_every_option_of_a_training_is_attacked(analyst: psycopg.Connection) -> None:
     assert {each.name for each in fields(Request)} <= {name for name, _ in signature(analyst, "dp_train")}
     sql = "select proname from pg_proc where pronamespace = 'dbdp'::regnamespace and proname ~ '^dp_'"
-    assert {name for (name,) in analyst.execute(sql).fetchall()} >= set(DOORS)
+    assert {name for (name,) in analyst.execute(sql).fetchall()} == {*DOORS, "dp_bounds"}  # that one is the owner's
 
 
 PREDICTING = ("predict", "predict_probability", "predict_class", "predict_value")

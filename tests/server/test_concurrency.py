@@ -175,6 +175,7 @@ def test_two_registrations_at_once_make_one_dataset(
     first, second = ("a", f"{schema}.t"), ("a", f"{schema}.u") if same == "name" else ("b", f"{schema}.t")
     errors: list[str] = []
     with psycopg.connect(server_url) as one, psycopg.connect(server_url) as two:
+        two.execute("select dbdp.check_ledger()")  # so that its interpreter is there already
         one.execute(REGISTER, (f"{schema}{first[0]}", first[1], DECLARED))
 
         def register_second() -> None:

@@ -558,6 +558,14 @@ create trigger refuse before insert on dbdp.model for each row execute function 
     assert released(connection, name) == 0
 
 
+def test_what_is_no_table_is_not_dealt_to(connection: psycopg.Connection, dataset: Callable[..., str]) -> None:
+    name = dataset()
+    for target in ("", "nowhere", "pg_temp.t (bucket, block); drop table t; --"):
+        with pytest.raises(psycopg.Error, match=r"^dbdp: target = .* is no table; make one with the columns bucket"):
+            connection.execute("select dbdp.deal_groups(%s, %s, 'g', '{a}', '{1}')", (name, target))
+    assert connection.execute("select count(*) > 0 from t").fetchone() == (True,)
+
+
 # --- doors ---------------------------------------------------------------------------------------------------
 
 
