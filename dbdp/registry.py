@@ -36,6 +36,7 @@ def register(
     """Open the table to dbdp_owner, as its owner, and record the dataset."""
     Budget.of(epsilon=epsilon, delta=delta, mode=mode, rho=rho)
     check_source(session, source, declaration, unit)
+    check_owner(session, source)
     session.query(f"lock table only {source} in share update exclusive mode")  # two grants at once would fail
     session.query(f"grant select on {source} to dbdp_owner")
     session.query(
@@ -71,6 +72,7 @@ def record(
     whom = unit_of(declared, unit, max_rows)
     types = check_source(session, source, declared, whom)
     check_owner(session, source)
+    check_readable(session, source)
     _check_new(session, name, source)
     enter(session, name=name, source=source, declaration=declared, types=types, budget=budget, unit=whom)
 
@@ -276,15 +278,20 @@ def _canonical(session: ServerSession, value: str, type_name: str) -> str | None
 
 
 def check_owner(session: ServerSession, source: str) -> None:
+    """Refuse a role that has logged in as somebody else than the owner."""
     row = session.query(
-        "select pg_has_role(session_user, c.relowner, 'member') as may, c.relowner::regrole::text as owner, "
-        "has_table_privilege(current_user, c.oid, 'select') as readable "
+        "select pg_has_role(session_user, c.relowner, 'member') as may, c.relowner::regrole::text as owner "
         "from pg_class as c where c.oid = $1::regclass",
         source,
     )[0]
     if not row["may"]:
         raise PermissionError(f"{source} belongs to {row['owner']}; only its owner may register it")
-    if not row["readable"]:
+
+
+def check_readable(session: ServerSession, source: str) -> None:
+    """Refuse a table that dbdp_owner, who asks, may not read."""
+    sql = "select has_table_privilege(current_user, $1::regclass, 'select') as readable"
+    if not session.query(sql, source)[0]["readable"]:
         raise PermissionError(f"dbdp_owner may not read {source}; grant select on {source} to dbdp_owner")
 
 

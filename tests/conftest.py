@@ -10,6 +10,7 @@ import numpy as np
 import psycopg
 import pytest
 from psycopg import conninfo
+from psycopg.rows import tuple_row
 from servers import drop_datasets, temporary_cluster
 
 from dbdp import installer
@@ -18,6 +19,10 @@ from dbdp.database import Database, connect
 
 CASTS = {"source": "::regclass", "features": "::json", "epsilon": "::float8", "delta": "::float8"}
 CASTS |= {"classes": "::text[]", "label_bounds": "::float8[]", "max_rows": "::int4"}
+# What "discard all" does, but for the statements that the client prepared and will use again.
+AS_IF_FRESH = """
+close all; set session authorization default; reset all; unlisten *; select pg_advisory_unlock_all();
+discard plans; discard temp; discard sequences"""
 REGISTRATION = {
     "label": "y",
     "positive": "1",
@@ -38,15 +43,35 @@ def server_url() -> Iterator[str]:
     with temporary_cluster() as cluster:
         with psycopg.connect(cluster.url, autocommit=True) as hurried:  # a release waits for the WAL writer
             hurried.execute("alter system set wal_writer_delay = '10ms'")
+            hurried.execute("alter system set fsync = off")  # no test cuts the power
             hurried.execute("select pg_reload_conf()")
         yield cluster.url
 
 
+@pytest.fixture(scope="session")
+def backend(server_url: str) -> Iterator[Callable[[], psycopg.Connection]]:
+    """Give a session of the superuser as if it were fresh; its backend has loaded Python but once."""
+    kept: list[psycopg.Connection] = []
+
+    def session() -> psycopg.Connection:
+        if not kept or kept[-1].closed:
+            kept.append(psycopg.connect(server_url, autocommit=True))
+        kept[-1].rollback()
+        kept[-1].autocommit = True
+        kept[-1].row_factory = tuple_row
+        kept[-1].execute(AS_IF_FRESH, prepare=False)
+        return kept[-1]
+
+    yield session
+    for each in kept:
+        each.close()
+
+
 @pytest.fixture
-def connection(server_url: str) -> Iterator[psycopg.Connection]:
-    """A fresh session of the superuser, autocommit."""
-    with psycopg.connect(server_url, autocommit=True) as fresh:
-        yield fresh
+def connection(backend: Callable[[], psycopg.Connection]) -> Iterator[psycopg.Connection]:
+    """A session of the superuser, autocommit; it holds nothing when the test has ended."""
+    yield backend()
+    backend()
 
 
 @pytest.fixture
