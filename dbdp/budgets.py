@@ -59,8 +59,8 @@ left join lateral (
 where {condition}
 order by d.id
 """
-_OPEN = "d.name = $1 and d.dropped_at is null and d.id = any (dbdp.open_datasets())"
-_OWN = "d.id = any (dbdp.own_datasets())"
+_OPEN = "d.name = $1 and d.dropped_at is null and d.id = any (dbdp.open_datasets(dbdp.own_roles()))"
+_OWN = "d.id = any (dbdp.own_datasets(dbdp.own_roles()))"
 _SAME_TABLE = """
 exists (
     select

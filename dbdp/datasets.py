@@ -87,7 +87,7 @@ select d.id,
 from dbdp.dataset as d
 where d.name = $1
 and d.dropped_at is null
-and d.id = any (dbdp.open_datasets())
+and d.id = any (dbdp.open_datasets(dbdp.own_roles()))
 """
 
 

@@ -248,7 +248,7 @@ def _allowances(session: Session, dataset: Dataset) -> list[Account]:
 
     None are asked of the role that registered the dataset.
     """
-    if session.query("select $1 = any (dbdp.own_datasets()) as own", dataset.id)[0]["own"]:
+    if session.query("select $1 = any (dbdp.own_datasets(dbdp.own_roles())) as own", dataset.id)[0]["own"]:
         return []
     rows = session.query(_ALLOWANCES, dataset.id)
     if not rows:

@@ -1,5 +1,7 @@
--- Rights belong to the role that logged in: SET ROLE neither adds any nor takes any away. The policies of
--- sql/80-policies.sql and the doors ask the same functions; a policy asks once for a query, not for each row.
+-- Rights belong to the role that logged in: SET ROLE neither adds any nor takes any away. But the code of another role,
+-- such as an index of its table, may run in a session: what it selects is cut to what that role may see as well. The
+-- doors run as dbdp_owner, and refuse such code. The policies of sql/80-policies.sql and the doors ask the same
+-- functions; a policy asks once for a query, not for each row.
 
 create or replace function dbdp.own_roles() returns name[]
 language sql
@@ -8,13 +10,19 @@ set search_path = pg_catalog, pg_temp
 begin atomic
   select array(
     select r.rolname
-    from pg_catalog.pg_roles as r
-    where pg_catalog.pg_has_role(session_user, r.oid, 'member')
+    from pg_catalog.pg_roles as login
+    join pg_catalog.pg_roles as r on pg_catalog.pg_has_role(login.oid, r.oid, 'member')
+    where login.rolname = session_user
+    and (
+      current_user in (session_user, pg_catalog.current_setting('role')::name, 'dbdp_owner')
+      or not login.rolsuper and pg_catalog.pg_has_role(login.oid, current_user, 'member') -- SET ROLE, in a worker too
+      or pg_catalog.pg_has_role(current_user, r.oid, 'member')
+    )
   );
 end;
-comment on function dbdp.own_roles is 'the roles that the session''s user is a member of, itself included';
+comment on function dbdp.own_roles is 'the roles that the session''s user is a member of, itself included; of these only the current user''s own where it is another role whose code runs';
 
-create or replace function dbdp.own_datasets() returns int[]
+create or replace function dbdp.own_datasets(roles name[]) returns int[]
 language sql
 stable parallel safe
 security definer
@@ -24,29 +32,30 @@ begin atomic
   select array(
     select d.id
     from dbdp.dataset as d
-    where d.registered_by = any (dbdp.own_roles())
-    or (select r.rolsuper from pg_catalog.pg_roles as r where r.rolname = session_user)
+    where d.registered_by = any (roles) and d.registered_by = any (dbdp.own_roles())
+    or session_user = any (roles) and (select r.rolsuper from pg_catalog.pg_roles as r where r.rolname = session_user)
   );
 end;
-comment on function dbdp.own_datasets is 'datasets that a role of the session''s user registered; for a superuser all, also of roles that are gone';
+comment on function dbdp.own_datasets is 'datasets that these roles of the session''s user registered; for a superuser all, also of roles that are gone';
 
-create or replace function dbdp.open_datasets() returns int[]
+create or replace function dbdp.open_datasets(roles name[]) returns int[]
 language sql
 stable parallel safe
 security definer
 set search_path = pg_catalog, pg_temp
 set row_security = on
 begin atomic
-  select dbdp.own_datasets() || array(
+  select dbdp.own_datasets(roles) || array(
     select a.dataset_id
     from dbdp.allowance as a
     where a.revoked_at is null
+    and a.role = any (roles)
     and a.role = any (dbdp.own_roles())
   );
 end;
-comment on function dbdp.open_datasets is 'datasets that the session''s user may train on: its own, and those of its allowances';
+comment on function dbdp.open_datasets is 'datasets that these roles of the session''s user may train on: their own, and those of their allowances';
 
-create or replace function dbdp.granted_models() returns bigint[]
+create or replace function dbdp.granted_models(roles name[]) returns bigint[]
 language sql
 stable parallel safe
 security definer
@@ -56,10 +65,11 @@ begin atomic
   select array(
     select g.model_id
     from dbdp.prediction_grant as g
-    where g.role = any (dbdp.own_roles())
+    where g.role = any (roles)
+    and g.role = any (dbdp.own_roles())
   );
 end;
-comment on function dbdp.granted_models is 'models that the session''s user was given to predict with';
+comment on function dbdp.granted_models is 'models that these roles of the session''s user were given to predict with';
 
 create or replace function dbdp.allowance_spent(allowance int, out charged float8, out leaked float8)
 language sql
@@ -72,7 +82,7 @@ begin atomic
          coalesce(pg_catalog.pg_sequence_last_value(pg_catalog.to_regclass('dbdp.allowance_leak_' || a.id)), 0) / 1e18::float8
   from dbdp.allowance as a
   where a.id = allowance
-  and (a.role = any (dbdp.own_roles()) or a.dataset_id = any (dbdp.own_datasets()));
+  and (a.role = any (dbdp.own_roles()) or a.dataset_id = any (dbdp.own_datasets(dbdp.own_roles())));
 end;
 comment on function dbdp.allowance_spent is 'what was spent within an allowance of the session''s user, or of a dataset that it registered';
 

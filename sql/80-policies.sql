@@ -25,25 +25,25 @@ end
 $policies$;
 
 create policy seen on dbdp.dataset for select
-using (id = any ((select dbdp.open_datasets())::int[]));
+using (id = any ((select dbdp.open_datasets(dbdp.own_roles()))::int[]));
 create policy kept on dbdp.dataset to dbdp_owner
 using (true) with check (true);
 
 create policy seen on dbdp.allowance for select
-using (role = any ((select dbdp.own_roles())::name[]) or dataset_id = any ((select dbdp.own_datasets())::int[]));
+using (role = any ((select dbdp.own_roles())::name[]) or dataset_id = any ((select dbdp.own_datasets(dbdp.own_roles()))::int[]));
 create policy kept on dbdp.allowance to dbdp_owner
 using (true) with check (true);
 
 create policy seen on dbdp.ledger for select
-using (charged_by = any ((select dbdp.own_roles())::name[]) or dataset_id = any ((select dbdp.own_datasets())::int[]));
+using (charged_by = any ((select dbdp.own_roles())::name[]) or dataset_id = any ((select dbdp.own_datasets(dbdp.own_roles()))::int[]));
 create policy kept on dbdp.ledger to dbdp_owner
 using (true) with check (true);
 
 create policy seen on dbdp.model for select
 using (
   released_by = any ((select dbdp.own_roles())::name[])
-  or dataset_id = any ((select dbdp.own_datasets())::int[])
-  or id = any ((select dbdp.granted_models())::bigint[])
+  or dataset_id = any ((select dbdp.own_datasets(dbdp.own_roles()))::int[])
+  or id = any ((select dbdp.granted_models(dbdp.own_roles()))::bigint[])
 );
 create policy released on dbdp.model for insert to dbdp_owner
 with check (true);
@@ -55,7 +55,7 @@ using (
     select m.id
     from dbdp.model as m
     where m.released_by = any ((select dbdp.own_roles())::name[])
-    or m.dataset_id = any ((select dbdp.own_datasets())::int[])
+    or m.dataset_id = any ((select dbdp.own_datasets(dbdp.own_roles()))::int[])
   )
 );
 create policy kept on dbdp.prediction_grant to dbdp_owner
