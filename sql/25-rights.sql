@@ -1,7 +1,7 @@
--- Rights belong to the role that logged in: SET ROLE neither adds any nor takes any away. But the code of another role,
--- such as an index of its table, may run in a session: what it selects is cut to what that role may see as well. The
--- doors run as dbdp_owner, and refuse such code. The policies of sql/80-policies.sql and the doors ask the same
--- functions; a policy asks once for a query, not for each row.
+-- Rights belong to the role that logged in: SET ROLE neither adds any nor takes any away. But where a superuser maintains
+-- a table, code of its owner runs, such as that of an index: what it selects is cut to what the owner may see. The doors
+-- run as dbdp_owner, and refuse such code. The policies of sql/80-policies.sql and the doors ask the same functions; a
+-- policy asks once for a query, not for each row.
 
 create or replace function dbdp.own_roles() returns name[]
 language sql
@@ -14,13 +14,13 @@ begin atomic
     join pg_catalog.pg_roles as r on pg_catalog.pg_has_role(login.oid, r.oid, 'member')
     where login.rolname = session_user
     and (
-      current_user in (session_user, pg_catalog.current_setting('role')::name, 'dbdp_owner')
-      or not login.rolsuper and pg_catalog.pg_has_role(login.oid, current_user, 'member') -- SET ROLE, in a worker too
+      not login.rolsuper
+      or current_user in (session_user, pg_catalog.current_setting('role')::name, 'dbdp_owner')
       or pg_catalog.pg_has_role(current_user, r.oid, 'member')
     )
   );
 end;
-comment on function dbdp.own_roles is 'the roles that the session''s user is a member of, itself included; of these only the current user''s own where it is another role whose code runs';
+comment on function dbdp.own_roles is 'the roles that the session''s user is a member of, itself included; in the session of a superuser those of the role whose code runs';
 
 create or replace function dbdp.own_datasets(roles name[]) returns int[]
 language sql

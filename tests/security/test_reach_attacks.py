@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from attacker import DECLARED, REGISTER, TRAIN, Arena, attempt, left_behind, registered
+from attacker import DECLARED, REGISTER, TRAIN, Arena, allow, attempt, left_behind, registered
 from servers import temporary_cluster
 
 from dbdp.privacy.accounting import CHARGE_UNITS
@@ -227,6 +227,7 @@ def test_after_a_kill_the_packed_rows_are_gone_from_the_disk_and_the_charge_is_n
         owner.execute(f"insert into {name} select t.* from {name} as t, generate_series(1, 1000)")
         owner.execute("select dbdp.drop_dataset(%s)", (name,))
         owner.execute(REGISTER, (name, f"{arena.names['owner']}.{name}", DECLARED, 9))
+        allow(owner, name, arena.names["analyst"])
         with arena.admin() as watcher, ThreadPoolExecutor(1) as pool, arena.login("analyst") as analyst:
             [(number,)] = watcher.execute("select max(id) from dbdp.dataset").fetchall()
             analyst.execute("set temp_buffers = '800kB'")
