@@ -6,6 +6,8 @@ import sqlalchemy
 from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.sql import visitors
 
+_DIALECT: Any = psycopg.dialect
+
 
 def table_of(source: Any) -> sqlalchemy.Table | None:
     """Return the table that a `Table` or a mapped class is; None for anything else."""
@@ -27,7 +29,7 @@ def source_name(source: Any) -> str:
             f"source is a {type(source).__name__}; a row of a query may depend on many records, so register the table "
             "that holds them, or fit an estimator on the query"
         )
-    return psycopg.dialect().identifier_preparer.format_table(table)
+    return _DIALECT().identifier_preparer.format_table(table)
 
 
 def tables_of(query: Any) -> list[str]:
@@ -48,5 +50,5 @@ def compiled(query: Any) -> tuple[str, dict[str, Any]]:
     statement: Any = sqlalchemy.select(table) if table is not None else query
     if not isinstance(statement, sqlalchemy.SelectBase):
         raise ValueError(f"rows are a {type(query).__name__}; give a Table, or a select()")
-    found = statement.compile(dialect=psycopg.dialect(), compile_kwargs={"render_postcompile": True})
+    found = statement.compile(dialect=_DIALECT(), compile_kwargs={"render_postcompile": True})
     return str(found), dict(found.params)

@@ -98,7 +98,7 @@ class _Rows:
 
 
 _OF_CLASSES = {
-    "label": "classes : of rows at hand: all there are; the second of two is the positive one, of more each has a model",
+    "label": "classes : of rows at hand: all there are; the second of two is positive, of more each has a model",
     "attribute": "classes_ : those; or [False, True], where True is a dataset's positive value, or its classes\n    ",
     "public": "bounds, categories or classes",
 }
@@ -409,12 +409,13 @@ class _Classifier(ClassifierMixin, _LinearModel):
                 f"y has {len(classes)} class; a classifier needs two or more: give classes=, all there are"
             )
         names = {value: frames.as_text(value) for value in classes.tolist()}
-        stored = np.array([names.get(value) for value in y.tolist()], dtype=object)
-        if (stored == None).any():  # noqa: E711  # of each element
-            raise ValueError(f"y holds {y[stored == None][0]!r}, which is none of the classes {classes.tolist()}")  # noqa: E711
+        found = [names.get(value) for value in y.tolist()]
+        if None in found:
+            value = y.tolist()[found.index(None)]
+            raise ValueError(f"y holds {value!r}, which is none of the classes {classes.tolist()}")
         texts = list(names.values())
         declared = {"negative": texts[0], "positive": texts[1]} if len(texts) == 2 else {"classes": texts}
-        return Labels(stored, declared, classes, ["the classes of y"] if known is None else [])
+        return Labels(np.array(found, dtype=object), declared, classes, ["the classes of y"] if known is None else [])
 
 
 class LogisticRegression(_Classifier):
