@@ -319,12 +319,9 @@ class _LinearModel(BaseEstimator):
         return _Rows(frame, self._labels(y, stated), features)
 
     def _checked_frame(self, X: Any) -> Frame:
-        frame = frames.frame_of(X)
+        frame = frames.whole(frames.frame_of(X))
         if not frame or not len(next(iter(frame.values())).values):
             raise ValueError("X has no rows or no columns; give at least one of each")
-        for name, column in frame.items():
-            if column.has_gaps:
-                raise ValueError(f"column {name!r} has missing or infinite values; fill them, or leave the rows out")
         if frames.is_pandas(X):
             validate_data(self, X, skip_check_array=True)
         else:

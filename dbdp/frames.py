@@ -91,7 +91,21 @@ def of_array(rows: np.ndarray, names: Sequence[str]) -> Frame:
 
 def placed(rows: Any, names: Sequence[str]) -> np.ndarray:
     """Return the named columns of rows as an array (n, names), of float64 or, with texts, of objects."""
-    return np.column_stack([column.values for column in frame_of(rows, names).values()])
+    return np.column_stack([column.values for column in whole(frame_of(rows, names)).values()])
+
+
+def whole(frame: Frame) -> Frame:
+    """Return columns that have a value for every row.
+
+    Raises
+    ------
+    ValueError
+        If one has not.
+    """
+    for name, column in frame.items():
+        if column.has_gaps:
+            raise ValueError(f"column {name!r} has missing or infinite values; fill them, or leave the rows out")
+    return frame
 
 
 def arrays_of(rows: Any, name: str) -> np.ndarray:

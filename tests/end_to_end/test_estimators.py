@@ -2,10 +2,12 @@
 
 import inspect
 import pickle
+import re
 import signal
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -106,7 +108,7 @@ def outcomes(estimator: Any) -> dict[str, str]:
 @pytest.mark.parametrize(
     "estimator",
     [
-        dbdp.LogisticRegression(**NEAR_EXACT, epochs=15),
+        dbdp.LogisticRegression(**NEAR_EXACT, epochs=10),
         pytest.param(dbdp.LinearSVC(**NEAR_EXACT, epochs=60), marks=pytest.mark.slow),
         pytest.param(dbdp.LogisticRegression(**NEAR_EXACT, epochs=60, bounds=4.0), marks=pytest.mark.slow),
         pytest.param(dbdp.Ridge(**NEAR_EXACT, epochs=60, bounds=4.0, radius=3.0), marks=pytest.mark.slow),
@@ -351,6 +353,8 @@ def test_a_query_is_read_with_the_callers_rights_and_its_columns_are_named(
         ill = [row.ill for row in connection.execute(everybody)]
     assert model.score(everybody, ill) > 0.85
     assert (model.predict(patients) == model.predict(everybody)).all()
+    with pytest.raises(ValueError, match="'age' has missing"):
+        model.predict(select(sqlalchemy.null().label("age"), patients.c.ward, patients.c.smoker))
     with pytest.raises(ValueError, match="no column 'smoker'; theirs are age"):
         model.predict(select(patients.c.age))
 
@@ -437,6 +441,26 @@ def test_it_works_in_a_pipeline_and_in_a_search() -> None:
     search = GridSearchCV(steps, {"logisticregression__regularisation": [1e-4, 1.0]}, cv=2).fit(features, labels)
     assert search.best_params_ == {"logisticregression__regularisation": 1e-4} or search.best_score_ > 0.8
     assert search.predict(features).dtype == bool
+
+
+# --- the documentation --------------------------------------------------------------------------------------
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "python.md"
+
+
+@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL))
+def test_the_code_of_the_documentation_runs_and_warns_of_nothing(
+    code: str, private: psycopg.Connection, server_url: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setenv("DBDP_URL", server_url)
+    with no_leaks():
+        exec(compile(code, DOCUMENT.name, "exec"), {})
+    assert capsys.readouterr().out
+
+
+def test_the_documentation_lists_the_checks_that_cannot_pass() -> None:
+    named = set(re.findall(r"`(check_\w+)`", DOCUMENT.read_text())) - {"check_estimator"}
+    assert named == set(EXPECTED)
 
 
 # --- connections --------------------------------------------------------------------------------------------
