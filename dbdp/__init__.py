@@ -10,9 +10,10 @@ _PLACES = {
     "connect": "dbdp.database",
     "propose_declaration": "dbdp.database",
     "LogisticRegression": "dbdp.estimators",
-    "HuberSVM": "dbdp.estimators",
-    "HuberRegression": "dbdp.estimators",
-    "LinearRegression": "dbdp.estimators",
+    "LinearSVC": "dbdp.estimators",
+    "HuberRegressor": "dbdp.estimators",
+    "Ridge": "dbdp.estimators",
+    "PrivacyLeakWarning": "dbdp.declaring",
     "Request": "dbdp.algorithms",
     "TuningRequest": "dbdp.algorithms.tuning",
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg.rows import tuple_row
 
 import dbdp
 from dbdp import baselines, controller
@@ -34,29 +35,44 @@ def connect(target: Any = None) -> "Database":
     target : a libpq or SQLAlchemy URL, a SQLAlchemy engine or connection, or a psycopg connection;
         without one the environment's DBDP_URL, else the private cluster of this virtual environment,
         which is started, and made when there is none.
+        An engine gives a connection that commits each statement, as a URL does; a SQLAlchemy or psycopg connection
+        stays its owner's, who commits, and its isolation level.
 
     Raises
     ------
     ValueError
         If the server has no extension dbdp, or one of another version.
     """
-    target = target or os.environ.get(URL_VARIABLE) or _embedded()
+    target = target or os.environ.get(URL_VARIABLE) or embedded()
     if isinstance(target, psycopg.Connection):
         return Database(target)
     if hasattr(target, "raw_connection"):  # a SQLAlchemy engine
-        return Database(_driver_connection(target.raw_connection()), owned=True)
+        return Database(_taken_from(target), owned=True)
     if hasattr(target, "connection") and hasattr(target, "dialect"):  # a SQLAlchemy connection
+        if not target.in_transaction():
+            target.exec_driver_sql("select")  # begins the transaction that its commit() will end
         return Database(_driver_connection(target.connection))
     url = str(target).replace("postgresql+psycopg://", "postgresql://", 1)
     return Database(psycopg.connect(url, autocommit=True), owned=True)
 
 
-def _embedded() -> str:
+def embedded() -> str:
+    """Return the URL of the private server of this virtual environment, which runs then."""
     from dbdp.cluster import Cluster
 
     cluster = Cluster.default()
     cluster.start()
     return cluster.url
+
+
+def _taken_from(engine: Any) -> psycopg.Connection:
+    """Take a connection out of an engine's pool, for good: its pool would give it to others as well."""
+    pooled = engine.raw_connection()
+    connection = _driver_connection(pooled)
+    pooled.detach()
+    connection.rollback()
+    connection.autocommit = True
+    return connection
 
 
 def _driver_connection(pooled: Any) -> psycopg.Connection:
@@ -92,10 +108,35 @@ class Database:
         """Run one statement with parameters $1, $2, …; return its rows."""
         return self._session.query(sql, *parameters)
 
+    def rows(self, query: Any) -> dict[str, list[Any]]:
+        """Return what a SQLAlchemy `select()`, or `Table`, gives to this role: the values by column.
+
+        They are read by the role's own rights, and nothing is charged.
+        """
+        from dbdp import alchemy
+
+        statement, bound = alchemy.compiled(query)
+        cursor = self.connection.cursor(row_factory=tuple_row).execute(statement.encode(), bound)
+        names = [column.name for column in cursor.description or ()]
+        if len(set(names)) < len(names):
+            raise ValueError(f"the query gives two columns of one name, of {', '.join(names)}; label one of them")
+        found = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
+        return {name: list(values) for name, values in zip(names, found, strict=True)}
+
+    def dataset_of(self, source: Any) -> str | None:
+        """Return the name of the dataset that a table is registered as; None without one, or a right to train on it."""
+        sql = "select name from dbdp.dataset where source = pg_catalog.to_regclass($1) and dropped_at is null"
+        found = self.query(sql, _table_name(source))
+        return found[0]["name"] if found else None
+
+    def recover(self) -> None:
+        """Roll back what a failed or interrupted statement left behind."""
+        self._session.recover()
+
     def register_dataset(
         self,
         name: str,
-        source: str,
+        source: Any,
         *,
         label: str,
         features: Mapping[str, Any],
@@ -118,6 +159,7 @@ class Database:
 
         Parameters
         ----------
+        source : name of the table, or a SQLAlchemy `Table` or mapped class
         unit, max_rows : all rows with one value of this column are protected together; at most so many are read
         """
         declaration = declare(
@@ -134,7 +176,7 @@ class Database:
             "select dbdp.register_dataset($1, $2::regclass, $3, $4, $5::json, $6::float8, $7, $8, $9, $10, "
             "$11::text[], $12::float8[], $13, $14::int4, $15::text[], $16::float8)",
             name,
-            source,
+            _table_name(source),
             label,
             positive,
             json.dumps(dict(features)),
@@ -384,6 +426,14 @@ class Database:
                 f"the server has dbdp {found[0]['version']}, this Python has {dbdp.__version__}; install the same "
                 "version here, or run `dbdp install --url …` with this one"
             )
+
+
+def _table_name(source: Any) -> str:
+    if isinstance(source, str):
+        return source
+    from dbdp import alchemy
+
+    return alchemy.source_name(source)
 
 
 def propose_declaration(dictionary: str | Path | Mapping[str, Any]) -> dict[str, Any]:

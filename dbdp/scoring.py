@@ -237,7 +237,7 @@ class Scorers:
     def label(self, model: int, row_type: int, features: bytes) -> str | None:
         """Return the class that a ClassScorer chooses, or None."""
         chosen = self._decision(model, row_type, features)
-        return None if chosen is None else self._known[model, row_type].classes[int(chosen)]  # type: ignore[attr-defined]
+        return None if chosen is None else self._known[model, row_type].classes[int(chosen)]
 
     def predict_stored(self, _model: int, _row: bytes, statement: float) -> None:
         """Forget the scorers of another statement's rows; return None: only the compiled form reads them."""

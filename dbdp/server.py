@@ -16,7 +16,7 @@ from functools import wraps  # noqa: E402
 from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
-import plpy  # type: ignore[import-not-found]  # noqa: E402  (exists inside PostgreSQL only)
+import plpy  # noqa: E402  (exists inside PostgreSQL only)
 
 from dbdp import (  # noqa: E402
     amendments,

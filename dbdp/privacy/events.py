@@ -124,7 +124,7 @@ Event = (
     | SelfComposedDpEvent
     | DisjointDpEvent
 )
-EVENTS: dict[str, Any] = {event.__name__: event for event in Event.__args__}  # type: ignore[attr-defined]
+EVENTS: dict[str, Any] = {event.__name__: event for event in Event.__args__}
 
 
 def check_epsilon_delta(epsilon: float, delta: float) -> None:

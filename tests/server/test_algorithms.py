@@ -27,9 +27,9 @@ ROWS, FEATURES = 4000, 3
 LOSSES = {"logistic": "binary", "huber_svm": "binary", "huber_regression": "real", "squared": "real"}
 ESTIMATORS = {
     "logistic": dbdp.LogisticRegression,
-    "huber_svm": dbdp.HuberSVM,
-    "huber_regression": dbdp.HuberRegression,
-    "squared": dbdp.LinearRegression,
+    "huber_svm": dbdp.LinearSVC,
+    "huber_regression": dbdp.HuberRegressor,
+    "squared": dbdp.Ridge,
 }
 OPTIONS = [each.name for each in fields(Request)]
 LEFT_OUT = {  # what a door decides by its name

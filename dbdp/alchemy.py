@@ -1,0 +1,54 @@
+"""SQLAlchemy's objects: tables by their names, and queries as SQL with bound values."""
+
+from typing import Any
+
+import sqlalchemy
+from sqlalchemy.dialects.postgresql import psycopg
+from sqlalchemy.sql import visitors
+
+_DIALECT: Any = psycopg.dialect
+
+
+def table_of(source: Any) -> sqlalchemy.Table | None:
+    """Return the table that a `Table` or a mapped class is; None for anything else."""
+    found = getattr(source, "__table__", source)
+    return found if isinstance(found, sqlalchemy.Table) else None
+
+
+def source_name(source: Any) -> str:
+    """Return a table's name, quoted where it has to be.
+
+    Raises
+    ------
+    ValueError
+        If it is a query: one row of it may depend on many records.
+    """
+    table = table_of(source)
+    if table is None:
+        raise ValueError(
+            f"source is a {type(source).__name__}; a row of a query may depend on many records, so register the table "
+            "that holds them, or fit an estimator on the query"
+        )
+    return _DIALECT().identifier_preparer.format_table(table)
+
+
+def tables_of(query: Any) -> list[str]:
+    """Return the names of the tables that a query names, quoted where they have to be."""
+    named = {each for each in visitors.iterate(query) if isinstance(each, sqlalchemy.Table)}
+    return sorted(map(source_name, named))
+
+
+def compiled(query: Any) -> tuple[str, dict[str, Any]]:
+    """Return a query as psycopg takes it: SQL, and its bound values by name.
+
+    Raises
+    ------
+    ValueError
+        If it is something other than a select.
+    """
+    table = table_of(query)
+    statement: Any = sqlalchemy.select(table) if table is not None else query
+    if not isinstance(statement, sqlalchemy.SelectBase):
+        raise ValueError(f"rows are a {type(query).__name__}; give a Table, or a select()")
+    found = statement.compile(dialect=_DIALECT(), compile_kwargs={"render_postcompile": True})
+    return str(found), dict(found.params)

@@ -1,0 +1,217 @@
+"""Rows that a caller holds, as named columns: of data frames, Arrow tables, and what a query gave.
+
+Shapes: each column (n,), float64 for numbers, str or None for texts. pandas and pyarrow are imported only where a
+caller's rows are theirs.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from math import isnan
+from typing import Any
+
+import numpy as np
+
+Bounds = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    Attributes
+    ----------
+    values : float64, NaN where there is none; or an object array of str, None where there is none
+    bounds : of numbers, where the column's type has some: those of a bool
+    categories : of texts, where the column's type declares them
+    """
+
+    values: np.ndarray
+    bounds: Bounds | None = None
+    categories: tuple[str, ...] | None = None
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it has categories, not bounds."""
+        return self.values.dtype == object
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether a value is missing or infinite."""
+        if self.is_text:
+            return any(value is None for value in self.values)
+        return not bool(np.isfinite(self.values).all())
+
+
+Frame = dict[str, Column]
+
+
+def is_frame(rows: Any) -> bool:
+    """Whether rows have named columns; else they are an array, or like one."""
+    return type(rows) is dict or _library(rows) == "pandas" or hasattr(rows, "__arrow_c_stream__")
+
+
+def is_pandas(rows: Any) -> bool:
+    """Whether rows are a pandas DataFrame."""
+    return _library(rows) == "pandas"
+
+
+def frame_of(rows: Any, wanted: Sequence[str] | None = None) -> Frame:
+    """Return columns, all or those named, of a pandas DataFrame, of what exports Arrow, or of values by name.
+
+    Raises
+    ------
+    ValueError
+        If a column does not exist, exists twice, or holds neither numbers nor texts.
+    """
+    names, column = _columns_of(rows)
+    for name in wanted or ():
+        if name not in names:
+            raise ValueError(f"the rows have no column {name!r}; theirs are {', '.join(names)}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"two columns of the rows have one name, of {', '.join(names)}; rename one of them")
+    return {name: column(name) for name in wanted or names}
+
+
+def _columns_of(rows: Any) -> tuple[list[str], Callable[[str], Column]]:
+    """Return the names of the columns, and what makes a column of a name."""
+    if is_pandas(rows):
+        names = [str(name) for name in rows.columns]
+        return names, lambda name: _of_pandas(name, rows.iloc[:, names.index(name)])
+    if isinstance(rows, Mapping):
+        return list(rows), lambda name: _of_values(rows[name])
+    table = _arrow_table(rows)
+    return table.column_names, lambda name: _of_arrow(name, table[name])
+
+
+def of_array(rows: np.ndarray, names: Sequence[str]) -> Frame:
+    """Return the columns of an array of numbers (n, columns)."""
+    return {name: Column(rows[:, place]) for place, name in enumerate(names)}
+
+
+def placed(rows: Any, names: Sequence[str]) -> np.ndarray:
+    """Return the named columns of rows as an array (n, names), of float64 or, with texts, of objects."""
+    return np.column_stack([column.values for column in whole(frame_of(rows, names)).values()])
+
+
+def whole(frame: Frame) -> Frame:
+    """Return columns that have a value for every row.
+
+    Raises
+    ------
+    ValueError
+        If one has not.
+    """
+    for name, column in frame.items():
+        if column.has_gaps:
+            raise ValueError(f"column {name!r} has missing or infinite values; fill them, or leave the rows out")
+    return frame
+
+
+def arrays_of(rows: Any, name: str) -> np.ndarray:
+    """Return a column of rows whose values are arrays, as an array (n, length)."""
+    values = rows[name]
+    return np.array(values.to_pylist() if hasattr(values, "to_pylist") else list(values), dtype=np.float64)
+
+
+def categories_of(values: Any) -> tuple[Any, ...] | None:
+    """Return the categories that the type of a pandas Series declares, if it does."""
+    declared = getattr(getattr(values, "dtype", None), "categories", None)
+    return None if declared is None else tuple(declared)
+
+
+def without(rows: Any, label: str) -> tuple[Any, Any]:
+    """Return rows with named columns but for one, and that one's values.
+
+    Raises
+    ------
+    ValueError
+        If there is no such column.
+    """
+    if not isinstance(rows, Mapping) and not is_pandas(rows):
+        rows = _arrow_table(rows)
+    names = list(rows) if isinstance(rows, Mapping) else list(getattr(rows, "column_names", rows.columns))
+    if label not in names:
+        raise ValueError(f"y = {label!r} is no column of the rows; theirs are {', '.join(map(str, names))}")
+    if isinstance(rows, Mapping):
+        return {name: values for name, values in rows.items() if name != label}, rows[label]
+    if is_pandas(rows):
+        return rows.drop(columns=[label]), rows[label]
+    return rows.drop_columns([label]), rows[label].to_pylist()
+
+
+def as_text(value: Any) -> str | None:
+    """Return a value as PostgreSQL writes it as text; None for a missing one."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and isnan(value)):
+        return None
+    return str(value).lower() if isinstance(value, bool | np.bool_) else str(value)
+
+
+def _library(rows: Any) -> str:
+    return type(rows).__module__.partition(".")[0] if hasattr(rows, "columns") else ""
+
+
+def _texts(values: Iterable[Any], categories: Iterable[Any] | None = None) -> Column:
+    found = list(map(as_text, values))
+    texts = np.empty(len(found), dtype=object)
+    texts[:] = found
+    return Column(texts, categories=None if categories is None else tuple(str(as_text(each)) for each in categories))
+
+
+def _of_values(values: Iterable[Any]) -> Column:
+    """Return a column of Python values: numbers if all of them are."""
+    held = list(values)
+    kinds = {type(value) for value in held if value is not None}
+    if kinds and kinds <= {bool, np.bool_}:
+        return Column(_numbers(held), bounds=(0.0, 1.0))
+    if kinds and all(issubclass(kind, int | float | Decimal | np.number | np.bool_) for kind in kinds):
+        return Column(_numbers(held))
+    return _texts(held)
+
+
+def _numbers(values: list[Any]) -> np.ndarray:
+    return np.array([np.nan if value is None else float(value) for value in values])
+
+
+def _of_pandas(name: str, series: Any) -> Column:
+    from pandas import CategoricalDtype
+    from pandas.api import types
+
+    if isinstance(series.dtype, CategoricalDtype):
+        return _texts(series.astype(object), series.cat.categories)
+    if types.is_bool_dtype(series.dtype):
+        return Column(series.to_numpy(np.float64, na_value=np.nan), bounds=(0.0, 1.0))
+    if types.is_numeric_dtype(series.dtype) and not types.is_complex_dtype(series.dtype):
+        return Column(series.to_numpy(np.float64, na_value=np.nan))
+    if types.is_object_dtype(series.dtype) or types.is_string_dtype(series.dtype):
+        return _of_values(None if as_text(value) is None else value for value in series)
+    raise _unusable(name, series.dtype)
+
+
+def _arrow_table(rows: Any) -> Any:
+    try:
+        import pyarrow
+    except ImportError:
+        raise ValueError(f"rows of {type(rows).__name__} are read by pyarrow; pip install 'dbdp[arrow]'") from None
+    return rows if isinstance(rows, pyarrow.Table) else pyarrow.table(rows)
+
+
+def _of_arrow(name: str, column: Any) -> Column:
+    import pyarrow
+    from pyarrow import types
+
+    kind = column.type
+    if types.is_dictionary(kind):
+        chunks = column.unify_dictionaries().chunks
+        return _texts(column.to_pylist(), chunks[0].dictionary.to_pylist() if chunks else ())
+    if types.is_boolean(kind):
+        return Column(_numbers(column.to_pylist()), bounds=(0.0, 1.0))
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return Column(column.cast(pyarrow.float64()).to_numpy())
+    if types.is_string(kind) or types.is_large_string(kind) or kind == getattr(pyarrow, "string_view", lambda: None)():
+        return _texts(column.to_pylist())
+    raise _unusable(name, kind)
+
+
+def _unusable(name: str, kind: Any) -> ValueError:
+    return ValueError(f"column {name!r} is {kind}; make it numbers, bool, or categories, or leave it out")

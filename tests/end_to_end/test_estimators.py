@@ -1,0 +1,485 @@
+"""The estimators on rows at hand and on datasets: scikit-learn's checks, what is public, what is left behind."""
+
+import inspect
+import pickle
+import re
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+import sqlalchemy
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import check_estimator
+from sqlalchemy import MetaData, Table, select
+
+import dbdp
+from dbdp import estimators, loading
+from dbdp.database import Database
+
+pandas = pytest.importorskip("pandas")
+pyarrow = pytest.importorskip("pyarrow")
+
+NEAR_EXACT = {"epsilon": 1e6, "delta": 1e-3, "algorithm": "output_perturbation_gd", "progress": False}
+STATED = {"bounds": {"age": [0, 100], "ward": ["A", "B"], "smoker": [0, 1]}, "classes": ["no", "yes"]}
+EXACT_ONLY = "asks two fits for one model, and each has noise of its own, also at ε = 1e6"
+EXPECTED = {
+    "check_fit_idempotent": EXACT_ONLY,
+    "check_supervised_y_2d": EXACT_ONLY,
+    "check_classifier_data_not_an_array": EXACT_ONLY,
+    "check_regressor_data_not_an_array": EXACT_ONLY,
+    "check_regressors_int": EXACT_ONLY,
+}
+
+
+@pytest.fixture
+def private(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> psycopg.Connection:
+    """The tests' server in place of the private one; sessions are not begun anew."""
+    monkeypatch.setattr(loading, "embedded", lambda: connection)
+    return connection
+
+
+def left_behind(connection: psycopg.Connection) -> int:
+    """Return how many tables and open datasets of rows at hand there are."""
+    sql = """select (select count(*) from pg_class where relname like 'dbdp\\_rows\\_%')
+        + (select count(*) from dbdp.dataset where name like 'dbdp\\_rows\\_%' and dropped_at is null)"""
+    return connection.execute(sql).fetchone()[0]
+
+
+def points(rows: int = 120) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of two numbers within ±1, and whether the first is positive."""
+    features = np.random.default_rng().uniform(-1, 1, (rows, 2))
+    return features, features[:, 0] > 0
+
+
+def people(rows: int = 200) -> dict[str, list[Any]]:
+    """Columns of every kind; whoever is older than 50 is ill."""
+    random = np.random.default_rng()
+    age = random.uniform(0, 100, rows)
+    return {
+        "age": age.tolist(),
+        "ward": random.choice(["A", "B"], rows).tolist(),
+        "smoker": (random.random(rows) < 0.5).tolist(),
+        "ill": np.where(age > 50, "yes", "no").tolist(),
+    }
+
+
+@contextmanager
+def no_leaks() -> Iterator[None]:
+    """Fail where something was read from the rows."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", dbdp.PrivacyLeakWarning)
+        yield
+
+
+# --- scikit-learn's own checks ------------------------------------------------------------------------------
+
+
+def outcomes(estimator: Any) -> dict[str, str]:
+    """Return what each of scikit-learn's checks found, for those that did not pass."""
+    found: dict[str, str] = {}
+
+    def note(*, check_name: str, exception: BaseException | None, status: str, **_: Any) -> None:
+        if status == "failed":
+            found[check_name] = repr(exception)
+
+    if "on_fail" in inspect.signature(check_estimator).parameters:
+        check_estimator(estimator, on_fail=None, on_skip=None, callback=note)
+        return found
+    for each, check in check_estimator(estimator, generate_only=True):  # before scikit-learn 1.6
+        try:
+            check(each)
+        except Exception as error:
+            if type(error).__name__ != "SkipTest":
+                found[check.func.__name__] = repr(error)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore::dbdp.PrivacyLeakWarning", "ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.usefixtures("private")
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        dbdp.LogisticRegression(**NEAR_EXACT, epochs=10),
+        pytest.param(dbdp.LinearSVC(**NEAR_EXACT, epochs=60), marks=pytest.mark.slow),
+        pytest.param(dbdp.LogisticRegression(**NEAR_EXACT, epochs=60, bounds=4.0), marks=pytest.mark.slow),
+        pytest.param(dbdp.Ridge(**NEAR_EXACT, epochs=60, bounds=4.0, radius=3.0), marks=pytest.mark.slow),
+        pytest.param(dbdp.HuberRegressor(**NEAR_EXACT, epochs=60, bounds=4.0, radius=3.0), marks=pytest.mark.slow),
+    ],
+    ids=lambda each: f"{type(each).__name__}-{each.bounds}",
+)
+def test_scikit_learns_checks_pass_but_for_those_that_ask_for_equal_fits(
+    estimator: Any, connection: psycopg.Connection
+) -> None:
+    found = outcomes(estimator)
+    assert {name: why for name, why in found.items() if name not in EXPECTED} == {}
+    assert "check_fit_idempotent" in found  # with noise nothing else can be
+    assert left_behind(connection) == 0
+
+
+# --- what is public -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("private")
+def test_what_is_stated_of_an_array_is_not_read_from_it() -> None:
+    features, labels = points()
+    with no_leaks():
+        for bounds in ([-1, 1], ([-1, -1], [1, 1]), {"x0": [-1, 1], "x1": [-1, 1]}, 1.5):
+            model = dbdp.LogisticRegression(**NEAR_EXACT, epochs=30, bounds=bounds).fit(features, labels)
+            assert model.score(features, labels) > 0.85
+        numbers = dbdp.Ridge(**NEAR_EXACT, bounds=[-1, 1], label_bounds=[0, 1]).fit(features, labels.astype(float))
+    assert numbers.declaration_.label_bounds == (0, 1)
+    assert (numbers.declaration_.numeric[0].lower, numbers.declaration_.numeric[0].upper) == (-1, 1)
+
+
+@pytest.mark.usefixtures("private")
+def test_what_is_read_from_the_rows_is_told() -> None:
+    features, labels = points()
+    numbers, words = np.where(labels, 7, 3), {"ward": np.where(labels, "A", "B").tolist()}
+    told = {
+        "bounds of 'x0', bounds of 'x1'": ({"classes": [3, 7]}, features, numbers),
+        "the classes of y": ({"bounds": 2.0}, features, numbers),
+        "categories of 'ward'": ({"classes": [3, 7]}, words, numbers),
+        "the norm of a row": ({"classes": [3, 7]}, np.tile(features, 451), numbers),
+    }
+    for message, (given, X, y) in told.items():
+        with pytest.warns(dbdp.PrivacyLeakWarning, match=f"voids the guarantee: {message};") as warned:
+            dbdp.LogisticRegression(**NEAR_EXACT, epochs=1, **given).fit(X, y)
+        assert warned[0].filename == __file__
+    with pytest.warns(dbdp.PrivacyLeakWarning, match="bounds of y"):
+        dbdp.HuberRegressor(**NEAR_EXACT, bounds=2.0).fit(features, numbers)
+
+
+@pytest.mark.usefixtures("private")
+def test_values_outside_their_bounds_are_clipped_and_a_label_outside_its_classes_is_refused() -> None:
+    features, labels = points()
+    stated = dbdp.LogisticRegression(**NEAR_EXACT, epochs=30, bounds=[-1, 1])
+    with no_leaks():
+        model = stated.fit(features * 1e6, labels)
+    assert model.score(features * 1e6, labels) > 0.85
+    with pytest.raises(ValueError, match=r"y holds 2, which is none of the classes \[0, 1\]"):
+        stated.set_params(classes=[0, 1]).fit(features[:2], [1, 2])
+
+
+@pytest.mark.usefixtures("private")
+@pytest.mark.parametrize(
+    ("bounds", "columns", "told"),
+    [
+        ({"height": [0, 1]}, {"age": [1, 2]}, "'height', which is no column; the columns are age"),
+        ([0, 1, 2], {"age": [1, 2]}, "nor a pair for 1 columns"),
+        (2.0, {"ward": ["A", "B"]}, "'ward' holds texts, which have no norm"),
+        ([0, 1], {f"c{number}": [0, 1] for number in range(901)}, "901 columns.*at most 900.*bounds=norm"),
+        ({"age": [2, 1]}, {"age": [1, 2]}, "must be finite and rising"),
+        (None, {"age": [1, None]}, "'age' has missing or infinite values"),
+        (None, {"age": [1, float("inf")]}, "'age' has missing or infinite values"),
+        (None, {"ward": ["A", None]}, "'ward' has missing or infinite values"),
+        (None, {}, "no rows or no columns"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::dbdp.PrivacyLeakWarning")
+def test_what_does_not_fit_is_refused_with_the_remedy(
+    connection: psycopg.Connection, bounds: Any, columns: dict[str, list[Any]], told: str
+) -> None:
+    charged = connection.execute("select count(*) from dbdp.ledger").fetchone()
+    with pytest.raises(ValueError, match=told):
+        dbdp.LogisticRegression(**NEAR_EXACT, bounds=bounds).fit(columns, [0, 1])
+    assert connection.execute("select count(*) from dbdp.ledger").fetchone() == charged
+    assert left_behind(connection) == 0
+
+
+def test_there_is_no_seed() -> None:
+    assert not {"random_state", "seed"} & set(dbdp.LogisticRegression(epsilon=1).get_params())
+
+
+# --- what is left behind ------------------------------------------------------------------------------------
+
+
+def failing(action: Callable[[], None]) -> Any:
+    """A progress bar that acts when the first epoch is done."""
+
+    @contextmanager
+    def bar(*, enabled: bool = True) -> Iterator[Any]:
+        yield lambda stage, done, _: action() if (stage, done) == ("epoch", 1) else None
+
+    return bar
+
+
+def fail() -> None:
+    raise OSError("the disk is full")
+
+
+@pytest.mark.parametrize(
+    ("action", "error"),
+    [(fail, dbdp.controller.ChargedError), (lambda: signal.raise_signal(signal.SIGINT), KeyboardInterrupt)],
+    ids=["an error", "Ctrl-C"],
+)
+def test_nothing_is_left_behind_after(
+    private: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, action: Any, error: type[BaseException]
+) -> None:
+    features, labels = points()
+    monkeypatch.setattr(estimators, "progress_bar", failing(action))
+    model = dbdp.LogisticRegression(epsilon=1, bounds=2.0)
+    with pytest.raises(error):
+        model.fit(features, labels)
+    assert left_behind(private) == 0
+    assert not hasattr(model, "coef_")
+
+
+def test_the_charge_and_the_released_model_stay(private: psycopg.Connection) -> None:
+    features, labels = points()
+    model = dbdp.LogisticRegression(epsilon=1 / 3, delta=1e-7, bounds=2.0).fit(features, labels)
+    sql = "select outcome, charge::float8, models from dbdp.history order by id desc limit 1"
+    assert private.execute(sql).fetchone() == ("released", pytest.approx(1 / 3), [model.model_id_])
+    assert left_behind(private) == 0
+
+
+def test_what_a_killed_process_left_is_dropped_by_the_next_and_what_is_at_work_is_not(
+    private: psycopg.Connection, server_url: str
+) -> None:
+    features, labels = points()
+    dead, alive = "dbdp_rows_0000000000000000", "dbdp_rows_1111111111111111"
+    with psycopg.connect(server_url, autocommit=True) as other:
+        other.execute("select pg_advisory_lock(hashtextextended(%s, 0))", (alive,))
+        for name in (dead, alive):
+            other.execute(f"create table public.{name} (x float8)")
+        dbdp.LogisticRegression(epsilon=1, bounds=2.0).fit(features, labels)
+        found = other.execute("select relname from pg_class where relname like 'dbdp\\_rows\\_%'").fetchall()
+        other.execute(f"drop table public.{alive}")
+    assert found == [(alive,)]
+
+
+# --- kinds of rows ------------------------------------------------------------------------------------------
+
+
+def as_pandas(columns: dict[str, list[Any]]) -> Any:
+    frame = pandas.DataFrame(columns)
+    return frame.astype({"ward": pandas.CategoricalDtype(["A", "B"])})
+
+
+def as_arrow(columns: dict[str, list[Any]]) -> Any:
+    wards = pyarrow.DictionaryArray.from_arrays([["A", "B"].index(ward) for ward in columns["ward"]], ["A", "B"])
+    return pyarrow.table(columns | {"ward": wards})
+
+
+@pytest.mark.usefixtures("private")
+@pytest.mark.parametrize("made", [as_pandas, as_arrow])
+def test_frames_bring_names_and_the_categories_of_their_types(made: Callable[..., Any]) -> None:
+    columns = people()
+    frame = made(columns)
+    model = dbdp.LogisticRegression(**NEAR_EXACT, epochs=40, bounds={"age": [0, 100]}, classes=["no", "yes"])
+    with no_leaks():
+        model.fit(frame, y="ill")
+    assert model.feature_names_in_.tolist() == ["age", "ward", "smoker"]
+    assert model.feature_names_ == ["age", "smoker", "ward=A", "ward=B"]
+    assert (model.n_features_in_, model.classes_.tolist()) == (3, ["no", "yes"])
+    features = frame.drop(columns="ill") if made is as_pandas else frame.drop_columns(["ill"])
+    assert model.score(features, columns["ill"]) > 0.85
+    by_place = np.array([columns["age"], columns["ward"], columns["smoker"]], dtype=object).T
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        assert model.decision_function(by_place) == pytest.approx(model.decision_function(features))
+
+
+@pytest.mark.usefixtures("private")
+def test_columns_have_any_names_and_values_any_letters() -> None:
+    _, labels = points()
+    frame = pandas.DataFrame({"label": labels * 1.0, 'we"ird é%s': np.where(labels, "ü'\\\t", "null")})
+    classes = ["\N{SNOWMAN}", "b"]
+    model = dbdp.LogisticRegression(
+        **NEAR_EXACT, epochs=20, bounds={"label": [0, 1], 'we"ird é%s': ["ü'\\\t", "null"]}, classes=classes
+    ).fit(frame, np.where(labels, *classes))
+    assert model.score(frame, np.where(labels, *classes)) == 1
+    assert model.feature_names_ == ["label", "we\"ird é%s=ü'\\\t", 'we"ird é%s=null']
+
+
+@pytest.mark.usefixtures("private")
+def test_several_classes_are_one_against_the_rest_and_keep_their_type() -> None:
+    features, _ = points(300)
+    labels = np.select([features[:, 0] < -0.4, features[:, 0] > 0.4], [3, 1], 2)
+    model = dbdp.LogisticRegression(**NEAR_EXACT, epochs=40, bounds=1.5, classes=[1, 2, 3]).fit(features, labels)
+    assert model.coef_.shape == (3, 2)
+    assert set(model.predict(features)) <= {1, 2, 3}
+    outer = labels != 2  # no linear score prefers the middle one
+    assert np.mean(model.predict(features)[outer] == labels[outer]) > 0.7
+    assert model.predict_proba(features).sum(axis=1) == pytest.approx(np.ones(300))
+
+
+# --- SQLAlchemy, and datasets -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def engine(server_url: str) -> Iterator[sqlalchemy.Engine]:
+    made = sqlalchemy.create_engine(server_url.replace("postgresql://", "postgresql+psycopg://"))
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def patients(private: psycopg.Connection, schema: str, engine: sqlalchemy.Engine) -> Table:
+    """A table of people, not registered, as SQLAlchemy reflects it."""
+    private.execute("create table patients (age float8, ward text, smoker boolean, ill text)")
+    with private.cursor().copy("copy patients from stdin") as copy:
+        for row in zip(*people().values(), strict=True):
+            copy.write_row(row)
+    return Table("patients", MetaData(), schema=schema, autoload_with=engine)
+
+
+@pytest.fixture
+def registered(database: Database, patients: Table) -> Iterator[str]:
+    """Its dataset."""
+    features = {"age": [0, 100], "ward": ["A", "B"]}
+    name = f"{patients.schema}_patients"
+    database.register_dataset(
+        name, patients, label="ill", positive="yes", negative="no", features=features, epsilon=1e6, delta=1e-2
+    )
+    return name
+
+
+def test_a_query_is_read_with_the_callers_rights_and_its_columns_are_named(
+    engine: sqlalchemy.Engine, patients: Table
+) -> None:
+    model = dbdp.LogisticRegression(**NEAR_EXACT, epochs=40, database=engine, **STATED)
+    with no_leaks():
+        model.fit(select(patients).where(patients.c.ward.in_(["A", "B"]), patients.c.age >= 0), y="ill")
+    everybody = select(patients.c.ill, patients.c.smoker, patients.c.ward, patients.c.age)
+    with engine.connect() as connection:
+        ill = [row.ill for row in connection.execute(everybody)]
+    assert model.score(everybody, ill) > 0.85
+    assert (model.predict(patients) == model.predict(everybody)).all()
+    with pytest.raises(ValueError, match="'age' has missing"):
+        model.predict(select(sqlalchemy.null().label("age"), patients.c.ward, patients.c.smoker))
+    with pytest.raises(ValueError, match="no column 'smoker'; theirs are age"):
+        model.predict(select(patients.c.age))
+
+
+def test_a_table_is_trained_in_place_where_it_is_registered(
+    database: Database, patients: Table, registered: str
+) -> None:
+    model = dbdp.LogisticRegression(**NEAR_EXACT | {"epsilon": 1e4}, epochs=40, database=database).fit(patients)
+    assert model.receipt_["dataset"] == registered
+    by_name = dbdp.LogisticRegression(epsilon=1, database=database).fit(registered)
+    assert by_name.receipt_["dataset"] == registered
+    assert by_name.feature_names_in_.tolist() == ["age", "ward"]
+    assert by_name.predict(patients).shape == (200,)
+    with pytest.raises(ValueError, match="declared label; leave y out"):
+        by_name.fit(registered, "ill")
+
+
+def test_a_table_that_is_no_dataset_is_refused(database: Database, patients: Table) -> None:
+    with pytest.raises(ValueError, match=r"patients is no dataset.*register it, or give select\(table\)"):
+        dbdp.LogisticRegression(epsilon=1, database=database).fit(patients)
+
+
+def test_a_query_over_a_dataset_says_that_nothing_is_charged(
+    database: Database, patients: Table, registered: str
+) -> None:
+    before = database.budget(registered)["charged"]
+    with pytest.warns(dbdp.PrivacyLeakWarning, match=f"rows of dataset '{registered}'.*not charged"):
+        dbdp.LogisticRegression(epsilon=1, database=database, **STATED).fit(select(patients.alias()), y="ill")
+    assert database.budget(registered)["charged"] == before
+
+
+def test_a_query_is_no_source_of_a_dataset(database: Database, patients: Table) -> None:
+    with pytest.raises(ValueError, match="source is a Select; a row of a query may depend on many records"):
+        database.register_dataset(
+            "q", select(patients), label="ill", features={"age": [0, 1]}, epsilon=1, delta=0, positive="yes"
+        )
+
+
+def test_a_score_is_exact_on_rows_and_charged_on_a_dataset(
+    database: Database, patients: Table, registered: str
+) -> None:
+    model = dbdp.LogisticRegression(**NEAR_EXACT | {"epsilon": 1e4}, epochs=40, database=database).fit(registered)
+    columns = people()
+    rows = pandas.DataFrame(columns).drop(columns=["ill"])
+    exact = model.score(rows, np.array(columns["ill"]) == "yes")
+    before = float(database.budget(registered)["charged"])
+    charged = model.charged_score(registered, "accuracy", epsilon=10)
+    assert abs(charged["accuracy"] - exact) < 0.2
+    assert float(database.budget(registered)["charged"]) > before
+    with pytest.raises(ValueError, match=f"'{registered}' is a name, not rows.*charged_score for a dataset"):
+        model.score(registered, None)
+    with no_leaks():
+        at_hand = dbdp.LogisticRegression(epsilon=1, database=database, **STATED).fit(
+            pandas.DataFrame(columns), y="ill"
+        )
+    with pytest.raises(ValueError, match="trained on rows at hand"):
+        at_hand.charged_score(registered, "accuracy", epsilon=1)
+
+
+# --- scikit-learn's company ---------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("private")
+def test_a_copy_shares_the_database_and_a_pickle_leaves_it_out(database: Database) -> None:
+    features, labels = points()
+    model = dbdp.LogisticRegression(**NEAR_EXACT, bounds=2.0, database=database).fit(features, labels)
+    assert clone(model).database is database
+    loaded = pickle.loads(pickle.dumps(model))
+    assert loaded.database is None
+    assert (loaded.predict_proba(features) == model.predict_proba(features)).all()
+
+
+def test_a_url_with_a_password_is_not_shown() -> None:
+    model = dbdp.LogisticRegression(epsilon=1, database="postgresql://me:secret@host/db")
+    with pytest.raises(ValueError, match=r"database=dbdp.connect\(url\)") as raised:
+        model.fit("patients")
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.usefixtures("private")
+def test_it_works_in_a_pipeline_and_in_a_search() -> None:
+    features, labels = points()
+    steps = make_pipeline(FunctionTransformer(np.tanh), dbdp.LogisticRegression(**NEAR_EXACT, epochs=20, bounds=2.0))
+    search = GridSearchCV(steps, {"logisticregression__regularisation": [1e-4, 1.0]}, cv=2).fit(features, labels)
+    assert search.best_params_ == {"logisticregression__regularisation": 1e-4} or search.best_score_ > 0.8
+    assert search.predict(features).dtype == bool
+
+
+# --- the documentation --------------------------------------------------------------------------------------
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "python.md"
+
+
+@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL))
+def test_the_code_of_the_documentation_runs_and_warns_of_nothing(
+    code: str, private: psycopg.Connection, server_url: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setenv("DBDP_URL", server_url)
+    with no_leaks():
+        exec(compile(code, DOCUMENT.name, "exec"), {})
+    assert capsys.readouterr().out
+
+
+def test_the_documentation_lists_the_checks_that_cannot_pass() -> None:
+    named = set(re.findall(r"`(check_\w+)`", DOCUMENT.read_text())) - {"check_estimator"}
+    assert named == set(EXPECTED)
+
+
+# --- connections --------------------------------------------------------------------------------------------
+
+
+def test_a_connection_taken_from_an_engine_is_not_given_to_others(engine: sqlalchemy.Engine) -> None:
+    with dbdp.connect(engine) as database, engine.connect() as other:
+        assert other.connection.driver_connection is not database.connection
+        assert database.connection.autocommit
+
+
+def test_what_is_done_on_a_sqlalchemy_connection_is_committed_by_its_owner(
+    engine: sqlalchemy.Engine, patients: Table
+) -> None:
+    name = f"{patients.schema}_mine"
+    with engine.connect() as owner:
+        database = dbdp.connect(owner)
+        given = {"label": "ill", "positive": "yes", "features": {"age": [0, 100]}, "epsilon": 1, "delta": 1e-6}
+        database.register_dataset(name, patients, **given)
+        owner.commit()
+    with dbdp.connect(engine) as later:
+        assert later.dataset_of(patients) == name

@@ -1,0 +1,87 @@
+"""The SQLAlchemy models are what the catalogue says, and only read."""
+
+import psycopg
+import pytest
+import sqlalchemy
+from sqlalchemy import select
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.orm import Session
+
+from dbdp import orm
+from dbdp.database import Database
+
+MODELS = (orm.Dataset, orm.Charge, orm.Model, orm.Allowance)
+WRITTEN = {"name": "text"}  # psycopg gives both as str
+
+
+@pytest.fixture
+def engine(server_url: str):
+    made = sqlalchemy.create_engine(server_url.replace("postgresql://", "postgresql+psycopg://"))
+    yield made
+    made.dispose()
+
+
+def in_catalogue(connection: psycopg.Connection, view: str) -> dict[str, str]:
+    """Return the types of a view's columns, in their order."""
+    found = connection.execute(
+        "select attname::text, format_type(atttypid, null) from pg_attribute "
+        "where attrelid = %s::regclass and attnum > 0 and not attisdropped order by attnum",
+        (view,),
+    ).fetchall()
+    return {name: WRITTEN.get(kind, kind) for name, kind in found}
+
+
+def in_model(model: type[orm.Base]) -> dict[str, str]:
+    """Return the types of a model's columns, in their order, as the catalogue writes them."""
+    dialect = postgresql.dialect()
+    return {each.name: each.type.compile(dialect).lower() for each in model.__table__.columns}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_column_is_mapped_with_its_type(connection: psycopg.Connection, model: type[orm.Base]) -> None:
+    assert in_model(model) == in_catalogue(connection, model.__table__.fullname)
+
+
+def test_every_view_has_a_model(connection: psycopg.Connection) -> None:
+    found = connection.execute(
+        "select relname from pg_class where relnamespace = 'dbdp'::regnamespace and relkind = 'v'"
+    ).fetchall()
+    assert {name for (name,) in found} == {model.__tablename__ for model in MODELS}
+
+
+@pytest.fixture
+def trained(connection: psycopg.Connection, database: Database, schema: str, register) -> str:
+    """A dataset with one model, one charge and one allowance."""
+    connection.execute(
+        "create table t as select array[i / 99.0, 0, 1]::float8[] as x, i % 2 as y from generate_series(1, 99) i"
+    )
+    name = register("t")
+    database.grant_training(name, "dbdp_analyst", epsilon=1)
+    connection.execute("select dbdp.dp_logreg(%s, 5, epochs => 1, batch_size => 9)", (name,))
+    return name
+
+
+def test_registry_and_ledger_are_read(engine: sqlalchemy.Engine, trained: str) -> None:
+    with Session(engine) as session:
+        dataset = session.get_one(orm.Dataset, trained)
+        assert (dataset.rows, dataset.epsilon, dataset.declaration["label"]) == (99, 1000, "y")
+        charge = session.scalars(select(orm.Charge).where(orm.Charge.dataset == trained)).one()
+        model = session.get_one(orm.Model, charge.models[0])
+        assert (charge.outcome, float(charge.charge), model.receipt["ledger"]) == ("released", 5, charge.id)
+        assert len(model.coefficients) == len(model.feature_names) == 3
+        allowance = session.get_one(orm.Allowance, (trained, "dbdp_analyst"))
+        assert (allowance.epsilon, allowance.charged) == (1, 0)
+
+
+@pytest.mark.parametrize("how", ["insert", "update", "delete"])
+def test_nothing_is_written(engine: sqlalchemy.Engine, trained: str, how: str) -> None:
+    with Session(engine) as session:
+        dataset = session.get_one(orm.Dataset, trained)
+        if how == "insert":
+            session.add(orm.Dataset(name="another"))
+        elif how == "update":
+            dataset.epsilon = 1e6
+        else:
+            session.delete(dataset)
+        with pytest.raises(TypeError, match=r"Dataset is read-only.*dbdp\.Database"):
+            session.flush()
