@@ -6,8 +6,11 @@ BOOTSTRAP = $(PYTHON) dbdp/bootstrap.py .venv
 # Each of two workers has a server of its own; one that DBDP_TEST_URL names is shared by none.
 WORKERS = $(if $(DBDP_TEST_URL),0,2)
 
+TESTS_OF_IMAGE = tests/image tests/server tests/end_to_end tests/security tests/fuzz
+LOCK = .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-security test-slow test-statistical bench lint clean
+.PHONY: help demo test test-security test-slow test-statistical test-docker image lock bench lint clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):  *## /\1\t/p' Makefile | expand -t 20
@@ -26,6 +29,20 @@ test-slow:  ## the tests that take minutes
 
 test-statistical:  ## the tests that repeat an experiment many times
 	$(BOOTSTRAP) --extras test && .venv/bin/pytest -m statistical
+
+image:  ## the images of PostgreSQL 17 and 15; DOCKER_BUILD may hold options for docker build
+	docker build $(DOCKER_BUILD) --force-rm -f docker/Dockerfile -t dbdp:17 .
+	docker build $(DOCKER_BUILD) --force-rm -f docker/Dockerfile -t dbdp:15 --build-arg DEBIAN=bookworm-slim .
+
+test-docker: image  ## both images, and what the server tests say of them
+	$(BOOTSTRAP) --extras test,docker
+	DBDP_TEST_IMAGE=dbdp:17 .venv/bin/pytest $(TESTS_OF_IMAGE)
+	DBDP_TEST_IMAGE=dbdp:15 .venv/bin/pytest $(TESTS_OF_IMAGE)
+
+lock:  ## pin the Python packages of the image, with their hashes, to what is newest
+	$(BOOTSTRAP) --extras docker
+	$(LOCK) pyproject.toml -o docker/requirements.txt
+	$(LOCK) docker/build-requirements.in -o docker/build-requirements.txt
 
 bench:  ## speed against a C aggregate, written to build/bench.json
 	$(BOOTSTRAP) --extras bench && .venv/bin/python -m benchmarks

@@ -1,7 +1,8 @@
-"""A server for the tests: a private cluster of their own, or the one that DBDP_TEST_URL names."""
+"""A server for the tests: a private cluster of their own, the one that DBDP_TEST_URL names, or a container of
+the image that DBDP_TEST_IMAGE names.
+"""
 
 import json
-import os
 import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,9 +12,8 @@ import psycopg
 import pytest
 from psycopg import conninfo
 from psycopg.rows import tuple_row
-from servers import drop_datasets, temporary_cluster
+from servers import drop_datasets, is_here, server, temporary_cluster
 
-from dbdp import installer
 from dbdp.cluster import Cluster
 from dbdp.database import Database, connect
 
@@ -36,16 +36,21 @@ REGISTRATION = {
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
     """URL of a superuser of a server with the extension."""
-    if given := os.environ.get("DBDP_TEST_URL"):
-        installer.install(given)
-        yield given
-        return
-    with temporary_cluster() as cluster:
-        with psycopg.connect(cluster.url, autocommit=True) as hurried:  # a release waits for the WAL writer
-            hurried.execute("alter system set wal_writer_delay = '10ms'")
-            hurried.execute("alter system set fsync = off")  # no test cuts the power
-            hurried.execute("select pg_reload_conf()")
-        yield cluster.url
+    with server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def server_is_here(server_url: str) -> bool:
+    """Whether the server is on this machine."""
+    return is_here(server_url)
+
+
+@pytest.fixture
+def server_machine(server_is_here: bool) -> None:
+    """Skip a test that looks at the server's files or processes, where they are on another machine."""
+    if not server_is_here:
+        pytest.skip("looks at files or processes of the server, which is on another machine")
 
 
 @pytest.fixture(scope="session")

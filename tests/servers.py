@@ -1,5 +1,7 @@
 """Servers of the tests, and what is closed on them at a test's end."""
 
+import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -7,13 +9,67 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
+import pytest
 
+from dbdp import installer
 from dbdp.cluster import Cluster
+
+IMAGE = os.environ.get("DBDP_TEST_IMAGE")  # an image of docker/Dockerfile to test, instead of a private cluster
+URL = os.environ.get("DBDP_TEST_URL")  # a superuser's URL of a server to test, instead of a private cluster
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """The server that the environment names, with the extension; its superuser's URL."""
+    if IMAGE:
+        with server_of_image(IMAGE) as url:
+            _hurry(url)
+            yield url
+    elif URL:
+        if is_here(URL):
+            installer.install(URL)
+        else:
+            with psycopg.connect(URL, autocommit=True) as connection:
+                connection.execute("create extension if not exists dbdp cascade")
+        yield URL
+    else:
+        with temporary_cluster() as cluster:
+            _hurry(cluster.url)
+            yield cluster.url
+
+
+def is_here(url: str) -> bool:
+    """Whether the server reads files of this machine."""
+    with tempfile.NamedTemporaryFile("w") as file, psycopg.connect(url) as connection:
+        Path(file.name).chmod(0o644)
+        file.write(secret := secrets.token_hex(8))
+        file.flush()
+        return connection.execute("select pg_read_file(%s, 0, 100, true)", [file.name]).fetchone() == (secret,)
+
+
+@contextmanager
+def server_of_image(image: str) -> Iterator[str]:
+    """A container of the image, with a random password; its superuser's URL."""
+    from testcontainers.community.postgres import PostgresContainer
+
+    password = secrets.token_urlsafe()
+    container = PostgresContainer(image, username="postgres", password=password, dbname="dbdp", driver=None)
+    with container.with_kwargs(shm_size="256m") as started:
+        yield started.get_connection_url()
+
+
+def _hurry(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as hurried:  # a release waits for the WAL writer
+        hurried.execute("alter system set wal_writer_delay = '10ms'")
+        hurried.execute("alter system set fsync = off")  # no test cuts the power
+        hurried.execute("select pg_reload_conf()")
 
 
 @contextmanager
 def temporary_cluster() -> Iterator[Cluster]:
     """A cluster in a folder that the server's account can enter."""
+    if IMAGE:
+        pytest.skip(f"needs a private cluster, which tells nothing of {IMAGE}")
     root = Path(tempfile.mkdtemp(prefix="dbdp-test-"))
     root.chmod(0o755)  # as root the server runs as another account, which must get through
     cluster = Cluster(root / "home")

@@ -1,0 +1,218 @@
+"""What the image promises: a safe first start, trainings at once, charges that last, and nothing superfluous."""
+
+import gzip
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from containers import SCRIPTS, Server
+
+Create = Callable[..., Server]
+ROOT = Path(__file__).parents[2]
+LARGEST = 500_000_000  # bytes
+MANY_LINES = {"POSTGRES_PASSWORD": "one\ntwo"}
+REFUSED = {
+    "no password": ({}, "POSTGRES_PASSWORD_FILE"),
+    "an empty password": ({"POSTGRES_PASSWORD": ""}, "POSTGRES_PASSWORD_FILE"),
+    "two passwords": ({"POSTGRES_PASSWORD": "x", "POSTGRES_PASSWORD_FILE": "/etc/hostname"}, "keep one"),
+    "no such file": ({"POSTGRES_PASSWORD_FILE": "/nowhere"}, "cannot read"),
+    "two lines": (MANY_LINES, "give one line"),
+    "a name to quote": ({"POSTGRES_PASSWORD": "x", "POSTGRES_USER": 'a"b'}, "POSTGRES_USER"),
+    "trust": ({"POSTGRES_PASSWORD": "x", "POSTGRES_HOST_AUTH_METHOD": "trust"}, "leave the variable out"),
+    "a mount point": ({"POSTGRES_PASSWORD": "x", "PGDATA": "/var/lib/postgresql/data"}, "mount point"),
+}
+PREPARE = """
+create table rows_of_it as select array[.1, .2, i / 99.0]::float8[] as x, i % 2 as y from generate_series(1, 60) as i;
+select dbdp.register_dataset(
+    'kept', 'rows_of_it', label => 'y', positive => '1', features => '{"x": {"length": 3, "norm": 1}}',
+    epsilon => 9, delta => 1e-3, mode => 'basic')"""
+TRAIN = "select model from dbdp.dp_logreg('kept', epsilon => 1)"
+CHARGED = "select last_value from dbdp.charge_1"
+SPENT = "select charged from dbdp.budget('kept')"
+COMPILERS = "cc gcc c++ g++ clang as ld make cmake cython pip pip3 apt-file"
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_it_refuses_to_make_a_database_and_says_what_to_do(create: Create, reason: str) -> None:
+    environment, remedy = REFUSED[reason]
+    refused = create(environment)
+    assert refused.exit_code() == 1
+    assert refused.log().startswith("dbdp: ")
+    assert remedy in refused.log()
+    assert "database system" not in refused.log()
+
+
+def test_it_trains_over_tcp_as_soon_as_it_is_healthy(server: Server) -> None:
+    with server.connect() as keeper:
+        keeper.execute(PREPARE.encode())
+        keeper.execute("create role ann login password 'for the test' in role dbdp_analyst")
+        keeper.execute("select dbdp.grant_training('kept', 'ann', epsilon => 3)")
+    with server.connect(user="ann", password="for the test") as analyst:
+        assert analyst.execute("select model, receipt ->> 'rows' from dp_logreg('kept', epsilon => 1)").fetchone() == (
+            1,
+            "60",
+        )
+
+
+def test_nobody_comes_in_without_a_password(server: Server) -> None:
+    for wrong in ("", "guess"):
+        with pytest.raises(psycopg.OperationalError, match="password"):
+            server.connect(password=wrong)
+    with server.connect() as keeper:
+        rules = keeper.execute("select distinct type, auth_method from pg_hba_file_rules").fetchall()
+        stored = keeper.execute("select rolpassword from pg_authid where rolname = 'keeper'").fetchone()[0]
+    assert set(rules) == {("local", "peer"), ("local", "scram-sha-256"), ("host", "scram-sha-256")}
+    assert stored.startswith("SCRAM-SHA-256$")
+
+
+def test_the_variables_of_the_first_start_are_heeded(server: Server) -> None:
+    with server.connect() as keeper:
+        found = keeper.execute("select current_database(), datlocprovider from pg_database where datname = 'clinic'")
+        assert found.fetchone() == ("clinic", "i")
+        assert keeper.execute("show data_checksums").fetchone() == ("on",)
+        assert keeper.execute("show search_path").fetchone() == ('"$user", public, dbdp',)
+
+
+def test_the_password_is_neither_in_the_log_nor_in_the_server(create: Create) -> None:
+    made = create().start()
+    assert made.password not in made.log()
+    assert made.password not in made.run("cat", "/proc/1/environ")
+    assert "PGDATA" in made.run("cat", "/proc/1/environ")
+
+
+def test_the_server_is_process_1_and_nothing_is_root(server: Server) -> None:
+    processes = [line.split(maxsplit=2) for line in server.run("ps", "-eo", "uid,pid,args").splitlines()[1:]]
+    assert {uid for uid, _, _ in processes} == {"999"}
+    assert next(args for _, pid, args in processes if pid == "1").startswith("postgres")
+    assert server.run("find", "/usr", "/opt", "-writable", "-not", "-type", "l") == ""
+
+
+def test_the_database_is_open_to_its_own_user_within_the_container(server: Server) -> None:
+    assert "dbdp" in server.run("psql", "-U", "keeper", "-d", "clinic", "-c", r"\dx")
+    books = json.loads(server.run("dbdp", "check-ledger", "--json", "--url", "postgresql://keeper@/clinic"))
+    assert all(each["ok"] for each in books)
+
+
+def test_scripts_run_once_and_in_order(create: Create) -> None:
+    made = create()
+    made.put(
+        f"{SCRIPTS}/10-first.sql", "create table said (number serial, who text); insert into said (who) values ('sql')"
+    )
+    made.put(f"{SCRIPTS}/20-next.sql.gz", gzip.compress(b"insert into said (who) values ('gz')"))
+    made.put(f"{SCRIPTS}/30-run.sh", "#!/bin/sh\npsql -c \"insert into said (who) values ('run')\"\n", 0o755)
+    made.put(f"{SCRIPTS}/40-read.sh", "psql -c \"insert into said (who) values ('$POSTGRES_USER')\"\n")
+    made.put(f"{SCRIPTS}/50-note.txt", "not a script")
+    made.start()
+    made.container.restart(timeout=60)
+    made.start()
+    with made.connect() as connection:
+        assert connection.execute("select array_agg(who order by number) from said").fetchone() == (
+            ["sql", "gz", "run", "postgres"],
+        )
+    assert "left alone" in made.log()
+
+
+@pytest.mark.parametrize("end", ["an error", "a kill"])
+def test_a_first_start_that_is_cut_short_leaves_no_database(create: Create, end: str) -> None:
+    made = create()
+    made.put(f"{SCRIPTS}/10-table.sql", "create table once ()")
+    made.put(f"{SCRIPTS}/20-end.sh", "exit 7" if end == "an error" else "echo asleep; sleep 600")
+    if end == "an error":
+        assert made.exit_code() == 7
+    else:
+        made.container.start()
+        made.until(lambda: "asleep" in made.log())
+        assert made.state()["Health"]["Status"] != "healthy"
+        made.container.kill()
+    made.put(f"{SCRIPTS}/20-end.sh", "echo done")
+    made.start()  # which runs the first script again, in a database that does not have the table
+    with made.connect() as connection:
+        assert connection.execute("select count(*) from once").fetchone() == (0,)
+    assert made.run("sh", "-c", "ls /var/lib/postgresql/data") == "pgdata\n"
+
+
+def test_a_restart_keeps_models_and_charges_and_so_does_a_kill(create: Create) -> None:
+    made = create().start()
+    with made.connect() as connection:
+        connection.execute(PREPARE.encode())
+        connection.execute(TRAIN)
+        once = connection.execute(CHARGED).fetchone()[0]
+    made.container.restart(timeout=60)
+    made.start()
+    session = made.connect()
+    session.execute("begin")
+    assert session.execute(TRAIN).fetchone() == (2,)  # seen, and never committed
+    made.container.kill()
+    made.start()
+    with made.connect() as connection:
+        assert connection.execute(CHARGED).fetchone() == (2 * once,)
+        assert connection.execute("select array_agg(id) from dbdp.models").fetchone() == ([1],)
+        assert connection.execute("select bool_and(ok) from dbdp.check_ledger()").fetchone() == (True,)
+
+
+def test_stopping_is_clean_and_fast_though_somebody_is_connected(create: Create) -> None:
+    made = create().start()
+    with made.connect():
+        began = time.monotonic()
+        made.container.stop(timeout=60)
+        took = time.monotonic() - began
+    assert took < 10
+    assert made.state()["ExitCode"] == 0
+    assert "database system is shut down" in made.log().splitlines()[-1]
+
+
+def test_it_runs_with_a_read_only_system_and_no_capabilities(create: Create) -> None:
+    places = {"/tmp": "mode=1777", "/run/postgresql": "uid=999,gid=999"}
+    hardened = create(read_only=True, tmpfs=places, cap_drop=["ALL"], security_opt=["no-new-privileges:true"]).start()
+    with hardened.connect() as connection:
+        connection.execute(PREPARE.encode())
+        assert connection.execute(TRAIN).fetchone() == (1,)
+
+
+def test_a_command_runs_in_place_of_the_server(create: Create) -> None:
+    made = create({}, command=["dbdp", "explain", "--rows", "60", "--features", "3", "--epsilon", "1", "--json"])
+    assert made.exit_code() == 0
+    assert "noise_scale" in made.log()
+
+
+def test_it_is_below_half_a_gigabyte(engine: Any, image: str) -> None:
+    assert engine.images.get(image).attrs["Size"] < LARGEST
+
+
+def test_it_has_no_compiler_and_no_installer(server: Server) -> None:
+    found = server.run("sh", "-c", f"for name in {COMPILERS} bash; do command -v $name || true; done")
+    assert [Path(path).name for path in found.split()] == ["bash"]
+    assert (
+        server.run("sh", "-c", "find / -xdev -name 'cc1*' -o -name 'libLLVM*' -o -name '*.a' 2>/dev/null || true") == ""
+    )
+
+
+def test_the_server_imports_what_it_needs_and_not_the_clients_libraries(server: Server) -> None:
+    with server.connect() as keeper, keeper.transaction(force_rollback=True):
+        keeper.execute("""create function pg_temp.found(name text) returns bool language plpython3u as $$
+import importlib.util
+return importlib.util.find_spec(name) is not None
+$$""")
+        keeper.execute("select dbdp.dp_explain('kept', epsilon => 1)")
+        sql = "select name from unnest(array['dbdp', 'numpy', 'flint', 'sklearn', 'scipy', 'typer']) as name"
+        found = keeper.execute(f"{sql} where pg_temp.found(name)").fetchall()
+    assert found == [("dbdp",), ("numpy",), ("flint",)]
+
+
+def test_its_bill_of_materials_is_what_is_in_it(server: Server) -> None:
+    bill = json.loads(server.run("cat", "/usr/share/dbdp/sbom.cdx.json"))
+    packages = [each["purl"] for each in bill["components"]]
+    installed = server.run("dpkg-query", "--show", "--showformat", "${Package} ${Version}\n").splitlines()
+    listed = [f"{each['name']} {each['version']}" for each in bill["components"] if "pkg:deb/" in each["purl"]]
+    assert bill["bomFormat"] == "CycloneDX"
+    assert sorted(listed) == sorted(installed)
+    pinned = set(re.findall(r"^([\w-]+==[\w.]+)", (ROOT / "docker" / "requirements.txt").read_text(), re.MULTILINE))
+    ours = {f"{each['name']}=={each['version']}" for each in bill["components"] if "pkg:pypi/" in each["purl"]}
+    assert {each for each in ours if not each.startswith("dbdp==")} <= pinned
+    assert {"numpy", "python-flint", "dbdp"} <= {each.partition("==")[0] for each in ours}
+    assert len(packages) == len(set(packages))
