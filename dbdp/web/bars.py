@@ -65,8 +65,8 @@ def budget_bar(budget: Row, spending: Sequence[Row], planned: float = 0.0) -> li
         spent.append((f"{len(rest)} other roles", "others", *of_rest))
     unseen = budget["recorded"] - sum(row["charge"] for row in spending)
     spent += [
-        ("roles whose charges you do not see", "others", float(unseen), None),
-        ("trainings that were rolled back or failed", "unrecorded", float(budget["unrecorded"]), None),
+        ("others, whom you do not see", "others", float(unseen), None),
+        ("rolled back or failed", "unrecorded", float(budget["unrecorded"]), None),
         ("this training", "planned", planned, None),
     ]
     return parts(float(budget["charge_limit"]), spent)

@@ -91,7 +91,10 @@ def model(visit: Visitor, identity: ModelNumber) -> HTMLResponse:
     with visit.database() as database:
         rows = database.query(_MODEL, identity)
     if not rows:
-        raise _missing(f"There is no model {identity}, or this role may not see it.", "/models lists those it may see.")
+        raise _missing(
+            f"There is no model {identity}, or this role may not see it.",
+            "The list of models has those that it may see.",
+        )
     return visit.page(
         "model.html",
         model=rows[0],
@@ -139,7 +142,8 @@ def _dataset(database: Database, name: str) -> Row:
     row = lists.dataset_named(database, name)
     if row is None:
         raise _missing(
-            f"There is no dataset “{name}”, or this role may not see it.", "/datasets lists those it may see."
+            f"There is no dataset “{name}”, or this role may not see it.",
+            "The list of datasets has those that it may see.",
         )
     return row
 

@@ -56,10 +56,17 @@ def read(given: Mapping[str, str]) -> tuple[list[Field], Request | None]:
                 problem = "A training needs an ε."
         except ValueError as error:
             problem = str(error)
-        shown = text or ("" if each.default is None or each.name == "epsilon" else f"{each.default}")
+        shown = text or _default(each.name, each.default)
         fields.append(Field(each.name, HELP[each.name], _CHOICES.get(each.name, ()), shown, problem))
     is_whole = "epsilon" in values and not any(field.problem for field in fields)
     return fields, Request(**values) if is_whole else None
+
+
+def _default(name: str, default: Any) -> str:
+    """Return what the field of an option holds at first."""
+    if name == "epsilon" or default is None:
+        return ""
+    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def _value(text: str, kind: type) -> Any:

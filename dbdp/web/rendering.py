@@ -17,7 +17,9 @@ def number(value: float | Decimal | None) -> str:
     if value is None:
         return "–"
     found = float(value)
-    return f"{found:,.0f}" if found == int(found) and abs(found) < 1e15 else f"{found:.4g}"
+    if abs(found) < 1e15 and found == int(found):
+        return f"{found:,.0f}"
+    return f"{found:.4g}".replace("e-0", "e-")
 
 
 def percent(share: float) -> str:
@@ -26,7 +28,7 @@ def percent(share: float) -> str:
         return "under 0.1 %"
     if 0.999 < share < 1:
         return "over 99.9 %"
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.1f}".removesuffix(".0") + " %"
 
 
 def moment(value: datetime) -> str:
