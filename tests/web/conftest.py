@@ -37,15 +37,17 @@ def site(people: People) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="session")
-def owner(people: People, shared_site: Site) -> httpx.Client:
+def owner(people: People, shared_site: Site) -> Iterator[httpx.Client]:
     """The data owner, signed in."""
-    return shared_site.sign_in(people.names["owner"])
+    with shared_site.sign_in(people.names["owner"]) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")
-def analyst(people: People, shared_site: Site) -> httpx.Client:
+def analyst(people: People, shared_site: Site) -> Iterator[httpx.Client]:
     """An analyst of one dataset, signed in."""
-    return shared_site.sign_in(people.names["analyst"])
+    with shared_site.sign_in(people.names["analyst"]) as client:
+        yield client
 
 
 @pytest.fixture

@@ -49,6 +49,7 @@ class People:
                 member = f"in role {group}" if group else ""
                 admin.execute(f"create role \"{name}\" login password '{PASSWORD}' {member}")
             admin.execute(f"create schema {self.schema} authorization {self.names['owner']}")
+            admin.execute(f"grant usage on schema {self.schema} to dbdp_owner")
         self._register()
 
     @property
@@ -67,8 +68,7 @@ class People:
         register = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 100, 1e-3, mode => 'basic')"
         with self.login("owner") as owner:
             for name, table, feature in ((self.dataset, "t", "x"), (self.odd, f'"{ODD}t"', f"{ODD}x")):
-                owner.execute(f"create table {self.schema}.{table} as {ROWS}")
-                owner.execute(f'alter table {self.schema}.{table} rename x to "{feature}"')
+                owner.execute(f'create table {self.schema}.{table} ("{feature}", y) as {ROWS}')
                 declared = FEATURES.replace('"x"', f'"{feature}"')
                 owner.execute(register, (name, f"{self.schema}.{table}", declared))
             owner.execute("select dbdp.renew_budget(%s, %s)", (self.odd, ODD))
@@ -101,12 +101,13 @@ class Site:
         """A client that sends what a browser sends, and follows no redirect."""
         return httpx.Client(base_url=self.address, headers={"origin": self.address} | headers, timeout=60)
 
-    def sign_in(self, role: str, password: str = PASSWORD) -> httpx.Client:
-        """A client that has signed in."""
-        client = self.browser()
-        answer = client.post("/sign-in", data={"role": role, "password": password})
-        assert answer.status_code == 303, answer.text
-        return client
+    @contextmanager
+    def sign_in(self, role: str) -> Iterator[httpx.Client]:
+        """Give a client that has signed in."""
+        with self.browser() as client:
+            answer = client.post("/sign-in", data={"role": role, "password": PASSWORD})
+            assert answer.status_code == 303, answer.text
+            yield client
 
 
 @contextmanager

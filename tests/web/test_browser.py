@@ -4,7 +4,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from selenium import webdriver
@@ -20,7 +19,7 @@ FLAGS = (
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def address(people: People) -> Iterator[str]:
     """The address at which the command serves the page."""
     command = [sys.executable, "-m", "dbdp.cli", "web", "--url", people.url, "--port", "0"]
@@ -35,14 +34,14 @@ def address(people: People) -> Iterator[str]:
     assert "Traceback" not in rest
 
 
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
     """A browser of its own profile."""
     if not (BROWSER and DRIVER):
         pytest.skip("there is no chromium with chromedriver here: apt-get install chromium chromium-driver")
     options = webdriver.ChromeOptions()
     options.binary_location = BROWSER
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path}"):
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
@@ -87,6 +86,7 @@ def test_an_owner_signs_in_looks_plans_grants_and_signs_out(
 
     click(browser, "Plan a training")
     fill(browser, "epsilon", "2")
+    fill(browser, "delta", "1e-6")
     Select(browser.find_element(By.NAME, "algorithm")).select_by_visible_text("dp_sgd")
     send(browser, "Show the plan")
     assert "What it would cost" in content(browser)
