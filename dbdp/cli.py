@@ -563,6 +563,22 @@ def explain(
         show_mapping(described, "plan")
 
 
+@app.command()
+def web(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes one that is free.")] = 8433,
+    host: Annotated[str, typer.Option(help="An address of this machine's own: 127.0.0.1 or ::1.")] = "127.0.0.1",
+    url: Url = None,
+) -> None:
+    """Serve a page of datasets, budgets, models and plans on this machine; sign in as a role of the database."""
+    try:
+        from dbdp.web.serving import serve
+    except ModuleNotFoundError as error:
+        raise ValueError(f"dbdp web needs {error.name}; install it by: pip install 'dbdp[web]'") from None
+    from dbdp.database import default_url
+
+    serve(url or default_url(), host, port, lambda address: console.print(address, soft_wrap=True, highlight=False))
+
+
 @server.command("start")
 def server_start() -> None:
     """Start the private server; make it first when there is none."""

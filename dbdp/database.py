@@ -43,7 +43,7 @@ def connect(target: Any = None) -> "Database":
     ValueError
         If the server has no extension dbdp, or one of another version.
     """
-    target = target or os.environ.get(URL_VARIABLE) or embedded()
+    target = target or default_url()
     if isinstance(target, psycopg.Connection):
         return Database(target)
     if hasattr(target, "raw_connection"):  # a SQLAlchemy engine
@@ -54,6 +54,11 @@ def connect(target: Any = None) -> "Database":
         return Database(_driver_connection(target.connection))
     url = str(target).replace("postgresql+psycopg://", "postgresql://", 1)
     return Database(psycopg.connect(url, autocommit=True), owned=True)
+
+
+def default_url() -> str:
+    """Return the URL that holds where none is given: DBDP_URL, else that of the private cluster, started."""
+    return os.environ.get(URL_VARIABLE) or embedded()
 
 
 def embedded() -> str:
@@ -258,6 +263,15 @@ class Database:
         """Return what a dataset has spent, and what is left for a release at `release_delta`; see dbdp.budget."""
         return self.query("select * from dbdp.budget($1, $2)", name, float(release_delta))[0]
 
+    def spending(self, name: str) -> list[Row]:
+        """Return what each role charged to the present budget of a dataset, of the charges that this role may see."""
+        return self.query(
+            "select h.charged_by as role, sum(h.charge) as charge, count(*) as releases from dbdp.history as h "
+            "join dbdp.dataset as d on d.id = h.period where d.name = $1 and d.dropped_at is null "
+            "group by h.charged_by order by charge desc, role",
+            name,
+        )
+
     def history(self, name: str | None = None) -> list[Row]:
         """Return the charges that this role may see, of one dataset or of all, and what became of each."""
         return self.query("select * from dbdp.history where dataset = $1 or $1 is null order by id", name)
@@ -273,6 +287,10 @@ class Database:
     def explain(self, dataset: str, request: Request) -> dict[str, Any]:
         """Return plan, sensitivity, noise scale and charge; nothing is read or spent."""
         return controller.explain(self._session, dataset, request)
+
+    def explain_in_server(self, dataset: str, request: Request) -> dict[str, Any]:
+        """Return the same, planned by the server with its time and memory in place of this process's."""
+        return self._call("dp_explain", {"dataset": dataset}, asdict(request))[0]["dp_explain"]
 
     def explain_tuning(self, dataset: str, request: TuningRequest) -> dict[str, Any]:
         """Return the plan of a tuning and its charge; nothing is read or spent."""

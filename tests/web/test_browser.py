@@ -1,0 +1,132 @@
+"""The page in a real browser: Debian's Chromium, without a window and without JavaScript."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.select import Select
+from site_of_tests import ODD, PASSWORD, People
+
+BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),
+)
+
+
+@pytest.fixture(scope="module")
+def address(people: People) -> Iterator[str]:
+    """The address at which the command serves the page."""
+    command = [sys.executable, "-m", "dbdp.cli", "web", "--url", people.url, "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout
+    told = process.stdout.readline().strip()
+    yield told
+    process.terminate()
+    rest, _ = process.communicate(timeout=20)
+    assert told.startswith("http://127.0.0.1:")
+    assert PASSWORD not in rest
+    assert "Traceback" not in rest
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """A browser of its own profile."""
+    if not (BROWSER and DRIVER):
+        pytest.skip("there is no chromium with chromedriver here: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver.set_page_load_timeout(60)
+    yield driver
+    driver.quit()
+
+
+def click(browser: webdriver.Chrome, text: str) -> None:
+    browser.find_element(By.LINK_TEXT, text).click()
+
+
+def send(browser: webdriver.Chrome, label: str) -> None:
+    browser.find_element(By.XPATH, f"//button[normalize-space()='{label}']").click()
+
+
+def fill(browser: webdriver.Chrome, name: str, text: str) -> None:
+    field = browser.find_element(By.CSS_SELECTOR, f"main [name='{name}']")
+    field.clear()
+    field.send_keys(text)
+
+
+def content(browser: webdriver.Chrome) -> str:
+    return browser.find_element(By.TAG_NAME, "main").text
+
+
+def test_an_owner_signs_in_looks_plans_grants_and_signs_out(
+    browser: webdriver.Chrome, address: str, people: People
+) -> None:
+    browser.get(address)
+    fill(browser, "role", people.names["owner"])
+    fill(browser, "password", PASSWORD)
+    send(browser, "Sign in")
+
+    click(browser, people.dataset)
+    assert "array of 3 numbers" in content(browser)
+    bar = browser.find_element(By.CSS_SELECTOR, "svg.bar")
+    assert bar.size["width"] > 300
+    parts = [(part.get_attribute("class"), part.size["width"]) for part in bar.find_elements(By.TAG_NAME, "rect")]
+    assert parts[-1][0] == "left" and 0 < parts[0][1] < bar.size["width"] / 10
+
+    click(browser, "Plan a training")
+    fill(browser, "epsilon", "2")
+    fill(browser, "delta", "1e-6")
+    Select(browser.find_element(By.NAME, "algorithm")).select_by_visible_text("dp_sgd")
+    send(browser, "Show the plan")
+    assert "What it would cost" in content(browser)
+    assert "noise scale" in content(browser)
+    assert browser.find_element(By.CSS_SELECTOR, "rect.planned").size["width"] > 5
+
+    click(browser, "Models")
+    click(browser, f"Model {people.models['owner']}")
+    assert "noise scale" in content(browser)
+
+    click(browser, "Allowances")
+    Select(browser.find_element(By.ID, "of")).select_by_visible_text(people.dataset)
+    fill(browser, "role", people.names["rival"])
+    send(browser, "Go on")
+    send(browser, f"Grant training to {people.names['rival']}")
+    assert f"{people.names['rival']} may train on" in content(browser)
+    browser.get(f"{address}allowances/revoke?dataset={people.dataset}&role={people.names['rival']}")
+    send(browser, f"Revoke training of {people.names['rival']}")
+    assert "may no longer train" in content(browser)
+
+    send(browser, "Sign out")
+    browser.get(f"{address}models")
+    assert "Sign in" in content(browser)
+    assert [entry for entry in browser.get_log("browser") if "401" not in entry["message"]] == []  # no policy broken
+
+
+def test_on_a_telephone_nothing_is_wider_than_the_screen(
+    browser: webdriver.Chrome, address: str, people: People
+) -> None:
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get(address)
+    fill(browser, "role", people.names["owner"])
+    fill(browser, "password", PASSWORD)
+    send(browser, "Sign in")
+    pages = ["datasets", "budgets", "ledger", "models", "allowances", f"model?id={people.models['owner']}"]
+    pages += [f"dataset?name={people.dataset}", f"plan?dataset={people.dataset}&epsilon=1"]
+    for page in pages:
+        browser.get(address + page)
+        layout = browser.execute_cdp_cmd("Page.getLayoutMetrics", {})
+        assert layout["cssContentSize"]["width"] <= 390, page
+    browser.get(f"{address}datasets")
+    assert ODD in content(browser)  # as text

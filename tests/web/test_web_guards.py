@@ -1,0 +1,206 @@
+"""The page against other pages: forged forms, other names of the machine, markup and SQL in what is shown and sent."""
+
+import re
+
+import httpx
+import pytest
+from site_of_tests import ODD, PASSWORD, People, Site, csrf_of, words
+
+from dbdp.options import options
+from dbdp.web.guards import LARGEST_FORM
+
+SQL = ["'; select pg_sleep(60); --", "x' or '1'='1') or true -- $1 %s {} \\'"]
+
+
+@pytest.fixture(scope="module")
+def pages(owner: httpx.Client, people: People) -> list[tuple[str, str]]:
+    """Every page of the owner's, with its address."""
+    asked = [each for name in (people.dataset, people.odd) for each in _pages(name, people)]
+    answers = [owner.get(path, params=given) for path, given in asked]
+    assert {answer.status_code for answer in answers} == {200}
+    return [(str(answer.url), answer.text) for answer in answers]
+
+
+def _pages(name: str, people: People) -> list[tuple[str, dict[str, object]]]:
+    grant = {"dataset": name, "role": people.names["odd"]}
+    lists = [(path, {}) for path in ("/datasets", "/budgets", "/ledger", "/models", "/allowances", "/plan")]
+    found = [(path, {"search": ODD}) for path in ("/datasets", "/budgets", "/ledger", "/models", "/allowances")]
+    of_dataset = [(path, {"dataset": name}) for path in ("/ledger", "/models", "/allowances", "/plan")]
+    single = [
+        ("/dataset", {"name": name}),
+        ("/plan", {"dataset": name, "epsilon": "1"}),
+        ("/plan", {"dataset": name, "epsilon": ODD, "network": ODD}),
+        ("/plan", {"dataset": name, "epsilon": "1", "settings": ODD}),
+        ("/plan", {"dataset": name, "epsilon": "1", "algorithm": ODD}),
+        ("/model", {"id": people.models["odd"]}),
+        ("/allowances/grant", grant),
+        ("/allowances/revoke", grant),
+    ]
+    return lists + found + of_dataset + single
+
+
+def test_markup_in_names_is_shown_and_never_taken_for_markup(
+    pages: list[tuple[str, str]], owner: httpx.Client, people: People
+) -> None:
+    for address, text in pages:
+        assert "<script" not in text.lower(), address
+        assert "<b>" not in text, address
+    assert sum("&lt;script&gt;" in text for _, text in pages) > 20
+    renewed = owner.get("/dataset", params={"name": people.odd}).text
+    assert renewed.count("alert(") >= 4  # name, table, column, reason
+
+
+def test_every_answer_has_the_headers_that_close_it_to_other_pages(owner: httpx.Client, shared_site: Site) -> None:
+    asked = ["/datasets", "/plan", "/static/style.css", "/nowhere", "/model?id=0", "/model?id=987654321"]
+    answers = [owner.get(path) for path in asked]
+    with shared_site.browser() as client:
+        answers += [client.get("/models"), client.get("/", headers={"host": "evil.example"}), client.put("/models")]
+        answers += [client.post("/sign-in", headers={"origin": "null"})]
+    assert {answer.status_code for answer in answers} == {200, 400, 401, 403, 404, 405}
+    for answer in answers:
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none';")
+        assert "frame-ancestors 'none'" in policy and "form-action 'self'" in policy and "unsafe" not in policy
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "same-origin"
+        assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+        assert "server" not in answer.headers or "uvicorn" in answer.headers["server"]  # dbdp web sends none
+
+
+def test_a_fault_has_the_headers_too(site: Site, people: People, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dbdp.web.lists.listed", None)
+    with site.sign_in(people.names["owner"]) as client:
+        answer = client.get("/datasets")
+    assert answer.status_code == 500
+    assert answer.headers["content-security-policy"].startswith("default-src 'none';")
+
+
+def test_no_page_has_a_script_a_style_or_an_address_elsewhere(pages: list[tuple[str, str]]) -> None:
+    for address, text in pages:
+        assert not re.search(r"<[^>]+\s(on\w+|style)=", text), address
+        assert not re.search(r'(?:href|src|action)="(?:https?:)?//', text), address
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *(("evil.example", 400), ("127.0.0.1.evil.example", 400), ("localhost.evil.example", 400), ("evil", 400)),
+        *(("xlocalhost", 400), ("127.0.0.2", 400), ("0.0.0.0", 400), ("", 400)),
+        *(("localhost:9", 200), ("127.0.0.1:9000", 200), ("a-name.localhost:1", 200)),
+    ],
+)
+def test_a_name_of_somebody_elses_that_resolves_to_this_machine_is_refused(
+    owner: httpx.Client, host: str, status: int
+) -> None:
+    assert owner.get("/models", headers={"host": host}).status_code == status
+
+
+def granted(people: People) -> bool:
+    with people.login("owner") as session:
+        sql = "select count(*) from dbdp.allowances where role = %s"
+        return session.execute(sql, (people.names["rival"],)).fetchone() != (0,)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": ""},
+        {"origin": "http://127.0.0.1:1"},  # another port of this machine is another page
+        {"origin": "https://{host}"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+)
+def test_a_form_of_another_page_is_refused_though_it_knows_the_number(
+    shared_site: Site, owner: httpx.Client, people: People, headers: dict[str, str]
+) -> None:
+    form = {"dataset": people.dataset, "role": people.names["rival"], "csrf": csrf_of(owner.get("/models").text)}
+    host = shared_site.address.removeprefix("http://")
+    sent = {name: value.format(host=host) for name, value in headers.items()}
+    assert owner.post("/allowances/grant", data=form, headers=sent).status_code == 403
+    assert not granted(people)
+
+
+@pytest.mark.parametrize("address", ["/allowances/grant", "/allowances/revoke", "/sign-out"])
+@pytest.mark.parametrize("number", [None, "", "0" * 43, "ö", "of another session"])
+def test_a_form_without_the_sessions_number_is_refused(
+    owner: httpx.Client, analyst: httpx.Client, people: People, address: str, number: str | None
+) -> None:
+    form = {"dataset": people.dataset, "role": people.names["rival"]}
+    if number is not None:
+        form["csrf"] = csrf_of(analyst.get("/models").text) if number == "of another session" else number
+    assert owner.post(address, data=form).status_code == 403
+    assert not granted(people)
+    assert owner.get("/models").status_code == 200
+
+
+def test_what_changes_something_is_not_done_by_a_link(owner: httpx.Client, people: People) -> None:
+    given = {"dataset": people.dataset, "role": people.names["rival"], "csrf": csrf_of(owner.get("/models").text)}
+    assert "Grant training to" in owner.get("/allowances/grant", params=given).text  # it asks
+    assert owner.get("/sign-out", params=given).status_code == 405
+    assert not granted(people)
+    assert owner.get("/models").status_code == 200
+
+
+def test_another_page_may_link_here_and_embed_nothing(owner: httpx.Client) -> None:
+    followed = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    assert owner.get("/models", headers=followed).status_code == 200
+    for embedded in ({"sec-fetch-dest": "iframe"}, {"sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}):
+        assert owner.get("/models", headers=followed | embedded).status_code == 403
+
+
+def test_a_form_of_any_size_takes_no_memory(shared_site: Site) -> None:
+    with shared_site.browser() as client:
+        assert client.post("/sign-in", data={"role": "a" * LARGEST_FORM}).status_code == 413
+        assert client.post("/sign-in", content=iter([b"role=a"])).status_code == 411  # in chunks
+        assert client.post("/sign-in", data={"role": "a" * 2000}).status_code == 400
+
+
+@pytest.mark.parametrize("sql", SQL)
+def test_sql_in_a_field_is_text(owner: httpx.Client, people: People, sql: str) -> None:
+    for path in ("/datasets", "/budgets", "/ledger", "/models", "/allowances"):
+        answer = owner.get(path, params={"search": sql})
+        assert answer.status_code == 200
+        assert "Nothing here matches" in words(answer.text), path
+    for path in ("/ledger", "/models", "/allowances"):
+        assert "<td" not in owner.get(path, params={"dataset": sql}).text
+    assert owner.get("/dataset", params={"name": sql}).status_code == 404
+    for path, name in (("/datasets", "page"), ("/model", "id"), ("/budgets", "delta")):
+        assert owner.get(path, params={name: sql}).status_code == 400
+    form = {"dataset": people.dataset, "role": people.names["rival"], "csrf": csrf_of(owner.get("/models").text)}
+    for changed in ({"dataset": sql}, {"role": sql}):
+        for path in ("/allowances/grant", "/allowances/revoke"):
+            assert owner.post(path, data=form | changed).status_code == 400, (path, changed)
+    assert owner.post("/allowances/grant", data=form | {"epsilon": sql}).status_code == 400
+    assert not granted(people)
+
+
+def test_sql_in_an_option_that_is_a_number_is_refused_in_its_field(owner: httpx.Client, people: People) -> None:
+    names = [each.name for each, kind in options(without=("tolerance",)) if kind is not str]
+    answer = owner.get("/plan", params={"dataset": people.dataset} | dict.fromkeys(names, SQL[0]))
+    assert answer.status_code == 200
+    assert answer.text.count('class="wrong"') == len(names) > 10
+
+
+@pytest.mark.parametrize("name", [each.name for each, kind in options(without=("tolerance",)) if kind is str])
+def test_sql_in_an_option_that_is_text_is_refused_by_dbdp(owner: httpx.Client, people: People, name: str) -> None:
+    answer = owner.get("/plan", params={"dataset": people.dataset, "epsilon": "1", name: SQL[0]})
+    assert answer.status_code == 200
+    assert "What it would cost" not in answer.text
+    assert "dbdp refused this" in words(answer.text)
+
+
+def test_the_sql_of_a_plan_quotes_what_it_is_given(analyst: httpx.Client, people: People) -> None:
+    answer = analyst.get("/plan", params={"dataset": people.dataset, "epsilon": "1", "schedule": "square_root"})
+    assert f"dp_train(&#39;{people.dataset}&#39;, epsilon =&gt; 1.0, delta =&gt; 0.0" in answer.text
+    assert "schedule =&gt; &#39;square_root&#39;" in answer.text
+
+
+def test_no_address_of_the_page_holds_a_secret(pages: list[tuple[str, str]], owner: httpx.Client) -> None:
+    for address, text in pages:
+        assert csrf_of(text) not in "".join(re.findall(r'href="([^"]*)"', text)), address
+        assert PASSWORD not in text, address
+        assert not any(cookie in text for cookie in owner.cookies.values()), address

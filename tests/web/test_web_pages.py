@@ -1,0 +1,253 @@
+"""What the pages show, and to whom: row-level security decides."""
+
+import json
+
+import httpx
+import psycopg
+import pytest
+from site_of_tests import FEATURES, ROWS, People, Site, csrf_of, words
+
+from dbdp.web.bars import budget_bar, parts
+from dbdp.web.lists import ROWS_OF_A_PAGE
+from dbdp.web.rendering import number, percent
+
+LISTS = ["/datasets", "/budgets", "/ledger", "/models", "/allowances", "/plan"]
+
+
+def test_an_owner_sees_every_charge_and_an_analyst_its_own(
+    owner: httpx.Client, analyst: httpx.Client, people: People
+) -> None:
+    asked = {"dataset": people.dataset}
+    seen, own = (words(client.get("/ledger", params=asked).text) for client in (owner, analyst))
+    for kind in ("owner", "analyst"):
+        assert people.names[kind] in seen
+    assert people.names["analyst"] in own
+    assert people.names["owner"] not in own
+    assert "released: model" in own
+
+
+def test_an_analyst_sees_its_own_models_and_another_looks_as_if_there_were_none(
+    owner: httpx.Client, analyst: httpx.Client, people: People
+) -> None:
+    mine, others = people.models["analyst"], people.models["owner"]
+    assert owner.get("/model", params={"id": others}).status_code == 200
+    assert analyst.get("/model", params={"id": mine}).status_code == 200
+    hidden, none = analyst.get("/model", params={"id": others}), analyst.get("/model", params={"id": 987654321})
+    assert hidden.status_code == none.status_code == 404
+    assert words(hidden.text).replace(str(others), "") == words(none.text).replace("987654321", "")
+    listed = analyst.get("/models").text
+    assert f"id={mine}" in listed and f"id={others}" not in listed
+
+
+def test_a_dataset_without_a_right_looks_as_if_there_were_none(
+    analyst: httpx.Client, shared_site: Site, people: People
+) -> None:
+    assert analyst.get("/dataset", params={"name": people.odd}).status_code == 404
+    with shared_site.sign_in(people.names["rival"]) as rival:
+        for path in LISTS:
+            text = rival.get(path).text
+            assert people.dataset not in text
+            assert people.names["owner"] not in text
+        asked = rival.get("/plan", params={"dataset": people.dataset, "epsilon": "1"})
+        assert "is not registered" in words(asked.text)
+
+
+def test_a_budget_shows_an_analyst_no_name_of_another(
+    owner: httpx.Client, analyst: httpx.Client, people: People
+) -> None:
+    seen = words(owner.get("/dataset", params={"name": people.dataset}).text)
+    own = words(analyst.get("/dataset", params={"name": people.dataset}).text)
+    assert people.names["analyst"] in seen
+    assert "whom you do not see" in own and "whom you do not see" not in seen
+    bar = own.partition("Budget")[2]
+    assert people.names["owner"] not in bar
+
+
+def test_a_role_without_rights_is_told_what_to_ask_for(shared_site: Site, people: People) -> None:
+    with shared_site.sign_in(people.names["stranger"]) as stranger:
+        for path in LISTS:
+            answer = stranger.get(path)
+            assert answer.status_code == 403
+            assert "grant dbdp_data_owner" in words(answer.text)
+
+
+def test_nothing_that_is_looked_at_changes_a_budget(owner: httpx.Client, people: People) -> None:
+    with people.login("owner") as session:
+        sql = "select charged, recorded, releases from dbdp.budget(%s)"
+        before = session.execute(sql, (people.dataset,)).fetchone()
+        for path in [*LISTS, f"/dataset?name={people.dataset}", f"/plan?dataset={people.dataset}&epsilon=5"]:
+            assert owner.get(path).status_code == 200
+        assert session.execute(sql, (people.dataset,)).fetchone() == before
+
+
+def test_a_request_that_reads_cannot_write(shared_site: Site, people: People) -> None:
+    server = shared_site.app.state.desk.server
+    name, password = people.names["owner"], "parole-of-the-tests"
+    with pytest.raises(Exception, match="refused"), server.acting(name, password) as database:
+        database.grant_training(people.dataset, people.names["rival"])
+    with people.login("owner") as session:
+        sql = "select from dbdp.allowances where role = %s"
+        assert not session.execute(sql, (people.names["rival"],)).fetchall()
+
+
+def test_a_plan_is_that_of_dp_explain_and_tells_what_would_be_left(
+    analyst: httpx.Client, people: People, as_owner: psycopg.Connection
+) -> None:
+    sql = "select dbdp.dp_explain(%s, 2, batch_size => 20, epochs => 3, loss => 'huber_svm')"
+    plan = as_owner.execute(sql, (people.dataset,)).fetchone()[0]
+    given = {"dataset": people.dataset, "epsilon": "2", "batch_size": "20", "epochs": "3", "loss": "huber_svm"}
+    told = words(analyst.get("/plan", params=given).text)
+    for key in ("sensitivity", "noise_scale", "charge"):
+        assert number(plan[key]) in told
+    left = as_owner.execute("select charge_limit - charged from dbdp.budget(%s)", (people.dataset,)).fetchone()[0]
+    assert f"{number(left)} now, {number(float(left) - plan['charge'])} afterwards" in told
+    assert "would be refused" not in told
+
+
+def test_a_plan_beyond_the_budget_says_that_it_would_be_refused(owner: httpx.Client, people: People) -> None:
+    told = words(owner.get("/plan", params={"dataset": people.dataset, "epsilon": "99"}).text)
+    assert "The budget does not have that much left" in told and "would be refused" in told
+
+
+def test_a_plan_beyond_an_allowance_says_that_it_would_be_refused(shared_site: Site, people: People) -> None:
+    with shared_site.sign_in(people.names["odd"]) as odd:
+        told = words(odd.get("/plan", params={"dataset": people.dataset, "epsilon": "25"}).text)
+    assert "The budget does not" not in told
+    assert "The allowance of" in told and "would be refused" in told
+
+
+def test_an_error_of_dbdp_is_shown_with_its_remedy_above_the_form(owner: httpx.Client, people: People) -> None:
+    given = {"dataset": people.dataset, "epsilon": "1", "algorithm": "dp_sgd", "batch_size": "7"}
+    answer = owner.get("/plan", params=given)
+    assert 'role="alert"' in answer.text
+    assert "dbdp refused this" in words(answer.text)
+    assert 'value="7"' in answer.text
+
+
+def test_a_receipt_has_every_entry_that_is_stored(owner: httpx.Client, people: People) -> None:
+    with people.login("owner") as session:
+        sql = "select receipt from dbdp.models where id = %s"
+        receipt = session.execute(sql, (people.models["owner"],)).fetchone()[0]
+    text = owner.get("/model", params={"id": people.models["owner"]}).text
+    shown = text.partition("The receipt as it is stored")[0]
+    assert shown.count("<dt>") == len(receipt)
+    for key in ("noise_scale", "sensitivity", "charge"):
+        assert number(receipt[key]) in shown
+    assert "(intercept)" in shown
+
+
+def test_training_is_granted_and_revoked_after_a_look_at_what_it_means(owner: httpx.Client, people: People) -> None:
+    rival, sql = people.names["rival"], "select epsilon from dbdp.allowances where role = %s"
+    given = {"dataset": people.dataset, "role": rival, "epsilon": "0.5"}
+    with people.login("owner") as session:
+        page = owner.get("/allowances/grant", params=given).text
+        assert "Its members" not in page and "every member of it" in page and "ε = 0.5" in page
+        answer = owner.post("/allowances/grant", data=given | {"csrf": csrf_of(page)})
+        assert answer.status_code == 303
+        assert session.execute(sql, (rival,)).fetchall() == [(0.5,)]
+        assert f"{rival} may train on" in words(owner.get(answer.headers["location"]).text)
+        page = owner.get("/allowances/revoke", params=given).text
+        owner.post("/allowances/revoke", data=given | {"csrf": csrf_of(page)})
+        assert session.execute(sql, (rival,)).fetchall() == []
+
+
+def test_an_analyst_may_not_grant(analyst: httpx.Client, people: People) -> None:
+    page = analyst.get("/allowances").text
+    assert "Grant training" not in page and "Revoke" not in page.replace('<span class="hidden">Revoke</span>', "")
+    form = {"dataset": people.dataset, "role": people.names["rival"], "csrf": csrf_of(page)}
+    answer = analyst.post("/allowances/grant", data=form)
+    assert answer.status_code == 403
+    assert "permission denied" in words(answer.text)
+
+
+def test_a_grant_to_nobody_says_so(owner: httpx.Client, people: People) -> None:
+    form = {"dataset": people.dataset, "role": "nobody_at_all", "csrf": csrf_of(owner.get("/models").text)}
+    answer = owner.post("/allowances/grant", data=form)
+    assert answer.status_code == 400
+    assert "does not exist" in words(answer.text)
+
+
+def test_empty_lists_say_what_to_do(shared_site: Site, people: People) -> None:
+    with shared_site.sign_in(people.names["rival"]) as rival:
+        assert "dbdp.register_dataset" in rival.get("/datasets").text
+        for path in ("/budgets", "/plan"):
+            assert 'href="/datasets"' in rival.get(path).text.partition("<main")[2]
+        for path in ("/ledger", "/models"):
+            assert 'href="/plan"' in rival.get(path).text.partition("<main")[2]
+        assert "Nobody was granted training" in rival.get("/allowances").text
+
+
+@pytest.fixture
+def many(people: People) -> object:
+    """A dataset with 1,000 models, written by the superuser."""
+    name = f"many_{people.dataset}"
+    with people.login("owner") as session:
+        session.execute(f"create table {people.schema}.many as {ROWS}")
+        sql = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 1, 1e-3)"
+        session.execute(sql, (name, f"{people.schema}.many", FEATURES))
+    with people.admin() as admin:
+        receipt = json.dumps({"dataset": name, "algorithm": "bolt_on", "epsilon": 1, "delta": 0, "loss": "logistic"})
+        admin.execute(
+            "insert into dbdp.model (dataset_id, feature_names, coefficients, intercepts, declaration, receipt, "
+            "released_by) select d.id, '{a}', '{1}', '{0}', '{}', %s, %s from dbdp.dataset as d, "
+            "generate_series(1, 1000) where d.name = %s",
+            (receipt, people.names["owner"], name),
+        )
+        yield name
+        admin.execute("delete from dbdp.model where receipt ->> 'dataset' = %s", (name,))
+        admin.execute("select dbdp.drop_dataset(%s)", (name,))
+
+
+def test_a_thousand_models_are_searched_and_shown_by_the_page(owner: httpx.Client, many: str) -> None:
+    seen: list[str] = []
+    address: str | None = f"/models?dataset={many}"
+    while address:
+        text = owner.get(address).text
+        rows = [part.partition('"')[0] for part in text.split('href="/model?id=')[1:]]
+        assert len(rows) <= ROWS_OF_A_PAGE
+        seen += rows
+        onward = text.partition('rel="next" href="')[2].partition('"')[0].replace("&amp;", "&")
+        address = onward or None
+    assert len(seen) == len(set(seen)) == 1000
+    assert seen == sorted(seen, key=int, reverse=True)
+    found = owner.get("/models", params={"dataset": many, "search": seen[400]}).text
+    assert f"/model?id={seen[400]}" in found and "1 entry" in words(found)
+    beyond = owner.get("/models", params={"dataset": many, "page": 10**6})
+    assert "page 1 of" in words(beyond.text)
+
+
+def test_a_bar_is_as_wide_as_what_was_spent() -> None:
+    found = parts(10.0, [("a", "role-1", 2.0, 3), ("nothing", "others", 0.0, None), ("b", "planned", 3.0, None)])
+    assert [(part.label, part.start, part.width) for part in found] == [("a", 0, 20), ("b", 20, 30), ("left", 50, 50)]
+    beyond = parts(10.0, [("a", "role-1", 15.0, 1)])
+    assert [(part.label, part.width, part.share) for part in beyond] == [("a", 100, 1.5), ("left", 0, 0)]
+
+
+def test_many_roles_share_a_part_of_the_bar() -> None:
+    budget = {"charged": 12.0, "recorded": 11.0, "unrecorded": 1.0, "charge_limit": 20.0}
+    spending = [{"role": f"r{number}", "charge": 1.0, "releases": 2} for number in range(10)]
+    found = {part.label: part for part in budget_bar(budget, spending, planned=2.0)}
+    assert list(found) == [
+        *(f"r{number}" for number in range(6)),
+        *("4 other roles", "others, whom you do not see", "rolled back or failed", "this training", "left"),
+    ]
+    assert (found["4 other roles"].charge, found["4 other roles"].releases) == (4.0, 8)
+    assert found["left"].charge == pytest.approx(6.0)
+    assert budget_bar(budget | {"charged": None}, spending) == []
+
+
+def test_numbers_are_written_for_a_reader() -> None:
+    assert [number(value) for value in (20000, 1e-6, 0.123456, None, float("inf"))] == [
+        "20,000",
+        "1e-6",
+        "0.1235",
+        "–",
+        "inf",
+    ]
+    assert [percent(share) for share in (0, 1e-9, 0.5, 0.99999, 1)] == [
+        "0 %",
+        "under 0.1 %",
+        "50 %",
+        "over 99.9 %",
+        "100 %",
+    ]

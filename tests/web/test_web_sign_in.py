@@ -1,0 +1,253 @@
+"""Signing in to the page: whom it lets in, what it keeps, and for how long."""
+
+import logging
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import httpx
+import psycopg
+import pytest
+from site_of_tests import PASSWORD, People, Site, csrf_of, words
+
+from dbdp.web.connections import Server
+from dbdp.web.serving import listen
+from dbdp.web.sign_ins import IDLE_SECONDS, LONGEST_SECONDS, MOST_FAILURES, MOST_FAILURES_OF_ALL, WINDOW_SECONDS
+
+
+def attempt(site: Site, role: str, password: str = "wrong") -> httpx.Response:
+    with site.browser() as client:
+        return client.post("/sign-in", data={"role": role, "password": password})
+
+
+def test_a_role_signs_in_with_its_password_and_sees_its_name(site: Site, people: People) -> None:
+    with site.sign_in(people.names["owner"]) as client:
+        assert people.names["owner"] in client.get("/datasets").text
+
+
+def test_a_wrong_password_and_an_unknown_role_get_the_same_answer(site: Site, people: People) -> None:
+    wrong = attempt(site, people.names["owner"])
+    unknown = attempt(site, "nobody_of_that_name")
+    assert wrong.status_code == unknown.status_code == 403
+    assert wrong.text.replace(people.names["owner"], "") == unknown.text.replace("nobody_of_that_name", "")
+    assert not wrong.cookies and not unknown.cookies
+
+
+def test_a_role_that_the_server_lets_in_without_a_password_cannot_sign_in(site: Site, people: People) -> None:
+    with people.admin() as admin:
+        superuser, asked = admin.info.user, admin.pgconn.used_password
+    if asked:
+        pytest.skip("this server asks its superuser for a password")
+    for password in ("anything", ""):  # by peer authentication anybody would be the superuser
+        assert attempt(site, superuser, password).status_code == 403
+
+
+def test_a_superuser_cannot_sign_in_with_the_right_password_either(site: Site, people: People) -> None:
+    name = f"{people.names['owner']}_root"
+    with people.admin() as admin:
+        admin.execute(f"create role {name} login superuser password '{PASSWORD}'")
+        answer = attempt(site, name, PASSWORD)
+        admin.execute(f"drop role {name}")
+    assert answer.status_code == 403
+    assert "dbdp_data_owner" in words(answer.text)
+    assert len(site.app.state.desk.sign_ins) == 0
+
+
+@pytest.mark.parametrize("name", ["a\0b", "", "x' user=postgres", "x\nuser=postgres", "ö" * 200])
+def test_no_odd_name_reaches_the_connection_string(site: Site, name: str) -> None:
+    assert attempt(site, name, PASSWORD).status_code == 403
+
+
+def test_the_cookie_is_random_and_for_this_page_alone(site: Site, people: People) -> None:
+    cookies = []
+    for _ in range(2):
+        answer = attempt(site, people.names["owner"], PASSWORD)
+        value, *flags = answer.headers["set-cookie"].split("; ")
+        assert {flag.lower() for flag in flags} == {"httponly", "samesite=strict", "path=/"}
+        cookies.append(value)
+        assert PASSWORD not in value and people.names["owner"] not in value
+    assert len(set(cookies)) == 2
+    assert all(len(cookie.partition("=")[2]) >= 43 for cookie in cookies)  # 256 bits
+
+
+def test_signing_in_again_ends_the_former_session(site: Site, people: People) -> None:
+    with site.sign_in(people.names["owner"]) as client:
+        former = dict(client.cookies)
+        client.post("/sign-in", data={"role": people.names["owner"], "password": PASSWORD})
+        assert client.get("/datasets").status_code == 200
+        with site.browser() as other:
+            other.cookies.update(former)
+            assert other.get("/datasets").status_code == 401
+
+
+def test_who_is_not_signed_in_is_asked_to_and_comes_back(site: Site, people: People) -> None:
+    with site.browser() as client:
+        asked = client.get("/ledger", params={"dataset": people.dataset})
+        assert asked.status_code == 401
+        assert f'value="/ledger?dataset={people.dataset}"' in asked.text
+        form = {"role": people.names["owner"], "password": PASSWORD, "onward": f"/ledger?dataset={people.dataset}"}
+        assert client.post("/sign-in", data=form).headers["location"] == f"/ledger?dataset={people.dataset}"
+
+
+@pytest.mark.parametrize(
+    "elsewhere", ["//evil.example/", "https://evil.example/", "/\\evil.example", "/\r\nSet-Cookie: a"]
+)
+def test_nobody_is_sent_elsewhere_after_signing_in(site: Site, people: People, elsewhere: str) -> None:
+    form = {"role": people.names["owner"], "password": PASSWORD, "onward": elsewhere}
+    with site.browser() as client:
+        assert client.post("/sign-in", data=form).headers["location"] == "/datasets"
+
+
+def test_a_session_ends_when_it_is_idle(site: Site, people: People) -> None:
+    with site.sign_in(people.names["owner"]) as client:
+        for _ in range(3):
+            site.clock.now += IDLE_SECONDS - 1
+            assert client.get("/models").status_code == 200
+        site.clock.now += IDLE_SECONDS
+        assert client.get("/models").status_code == 401
+    assert len(site.app.state.desk.sign_ins) == 0
+
+
+def test_a_session_ends_when_it_is_old_however_busy(site: Site, people: People) -> None:
+    with site.sign_in(people.names["owner"]) as client:
+        begun = site.clock.now
+        while site.clock.now + 600 < begun + LONGEST_SECONDS:
+            site.clock.now += 600
+            assert client.get("/allowances/revoke", params={"dataset": "d", "role": "r"}).status_code == 200
+        site.clock.now = begun + LONGEST_SECONDS
+        assert client.get("/models").status_code == 401
+
+
+def test_a_sweep_forgets_a_password_without_a_request(site: Site, people: People) -> None:
+    sign_ins = site.app.state.desk.sign_ins
+    with site.sign_in(people.names["owner"]):
+        sign_ins.sweep()
+        assert len(sign_ins) == 1
+    site.clock.now += IDLE_SECONDS
+    sign_ins.sweep()
+    assert len(sign_ins) == 0
+
+
+def test_signing_out_forgets_the_session(site: Site, people: People) -> None:
+    with site.sign_in(people.names["owner"]) as client:
+        number = dict(client.cookies)
+        answer = client.post("/sign-out", data={"csrf": csrf_of(client.get("/models").text)})
+        assert answer.headers["location"] == "/sign-in"
+        client.cookies.update(number)
+        assert client.get("/models").status_code == 401
+    assert len(site.app.state.desk.sign_ins) == 0
+
+
+def test_a_changed_password_ends_the_session(site: Site, people: People) -> None:
+    name = people.names["rival"]
+    with site.sign_in(name) as client, people.admin() as admin:
+        admin.execute(f"alter role {name} password 'another'")
+        answer = client.get("/models")
+        admin.execute(f"alter role {name} password '{PASSWORD}'")
+        assert answer.status_code == 401
+        assert client.get("/models").status_code == 401
+
+
+def test_a_role_is_locked_out_after_some_failures_and_let_in_again_later(site: Site, people: People) -> None:
+    name = people.names["owner"]
+    assert [attempt(site, name).status_code for _ in range(MOST_FAILURES)] == [403] * MOST_FAILURES
+    late = attempt(site, name, PASSWORD)
+    assert late.status_code == 429
+    assert 0 < int(late.headers["retry-after"]) <= WINDOW_SECONDS + 1
+    assert attempt(site, people.names["analyst"], PASSWORD).status_code == 303  # others are not
+    site.clock.now += WINDOW_SECONDS
+    assert attempt(site, name, PASSWORD).status_code == 303
+
+
+def test_many_names_are_no_way_around_the_limit(site: Site) -> None:
+    found = [attempt(site, f"role_{number}").status_code for number in range(MOST_FAILURES_OF_ALL + 3)]
+    assert found == [403] * MOST_FAILURES_OF_ALL + [429] * 3
+
+
+def test_many_attempts_at_once_are_no_way_around_the_limit(site: Site, people: People) -> None:
+    with ThreadPoolExecutor(20) as pool:
+        found = list(pool.map(lambda _: attempt(site, people.names["owner"]).status_code, range(20)))
+    assert sorted(found) == [403] * MOST_FAILURES + [429] * (20 - MOST_FAILURES)
+
+
+def test_right_passwords_are_never_too_many(site: Site, people: People) -> None:
+    for _ in range(MOST_FAILURES + 2):
+        assert attempt(site, people.names["owner"], PASSWORD).status_code == 303
+
+
+def test_a_lost_server_is_told_and_ends_no_session(site: Site, people: People) -> None:
+    desk = site.app.state.desk
+    with site.sign_in(people.names["owner"]) as client:
+        site.app.state.desk = replace(desk, server=Server("postgresql:///none?host=/nonexistent"))
+        for _ in range(MOST_FAILURES + 1):  # nor is it a failure of who signs in
+            assert attempt(site, people.names["owner"], PASSWORD).status_code == 503
+        answer = client.get("/datasets")
+        assert answer.status_code == 503
+        assert "does not answer" in words(answer.text)
+        site.app.state.desk = desk
+        assert client.get("/datasets").status_code == 200
+
+
+def test_a_user_and_a_password_in_the_url_are_not_used(people: People) -> None:
+    info = psycopg.conninfo.conninfo_to_dict(people.url)
+    server = Server(psycopg.conninfo.make_conninfo("", **info | {"password": PASSWORD, "user": "somebody"}))
+    assert PASSWORD not in vars(server)["_conninfo"]
+    assert "somebody" not in vars(server)["_conninfo"]
+
+
+def test_no_secret_is_logged_even_by_a_fault(
+    site: Site, people: People, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with site.sign_in(people.names["owner"]) as client:
+        attempt(site, people.names["owner"], "mistyped-password")
+        number = csrf_of(client.get("/datasets").text)
+
+        def broken(*_: object, **__: object) -> None:
+            raise RuntimeError("a fault of the tests")
+
+        monkeypatch.setattr("dbdp.web.lists.listed", broken)
+        answer = client.get("/datasets")
+        assert answer.status_code == 500
+        assert "a fault of the tests" not in answer.text
+        secrets = [PASSWORD, "mistyped-password", number, *client.cookies.values()]
+    logged = [record for record in caplog.records if not record.name.startswith("http")]  # those are the client's
+    told = "\n".join(logging.Formatter().format(record) for record in logged)
+    assert "a fault of the tests" in told
+    assert not any(secret in told for secret in secrets)
+    session = next(iter(vars(site.app.state.desk.sign_ins)["_sessions"].values()))
+    assert PASSWORD not in repr(session) and number not in repr(session)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.1", "localhost.example", "::ffff:0.0.0.0", ""])
+def test_it_listens_on_no_address_but_this_machines_own(host: str) -> None:
+    with pytest.raises(ValueError, match=r"127\.0\.0\.1"):
+        listen(host, 0)
+
+
+def test_a_port_that_is_taken_is_told_with_the_remedy() -> None:
+    with listen("127.0.0.1", 0) as taken:
+        taken.listen()
+        with pytest.raises(OSError, match="--port"):
+            listen("127.0.0.1", taken.getsockname()[1])
+
+
+def test_the_command_refuses_another_address_in_one_line() -> None:
+    command = [sys.executable, "-m", "dbdp.cli", "web", "--url", "postgresql:///x", "--host", "0.0.0.0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "127.0.0.1" in done.stderr
+
+
+def test_without_the_extra_the_command_says_what_to_install() -> None:
+    code = "import sys; sys.modules['fastapi'] = None; sys.argv = ['dbdp', 'web']; from dbdp.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "pip install 'dbdp[web]'" in done.stderr
+
+
+def test_the_command_line_starts_without_the_framework() -> None:
+    code = "import dbdp.cli, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert not {"fastapi", "uvicorn", "jinja2"} & set(done.stdout.split())
