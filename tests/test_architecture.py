@@ -15,7 +15,15 @@ MODULES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
-CONNECTING = {"sessions", "installer", "cluster", "database", "demo", "cli"}  # may import psycopg
+CONNECTING = {
+    "sessions",
+    "installer",
+    "cluster",
+    "database",
+    "demo",
+    "doctor",
+    "commands.figures",
+}  # may import psycopg
 HEAVY = ("scipy", "sklearn", "psycopg", "sqlalchemy", "rich", "typer")
 
 
