@@ -136,6 +136,7 @@ class Utility:
     """Accuracy on rows that judge: of each algorithm (E, repeats), of the model without privacy, of the majority."""
 
     subject: str
+    is_public: bool
     judged: int
     epsilons: list[float]
     delta: float
@@ -253,15 +254,22 @@ def utility(
     judges: Judges,
     *,
     with_baseline: bool,
+    public_name: str | None = None,
     progress: Progress = silent,
 ) -> Utility:
-    """Train each request so many times, each charged, and judge the models; the baseline is not private."""
+    """Train each request so many times, each charged, and judge the models; the baseline is not private.
+
+    Parameters
+    ----------
+    public_name : where the rows are from, if all of them are public
+    """
     fitted = database.baseline(dataset, asked[0]) if with_baseline else None
     grid: dict[str, list[list[float]]] = {}
     for request, accuracies in _trained(database, dataset, asked, repeats, judges, progress):
         grid.setdefault(request.algorithm, []).append(accuracies)
     return Utility(
-        dataset,
+        public_name or dataset,
+        public_name is not None,
         len(judges.labels),
         sorted({request.epsilon for request in asked}),
         asked[0].delta,

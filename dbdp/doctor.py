@@ -72,7 +72,8 @@ class Patient:
     def superuser_target(self) -> str:
         """The target as an argument for a shell, without a password, for a superuser."""
         given = self.connection.info.get_parameters()
-        return shlex.quote(make_conninfo(**given | ({} if self.is_superuser else {"user": "postgres"})))
+        where = {name: given[name] for name in ("host", "port", "dbname", "user") if name in given}
+        return shlex.quote(make_conninfo(**where | ({} if self.is_superuser else {"user": "postgres"})))
 
     @property
     def install(self) -> str:
@@ -209,7 +210,7 @@ def _roles(patient: Patient) -> Iterator[Finding]:
     absent = [role for role in ROLES if patient.value("select to_regrole($1) is null", role)]
     if absent:
         parts = " ".join(f"-f {shlex.quote(str(Source.installed().sql / part))}" for part in _PARTS_OF_ROLES)
-        remedy = f"psql {patient.superuser_target} -1 {parts}"
+        remedy = f"psql {patient.superuser_target} --set ON_ERROR_STOP=1 --single-transaction {parts}"
         yield Finding("roles", FAULT, f"missing: {', '.join(absent)}", remedy)
         return
     for role, member in _MEMBERS:

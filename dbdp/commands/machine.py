@@ -51,9 +51,15 @@ def doctor(as_json: AsJson = False, url: Url = None) -> None:
     """Find what this machine and a server lack, and name the remedies; exit code 1 if there is a fault."""
     from dbdp.doctor import FAULT, examine
 
-    rows = [vars(finding) for finding in examine(url)]
-    show(rows, as_json, "doctor")
-    if any(row["state"] == FAULT for row in rows):
+    findings = examine(url)
+    if as_json:
+        show([vars(each) for each in findings], True, "")
+    else:
+        show([{"check": each.check, "state": each.state, "found": each.found} for each in findings], False, "doctor")
+        for each in findings:
+            if each.remedy:
+                console.print(f"{each.check}: {each.remedy}", soft_wrap=True, highlight=False, markup=False)
+    if any(each.state == FAULT for each in findings):
         raise typer.Exit(1)
 
 

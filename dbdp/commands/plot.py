@@ -84,8 +84,8 @@ def loss(
     """Draw the loss of the EXACT model after each epoch: NOT PRIVATE, for the owner of the table alone.
 
     As `dbdp baseline`: it runs here, with your own right to read the table, releases no model, stores nothing and is
-    not charged. No door of the server tells a loss. Choose step sizes and epochs from public data where you can: what you
-    choose by this picture tells of the rows.
+    not charged. No door of the server tells a loss. Choose step sizes and epochs by public data where you can: what is
+    chosen by this picture tells of the rows.
     """
     pictures.check(picture)
     (request,) = curves.requests([algorithm], [1.0], json.loads(options))  # no ε is spent
@@ -128,7 +128,7 @@ def utility(
         declared = {"label": label, "positive": positive, "negative": negative, "classes": classes or None}
         described = {**declared, "features": json.loads(features.read_text())}
         with _public(url, csv, described, asked, repeats) as (database, name, judging):
-            found = _judged(database, name, judging, asked, repeats, with_baseline=True)
+            found = _judged(database, name, judging, asked, repeats, with_baseline=True, public_name=csv.name)
     elif dataset is not None and on is not None and csv is None:
         with opened(url) as database:
             _agree(database, dataset, asked, repeats, yes)
@@ -151,11 +151,11 @@ def _public(
 
 
 def _judged(
-    database: "Database", dataset: str, judging: str, asked: list[Any], repeats: int, *, with_baseline: bool
+    database: "Database", dataset: str, judging: str, asked: list[Any], repeats: int, **how: Any
 ) -> curves.Utility:
     judges = curves.Judges.read(database, dataset, judging)
     with progress_bar() as progress:
-        return curves.utility(database, dataset, asked, repeats, judges, with_baseline=with_baseline, progress=progress)
+        return curves.utility(database, dataset, asked, repeats, judges, progress=progress, **how)
 
 
 def _agree(database: "Database", dataset: str, asked: list[Any], repeats: int, yes: bool) -> None:
