@@ -85,7 +85,7 @@ def _plain(error: Exception) -> str:
     diagnosis = getattr(error, "diag", None)
     text = getattr(diagnosis, "message_primary", None) or str(error).strip()
     hint = getattr(diagnosis, "message_hint", None)
-    return escape(text + (f"\n{hint}" if hint else ""))
+    return escape(" ".join(f"{text} {hint or ''}".split()))
 
 
 if __name__ == "__main__":

@@ -230,12 +230,14 @@ def _rights(patient: Patient) -> Iterator[Finding]:
     for role in patient.value(sql) or []:
         found = f"{role} is a member of dbdp_owner, and so reads every registered table"
         yield Finding("members of dbdp_owner", FAULT, found, f"revoke dbdp_owner from {role};")
-    for role in ("dbdp_owner", patient.role):
-        may = "select has_database_privilege($1::name, current_database(), 'temporary')"
-        if not patient.value(may, role.strip('"')):
-            found = f"{role} may not make temporary tables, which a training needs"
-            remedy = f"grant temporary on database {patient.database} to {role};"
-            yield Finding("temporary tables", FAULT, found, remedy)
+    sql = (
+        "select array_agg(quote_ident(r)) from unnest(array['dbdp_owner', session_user]) as r "
+        "where (r = 'dbdp_owner' or pg_has_role(r, 'dbdp_data_owner', 'usage'))"
+    )
+    for role in patient.value(f"{sql} and not has_database_privilege(r, current_database(), 'temporary')") or []:
+        found = f"{role} may not make temporary tables, which a training needs"
+        remedy = f"grant temporary on database {patient.database} to {role};"
+        yield Finding("temporary tables", FAULT, found, remedy)
 
 
 def _own_rights(patient: Patient) -> Finding:

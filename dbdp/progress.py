@@ -63,7 +63,7 @@ def _reporter(bar: Progress) -> Report:
         whole = None if (done, total) == (0, 1) else total  # one part tells nothing of its way
         if stage not in tasks:
             tasks[stage] = bar.add_task(stage, total=whole)
-            bar.tasks[-1].start_time = since
+            bar.tasks[-1].start_time = since if done else bar.get_time()
         bar.update(tasks[stage], completed=done, total=whole)
         since = bar.get_time()
 

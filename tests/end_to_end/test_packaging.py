@@ -70,7 +70,8 @@ def test_the_sdist_holds_the_tree(tree: Path, sdist: Path) -> None:
 def test_the_installed_package_reads_the_same_parts(tree: Path) -> None:
     """What a wheel takes is said in pyproject: all packages, and the data of each."""
     settings = tomllib.loads((tree / "pyproject.toml").read_text())["tool"]["setuptools"]
-    packages = {path.parent.relative_to(tree).as_posix().replace("/", ".") for path in tree.glob("dbdp/**/__init__.py")}
+    folders = {path.parent.relative_to(tree) for path in tree.glob("dbdp/**/__init__.py")}
+    packages = {".".join(folder.parts) for folder in folders}
     assert {*settings["packages"]} - {"dbdp._sql", "dbdp._plpython"} == packages
 
 
@@ -146,8 +147,10 @@ def bare_server(wheel: Path) -> Iterator[Cluster]:
     """A running server that knows nothing of dbdp: the extension and its files are gone."""
     with temporary_cluster() as cluster:
         with psycopg.connect(cluster.url, autocommit=True) as connection:
-            connection.execute("drop extension dbdp cascade; create table t as "
-                               "select i % 50 as age, i % 50 > 20 as ill from generate_series(1, 2000) as i")  # fmt: skip
+            connection.execute("drop extension dbdp cascade")
+            connection.execute(
+                "create table t as select i % 50 as age, i % 50 > 20 as ill from generate_series(1, 2000) i"
+            )
             share = Path(connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()[0])
         shutil.rmtree(share / "dbdp")
         for path in (share / "extension").glob("dbdp*"):
