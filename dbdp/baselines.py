@@ -4,13 +4,20 @@ It runs in a client, with that client's own right to read the table; no door of 
 is charged and nothing is stored: what comes back is not private, and must not be published.
 """
 
+import math
 from dataclasses import dataclass
+from functools import partial
 
-from dbdp import access, controller, datasets, releases
-from dbdp.algorithms import Request, settings
+import numpy as np
+
+from dbdp import access, controller, datasets, parts, releases
+from dbdp.algorithms import PERTURBED_ONCE, Plan, Request, settings
+from dbdp.algorithms import plan as plan_of
 from dbdp.algorithms.minimisation import minimise
-from dbdp.learning.objectives import Linear
+from dbdp.datasets import Dataset
+from dbdp.learning.objectives import Linear, Objective
 from dbdp.sessions import Session
+from dbdp.training import models_by_epoch
 
 
 @dataclass(frozen=True)
@@ -41,9 +48,7 @@ def minimum(session: Session, name: str, request: Request) -> Baseline:
     ValueError
         If the session is the server's own, which must never see such a model, or the loss does not fit.
     """
-    if session.in_server:
-        raise ValueError("the baseline is not private and runs in a client that may read the table; call it from there")
-    dataset = datasets.load(session, name)
+    dataset = _own(session, name)
     facts = controller.facts(dataset, request)
     objective = settings.objective_of(request, facts)
     if not isinstance(objective, Linear):
@@ -56,3 +61,61 @@ def minimum(session: Session, name: str, request: Request) -> Baseline:
     units = releases.in_column_units(dataset.declaration, models, controller.projection_of(request))
     coefficients, intercepts = (each.tolist() for each in units)
     return Baseline(name, dataset.declaration.feature_names, coefficients, intercepts, errors)
+
+
+def _own(session: Session, name: str) -> Dataset:
+    """Return a dataset for what is not private: never in the server, which must see no such model."""
+    if session.in_server:
+        raise ValueError("the baseline is not private and runs in a client that may read the table; call it from there")
+    return datasets.load(session, name)
+
+
+@dataclass(frozen=True)
+class Descent:
+    """How the training of an exact model goes down, epoch by epoch, without privacy.
+
+    Attributes
+    ----------
+    objective : (epochs,) mean loss plus (λ/2)‖model‖² after each epoch, over the dataset's own rows
+    minimum : the least possible, by L-BFGS; None where λ = 0, and it may not be attained
+    """
+
+    dataset: str
+    objective: list[float]
+    minimum: float | None
+    private: bool = False
+
+
+def descent(session: Session, name: str, request: Request) -> Descent:
+    """Train as a request plans it, release nothing, and tell what its model would lose after each epoch.
+
+    Raises
+    ------
+    ValueError
+        As `minimum` does; or the algorithm adds its noise while it trains, and has no exact model at any time.
+    """
+    dataset = _own(session, name)
+    plan = plan_of(request, controller.facts(dataset, request))
+    if not isinstance(plan, Plan) or request.shards > 1:
+        raise ValueError(
+            f"algorithm {request.algorithm!r} with shards = {request.shards} has no exact model after each epoch; "
+            f"choose one of {', '.join(PERTURBED_ONCE)}, without shards"
+        )
+    dimension, options = plan.facts.dimension, controller.shuffle_options(request)
+    with parts.shuffled(session, dataset, (dataset.rows,), dimension=dimension, options=options) as made:
+        rows = access.PackedRows(session, dataset, made.parts[0].table, dimension=dimension, options=options)
+        value = partial(_value, rows, plan)
+        found = [value(model) for model in models_by_epoch(made, plan)]
+        convex = plan.learning.regularisation
+        least = value(minimise(rows, _objective(plan), convex, plan.facts.rows)) if convex else None
+    return Descent(name, found, least)
+
+
+def _value(rows: access.PackedRows, plan: Plan, models: np.ndarray) -> float:
+    model = models.ravel()
+    losses = rows.loss_sums(_objective(plan), model[None], limit=math.inf)
+    return float(losses[0] / plan.facts.rows + plan.learning.regularisation / 2 * (model @ model))
+
+
+def _objective(plan: Plan) -> Objective:
+    return settings.objective_of(plan.request, plan.facts)

@@ -17,7 +17,7 @@ from dbdp.algorithms.bounds import BETA
 from dbdp.algorithms.groups import GroupsRequest
 from dbdp.algorithms.score_bins import BINS
 from dbdp.algorithms.tuning import TuningRequest
-from dbdp.baselines import Baseline
+from dbdp.baselines import Baseline, Descent
 from dbdp.declarations import declare
 from dbdp.releases import Model
 from dbdp.sessions import ClientSession, Row
@@ -300,7 +300,7 @@ class Database:
         """Train in this client where the role may drive it, else in the server; the result is the same."""
         if self._may_drive(dataset):
             return controller.train(self._session, dataset, request, progress)
-        return self._stored(dataset, self._call("dp_train", {"dataset": dataset}, asdict(request))[0])
+        return self._stored(dataset, self._call("dp_train", {"dataset": dataset}, asdict(request), progress)[0])
 
     def explain_groups(self, dataset: str, request: Request, *, group_by: str, groups: Sequence[str]) -> dict[str, Any]:
         """Return the plan of each group and the one charge of all; the public key is counted, and nothing spent."""
@@ -329,7 +329,8 @@ class Database:
             return controller.train_groups(self._session, dataset, given, progress)
         leading = {"dataset": dataset, "group_by": group_by, "groups": list(groups)}
         return {
-            row["group"]: self._stored(dataset, row) for row in self._call("dp_train_groups", leading, asdict(request))
+            row["group"]: self._stored(dataset, row)
+            for row in self._call("dp_train_groups", leading, asdict(request), progress)
         }
 
     def tune(self, dataset: str, request: TuningRequest, progress: Progress = silent) -> Model:
@@ -340,7 +341,7 @@ class Database:
             name: getattr(request, name) for name in ("method", "repetitions", "distribution")
         }
         leading = {"dataset": dataset, "candidates": json.dumps(list(map(dict, request.candidates)))}
-        return self._stored(dataset, self._call("dp_tune", leading, given)[0])
+        return self._stored(dataset, self._call("dp_tune", leading, given, progress)[0])
 
     def score(
         self,
@@ -405,6 +406,10 @@ class Database:
         """Return the linear model without privacy, for a role that may read the table; nothing is stored."""
         return baselines.minimum(self._session, dataset, request)
 
+    def descent(self, dataset: str, request: Request) -> Descent:
+        """Return the loss of the exact model after each epoch, WITHOUT privacy, as `baseline`; nothing is stored."""
+        return baselines.descent(self._session, dataset, request)
+
     def _may_drive(self, dataset: str) -> bool:
         return bool(
             self.query(
@@ -415,9 +420,14 @@ class Database:
             )[0]["may"]
         )
 
-    def _call(self, door: str, leading: dict[str, Any], options: dict[str, Any]) -> list[Row]:
+    def _call(
+        self, door: str, leading: dict[str, Any], options: dict[str, Any], progress: Progress = silent
+    ) -> list[Row]:
         given = [f"{name} => ${number}{_CASTS.get(name, '')}" for number, name in enumerate(leading | options, start=1)]
-        return self.query(f"select * from dbdp.{door}({', '.join(given)})", *leading.values(), *options.values())
+        progress("server", 0, 1)
+        found = self.query(f"select * from dbdp.{door}({', '.join(given)})", *leading.values(), *options.values())
+        progress("server", 1, 1)
+        return found
 
     def _stored(self, dataset: str, row: Row) -> Model:
         stored = self.query("select feature_names, network, parameters from dbdp.model where id = $1", row["model"])[0]

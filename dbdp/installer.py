@@ -111,7 +111,7 @@ def install(url: str, source: Source | None = None) -> None:
         _copy_packages(python_directory, fingerprint(source))
         for name, content in render_extension(python_directory, source).items():
             _write(share / "extension" / name, content)
-        _create_extension(connection)
+        create_extension(connection)
         _append_to_search_path(connection)
 
 
@@ -358,7 +358,8 @@ def _link(path: Path, target: str) -> None:
     os.replace(temporary, path)
 
 
-def _create_extension(connection: psycopg.Connection) -> None:
+def create_extension(connection: psycopg.Connection) -> None:
+    """Create the extension in a database, from files that are in place, or update it to this version."""
     connection.execute("create extension if not exists dbdp schema pg_catalog cascade")
     present = _value(connection, "select extversion from pg_extension where extname = 'dbdp'")
     if present == __version__:

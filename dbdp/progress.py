@@ -1,14 +1,46 @@
-"""Progress bars of long work, by rich; on a terminal only."""
+"""Progress bars of long work, by rich; on a terminal only.
+
+What has stages of its own, epochs or candidates, shows how much is done and the time that is left: that of the part
+done, for as much as is left. What is one statement of the server, packing, or a whole training by a role that may not
+read the table, tells nothing of its way: its bar moves to and fro and shows the time since.
+"""
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from dbdp.training import Progress as Report
 from dbdp.training import silent
+
+
+class _Count(ProgressColumn):
+    """How much is done of how much; nothing for what has no parts."""
+
+    def render(self, task: Task) -> Text:
+        return Text("" if task.total in (None, 1) else f"{task.completed:.0f}/{task.total:.0f}")
+
+
+class _Left(ProgressColumn):
+    """The time that is left, where the time of one part at least is known.
+
+    rich's own column forgets what is older than 30 s, and so an epoch that takes longer.
+    """
+
+    def render(self, task: Task) -> Text:
+        seconds = seconds_left(task.completed, task.total, task.elapsed)
+        return Text("" if seconds is None else f"{timedelta(seconds=round(seconds))} left", style="progress.remaining")
+
+
+def seconds_left(done: float, total: float | None, elapsed: float | None) -> float | None:
+    """Return how long the rest takes if it is as fast as what is done; None where that is not known."""
+    if not done or total is None or elapsed is None or done >= total:
+        return None
+    return elapsed / done * (total - done)
 
 
 @contextmanager
@@ -17,13 +49,22 @@ def progress_bar(*, enabled: bool = True) -> Iterator[Report]:
     if not (enabled and sys.stderr.isatty()):
         yield silent
         return
-    columns = (TextColumn("{task.description:8}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-        tasks: dict[str, TaskID] = {}
+    columns = (TextColumn("{task.description:8}"), BarColumn(), _Count(), TimeElapsedColumn(), _Left())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        yield _reporter(bar)
 
-        def report(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bar.add_task(stage, total=total)
-            bar.update(tasks[stage], completed=done, total=total)
 
-        yield report
+def _reporter(bar: Progress) -> Report:
+    tasks: dict[str, TaskID] = {}
+    since = bar.get_time()  # the last report: a stage whose first one is of a part that is done began there
+
+    def report(stage: str, done: int, total: int) -> None:
+        nonlocal since
+        whole = None if (done, total) == (0, 1) else total  # one part tells nothing of its way
+        if stage not in tasks:
+            tasks[stage] = bar.add_task(stage, total=whole)
+            bar.tasks[-1].start_time = since if done else bar.get_time()
+        bar.update(tasks[stage], completed=done, total=whole)
+        since = bar.get_time()
+
+    return report

@@ -18,6 +18,7 @@ from typing import Any  # noqa: E402
 import numpy as np  # noqa: E402
 import plpy  # noqa: E402  (exists inside PostgreSQL only)
 
+from dbdp import about as runtime  # noqa: E402
 from dbdp import (  # noqa: E402
     amendments,
     budgets,
@@ -105,6 +106,12 @@ def _check_unrestricted() -> None:
         raise PermissionError(
             "dbdp was called by a function that the server runs to read or to maintain a table; call it by itself"
         )
+
+
+@door
+def about() -> str:
+    """Return what runs in the server, as JSON."""
+    return json.dumps(runtime.about())
 
 
 @door

@@ -71,7 +71,7 @@ grant execute on function
   dbdp.predict(bigint, oid, bytea), dbdp.predict_stored, dbdp.probability, dbdp.probability_stored,
   dbdp.predict_class(bigint, oid, bytea), dbdp.predict_class_stored,
   dbdp.predict_value(bigint, oid, bytea), dbdp.predict_value_stored,
-  dbdp.knows, dbdp.learn, dbdp.row_bytes, dbdp.base_type, dbdp.model_description,
+  dbdp.about, dbdp.knows, dbdp.learn, dbdp.row_bytes, dbdp.base_type, dbdp.model_description,
   dbdp.own_roles, dbdp.own_datasets, dbdp.granted_models
 to dbdp_predictor;
 grant select on dbdp.model, dbdp.models to dbdp_predictor;

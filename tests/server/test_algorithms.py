@@ -156,7 +156,7 @@ def test_every_option_is_a_parameter_of_every_estimator_and_a_flag_of_the_comman
         assert set(estimator(epsilon=1).get_params()) == set(OPTIONS) - {"loss", "network"} | {"progress"}
         assert estimator(epsilon=1).request == Request(1, loss=loss)
     for command in ("train", "tune", "explain"):
-        given = {each.name for each in get_command(app).commands[command].params}
+        given = {each.name for each in get_command(app).get_command(None, command).params}
         assert given >= set(OPTIONS), command
 
 

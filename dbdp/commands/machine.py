@@ -1,0 +1,118 @@
+"""Commands for a machine: the demo, the extension on a server, the private server."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dbdp import __version__
+from dbdp.commands.shown import AsJson, Url, console, opened, show, show_done, show_mapping
+
+if TYPE_CHECKING:
+    from dbdp.cluster import Cluster
+
+app = typer.Typer()
+server = typer.Typer(no_args_is_help=True, help="The private PostgreSQL of this virtual environment.")
+app.add_typer(server, name="server")
+
+
+@app.command()
+def demo(url: Url = None) -> None:
+    """Load Adult, train at ε = 1 through both doors, and print all that was done."""
+    from dbdp.demo import run
+
+    with opened(url) as database:
+        run(database, console)
+
+
+@app.command()
+def install(
+    url: Annotated[str, typer.Option(help="libpq URL of a superuser, on the server's machine.")],
+    as_json: AsJson = False,
+) -> None:
+    """Put the extension's files in place and create the extension."""
+    from dbdp.installer import install as install_extension
+
+    install_extension(url)
+    show_done(f"extension dbdp {__version__} is installed", as_json, extension="dbdp", version=__version__)
+
+
+@app.command()
+def uninstall(url: Annotated[str, typer.Option(help="libpq URL of a superuser.")], as_json: AsJson = False) -> None:
+    """Drop the extension, with all datasets, budgets and models of that database."""
+    from dbdp.installer import uninstall as uninstall_extension
+
+    uninstall_extension(url)
+    show_done("extension dbdp is dropped", as_json, extension="dbdp", version=None)
+
+
+@app.command()
+def web(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes one that is free.")] = 8433,
+    host: Annotated[str, typer.Option(help="An address of this machine's own: 127.0.0.1 or ::1.")] = "127.0.0.1",
+    url: Url = None,
+) -> None:
+    """Serve a page of datasets, budgets, models and plans on this machine; sign in as a role of the database."""
+    try:
+        from dbdp.web.serving import serve
+    except ModuleNotFoundError as error:
+        raise ValueError(f"dbdp web needs {error.name}; install it by: pip install 'dbdp[web]'") from None
+    from dbdp.database import default_url
+
+    serve(url or default_url(), host, port, lambda address: console.print(address, soft_wrap=True, highlight=False))
+
+
+@app.command()
+def doctor(as_json: AsJson = False, url: Url = None) -> None:
+    """Find what this machine and a server lack, and name the remedies; exit code 1 if there is a fault."""
+    from dbdp.doctor import FAULT, examine
+
+    findings = examine(url)
+    if as_json:
+        show([vars(each) for each in findings], True, "")
+    else:
+        show([{"check": each.check, "state": each.state, "found": each.found} for each in findings], False, "doctor")
+        for each in findings:
+            if each.remedy:
+                console.print(f"{each.check}: {each.remedy}", soft_wrap=True, highlight=False, markup=False)
+    if any(each.state == FAULT for each in findings):
+        raise typer.Exit(1)
+
+
+@server.command("start")
+def server_start(as_json: AsJson = False) -> None:
+    """Start the private server; make it first when there is none."""
+    cluster = _cluster()
+    cluster.start()
+    show_done(cluster.url, as_json, url=cluster.url)
+
+
+@server.command("stop")
+def server_stop() -> None:
+    """Stop the private server; its data stays."""
+    _cluster().stop()
+
+
+@server.command("status")
+def server_status(as_json: AsJson = False) -> None:
+    """Say whether the private server runs, and where it is."""
+    show_mapping(_cluster().status(), as_json, "private server")
+
+
+@server.command("url")
+def server_url(as_json: AsJson = False) -> None:
+    """Print the private server's URL."""
+    url = _cluster().url
+    show_done(url, as_json, url=url)
+
+
+@server.command("psql", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def server_psql(context: typer.Context) -> None:
+    """Open psql on the private server; further arguments go to psql."""
+    sys.exit(_cluster().psql(context.args))
+
+
+def _cluster() -> "Cluster":
+    from dbdp.cluster import Cluster
+
+    return Cluster.default()

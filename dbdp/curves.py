@@ -1,0 +1,297 @@
+"""The numbers of the pictures, asked of the doors: accuracy and noise against ε, a budget over time, a descent.
+
+Shapes: epsilons (E,); accuracies of an algorithm (E, repeats).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from dbdp.algorithms import PERTURBED_ONCE, Facts, Request, plan
+from dbdp.database import Database
+from dbdp.declarations import Declaration
+from dbdp.sessions import Row
+from dbdp.training import Progress, silent
+
+ONCE = tuple(PERTURBED_ONCE)
+IN_UPDATES = ("scs13", "bst14", "dp_sgd", "dp_adam", "sgd_adv", "rrpsgd")
+Explain = Callable[[Request], dict[str, Any]]
+
+
+def requests(algorithms: Sequence[str], epsilons: Sequence[float], options: Mapping[str, Any]) -> list[Request]:
+    """Return a request for each algorithm and ε.
+
+    Raises
+    ------
+    ValueError
+        If there is no such option.
+    """
+    if options.get("network"):
+        raise ValueError(f"network {options['network']!r}: pictures are of linear models; leave network out")
+    try:
+        return [Request(epsilon, algorithm=name, **options) for name in algorithms for epsilon in epsilons]
+    except TypeError as error:
+        raise ValueError(f"options: {str(error).partition(' ')[2]}; `dbdp train --help` lists them") from None
+
+
+# --- noise ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise scale of plans: of each algorithm, pairs (ε, scale); what it cannot plan is left out."""
+
+    subject: str
+    delta: float
+    mechanisms: dict[str, str]
+    scales: dict[str, list[tuple[float, float]]]
+
+
+def of_facts(facts: Facts) -> Explain:
+    """Return what explains a request for that many rows and features, without a database."""
+    return lambda request: plan(request, facts).explain()
+
+
+def noise(subject: str, explain: Explain, asked: Sequence[Request]) -> Noise:
+    """Return the noise scale of each request, by its plan: nothing is read or spent.
+
+    Raises
+    ------
+    ValueError
+        If an algorithm's noise is of another kind, or no ε can be planned with it.
+    """
+    found = Noise(subject, asked[0].delta, {}, {})
+    for name, group in groupby(asked, key=lambda request: request.algorithm):
+        if name not in ONCE + IN_UPDATES:
+            known = ", ".join(ONCE + IN_UPDATES)
+            raise ValueError(f"the noise of algorithm {name!r} has no scale to compare; choose among {known}")
+        told = _planned(explain, group)
+        found.mechanisms[name] = told[0]["mechanism"]
+        found.scales[name] = [(each["epsilon"], each["noise_scale"]) for each in told]
+    return found
+
+
+def _planned(explain: Explain, asked: Iterable[Request]) -> list[dict[str, Any]]:
+    """Return the plans of those requests that can be planned; raise why the last one cannot if none can."""
+    found, refusal = [], ValueError("no ε was asked for")
+    for request in asked:
+        try:
+            found.append(explain(request))
+        except ValueError as error:
+            refusal = error
+    if not found:
+        raise refusal
+    return found
+
+
+# --- a budget over time ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What a registration has spent: of each role the charges as they add up, at the time of each.
+
+    Attributes
+    ----------
+    charged : by the odometer, which also counts what has no row in the ledger; None where nobody knows
+    """
+
+    dataset: str
+    mode: str
+    limit: float
+    charged: float | None
+    since: datetime
+    total: list[tuple[datetime, float]] = field(default_factory=list)
+    by_role: dict[str, list[tuple[datetime, float]]] = field(default_factory=dict)
+
+
+def spending(database: Database, name: str) -> Spending:
+    """Return the charges of a dataset's budget that this role may see, in their order."""
+    budget = database.budget(name)
+    (period,) = database.query(
+        "select id, registered_at from dbdp.dataset where name = $1 and dropped_at is null", name
+    )
+    charged = None if budget["charged"] is None else float(budget["charged"])
+    found = Spending(name, budget["mode"], float(budget["charge_limit"]), charged, period["registered_at"])
+    for row in database.history(name):
+        if row["period"] == period["id"]:
+            _add(found.total, row)
+            _add(found.by_role.setdefault(row["charged_by"], []), row)
+    return found
+
+
+def _add(steps: list[tuple[datetime, float]], row: Row) -> None:
+    steps.append((row["charged_at"], (steps[-1][1] if steps else 0.0) + float(row["charge"])))
+
+
+# --- accuracy -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Utility:
+    """Accuracy on rows that judge: of each algorithm (E, repeats), of the model without privacy, of the majority."""
+
+    subject: str
+    is_public: bool
+    judged: int
+    epsilons: list[float]
+    delta: float
+    accuracies: dict[str, np.ndarray]
+    baseline: float | None
+    majority: float
+
+
+@dataclass(frozen=True)
+class Judges:
+    """Labelled rows that the caller may read: features as `design_matrix` returns them, and places of classes.
+
+    Rows with a null or an unknown label judge nothing.
+    """
+
+    declaration: Declaration
+    features: np.ndarray
+    labels: np.ndarray
+
+    @classmethod
+    def read(cls, database: Database, dataset: str, table: str) -> "Judges":
+        """Read the declared columns of a table."""
+        from dbdp.estimators import design_matrix
+
+        declaration = _declaration(database, dataset)
+        rows = _labelled(database, declaration, table)
+        values = [row[0] for row in rows] if declaration.vector else [row[:-1] for row in rows]
+        return cls(declaration, design_matrix(declaration, values), np.array([row[-1] for row in rows]))
+
+    def accuracy(self, coefficients: Any, intercepts: Any) -> float:
+        """Return the share of rows that linear models, (outputs, features) and (outputs,), classify rightly."""
+        scores = self.features @ np.atleast_2d(np.array(coefficients)).T + np.array(intercepts)
+        taken = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
+        return float(np.mean(taken == self.labels))
+
+    @property
+    def majority(self) -> float:
+        """The share of the largest class."""
+        return float(np.unique(self.labels, return_counts=True)[1].max() / len(self.labels))
+
+
+def _declaration(database: Database, dataset: str) -> Declaration:
+    sql = "select declaration::text as told from dbdp.dataset where name = $1 and dropped_at is null"
+    found = database.query(sql, dataset)
+    if not found:
+        raise ValueError(f"dataset {dataset!r} is not registered, or not yours to train on; see `dbdp datasets`")
+    declaration = Declaration.from_json(found[0]["told"])
+    if declaration.kind == "real":
+        raise ValueError(f"label {declaration.label!r} is a number; an accuracy is of classes")
+    return declaration
+
+
+def _labelled(database: Database, declaration: Declaration, table: str) -> list[tuple[Any, ...]]:
+    """Return the rows without a null, the place of the class last: 0 or 1 (positive), or that of the classes."""
+    from psycopg import sql
+    from psycopg.rows import tuple_row
+
+    statement = sql.SQL("select {}, {}::text from {}").format(
+        sql.SQL(", ").join(map(sql.Identifier, declaration.columns)),
+        sql.Identifier(declaration.label),
+        sql.Identifier(*table.split(".")),
+    )
+    with database.connection.cursor(row_factory=tuple_row) as cursor:
+        rows = [row for row in cursor.execute(statement) if None not in row]
+    found = [(*row[:-1], place) for row in rows if (place := _place(declaration, row[-1])) is not None]
+    if not found:
+        raise ValueError(f"table {table} has no row with a known label and without a null: nothing judges")
+    return found
+
+
+def _place(declaration: Declaration, label: str) -> int | None:
+    if declaration.classes:
+        return declaration.classes.index(label) if label in declaration.classes else None
+    if label == declaration.positive:
+        return 1
+    return 0 if declaration.negative in (None, label) else None
+
+
+def cost(database: Database, dataset: str, asked: Sequence[Request], repeats: int) -> list[dict[str, Any]]:
+    """Return what each request will be charged, with its repeats; nothing is spent."""
+    return [
+        {
+            "algorithm": request.algorithm,
+            "epsilon": request.epsilon,
+            "trainings": repeats,
+            "charge": repeats * database.explain(dataset, request)["charge"],
+        }
+        for request in asked
+    ]
+
+
+def check_cost(database: Database, dataset: str, priced: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """Return what trainings will be charged together, and what is left.
+
+    Raises
+    ------
+    ValueError
+        If that is not enough; then nothing is begun.
+    """
+    budget = database.budget(dataset)
+    wanted, left = sum(row["charge"] for row in priced), float(budget["charge_limit"] - (budget["charged"] or 0))
+    if wanted > left:
+        raise ValueError(
+            f"the trainings would be charged {wanted:.6g}, and dataset {dataset!r} has {left:.6g} left; ask for fewer "
+            "or smaller values of epsilon, or fewer repeats"
+        )
+    return wanted, left
+
+
+def utility(
+    database: Database,
+    dataset: str,
+    asked: Sequence[Request],
+    repeats: int,
+    judges: Judges,
+    *,
+    with_baseline: bool,
+    public_name: str | None = None,
+    progress: Progress = silent,
+) -> Utility:
+    """Train each request so many times, each charged, and judge the models; the baseline is not private.
+
+    Parameters
+    ----------
+    public_name : where the rows are from, if all of them are public
+    """
+    fitted = database.baseline(dataset, asked[0]) if with_baseline else None
+    grid: dict[str, list[list[float]]] = {}
+    for request, accuracies in _trained(database, dataset, asked, repeats, judges, progress):
+        grid.setdefault(request.algorithm, []).append(accuracies)
+    return Utility(
+        public_name or dataset,
+        public_name is not None,
+        len(judges.labels),
+        sorted({request.epsilon for request in asked}),
+        asked[0].delta,
+        {name: np.array(accuracies) for name, accuracies in grid.items()},
+        judges.accuracy(fitted.coefficients, fitted.intercepts) if fitted else None,
+        judges.majority,
+    )
+
+
+def _trained(
+    database: Database,
+    dataset: str,
+    asked: Sequence[Request],
+    repeats: int,
+    judges: Judges,
+    progress: Progress,
+) -> Iterator[tuple[Request, list[float]]]:
+    progress("training", 0, len(asked) * repeats)
+    for place, request in enumerate(asked):
+        accuracies = []
+        for repeat in range(repeats):
+            model = database.train(dataset, request)
+            accuracies.append(judges.accuracy(model.coefficients, model.intercepts))
+            progress("training", place * repeats + repeat + 1, len(asked) * repeats)
+        yield request, accuracies

@@ -1,0 +1,297 @@
+"""The doctor: what a server and this machine lack for dbdp, and the remedy for each; it changes nothing.
+
+A finding is `ok`; a `fault`, with which something does not work or is not safe; an `advice`; or `unknown`, where the
+role that asks may not look. A remedy is a command for a shell, or SQL that ends in a semicolon.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from dbdp import __version__, packing
+from dbdp.about import about
+from dbdp.installer import MINIMUM_SERVER, ROLES, Source
+from dbdp.sessions import ClientSession
+
+OK, FAULT, ADVICE, UNKNOWN = "ok", "fault", "advice", "unknown"
+_PATIENCE = 10  # seconds for a connection
+_MEMBERS = (("dbdp_predictor", "dbdp_analyst"), ("dbdp_analyst", "dbdp_data_owner"))
+_RIGHTS = {
+    "dbdp_data_owner": "register own tables, train and predict",
+    "dbdp_analyst": "train and predict where it was given the right",
+    "dbdp_predictor": "predict where it was given the right",
+}
+# What writes the statements within a training to a log, plans with exact models among them; and what does not.
+_TALKATIVE = {
+    "log_min_messages": (re.compile("debug"), "warning"),
+    "auto_explain.log_nested_statements": (re.compile("on"), "off"),
+    "pg_stat_statements.track": (re.compile("all"), "top"),
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was looked at, its state, what was found there, and what to do about it."""
+
+    check: str
+    state: str
+    found: str
+    remedy: str | None = None
+
+
+@dataclass(frozen=True)
+class Patient:
+    """A server that answers, and the role that asks."""
+
+    connection: psycopg.Connection
+    session: ClientSession
+    role: str
+    is_superuser: bool
+    database: str
+
+    @classmethod
+    def of(cls, connection: psycopg.Connection) -> "Patient":
+        session = ClientSession(connection)
+        sql = (
+            "select quote_ident(session_user) as role, rolsuper as is_superuser, quote_ident(current_database()) "
+            "as database from pg_catalog.pg_roles where rolname = session_user"
+        )
+        return cls(connection, session, **session.query(sql)[0])
+
+    def value(self, sql: str, *parameters: Any) -> Any:
+        """Return the only value of a query."""
+        return next(iter(self.session.query(f"select ({sql}) as value", *parameters)[0].values()))
+
+    @property
+    def superuser_target(self) -> str:
+        """The target as an argument for a shell, without a password, for a superuser."""
+        given = self.connection.info.get_parameters()
+        where = {name: given[name] for name in ("host", "port", "dbname", "user") if name in given}
+        return shlex.quote(make_conninfo(**where | ({} if self.is_superuser else {"user": "postgres"})))
+
+    @property
+    def install(self) -> str:
+        """The command that installs or updates the extension, on the server's machine."""
+        return f"dbdp install --url {self.superuser_target}"
+
+
+def examine(target: str | None) -> list[Finding]:
+    """Return what was found on this machine, on the server, and in its database.
+
+    Parameters
+    ----------
+    target : libpq URL; None takes the environment's DBDP_URL, else the private server, which is not started
+    """
+    found = [_here()]
+    url = target or os.environ.get("DBDP_URL") or _private_server()
+    if url is None:
+        return [*found, Finding("server", FAULT, "the private server does not run", "dbdp server start")]
+    url = url.replace("postgresql+psycopg://", "postgresql://", 1)
+    try:
+        conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        remedy = "write postgresql://user@host:port/database"
+        return [*found, Finding("server", FAULT, "the target is no libpq URL", remedy)]  # which may hold a password
+    try:
+        with psycopg.connect(url, autocommit=True, connect_timeout=_PATIENCE) as connection:
+            return [*found, *_of_server(Patient.of(connection))]
+    except psycopg.OperationalError as error:
+        remedy = "start the server, or correct host, port, database, user or password of the URL"
+        return [*found, Finding("server", FAULT, str(error).strip(), remedy)]
+
+
+def _private_server() -> str | None:
+    from dbdp.cluster import Cluster
+
+    cluster = Cluster.default()
+    return cluster.url if cluster.status()["running"] else None
+
+
+def _of_server(patient: Patient) -> Iterator[Finding]:
+    yield from _server(patient)
+    extension = _extension(patient)
+    yield extension
+    checks = (_rights, _settings) if extension.state == OK else (_settings,)
+    if extension.state == OK:
+        yield _python(patient)
+        missing = [*_roles(patient)]
+        yield from missing or [Finding("roles", OK, ", ".join(ROLES))]
+    if not patient.value("select to_regrole('dbdp_owner') is null"):
+        for check in checks:
+            yield from check(patient)
+
+
+# --- the machine, the server, the extension -------------------------------------------------------------
+
+
+def _here() -> Finding:
+    return _runtime("this Python", about(), "pip install --force-reinstall --no-cache-dir dbdp")
+
+
+def _runtime(check: str, ran: dict[str, Any], remedy: str) -> Finding:
+    versions = ", ".join(f"{name} {ran[name]}" for name in ("dbdp", "python", "numpy", "flint"))
+    slow = [work for work, compiled in ran["compiled"].items() if not compiled]
+    if not slow:
+        return Finding(check, OK, f"{versions}; compiled: {', '.join(ran['compiled'])}")
+    return Finding(
+        check,
+        ADVICE,
+        f"{versions}; {', '.join(slow)} not compiled: the same results, slower. It needs a C compiler and Python.h",
+        remedy,
+    )
+
+
+def _server(patient: Patient) -> Iterator[Finding]:
+    version, major = patient.connection.info.server_version, patient.connection.info.server_version // 10000
+    if version < MINIMUM_SERVER:
+        remedy = f"pg_upgrade to PostgreSQL {MINIMUM_SERVER // 10000} or later"
+        yield Finding("server", FAULT, f"PostgreSQL {major}, which is too old", remedy)
+    else:
+        yield Finding("server", OK, f"PostgreSQL {major}")
+    if patient.value("select pg_is_in_recovery()"):
+        found = "a standby: models can be used, nothing can be charged or trained"
+        yield Finding("primary", ADVICE, found, "connect to the primary for training")
+    available = "select exists (select from pg_available_extensions where name = 'plpython3u')"
+    if patient.value(available):
+        yield Finding("PL/Python", OK, "available")
+    else:
+        remedy = f"apt-get install postgresql-plpython3-{major}"
+        yield Finding("PL/Python", FAULT, "the server's package plpython3u is not there", remedy)
+    yield _files(patient)
+
+
+def _files(patient: Patient) -> Finding:
+    sql = "select array_agg(version order by version) from pg_available_extension_versions where name = 'dbdp'"
+    versions = patient.value(sql) or []
+    if __version__ in versions:
+        return Finding("extension files", OK, f"version {__version__}")
+    found = f"of version {', '.join(versions)}, not {__version__}" if versions else "none on the server's disk"
+    return Finding("extension files", FAULT, found, patient.install)
+
+
+def _extension(patient: Patient) -> Finding:
+    there = patient.value("select extversion from pg_extension where extname = 'dbdp'")
+    if there == __version__:
+        return Finding("extension", OK, f"version {there}")
+    if there is None:
+        return Finding("extension", FAULT, "not in this database", patient.install)
+    is_newer = _numbers(there) > _numbers(__version__)
+    remedy = f"pip install dbdp=={there}" if is_newer else patient.install
+    return Finding("extension", FAULT, f"version {there} in the database, {__version__} here", remedy)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
+def _python(patient: Patient) -> Finding:
+    """Let the server import what a training imports."""
+    try:
+        ran = patient.value("select dbdp.about()")
+    except psycopg.errors.InsufficientPrivilege:
+        return Finding("server's Python", UNKNOWN, f"{patient.role} may not call dbdp.about", "connect as a superuser")
+    except psycopg.Error as error:
+        text = error.diag.message_primary or str(error)
+        return Finding("server's Python", FAULT, text, patient.install)
+    again = "pip install --force-reinstall --no-cache-dir dbdp"
+    return _runtime("server's Python", ran, f"{again} && {patient.install}")
+
+
+# --- roles, rights, settings ----------------------------------------------------------------------------
+
+
+def _roles(patient: Patient) -> Iterator[Finding]:
+    absent = [role for role in ROLES if patient.value("select to_regrole($1) is null", role)]
+    if absent:
+        parts = " ".join(f"-f {shlex.quote(str(Source.installed().sql / part))}" for part in _PARTS_OF_ROLES)
+        remedy = f"psql {patient.superuser_target} --set ON_ERROR_STOP=1 --single-transaction {parts}"
+        yield Finding("roles", FAULT, f"missing: {', '.join(absent)}", remedy)
+        return
+    for role, member in _MEMBERS:
+        if not patient.value("select pg_has_role($1::name, $2::name, 'usage')", member, role):
+            yield Finding("roles", FAULT, f"{member} is no member of {role}", f"grant {role} to {member};")
+
+
+_PARTS_OF_ROLES = ("01-roles.sql", "90-privileges.sql")  # both can be run again
+
+
+def _rights(patient: Patient) -> Iterator[Finding]:
+    yield _own_rights(patient)
+    sql = (
+        "select array_agg(quote_ident(rolname) order by rolname) from pg_roles "
+        "where not rolsuper and rolname <> 'dbdp_owner' and pg_has_role(oid, 'dbdp_owner', 'member')"
+    )
+    for role in patient.value(sql) or []:
+        found = f"{role} is a member of dbdp_owner, and so reads every registered table"
+        yield Finding("members of dbdp_owner", FAULT, found, f"revoke dbdp_owner from {role};")
+    sql = (
+        "select array_agg(quote_ident(r)) from unnest(array['dbdp_owner', session_user]) as r "
+        "where (r = 'dbdp_owner' or pg_has_role(r, 'dbdp_data_owner', 'usage'))"
+    )
+    for role in patient.value(f"{sql} and not has_database_privilege(r, current_database(), 'temporary')") or []:
+        found = f"{role} may not make temporary tables, which a training needs"
+        remedy = f"grant temporary on database {patient.database} to {role};"
+        yield Finding("temporary tables", FAULT, found, remedy)
+
+
+def _own_rights(patient: Patient) -> Finding:
+    if patient.is_superuser:
+        return Finding("role", OK, f"{patient.role}, a superuser: may do everything")
+    for role, may in _RIGHTS.items():
+        if patient.value("select pg_has_role(session_user, $1::name, 'usage')", role):
+            return Finding("role", OK, f"{patient.role}, in {role}: may {may}")
+    found = f"{patient.role} is in none of {', '.join(_RIGHTS)}"
+    return Finding("role", FAULT, found, f"grant dbdp_analyst to {patient.role};")
+
+
+def _settings(patient: Patient) -> Iterator[Finding]:
+    checks: tuple[Callable[[Patient], Finding | None], ...] = (_memory, _fsync, _standbys)
+    found = [finding for check in checks if (finding := check(patient))]
+    found += [*_logs(patient)]
+    yield from found or [Finding("settings", OK, "fsync, standbys, dbdp.pack_memory and logs")]
+
+
+def _memory(patient: Patient) -> Finding | None:
+    try:
+        packing.memory_given(patient.session)
+    except ValueError as error:
+        remedy = f"alter database {patient.database} set dbdp.pack_memory = '256MB';"
+        return Finding("dbdp.pack_memory", FAULT, str(error), remedy)
+    return None
+
+
+def _fsync(patient: Patient) -> Finding | None:
+    if patient.value("select current_setting('fsync')") == "on":
+        return None
+    found = "off: a crash can undo a charge whose release was seen"
+    return Finding("fsync", FAULT, found, _set_system("fsync", "on"))
+
+
+def _standbys(patient: Patient) -> Finding | None:
+    names = patient.value("select current_setting('synchronous_standby_names')").strip()
+    may = patient.value("select pg_has_role('dbdp_owner', 'pg_read_all_stats', 'usage')")
+    if names and not may:
+        found = "dbdp_owner may not see how far the synchronous standbys are: training is refused"
+        return Finding("standbys", FAULT, found, "grant pg_read_all_stats to dbdp_owner;")
+    if not names and (standbys := patient.value("select count(*) from pg_stat_replication")):
+        found = f"{standbys} connected, none synchronous: a failover can undo the last charges"
+        return Finding("standbys", ADVICE, found, _set_system("synchronous_standby_names", "*"))
+    return None
+
+
+def _logs(patient: Patient) -> Iterator[Finding]:
+    for parameter, (talkative, quiet) in _TALKATIVE.items():
+        value = patient.value("select current_setting($1, true)", parameter) or ""
+        if talkative.match(value):
+            found = f"{value}: plans with exact models may be in a log, which is then as secret as the tables"
+            yield Finding(parameter, ADVICE, found, _set_system(parameter, quiet))
+
+
+def _set_system(parameter: str, value: str) -> str:
+    return f"alter system set {parameter} = '{value}'; select pg_reload_conf();"

@@ -1,0 +1,114 @@
+"""A database for public rows: made, filled and registered for one purpose, and dropped with all that it learnt."""
+
+import csv
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from dbdp import installer
+from dbdp.database import Database, connect
+from dbdp.declarations import Declaration, declare
+
+DATASET, TRAINED, HELD_OUT = "rows", "public.rows", "public.held_out"
+
+
+@dataclass(frozen=True)
+class PublicRows:
+    """A file of public rows: CSV with a header; what is empty is null.
+
+    Attributes
+    ----------
+    described : label, features and the label's values, as `declare` takes them
+    held_out : every so-manieth row is for judging, the others are for training
+    """
+
+    path: Path
+    described: Mapping[str, Any]
+    held_out: int = 5
+
+    @property
+    def declaration(self) -> Declaration:
+        """What is declared of the columns, checked."""
+        return declare(**self.described)
+
+    def read(self) -> tuple[list[list[str | None]], list[list[str | None]]]:
+        """Return the rows to train on and those held out, with the declared columns and the label last.
+
+        Raises
+        ------
+        ValueError
+            If a column is missing, or there are too few rows.
+        """
+        declaration = self.declaration
+        wanted = [*declaration.columns, declaration.label]
+        with self.path.open(newline="") as file:
+            reader = csv.DictReader(file)
+            if missing := set(wanted) - set(reader.fieldnames or ()):
+                raise ValueError(f"{self.path} has no column {', '.join(sorted(missing))}; its header must name them")
+            rows = [[row[name] or None for name in wanted] for row in reader]
+        held_out = rows[:: self.held_out]
+        del rows[:: self.held_out]
+        if not rows:
+            raise ValueError(f"{self.path} has {len(held_out)} rows; {self.held_out} are needed at least")
+        return rows, held_out
+
+
+@contextmanager
+def scratch_database(target: str | None, rows: PublicRows, *, epsilon: float, delta: float) -> Iterator[Database]:
+    """Give a database of its own in which public rows are registered as DATASET, with that budget; drop it at the end.
+
+    Parameters
+    ----------
+    target : URL of a superuser, who may make databases; None takes the private server
+    """
+    read = rows.read()
+    with connect(target) as admin, _made(admin.connection) as url, connect_fresh(url) as database:
+        for table, part in zip((TRAINED, HELD_OUT), read, strict=True):
+            _load(database.connection, table, rows.declaration, part)
+        given = {name: value for name, value in rows.described.items() if value is not None}
+        database.register_dataset(DATASET, TRAINED, **given, epsilon=epsilon, delta=delta, mode="basic")
+        yield database
+
+
+@contextmanager
+def connect_fresh(url: str) -> Iterator[Database]:
+    """Create the extension in a database, and connect to it."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        installer.create_extension(connection)
+        yield Database(connection)
+
+
+@contextmanager
+def _made(connection: psycopg.Connection) -> Iterator[str]:
+    name = f"dbdp_scratch_{secrets.token_hex(6)}"
+    connection.execute(sql.SQL("create database {} template template0").format(sql.Identifier(name)))
+    try:
+        info = connection.info
+        yield make_conninfo(info.dsn, dbname=name, **({"password": info.password} if info.password else {}))
+    finally:
+        connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+def _load(
+    connection: psycopg.Connection, table: str, declaration: Declaration, rows: Sequence[Sequence[str | None]]
+) -> None:
+    numeric = {each.column for each in declaration.numeric}
+    kinds = ["float8" if name in numeric else "text" for name in declaration.columns] + ["text"]
+    if declaration.vector:
+        kinds[0] = "float8[]"
+    columns = [
+        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind))  # type: ignore[arg-type]
+        for name, kind in zip([*declaration.columns, declaration.label], kinds, strict=True)
+    ]
+    place = sql.Identifier(*table.split("."))
+    connection.execute(sql.SQL("create table {} ({})").format(place, sql.SQL(", ").join(columns)))
+    with connection.cursor().copy(sql.SQL("copy {} from stdin").format(place)) as copy:
+        for row in rows:
+            copy.write_row(row)

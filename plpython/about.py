@@ -1,0 +1,3 @@
+from dbdp.server import about
+
+return about()

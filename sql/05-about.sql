@@ -1,0 +1,8 @@
+create or replace function dbdp.about() returns json
+language plpython3u
+stable
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython about@
+$body$;
+comment on function dbdp.about is 'what runs in the server: versions of dbdp, Python and its libraries, and which compiled modules were loaded';

@@ -1,0 +1,238 @@
+"""What all commands share: JSON, exit codes, completion, a quick start, and progress with the time that is left."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import psycopg
+import pytest
+import typer
+from acting import acting
+from rich.console import Console
+from rich.progress import Progress
+
+from dbdp import __version__, commands, progress
+from dbdp.algorithms import Request
+from dbdp.cli import EXIT_CODES, app
+from dbdp.commands import PLACES
+from dbdp.database import connect
+from dbdp.progress import seconds_left
+
+ROOT = Path(__file__).parents[2]
+PRINT_FOR_PEOPLE = {"demo", "server stop", "server psql", "web"}  # a show, nothing, psql's own, a server
+HEAVY = {"numpy", "psycopg", "rich", "sqlalchemy", "sklearn", "matplotlib", "scipy"}
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dbdp.cli", *arguments]
+    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+
+
+def every_command() -> Iterator[tuple[str, typer.core.TyperCommand]]:
+    group = typer.main.get_command(app)
+    for name in group.list_commands(None):
+        found = group.get_command(None, name)
+        if hasattr(found, "commands"):
+            yield from ((f"{name} {inner}", each) for inner, each in found.commands.items())
+        else:
+            yield name, found
+
+
+def test_every_command_that_prints_can_print_json() -> None:
+    without = {name for name, each in every_command() if not any("--json" in option.opts for option in each.params)}
+    assert without <= PRINT_FOR_PEOPLE
+    assert len(dict(every_command())) > 30
+
+
+def test_no_module_of_commands_has_one_that_is_not_listed() -> None:
+    for module in set(PLACES.values()):
+        there = set(typer.main.get_group(import_module(f"{commands.__name__}.{module}").app).commands)
+        assert there == {name for name, place in PLACES.items() if place == module}
+
+
+def test_the_start_imports_nothing_heavy() -> None:
+    code = "import sys; from dbdp.cli import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code, "version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{__version__}\n"
+    loaded = set(done.stderr.split())
+    assert "typer" in loaded
+    assert not loaded & HEAVY
+
+
+# --- exit codes -----------------------------------------------------------------------------------------
+
+
+def test_a_finding_of_the_ledger_has_an_exit_code_of_its_own(server_url: str) -> None:
+    with psycopg.connect(server_url) as connection:
+        whole = connection.execute("select coalesce(bool_and(ok), true) from dbdp.check_ledger()").fetchone()[0]
+    done = run("check-ledger", "--json", DBDP_URL=server_url)
+    assert done.returncode == (0 if whole else 3)
+    assert all(row["ok"] for row in json.loads(done.stdout)) == whole
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["version", "--json"], 0),
+        (["explain", "--rows", "10", "--features", "2", "--epsilon", "0"], 1),
+        (["datasets", "--url", "postgresql:///none?host=/nonexistent"], 1),
+        (["explain", "--rows", "many"], 2),
+        (["trian"], 2),
+        (["train", "t"], 2),
+        (["plot", "noise", "x.png"], 2),
+        (["plot", "noise", "x.gif", "--rows", "10", "--features", "2"], 1),
+    ],
+)
+def test_exit_codes_are_as_documented(arguments: list[str], code: int) -> None:
+    done = run(*arguments)
+    assert done.returncode == code
+    assert f"{code} " in EXIT_CODES
+    assert "Traceback" not in done.stderr
+    assert bool(done.stdout) == (code == 0)
+    assert code != 1 or (done.stderr.startswith("error: ") and done.stderr.count("\n") == 1)
+
+
+def test_the_page_of_the_command_line_has_every_exit_code() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text()
+    assert [code for code in ("0", "1", "2", "3", "130") if f"| {code} |" not in page or code not in EXIT_CODES] == []
+
+
+def test_ctrl_c_is_one_line_and_130_and_the_charge_stays(server_url: str, connection: psycopg.Connection) -> None:
+    connection.execute(
+        "create table patience as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 5000) as i"
+    )
+    connection.execute(
+        "select dbdp.register_dataset('patience', 'patience', 'ill', 'true', '{\"age\": [0, 50]}', 4, 1e-6)"
+    )
+    asked = ("train", "patience", "--epsilon", "1", "--epochs", "20000", "--batch-size", "5000")
+    command = [sys.executable, "-m", "dbdp.cli", *asked]
+    with subprocess.Popen(command, env=os.environ | {"DBDP_URL": server_url}, stderr=subprocess.PIPE) as running:
+        charged = "select count(*) from dbdp.history where dataset = 'patience'"
+        deadline = time.monotonic() + 60
+        while connection.execute(charged).fetchone() == (0,) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        running.send_signal(signal.SIGINT)
+        told = running.communicate(timeout=60)[1].decode()
+    assert running.returncode == 130
+    assert told.splitlines() == ["interrupted; what was charged stays charged"]
+    outcome = "select outcome, charge > 0 from dbdp.history where dataset = 'patience'"
+    assert connection.execute(outcome).fetchall() == [("failed", True)]
+    connection.execute("select dbdp.drop_dataset('patience'); drop table patience")
+
+
+# --- completion -----------------------------------------------------------------------------------------
+
+
+def completed(words: str) -> set[str]:
+    """What bash is offered for the last word."""
+    code = "import sys; sys.argv[0] = 'dbdp'; from dbdp.cli import main; main()"
+    asked = {"_DBDP_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_bash_completes_commands_and_their_options() -> None:
+    assert completed("dbdp grant-") == {"grant-training", "grant-prediction"}
+    assert {"--regularisation", "--epsilon", "--json"} <= completed("dbdp train --")
+    assert completed("dbdp plot bu") == {"budget"}
+
+
+def test_the_shells_script_is_shown() -> None:
+    code = "import sys; sys.argv[0] = 'dbdp'; from dbdp.cli import main; main()"
+    shown = subprocess.run(
+        [sys.executable, "-c", code, "--show-completion", "bash"], capture_output=True, text=True, check=False
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "_DBDP_COMPLETE=complete_bash" in shown.stdout
+    subprocess.run(["bash", "-n"], input=shown.stdout, text=True, check=True)
+
+
+# --- progress -------------------------------------------------------------------------------------------
+
+
+def test_the_time_left_is_that_of_the_part_done_for_what_is_left() -> None:
+    assert seconds_left(1, 10, 4.0) == 36.0
+    assert seconds_left(9, 10, 36.0) == 4.0
+    for unknown in ((0, 10, 5.0), (10, 10, 5.0), (3, None, 5.0), (3, 10, None)):
+        assert seconds_left(*unknown) is None
+
+
+def shown_after(clock: list[float], *reports: tuple[str, int, int]) -> str:
+    """What the bar shows after reports at these times, the first of which is its start."""
+    times = iter(clock)
+    now = [next(times)]
+    console = Console(width=100, force_terminal=True, color_system=None)
+    columns = (progress._Count(), progress._Left())
+    bar = Progress(*columns, console=console, get_time=lambda: now[0], auto_refresh=False)
+    report = progress._reporter(bar)
+    for each in reports:
+        now[0] = next(times)
+        report(*each)
+    with console.capture() as capture:
+        console.print(bar.get_renderable())
+    return " ".join(capture.get().split())
+
+
+def test_epochs_that_take_minutes_have_a_time_left_from_the_first_on() -> None:
+    begun = ("epoch", 0, 10)
+    assert shown_after([0, 5], begun) == "0/10"
+    assert shown_after([0, 5, 125], begun, ("epoch", 1, 10)) == "1/10 0:18:00 left"
+    assert shown_after([0, 5, 125, 245], begun, ("epoch", 1, 10), ("epoch", 2, 10)) == "2/10 0:16:00 left"
+
+
+def test_a_stage_that_reports_its_first_part_when_done_began_with_the_one_before() -> None:
+    assert shown_after([0, 60], ("update", 20, 100)) == "20/100 0:04:00 left"
+
+
+def test_one_statement_of_the_server_shows_no_time_left() -> None:
+    assert shown_after([0, 5], ("server", 0, 1)) == ""
+    assert shown_after([0, 5, 65], ("server", 0, 1), ("server", 1, 1)) == ""
+
+
+def on_a_terminal(*arguments: str, **environment: str) -> str:
+    """What a command writes to a terminal on stderr."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "dbdp.cli", *arguments]
+    settings = os.environ | environment | {"TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(command, env=settings, stdout=subprocess.DEVNULL, stderr=theirs) as running:
+        os.close(theirs)
+        written = b""
+        while True:
+            try:
+                written += os.read(ours, 65536)
+            except OSError:  # the other end is closed
+                break
+    os.close(ours)
+    assert running.returncode == 0, written
+    return written.decode()
+
+
+def test_a_client_reports_its_epochs_and_the_server_its_one_statement(
+    server_url: str, connection: psycopg.Connection
+) -> None:
+    connection.execute("create table shown as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 500) as i")
+    connection.execute(
+        "select dbdp.register_dataset('shown', 'shown', 'ill', 'true', '{\"age\": [0, 50]}', 4, 1e-6, mode => 'basic')"
+    )
+    asked = ("train", "shown", "--epsilon", "0.5", "--epochs", "3")
+    told = on_a_terminal(*asked, DBDP_URL=server_url)
+    assert "shuffle" in told
+    assert "epoch" in told
+    assert "3/3" in told
+    connection.execute("drop role if exists onlooker; create role onlooker; grant dbdp_analyst to onlooker")
+    connection.execute("select dbdp.grant_training('shown', 'onlooker')")
+    reports: list[tuple[str, int, int]] = []
+    with acting(connection, "onlooker"):
+        connect(connection).train("shown", Request(0.5), lambda *each: reports.append(each))
+    assert reports == [("server", 0, 1), ("server", 1, 1)]
+    connection.execute("select dbdp.drop_dataset('shown'); drop table shown")

@@ -1,0 +1,190 @@
+"""What is shipped: sdist and wheel hold the tree, and the wheel alone puts the extension on a server."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from servers import temporary_cluster
+
+from dbdp import __version__
+from dbdp.cluster import Cluster
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+META = json.loads((ROOT / "META.json").read_text())
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+SHIPPED = ("dbdp", "sql", "plpython", "docs", "tests", "benchmarks")
+BUILT = shutil.ignore_patterns("__pycache__", "*.so", "*.c", ".*_cache", "*.egg-info")
+
+
+def run(*command: str | Path, **options: object) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source as a fresh checkout has it."""
+    fresh = tmp_path_factory.mktemp("checkout") / "dbdp"
+    fresh.mkdir()
+    for path in ROOT.iterdir():
+        if path.is_file() and not path.name.startswith("."):
+            shutil.copy(path, fresh)
+    for name in SHIPPED:
+        shutil.copytree(ROOT / name, fresh / name, ignore=BUILT)
+    return fresh
+
+
+@pytest.fixture(scope="module")
+def sdist(tree: Path) -> Path:
+    run(sys.executable, "-m", "build", "--no-isolation", "--sdist", tree)
+    (made,) = (tree / "dist").glob("*.tar.gz")
+    return made
+
+
+def files(tree: Path, *folders: str, suffixes: tuple[str, ...] = ()) -> set[str]:
+    """The files of a tree below some folders, with one of some suffixes if any are given."""
+    found = (path for folder in folders for path in (tree / folder).rglob("*") if path.is_file())
+    return {str(path.relative_to(tree)) for path in found if not suffixes or path.suffix in suffixes}
+
+
+def test_the_sdist_holds_the_tree(tree: Path, sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        held = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
+    wanted = files(tree, *SHIPPED) | {"LICENSE", "META.json", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile"}
+    assert wanted <= held
+    assert not [name for name in held if name.endswith((".so", ".pyc"))]
+
+
+def test_the_installed_package_reads_the_same_parts(tree: Path) -> None:
+    """What a wheel takes is said in pyproject: all packages, and the data of each."""
+    settings = tomllib.loads((tree / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = {path.parent.relative_to(tree) for path in tree.glob("dbdp/**/__init__.py")}
+    packages = {".".join(folder.parts) for folder in folders}
+    assert {*settings["packages"]} - {"dbdp._sql", "dbdp._plpython"} == packages
+
+
+def test_the_names_and_versions_agree() -> None:
+    assert META["version"] == PROJECT["version"] == __version__ == META["provides"]["dbdp"]["version"]
+    assert META["abstract"] == PROJECT["description"] == META["provides"]["dbdp"]["abstract"]
+    assert META["name"] == PROJECT["name"]
+
+
+def test_the_pgxn_metadata_has_what_the_specification_demands() -> None:
+    required = {"name", "version", "abstract", "maintainer", "license", "provides", "meta-spec"}
+    assert required <= set(META)
+    semantic = r"\d+\.\d+\.\d+(-[A-Za-z][\w-]*)?"
+    assert META["meta-spec"] == {"version": "1.0.0", "url": "https://pgxn.org/meta/spec.txt"}
+    assert META["license"] == "apache_2_0"
+    assert META["release_status"] in ("stable", "testing", "unstable")
+    assert re.fullmatch(r"[^\s/\\\x00-\x1f]{2,}", META["name"])
+    for provided in META["provides"].values():
+        assert {"file", "version"} <= set(provided)
+        assert re.fullmatch(semantic, provided["version"])
+        assert (ROOT / provided["file"]).is_file()
+        assert (ROOT / provided["docfile"]).is_file()
+    for versions in META["prereqs"]["runtime"].values():
+        assert all(version == 0 or re.fullmatch(semantic, version) for version in versions.values())
+
+
+def test_every_path_that_the_guide_for_contributors_names_exists() -> None:
+    named = set(re.findall(r"`((?:dbdp|sql|plpython|tests|docs)/[\w./-]*|\w+\.(?:json|toml|md))`", CONTRIBUTING))
+    assert len(named) > 40
+    assert [path for path in named if not (ROOT / path).exists()] == []
+    words = {name: (ROOT / path).read_text() for path, name in NAMED.items() if f"`{name}`" in CONTRIBUTING}
+    assert {name for name, text in words.items() if name not in text} == set()
+    assert set(words) == set(NAMED.values())
+
+
+NAMED = {  # what else it names, by the file that must have it
+    "dbdp/learning/losses.py": "LOSSES",
+    "dbdp/privacy/mechanisms.py": "MECHANISMS",
+    "tests/learning/test_losses.py": "EVERY",
+    "tests/privacy/test_mechanisms.py": "EVERY_MECHANISM",
+    "dbdp/algorithms/plan.py": "WhiteBox",
+}
+
+
+# --- as a new user --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def wheel(tree: Path, sdist: Path) -> Path:
+    """The wheel, built from the sdist alone."""
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tree.parent / "unpacked", filter="data")
+    (source,) = (tree.parent / "unpacked").iterdir()
+    run(sys.executable, "-m", "build", "--no-isolation", "--wheel", source)
+    (made,) = (source / "dist").glob("*.whl")
+    return made
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_package_the_sql_and_the_bodies(tree: Path, wheel: Path) -> None:
+    held = set(zipfile.ZipFile(wheel).namelist())
+    code = files(tree, "dbdp", suffixes=(".py", ".pyx", ".h", ".json", ".typed"))
+    parts = {f"dbdp/_{name}" for name in files(tree, "sql", "plpython") if "released" not in name}
+    assert code | parts <= held
+    outside = {name for name in held if not name.startswith(("dbdp/", f"dbdp-{__version__}.dist-info/"))}
+    assert outside == set()
+    assert len([name for name in held if name.endswith(".so")]) == 3
+    assert f"dbdp-{__version__}.dist-info/licenses/LICENSE" in held
+
+
+@pytest.fixture(scope="module")
+def bare_server(wheel: Path) -> Iterator[Cluster]:
+    """A running server that knows nothing of dbdp: the extension and its files are gone."""
+    with temporary_cluster() as cluster:
+        with psycopg.connect(cluster.url, autocommit=True) as connection:
+            connection.execute("drop extension dbdp cascade")
+            connection.execute(
+                "create table t as select i % 50 as age, i % 50 > 20 as ill from generate_series(1, 2000) i"
+            )
+            share = Path(connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()[0])
+        shutil.rmtree(share / "dbdp")
+        for path in (share / "extension").glob("dbdp*"):
+            path.unlink()
+        yield cluster
+
+
+@pytest.mark.slow
+def test_a_clean_environment_with_the_wheel_installs_trains_and_uninstalls(
+    wheel: Path, bare_server: Cluster, tmp_path: Path
+) -> None:
+    base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    run(base, "-m", "venv", tmp_path / "venv")
+    run(tmp_path / "venv" / "bin" / "pip", "install", "--quiet", wheel)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DBDP"))}
+
+    def dbdp(*arguments: str, code: int = 0) -> str:
+        command = [tmp_path / "venv" / "bin" / "dbdp", *arguments, "--url", bare_server.url]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    lacking = json.loads(dbdp("doctor", "--json", code=1))
+    faults = {each["check"]: each["remedy"] for each in lacking if each["state"] == "fault"}
+    assert set(faults) == {"extension files", "extension"}
+    assert all(remedy.startswith("dbdp install --url ") for remedy in faults.values())
+    dbdp("install")
+    assert {each["state"] for each in json.loads(dbdp("doctor", "--json"))} == {"ok"}
+    (tmp_path / "features.json").write_text('{"age": [0, 50]}')
+    declared = ("--label", "ill", "--positive", "true", "--features", "features.json", "--epsilon", "3")
+    dbdp("register", "t", "t", *declared, "--delta", "1e-5")
+    model = json.loads(dbdp("train", "t", "--epsilon", "1", "--delta", "1e-6", "--json"))
+    assert model["receipt"]["version"] == __version__
+    assert len(json.loads(dbdp("predict", str(model["id"]), "t", "--limit", "3", "--json"))) == 3
+    dbdp("uninstall")
+    lacking = json.loads(dbdp("doctor", "--json", code=1))
+    assert [each["check"] for each in lacking if each["state"] == "fault"] == ["extension"]

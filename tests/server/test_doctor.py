@@ -1,0 +1,268 @@
+"""The doctor finds each fault, made for real; what it names as the remedy is done, and the finding is gone."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.pq import ConnStatus, PGconn
+from servers import temporary_cluster
+
+from dbdp import __version__, doctor, installer
+from dbdp.cluster import Cluster
+from dbdp.doctor import ADVICE, FAULT, OK, UNKNOWN, Finding, examine
+
+RELEASED = Path(__file__).parents[2] / "sql" / "released"
+PATIENCE = 10  # seconds for a new setting to reach new sessions
+
+
+ON_ITS_OWN = pytest.mark.slow  # a server that can be damaged takes its time
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A running server with pg_stat_statements, to be damaged and healed."""
+    with temporary_cluster() as made:
+        execute(made, "alter system set shared_preload_libraries = 'pg_stat_statements'")
+        made.stop()
+        made.start()
+        yield made
+
+
+def execute(cluster: Cluster, *statements: str) -> None:
+    """Run each statement in a session of its own."""
+    for statement in filter(str.strip, (part for each in statements for part in each.split(";"))):
+        with psycopg.connect(cluster.url, autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+
+def share(cluster: Cluster) -> Path:
+    with psycopg.connect(cluster.url) as connection:
+        return Path(connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()[0])
+
+
+def dbdp(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dbdp.cli", *arguments]
+    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+
+
+def do(cluster: Cluster, remedy: str) -> None:
+    """Do what a finding says: SQL as the superuser, or a command in a shell."""
+    if remedy.endswith(";"):
+        execute(cluster, remedy)
+        return
+    words = shlex.split(remedy)
+    done = dbdp(*words[1:]) if words[0] == "dbdp" else subprocess.run(words, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def bad(cluster: Cluster) -> list[Finding]:
+    return [finding for finding in examine(cluster.url) if finding.state != OK]
+
+
+def found(cluster: Cluster, check: str, state: str) -> Finding:
+    """Return the only finding that is not ok, once it is there."""
+    deadline = time.monotonic() + PATIENCE
+    while (findings := bad(cluster)) == [] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [(each.check, each.state) for each in findings] == [(check, state)]
+    return findings[0]
+
+
+def is_well(cluster: Cluster) -> bool:
+    deadline = time.monotonic() + PATIENCE
+    while bad(cluster) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return bad(cluster) == []
+
+
+def test_the_server_of_the_tests_lacks_nothing_but_what_they_took(server_url: str) -> None:
+    done = dbdp("doctor", "--json", DBDP_URL=server_url)
+    findings = json.loads(done.stdout)
+    fsync = [each for each in findings if each["check"] == "fsync"]
+    assert [each for each in findings if each["state"] == FAULT] == fsync
+    assert done.returncode == len(fsync)
+    assert {"this Python", "server", "PL/Python", "extension files", "extension", "server's Python"} <= {
+        each["check"] for each in findings
+    }
+
+
+@ON_ITS_OWN
+def test_a_sound_server_is_all_well(cluster: Cluster) -> None:
+    done = dbdp("doctor", DBDP_URL=cluster.url)
+    assert done.returncode == 0, done.stdout
+    assert bad(cluster) == []
+
+
+FAULTS = {
+    "no extension": ("extension", FAULT, "drop extension dbdp cascade"),
+    "an old one": ("extension", FAULT, "drop extension dbdp cascade; create extension dbdp version '0.1.0'"),
+    "no role": ("roles", FAULT, "drop owned by dbdp_predictor; drop role dbdp_predictor"),
+    "no member": ("roles", FAULT, "revoke dbdp_analyst from dbdp_data_owner"),
+    "a member": ("members of dbdp_owner", FAULT, "create role intruder; grant dbdp_owner to intruder"),
+    "no temporary tables": ("temporary tables", FAULT, "revoke temporary on database dbdp from public"),
+    "no size": ("dbdp.pack_memory", FAULT, "alter database dbdp set dbdp.pack_memory = 'much'"),
+    "no fsync": ("fsync", FAULT, "alter system set fsync = off; select pg_reload_conf()"),
+    "standbys unseen": (
+        "standbys",
+        FAULT,
+        "alter system set synchronous_commit = local; select pg_reload_conf(); "
+        "alter system set synchronous_standby_names = 'far'; select pg_reload_conf()",
+    ),
+    "debugging": (
+        "log_min_messages",
+        ADVICE,
+        "alter system set log_min_messages = 'debug1'; select pg_reload_conf()",
+    ),
+    "statements recorded": (
+        "pg_stat_statements.track",
+        ADVICE,
+        "alter system set pg_stat_statements.track = 'all'; select pg_reload_conf()",
+    ),
+}
+
+
+@ON_ITS_OWN
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_fault_is_found_alone_and_its_remedy_ends_it(cluster: Cluster, name: str) -> None:
+    check, state, cause = FAULTS[name]
+    (share(cluster) / "extension" / "dbdp--0.1.0.sql").write_text((RELEASED / "dbdp--0.1.0.sql").read_text())
+    assert is_well(cluster)
+    execute(cluster, cause)
+    do(cluster, found(cluster, check, state).remedy)
+    assert is_well(cluster)
+
+
+@ON_ITS_OWN
+def test_plans_that_auto_explain_writes_are_found(cluster: Cluster) -> None:
+    execute(cluster, "alter system set session_preload_libraries = 'auto_explain'; select pg_reload_conf()")
+    time.sleep(0.2)  # for sessions that load it
+    execute(cluster, "alter system set auto_explain.log_nested_statements = on; select pg_reload_conf()")
+    do(cluster, found(cluster, "auto_explain.log_nested_statements", ADVICE).remedy)
+    assert is_well(cluster)
+
+
+@ON_ITS_OWN
+def test_a_server_without_plpython_is_told_which_package(cluster: Cluster) -> None:
+    control = share(cluster) / "extension" / "plpython3u.control"
+    target = control.readlink()
+    control.unlink()
+    finding = found(cluster, "PL/Python", FAULT)
+    assert finding.remedy == f"apt-get install postgresql-plpython3-{major(cluster)}"
+    control.symlink_to(target)  # as the package does
+    assert is_well(cluster)
+
+
+def major(cluster: Cluster) -> int:
+    with psycopg.connect(cluster.url) as connection:
+        return connection.info.server_version // 10000
+
+
+@ON_ITS_OWN
+def test_files_that_are_gone_are_put_back_by_the_remedy(cluster: Cluster) -> None:
+    folder = share(cluster)
+    (folder / "extension" / "dbdp.control").unlink()
+    do(cluster, found(cluster, "extension files", FAULT).remedy)
+    (folder / "dbdp" / __version__).unlink()
+    finding = found(cluster, "server's Python", FAULT)
+    assert "PL/Python cannot import dbdp" in finding.found
+    do(cluster, finding.remedy)
+    assert is_well(cluster)
+
+
+@ON_ITS_OWN
+def test_a_server_without_compiled_code_is_advised(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = installer._package_files()
+    with monkeypatch.context() as patch:
+        patch.setattr(installer, "_package_files", lambda: [path for path in files if path.suffix != ".so"])
+        installer.install(cluster.url)
+    finding = found(cluster, "server's Python", ADVICE)
+    assert "training, noise, prediction not compiled" in finding.found
+    do(cluster, finding.remedy.partition(" && ")[2])  # behind the reinstallation of what is compiled here
+    assert is_well(cluster)
+
+
+@ON_ITS_OWN
+def test_a_newer_extension_asks_for_a_newer_client(cluster: Cluster) -> None:
+    execute(cluster, "update pg_extension set extversion = '99.1' where extname = 'dbdp'")
+    assert found(cluster, "extension", FAULT).remedy == "pip install dbdp==99.1"
+    execute(cluster, f"update pg_extension set extversion = '{__version__}' where extname = 'dbdp'")
+
+
+@ON_ITS_OWN
+def test_a_stranger_learns_what_it_may_and_its_password_is_never_shown(cluster: Cluster) -> None:
+    execute(cluster, "create role \"A stranger\" login password 'hunter2'")
+    url = cluster.url.replace("postgres@", "A%20stranger:hunter2@")
+    done = dbdp("doctor", "--url", url, "--json")
+    assert done.returncode == 1
+    assert "hunter2" not in done.stdout + done.stderr
+    states = {each["check"]: each for each in json.loads(done.stdout)}
+    assert states["server's Python"]["state"] == UNKNOWN
+    assert states["role"] == {
+        "check": "role",
+        "state": FAULT,
+        "found": '"A stranger" is in none of dbdp_data_owner, dbdp_analyst, dbdp_predictor',
+        "remedy": 'grant dbdp_analyst to "A stranger";',
+    }
+    do(cluster, states["role"]["remedy"])
+    findings = examine(url)
+    assert {each.state for each in findings} == {OK}
+    assert '"A stranger", in dbdp_analyst: may train' in next(each.found for each in findings if each.check == "role")
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [("postgresql:///none?host=/nonexistent", "/nonexistent"), ("postgresql://me:hunter2@[broken", "no libpq URL")],
+)
+def test_a_server_that_does_not_answer_is_a_fault_with_a_remedy(url: str, told: str) -> None:
+    *_, server = examine(url)
+    assert (server.check, server.state) == ("server", FAULT)
+    assert told in server.found
+    assert server.remedy
+    assert "hunter2" not in str(server)
+
+
+def test_a_private_server_that_sleeps_is_not_woken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DBDP_HOME", str(tmp_path))
+    monkeypatch.delenv("DBDP_URL", raising=False)
+    *_, server = examine(None)
+    assert (server.state, server.remedy) == (FAULT, "dbdp server start")
+    assert list(tmp_path.iterdir()) == []
+
+
+@ON_ITS_OWN
+def test_a_server_that_is_too_old_is_found(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "MINIMUM_SERVER", 990000)
+    assert found(cluster, "server", FAULT).remedy == "pg_upgrade to PostgreSQL 99 or later"
+
+
+@ON_ITS_OWN
+def test_standbys_that_nobody_waits_for_are_advised(cluster: Cluster) -> None:
+    with (cluster.home / "pg_hba.conf").open("a") as file:
+        file.write("local replication postgres peer map=dbdp\n")
+    execute(cluster, "alter system reset synchronous_standby_names; select pg_reload_conf()")
+    standby = PGconn.connect(f"{cluster.url}&replication=true".encode())  # as far as the server knows
+    assert standby.status == ConnStatus.OK, standby.error_message
+    finding = found(cluster, "standbys", ADVICE)
+    assert finding.remedy == "alter system set synchronous_standby_names = '*'; select pg_reload_conf();"
+    standby.finish()
+    assert is_well(cluster)
+
+
+@ON_ITS_OWN
+def test_on_a_standby_the_primary_is_named(cluster: Cluster) -> None:
+    signal = cluster.home / "data" / "standby.signal"
+    cluster.stop()
+    signal.touch()
+    cluster.start()
+    assert found(cluster, "primary", ADVICE).remedy == "connect to the primary for training"
+    cluster.stop()
+    signal.unlink()
+    cluster.start()
+    assert is_well(cluster)

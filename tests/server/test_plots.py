@@ -1,0 +1,288 @@
+"""The pictures show what the database says: lines are compared with the doors' own answers."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import psycopg
+import pytest
+from acting import acting
+from matplotlib.dates import num2date
+from scipy.optimize import minimize
+
+from dbdp import curves, pictures
+from dbdp.algorithms import Facts, Request
+from dbdp.database import Database
+from dbdp.scratch import DATASET, HELD_OUT, PublicRows, scratch_database
+
+ROWS, FEATURES = 600, 3
+LABELLED = {"label": "y", "positive": "1", "features": {"x": {"length": FEATURES, "norm": 1}}}
+
+
+@pytest.fixture
+def rows(make_table: Callable[..., str], database: Database) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that a line separates well, registered as `drawn`, with the last 100 apart in `judging`."""
+    random = np.random.default_rng()
+    features = random.normal(size=(ROWS, FEATURES))
+    features /= 1.1 * np.linalg.norm(features, axis=1, keepdims=True)
+    labels = np.where(features[:, 0] > 0.1, 1, -1)
+    make_table("drawn", features[:-100], labels[:-100])
+    make_table("judging", features[-100:], labels[-100:])
+    database.register_dataset("drawn", "drawn", **LABELLED, epsilon=1000.0, delta=1e-3, mode="basic")
+    return features, labels
+
+
+def lines(figure: object) -> dict[str, np.ndarray]:
+    """The lines of all axes by their labels, each as pairs."""
+    return {str(line.get_label()): line.get_xydata() for axes in figure.axes for line in axes.get_lines()}
+
+
+def test_the_noise_drawn_is_that_of_the_plans(rows: object, database: Database, spent: Callable[[str], object]) -> None:
+    asked = curves.requests(["bolt_on", "dp_sgd"], [0.1, 1.0, 10.0], {"delta": 1e-6, "batch_size": 20})
+    figure = pictures.noise(curves.noise("drawn", lambda each: database.explain("drawn", each), asked))
+    planned = {"bolt_on": [], "dp_sgd": []}
+    for each in asked:
+        planned[each.algorithm].append((each.epsilon, database.explain("drawn", each)["noise_scale"]))
+    assert {name.split()[0]: values.tolist() for name, values in lines(figure).items()} == {
+        name: list(map(list, values)) for name, values in planned.items()
+    }
+    assert [(axes.get_xscale(), axes.get_yscale()) for axes in figure.axes] == [("log", "log")] * 2
+    assert spent("drawn") == (0, 0)
+
+
+def test_what_an_algorithm_cannot_plan_is_left_out_and_if_that_is_all_refused() -> None:
+    explain = curves.of_facts(Facts(1000, 5))
+    asked = curves.requests(["nsgd", "bolt_on"], [1.0], {"schedule": "constant", "step_size": 0.1})
+    with pytest.raises(ValueError, match="schedule"):
+        curves.noise("1000 rows", explain, asked)
+    with pytest.raises(ValueError, match="noise of algorithm 'majority' has no scale to compare"):
+        curves.noise("1000 rows", explain, curves.requests(["majority"], [1.0], {}))
+    found = curves.noise("1000 rows", explain, curves.requests(["bolt_on"], [0.0, 1.0], {}))
+    assert [epsilon for epsilon, _ in found.scales["bolt_on"]] == [1.0]
+
+
+@pytest.mark.parametrize(("options", "told"), [({"epoch": 1}, "'epoch'"), ({"network": "mlp:2"}, "linear models")])
+def test_an_option_that_does_not_exist_is_named(options: dict[str, object], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        curves.requests(["bolt_on"], [1.0], options)
+
+
+def test_the_budget_drawn_is_that_of_the_ledger(
+    rows: object, database: Database, connection: psycopg.Connection
+) -> None:
+    connection.execute("drop role if exists ann; create role ann; grant dbdp_analyst to ann")
+    database.grant_training("drawn", "ann")
+    for epsilon in (1.0, 2.0):
+        connection.execute("select dbdp.dp_logreg('drawn', %s::float8)", (epsilon,))
+        with acting(connection, "ann"):
+            connection.execute("select dbdp.dp_logreg('drawn', %s::float8)", (epsilon / 4,))
+    with connection.transaction(force_rollback=True):  # charged, and nothing is on record
+        connection.execute("select dbdp.dp_logreg('drawn', 8)")
+    drawn = lines(pictures.budget(curves.spending(database, "drawn")))
+    mine = connection.execute("select session_user::text").fetchone()[0]
+    charges = database.history("drawn")
+    for label, who in ((mine, {mine}), ("ann", {"ann"}), ("all roles", {mine, "ann"})):
+        own = [row for row in charges if row["charged_by"] in who]
+        sums = np.cumsum([float(row["charge"]) for row in own])
+        assert drawn[label][:, 1].tolist() == pytest.approx([0, *sums, sums[-1]])
+        times = [num2date(each) for each in drawn[label][1:-1, 0]]
+        assert all(abs((at - row["charged_at"]).total_seconds()) < 0.1 for at, row in zip(times, own, strict=True))
+    assert drawn["limit"][:, 1].tolist() == [1000, 1000]
+    assert drawn["odometer: charges without a record too"][0, 1] == pytest.approx(3.75 + 8)
+    with acting(connection, "ann"):
+        seen = curves.spending(database, "drawn")
+    assert set(seen.by_role) == {"ann"}  # as the books show it to her
+    connection.execute("select dbdp.revoke_training('drawn', 'ann')")
+
+
+def test_a_new_budget_begins_at_nothing(rows: object, database: Database, connection: psycopg.Connection) -> None:
+    connection.execute("select dbdp.dp_logreg('drawn', 1)")
+    database.renew_budget("drawn", "a test")
+    found = curves.spending(database, "drawn")
+    assert (found.total, found.charged) == ([], 0)
+    assert isinstance(found.since, datetime)
+    assert lines(pictures.budget(found))["all roles"][:, 1].tolist() == [0, 0]
+
+
+def test_the_loss_drawn_is_that_of_the_rows_and_ends_near_the_least(
+    rows: tuple[np.ndarray, np.ndarray], database: Database, connection: psycopg.Connection
+) -> None:
+    features, labels = rows[0][:-100], rows[1][:-100]
+    scaled = np.column_stack([features, np.ones(len(features))]) / np.sqrt(2)
+
+    def objective(w: np.ndarray) -> float:
+        return float(np.logaddexp(0, -labels * (scaled @ w)).mean() + 0.005 * w @ w)
+
+    counts = "select (select count(*) from dbdp.ledger), (select count(*) from dbdp.model)"
+    before = connection.execute(counts).fetchone()
+    figure = pictures.loss(database.descent("drawn", Request(1.0, regularisation=0.01, epochs=12, batch_size=5)))
+    assert connection.execute(counts).fetchone() == before
+    drawn = lines(figure)
+    least = minimize(objective, np.zeros(FEATURES + 1), tol=1e-12).fun
+    assert drawn["least possible"][0, 1] == pytest.approx(least, rel=1e-5)
+    epochs, losses = drawn["after the epoch"].T
+    assert epochs.tolist() == list(range(1, 13))
+    assert least < losses[-1] < losses[0] < np.log(2)
+    assert losses[-1] - least < 0.1 * (np.log(2) - least)
+    assert "NOT PRIVATE" in figure.axes[0].get_title(loc="left")
+
+
+def test_a_loss_is_for_the_tables_reader_alone(
+    rows: object, database: Database, connection: psycopg.Connection
+) -> None:
+    connection.execute("drop role if exists eve; create role eve; grant dbdp_analyst to eve")
+    database.grant_training("drawn", "eve")
+    with acting(connection, "eve"), pytest.raises(psycopg.errors.InsufficientPrivilege):
+        database.descent("drawn", Request(1.0))
+    connection.execute("select dbdp.revoke_training('drawn', 'eve')")
+    with pytest.raises(ValueError, match="has no exact model after each epoch"):
+        database.descent("drawn", Request(1.0, delta=1e-6, algorithm="dp_sgd"))
+
+
+def test_the_accuracy_drawn_is_that_of_the_models_and_each_is_charged(
+    rows: tuple[np.ndarray, np.ndarray], database: Database, spent: Callable[[str], tuple[int, int]]
+) -> None:
+    asked = curves.requests(["bolt_on", "output_perturbation_gd"], [1.0, 50.0], {"epochs": 3})
+    priced = curves.cost(database, "drawn", asked, 2)
+    assert [row["charge"] for row in priced] == [2, 100, 2, 100]
+    assert curves.check_cost(database, "drawn", priced) == (204, 1000)
+    assert spent("drawn") == (0, 0)
+    judges = curves.Judges.read(database, "drawn", "judging")
+    before = max((row["id"] for row in database.models()), default=0)
+    found = curves.utility(database, "drawn", asked, 2, judges, with_baseline=True)
+    assert spent("drawn")[0] == 204 * 10**9
+    models = [row for row in database.models() if row["id"] > before]
+    features, labels = rows[0][-100:], rows[1][-100:]
+    for name in ("bolt_on", "output_perturbation_gd"):
+        own = [row for row in models if row["algorithm"] == name]
+        right = [np.mean((features @ np.ravel(m["coefficients"]) + m["intercept"] > 0) == (labels > 0)) for m in own]
+        assert found.accuracies[name].ravel().tolist() == pytest.approx(right)
+        drawn = lines(pictures.utility(found))[name]
+        assert drawn.tolist() == pytest.approx(np.column_stack([[1, 50], np.reshape(right, (2, 2)).mean(axis=1)]))
+    named = lines(pictures.utility(found))
+    assert named["largest class"][0, 1] == pytest.approx(max(np.mean(labels > 0), np.mean(labels < 0)))
+    fitted = database.baseline("drawn", asked[0])
+    right = np.mean((features @ np.ravel(fitted.coefficients) + fitted.intercepts[0] > 0) == (labels > 0))
+    assert named["without privacy (L-BFGS): do not publish"][0, 1] == pytest.approx(right)
+
+
+def test_what_the_budget_does_not_cover_is_not_begun(
+    rows: object, database: Database, spent: Callable[[str], object]
+) -> None:
+    priced = curves.cost(database, "drawn", curves.requests(["bolt_on"], [300.0], {}), 4)
+    with pytest.raises(ValueError, match="would be charged 1200, and dataset 'drawn' has 1000 left"):
+        curves.check_cost(database, "drawn", priced)
+    assert spent("drawn") == (0, 0)
+
+
+def test_rows_that_cannot_judge_do_not(database: Database, connection: psycopg.Connection, schema: str) -> None:
+    connection.execute("create table t (a int, c text, label int)")
+    connection.execute(
+        "insert into t select i % 3, (array['x', 'y', 'z'])[1 + i % 3], i % 2 from generate_series(1, 90) i"
+    )
+    connection.execute("insert into t values (null, 'x', 1), (1, 'y', null)")
+    name, features = f"{schema}_judged", {"a": [0, 2], "c": ["x", "y"]}
+    database.register_dataset(name, "t", label="label", positive="1", features=features, epsilon=1, delta=1e-6)
+    judges = curves.Judges.read(database, name, f"{schema}.t")
+    assert judges.features.shape == (90, 3)
+    assert judges.majority == 0.5
+    always = judges.accuracy([[0, 0, 0]], [1.0])
+    assert always == 0.5
+
+
+# --- public rows, and the command line -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def public(tmp_path: Path) -> Path:
+    """A file of public rows, one of them with nothing in a cell."""
+    lines = [f"{i % 40},{'ab'[i % 2]},{'yes' if i % 40 > 20 else 'no'},beside" for i in range(400)]
+    path = tmp_path / "public.csv"
+    path.write_text("\n".join(["age,kind,ill,more", *lines, ",a,yes,beside"]) + "\n")
+    return path
+
+
+DESCRIBED = {"label": "ill", "positive": "yes", "features": {"age": [0, 40], "kind": ["a", "b"]}}
+
+
+def test_a_scratch_database_holds_the_rows_and_is_gone_afterwards(
+    public: Path, server_url: str, connection: psycopg.Connection
+) -> None:
+    databases = "select count(*) from pg_database"
+    before = connection.execute(databases).fetchone()
+    with scratch_database(server_url, PublicRows(public, DESCRIBED), epsilon=5.0, delta=1e-3) as made:
+        counted = made.query(f"select (select count(*) from rows) as trained, count(*) as judging from {HELD_OUT}")
+        assert counted == [{"trained": 320, "judging": 81}]
+        assert made.query("select count(*) as nulls from held_out where age is null") == [{"nulls": 1}]
+        assert made.train(DATASET, Request(1.0)).receipt["epsilon"] == 1
+    assert connection.execute(databases).fetchone() == before
+    with (
+        pytest.raises(ZeroDivisionError),
+        scratch_database(server_url, PublicRows(public, DESCRIBED), epsilon=5.0, delta=1e-3),
+    ):
+        raise ZeroDivisionError
+    assert connection.execute(databases).fetchone() == before
+
+
+def test_a_file_without_a_declared_column_is_refused(public: Path) -> None:
+    with pytest.raises(ValueError, match="has no column height; its header must name them"):
+        PublicRows(public, DESCRIBED | {"features": {"height": [0, 2]}}).read()
+
+
+def plot(*arguments: str | Path, url: str, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dbdp.cli", "plot", *map(str, arguments)]
+    settings = os.environ | {"DBDP_URL": url}
+    return subprocess.run(command, env=settings, capture_output=True, text=True, check=False, **options)
+
+
+def test_the_command_draws_public_rows_and_leaves_nothing(
+    public: Path, server_url: str, connection: psycopg.Connection, tmp_path: Path
+) -> None:
+    (tmp_path / "features.json").write_text(json.dumps(DESCRIBED["features"]))
+    before = connection.execute("select count(*) from dbdp.model").fetchone()
+    given = ("--csv", public, "--label", "ill", "--positive", "yes", "--features", tmp_path / "features.json")
+    asked = ("--epsilon", "5", "--epsilon", "50", "--repeats", "2", "--options", '{"epochs": 5}', "--json")
+    done = plot("utility", tmp_path / "u.svg", *given, *asked, url=server_url)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["judged"], found["is_public"], found["epsilons"]) == (80, True, [5, 50])
+    assert np.shape(found["accuracies"]["bolt_on"]) == (2, 2)
+    assert min(found["baseline"], np.mean(found["accuracies"]["bolt_on"][1])) > found["majority"]
+    shown = "".join(ElementTree.parse(tmp_path / "u.svg").getroot().itertext())
+    assert all(words in shown for words in ("privacy loss ε", "accuracy", "largest class", "public.csv"))
+    assert connection.execute("select count(*) from dbdp.model").fetchone() == before
+
+
+def test_the_command_says_the_cost_and_spends_nothing_without_a_yes(
+    rows: object, server_url: str, spent: Callable[[str], tuple[int, int]], tmp_path: Path
+) -> None:
+    asked = ("utility", tmp_path / "u.png", "--dataset", "drawn", "--on", "judging", "--epsilon", "2", "--repeats", "1")
+    done = plot(*asked, "--delta", "0", url=server_url, input="n\n")
+    assert done.returncode == 1
+    assert "Charge 2 of the 1000 that is left?" in done.stderr
+    assert spent("drawn") == (0, 0)
+    assert not (tmp_path / "u.png").exists()
+    done = plot(*asked, "--delta", "0", "--yes", url=server_url)
+    assert done.returncode == 0, done.stderr
+    assert spent("drawn") == (2 * 10**9, 0)
+    assert (tmp_path / "u.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_that_could_not_be_written_costs_nothing(
+    rows: object, server_url: str, spent: Callable[[str], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for wrong, error in (("u.jpg", ValueError), ("nowhere/u.png", FileNotFoundError)):
+        with pytest.raises(error):
+            pictures.check(tmp_path / wrong)
+    asked = ("utility", tmp_path / "u.jpg", "--dataset", "drawn", "--on", "judging", "--yes")
+    assert plot(*asked, url=server_url).returncode == 1
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(RuntimeError, match=r"pip install 'dbdp\[plot\]'"):
+        pictures.check(tmp_path / "u.png")
+    assert spent("drawn") == (0, 0)
