@@ -12,7 +12,7 @@ begin atomic
     where pg_catalog.pg_has_role(session_user, r.oid, 'member')
   );
 end;
-comment on function dbdp.own_roles is 'the roles that the session''s user is a member of, itself included';
+comment on function dbdp.own_roles is 'internal: the roles that the session''s user is a member of, itself included';
 
 create or replace function dbdp.own_datasets() returns int[]
 language sql
@@ -28,7 +28,7 @@ begin atomic
     or (select r.rolsuper from pg_catalog.pg_roles as r where r.rolname = session_user)
   );
 end;
-comment on function dbdp.own_datasets is 'datasets that a role of the session''s user registered; for a superuser all, also of roles that are gone';
+comment on function dbdp.own_datasets is 'internal: datasets that a role of the session''s user registered; for a superuser all, also of roles that are gone';
 
 create or replace function dbdp.open_datasets() returns int[]
 language sql
@@ -44,7 +44,7 @@ begin atomic
     and a.role = any (dbdp.own_roles())
   );
 end;
-comment on function dbdp.open_datasets is 'datasets that the session''s user may train on: its own, and those of its allowances';
+comment on function dbdp.open_datasets is 'internal: datasets that the session''s user may train on: its own, and those of its allowances';
 
 create or replace function dbdp.granted_models() returns bigint[]
 language sql
@@ -59,7 +59,7 @@ begin atomic
     where g.role = any (dbdp.own_roles())
   );
 end;
-comment on function dbdp.granted_models is 'models that the session''s user was given to predict with';
+comment on function dbdp.granted_models is 'internal: models that the session''s user was given to predict with';
 
 create or replace function dbdp.allowance_spent(allowance int, out charged float8, out leaked float8)
 language sql
@@ -74,7 +74,7 @@ begin atomic
   where a.id = allowance
   and (a.role = any (dbdp.own_roles()) or a.dataset_id = any (dbdp.own_datasets()));
 end;
-comment on function dbdp.allowance_spent is 'what was spent within an allowance of the session''s user, or of a dataset that it registered';
+comment on function dbdp.allowance_spent is 'internal: what was spent within an allowance of the session''s user, or of a dataset that it registered';
 
 create or replace view dbdp.allowances with (security_invoker) as
 select d.name as dataset,
