@@ -7,7 +7,7 @@ BOOTSTRAP = $(PYTHON) dbdp/bootstrap.py .venv
 WORKERS = $(if $(DBDP_TEST_URL),0,2)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-security test-slow test-statistical bench lint clean
+.PHONY: help demo test test-security test-slow test-statistical bench docs reference lint clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):  *## /\1\t/p' Makefile | expand -t 20
@@ -29,6 +29,12 @@ test-statistical:  ## the tests that repeat an experiment many times
 
 bench:  ## speed against a C aggregate, written to build/bench.json
 	$(BOOTSTRAP) --extras bench && .venv/bin/python -m benchmarks
+
+docs:  ## the site of docs/, built into build/site; a warning is an error
+	$(BOOTSTRAP) --extras docs && NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
+
+reference:  ## write the generated pages of docs/reference/ anew
+	$(BOOTSTRAP) --extras docs && .venv/bin/python docs/generate.py
 
 lint:  ## ruff and mypy
 	$(BOOTSTRAP) --extras test && .venv/bin/ruff check . && .venv/bin/mypy

@@ -145,7 +145,8 @@ def _relation(relation: dict[str, Any]) -> str:
 def options_page() -> str:
     """Return the options of a training."""
     lines = [
-        f"| `{each.name}` | {kind.__name__} | {_default(each.default)} | {HELP[each.name]} |" for each, kind in options()
+        f"| `{each.name}` | {kind.__name__} | {_default(each.default)} | {HELP[each.name]} |"
+        for each, kind in options()
     ]
     return f"""# Options of a training
 
