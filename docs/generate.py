@@ -1,7 +1,7 @@
 """Writes the pages of docs/reference/ that are generated: `make reference`.
 
 sql.md comes from the catalogue of a server with the extension, options.md from dbdp.options, commands.md from the
-command line itself.
+command line itself, python.md from the names of the package, whose docstrings the site fetches when it is built.
 """
 
 import re
@@ -170,14 +170,17 @@ def _default(value: Any) -> str:
 
 def commands_page() -> str:
     """Return the reference of the command line."""
+    command: Any = typer.main.get_command(app)
     parts = ["# Commands", _preamble("the command line's own help") + " `dbdp COMMAND --help` shows the same."]
-    return "\n\n".join([*parts, *_commands(typer.main.get_command(app), "dbdp")]) + "\n"
+    parts += [command.epilog] if command.epilog else []
+    return "\n\n".join([*parts, *_commands(command, "dbdp")]) + "\n"
 
 
 def _commands(command: Any, name: str) -> Iterator[str]:
     """Give an entry for each command of a group, and of the groups within."""
-    for word, each in sorted(command.commands.items()):
-        if hasattr(each, "commands"):
+    for word in sorted(command.list_commands(None)):
+        each = command.get_command(None, word)
+        if hasattr(each, "list_commands"):
             yield from _commands(each, f"{name} {word}")
         else:
             yield _command(each, f"{name} {word}")
@@ -205,12 +208,26 @@ def _option(option: Any) -> str:
     return f"| {flags} | {'required' if option.required else default} | {option.help or ''} |"
 
 
+def python_page() -> str:
+    """Return the reference of Python, to be filled from docstrings."""
+    places = [*(f"{module}.{name}" for name, module in dbdp._PLACES.items()), "dbdp.releases.Model"]
+    entries = "\n\n".join(f"::: {place}" for place in places)
+    return f"""# Python reference
+
+{_preamble("the names of the package and their docstrings")} `import dbdp` has all of these names but `Model`, which
+trainings return. The keywords of the estimators and of `Request` are the [options of a training](options.md).
+
+{entries}
+"""
+
+
 def generated(database: Database) -> dict[Path, str]:
     """Return the content of each generated page."""
     return {
         FOLDER / "sql.md": sql_page(database),
         FOLDER / "options.md": options_page(),
         FOLDER / "commands.md": commands_page(),
+        FOLDER / "python.md": python_page(),
     }
 
 
