@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from interpreters import Reader, reader
-from pages import REASONS, ROOT, Page, pages
+from pages import REASONS, ROOT, Page, Step, pages
 from psycopg import conninfo, sql
 from servers import temporary_cluster
 
@@ -79,6 +79,30 @@ def test_every_block_does_what_the_page_says(name: str, new_reader: Reader) -> N
     for page in PAGES.values():
         if page.after == name:
             follow(page, new_reader)
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "control"),
+    [
+        ("sql", "select 1/0;", "select 1;"),
+        ("sql", "\\nonsense", "\\conninfo"),
+        ("sh", "false\ntrue", "true"),
+        ("python", "1/0", "1/1"),
+    ],
+)
+def test_a_block_that_fails_would_be_seen(language: str, code: str, control: str, new_reader: Reader) -> None:
+    assert new_reader.follow(Step(language, code, 1))[1]
+    assert not new_reader.follow(Step(language, control, 1))[1]
+
+
+def test_what_a_page_promises_is_compared() -> None:
+    told = "noise | rows\n-----+-----\n 0.25 | 7\n…\nend"
+    printed = "noise  | rows\n-------+-----\n 0.25  | 7\nand more\nend\n"
+    exact, noisy = (Step("sql", "", 1, told, noisy) for noisy in (False, True))
+    other = printed.replace("0.25", "-1.3e-07")
+    assert (exact.agrees(printed), exact.agrees(other), noisy.agrees(other)) == (True, False, True)
+    assert not noisy.agrees(printed.replace("rows", "row"))
+    assert not Step("sql", "", 1, "1 | 2", True).agrees("1 | 2 | 3")
 
 
 def test_only_what_cannot_run_here_is_left_out() -> None:
