@@ -10,7 +10,7 @@ TESTS_OF_IMAGE = tests/image tests/server tests/end_to_end tests/security tests/
 LOCK = .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-security test-slow test-statistical test-docker image lock bench lint clean
+.PHONY: help demo test test-security test-slow test-statistical test-docker image lock bench docs reference lint clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):  *## /\1\t/p' Makefile | expand -t 20
@@ -46,6 +46,12 @@ lock:  ## pin the Python packages of the image, with their hashes, to what is ne
 
 bench:  ## speed against a C aggregate, written to build/bench.json
 	$(BOOTSTRAP) --extras bench && .venv/bin/python -m benchmarks
+
+docs:  ## the site of docs/, built into build/site; a warning is an error
+	$(BOOTSTRAP) --extras docs && NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
+
+reference:  ## write the generated pages of docs/reference/ anew
+	$(BOOTSTRAP) --extras docs && .venv/bin/python docs/generate.py
 
 lint:  ## ruff and mypy
 	$(BOOTSTRAP) --extras test && .venv/bin/ruff check . && .venv/bin/mypy

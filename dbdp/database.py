@@ -234,8 +234,9 @@ class Database:
 
         Parameters
         ----------
-        epsilon : what part of the dataset's ε the role and its members may spend, together; None sets no limit but
-            the dataset's own
+        epsilon : float, optional
+            What part of the dataset's ε the role and its members may spend, together; None sets no limit but the
+            dataset's own.
         """
         self.query("select dbdp.grant_training($1, $2, $3::pg_catalog.float8)", dataset, role, epsilon)
 
@@ -360,9 +361,12 @@ class Database:
 
         Parameters
         ----------
-        metric : accuracy, confusion, auc or calibration, mean_absolute_error or mean_squared_error
-        bins : of the histogram behind auc and calibration
-        positive : of several classes, the one that auc and calibration are of
+        metric : str
+            accuracy, confusion, auc or calibration, mean_absolute_error or mean_squared_error.
+        bins : int
+            Of the histogram behind auc and calibration.
+        positive : str, optional
+            Of several classes, the one that auc and calibration are of.
         """
         sql = "select dbdp.dp_score($1, $2, $3, $4, $5, $6::pg_catalog.int4, $7) as found"
         return self.query(sql, model, dataset, metric, float(epsilon), float(delta), bins, positive)[0]["found"]
@@ -392,7 +396,8 @@ class Database:
 
         Parameters
         ----------
-        beta : chance that a bin of no rows is taken for one that has some, so that the bounds are too wide
+        beta : float
+            Chance that a bin of no rows is taken for one that has some, so that the bounds are too wide.
         """
         sql = "select dbdp.dp_bounds($1, $2, $3, $4, $5) as found"
         return self.query(sql, dataset, column, float(epsilon), float(delta), float(beta))[0]["found"]
@@ -471,8 +476,9 @@ def propose_declaration(dictionary: str | Path | Mapping[str, Any]) -> dict[str,
 
     Parameters
     ----------
-    dictionary : column → description, or a JSON file of it. A description has `minimum` and
-        `maximum`, or `values`, or `length` and `norm`; other entries (units, comments) are ignored.
+    dictionary : str, Path or mapping
+        Column → description, or a JSON file of it. A description has `minimum` and `maximum`, or `values`, or
+        `length` and `norm`; other entries (units, comments) are ignored.
 
     Raises
     ------

@@ -24,17 +24,24 @@ class Model:
 
     Attributes
     ----------
-    id : number in dbdp.models
-    dataset : name of the dataset
-    feature_names : a name for each coefficient: a column, `column=category`, or `column[index]`
-    coefficients : (features,) per unit of a column, or for a category; for classes (classes, features).
-        Of a label that is a number they are in its units
-        None for a network
-    intercept : 0 where the declaration has none; None for classes and for a network
-    intercepts : (outputs,); None for a network
-    receipt : what was done and what it cost
-    network : what the parameters are of, see `dbdp.network_models`; None for a linear model
-    parameters : (P,) of a network over packed rows
+    id : int
+        Its number in dbdp.models.
+    dataset : str
+        Name of the dataset.
+    feature_names : list of str
+        A name for each coefficient: a column, `column=category`, or `column[index]`.
+    coefficients : list, shape (features,), for classes (classes, features)
+        Per unit of a column, or for a category; of a label that is a number in its units. None for a network.
+    intercept : float
+        0 where the declaration has none; None for classes and for a network.
+    intercepts : list, shape (outputs,)
+        None for a network.
+    receipt : dict
+        What was done and what it cost.
+    network : dict
+        What the parameters are of, see `dbdp.network_models`; None for a linear model.
+    parameters : list, shape (P,)
+        Of a network over packed rows.
     """
 
     id: int

@@ -42,7 +42,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython record_dataset@
 $body$;
-comment on function dbdp.record_dataset is 'the part of register_dataset that runs as dbdp_owner';
+comment on function dbdp.record_dataset is 'internal: the part of register_dataset that runs as dbdp_owner';
 
 create or replace function dbdp.close_dataset(name text) returns text
 language plpython3u
@@ -51,7 +51,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython close_dataset@
 $body$;
-comment on function dbdp.close_dataset is 'the part of drop_dataset that runs as dbdp_owner';
+comment on function dbdp.close_dataset is 'internal: the part of drop_dataset that runs as dbdp_owner';
 
 create or replace function dbdp.drop_dataset(name text) returns void
 language plpython3u

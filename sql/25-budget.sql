@@ -5,7 +5,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython record_outcome@
 $body$;
-comment on function dbdp.record_outcome is 'what became of a charge, failed or shown, for the client that made it; store_release writes released';
+comment on function dbdp.record_outcome is 'internal: what became of a charge, failed or shown, for the client that made it; store_release writes released';
 
 create or replace function dbdp.budget(
   dataset text,

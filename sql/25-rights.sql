@@ -20,7 +20,7 @@ begin atomic
     )
   );
 end;
-comment on function dbdp.own_roles is 'the roles that the session''s user is a member of, itself included; in the session of a superuser those of the role whose code runs';
+comment on function dbdp.own_roles is 'internal: the roles that the session''s user is a member of, itself included; in the session of a superuser those of the role whose code runs';
 
 create or replace function dbdp.own_datasets(roles name[]) returns int[]
 language sql
@@ -36,7 +36,7 @@ begin atomic
     or session_user = any (roles) and (select r.rolsuper from pg_catalog.pg_roles as r where r.rolname = session_user)
   );
 end;
-comment on function dbdp.own_datasets is 'datasets that these roles of the session''s user registered; for a superuser all, also of roles that are gone';
+comment on function dbdp.own_datasets is 'internal: datasets that these roles of the session''s user registered; for a superuser all, also of roles that are gone';
 
 create or replace function dbdp.open_datasets(roles name[]) returns int[]
 language sql
@@ -53,7 +53,7 @@ begin atomic
     and a.role = any (dbdp.own_roles())
   );
 end;
-comment on function dbdp.open_datasets is 'datasets that these roles of the session''s user may train on: their own, and those of their allowances';
+comment on function dbdp.open_datasets is 'internal: datasets that these roles of the session''s user may train on: their own, and those of their allowances';
 
 create or replace function dbdp.granted_models(roles name[]) returns bigint[]
 language sql
@@ -69,7 +69,7 @@ begin atomic
     and g.role = any (dbdp.own_roles())
   );
 end;
-comment on function dbdp.granted_models is 'models that these roles of the session''s user were given to predict with';
+comment on function dbdp.granted_models is 'internal: models that these roles of the session''s user were given to predict with';
 
 create or replace function dbdp.allowance_spent(allowance int, out charged float8, out leaked float8)
 language sql
@@ -84,7 +84,7 @@ begin atomic
   where a.id = allowance
   and (a.role = any (dbdp.own_roles()) or a.dataset_id = any (dbdp.own_datasets(dbdp.own_roles())));
 end;
-comment on function dbdp.allowance_spent is 'what was spent within an allowance of the session''s user, or of a dataset that it registered';
+comment on function dbdp.allowance_spent is 'internal: what was spent within an allowance of the session''s user, or of a dataset that it registered';
 
 create or replace view dbdp.allowances with (security_invoker) as
 select d.name as dataset,

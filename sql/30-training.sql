@@ -7,8 +7,8 @@ as 'byteasend';
 create or replace function dbdp.array_bytes(float4[]) returns bytea
 language internal immutable strict parallel safe
 as 'byteasend';
-comment on function dbdp.array_bytes(float8[]) is 'the bytes of an array as the server holds them';
-comment on function dbdp.array_bytes(float4[]) is 'the bytes of an array as the server holds them';
+comment on function dbdp.array_bytes(float8[]) is 'internal: the bytes of an array as the server holds them';
+comment on function dbdp.array_bytes(float4[]) is 'internal: the bytes of an array as the server holds them';
 
 create or replace function dbdp.charge(dataset text, plan json, out ledger_id bigint, out wal_position pg_lsn)
 language plpython3u
@@ -17,7 +17,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython charge@
 $body$;
-comment on function dbdp.charge is 'charge a planned release before a row is read, for a client that may read the table; returns the row of the ledger, and the WAL position to await';
+comment on function dbdp.charge is 'internal: charge a planned release before a row is read, for a client that may read the table; returns the row of the ledger, and the WAL position to await';
 
 -- For a key every session must number the rows alike: page by page, whatever its settings.
 create or replace function dbdp.shuffle(dataset text, blocks text, options json default '{}') returns void
@@ -30,7 +30,7 @@ set synchronize_seqscans = off
 as $body$
 @plpython shuffle@
 $body$;
-comment on function dbdp.shuffle is 'fill a table (block_no, block) with the packed rows of a dataset in a secret order; options: cuts, projection, for the order of a key that several sessions share key, first, last, and for Poisson mini-batches, which need a column ends, poisson: probability, steps, apart';
+comment on function dbdp.shuffle is 'internal: fill a table (block_no, block) with the packed rows of a dataset in a secret order; options: cuts, projection, for the order of a key that several sessions share key, first, last, and for Poisson mini-batches, which need a column ends, poisson: probability, steps, apart';
 
 create or replace function dbdp.sgd_transition(state bytea, block bytea, initial bytea) returns bytea
 language plpython3u
@@ -38,6 +38,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython sgd_transition@
 $body$;
+comment on function dbdp.sgd_transition is 'internal: transition of sgd_epoch: a block on top of a state';
 
 create or replace function dbdp.sgd_terminate(state bytea) returns bytea
 language plpython3u
@@ -45,6 +46,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython sgd_terminate@
 $body$;
+comment on function dbdp.sgd_terminate is 'internal: end of sgd_epoch: the model of a state';
 
 -- No combine function: merging models would be another algorithm, with another sensitivity.
 create or replace aggregate dbdp.sgd_epoch(block bytea, initial bytea) (
@@ -53,7 +55,7 @@ create or replace aggregate dbdp.sgd_epoch(block bytea, initial bytea) (
   finalfunc = dbdp.sgd_terminate,
   parallel = unsafe
 );
-comment on aggregate dbdp.sgd_epoch(bytea, bytea) is 'one epoch of mini-batch SGD over packed blocks, or the gradient sum and one step where the mini-batch is all rows; call it with order by block_no';
+comment on aggregate dbdp.sgd_epoch(bytea, bytea) is 'internal: one epoch of mini-batch SGD over packed blocks, or the gradient sum and one step where the mini-batch is all rows; call it with order by block_no';
 
 -- The options of a training are written from dbdp.algorithms.Request, so that every door has the same.
 create or replace function dbdp.dp_train(
@@ -73,7 +75,7 @@ as $body$
 @plpython dp_train@
 $body$;
 comment on function dbdp.dp_train is
-'train a linear model with differential privacy on a registered dataset, and store the release; README.md and docs/privacy.md tell the options';
+'train a linear model or a network with differential privacy on a registered dataset, and store the release; docs/reference/options.md tells the options';
 
 create or replace function dbdp.dp_logreg(
   dataset text,
@@ -194,7 +196,7 @@ set datestyle = 'ISO, YMD'
 as $body$
 @plpython group_sizes@
 $body$;
-comment on function dbdp.group_sizes is 'number of rows of some groups of a public column, as PostgreSQL writes its values';
+comment on function dbdp.group_sizes is 'internal: number of rows of some groups of a public column, as PostgreSQL writes its values';
 
 create or replace function dbdp.deal_groups(dataset text, target text, group_by text, groups text[], sizes bigint[]) returns void
 language plpython3u
@@ -206,7 +208,7 @@ set datestyle = 'ISO, YMD'
 as $body$
 @plpython deal_groups@
 $body$;
-comment on function dbdp.deal_groups is 'deal the records of some groups of a public column, in one pass, to a table (bucket, block): each to the bucket of its place in the list, from 0';
+comment on function dbdp.deal_groups is 'internal: deal the records of some groups of a public column, in one pass, to a table (bucket, block): each to the bucket of its place in the list, from 0';
 
 create or replace function dbdp.dp_train_groups(
   dataset text,
@@ -252,6 +254,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython count_errors_transition@
 $body$;
+comment on function dbdp.count_errors_transition is 'internal: transition of count_errors';
 
 create or replace aggregate dbdp.count_errors(block bytea, models bytea, outputs int) (
   sfunc = dbdp.count_errors_transition,
@@ -260,7 +263,7 @@ create or replace aggregate dbdp.count_errors(block bytea, models bytea, outputs
   parallel = unsafe
 );
 comment on aggregate dbdp.count_errors(bytea, bytea, int) is
-'rows of packed blocks that models, one float8 vector for each output, classify wrongly';
+'internal: rows of packed blocks that models, one float8 vector for each output, classify wrongly';
 
 create or replace function dbdp.noisy_transition(state bytea, block bytea, ends bytea, initial bytea) returns bytea
 language plpython3u
@@ -268,6 +271,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython noisy_transition@
 $body$;
+comment on function dbdp.noisy_transition is 'internal: transition of noisy_steps: a block on top of a state';
 
 create or replace function dbdp.noisy_terminate(state bytea) returns bytea
 language plpython3u
@@ -275,6 +279,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython noisy_terminate@
 $body$;
+comment on function dbdp.noisy_terminate is 'internal: end of noisy_steps: the model of a state';
 
 create or replace aggregate dbdp.noisy_steps(block bytea, ends bytea, initial bytea) (
   sfunc = dbdp.noisy_transition,
@@ -282,7 +287,7 @@ create or replace aggregate dbdp.noisy_steps(block bytea, ends bytea, initial by
   finalfunc = dbdp.noisy_terminate,
   parallel = unsafe
 );
-comment on aggregate dbdp.noisy_steps(bytea, bytea, bytea) is 'noisy updates over packed blocks, one for each mini-batch: where ends says so, else for every so many rows; call it with order by block_no';
+comment on aggregate dbdp.noisy_steps(bytea, bytea, bytea) is 'internal: noisy updates over packed blocks, one for each mini-batch: where ends says so, else for every so many rows; call it with order by block_no';
 
 -- Exact sums: whoever asks adds noise. Sums of parts may be added in any order; the noise covers the rounding.
 create or replace function dbdp.gradient_transition(total bytea, block bytea, model bytea, objective text, clip float8) returns bytea
@@ -291,6 +296,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython gradient_transition@
 $body$;
+comment on function dbdp.gradient_transition is 'internal: transition of gradient_sum';
 
 create or replace aggregate dbdp.gradient_sum(block bytea, model bytea, objective text, clip float8) (
   sfunc = dbdp.gradient_transition,
@@ -298,7 +304,7 @@ create or replace aggregate dbdp.gradient_sum(block bytea, model bytea, objectiv
   parallel = unsafe
 );
 comment on aggregate dbdp.gradient_sum(bytea, bytea, text, float8) is
-'sum of the clipped gradients of packed rows at a model; vectors are float8, little-endian';
+'internal: sum of the clipped gradients of packed rows at a model; vectors are float8, little-endian';
 
 create or replace function dbdp.loss_transition(totals bytea, block bytea, models bytea, objective text, "limit" float8) returns bytea
 language plpython3u
@@ -306,6 +312,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython loss_transition@
 $body$;
+comment on function dbdp.loss_transition is 'internal: transition of loss_sum';
 
 create or replace aggregate dbdp.loss_sum(block bytea, models bytea, objective text, "limit" float8) (
   sfunc = dbdp.loss_transition,
@@ -313,7 +320,7 @@ create or replace aggregate dbdp.loss_sum(block bytea, models bytea, objective t
   parallel = unsafe
 );
 comment on aggregate dbdp.loss_sum(bytea, bytea, text, float8) is
-'sums of the clipped losses of packed rows, for many candidate models in one pass';
+'internal: sums of the clipped losses of packed rows, for many candidate models in one pass';
 
 create or replace function dbdp.label_transition(counts bigint[], block bytea, dimension int, classes int) returns bigint[]
 language plpython3u
@@ -321,6 +328,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython label_transition@
 $body$;
+comment on function dbdp.label_transition is 'internal: transition of label_counts';
 
 create or replace aggregate dbdp.label_counts(block bytea, dimension int, classes int) (
   sfunc = dbdp.label_transition,
@@ -328,7 +336,7 @@ create or replace aggregate dbdp.label_counts(block bytea, dimension int, classe
   parallel = unsafe
 );
 comment on aggregate dbdp.label_counts(bytea, int, int) is
-'rows of packed blocks with each label: -1 and +1 (classes = 1), or 1, 2, …';
+'internal: rows of packed blocks with each label: -1 and +1 (classes = 1), or 1, 2, …';
 
 create or replace function dbdp.store_release(dataset text, coefficients float8[], intercepts float8[], receipt json) returns json
 language plpython3u
@@ -337,7 +345,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython store_release@
 $body$;
-comment on function dbdp.store_release is 'store a model that a client released';
+comment on function dbdp.store_release is 'internal: store a model that a client released';
 
 create or replace function dbdp.store_network(dataset text, network json, parameters float8[], receipt json) returns json
 language plpython3u
@@ -346,4 +354,4 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython store_network@
 $body$;
-comment on function dbdp.store_network is 'store a network that a client released';
+comment on function dbdp.store_network is 'internal: store a network that a client released';

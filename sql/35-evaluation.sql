@@ -4,6 +4,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython tally_transition@
 $body$;
+comment on function dbdp.tally_transition is 'internal: transition of tally';
 
 create or replace function dbdp.tally_terminate(counts bytea) returns bigint[]
 language plpython3u
@@ -11,6 +12,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython tally_terminate@
 $body$;
+comment on function dbdp.tally_terminate is 'internal: end of tally: the numbers of a state';
 
 create or replace aggregate dbdp.tally(block bytea, models bytea, asked text) (
   sfunc = dbdp.tally_transition,
@@ -19,7 +21,7 @@ create or replace aggregate dbdp.tally(block bytea, models bytea, asked text) (
   parallel = unsafe
 );
 comment on aggregate dbdp.tally(bytea, bytea, text) is
-'whole numbers that the rows of packed blocks add up to, by their labels and the scores of models: exact, to be noised; dbdp/learning/tallies.py has the kinds';
+'internal: whole numbers that the rows of packed blocks add up to, by their labels and the scores of models: exact, to be noised; dbdp/learning/tallies.py has the kinds';
 
 create or replace function dbdp.dp_score(
   model bigint,

@@ -17,7 +17,7 @@ begin atomic
   )
   select base.oid from base where base.typtype <> 'd';
 end;
-comment on function dbdp.base_type is 'the type below a domain, or the type itself';
+comment on function dbdp.base_type is 'internal: the type below a domain, or the type itself';
 
 -- What a scorer is made from: declaration, weights or network, and for rows the columns of their type.
 create or replace function dbdp.model_description(model bigint, row_type oid default 0) returns text
@@ -56,13 +56,13 @@ begin atomic
   from dbdp.model as m
   where m.id = model;
 end;
-comment on function dbdp.model_description is 'a released model as predict reads it';
+comment on function dbdp.model_description is 'internal: a released model as predict reads it';
 
 -- As array_bytes: a row's own bytes in one copy, where record_send calls a function for each column.
 create or replace function dbdp.row_bytes(record) returns bytea
 language internal immutable strict parallel safe
 as 'byteasend';
-comment on function dbdp.row_bytes is 'the bytes of a row as the server holds them';
+comment on function dbdp.row_bytes is 'internal: the bytes of a row as the server holds them';
 
 create or replace function dbdp.probability(model bigint, row_type oid, features bytea) returns float8
 language plpython3u
@@ -331,3 +331,13 @@ comment on function dbdp.predict(bigint, anyelement) is 'whether a released mode
 comment on function dbdp.predict_probability(bigint, anyelement) is 'the probability of the positive class for a row of any table with the model''s columns';
 comment on function dbdp.predict_class(bigint, anyelement) is 'the class that a released model takes a row of any table with its columns for';
 comment on function dbdp.predict_value(bigint, anyelement) is 'the number that a released model predicts for a row of any table with its columns';
+comment on function dbdp.predict(bigint, oid, bytea) is 'internal: predict of a scorer that the session has, for the bytes of an array or a row; null where it has none';
+comment on function dbdp.probability(bigint, oid, bytea) is 'internal: as predict(bigint, oid, bytea), the probability';
+comment on function dbdp.predict_class(bigint, oid, bytea) is 'internal: as predict(bigint, oid, bytea), the class';
+comment on function dbdp.predict_value(bigint, oid, bytea) is 'internal: as predict(bigint, oid, bytea), the number';
+comment on function dbdp.predict_stored is 'internal: predict for the bytes of a row as it is stored, once in a statement for each row';
+comment on function dbdp.probability_stored is 'internal: as predict_stored, the probability';
+comment on function dbdp.predict_class_stored is 'internal: as predict_stored, the class';
+comment on function dbdp.predict_value_stored is 'internal: as predict_stored, the number';
+comment on function dbdp.knows is 'internal: whether the session has a scorer of a model for such rows';
+comment on function dbdp.learn is 'internal: make the session''s scorer of a model from its description';

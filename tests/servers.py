@@ -67,12 +67,12 @@ def _hurry(url: str) -> None:
 
 @contextmanager
 def temporary_cluster() -> Iterator[Cluster]:
-    """A cluster in a folder that the server's account can enter."""
+    """A cluster in a folder that the server's account can enter; the default one where DBDP_HOME is its parent."""
     if IMAGE:
         pytest.skip(f"needs a private cluster, which tells nothing of {IMAGE}")
     root = Path(tempfile.mkdtemp(prefix="dbdp-test-"))
     root.chmod(0o755)  # as root the server runs as another account, which must get through
-    cluster = Cluster(root / "home")
+    cluster = Cluster(root / Cluster.default().home.name)
     try:
         cluster.start()
         yield cluster

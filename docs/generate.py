@@ -1,0 +1,237 @@
+"""Writes the pages of docs/reference/ that are generated: `make reference`.
+
+sql.md comes from the catalogue of a server with the extension, options.md from dbdp.options, commands.md from the
+command line itself, python.md from the names of the package, whose docstrings the site fetches when it is built.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import dbdp
+from dbdp.cli import app
+from dbdp.database import Database
+from dbdp.options import HELP, _literal, options
+
+FOLDER = Path(__file__).parent / "reference"
+INTERNAL = "internal: "  # what a comment of a function begins with that nobody need call
+GROUPS = {
+    "dbdp_predictor": "For applications",
+    "dbdp_analyst": "For analysts",
+    "dbdp_data_owner": "For data owners",
+}
+FUNCTIONS = """
+select p.proname as name,
+       p.prokind::text as kind,
+       pg_catalog.obj_description(p.oid, 'pg_proc') as comment,
+       array(
+         select case when a.grantee = 0 then 'everybody' else a.grantee::regrole::text end
+         from aclexplode(p.proacl) as a
+         where a.grantee <> p.proowner
+         order by 1
+       ) as roles,
+       array(
+         select json_build_array(
+           coalesce(p.proargmodes[n], 'i'),
+           coalesce(p.proargnames[n], ''),
+           format_type(type, null),
+           pg_get_function_arg_default(p.oid, n::int))
+         from unnest(coalesce(p.proallargtypes, p.proargtypes::oid[])) with ordinality as t(type, n)
+         order by n
+       ) as arguments,
+       p.proretset as many,
+       format_type(p.prorettype, null) as result
+from pg_proc as p
+where p.pronamespace = 'dbdp'::regnamespace
+order by p.proname, p.oid::regprocedure::text collate "C"
+"""
+RELATIONS = """
+select c.relname as name,
+       c.relkind::text as kind,
+       obj_description(c.oid, 'pg_class') as comment,
+       array(
+         select a.grantee::regrole::text
+         from aclexplode(c.relacl) as a
+         where a.grantee not in (0, c.relowner) and a.privilege_type = 'SELECT'
+         order by 1
+       ) as roles,
+       array(
+         select json_build_array(a.attname, format_type(a.atttypid, a.atttypmod))
+         from pg_attribute as a
+         where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+         order by a.attnum
+       ) as columns
+from pg_class as c
+where c.relnamespace = 'dbdp'::regnamespace and c.relkind in ('r', 'v')
+order by c.relname
+"""
+
+
+def sql_page(database: Database) -> str:
+    """Return the reference of functions, views and tables.
+
+    Raises
+    ------
+    ValueError
+        If one of them has no comment.
+    """
+    functions, relations = database.query(FUNCTIONS), database.query(RELATIONS)
+    if bare := [each["name"] for each in functions + relations if not each["comment"]]:
+        raise ValueError(f"without a comment in sql/: {', '.join(bare)}")
+    parts = ["# SQL reference", _preamble("the comments, types and rights in the catalogue of a server")]
+    parts += ["Roles have what those before them have: `dbdp_predictor`, `dbdp_analyst`, `dbdp_data_owner`."]
+    open_ones = [each for each in functions if not each["comment"].startswith(INTERNAL)]
+    for role, title in GROUPS.items():
+        parts += [f"## {title}", *_functions(each for each in open_ones if role in each["roles"])]
+    parts += ["## Views", *(_relation(each) for each in relations if each["kind"] == "v")]
+    parts += ["## Tables", "Views and functions are made from these. They are read by what the views promise."]
+    parts += [_relation(each) for each in relations if each["kind"] == "r"]
+    parts += ["## Internal functions", "The doors call these; they may change with any version."]
+    parts += _functions(each for each in functions if each["comment"].startswith(INTERNAL))
+    return "\n\n".join(parts) + "\n"
+
+
+def _preamble(source: str) -> str:
+    return f"Generated from {source} (`make reference`); a test holds this page to it."
+
+
+def _functions(found: Any) -> Iterator[str]:
+    """Give an entry for each name: a comment and what has it, for all versions of a function."""
+    for name, versions in groupby(found, lambda each: each["name"]):
+        yield f"### {name}"
+        for (comment, roles), same in groupby(versions, lambda each: (each["comment"], each["roles"])):
+            signatures = "\n".join(_signature(each) for each in same)
+            allowed = ", ".join(f"`{role}`" for role in roles if role != "dbdp_owner") or "`dbdp_owner` alone"
+            yield f"{_sentence(comment)}\n\n```text\n{signatures}\n```\n\nMay call: {allowed}."
+
+
+def _sentence(comment: str) -> str:
+    told = comment.removeprefix(INTERNAL)
+    is_name = "_" in told.split()[0]
+    return (told[0] if is_name else told[0].upper()) + told[1:].rstrip(".") + "."
+
+
+def _signature(function: dict[str, Any]) -> str:
+    """Write a function with its arguments and results."""
+    given = [_argument(*rest) for mode, *rest in function["arguments"] if mode != "o"]
+    results = [f"{name} {kind}" for mode, name, kind, _ in function["arguments"] if mode == "o"]
+    result = f"({_listed(results)})" if results else function["result"]
+    many = "setof " if function["many"] else ""
+    kind = "aggregate " if function["kind"] == "a" else ""
+    return f"{kind}dbdp.{function['name']}({_listed(given)}) returns {many}{result}"
+
+
+def _listed(items: list[str]) -> str:
+    """Write a list on one line, or one item on a line where there are several."""
+    return ", ".join(items) if len(items) < 4 else "\n    " + ",\n    ".join(items) + "\n"
+
+
+def _argument(name: str, kind: str, default: str | None) -> str:
+    plain = None if default is None else re.sub(r"::[\w \[\]\"]+$", "", default)
+    return f"{name} {kind}".strip() + (f" default {'null' if plain == 'NULL' else plain}" if plain else "")
+
+
+def _relation(relation: dict[str, Any]) -> str:
+    lines = "\n".join(f"| `{name}` | {kind} |" for name, kind in relation["columns"])
+    roles = ", ".join(f"`{role}`" for role in relation["roles"] if role != "dbdp_owner")
+    may = f"\n\nMay select, as far as row-level security shows: {roles}." if roles else ""
+    return f"### {relation['name']}\n\n{_sentence(relation['comment'])}\n\n| column | type |\n|---|---|\n{lines}{may}"
+
+
+def options_page() -> str:
+    """Return the options of a training."""
+    lines = [
+        f"| `{each.name}` | {kind.__name__} | {_default(each.default)} | {HELP[each.name]} |"
+        for each, kind in options()
+    ]
+    return f"""# Options of a training
+
+{_preamble("`dbdp.options`")}
+
+Every door has them under the same names: functions of SQL (`batch_size => 500`), commands (`--batch-size 500`),
+estimators (`batch_size=500`) and `dbdp.Request`. A default of *by algorithm* is filled in by the algorithm:
+`dbdp.dp_explain` shows with what, [Algorithms](../algorithms.md) tells why.
+
+| option | type | default | |
+|---|---|---|---|
+{chr(10).join(lines)}
+"""
+
+
+def _default(value: Any) -> str:
+    if value is None:
+        return "*by algorithm*"
+    return "required" if not isinstance(value, str | int | float) else f"`{_literal(value)}`"
+
+
+def commands_page() -> str:
+    """Return the reference of the command line."""
+    command: Any = typer.main.get_command(app)
+    parts = ["# Commands", _preamble("the command line's own help") + " `dbdp COMMAND --help` shows the same."]
+    parts += [command.epilog] if command.epilog else []
+    return "\n\n".join([*parts, *_commands(command, "dbdp")]) + "\n"
+
+
+def _commands(command: Any, name: str) -> Iterator[str]:
+    """Give an entry for each command of a group, and of the groups within."""
+    for word in sorted(command.list_commands(None)):
+        each = command.get_command(None, word)
+        if hasattr(each, "list_commands"):
+            yield from _commands(each, f"{name} {word}")
+        else:
+            yield _command(each, f"{name} {word}")
+
+
+def _command(command: Any, name: str) -> str:
+    shared = {each.name for each, _ in options()}
+    takes_a_request = shared <= {each.name for each in command.params}
+    own = [each for each in command.params if not (takes_a_request and each.name in shared)]
+    arguments = [each for each in own if each.param_type_name == "argument"]
+    usage = " ".join([name, *(_usage(each) for each in arguments), "[OPTIONS]" if len(own) > len(arguments) else ""])
+    rows = "\n".join(_option(each) for each in own if each not in arguments)
+    table = f"\n\n| option | default | |\n|---|---|---|\n{rows}" if rows else ""
+    more = "\n\nIt takes all [options of a training](options.md) too." if takes_a_request else ""
+    return f"## {name}\n\n{command.help}\n\n```text\n{usage.strip()}\n```{table}{more}"
+
+
+def _usage(argument: Any) -> str:
+    return argument.name.upper() if argument.required else f"[{argument.name.upper()}]"
+
+
+def _option(option: Any) -> str:
+    flags = ", ".join(f"`{flag}`" for flag in [*option.opts, *option.secondary_opts])
+    default = f"`{option.default}`" if option.default not in (None, (), []) and not option.is_flag else ""
+    return f"| {flags} | {'required' if option.required else default} | {option.help or ''} |"
+
+
+def python_page() -> str:
+    """Return the reference of Python, to be filled from docstrings."""
+    places = [*(f"{module}.{name}" for name, module in dbdp._PLACES.items()), "dbdp.releases.Model"]
+    entries = "\n\n".join(f"::: {place}" for place in places)
+    return f"""# Python reference
+
+{_preamble("the names of the package and their docstrings")} `import dbdp` has all of these names but `Model`, which
+trainings return. The keywords of the estimators and of `Request` are the [options of a training](options.md).
+
+{entries}
+"""
+
+
+def generated(database: Database) -> dict[Path, str]:
+    """Return the content of each generated page."""
+    return {
+        FOLDER / "sql.md": sql_page(database),
+        FOLDER / "options.md": options_page(),
+        FOLDER / "commands.md": commands_page(),
+        FOLDER / "python.md": python_page(),
+    }
+
+
+if __name__ == "__main__":
+    with dbdp.connect() as private:
+        for path, content in generated(private).items():
+            path.write_text(content, encoding="utf-8")

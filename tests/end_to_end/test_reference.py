@@ -1,0 +1,43 @@
+"""docs/reference/: the generated pages are what the server, the options and the command line say of themselves."""
+
+import runpy
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from dbdp.database import Database
+
+GENERATE = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "generate.py"))
+
+
+def test_the_generated_pages_are_up_to_date(database: Database) -> None:
+    """Else `make reference` writes them anew, for somebody to read."""
+    for path, content in GENERATE["generated"](database).items():
+        assert path.read_text(encoding="utf-8") == content, f"{path.name} is out of date: run `make reference`"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "comment on function dbdp.budget is 'something else'",
+        "grant execute on function dbdp.shuffle to dbdp_analyst",
+        "create function dbdp.more(number int default 7) returns int language sql return number;"
+        "comment on function dbdp.more is 'more'; grant execute on function dbdp.more to dbdp_analyst",
+        "create view dbdp.more as select 1 as number; comment on view dbdp.more is 'more'",
+    ],
+)
+def test_a_change_of_the_catalogue_would_be_seen(
+    connection: psycopg.Connection, database: Database, change: str
+) -> None:
+    before = GENERATE["sql_page"](database)
+    with connection.transaction(force_rollback=True):
+        connection.execute(change.encode())
+        assert GENERATE["sql_page"](database) != before
+
+
+def test_a_function_without_a_comment_is_refused(connection: psycopg.Connection, database: Database) -> None:
+    with connection.transaction(force_rollback=True):
+        connection.execute("create function dbdp.untold() returns int language sql return 1")
+        with pytest.raises(ValueError, match="without a comment in sql/: untold"):
+            GENERATE["sql_page"](database)
