@@ -4,12 +4,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support.expected_conditions import staleness_of
 from selenium.webdriver.support.select import Select
+from selenium.webdriver.support.ui import WebDriverWait
 from site_of_tests import ODD, PASSWORD, People
 
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -51,12 +54,22 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chro
     driver.quit()
 
 
+@contextmanager
+def another_page(browser: webdriver.Chrome) -> Iterator[None]:
+    """Wait at the end of the block until the page is another one."""
+    page = browser.find_element(By.TAG_NAME, "html")
+    yield
+    WebDriverWait(browser, 60).until(staleness_of(page))
+
+
 def click(browser: webdriver.Chrome, text: str) -> None:
-    browser.find_element(By.LINK_TEXT, text).click()
+    with another_page(browser):
+        browser.find_element(By.LINK_TEXT, text).click()
 
 
 def send(browser: webdriver.Chrome, label: str) -> None:
-    browser.find_element(By.XPATH, f"//button[normalize-space()='{label}']").click()
+    with another_page(browser):
+        browser.find_element(By.XPATH, f"//button[normalize-space()='{label}']").click()
 
 
 def fill(browser: webdriver.Chrome, name: str, text: str) -> None:
