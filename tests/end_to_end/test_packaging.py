@@ -122,8 +122,7 @@ NAMED = {  # what else it names, by the file that must have it
 @pytest.fixture(scope="module")
 def wheel(tree: Path, sdist: Path) -> Path:
     """The wheel, built from the sdist alone."""
-    with tarfile.open(sdist) as archive:
-        archive.extractall(tree.parent / "unpacked", filter="data")
+    shutil.unpack_archive(sdist, tree.parent / "unpacked")
     (source,) = (tree.parent / "unpacked").iterdir()
     run(sys.executable, "-m", "build", "--no-isolation", "--wheel", source)
     (made,) = (source / "dist").glob("*.whl")

@@ -136,6 +136,8 @@ def noised_at_once(tree: ast.Module, name: str) -> list[str]:
 def test_wherever_the_package_trains_the_next_thing_is_noise() -> None:
     assert set(calls("exact_models")) == {("controller", "exact_model"), ("controller", "_noisy")}
     assert set(calls("exact_model")) == {("controller", "_noisy_model")}
+    assert set(calls("_epochs")) == {("training", "exact_models"), ("training", "models_by_epoch")}
+    assert set(calls("models_by_epoch")) == {("baselines", "descent")}  # in the owner's client alone
     tree = module("controller.py")
     assert noised_at_once(tree, "exact_models") == ["_noisy"]
     assert noised_at_once(tree, "exact_model") == ["_noisy_model"]
@@ -166,7 +168,7 @@ def test_only_the_access_of_the_controller_asks_for_exact_sums() -> None:
     """And only what trains with noise, and the baseline of the owner's client, has such an access."""
     asking = {path.stem for path in PACKAGE.rglob("*.py") for text in texts(path) if ASKED.search(text)}
     assert asking == {"access"}
-    assert set(calls("PackedRows")) == {("access", "packed_rows")}
+    assert set(calls("PackedRows")) == {("access", "packed_rows"), ("baselines", "descent")}
     assert set(calls("packed_rows")) == {("controller", "_noisy_model"), ("baselines", "minimum")}
     assert [path.stem for path in PACKAGE.rglob("*.py") if "plan.run(" in path.read_text("utf-8")] == ["controller"]
     assert public_methods(PackedRows) - PROMISED == {"errors"}  # of the baseline
