@@ -104,7 +104,7 @@ def _load(
     if declaration.vector:
         kinds[0] = "float8[]"
     columns = [
-        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind))  # type: ignore[arg-type]
+        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind))
         for name, kind in zip([*declaration.columns, declaration.label], kinds, strict=True)
     ]
     place = sql.Identifier(*table.split("."))
