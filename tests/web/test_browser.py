@@ -126,6 +126,7 @@ def test_an_owner_signs_in_looks_plans_grants_and_signs_out(
     assert [entry for entry in browser.get_log("browser") if "401" not in entry["message"]] == []  # no policy broken
 
 
+@pytest.mark.slow
 def test_on_a_telephone_nothing_is_wider_than_the_screen(
     browser: webdriver.Chrome, address: str, people: People
 ) -> None:

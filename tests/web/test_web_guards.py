@@ -9,6 +9,7 @@ from site_of_tests import ODD, PASSWORD, People, Site, csrf_of, words
 from dbdp.options import options
 from dbdp.web.guards import LARGEST_FORM
 
+pytestmark = pytest.mark.security
 SQL = ["'; select pg_sleep(60); --", "x' or '1'='1') or true -- $1 %s {} \\'"]
 
 
@@ -184,6 +185,7 @@ def test_sql_in_an_option_that_is_a_number_is_refused_in_its_field(owner: httpx.
     assert answer.text.count('class="wrong"') == len(names) > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [each.name for each, kind in options(without=("tolerance",)) if kind is str])
 def test_sql_in_an_option_that_is_text_is_refused_by_dbdp(owner: httpx.Client, people: People, name: str) -> None:
     answer = owner.get("/plan", params={"dataset": people.dataset, "epsilon": "1", name: SQL[0]})

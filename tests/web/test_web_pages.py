@@ -1,6 +1,8 @@
 """What the pages show, and to whom: row-level security decides."""
 
 import json
+import re
+from pathlib import Path
 
 import httpx
 import psycopg
@@ -175,6 +177,14 @@ def test_empty_lists_say_what_to_do(shared_site: Site, people: People) -> None:
         for path in ("/ledger", "/models"):
             assert 'href="/plan"' in rival.get(path).text.partition("<main")[2]
         assert "Nobody was granted training" in rival.get("/allowances").text
+
+
+def test_the_document_names_tests_that_there_are() -> None:
+    here = Path(__file__).parent
+    named = set(re.findall(r"`(test_\w+)`", (here.parents[1] / "docs" / "web.md").read_text()))
+    there = set(re.findall(r"^def (test_\w+)", "".join(each.read_text() for each in here.glob("test_*.py")), re.M))
+    assert len(named) > 15
+    assert named <= there
 
 
 @pytest.fixture

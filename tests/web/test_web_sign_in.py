@@ -12,8 +12,19 @@ import pytest
 from site_of_tests import PASSWORD, People, Site, csrf_of, words
 
 from dbdp.web.connections import Server
+from dbdp.web.refusals import NotSignedIn
 from dbdp.web.serving import listen
-from dbdp.web.sign_ins import IDLE_SECONDS, LONGEST_SECONDS, MOST_FAILURES, MOST_FAILURES_OF_ALL, WINDOW_SECONDS
+from dbdp.web.sign_ins import (
+    IDLE_SECONDS,
+    LONGEST_SECONDS,
+    MOST_FAILURES,
+    MOST_FAILURES_OF_ALL,
+    MOST_SESSIONS,
+    WINDOW_SECONDS,
+    SignIns,
+)
+
+pytestmark = pytest.mark.security
 
 
 def attempt(site: Site, role: str, password: str = "wrong") -> httpx.Response:
@@ -117,6 +128,15 @@ def test_a_session_ends_when_it_is_old_however_busy(site: Site, people: People) 
             assert client.get("/allowances/revoke", params={"dataset": "d", "role": "r"}).status_code == 200
         site.clock.now = begun + LONGEST_SECONDS
         assert client.get("/models").status_code == 401
+
+
+def test_the_oldest_session_ends_where_there_are_too_many() -> None:
+    sign_ins = SignIns(lambda: 0.0)
+    numbers = [sign_ins.begin("role", PASSWORD) for _ in range(MOST_SESSIONS + 1)]
+    assert len(sign_ins) == MOST_SESSIONS
+    assert sign_ins.find(numbers[1]).role == "role"
+    with pytest.raises(NotSignedIn):
+        sign_ins.find(numbers[0])
 
 
 def test_a_sweep_forgets_a_password_without_a_request(site: Site, people: People) -> None:
