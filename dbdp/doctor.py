@@ -16,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from dbdp import __version__, packing
 from dbdp.about import about
+from dbdp.database import URL_VARIABLE
 from dbdp.installer import MINIMUM_SERVER, ROLES, Source
 from dbdp.sessions import ClientSession
 
@@ -89,7 +90,7 @@ def examine(target: str | None) -> list[Finding]:
     target : libpq URL; None takes the environment's DBDP_URL, else the private server, which is not started
     """
     found = [_here()]
-    url = target or os.environ.get("DBDP_URL") or _private_server()
+    url = target or os.environ.get(URL_VARIABLE) or _private_server()
     if url is None:
         return [*found, Finding("server", FAULT, "the private server does not run", "dbdp server start")]
     url = url.replace("postgresql+psycopg://", "postgresql://", 1)
