@@ -6,7 +6,8 @@ BOOTSTRAP = $(PYTHON) dbdp/bootstrap.py .venv
 # Each of two workers has a server of its own; one that DBDP_TEST_URL names is shared by none.
 WORKERS = $(if $(DBDP_TEST_URL),0,2)
 
-TESTS_OF_IMAGE = tests/image tests/server tests/end_to_end tests/security tests/fuzz
+TESTS_OF_IMAGE = tests/image tests/server tests/end_to_end tests/security tests/fuzz \
+	--ignore tests/server/test_cluster.py --ignore tests/server/test_installer.py
 LOCK = .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes
 
 .DEFAULT_GOAL := help

@@ -3,7 +3,9 @@ the image that DBDP_TEST_IMAGE names.
 """
 
 import json
+import re
 import secrets
+import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -111,7 +113,7 @@ def schema(connection: psycopg.Connection) -> Iterator[str]:
     connection.execute(f"create schema {name}; grant usage on schema {name} to public")
     connection.execute(f"set search_path = {name}, public, dbdp")
     yield name
-    connection.execute("reset session authorization; reset role")
+    connection.execute("reset session authorization; reset role; reset statement_timeout")
     drop_datasets(connection, "split_part(source, '.', 1) = %s", name)
     connection.execute(f"drop schema {name} cascade")
 
@@ -159,6 +161,15 @@ def make_database(server_url: str) -> Iterator[Callable[[], str]]:
     with psycopg.connect(server_url, autocommit=True) as connection:
         for name in made:
             connection.execute(f"drop database {name} with (force)")
+
+
+@pytest.fixture
+def pg_dump(connection: psycopg.Connection) -> None:
+    """Skip a test that dumps, where this machine's pg_dump is older than the server."""
+    told = subprocess.run(["pg_dump", "--version"], capture_output=True, check=True, text=True).stdout
+    major, server_major = int(re.findall(r"(\d+)\.", told)[0]), connection.info.server_version // 10000
+    if major < server_major:
+        pytest.skip(f"pg_dump {major} of this machine does not dump PostgreSQL {server_major}")
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from psycopg import conninfo
 from dbdp.cluster import Cluster
 from dbdp.database import connect
 
+pytestmark = pytest.mark.usefixtures("pg_dump")
+
 MakeDatabase = Callable[[], str]
 TRAIN = "select model from dbdp.dp_logreg('kept', epsilon => 1)"
 BOOKS = [

@@ -163,6 +163,7 @@ def test_a_database_without_the_extension_is_told_what_to_do(fresh: str) -> None
             connect(connection)
 
 
+@pytest.mark.usefixtures("server_machine")
 def test_a_package_of_another_version_in_the_server_is_refused(fresh: str) -> None:
     with psycopg.connect(fresh) as connection:
         init = python_directory(connection) / "dbdp" / "__init__.py"
@@ -176,6 +177,7 @@ def test_a_package_of_another_version_in_the_server_is_refused(fresh: str) -> No
         connection.execute("select dbdp.dp_explain('any', epsilon => 1)")
 
 
+@pytest.mark.usefixtures("server_machine")
 def test_a_server_that_cannot_import_dbdp_is_told_what_to_do(fresh: str) -> None:
     with psycopg.connect(fresh) as connection:
         directory = python_directory(connection)
@@ -278,6 +280,7 @@ def test_definer_functions_belong_to_a_role_without_power(connection: psycopg.Co
     assert connection.execute(f"select {powers} from pg_roles where rolname = 'dbdp_owner'").fetchone() == (False,)
 
 
+@pytest.mark.usefixtures("pg_dump")
 def test_a_dump_carries_datasets_models_and_what_was_spent(fresh: str, copy: str) -> None:
     """Else a restore would give the budget back."""
     with psycopg.connect(fresh, autocommit=True) as connection:
@@ -305,6 +308,7 @@ def test_a_dump_carries_datasets_models_and_what_was_spent(fresh: str, copy: str
         trained(connection, "another")
 
 
+@pytest.mark.usefixtures("server_machine")
 def test_the_script_that_runs_is_the_one_in_the_repository(connection: psycopg.Connection) -> None:
     folder = (
         Path(connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()[0]) / "extension"

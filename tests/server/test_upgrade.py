@@ -75,7 +75,7 @@ where extname = 'dbdp'""",
 
 
 @pytest.fixture
-def make_old(make_database: Callable[[], str], server_url: str) -> Iterator[Callable[[str], str]]:
+def make_old(server_machine: None, make_database: Callable[[], str], server_url: str) -> Iterator[Callable[[str], str]]:
     """Make databases with the extension of a released version."""
     with psycopg.connect(server_url) as connection:
         share = connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()[0]
