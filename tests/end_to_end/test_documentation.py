@@ -27,8 +27,6 @@ def private_server() -> Iterator[Cluster]:
         pytest.skip("a private server needs PostgreSQL with PL/Python on this machine")
     with temporary_cluster() as cluster:
         with psycopg.connect(conninfo.make_conninfo(cluster.url, dbname="postgres"), autocommit=True) as connection:
-            connection.execute("alter system set fsync = off")  # no test cuts the power
-            connection.execute("select pg_reload_conf()")
             connection.execute("create database pristine template dbdp")
         yield cluster
 
