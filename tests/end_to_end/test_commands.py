@@ -149,8 +149,9 @@ def test_bash_completes_commands_and_their_options() -> None:
 
 def test_the_shells_script_is_shown() -> None:
     code = "import sys; sys.argv[0] = 'dbdp'; from dbdp.cli import main; main()"
+    within = ["bash", "-c", '"$@"; exit $?', "bash"]  # the shell is found among the parents
     shown = subprocess.run(
-        [sys.executable, "-c", code, "--show-completion", "bash"], capture_output=True, text=True, check=False
+        [*within, sys.executable, "-c", code, "--show-completion"], capture_output=True, text=True, check=False
     )
     assert shown.returncode == 0, shown.stderr
     assert "_DBDP_COMPLETE=complete_bash" in shown.stdout

@@ -67,7 +67,7 @@ class People:
     def _register(self) -> None:
         register = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 100, 1e-3, mode => 'basic')"
         with self.login("owner") as owner:
-            for name, table, feature in ((self.dataset, "t", "x"), (self.odd, f'"{ODD}t"', f"{ODD}x")):
+            for name, table, feature in ((self.dataset, "of_page", "x"), (self.odd, f'"{ODD}t"', f"{ODD}x")):
                 owner.execute(f'create table {self.schema}.{table} ("{feature}", y) as {ROWS}')
                 declared = FEATURES.replace('"x"', f'"{feature}"')
                 owner.execute(register, (name, f"{self.schema}.{table}", declared))
