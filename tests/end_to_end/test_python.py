@@ -4,6 +4,7 @@ import numpy as np
 import psycopg
 import pytest
 import sqlalchemy
+from psycopg import conninfo
 from sklearn.base import clone
 
 import dbdp
@@ -64,7 +65,7 @@ def test_a_database_without_the_extension_is_told_how_to_get_it(server_url: str)
         connection.execute("create database bare")
         try:
             with pytest.raises(ValueError, match="dbdp install"):
-                dbdp.connect(server_url.replace("/dbdp?", "/bare?"))
+                dbdp.connect(conninfo.make_conninfo(server_url, dbname="bare"))
         finally:
             connection.execute("drop database bare with (force)")
 

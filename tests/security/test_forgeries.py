@@ -179,9 +179,9 @@ def test_the_bytes_of_a_value_are_its_own_and_no_others(arena: Arena, analyst: p
 
 
 PURE = {"event": "EpsilonDeltaDpEvent", "epsilon": 1, "delta": 0}
-NEST = json.dumps(PURE)
-for _ in range(400):
-    NEST = f'{{"event": "SelfComposedDpEvent", "composed": {NEST}, "count": 1000000000000}}'
+DEPTH = 20_000  # more than any Python follows; a nest that it does follow is charged like any event
+OUTER, INNER = '{"event": "SelfComposedDpEvent", "composed": ', ', "count": 1000000000000}'
+NEST = OUTER * DEPTH + json.dumps(PURE) + INNER * DEPTH
 PLANS = (
     "null",
     "5",

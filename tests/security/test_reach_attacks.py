@@ -97,6 +97,7 @@ def test_a_listener_hears_nothing(arena: Arena, analyst: psycopg.Connection, dat
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root sees the environment of the server")
+@pytest.mark.usefixtures("server_machine")
 def test_no_variable_of_the_environment_reaches_the_server_from_a_client(
     arena: Arena, analyst: psycopg.Connection
 ) -> None:

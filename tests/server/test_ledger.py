@@ -280,9 +280,9 @@ def test_nothing_is_trained_where_nobody_knows_what_was_spent(
     connection.execute("select dbdp.renew_budget(%s, 'the odometers are lost')", (name,))
     train(connection, door, name)
     forget(connection, number)
-    if damage in ("another role's", "a table"):  # else the dataset's table owned them
-        kind = "sequence" if damage == "another role's" else "table"
-        connection.execute(f"drop {kind} dbdp.{'charge' if kind == 'sequence' else 'leak'}_{number}")
+    if damage == "a table":
+        connection.execute(f"drop table dbdp.leak_{number}")
+    connection.execute(f"drop sequence if exists dbdp.charge_{number}, dbdp.leak_{number}")
 
 
 def forget(connection: psycopg.Connection, number: int) -> None:
