@@ -289,19 +289,29 @@ def exact_sums(words, dimension, entropy):
     return -math.prod(balls[:dimension], start=arb(1)).log(), sum((each * each for each in normals), arb(0))
 
 
-@NEEDS_COMPILED
-@pytest.mark.parametrize("dimension", [1, 2, 3, 16, 17, 130, 700])
-def test_the_sums_of_a_row_err_by_what_is_claimed_at_most(dimension):
-    uniforms, claims = any_rows(2000 // dimension + 20, dimension), []
+def claimed_errors(rows, dimension):
+    """Errors of the sums of random rows, each divided by what is claimed of it."""
+    uniforms, found_errors = any_rows(rows, dimension), []
     uniforms[::2] = row_words(len(uniforms[::2]), dimension)
     for row, found in zip(uniforms, streams.compiled.sums(uniforms, dimension).tolist(), strict=True):
         with precision(400):
             for entropy in (First(), Last()):
                 exact = exact_sums(words_of(row, dimension), dimension, entropy)
                 pairs = zip(found[::2], found[1::2], exact, strict=True)
-                claims += [
+                found_errors += [
                     float(abs(arb(value) - real)) / claim for value, claim, real in pairs if claim < value / 1000
                 ]
+    return found_errors
+
+
+@NEEDS_COMPILED
+@pytest.mark.parametrize("dimension", [1, 2, 3, 16, 17, 130, 700])
+def test_the_sums_of_a_row_err_by_what_is_claimed_at_most(dimension):
+    claims = []
+    for _ in range(5):  # a draw without a row that attains the claim is rare; five are never seen
+        claims += claimed_errors(2000 // dimension + 20, dimension)
+        if max(claims) > 0.9:
+            break
     assert len(claims) > 40
     assert 0.9 < max(claims) < 1  # 1/v is attained
 

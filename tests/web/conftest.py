@@ -8,7 +8,7 @@ import pytest
 from site_of_tests import People, Site, served
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def people(server_url: str) -> Iterator[People]:
     """The roles and their datasets."""
     made = People(server_url)
@@ -22,7 +22,7 @@ def people(server_url: str) -> Iterator[People]:
         made.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared_site(people: People) -> Iterator[Site]:
     """A page for tests that neither fail to sign in nor set its clock."""
     with served(people.url) as site:
@@ -36,14 +36,14 @@ def site(people: People) -> Iterator[Site]:
         yield site
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def owner(people: People, shared_site: Site) -> Iterator[httpx.Client]:
     """The data owner, signed in."""
     with shared_site.sign_in(people.names["owner"]) as client:
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def analyst(people: People, shared_site: Site) -> Iterator[httpx.Client]:
     """An analyst of one dataset, signed in."""
     with shared_site.sign_in(people.names["analyst"]) as client:
