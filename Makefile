@@ -37,8 +37,8 @@ image:  ## the images of PostgreSQL 17 and 15; DOCKER_BUILD may hold options for
 
 test-docker: image  ## both images, and what the server tests say of them
 	$(BOOTSTRAP) --extras test,docker
-	DBDP_TEST_IMAGE=dbdp:17 .venv/bin/pytest $(TESTS_OF_IMAGE)
-	DBDP_TEST_IMAGE=dbdp:15 .venv/bin/pytest $(TESTS_OF_IMAGE)
+	DBDP_TEST_IMAGE=dbdp:17 .venv/bin/pytest -n 2 --dist loadfile $(TESTS_OF_IMAGE)
+	DBDP_TEST_IMAGE=dbdp:15 .venv/bin/pytest -n 2 --dist loadfile $(TESTS_OF_IMAGE)
 
 lock:  ## pin the Python packages of the image, with their hashes, to what is newest
 	$(BOOTSTRAP) --extras docker

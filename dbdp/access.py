@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from dbdp import packing
+from dbdp import filling, packing
+from dbdp.algorithms.access import Progress, silent
 from dbdp.datasets import Dataset
 from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Objective
@@ -24,16 +25,25 @@ class PackedRows:
     ----------
     dimension : coordinates of a packed row
     options : of dbdp.shuffle, such as a random projection
+    progress : is told how far a packing is
     """
 
     def __init__(
-        self, session: Session, dataset: Dataset, table: str, *, dimension: int, options: dict[str, Any]
+        self,
+        session: Session,
+        dataset: Dataset,
+        table: str,
+        *,
+        dimension: int,
+        options: dict[str, Any],
+        progress: Progress = silent,
     ) -> None:
         self._session = session
         self._dataset = dataset
         self._table = table
         self._dimension = dimension
         self._options = options
+        self._progress = progress
 
     def shuffle(self) -> None:
         """Pack all rows once, in a fresh secret order."""
@@ -84,14 +94,15 @@ class PackedRows:
         return np.frombuffer(self._session.query(sql, *asked)[0]["found"], "<f8")
 
     def _pack(self, how: dict[str, Any]) -> None:
-        self._session.query(f"truncate {self._table}")
-        sql = "select dbdp.shuffle($1, $2, $3::pg_catalog.json)"
-        self._session.query(sql, self._dataset.name, self._table, json.dumps(self._options | how))
+        filling.fill(self._session, self._dataset.name, self._table, self._options | how, self._progress)
 
 
 @contextmanager
-def packed_rows(session: Session, dataset: Dataset, *, dimension: int, options: dict[str, Any]) -> Iterator[PackedRows]:
+def packed_rows(
+    session: Session, dataset: Dataset, *, dimension: int, options: dict[str, Any], progress: Progress = silent
+) -> Iterator[PackedRows]:
     """Have a table for packed rows within the block; nothing is packed yet."""
     packing.keep_blocks_at_hand(session, dataset.rows, dimension)
     with packing.room(session, dataset) as (table, found):
-        yield PackedRows(session, dataset, table, dimension=dimension, options=options | found)
+        options = options | found
+        yield PackedRows(session, dataset, table, dimension=dimension, options=options, progress=progress)

@@ -96,6 +96,5 @@ def _own(session: ServerSession, name: str, act: str, reason: str) -> Row:
         raise ValueError("reason is empty; say in a few words why, for the record")
     if not check_kind(session, found["source_oid"]):
         raise ValueError(f"table {found['source_name']} of dataset {name!r} was dropped; call dbdp.drop_dataset")
-    registry.check_owner(session, found["source"])
-    registry.check_readable(session, found["source"])
+    registry.check_opened(session, found["source"])
     return found

@@ -14,6 +14,7 @@ import numpy as np
 import dbdp
 from dbdp import access, algorithms, datasets, dealing, ledger, network_models, packing, parts, releases
 from dbdp.algorithms import Facts, Plan, Request, WhiteBox, groups, settings, tuning
+from dbdp.algorithms.access import Progress, silent
 from dbdp.algorithms.groups import GroupsPlan, GroupsRequest
 from dbdp.algorithms.tuning import TuningPlan, TuningRequest
 from dbdp.datasets import Dataset
@@ -22,7 +23,7 @@ from dbdp.learning.networks import Network
 from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS
 from dbdp.privacy.events import Release
 from dbdp.sessions import Session, public_failure
-from dbdp.training import Progress, exact_models, silent
+from dbdp.training import exact_models
 
 Answer = tuple[np.ndarray, dict[str, Any]]  # the noisy models, and what else the receipt says
 Answered = TypeVar("Answered")
@@ -134,7 +135,9 @@ def tune(session: Session, name: str, request: TuningRequest, progress: Progress
     def answer() -> Answer:
         options = shuffle_options(request.base)
         dimension = plan.plans[0].facts.dimension
-        with parts.shuffled(session, dataset, plan.portions, dimension=dimension, options=options) as shuffled:
+        with parts.shuffled(
+            session, dataset, plan.portions, dimension=dimension, options=options, progress=progress
+        ) as shuffled:
             chosen, model = run(plan, shuffled, progress)
         return model, {"chosen": chosen}
 
@@ -150,7 +153,7 @@ def _noisy_model(session: Session, dataset: Dataset, plan: Plan | WhiteBox, prog
         exact = exact_model(session, dataset, plan, progress)
         return plan.mechanism.release(exact.ravel()).reshape(exact.shape)
     dimension, options = plan.facts.dimension, shuffle_options(plan.request)
-    with access.packed_rows(session, dataset, dimension=dimension, options=options) as rows:
+    with access.packed_rows(session, dataset, dimension=dimension, options=options, progress=progress) as rows:
         found = plan.run(rows, progress)
     return found if plan.request.network is not None else found.reshape(plan.facts.shape)
 
@@ -158,9 +161,8 @@ def _noisy_model(session: Session, dataset: Dataset, plan: Plan | WhiteBox, prog
 def exact_model(session: Session, dataset: Dataset, plan: Plan, progress: Progress) -> np.ndarray:
     """Return the exact models, shape (outputs, dimension)."""
     sizes, options = plan.learning.shard_rows, shuffle_options(plan.request)
-    progress("shuffle", 0, 1)
-    with parts.spread(session, dataset, sizes, dimension=plan.facts.dimension, options=options) as shuffled:
-        progress("shuffle", 1, 1)
+    dimension = plan.facts.dimension
+    with parts.spread(session, dataset, sizes, dimension=dimension, options=options, progress=progress) as shuffled:
         return exact_models(shuffled, plan, progress)
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from dbdp.algorithms import PERTURBED_ONCE, Facts, Request, plan
+from dbdp.algorithms.access import Progress, silent
 from dbdp.database import Database
 from dbdp.declarations import Declaration
 from dbdp.sessions import Row
-from dbdp.training import Progress, silent
 
 ONCE = tuple(PERTURBED_ONCE)
 IN_UPDATES = ("scs13", "bst14", "dp_sgd", "dp_adam", "sgd_adv", "rrpsgd")

@@ -13,6 +13,7 @@ from psycopg.rows import tuple_row
 import dbdp
 from dbdp import baselines, controller
 from dbdp.algorithms import Request
+from dbdp.algorithms.access import Progress, silent
 from dbdp.algorithms.bounds import BETA
 from dbdp.algorithms.groups import GroupsRequest
 from dbdp.algorithms.score_bins import BINS
@@ -21,7 +22,6 @@ from dbdp.baselines import Baseline, Descent
 from dbdp.declarations import declare
 from dbdp.releases import Model
 from dbdp.sessions import ClientSession, Row
-from dbdp.training import Progress, silent
 
 URL_VARIABLE = "DBDP_URL"
 _CASTS = {"candidates": "::pg_catalog.json", "groups": "::pg_catalog.text[]"}

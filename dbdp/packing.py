@@ -25,6 +25,7 @@ import numpy as np
 from dbdp import records, shuffling
 from dbdp.datasets import Dataset, Group
 from dbdp.declarations import Declaration
+from dbdp.filling import Teller
 from dbdp.learning import blocks
 from dbdp.learning.encoding import Encoder, RandomProjection
 from dbdp.sessions import INVALID_NAME, ServerSession, Session, temporary_table
@@ -92,6 +93,7 @@ class Share:
     projection : applied to the features
     poisson : packs the mini-batches of Poisson steps instead of an order; it has no key, places or cuts
     group : packs the records in this bucket of the temporary table of this name, as if they were the dataset
+    progress : whether the client is told how far it is
 
     Raises
     ------
@@ -106,8 +108,11 @@ class Share:
     projection: RandomProjection | None = None
     poisson: Poisson | None = None
     group: tuple[int, str] | None = None
+    progress: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.progress, bool):
+            raise ValueError(f"progress = {self.progress!r} must be true or false")
         if self.group is not None and not (_is_place(self.group[0]) and str(self.group[1]).isidentifier()):
             raise ValueError(f"group = {self.group!r} must be a bucket and the name of a temporary table")
         if self.poisson and (self.key is not None or (self.first, self.last, self.cuts) != (0, None, ())):
@@ -130,7 +135,7 @@ class Share:
         ValueError
             If an option is unknown, or has no sound value.
         """
-        names = ("key", "first", "last", "cuts", "projection", "poisson", "group")
+        names = ("key", "first", "last", "cuts", "projection", "poisson", "group", "progress")
         if not isinstance(given, dict) or set(given) - set(names):
             raise ValueError(f"options of shuffle must be an object of {', '.join(names)}")
         key, cuts, projection = given.get("key"), given.get("cuts", []), given.get("projection")
@@ -146,6 +151,7 @@ class Share:
             RandomProjection(**projection) if projection else None,
             None if given.get("poisson") is None else _poisson(given["poisson"]),
             None if given.get("group") is None else _group(given["group"]),
+            given.get("progress", False),
         )
 
 
@@ -285,7 +291,7 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
     if share.group is not None:
         dataset = _group_of(session, dataset, Group(*share.group, table), encoder.record_bytes)
     check_share(session, dataset, share)
-    packing = _Packing(session, dataset, encoder, table)
+    packing = _Packing(session, dataset, encoder, table, Teller(session, dataset.rows, asked=share.progress))
     if share.poisson is not None:
         packing.in_steps(share.poisson)
         return
@@ -474,8 +480,9 @@ def _by_step(steps: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
 class _Packing:
     """Packs a dataset: reads its rows, and writes them in a secret order, in the memory given."""
 
-    def __init__(self, session: ServerSession, dataset: Dataset, encoder: Encoder, table: str) -> None:
+    def __init__(self, session: ServerSession, dataset: Dataset, encoder: Encoder, table: str, teller: Teller) -> None:
         self._session = session
+        self._teller = teller
         self._dataset = dataset
         self._encoder = encoder
         self._table = table
@@ -508,6 +515,7 @@ class _Packing:
             store.write(rows[shuffling.permutation(len(rows))])
             if not store.has_cuts:
                 store.end_block()  # no row is carried over to the next bucket
+            self._teller.tell("pack", bucket + 1, number)
 
     def in_keyed_order(self, store: _BlockWriter, section: shuffling.Section) -> None:
         """Pack the places of a section; rows of other bins are not even decoded."""
@@ -531,6 +539,7 @@ class _Packing:
             numbers, block = self._bucket(staged, int(bucket), "words", "block")
             order = section.places(np.frombuffer(numbers, "<u8"), int(section.starts[first_bin]))
             store.write(self._decoded(block), order)
+            self._teller.tell("pack", int(bucket) + 1, int(bucket_of_bin[-1]) + 1)
 
     def in_steps(self, poisson: Poisson) -> None:
         """Pack Poisson steps, one after the other."""
@@ -572,10 +581,11 @@ class _Packing:
         for bucket, first in enumerate(range(0, poisson.steps, together)):
             if together == 1:
                 self._write_one_step(store, staged, bucket)
-                continue
-            numbers, block = self._bucket(staged, bucket, "steps", "block")
-            order, ends = _by_step(np.frombuffer(numbers, "<i8") - first, min(together, poisson.steps - first))
-            store.write(self._decoded(block)[order], ends)
+            else:
+                numbers, block = self._bucket(staged, bucket, "steps", "block")
+                order, ends = _by_step(np.frombuffer(numbers, "<i8") - first, min(together, poisson.steps - first))
+                store.write(self._decoded(block)[order], ends)
+            self._teller.tell("pack", first + together, poisson.steps)
 
     def _write_one_step(self, store: _Steps, staged: str, step: int) -> None:
         """Write the rows of a step that the memory may not hold."""
@@ -612,9 +622,14 @@ class _Packing:
                 yield words[chosen], self._encoder.rows(raws[chosen].tobytes())
 
     def _read(self, key: bytes | None = None) -> Iterator[tuple[int, bytes]]:
+        """Give the raw records of some slots at a time, and how many were before; tell when they are dealt with."""
         if self._dataset.group:
-            return self._read_group(self._dataset.group)
-        return records.read(self._session, self._dataset, self._encoder, memory=self._memory, key=key)
+            pieces = self._read_group(self._dataset.group)
+        else:
+            pieces = records.read(self._session, self._dataset, self._encoder, memory=self._memory, key=key)
+        for first, raw in pieces:
+            yield first, raw
+            self._teller.tell("shuffle", first + len(raw) // self._encoder.record_bytes, self._dataset.rows)
 
     def _read_group(self, group: Group) -> Iterator[tuple[int, bytes]]:
         seen, query = 0, f'select block from pg_temp."{group.dealt}" where bucket = $1'

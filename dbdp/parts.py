@@ -4,7 +4,6 @@ A part is a range of positions of one secret uniform permutation: its size is pu
 does not depend on any value (privacy.md §1.6, §6).
 """
 
-import json
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -15,7 +14,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from dbdp import packing
+from dbdp import filling, packing
+from dbdp.algorithms.access import Progress, silent
 from dbdp.datasets import Dataset
 from dbdp.learning import blocks
 from dbdp.sessions import Session, temporary_table
@@ -56,12 +56,11 @@ class Shuffle:
     dataset: str
     table: str
     options: dict[str, Any]
+    progress: Progress = silent
 
     def run(self) -> None:
         """Fill the table anew."""
-        self.session.query(f"truncate {self.table}")
-        sql = "select dbdp.shuffle($1, $2, $3::pg_catalog.json)"
-        self.session.query(sql, self.dataset, self.table, json.dumps(self.options))
+        filling.fill(self.session, self.dataset, self.table, self.options, self.progress)
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,13 @@ class Shuffled:
 
 @contextmanager
 def shuffled(
-    session: Session, dataset: Dataset, sizes: Sequence[int], *, dimension: int, options: dict[str, Any]
+    session: Session,
+    dataset: Dataset,
+    sizes: Sequence[int],
+    *,
+    dimension: int,
+    options: dict[str, Any],
+    progress: Progress = silent,
 ) -> Iterator[Shuffled]:
     """Pack a dataset in a fresh secret order, cut into parts of these sizes, in this session.
 
@@ -86,6 +91,7 @@ def shuffled(
     ----------
     dimension : coordinates of a packed row
     options : of dbdp.shuffle, such as a random projection
+    progress : is told how far the packing is
     """
     packing.keep_blocks_at_hand(session, dataset.rows, dimension)
     per_block = blocks.rows_per_block(dimension)
@@ -97,21 +103,28 @@ def shuffled(
             for size, first, last in zip(sizes, [0, *lasts], lasts, strict=False)
         ]
         given = options | found | ({"cuts": cuts} if cuts else {})
-        made = Shuffled(parts, [Shuffle(session, dataset.name, table, given)])
+        made = Shuffled(parts, [Shuffle(session, dataset.name, table, given, progress)])
         made.shuffle()
         yield made
 
 
 @contextmanager
 def spread(
-    session: Session, dataset: Dataset, sizes: Sequence[int], *, dimension: int, options: dict[str, Any]
+    session: Session,
+    dataset: Dataset,
+    sizes: Sequence[int],
+    *,
+    dimension: int,
+    options: dict[str, Any],
+    progress: Progress = silent,
 ) -> Iterator[Shuffled]:
     """The same, each part in a session of its own, where the session can open more; else as `shuffled`.
 
-    All of them permute alike, by a secret key, and see the same snapshot.
+    All of them permute alike, by a secret key, and see the same snapshot. The first tells how far it is: all of
+    them read the whole table.
     """
     if session.in_server or len(sizes) == 1 or dataset.group:  # a group's rows lie in this session
-        with shuffled(session, dataset, sizes, dimension=dimension, options=options) as made:
+        with shuffled(session, dataset, sizes, dimension=dimension, options=options, progress=progress) as made:
             yield made
         return
     name, key = f"dbdp_blocks_{secrets.token_hex(8)}", secrets.token_hex(packing.KEY_BYTES)
@@ -122,9 +135,10 @@ def spread(
             packing.keep_blocks_at_hand(worker, size, dimension)
         tables = [stack.enter_context(temporary_table(worker, name, packing.BLOCK_COLUMNS)) for worker in workers]
         places = [{"key": key, "first": end - size, "last": end} for end, size in zip(ends, sizes, strict=True)]
+        reports = [progress] + [silent] * (len(workers) - 1)
         calls = [
-            Shuffle(worker, dataset.name, table, options | place)
-            for worker, table, place in zip(workers, tables, places, strict=True)
+            Shuffle(worker, dataset.name, table, options | place, report)
+            for worker, table, place, report in zip(workers, tables, places, reports, strict=True)
         ]
         parts = [
             Part(worker, table, size, 0, 2**62) for worker, table, size in zip(workers, tables, sizes, strict=True)

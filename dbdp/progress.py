@@ -1,8 +1,8 @@
 """Progress bars of long work, by rich; on a terminal only.
 
-What has stages of its own, epochs or candidates, shows how much is done and the time that is left: that of the part
-done, for as much as is left. What is one statement of the server, packing, or a whole training by a role that may not
-read the table, tells nothing of its way: its bar moves to and fro and shows the time since.
+What has parts, a shuffle, epochs or candidates, shows how much is done and the time that is left: that of the parts
+done, for as much as is left. A whole training by a role that may not read the table is one statement of the server,
+which tells nothing of its way: its bar moves to and fro and shows the time since.
 """
 
 import sys
@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from dbdp.training import Progress as Report
-from dbdp.training import silent
+from dbdp.algorithms.access import Progress as Report
+from dbdp.algorithms.access import silent
 
 
 class _Count(ProgressColumn):
@@ -64,6 +64,8 @@ def _reporter(bar: Progress) -> Report:
         if stage not in tasks:
             tasks[stage] = bar.add_task(stage, total=whole)
             bar.tasks[-1].start_time = since if done else bar.get_time()
+        elif done < bar.tasks[tasks[stage]].completed:  # once more
+            bar.reset(tasks[stage])
         bar.update(tasks[stage], completed=done, total=whole)
         since = bar.get_time()
 

@@ -71,8 +71,7 @@ def record(
     budget = Budget.of(epsilon=epsilon, delta=delta, mode=mode, rho=rho)
     whom = unit_of(declared, unit, max_rows)
     types = check_source(session, source, declared, whom)
-    check_owner(session, source)
-    check_readable(session, source)
+    check_opened(session, source)
     _check_new(session, name, source)
     enter(session, name=name, source=source, declaration=declared, types=types, budget=budget, unit=whom)
 
@@ -288,8 +287,9 @@ def check_owner(session: ServerSession, source: str) -> None:
         raise PermissionError(f"{source} belongs to {row['owner']}; only its owner may register it")
 
 
-def check_readable(session: ServerSession, source: str) -> None:
-    """Refuse a table that dbdp_owner, who asks, may not read."""
+def check_opened(session: ServerSession, source: str) -> None:
+    """Refuse a role that is not the owner, and a table that dbdp_owner, who asks, may not read."""
+    check_owner(session, source)
     sql = "select has_table_privilege(current_user, $1::regclass, 'select') as readable"
     if not session.query(sql, source)[0]["readable"]:
         raise PermissionError(f"dbdp_owner may not read {source}; grant select on {source} to dbdp_owner")

@@ -47,6 +47,7 @@ from dbdp.sessions import PUBLIC_SQLSTATE, ServerSession  # noqa: E402
 
 _session = ServerSession(plpy)
 _LONGEST_ERROR = 4000  # characters
+_NESTS, _MOST_LEVELS = (list, dict), 100  # of JSON that is stored: more than any of ours has
 
 
 class DoorError(plpy.Error):
@@ -539,6 +540,8 @@ def _parsed(name: str, text: str) -> Any:
     """
     try:
         value = json.loads(text)
+        if _levels(value) > _MOST_LEVELS:
+            raise ValueError("levels")
         written = json.dumps(value, ensure_ascii=False)
         if "\\u0000" in written.replace("\\\\", ""):
             raise ValueError("a NUL")
@@ -548,6 +551,14 @@ def _parsed(name: str, text: str) -> Any:
             f"{name} is JSON with a character that no text has, or with too many levels or digits; leave that out"
         ) from None
     return value
+
+
+def _levels(value: Any) -> int:
+    """Return how many lists and objects a JSON value holds one in the other."""
+    levels, present = 0, [value]
+    while lists := [each.values() if isinstance(each, dict) else each for each in present if isinstance(each, _NESTS)]:
+        levels, present = levels + 1, [item for each in lists for item in each]
+    return levels
 
 
 def _check_given(**arguments: Any) -> None:

@@ -5,7 +5,7 @@ project knows plpy or psycopg.
 """
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache, lru_cache
 from types import ModuleType
@@ -89,6 +89,9 @@ class Session(Protocol):
 
     def cancel(self) -> None:
         """Cancel the statement that runs, from another thread."""
+
+    def hearing(self, hear: Callable[[str], None]) -> AbstractContextManager[None]:
+        """Have a function called with what the server tells the client within the block."""
 
 
 @cache
@@ -222,6 +225,14 @@ class ServerSession:
     def cancel(self) -> None:
         """Do nothing: a backend has no other thread."""
 
+    def hearing(self, hear: Callable[[str], None]) -> AbstractContextManager[None]:
+        """A backend hears nothing: it tells."""
+        return nullcontext()
+
+    def tell(self, text: str) -> None:
+        """Tell the client, whatever its settings; nothing that a row could decide."""
+        self._plpy.info(text)
+
     def _plan(self, sql: str, parameters: tuple[Any, ...]) -> Any:
         return self._prepared(sql, tuple(map(_postgres_type, parameters)))
 
@@ -312,6 +323,20 @@ class ClientSession:
     def cancel(self) -> None:
         """Cancel the statement that runs, from another thread."""
         self.connection.cancel()
+
+    @contextmanager
+    def hearing(self, hear: Callable[[str], None]) -> Iterator[None]:
+        """Have a function called with what the server tells the client within the block."""
+
+        def handler(notice: Any) -> None:
+            if notice.severity_nonlocalized == "INFO":
+                hear(notice.message_primary)
+
+        self.connection.add_notice_handler(handler)
+        try:
+            yield
+        finally:
+            self.connection.remove_notice_handler(handler)
 
     def failure(self, error: BaseException) -> tuple[str, str]:
         """Return SQLSTATE and text of a failed statement."""

@@ -1,20 +1,15 @@
 """Training: the epochs of a plan over packed parts, to the exact models. They leave it only to be noised."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from dbdp import parts
 from dbdp.algorithms import Plan
+from dbdp.algorithms.access import Progress, silent
 from dbdp.learning.state import State
 from dbdp.parts import Part, Shuffled
 from dbdp.privacy.sensitivity import FRESH
-
-Progress = Callable[[str, int, int], None]
-
-
-def silent(_stage: str, _done: int, _total: int) -> None:
-    """Report nothing."""
 
 
 def exact_models(shuffled: Shuffled, plan: Plan, progress: Progress = silent) -> np.ndarray:

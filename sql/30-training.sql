@@ -30,7 +30,7 @@ set synchronize_seqscans = off
 as $body$
 @plpython shuffle@
 $body$;
-comment on function dbdp.shuffle is 'internal: fill a table (block_no, block) with the packed rows of a dataset in a secret order; options: cuts, projection, for the order of a key that several sessions share key, first, last, and for Poisson mini-batches, which need a column ends, poisson: probability, steps, apart';
+comment on function dbdp.shuffle is 'internal: fill a table (block_no, block) with the packed rows of a dataset in a secret order; options: cuts, projection, for the order of a key that several sessions share key, first, last, and for Poisson mini-batches, which need a column ends, poisson: probability, steps, apart; with progress the client is told how far it is';
 
 create or replace function dbdp.sgd_transition(state bytea, block bytea, initial bytea) returns bytea
 language plpython3u

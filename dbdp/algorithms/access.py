@@ -12,7 +12,11 @@ import numpy as np
 from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Objective
 
-Progress = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]  # stage, parts that are done, parts in all
+
+
+def silent(_stage: str, _done: int, _total: int) -> None:
+    """Report nothing."""
 
 
 class Access(Protocol):

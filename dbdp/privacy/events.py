@@ -21,6 +21,7 @@ REPLACE_ONE, ADD_REMOVE = "replace-one", "add-remove"
 REPLACE_ONE_UNIT = "replace-one-unit"  # replace-one, where what is replaced are all records of a unit (§11.6)
 MIN_EPSILON = 1e-9  # one unit of a charge
 MAX_COUNT = 10**12  # of repetitions: below it they are exact in floating point
+MOST_LEVELS = 20  # of events within events; what is trained here has five
 MAX_EPSILON = 1e6  # far beyond any promise; keeps α away from 1 and odometers within 64 bits
 
 
@@ -453,7 +454,7 @@ class Release:
         check_epsilon_delta(data["epsilon"], data["delta"])
         try:
             return cls(_event_from(data["event"]), data["epsilon"], data["delta"], neighbours)
-        except (KeyError, TypeError, RecursionError) as error:
+        except (KeyError, TypeError) as error:
             raise ValueError(
                 "the guarantee of a charge lacks what it needs; give an event with the numbers that its kind has"
             ) from error
@@ -478,12 +479,14 @@ def _value_data(value: Any) -> Any:
     return _event_data(value) if type(value).__name__ in EVENTS else value
 
 
-def _event_from(data: dict[str, Any]) -> Event:
+def _event_from(data: dict[str, Any], levels: int = MOST_LEVELS) -> Event:
+    if not levels:
+        raise ValueError(f"event cannot be charged: it holds events on more than {MOST_LEVELS} levels")
     given = dict(data) if isinstance(data, dict) else {"event": data}
     kind = given.pop("event")
     if kind not in EVENTS:
         raise ValueError(f"event {kind!r} cannot be charged; known are {', '.join(EVENTS)}")
-    event = EVENTS[kind](**{_READ.get(name, name): _value_from(value) for name, value in given.items()})
+    event = EVENTS[kind](**{_READ.get(name, name): _value_from(value, levels - 1) for name, value in given.items()})
     for each in fields(event):
         _CHECKS[each.name](getattr(event, each.name))
     if kind == ShuffledGaussianDpEvent.__name__ and len(event.shares) != len(event.noise_multipliers):
@@ -491,11 +494,15 @@ def _event_from(data: dict[str, Any]) -> Event:
     return event
 
 
-def _value_from(value: Any) -> Any:
+def _value_from(value: Any, levels: int) -> Any:
     if isinstance(value, list):
-        return tuple(_value_from(item) for item in value)
+        return tuple(_value_from(item, levels) if isinstance(item, dict) else _number(item) for item in value)
     if isinstance(value, dict):
-        return _event_from(value)
+        return _event_from(value, levels)
+    return _number(value)
+
+
+def _number(value: Any) -> Any:
     return math.inf if value == "inf" else value
 
 

@@ -195,6 +195,12 @@ def test_a_stage_that_reports_its_first_part_when_done_began_with_the_one_before
     assert shown_after([0, 60], ("update", 20, 100)) == "20/100 0:04:00 left"
 
 
+def test_a_stage_that_comes_once_more_begins_anew() -> None:
+    packed = ("shuffle", 0, 1), ("shuffle", 25, 50), ("shuffle", 1, 1)
+    assert shown_after([0, 0, 10], *packed[:2]) == "25/50 0:00:10 left"
+    assert shown_after([0, 0, 10, 20, 100, 106], *packed, *packed[:2]) == "25/50 0:00:06 left"
+
+
 def test_one_statement_of_the_server_shows_no_time_left() -> None:
     assert shown_after([0, 5], ("server", 0, 1)) == ""
     assert shown_after([0, 5, 65], ("server", 0, 1), ("server", 1, 1)) == ""

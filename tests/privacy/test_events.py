@@ -21,6 +21,7 @@ from dbdp.privacy.events import (
     EVENTS,
     MAX_COUNT,
     MAX_EPSILON,
+    MOST_LEVELS,
     REPLACE_ONE,
     ComposedDpEvent,
     DisjointDpEvent,
@@ -149,6 +150,16 @@ NO_EVENTS = {
     "a shape in between": REPEAT | {"shape": 2.0},
     "a variation above 1": REPEAT | {"total_variation": 1.1},
 }
+
+
+def test_events_within_events_are_read_on_so_many_levels_and_no_more():
+    event = EpsilonDeltaDpEvent(1.0, 0.0)
+    for _ in range(MOST_LEVELS - 1):
+        event = SelfComposedDpEvent(event, 1)
+    data = Release(event, 1.0, 0.0).as_data()
+    assert Release.from_data(data).event == event
+    with pytest.raises(ValueError, match=f"more than {MOST_LEVELS} levels"):
+        Release.from_data(Release(SelfComposedDpEvent(event, 1), 1.0, 0.0).as_data())
 
 
 def test_what_the_wrong_events_differ_from_are_events():

@@ -15,6 +15,7 @@ from dbdp.learning.noisy import Noise, NoisyState, NoisyTraining
 from dbdp.learning.objectives import Linear
 from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
+from dbdp.privacy.events import MOST_LEVELS
 
 pytestmark = pytest.mark.security
 Spent = Callable[[str], tuple[int, int]]
@@ -179,9 +180,8 @@ def test_the_bytes_of_a_value_are_its_own_and_no_others(arena: Arena, analyst: p
 
 
 PURE = {"event": "EpsilonDeltaDpEvent", "epsilon": 1, "delta": 0}
-DEPTH = 20_000  # more than any Python follows; a nest that it does follow is charged like any event
 OUTER, INNER = '{"event": "SelfComposedDpEvent", "composed": ', ', "count": 1000000000000}'
-NEST = OUTER * DEPTH + json.dumps(PURE) + INNER * DEPTH
+NESTS = [OUTER * depth + json.dumps(PURE) + INNER * depth for depth in (MOST_LEVELS, 400, 20_000)]
 PLANS = (
     "null",
     "5",
@@ -205,7 +205,7 @@ PLANS = (
             '{"epsilon": 1, "delta": 0, "event": {"event": "ComposedDpEvent", "events": []}}',
             '{"epsilon": 1, "delta": 0, "event": {"event": "SelfComposedDpEvent", "composed": {"event": "ZCDpEvent", '
             '"rho": 1}, "count": -1}}',
-            f'{{"epsilon": 1, "delta": 0, "event": {NEST}}}',
+            *(f'{{"epsilon": 1, "delta": 0, "event": {nest}}}' for nest in NESTS),
             "[" * 3000 + "]" * 3000,
         )
     ),

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import temporary_cluster
+from servers import temporary_cluster
 from short import FEW
 
 from dbdp import scoring

@@ -1,0 +1,62 @@
+"""What a client that asks is told while a dataset is packed."""
+
+import json
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from dbdp.algorithms import Request
+from dbdp.database import connect
+
+Register = Callable[..., str]
+
+
+def told(connection: psycopg.Connection, table: str, dataset: str, options: dict[str, object]) -> list[str]:
+    """What the client hears while a dataset is packed."""
+    heard: list[str] = []
+
+    def hear(notice: psycopg.errors.Diagnostic) -> None:
+        heard.append(f"{notice.severity} {notice.message_primary}")
+
+    connection.add_notice_handler(hear)
+    connection.execute("select dbdp.shuffle(%s, %s, %s)", (dataset, table, json.dumps(options)))
+    connection.remove_notice_handler(hear)
+    return heard
+
+
+@pytest.mark.parametrize("memory", ["64MB", "1MB"])
+@pytest.mark.parametrize(
+    "options", [{}, {"key": "ab" * 32, "first": 100, "last": 4900}, {"poisson": {"probability": 0.2, "steps": 12}}]
+)
+def test_a_client_that_asks_is_told_each_part_once_and_nothing_of_the_rows(
+    connection: psycopg.Connection, schema: str, register: Register, memory: str, options: dict[str, object]
+) -> None:
+    """The same words of rows that fill few pages and of rows that fill many, in memory and through buckets."""
+    connection.execute(f"set dbdp.pack_memory = '{memory}'")
+    connection.execute("create temporary table packed (block_no int8, block bytea, ends bytea)")
+    heard = {}
+    for name, rows in (("slim", "null::float8[], null"), ("wide", "array_fill(0.01 * (i % 9), array[60]), i % 2")):
+        connection.execute(f"create table {name} (x float8[], y int)")
+        connection.execute(f"insert into {name} select {rows} from generate_series(1, 5000) as i")
+        dataset = register(name, features={"x": {"length": 60, "norm": 10}}, negative="0")
+        assert told(connection, "packed", dataset, options) == []
+        heard[name] = told(connection, "packed", dataset, options | {"progress": True})
+    stages = ["shuffle"] if memory == "64MB" else ["shuffle", "pack"]
+    assert (
+        heard["slim"] == heard["wide"] == [f"INFO dbdp: {stage} {part}/5" for stage in stages for part in range(1, 6)]
+    )
+
+
+@pytest.mark.parametrize("options", [{"shards": 2}, {"algorithm": "dp_sgd"}, {}])
+def test_an_owners_training_reports_its_packing_part_by_part(
+    connection: psycopg.Connection, schema: str, register: Register, options: dict[str, object]
+) -> None:
+    connection.execute("create table many (x float8[], y int)")
+    connection.execute("insert into many select array[i % 9], i % 2 from generate_series(1, 3000) as i")
+    dataset = register("many", features={"x": {"length": 1, "norm": 9}}, negative="0")
+    reports: list[tuple[str, int, int]] = []
+    request = Request(1.0, 1e-6, epochs=1, batch_size=100, **options)
+    connect(connection).train(dataset, request, lambda *each: reports.append(each))
+    assert reports[:5] == [("shuffle", *part) for part in ((0, 1), (1, 3), (2, 3), (3, 3), (1, 1))]
+    assert connection.execute("select 1").fetchone() == (1,)
