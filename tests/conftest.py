@@ -5,6 +5,7 @@ the image that DBDP_TEST_IMAGE names.
 import json
 import re
 import secrets
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -33,6 +34,8 @@ REGISTRATION = {
     "delta": 1e-3,
     "mode": "basic",
 }
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore Ctrl-C
 
 
 @pytest.fixture(scope="session")
