@@ -1,6 +1,6 @@
-"""The numbers of the pictures, asked of the doors: accuracy and noise against ε, a budget over time, a descent.
+"""The numbers of the pictures, asked of the doors: utility and noise against ε, a budget over time, a descent.
 
-Shapes: epsilons (E,); accuracies of an algorithm (E, repeats).
+Shapes: epsilons (E,); scores of an algorithm (E, repeats).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +19,7 @@ from dbdp.sessions import Row
 
 ONCE = tuple(PERTURBED_ONCE)
 IN_UPDATES = ("scs13", "bst14", "dp_sgd", "dp_adam", "sgd_adv", "rrpsgd")
+ACCURACY, ERROR = "accuracy", "root mean squared error"
 Explain = Callable[[Request], dict[str, Any]]
 
 
@@ -128,28 +129,29 @@ def _add(steps: list[tuple[datetime, float]], row: Row) -> None:
     steps.append((row["charged_at"], (steps[-1][1] if steps else 0.0) + float(row["charge"])))
 
 
-# --- accuracy -------------------------------------------------------------------------------------------
+# --- utility --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Utility:
-    """Accuracy on rows that judge: of each algorithm (E, repeats), of the model without privacy, of the majority."""
+    """Scores on rows that judge: of each algorithm (E, repeats), of the model without privacy, of a constant answer."""
 
+    measure: str
     subject: str
     is_public: bool
     judged: int
     epsilons: list[float]
     delta: float
-    accuracies: dict[str, np.ndarray]
+    scores: dict[str, np.ndarray]
     baseline: float | None
-    majority: float
+    constant: float
 
 
 @dataclass(frozen=True)
 class Judges:
     """Labelled rows that the caller may read: features as `design_matrix` returns them, and places of classes.
 
-    Rows with a null or an unknown label judge nothing.
+    Labels that are numbers are clipped to their bounds. Rows with a null or an unknown label judge nothing.
     """
 
     declaration: Declaration
@@ -166,16 +168,34 @@ class Judges:
         values = [row[0] for row in rows] if declaration.vector else [row[:-1] for row in rows]
         return cls(declaration, design_matrix(declaration, values), np.array([row[-1] for row in rows]))
 
-    def accuracy(self, coefficients: Any, intercepts: Any) -> float:
-        """Return the share of rows that linear models, (outputs, features) and (outputs,), classify rightly."""
+    @property
+    def measure(self) -> str:
+        """What is scored: ACCURACY, or ERROR where the label is a number."""
+        return ERROR if self.declaration.kind == "real" else ACCURACY
+
+    def score(self, coefficients: Any, intercepts: Any) -> float:
+        """Return the measure of linear models: the share of rows classified rightly, or the error in label units.
+
+        Parameters
+        ----------
+        coefficients, intercepts : shapes (outputs, features) and (outputs,)
+        """
         scores = self.features @ np.atleast_2d(np.array(coefficients)).T + np.array(intercepts)
+        if self.measure == ERROR:
+            return _root_mean_square(scores[:, 0] - self.labels)
         taken = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
         return float(np.mean(taken == self.labels))
 
     @property
-    def majority(self) -> float:
-        """The share of the largest class."""
+    def constant(self) -> float:
+        """The measure of the best answer that is the same for all rows: the largest class, or the mean label."""
+        if self.measure == ERROR:
+            return _root_mean_square(self.labels - self.labels.mean())
         return float(np.unique(self.labels, return_counts=True)[1].max() / len(self.labels))
+
+
+def _root_mean_square(errors: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(errors**2)))
 
 
 def _declaration(database: Database, dataset: str) -> Declaration:
@@ -183,14 +203,11 @@ def _declaration(database: Database, dataset: str) -> Declaration:
     found = database.query(sql, dataset)
     if not found:
         raise ValueError(f"dataset {dataset!r} is not registered, or not yours to train on; see `dbdp datasets`")
-    declaration = Declaration.from_json(found[0]["told"])
-    if declaration.kind == "real":
-        raise ValueError(f"label {declaration.label!r} is a number; an accuracy is of classes")
-    return declaration
+    return Declaration.from_json(found[0]["told"])
 
 
 def _labelled(database: Database, declaration: Declaration, table: str) -> list[tuple[Any, ...]]:
-    """Return the rows without a null, the place of the class last: 0 or 1 (positive), or that of the classes."""
+    """Return the rows without a null, last the number, or the place of the class: 0 or 1 (positive), or its own."""
     from psycopg import sql
     from psycopg.rows import tuple_row
 
@@ -201,13 +218,15 @@ def _labelled(database: Database, declaration: Declaration, table: str) -> list[
     )
     with database.connection.cursor(row_factory=tuple_row) as cursor:
         rows = [row for row in cursor.execute(statement) if None not in row]
-    found = [(*row[:-1], place) for row in rows if (place := _place(declaration, row[-1])) is not None]
+    found = [(*row[:-1], target) for row in rows if (target := _target(declaration, row[-1])) is not None]
     if not found:
         raise ValueError(f"table {table} has no row with a known label and without a null: nothing judges")
     return found
 
 
-def _place(declaration: Declaration, label: str) -> int | None:
+def _target(declaration: Declaration, label: str) -> float | None:
+    if declaration.label_bounds:
+        return None if np.isnan(float(label)) else float(np.clip(float(label), *declaration.label_bounds))
     if declaration.classes:
         return declaration.classes.index(label) if label in declaration.classes else None
     if label == declaration.positive:
@@ -265,17 +284,18 @@ def utility(
     """
     fitted = database.baseline(dataset, asked[0]) if with_baseline else None
     grid: dict[str, list[list[float]]] = {}
-    for request, accuracies in _trained(database, dataset, asked, repeats, judges, progress):
-        grid.setdefault(request.algorithm, []).append(accuracies)
+    for request, scores in _trained(database, dataset, asked, repeats, judges, progress):
+        grid.setdefault(request.algorithm, []).append(scores)
     return Utility(
+        judges.measure,
         public_name or dataset,
         public_name is not None,
         len(judges.labels),
         sorted({request.epsilon for request in asked}),
         asked[0].delta,
-        {name: np.array(accuracies) for name, accuracies in grid.items()},
-        judges.accuracy(fitted.coefficients, fitted.intercepts) if fitted else None,
-        judges.majority,
+        {name: np.array(scores) for name, scores in grid.items()},
+        judges.score(fitted.coefficients, fitted.intercepts) if fitted else None,
+        judges.constant,
     )
 
 
@@ -289,9 +309,9 @@ def _trained(
 ) -> Iterator[tuple[Request, list[float]]]:
     progress("training", 0, len(asked) * repeats)
     for place, request in enumerate(asked):
-        accuracies = []
+        scores = []
         for repeat in range(repeats):
             model = database.train(dataset, request)
-            accuracies.append(judges.accuracy(model.coefficients, model.intercepts))
+            scores.append(judges.score(model.coefficients, model.intercepts))
             progress("training", place * repeats + repeat + 1, len(asked) * repeats)
-        yield request, accuracies
+        yield request, scores

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from dbdp.baselines import Descent
-from dbdp.curves import IN_UPDATES, ONCE, Noise, Spending, Utility
+from dbdp.curves import ACCURACY, IN_UPDATES, ONCE, Noise, Spending, Utility
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,21 +104,22 @@ def _looks() -> Iterator[dict[str, Any]]:
 
 @_styled
 def utility(found: Utility) -> "Figure":
-    """Draw accuracy against ε: the mean of the repeats in a band from their least to their greatest."""
+    """Draw the measure against ε: the mean of the repeats in a band from their least to their greatest."""
     figure, (axes,) = _axes()
-    for (name, accuracies), look in zip(found.accuracies.items(), _looks(), strict=False):
-        axes.plot(found.epsilons, accuracies.mean(axis=1), label=name, **look)
-        least, most = accuracies.min(axis=1), accuracies.max(axis=1)
+    for (name, scores), look in zip(found.scores.items(), _looks(), strict=False):
+        axes.plot(found.epsilons, scores.mean(axis=1), label=name, **look)
+        least, most = scores.min(axis=1), scores.max(axis=1)
         axes.fill_between(found.epsilons, least, most, color=look["color"], alpha=0.18, linewidth=0)
     if found.baseline is not None:
         warning = "" if found.is_public else ": do not publish"
         axes.axhline(found.baseline, color=_GREY, linestyle="--", label=f"without privacy (L-BFGS){warning}")
-    axes.axhline(found.majority, color=_GREY, linestyle=":", label="largest class")
+    constant = "largest class" if found.measure == ACCURACY else "mean label"
+    axes.axhline(found.constant, color=_GREY, linestyle=":", label=constant)
     _logarithmic(axes, found.epsilons)
-    repeats = next(iter(found.accuracies.values())).shape[1]
-    axes.set_title(f"{found.subject}: accuracy on {found.judged:,} held-out rows")
+    repeats = next(iter(found.scores.values())).shape[1]
+    axes.set_title(f"{found.subject}: {found.measure} on {found.judged:,} held-out rows")
     axes.set_xlabel(f"privacy loss ε (log scale; δ = {found.delta:g})")
-    axes.set_ylabel(f"accuracy, mean and range of {repeats}" if repeats > 1 else "accuracy")
+    axes.set_ylabel(f"{found.measure}, mean and range of {repeats}" if repeats > 1 else found.measure)
     axes.legend(**_BELOW)
     return figure
 

@@ -100,7 +100,9 @@ def _load(
     connection: psycopg.Connection, table: str, declaration: Declaration, rows: Sequence[Sequence[str | None]]
 ) -> None:
     numeric = {each.column for each in declaration.numeric}
-    kinds = ["float8" if name in numeric else "text" for name in declaration.columns] + ["text"]
+    if declaration.label_bounds:
+        numeric.add(declaration.label)
+    kinds = ["float8" if name in numeric else "text" for name in [*declaration.columns, declaration.label]]
     if declaration.vector:
         kinds[0] = "float8[]"
     columns = [

@@ -12,6 +12,7 @@ from dbdp.commands.shown import (
     AsJson,
     Delta,
     Epsilon,
+    LabelBounds,
     Labels,
     Negative,
     Positive,
@@ -27,9 +28,6 @@ from dbdp.options import HELP
 
 app = typer.Typer()
 
-LabelBounds = Annotated[
-    tuple[float, float] | None, typer.Option(metavar="LOWER UPPER", help="Bounds of a label that is a number.")
-]
 Reason = Annotated[str, typer.Option(help="Why, for the record.")]
 Loss = Annotated[str, typer.Option(help=HELP["loss"])]
 Regularisation = Annotated[float | None, typer.Option(help=HELP["regularisation"])]

@@ -1,4 +1,4 @@
-"""Commands that draw: accuracy and noise against ε, a budget over time, a descent."""
+"""Commands that draw: utility and noise against ε, a budget over time, a descent."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import typer
 
 from dbdp import curves, pictures
 from dbdp.algorithms import Facts
-from dbdp.commands.shown import AsJson, Labels, Negative, Positive, Url, console, opened, show, show_done
+from dbdp.commands.shown import AsJson, LabelBounds, Labels, Negative, Positive, Url, console, opened, show, show_done
 from dbdp.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ def utility(
     positive: Positive = None,
     negative: Negative = None,
     classes: Labels = None,
+    label_bounds: LabelBounds = None,
     dataset: Annotated[str | None, typer.Option(help="A registered dataset; each training is CHARGED.")] = None,
     on: Annotated[str | None, typer.Option(help="Of a dataset: the table that judges, which you may read.")] = None,
     baseline: Annotated[bool, typer.Option(help="Of a dataset: with the model without privacy, for you.")] = False,
@@ -115,7 +116,7 @@ def utility(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Draw accuracy against ε, beside the model without privacy and the share of the largest class.
+    """Draw accuracy against ε, beside the model without privacy and the largest class; of numbers, the error.
 
     With --csv the rows are public: they are trained on in a database of their own on the private server (or that of
     --url, as a superuser), which is dropped at the end; every fifth row judges. With --dataset each training is a
@@ -125,8 +126,8 @@ def utility(
     pictures.check(picture)
     asked = curves.requests(algorithms, sorted(epsilons), {"delta": delta, **json.loads(options)})
     if csv is not None and label is not None and features is not None and dataset is None and on is None:
-        declared = {"label": label, "positive": positive, "negative": negative, "classes": classes or None}
-        described = {**declared, "features": json.loads(features.read_text())}
+        values = {"positive": positive, "negative": negative, "classes": classes or None, "label_bounds": label_bounds}
+        described = {"label": label, **values, "features": json.loads(features.read_text())}
         with _public(url, csv, described, asked, repeats) as (database, name, judging):
             found = _judged(database, name, judging, asked, repeats, with_baseline=True, public_name=csv.name)
     elif dataset is not None and on is not None and csv is None:
@@ -175,4 +176,4 @@ def _finish(figure: "Figure", picture: Path, data: dict[str, Any], as_json: bool
 
 
 def _plain(data: dict[str, Any]) -> dict[str, Any]:
-    return data | {"accuracies": {name: values.tolist() for name, values in data["accuracies"].items()}}
+    return data | {"scores": {name: values.tolist() for name, values in data["scores"].items()}}

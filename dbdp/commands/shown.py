@@ -20,6 +20,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Positive = Annotated[str | None, typer.Option(help="The label's positive value.")]
 Negative = Annotated[str | None, typer.Option(help="Its negative value; default: any other.")]
 Labels = Annotated[list[str] | None, typer.Option("--class", help="A class of the label; give each.")]
+LabelBounds = Annotated[
+    tuple[float, float] | None, typer.Option(metavar="LOWER UPPER", help="Bounds of a label that is a number.")
+]
 Epsilon = Annotated[float, typer.Option(help="ε of what is shown.")]
 Delta = Annotated[float, typer.Option(help="δ of what is shown; 0 asks for pure ε.")]
 

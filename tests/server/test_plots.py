@@ -162,7 +162,7 @@ def test_the_accuracy_drawn_is_that_of_the_models_and_each_is_charged(
     for name in ("bolt_on", "output_perturbation_gd"):
         own = [row for row in models if row["algorithm"] == name]
         right = [np.mean((features @ np.ravel(m["coefficients"]) + m["intercept"] > 0) == (labels > 0)) for m in own]
-        assert found.accuracies[name].ravel().tolist() == pytest.approx(right)
+        assert found.scores[name].ravel().tolist() == pytest.approx(right)
         drawn = lines(pictures.utility(found))[name]
         assert drawn.tolist() == pytest.approx(np.column_stack([[1, 50], np.reshape(right, (2, 2)).mean(axis=1)]))
     named = lines(pictures.utility(found))
@@ -191,8 +191,8 @@ def test_rows_that_cannot_judge_do_not(database: Database, connection: psycopg.C
     database.register_dataset(name, "t", label="label", positive="1", features=features, epsilon=1, delta=1e-6)
     judges = curves.Judges.read(database, name, f"{schema}.t")
     assert judges.features.shape == (90, 3)
-    assert judges.majority == 0.5
-    always = judges.accuracy([[0, 0, 0]], [1.0])
+    assert judges.constant == 0.5
+    always = judges.score([[0, 0, 0]], [1.0])
     assert always == 0.5
 
 
@@ -252,11 +252,31 @@ def test_the_command_draws_public_rows_and_leaves_nothing(
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["judged"], found["is_public"], found["epsilons"]) == (80, True, [5, 50])
-    assert np.shape(found["accuracies"]["bolt_on"]) == (2, 2)
-    assert min(found["baseline"], np.mean(found["accuracies"]["bolt_on"][1])) > found["majority"]
+    assert np.shape(found["scores"]["bolt_on"]) == (2, 2)
+    assert min(found["baseline"], np.mean(found["scores"]["bolt_on"][1])) > found["constant"]
     shown = "".join(ElementTree.parse(tmp_path / "u.svg").getroot().itertext())
     assert all(words in shown for words in ("privacy loss ε", "accuracy", "largest class", "public.csv"))
     assert connection.execute("select count(*) from dbdp.model").fetchone() == before
+
+
+def test_of_public_numbers_it_draws_the_error_in_their_units(server_url: str, tmp_path: Path) -> None:
+    labels = [10 + 0.5 * (i % 40) + i % 3 for i in range(400)]
+    lines = [f"{i % 40},{label}" for i, label in enumerate(labels)]
+    (tmp_path / "public.csv").write_text("\n".join(["age,length", *lines, "3,", "3,NaN"]) + "\n")
+    (tmp_path / "features.json").write_text('{"age": [0, 40]}')
+    given = ("--csv", tmp_path / "public.csv", "--label", "length", "--features", tmp_path / "features.json")
+    how = ("--label-bounds", "10", "33", "--options", '{"loss": "squared", "regularisation": 1e-4, "epochs": 20}')
+    done = plot("utility", tmp_path / "u.svg", *given, *how, "--epsilon", "500", "--json", url=server_url)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    judged = np.array(labels[::5])
+    assert (found["measure"], found["judged"]) == ("root mean squared error", 80)
+    assert found["constant"] == pytest.approx(judged.std())
+    spread = np.array([i % 3 for i in range(400)])[::5].std()
+    assert found["baseline"] == pytest.approx(spread, rel=0.05)
+    assert found["baseline"] < max(found["scores"]["bolt_on"][0]) < 0.9 * found["constant"]
+    shown = "".join(ElementTree.parse(tmp_path / "u.svg").getroot().itertext())
+    assert all(words in shown for words in ("root mean squared error", "mean label"))
 
 
 def test_the_command_says_the_cost_and_spends_nothing_without_a_yes(
