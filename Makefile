@@ -49,7 +49,7 @@ bench:  ## speed against a C aggregate, written to build/bench.json
 	$(BOOTSTRAP) --extras bench && .venv/bin/python -m benchmarks
 
 docs:  ## the site of docs/, built into build/site; a warning is an error
-	$(BOOTSTRAP) --extras docs && NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
+	$(BOOTSTRAP) --extras docs && NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
 
 reference:  ## write the generated pages of docs/reference/ anew
 	$(BOOTSTRAP) --extras docs && .venv/bin/python docs/generate.py

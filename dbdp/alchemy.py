@@ -33,9 +33,10 @@ def source_name(source: Any) -> str:
 
 
 def tables_of(query: Any) -> list[str]:
-    """Return the names of the tables that a query names, quoted where they have to be."""
-    named = {each for each in visitors.iterate(query) if isinstance(each, sqlalchemy.Table)}
-    return sorted(map(source_name, named))
+    """Return the names of the tables that a query names, quoted where they have to be; of text it sees none."""
+    preparer = _DIALECT().identifier_preparer
+    named = {each for each in visitors.iterate(query) if isinstance(each, sqlalchemy.TableClause)}
+    return sorted(map(preparer.format_table, named))
 
 
 def compiled(query: Any) -> tuple[str, dict[str, Any]]:

@@ -21,7 +21,7 @@ HELP = {
     "positive_weight": "What the loss of positive rows is multiplied by; public or from dp_class_balance, never from "
     "exact label counts.",
     "epochs": "Passes over the data.",
-    "batch_size": "Rows of a mini-batch; default 50.",
+    "batch_size": "Rows of a mini-batch, or those to be expected of a Poisson sample; default 50, of a sample √rows.",
     "schedule": "Step sizes: constant, inverse_time, decreasing, square_root or restarted.",
     "step_size": "Step size of the constant and the restarted schedule; where noise is added while training, of all.",
     "exponent": "c of the decreasing and the square_root schedule; default 0.5.",
