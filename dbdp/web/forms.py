@@ -115,7 +115,7 @@ def _check_grant(database: Database, dataset: str, role: str, part: float | None
             "Not yours to grant",
             f"{dataset} belongs to {row['registered_by']}; only that role may grant training.",
         )
-    if not database.query("select from pg_catalog.pg_roles where rolname = $1::name", role):
+    if not database.query("select rolname from pg_catalog.pg_roles where rolname = $1::name", role):
         text = f"There is no role “{role}”."
         raise Refusal(400, "No such role", text, "Write its name as pg_roles has it, or have it created first.")
     if part is not None:
