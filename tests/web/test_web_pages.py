@@ -139,20 +139,15 @@ def test_a_plan_beyond_the_delta_names_the_delta_as_what_to_lower(
 
 def test_a_plan_tells_what_it_leaves_of_the_delta(owner: httpx.Client, people: People) -> None:
     asked = {"dataset": people.dataset, "epsilon": "1", "delta": "1e-4"}
-    told = words(owner.get("/plan", params=asked).text)
-    assert "Of its δ 90 % : 0.001 now, 0.0009 afterwards" in told
-    assert "Of its δ" not in words(owner.get("/plan", params=asked | {"delta": "0"}).text)
+    assert "Of its δ 90 % : 0.001 now, 0.0009 afterwards" in words(owner.get("/plan", params=asked).text)
 
 
 @pytest.mark.parametrize(
     ("given", "marked"),
     [
-        ({"epsilon": "-1", "delta": "0"}, "epsilon"),
-        ({"epsilon": "inf"}, "epsilon"),
+        ({"epsilon": "-1"}, "epsilon"),
         ({"epsilon": "1", "delta": "2"}, "delta"),
-        ({"epsilon": "1", "batch_size": "0"}, "batch_size"),
         ({"epsilon": "1", "algorithm": "none_of_them"}, "algorithm"),
-        ({"epsilon": "1", "permutation": "none_of_them"}, "permutation"),
     ],
 )
 def test_a_field_that_dbdp_refuses_is_marked(
@@ -219,7 +214,6 @@ def test_training_is_granted_and_revoked_after_a_look_at_what_it_means(owner: ht
     [
         ({"epsilon": "-3"}, 400, "epsilon = -3.0 must be"),
         ({"epsilon": "inf"}, 400, "epsilon = inf must be"),
-        ({"epsilon": "nan"}, 400, "epsilon = nan must be"),
         ({"epsilon": "100.5"}, 400, "above the 100 of the dataset"),
         ({"role": "nobody_at_all"}, 400, "There is no role “nobody_at_all”"),
         ({"dataset": "none_at_all"}, 404, "There is no dataset “none_at_all”"),
@@ -243,7 +237,7 @@ def test_an_analyst_is_not_asked_to_confirm_a_grant(analyst: httpx.Client, peopl
     assert f"belongs to {people.names['owner']}" in words(answer.text)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def renewed(people: People) -> Iterator[str]:
     """A dataset whose second budget has spent nine tenths of its δ, in two trainings."""
     name = f"renewed_{secrets.token_hex(3)}"
