@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row
 
 import dbdp
@@ -24,6 +25,10 @@ from dbdp.releases import Model
 from dbdp.sessions import ClientSession, Row
 
 URL_VARIABLE = "DBDP_URL"
+_NO_URL = (
+    "the target is no libpq URL: write postgresql://user@host:port/database; in a password %40 is @, %2F is / and "
+    "%25 is %"
+)
 _CASTS = {"candidates": "::pg_catalog.json", "groups": "::pg_catalog.text[]"}
 
 
@@ -41,7 +46,7 @@ def connect(target: Any = None) -> "Database":
     Raises
     ------
     ValueError
-        If the server has no extension dbdp, or one of another version.
+        If the target is no such URL, or the server has no extension dbdp, or one of another version.
     """
     target = target or default_url()
     if isinstance(target, psycopg.Connection):
@@ -52,8 +57,26 @@ def connect(target: Any = None) -> "Database":
         if not target.in_transaction():
             target.exec_driver_sql("select")  # begins the transaction that its commit() will end
         return Database(_driver_connection(target.connection))
-    url = str(target).replace("postgresql+psycopg://", "postgresql://", 1)
-    return Database(psycopg.connect(url, autocommit=True), owned=True)
+    return Database(psycopg.connect(libpq_url(str(target)), autocommit=True), owned=True)
+
+
+def libpq_url(target: str) -> str:
+    """Return the URL as libpq takes it; every message about it keeps it out, since it may hold a password.
+
+    Raises
+    ------
+    ValueError
+        If libpq cannot read it, or would take a part of a password for a host, a port or a database.
+    """
+    url = target.replace("postgresql+psycopg://", "postgresql://", 1)
+    try:
+        read = conninfo_to_dict(url.replace("%40", "_"))  # what is @ now is none that was meant
+    except psycopg.ProgrammingError:
+        raise ValueError(_NO_URL) from None
+    host, port, name = (str(read.get(part) or "") for part in ("host", "port", "dbname"))
+    if "://" in url and ("@" in host + name or not set(port) <= set("0123456789,")):
+        raise ValueError(_NO_URL)
+    return url
 
 
 def default_url() -> str:

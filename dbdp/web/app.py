@@ -15,7 +15,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from dbdp.web import forms, pages
 from dbdp.web.connections import Server
-from dbdp.web.guards import HEADERS, HOSTS, guard
+from dbdp.web.guards import HEADERS, HOSTS, HeadAsGet, guard
 from dbdp.web.refusals import NotSignedIn, Refusal
 from dbdp.web.rendering import refused
 from dbdp.web.sign_ins import Failures, SignIns
@@ -36,6 +36,7 @@ def create(target: str, *, cookie: str = "dbdp_web", clock: Callable[[], float] 
     desk = Desk(Server(target), SignIns(clock), Failures(clock), cookie)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=_sweeping(desk.sign_ins))
     app.state.desk = desk
+    app.add_middleware(HeadAsGet)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)
     app.middleware("http")(guard)
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))

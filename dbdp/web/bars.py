@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from dbdp.sessions import Row
 
@@ -28,6 +29,46 @@ class Part:
     start: float
     width: float
     releases: int | None
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What is left within a limit.
+
+    Attributes
+    ----------
+    limit, now, asked : in whole, before a training, and by it
+    """
+
+    limit: Decimal
+    now: Decimal
+    asked: Decimal
+
+    @classmethod
+    def of(cls, limit: float | Decimal, spent: float | Decimal | None, asked: float | Decimal = 0.0) -> "Rest":
+        """Return what is left; nothing where nobody knows what was spent."""
+        whole = _exactly(limit)
+        return cls(whole, Decimal(0) if spent is None else whole - _exactly(spent), _exactly(asked))
+
+    @property
+    def after(self) -> Decimal:
+        """What would be left after the training."""
+        return self.now - self.asked
+
+    @property
+    def share(self) -> float:
+        """That as a share of the limit."""
+        return float(max(self.after, Decimal(0)) / self.limit) if self.limit else 0.0
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the training is within the limit."""
+        return self.after >= 0
+
+
+def _exactly(value: float | Decimal) -> Decimal:
+    """Return a number as it is written: differences of amounts near a limit keep their sign."""
+    return Decimal(str(value))
 
 
 def parts(limit: float, spent: Sequence[tuple[str, str, float, int | None]]) -> list[Part]:

@@ -1,5 +1,7 @@
 """Connections of those who signed in: one for each request, as their role, in one transaction."""
 
+import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -7,9 +9,9 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from dbdp.database import Database
+from dbdp.database import Database, libpq_url
 from dbdp.sessions import PUBLIC_SQLSTATE
-from dbdp.web.refusals import Denied, Refusal, lost
+from dbdp.web.refusals import Crowded, Denied, Refusal, closed, lost
 
 _NOT_OURS = ("user", "password", "passfile", "application_name")  # who signs in gives the first two
 _CONNECT_SECONDS = 5
@@ -22,6 +24,13 @@ select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
 _SUPERUSER = (
     "select r.rolsuper or r.rolbypassrls as is_above from pg_catalog.pg_roles as r where r.rolname = session_user"
 )
+# At connecting libpq gives the server's words and no SQLSTATE; they are in the language of the server's lc_messages.
+_DENYING = re.compile(
+    r"authentication failed|is not permitted to log in|pg_hba\.conf|no password supplied|role .* does"
+)
+_CROWDED = re.compile(r"too many (?:connections|clients)|connection slots are reserved")
+_CLOSED = re.compile(r"permission denied for database|database .* does not exist|not currently accepting connections")
+_PAUSES = (0.05, 0.2, 0.5)  # seconds; a connection that was closed counts until the server has noticed
 _NOT_ALLOWED, _CANCELLED, _BROKEN = "42501", "57014", ("08", "57P")
 
 
@@ -31,10 +40,15 @@ class Server:
     Parameters
     ----------
     target : its libpq or SQLAlchemy URL; user and password in it are not used
+
+    Raises
+    ------
+    ValueError
+        If the target is no such URL.
     """
 
     def __init__(self, target: str) -> None:
-        given = conninfo_to_dict(target.replace("postgresql+psycopg://", "postgresql://", 1))
+        given = conninfo_to_dict(libpq_url(target))
         kept = {name: value for name, value in given.items() if name not in _NOT_OURS}
         self._conninfo = make_conninfo("", **{"connect_timeout": _CONNECT_SECONDS, **kept})
         self.place = f"{kept.get('dbname', 'the default database')} on {kept.get('host', 'this machine')}"
@@ -49,7 +63,8 @@ class Server:
             If the server does not take the password, or does not ask for one: whoever reaches the page could then be
             any such role.
         Refusal
-            If the server does not answer, or refuses what is asked within the block.
+            If the server does not answer, takes no connection for another reason, or refuses what is asked within the
+            block.
         """
         connection = self._connect(user, password)
         connection.read_only = not writing
@@ -69,20 +84,36 @@ class Server:
                 )
 
     def _connect(self, user: str, password: str) -> psycopg.Connection:
+        for pause in _PAUSES:
+            try:
+                return self._connect_at_once(user, password)
+            except Crowded:
+                time.sleep(pause)
+        return self._connect_at_once(user, password)
+
+    def _connect_at_once(self, user: str, password: str) -> psycopg.Connection:
         if not (user and password) or not (user + password).isprintable():
             raise Denied  # libpq would look for another password, or end the name at a zero byte
         try:
             connection = psycopg.connect(
                 self._conninfo, user=user, password=password, application_name="dbdp web", client_encoding="utf8"
             )
-        except psycopg.Error:
-            if pq.PGconn.ping(self._conninfo.encode()) != pq.Ping.OK:
-                raise lost() from None
-            raise Denied from None
+        except psycopg.Error as error:
+            raise self._why_not(str(error)) from None
         if not connection.pgconn.used_password:
             connection.close()
             raise Denied
         return connection
+
+    def _why_not(self, told: str) -> Exception:
+        """Return why the server takes no connection; what is not understood may be a wrong password."""
+        if pq.PGconn.ping(self._conninfo.encode()) != pq.Ping.OK:
+            return lost()
+        if _DENYING.search(told):
+            return Denied()
+        if _CROWDED.search(told):
+            return Crowded()
+        return closed() if _CLOSED.search(told) else Denied(is_certain=False)
 
 
 def _database(connection: psycopg.Connection) -> Database:

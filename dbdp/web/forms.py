@@ -5,8 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
+from dbdp.database import Database
+from dbdp.privacy.accounting import Budget
+from dbdp.web import lists
 from dbdp.web.guards import check_form
-from dbdp.web.refusals import WRONG, Denied, Refusal
+from dbdp.web.refusals import WRONG, Denied, Refusal, missing_dataset
 from dbdp.web.rendering import link, page
 from dbdp.web.visits import Visitor, desk_of
 
@@ -67,8 +70,11 @@ def sign_out(visit: Visitor, csrf: Typed = "") -> RedirectResponse:
 
 @router.get("/allowances/grant")
 def ask_grant(visit: Visitor, dataset: Asked, role: Asked, epsilon: Asked = "") -> HTMLResponse:
-    """Show what a grant means, before it is given."""
-    return visit.page("grant.html", dataset=dataset, role=role, epsilon=_part(epsilon))
+    """Show what a grant means, before it is given, if it may be."""
+    part = _part(epsilon)
+    with visit.database() as database:
+        _check_grant(database, dataset, role, part)
+    return visit.page("grant.html", dataset=dataset, role=role, epsilon=part)
 
 
 @router.post("/allowances/grant")
@@ -96,6 +102,29 @@ def revoke(visit: Visitor, dataset: Named, role: Named, csrf: Typed = "") -> Red
         database.revoke_training(dataset, role)
     visit.session.notice = f"{role} may no longer train on {dataset}."
     return RedirectResponse(link("/allowances", dataset=dataset), 303)
+
+
+def _check_grant(database: Database, dataset: str, role: str, part: float | None) -> None:
+    """Raise Refusal where dbdp.grant_training would refuse."""
+    row = lists.dataset_named(database, dataset)
+    if row is None:
+        raise missing_dataset(dataset)
+    if not row["own"]:
+        raise Refusal(
+            403,
+            "Not yours to grant",
+            f"{dataset} belongs to {row['registered_by']}; only that role may grant training.",
+        )
+    if not database.query("select rolname from pg_catalog.pg_roles where rolname = $1::name", role):
+        text = f"There is no role “{role}”."
+        raise Refusal(400, "No such role", text, "Write its name as pg_roles has it, or have it created first.")
+    if part is not None:
+        try:
+            Budget.of(epsilon=row["epsilon"], delta=row["delta"], mode=row["mode"]).allowance(part)
+        except ValueError as error:
+            raise Refusal(
+                400, "No such allowance", str(error), "Go back and write another ε, or nothing for all."
+            ) from None
 
 
 def _part(text: str) -> float | None:

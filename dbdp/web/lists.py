@@ -9,7 +9,8 @@ ROWS_OF_A_PAGE = 50
 
 # Each has a column `dataset`, and `words` in which is searched.
 DATASETS = """
-select d.name as dataset, d.source, d.rows, d.declaration::text as declaration, d.epsilon, d.delta, d.mode,
+select (select p.id from dbdp.dataset as p where p.name = d.name and p.dropped_at is null) as period,
+       d.name as dataset, d.source, d.rows, d.declaration::text as declaration, d.epsilon, d.delta, d.mode,
        d.unit, d.max_rows, d.registered_by, d.registered_at, d.renews, d.reason,
        d.registered_by = any (dbdp.own_roles()) as own,
        row_number() over (order by d.name) as place,
@@ -25,8 +26,11 @@ select m.id, m.dataset, m.algorithm, m.receipt ->> 'loss' as loss, m.epsilon, m.
 from dbdp.models as m
 """
 LEDGER = """
-select h.*, -h.id as place, concat_ws(' ', h.dataset, h.charged_by, h.algorithm, h.outcome) as words
+select h.*, d.dropped_at is not null as is_over,
+       (select count(*) from dbdp.dataset as o where o.name = d.name) > 1 as is_one_of_several,
+       -h.id as place, concat_ws(' ', h.dataset, h.charged_by, h.algorithm, h.outcome) as words
 from dbdp.history as h
+join dbdp.dataset as d on d.id = h.period
 """
 ALLOWANCES = """
 select a.*, d.own, d.epsilon as dataset_epsilon,

@@ -11,7 +11,7 @@ from dbdp.declarations import Declaration
 from dbdp.sessions import Row
 from dbdp.web import bars, lists, plan_form, receipts
 from dbdp.web.columns import declared
-from dbdp.web.refusals import Refusal
+from dbdp.web.refusals import Refusal, missing, missing_dataset
 from dbdp.web.visits import Visitor
 
 router = APIRouter(default_response_class=HTMLResponse)
@@ -91,7 +91,7 @@ def model(visit: Visitor, identity: ModelNumber) -> HTMLResponse:
     with visit.database() as database:
         rows = database.query(_MODEL, identity)
     if not rows:
-        raise _missing(
+        raise missing(
             f"There is no model {identity}, or this role may not see it.",
             "The list of models has those that it may see.",
         )
@@ -120,6 +120,7 @@ def plan(visit: Visitor, dataset: Name = "") -> HTMLResponse:
         if refusal.status >= 500:
             raise
         problem = refusal  # the form stays, to be corrected
+        fields = plan_form.marked(fields, refusal.text)
     return visit.page("plan.html", dataset=dataset, names=names, fields=fields, planned=planned, problem=problem)
 
 
@@ -134,17 +135,10 @@ def allowances(visit: Visitor, dataset: Name = "", search: Search = "", number: 
     return visit.page("allowances.html", listing=found, own=[row["name"] for row in own], dataset=dataset)
 
 
-def _missing(text: str, remedy: str) -> Refusal:
-    return Refusal(404, "Not found", text, remedy)
-
-
 def _dataset(database: Database, name: str) -> Row:
     row = lists.dataset_named(database, name)
     if row is None:
-        raise _missing(
-            f"There is no dataset “{name}”, or this role may not see it.",
-            "The list of datasets has those that it may see.",
-        )
+        raise missing_dataset(name)
     return row
 
 
@@ -153,10 +147,11 @@ def _columns(row: Row) -> list[tuple[str, str, str]]:
 
 
 def _budget(database: Database, name: str, release_delta: float) -> dict[str, Any]:
-    """Return a budget, its bar and the unit of its charges."""
+    """Return a budget, its bar, what is left of its δ, and the unit of its charges."""
     budget = database.budget(name, release_delta=release_delta)
     bar = bars.budget_bar(budget, database.spending(name))
-    return {"name": name, "budget": budget, "bar": bar, "unit": bars.UNITS[budget["mode"]]}
+    leak = bars.Rest.of(budget["leak_limit"], budget["leaked"])
+    return {"name": name, "budget": budget, "bar": bar, "leak": leak, "unit": bars.UNITS[budget["mode"]]}
 
 
 def _coefficients(row: Row) -> list[tuple[str, float]]:
@@ -186,12 +181,9 @@ def _planned(database: Database, name: str, training: Training) -> dict[str, Any
 
 
 def _left(limit: Row, receipt: dict[str, Any]) -> dict[str, Any]:
-    """Return what is left within a limit now and after a training, and whether that is enough."""
-    if limit["charged"] is None:
-        return {"role": limit["role"], "now": 0.0, "after": 0.0, "share": 0.0, "is_enough": False}
-    now = float(limit["charge_limit"]) - float(limit["charged"])
-    after = now - receipt["charge"]
-    leaks = float(limit["leak_limit"]) - float(limit["leaked"]) - receipt["leak"]
-    enough = after >= 0 and leaks >= 0
-    share = max(after, 0.0) / float(limit["charge_limit"])
-    return {"role": limit["role"], "now": now, "after": after, "share": share, "is_enough": enough}
+    """Return what a training leaves of both limits: of the charges, and of the δ that leaks."""
+    return {
+        "role": limit["role"],
+        "charge": bars.Rest.of(limit["charge_limit"], limit["charged"], receipt["charge"]),
+        "leak": bars.Rest.of(limit["leak_limit"], limit["leaked"], receipt["leak"]),
+    }

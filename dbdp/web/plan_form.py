@@ -1,8 +1,9 @@
 """The form of a plan: text in fields to a request, and a request to the SQL that trains so."""
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dbdp.algorithms import ALGORITHMS, Request
@@ -60,6 +61,14 @@ def read(given: Mapping[str, str]) -> tuple[list[Field], Request | None]:
         fields.append(Field(each.name, HELP[each.name], _CHOICES.get(each.name, ()), shown, problem))
     is_whole = "epsilon" in values and not any(field.problem for field in fields)
     return fields, Request(**values) if is_whole else None
+
+
+def marked(fields: list[Field], told: str) -> list[Field]:
+    """Return the fields, with a refusal's text at those that it begins with, or gives the value of."""
+    return [
+        replace(field, problem=told) if re.search(rf"^{field.name}\b|\b{field.name} = ", told) else field
+        for field in fields
+    ]
 
 
 def _default(name: str, default: Any) -> str:

@@ -31,7 +31,54 @@ WRONG = (
 
 
 class Denied(Exception):
-    """A name and a password that the server did not take; never which of the two."""
+    """A name and a password that the server did not take; never which of the two.
+
+    Attributes
+    ----------
+    is_certain : whether the server said so, in words that the page understands
+    """
+
+    def __init__(self, *, is_certain: bool = True) -> None:
+        super().__init__()
+        self.is_certain = is_certain
+
+
+class Crowded(Refusal):
+    """No connection is free now, for this role, its database or anybody."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            503,
+            "No connection is free",
+            "The server takes no further connection now: as many as it allows for this role, the database or everybody "
+            "are open.",
+            "Load the page again in a moment, or close another program of this role. You stay signed in. An "
+            "administrator can raise the limit: alter role … connection limit, or max_connections.",
+            retry_after=5,
+        )
+
+
+def closed() -> Refusal:
+    """Return the refusal where the server takes no connection of a role, whatever its password."""
+    return Refusal(
+        503,
+        "The server takes no connection",
+        "It answers, but it lets this role into the database no longer, or not now.",
+        "An administrator can tell why from the server's log, and let it in: grant connect on database … to this role.",
+    )
+
+
+def missing(text: str, remedy: str) -> Refusal:
+    """Return the refusal where there is no such thing, or the role may not see it."""
+    return Refusal(404, "Not found", text, remedy)
+
+
+def missing_dataset(name: str) -> Refusal:
+    """Return the refusal where the role sees no dataset of a name."""
+    return missing(
+        f"There is no dataset “{name}”, or this role may not see it.",
+        "The list of datasets has those that it may see.",
+    )
 
 
 def lost() -> Refusal:

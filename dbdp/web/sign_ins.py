@@ -5,7 +5,8 @@ too old. A restart forgets all of them.
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -13,6 +14,7 @@ from dbdp.web.refusals import NotSignedIn, Refusal
 
 IDLE_SECONDS = 15 * 60
 LONGEST_SECONDS = 8 * 3600
+PATIENCE_SECONDS = 20
 MOST_SESSIONS = 100
 WINDOW_SECONDS = 5 * 60  # within it a role may fail so often, and all together
 MOST_FAILURES, MOST_FAILURES_OF_ALL = 5, 20
@@ -36,6 +38,17 @@ class SignedIn:
     began: float
     used: float
     notice: str = ""
+    _turns: Lock = field(default_factory=Lock, repr=False)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait until no other request of the session is within such a block; raise Refusal if that takes too long."""
+        if not self._turns.acquire(timeout=PATIENCE_SECONDS):
+            raise Refusal(503, "Too much at once", "Other pages that you asked for are not done.", retry_after=10)
+        try:
+            yield
+        finally:
+            self._turns.release()
 
     def take_notice(self) -> str:
         """Return the notice, and forget it."""

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 
 from dbdp.database import Database
 from dbdp.web.connections import Server
-from dbdp.web.refusals import Denied, NotSignedIn
+from dbdp.web.refusals import Denied, NotSignedIn, closed
 from dbdp.web.rendering import page
 from dbdp.web.sign_ins import Failures, SignedIn, SignIns
 
@@ -45,18 +45,22 @@ class Visit:
 
     @contextmanager
     def database(self, *, writing: bool = False) -> Iterator[Database]:
-        """Give a connection of the role for this request, read-only unless it is to write.
+        """Give a connection of the role for this request, read-only unless it is to write; a session has one at a time.
 
         Raises
         ------
         NotSignedIn
             If the server takes the password no longer; the session is forgotten.
+        Refusal
+            If the server takes no connection for another reason, or other requests of the session take too long.
         """
-        desk = desk_of(self.request)
+        desk, session = desk_of(self.request), self.session
         try:
-            with desk.server.acting(self.session.role, self.session.password, writing=writing) as database:
+            with session.turn(), desk.server.acting(session.role, session.password, writing=writing) as database:
                 yield database
-        except Denied:
+        except Denied as denied:
+            if not denied.is_certain:  # it took this password before
+                raise closed() from None
             desk.sign_ins.end(self.request.cookies.get(desk.cookie))
             raise NotSignedIn("You were signed out: the server no longer takes this role's password.") from None
 

@@ -145,6 +145,17 @@ def test_what_changes_something_is_not_done_by_a_link(owner: httpx.Client, peopl
     assert owner.get("/models").status_code == 200
 
 
+def test_a_head_is_answered_like_a_get_without_its_body(owner: httpx.Client, shared_site: Site) -> None:
+    for path in ("/models", "/static/style.css", "/nowhere", "/sign-out", "/model?id=987654321"):
+        head, get = owner.head(path), owner.get(path)
+        assert (head.status_code, head.content) == (get.status_code, b"")
+        assert head.headers["content-length"] == get.headers["content-length"]
+        assert head.headers["content-security-policy"].startswith("default-src 'none';")
+    with shared_site.browser() as client:
+        assert client.head("/models").status_code == 401
+        assert client.head("/models", headers={"sec-fetch-site": "cross-site"}).status_code == 403
+
+
 def test_another_page_may_link_here_and_embed_nothing(owner: httpx.Client) -> None:
     followed = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
     assert owner.get("/models", headers=followed).status_code == 200

@@ -2,6 +2,9 @@
 
 import json
 import re
+import secrets
+from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import httpx
@@ -9,7 +12,8 @@ import psycopg
 import pytest
 from site_of_tests import FEATURES, ROWS, People, Site, csrf_of, words
 
-from dbdp.web.bars import budget_bar, parts
+from dbdp.web import plan_form
+from dbdp.web.bars import Rest, budget_bar, parts
 from dbdp.web.lists import ROWS_OF_A_PAGE
 from dbdp.web.rendering import number, percent
 
@@ -118,6 +122,58 @@ def test_a_plan_beyond_an_allowance_says_that_it_would_be_refused(shared_site: S
     assert "The allowance of" in told and "would be refused" in told
 
 
+def test_a_plan_beyond_the_delta_names_the_delta_as_what_to_lower(
+    owner: httpx.Client, shared_site: Site, people: People
+) -> None:
+    asked = {"dataset": people.dataset, "epsilon": "1", "delta": "2e-3"}
+    told = words(owner.get("/plan", params=asked).text)
+    assert "The budget does not have that much δ left: 0.001, and this training asks for 0.002." in told
+    assert "Ask for a smaller δ" in told and "smaller ε" not in told
+    both = words(owner.get("/plan", params=asked | {"epsilon": "200"}).text)
+    assert "smaller δ" in both and "smaller ε" in both
+    with shared_site.sign_in(people.names["odd"]) as odd:  # whose allowance is a fifth
+        told = words(odd.get("/plan", params=asked | {"delta": "5e-4"}).text)
+    assert "The budget does not" not in told
+    assert "does not have that much δ left: 0.0002" in told and "ask the owner for more" in told
+
+
+def test_a_plan_tells_what_it_leaves_of_the_delta(owner: httpx.Client, people: People) -> None:
+    asked = {"dataset": people.dataset, "epsilon": "1", "delta": "1e-4"}
+    assert "Of its δ 90 % : 0.001 now, 0.0009 afterwards" in words(owner.get("/plan", params=asked).text)
+
+
+@pytest.mark.parametrize(
+    ("given", "marked"),
+    [
+        ({"epsilon": "-1"}, "epsilon"),
+        ({"epsilon": "1", "delta": "2"}, "delta"),
+        ({"epsilon": "1", "algorithm": "none_of_them"}, "algorithm"),
+    ],
+)
+def test_a_field_that_dbdp_refuses_is_marked(
+    owner: httpx.Client, people: People, given: dict[str, str], marked: str
+) -> None:
+    text = owner.get("/plan", params={"dataset": people.dataset} | given).text
+    assert re.findall(r'<(?:input|select) id="(\w+)"[^>]*aria-invalid', text) == [marked]
+    assert text.count('class="wrong"') == 1
+    assert 'role="alert"' in text
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "marked"),
+    [
+        ("epsilon", "epsilon = -1 must be positive", True),
+        ("epsilon", "epsilon is too small; use a larger one", True),
+        ("epsilon", "delta = 0; give a smaller epsilon", False),
+        ("epsilon", "dataset epsilon_x is not registered", False),
+        ("epochs", "at most 3 passes; epochs = 5 is too many", True),
+    ],
+)
+def test_a_refusal_marks_what_it_begins_with_or_gives_the_value_of(name: str, told: str, marked: bool) -> None:
+    fields, _ = plan_form.read({"epsilon": "1"})
+    assert (name in [each.name for each in plan_form.marked(fields, told) if each.problem]) == marked
+
+
 def test_an_error_of_dbdp_is_shown_with_its_remedy_above_the_form(owner: httpx.Client, people: People) -> None:
     given = {"dataset": people.dataset, "epsilon": "1", "algorithm": "dp_sgd", "batch_size": "7"}
     answer = owner.get("/plan", params=given)
@@ -151,6 +207,75 @@ def test_training_is_granted_and_revoked_after_a_look_at_what_it_means(owner: ht
         page = owner.get("/allowances/revoke", params=given).text
         owner.post("/allowances/revoke", data=given | {"csrf": csrf_of(page)})
         assert session.execute(sql, (rival,)).fetchall() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "told"),
+    [
+        ({"epsilon": "-3"}, 400, "epsilon = -3.0 must be"),
+        ({"epsilon": "inf"}, 400, "epsilon = inf must be"),
+        ({"epsilon": "100.5"}, 400, "above the 100 of the dataset"),
+        ({"role": "nobody_at_all"}, 400, "There is no role “nobody_at_all”"),
+        ({"dataset": "none_at_all"}, 404, "There is no dataset “none_at_all”"),
+    ],
+)
+def test_nothing_is_asked_to_be_confirmed_that_would_be_refused(
+    owner: httpx.Client, people: People, given: dict[str, str], status: int, told: str
+) -> None:
+    asked = {"dataset": people.dataset, "role": people.names["rival"]} | given
+    answer = owner.get("/allowances/grant", params=asked)
+    assert answer.status_code == status
+    assert told in words(answer.text)
+    assert 'class="confirm"' not in answer.text
+    form = asked | {"csrf": csrf_of(answer.text)}
+    assert owner.post("/allowances/grant", data=form).status_code == 400  # the door has the same rules
+
+
+def test_an_analyst_is_not_asked_to_confirm_a_grant(analyst: httpx.Client, people: People) -> None:
+    answer = analyst.get("/allowances/grant", params={"dataset": people.dataset, "role": people.names["rival"]})
+    assert answer.status_code == 403
+    assert f"belongs to {people.names['owner']}" in words(answer.text)
+
+
+@pytest.fixture(scope="module")
+def renewed(people: People) -> Iterator[str]:
+    """A dataset whose second budget has spent nine tenths of its δ, in two trainings."""
+    name = f"renewed_{secrets.token_hex(3)}"
+    with people.login("owner") as session:
+        session.execute(f"create table {people.schema}.renewed as {ROWS}")
+        sql = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 30, 1e-3, mode => 'basic')"
+        session.execute(sql, (name, f"{people.schema}.renewed", FEATURES))
+        train = "select from dbdp.dp_logreg(%s, %s, %s, batch_size => 20)"
+        session.execute(train, (name, 8, 1e-5))
+        session.execute("select dbdp.renew_budget(%s, 'another year')", (name,))
+        session.execute(train, (name, 1, 4e-4))
+        session.execute(train, (name, 3, 5e-4))
+        yield name
+        session.execute("select dbdp.drop_dataset(%s)", (name,))
+        session.execute(f"drop table {people.schema}.renewed")
+
+
+def test_the_delta_that_was_spent_is_shown_where_the_budget_is(owner: httpx.Client, renewed: str) -> None:
+    for path, given in (("/dataset", {"name": renewed}), ("/budgets", {"search": renewed})):
+        told = words(owner.get(path, params=given).text)
+        assert "86.7 % of what may be charged is left, and 10 % of the δ for releases: 0.0001 of 0.001" in told
+
+
+def test_the_charges_of_a_period_add_up_to_what_its_budget_charged(
+    owner: httpx.Client, as_owner: psycopg.Connection, renewed: str, people: People
+) -> None:
+    text = owner.get("/ledger", params={"dataset": renewed}).text
+    rows = [words("<main>" + row) for row in text.partition("<tbody")[2].split("<tr")[1:]]
+    charged, period = as_owner.execute(
+        "select b.charged, d.id from dbdp.dataset as d, dbdp.budget(d.name) as b "
+        "where d.name = %s and d.dropped_at is null",
+        (renewed,),
+    ).fetchone()
+    present = [row for row in rows if f"period {period}, present" in row]
+    assert sum(float(re.search(r"(\S+) \S+ released", row)[1]) for row in present) == float(charged) == 4
+    assert len(rows) == 3 and sum("ended" in row for row in rows) == 1
+    assert f"period {period}" in words(owner.get("/dataset", params={"name": renewed}).text)
+    assert "period" not in words(owner.get("/ledger", params={"dataset": people.dataset}).text)
 
 
 def test_an_analyst_may_not_grant(analyst: httpx.Client, people: People) -> None:
@@ -231,6 +356,15 @@ def test_a_bar_is_as_wide_as_what_was_spent() -> None:
     assert [(part.label, part.start, part.width) for part in found] == [("a", 0, 20), ("b", 20, 30), ("left", 50, 50)]
     beyond = parts(10.0, [("a", "role-1", 15.0, 1)])
     assert [(part.label, part.width, part.share) for part in beyond] == [("a", 100, 1.5), ("left", 0, 0)]
+
+
+def test_what_is_exactly_left_is_enough() -> None:
+    assert 0.3 - 0.2 < 0.1
+    assert Rest.of(Decimal("0.3"), 0.2, 0.1).is_enough
+    assert not Rest.of(0.3, 0.2, 0.1001).is_enough
+    assert Rest.of(1.0, None).now == 0
+    assert not Rest.of(1.0, None, 0.1).is_enough
+    assert Rest.of(0.0, 0.0).share == 0
 
 
 def test_many_roles_share_a_part_of_the_bar() -> None:

@@ -3,6 +3,7 @@
 import logging
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ import pytest
 from site_of_tests import PASSWORD, People, Site, csrf_of, words
 
 from dbdp.web.connections import Server
-from dbdp.web.refusals import NotSignedIn
+from dbdp.web.refusals import NotSignedIn, Refusal
 from dbdp.web.serving import listen
 from dbdp.web.sign_ins import (
     IDLE_SECONDS,
@@ -207,6 +208,79 @@ def test_a_lost_server_is_told_and_ends_no_session(site: Site, people: People) -
         assert "does not answer" in words(answer.text)
         site.app.state.desk = desk
         assert client.get("/datasets").status_code == 200
+
+
+@pytest.fixture
+def narrow(people: People) -> Iterator[str]:
+    """A role that may have one connection."""
+    name = people.names["rival"]
+    with people.admin() as admin:
+        admin.execute(f"alter role {name} connection limit 1")
+        yield name
+        admin.execute(f"alter role {name} connection limit -1")
+
+
+def test_requests_at_once_take_one_connection_of_a_session(site: Site, narrow: str) -> None:
+    with site.sign_in(narrow) as client, ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: client.get("/models").status_code, range(8)))
+    assert found == [200] * 8
+
+
+def test_a_connection_limit_ends_no_session_and_is_no_failure_of_who_signs_in(
+    site: Site, people: People, narrow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dbdp.web.connections._PAUSES", ())
+    with people.login("rival") as other:
+        for _ in range(MOST_FAILURES + 1):
+            answer = attempt(site, narrow, PASSWORD)
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    monkeypatch.undo()
+    with site.sign_in(narrow) as client:
+        with people.login("rival") as other:
+            answer = client.get("/models")
+            assert answer.status_code == 503
+            assert "No connection is free" in words(answer.text)
+            assert not other.closed
+        assert client.get("/models").status_code == 200
+
+
+def test_a_role_that_may_not_enter_the_database_is_told_so(site: Site, people: People) -> None:
+    name = people.names["rival"]
+    with site.sign_in(name) as client, people.admin() as admin:
+        database = admin.info.dbname
+        admin.execute(f'revoke connect on database "{database}" from public')
+        found = client.get("/models"), attempt(site, name, PASSWORD)
+        wrong = attempt(site, name)
+        admin.execute(f'grant connect on database "{database}" to public')
+        assert client.get("/models").status_code == 200
+    assert [answer.status_code for answer in found] == [503, 503]
+    assert "grant connect" in words(found[0].text)
+    assert wrong.status_code == 403
+
+
+def test_words_that_are_not_understood_count_as_a_failure_and_end_no_session(
+    site: Site, people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise psycopg.OperationalError("FATAL:  Passwort-Authentifizierung für Benutzer »jemand« fehlgeschlagen")
+
+    with site.sign_in(people.names["owner"]) as client:
+        monkeypatch.setattr("psycopg.connect", refused)
+        assert client.get("/models").status_code == 503
+        found = [attempt(site, people.names["owner"]).status_code for _ in range(MOST_FAILURES + 1)]
+        monkeypatch.undo()
+        assert found == [403] * MOST_FAILURES + [429]
+        assert client.get("/models").status_code == 200
+
+
+def test_a_request_waits_for_another_of_its_session_but_not_forever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dbdp.web.sign_ins.PATIENCE_SECONDS", 0.01)
+    sign_ins = SignIns(lambda: 0.0)
+    session, other = (sign_ins.find(sign_ins.begin("role", PASSWORD)) for _ in range(2))
+    with session.turn(), other.turn(), pytest.raises(Refusal, match="Too much at once"), session.turn():
+        pass
+    with session.turn():
+        pass
 
 
 def test_a_user_and_a_password_in_the_url_are_not_used(people: People) -> None:

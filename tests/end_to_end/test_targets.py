@@ -1,0 +1,67 @@
+"""Targets that are no URL: told with the remedy, and never quoted, since they may hold a password."""
+
+import sys
+import traceback
+
+import pytest
+
+import dbdp
+from dbdp.cli import main
+from dbdp.database import URL_VARIABLE, libpq_url
+from dbdp.web.connections import Server
+
+pytestmark = pytest.mark.security
+MALFORMED = [
+    "postgresql+psycopg2://bob:S3CRET@localhost/db",
+    "postgres+psycopg://bob:S3CRET@localhost/db",
+    "https://bob:S3CRET@localhost/db",
+    "bob:S3CRET@localhost/db",
+    "bob:S3=CRET@localhost/db",
+    "postgresql://bob:100%S3CRET@localhost/db",
+    "postgresql://bob:S3CRET@[broken",
+    "postgresql://bob:x@S3CRET@localhost/db",  # libpq would look for a host S3CRET@localhost,
+    "postgresql://bob:1/S3CRET@localhost/db",  # for a database S3CRET@localhost/db,
+    "postgresql://localhost:S3CRET/db",  # and for a port S3CRET
+    "postgresql:///db?passwort=S3CRET",
+    "host=localhost password=x S3CRET",
+]
+WELL_FORMED = [
+    "postgresql://bob:x%40y%2Fz@localhost:5432/db",
+    "postgresql://bob@[::1]:5432,localhost:5433/db",
+    "postgresql://%40abstract/a%40b",
+    "postgresql:///db?user=bob@example.org&host=/tmp",
+    "host=/tmp user=a@b dbname=c@d",
+    "",
+]
+
+
+@pytest.mark.parametrize("url", MALFORMED)
+def test_a_malformed_url_is_refused_without_its_password(url: str) -> None:
+    for opened in (dbdp.connect, Server):
+        with pytest.raises(ValueError, match="no libpq URL: write postgresql://user@host:port/database") as error:
+            opened(url)
+        told = "".join(traceback.format_exception(error.value))
+        assert "S3" not in told and "CRET" not in told
+
+
+@pytest.mark.parametrize("url", MALFORMED)
+@pytest.mark.parametrize(
+    "command", [["datasets"], ["train", "patients", "--epsilon", "1"], ["budget", "patients"], ["web", "--port", "0"]]
+)
+def test_no_command_prints_the_password_of_a_malformed_url(
+    command: list[str], url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for given in (["--url", url], []):
+        monkeypatch.setattr(sys, "argv", ["dbdp", *command, *given])
+        monkeypatch.setenv(URL_VARIABLE, url)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = "".join(capfd.readouterr())
+        assert ended.value.code == 1
+        assert "no libpq URL" in told
+        assert "S3" not in told and "CRET" not in told
+
+
+@pytest.mark.parametrize("url", WELL_FORMED)
+def test_what_libpq_reads_is_left_as_it_is(url: str) -> None:
+    assert libpq_url(url) == url
