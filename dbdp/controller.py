@@ -30,11 +30,14 @@ Answered = TypeVar("Answered")
 Stored = TypeVar("Stored")
 
 
+CHARGED = "training stopped after its charge, which stands: "
+
+
 class ChargedError(RuntimeError):
     """A training that failed after its charge; the text says nothing that a row could decide."""
 
     def __init__(self, sqlstate: str, reason: str) -> None:
-        super().__init__(f"training stopped after its charge, which stands: {reason}")
+        super().__init__(f"{CHARGED}{reason}")
         self.sqlstate = sqlstate
 
 
