@@ -38,7 +38,11 @@ class ChargedError(RuntimeError):
 
     def __init__(self, sqlstate: str, reason: str) -> None:
         super().__init__(f"{CHARGED}{reason}")
-        self.sqlstate = sqlstate
+        self.sqlstate, self.reason = sqlstate, reason
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Pickle it, as between the processes of a search."""
+        return type(self), (self.sqlstate, self.reason)
 
 
 def explain(session: Session, name: str, request: Request) -> dict[str, Any]:

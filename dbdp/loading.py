@@ -60,7 +60,7 @@ def _budget(request: Request) -> dict[str, Any]:
     """Return a budget that covers one release."""
     check_epsilon_delta(request.epsilon, request.delta)
     epsilon = min(request.epsilon * (1 + _SLACK) + 1e-8, MAX_EPSILON)
-    room = 2 / LEAK_UNITS if request.delta else 0.0
+    room = 2 / LEAK_UNITS if request.delta else 0.0  # of a δ that is less than a unit
     delta = min(request.delta * (1 + _SLACK) + room, (1 + request.delta) / 2)
     return {"epsilon": epsilon, "delta": delta, "mode": "basic"}
 

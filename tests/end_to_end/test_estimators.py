@@ -16,6 +16,7 @@ import pytest
 import sqlalchemy
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import BaggingClassifier, VotingClassifier
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -396,9 +397,9 @@ def test_nullable_booleans_and_numbered_columns_are_taken_as_they_are() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model = dbdp.LogisticRegression(**NEAR_EXACT, epochs=20, bounds={0: [-1, 1], 1: [-1, 1]})
-        model.fit(frame.rename(columns=str), pandas.Series(labels, dtype="boolean"))
+        model.fit(frame, pandas.Series(labels, dtype="boolean"))
     assert model.classes_.tolist() == [False, True]
-    assert model.score(frame.rename(columns=str), labels) > 0.85
+    assert model.score(frame, labels) > 0.85
 
 
 @pytest.mark.usefixtures("private")
@@ -600,6 +601,16 @@ def test_it_works_in_a_pipeline_and_in_a_search() -> None:
     search = GridSearchCV(steps, {"logisticregression__regularisation": [1e-4, 1.0]}, cv=2).fit(features, labels)
     assert search.best_params_ == {"logisticregression__regularisation": 1e-4} or search.best_score_ > 0.8
     assert search.predict(features).dtype == bool
+
+
+@pytest.mark.usefixtures("private")
+@pytest.mark.parametrize("kind", [BaggingClassifier, lambda model, **_: VotingClassifier([("one", model)])])
+def test_meta_estimators_that_number_the_classes_work_with_the_numbers_stated(kind: Callable[..., Any]) -> None:
+    features, labels = points()
+    model = dbdp.LogisticRegression(**NEAR_EXACT, epochs=20, bounds=2.0, classes=[0, 1])
+    with no_leaks():
+        fitted = kind(model, n_estimators=2).fit(features, np.where(labels, "well", "ill"))
+    assert fitted.score(features, np.where(labels, "well", "ill")) > 0.7
 
 
 # --- the documentation --------------------------------------------------------------------------------------
