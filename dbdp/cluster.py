@@ -30,7 +30,7 @@ import psycopg
 from psycopg.pq import PGconn, Ping
 
 from dbdp import installer
-from dbdp.bootstrap import PostgreSQL, find_postgresql
+from dbdp.bootstrap import BootstrapError, PostgreSQL, find_postgresql, linked_python
 
 PATIENCE = 120  # seconds for a start, which may have to recover from a crash, or for a stop
 LONGEST_SOCKET = 100  # bytes; the kernel's limit for a socket's path is 107
@@ -93,10 +93,11 @@ class Cluster:
         Raises
         ------
         ClusterError
-            When there is no usable PostgreSQL, or the server does not start.
+            When there is no usable PostgreSQL, its Python is not this one's version, or the server does not start.
         """
         if self._is_ready() and self._is_installed():
             return
+        _check_python(self._distribution())
         with self._locked():
             if self._pid() is None:
                 self._launch()
@@ -370,6 +371,20 @@ class Cluster:
             check=False,
             capture_output=True,
             text=True,
+        )
+
+
+def _check_python(distribution: PostgreSQL) -> None:
+    """Raise ClusterError where the server could not import this environment's packages: better than when it runs."""
+    try:
+        version, _ = linked_python(distribution)
+    except BootstrapError:  # installer.install asks the server
+        return
+    theirs, ours = ("{}.{}".format(*each) for each in (version, sys.version_info[:2]))
+    if theirs != ours:
+        raise ClusterError(
+            f"a private server's PL/Python is Python {theirs}, and this environment is one of Python {ours}: make the "
+            f"environment with python{theirs}, or connect to a server that has the extension"
         )
 
 

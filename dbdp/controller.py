@@ -30,12 +30,19 @@ Answered = TypeVar("Answered")
 Stored = TypeVar("Stored")
 
 
+CHARGED = "training stopped after its charge, which stands: "
+
+
 class ChargedError(RuntimeError):
     """A training that failed after its charge; the text says nothing that a row could decide."""
 
     def __init__(self, sqlstate: str, reason: str) -> None:
-        super().__init__(f"training stopped after its charge, which stands: {reason}")
-        self.sqlstate = sqlstate
+        super().__init__(f"{CHARGED}{reason}")
+        self.sqlstate, self.reason = sqlstate, reason
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Pickle it, as between the processes of a search."""
+        return type(self), (self.sqlstate, self.reason)
 
 
 def explain(session: Session, name: str, request: Request) -> dict[str, Any]:

@@ -53,11 +53,22 @@ def connect(target: Any = None) -> "Database":
         return Database(target)
     if hasattr(target, "raw_connection"):  # a SQLAlchemy engine
         return Database(_taken_from(target), owned=True)
+    if hasattr(target, "get_bind"):
+        raise ValueError("the target is a SQLAlchemy Session; give its connection, session.connection()")
     if hasattr(target, "connection") and hasattr(target, "dialect"):  # a SQLAlchemy connection
         if not target.in_transaction():
             target.exec_driver_sql("select")  # begins the transaction that its commit() will end
         return Database(_driver_connection(target.connection))
-    return Database(psycopg.connect(libpq_url(str(target)), autocommit=True), owned=True)
+    return Database(psycopg.connect(libpq_url(_text_of(target)), autocommit=True), owned=True)
+
+
+def _text_of(target: Any) -> str:
+    """Return a URL as text, with its password."""
+    if hasattr(target, "render_as_string"):  # a SQLAlchemy URL
+        target = target.render_as_string(hide_password=False)
+    if not isinstance(target, str):
+        raise ValueError(f"the target is a {type(target).__name__}; give a URL, an engine or a connection")
+    return target
 
 
 def libpq_url(target: str) -> str:
@@ -328,6 +339,7 @@ class Database:
 
     def explain_groups(self, dataset: str, request: Request, *, group_by: str, groups: Sequence[str]) -> dict[str, Any]:
         """Return the plan of each group and the one charge of all; the public key is counted, and nothing spent."""
+        _check_list(groups)
         if self._may_drive(dataset):
             given = GroupsRequest(request, group_by, tuple(groups))
             return controller.explain_groups(self._session, dataset, given)
@@ -348,6 +360,7 @@ class Database:
         In this client where the role may drive it, else in the server. A group is a value of the column as
         PostgreSQL writes it.
         """
+        _check_list(groups)
         if self._may_drive(dataset):
             given = GroupsRequest(request, group_by, tuple(groups))
             return controller.train_groups(self._session, dataset, given, progress)
@@ -482,6 +495,11 @@ class Database:
                 f"the server has dbdp {found[0]['version']}, this Python has {dbdp.__version__}; install the same "
                 "version here, or run `dbdp install --url …` with this one"
             )
+
+
+def _check_list(groups: Sequence[str]) -> None:
+    if isinstance(groups, str):
+        raise ValueError(f"groups = {groups!r} would be one group for each letter; give a list, [{groups!r}]")
 
 
 def _table_name(source: Any) -> str:

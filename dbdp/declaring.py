@@ -13,6 +13,8 @@ import numpy as np
 from dbdp.frames import Bounds, Column, Frame, as_text
 
 WIDEST = 900  # columns of a table; a row of more does not fit PostgreSQL's page
+LONGEST_NAME = 63  # bytes of a column's name
+SYSTEM_COLUMNS = ("tableoid", "ctid", "xmin", "xmax", "cmin", "cmax")
 ROW = "x"  # the one array column of rows with a norm
 
 
@@ -48,6 +50,7 @@ def features_of(frame: Frame, bounds: Any) -> Declared:
         If bounds do not fit the columns.
     """
     if isinstance(bounds, Mapping):
+        bounds = {str(name): stated for name, stated in bounds.items()}
         unknown = [name for name in bounds if name not in frame]
         if unknown:
             raise ValueError(f"bounds name {unknown[0]!r}, which is no column; the columns are {', '.join(frame)}")
@@ -68,7 +71,18 @@ def _each(frame: Frame, bounds: Any) -> dict[str, Bounds]:
             f"bounds = {bounds!r} are neither column → [lower, upper], nor a pair for {len(frame)} columns, nor a norm"
         ) from None
     pairs = dict(zip(frame, zip(lower, upper, strict=True), strict=True))
+    _check_one_reading(bounds, pairs)
     return {name: pair for name, pair in pairs.items() if not frame[name].is_text}
+
+
+def _check_one_reading(bounds: Any, pairs: Mapping[str, Bounds]) -> None:
+    """Raise ValueError where bounds of two columns could be meant to have one column, not one side, in each pair."""
+    are_sides = not isinstance(bounds, np.ndarray) and all(isinstance(side, np.ndarray) for side in bounds)
+    if are_sides or len(pairs) != 2 or any(np.ndim(side) == 0 for side in bounds):
+        return
+    if all(np.less(*pair) for pair in pairs.values()) and all(np.less(*side) for side in bounds):
+        named = dict(zip(pairs, map(list, bounds), strict=True))
+        raise ValueError(f"bounds = {bounds!r} may be each column's, or all lower and all upper ones; give {named}")
 
 
 def _by_column(frame: Frame, given: Mapping[str, Any]) -> Declared:
@@ -79,12 +93,38 @@ def _by_column(frame: Frame, given: Mapping[str, Any]) -> Declared:
         )
     declared = Declared({})
     for name, column in frame.items():
+        _check_name(name)
         stated = given.get(name, column.categories if column.is_text else column.bounds)
         if stated is None:
             declared.leaks.append(f"{'categories' if column.is_text else 'bounds'} of {name!r}")
             stated = _categories(column) if column.is_text else extent(column.values)
         declared.features[name] = _plain(stated)
+        _check_kind(name, column, declared.features[name])
     return declared
+
+
+def _check_name(name: str) -> None:
+    """Raise ValueError if no column of a table can have this name."""
+    if not 1 <= len(name.encode()) <= LONGEST_NAME or "\0" in name or name in SYSTEM_COLUMNS:
+        raise ValueError(
+            f"column {name!r} has a name that PostgreSQL cannot hold: it takes 1 to {LONGEST_NAME} bytes, no NUL, and "
+            f"none of its own, {', '.join(SYSTEM_COLUMNS)}; rename the column"
+        )
+
+
+def _check_kind(name: str, column: Column, stated: Any) -> None:
+    """Raise ValueError for categories of a column of numbers, or bounds of one of texts."""
+    are_categories = isinstance(stated, list) and any(isinstance(value, str) for value in stated)
+    if are_categories and not column.is_text:
+        raise ValueError(
+            f"column {name!r} holds numbers, and {stated} would be its categories; give [lower, upper], or make it "
+            "text in a data frame, by .astype(str) or a pandas.CategoricalDtype"
+        )
+    if isinstance(stated, list) and not are_categories and column.is_text:
+        raise ValueError(
+            f"column {name!r} holds texts, and {stated} would be its bounds; give its categories as texts, "
+            "['1', '2'], or make it numbers"
+        )
 
 
 def _plain(stated: Any) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -24,6 +24,9 @@ from dbdp.declaring import Declared, PrivacyLeakWarning, extent, features_of
 from dbdp.frames import Frame
 from dbdp.options import keywords
 from dbdp.progress import progress_bar
+
+if TYPE_CHECKING:
+    from dbdp.keywords import OfClassifiers, OfRegressors
 
 try:
     from sklearn.utils.validation import validate_data
@@ -98,8 +101,10 @@ class _Rows:
 
 
 _OF_CLASSES = {
-    "label": "classes : of rows at hand: all there are; the second of two is positive, of more each has a model",
-    "attribute": "classes_ : those; or [False, True], where True is a dataset's positive value, or its classes\n    ",
+    "label": "classes : of rows at hand: all there are; they are sorted, and of two the second is positive, of more\n"
+    "        each has a model",
+    "attribute": "classes_ : those, sorted; or [False, True], where True is a dataset's positive value, or its sorted\n"
+    "        classes\n    ",
     "public": "bounds, categories or classes",
 }
 _OF_NUMBERS = {
@@ -302,13 +307,13 @@ class _LinearModel(BaseEstimator):
 
     def _checked(self, X: Any, y: Any) -> _Rows:
         """Return rows and labels that can be trained on."""
-        if isinstance(y, str) and frames.is_frame(X):
+        if isinstance(y, str):
             X, y = frames.without(X, y)
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None; give the labels of the rows"
             )
-        stated = frames.categories_of(y)
+        stated, y = frames.categories_of(y), frames.labels_of(y)
         if frames.is_frame(X):
             frame, y = self._checked_frame(X), column_or_1d(y, warn=True)
             check_consistent_length(next(iter(frame.values())).values, y)
@@ -347,28 +352,41 @@ class _LinearModel(BaseEstimator):
         if is_sql(X):
             with self._opened() as database:
                 X = database.rows(X)
-        scores: np.ndarray = design_matrix(self.declaration_, self._placed(X)) @ self.coef_.T + self.intercept_
+        rows = frames.whole_array(_shaped(self.declaration_, self._placed(X)), self._names)
+        scores: np.ndarray = design_matrix(self.declaration_, rows) @ self.coef_.T + self.intercept_
         return scores
+
+    @property
+    def _names(self) -> list[str]:
+        """The names of the columns, or of an array's numbers, in the order of the declaration."""
+        if not self.declaration_.vector:
+            return self.declaration_.columns
+        return self._columns or self.declaration_.feature_names
 
     def _placed(self, X: Any) -> Any:
         """Return rows as an array, with the columns in the order of the declaration."""
         declaration, fitted = self.declaration_, self._columns
-        wanted = fitted if fitted and declaration.vector else declaration.columns
         if frames.is_frame(X):
             if fitted and frames.is_pandas(X):
                 validate_data(self, X, reset=False, skip_check_array=True)
-            is_array = declaration.vector and not fitted
-            return frames.arrays_of(X, wanted[0]) if is_array else frames.placed(X, wanted)
+            if declaration.vector and not fitted:
+                return frames.arrays_of(X, declaration.vector.column)
+            return frames.placed(X, self._names)
         if not fitted:
             return X
         checked = validate_data(self, X, reset=False, dtype=object if declaration.categorical else np.float64)
-        return checked[:, [fitted.index(name) for name in wanted]]
+        return checked[:, [fitted.index(name) for name in self._names]]
 
 
 class _Classifier(ClassifierMixin, _LinearModel):
     """What the classifiers share: a class for each row."""
 
     _classes: np.ndarray | None = None
+    if TYPE_CHECKING:
+
+        def __init__(self, **given: Unpack[OfClassifiers]) -> None: ...
+    else:
+        __init__ = _initialiser("classes")
 
     @property
     def classes_(self) -> np.ndarray:
@@ -376,7 +394,8 @@ class _Classifier(ClassifierMixin, _LinearModel):
         check_is_fitted(self, "coef_")
         if self._classes is not None:
             return self._classes
-        return np.array(self.declaration_.classes or [False, True])
+        declared: tuple[Any, ...] = self.declaration_.classes or (False, True)
+        return np.sort(declared)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the decision values of rows, shape (n,); above 0 is positive. (n, classes) for classes."""
@@ -393,6 +412,9 @@ class _Classifier(ClassifierMixin, _LinearModel):
     def _trained(self, database: Database, dataset: str, rows: _Rows | None = None) -> Self:
         super()._trained(database, dataset, rows)
         self._classes = rows.labels.classes if rows else None
+        if rows is None and (declared := self.declaration_.classes):
+            order = np.argsort(declared)
+            self.coef_, self.intercept_ = self.coef_[order], self.intercept_[order]
         return self
 
     def _labels(self, y: np.ndarray, stated: tuple[Any, ...] | None) -> Labels:
@@ -400,7 +422,7 @@ class _Classifier(ClassifierMixin, _LinearModel):
         known = self.classes if self.classes is not None else stated
         if known is None and y.dtype == bool:
             known = (False, True)
-        classes = np.unique(y) if known is None else np.asarray(known)
+        classes = np.unique(y) if known is None else _sorted(known)
         if len(classes) < 2:
             raise ValueError(
                 f"y has {len(classes)} class; a classifier needs two or more: give classes=, all there are"
@@ -417,7 +439,6 @@ class _Classifier(ClassifierMixin, _LinearModel):
 
 class LogisticRegression(_Classifier):
     __doc__ = "Logistic regression." + _EXPLAINED.format(**_OF_CLASSES)
-    __init__ = _initialiser("classes")
     loss = "logistic"
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -431,12 +452,17 @@ class LogisticRegression(_Classifier):
 
 class LinearSVC(_Classifier):
     __doc__ = "A support vector machine with the smoothed hinge loss." + _EXPLAINED.format(**_OF_CLASSES)
-    __init__ = _initialiser("classes")
     loss = "huber_svm"
 
 
 class _Regressor(RegressorMixin, _LinearModel):
     """What the regressions share: a number for each row."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **given: Unpack[OfRegressors]) -> None: ...
+    else:
+        __init__ = _initialiser("label_bounds")
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the number of each row, shape (n,), in the label's units."""
@@ -447,21 +473,44 @@ class _Regressor(RegressorMixin, _LinearModel):
         if not np.isfinite(numbers).all():
             raise ValueError("y contains NaN or infinity; leave those rows out")
         given = self.label_bounds is not None
-        bounds = self.label_bounds if given else extent(numbers)
-        declared = {"label_bounds": [float(bound) for bound in bounds]}
+        try:
+            lower, upper = map(float, self.label_bounds if given else extent(numbers))
+        except (TypeError, ValueError):
+            raise ValueError(f"label_bounds = {self.label_bounds!r}; give [lower, upper], two numbers") from None
+        declared = {"label_bounds": [lower, upper]}
         return Labels(numbers, declared, None, [] if given else ["bounds of y"])
 
 
 class HuberRegressor(_Regressor):
     __doc__ = "Linear regression with the Huber loss." + _EXPLAINED.format(**_OF_NUMBERS)
-    __init__ = _initialiser("label_bounds")
     loss = "huber_regression"
 
 
 class Ridge(_Regressor):
     __doc__ = "Linear regression with the squared loss, on a ball of public radius." + _EXPLAINED.format(**_OF_NUMBERS)
-    __init__ = _initialiser("label_bounds")
     loss = "squared"
+
+
+def _sorted(classes: Any) -> np.ndarray:
+    """Return stated classes in scikit-learn's order, in which its scorers take the columns of probabilities.
+
+    Raises
+    ------
+    ValueError
+        If they are no list, one is missing, or two are stored as one text.
+    """
+    if isinstance(classes, str) or np.ndim(classes) != 1:
+        raise ValueError(f"classes = {classes!r}; give a list, one entry for each class")
+    found = np.asarray(classes)
+    texts = list(map(frames.as_text, found.tolist()))
+    if None in texts:
+        raise ValueError(f"classes = {found.tolist()} hold a missing value; list the classes that y has")
+    if twice := [text for text in texts if texts.count(text) > 1]:
+        raise ValueError(f"classes = {found.tolist()} hold {twice[0]!r} twice; list each once")
+    try:
+        return np.sort(found)
+    except TypeError:
+        raise ValueError(f"classes = {found.tolist()} are of several types; give all of one, as y has them") from None
 
 
 def design_matrix(declaration: Declaration, X: Any) -> np.ndarray:
@@ -471,11 +520,7 @@ def design_matrix(declaration: Declaration, X: Any) -> np.ndarray:
     ----------
     X : (n, columns), in the order of `declaration.columns`; (n, length) for an array column
     """
-    numeric_only = declaration.vector is not None or not declaration.categorical
-    rows = np.asarray(X, dtype=np.float64 if numeric_only else object)
-    expected = declaration.vector.length if declaration.vector else len(declaration.columns)
-    if rows.ndim != 2 or rows.shape[1] != expected:
-        raise ValueError(f"X has shape {rows.shape}; it must be (n, {expected}): {', '.join(declaration.columns)}")
+    rows = _shaped(declaration, X)
     if declaration.vector:
         return rows
     count = len(declaration.numeric)
@@ -489,3 +534,12 @@ def design_matrix(declaration: Declaration, X: Any) -> np.ndarray:
         for category in feature.categories
     ]
     return np.column_stack([numbers, *indicators]).astype(np.float64)
+
+
+def _shaped(declaration: Declaration, X: Any) -> np.ndarray:
+    """Return rows as an array (n, columns) of float64 or, with categories, of objects."""
+    rows = np.asarray(X, dtype=object if declaration.categorical else np.float64)
+    expected = declaration.vector.length if declaration.vector else len(declaration.columns)
+    if rows.ndim != 2 or rows.shape[1] != expected:
+        raise ValueError(f"X has shape {rows.shape}; it must be (n, {expected}): {', '.join(declaration.columns)}")
+    return rows

@@ -17,12 +17,15 @@ _TOLD = re.compile(r"dbdp: (\w+) (\d+)/(\d+)")
 
 
 def fill(session: Session, dataset: str, table: str, options: dict[str, Any], progress: Progress = silent) -> None:
-    """Fill a table anew with the packed rows of a dataset; options are those of dbdp.shuffle."""
+    """Fill a table anew with the packed rows of a dataset; options are those of dbdp.shuffle.
+
+    A report may use the session, and so is made between statements; one that `hears`, which does not, meanwhile too.
+    """
     sql = "select dbdp.shuffle($1, $2, $3::pg_catalog.json)"
     session.query(f"truncate {table}")
     progress("shuffle", 0, 1)
     with session.hearing(_hearer(progress)):
-        session.query(sql, dataset, table, json.dumps(options | {"progress": progress is not silent}))
+        session.query(sql, dataset, table, json.dumps(options | {"progress": getattr(progress, "hears", False)}))
     progress("shuffle", 1, 1)
 
 

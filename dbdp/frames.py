@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 Bounds = tuple[float, float]
+_EXPONENT = 1e15  # from here PostgreSQL writes whole float8 with one
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ Frame = dict[str, Column]
 
 def is_frame(rows: Any) -> bool:
     """Whether rows have named columns; else they are an array, or like one."""
-    return type(rows) is dict or _library(rows) == "pandas" or hasattr(rows, "__arrow_c_stream__")
+    return type(rows) is dict or _library(rows) in ("pandas", "polars") or hasattr(rows, "__arrow_c_stream__")
 
 
 def is_pandas(rows: Any) -> bool:
@@ -85,13 +86,14 @@ def _columns_of(rows: Any) -> tuple[list[str], Callable[[str], Column]]:
 
 
 def of_array(rows: np.ndarray, names: Sequence[str]) -> Frame:
-    """Return the columns of an array of numbers (n, columns)."""
-    return {name: Column(rows[:, place]) for place, name in enumerate(names)}
+    """Return the columns of an array (n, columns), of float64 or of objects."""
+    column = _of_values if rows.dtype == object else Column
+    return {name: column(rows[:, place]) for place, name in enumerate(names)}
 
 
 def placed(rows: Any, names: Sequence[str]) -> np.ndarray:
     """Return the named columns of rows as an array (n, names), of float64 or, with texts, of objects."""
-    return np.column_stack([column.values for column in whole(frame_of(rows, names)).values()])
+    return np.column_stack([column.values for column in frame_of(rows, names).values()])
 
 
 def whole(frame: Frame) -> Frame:
@@ -108,6 +110,13 @@ def whole(frame: Frame) -> Frame:
     return frame
 
 
+def whole_array(rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """Return an array (n, names) that has a value everywhere; raise ValueError as `whole` does if it has not."""
+    if rows.dtype == object or not np.isfinite(rows).all():
+        whole(of_array(rows, names))
+    return rows
+
+
 def arrays_of(rows: Any, name: str) -> np.ndarray:
     """Return a column of rows whose values are arrays, as an array (n, length)."""
     values = rows[name]
@@ -120,6 +129,15 @@ def categories_of(values: Any) -> tuple[Any, ...] | None:
     return None if declared is None else tuple(declared)
 
 
+def labels_of(values: Any) -> Any:
+    """Return labels, those of a pandas Series of nullable booleans as plain ones: NumPy takes them for numbers."""
+    if getattr(getattr(values, "dtype", None), "name", None) != "boolean":
+        return values
+    if values.isna().any():
+        raise ValueError("y has missing values; leave those rows out")
+    return values.astype(bool)
+
+
 def without(rows: Any, label: str) -> tuple[Any, Any]:
     """Return rows with named columns but for one, and that one's values.
 
@@ -128,6 +146,8 @@ def without(rows: Any, label: str) -> tuple[Any, Any]:
     ValueError
         If there is no such column.
     """
+    if not is_frame(rows):
+        raise ValueError(f"y = {label!r} names a column, and X has none by name; give the labels (n,), or a data frame")
     if not isinstance(rows, Mapping) and not is_pandas(rows):
         rows = _arrow_table(rows)
     names = list(rows) if isinstance(rows, Mapping) else list(getattr(rows, "column_names", rows.columns))
@@ -144,11 +164,14 @@ def as_text(value: Any) -> str | None:
     """Return a value as PostgreSQL writes it as text; None for a missing one."""
     if value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and isnan(value)):
         return None
+    if isinstance(value, float | np.floating) and float(value).is_integer() and abs(float(value)) < _EXPONENT:
+        return f"{float(value):.0f}"
     return str(value).lower() if isinstance(value, bool | np.bool_) else str(value)
 
 
 def _library(rows: Any) -> str:
-    return type(rows).__module__.partition(".")[0] if hasattr(rows, "columns") else ""
+    module = type(rows).__module__.partition(".")[0]
+    return module if module == "polars" or hasattr(rows, "columns") else ""
 
 
 def _texts(values: Iterable[Any], categories: Iterable[Any] | None = None) -> Column:
@@ -189,6 +212,8 @@ def _of_pandas(name: str, series: Any) -> Column:
 
 
 def _arrow_table(rows: Any) -> Any:
+    if not isinstance(rows, Mapping) and not hasattr(rows, "__arrow_c_stream__"):
+        raise ValueError(f"rows are a {type(rows).__name__}, which holds no rows yet; give what its collect() returns")
     try:
         import pyarrow
     except ImportError:
@@ -203,7 +228,8 @@ def _of_arrow(name: str, column: Any) -> Column:
     kind = column.type
     if types.is_dictionary(kind):
         chunks = column.unify_dictionaries().chunks
-        return _texts(column.to_pylist(), chunks[0].dictionary.to_pylist() if chunks else ())
+        stated = kind.ordered  # somebody gave an order, as in polars.Enum; other dictionaries are made from the rows
+        return _texts(column.to_pylist(), chunks[0].dictionary.to_pylist() if stated and chunks else None)
     if types.is_boolean(kind):
         return Column(_numbers(column.to_pylist()), bounds=(0.0, 1.0))
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):

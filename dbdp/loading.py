@@ -15,7 +15,8 @@ from dbdp.algorithms import Request
 from dbdp.database import Database, connect, embedded
 from dbdp.declaring import ROW, values_of
 from dbdp.frames import Frame
-from dbdp.privacy.events import MAX_EPSILON
+from dbdp.privacy.accounting import LEAK_UNITS
+from dbdp.privacy.events import MAX_EPSILON, check_epsilon_delta
 
 LABEL = "label"
 _PREFIX = "dbdp_rows_"
@@ -57,8 +58,11 @@ def temporary_dataset(
 
 def _budget(request: Request) -> dict[str, Any]:
     """Return a budget that covers one release."""
+    check_epsilon_delta(request.epsilon, request.delta)
     epsilon = min(request.epsilon * (1 + _SLACK) + 1e-8, MAX_EPSILON)
-    return {"epsilon": epsilon, "delta": min(request.delta * (1 + _SLACK), (1 + request.delta) / 2), "mode": "basic"}
+    room = 2 / LEAK_UNITS if request.delta else 0.0  # of a δ that is less than a unit
+    delta = min(request.delta * (1 + _SLACK) + room, (1 + request.delta) / 2)
+    return {"epsilon": epsilon, "delta": delta, "mode": "basic"}
 
 
 def _load(database: Database, table: str, frame: Frame, labels: np.ndarray, *, as_array: bool) -> str:

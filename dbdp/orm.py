@@ -1,6 +1,7 @@
 """SQLAlchemy models of registry and ledger, to read: the views `dbdp.datasets`, `history`, `models` and `allowances`.
 
-A role sees its own rows, as in SQL. Nothing can be written through them: the doors do that.
+A role sees its own rows, as in SQL. Nothing can be written through them, nor by an update, insert or delete of them in
+an ORM session: the doors do that.
 """
 
 from datetime import datetime
@@ -9,7 +10,7 @@ from typing import Any, NoReturn
 
 from sqlalchemy import JSON, BigInteger, DateTime, Double, Integer, Numeric, Text, event
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, ORMExecuteState, Session, mapped_column
 
 
 class Base(DeclarativeBase):
@@ -25,6 +26,11 @@ class Base(DeclarativeBase):
         list[float]: ARRAY(Double),
         list[int]: ARRAY(BigInteger),
     }
+
+    def __repr__(self) -> str:
+        loaded = ((each.name, self.__dict__.get(each.name)) for each in self.__table__.columns)
+        shown = [f"{name}={value!r}" for name, value in loaded if isinstance(value, str | int | float)]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 class Dataset(Base):
@@ -118,4 +124,15 @@ class Allowance(Base):
 @event.listens_for(Base, "before_update", propagate=True)
 @event.listens_for(Base, "before_delete", propagate=True)
 def _refuse(_mapper: Any, _connection: Any, target: Base) -> NoReturn:
-    raise TypeError(f"{type(target).__name__} is read-only; register, renew, grant and train through dbdp.Database")
+    raise _read_only(type(target))
+
+
+@event.listens_for(Session, "do_orm_execute")
+def _refuse_statement(state: ORMExecuteState) -> None:
+    mapper = state.bind_mapper
+    if mapper is not None and issubclass(mapper.class_, Base) and not state.is_select:
+        raise _read_only(mapper.class_)
+
+
+def _read_only(model: type) -> TypeError:
+    return TypeError(f"{model.__name__} is read-only; register, renew, grant and train through dbdp.Database")

@@ -51,22 +51,26 @@ def progress_bar(*, enabled: bool = True) -> Iterator[Report]:
         return
     columns = (TextColumn("{task.description:8}"), BarColumn(), _Count(), TimeElapsedColumn(), _Left())
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        yield _reporter(bar)
+        yield Bars(bar)
 
 
-def _reporter(bar: Progress) -> Report:
-    tasks: dict[str, TaskID] = {}
-    since = bar.get_time()  # the last report: a stage whose first one is of a part that is done began there
+class Bars:
+    """A report on bars, one for each stage."""
 
-    def report(stage: str, done: int, total: int) -> None:
-        nonlocal since
+    hears = True  # may be called while a statement runs: it uses no session
+
+    def __init__(self, shown: Progress) -> None:
+        self._shown = shown
+        self._tasks: dict[str, TaskID] = {}
+        self._since = shown.get_time()  # the last report: a stage whose first one is of a part that is done began there
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Show how much of a stage is done."""
         whole = None if (done, total) == (0, 1) else total  # one part tells nothing of its way
-        if stage not in tasks:
-            tasks[stage] = bar.add_task(stage, total=whole)
-            bar.tasks[-1].start_time = since if done else bar.get_time()
-        elif done < bar.tasks[tasks[stage]].completed:  # once more
-            bar.reset(tasks[stage])
-        bar.update(tasks[stage], completed=done, total=whole)
-        since = bar.get_time()
-
-    return report
+        if stage not in self._tasks:
+            self._tasks[stage] = self._shown.add_task(stage, total=whole)
+            self._shown.tasks[-1].start_time = self._since if done else self._shown.get_time()
+        elif done < self._shown.tasks[self._tasks[stage]].completed:  # once more
+            self._shown.reset(self._tasks[stage])
+        self._shown.update(self._tasks[stage], completed=done, total=whole)
+        self._since = self._shown.get_time()

@@ -246,9 +246,14 @@ class ClientSession:
         self.connection = connection
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
-        """Run one statement; return its rows."""
-        from psycopg import RawCursor
+        """Run one statement; return its rows.
+
+        What dbdp refuses is a ValueError, or after a charge a ChargedError, and psycopg's DatabaseError.
+        """
+        from psycopg import DatabaseError, RawCursor
         from psycopg.rows import dict_row
+
+        from dbdp import refusals
 
         with RawCursor(self.connection, row_factory=dict_row) as cursor:
             try:
@@ -256,6 +261,8 @@ class ClientSession:
             except KeyboardInterrupt:
                 self._settle()
                 raise
+            except DatabaseError as error:
+                raise refusals.told(error, is_ours=error.sqlstate == PUBLIC_SQLSTATE) from None
             return cursor.fetchall() if cursor.description else []
 
     def recover(self) -> None:

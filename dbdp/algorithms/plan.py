@@ -59,6 +59,13 @@ def relation(rows: int, unit_rows: int) -> dict[str, Any]:
     return {"neighbours": REPLACE_ONE_UNIT, "rows": rows, "units": rows // unit_rows, "max_rows": unit_rows}
 
 
+def plain(value: Any) -> Any:
+    """Return a value, NumPy's scalars as Python's own, also those in a mapping."""
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    return value.item() if isinstance(value, np.generic) else value
+
+
 @dataclass(frozen=True)
 class Request:
     """What a user asks for; every door builds this record. None takes the algorithm's own default.
@@ -113,8 +120,10 @@ class Request:
     tolerance: float | None = None
 
     def __post_init__(self) -> None:
+        for each in fields(self):
+            object.__setattr__(self, each.name, plain(getattr(self, each.name)))
         if isinstance(self.settings, Mapping):
-            object.__setattr__(self, "settings", json.dumps(dict(self.settings)))
+            object.__setattr__(self, "settings", json.dumps(self.settings))
 
     @property
     def given(self) -> dict[str, Any]:

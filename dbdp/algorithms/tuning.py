@@ -15,7 +15,7 @@ from typing import Any
 
 from dbdp.algorithms import catalogue
 from dbdp.algorithms.output_perturbation import WORST
-from dbdp.algorithms.plan import Facts, Plan, Request
+from dbdp.algorithms.plan import Facts, Plan, Request, plain
 from dbdp.algorithms.settings import chosen, shard_rows
 from dbdp.privacy import groups
 from dbdp.privacy.accounting import least_epsilon
@@ -60,6 +60,10 @@ class TuningRequest:
     method: str = METHODS[0]
     repetitions: float | None = None
     distribution: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "candidates", tuple(map(plain, parsed(self.candidates))))
+        object.__setattr__(self, "repetitions", plain(self.repetitions))
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,7 @@ def shown_after(clock: list[float], *reports: tuple[str, int, int]) -> str:
     console = Console(width=100, force_terminal=True, color_system=None)
     columns = (progress._Count(), progress._Left())
     bar = Progress(*columns, console=console, get_time=lambda: now[0], auto_refresh=False)
-    report = progress._reporter(bar)
+    report = progress.Bars(bar)
     for each in reports:
         now[0] = next(times)
         report(*each)

@@ -15,7 +15,9 @@ import psycopg
 import pytest
 import sqlalchemy
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import BaggingClassifier, VotingClassifier
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
@@ -266,7 +268,9 @@ def as_pandas(columns: dict[str, list[Any]]) -> Any:
 
 
 def as_arrow(columns: dict[str, list[Any]]) -> Any:
-    wards = pyarrow.DictionaryArray.from_arrays([["A", "B"].index(ward) for ward in columns["ward"]], ["A", "B"])
+    wards = pyarrow.DictionaryArray.from_arrays(
+        [["A", "B"].index(ward) for ward in columns["ward"]], ["A", "B"], ordered=True
+    )
     return pyarrow.table(columns | {"ward": wards})
 
 
@@ -310,6 +314,124 @@ def test_several_classes_are_one_against_the_rest_and_keep_their_type() -> None:
     outer = labels != 2  # no linear score prefers the middle one
     assert np.mean(model.predict(features)[outer] == labels[outer]) > 0.7
     assert model.predict_proba(features).sum(axis=1) == pytest.approx(np.ones(300))
+
+
+@pytest.mark.usefixtures("private")
+@pytest.mark.parametrize(
+    "classes", [["well", "ill"], ["ill", "well"], ["mild", "well", "ill"], ["ill", "mild", "well"]]
+)
+def test_scorers_of_scikit_learn_do_not_depend_on_the_order_in_which_classes_are_stated(classes: list[str]) -> None:
+    features, labels = points(240)
+    y = np.where(labels, "well", "ill")
+    if len(classes) == 3:
+        y[np.abs(features[:, 1]) < 0.2] = "mild"
+    model = dbdp.LogisticRegression(**NEAR_EXACT, epochs=10, bounds=2.0, classes=classes)
+    for scoring, least in (("roc_auc_ovr" if len(classes) == 3 else "roc_auc", 0.7), ("neg_log_loss", -1.1)):
+        assert cross_val_score(model, features, y, cv=2, scoring=scoring).min() > least
+    assert model.fit(features, y).classes_.tolist() == sorted(classes)
+    stated = pandas.Series(pandas.Categorical(y, categories=classes))
+    assert model.set_params(classes=None).fit(features, stated).score(features, y) > 0.6
+    calibrated = CalibratedClassifierCV(model.set_params(classes=classes), cv=2).fit(features, y)
+    assert calibrated.score(features, y) > 0.6
+
+
+@pytest.mark.usefixtures("private")
+@pytest.mark.parametrize(
+    ("classes", "told"),
+    [
+        ([0, 1, 1], "hold '1' twice; list each once"),
+        (["a", "b", "a"], "hold 'a' twice; list each once"),
+        (np.array([1, "1"], dtype=object), "hold '1' twice; list each once"),
+        (np.array([1, "a"], dtype=object), "are of several types"),
+        ([0, None], "hold a missing value"),
+        ("ab", "classes = 'ab'; give a list"),
+    ],
+)
+def test_classes_that_no_model_could_tell_apart_are_refused(classes: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        dbdp.LogisticRegression(**NEAR_EXACT, bounds=2.0, classes=classes).fit(*points())
+
+
+@pytest.mark.usefixtures("private")
+@pytest.mark.parametrize(
+    ("given", "X", "y", "told"),
+    [
+        ({"bounds": {"b": [1, 2, 3, 4]}}, {"b": [1, 2]}, [0, 1], "'b' holds numbers.*its categories.*astype"),
+        ({"bounds": {"b": ["1", "2"]}}, {"b": [1, 2]}, [0, 1], "'b' holds numbers.*its categories.*astype"),
+        ({"bounds": {"b": [1, 2]}}, {"b": ["1", "2"]}, [0, 1], "'b' holds texts.*its bounds.*as texts"),
+        ({}, {"": [1, 2]}, [0, 1], "column '' has a name that PostgreSQL cannot hold.*rename"),
+        ({}, {"é" * 32: [1, 2]}, [0, 1], "1 to 63 bytes.*rename"),
+        ({}, {"ctid": [1, 2]}, [0, 1], "'ctid' has a name that PostgreSQL cannot hold.*rename"),
+        ({}, {"a\0": [1, 2]}, [0, 1], "PostgreSQL cannot hold.*no NUL"),
+        ({"bounds": [(0, 1), (10, 20)]}, [[0, 10], [1, 20]], [0, 1], r"each column's.*'x1': \[10, 20\]"),
+        ({}, [[0, 10], [1, 20]], "ill", "y = 'ill' names a column, and X has none by name"),
+        ({}, {"a": [1, 2]}, pandas.Series([True, None], dtype="boolean"), "y has missing values"),
+        ({"epsilon": -1}, {"a": [1, 2]}, [0, 1], "epsilon = -1 must be positive"),
+        ({"epsilon": "1"}, {"a": [1, 2]}, [0, 1], "must be numbers"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::dbdp.PrivacyLeakWarning")
+def test_what_would_be_misread_is_refused_with_the_remedy(given: dict[str, Any], X: Any, y: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        dbdp.LogisticRegression(**NEAR_EXACT | {"classes": [0, 1]} | given).fit(X, y)
+
+
+@pytest.mark.usefixtures("private")
+def test_label_bounds_that_are_no_pair_are_refused() -> None:
+    for bounds in (5, [1, 2, 3], ["a", "b"]):
+        with pytest.raises(ValueError, match=r"label_bounds = .*; give \[lower, upper\]"):
+            dbdp.Ridge(**NEAR_EXACT, bounds=2.0, label_bounds=bounds).fit(*points())
+
+
+@pytest.mark.usefixtures("private")
+def test_a_delta_below_the_ledgers_unit_has_its_budget() -> None:
+    with no_leaks():
+        model = dbdp.LogisticRegression(epsilon=1, delta=1e-19, bounds=2.0, classes=[False, True]).fit(*points())
+    assert model.receipt_["delta"] == 1e-19
+
+
+@pytest.mark.usefixtures("private")
+def test_nullable_booleans_and_numbered_columns_are_taken_as_they_are() -> None:
+    features, labels = points()
+    frame = pandas.DataFrame(features)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = dbdp.LogisticRegression(**NEAR_EXACT, epochs=20, bounds={0: [-1, 1], 1: [-1, 1]})
+        model.fit(frame, pandas.Series(labels, dtype="boolean"))
+    assert model.classes_.tolist() == [False, True]
+    assert model.score(frame, labels) > 0.85
+
+
+@pytest.mark.usefixtures("private")
+def test_whole_numbers_are_the_texts_that_postgresql_makes_of_them() -> None:
+    _, labels = points()
+    frame = pandas.DataFrame({"code": np.where(labels, "1", "2")})
+    stated = {"bounds": {"code": ["1", "2"]}, "classes": [False, True]}
+    model = dbdp.LogisticRegression(**NEAR_EXACT, epochs=20, **stated).fit(frame, labels)
+    assert model.score(frame.astype(int), labels) == 1
+
+
+@pytest.mark.usefixtures("private")
+@pytest.mark.parametrize(("is_stated", "told"), [(True, None), (False, "categories of 'ward'")])
+def test_a_dictionary_states_its_categories_where_somebody_gave_their_order(is_stated: bool, told: str | None) -> None:
+    """As polars.Enum has one, and polars.Categorical and dictionary_encode() have none."""
+    wards = pyarrow.DictionaryArray.from_arrays([0, 1, 1, 0], ["A", "B", "C"], ordered=is_stated)
+    model = dbdp.LogisticRegression(epsilon=1, batch_size=2, classes=[0, 1])
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        model.fit(pyarrow.table({"ward": wards}), [0, 1, 1, 0])
+    assert [told in str(each.message) for each in warned] == ([True] if told else [])
+    assert model.feature_names_ == [f"ward={name}" for name in ("ABC" if is_stated else "AB")]
+
+
+@pytest.mark.usefixtures("private")
+def test_scalars_of_numpy_are_options_as_pythons_own() -> None:
+    features, labels = points()
+    given = {"epsilon": np.float32(8), "delta": np.float64(1e-3), "epochs": np.int32(2), "batch_size": np.int64(20)}
+    model = dbdp.LogisticRegression(**given, bounds=2.0, classes=[False, True]).fit(features, labels)
+    assert (model.receipt_["epsilon"], model.receipt_["batch_size"]) == (8, 20)
+    search = GridSearchCV(model, {"epochs": np.array([1, 2])}, cv=2, error_score="raise").fit(features, labels)
+    assert search.best_params_["epochs"] in (1, 2)
 
 
 # --- SQLAlchemy, and datasets -------------------------------------------------------------------------------
@@ -371,6 +493,43 @@ def test_a_table_is_trained_in_place_where_it_is_registered(
     assert by_name.predict(patients).shape == (200,)
     with pytest.raises(ValueError, match="declared label; leave y out"):
         by_name.fit(registered, "ill")
+
+
+def test_the_classes_of_a_dataset_are_sorted_with_their_models(database: Database, patients: Table) -> None:
+    name = f"{patients.schema}_wards"
+    classes = ["C", "A", "B"]
+    database.register_dataset(
+        name, patients, label="ward", classes=classes, features={"age": [0, 100]}, epsilon=1e6, delta=1e-2
+    )
+    model = dbdp.LogisticRegression(**NEAR_EXACT | {"epsilon": 1e3}, database=database).fit(name)
+    assert model.classes_.tolist() == ["A", "B", "C"]
+    sql = "select coefficients, intercepts from dbdp.model where id = $1"
+    stored = database.query(sql, model.model_id_)[0]
+    for place, each in enumerate(model.classes_):
+        assert model.coef_[place].tolist() == stored["coefficients"][classes.index(each)]
+        assert model.intercept_[place] == stored["intercepts"][classes.index(each)]
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, np.inf])
+def test_a_model_of_a_dataset_predicts_nothing_for_rows_with_missing_values(
+    database: Database, patients: Table, registered: str, missing: float | None
+) -> None:
+    model = dbdp.LogisticRegression(epsilon=1, database=database).fit(registered)
+    assert model.predict([[50, "A"], [60.0, "no such ward"]]).shape == (2,)
+    for rows in ([[missing, "A"]], np.array([[missing, "A"]], dtype=object), {"age": [missing], "ward": ["A"]}):
+        with pytest.raises(ValueError, match="column 'age' has missing or infinite values"):
+            model.predict(rows)
+    for rows in ([[50, None]], [[50, np.nan]], {"age": [50], "ward": [None]}):
+        with pytest.raises(ValueError, match="column 'ward' has missing or infinite values"):
+            model.predict_proba(rows)
+    ages = f"{patients.schema}.ages"
+    database.query(f"create table {ages} as select age, ill from {patients.schema}.patients")
+    database.register_dataset(
+        ages, ages, label="ill", positive="yes", features={"age": [0, 100]}, epsilon=10, delta=1e-2
+    )
+    alone = dbdp.LogisticRegression(epsilon=1, database=database).fit(ages)
+    with pytest.raises(ValueError, match="column 'age' has missing or infinite values"):
+        alone.predict([[missing]])
 
 
 def test_a_table_that_is_no_dataset_is_refused(database: Database, patients: Table) -> None:
@@ -442,6 +601,16 @@ def test_it_works_in_a_pipeline_and_in_a_search() -> None:
     search = GridSearchCV(steps, {"logisticregression__regularisation": [1e-4, 1.0]}, cv=2).fit(features, labels)
     assert search.best_params_ == {"logisticregression__regularisation": 1e-4} or search.best_score_ > 0.8
     assert search.predict(features).dtype == bool
+
+
+@pytest.mark.usefixtures("private")
+@pytest.mark.parametrize("kind", [BaggingClassifier, lambda model, **_: VotingClassifier([("one", model)])])
+def test_meta_estimators_that_number_the_classes_work_with_the_numbers_stated(kind: Callable[..., Any]) -> None:
+    features, labels = points()
+    model = dbdp.LogisticRegression(**NEAR_EXACT, epochs=20, bounds=2.0, classes=[0, 1])
+    with no_leaks():
+        fitted = kind(model, n_estimators=2).fit(features, np.where(labels, "well", "ill"))
+    assert fitted.score(features, np.where(labels, "well", "ill")) > 0.7
 
 
 # --- the documentation --------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """The SQLAlchemy models are what the catalogue says, and only read."""
 
+from typing import Any
+
 import psycopg
 import pytest
 import sqlalchemy
@@ -71,6 +73,22 @@ def test_registry_and_ledger_are_read(engine: sqlalchemy.Engine, trained: str) -
         assert len(model.coefficients) == len(model.feature_names) == 3
         allowance = session.get_one(orm.Allowance, (trained, "dbdp_analyst"))
         assert (allowance.epsilon, allowance.charged) == (1, 0)
+
+
+def test_what_is_read_shows_what_it_is(engine: sqlalchemy.Engine, trained: str) -> None:
+    with Session(engine) as session:
+        charge = session.scalars(select(orm.Charge).where(orm.Charge.dataset == trained)).one()
+        assert repr(charge).startswith(f"Charge(id={charge.id}, ")
+        assert f"dataset={trained!r}, " in repr(charge)
+    session.expire_all()
+    assert repr(charge).startswith("Charge(")  # also without a session
+
+
+@pytest.mark.parametrize("make", [sqlalchemy.insert, sqlalchemy.update, sqlalchemy.delete])
+def test_nothing_is_written_by_a_statement(engine: sqlalchemy.Engine, trained: str, make: Any) -> None:
+    statement = make(orm.Dataset) if make is sqlalchemy.delete else make(orm.Dataset).values(name="another")
+    with Session(engine) as session, pytest.raises(TypeError, match=r"Dataset is read-only.*dbdp\.Database"):
+        session.execute(statement)
 
 
 @pytest.mark.parametrize("how", ["insert", "update", "delete"])

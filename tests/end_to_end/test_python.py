@@ -1,14 +1,26 @@
 """The Python door: any kind of connection, scikit-learn's conventions, no secret kept from the user."""
 
+import ast
+import inspect
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_type_hints
+
 import numpy as np
 import psycopg
 import pytest
 import sqlalchemy
 from psycopg import conninfo
 from sklearn.base import clone
+from sqlalchemy.orm import Session
 
 import dbdp
+from dbdp.controller import ChargedError
 from dbdp.database import Database
+from dbdp.keywords import OfClassifiers, OfRegressors
 
 
 @pytest.fixture
@@ -38,6 +50,7 @@ def targets(url: str) -> dict[str, object]:
     return {
         "libpq URL": url,
         "SQLAlchemy URL": alchemy,
+        "SQLAlchemy URL object": sqlalchemy.make_url(alchemy),
         "SQLAlchemy engine": engine,
         "SQLAlchemy connection": engine.connect(),
         "psycopg connection": psycopg.connect(url),
@@ -45,7 +58,15 @@ def targets(url: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    "kind", ["libpq URL", "SQLAlchemy URL", "SQLAlchemy engine", "SQLAlchemy connection", "psycopg connection"]
+    "kind",
+    [
+        "libpq URL",
+        "SQLAlchemy URL",
+        "SQLAlchemy URL object",
+        "SQLAlchemy engine",
+        "SQLAlchemy connection",
+        "psycopg connection",
+    ],
 )
 def test_connect_takes_every_kind_of_target(kind: str, server_url: str, dataset: str) -> None:
     with dbdp.connect(targets(server_url)[kind]) as database:
@@ -105,3 +126,129 @@ def test_a_data_dictionary_becomes_a_proposal_and_never_looks_at_data() -> None:
     assert proposed == {"age": [0.0, 120.0], "ward": ["A", "B"]}
     with pytest.raises(ValueError, match="'weight'"):
         dbdp.propose_declaration({"weight": {"unit": "kg"}})
+
+
+def test_a_password_in_a_sqlalchemy_url_is_used(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+    monkeypatch.setattr(psycopg, "connect", lambda url, **_: given.append(url))
+    with pytest.raises(AttributeError):  # there is no connection
+        dbdp.connect(sqlalchemy.make_url("postgresql+psycopg://me:secret@host/db"))
+    assert given == ["postgresql://me:secret@host/db"]
+
+
+def test_what_is_no_target_is_named(server_url: str) -> None:
+    engine = sqlalchemy.create_engine(server_url.replace("postgresql://", "postgresql+psycopg://"))
+    with Session(engine) as session:
+        with pytest.raises(ValueError, match=r"a SQLAlchemy Session; give its connection, session\.connection\(\)"):
+            dbdp.connect(session)
+        assert dbdp.connect(session.connection()).datasets() is not None
+    with pytest.raises(ValueError, match="the target is a dict; give a URL"):
+        dbdp.connect({"host": "here"})
+
+
+def test_a_text_is_no_list_of_groups(database: Database) -> None:
+    for door in (database.train_groups, database.explain_groups):
+        with pytest.raises(ValueError, match=r"groups = 'north' would be one group for each letter.*\['north'\]"):
+            door("points", dbdp.Request(epsilon=1), group_by="hospital", groups="north")
+
+
+# --- errors -------------------------------------------------------------------------------------------------
+
+
+def test_what_the_server_refuses_is_a_value_error_in_its_bare_words(database: Database, dataset: str) -> None:
+    with pytest.raises(ValueError, match=r"^epsilon = -1\.0 must be positive") as refused:
+        database.explain_in_server(dataset, dbdp.Request(epsilon=-1))
+    assert isinstance(refused.value, psycopg.DatabaseError)
+    assert refused.value.sqlstate == refused.value.diag.sqlstate == "DP001"
+    assert "CONTEXT" not in str(refused.value)
+    assert "Traceback" not in str(refused.value)
+
+
+@pytest.mark.parametrize("state", ["DP001", "P0001"])
+def test_a_training_in_the_server_that_fails_after_its_charge_is_a_charged_error(
+    connection: psycopg.Connection,
+    database: Database,
+    dataset: str,
+    schema: str,
+    monkeypatch: pytest.MonkeyPatch,
+    state: str,
+) -> None:
+    """Whatever SQLSTATE it has: that of a refusal too."""
+    monkeypatch.setattr(Database, "_may_drive", lambda *_: False)
+    connection.execute(f"""
+create function {schema}.refuse() returns trigger language plpgsql as $$
+begin raise 'no room' using errcode = '{state}'; end $$;
+grant execute on function {schema}.refuse() to public;
+create trigger refuse before insert on dbdp.model for each row execute function {schema}.refuse()""")
+    try:
+        with pytest.raises(ChargedError, match=r"^training stopped after its charge, which stands: ") as stopped:
+            database.train(dataset, dbdp.Request(epsilon=1, delta=1e-6, batch_size=10))
+    finally:
+        connection.execute("drop trigger refuse on dbdp.model")
+    assert not isinstance(stopped.value, ValueError)
+    assert isinstance(stopped.value, psycopg.DatabaseError)
+    assert stopped.value.sqlstate == state
+    assert str(pickle.loads(pickle.dumps(stopped.value))) == str(stopped.value)
+    assert float(database.budget(dataset)["charged"]) > 0
+
+
+def test_candidates_take_scalars_of_numpy(database: Database, dataset: str) -> None:
+    base = dbdp.Request(epsilon=np.float64(1), delta=1e-6, batch_size=np.int64(5))
+    asked = dbdp.TuningRequest(base, [{"epochs": np.int64(2)}, {"regularisation": np.float32(0.5)}])
+    model = database.tune(dataset, asked)
+    assert model.receipt["candidates"] == [{"epochs": 2}, {"regularisation": 0.5}]
+
+
+# --- types --------------------------------------------------------------------------------------------------
+
+TYPED = """
+import dbdp
+
+request = dbdp.Request(epsilon=1, delta=1e-6)
+reveal_type(dbdp.TuningRequest(request, ({"epochs": 3},)))
+reveal_type(dbdp.LogisticRegression(epsilon=1, classes=["a", "b"]))
+dbdp.LogisticRegression(epsilon="x")
+dbdp.Ridge(epsilon=1, classes=["a", "b"])
+dbdp.HuberRegressor()
+dbdp.LogisticRegresion(epsilon=1)
+with dbdp.connect() as database:
+    database.trian()
+"""
+ERRORS = {7: "arg-type", 8: "call-arg", 9: "call-arg", 10: "attr-defined", 12: "attr-defined"}
+
+
+def test_a_type_checker_is_told_every_public_name() -> None:
+    tree = ast.parse(Path(dbdp.__file__).read_text())
+    imports = (
+        each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom) and (each.module or "").startswith("dbdp")
+    )
+    assert {name.asname: each.module for each in imports for name in each.names} == dbdp._PLACES
+
+
+@pytest.mark.parametrize(("estimator", "typed"), [(dbdp.LogisticRegression, OfClassifiers), (dbdp.Ridge, OfRegressors)])
+def test_a_type_checker_is_told_the_keywords_of_the_estimators(estimator: type, typed: type) -> None:
+    told = get_type_hints(typed)
+    parameters = dict(list(inspect.signature(estimator).parameters.items()))
+    assert set(told) == set(parameters)
+    assert typed.__required_keys__ == {"epsilon"}
+    for name, each in parameters.items():
+        if each.annotation is not inspect.Parameter.empty and name != "settings":  # which takes a mapping too
+            assert told[name] == each.annotation, name
+
+
+@pytest.mark.slow
+def test_mypy_finds_what_is_wrong_in_a_script(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(TYPED)
+    found = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={tmp_path}", str(script)],
+        env=os.environ | {"MYPYPATH": str(Path(dbdp.__file__).parents[1])},
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
+    ).stdout
+    errors = [line.split(":") for line in found.splitlines() if line.startswith("script.py") and "error" in line]
+    assert {int(number): text.rpartition("[")[2].rstrip("]") for _, number, *_, text in errors} == ERRORS, found
+    assert found.count("dbdp.estimators.LogisticRegression") >= 1
+    assert found.count("dbdp.algorithms.tuning.TuningRequest") == 1

@@ -94,6 +94,16 @@ def test_the_status_of_a_cluster_that_does_not_exist_creates_nothing(folder):
     assert not (folder / "nowhere").exists()
 
 
+def test_an_environment_of_another_python_is_refused_before_anything_is_made(folder, monkeypatch):
+    monkeypatch.setattr(cluster_module, "linked_python", lambda _: ((3, 99), Path("libpython3.99.so")))
+    ours = "{}.{}".format(*sys.version_info[:2])
+    with pytest.raises(
+        ClusterError, match=rf"Python 3\.99, .* one of Python {ours}: make the environment with python3\.99"
+    ):
+        Cluster(folder / "of_another_python").start()
+    assert not (folder / "of_another_python").exists()
+
+
 def test_a_stop_can_be_repeated_and_keeps_the_data(running):
     execute(running, "create table stopped as select 7 as value")
     running.stop()

@@ -48,15 +48,31 @@ def test_a_client_that_asks_is_told_each_part_once_and_nothing_of_the_rows(
     )
 
 
+class Bars(list[tuple[str, int, int]]):
+    """A report that hears how far a statement is."""
+
+    hears = True
+
+    def __call__(self, *report: int) -> None:
+        self.append(report)
+
+
 @pytest.mark.parametrize("options", [{"shards": 2}, {"algorithm": "dp_sgd"}, {}])
-def test_an_owners_training_reports_its_packing_part_by_part(
+def test_bars_hear_of_an_owners_packing_part_by_part_and_reports_that_may_use_the_session_do_not(
     connection: psycopg.Connection, schema: str, register: Register, options: dict[str, object]
 ) -> None:
     connection.execute("create table many (x float8[], y int)")
     connection.execute("insert into many select array[i % 9], i % 2 from generate_series(1, 3000) as i")
     dataset = register("many", features={"x": {"length": 1, "norm": 9}}, negative="0")
-    reports: list[tuple[str, int, int]] = []
     request = Request(1.0, 1e-6, epochs=1, batch_size=100, **options)
-    connect(connection).train(dataset, request, lambda *each: reports.append(each))
-    assert reports[:5] == [("shuffle", *part) for part in ((0, 1), (1, 3), (2, 3), (3, 3), (1, 1))]
-    assert connection.execute("select 1").fetchone() == (1,)
+    bars, reports = Bars(), []
+
+    def report(*told: int) -> None:
+        reports.append(told)
+        assert connection.execute("select 1").fetchone() == (1,)
+
+    connect(connection).train(dataset, request, bars)
+    connect(connection).train(dataset, request, report)
+    assert bars[:5] == [("shuffle", *part) for part in ((0, 1), (1, 3), (2, 3), (3, 3), (1, 1))]
+    assert reports[:2] == [("shuffle", 0, 1), ("shuffle", 1, 1)]
+    assert reports[2:] == bars[5:]
