@@ -51,19 +51,13 @@ def read(fetch: Callable[[], str] | None = None) -> tuple[str, str]:
     """
     if path().is_file():
         return gzip.decompress(path().read_bytes()).decode(), f"Adult is read from {path()}."
-    reason = _lack()
+    reason = "DBDP_DATA names no folder with adult/adult.csv.gz"
     if fetch is not None:
         try:
             return fetch(), f"Adult was fetched from {ADDRESS}."
         except (OSError, ValueError) as error:
             reason += f", and {ADDRESS} cannot be reached ({error})"
     return stand_in(), f"Adult is GENERATED, not real: {reason}."
-
-
-def _lack() -> str:
-    if "DBDP_DATA" in os.environ:
-        return f"{path()} does not exist (its folder is that of DBDP_DATA)"
-    return "DBDP_DATA names no folder with adult/adult.csv.gz"
 
 
 def download() -> str:
