@@ -292,8 +292,8 @@ def _is_in_place(connection: psycopg.Connection, folder: Path, scripts: dict[Pat
     python_directory = folder.with_name(__version__)
     if python_directory.resolve() != folder.resolve() or not folder.is_dir():
         return False
-    read = "select pg_read_file(%s, 0, 100000000, true)"
-    return all(connection.execute(read, [str(path)]).fetchone() == (text,) for path, text in scripts.items())
+    read = "select pg_read_binary_file(%s, 0, 100000000, true)"
+    return all(connection.execute(read, [str(path)]).fetchone() == (text.encode(),) for path, text in scripts.items())
 
 
 def _check_writable(connection: psycopg.Connection, share: Path) -> None:
@@ -446,7 +446,8 @@ def create_extension(connection: psycopg.Connection) -> None:
     except psycopg.errors.InvalidParameterValue:
         raise InstallError(
             f"the database has dbdp {present}, which cannot become {__version__} in place: "
-            f"install dbdp {present} on this side, or run `drop extension dbdp` and install again"
+            f"install dbdp {present} on this side, or run `drop extension dbdp`, which deletes all books, "
+            "and install again"
         ) from None
 
 
