@@ -50,4 +50,6 @@ def test_it_prints_the_plan_both_receipts_and_the_sql(database: Database) -> Non
     assert text.count('"released_at"') == 2
     for sql in ("dbdp.register_dataset('adult'", "dbdp.dp_explain('adult'", "dbdp.dp_logreg('adult'", "dbdp.predict("):
         assert sql in text
-    assert f"psql 'user={database.connection.info.user} dbname=" in text
+    line = next(line for line in text.splitlines() if line.startswith("psql "))
+    assert f"dbname={database.connection.info.dbname}" in line
+    assert "password" not in line
