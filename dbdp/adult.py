@@ -51,12 +51,12 @@ def read(fetch: Callable[[], str] | None = None) -> tuple[str, str]:
     """
     if path().is_file():
         return gzip.decompress(path().read_bytes()).decode(), f"Adult is read from {path()}."
-    reason = f"{path()} does not exist; set DBDP_DATA for the real table"
+    reason = "DBDP_DATA names no folder with adult/adult.csv.gz"
     if fetch is not None:
         try:
             return fetch(), f"Adult was fetched from {ADDRESS}."
         except (OSError, ValueError) as error:
-            reason = f"{path()} does not exist, and {ADDRESS} cannot be reached ({error})"
+            reason += f", and {ADDRESS} cannot be reached ({error})"
     return stand_in(), f"Adult is GENERATED, not real: {reason}."
 
 

@@ -3,9 +3,11 @@
 import csv
 import io
 import json
+import shlex
 from typing import Any
 
 import numpy as np
+from psycopg.conninfo import make_conninfo
 from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
@@ -35,7 +37,8 @@ def run(database: Database, console: Console) -> None:
     console.print_json(json.dumps(estimator.receipt_))
     console.rule("5. accuracy on the held-out rows")
     _accuracies(database, console, text, released["model"], estimator)
-    console.rule("6. the SQL, to go on by hand (dbdp server psql)")
+    console.rule("6. the SQL, to go on by hand")
+    console.print(f"psql {_target(database)}", highlight=False, soft_wrap=True, markup=False)
     for sql in [*statements, statement, _scoring_sql(released["model"])]:
         console.print(Syntax(sql, "sql", theme="ansi_light", word_wrap=True, background_color="default"))
 
@@ -54,6 +57,12 @@ def load(database: Database, text: str) -> None:
         database.query(f"create table demo.{table} ({columns})")
         with database.connection.cursor().copy(f"copy demo.{table} from stdin (format csv)") as copy:
             copy.write("".join(part))
+
+
+def _target(database: Database) -> str:
+    """The database as an argument for a shell, without a password."""
+    info = database.connection.info
+    return shlex.quote(make_conninfo(host=info.host, port=info.port, dbname=info.dbname, user=info.user))
 
 
 def _registration(database: Database) -> str:

@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from dbdp import __version__, packing
 from dbdp.about import about
 from dbdp.database import URL_VARIABLE
-from dbdp.installer import MINIMUM_SERVER, ROLES, Source
+from dbdp.installer import MINIMUM_SERVER, ROLES, Source, remedy_of_connection
 from dbdp.sessions import ClientSession
 
 OK, FAULT, ADVICE, UNKNOWN = "ok", "fault", "advice", "unknown"
@@ -34,6 +34,22 @@ _TALKATIVE = {
     "auto_explain.log_nested_statements": (re.compile("on"), "off"),
     "pg_stat_statements.track": (re.compile("all"), "top"),
 }
+
+_AVAILABLE = "select exists (select from pg_available_extension_versions where name = 'dbdp' and version = $1::text)"
+_UPDATE = (
+    "select exists (select from pg_extension_update_paths('dbdp') "
+    "where source = $1::text and target = $2::text and path is not null)"
+)
+_PLACE = (
+    "select quote_ident(n.nspname) from pg_namespace as n join pg_extension as e on e.extnamespace = n.oid "
+    "where e.extname = 'dbdp'"
+)
+# No command moves an extension whose objects are in a schema of its own; what depends on pg_catalog is not recorded.
+_TO_PG_CATALOG = (
+    "with moved as (update pg_extension set extnamespace = 'pg_catalog'::regnamespace where extname = 'dbdp' "
+    "returning oid) delete from pg_depend using moved where objid = moved.oid and classid = 'pg_extension'::regclass "
+    "and refclassid = 'pg_namespace'::regclass;"
+)
 
 
 @dataclass(frozen=True)
@@ -103,8 +119,7 @@ def examine(target: str | None) -> list[Finding]:
         with psycopg.connect(url, autocommit=True, connect_timeout=_PATIENCE) as connection:
             return [*found, *_of_server(Patient.of(connection))]
     except psycopg.OperationalError as error:
-        remedy = "start the server, or correct host, port, database, user or password of the URL"
-        return [*found, Finding("server", FAULT, str(error).strip(), remedy)]
+        return [*found, Finding("server", FAULT, str(error).strip(), remedy_of_connection(str(error)))]
 
 
 def _private_server() -> str | None:
@@ -120,6 +135,7 @@ def _of_server(patient: Patient) -> Iterator[Finding]:
     yield extension
     checks = (_rights, _settings) if extension.state == OK else (_settings,)
     if extension.state == OK:
+        yield from _place(patient)
         yield _python(patient)
         missing = [*_roles(patient)]
         yield from missing or [Finding("roles", OK, ", ".join(ROLES))]
@@ -180,11 +196,23 @@ def _extension(patient: Patient) -> Finding:
     there = patient.value("select extversion from pg_extension where extname = 'dbdp'")
     if there == __version__:
         return Finding("extension", OK, f"version {there}")
+    is_here = patient.value(_AVAILABLE, __version__)
     if there is None:
-        return Finding("extension", FAULT, "not in this database", patient.install)
-    is_newer = _numbers(there) > _numbers(__version__)
-    remedy = f"pip install dbdp=={there}" if is_newer else patient.install
+        remedy = "create extension dbdp schema pg_catalog cascade;" if is_here else patient.install
+        return Finding("extension", FAULT, "not in this database", remedy)
+    can_update = is_here and patient.value(_UPDATE, there, __version__)
+    remedy = "alter extension dbdp update;" if can_update else patient.install
+    if _numbers(there) > _numbers(__version__):
+        remedy = f"pip install dbdp=={there}"
     return Finding("extension", FAULT, f"version {there} in the database, {__version__} here", remedy)
+
+
+def _place(patient: Patient) -> Iterator[Finding]:
+    """Who owns the schema of an extension can drop it, with the extension."""
+    place = patient.value(_PLACE)
+    if place != "pg_catalog":
+        found = f"it belongs to schema {place}: who drops that drops the extension and all books"
+        yield Finding("schema of the extension", FAULT, found, _TO_PG_CATALOG)
 
 
 def _numbers(version: str) -> list[int]:
@@ -217,20 +245,18 @@ def _roles(patient: Patient) -> Iterator[Finding]:
     for role, member in _MEMBERS:
         if not patient.value("select pg_has_role($1::name, $2::name, 'usage')", member, role):
             yield Finding("roles", FAULT, f"{member} is no member of {role}", f"grant {role} to {member};")
+    try:
+        patient.session.query((Source.installed().sql / _CHECK_OF_ROLES).read_text())
+    except psycopg.errors.ObjectNotInPrerequisiteState as error:
+        yield Finding("roles", FAULT, error.diag.message_primary or str(error), error.diag.message_hint)
 
 
 _PARTS_OF_ROLES = ("01-roles.sql", "90-privileges.sql")  # both can be run again
+_CHECK_OF_ROLES = "02-sound-roles.sql"  # which reads only
 
 
 def _rights(patient: Patient) -> Iterator[Finding]:
     yield _own_rights(patient)
-    sql = (
-        "select array_agg(quote_ident(rolname) order by rolname) from pg_roles "
-        "where not rolsuper and rolname <> 'dbdp_owner' and pg_has_role(oid, 'dbdp_owner', 'member')"
-    )
-    for role in patient.value(sql) or []:
-        found = f"{role} is a member of dbdp_owner, and so reads every registered table"
-        yield Finding("members of dbdp_owner", FAULT, found, f"revoke dbdp_owner from {role};")
     sql = (
         "select array_agg(quote_ident(r)) from unnest(array['dbdp_owner', session_user]) as r "
         "where (r = 'dbdp_owner' or pg_has_role(r, 'dbdp_data_owner', 'usage'))"

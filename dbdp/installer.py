@@ -5,6 +5,7 @@ named after its content: a new session sees either all of the old code or all of
 """
 
 import compileall
+import getpass
 import hashlib
 import os
 import re
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, PackagePath, distribution
 from pathlib import Path
-from typing import LiteralString
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import sql
@@ -60,6 +61,19 @@ from (
 ) as granted
 where granted.owner <> to_regrole('dbdp_owner')
   and exists (select from aclexplode(granted.acl) as a where a.grantee = to_regrole('dbdp_owner'))
+"""
+COUNTS: dict[str, LiteralString] = {
+    "datasets": "select count(*) from dbdp.dataset",
+    "charges": "select count(*) from dbdp.ledger",
+    "models": "select count(*) from dbdp.model",
+}
+USED = """
+select exists (
+    select from pg_shdepend
+    where refclassid = 'pg_authid'::regclass and refobjid = r.oid and classid <> 'pg_auth_members'::regclass
+) or exists (select from pg_auth_members where roleid = r.oid)
+from pg_roles as r
+where r.rolname = %s
 """
 PYTHON_OF_SERVER = """
 create function pg_temp.dbdp_python_version() returns text language plpython3u as $$
@@ -105,18 +119,25 @@ def install(url: str, source: Source | None = None) -> None:
     """
     source = source or Source.installed()
     with _connected(url) as connection:
-        share = _checked_share(connection)
+        share = _share(connection)
         _check_python(connection)
-        python_directory = share / "dbdp" / __version__
-        _copy_packages(python_directory, fingerprint(source))
-        for name, content in render_extension(python_directory, source).items():
-            _write(share / "extension" / name, content)
+        python_directory, content = share / "dbdp" / __version__, fingerprint(source)
+        scripts = {
+            share / "extension" / name: text for name, text in render_extension(python_directory, source).items()
+        }
+        if not _is_in_place(connection, _folder(python_directory, content), scripts):
+            _check_writable(connection, share)
+            _copy_packages(python_directory, content)
+            for path, text in scripts.items():
+                _write(path, text)
         create_extension(connection)
         _append_to_search_path(connection)
 
 
 def uninstall(url: str) -> None:
-    """Drop the extension from a database, with all datasets, budgets and models; the files stay.
+    """Drop the extension from a database, with all that `contents` counts and lists; the files stay.
+
+    What else `install` left in the database, and roles that nobody uses, go also where the extension went before.
 
     Parameters
     ----------
@@ -128,8 +149,29 @@ def uninstall(url: str) -> None:
         _remove_from_search_path(connection)
         for (revoke,) in connection.execute(GRANTS_TO_OWNER).fetchall():
             connection.execute(revoke.encode())
-        for role in ROLES:
+        for role in reversed(ROLES):  # members before what they are members of
             _drop_unused_role(connection, role)
+
+
+def contents(url: str) -> dict[str, Any] | None:
+    """Return what goes with the extension of a database; None where the extension is not there.
+
+    Parameters
+    ----------
+    url : str
+        libpq URL of the database, with a superuser.
+
+    Returns
+    -------
+    dict
+        The numbers of datasets (dropped ones too), charges and models, and under `others` what is not of the
+        extension and depends on it, views of owners for instance.
+    """
+    with _connected(url) as connection:
+        if not _value(connection, "select 1 from pg_extension where extname = 'dbdp'"):
+            return None
+        numbers = {name: _value(connection, count) for name, count in COUNTS.items()}
+        return numbers | {"others": _dependents(connection)}
 
 
 def render_extension(python_directory: Path, source: Source | None = None) -> dict[str, str]:
@@ -201,6 +243,16 @@ def _with_bodies(part: Path, source: Source) -> str:
     return BODY.sub(body, script)
 
 
+def remedy_of_connection(error: str) -> str:
+    """Return what to do where a server did not let us in, or did not answer."""
+    if "Peer authentication failed" in error:
+        return (
+            "the account of this machine must have a role of its name: `sudo -u postgres createuser --superuser "
+            f"{getpass.getuser()}`, and a URL without a user, postgresql:///database; or use a password over TCP"
+        )
+    return "start the server, or correct host, port, database, user or password of the URL"
+
+
 @contextmanager
 def _connected(url: str) -> Iterator[psycopg.Connection]:
     """Connect, keeping the URL out of every message: it may hold a password."""
@@ -208,7 +260,11 @@ def _connected(url: str) -> Iterator[psycopg.Connection]:
         conninfo_to_dict(url)
     except psycopg.ProgrammingError:
         raise InstallError("not a libpq URL: write postgresql://user@host:port/database") from None
-    with psycopg.connect(url, autocommit=True) as connection:
+    try:
+        opened = psycopg.connect(url, autocommit=True)
+    except psycopg.OperationalError as error:
+        raise InstallError(f"{str(error).strip()}: {remedy_of_connection(str(error))}") from None
+    with opened as connection:
         if not _value(connection, "select rolsuper from pg_roles where rolname = current_user"):
             user = connection.info.user
             raise InstallError(f"{user} is not a superuser, and only one may do this: connect as postgres")
@@ -220,20 +276,31 @@ def _value(connection: psycopg.Connection, query: LiteralString) -> str | None:
     return row[0] if row else None
 
 
-def _checked_share(connection: psycopg.Connection) -> Path:
-    """The server's SHAREDIR, when the server is new enough and the folder can be written from here."""
+def _share(connection: psycopg.Connection) -> Path:
+    """The server's SHAREDIR, when the server is new enough."""
     version = connection.info.server_version
     if version < MINIMUM_SERVER:
         raise InstallError(
             f"the server is PostgreSQL {version // 10000}, but dbdp needs {MINIMUM_SERVER // 10000} "
             "or later: upgrade it"
         )
-    share = Path(_value(connection, "select setting from pg_config where name = 'SHAREDIR'") or "")
+    return Path(_value(connection, "select setting from pg_config where name = 'SHAREDIR'") or "")
+
+
+def _is_in_place(connection: psycopg.Connection, folder: Path, scripts: dict[Path, str]) -> bool:
+    """Whether the server sees these very files already, as in an image or before a second database."""
+    python_directory = folder.with_name(__version__)
+    if python_directory.resolve() != folder.resolve() or not folder.is_dir():
+        return False
+    read = "select pg_read_binary_file(%s, 0, 100000000, true)"
+    return all(connection.execute(read, [str(path)]).fetchone() == (text.encode(),) for path, text in scripts.items())
+
+
+def _check_writable(connection: psycopg.Connection, share: Path) -> None:
     if not (share / "extension").is_dir():
         raise _elsewhere(connection, share)
     for folder in (share, share / "extension"):
         _check_folder(connection, folder)
-    return share
 
 
 def _check_folder(connection: psycopg.Connection, folder: Path) -> None:
@@ -304,9 +371,13 @@ def _serves(item: PackagePath) -> bool:
     return code and not NOT_FOR_THE_SERVER & set(item.parts)
 
 
+def _folder(python_directory: Path, content: str) -> Path:
+    return python_directory.with_name(f"{__version__}-{content}")
+
+
 def _copy_packages(python_directory: Path, content: str) -> None:
     """Make python_directory a link to a folder with this content, in one step."""
-    target = python_directory.with_name(f"{__version__}-{content}")
+    target = _folder(python_directory, content)
     if python_directory.resolve() == target.resolve() and target.is_dir():
         return
     target.parent.mkdir(exist_ok=True)
@@ -360,7 +431,13 @@ def _link(path: Path, target: str) -> None:
 
 def create_extension(connection: psycopg.Connection) -> None:
     """Create the extension in a database, from files that are in place, or update it to this version."""
-    connection.execute("create extension if not exists dbdp schema pg_catalog cascade")
+    try:
+        connection.execute("create extension if not exists dbdp schema pg_catalog cascade")
+    except psycopg.errors.DuplicateSchema:
+        raise InstallError(
+            "the database has a schema dbdp that is not the extension's: "
+            "run `alter schema dbdp rename to …`, or drop it, and install again"
+        ) from None
     present = _value(connection, "select extversion from pg_extension where extname = 'dbdp'")
     if present == __version__:
         return
@@ -369,7 +446,8 @@ def create_extension(connection: psycopg.Connection) -> None:
     except psycopg.errors.InvalidParameterValue:
         raise InstallError(
             f"the database has dbdp {present}, which cannot become {__version__} in place: "
-            f"install dbdp {present} on this side, or run `drop extension dbdp` and install again"
+            f"install dbdp {present} on this side, or run `drop extension dbdp`, which deletes all books, "
+            "and install again"
         ) from None
 
 
@@ -407,9 +485,17 @@ def _set_search_path(connection: psycopg.Connection, path: list[str]) -> None:
     connection.execute(statement)
 
 
+def _dependents(connection: psycopg.Connection) -> list[str]:
+    """What the server says a plain `drop extension` would leave in the lurch."""
+    try:
+        with connection.transaction(force_rollback=True):
+            connection.execute("drop extension dbdp")
+    except psycopg.errors.DependentObjectsStillExist as error:
+        return (error.diag.message_detail or "").splitlines()
+    return []
+
+
 def _drop_unused_role(connection: psycopg.Connection, role: str) -> None:
-    """Drop a role unless objects of this database or of another one still depend on it."""
-    present = connection.execute("select to_regrole(%s)::oid", [role]).fetchone()
-    query = "select 1 from pg_shdepend where refclassid = 'pg_authid'::regclass and refobjid = %s limit 1"
-    if present != (None,) and not connection.execute(query, present).fetchone():
+    """Drop a role unless it has members, or objects of this database or of another one still depend on it."""
+    if connection.execute(USED, [role]).fetchone() == (False,):
         connection.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))

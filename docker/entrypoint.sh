@@ -17,6 +17,8 @@ from_file() { # a variable's name: its value may be in the file that NAME_FILE n
   local name=$1 file=${1}_FILE
   [ -n "${!file-}" ] || return 0
   [ -z "${!name-}" ] || fail "$name and $file are both set: keep one"
+  [ ! -d "${!file}" ] || fail "$file is ${!file}, a directory: mount a file there" \
+    "(docker makes a directory where the host has no such file)"
   [ -r "${!file}" ] || fail "$file is ${!file}, which uid $UID cannot read: mount it there, readable for uid $UID"
   export "$name=$(<"${!file}")"
 }
@@ -28,21 +30,30 @@ check_variables() {
   [ -n "${POSTGRES_PASSWORD-}" ] || fail "the superuser needs a password:" \
     "set POSTGRES_PASSWORD_FILE to a file with it, or POSTGRES_PASSWORD to the password itself"
   [[ $POSTGRES_PASSWORD != *$'\n'* ]] || fail "the password has more than one line: give one line"
+  [[ $POSTGRES_PASSWORD != *$'\r'* ]] || fail "the password has a carriage return: end the file's line with \\n alone"
   [[ $POSTGRES_USER =~ ^[A-Za-z_][A-Za-z0-9_.-]*$ ]] ||
     fail "POSTGRES_USER is '$POSTGRES_USER': use letters, digits, '_', '.' and '-', a letter first"
+  [[ $POSTGRES_USER != dbdp_* ]] || fail "POSTGRES_USER is '$POSTGRES_USER', but roles dbdp_* are the extension's:" \
+    "use another name"
+  [ -z "${POSTGRES_INITDB_WALDIR-}" ] && [[ ! " ${POSTGRES_INITDB_ARGS-}" =~ [[:space:]](-X|--wald) ]] ||
+    fail "POSTGRES_INITDB_WALDIR, --waldir and -X are not for this image, which makes all or nothing of a database:" \
+      "leave them out, and move pg_wal when the server is stopped"
   [[ ${POSTGRES_HOST_AUTH_METHOD-scram-sha-256} == scram-sha-256 ]] ||
     fail "POSTGRES_HOST_AUTH_METHOD is '$POSTGRES_HOST_AUTH_METHOD', but this image lets nobody in without a password" \
       "(scram-sha-256): leave the variable out"
 }
 
 check_place() {
-  local place=${PGDATA%/*}
+  local place
+  place=$(dirname "$PGDATA")
   [ ! -e "$place/PG_VERSION" ] ||
     fail "$place is a data directory itself: set PGDATA=$place to use it, or mount an empty volume"
-  mkdir -p "$place" && [ -w "$place" ] || fail "uid $UID cannot write $place: give it the folder (chown $UID)"
   [ ! -e "$PGDATA" ] || rmdir "$PGDATA" 2>/dev/null ||
     fail "$PGDATA is no database, but is not empty or is a mount point:" \
       "empty it, or set PGDATA to a folder that is not there yet, within the volume"
+  mkdir -p "$place" 2>/dev/null && [ -w "$place" ] ||
+    fail "uid $UID cannot write $place, where it makes PGDATA:" \
+      "set PGDATA to a folder within a volume, and give the volume to it (chown $UID)"
 }
 
 make_cluster() { # the folder
@@ -67,17 +78,32 @@ alter database :"database" set search_path = "$user", public, dbdp;
 SQL
 }
 
+run_script() {
+  case $1 in
+    *.sh) if [ -x "$1" ]; then "$1"; else read_script "$1"; fi ;;
+    *.sql) query "$POSTGRES_DB" --file "$1" ;;
+    *.sql.gz) gunzip --stdout "$1" | query "$POSTGRES_DB" ;;
+    *) say "$1 is neither *.sh nor *.sql nor *.sql.gz: left alone" ;;
+  esac
+}
+
+read_script() { # as in the official image, a variable may be unset there
+  set +u
+  . "$1"
+  set -u
+}
+
 run_scripts() {
-  local script
-  for script in /docker-entrypoint-initdb.d/*; do
-    say "running $script"
-    case $script in
-      *.sh) if [ -x "$script" ]; then "$script"; else . "$script"; fi ;;
-      *.sql) query "$POSTGRES_DB" --file "$script" ;;
-      *.sql.gz) gunzip --stdout "$script" | query "$POSTGRES_DB" ;;
-      *) say "$script is neither *.sh nor *.sql nor *.sql.gz: left alone" ;;
-    esac
+  for running in /docker-entrypoint-initdb.d/*; do
+    say "running $running"
+    run_script "$running"
   done
+  running=
+}
+
+end_short() {
+  [ -z "${running-}" ] || say "$running failed, or ended this shell: mend it; the next start begins anew"
+  pg_ctl --silent --mode=immediate stop || true
 }
 
 first_start() { # the server's arguments
@@ -90,8 +116,9 @@ first_start() { # the server's arguments
   make_cluster "$PGDATA"
   PGHOST=$(mktemp -d) # nobody outside sees this server, and no stale lock is in its way
   export PGHOST PGUSER=$POSTGRES_USER PGDATABASE=$POSTGRES_DB
-  trap 'pg_ctl --silent --mode=immediate stop || true' EXIT
-  trap 'exit 130' INT TERM
+  running=
+  trap end_short EXIT
+  trap 'running=; exit 130' INT TERM
   env -u POSTGRES_PASSWORD pg_ctl --silent --wait start \
     -o "$(printf '%q ' "$@" -c listen_addresses= -c unix_socket_directories="$PGHOST")"
   make_database
@@ -101,15 +128,28 @@ first_start() { # the server's arguments
   rmdir "$PGHOST"
   sync "$PGDATA"
   mv --no-target-directory "$PGDATA" "$finished"
-  sync "${finished%/*}"
+  sync "$(dirname "$finished")"
   export PGDATA=$finished
   unset PGHOST PGUSER PGDATABASE
   say "database $POSTGRES_DB is ready, with the extension dbdp"
 }
 
+serves() { # whether these words start a server, rather than ask its program something
+  local word
+  [ "${1-}" = postgres ] || return 1
+  for word; do
+    case $word in -'?' | --help | -V | --version | --describe-config) return 1 ;; esac
+  done
+}
+
 main() {
   [[ ${1-} != -* ]] || set -- postgres "$@"
-  if [ "${1-}" = postgres ] && [[ " $* " != *" --help "* && " $* " != *" --version "* ]]; then
+  if serves "$@"; then
+    [ "$UID" = "$(id -u postgres)" ] ||
+      fail "this is uid $UID, but the server runs as uid $(id -u postgres) alone:" \
+        "leave --user out, and give the volume to that uid"
+    PGDATA=$(realpath --canonicalize-missing --no-symlinks "$PGDATA")
+    export PGDATA
     [ -e "$PGDATA/PG_VERSION" ] || first_start "${@:2}"
     unset POSTGRES_PASSWORD
   fi

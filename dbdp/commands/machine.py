@@ -1,7 +1,7 @@
 """Commands for a machine: the demo, the extension on a server, the private server."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,12 +38,30 @@ def install(
 
 
 @app.command()
-def uninstall(url: Annotated[str, typer.Option(help="libpq URL of a superuser.")], as_json: AsJson = False) -> None:
+def uninstall(
+    url: Annotated[str, typer.Option(help="libpq URL of a superuser.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Drop the extension, with all datasets, budgets and models of that database."""
+    from dbdp.installer import contents
     from dbdp.installer import uninstall as uninstall_extension
 
+    going = contents(url)
+    if going and not yes:
+        _agree(going)
     uninstall_extension(url)
-    show_done("extension dbdp is dropped", as_json, extension="dbdp", version=None)
+    done = "is dropped" if going else "was not there"
+    show_done(f"extension dbdp {done}", as_json, extension="dbdp", version=None, dropped=going)
+
+
+def _agree(going: dict[str, Any]) -> None:
+    """Say what an uninstallation deletes, and go on if that is agreed to."""
+    numbers = ", ".join(f"{number} {name}" for name, number in going.items() if name != "others")
+    typer.echo(f"This deletes {numbers}, for good; what was released stays released.", err=True)
+    for each in going["others"]:
+        typer.echo(f"It also drops what depends on the extension: {each}", err=True)
+    typer.confirm("Drop extension dbdp?", abort=True, err=True)
 
 
 @app.command()

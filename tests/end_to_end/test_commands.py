@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -125,6 +125,24 @@ def test_ctrl_c_is_one_line_and_130_and_the_charge_stays(server_url: str, connec
     outcome = "select outcome, charge > 0 from dbdp.history where dataset = 'patience'"
     assert connection.execute(outcome).fetchall() == [("failed", True)]
     connection.execute("select dbdp.drop_dataset('patience'); drop table patience")
+
+
+# --- what cannot be undone ------------------------------------------------------------------------------
+
+
+def test_an_uninstallation_asks_first_and_says_what_goes(make_database: Callable[[], str]) -> None:
+    url = make_database()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("create extension dbdp cascade; create view listed as select name from dbdp.datasets")
+        refused = run("uninstall", "--url", url)
+        assert refused.returncode == 1
+        assert "deletes 0 datasets, 0 charges, 0 models" in refused.stderr
+        assert "view listed depends on" in refused.stderr
+        assert connection.execute("select count(*) from listed").fetchone() == (0,)
+        done = json.loads(run("uninstall", "--url", url, "--yes", "--json").stdout)["dropped"]
+        assert (done["datasets"], len(done["others"])) == (0, 1)
+        assert connection.execute("select to_regclass('listed') is null").fetchone() == (True,)
+    assert "was not there" in run("uninstall", "--url", url).stdout
 
 
 # --- completion -----------------------------------------------------------------------------------------

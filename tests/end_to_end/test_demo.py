@@ -41,6 +41,7 @@ def test_without_real_data_it_generates_some_and_says_so(database: Database, mon
     text = shown(database)
     assert "GENERATED, not real" in text
     assert "no network here" in text
+    assert "DBDP_DATA names no folder" in text
 
 
 def test_it_prints_the_plan_both_receipts_and_the_sql(database: Database) -> None:
@@ -49,3 +50,6 @@ def test_it_prints_the_plan_both_receipts_and_the_sql(database: Database) -> Non
     assert text.count('"released_at"') == 2
     for sql in ("dbdp.register_dataset('adult'", "dbdp.dp_explain('adult'", "dbdp.dp_logreg('adult'", "dbdp.predict("):
         assert sql in text
+    line = next(line for line in text.splitlines() if line.startswith("psql "))
+    assert f"dbname={database.connection.info.dbname}" in line
+    assert "password" not in line

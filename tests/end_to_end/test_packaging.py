@@ -184,6 +184,6 @@ def test_a_clean_environment_with_the_wheel_installs_trains_and_uninstalls(
     model = json.loads(dbdp("train", "t", "--epsilon", "1", "--delta", "1e-6", "--json"))
     assert model["receipt"]["version"] == __version__
     assert len(json.loads(dbdp("predict", str(model["id"]), "t", "--limit", "3", "--json"))) == 3
-    dbdp("uninstall")
+    dbdp("uninstall", "--yes")
     lacking = json.loads(dbdp("doctor", "--json", code=1))
     assert [each["check"] for each in lacking if each["state"] == "fault"] == ["extension"]

@@ -24,6 +24,15 @@ REFUSED = {
     "two lines": (MANY_LINES, "give one line"),
     "a name to quote": ({"POSTGRES_PASSWORD": "x", "POSTGRES_USER": 'a"b'}, "POSTGRES_USER"),
     "trust": ({"POSTGRES_PASSWORD": "x", "POSTGRES_HOST_AUTH_METHOD": "trust"}, "leave the variable out"),
+    "a carriage return": ({"POSTGRES_PASSWORD": "x\r"}, "carriage return"),
+    "a directory": ({"POSTGRES_PASSWORD_FILE": "/tmp"}, "/tmp, a directory: mount a file there"),
+    "a role of ours": ({"POSTGRES_PASSWORD": "x", "POSTGRES_USER": "dbdp_owner"}, "use another name"),
+    "the WAL elsewhere": ({"POSTGRES_PASSWORD": "x", "POSTGRES_INITDB_WALDIR": "/tmp/wal"}, "leave them out"),
+    "the WAL elsewhere, in words": (
+        {"POSTGRES_PASSWORD": "x", "POSTGRES_INITDB_ARGS": "--waldir=/tmp/w"},
+        "leave them",
+    ),
+    "a place of root's": ({"POSTGRES_PASSWORD": "x", "PGDATA": "/pgdata"}, "cannot write /, where it makes PGDATA"),
     "a mount point": ({"POSTGRES_PASSWORD": "x", "PGDATA": "/var/lib/postgresql/data"}, "mount point"),
 }
 PREPARE = """
@@ -45,6 +54,19 @@ def test_it_refuses_to_make_a_database_and_says_what_to_do(create: Create, reaso
     assert refused.log().startswith("dbdp: ")
     assert remedy in refused.log()
     assert "database system" not in refused.log()
+
+
+def test_it_refuses_another_uid_and_names_the_one_that_works(create: Create) -> None:
+    refused = create(user="1234")
+    assert refused.exit_code() == 1
+    assert "uid 999 alone: leave --user out" in refused.log()
+
+
+@pytest.mark.parametrize("word", ["-V", "-?", "--describe-config"])
+def test_what_only_asks_the_program_needs_no_password(create: Create, word: str) -> None:
+    asked = create({}, command=["postgres", word] if word == "-V" else [word])
+    assert asked.exit_code() == 0
+    assert "dbdp: " not in asked.log()
 
 
 def test_it_trains_over_tcp_as_soon_as_it_is_healthy(server: Server) -> None:
@@ -117,6 +139,18 @@ def test_scripts_run_once_and_in_order(create: Create) -> None:
     assert "left alone" in made.log()
 
 
+@pytest.mark.parametrize("name", ["20-wrong.sql", "20-wrong.sh", "20-left.sh"])
+def test_a_script_that_fails_is_named_at_the_end(create: Create, name: str) -> None:
+    made = create({"POSTGRES_PASSWORD": "x", "PGDATA": "/var/lib/postgresql/data/deep/er/"})
+    made.put(f"{SCRIPTS}/10-right.sh", 'echo "unset: $UNHEARD_OF"')
+    made.put(f"{SCRIPTS}/{name}", {".sql": "select 1 / 0"}.get(name[-4:], "exit 7" if "left" in name else "false"))
+    assert made.exit_code() != 0
+    assert f"dbdp: {SCRIPTS}/{name} failed, or ended this shell" in made.log()
+    made.put(f"{SCRIPTS}/{name}", "")
+    made.start()
+    assert made.run("sh", "-c", "ls /var/lib/postgresql/data/deep") == "er\n"
+
+
 @pytest.mark.parametrize("end", ["an error", "a kill"])
 def test_a_first_start_that_is_cut_short_leaves_no_database(create: Create, end: str) -> None:
     made = create()
@@ -178,6 +212,24 @@ def test_a_command_runs_in_place_of_the_server(create: Create) -> None:
     made = create({}, command=["dbdp", "explain", "--rows", "60", "--features", "3", "--epsilon", "1", "--json"])
     assert made.exit_code() == 0
     assert "noise_scale" in made.log()
+
+
+def test_a_second_database_gets_the_extension_by_the_same_commands_as_elsewhere(server: Server) -> None:
+    for name in ("second", "third"):
+        server.run("createdb", "-U", "keeper", name)
+    server.run("dbdp", "install", "--url", "postgresql://keeper@/second")
+    server.run("sh", "-c", "dbdp doctor --json --url postgresql://keeper@/third > /tmp/found || true")
+    found = json.loads(server.run("cat", "/tmp/found"))
+    remedies = [each["remedy"] for each in found if each["state"] == "fault"]
+    assert remedies == ["create extension dbdp schema pg_catalog cascade;"]
+    server.run("psql", "-U", "keeper", "-d", "third", "-c", remedies[0])
+    for name in ("second", "third"):
+        findings = json.loads(server.run("dbdp", "doctor", "--json", "--url", f"postgresql://keeper@/{name}"))
+        assert [each for each in findings if each["state"] != "ok"] == []
+
+
+def test_no_file_lends_its_owners_rights(server: Server) -> None:
+    assert server.run("sh", "-c", "find / -xdev -type f -perm /6000 2>/dev/null || true") == ""
 
 
 def test_it_is_below_half_a_gigabyte(engine: Any, image: str) -> None:

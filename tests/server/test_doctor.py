@@ -100,12 +100,19 @@ def test_a_sound_server_is_all_well(cluster: Cluster) -> None:
     assert bad(cluster) == []
 
 
+IN_PUBLIC = """
+update pg_extension set extnamespace = 'public'::regnamespace where extname = 'dbdp';
+insert into pg_depend select 'pg_extension'::regclass, oid, 0, 'pg_namespace'::regclass, extnamespace, 0, 'n'
+from pg_extension where extname = 'dbdp'
+"""
 FAULTS = {
     "no extension": ("extension", FAULT, "drop extension dbdp cascade"),
     "an old one": ("extension", FAULT, "drop extension dbdp cascade; create extension dbdp version '0.1.0'"),
     "no role": ("roles", FAULT, "drop owned by dbdp_predictor; drop role dbdp_predictor"),
     "no member": ("roles", FAULT, "revoke dbdp_analyst from dbdp_data_owner"),
-    "a member": ("members of dbdp_owner", FAULT, "create role intruder; grant dbdp_owner to intruder"),
+    "a member": ("roles", FAULT, "create role intruder; grant dbdp_owner to intruder"),
+    "a login": ("roles", FAULT, "alter role dbdp_predictor login createdb"),
+    "a schema that can be dropped": ("schema of the extension", FAULT, IN_PUBLIC),
     "no temporary tables": ("temporary tables", FAULT, "revoke temporary on database dbdp from public"),
     "no size": ("dbdp.pack_memory", FAULT, "alter database dbdp set dbdp.pack_memory = 'much'"),
     "no fsync": ("fsync", FAULT, "alter system set fsync = off; select pg_reload_conf()"),
@@ -136,6 +143,29 @@ def test_each_fault_is_found_alone_and_its_remedy_ends_it(cluster: Cluster, name
     assert is_well(cluster)
     execute(cluster, cause)
     do(cluster, found(cluster, check, state).remedy)
+    assert is_well(cluster)
+
+
+@ON_ITS_OWN
+def test_an_extension_that_was_moved_to_pg_catalog_depends_on_no_other_schema(cluster: Cluster) -> None:
+    execute(cluster, IN_PUBLIC)
+    do(cluster, found(cluster, "schema of the extension", FAULT).remedy)
+    sql = """select count(*) from pg_depend where classid = 'pg_extension'::regclass
+and objid = (select oid from pg_extension where extname = 'dbdp') and refclassid = 'pg_namespace'::regclass"""
+    with psycopg.connect(cluster.url) as connection:
+        assert connection.execute(sql).fetchone() == (0,)
+
+
+@ON_ITS_OWN
+def test_where_the_files_are_in_place_the_remedy_needs_no_access_to_them(cluster: Cluster) -> None:
+    execute(cluster, "drop extension dbdp cascade")
+    remedy = found(cluster, "extension", FAULT).remedy
+    assert remedy == "create extension dbdp schema pg_catalog cascade;"
+    do(cluster, remedy)
+    execute(cluster, "drop extension dbdp cascade", "create extension dbdp version '0.1.0'")
+    remedy = found(cluster, "extension", FAULT).remedy
+    assert remedy == "alter extension dbdp update;"
+    do(cluster, remedy)
     assert is_well(cluster)
 
 

@@ -115,6 +115,21 @@ def test_a_dump_carries_the_books_and_what_was_spent(
     goes_on(copy)
 
 
+def test_a_dump_of_an_extension_in_public_is_restored_where_the_extension_was_made_first(
+    used: str, make_database: MakeDatabase
+) -> None:
+    with psycopg.connect(used, autocommit=True) as connection:
+        connection.execute("update pg_extension set extnamespace = 'public'::regnamespace where extname = 'dbdp'")
+    copy, dump = make_database(), dumped(used)
+    refused = run("psql", "--quiet", "--set=ON_ERROR_STOP=1", copy, given=dump)
+    assert 'extension "dbdp" must be installed in schema "pg_catalog"' in refused
+    copy = make_database()
+    with psycopg.connect(copy, autocommit=True) as connection:
+        connection.execute("create extension dbdp cascade")
+    assert run("psql", "--quiet", "--set=ON_ERROR_STOP=1", copy, given=dump) == ""
+    assert books(copy) == books(used)
+
+
 @pytest.mark.slow
 def test_a_dump_of_roles_and_one_of_the_database_move_to_another_server(
     used: str, private_cluster: Cluster, tmp_path: Path

@@ -146,6 +146,62 @@ def test_a_foreign_schema_of_that_name_is_not_taken_over(fresh: str) -> None:
             connection.execute("create extension dbdp")
 
 
+PREPARED = {
+    "a login": ("alter role dbdp_analyst login", "dbdp_analyst has login"),
+    "rights of the server": ("alter role dbdp_owner superuser bypassrls", "dbdp_owner has superuser, bypassrls"),
+    "a member": ("create role intruder; grant dbdp_owner to intruder", "intruder is a member of dbdp_owner"),
+    "a member of a superuser that is a member": (
+        "create role chief superuser; grant dbdp_owner to chief; create role helper; grant chief to helper",
+        "chief is a member of dbdp_owner",
+    ),
+    "what it makes is lent": (
+        "create role intruder; alter default privileges for role dbdp_owner grant update on sequences to intruder",
+        "intruder may use sequences that dbdp_owner makes",
+    ),
+    "what it makes in a schema is lent": (
+        "alter default privileges for role dbdp_owner in schema public grant select on tables to public",
+        "public may use tables that dbdp_owner makes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PREPARED)
+def test_a_role_that_somebody_prepared_is_refused_until_the_remedy_is_done(copy: str, name: str) -> None:
+    prepare, fault = PREPARED[name]
+    with psycopg.connect(copy) as connection:
+        connection.execute(prepare.encode())
+        refusal = pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match=fault)
+        with refusal as refused, connection.transaction():
+            connection.execute("create extension dbdp cascade")
+        connection.execute((refused.value.diag.message_hint or "").encode())
+        connection.execute("create extension dbdp cascade")
+        connection.rollback()
+
+
+def test_a_superuser_may_be_a_member_of_the_owner_role(copy: str) -> None:
+    with psycopg.connect(copy) as connection:
+        connection.execute("create role chief superuser; grant dbdp_owner to chief")
+        connection.execute("create extension dbdp cascade")
+        connection.rollback()
+
+
+def test_who_owns_the_database_and_its_schemas_cannot_drop_the_extension(fresh: str) -> None:
+    name = f"landlord_{secrets.token_hex(4)}"
+    with psycopg.connect(fresh, autocommit=True) as connection:
+        connection.execute(f"create role {name}; alter schema public owner to {name}; set role {name}")
+        connection.execute("drop schema public cascade; reset role")
+        assert connection.execute("select count(*) from dbdp.datasets").fetchone() == (0,)
+        connection.execute(f"drop role {name}")
+
+
+@pytest.mark.parametrize("place", ["", "schema public"])
+def test_the_extension_belongs_to_pg_catalog_whatever_is_asked_for(copy: str, place: str) -> None:
+    with psycopg.connect(copy, autocommit=True) as connection:
+        connection.execute(f"create extension dbdp {place} cascade".encode())
+        found = connection.execute("select extnamespace::regnamespace::text from pg_extension where extname = 'dbdp'")
+        assert found.fetchone() == ("pg_catalog",)
+
+
 def test_a_client_of_another_version_is_told_so(connection: psycopg.Connection) -> None:
     set_version = "update pg_extension set extversion = %s where extname = 'dbdp'"
     try:

@@ -133,10 +133,21 @@ def test_the_copies_are_compiled_and_without_tests(cluster):
     assert all(path.stat().st_mode & 0o004 for path in sources)
 
 
-def test_a_second_installation_copies_nothing(cluster, database, monkeypatch):
+def test_a_second_installation_writes_nothing(cluster, database, monkeypatch):
     installer.install(database())
-    monkeypatch.setattr(installer, "_copy", None)
+    for name in ("_copy", "_write", "_link"):
+        monkeypatch.setattr(installer, name, None)
     installer.install(database())
+
+
+def test_a_script_that_was_changed_on_the_server_is_put_back(cluster, database):
+    installer.install(database())
+    share = Path(ask(database(), "select setting from pg_config where name = 'SHAREDIR'"))
+    script = share / "extension" / f"dbdp--{__version__}.sql"
+    content = script.read_text()
+    script.write_text("-- something else")
+    installer.install(database())
+    assert script.read_text() == content
 
 
 def test_changed_code_of_the_same_version_serves_new_sessions(cluster, database, tmp_path, monkeypatch):
@@ -200,6 +211,34 @@ def test_a_role_that_is_still_needed_is_kept(database):
     assert ask(database(), "select to_regrole('dbdp_owner') is null")
 
 
+def test_a_role_that_somebody_is_a_member_of_is_kept_with_what_it_is_a_member_of(database):
+    execute(database(), "create role dbdp_predictor; create role dbdp_analyst in role dbdp_predictor; create role anna")
+    execute(database(), "create role dbdp_data_owner in role dbdp_analyst; grant dbdp_analyst to anna")
+    installer.install(database())
+    installer.uninstall(database())
+    roles = "select array_agg(rolname::text order by rolname) from pg_roles where rolname like 'dbdp%'"
+    assert ask(database(), roles) == ["dbdp_analyst", "dbdp_predictor"]
+    assert ask(database(), "select pg_has_role('anna', 'dbdp_predictor', 'usage')")
+    execute(database(), "drop role anna")
+    installer.uninstall(database())
+    assert ask(database(), roles) is None
+
+
+def test_a_schema_of_that_name_is_not_taken_over_and_the_remedy_is_told(database):
+    execute(database(), "create schema dbdp")
+    with pytest.raises(InstallError, match=r"not the extension's: run `alter schema dbdp rename to"):
+        installer.install(database())
+
+
+def test_a_refusal_of_peer_says_which_role_is_missing(monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise psycopg.OperationalError('FATAL:  Peer authentication failed for user "postgres"')
+
+    monkeypatch.setattr(psycopg, "connect", refuse)
+    with pytest.raises(InstallError, match=r"Peer authentication failed.* createuser --superuser \w+`, .*over TCP"):
+        installer.install("postgresql://postgres@/x")
+
+
 def test_another_version_in_the_database_is_named(database, monkeypatch):
     installer.install(database())
     execute(database(), "update pg_extension set extversion = '0.0.9' where extname = 'dbdp'")
@@ -224,10 +263,11 @@ def test_a_malformed_url_is_not_repeated():
 def test_an_old_server_is_named():
     connection = SimpleNamespace(info=SimpleNamespace(server_version=140011))
     with pytest.raises(InstallError, match="the server is PostgreSQL 14, but dbdp needs 15 or later: up"):
-        installer._checked_share(connection)
+        installer._share(connection)
 
 
 def test_a_server_that_does_not_see_our_files_is_elsewhere(database, monkeypatch):
+    monkeypatch.setattr(installer, "_is_in_place", lambda *_: False)
     monkeypatch.setattr(installer, "_write", lambda path, content: None)
     with pytest.raises(InstallError, match="is not on this machine: run `dbdp install` on the"):
         installer.install(database())
@@ -237,6 +277,7 @@ def test_a_folder_that_cannot_be_written_is_named(database, monkeypatch):
     def refuse(path: Path, content: str) -> None:
         raise PermissionError(13, "Permission denied")
 
+    monkeypatch.setattr(installer, "_is_in_place", lambda *_: False)
     monkeypatch.setattr(installer, "_write", refuse)
     with pytest.raises(InstallError, match=r"cannot be written \(Permission denied\): run `dbdp"):
         installer.install(database())

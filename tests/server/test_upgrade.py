@@ -215,6 +215,14 @@ def test_an_installation_brings_an_older_database_up_to_date(make_old: Callable[
         assert connect(connection).query("select count(*) as number from dbdp.history") == [{"number": 0}]
 
 
+@EVERY_VERSION
+def test_an_update_refuses_roles_that_are_not_as_they_must_be(make_old: Callable[[str], str], version: str) -> None:
+    with psycopg.connect(make_old(version)) as connection:
+        connection.execute("alter role dbdp_owner login")
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="dbdp_owner has login"):
+            connection.execute("alter extension dbdp update")
+
+
 def test_every_version_but_this_one_has_its_script_and_a_step_from_it() -> None:
     steps = installer._migrations(installer.Source.installed())
     assert list(steps) == VERSIONS
