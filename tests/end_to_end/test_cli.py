@@ -6,10 +6,10 @@ import os
 import re
 import subprocess
 import sys
+from typing import Any
 
 import psycopg
 import pytest
-from click.testing import Result
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -35,7 +35,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
 
 
-def called(*arguments: str) -> Result:
+def called(*arguments: str) -> Any:
     """Call a command in this process."""
     return CliRunner().invoke(app, arguments)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
+from unittest.mock import Mock
 
 import psycopg
 import pytest
@@ -20,11 +21,12 @@ from acting import acting
 from psycopg.conninfo import make_conninfo
 from rich.console import Console
 from rich.progress import Progress
+from typer.testing import CliRunner
 
 from dbdp import __version__, commands, progress
 from dbdp.algorithms import Request
 from dbdp.cli import EXIT_CODES, app
-from dbdp.commands import PLACES, shown
+from dbdp.commands import PLACES, machine, shown
 from dbdp.database import connect
 from dbdp.progress import seconds_left
 
@@ -216,6 +218,18 @@ def test_a_right_that_is_missing_has_a_remedy(server_url: str, connection: psyco
     assert refused.stderr.startswith("error: permission denied for ")
     assert "a baseline takes the right to read the table and membership in dbdp_data_owner" in refused.stderr
     connection.execute("select dbdp.drop_dataset('for_eyes'); drop table for_eyes")
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_server_that_takes_a_while_to_start_and_one_that_stops_say_so(
+    monkeypatch: pytest.MonkeyPatch, runs: bool
+) -> None:
+    cluster = Mock(url="postgresql:///x", **{"status.return_value": {"running": runs}, "psql.return_value": 0})
+    monkeypatch.setattr(machine, "_cluster", lambda: cluster)
+    for command in ("start", "psql"):
+        done = CliRunner().invoke(app, ["server", command])
+        assert ("starting the private server" in done.stderr) == (not runs)
+    assert CliRunner().invoke(app, ["server", "stop"]).stderr == "the private server is stopped\n"
 
 
 # --- completion -----------------------------------------------------------------------------------------
