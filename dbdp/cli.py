@@ -16,7 +16,8 @@ from dbdp.commands import PLACES
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 refused or failed, as the last line on stderr says, or the doctor found a fault; "
-    "2 wrong usage; 3 the check of the ledger found something; 130 interrupted by Ctrl-C (what was charged stays charged)."
+    "2 wrong usage; 3 the check of the ledger found something; "
+    "130 interrupted by Ctrl-C (what was charged stays charged)."
 )
 _REMEDY = (
     "; an administrator can grant to this role dbdp_data_owner (registers tables and grants training), dbdp_analyst "
