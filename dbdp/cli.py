@@ -15,8 +15,13 @@ from dbdp import __version__
 from dbdp.commands import PLACES
 
 EXIT_CODES = (
-    "Exit codes: 0 done; 1 refused or failed, with one line on stderr, or the doctor found a fault; 2 wrong usage; "
-    "3 the check of the ledger found something; 130 interrupted by Ctrl-C (what was charged stays charged)."
+    "Exit codes: 0 done; 1 refused or failed, as the last line on stderr says, or the doctor found a fault; "
+    "2 wrong usage; 3 the check of the ledger found something; "
+    "130 interrupted by Ctrl-C (what was charged stays charged)."
+)
+_REMEDY = (
+    "; an administrator can grant to this role dbdp_data_owner (registers tables and grants training), dbdp_analyst "
+    "(trains where it was granted) or dbdp_predictor, and the owner of a table: select"
 )
 
 
@@ -68,8 +73,10 @@ def main() -> None:
         if not isinstance(error, _refusals()):
             raise
         from rich.console import Console
+        from rich.text import Text
 
-        Console(stderr=True, highlight=False).print(f"[red]error:[/red] {_plain(error)}", soft_wrap=True)
+        told = Text.assemble(("error:", "red"), " ", _plain(error))
+        Console(stderr=True).print(told, soft_wrap=True)
         sys.exit(1)
 
 
@@ -80,12 +87,14 @@ def _refusals() -> tuple[type[Exception], ...]:
 
 
 def _plain(error: Exception) -> str:
-    from rich.markup import escape
+    from dbdp.plain import plain
 
     diagnosis = getattr(error, "diag", None)
     text = getattr(diagnosis, "message_primary", None) or str(error).strip()
-    hint = getattr(diagnosis, "message_hint", None)
-    return escape(" ".join(f"{text} {hint or ''}".split()))
+    hint = getattr(diagnosis, "message_hint", None) or ""
+    if diagnosis and text.startswith("permission denied for"):
+        hint = _REMEDY
+    return plain(" ".join(f"{text} {hint}".split()).replace(" ;", ";"))
 
 
 if __name__ == "__main__":

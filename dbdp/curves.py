@@ -16,10 +16,13 @@ from dbdp.algorithms.access import Progress, silent
 from dbdp.database import Database
 from dbdp.declarations import Declaration
 from dbdp.sessions import Row
+from dbdp.tables import quoted
 
 ONCE = tuple(PERTURBED_ONCE)
 IN_UPDATES = ("scs13", "bst14", "dp_sgd", "dp_adam", "sgd_adv", "rrpsgd")
 ACCURACY, ERROR = "accuracy", "root mean squared error"
+_SHORT = (("be charged", "epsilon"), ("leak (of δ)", "delta"))
+_ROUNDED = 1e-12  # of a sum of floats; each charge is compared exactly by the server
 Explain = Callable[[Request], dict[str, Any]]
 
 
@@ -99,15 +102,22 @@ class Spending:
     Attributes
     ----------
     charged : by the odometer, which also counts what has no row in the ledger; None where nobody knows
+    recorded : by the ledger, of all roles: more than the total here where some charges are not for this role to see
     """
 
     dataset: str
     mode: str
     limit: float
     charged: float | None
+    recorded: float
     since: datetime
     total: list[tuple[datetime, float]] = field(default_factory=list)
     by_role: dict[str, list[tuple[datetime, float]]] = field(default_factory=dict)
+
+    @property
+    def seen(self) -> float:
+        """The sum of the charges here."""
+        return self.total[-1][1] if self.total else 0.0
 
 
 def spending(database: Database, name: str) -> Spending:
@@ -117,7 +127,8 @@ def spending(database: Database, name: str) -> Spending:
         "select id, registered_at from dbdp.dataset where name = $1 and dropped_at is null", name
     )
     charged = None if budget["charged"] is None else float(budget["charged"])
-    found = Spending(name, budget["mode"], float(budget["charge_limit"]), charged, period["registered_at"])
+    limit, recorded = float(budget["charge_limit"]), float(budget["recorded"])
+    found = Spending(name, budget["mode"], limit, charged, recorded, period["registered_at"])
     for row in database.history(name):
         if row["period"] == period["id"]:
             _add(found.total, row)
@@ -134,11 +145,17 @@ def _add(steps: list[tuple[datetime, float]], row: Row) -> None:
 
 @dataclass(frozen=True)
 class Utility:
-    """Scores on rows that judge: of each algorithm (E, repeats), of the model without privacy, of a constant answer."""
+    """Scores on rows that judge: of each algorithm (E, repeats), of the model without privacy, of a constant answer.
+
+    Attributes
+    ----------
+    table : whose rows judge, and may have been trained on; None where rows of a public file were held out
+    """
 
     measure: str
     subject: str
     is_public: bool
+    table: str | None
     judged: int
     epsilons: list[float]
     delta: float
@@ -154,6 +171,7 @@ class Judges:
     Labels that are numbers are clipped to their bounds. Rows with a null or an unknown label judge nothing.
     """
 
+    table: str
     declaration: Declaration
     features: np.ndarray
     labels: np.ndarray
@@ -164,9 +182,10 @@ class Judges:
         from dbdp.estimators import design_matrix
 
         declaration = _declaration(database, dataset)
-        rows = _labelled(database, declaration, table)
+        name = quoted(database, table)
+        rows = _labelled(database, declaration, name)
         values = [row[0] for row in rows] if declaration.vector else [row[:-1] for row in rows]
-        return cls(declaration, design_matrix(declaration, values), np.array([row[-1] for row in rows]))
+        return cls(name, declaration, design_matrix(declaration, values), np.array([row[-1] for row in rows]))
 
     @property
     def measure(self) -> str:
@@ -214,7 +233,7 @@ def _labelled(database: Database, declaration: Declaration, table: str) -> list[
     statement = sql.SQL("select {}, {}::text from {}").format(
         sql.SQL(", ").join(map(sql.Identifier, declaration.columns)),
         sql.Identifier(declaration.label),
-        sql.Identifier(*table.split(".")),
+        sql.SQL(table),
     )
     with database.connection.cursor(row_factory=tuple_row) as cursor:
         rows = [row for row in cursor.execute(statement) if None not in row]
@@ -235,34 +254,71 @@ def _target(declaration: Declaration, label: str) -> float | None:
 
 
 def cost(database: Database, dataset: str, asked: Sequence[Request], repeats: int) -> list[dict[str, Any]]:
-    """Return what each request will be charged, with its repeats; nothing is spent."""
+    """Return what each request will be charged and leak (of the budget's δ), with its repeats; nothing is spent."""
+    plans = [database.explain(dataset, request) for request in asked]
     return [
         {
             "algorithm": request.algorithm,
             "epsilon": request.epsilon,
             "trainings": repeats,
-            "charge": repeats * database.explain(dataset, request)["charge"],
+            "charge": repeats * planned["charge"],
+            "leak": repeats * planned["leak"],
         }
-        for request in asked
+        for request, planned in zip(asked, plans, strict=True)
     ]
 
 
-def check_cost(database: Database, dataset: str, priced: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """Return what trainings will be charged together, and what is left.
+@dataclass(frozen=True)
+class Bill:
+    """What trainings will be charged and leak together, and what is left of both."""
+
+    charge: float
+    charge_left: float
+    leak: float
+    leak_left: float
+
+    def __str__(self) -> str:
+        leak = f", and a leak (δ) of {self.leak:.6g} of {self.leak_left:.6g}" if self.leak else ""
+        return f"{self.charge:.6g} of the {self.charge_left:.6g} that is left{leak}"
+
+
+# The registering role spends the budget itself; another one its own allowance, else those of roles that it is in.
+_ALLOWED = """
+select coalesce(sum(coalesce(a.charge_limit, 'infinity') - a.charged), 'infinity') as charge,
+       coalesce(sum(coalesce(a.leak_limit, 'infinity') - a.leaked), 'infinity') as leak
+from dbdp.allowances as a
+join dbdp.dataset as d on d.name = a.dataset and d.dropped_at is null
+where d.name = $1
+and a.role = any (dbdp.own_roles())
+and not d.id = any (dbdp.own_datasets(dbdp.own_roles()))
+and (a.role = session_user or not exists (
+    select from dbdp.allowances as own where own.dataset = $1 and own.role = session_user
+))
+"""
+
+
+def check_cost(database: Database, dataset: str, priced: Sequence[Mapping[str, Any]]) -> Bill:
+    """Return what trainings will be charged together, and what is left to this role.
 
     Raises
     ------
     ValueError
-        If that is not enough; then nothing is begun.
+        If that is not enough, or nobody knows what was spent; then nothing is begun.
     """
-    budget = database.budget(dataset)
-    wanted, left = sum(row["charge"] for row in priced), float(budget["charge_limit"] - (budget["charged"] or 0))
-    if wanted > left:
-        raise ValueError(
-            f"the trainings would be charged {wanted:.6g}, and dataset {dataset!r} has {left:.6g} left; ask for fewer "
-            "or smaller values of epsilon, or fewer repeats"
-        )
-    return wanted, left
+    budget, (allowed,) = database.budget(dataset), database.query(_ALLOWED, dataset)
+    if budget["charged"] is None or budget["leaked"] is None:
+        raise ValueError(f"nobody knows what dataset {dataset!r} has spent: run `dbdp check-ledger`; nothing was begun")
+    parts = [
+        (sum(row[part] for row in priced), min(float(budget[f"{part}_limit"] - budget[spent]), allowed[part]))
+        for part, spent in (("charge", "charged"), ("leak", "leaked"))
+    ]
+    for (wanted, left), (verb, fewer) in zip(parts, _SHORT, strict=True):
+        if wanted > left * (1 + _ROUNDED):
+            raise ValueError(
+                f"the trainings would {verb} {wanted:.6g}, and dataset {dataset!r} has {left:.6g} left for this role; "
+                f"ask for fewer or smaller values of {fewer}, or fewer repeats"
+            )
+    return Bill(*parts[0], *parts[1])
 
 
 def utility(
@@ -290,6 +346,7 @@ def utility(
         judges.measure,
         public_name or dataset,
         public_name is not None,
+        None if public_name else judges.table,
         len(judges.labels),
         sorted({request.epsilon for request in asked}),
         asked[0].delta,

@@ -26,7 +26,7 @@ def run(database: Database, console: Console) -> None:
     """Do the whole of it on a database."""
     text, origin = adult.read(adult.download)
     console.rule("1. data")
-    console.print(origin, highlight=False, soft_wrap=True)
+    console.print(origin, highlight=False, soft_wrap=True, markup=False)
     load(database, text)
     statements = [_registration(database), _explanation(database, console)]
     console.rule("3. train, in the server")

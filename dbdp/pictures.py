@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from dbdp.baselines import Descent
 from dbdp.curves import ACCURACY, IN_UPDATES, ONCE, Noise, Spending, Utility
+from dbdp.plain import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,6 +41,11 @@ _PLACES = (
     ("added once, to the model", ONCE),
     ("added in every update, to the sum of gradients", IN_UPDATES),
 )
+_SEEN = {  # labels of the charges and of the odometer, by whether all charges are to be seen
+    True: ("all roles", "odometer: charges without a record too"),
+    False: ("the charges that you may see", "all that was charged"),
+}
+_NEAR = 1e-9  # of sums of floats that are the same
 _UNITS = {"renyi": "Rényi divergence", "zcdp": "ρ", "basic": "ε", "gaussian": "µ²"}  # of a charge, by mode
 
 
@@ -51,7 +57,7 @@ def check(path: Path) -> None:
     ValueError
         If the suffix is not one of SUFFIXES.
     OSError
-        If the folder does not exist.
+        If the folder does not exist, or the file cannot be written.
     RuntimeError
         If matplotlib is not installed.
     """
@@ -63,6 +69,13 @@ def check(path: Path) -> None:
         import matplotlib  # noqa: F401
     except ImportError:
         raise RuntimeError("matplotlib is not installed: run `pip install 'dbdp[plot]'`") from None
+    is_new = not path.exists()
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise OSError(f"picture {str(path)!r} cannot be written ({error.strerror}); name another file") from None
+    if is_new:
+        path.unlink()
 
 
 Made = TypeVar("Made")
@@ -86,6 +99,12 @@ def _styled(draw: Callable[Given, Made]) -> Callable[Given, Made]:
 def save(figure: "Figure", path: Path) -> None:
     """Write a figure, as its path's suffix says."""
     figure.savefig(path, dpi=_DOTS)
+
+
+def _text(written: str) -> str:
+    """Return a user's text as matplotlib draws it: without mathematics, and in a legend whatever it begins with."""
+    shown = plain(written).replace("$", r"\$")
+    return f"\N{ZERO WIDTH SPACE}{shown}" if shown.startswith("_") else shown
 
 
 def _axes(count: int = 1) -> tuple["Figure", list["Axes"]]:
@@ -117,7 +136,11 @@ def utility(found: Utility) -> "Figure":
     axes.axhline(found.constant, color=_GREY, linestyle=":", label=constant)
     _logarithmic(axes, found.epsilons)
     repeats = next(iter(found.scores.values())).shape[1]
-    axes.set_title(f"{found.subject}: {found.measure} on {found.judged:,} held-out rows")
+    title, judges = f"{_text(found.subject)}: {found.measure}", f"on {found.judged:,}"
+    if found.table is None:
+        axes.set_title(f"{title} {judges} held-out rows")
+    else:
+        axes.set_title(f"{title}\n{judges} rows of {_text(found.table)}: as secret as they are")
     axes.set_xlabel(f"privacy loss ε (log scale; δ = {found.delta:g})")
     axes.set_ylabel(f"{found.measure}, mean and range of {repeats}" if repeats > 1 else found.measure)
     axes.legend(**_BELOW)
@@ -140,7 +163,7 @@ def noise(found: Noise) -> "Figure":
         axes.set_xlabel(f"privacy loss ε (log scale; δ = {found.delta:g})")
         axes.set_ylabel("noise scale per coordinate (log scale)")
         axes.legend(**_BELOW)
-    figure.suptitle(f"{found.subject}: noise", x=0.01, ha="left", fontsize=12)
+    figure.suptitle(f"{_text(found.subject)}: noise", x=0.01, ha="left", fontsize=12)
     return figure
 
 
@@ -161,13 +184,15 @@ def budget(found: Spending) -> "Figure":
     now = datetime.now(UTC)
     if len(found.by_role) > 1:
         for (role, charges), look in zip(found.by_role.items(), _looks(), strict=False):
-            _steps(axes, found, charges, now, label=role, color=look["color"], linestyle="-")
-    _steps(axes, found, found.total, now, label="all roles", color=_COLOURS[-1], linestyle="-")
-    if found.charged is not None and (not found.total or found.charged > found.total[-1][1] * (1 + 1e-9)):
-        axes.axhline(found.charged, color=_GREY, linestyle=":", label="odometer: charges without a record too")
+            _steps(axes, found, charges, now, label=_text(role), color=look["color"], linestyle="-")
+    sees_all = found.recorded <= found.seen * (1 + _NEAR)
+    whole, odometer = _SEEN[sees_all]
+    _steps(axes, found, found.total, now, label=whole, color=_COLOURS[-1], linestyle="-")
+    if found.charged is not None and found.charged > found.seen * (1 + _NEAR):
+        axes.axhline(found.charged, color=_GREY, linestyle=":", label=odometer)
     axes.axhline(found.limit, color=_GREY, linestyle="--", label="limit")
     axes.set_ylim(0, 1.08 * found.limit)
-    axes.set_title(f"{found.dataset}: budget spent since it was registered")
+    axes.set_title(f"{_text(found.dataset)}: budget spent since it was registered")
     axes.set_ylabel(f"charge ({_UNITS[found.mode]})")
     _dates(axes)
     axes.legend(**_BELOW)
@@ -183,7 +208,7 @@ def _steps(axes: "Axes", found: Spending, charges: list[tuple[datetime, float]],
 def _dates(axes: "Axes") -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    locator = AutoDateLocator(maxticks=7)  # type: ignore[no-untyped-call]
+    locator = AutoDateLocator(maxticks=11)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     axes.set_xlabel("time (UTC)")
@@ -199,7 +224,7 @@ def loss(found: Descent) -> "Figure":
     if found.minimum is not None:
         axes.axhline(found.minimum, color=_GREY, linestyle="--", label="least possible")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_title(f"{found.dataset}: loss of the exact model. NOT PRIVATE: do not publish")
+    axes.set_title(f"{_text(found.dataset)}: loss of the exact model. NOT PRIVATE: do not publish")
     axes.set_xlabel("epoch")
     axes.set_ylabel("mean loss + λ/2 ‖model‖²")
     axes.legend(**_BELOW)

@@ -316,6 +316,8 @@ def _check_new(session: ServerSession, name: str, source: str) -> None:
         )
     if not 1 <= len(name) <= 63:
         raise ValueError(f"dataset name {name!r} has {len(name)} characters; it must have 1 to 63")
+    if not name.isprintable():
+        raise ValueError(f"dataset name {name!r} has characters that cannot be printed; choose a name without them")
     found = session.query(
         "select name from dbdp.dataset where (name = $1 or source = $2::regclass) and dropped_at is null",
         name,
@@ -323,8 +325,9 @@ def _check_new(session: ServerSession, name: str, source: str) -> None:
     )
     if any(row["name"] == name for row in found):
         raise ValueError(
-            f"dataset {name!r} is registered already, and its declaration and budget never change; choose another "
-            "name, or drop it with dbdp.drop_dataset"
+            f"dataset {name!r} is registered already, and its declaration and budget never change of themselves: "
+            "correct it by dbdp.redeclare, begin a new budget by dbdp.renew_budget, choose another name, or drop it by "
+            "dbdp.drop_dataset"
         )
     if found:
         raise ValueError(

@@ -1,9 +1,12 @@
-"""A database for public rows: made, filled and registered for one purpose, and dropped with all that it learnt."""
+"""A database for public rows: made, filled and registered for one purpose, and dropped with all that it learnt.
+
+It is dropped at the end, also after an error or Ctrl-C; what a killed process left, the next one drops.
+"""
 
 import csv
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from dbdp.database import Database, connect
 from dbdp.declarations import Declaration, declare
 
 DATASET, TRAINED, HELD_OUT = "rows", "public.rows", "public.held_out"
+_PREFIX = "dbdp_scratch_"
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,12 @@ def scratch_database(target: str | None, rows: PublicRows, *, epsilon: float, de
 
     Parameters
     ----------
-    target : URL of a superuser, who may make databases; None takes the private server
+    target : URL of a superuser, who may make databases; None takes DBDP_URL, else the private server
+
+    Raises
+    ------
+    PermissionError
+        If the role is no superuser.
     """
     read = rows.read()
     with connect(target) as admin, _made(admin.connection) as url, connect_fresh(url) as database:
@@ -85,15 +94,40 @@ def connect_fresh(url: str) -> Iterator[Database]:
         yield Database(connection)
 
 
+_LOCK = "pg_catalog.hashtextextended(%s, 0)"
+_ABANDONED = f"""
+select d.datname
+from pg_catalog.pg_database as d
+where pg_catalog.starts_with(d.datname::text, %s)
+and pg_catalog.pg_try_advisory_lock({_LOCK.replace("%s", "d.datname::text")})
+"""
+
+
 @contextmanager
 def _made(connection: psycopg.Connection) -> Iterator[str]:
-    name = f"dbdp_scratch_{secrets.token_hex(6)}"
+    """Make a database and give its URL; this session's lock on its name tells others that it is in use."""
+    _check_superuser(connection)
+    for (abandoned,) in connection.execute(_ABANDONED, (_PREFIX,)).fetchall():
+        with suppress(psycopg.errors.ObjectInUse):  # whose lock is held in another database
+            connection.execute(sql.SQL("drop database if exists {}").format(sql.Identifier(abandoned)))
+    name = f"{_PREFIX}{secrets.token_hex(6)}"
+    connection.execute(f"select pg_catalog.pg_advisory_lock({_LOCK})", (name,))
     connection.execute(sql.SQL("create database {} template template0").format(sql.Identifier(name)))
     try:
         info = connection.info
         yield make_conninfo(info.dsn, dbname=name, **({"password": info.password} if info.password else {}))
     finally:
         connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+def _check_superuser(connection: psycopg.Connection) -> None:
+    asked = "select rolname, rolsuper from pg_catalog.pg_roles where rolname = current_user"
+    ((role, is_superuser),) = connection.execute(asked).fetchall()
+    if not is_superuser:
+        raise PermissionError(
+            f"public rows get a database of their own, which takes a superuser; role {role!r}, of --url or DBDP_URL, "
+            'is none: give another, such as that of the private server: --url "$(dbdp server url)"'
+        )
 
 
 def _load(

@@ -15,11 +15,8 @@ def datasets(as_json: AsJson = False, url: Url = None) -> None:
     """List the datasets that you may train on."""
     with opened(url) as database:
         rows = database.datasets()
-    show(
-        rows if as_json else [{k: v for k, v in row.items() if k != "declaration"} for row in rows],
-        as_json,
-        "datasets",
-    )
+    shown = ("name", "source", "rows", "epsilon", "delta", "mode", "unit", "registered_by")
+    show(rows if as_json else [{key: row[key] for key in shown} for row in rows], as_json, "datasets")
 
 
 @app.command()
@@ -41,11 +38,21 @@ def ledger(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """List the charges: who, when, what for, how much, and what became of it."""
-    shown = ("id", "charged_at", "charged_by", "dataset", "algorithm", "charge", "leak", "outcome", "models")
+    """List the charges: who, when, what for, how much, and what became of it; by period, where a budget was renewed."""
     with opened(url) as database:
         rows = [numbers(row) for row in database.history(name)]
-    show(rows if as_json else [{key: row[key] for key in shown} for row in rows], as_json, "ledger")
+    if as_json:
+        show(rows, True, "")
+        return
+    hidden = {"dataset"} if name else set()
+    if not any(row["leak"] for row in rows):
+        hidden.add("leak")
+    if len({row["period"] for row in rows}) == len({row["dataset"] for row in rows}):
+        hidden.add("period")
+    shown = ("id", "at", "by", "dataset", "period", "algorithm", "charge", "leak", "outcome", "models")
+    rows = [row | {"at": row["charged_at"], "by": row["charged_by"]} for row in rows]
+    told = [{key: row[key] for key in shown if key not in hidden} for row in rows]
+    show(told, False, f"ledger of {name}" if name else "ledger")
 
 
 @app.command("check-ledger")

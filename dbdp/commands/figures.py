@@ -77,22 +77,30 @@ def predict(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Score rows of a table: the row, and the probability of the positive class, the class, or the value."""
+    """Score rows of a table: the row, and the probability of the positive class, the class, or the value.
+
+    The answer's column is `predicted_probability`, or its like, where the table has a `probability` of its own.
+    """
     from psycopg import sql
+
+    from dbdp import tables
 
     doors = {"binary": ("predict_probability", "probability"), "classes": ("predict_class", "class")}
     with opened(url) as database:
         declaration = _declaration_of(database, model)
-        door, column = doors.get(declaration.kind, ("predict_value", "value"))
+        door, answer = doors.get(declaration.kind, ("predict_value", "value"))
+        name = tables.quoted(database, table)
+        while answer in tables.columns(database, name):
+            answer = f"predicted_{answer}"
         vector = declaration.vector
         statement = sql.SQL(
-            "select t.*, dbdp.{door}({model}, {argument}) as {column} from {table} as t limit {limit}"
+            "select t.*, dbdp.{door}({model}, {argument}) as {answer} from {table} as t limit {limit}"
         ).format(
             door=sql.Identifier(door),
             model=sql.Literal(model),
             argument=sql.SQL("t.{}").format(sql.Identifier(vector.column) if vector else sql.SQL("*")),
-            column=sql.Identifier(column),
-            table=sql.Identifier(*table.split(".")),
+            answer=sql.Identifier(answer),
+            table=sql.SQL(name),
             limit=sql.Literal(limit),
         )
         rows = database.query(statement.as_string(database.connection))

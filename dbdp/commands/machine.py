@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dbdp import __version__
-from dbdp.commands.shown import AsJson, Url, console, opened, show, show_done, show_mapping
+from dbdp.commands.shown import AsJson, Url, console, opened, say, show, show_done, show_mapping
 
 if TYPE_CHECKING:
     from dbdp.cluster import Cluster
@@ -77,7 +77,7 @@ def web(
         raise ValueError(f"dbdp web needs {error.name}; install it by: pip install 'dbdp[web]'") from None
     from dbdp.database import default_url
 
-    serve(url or default_url(), host, port, lambda address: console.print(address, soft_wrap=True, highlight=False))
+    serve(url or default_url(), host, port, say)
 
 
 @app.command()
@@ -89,19 +89,26 @@ def doctor(as_json: AsJson = False, url: Url = None) -> None:
     if as_json:
         show([vars(each) for each in findings], True, "")
     else:
-        show([{"check": each.check, "state": each.state, "found": each.found} for each in findings], False, "doctor")
+        show(
+            [{"check": each.check, "state": each.state, "found": _one_line(each.found)} for each in findings],
+            False,
+            "doctor",
+        )
         for each in findings:
             if each.remedy:
-                console.print(f"{each.check}: {each.remedy}", soft_wrap=True, highlight=False, markup=False)
+                say(f"{each.check}: {_one_line(each.remedy)}")
     if any(each.state == FAULT for each in findings):
         raise typer.Exit(1)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 @server.command("start")
 def server_start(as_json: AsJson = False) -> None:
     """Start the private server; make it first when there is none."""
-    cluster = _cluster()
-    cluster.start()
+    cluster = _started()
     show_done(cluster.url, as_json, url=cluster.url)
 
 
@@ -109,6 +116,7 @@ def server_start(as_json: AsJson = False) -> None:
 def server_stop() -> None:
     """Stop the private server; its data stays."""
     _cluster().stop()
+    typer.echo("the private server is stopped", err=True)
 
 
 @server.command("status")
@@ -127,7 +135,16 @@ def server_url(as_json: AsJson = False) -> None:
 @server.command("psql", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def server_psql(context: typer.Context) -> None:
     """Open psql on the private server; further arguments go to psql."""
-    sys.exit(_cluster().psql(context.args))
+    sys.exit(_started().psql(context.args))
+
+
+def _started() -> "Cluster":
+    """Return the private server, which runs then; say so first where that takes a while."""
+    cluster = _cluster()
+    if not cluster.status()["running"]:
+        typer.echo("starting the private server; the first time takes a minute", err=True)
+    cluster.start()
+    return cluster
 
 
 def _cluster() -> "Cluster":

@@ -1,6 +1,5 @@
 """Commands for a data owner: declare a table, let others train and predict, begin a new budget, look for oneself."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +16,8 @@ from dbdp.commands.shown import (
     Negative,
     Positive,
     Url,
+    for_owners,
+    json_file,
     numbers,
     opened,
     show,
@@ -25,6 +26,7 @@ from dbdp.commands.shown import (
     show_mapping,
 )
 from dbdp.options import HELP
+from dbdp.tables import quoted
 
 app = typer.Typer()
 
@@ -60,13 +62,13 @@ def register(
     with opened(url) as database:
         database.register_dataset(
             name,
-            table,
+            quoted(database, table),
             label=label,
             positive=positive,
             negative=negative,
             classes=classes or None,
             label_bounds=label_bounds,
-            features=json.loads(features.read_text()),
+            features=json_file(features, "--features"),
             epsilon=epsilon,
             delta=delta,
             rho=rho,
@@ -139,7 +141,7 @@ def redeclare(
     url: Url = None,
 ) -> None:
     """Correct what was declared of a dataset; its budget and its models stay as they are."""
-    given = json.loads(features.read_text()) if features else None
+    given = json_file(features, "--features") if features else None
     with opened(url) as database:
         database.redeclare(
             name,
@@ -193,8 +195,11 @@ def baseline(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Train WITHOUT privacy, by L-BFGS, to compare with; for the owner of the table. Nothing is stored."""
+    """Train WITHOUT privacy, by L-BFGS, to compare with; for the owner of the table. Nothing is stored.
+
+    It takes the right to read the table, and membership in dbdp_data_owner.
+    """
     request = Request(1.0, loss=loss, regularisation=regularisation)  # no ε is spent
-    with opened(url) as database:
+    with opened(url) as database, for_owners("a baseline"):
         found = database.baseline(dataset, request)
     show_mapping(vars(found), as_json, f"{dataset} without privacy: do not publish")

@@ -1,7 +1,7 @@
 """Commands that draw: utility and noise against ε, a budget over time, a descent."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +11,21 @@ import typer
 
 from dbdp import curves, pictures
 from dbdp.algorithms import Facts
-from dbdp.commands.shown import AsJson, LabelBounds, Labels, Negative, Positive, Url, console, opened, show, show_done
+from dbdp.commands.shown import (
+    AsJson,
+    LabelBounds,
+    Labels,
+    Negative,
+    Positive,
+    Url,
+    console,
+    for_owners,
+    json_file,
+    json_object,
+    opened,
+    show,
+    show_done,
+)
 from dbdp.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -24,7 +38,8 @@ plot = typer.Typer(no_args_is_help=True, help="Draw a picture: PNG or SVG, as th
 app.add_typer(plot, name="plot")
 
 _EPSILONS = [0.05, 0.1, 0.2, 0.5, 1.0, 2.0]
-_COMPARED = ["bolt_on", "nsgd", "rsgd_ar", "output_perturbation_gd", "scs13", "bst14", "dp_sgd"]
+_PURE = ["bolt_on", "nsgd", "rsgd_ar", "output_perturbation_gd", "scs13"]
+_COMPARED = [*_PURE, "bst14", "dp_sgd"]
 
 Picture = Annotated[Path, typer.Argument(help="Where to write it: a name that ends in .png or .svg.")]
 Dataset = Annotated[str | None, typer.Option(help="A registered dataset.")]
@@ -42,7 +57,12 @@ def noise(
     dataset: Dataset = None,
     rows: Annotated[int | None, typer.Option(help="Number of records, public, in place of a dataset.")] = None,
     features: Annotated[int | None, typer.Option(help="Coordinates of one model, with the intercept.")] = None,
-    algorithms: Algorithms = _COMPARED,
+    algorithms: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--algorithm", help=f"An algorithm; give each. Default: {', '.join(_COMPARED)}; the last two need δ."
+        ),
+    ] = None,
     epsilons: Epsilons = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0],  # noqa: B006  (typer's own default)
     delta: Delta = 1e-6,
     options: Options = "{}",
@@ -51,7 +71,8 @@ def noise(
 ) -> None:
     """Draw the noise scale of plans against ε. Nothing is read or spent; with --rows no database is needed."""
     pictures.check(picture)
-    asked = curves.requests(algorithms, sorted(epsilons), {"delta": delta, **json.loads(options)})
+    compared = algorithms or (_COMPARED if delta else _PURE)
+    asked = curves.requests(compared, sorted(epsilons), {"delta": delta, **_further(options)})
     if rows is not None and features is not None and dataset is None:
         explain = curves.of_facts(Facts(rows, features))
         found = curves.noise(f"{rows:,} rows, {features:,} features", explain, asked)
@@ -60,7 +81,7 @@ def noise(
             found = curves.noise(dataset, lambda request: database.explain(dataset, request), asked)
     else:
         raise typer.BadParameter("give --dataset, or both of --rows and --features")
-    _finish(pictures.noise(found), picture, asdict(found), as_json)
+    _finish(lambda: pictures.noise(found), picture, asdict(found), as_json)
 
 
 @plot.command()
@@ -69,7 +90,7 @@ def budget(dataset: str, picture: Picture, as_json: AsJson = False, url: Url = N
     pictures.check(picture)
     with opened(url) as database:
         found = curves.spending(database, dataset)
-    _finish(pictures.budget(found), picture, asdict(found), as_json)
+    _finish(lambda: pictures.budget(found), picture, asdict(found), as_json)
 
 
 @plot.command()
@@ -88,10 +109,14 @@ def loss(
     chosen by this picture tells of the rows.
     """
     pictures.check(picture)
-    (request,) = curves.requests([algorithm], [1.0], json.loads(options))  # no ε is spent
-    with opened(url) as database:
+    if algorithm not in curves.ONCE:
+        raise ValueError(
+            f"algorithm {algorithm!r} has no exact model after each epoch; choose one of {', '.join(curves.ONCE)}"
+        )
+    (request,) = curves.requests([algorithm], [1.0], _further(options))  # no ε is spent
+    with opened(url) as database, for_owners("a loss"):
         found = database.descent(dataset, request)
-    _finish(pictures.loss(found), picture, asdict(found), as_json)
+    _finish(lambda: pictures.loss(found), picture, asdict(found), as_json)
 
 
 @plot.command()
@@ -119,15 +144,15 @@ def utility(
     """Draw accuracy against ε, beside the model without privacy and the largest class; of numbers, the error.
 
     With --csv the rows are public: they are trained on in a database of their own on the private server (or that of
-    --url, as a superuser), which is dropped at the end; every fifth row judges. With --dataset each training is a
-    release that is stored and charged; what it will cost is said first. The table that judges is read as it is: the
-    picture is as secret as that table.
+    --url or DBDP_URL, as a superuser), which is dropped at the end; every fifth row judges. With --dataset each
+    training is a release that is stored and charged; what it will cost is said first. The table that judges is read as
+    it is, also where the models were trained on it: the picture is as secret as that table.
     """
     pictures.check(picture)
-    asked = curves.requests(algorithms, sorted(epsilons), {"delta": delta, **json.loads(options)})
+    asked = curves.requests(algorithms, sorted(epsilons), {"delta": delta, **_further(options)})
     if csv is not None and label is not None and features is not None and dataset is None and on is None:
         values = {"positive": positive, "negative": negative, "classes": classes or None, "label_bounds": label_bounds}
-        described = {"label": label, **values, "features": json.loads(features.read_text())}
+        described = {"label": label, **values, "features": json_file(features, "--features")}
         with _public(url, csv, described, asked, repeats) as (database, name, judging):
             found = _judged(database, name, judging, asked, repeats, with_baseline=True, public_name=csv.name)
     elif dataset is not None and on is not None and csv is None:
@@ -136,7 +161,7 @@ def utility(
             found = _judged(database, dataset, on, asked, repeats, with_baseline=baseline)
     else:
         raise typer.BadParameter("give --csv, --label and --features, or --dataset and --on")
-    _finish(pictures.utility(found), picture, _plain(asdict(found)), as_json)
+    _finish(lambda: pictures.utility(found), picture, _plain(asdict(found)), as_json)
 
 
 @contextmanager
@@ -162,16 +187,27 @@ def _judged(
 def _agree(database: "Database", dataset: str, asked: list[Any], repeats: int, yes: bool) -> None:
     """Say what the trainings cost, and go on if that is agreed to."""
     priced = curves.cost(database, dataset, asked, repeats)
-    wanted, left = curves.check_cost(database, dataset, priced)
+    bill = curves.check_cost(database, dataset, priced)
     if yes:
+        typer.echo(f"charging {bill}", err=True)
         return
     console.stderr = True
     show(priced, False, f"charged to {dataset}")
-    typer.confirm(f"Charge {wanted:.6g} of the {left:.6g} that is left?", abort=True, err=True)
+    console.stderr = False
+    typer.confirm(f"Charge {bill}?", abort=True, err=True)
 
 
-def _finish(figure: "Figure", picture: Path, data: dict[str, Any], as_json: bool) -> None:
-    pictures.save(figure, picture)
+def _further(options: str) -> dict[str, Any]:
+    return json_object(options, f"--options {options!r}")
+
+
+def _finish(draw: Callable[[], "Figure"], picture: Path, data: dict[str, Any], as_json: bool) -> None:
+    """Draw and save; where that fails, what may have been paid for is printed all the same."""
+    try:
+        pictures.save(draw(), picture)
+    except Exception as error:
+        print(json.dumps(data, default=str))
+        raise RuntimeError(f"picture {str(picture)!r} is not drawn: {error}; its numbers are on stdout") from error
     show_done(f"{picture} is drawn", as_json, picture=str(picture), **data)
 
 

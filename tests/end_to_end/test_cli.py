@@ -6,9 +6,17 @@ import os
 import re
 import subprocess
 import sys
+from typing import Any
 
 import psycopg
 import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from dbdp.cli import app
+from dbdp.commands import shown
+from dbdp.curves import Judges
+from dbdp.database import Database
 
 EXPLAIN = [
     *("explain", "--algorithm", "bolt_on", "--loss", "logistic", "--rows", "48842", "--features", "124"),
@@ -25,6 +33,11 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     """Run the command line."""
     command = [sys.executable, "-m", "dbdp.cli", *arguments]
     return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+
+
+def called(*arguments: str) -> Any:
+    """Call a command in this process."""
+    return CliRunner().invoke(app, arguments)
 
 
 def explained(*changes: str) -> dict[str, object]:
@@ -252,3 +265,53 @@ def test_the_books_on_the_command_line(
     connection.execute("select dbdp.renew_budget('books', 'wound back by a test')")
     connection.execute(f"select setval('dbdp.charge_{number}', (select max(charge_after) from dbdp.ledger))")
     connection.execute("select dbdp.drop_dataset('books'); drop table books")
+
+
+def test_a_name_with_capitals_blanks_and_dots_is_a_table_for_every_command(
+    server_url: str, connection: psycopg.Connection, tmp_path: os.PathLike[str]
+) -> None:
+    connection.execute(
+        'create schema "My.Place"; grant usage on schema "My.Place" to dbdp_owner;'
+        'create table "My.Place"."A.Table name" as select i % 50 as probability, i % 2 = 0 as ill '
+        "from generate_series(1, 500) as i"
+    )
+    features, name = os.path.join(tmp_path, "features.json"), '"My.Place"."A.Table name"'
+    with open(features, "w") as file:
+        json.dump({"probability": [0, 50]}, file)
+    declared = ("--label", "ill", "--positive", "true", "--features", features, "--epsilon", "3", "--delta", "1e-5")
+    sentence = 'does not exist; write "Schema"."Table" where a name has capitals, blanks or dots'
+    for wrong in ("My.Place.A.Table name", "My.Place", "nowhere.at_all", "a b", "a.b.c.d", "99999999"):
+        refused = called("register", "named", wrong, *declared, "--url", server_url)
+        assert (refused.exit_code, str(refused.exception)) == (1, f"table {wrong!r} {sentence}")
+    done = called("register", "named", name, *declared, "--url", server_url)
+    assert done.exit_code == 0, done.exception
+    model = connection.execute("select model from dbdp.dp_logreg('named', 1)").fetchone()[0]
+    done = called("predict", str(model), name, "--limit", "2", "--json", "--url", server_url)
+    assert done.exit_code == 0, done.exception
+    rows = json.loads(done.stdout)
+    assert [row["probability"] for row in rows] == [1, 2]
+    assert all(0 < row["predicted_probability"] < 1 for row in rows)
+    assert sentence in str(called("predict", str(model), "A.Table name", "--url", server_url).exception)
+    judges = Judges.read(Database(connection), "named", name)
+    assert (judges.table, len(judges.labels)) == (name, 500)
+    connection.execute("select dbdp.drop_dataset('named'); drop schema \"My.Place\" cascade")
+
+
+def test_the_books_of_a_renewed_budget_fit_a_terminal_and_name_the_period(
+    server_url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shown, "console", Console(width=80, color_system=None))
+    connection.execute("create table fits as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 500) as i")
+    connection.execute("""select dbdp.register_dataset('fits', 'fits', 'ill', 'true', '{"age": [0, 50]}', 4, 1e-6)""")
+    connection.execute("select dbdp.dp_logreg('fits', 0.1)")
+    told = called("ledger", "fits", "--url", server_url).stdout
+    assert "period" not in told
+    assert re.search(
+        r"^\d+ +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S* +postgres +bolt_on +0\.\d+ +released", told, re.MULTILINE
+    )
+    connection.execute("select dbdp.renew_budget('fits', 'a test')")
+    connection.execute("select dbdp.dp_logreg('fits', 0.1)")
+    assert "period" in called("ledger", "fits", "--url", server_url).stdout
+    listed = called("datasets", "--url", server_url).stdout
+    assert re.search(r"^fits +public\.fits +500 +4 +1e-06 +renyi +postgres *$", listed, re.MULTILINE)
+    connection.execute("select dbdp.drop_dataset('fits'); drop table fits")

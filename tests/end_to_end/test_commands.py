@@ -3,25 +3,30 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
+from unittest.mock import Mock
 
 import psycopg
 import pytest
 import typer
 from acting import acting
+from psycopg.conninfo import make_conninfo
 from rich.console import Console
 from rich.progress import Progress
+from typer.testing import CliRunner
 
 from dbdp import __version__, commands, progress
 from dbdp.algorithms import Request
 from dbdp.cli import EXIT_CODES, app
-from dbdp.commands import PLACES
+from dbdp.commands import PLACES, machine, shown
 from dbdp.database import connect
 from dbdp.progress import seconds_left
 
@@ -143,6 +148,106 @@ def test_an_uninstallation_asks_first_and_says_what_goes(make_database: Callable
         assert (done["datasets"], len(done["others"])) == (0, 1)
         assert connection.execute("select to_regclass('listed') is null").fetchone() == (True,)
     assert "was not there" in run("uninstall", "--url", url).stdout
+
+
+# --- what people see ------------------------------------------------------------------------------------
+
+
+def printed(monkeypatch: pytest.MonkeyPatch, width: int, rows: list[dict[str, object]], title: str = "t") -> str:
+    """What `show` prints on a console of that width."""
+    console = Console(width=width, force_terminal=True, color_system=None)
+    monkeypatch.setattr(shown, "console", console)
+    with console.capture() as capture:
+        shown.show(rows, False, title)
+    return capture.get()
+
+
+def test_no_text_of_a_user_is_markup_or_moves_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = {"bank [old]": "x [/] y", "[/low]": "\x1b[2J\u202etext", "[red]": ":smile:"}
+    for width in (100, 10):
+        told = printed(monkeypatch, width, [odd], "[/]")
+        assert all(ord(each) >= ord(" ") or each == "\n" for each in told)
+        if width == 100:
+            assert all(words in told for words in ("[/]", *odd, "x [/] y", r"\x1b[2J\u202etext", ":smile:"))
+    console = Console(width=100, color_system=None)
+    monkeypatch.setattr(shown, "console", console)
+    with console.capture() as capture:
+        shown.show_done("table [/] \x1b is [old]", False)
+    assert capture.get() == "table [/] \\x1b is [old]\n"
+
+
+def test_a_figure_that_was_paid_for_is_shown_whatever_its_classes_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(width=100, color_system=None)
+    monkeypatch.setattr(shown, "console", console)
+    with console.capture() as capture:
+        shown.show_figures(
+            {"noise": 1.5, "receipt": {"dataset": "[/]"}}, False, "[/]", [{"class": "[/low]", "rows": 7}]
+        )
+    assert "[/low]  7" in capture.get()
+
+
+def test_numbers_are_rounded_and_times_are_to_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = datetime(2026, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
+    told = printed(monkeypatch, 80, [{"charge": 0.123456789, "at": at}])
+    assert "0.123457  2026-02-03 04:05:06\n" in told
+
+
+def test_a_table_that_is_too_wide_is_told_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{f"column_{i}": f"value_{i}" for i in range(9)}] * 2
+    narrow, wide = printed(monkeypatch, 80, rows), printed(monkeypatch, 100, rows)
+    assert "t: 1 of 2" in narrow
+    assert "t: 2 of 2" in narrow
+    assert all(f"column_{i} │ value_{i}" in narrow for i in range(9))
+    assert wide.count("column_8") == 1
+    assert wide.count("value_8") == 2
+
+
+def test_a_url_that_is_longer_than_the_console_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(width=40, color_system=None)
+    monkeypatch.setattr(shown, "console", console)
+    url = "postgresql://postgres@/dbdp?host=%2Fa%2Flong%2Fplace&port=5432"
+    with console.capture() as capture:
+        shown.show_mapping({"url": url}, False, "private server")
+    assert url in re.sub(r"[^\x21-\x7e]+", "", capture.get())
+
+
+def test_a_file_that_is_no_json_object_is_named(tmp_path: Path) -> None:
+    for content in (b"[1]", b"{bad", b"\xff", b"[" * 100_000):
+        (tmp_path / "f.json").write_bytes(content)
+        with pytest.raises(ValueError, match=r"^--features '.*f.json' is no JSON object: "):
+            shown.json_file(tmp_path / "f.json", "--features")
+
+
+def test_a_right_that_is_missing_has_a_remedy(server_url: str, connection: psycopg.Connection) -> None:
+    for role in ("stranger", "analyst_only"):
+        connection.execute(f"drop role if exists {role}; create role {role}")
+    connection.execute("grant dbdp_analyst to analyst_only")
+    stranger, analyst = (make_conninfo(server_url, options=f"-c role={role}") for role in ("stranger", "analyst_only"))
+    refused = run("datasets", DBDP_URL=stranger)
+    assert refused.returncode == 1
+    assert (
+        "permission denied for view datasets; an administrator can grant to this role dbdp_data_owner" in refused.stderr
+    )
+    connection.execute("create table for_eyes as select i as age, i % 2 = 0 as ill from generate_series(0, 50) as i")
+    connection.execute(
+        "select dbdp.register_dataset('for_eyes', 'for_eyes', 'ill', 'true', '{\"age\": [0, 50]}', 4, 1e-6)"
+    )
+    refused = run("baseline", "for_eyes", DBDP_URL=analyst)
+    assert refused.stderr.startswith("error: permission denied for ")
+    assert "a baseline takes the right to read the table and membership in dbdp_data_owner" in refused.stderr
+    connection.execute("select dbdp.drop_dataset('for_eyes'); drop table for_eyes")
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_server_that_takes_a_while_to_start_and_one_that_stops_say_so(
+    monkeypatch: pytest.MonkeyPatch, runs: bool
+) -> None:
+    cluster = Mock(url="postgresql:///x", **{"status.return_value": {"running": runs}, "psql.return_value": 0})
+    monkeypatch.setattr(machine, "_cluster", lambda: cluster)
+    for command in ("start", "psql"):
+        done = CliRunner().invoke(app, ["server", command])
+        assert ("starting the private server" in done.stderr) == (not runs)
+    assert CliRunner().invoke(app, ["server", "stop"]).stderr == "the private server is stopped\n"
 
 
 # --- completion -----------------------------------------------------------------------------------------

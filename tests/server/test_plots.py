@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,10 +14,14 @@ import psycopg
 import pytest
 from acting import acting
 from matplotlib.dates import num2date
+from psycopg.conninfo import make_conninfo
 from scipy.optimize import minimize
+from typer.testing import CliRunner
 
 from dbdp import curves, pictures
 from dbdp.algorithms import Facts, Request
+from dbdp.baselines import Descent
+from dbdp.cli import app
 from dbdp.database import Database
 from dbdp.scratch import DATASET, HELD_OUT, PublicRows, scratch_database
 
@@ -98,7 +102,46 @@ def test_the_budget_drawn_is_that_of_the_ledger(
     with acting(connection, "ann"):
         seen = curves.spending(database, "drawn")
     assert set(seen.by_role) == {"ann"}  # as the books show it to her
+    hers = lines(pictures.budget(seen))
+    assert "all roles" not in hers
+    assert hers["the charges that you may see"][-1, 1] == pytest.approx(0.75)
+    assert hers["all that was charged"][0, 1] == pytest.approx(3.75 + 8)
     connection.execute("select dbdp.revoke_training('drawn', 'ann')")
+
+
+def drawn_text(figure: object, tmp_path: Path) -> str:
+    """All the text of a figure, by its SVG."""
+    pictures.save(figure, tmp_path / "drawn.svg")
+    return "".join(ElementTree.parse(tmp_path / "drawn.svg").getroot().itertext())
+
+
+def test_names_are_drawn_as_they_are_written(tmp_path: Path) -> None:
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    charges = [(since, 1.0)]
+    roles = {"_eve": charges, "a $5 to $6": charges}
+    named = r"cost $\x$ per head"
+    found = curves.Spending(named, "basic", 4.0, 2.0, 2.0, since, [*charges, (since, 2.0)], roles)
+    figure = pictures.budget(found)
+    legend = [each.get_text() for each in figure.axes[0].get_legend().get_texts()]
+    assert any(each.endswith("_eve") for each in legend)
+    shown = drawn_text(figure, tmp_path)
+    assert all(words in shown for words in (named, "_eve", "a $5 to $6"))
+    noisy = curves.noise(named, curves.of_facts(Facts(1000, 5)), curves.requests(["bolt_on"], [1.0], {}))
+    assert named in drawn_text(pictures.noise(noisy), tmp_path)
+    assert named in drawn_text(pictures.loss(Descent(named, [0.7, 0.6], None)), tmp_path)
+    scored = {"bolt_on": np.ones((1, 1))}
+    own = curves.Utility("accuracy", named, False, '"a\x1b$b"', 9, [1.0], 0.0, scored, None, 0.5)
+    shown = drawn_text(pictures.utility(own), tmp_path)
+    assert named in shown
+    assert r'on 9 rows of "a\x1b$b": as secret as they are' in shown
+    assert "held-out" not in shown
+
+
+def test_the_axis_of_time_has_dates_for_any_span(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    for seconds in (260, 15000):  # almost 5 minutes, almost 5 hours
+        since = datetime.now(UTC) - timedelta(seconds=seconds)
+        pictures.save(pictures.budget(curves.Spending("t", "basic", 4.0, 0.0, 0.0, since)), tmp_path / "b.svg")
+    assert not [each for each in recwarn if "AutoDateLocator" in str(each.message)]
 
 
 def test_a_new_budget_begins_at_nothing(rows: object, database: Database, connection: psycopg.Connection) -> None:
@@ -151,7 +194,7 @@ def test_the_accuracy_drawn_is_that_of_the_models_and_each_is_charged(
     asked = curves.requests(["bolt_on", "output_perturbation_gd"], [1.0, 50.0], {"epochs": 3})
     priced = curves.cost(database, "drawn", asked, 2)
     assert [row["charge"] for row in priced] == [2, 100, 2, 100]
-    assert curves.check_cost(database, "drawn", priced) == (204, 1000)
+    assert curves.check_cost(database, "drawn", priced) == curves.Bill(204, 1000, 0, 1e-3)
     assert spent("drawn") == (0, 0)
     judges = curves.Judges.read(database, "drawn", "judging")
     before = max((row["id"] for row in database.models()), default=0)
@@ -179,6 +222,44 @@ def test_what_the_budget_does_not_cover_is_not_begun(
     with pytest.raises(ValueError, match="would be charged 1200, and dataset 'drawn' has 1000 left"):
         curves.check_cost(database, "drawn", priced)
     assert spent("drawn") == (0, 0)
+
+
+def test_a_leak_that_the_budget_does_not_cover_is_not_begun(
+    rows: object, database: Database, spent: Callable[[str], object]
+) -> None:
+    asked = curves.requests(["dp_sgd"], [1.0], {"delta": 4e-4})
+    priced = curves.cost(database, "drawn", asked, 2)
+    assert priced[0]["leak"] == pytest.approx(8e-4)
+    bill = curves.check_cost(database, "drawn", priced)
+    assert (bill.leak, bill.leak_left) == pytest.approx((8e-4, 1e-3))
+    assert str(bill) == "2 of the 1000 that is left, and a leak (δ) of 0.0008 of 0.001"
+    with pytest.raises(ValueError, match=r"would leak \(of δ\) 0.0012, and dataset 'drawn' has 0.001 left"):
+        curves.check_cost(database, "drawn", curves.cost(database, "drawn", asked, 3))
+    assert spent("drawn") == (0, 0)
+
+
+def test_what_nobody_knows_to_be_spent_is_not_taken_for_nothing(
+    rows: object, database: Database, connection: psycopg.Connection
+) -> None:
+    priced = curves.cost(database, "drawn", curves.requests(["bolt_on"], [1.0], {}), 1)
+    (number,) = connection.execute("select id from dbdp.dataset where name = 'drawn' and dropped_at is null").fetchone()
+    connection.execute(f"alter sequence dbdp.charge_{number} rename to hidden_odometer")
+    with pytest.raises(ValueError, match="nobody knows what dataset 'drawn' has spent: run `dbdp check-ledger`"):
+        curves.check_cost(database, "drawn", priced)
+    connection.execute(f"alter sequence dbdp.hidden_odometer rename to charge_{number}")
+
+
+def test_what_an_allowance_does_not_cover_is_not_begun(
+    rows: object, database: Database, connection: psycopg.Connection, spent: Callable[[str], object]
+) -> None:
+    connection.execute("drop role if exists ida; create role ida; grant dbdp_analyst to ida")
+    database.grant_training("drawn", "ida", epsilon=3)
+    priced = curves.cost(database, "drawn", curves.requests(["bolt_on"], [2.0], {}), 2)
+    assert curves.check_cost(database, "drawn", priced).charge_left == 1000
+    with acting(connection, "ida"), pytest.raises(ValueError, match="charged 4, and dataset 'drawn' has 3 left"):
+        curves.check_cost(database, "drawn", priced)
+    assert spent("drawn") == (0, 0)
+    connection.execute("select dbdp.revoke_training('drawn', 'ida')")
 
 
 def test_rows_that_cannot_judge_do_not(database: Database, connection: psycopg.Connection, schema: str) -> None:
@@ -228,6 +309,33 @@ def test_a_scratch_database_holds_the_rows_and_is_gone_afterwards(
     ):
         raise ZeroDivisionError
     assert connection.execute(databases).fetchone() == before
+
+
+def test_what_a_killed_process_left_is_dropped_by_the_next_and_what_is_in_use_is_not(
+    public: Path, server_url: str, connection: psycopg.Connection
+) -> None:
+    scratch = "select array_agg(datname::text) from pg_database where starts_with(datname, 'dbdp_scratch_')"
+    connection.execute("create database dbdp_scratch_abandoned template template0")
+    with scratch_database(server_url, PublicRows(public, DESCRIBED), epsilon=5.0, delta=1e-3):
+        (first,) = connection.execute(scratch).fetchone()
+        assert len(first) == 1
+        assert first != ["dbdp_scratch_abandoned"]
+        with scratch_database(server_url, PublicRows(public, DESCRIBED), epsilon=5.0, delta=1e-3):
+            assert len(connection.execute(scratch).fetchone()[0]) == 2
+    assert connection.execute(scratch).fetchone() == (None,)
+
+
+def test_public_rows_ask_for_a_superuser(
+    public: Path, server_url: str, connection: psycopg.Connection, tmp_path: Path
+) -> None:
+    connection.execute("drop role if exists plain_owner; create role plain_owner; grant dbdp_data_owner to plain_owner")
+    url = make_conninfo(server_url, options="-c role=plain_owner")
+    (tmp_path / "features.json").write_text(json.dumps(DESCRIBED["features"]))
+    given = ("--csv", public, "--label", "ill", "--positive", "yes", "--features", tmp_path / "features.json")
+    done = plot("utility", tmp_path / "u.svg", *given, url=url)
+    assert done.returncode == 1
+    assert "role 'plain_owner', of --url or DBDP_URL, is none" in done.stderr
+    assert '--url "$(dbdp server url)"' in done.stderr
 
 
 def test_a_file_without_a_declared_column_is_refused(public: Path) -> None:
@@ -290,6 +398,8 @@ def test_the_command_says_the_cost_and_spends_nothing_without_a_yes(
     assert not (tmp_path / "u.png").exists()
     done = plot(*asked, "--delta", "0", "--yes", url=server_url)
     assert done.returncode == 0, done.stderr
+    assert done.stderr == "charging 2 of the 1000 that is left\n"
+    assert done.stdout == f"{tmp_path / 'u.png'} is drawn\n"
     assert spent("drawn") == (2 * 10**9, 0)
     assert (tmp_path / "u.png").read_bytes().startswith(b"\x89PNG")
 
@@ -302,7 +412,55 @@ def test_a_picture_that_could_not_be_written_costs_nothing(
             pictures.check(tmp_path / wrong)
     asked = ("utility", tmp_path / "u.jpg", "--dataset", "drawn", "--on", "judging", "--yes")
     assert plot(*asked, url=server_url).returncode == 1
+    (tmp_path / "folder.png").mkdir()
+    for unwritable in (tmp_path / "folder.png", Path("/proc/u.png")):
+        with pytest.raises(OSError, match=r"cannot be written .*; name another file"):
+            pictures.check(unwritable)
+    (tmp_path / "old.png").write_text("a picture")
+    for writable, kept in (("new.png", None), ("old.png", "a picture")):
+        pictures.check(tmp_path / writable)
+        assert (tmp_path / writable).exists() == bool(kept)
+    assert (tmp_path / "old.png").read_text() == "a picture"
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(RuntimeError, match=r"pip install 'dbdp\[plot\]'"):
         pictures.check(tmp_path / "u.png")
     assert spent("drawn") == (0, 0)
+
+
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+def test_the_numbers_of_a_picture_that_cannot_be_saved_are_printed(
+    rows: object, server_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: list[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(pictures, "save", fail)
+    asked = ["--dataset", "drawn", "--on", "judging", "--epsilon", "2", "--repeats", "1", "--delta", "0", "--yes"]
+    given = ["plot", "utility", str(tmp_path / "u.png"), *asked, "--url", server_url, *as_json]
+    done = CliRunner().invoke(app, given)
+    assert np.shape(json.loads(done.stdout)["scores"]["bolt_on"]) == (1, 1)
+    assert isinstance(done.exception, RuntimeError)
+    assert "No space left on device; its numbers are on stdout" in str(done.exception)
+
+
+@pytest.mark.parametrize("options", ["[1]", '"x"', "{bad"])
+@pytest.mark.parametrize("given", [("noise", "--rows", "10", "--features", "2"), ("loss", "drawn"), ("utility",)])
+def test_options_that_are_no_object_are_named(tmp_path: Path, given: tuple[str, ...], options: str) -> None:
+    command, *arguments = given
+    at = [*arguments, str(tmp_path / "x.png")] if command == "loss" else [str(tmp_path / "x.png"), *arguments]
+    done = CliRunner().invoke(app, ["plot", command, *at, "--options", options])
+    assert isinstance(done.exception, ValueError)
+    assert f"--options {options!r} is no JSON object: " in str(done.exception)
+
+
+def test_noise_without_delta_is_drawn_of_those_that_can_do_without(tmp_path: Path) -> None:
+    asked = ["plot", "noise", str(tmp_path / "n.svg"), "--rows", "1000", "--features", "5", "--delta", "0", "--json"]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.exception
+    drawn = set(json.loads(done.stdout)["scales"])
+    assert drawn == {"bolt_on", "nsgd", "rsgd_ar", "output_perturbation_gd", "scs13"}
+
+
+def test_a_loss_of_an_algorithm_without_an_exact_model_names_those_that_have_one(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["plot", "loss", "drawn", str(tmp_path / "l.png"), "--algorithm", "dp_sgd"])
+    assert str(done.exception).endswith(f"choose one of {', '.join(curves.ONCE)}")

@@ -402,13 +402,20 @@ exception when others then null; end $$""")
     assert nothing_left(connection, schema)
 
 
+@pytest.mark.parametrize("name", ["red \x1b[31m", "two\nlines", "\u202eback"])
+def test_a_name_that_cannot_be_printed_is_refused(schema: str, array_table: str, register: Register, name: str) -> None:
+    with pytest.raises(psycopg.Error, match="has characters that cannot be printed; choose a name without them"):
+        register(array_table, name=name)
+
+
 def test_a_name_and_a_table_are_registered_once(
     connection: psycopg.Connection, schema: str, array_table: str, register: Register
 ) -> None:
     name = register(array_table)
     connection.execute("create table other as select * from t")
     with pytest.raises(
-        psycopg.Error, match=f"dataset '{name}' is registered already, and its declaration and budget never"
+        psycopg.Error,
+        match=f"dataset '{name}' is registered already, and its declaration and budget never .* dbdp.renew_budget",
     ):
         register(array_table)
     with pytest.raises(psycopg.Error, match=f"dataset '{name}' is registered already"):

@@ -1,0 +1,41 @@
+"""Names of tables, as people write them and as SQL has them."""
+
+from dbdp.database import Database
+
+# No such table, schema or name; a name of too many parts; a table of another database.
+_NO_TABLE = ("42P01", "3F000", "42602", "42601", "0A000")
+
+
+def quoted(database: Database, table: str) -> str:
+    """Return a table's name as SQL has it: with quotation marks where it needs them.
+
+    Parameters
+    ----------
+    table : a name as SQL takes it: found by the search path, or with its schema
+
+    Raises
+    ------
+    ValueError
+        If there is no such table.
+    """
+    sql = "select c.oid::regclass::text as name from pg_catalog.pg_class as c where c.oid = $1::text::regclass"
+    try:
+        found = database.query(sql, table)
+    except Exception as error:
+        if getattr(error, "sqlstate", None) not in _NO_TABLE:
+            raise
+        found = []
+    if not found:
+        raise ValueError(
+            f'table {table!r} does not exist; write "Schema"."Table" where a name has capitals, blanks or dots'
+        )
+    return str(found[0]["name"])
+
+
+def columns(database: Database, table: str) -> set[str]:
+    """Return the names of a table's columns."""
+    sql = (
+        "select attname::text as name from pg_catalog.pg_attribute "
+        "where attrelid = $1::text::regclass and attnum > 0 and not attisdropped"
+    )
+    return {row["name"] for row in database.query(sql, table)}
