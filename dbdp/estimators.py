@@ -527,13 +527,23 @@ def design_matrix(declaration: Declaration, X: Any) -> np.ndarray:
     lower = [feature.lower for feature in declaration.numeric]
     upper = [feature.upper for feature in declaration.numeric]
     numbers = np.clip(rows[:, :count].astype(np.float64), lower, upper)
-    values = np.vectorize(frames.as_text, otypes=[object])(rows[:, count:]) if declaration.categorical else rows
     indicators = [
-        values[:, column] == category
-        for column, feature in enumerate(declaration.categorical)
+        texts == category
+        for place, feature in enumerate(declaration.categorical, count)
+        for texts in [_texts(rows[:, place], is_boolean=set(feature.categories) <= {"true", "false"})]
         for category in feature.categories
     ]
     return np.column_stack([numbers, *indicators]).astype(np.float64)
+
+
+def _texts(values: np.ndarray, *, is_boolean: bool) -> np.ndarray:
+    """Return the values of a column as categories are written; of a boolean one 0 and 1 are taken too."""
+
+    def text(value: Any) -> str | None:
+        as_bool = is_boolean and not isinstance(value, str) and value in (0, 1)
+        return frames.as_text(bool(value) if as_bool else value)
+
+    return np.array([text(value) for value in values], dtype=object)
 
 
 def _shaped(declaration: Declaration, X: Any) -> np.ndarray:

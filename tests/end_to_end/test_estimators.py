@@ -636,6 +636,50 @@ def test_the_documentation_lists_the_checks_that_cannot_pass() -> None:
 # --- connections --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda frame, _: frame.to_numpy().tolist(),
+        lambda frame, _: frame.to_numpy(dtype=float),
+        lambda frame, _: frame[["flag", "grade", "age"]],
+        lambda frame, _: frame.convert_dtypes(),
+        lambda frame, _: frame.astype({"grade": "category", "flag": "category"}),
+        lambda frame, _: pyarrow.Table.from_pandas(frame),
+        lambda frame, _: frame.to_dict("list"),
+        lambda _, table: select(table).order_by(table.c.age),
+    ],
+    ids=["lists", "floats", "pandas", "pandas's own types", "pandas's categories", "arrow", "columns", "a query"],
+)
+def test_numbers_and_booleans_that_are_categories_predict_as_in_sql(
+    connection: psycopg.Connection, coded: tuple[dbdp.LogisticRegression, Table], given: Callable[..., Any]
+) -> None:
+    model, table = coded
+    sql = f"select age, grade, flag, dbdp.predict_probability({model.model_id_}, g) as p from {table.fullname} as g"
+    found = connection.execute(f"{sql} order by age").fetchall()
+    frame = pandas.DataFrame([row[:3] for row in found], columns=["age", "grade", "flag"])
+    told = model.predict_proba(given(frame, table))[:, 1]
+    assert told == pytest.approx([row[3] for row in found])
+    assert len(set(np.round(told, 6))) > 6
+
+
+@pytest.fixture
+def coded(
+    connection: psycopg.Connection, schema: str, engine: sqlalchemy.Engine
+) -> tuple[dbdp.LogisticRegression, Table]:
+    """A model of codes and flags that were declared as categories, and its table."""
+    connection.execute("create table coded (age int, grade int, flag bool, y bool)")
+    connection.execute("insert into coded select i, 1 + i % 3, i % 2 = 0, i % 3 > 0 from generate_series(1, 60) as i")
+    database = dbdp.connect(connection)
+    features = {"age": [0, 100], "grade": ["1", "2", "3"], "flag": ["true", "false"]}
+    name = f"{schema}_coded"
+    database.register_dataset(
+        name, "coded", label="y", positive="true", features=features, epsilon=20, delta=1e-3, mode="basic"
+    )
+    model = dbdp.LogisticRegression(epsilon=10, delta=1e-4, batch_size=10, progress=False, database=database).fit(name)
+    columns = (sqlalchemy.column(each) for each in ("age", "grade", "flag"))
+    return model, sqlalchemy.table("coded", *columns, schema=schema)
+
+
 def test_a_connection_taken_from_an_engine_is_not_given_to_others(engine: sqlalchemy.Engine) -> None:
     with dbdp.connect(engine) as database, engine.connect() as other:
         assert other.connection.driver_connection is not database.connection
