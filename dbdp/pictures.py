@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from dbdp.baselines import Descent
-from dbdp.curves import ACCURACY, IN_UPDATES, ONCE, Noise, Spending, Utility
+from dbdp.curves import ACCURACY, ERROR, IN_UPDATES, ONCE, Noise, Spending, Utility
 from dbdp.plain import plain
 
 if TYPE_CHECKING:
@@ -142,7 +142,11 @@ def utility(found: Utility) -> "Figure":
     else:
         axes.set_title(f"{title}\n{judges} rows of {_text(found.table)}: as secret as they are")
     axes.set_xlabel(f"privacy loss ε (log scale; δ = {found.delta:g})")
-    axes.set_ylabel(f"{found.measure}, mean and range of {repeats}" if repeats > 1 else found.measure)
+    scale = ""
+    if found.measure == ERROR:  # it has no upper bound
+        axes.set_yscale("log")
+        scale = " (log scale)"
+    axes.set_ylabel(f"{found.measure}{scale}" + (f"\nmean and range of {repeats}" if repeats > 1 else ""))
     axes.legend(**_BELOW)
     return figure
 
