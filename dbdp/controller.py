@@ -169,7 +169,9 @@ def exact_model(session: Session, dataset: Dataset, plan: Plan, progress: Progre
     """Return the exact models, shape (outputs, dimension)."""
     sizes, options = plan.learning.shard_rows, shuffle_options(plan.request)
     dimension = plan.facts.dimension
+    progress("shuffle", 0, 1)
     with parts.spread(session, dataset, sizes, dimension=dimension, options=options, progress=progress) as shuffled:
+        progress("shuffle", 1, 1)
         return exact_models(shuffled, plan, progress)
 
 

@@ -19,14 +19,12 @@ _TOLD = re.compile(r"dbdp: (\w+) (\d+)/(\d+)")
 def fill(session: Session, dataset: str, table: str, options: dict[str, Any], progress: Progress = silent) -> None:
     """Fill a table anew with the packed rows of a dataset; options are those of dbdp.shuffle.
 
-    A report may use the session, and so is made between statements; one that `hears`, which does not, meanwhile too.
+    Only a report that `hears` is told of the way: others may use the session, which is busy.
     """
     sql = "select dbdp.shuffle($1, $2, $3::pg_catalog.json)"
     session.query(f"truncate {table}")
-    progress("shuffle", 0, 1)
     with session.hearing(_hearer(progress)):
         session.query(sql, dataset, table, json.dumps(options | {"progress": getattr(progress, "hears", False)}))
-    progress("shuffle", 1, 1)
 
 
 def _hearer(progress: Progress) -> Callable[[str], None]:
