@@ -44,7 +44,7 @@ _EXPLAINED = """
     Parameters
     ----------
     epsilon, delta : the stand-alone guarantee of each fit; delta = 0 asks for pure ε
-    algorithm, epochs, batch_size, … : see `dbdp.Request`
+    algorithm, epochs, batch_size : and all other options of a training, see `dbdp.Request`
     database : where registered datasets are, and what a SQLAlchemy query reads from: a `dbdp.Database`, a SQLAlchemy
         engine or connection, or a psycopg connection; None for that of `dbdp.connect()`. Pickles leave it out
     bounds : of rows at hand: column → [lower, upper] or ["category", …]; or one pair [lower, upper], of numbers or of
