@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row
 
 import dbdp
@@ -23,12 +22,9 @@ from dbdp.baselines import Baseline, Descent
 from dbdp.declarations import declare
 from dbdp.releases import Model
 from dbdp.sessions import ClientSession, Row
+from dbdp.targets import libpq_url
 
 URL_VARIABLE = "DBDP_URL"
-_NO_URL = (
-    "the target is no libpq URL: write postgresql://user@host:port/database; in a password %40 is @, %2F is / and "
-    "%25 is %"
-)
 _CASTS = {"candidates": "::pg_catalog.json", "groups": "::pg_catalog.text[]"}
 
 
@@ -69,25 +65,6 @@ def _text_of(target: Any) -> str:
     if not isinstance(target, str):
         raise ValueError(f"the target is a {type(target).__name__}; give a URL, an engine or a connection")
     return target
-
-
-def libpq_url(target: str) -> str:
-    """Return the URL as libpq takes it; every message about it keeps it out, since it may hold a password.
-
-    Raises
-    ------
-    ValueError
-        If libpq cannot read it, or would take a part of a password for a host, a port or a database.
-    """
-    url = target.replace("postgresql+psycopg://", "postgresql://", 1)
-    try:
-        read = conninfo_to_dict(url.replace("%40", "_"))  # what is @ now is none that was meant
-    except psycopg.ProgrammingError:
-        raise ValueError(_NO_URL) from None
-    host, port, name = (str(read.get(part) or "") for part in ("host", "port", "dbname"))
-    if "://" in url and ("@" in host + name or not set(port) <= set("0123456789,")):
-        raise ValueError(_NO_URL)
-    return url
 
 
 def default_url() -> str:

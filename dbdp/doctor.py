@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 
 from dbdp import __version__, packing
 from dbdp.about import about
 from dbdp.database import URL_VARIABLE
 from dbdp.installer import MINIMUM_SERVER, ROLES, Source, remedy_of_connection
 from dbdp.sessions import ClientSession
+from dbdp.targets import libpq_url
 
 OK, FAULT, ADVICE, UNKNOWN = "ok", "fault", "advice", "unknown"
 _PATIENCE = 10  # seconds for a connection
@@ -109,12 +110,11 @@ def examine(target: str | None) -> list[Finding]:
     url = target or os.environ.get(URL_VARIABLE) or _private_server()
     if url is None:
         return [*found, Finding("server", FAULT, "the private server does not run", "dbdp server start")]
-    url = url.replace("postgresql+psycopg://", "postgresql://", 1)
     try:
-        conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        remedy = "write postgresql://user@host:port/database"
-        return [*found, Finding("server", FAULT, "the target is no libpq URL", remedy)]  # which may hold a password
+        url = libpq_url(url)
+    except ValueError as error:
+        what, _, remedy = str(error).partition(": ")
+        return [*found, Finding("server", FAULT, what, remedy)]
     try:
         with psycopg.connect(url, autocommit=True, connect_timeout=_PATIENCE) as connection:
             return [*found, *_of_server(Patient.of(connection))]

@@ -22,10 +22,10 @@ from typing import Any, LiteralString
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
 
 from dbdp import __version__
 from dbdp.options import sql_parameters
+from dbdp.targets import libpq_url
 
 MINIMUM_SERVER = 150000
 PACKAGE = Path(__file__).parent
@@ -257,11 +257,9 @@ def remedy_of_connection(error: str) -> str:
 def _connected(url: str) -> Iterator[psycopg.Connection]:
     """Connect, keeping the URL out of every message: it may hold a password."""
     try:
-        conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        raise InstallError("not a libpq URL: write postgresql://user@host:port/database") from None
-    try:
-        opened = psycopg.connect(url, autocommit=True)
+        opened = psycopg.connect(libpq_url(url), autocommit=True)
+    except ValueError as error:
+        raise InstallError(str(error)) from None
     except psycopg.OperationalError as error:
         raise InstallError(f"{str(error).strip()}: {remedy_of_connection(str(error))}") from None
     with opened as connection:

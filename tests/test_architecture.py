@@ -16,7 +16,7 @@ MODULES = {
 }
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
 CLIENTS = {"commands.figures", "curves", "database", "demo", "doctor", "scratch", "web.connections"}
-CONNECTING = {"refusals", "sessions", "installer", "cluster"} | CLIENTS  # may import psycopg
+CONNECTING = {"refusals", "targets", "sessions", "installer", "cluster"} | CLIENTS  # may import psycopg
 HEAVY = ("scipy", "sklearn", "psycopg", "sqlalchemy", "rich", "typer")
 
 

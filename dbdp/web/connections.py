@@ -9,8 +9,9 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from dbdp.database import Database, libpq_url
+from dbdp.database import Database
 from dbdp.sessions import PUBLIC_SQLSTATE
+from dbdp.targets import libpq_url
 from dbdp.web.refusals import Crowded, Denied, Refusal, closed, lost
 
 _NOT_OURS = ("user", "password", "passfile", "application_name")  # who signs in gives the first two

@@ -7,7 +7,8 @@ import pytest
 
 import dbdp
 from dbdp.cli import main
-from dbdp.database import URL_VARIABLE, libpq_url
+from dbdp.database import URL_VARIABLE
+from dbdp.targets import libpq_url
 from dbdp.web.connections import Server
 
 pytestmark = pytest.mark.security
@@ -46,12 +47,14 @@ def test_a_malformed_url_is_refused_without_its_password(url: str) -> None:
 
 @pytest.mark.parametrize("url", MALFORMED)
 @pytest.mark.parametrize(
-    "command", [["datasets"], ["train", "patients", "--epsilon", "1"], ["budget", "patients"], ["web", "--port", "0"]]
+    "command",
+    [["datasets"], ["train", "patients", "--epsilon", "1"], ["web", "--port", "0"], ["doctor"], ["install"]],
+    ids=lambda command: command[0],
 )
 def test_no_command_prints_the_password_of_a_malformed_url(
     command: list[str], url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    for given in (["--url", url], []):
+    for given in [["--url", url]] if command == ["install"] else (["--url", url], []):
         monkeypatch.setattr(sys, "argv", ["dbdp", *command, *given])
         monkeypatch.setenv(URL_VARIABLE, url)
         with pytest.raises(SystemExit) as ended:
