@@ -5,6 +5,7 @@ Shapes: X (n, columns) with one column for each declared column, or (n, length) 
 
 import inspect
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
@@ -137,7 +138,7 @@ def _initialiser(of_label: str) -> Callable[..., None]:
     return __init__
 
 
-class _LinearModel(BaseEstimator):
+class _LinearModel(BaseEstimator, ABC):
     """A linear model with differential privacy."""
 
     loss: ClassVar[str]
@@ -333,6 +334,7 @@ class _LinearModel(BaseEstimator):
             self.n_features_in_, self.feature_names_in_ = len(frame), np.array(list(frame), dtype=object)
         return frame
 
+    @abstractmethod
     def _labels(self, y: np.ndarray, stated: tuple[Any, ...] | None) -> Labels:
         """Return labels as they are stored, with what is declared of them.
 
@@ -340,7 +342,6 @@ class _LinearModel(BaseEstimator):
         ----------
         stated : classes that the labels' type declares
         """
-        raise NotImplementedError
 
     def _scores(self, X: Any) -> np.ndarray:
         """Return the decision values of rows, shape (n, outputs)."""

@@ -3,8 +3,7 @@
 import psycopg
 
 from dbdp.controller import CHARGED, ChargedError
-
-PREFIX = "dbdp: "  # PL/Python's, the name of the server's error
+from dbdp.sessions import PREFIX
 
 
 class RefusedError(psycopg.DatabaseError, ValueError):

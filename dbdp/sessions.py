@@ -14,6 +14,8 @@ from typing import Any, Protocol
 Row = dict[str, Any]
 
 PUBLIC_SQLSTATE = "DP001"  # of errors whose text says public facts only
+PREFIX = "dbdp: "  # of their text: PL/Python shows the name of the server's error
+NOT_ALLOWED = "42501"  # SQLSTATE of a right that is missing
 DATA_EXCEPTION = "22"  # class of SQLSTATEs: a value that its type, or a parameter, does not take
 UNIQUE_VIOLATION, INVALID_NAME = "23505", "42602"
 _MOST_PLANS = 128  # prepared at a time; a training takes some thirty, and those of its own tables are of no use later
@@ -204,7 +206,7 @@ class ServerSession:
     def failure(self, error: BaseException) -> tuple[str, str]:
         """Return SQLSTATE and text of a failed statement."""
         code = getattr(error, "spidata", None)
-        text = str(error).removeprefix("dbdp: ")
+        text = str(error).removeprefix(PREFIX)
         if not code:
             return "", text
         letters = [chr(((code[0] >> shift) & 0x3F) + ord("0")) for shift in range(0, 30, 6)]
@@ -348,7 +350,7 @@ class ClientSession:
     def failure(self, error: BaseException) -> tuple[str, str]:
         """Return SQLSTATE and text of a failed statement."""
         text = getattr(getattr(error, "diag", None), "message_primary", None)
-        return getattr(error, "sqlstate", None) or "", (text or str(error).strip()).removeprefix("dbdp: ")
+        return getattr(error, "sqlstate", None) or "", (text or str(error).strip()).removeprefix(PREFIX)
 
 
 @contextmanager

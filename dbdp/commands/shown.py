@@ -15,12 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from dbdp.plain import plain
+from dbdp.sessions import NOT_ALLOWED
 
 if TYPE_CHECKING:
     from dbdp.database import Database
 
 console = Console()
-_NOT_ALLOWED = "42501"  # of SQLSTATE
 _BREAKS = 16  # a longer word of a cell may be broken
 
 Url = Annotated[str | None, typer.Option(help="Server to use; default DBDP_URL, else the private one.")]
@@ -50,7 +50,7 @@ def for_owners(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if getattr(error, "sqlstate", None) != _NOT_ALLOWED:
+        if getattr(error, "sqlstate", None) != NOT_ALLOWED:
             raise
         raise PermissionError(
             f"{str(error).splitlines()[0]}; {what} takes the right to read the table and membership in dbdp_data_owner"

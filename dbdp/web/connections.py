@@ -10,7 +10,7 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from dbdp.database import Database
-from dbdp.sessions import PUBLIC_SQLSTATE
+from dbdp.sessions import NOT_ALLOWED, PREFIX, PUBLIC_SQLSTATE
 from dbdp.targets import libpq_url
 from dbdp.web.refusals import Crowded, Denied, Refusal, closed, lost
 
@@ -32,7 +32,7 @@ _DENYING = re.compile(
 _CROWDED = re.compile(r"too many (?:connections|clients)|connection slots are reserved")
 _CLOSED = re.compile(r"permission denied for database|database .* does not exist|not currently accepting connections")
 _PAUSES = (0.05, 0.2, 0.5)  # seconds; a connection that was closed counts until the server has noticed
-_NOT_ALLOWED, _CANCELLED, _BROKEN = "42501", "57014", ("08", "57P")
+_CANCELLED, _BROKEN = "57014", ("08", "57P")
 
 
 class Server:
@@ -134,10 +134,10 @@ def _told() -> Iterator[None]:
 
 
 def _refusal_of(error: psycopg.Error) -> Refusal:
-    sqlstate, text = error.sqlstate or "", (error.diag.message_primary or "").removeprefix("dbdp: ")
+    sqlstate, text = error.sqlstate or "", (error.diag.message_primary or "").removeprefix(PREFIX)
     if sqlstate == PUBLIC_SQLSTATE:
         return Refusal(400, "dbdp refused this", text, error.diag.message_hint or "")
-    if sqlstate == _NOT_ALLOWED:
+    if sqlstate == NOT_ALLOWED:
         return Refusal(
             403,
             "This role may not see or do that",
