@@ -102,7 +102,7 @@ class Budget:
         limit = _limit(mode, order, epsilon, delta - leaks)
         if limit < 1 / CHARGE_UNITS:
             raise ValueError(f"epsilon = {epsilon:g} is too small for mode {mode!r}; choose mode 'basic'")
-        units = math.floor(limit * CHARGE_UNITS), math.floor(_decimal(leaks) * LEAK_UNITS)
+        units = math.floor(Fraction(limit) * CHARGE_UNITS), math.floor(_decimal(leaks) * LEAK_UNITS)
         return cls(epsilon, delta, mode, order, *units)
 
     def allowance(self, epsilon: float) -> Allowance:

@@ -44,7 +44,7 @@ def share(epsilon: float, delta: float, rows: int) -> tuple[float, float]:
         If ε is too small to be shared, or too large to leave a δ.
     """
     each = epsilon / rows
-    if each * Fraction(rows) > Fraction(epsilon):
+    if Fraction(each) * rows > Fraction(epsilon):
         each = math.nextafter(each, 0)
     if each < MIN_EPSILON:
         raise ValueError(
@@ -71,7 +71,7 @@ def grouped(release: Release, rows: int, *, epsilon: float, delta: float) -> Rel
     """
     claimed = delta if release.delta > 0 else 0.0
     if (
-        release.epsilon * Fraction(rows) > Fraction(epsilon)
+        Fraction(release.epsilon) * rows > Fraction(epsilon)
         or joint_delta(release.epsilon, release.delta, rows) > claimed
     ):
         raise ArithmeticError(
@@ -117,7 +117,16 @@ def _(event: EpsilonDeltaDpEvent, rows: int) -> Event:
 
 @_of_units.register
 def _(event: ExponentialMechanismDpEvent, rows: int) -> Event:
-    """A privacy loss within an interval of length ε, for each link of the chain, adds up to one of length rε."""
+    """A range of ε becomes one of rε.
+
+    Proof. On all rows the log-ratio of each link of the chain lies in an interval of length ε: they add up. On a
+    Poisson sample they do not, as mixing over the unit's other records moves them; ε = 2 ln(1 - q + qe^h) there, h
+    what one record moves log-odds by. Fix the sample of the records *outside* the unit. With the set S of the unit's
+    in it, outcome o has weight U_S(o), Z_S in all; scale each record's factor so that it is from 1 to e^h. Then Z_S
+    rises with S, and P(o)/U_∅(o) = E[U_S(o)/(U_∅(o)Z_S)] lies between E[1/Z_S] and E[e^{h|S|}/Z_S], at most
+    E[1/Z_S]·(1 - q + qe^h)^r (Harris: one factor falls in S, one rises). So ln(P/U_∅) has a range of rε/2, ln(Q/U_∅)
+    too: rε together. Mixed over the other samples: pure rε, and D_α, which is quasi-convex, at most α(rε)²/8. ∎
+    """
     return ExponentialMechanismDpEvent(math.nextafter(rows * event.epsilon, math.inf))
 
 

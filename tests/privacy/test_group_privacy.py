@@ -1,7 +1,8 @@
 """Group privacy against brute force: chains of neighbours of small mechanisms, and the chains that attain it."""
 
 import math
-from itertools import pairwise
+from fractions import Fraction
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+from dbdp.algorithms.privgene import sampled_epsilon
 from dbdp.privacy.accounting import MODES, Budget
 from dbdp.privacy.calibration import analytic_noise_multiplier
 from dbdp.privacy.events import (
@@ -26,6 +28,7 @@ from dbdp.privacy.events import (
     divergence,
 )
 from dbdp.privacy.groups import grouped, joint_delta, share
+from dbdp.privacy.selection import ExponentialMechanism
 
 ROWS = pytest.mark.parametrize("rows", [2, 3, 5])
 ORDERS = 1 + np.geomspace(1e-3, 1e3, 400)
@@ -95,10 +98,20 @@ def test_no_chain_exceeds_the_delta_of_a_group(rows):
 @given(epsilon=st.floats(1e-5, 500), delta=st.one_of(st.just(0.0), st.floats(1e-30, 0.5)), rows=st.integers(1, 1000))
 def test_the_share_of_a_row_is_worth_the_whole_for_the_unit_and_hardly_less(epsilon, delta, rows):
     each, least = share(epsilon, delta, rows)
-    assert each * rows <= epsilon * (1 + 1e-15)
+    assert Fraction(each) * rows <= Fraction(epsilon)
     assert each * rows >= epsilon * (1 - 1e-14)
     assert joint_delta(each, least, rows) <= delta
     assert joint_delta(each, least, rows) >= delta * (1 - 1e-11)
+
+
+@pytest.mark.parametrize(("epsilon", "rows"), [(5.5, 9), (4.32, 31), (1.35, 22)])
+def test_a_share_is_compared_exactly_where_a_float_would_pass_one_that_is_too_large(epsilon, rows):
+    nearest = epsilon / rows
+    assert Fraction(nearest) * rows > Fraction(epsilon)
+    assert not nearest * Fraction(rows) > Fraction(epsilon)  # a float times a Fraction is a float, rounded
+    assert share(epsilon, 0.0, rows)[0] == math.nextafter(nearest, 0)
+    with pytest.raises(ArithmeticError, match="is not"):
+        grouped(release_of(EpsilonDeltaDpEvent(nearest, 0.0), nearest, 0.0), rows, epsilon=epsilon, delta=0.0)
 
 
 @pytest.mark.parametrize("epsilon", [1e6, 3e4])
@@ -193,6 +206,91 @@ def test_selections_keep_their_bounded_range(rows):
         orders = np.array([1.2, 4.0, 30.0])
         assert (divergences(first, last, orders) <= [divergence(event, order) + 1e-12 for order in orders]).all()
     assert 0.6 * event.epsilon < widest <= event.epsilon + 1e-12
+
+
+def drawn(rows, probability):
+    """Every Poisson sample of rows, with its probability and the sum of its rows."""
+    for chosen in product((0, 1), repeat=len(rows)):
+        weight = math.prod(probability if each else 1 - probability for each in chosen)
+        yield (
+            weight,
+            np.sum([row for row, each in zip(rows, chosen, strict=True) if each], axis=0) if any(chosen) else 0,
+        )
+
+
+def selected(weights, base, rows, probability):
+    """The law of a selection on a Poisson sample of rows, beside rows that are in it (the base)."""
+    laws = [
+        (weight, np.array([float(each) for each in weights(base + sums)])) for weight, sums in drawn(rows, probability)
+    ]
+    return sum(weight * law / law.sum() for weight, law in laws)
+
+
+def range_of(one, other):
+    return float(np.ptp(np.log(one) - np.log(other)))
+
+
+@ROWS
+@pytest.mark.parametrize("probability", [0.01, 0.5, 0.9])
+def test_a_sampled_selection_of_a_unit_has_r_times_the_range_and_attains_it(rows, probability):
+    """Two rare candidates that the unit's records speak for, one before and one after, among many others."""
+    spent, many = 0.8, 10**9
+    mechanism = ExponentialMechanism(sampled_epsilon(spent, probability), 1.0)
+
+    def weights(losses):
+        first, second, last = map(float, mechanism.weights(losses.tolist()))
+        return first, second, last * many
+
+    neighbours = [[np.array(row)] * rows for row in ((0.0, 1.0, 1.0), (1.0, 0.0, 1.0))]
+    ends = [selected(weights, np.zeros(3), unit, probability) for unit in neighbours]
+    covered = event_of(ExponentialMechanismDpEvent(spent), rows).epsilon
+    assert 0.999 * covered < range_of(*ends) <= covered
+    assert range_of(*ends) > (rows - 0.01) * spent  # that of one record less is not enough
+
+
+LINK = (
+    np.array([10.2774, 5.0498, 1.0493, 10.8361]),
+    [[0, 0, 2, 0], [2, 2, 0, 0]],
+    [[0, 2, 0, 2], [1.23, 0.29, 1.98, 1.37]],
+)
+
+
+def softmax(scores):
+    return np.exp(scores - np.max(scores))
+
+
+def test_ranges_of_links_do_not_add_up_on_a_sample_but_the_unit_has_r_times_that_of_a_record_all_the_same():
+    """Mixed over a unit's other record, one link's range is above that of a record: the chain proves nothing."""
+    base, (old, new), (other_old, other_new) = LINK[0], LINK[1], LINK[2]
+    probability, moved = 0.9, 2.0
+    spent = 2 * math.log1p(probability * math.expm1(moved))
+    chain = [(old, other_old), (new, other_old), (new, other_new)]
+    laws = [selected(softmax, base, [np.array(row, float) for row in unit], probability) for unit in chain]
+    assert max(range_of(p, q) for p, q in pairwise(laws)) > 1.02 * spent
+    assert range_of(laws[0], laws[-1]) <= 2 * spent
+
+
+@ROWS
+def test_no_unit_tells_more_through_a_sampled_selection_than_is_charged(rows):
+    """Given the other rows of the sample the range is r times a record's; mixed over them, ε and every D_α are."""
+    random, nearest = np.random.default_rng(), 0.0
+    for _ in range(150):
+        moved, probability = random.choice([0.2, 1.0, 4.0]), random.choice([0.05, 0.5, 0.9])
+        event = event_of(ExponentialMechanismDpEvent(2 * math.log1p(probability * math.expm1(moved))), rows)
+        base, others = 5 * random.normal(size=4), 3 * random.normal(size=(2, 4))
+        units = moved * np.rint(random.random((2, rows, 4)) * random.choice([1, 8])) / 8
+        units *= moved / max(units.max(), 1e-9)
+        pairs = [
+            (weight, [selected(softmax, base + sums, list(unit), probability) for unit in units])
+            for weight, sums in drawn(list(others), probability)
+        ]
+        assert max(range_of(*pair) for _, pair in pairs) <= event.epsilon * (1 + 1e-9)
+        nearest = max(nearest, *(range_of(*pair) / event.epsilon for _, pair in pairs))
+        one, other = (sum(weight * pair[end] for weight, pair in pairs) for end in (0, 1))
+        assert np.abs(np.log(one) - np.log(other)).max() <= event.epsilon * (1 + 1e-9)
+        orders = np.array([1.2, 4.0, 30.0])
+        assert (renyi(one, other, orders) <= [divergence(event, order) + 1e-9 for order in orders]).all()
+    assert nearest > 0.3  # one try in six: none of 150 would by chance once in 1e11
 
 
 def test_parts_are_taken_one_by_one():
