@@ -72,8 +72,9 @@ def published_multiplier(request: Request, batches: Batches) -> float:
     """Return σ/C of Algorithms 4 and 5: σ² = 2 ln(1.25/δ₁)(2C)²/ε₂².
 
     δ₁ = δ/(km); ε₁ with ε = Tε₁(e^ε₁ - 1) + √(2T ln(1/δ₁))ε₁; ε₂ = min(1, ε₁/(2q)). Proof (§5). One update is
-    (ε₂, δ₁)-DP with ε₂ ≤ 1, also when a record is left out; sampled it is (2qε₂, qδ₁), since
-    ln(1 + q(e^x - 1)) ≤ 2qx for x ≤ 1; T = k⌈m/b⌉ of them compose to ε, with (Tq + 1)δ₁ ≤ (2k + 1)δ/(km) ≤ δ.
+    (ε₂, δ₁)-DP with ε₂ ≤ 1 for a change by 2C, hence also for one by C, where a record is left out. Sampled it is
+    (ln(1 + q(e^ε₂ - 1)), qδ₁)-DP (`subsampling.amplified`), and ln(1 + q(e^x - 1)) ≤ 2qx for x ≤ 1; T = k⌈m/b⌉ of
+    them compose to ε, with (Tq + 1)δ₁ ≤ δ, which is checked.
     """
     delta1 = request.delta / (request.epochs * batches.rows)
     q = batches.probability or 1.0

@@ -1,8 +1,8 @@
 """SGD-Adv: the baseline of Lee & Kifer 2018: noisy SGD, amplified by sampling, composed by the advanced theorem.
 
 Bassily, Smith & Thakurta 2014 with Dwork, Rothblum & Vadhan 2010, for any number of steps. privacy.md §5:
-every step is amplified exactly, and its Gaussian is the analytic one; what remains loose is the composition,
-which is the point of the baseline. The ledger is charged for what was done, which costs less.
+every Gaussian is the analytic one; what remains loose is the amplification, which uses (ε, δ) alone, and the
+composition, which is the point of the baseline. The ledger is charged for what was done, which costs less.
 """
 
 import math
@@ -36,8 +36,8 @@ def advanced_multiplier(request: Request, batches: Batches) -> float:
     """Return σ/C: T steps of (ε₁, δ/2T) each, of which half of δ pays for the composition.
 
     Proof. A Gaussian step that is (ε₂, δ₂)-DP for a change by 2C is, sampled with probability q,
-    (ln(1 + q(e^ε₂ - 1)), qδ₂)-DP for replace-one neighbours. ε₂ = ln(1 + (e^ε₁ - 1)/q) and δ₂ = δ/(2Tq)
-    make it (ε₁, δ/2T); T of them are (Tε₁(e^ε₁ - 1) + √(2T ln(2/δ))ε₁, δ/2 + δ/2)-DP.
+    (ln(1 + q(e^ε₂ - 1)), qδ₂)-DP for replace-one neighbours (`subsampling.amplified`). ε₂ = ln(1 + (e^ε₁ - 1)/q)
+    and δ₂ = δ/(2Tq) make it (ε₁, δ/2T); T of them are (Tε₁(e^ε₁ - 1) + √(2T ln(2/δ))ε₁, δ/2 + δ/2)-DP.
     """
     q, delta = batches.probability or 1.0, request.delta
     share = strong_share(request.epsilon, batches.updates, delta / 2)

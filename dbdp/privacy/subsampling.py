@@ -85,13 +85,16 @@ def poisson_gaussian_multiplier(epsilon: float, delta: float, probability: float
 
 
 def amplified(epsilon: float, probability: float) -> float:
-    """Return ln(1 + q(e^ε - 1)): the pure ε of a mechanism that is run on a Poisson-sampled mini-batch.
+    """Return ε' = ln(1 + q(e^ε - 1)): an (ε, δ)-DP mechanism on a Poisson-sampled mini-batch is (ε', qδ)-DP.
 
-    Both the removal and the replacement of one record of the mini-batch must be within ε.
-    Proof. Let a, b, c be the densities of an output without the record, with it, and with its neighbour:
-    b ≤ e^ε a and b ≤ e^ε c. Let y = (1-q)a + qc. If c ≥ a, then (1-q)a + qb ≤ (1 + q(e^ε - 1))a and a ≤ y.
-    If c < a, then (1-q)a + qb ≤ y + q(e^ε - 1)c and c ≤ y. ∎ Replacement alone is not enough: what tells the
-    size of the mini-batch is 0-DP for replacement, and tells who is in it.
+    Both the removal and the replacement of one record of the mini-batch must be (ε, δ)-DP; privacy.md §5.
+    Proof (advanced joint convexity; Balle, Barthe & Gaboardi 2018). Fix the other rows' sample. Let a, b, c be the
+    densities of an output without the record, with it, and with its neighbour; γ = e^ε, γ' = e^ε' = 1 + q(γ - 1)
+    and t = γ'/γ. Since 1 - γ' = -q(γ - 1) and γ - γ' = (1 - q)(γ - 1),
+    (1-q)a + qb - γ'((1-q)a + qc) = q(b - γ((1-t)a + tc)). The positive part has the integral q·H_γ(b‖(1-t)a + tc) ≤
+    q((1-t)H_γ(b‖a) + tH_γ(b‖c)) ≤ qδ, by convexity; mixed over the other rows' samples, again. ∎ Attained where
+    a = c. Replacement alone is not enough: what reports the size of the mini-batch is 0-DP for replacement, and
+    reports who is in it.
     """
     _check_probability(probability)
     if not 0 < epsilon < math.inf:

@@ -7,6 +7,7 @@ import pytest
 from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent
 from dp_accounting.rdp import RdpAccountant
 from memory import RowsInMemory
+from scipy.optimize import brentq
 from scipy.stats import norm
 
 from dbdp.algorithms import Facts, Request, plan
@@ -16,6 +17,7 @@ from dbdp.algorithms.sgd_adv import advanced_multiplier
 from dbdp.learning.losses import HuberSvm
 from dbdp.learning.noisy import NoisyState, terminate, transition
 from dbdp.learning.objectives import Linear
+from dbdp.privacy.composition import strong_share
 
 COVERTYPE, PASSES, BATCH = 498_010, 10, 50
 PRINTED = {0.05: 105.9, 0.1: 53.0, 0.2: 26.5, 1.0: 9.15}  # privacy.md §5, in units of the L of add-remove
@@ -74,6 +76,40 @@ def test_the_advanced_noise_is_private_by_its_own_theorem(epsilon, steps, probab
     unsampled = math.log1p(math.expm1(low) / probability)
     allowed = min(delta / (2 * steps * probability), 0.5)
     assert hockey_stick(unsampled) == pytest.approx(allowed, rel=1e-3)  # neither less noise nor more
+
+
+def sampled_stick(probability, mean, gamma):
+    """H_γ of (1-q)N(0, 1) + qN(±μ, 1), exactly: p/q' rises in x, so that one threshold decides."""
+
+    def beyond(shift, at):
+        return (1 - probability) * norm.sf(at) + probability * norm.sf(at - shift)
+
+    def excess(x):
+        logs = np.log((1 - probability) + probability * np.exp([mean * x - mean**2 / 2, -mean * x - mean**2 / 2]))
+        return logs[0] - logs[1] - math.log(gamma)
+
+    at = brentq(excess, -50 - mean, 50 + mean, xtol=1e-13)
+    return beyond(mean, at) - gamma * beyond(-mean, at)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+@pytest.mark.parametrize(("rows", "size", "passes"), [(1000, 50, 2), (2000, 2000, 5), (48_842, 50, 10)])
+def test_a_step_of_the_baselines_is_within_its_claim_by_exact_hockey_sticks(epsilon, rows, size, passes):
+    """What one sampled step is said to be, (ε', qδ₂), against the worst pair; at q = 1 it is attained."""
+    probability, steps, delta = size / rows, passes * -(-rows // size), 1e-6
+    batches = Batches(rows, float(size), steps, probability)
+    asked = Request(epsilon, delta, algorithm="bst14", epochs=passes)
+    share = strong_share(epsilon, steps, delta / 2)
+    mean = 1 / advanced_multiplier(asked, batches)
+    exact, claimed = sampled_stick(probability, mean, math.exp(share)), delta / (2 * steps)
+    assert exact <= claimed * (1 + 1e-6)
+    assert sampled_stick(probability, 10 * mean, math.exp(share)) > 10 * claimed  # a tenth of the noise would be found
+    assert probability < 1 or exact == pytest.approx(claimed, rel=1e-5)
+    assert (rows, epsilon) != (1000, 0.1) or exact == pytest.approx(0.62 * claimed, rel=0.01)
+    slack = delta / (passes * rows)
+    share = min(strong_share(epsilon, steps, slack), math.log1p(probability * math.expm1(1.0)))
+    mean = 1 / published_multiplier(asked, batches)
+    assert sampled_stick(probability, mean, math.exp(share)) <= probability * slack
 
 
 @pytest.mark.parametrize("algorithm", ["dp_sgd", "dp_adam", "bst14", "rrpsgd"])

@@ -514,6 +514,51 @@ def test_a_mechanism_that_is_private_for_replaced_rows_alone_is_not_amplified():
     assert math.log(ratio) > 1.5 * amplified(epsilon, probability)
 
 
+def leaking(epsilon, delta):
+    """Laws on four outcomes that are (ε, δ)-close and nothing better: each leaks with probability δ."""
+    yes = (1 - delta) / (1 + math.exp(-epsilon))
+    no = 1 - delta - yes
+    return np.array([delta, yes, no, 0.0]), np.array([0.0, no, yes, delta])
+
+
+def largest_stick(pairs, gamma):
+    return max(
+        float(np.maximum(p - gamma * q, 0).sum()) for one, other in pairs for p, q in ((one, other), (other, one))
+    )
+
+
+def on_sample(probability, without, with_):
+    return (1 - probability) * without + probability * with_
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize("delta", [0.0, 1e-6, 0.05])
+@pytest.mark.parametrize("probability", [1e-3, 0.3, 1.0])
+def test_a_leaking_mechanism_on_a_sample_has_the_amplified_pair_and_one_attains_it(epsilon, delta, probability):
+    """(ε', qδ): whatever the three laws are; all of it where the neighbour looks like no row."""
+    random, gamma = np.random.default_rng(), math.exp(amplified(epsilon, probability))
+    for _ in range(200):
+        a, b, c = random.dirichlet(np.full(4, 0.5), 3)
+        least = largest_stick([(a, b), (a, c), (b, c)], math.exp(epsilon))
+        pair = on_sample(probability, a, b), on_sample(probability, a, c)
+        assert largest_stick([pair], gamma) <= probability * least + 1e-14
+    b, c = leaking(epsilon, delta)
+    found = largest_stick([(on_sample(probability, c, b), c)], gamma)
+    assert found == pytest.approx(probability * delta, rel=1e-6, abs=1e-14)
+    if delta == 0.05:  # less would not do, neither an ε' that is smaller nor a δ without q
+        assert largest_stick([(on_sample(probability, c, b), c)], gamma * 0.999) > probability * delta * (1 + 1e-9)
+
+
+def test_a_leak_that_is_private_for_replaced_rows_alone_is_not_amplified():
+    """Without the row nothing comes out but a third answer: (ε, δ) for replaced rows, and no qδ at ε' on a sample."""
+    epsilon, delta, probability = 1.0, 1e-3, 0.5
+    b, c = (np.append(law, 0.0) for law in leaking(epsilon, delta))
+    nothing = np.array([0.0, 0, 0, 0, 1])
+    pair = on_sample(probability, nothing, b), on_sample(probability, nothing, c)
+    assert largest_stick([(b, c)], math.exp(epsilon)) == pytest.approx(delta)
+    assert largest_stick([pair], math.exp(amplified(epsilon, probability))) > 50 * probability * delta
+
+
 @pytest.mark.parametrize(
     ("epsilon", "probability"), [(0.0, 0.5), (math.inf, 0.5), (1.0, 0.0), (1.0, 2.0), (math.nan, 1.0)]
 )
