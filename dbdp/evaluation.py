@@ -7,6 +7,7 @@ classes, the rows are packed as for a training, and tallied by one aggregate; th
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from dbdp.algorithms.bounds import EDGES, BoundsPlan
 from dbdp.algorithms.class_balance import ClassBalancePlan
 from dbdp.algorithms.counting import CountPlan
 from dbdp.algorithms.metrics import OF_ALL_ROWS, ScoredFacts, ScoreRequest, score_plan
+from dbdp.algorithms.score_bins import MOST_BINS
 from dbdp.datasets import Dataset
-from dbdp.declarations import Declaration
+from dbdp.declarations import MAX_CLASSES, Declaration
 from dbdp.learning import blocks, tallies
 from dbdp.learning.confusions import linear_scores
 from dbdp.learning.encoding import HEADER_BYTES, ColumnEncoder, VectorEncoder
@@ -191,7 +193,7 @@ def _tallied(session: Session, dataset: Dataset, tally: tallies.Tally, judge: Ju
 
 def tally_transition(counts: bytes | None, block: bytes, models: bytes, asked: str) -> bytes:
     """One block: tally its rows by their labels and by the scores of the models."""
-    given = json.loads(asked)
+    given = _asked(asked)
     vectors, rows = np.frombuffer(models, "<f8"), blocks.decode(block, given["dimension"])
     if given["network"] is None:
         scores = linear_scores(vectors.reshape(given["outputs"], -1), rows)
@@ -199,6 +201,20 @@ def tally_transition(counts: bytes | None, block: bytes, models: bytes, asked: s
         scores = objective_from(given["network"]).scores(vectors, rows)  # type: ignore[attr-defined]
     found = tallies.tally_from(given["tally"])(scores, rows[:, -1])
     return (found if counts is None else np.frombuffer(counts, "<i8") + found).tobytes()
+
+
+@lru_cache(maxsize=8)
+def _asked(text: str) -> dict[str, Any]:
+    """Return what a tally is asked for; with sizes beyond those of any model a block would take all memory."""
+    given: dict[str, Any] = json.loads(text)
+    for name, value, most in (
+        ("outputs", given["outputs"], MAX_CLASSES),
+        ("classes", given["tally"].get("classes", 1), MAX_CLASSES),
+        ("bins", given["tally"].get("bins", 1), MOST_BINS),
+    ):
+        if type(value) is not int or not 1 <= value <= most:
+            raise ValueError(f"{name} = {value!r} of a tally must be a whole number from 1 to {most}")
+    return given
 
 
 def tally_terminate(counts: bytes | None) -> list[int] | None:

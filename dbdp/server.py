@@ -344,18 +344,26 @@ def noisy_transition(state: bytes | None, block: bytes, ends: bytes | None, init
     current = NoisyState.decode(initial if state is None else state)
     rows = blocks.decode(block, current.training.objective.inputs)
     offsets = None if ends is None else np.frombuffer(ends, "<i8")
-    return noisy.transition(current, rows, ends=offsets, draw=streams.draw).encode()
+    return noisy.transition(current, rows, ends=offsets, draw=_draw).encode()
 
 
 def noisy_terminate(state: bytes | None) -> bytes | None:
     """End a scan: the last mini-batch may be short."""
-    return None if state is None else noisy.terminate(NoisyState.decode(state), draw=streams.draw).encode()
+    return None if state is None else noisy.terminate(NoisyState.decode(state), draw=_draw).encode()
+
+
+def _draw(law: str, steps: int, updates: int, parameters: int) -> np.ndarray:
+    """Draw the noise of some updates; between two draws a cancel is noticed, however many updates a block has."""
+    _pause()
+    return streams.draw(law, steps, updates, parameters)
 
 
 def gradient_transition(total: bytes | None, block: bytes, model: bytes, objective: str, clip: float) -> bytes:
     """One block: add the clipped gradients of its rows."""
-    asked = objective_from(objective)
-    found = asked.gradient_sum(np.frombuffer(model, "<f8"), blocks.decode(block, asked.inputs), clip=clip)
+    asked, vector = objective_from(objective), np.frombuffer(model, "<f8")
+    if len(vector) != asked.parameters:
+        raise ValueError(f"a model of {len(vector)} numbers is given for an objective of {asked.parameters}")
+    found = asked.gradient_sum(vector, blocks.decode(block, asked.inputs), clip=clip)
     return (found if total is None else np.frombuffer(total, "<f8") + found).tobytes()
 
 
@@ -369,15 +377,20 @@ def loss_transition(totals: bytes | None, block: bytes, models: bytes, objective
 
 def label_transition(counts: list[int] | None, block: bytes, dimension: int, classes: int) -> list[int]:
     """One block: count the rows of each label."""
-    if not 1 <= classes <= MAX_CLASSES:
-        raise ValueError(f"classes = {classes} must be from 1 to {MAX_CLASSES}")
+    _check_number("classes", classes)
     rows = blocks.decode(block, dimension)
     found = Labels(classes)(rows[:, :0], rows[:, -1]).tolist()
     return [one + other for one, other in zip(counts or [0] * len(found), found, strict=True)]
 
 
+def _check_number(name: str, value: int) -> None:
+    if not 1 <= value <= MAX_CLASSES:
+        raise ValueError(f"{name} = {value} must be from 1 to {MAX_CLASSES}")
+
+
 def count_errors_transition(errors: int, block: bytes, models: bytes, outputs: int) -> int:
     """One block: add the rows that the models classify wrongly."""
+    _check_number("outputs", outputs)
     vectors = np.frombuffer(models, "<f8").reshape(outputs, -1)
     return errors + kernels.count_errors(vectors, blocks.decode(block, vectors.shape[1]))
 

@@ -29,9 +29,16 @@ def decode(block: bytes, dimension: int) -> np.ndarray:
     Raises
     ------
     ValueError
-        If the length is no multiple of a row's.
+        If the length is not a multiple of a row's, or above that of a block as packed: what is made of a block, scores
+        for each of many models, takes more memory than the block itself.
     """
+    if type(dimension) is not int or dimension < 1:
+        raise ValueError(f"dimension = {dimension!r} of a packed row must be a whole number, at least 1")
     row_bytes = stride_of(dimension) * ELEMENT.itemsize
+    if len(block) > max(BLOCK_BYTES, row_bytes):
+        raise ValueError(
+            f"a block of {len(block)} bytes is above the limit of {max(BLOCK_BYTES, row_bytes)}; pack the dataset again"
+        )
     if len(block) % row_bytes:
         raise ValueError(
             f"a block of {len(block)} bytes is not a whole number of rows of {row_bytes} bytes; pack the dataset again"

@@ -6,6 +6,7 @@ A row that is no packed row with a label of the training has loss and gradient 0
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -16,6 +17,11 @@ from dbdp.learning import kernels
 from dbdp.learning.losses import Loss, loss_with
 
 SHRINK = 1.0 - 2.0**-28  # a clipped gradient has norm ≤ clip as real numbers: its norm errs by less than 2²⁴·2⁻⁵³
+
+
+MOST_OUTPUTS = 1000
+MOST_PARAMETERS = 1 << 27  # a gigabyte, the most that a value of PostgreSQL holds
+_AT_ONCE = 1 << 24  # losses, of some models at some rows
 
 
 class Objective(Protocol):
@@ -77,11 +83,16 @@ class Linear:
         return np.concatenate([slopes[k] @ features for k, (features, _) in enumerate(self._labelled(rows))])
 
     def loss_sums(self, models: np.ndarray, rows: np.ndarray, *, limit: float = math.inf) -> np.ndarray:
-        vectors, losses = models.reshape(len(models), self.outputs, -1), np.zeros((len(models), len(rows)))
+        vectors, at_once = models.reshape(len(models), self.outputs, -1), max(1, _AT_ONCE // max(1, len(rows)))
+        parts = [vectors[first : first + at_once] for first in range(0, len(vectors), at_once)]
+        return np.concatenate([np.minimum(self._losses(part, rows), limit).sum(axis=1) for part in parts])
+
+    def _losses(self, vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        losses = np.zeros((len(vectors), len(rows)))
         for output, (features, labels) in enumerate(self._labelled(rows)):
             values = self.loss.value(vectors[:, output] @ features.T, labels)
             losses += np.where(labels == 0.0, 0.0, values) if self.loss.is_classifier else values
-        return np.minimum(losses, limit).sum(axis=1)
+        return losses
 
     def as_data(self) -> dict[str, Any]:
         return {
@@ -93,9 +104,9 @@ class Linear:
             "target": self.target,
         }
 
-    def _labelled(self, rows: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        targets = range(1, self.outputs + 1) if self.outputs > 1 else [self.target]
-        return [kernels.labelled(self.loss, target, rows, self.inputs) for target in targets]
+    def _labelled(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for target in range(1, self.outputs + 1) if self.outputs > 1 else [self.target]:
+            yield kernels.labelled(self.loss, target, rows, self.inputs)
 
 
 @lru_cache(maxsize=8)
@@ -105,11 +116,22 @@ def objective_from(text: str) -> Objective:
     Raises
     ------
     ValueError
-        If it describes none.
+        If it describes none, or one of more parameters than a model has.
     """
     data = json.loads(text)
     if data["kind"] == "linear":
+        _check_sizes(data["inputs"], data["outputs"], data["target"])
         return Linear(loss_with(data["loss"], tuple(data["settings"])), data["inputs"], data["outputs"], data["target"])
     from dbdp.learning.networks import Network  # only a training of one needs it
 
     return Network.from_data(data)
+
+
+def _check_sizes(inputs: Any, outputs: Any, target: Any) -> None:
+    limits = {"inputs": (inputs, 1, MOST_PARAMETERS), "outputs": (outputs, 1, MOST_OUTPUTS)}
+    limits |= {"target": (target, 0, MOST_OUTPUTS)}
+    for name, (value, least, most) in limits.items():
+        if type(value) is not int or not least <= value <= most:
+            raise ValueError(f"{name} = {value!r} of an objective must be a whole number from {least} to {most}")
+    if inputs * outputs > MOST_PARAMETERS:
+        raise ValueError(f"{inputs * outputs} parameters of an objective are above the limit of {MOST_PARAMETERS}")

@@ -526,6 +526,14 @@ def _is_event(value: Any) -> bool:
     return type(value).__name__ in EVENTS
 
 
+def _is_run(value: Any) -> bool:
+    """Whether a value is an event without repetitions: each level of them multiplies the orders that are looked at."""
+    if not _is_event(value) or isinstance(value, RepeatAndSelectDpEvent):
+        return False
+    parts = value.events if isinstance(value, ComposedDpEvent | DisjointDpEvent) else ()
+    return all(map(_is_run, (*parts, *([value.event] if isinstance(value, SelfComposedDpEvent) else ()))))
+
+
 _CHECKS: dict[str, Callable[[Any], None]] = {
     "noise_multiplier": _check(_within(1e-9, 1e12), "noise_multiplier must be between 1e-9 and 1e12"),
     "rho": _check(_within(1e-24, 1e18), "rho must be between 1e-24 and 1e18"),
@@ -537,7 +545,7 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "sampling_probability": _check(_within(1e-15, 1), "sampling_probability must be between 1e-15 and 1"),
     "steps": _check(_whole, f"steps must be a whole number from 1 to {MAX_COUNT}"),
     "count": _check(_whole, f"count must be a whole number from 1 to {MAX_COUNT}"),
-    "repeated": _check(_is_event, "it repeats no event"),
+    "repeated": _check(_is_run, "it repeats no event, or one that is itself repeated"),
     "event": _check(_is_event, "it composes no event"),
     "events": _check(lambda value: value and all(map(_is_event, value)), "it holds no events"),
     "shares": _check(

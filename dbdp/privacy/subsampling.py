@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
+from dbdp.privacy import sensitivity
 from dbdp.privacy.calibration import least_multiplier
 
 _REACH = 11.0  # how far a trapezoid rule goes beyond the mean of the last Gaussian: e^(-11²/2) is 5e-27
@@ -153,6 +154,7 @@ def _divergences(probability: float, multiplier: float, orders: np.ndarray) -> n
 
     They rise in q and μ, so that both may be raised to _LEAST.
     """
+    sensitivity.pause()
     mean, probability = max(1 / multiplier, _LEAST), max(probability, _LEAST)
     if probability == 1:
         return orders * (2 * mean) ** 2 / 2 * _ROOM

@@ -29,6 +29,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 LARGEST_FORM = 64 * 1024  # bytes
+_MOST_DIGITS = 9  # of a length, leading zeros with them
 _READING = ("GET", "HEAD")
 
 
@@ -45,9 +46,17 @@ class HeadAsGet:
 
 
 async def guard(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Answer a request unless it comes from elsewhere or is too large, and say how the answer may be used."""
-    why = _foreign(request) or _oversized(request)
-    response = PlainTextResponse(why[1], why[0]) if why else await answer(request)
+    """Answer a request unless it comes from elsewhere or is too large, and say how the answer may be used.
+
+    What is too large is refused before it is read, and the connection closed: the web server would otherwise read, and
+    throw away, whatever the sender says is the rest of it.
+    """
+    if why := _oversized(request):
+        response: Response = PlainTextResponse(why[1], why[0], {"Connection": "close"})
+    elif why := _foreign(request):
+        response = PlainTextResponse(why[1], why[0])
+    else:
+        response = await answer(request)
     response.headers.update(HEADERS)
     return response
 
@@ -65,12 +74,18 @@ def _foreign(request: Request) -> tuple[int, str] | None:
 
 
 def _oversized(request: Request) -> tuple[int, str] | None:
-    if request.method in _READING:
-        return None
-    length = request.headers.get("content-length", "")
-    if not (length.isascii() and length.isdigit()):
+    """Return status and text for a body that is too long, or whose length is not said once, before it, in digits."""
+    lengths, has_coding = request.headers.getlist("content-length"), "transfer-encoding" in request.headers
+    if has_coding and lengths:
+        return 400, "A request says how long it is, or comes in pieces; not both."
+    if has_coding or not (lengths or request.method in _READING):
         return 411, "A form has to say how long it is."
-    return (413, f"A form has at most {LARGEST_FORM} bytes.") if int(length) > LARGEST_FORM else None
+    if len(lengths) > 1 or not all(length.isascii() and length.isdigit() for length in lengths):
+        return 400, "The length of a request is one whole number."
+    limit = 0 if request.method in _READING else LARGEST_FORM
+    if any(len(length) > _MOST_DIGITS or int(length) > limit for length in lengths):
+        return 413, f"A form has at most {LARGEST_FORM} bytes, a page that is only read none."
+    return None
 
 
 def check_form(session: SignedIn, given: str) -> None:

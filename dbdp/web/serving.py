@@ -3,13 +3,67 @@
 import ipaddress
 import resource
 import socket
+from asyncio import TimerHandle, Transport
 from collections.abc import Callable
+from typing import Any
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dbdp.web.app import create
 
 _MOST_CONNECTIONS = 64
+REQUEST_SECONDS = 20.0  # from the opening of a connection, or the last answer on it, to the end of the next request
+
+
+class TimedProtocol(H11Protocol):
+    """HTTP/1.1 that closes a connection whose request has not arrived in time.
+
+    The server itself waits without end for the headers and the body of a request, so that a few silent or slow
+    connections would keep everybody else out (`_MOST_CONNECTIONS`).
+    """
+
+    _deadline: TimerHandle | None = None
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        """Start to wait for a first request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def on_response_complete(self) -> None:
+        """Start to wait for the next request."""
+        self._wait()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        self._stop()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._stop()
+        self._deadline = self.loop.call_later(REQUEST_SECONDS, self._expire)
+
+    def _stop(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def _expire(self) -> None:
+        """Close the connection, unless the request is here and its answer takes its time."""
+        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+            self.transport.abort()
+
+
+SETTINGS: dict[str, Any] = {
+    "http": TimedProtocol,
+    "ws": "none",
+    "access_log": False,  # addresses name datasets
+    "server_header": False,
+    "proxy_headers": False,
+    "limit_concurrency": _MOST_CONNECTIONS,
+    "timeout_graceful_shutdown": 5,
+}
 
 
 def serve(target: str, host: str, port: int, announce: Callable[[str], None]) -> None:
@@ -30,15 +84,7 @@ def serve(target: str, host: str, port: int, announce: Callable[[str], None]) ->
     listening = listen(host, port)
     bound = listening.getsockname()[1]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # passwords are in this process's memory
-    config = uvicorn.Config(
-        create(target, cookie=f"dbdp_web_{bound}"),
-        access_log=False,  # addresses name datasets
-        log_level="warning",
-        server_header=False,
-        proxy_headers=False,
-        limit_concurrency=_MOST_CONNECTIONS,
-        timeout_graceful_shutdown=5,
-    )
+    config = uvicorn.Config(create(target, cookie=f"dbdp_web_{bound}"), log_level="warning", **SETTINGS)
     announce(f"http://{host if ':' not in host else 'localhost'}:{bound}/")
     uvicorn.Server(config).run(sockets=[listening])
 

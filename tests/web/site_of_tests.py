@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from servers import drop_datasets
 
 from dbdp.web.app import create
-from dbdp.web.serving import listen
+from dbdp.web.serving import SETTINGS, listen
 
 PASSWORD = "parole-of-the-tests"
 ODD = "<script>alert('1')</script>"
@@ -115,7 +115,7 @@ def served(url: str, cookie: str = "dbdp_web") -> Iterator[Site]:
     """Serve the page of a server for a while."""
     clock, listening = Clock(), listen("127.0.0.1", 0)
     app = create(url, cookie=cookie, clock=clock)
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, **SETTINGS))
     logging.getLogger("uvicorn").setLevel(logging.DEBUG)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()

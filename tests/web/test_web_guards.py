@@ -1,15 +1,23 @@
 """The page against other pages: forged forms, other names of the machine, markup and SQL in what is shown and sent."""
 
+import asyncio
 import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import httpx
 import pytest
 from site_of_tests import ODD, PASSWORD, People, Site, csrf_of, words
 
 from dbdp.options import options
+from dbdp.web.app import create
 from dbdp.web.guards import LARGEST_FORM
+from dbdp.web.serving import TimedProtocol
 
 pytestmark = pytest.mark.security
+MOST_READ = 2**20  # bytes: what a socket and the server's reading at a time may hold of what was sent
+MOST_POURED = 50 * 2**20
 SQL = ["'; select pg_sleep(60); --", "x' or '1'='1') or true -- $1 %s {} \\'"]
 
 
@@ -65,7 +73,7 @@ def test_every_answer_has_the_headers_that_close_it_to_other_pages(owner: httpx.
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["referrer-policy"] == "same-origin"
         assert answer.headers["cross-origin-resource-policy"] == "same-origin"
-        assert "server" not in answer.headers or "uvicorn" in answer.headers["server"]  # dbdp web sends none
+        assert "server" not in answer.headers
 
 
 def test_a_fault_has_the_headers_too(site: Site, people: People, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,10 +172,153 @@ def test_another_page_may_link_here_and_embed_nothing(owner: httpx.Client) -> No
 
 
 def test_a_form_of_any_size_takes_no_memory(shared_site: Site) -> None:
+    def status(**body: object) -> int:
+        """0 where the answer is lost, since the connection closes on what was not read."""
+        with suppress(httpx.NetworkError, httpx.RemoteProtocolError), shared_site.browser() as client:
+            return client.post("/sign-in", **body).status_code
+        return 0
+
+    assert status(data={"role": "a" * LARGEST_FORM}) in (413, 0)
+    assert status(content=iter([b"role=a"])) in (411, 0)  # in chunks
     with shared_site.browser() as client:
-        assert client.post("/sign-in", data={"role": "a" * LARGEST_FORM}).status_code == 413
-        assert client.post("/sign-in", content=iter([b"role=a"])).status_code == 411  # in chunks
         assert client.post("/sign-in", data={"role": "a" * 2000}).status_code == 400
+
+
+FORM = "POST /sign-in HTTP/1.1"
+PAGE = "GET /sign-in HTTP/1.1"
+FRAMINGS = {  # request line, headers, status
+    "a length and pieces": (FORM, ["Content-Length: 10", "Transfer-Encoding: chunked"], 400),
+    "pieces and a length": (FORM, ["Transfer-Encoding: chunked", "Content-Length: 10"], 400),
+    "a length of nothing, and pieces": (FORM, ["Content-Length: 0", "Transfer-Encoding: chunked"], 400),
+    "pieces": (FORM, ["Transfer-Encoding: chunked"], 411),
+    "pieces in HTTP/1.0": ("POST /sign-in HTTP/1.0", ["Transfer-Encoding: chunked"], 411),
+    "packed pieces": (FORM, ["Transfer-Encoding: gzip, chunked"], 501),
+    "pieces twice": (FORM, ["Transfer-Encoding: chunked", "Transfer-Encoding: chunked"], 501),
+    "pieces in capitals": (FORM, ["Transfer-Encoding: Chunked", "Content-Length: 3"], 400),
+    "a coding nobody has": (FORM, ["Transfer-Encoding: xchunked"], 501),
+    "two lengths": (FORM, ["Content-Length: 3", "Content-Length: 4"], 400),
+    "lengths in a row": (FORM, ["Content-Length: 3, 4"], 400),
+    "a length below zero": (FORM, ["Content-Length: -1"], 400),
+    "a length with a sign": (FORM, ["Content-Length: +3"], 400),
+    "a length in sixteens": (FORM, ["Content-Length: 0x10"], 400),
+    "no digits": (FORM, ["Content-Length: "], 400),
+    "digits of another script": (FORM, ["Content-Length: \u0661"], 400),
+    "a long length": (FORM, [f"Content-Length: {LARGEST_FORM + 1}"], 413),
+    "a length without end": (FORM, ["Content-Length: " + "9" * 5000], 400),
+    "twenty nines": (FORM, ["Content-Length: " + "9" * 20], 413),
+    "no length": (FORM, [], 411),
+    "a page with pieces": (PAGE, ["Transfer-Encoding: chunked"], 411),
+    "a page with a body": (PAGE, ["Content-Length: 70000"], 413),
+    "a page with a short body": (PAGE, ["Content-Length: 3"], 413),
+    "a head with a body": ("HEAD /sign-in HTTP/1.1", ["Content-Length: 3"], 413),
+    "a long header": (FORM, ["X: " + "a" * 100_000], 411),
+}
+
+
+def poured(address: str, request: list[str]) -> tuple[int, int]:
+    """Send headers and then a body of pieces without end; return the status and how many bytes were taken."""
+    host, port = address.removeprefix("http://").split(":")
+    piece, taken, answer = b"10000;x=y\r\n" + b"a" * 65536 + b"\r\n", 0, b""
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall("\r\n".join([*request, "", ""]).encode())
+        with suppress(OSError):
+            while taken < MOST_POURED:
+                taken += connection.send(piece[taken % len(piece) :])
+        with suppress(OSError):
+            while part := connection.recv(65536):
+                answer += part
+    return int(answer.split(b" ", 2)[1] if answer else 0), taken
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Count the bytes that the web server reads."""
+    read: list[int] = []
+    received = TimedProtocol.data_received
+
+    def counting(protocol: TimedProtocol, data: bytes) -> None:
+        read.append(len(data))
+        received(protocol, data)
+
+    monkeypatch.setattr(TimedProtocol, "data_received", counting)
+    yield read
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+def test_a_request_whose_length_is_in_doubt_is_refused_and_its_body_not_read(
+    shared_site: Site, monkeypatch: pytest.MonkeyPatch, framing: str
+) -> None:
+    line, headers, status = FRAMINGS[framing]
+    request = [line, f"Host: {shared_site.address.removeprefix('http://')}", f"Origin: {shared_site.address}", *headers]
+    with counted(monkeypatch) as read:
+        found, _ = poured(shared_site.address, request)
+    # where the answer is lost as the connection closes on what was still on its way, the bytes that were read tell
+    assert found in (status, 400, 0)
+    assert sum(read) < MOST_READ
+
+
+def test_without_the_guard_a_body_is_read_without_end(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: what the guard sees of the length is taken away."""
+    monkeypatch.setattr("dbdp.web.guards._oversized", lambda _request: None)
+    request = [FORM, f"Host: {site.address.removeprefix('http://')}", f"Origin: {site.address}"]
+    with counted(monkeypatch) as read:
+        _, taken = poured(site.address, [*request, "Content-Length: 10", "Transfer-Encoding: chunked"])
+    assert min(sum(read), taken) > 10 * MOST_READ
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+def test_the_guard_itself_refuses_every_length_in_doubt_before_it_asks_for_the_body(framing: str) -> None:
+    """At the interface of applications, whatever web server is in front."""
+    line, headers, _ = FRAMINGS[framing]
+    method, path, _version = line.split(" ")
+    raw = [tuple(part.strip().encode() for part in each.lower().split(":", 1)) for each in headers]
+    sent, app = [], create("postgresql://nowhere.invalid/")
+    scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b""}
+    scope |= {"headers": [(b"host", b"localhost"), (b"origin", b"http://localhost"), *raw], "scheme": "http"}
+    scope |= {"http_version": "1.1", "server": ("localhost", 80), "client": ("127.0.0.1", 1), "root_path": ""}
+
+    async def receive() -> dict[str, object]:
+        raise AssertionError("the body was asked for")
+
+    async def send(message: dict[str, object]) -> None:
+        sent.append(message)
+
+    asyncio.run(app(scope, receive, send))
+    assert sent[0]["status"] in (400, 411, 413)
+    assert (b"connection", b"close") in sent[0]["headers"]
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        "",
+        "GET / HTTP/1.1\r\nX: ",
+        "POST /sign-in HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nContent-Length: 100\r\n"
+        "Content-Type: application/x-www-form-urlencoded\r\n\r\nrole=a",
+    ],
+    ids=["silence", "headers", "body"],
+)
+def test_a_request_that_does_not_arrive_is_not_waited_for(
+    site: Site, monkeypatch: pytest.MonkeyPatch, begun: str
+) -> None:
+    """However slowly it comes: each byte within the time, the whole beyond it."""
+    monkeypatch.setattr("dbdp.web.serving.REQUEST_SECONDS", 1.0)
+    host = site.address.removeprefix("http://")
+    name, port = host.split(":")
+    with socket.create_connection((name, int(port)), timeout=30) as connection:
+        connection.sendall(begun.format(host=host).encode())
+        with suppress(OSError):
+            for _ in range(300 if begun else 0):
+                connection.sendall(b"a")
+                connection.settimeout(0.1)
+                with suppress(TimeoutError):
+                    assert connection.recv(1) == b""
+                    break
+            else:
+                connection.settimeout(30)
+                assert connection.recv(1) == b""
+    with site.browser() as client:
+        assert client.get("/sign-in").status_code == 200
 
 
 @pytest.mark.parametrize("sql", SQL)
