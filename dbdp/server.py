@@ -20,6 +20,7 @@ import plpy  # noqa: E402  (exists inside PostgreSQL only)
 
 from dbdp import about as runtime  # noqa: E402
 from dbdp import (  # noqa: E402
+    advisory_locks,
     amendments,
     budgets,
     controller,
@@ -76,7 +77,8 @@ def door(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         try:
             _check_unrestricted()
-            return function(*arguments)
+            with advisory_locks.kept(_session):
+                return function(*arguments)
         except controller.ChargedError as error:
             sqlstate, text = error.sqlstate, str(error)
         except (ValueError, PermissionError) as error:

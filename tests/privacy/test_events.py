@@ -34,6 +34,7 @@ from dbdp.privacy.events import (
     SelfComposedDpEvent,
     ShuffledGaussianDpEvent,
     ZCDpEvent,
+    _is_run,
     divergence,
     gaussian_square,
     leak,
@@ -70,12 +71,23 @@ def nested(inner):
         st.builds(ComposedDpEvent, several),
         st.builds(SelfComposedDpEvent, inner, st.integers(1, MAX_COUNT)),
         st.builds(DisjointDpEvent, several),
-        st.builds(RepeatAndSelectDpEvent, inner, st.floats(1, 1e6), shapes, variations),
+        st.builds(RepeatAndSelectDpEvent, inner.filter(_is_run), st.floats(1, 1e6), shapes, variations),
     )
 
 
 EVERY_EVENT = st.recursive(LEAVES, nested, max_leaves=6)
 promises = {"epsilon": st.floats(1e-9, MAX_EPSILON), "delta": st.floats(0, 1, exclude_max=True)}
+
+
+@pytest.mark.parametrize("around", ["ComposedDpEvent", "DisjointDpEvent", "SelfComposedDpEvent", None])
+def test_a_repetition_of_repetitions_is_refused_since_each_level_takes_hundreds_of_times_as_long(around):
+    inner = {"event": around, "events": [REPEAT]} if around else REPEAT
+    if around == "SelfComposedDpEvent":
+        inner = {"event": around, "composed": REPEAT, "count": 2}
+    data = {"event": REPEAT, "epsilon": 1.0, "delta": 0.0}
+    assert Release.from_data(data)
+    with pytest.raises(ValueError, match="or one that is itself repeated"):
+        Release.from_data(data | {"event": REPEAT | {"repeated": inner}})
 
 
 @settings(max_examples=300)
