@@ -75,6 +75,16 @@ class Arena:
                 admin.execute(f"drop owned by {name} cascade; drop role {name}")
 
 
+@contextmanager
+def arena_of(url: str) -> Iterator[Arena]:
+    """An arena with roles of its own, for a while."""
+    made = Arena(url, secrets.token_hex(4))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
 def allow(owner: psycopg.Connection, dataset: str, role: str) -> None:
     """Grant training on a dataset, where the extension asks for it."""
     sql = "select from pg_proc where proname = 'grant_training' and pronamespace = 'dbdp'::regnamespace"

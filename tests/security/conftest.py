@@ -1,12 +1,10 @@
 """An arena for the attacks: roles with a login, a registered table, and a server that is watched closely."""
 
-import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import psycopg
 import pytest
-from attacker import Arena, registered
+from attacker import Arena, arena_of, registered
 from servers import temporary_cluster
 
 WATCHED = {
@@ -18,15 +16,6 @@ WATCHED = {
     "max_prepared_transactions": "5",
     "wal_writer_delay": "'10ms'",
 }
-
-
-@contextmanager
-def arena_of(url: str) -> Iterator[Arena]:
-    made = Arena(url, secrets.token_hex(4))
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 @pytest.fixture(scope="module")

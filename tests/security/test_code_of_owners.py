@@ -245,6 +245,105 @@ def test_settings_of_code_that_runs_while_a_table_is_read_do_not_last(
         owner.execute(f"drop function {schema}.{shadow}")
 
 
+HELD = (
+    "select classid, objid, objsubid, mode from pg_locks "
+    "where locktype = 'advisory' and pid = pg_backend_pid() order by 1, 2, 3, 4"
+)
+TAKEN = (
+    "select concat(pg_advisory_lock(7), pg_advisory_lock(7), pg_advisory_lock(-7), pg_advisory_lock(-1, 2147483647), "
+    "pg_advisory_lock_shared(8), pg_try_advisory_lock(9223372036854775807))"
+)
+
+
+def test_advisory_locks_of_code_that_runs_while_a_table_is_read_do_not_last(
+    arena: Arena, owner: psycopg.Connection, spied: str
+) -> None:
+    """Where the owner's own session plans a query they do: that is the control."""
+    orders(arena, owner, TAKEN)
+    plant(arena, owner, spied, PLANNED["an index on an expression"])
+    for text, leaves in ((f"select y from {spied} where y = 1", 5), ("dbdp", 0)):
+        kind = "owner" if leaves else "analyst"
+        with arena.login(kind) as fresh:
+            fresh.execute(f"set search_path = {arena.names['owner']}")
+            fresh.execute(*((text,) if leaves else (TRAIN, (spied,))))
+            assert len(fresh.execute(HELD).fetchall()) == leaves
+            if not leaves:
+                fresh.execute("select dbdp.dp_class_balance(%s, 1)", (spied,))
+                attempt(fresh, "select dbdp.dp_explain(%s, -1)", spied)
+                assert fresh.execute(HELD).fetchall() == []
+    assert ran_as(owner) == {arena.names["owner"]}
+
+
+@pytest.mark.parametrize("order", [TAKEN, "select concat(pg_advisory_unlock_all())"], ids=["taken", "given up"])
+def test_a_readers_own_advisory_locks_stay_as_often_as_it_has_them(
+    arena: Arena, owner: psycopg.Connection, spied: str, order: str
+) -> None:
+    orders(arena, owner, order)
+    plant(arena, owner, spied, PLANNED["an index on an expression"])
+    with arena.login("analyst") as fresh:
+        for taken in ("(7)", "(7)", "_shared(7)", "(-1, 2147483647)"):
+            fresh.execute(f"select pg_advisory_lock{taken}")
+        before = fresh.execute(HELD).fetchall()
+        fresh.execute(TRAIN, (spied,))
+        assert fresh.execute(HELD).fetchall() == before
+        fresh.execute("set client_min_messages = error")
+        unlocked = [fresh.execute("select pg_advisory_unlock(7)").fetchone()[0] for _ in range(3)]
+        assert unlocked == [True, True, False]
+        assert fresh.execute("select pg_advisory_unlock_shared(7)").fetchone() == (True,)
+
+
+LEFT = {  # what code tries to leave -> whether it may run; none of it is there afterwards
+    "listen heard": False,
+    "prepare left_behind as select 1": False,
+    "create temporary table left_behind (i int)": False,
+    "create temporary view left_behind as select 1": False,
+    "declare left_behind cursor with hold for select 1": False,
+    "set role none": False,
+    "reset session authorization": False,
+    "load 'auto_explain'": False,
+    "set work_mem = '77MB'": True,
+    "set local enable_seqscan = off": True,
+    "set session characteristics as transaction read only": True,
+    "set client_min_messages = debug5": True,
+    "set timezone = 'UTC+5'": True,
+    "create function pg_temp.left_behind() returns int language sql as 'select 1'": False,
+}
+SESSION = (
+    "select concat_ws('|', current_user, session_user, current_setting('work_mem'), current_setting('enable_seqscan'), "
+    "current_setting('default_transaction_read_only'), current_setting('client_min_messages'), "
+    "current_setting('timezone'), (select count(*) from pg_prepared_statements), (select count(*) from pg_cursors), "
+    "(select count(*) from pg_listening_channels()), "
+    "(select count(*) from pg_class where relname = 'left_behind'), "
+    "(select count(*) from pg_proc where proname = 'left_behind'), "
+    "(select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'advisory'))"
+)
+
+
+def test_what_code_of_an_owner_leaves_in_the_readers_session_is_stated(
+    arena: Arena, owner: psycopg.Connection, spied: str
+) -> None:
+    plant(arena, owner, spied, PLANNED["an index on an expression"])
+    schema = arena.names["owner"]
+    with arena.login("analyst") as fresh:
+        fresh.execute(TRAIN, (spied,))
+        before = fresh.execute(SESSION).fetchone()
+        for order, may_run in LEFT.items():
+            body = order.replace("'", "''")
+            orders(arena, owner, f"select {schema}.doing('{body}')")
+            owner.execute(
+                f"create or replace function {schema}.doing(what text) returns text language plpgsql as "
+                "$$ begin execute what; return 'ran'; end $$"
+            )
+            fresh.execute(TRAIN, (spied,))
+            ran = {loot for (loot,) in owner.execute("select distinct loot from seen").fetchall()}
+            assert (ran == {"ran"}) is may_run, (order, ran)
+            assert fresh.execute(SESSION).fetchone() == before, order
+        orders(arena, owner, "select concat(setseed(0.5))")
+        drawn = [fresh.execute(TRAIN, (spied,)) and fresh.execute("select random()").fetchone() for _ in range(2)]
+        assert drawn[0] == drawn[1]  # stated
+    owner.execute("drop function doing(text)")
+
+
 SWAPS = {
     "a view": "alter table {t} rename to {n}_kept; create view {t} as select x, y from {t}_kept where {s}.spy(y) = 1; "
     "grant select on {t} to dbdp_owner",

@@ -2,7 +2,9 @@
 
 import json
 import random
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import psycopg
@@ -127,6 +129,112 @@ def test_no_forged_state_or_block_brings_a_backend_down(owner: psycopg.Connectio
         assert not owner.closed, given
     assert owner.execute("select pg_backend_pid()").fetchone() == (pid,)
     assert refused
+
+
+WIDE = json.dumps({"kind": "linear", "loss": 1, "settings": [0, 1], "inputs": 4, "outputs": 1, "target": 0})
+EMPTY, MOST_INT = b"", 2**31 - 1
+HUGE = {
+    "outputs of no model": ("count_errors_transition(0, %s, %s, %s)", (bytes(64), EMPTY, 20_000_000)),
+    "the most outputs": ("count_errors_transition(0, %s, %s, %s)", (bytes(64), EMPTY, MOST_INT)),
+    "outputs below zero": ("count_errors_transition(0, %s, %s, %s)", (bytes(64), EMPTY, -1)),
+    "no output": ("count_errors_transition(0, %s, %s, %s)", (bytes(64), EMPTY, 0)),
+    "outputs of a model without coordinates": ("count_errors_transition(0, %s, %s, %s)", (bytes(64), EMPTY, 1000)),
+    "classes": ("label_transition(null, %s, %s, %s)", (bytes(64), 4, MOST_INT)),
+    "a dimension below zero": ("label_transition(null, %s, %s, %s)", (bytes(64), -9, 1)),
+    "no dimension": ("label_transition(null, %s, %s, %s)", (bytes(64), 0, 1)),
+    "a long block": ("label_transition(null, %s, %s, %s)", (bytes(2**21), 4, 1)),
+    "a long block, and as many models as there are": (
+        "count_errors_transition(0, %s, %s, %s)",
+        (bytes(2**25), bytes(8 * 1000), 1000),
+    ),
+    **{
+        f"{name} = {value} of an objective": (
+            "gradient_transition(null, %s, %s, %s, 1)",
+            (EMPTY, EMPTY, json.dumps(json.loads(WIDE) | {name: value})),
+        )
+        for name, value in (
+            ("inputs", 10**9),
+            ("inputs", 10**30),
+            ("inputs", 0),
+            ("inputs", -4),
+            ("inputs", 4.5),
+            ("inputs", True),
+            ("outputs", 10**9),
+            ("outputs", 0),
+            ("target", -1),
+            ("target", 10**20),
+        )
+    },
+    "a model of another length": ("gradient_transition(null, %s, %s, %s, 1)", (bytes(32), bytes(16), WIDE)),
+    "losses at odd models": ("loss_transition(null, %s, %s, %s, 1)", (bytes(32), bytes(8 * 5), WIDE)),
+    "an objective without end": ("loss_transition(null, %s, %s, %s, 1)", (bytes(32), bytes(32), "[" * 100_000)),
+    "a network of 10^9 units": (
+        "gradient_transition(null, %s, %s, %s, 1)",
+        (
+            EMPTY,
+            EMPTY,
+            '{"kind": "network", "inputs": 4, "outputs": 1, "intercept": true, "scale": 1, "channels": [], '
+            '"hidden": [1000000000]}',
+        ),
+    ),
+}
+
+
+def most_memory(session: psycopg.Connection) -> int:
+    """The most memory that a backend has ever had, in bytes."""
+    text = Path(f"/proc/{session.info.backend_pid}/status").read_text(encoding="ascii")
+    return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", text)[1])
+
+
+@pytest.mark.usefixtures("server_machine")
+def test_no_argument_of_an_internal_aggregate_takes_memory_out_of_proportion(arena: Arena) -> None:
+    """The control is the largest call that is none: 1,000 models at a block of a MiB, whose scores are measured."""
+    with arena.login("owner") as fresh:
+        fresh.execute("set statement_timeout = '60s'")
+        fresh.execute("select dbdp.count_errors_transition(0, %s, %s, 1)", (block(), VECTOR))
+        fresh.execute("select dbdp.loss_transition(null, %s, %s, %s, 1)", (bytes(2**20), bytes(32 * 1000), WIDE))
+        begun = most_memory(fresh)
+        for name, (call, given) in HUGE.items():
+            assert attempt(fresh, f"select dbdp.{call}", *given) is not None, name
+        assert most_memory(fresh) - begun < 400 * 2**20  # the long block itself, some times
+        fresh.execute("select dbdp.loss_transition(null, %s, %s, %s, 1)", (bytes(2**20), bytes(32 * 20_000), WIDE))
+        assert most_memory(fresh) - begun < 1000 * 2**20  # of all losses at once it would be 5 GB
+        fresh.execute("select dbdp.count_errors_transition(0, %s, %s, 1000)", (bytes(2**20), bytes(32 * 1000)))
+        assert most_memory(fresh) - begun > 200 * 2**20
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"outputs": 10**9},
+        {"outputs": 0},
+        {"tally": {"kind": "Labels", "classes": 10**9}},
+        {"tally": {"kind": "ScoreBins", "bins": 10**10, "output": 0, "softmax": False}},
+        {"tally": {"kind": "ScoreBins", "bins": -1, "output": 0, "softmax": False}},
+        {"dimension": -1},
+        {"dimension": 10**12},
+    ],
+    ids=str,
+)
+def test_a_forged_tally_is_bounded(admin: psycopg.Connection, asked: dict[str, object]) -> None:
+    """Nobody but dbdp_owner may call it; it is bounded all the same."""
+    sound = {"tally": {"kind": "Correct"}, "outputs": 1, "dimension": 4, "network": None}
+    call = "select dbdp.tally_transition(null, %s, %s, %s)"
+    admin.execute(call, (block(), VECTOR, json.dumps(sound)))
+    assert attempt(admin, call, block(), VECTOR, json.dumps(sound | asked)) is not None
+
+
+def test_predictions_determine_a_linear_model(analyst: psycopg.Connection, dataset: str) -> None:
+    """Stated: who may predict with a model has the model, whatever is shown of it."""
+    model, weights, intercept = analyst.execute(
+        "select model, coefficients, intercept from dbdp.dp_logreg(%s, 1, batch_size => 20, epochs => 2)", (dataset,)
+    ).fetchone()
+    rows = np.vstack([np.zeros(3), 0.5 * np.eye(3)])
+    sql = "select dbdp.predict_probability(%s, %s::float8[])"
+    asked = np.array([analyst.execute(sql, (model, row.tolist())).fetchone()[0] for row in rows])
+    scores = np.log(asked) - np.log1p(-asked)
+    assert scores[0] == pytest.approx(intercept, rel=1e-6, abs=1e-9)
+    assert 2 * (scores[1:] - scores[0]) == pytest.approx(weights, rel=1e-6, abs=1e-9)
 
 
 def test_no_forged_description_brings_a_backend_down(analyst: psycopg.Connection, dataset: str) -> None:

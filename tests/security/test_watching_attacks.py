@@ -1,15 +1,20 @@
 """Watching a training: plans, messages, statistics, locks, logs and files that the server keeps while it runs."""
 
+import itertools
 import re
 import struct
+import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 import psycopg
 import pytest
-from attacker import DECLARED, DOCUMENT, REGISTER, TRAIN, Arena, allow, attempt, registered
+from attacker import DECLARED, DOCUMENT, PASSWORD, REGISTER, TRAIN, Arena, allow, arena_of, attempt, registered
+from psycopg.conninfo import make_conninfo
+from servers import temporary_cluster
 
 pytestmark = pytest.mark.security
 Spent = Callable[[str], tuple[int, int]]
@@ -275,9 +280,8 @@ def test_what_the_server_tells_everybody_of_the_storage_of_a_table_is_stated(
     told = physical(analyst, source)
     assert told["toast"] >= 10 * 8 * 2000
     assert attempt(analyst, f"select * from {source}") == "42501"
-    remedy = re.search(r"```sql\n(.*?revoke execute.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.S)[1]
     with arena.admin() as admin, admin.transaction(force_rollback=True):
-        admin.execute(remedy)
+        admin.execute(remedy())
         admin.execute(f"set local role {arena.names['analyst']}")
         for call in (
             "pg_relation_size",
@@ -288,3 +292,87 @@ def test_what_the_server_tells_everybody_of_the_storage_of_a_table_is_stated(
             with pytest.raises(psycopg.errors.InsufficientPrivilege), admin.transaction(force_rollback=True):
                 admin.execute(f"select {call}('{source}'::regclass)")
         admin.execute(TRAIN, (dataset,))
+
+
+def remedy() -> str:
+    """The statements of docs/security.md that close what shows the storage of tables."""
+    return re.search(r"```sql\n(.*?revoke execute.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.S)[1]
+
+
+CALLABLE = """
+select p.oid::regprocedure::text, p.proargtypes::regtype[]::text[]
+from pg_proc as p
+where p.pronamespace = 'pg_catalog'::regnamespace
+and p.prokind = 'f'
+and p.proname ~ '^pg_(stat|[a-z_]*size|[a-z_]*wal|control|[a-z_]*lsn|relation|table)'
+and p.proargtypes::oid[] <@ array['oid'::regtype, 'regclass'::regtype, 'name'::regtype]::oid[]
+and has_function_privilege(p.oid, 'execute')
+"""
+OF_SESSIONS = "activity|backend|progress|snapshot|wal_|function|subscription|replication|archiver"
+OF_NAMES = ("pg_table_is_visible", "pg_relation_is_publishable", "pg_relation_filenode", "pg_relation_filepath")
+
+
+def shown(session: psycopg.Connection, source: str) -> dict[str, str]:
+    """All that functions and pg_class show a role of the storage of a table, of its TOAST table, or of all of them."""
+    [(table, toast)] = session.execute("select oid, reltoastrelid from pg_class where oid = %s::regclass", (source,))
+    found = {}
+    for name, arguments in session.execute(CALLABLE).fetchall():
+        bare = name.partition("(")[0]
+        if re.search(rf"^pg_stat_get_({OF_SESSIONS})", bare) or bare in OF_NAMES or bare.startswith("pg_switch"):
+            continue
+        for number in (table, toast) if arguments else (0,):
+            given = ["current_database()" if kind == "name" else f"{number}::{kind}" for kind in arguments]
+            call = f"{bare}({', '.join(given)})"
+            with suppress(psycopg.Error), session.transaction():
+                found[call] = str(session.execute(f"select {call}").fetchall())
+    for column, number in itertools.product(("relpages", "reltuples", "relallvisible"), (table, toast)):
+        with suppress(psycopg.Error), session.transaction():
+            found[f"{column} {number}"] = str(session.execute(f"select {column} from pg_class where oid = {number}"))
+    return found
+
+
+def test_the_remedy_leaves_an_analyst_no_function_and_no_column_that_shows_storage(
+    arena: Arena, owner: psycopg.Connection
+) -> None:
+    """Every function of the server by its name, so that one of another release is noticed."""
+    owner.execute("create table stored as select array_fill(.5::float8, array[3000]) as x from generate_series(1, 20)")
+    source = f"{arena.names['owner']}.stored"
+    with arena.admin() as admin, admin.transaction(force_rollback=True):
+        admin.execute(f"set local role {arena.names['analyst']}")
+        before = shown(admin, source)
+        assert len(before) > 60
+        assert {"relpages", "reltuples"} <= {name.split()[0] for name in before}
+        admin.execute("reset role")
+        admin.execute(remedy())
+        admin.execute(f"set local role {arena.names['analyst']}")
+        assert shown(admin, source) == {}
+        admin.execute(f"set local role {arena.names['owner']}")
+        assert len(shown(admin, source)) >= len(before)  # owners of registered tables go on seeing it
+
+
+@pytest.mark.usefixtures("pg_dump")
+def test_a_server_closed_by_the_remedy_serves_clients_as_before() -> None:
+    """psql, pg_dump by an owner, SQLAlchemy and dbdp; on a server of its own, where the remedy stays."""
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    with temporary_cluster() as cluster, arena_of(cluster.url) as arena:
+        name = registered(arena)
+        with arena.admin() as admin:
+            admin.execute(remedy())
+        analyst, owner = (
+            make_conninfo(cluster.url, user=arena.names[kind], password=PASSWORD) for kind in ("analyst", "owner")
+        )
+        for command in (r"\d dbdp.models", r"\dt *.*", r"\df dbdp.*", r"\l", r"\dn", r"\du", "table pg_stat_activity"):
+            done = subprocess.run(["psql", "-d", analyst, "-c", command], check=False, capture_output=True, text=True)
+            assert (done.returncode, done.stderr) == (0, ""), command
+        dump = ["pg_dump", "-d", owner, "-t", f"{arena.names['owner']}.{name}"]
+        assert "COPY" in subprocess.run(dump, capture_output=True, check=True, text=True).stdout
+        engine = sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(analyst))
+        inspector = sqlalchemy.inspect(engine)
+        assert "models" in inspector.get_view_names("dbdp")
+        assert inspector.get_pk_constraint("model", "dbdp") and inspector.get_columns("models", "dbdp")
+        engine.dispose()
+        session = arena.session("analyst")
+        assert attempt(session, "select reltuples from pg_class") == "42501"
+        assert session.execute(TRAIN, (name,)).fetchone()
+        assert session.execute("select charged from dbdp.budget(%s)", (name,)).fetchone()[0] == 1
+        assert session.execute("select dbdp.dp_class_balance(%s, 1)", (name,)).fetchone()
