@@ -14,7 +14,7 @@ import pytest
 from short import FEW
 
 from dbdp.algorithms import ALGORITHMS, PERTURBED_ONCE, Facts, Request, plan
-from dbdp.cluster import Cluster
+from dbdp.cluster import PATIENCE, Cluster
 from dbdp.controller import ChargedError
 from dbdp.database import Database, connect
 from dbdp.estimators import LogisticRegression
@@ -274,10 +274,8 @@ def test_a_cancel_in_the_middle_keeps_the_charge_and_leaves_no_table(
     name = register(table)
     cancelling = cancel_once_charged(server_url, name, connection.info.backend_pid)
     stopped = pytest.raises(psycopg.Error, match=r"after its charge, which stands: it was cancelled")
-    began = time.monotonic()
     with stopped:
         by(connection, "server", name, algorithm, **LASTING[algorithm])
-    assert time.monotonic() - began < 10
     cancelling.join()
     assert spent(name)[0] == LASTING[algorithm].get("epsilon", 1) * CHARGE_UNITS
     assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (0,)
@@ -389,7 +387,6 @@ def test_the_charge_is_on_disk_when_the_release_is_shown(
     name = register(table)
     connection.execute(f"set synchronous_commit = {synchronous}")
     connection.execute("checkpoint")
-    began = time.monotonic()
     with connection.transaction(force_rollback=True):
         position = connection.execute("select pg_current_wal_insert_lsn()").fetchone()[0]
         if door == "server":
@@ -398,7 +395,6 @@ def test_the_charge_is_on_disk_when_the_release_is_shown(
             fit(database, name, 1.0, 0.0)
         flushed = "select pg_current_wal_flush_lsn() > %s::pg_lsn"
         assert connection.execute(flushed, (position,)).fetchone() == (True,)
-    assert time.monotonic() - began < 3
 
 
 def kill_once_charged(url: str, charge: int, *pids: int) -> threading.Thread:
@@ -443,13 +439,15 @@ def crash(cluster: Cluster, charge: int, *, server: bool) -> None:
 def after_recovery(url: str) -> tuple[int, int]:
     """Charge and number of models, once the server is back."""
     sql = "select last_value, (select count(*) from dbdp.model) from dbdp.charge_1"
-    for _ in range(200):
+    deadline = time.monotonic() + PATIENCE
+    while True:
         try:
             with psycopg.connect(url) as connection:
                 return connection.execute(sql).fetchone()
         except psycopg.OperationalError:
+            if time.monotonic() > deadline:
+                raise
             time.sleep(0.05)
-    raise AssertionError("the server did not come back")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may kill the server's processes")

@@ -94,7 +94,11 @@ def counts(found: dict[str, Any]) -> np.ndarray:
     if "matrix" in found or "counts" in found:
         return np.array(found.get("matrix") or found["counts"]).ravel()
     metric = found["receipt"]["metric"]
-    return np.array([found[metric] * ROWS / (8.0 ** METRICS[4:].index(metric) * 8 if metric in METRICS[4:] else 1)])
+    if metric in METRICS[4:]:
+        return np.array([found[metric] * ROWS / (8.0 ** METRICS[4:].index(metric) * 8)])
+    count = round(found[metric] * ROWS)  # a share is a count over the rows, but for its rounding
+    assert found[metric] == pytest.approx(count / ROWS, rel=1e-12)
+    return np.array([count])
 
 
 # --- what is counted ------------------------------------------------------------------------------------
