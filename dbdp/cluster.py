@@ -246,7 +246,7 @@ class Cluster:
         common = os.path.commonpath([origin.programs, origin.share, origin.libraries])
         parts = (origin.programs, origin.share, origin.libraries)
         programs, share, libraries = (self.home / "prefix" / part.relative_to(common) for part in parts)
-        return PostgreSQL(origin.major, programs, share, libraries)
+        return PostgreSQL(origin.major, programs, share, libraries, origin.headers)
 
     def _launch(self) -> None:
         self._mirror()

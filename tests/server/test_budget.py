@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import psycopg
 import pytest
+from servers import cancel_once_charged
 from short import FEW
 
 from dbdp.algorithms import ALGORITHMS, PERTURBED_ONCE, Facts, Request, plan
@@ -249,22 +250,6 @@ LASTING: dict[str, dict[str, object]] = {  # what takes seconds; rrpsgd may stop
 }
 
 
-def cancel_once_charged(url: str, name: str, pid: int) -> threading.Thread:
-    """Cancel what a backend does, a moment after its charge."""
-
-    def watch() -> None:
-        with psycopg.connect(url, autocommit=True) as other:
-            number = other.execute("select id from dbdp.dataset where name = %s", (name,)).fetchone()[0]
-            while other.execute(f"select last_value from dbdp.charge_{number}").fetchone() == (0,):
-                time.sleep(0.01)
-            time.sleep(0.1)
-            other.execute("select pg_cancel_backend(%s)", (pid,))
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    return thread
-
-
 @pytest.mark.parametrize("algorithm", LASTING)
 def test_a_cancel_in_the_middle_keeps_the_charge_and_leaves_no_table(
     connection: psycopg.Connection, server_url: str, table: str, register: Register, spent: Spent, algorithm: str
@@ -272,7 +257,7 @@ def test_a_cancel_in_the_middle_keeps_the_charge_and_leaves_no_table(
     """In the server, where the whole training is one statement."""
     connection.execute(f"insert into {table} select t.* from t, generate_series(1, 499)")
     name = register(table)
-    cancelling = cancel_once_charged(server_url, name, connection.info.backend_pid)
+    cancelling = cancel_once_charged(server_url, connection.info.backend_pid, name)
     stopped = pytest.raises(psycopg.Error, match=r"after its charge, which stands: it was cancelled")
     with stopped:
         by(connection, "server", name, algorithm, **LASTING[algorithm])

