@@ -8,6 +8,8 @@ WORKERS = $(if $(DBDP_TEST_URL),0,2)
 
 TESTS_OF_IMAGE = tests/image tests/server tests/end_to_end tests/security tests/fuzz \
 	--ignore tests/server/test_cluster.py --ignore tests/server/test_installer.py
+NO_WAY_OUT = { echo "docker build failed: its message above says why. If it could not fetch packages, containers have no" \
+	"way out: build in the host's network, with the same command and DOCKER_BUILD=--network=host" >&2; exit 1; }
 LOCK = .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes
 
 .DEFAULT_GOAL := help
@@ -32,10 +34,11 @@ test-statistical:  ## the tests that repeat an experiment many times
 	$(BOOTSTRAP) --extras test && .venv/bin/pytest -m statistical
 
 image:  ## the images of PostgreSQL 17 and 15; DOCKER_BUILD may hold options for docker build
-	docker build $(DOCKER_BUILD) --force-rm -f docker/Dockerfile -t dbdp:17 .
-	docker build $(DOCKER_BUILD) --force-rm -f docker/Dockerfile -t dbdp:15 --build-arg DEBIAN=bookworm-slim .
+	@docker info >/dev/null || { echo "no container engine answers: start one, or set DOCKER_HOST" >&2; exit 1; }
+	docker build $(DOCKER_BUILD) --force-rm -f docker/Dockerfile -t dbdp:17 . || $(NO_WAY_OUT)
+	docker build $(DOCKER_BUILD) --force-rm -f docker/Dockerfile -t dbdp:15 --build-arg DEBIAN=bookworm-slim . || $(NO_WAY_OUT)
 
-test-docker: image  ## both images, and what the server tests say of them
+test-docker: image  ## both images, and what the server tests say of them; DOCKER_BUILD as for image
 	$(BOOTSTRAP) --extras test,docker
 	DBDP_TEST_IMAGE=dbdp:17 .venv/bin/pytest -n 2 --dist loadfile $(TESTS_OF_IMAGE)
 	DBDP_TEST_IMAGE=dbdp:15 .venv/bin/pytest -n 2 --dist loadfile $(TESTS_OF_IMAGE)

@@ -47,6 +47,7 @@ class PostgreSQL:
     programs: Path
     share: Path
     libraries: Path
+    headers: Path
 
     @property
     def plpython(self) -> Path:
@@ -149,6 +150,8 @@ def prepare(environment: Path, extras: Sequence[str]) -> None:
     interpreter = _ensure_interpreter(postgresql)
     say(f"PL/Python embeds the Python of {interpreter}")
     compiler = _ensure_compiler(interpreter)
+    if "bench" in extras:
+        _ensure_headers(postgresql)
     _ensure_environment(environment, interpreter)
     _ensure_project(environment, extras, compiler)
 
@@ -166,7 +169,8 @@ def _describe(pg_config: str) -> PostgreSQL | None:
     version = re.match(r"PostgreSQL (\d+)", facts.get("VERSION", ""))
     if version is None or int(version[1]) < MINIMUM_POSTGRESQL:
         return None
-    return PostgreSQL(int(version[1]), Path(facts["BINDIR"]), Path(facts["SHAREDIR"]), Path(facts["PKGLIBDIR"]))
+    folders = (Path(facts[name]) for name in ("BINDIR", "SHAREDIR", "PKGLIBDIR", "INCLUDEDIR-SERVER"))
+    return PostgreSQL(int(version[1]), *folders)
 
 
 def _ensure_postgresql() -> PostgreSQL:
@@ -219,6 +223,15 @@ def _ensure_compiler(interpreter: Path) -> bool:
     except BootstrapError as error:
         say(f"no C compiler, so training will use the slower NumPy kernel ({error})")
     return _has_compiler(interpreter)
+
+
+def _ensure_headers(postgresql: PostgreSQL) -> None:
+    """Install what compiles a module for the server: the benchmark's C aggregate is one."""
+    package = f"postgresql-server-dev-{postgresql.major}"
+    if not (postgresql.headers / "postgres.h").exists():
+        _apt_install([package])
+    if not (postgresql.headers / "postgres.h").exists():
+        raise BootstrapError(f"{postgresql.headers} holds no postgres.h: install {package}")
 
 
 def _has_compiler(interpreter: Path) -> bool:

@@ -99,9 +99,7 @@ class Cluster:
             return
         _check_python(self._distribution())
         with self._locked():
-            if self._pid() is None:
-                self._launch()
-            self._await()
+            self._bring_up()
             if not self._is_installed():
                 self._create_database()
                 installer.install(self.url)
@@ -111,7 +109,7 @@ class Cluster:
         """Stop the server if it runs; connections are closed and their transactions rolled back."""
         if self.home.exists():
             with self._locked():
-                self._halt()
+                self._halt("fast")
 
     def status(self) -> dict[str, str | int | bool | None]:
         """Describe the cluster.
@@ -155,7 +153,7 @@ class Cluster:
         """Stop the server and delete the cluster with all its data."""
         if self.home.exists():
             with self._locked():
-                self._halt()
+                self._halt("immediate")  # its data go
                 shutil.rmtree(self._socket, ignore_errors=True)
                 doomed = self.home.with_name(f".{self.home.name}-{os.getpid()}")
                 self.home.rename(doomed)  # in one step, for whoever waits for the lock
@@ -248,7 +246,7 @@ class Cluster:
         common = os.path.commonpath([origin.programs, origin.share, origin.libraries])
         parts = (origin.programs, origin.share, origin.libraries)
         programs, share, libraries = (self.home / "prefix" / part.relative_to(common) for part in parts)
-        return PostgreSQL(origin.major, programs, share, libraries)
+        return PostgreSQL(origin.major, programs, share, libraries, origin.headers)
 
     def _launch(self) -> None:
         self._mirror()
@@ -326,9 +324,12 @@ class Cluster:
                 self._run(["sed", "--in-place", f"1s/.*/{NO_PROCESS}/", str(lock)])
                 (self._socket / ".s.PGSQL.5432.lock").unlink()
 
-    def _await(self) -> None:
+    def _bring_up(self) -> None:
+        """Launch the server where none runs, also after one that was dying when it was looked at, until it answers."""
         deadline = time.monotonic() + PATIENCE
         while not self._is_ready():
+            if self._pid() is None:
+                self._launch()
             if time.monotonic() > deadline:
                 raise ClusterError(
                     f"the server of {self.home} (process {self._pid()}) did not answer at {self._socket} "
@@ -343,11 +344,11 @@ class Cluster:
         ):
             connection.execute("create database dbdp")
 
-    def _halt(self) -> None:
+    def _halt(self, mode: str) -> None:
         if self._pid() is None:
             return
-        result = self._pg_ctl("stop", "--wait", f"--timeout={PATIENCE}", "--mode=fast")
-        if result.returncode:
+        result = self._pg_ctl("stop", "--wait", f"--timeout={PATIENCE}", f"--mode={mode}")
+        if result.returncode and self._pid() is not None:  # pg_ctl fails too where the server was dying of a kill
             raise ClusterError(f"the server of {self.home} did not stop: {result.stderr.strip()}")
 
     def _pg_ctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -4,6 +4,8 @@ import os
 import secrets
 import shutil
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,3 +88,21 @@ def drop_datasets(connection: psycopg.Connection, condition: str, *parameters: o
     found = connection.execute(f"select name from dbdp.datasets where {condition}", parameters)
     for (name,) in found.fetchall():
         connection.execute("select dbdp.drop_dataset(%s)", (name,))
+
+
+def cancel_once_charged(url: str, pid: int, name: str) -> threading.Thread:
+    """Cancel what a backend runs, a moment after the charge of a dataset."""
+
+    def watch() -> None:
+        with psycopg.connect(url, autocommit=True) as other:
+            number = other.execute("select max(id) from dbdp.dataset where name = %s", (name,)).fetchone()[0]
+            while other.execute(f"select last_value from dbdp.charge_{number}").fetchone() == (0,):
+                time.sleep(0.01)
+            time.sleep(0.2)
+            cancel = "select pg_cancel_backend(pid) from pg_stat_activity where pid = %s and state = 'active'"
+            while not other.execute(cancel, (pid,)).fetchall():
+                time.sleep(0.001)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return thread

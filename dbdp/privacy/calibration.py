@@ -3,6 +3,9 @@
 privacy.md §2, §3. Multipliers are σ ÷ the (largest) sensitivity. The hockey-stick divergences are
 evaluated in ball arithmetic, so that what is returned is proved to suffice: no margin for rounding is
 needed but the one in σ itself (§14.5).
+
+Nothing here, nor in the other files that plans are made from, is summed by BLAS, whose order of addition depends
+on its number of threads and on the processor: a plan is the same for all of them.
 """
 
 import math
@@ -162,8 +165,8 @@ def mixture_divergence(shares: np.ndarray, multipliers: np.ndarray, order: float
     exponents = order * (order - 1) / 2 * (1 / np.asarray(multipliers)) ** 2
     largest = float(exponents.max())
     if largest < _LARGEST_EXPONENT:
-        return math.log1p(float(np.asarray(shares) @ np.expm1(exponents))) / (order - 1)
-    return (largest + math.log(float(np.asarray(shares) @ np.exp(exponents - largest)))) / (order - 1)
+        return math.log1p(float(np.sum(shares * np.expm1(exponents)))) / (order - 1)
+    return (largest + math.log(float(np.sum(shares * np.exp(exponents - largest))))) / (order - 1)
 
 
 def paper_conversion(order: float, delta: float) -> float:

@@ -26,6 +26,7 @@ _BEYOND = 1e-8  # share of δ, about, that losses too large for the grid are wor
 _DEVIATIONS, _TILTS = 8.0, 40.0  # half the window, in standard deviations of the sum and in 1/θ
 _ROUNDOFF = 10 * 2.0**-53  # of a butterfly of an FFT, and of a power for each factor, with room
 _PRECISION = 1e-4  # of a multiplier
+_GRID = 1 << 24  # multipliers that are tried have 24 significant bits
 _LEAST = 1 / 8  # and the least: beyond it losses need too large a grid
 _ORDERS = [1 + math.exp(step / 4) for step in range(-16, 48)]
 _TARGET = 1 - 1e-9  # of δ (§14.5)
@@ -77,10 +78,10 @@ def poisson_gaussian_delta(epsilon: float, probability: float, multiplier: float
     except _TooLargeError:
         return 1.0
     weights = -np.expm1(-gaps) * np.exp(-tilt * gaps)
-    missed = error * float(np.linalg.norm(weights)) + math.exp(-tilt * gaps[-1])
+    missed = error * math.sqrt(np.sum(weights**2)) + math.exp(-tilt * gaps[-1])
     room = steps * (1e-12 + tilt * 1e-15 * (1 + width * len(tilted)))  # of M^T, and of the losses
     scale = math.exp(min(steps * log_norm - tilt * epsilon + room, 700.0))
-    return min(steps * losses.beyond + scale * (float(weights @ summed) + missed), 1.0) * (1 + 1e-9)
+    return min(steps * losses.beyond + scale * (float(np.sum(weights * summed)) + missed), 1.0) * (1 + 1e-9)
 
 
 def _tilt(epsilon: float, probability: float, multiplier: float, steps: int) -> tuple[float, float]:
@@ -159,7 +160,7 @@ def _composed(
     its own roundoff; the norm of the inverse is 1/√N of that.
     """
     places, width = losses.places, losses.width
-    variance = float(tilted @ (places - tilted @ places) ** 2)
+    variance = float(np.sum(tilted * (places - np.sum(tilted * places)) ** 2))
     needed = max(_DEVIATIONS * math.sqrt(steps * variance), _TILTS / (tilt * width))
     length = 1 << math.ceil(math.log2(2 * needed))
     if length > _MOST_CELLS:
@@ -199,17 +200,25 @@ def poisson_gaussian_pld_multiplier(epsilon: float, delta: float, probability: f
 def _between(excess: Callable[[float], float], low: float, below: float, high: float, above: float) -> float:
     """Return a multiplier that suffices, within _PRECISION of one that does not, given two such.
 
-    Secants aim a little to the right, then a little to the left of the zero; every third step halves.
+    Secants aim a little to the right, then a little to the left of the zero; every third step halves. They try
+    multipliers of `_GRID` alone, so that the last bits of `excess`, which another processor may round otherwise,
+    do not show in the result.
     """
     for shift in cycle((_PRECISION / 3, -_PRECISION / 3, None)):
         length = math.log(high / low)
         if length <= _PRECISION:
             return high
         step = length / 2 if shift is None else length * below / (below - above) + shift
-        middle = low * math.exp(min(max(step, _PRECISION / 3), length - _PRECISION / 3))
+        middle = _rounded(low * math.exp(min(max(step, _PRECISION / 3), length - _PRECISION / 3)))
         found = excess(middle)
         if found <= 0:
             high, above = middle, found
         else:
             low, below = middle, found
     raise AssertionError("the cycle has no end")
+
+
+def _rounded(multiplier: float) -> float:
+    """Return the nearest multiplier of 24 significant bits: it moves by less than a thousandth of _PRECISION."""
+    mantissa, exponent = math.frexp(multiplier)
+    return math.ldexp(round(mantissa * _GRID), exponent) / _GRID

@@ -154,7 +154,7 @@ def sharded_sensitivity(shards: Sequence[Training], *, each_epoch: bool) -> Sens
     rows = sum(shard.rows for shard in shards)
     weights = np.array([kind.rows * sum(shard.rows == kind.rows for shard in shards) / rows for kind in kinds])
     contraction, stretch = np.array([_epochs(kind) for kind in kinds]).swapaxes(0, 1)
-    kept = _products_after(weights @ contraction)
+    kept = _products_after((weights[:, None] * contraction).sum(axis=0))
     reached = np.append(0.0, np.cumsum(stretch.max(axis=0)))
     common = _Common(kept, reached[:-1]) if each_epoch else None
     found = [
@@ -253,7 +253,7 @@ def _moved(training: Training, groups: np.ndarray, common: _Common | None, by_po
             group = groups[row, column]
             steps, expansions = _updates(training, group)
             gains = _gains(expansions, carried[row, column])
-            errors += _errors(training, steps, before[row, column]) @ gains
+            errors += float(np.sum(_errors(training, steps, before[row, column]) * gains))
             shifts = (steps * gains).reshape(group.epochs, -1)
             moved = moved + shifts.sum(axis=0)
             span = slice(group.epoch, group.epoch + group.epochs)

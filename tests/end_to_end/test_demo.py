@@ -3,6 +3,7 @@
 import io
 
 import pytest
+from chance import usually
 from rich.console import Console
 
 from dbdp import adult, demo
@@ -24,12 +25,15 @@ def accuracy(text: str, model: str) -> float:
 
 @pytest.mark.skipif(not adult.path().is_file(), reason="the real Adult table is not at hand (DBDP_DATA)")
 def test_on_real_data_the_private_models_beat_the_majority(database: Database) -> None:
-    text = shown(database)
-    majority = accuracy(text, "majority share")
-    assert majority == pytest.approx(0.7638, abs=1e-4)
-    for door in ("private, SQL door", "private, Python door"):
-        assert majority + 0.01 < accuracy(text, door) < accuracy(text, "not private")
-    assert accuracy(text, "not private") > 0.84
+    def beat_it() -> bool:
+        text = shown(database)
+        majority = accuracy(text, "majority share")
+        assert majority == pytest.approx(0.7638, abs=1e-4)
+        assert accuracy(text, "not private") > 0.84
+        private = [accuracy(text, door) for door in ("private, SQL door", "private, Python door")]
+        return majority + 0.01 < min(private) <= max(private) < accuracy(text, "not private")
+
+    assert usually(beat_it)
 
 
 def test_without_real_data_it_generates_some_and_says_so(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

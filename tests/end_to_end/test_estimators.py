@@ -1,6 +1,7 @@
 """The estimators on rows at hand and on datasets: scikit-learn's checks, what is public, what is left behind."""
 
 import inspect
+import math
 import pickle
 import re
 import signal
@@ -57,20 +58,24 @@ def left_behind(connection: psycopg.Connection) -> int:
     return connection.execute(sql).fetchone()[0]
 
 
+def evenly(rows: int, columns: int) -> np.ndarray:
+    """Rows within 0 and 1 that are the same in each run: only noise is random here (Kronecker's sequence)."""
+    return np.outer(np.arange(1, rows + 1), [math.sqrt(2), math.sqrt(3), math.sqrt(5)][:columns]) % 1
+
+
 def points(rows: int = 120) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of two numbers within ±1, and whether the first is positive."""
-    features = np.random.default_rng().uniform(-1, 1, (rows, 2))
+    """Rows of two numbers spread evenly within ±1, and whether the first is positive."""
+    features = 2 * evenly(rows, 2) - 1
     return features, features[:, 0] > 0
 
 
 def people(rows: int = 200) -> dict[str, list[Any]]:
     """Columns of every kind; whoever is older than 50 is ill."""
-    random = np.random.default_rng()
-    age = random.uniform(0, 100, rows)
+    age, ward, smoker = (evenly(rows, 3) * [100, 1, 1]).T
     return {
         "age": age.tolist(),
-        "ward": random.choice(["A", "B"], rows).tolist(),
-        "smoker": (random.random(rows) < 0.5).tolist(),
+        "ward": np.where(ward < 0.5, "A", "B").tolist(),
+        "smoker": (smoker < 0.5).tolist(),
         "ill": np.where(age > 50, "yes", "no").tolist(),
     }
 
@@ -129,6 +134,16 @@ def test_scikit_learns_checks_pass_but_for_those_that_ask_for_equal_fits(
 
 
 # --- what is public -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("private")
+def test_noise_decides_nothing_here_but_once_in_a_thousand_million_fits() -> None:
+    """6.3 deviations in each of three coordinates: together they move no score by a twentieth of the coefficient."""
+    for rows, epochs in ((120, 10), (120, 20), (240, 10)):
+        model = dbdp.LogisticRegression(**NEAR_EXACT, epochs=epochs, bounds=2.0, classes=[False, True])
+        model.fit(*points(rows))
+        assert 3 * math.erfc(6.3 / math.sqrt(2)) < 1e-9
+        assert 3 * 6.3 * model.receipt_["noise_scale"] < 0.05 * model.coef_[0, 0]
 
 
 @pytest.mark.usefixtures("private")

@@ -63,7 +63,7 @@ def test_a_training_is_charged_by_its_receipt_or_refused(datasets: Watch, watche
     watch = watched_analyst
     watch.allowed = FORMATS
     signatures = {door: arguments_of(watch.books, door) for door in TRAINING}
-    watch.connection.execute("set statement_timeout = '20s'")
+    watch.connection.execute("set statement_timeout = '120s'")
 
     def check(case: tuple[str, dict[str, Any]]) -> None:
         door, given = case

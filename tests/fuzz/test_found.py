@@ -170,7 +170,7 @@ def test_columns_of_no_type_are_not_learned(watched_analyst: Watch, column: list
 
 def test_labels_are_counted_for_no_more_classes_than_a_label_has(watch: Watch) -> None:
     watch.allowed = ("38000",)
-    watch.connection.execute("set statement_timeout = '3s'")
+    watch.connection.execute("set statement_timeout = '120s'")
     asked = "select dbdp.label_transition(null, ''::bytea, 4, %s)"
     assert "classes = 2147483647 must be from 1 to 1000" in watch.attempt(asked, [2**31 - 1]).message
     assert watch.attempt(asked, [3]).rows == [([0, 0, 0],)]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pairs import pairwise
 from textbook import literal
 
 from dbdp.learning import blocks, kernels
@@ -32,10 +33,10 @@ SCHEDULES = [
     (Restarted(0.9, 9, 2), 0.01),
 ]
 EVERY_SCHEDULE = pytest.mark.parametrize(("schedule", "regularisation"), SCHEDULES, ids=str)
-TARGETS = pytest.mark.parametrize("target", [0, 1, 3])
-RADII = pytest.mark.parametrize("radius", [math.inf, 0.4])
+TARGETS = [0, 1, 3]
+EVERY_TARGET = pytest.mark.parametrize("target", TARGETS)
+RADII = [math.inf, 0.4]
 AVERAGED = ["none", "all", "last_epoch", "restarts"]
-EVERY_AVERAGING = pytest.mark.parametrize("averaged", AVERAGED)
 ROWS = 103
 EPOCHS = 3
 TINY = 1e-12
@@ -146,11 +147,7 @@ def test_a_kernel_is_the_textbooks_sgd(compiled, schedule, regularisation, batch
 
 
 @BOTH
-@EVERY_LOSS
-@TARGETS
-@RADII
-@EVERY_AVERAGING
-@pytest.mark.parametrize("batch_size", [1, 6, ROWS])
+@pairwise(loss=LOSSES, target=TARGETS, radius=RADII, averaged=AVERAGED, batch_size=[1, 6, ROWS])
 def test_every_kind_of_training_is_the_textbooks(compiled, loss, target, radius, averaged, batch_size):
     rows = packed(ROWS, 5, loss, target)
     training = {
@@ -194,10 +191,9 @@ def test_every_setting_tells(compiled, other):
 
 
 @NEEDS_KERNEL
-@EVERY_SCHEDULE
-@pytest.mark.parametrize("dimension", [1, 6, 7, 8, 54, 123])
-@pytest.mark.parametrize("batch_size", [1, 2, 3, 7, 50, 100])
-def test_the_compiled_kernel_is_the_reference(schedule, regularisation, dimension, batch_size):
+@pairwise(kind=SCHEDULES, dimension=[1, 6, 7, 8, 54, 123], batch_size=[1, 2, 3, 7, 50, 100])
+def test_the_compiled_kernel_is_the_reference(kind, dimension, batch_size):
+    schedule, regularisation = kind
     rows = packed(100, dimension)
     training = {"batch_size": batch_size, "schedule": schedule, "regularisation": regularisation}
     borders = [32, 64, 96]
@@ -264,7 +260,7 @@ def test_block_borders_never_change_the_model(compiled, count, batch_size, borde
 
 @BOTH
 @EVERY_LOSS
-@TARGETS
+@EVERY_TARGET
 def test_the_gradient_is_that_of_the_loss(compiled, loss, target):
     rows, state = packed(40, 5, loss, target), initial(5, batch_size=50, loss=loss, target=target)
     state.model[:] = np.random.default_rng().normal(size=5)
@@ -414,9 +410,7 @@ def both_ways(*, compiled, epochs, interval, batch_size, schedule=None, averagin
 
 
 @BOTH
-@pytest.mark.parametrize("epochs", [2, 3, 6, 7])
-@pytest.mark.parametrize("interval", [1, 2, 3])
-@pytest.mark.parametrize("batch_size", [1, 4, 12, 36])
+@pairwise(epochs=[2, 3, 6, 7], interval=[1, 2, 3], batch_size=[1, 4, 12, 36])
 def test_restarts_and_averaging_are_those_of_the_published_algorithm(compiled, epochs, interval, batch_size):
     facts = {"epochs": epochs, "interval": interval, "batch_size": batch_size}
     assert distance(*both_ways(compiled=compiled, **facts)) < TINY
@@ -473,28 +467,22 @@ def invalid_rows():
 
 
 @BOTH
-@pytest.mark.parametrize("batch_size", [1, 4, 5, 50])
 @pytest.mark.parametrize(("loss", "target", "bad"), list(invalid_rows()))
-def test_what_is_no_packed_row_counts_as_the_zero_row(compiled, batch_size, loss, target, bad):
+def test_what_is_no_packed_row_counts_as_the_zero_row(compiled, loss, target, bad):
     rows = packed(21, 2, loss, target)
-    training = {
-        "batch_size": batch_size,
-        "schedule": Constant(1.0),
-        "regularisation": 0.01,
-        "loss": loss,
-        "target": target,
-    }
+    training = {"schedule": Constant(1.0), "regularisation": 0.01, "loss": loss, "target": target}
     zeroed, replaced = rows.copy(), rows.copy()
     for place in (0, 6, 20):
         zeroed[place] = 0.0
         replaced[place] = blocks.encode(np.array([bad[0]]), np.array([bad[1]]))[0]
-    models = [trained(given, 2, compiled=compiled, **training) for given in (replaced, zeroed)]
-    assert models[0].tolist() == models[1].tolist()
+    for batch_size in (1, 4, 5, 50):
+        models = [trained(each, 2, compiled=compiled, batch_size=batch_size, **training) for each in (replaced, zeroed)]
+        assert models[0].tolist() == models[1].tolist(), batch_size
 
 
 @BOTH
 @EVERY_LOSS
-@TARGETS
+@EVERY_TARGET
 @pytest.mark.parametrize("batch_size", [1, 2, 50])
 def test_the_longest_packed_row_does_count(compiled, loss, target, batch_size):
     rows = blocks.encode(np.array([[1 - 2.0**-22, 0.0]]), np.array([1]))

@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from chance import usually
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -512,9 +513,13 @@ def test_a_network_learns_what_no_linear_model_can(outputs):
         np.c_[points / math.sqrt(2), np.ones(1000)] / math.sqrt(2), np.where(same, 1.0, -1.0 if outputs == 1 else 2.0)
     )
     network = network_named("mlp:32", 3, outputs, True)
-    assert accuracy(network, trained(network, rows[:800], epochs=40, step=0.3), rows[800:]) > 0.9
     linear = Network(3, outputs, True, network.scale, (), ())
-    assert accuracy(linear, trained(linear, rows[:800], epochs=40, step=0.3), rows[800:]) < 0.75
+
+    def learnt(network):
+        return accuracy(network, trained(network, rows[:800], epochs=40, step=0.3), rows[800:])
+
+    assert usually(lambda: learnt(network) > 0.9)
+    assert usually(lambda: learnt(linear) < 0.75)
 
 
 def mnist(name, count):
@@ -532,5 +537,5 @@ def mnist(name, count):
 @pytest.mark.parametrize(("text", "count"), [("mlp:64", 20_000), ("cnn:6,16:64", 5000)])
 def test_a_network_learns_digits(text, count):
     network = network_named(text, 785, 10, True)
-    model = trained(network, mnist("train", count), epochs=4, step=0.1)
-    assert accuracy(network, model, mnist("t10k", 2000)) > 0.9
+    train, held_out = mnist("train", count), mnist("t10k", 2000)
+    assert usually(lambda: accuracy(network, trained(network, train, epochs=4, step=0.1), held_out) > 0.9)

@@ -9,6 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from chance import usually
 from hypothesis import given
 from hypothesis import settings as budget
 from hypothesis import strategies as some
@@ -727,8 +728,12 @@ def test_mini_batches_come_near_the_minimiser(algorithm):
     features, labels = separable(4000)
     best = optimize.minimize(lambda w: objective(features, labels, 0.01, w), np.zeros(3)).fun
     plan = planned(algorithm, rows=4000, epsilon=1000.0, regularisation=0.01)
-    model = plan.run(RowsInMemory(features, labels), silent)
-    assert objective(features, labels, 0.01, model) < best + 0.02 < objective(features, labels, 0.01, np.zeros(3))
+    assert best + 0.02 < objective(features, labels, 0.01, np.zeros(3))
+
+    def reached():
+        return objective(features, labels, 0.01, plan.run(RowsInMemory(features, labels), silent))
+
+    assert usually(lambda: reached() < best + 0.02)
 
 
 def test_classes_are_learnt_one_against_the_rest():
@@ -739,8 +744,12 @@ def test_classes_are_learnt_one_against_the_rest():
         plan = planned(algorithm, rows=600, outputs=3, epsilon=200.0)
         assert plan.told["parameters"] == 9
         assert plan.told["clip_norm"] == pytest.approx(math.sqrt(3))
-        model = plan.run(RowsInMemory(features, labels), silent).reshape(3, 3)
-        assert np.mean(np.argmax(features @ model.T, axis=1) + 1 == labels) > 0.95
+
+        def share_right(plan=plan):
+            model = plan.run(RowsInMemory(features, labels), silent).reshape(3, 3)
+            return np.mean(np.argmax(features @ model.T, axis=1) + 1 == labels)
+
+        assert usually(lambda share_right=share_right: share_right() > 0.95)
 
 
 def test_the_model_stays_within_its_ball():

@@ -241,20 +241,20 @@ NOT_PLANNED |= {("tiny steps", name) for name in ("dp_blsgd", "dp_blgd", "dp_bls
 @pytest.mark.parametrize("extreme", WHILE_TRAINING)
 def test_extreme_requests_of_noise_while_training_are_planned_in_moments(extreme, algorithm):
     request = WHILE_TRAINING[extreme]
-    option, begin = next(iter(request)), time.perf_counter()
+    option, begin = next(iter(request)), time.process_time()
     made = finite_or_refused(algorithm=algorithm, **request)
     assert made == (option not in set(GIVEN) - HAS[algorithm] and (extreme, algorithm) not in NOT_PLANNED)
-    assert time.perf_counter() - begin < 20
+    assert time.process_time() - begin < 20
 
 
 @pytest.mark.parametrize("request_", EXTREMES.values(), ids=list(EXTREMES))
 def test_extreme_requests_are_planned_in_moments(request_):
-    begin = time.perf_counter()
+    begin = time.process_time()
     with np.errstate(divide="raise", over="raise", invalid="raise"):
         made = planned(**request_)
     assert 0 < made.sensitivity.exact < made.mechanism.sensitivity < math.inf
     assert json.dumps(made.explain(), allow_nan=False)
-    assert time.perf_counter() - begin < 20
+    assert time.process_time() - begin < 20
 
 
 # --- every combination -----------------------------------------------------------------------------------

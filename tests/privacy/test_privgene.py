@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from chance import usually
 from goodness import ALPHA, of_cells
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -273,25 +274,33 @@ def test_errors_are_rows_that_the_model_classifies_wrongly():
 def test_with_much_epsilon_the_model_is_good_and_with_little_it_is_not(given):
     features, labels = separable(1000, 5)
     rows, facts = RowsInMemory(features, labels), Facts(1000, 5)
-    right = []
-    for epsilon in (1e5, 1e-6):
+
+    def right(epsilon):
         plan = planned(epsilon, facts=facts, generations=25, population=100, **given)
-        right.append(np.mean([rows.all[:, :5] @ plan.run(rows, silent) * labels > 0 for _ in range(3)]))
-    assert right[0] > 0.93
-    assert right[1] < 0.93  # three random directions: one is as good with probability 4e-4
+        return np.mean([rows.all[:, :5] @ plan.run(rows, silent) * labels > 0 for _ in range(3)])
+
+    assert usually(lambda: right(1e5) > 0.93)
+    assert usually(lambda: right(1e-6) < 0.93, missing=4e-4)  # three random directions are as good that often
 
 
 def test_regressions_and_classes_are_bred_too():
     features, _ = separable(500, 4)
     small = {"generations": 30, "population": 80}
-    plan = planned(1e5, facts=Facts(500, 4, is_classifier=False), loss="huber_regression", **small)
+    regression = planned(1e5, facts=Facts(500, 4, is_classifier=False), loss="huber_regression", **small)
     values = features[:, 0]
-    model = plan.run(RowsInMemory(features, values), silent)
-    assert np.mean((features @ model - values) ** 2) < np.var(values) / 4
+
+    def loss():
+        return np.mean((features @ regression.run(RowsInMemory(features, values), silent) - values) ** 2)
+
+    assert usually(lambda: loss() < np.var(values) / 4)
     labels = 1.0 + (features[:, 0] > 0.15) + (features[:, 0] > -0.15)
-    plan = planned(1e5, facts=Facts(500, 4, outputs=3), **small)
-    models = plan.run(RowsInMemory(features, labels), silent).reshape(3, 4)
-    assert np.mean(np.argmax(features @ models.T, axis=1) + 1 == labels) > 0.55  # a third by chance
+    classes = planned(1e5, facts=Facts(500, 4, outputs=3), **small)
+
+    def share_right():
+        models = classes.run(RowsInMemory(features, labels), silent).reshape(3, 4)
+        return np.mean(np.argmax(features @ models.T, axis=1) + 1 == labels)
+
+    assert usually(lambda: share_right() > 0.55)  # a third by chance
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(3.0, 0.0), (2.0, 1e-6)])

@@ -679,9 +679,9 @@ def test_extreme_trainings_have_a_finite_sensitivity(facts):
 
 
 def test_a_run_of_many_updates_is_planned_in_moments():
-    begin = time.perf_counter()
+    begin = time.process_time()
     sgd_sensitivity(strongly_convex(0.001, rows=COVERTYPE, dimension=54, batch_size=1, epochs=10))
-    assert time.perf_counter() - begin < 20
+    assert time.process_time() - begin < 20
 
 
 def test_shares_are_the_sizes_of_the_mini_batches():

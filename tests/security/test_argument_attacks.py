@@ -100,7 +100,7 @@ def test_odd_arguments_are_refused_in_clear_words_or_are_arguments(
 ) -> None:
     """What is refused costs nothing; an error is ours or PostgreSQL's own of a bad value, and short."""
     model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
-    analyst.execute("set statement_timeout = '20s'")
+    analyst.execute("set statement_timeout = '120s'")
     analyst.execute(call(door, signature(analyst, door), dataset, model, {}))  # the usual arguments are taken
     for each, statement in odd_calls(analyst, door, dataset, model):
         before = spent(dataset)

@@ -118,7 +118,7 @@ def test_no_forged_state_or_block_brings_a_backend_down(owner: psycopg.Connectio
     """A data owner may call what trains; the control is what is not forged."""
     arguments, make = KERNELS[name]
     sql = f"select dbdp.{name}({arguments})"
-    owner.execute("set statement_timeout = '10s'")
+    owner.execute("set statement_timeout = '120s'")
     owner.execute(sql, make())
     pid, refused = owner.info.backend_pid, 0
     for _ in range(times):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from chance import usually
 from short import FEW
 from sklearn.base import clone
 from typer.main import get_command
@@ -41,9 +42,10 @@ LEFT_OUT = {  # what a door decides by its name
 }
 EVERY_ALGORITHM = pytest.mark.parametrize("algorithm", ALGORITHMS)
 OWN_LENGTH = {name for name, few in FEW.items() if "epochs" not in few}
-LEARNING = {  # with little noise, however few updates rrpsgd draws
+MOST_UPDATES, ENOUGH = 1000, 10  # that rrpsgd may make, and that suffice: it stops at any with equal probability
+LEARNING = {  # with little noise
     "sgd_adv": {"epochs": 20, "batch_size": 1000},
-    "rrpsgd": {"epochs": 20, "batch_size": ROWS, "step_size": 3.0},
+    "rrpsgd": {"epochs": MOST_UPDATES, "batch_size": ROWS, "step_size": 3.0},
     "privgene": {"settings": '{"generations": 20}'},
 }
 REFUSED = {("majority", "huber_regression"), ("majority", "squared"), ("objective_perturbation", "squared")}
@@ -199,18 +201,27 @@ def test_sql_and_python_reach_every_algorithm_with_every_loss_and_it_learns(
 ) -> None:
     """Where noise decides nothing, a model is right on most separable rows, or explains most of the variance.
 
-    RRPSGD may stop after one step, which explains a quarter; a majority is right on one of the classes.
+    A majority is right on one of the classes. RRPSGD stops too soon with a probability of 9/1000; other runs
+    miss less often than that, by far.
     """
     dataset, binary = made[LOSSES[loss]], LOSSES[loss] == "binary"
     options = {"epsilon": 1000.0, "delta": 1e-5, "algorithm": algorithm, "loss": loss}
     options |= LEARNING.get(algorithm, lasting(algorithm, 20))
-    *_, coefficients, intercept, _, receipt = in_sql(connection, "dp_train", dataset, options)
-    model = database.train(dataset, Request(**options))
-    for told in (receipt, model.receipt):
+    least = {"majority": 0.499}.get(algorithm, 0.9) if binary else 0.5
+
+    def sql_learns() -> bool:
+        *_, coefficients, intercept, _, receipt = in_sql(connection, "dp_train", dataset, options)
+        assert (receipt["algorithm"], receipt["loss"], receipt["epsilon"]) == (algorithm, loss, 1000.0)
+        return quality(connection, LOSSES[loss], np.array(coefficients), intercept) > least
+
+    def python_learns() -> bool:
+        model = database.train(dataset, Request(**options))
+        told = model.receipt
         assert (told["algorithm"], told["loss"], told["epsilon"]) == (algorithm, loss, 1000.0)
-    least = {"majority": 0.499}.get(algorithm, 0.9) if binary else {"rrpsgd": 0.2}.get(algorithm, 0.5)
-    for weights, offset in ((coefficients, intercept), (model.coefficients, model.intercept)):
-        assert quality(connection, LOSSES[loss], np.array(weights), offset) > least
+        return quality(connection, LOSSES[loss], np.array(model.coefficients), model.intercept) > least
+
+    for learns in (sql_learns, python_learns):
+        assert usually(learns, missing=(ENOUGH - 1) / MOST_UPDATES)
 
 
 def quality(connection: psycopg.Connection, kind: str, weights: np.ndarray, offset: float) -> float:
@@ -276,7 +287,8 @@ def test_every_estimator_keeps_scikit_learns_conventions_and_predicts(
     features, scores = rows()
     expected = scores > 0 if LOSSES[loss] == "binary" else 10 + 10 * scores
     assert copy.predict(features).shape == (len(features),)
-    assert copy.score(features, expected) > 0.5 + 0.4 * (LOSSES[loss] == "binary")
+    least = 0.5 + 0.4 * (LOSSES[loss] == "binary")
+    assert usually(lambda: copy.fit(database, made[LOSSES[loss]]).score(features, expected) > least)
     assert copy.receipt_["algorithm"] == "nsgd"
 
 
@@ -286,14 +298,19 @@ def test_classes_are_learned_one_against_the_rest(
 ) -> None:
     """The middle class lies between the others: no linear score prefers it, and it takes rows of both."""
     estimator = ESTIMATORS[loss](epsilon=1000, delta=1e-5, epochs=20, progress=False).fit(database, made["classes"])
+    sql = "select dbdp.predict_class(%s, %s::float8[])"
     assert estimator.classes_.tolist() == ["a", "b", "c"]
     assert estimator.coef_.shape == (3, FEATURES)
     features, scores = rows()
     classes = np.array(list("abc"))[(scores > -0.3).astype(int) + (scores > 0.3)]
     outer = classes != "b"
-    assert np.mean(estimator.predict(features)[outer] == classes[outer]) > 0.65
-    sql = "select dbdp.predict_class(%s, %s::float8[])"
-    assert connection.execute(sql, (estimator.model_id_, [0.5, -0.5, 0.5])).fetchone() == ("c",)
+
+    def learns() -> bool:
+        estimator.fit(database, made["classes"])
+        highest = connection.execute(sql, (estimator.model_id_, [0.5, -0.5, 0.5])).fetchone()
+        return np.mean(estimator.predict(features)[outer] == classes[outer]) > 0.65 and highest == ("c",)
+
+    assert usually(learns)
 
 
 @EVERY_ALGORITHM
@@ -407,8 +424,12 @@ def test_the_quality_of_wine_is_predicted_better_than_by_the_mean(
         copy.write(text)
     features = {name: list(bounds) for name, bounds in WINE.items()} | {"color": ["red", "white"]}
     name = register("wine", label="quality", positive=None, label_bounds=[3, 9], features=features)
-    model = database.train(name, Request(delta=1e-6, algorithm="output_perturbation_gd", loss=loss, **options))
+    request = Request(delta=1e-6, algorithm="output_perturbation_gd", loss=loss, **options)
     quality = np.array([float(row["quality"]) for row in found])
-    sql = f"select dbdp.predict_value({model.id}, w) from wine as w"
-    predicted = np.array([value for (value,) in connection.execute(sql).fetchall()])
-    assert np.mean((predicted - quality) ** 2) < 0.96 * np.var(quality)
+
+    def learns() -> bool:
+        sql = f"select dbdp.predict_value({database.train(name, request).id}, w) from wine as w"
+        predicted = np.array([value for (value,) in connection.execute(sql).fetchall()])
+        return np.mean((predicted - quality) ** 2) < 0.96 * np.var(quality)
+
+    assert usually(learns)

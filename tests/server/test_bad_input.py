@@ -465,7 +465,7 @@ def test_a_server_that_stops_in_an_epoch_is_reported(private_cluster: Cluster) -
             with pytest.raises(
                 (psycopg.Error, ChargedError), match=r"or the server was stopped|terminating connection"
             ) as error:
-                train(connection, door, "t", epochs=5000, batch_size=100)
+                train(connection, door, "t", epochs=100_000, batch_size=100)
             stopping.join()
             if door == "client":
                 assert "after its charge, which stands" in str(error.value)

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 import numpy as np
 import psycopg
 import pytest
+from servers import cancel_once_charged
 from short import FEW
 
 from dbdp.algorithms import ALGORITHMS, PERTURBED_ONCE, Facts, Request, plan
-from dbdp.cluster import Cluster
+from dbdp.cluster import PATIENCE, Cluster
 from dbdp.controller import ChargedError
 from dbdp.database import Database, connect
 from dbdp.estimators import LogisticRegression
@@ -249,22 +250,6 @@ LASTING: dict[str, dict[str, object]] = {  # what takes seconds; rrpsgd may stop
 }
 
 
-def cancel_once_charged(url: str, name: str, pid: int) -> threading.Thread:
-    """Cancel what a backend does, a moment after its charge."""
-
-    def watch() -> None:
-        with psycopg.connect(url, autocommit=True) as other:
-            number = other.execute("select id from dbdp.dataset where name = %s", (name,)).fetchone()[0]
-            while other.execute(f"select last_value from dbdp.charge_{number}").fetchone() == (0,):
-                time.sleep(0.01)
-            time.sleep(0.1)
-            other.execute("select pg_cancel_backend(%s)", (pid,))
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    return thread
-
-
 @pytest.mark.parametrize("algorithm", LASTING)
 def test_a_cancel_in_the_middle_keeps_the_charge_and_leaves_no_table(
     connection: psycopg.Connection, server_url: str, table: str, register: Register, spent: Spent, algorithm: str
@@ -272,12 +257,10 @@ def test_a_cancel_in_the_middle_keeps_the_charge_and_leaves_no_table(
     """In the server, where the whole training is one statement."""
     connection.execute(f"insert into {table} select t.* from t, generate_series(1, 499)")
     name = register(table)
-    cancelling = cancel_once_charged(server_url, name, connection.info.backend_pid)
+    cancelling = cancel_once_charged(server_url, connection.info.backend_pid, name)
     stopped = pytest.raises(psycopg.Error, match=r"after its charge, which stands: it was cancelled")
-    began = time.monotonic()
     with stopped:
         by(connection, "server", name, algorithm, **LASTING[algorithm])
-    assert time.monotonic() - began < 10
     cancelling.join()
     assert spent(name)[0] == LASTING[algorithm].get("epsilon", 1) * CHARGE_UNITS
     assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (0,)
@@ -389,7 +372,6 @@ def test_the_charge_is_on_disk_when_the_release_is_shown(
     name = register(table)
     connection.execute(f"set synchronous_commit = {synchronous}")
     connection.execute("checkpoint")
-    began = time.monotonic()
     with connection.transaction(force_rollback=True):
         position = connection.execute("select pg_current_wal_insert_lsn()").fetchone()[0]
         if door == "server":
@@ -398,7 +380,6 @@ def test_the_charge_is_on_disk_when_the_release_is_shown(
             fit(database, name, 1.0, 0.0)
         flushed = "select pg_current_wal_flush_lsn() > %s::pg_lsn"
         assert connection.execute(flushed, (position,)).fetchone() == (True,)
-    assert time.monotonic() - began < 3
 
 
 def kill_once_charged(url: str, charge: int, *pids: int) -> threading.Thread:
@@ -443,13 +424,15 @@ def crash(cluster: Cluster, charge: int, *, server: bool) -> None:
 def after_recovery(url: str) -> tuple[int, int]:
     """Charge and number of models, once the server is back."""
     sql = "select last_value, (select count(*) from dbdp.model) from dbdp.charge_1"
-    for _ in range(200):
+    deadline = time.monotonic() + PATIENCE
+    while True:
         try:
             with psycopg.connect(url) as connection:
                 return connection.execute(sql).fetchone()
         except psycopg.OperationalError:
+            if time.monotonic() > deadline:
+                raise
             time.sleep(0.05)
-    raise AssertionError("the server did not come back")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may kill the server's processes")

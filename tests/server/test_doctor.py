@@ -19,7 +19,7 @@ from dbdp.cluster import Cluster
 from dbdp.doctor import ADVICE, FAULT, OK, UNKNOWN, Finding, examine
 
 RELEASED = Path(__file__).parents[2] / "sql" / "released"
-PATIENCE = 10  # seconds for a new setting to reach new sessions
+PATIENCE = 120  # seconds for a new setting to reach new sessions
 
 
 ON_ITS_OWN = pytest.mark.slow  # a server that can be damaged takes its time
@@ -73,6 +73,17 @@ def found(cluster: Cluster, check: str, state: str) -> Finding:
         time.sleep(0.05)
     assert [(each.check, each.state) for each in findings] == [(check, state)]
     return findings[0]
+
+
+def until(cluster: Cluster, query: str, value: str) -> None:
+    """Wait until fresh sessions answer a query so."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        with psycopg.connect(cluster.url) as connection:
+            if connection.execute(query).fetchone() == (value,):
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"{query} did not come to {value}")
 
 
 def is_well(cluster: Cluster) -> bool:
@@ -172,7 +183,7 @@ def test_where_the_files_are_in_place_the_remedy_needs_no_access_to_them(cluster
 @ON_ITS_OWN
 def test_plans_that_auto_explain_writes_are_found(cluster: Cluster) -> None:
     execute(cluster, "alter system set session_preload_libraries = 'auto_explain'; select pg_reload_conf()")
-    time.sleep(0.2)  # for sessions that load it
+    until(cluster, "show session_preload_libraries", "auto_explain")
     execute(cluster, "alter system set auto_explain.log_nested_statements = on; select pg_reload_conf()")
     do(cluster, found(cluster, "auto_explain.log_nested_statements", ADVICE).remedy)
     assert is_well(cluster)

@@ -339,6 +339,16 @@ def bare_machine(monkeypatch) -> list[list[str]]:
     return ran
 
 
+def test_missing_headers_of_the_server_are_installed_for_the_benchmark(bare_machine, tmp_path):
+    server = bootstrap.PostgreSQL(17, *[tmp_path] * 4)
+    with pytest.raises(bootstrap.BootstrapError, match=r"holds no postgres\.h: install postgresql-server-dev-17"):
+        bootstrap._ensure_headers(server)  # since nothing was really installed
+    assert [command[-1] for command in bare_machine] == ["postgresql-server-dev-17"]
+    (tmp_path / "postgres.h").touch()
+    bootstrap._ensure_headers(server)
+    assert len(bare_machine) == 1
+
+
 def test_a_missing_server_is_installed_from_the_distribution(bare_machine):
     with pytest.raises(bootstrap.BootstrapError, match="pg_config names no initdb"):
         bootstrap._ensure_postgresql()  # since nothing was really installed

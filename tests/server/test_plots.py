@@ -13,6 +13,7 @@ import numpy as np
 import psycopg
 import pytest
 from acting import acting
+from chance import usually
 from matplotlib.dates import num2date
 from psycopg.conninfo import make_conninfo
 from scipy.optimize import minimize
@@ -356,12 +357,16 @@ def test_the_command_draws_public_rows_and_leaves_nothing(
     before = connection.execute("select count(*) from dbdp.model").fetchone()
     given = ("--csv", public, "--label", "ill", "--positive", "yes", "--features", tmp_path / "features.json")
     asked = ("--epsilon", "5", "--epsilon", "50", "--repeats", "2", "--options", '{"epochs": 5}', "--json")
-    done = plot("utility", tmp_path / "u.svg", *given, *asked, url=server_url)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert (found["judged"], found["is_public"], found["epsilons"]) == (80, True, [5, 50])
-    assert np.shape(found["scores"]["bolt_on"]) == (2, 2)
-    assert min(found["baseline"], np.mean(found["scores"]["bolt_on"][1])) > found["constant"]
+
+    def is_better_than_a_constant() -> bool:
+        done = plot("utility", tmp_path / "u.svg", *given, *asked, url=server_url)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert (found["judged"], found["is_public"], found["epsilons"]) == (80, True, [5, 50])
+        assert np.shape(found["scores"]["bolt_on"]) == (2, 2)
+        return min(found["baseline"], np.mean(found["scores"]["bolt_on"][1])) > found["constant"]
+
+    assert usually(is_better_than_a_constant)
     shown = "".join(ElementTree.parse(tmp_path / "u.svg").getroot().itertext())
     assert all(words in shown for words in ("privacy loss ε", "accuracy", "largest class", "public.csv"))
     assert connection.execute("select count(*) from dbdp.model").fetchone() == before

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import psycopg
 import pytest
+from servers import cancel_once_charged
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.database import connect
@@ -362,10 +363,10 @@ def test_a_cancelled_training_is_charged_to_both(stage: Stage) -> None:
     stage.register()
     stage.grant("alice", 1.0)
     with stage.session("alice") as alice:
-        alice.execute("select dbdp.dp_explain(%s, 0.6)", (stage.name,))
-        alice.execute("set statement_timeout = '1s'")
+        cancelling = cancel_once_charged(stage.url, alice.info.backend_pid, stage.name)
         with refused("which stands: it was cancelled"):
-            alice.execute("select dbdp.dp_logreg(%s, 0.6, epochs => 50000, batch_size => 20)", (stage.name,))
+            alice.execute("select dbdp.dp_logreg(%s, 0.6, epochs => 100000, batch_size => 20)", (stage.name,))
+        cancelling.join()
     assert stage.spent("alice") == stage.spent() == 600_000_000
 
 

@@ -1,0 +1,42 @@
+"""Settings of a test that are crossed pairwise: few cases, and every two values of two settings are in one of them."""
+
+from collections.abc import Sequence
+from itertools import combinations, product
+from typing import Any
+
+import pytest
+
+Pair = tuple[tuple[int, int], tuple[int, int]]  # two settings, each with the place of its value
+
+
+def pairwise(**settings: Sequence[Any]) -> pytest.MarkDecorator:
+    """Parametrise a test by cases in which every pair of values of any two settings occurs."""
+    values = list(settings.values())
+    cases = [tuple(each[place] for each, place in zip(values, row, strict=True)) for row in covering(values)]
+    return pytest.mark.parametrize(tuple(settings), cases, ids=str)
+
+
+def covering(values: Sequence[Sequence[Any]]) -> list[tuple[int, ...]]:
+    """Return the places of the values in each case: the first pair that is left, filled up by what covers most."""
+    left = dict.fromkeys(
+        ((one, a), (other, b))
+        for one, other in combinations(range(len(values)), 2)
+        for a, b in product(range(len(values[one])), range(len(values[other])))
+    )
+    rows = []
+    while left:
+        row = dict(next(iter(left)))
+        for setting in range(len(values)):
+            if setting not in row:
+                row[setting] = max(
+                    range(len(values[setting])), key=lambda place: len(pairs_of(row | {setting: place}) & left.keys())
+                )
+        rows.append(tuple(place for _, place in sorted(row.items())))
+        for pair in pairs_of(row):
+            left.pop(pair, None)
+    return rows
+
+
+def pairs_of(row: dict[int, int]) -> set[Pair]:
+    """Return the pairs of values that are in a case."""
+    return set(combinations(sorted(row.items()), 2))

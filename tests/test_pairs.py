@@ -1,0 +1,16 @@
+"""Cases that are crossed pairwise leave no pair out, and are few."""
+
+from itertools import combinations, product
+
+import pytest
+from pairs import covering
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (3, 1, 4), (2, 6, 3, 2, 4, 3), (6, 6, 6)], ids=str)
+def test_every_pair_of_values_is_in_a_case_and_cases_are_few(sizes: tuple[int, ...]) -> None:
+    rows = covering([range(size) for size in sizes])
+    for one, other in combinations(range(len(sizes)), 2):
+        pairs = {(row[one], row[other]) for row in rows}
+        assert pairs == set(product(range(sizes[one]), range(sizes[other])))
+    first, second = sorted(sizes)[-2:]
+    assert first * second <= len(rows) <= 2 * first * second
