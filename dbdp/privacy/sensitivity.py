@@ -364,7 +364,7 @@ def _errors(training: Training, steps: np.ndarray, before: float) -> np.ndarray:
     batch sum by ≤ γ_b·bL, the update by 3uW + 4.1uη(L + λW), as a rounded 1 - ηλ times w. A projection
     adds (d/2 + 3)uW: its norm is the root of a sum of d squares, which errs by ≤ γ_d of itself. Numbers below 2⁻¹⁰²²
     are 0: 2d in a dot product, carried on by ηβ ≤ 2, eight in a slope, by η/h ≤ 4, 2b in each sum, by η/b, eight
-    in each coordinate's update: < 2⁻¹⁰²²(4d + 32 + (2η + 8)√d) < 2⁻⁹⁶⁰, as η ≤ 8, d ≤ 2²⁸. (The label's weight is in β.)
+    in each coordinate's update: < 2⁻¹⁰²²(4d + 32 + (2η + 8)√d) < 2⁻⁹⁶⁰, as η ≤ 8, d ≤ 2²⁸.
     """
     reach = _reach(training, steps, before)
     projection = training.dimension / 2 + 3 if training.radius < math.inf else 0.0
