@@ -4,7 +4,6 @@ import math
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
@@ -228,62 +227,52 @@ def test_rows_with_slope_zero_leave_the_model_bit_for_bit(batch_size: int) -> No
 
 # --- the stream of instructions -------------------------------------------------------------------------------
 
-TRAIN = """
-import sys
-import numpy as np
-from dbdp.learning import blocks, encoding, kernels
-from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Squared
-from dbdp.learning.objectives import Linear
-from dbdp.learning.schedules import Constant
-from dbdp.learning.state import State
-
-def advance(features, labels):
-    rows = encoding.pack(np.array(features), np.array(labels, float))
-    for loss in (Logistic(), HuberSvm(), HuberRegression(), Squared()):
-        for batch_size in (1, 4, 7):
-            for radius in (np.inf, 0.3):
-                state = State.initial(loss=loss, schedule=Constant(0.5), batch_size=batch_size, regularisation=0.01,
-                                      dimension=rows.shape[1] - 1, radius=radius)
-                for _ in range(3):
-                    kernels.terminate(kernels.transition(state, rows))
-        Linear(loss, 15).gradient_sum(np.ones(15), rows, clip=0.3)
-
-random = np.random.RandomState(1)
-features, labels = random.normal(size=(61, 15)), random.choice([-1.0, 1.0], 61)
-"""
-TABLES = {
-    "ordinary": "",
-    "one row replaced": "features[0] = -features[0]; labels[0] = -labels[0]",
-    "all rows alike, with slope 0": "features[:] = 0.25; labels[:] = 0.0",
-    "one of them is not": "features[:] = 0.25; labels[:] = 0.0; labels[3] = 1.0",
-    "no numbers": "features[::2] = np.nan; labels[1::2] = np.inf",
-    "denormals": "features *= 1e-310",
-    "huge": "features *= 1e300",
-    "labels of no kind": "labels[:] = 7.5",
+PROGRAM, DIMENSION, ROWS = Path(__file__).with_name("even_time.c"), 21, 61
+HAS_TOOLS = shutil.which("gcc") is not None and shutil.which("valgrind") is not None
+TABLES: dict[str, Callable[[np.ndarray, np.ndarray], object]] = {
+    "ordinary": lambda features, labels: None,
+    "one row replaced": lambda features, labels: features[0].__imul__(-1),
+    "all labels in the middle": lambda features, labels: labels.fill(0.0),
+    "one of them is not": lambda features, labels: (labels.fill(0.0), labels.put(3, 1.0)),
+    "zero rows": lambda features, labels: (features.fill(0.0), labels.fill(0.0)),
+    "no numbers": lambda features, labels: (features[::2].fill(np.nan), labels[1::2].fill(np.inf)),
+    "denormals": lambda features, labels: features.__imul__(1e-310),
+    "huge": lambda features, labels: features.__imul__(1e300),
+    "tiny": lambda features, labels: features.__imul__(1e-30),
+    "one huge row": lambda features, labels: features[7].fill(1e308),
+    "classes": lambda features, labels: labels.put(range(ROWS), np.arange(ROWS) % 4 + 1),
+    "labels of no kind": lambda features, labels: labels.fill(7.5),
+    "rows alike": lambda features, labels: (features.fill(0.2), labels.fill(1.0)),
 }
-MORE = "features, labels = np.vstack([features, features[:1]]), np.append(labels, 1.0)"
 
 
-def instructions(change: str, folder: Path) -> dict[str, int]:
-    """How many instructions each function of the kernel takes, by callgrind."""
-    out = folder / "callgrind.out"
-    program = f"{TRAIN}\n{change}\nadvance(features, labels)\n"
-    command = [shutil.which("valgrind") or "", "--tool=callgrind", f"--callgrind-out-file={out}", sys.executable]
-    subprocess.run([*command, "-c", program], check=True, capture_output=True, timeout=1200)
-    report = subprocess.run(
-        ["callgrind_annotate", "--threshold=100", str(out)], check=True, capture_output=True, text=True
-    ).stdout
-    own = re.compile(r"^\s*([\d,]+) .*:(sgd_\w+|pack_rows|noisy_\w+|(?:log1p_)?exponentials)\S* \[.*_kernel", re.M)
-    return {name: int(count.replace(",", "")) for count, name in own.findall(report)}
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The kernels, compiled as the extension is."""
+    path = str(tmp_path_factory.mktemp("even") / "kernels")
+    subprocess.run(["gcc", "-O3", "-fno-math-errno", "-w", "-o", path, str(PROGRAM), "-lm"], check=True)
+    return path
 
 
-@pytest.mark.slow
-@NEEDS_KERNEL
-@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind, which counts the instructions, is not here")
-def test_every_table_of_that_size_takes_the_same_instructions(tmp_path: Path) -> None:
+def counted(program: str, rows: int, change: Callable[[np.ndarray, np.ndarray], object]) -> tuple[int, ...]:
+    """Instructions, branches and branches that a predictor misses, of all kernels, by callgrind."""
+    random = np.random.RandomState(1)
+    features, labels = random.normal(size=(rows, DIMENSION)), random.choice([-1.0, 1.0], rows)
+    change(features, labels)
+    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=run"]
+    command += ["--branch-sim=yes", program, str(rows)]
+    table = np.column_stack([features, labels]).tobytes()
+    report = subprocess.run(command, input=table, check=True, capture_output=True).stderr.decode()
+    return tuple(int(number) for number in re.search(r"Collected : ([\d ]+)", report)[1].split())  # type: ignore[index]
+
+
+@pytest.mark.skipif(not HAS_TOOLS, reason="gcc and valgrind, which count the instructions, are not here")
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_of_that_size_takes_the_same_instructions_and_branches(program: str, table: str) -> None:
     """Its power: one row more takes more of them."""
-    counts = {table: instructions(change, tmp_path) for table, change in TABLES.items()}
-    assert {"sgd_single_rows", "sgd_add_gradients", "pack_rows"} <= counts["ordinary"].keys()
-    assert all(found == counts["ordinary"] for found in counts.values()), counts
-    more = instructions(MORE, tmp_path)
-    assert all(more[name] > counts["ordinary"][name] for name in ("sgd_single_rows", "sgd_add_gradients", "pack_rows"))
+    ordinary = counted(program, ROWS, TABLES["ordinary"])
+    assert ordinary[0] > 100_000
+    assert counted(program, ROWS, TABLES[table]) == ordinary
+    assert all(
+        more > less for more, less in zip(counted(program, ROWS + 8, TABLES["ordinary"])[:2], ordinary, strict=False)
+    )
