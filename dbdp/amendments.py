@@ -1,4 +1,4 @@
-"""What the owner of a dataset may do later, on record: begin a new budget, or correct what was declared.
+"""What the owner of a dataset may do later, on record: a new budget, a corrected declaration, a public time of answers.
 
 It runs in the server, as dbdp_owner. privacy.md §13: a budget never changes. A renewal is another registration of
 the same table, with odometers of its own, and what is promised over all of them adds up. A declaration is of public
@@ -13,6 +13,7 @@ from dbdp import registry, rights
 from dbdp.datasets import check_kind
 from dbdp.declarations import Declaration, declare, unit_of
 from dbdp.privacy.accounting import Budget
+from dbdp.public_times import LONGEST
 from dbdp.sessions import Row, ServerSession
 
 _LABEL_KINDS = ("positive", "negative", "classes", "label_bounds")
@@ -45,7 +46,34 @@ def renew(session: ServerSession, name: str, reason: str, epsilon: float | None,
         unit=unit,
         renews=former["id"],
         reason=reason,
+        answer_seconds=former["answer_seconds"],
     )
+
+
+def answer_at_multiples(session: ServerSession, name: str, reason: str, seconds: int | None) -> None:
+    """Have the server answer at whole multiples of so many seconds after each charge, or, without, at once.
+
+    What it was before is kept in dbdp.former_answer_time.
+
+    Raises
+    ------
+    ValueError
+        If there is no such dataset, or no reason, or nothing changes, or the number is not from 1 to a day's.
+    PermissionError
+        As `renew`.
+    """
+    if seconds is not None and not 1 <= seconds <= LONGEST:
+        raise ValueError(f"seconds = {seconds} must be from 1 to {LONGEST}, or null to answer at once")
+    present = _own(session, name, "set when it answers", reason)
+    if seconds == present["answer_seconds"]:
+        raise ValueError(f"dataset {name!r} answers so already; give what changes")
+    session.query(
+        "insert into dbdp.former_answer_time (dataset_id, seconds, reason) values ($1, $2::int4, $3)",
+        present["id"],
+        present["answer_seconds"],
+        reason,
+    )
+    session.query("update dbdp.dataset set answer_seconds = $2::int4 where id = $1", present["id"], seconds)
 
 
 def redeclare(session: ServerSession, name: str, reason: str, corrections: Mapping[str, Any]) -> None:

@@ -12,7 +12,18 @@ from typing import Any, TypeVar
 import numpy as np
 
 import dbdp
-from dbdp import access, algorithms, datasets, dealing, ledger, network_models, packing, parts, releases
+from dbdp import (
+    access,
+    algorithms,
+    datasets,
+    dealing,
+    ledger,
+    network_models,
+    packing,
+    parts,
+    public_times,
+    releases,
+)
 from dbdp.algorithms import Facts, Plan, Request, WhiteBox, groups, settings, tuning
 from dbdp.algorithms.access import Progress, silent
 from dbdp.algorithms.groups import GroupsPlan, GroupsRequest
@@ -49,21 +60,21 @@ def explain(session: Session, name: str, request: Request) -> dict[str, Any]:
     """Return the plan of a request and what it would be charged; nothing is read or spent."""
     dataset = datasets.load(session, name)
     plan = algorithms.plan(request, facts(dataset, request))
-    return receipt_of(dataset, plan.explain(), plan.guarantee)
+    return explained(dataset, plan.explain(), plan.guarantee)
 
 
 def explain_tuning(session: Session, name: str, request: TuningRequest) -> dict[str, Any]:
     """Return the plan of a tuning and what it would be charged; nothing is read or spent."""
     dataset = datasets.load(session, name)
     plan = tuning.plan(request, facts(dataset, request.base))
-    return receipt_of(dataset, plan.explain(), plan.guarantee)
+    return explained(dataset, plan.explain(), plan.guarantee)
 
 
 def explain_groups(session: Session, name: str, request: GroupsRequest) -> dict[str, Any]:
     """Return the plan of each group and what all would be charged; the public key is counted, and nothing spent."""
     dataset = datasets.load(session, name)
     plan = _plan_groups(session, dataset, request)
-    return receipt_of(dataset, plan.explain(), plan.guarantee) | {"plans": plan.explain_each()}
+    return explained(dataset, plan.explain(), plan.guarantee) | {"plans": plan.explain_each()}
 
 
 def train(session: Session, name: str, request: Request, progress: Progress = silent) -> releases.Model:
@@ -210,7 +221,10 @@ def paid_for(
 ) -> Stored:
     """Charge, compute the answer, await the charge's durability, and store what is released.
 
-    `store` is told what a receipt says of the charge.
+    Parameters
+    ----------
+    answer : its time and its failures may depend on the rows: it is left at a public time, where the owner has set one
+    store : is given what a receipt says of the charge; what it writes has the time after the wait
 
     Raises
     ------
@@ -222,7 +236,8 @@ def paid_for(
     charged = ledger.charge(session, dataset, described, guarantee)  # before the first row
     try:
         with ledger.failure_noted(session, charged):
-            answered = answer()
+            with public_times.leaving_at_multiples(session, dataset.answer_seconds):
+                answered = answer()
             ledger.await_durable(session, charged)
             return store(answered, {"ledger": charged.ledger, "version": dbdp.__version__})
     except Exception as error:
@@ -333,6 +348,12 @@ def _check_workers(session: Session, count: int) -> None:
             f"shards = {count} need as many further connections, and one failed: {session.failure(error)[1]}; let "
             "this role connect so often, or choose shards = 1"
         ) from None
+
+
+def explained(dataset: Dataset, described: dict[str, Any], guarantee: Release) -> dict[str, Any]:
+    """Return what would be done and what it costs the dataset, and when the server answers, where that is public."""
+    when = {} if dataset.answer_seconds is None else {"answer_seconds": dataset.answer_seconds}
+    return receipt_of(dataset, described, guarantee) | when
 
 
 def receipt_of(dataset: Dataset, described: dict[str, Any], guarantee: Release) -> dict[str, Any]:

@@ -236,6 +236,17 @@ class Database:
             [float(bound) for bound in label_bounds or ()] or None,
         )
 
+    def answer_at_multiples(self, name: str, reason: str, *, seconds: int | None) -> None:
+        """Have the server answer whole multiples of so many seconds after each charge, so that the time is public.
+
+        Parameters
+        ----------
+        name : dataset that this role registered
+        reason : why, for the record
+        seconds : from 1 to 86400, better more than any run takes; None to answer at once
+        """
+        self.query("select dbdp.answer_at_multiples($1, $2, $3::int4)", name, reason, seconds)
+
     def drop_dataset(self, name: str) -> None:
         """Close a dataset; its history stays."""
         self.query("select dbdp.drop_dataset($1)", name)

@@ -41,6 +41,7 @@ class Dataset:
     rows : public number of slots: of rows, or of units times `unit_rows`
     unit : the unit of privacy, None for one row
     group : None for all rows
+    answer_seconds : the server answers at multiples of them after each charge; None: at once
     """
 
     id: int
@@ -52,6 +53,7 @@ class Dataset:
     column_types: Mapping[str, str] = field(default_factory=dict)
     unit: Unit | None = None
     group: Group | None = None
+    answer_seconds: int | None = None
 
     @property
     def unit_rows(self) -> int:
@@ -81,7 +83,7 @@ select d.id,
        d.rows,
        d.declaration::pg_catalog.text as declaration,
        d.column_types::pg_catalog.text as column_types,
-       d.unit, d.max_rows,
+       d.unit, d.max_rows, d.answer_seconds,
        d.epsilon, d.delta, d.mode, d.rdp_order, d.charge_limit, d.leak_limit,
        d.registered_in = pg_catalog.pg_current_xact_id_if_assigned() as uncommitted
 from dbdp.dataset as d
@@ -134,6 +136,7 @@ def load(session: Session, name: str) -> Dataset:
         budget_of(row),
         expected,
         None if row["unit"] is None else Unit(row["unit"], row["max_rows"]),
+        answer_seconds=row["answer_seconds"],
     )
 
 

@@ -113,7 +113,7 @@ def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any
     else:
         _check_denominator(dataset, request.metric)
         plan = score_plan(request, _facts(dataset, is_network=False))
-    return controller.receipt_of(dataset, plan.explain() | {"metric": request.metric}, plan.guarantee)
+    return controller.explained(dataset, plan.explain() | {"metric": request.metric}, plan.guarantee)
 
 
 def _check_denominator(dataset: Dataset, metric: str) -> None:

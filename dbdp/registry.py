@@ -87,6 +87,7 @@ def enter(
     unit: Unit | None,
     renews: int | None = None,
     reason: str | None = None,
+    answer_seconds: int | None = None,
 ) -> None:
     """Write a row of the catalogue, checked already, and make its odometers (as dbdp_owner)."""
     with session.reading(source):
@@ -97,9 +98,10 @@ def enter(
         session,
         """
 insert into dbdp.dataset (name, source, source_name, rows, declaration, column_types, epsilon, delta, mode,
-                          rdp_order, charge_limit, leak_limit, unit, max_rows, renews, reason)
+                          rdp_order, charge_limit, leak_limit, unit, max_rows, renews, reason,
+                          answer_seconds)
 values ($1, $2::regclass, $2, $3, $4::json, $5::json, $6, $7, $8,
-        $9::float8, $10, $11, $12, $13::int4, $14::int4, $15)
+        $9::float8, $10, $11, $12, $13::int4, $14::int4, $15, $16::int4)
 returning id""",
         name,
         source,
@@ -116,6 +118,7 @@ returning id""",
         unit and unit.max_rows,
         renews,
         reason,
+        answer_seconds,
     )
     ledger.make_odometers(session, ledger.OF_DATASET, inserted[0]["id"])
 

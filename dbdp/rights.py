@@ -18,7 +18,7 @@ select d.id,
        d.id = any (dbdp.own_datasets(dbdp.own_roles())) as own,
        d.declaration::text as declaration,
        d.column_types::text as column_types,
-       d.unit, d.max_rows,
+       d.unit, d.max_rows, d.answer_seconds,
        d.epsilon, d.delta, d.mode, d.rdp_order, d.charge_limit, d.leak_limit
 from dbdp.dataset as d
 where d.name = $1

@@ -236,6 +236,13 @@ def renew_budget(name: str, reason: str, epsilon: float | None, delta: float | N
 
 
 @door
+def answer_at_multiples(name: str, reason: str, seconds: int | None) -> None:
+    """dbdp.answer_at_multiples, as dbdp_owner."""
+    _check_given(dataset=name, reason=reason)
+    amendments.answer_at_multiples(_session, name, reason, seconds)
+
+
+@door
 def redeclare(
     name: str,
     reason: str,

@@ -363,6 +363,11 @@ def _refusable(session: Session) -> Iterator[None]:
             raise
 
 
+def is_cancel(session: Session, error: BaseException) -> bool:
+    """Return whether somebody cancelled the statement, or the server was stopped."""
+    return session.failure(error)[0] in _CANCELLED
+
+
 def public_failure(session: Session, error: BaseException) -> tuple[str, str]:
     """Return SQLSTATE and text of an error after a charge, without anything that a row could decide.
 

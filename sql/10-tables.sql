@@ -20,6 +20,7 @@ create table dbdp.dataset (
   max_rows int,
   renews int unique, -- the period that this one follows; a foreign key to its own table would make pg_dump warn
   reason text, -- of the renewal
+  answer_seconds int, -- what is computed of the rows is answered at multiples of them after the charge; null: at once
   constraint dataset_unit check ((unit is null) = (max_rows is null)),
   constraint dataset_renewal check ((renews is null) = (reason is null))
 );

@@ -73,6 +73,16 @@ $body$;
 comment on function dbdp.renew_budget is
 'end the budget of a dataset and begin a new one, of the same size unless said; what is promised over both adds up. For the role that registered it.';
 
+create or replace function dbdp.answer_at_multiples(dataset text, reason text, seconds int) returns void
+language plpython3u
+security definer
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython answer_at_multiples@
+$body$;
+comment on function dbdp.answer_at_multiples is
+'have the server answer what it computes of the rows at whole multiples of so many seconds after the charge, failures too, so that the time does not depend on the rows; null answers at once. For the role that registered it.';
+
 create or replace function dbdp.redeclare(
   dataset text,
   reason text,

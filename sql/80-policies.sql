@@ -7,6 +7,7 @@ alter table dbdp.model enable row level security;
 alter table dbdp.prediction_grant enable row level security;
 alter table dbdp.outcome enable row level security;
 alter table dbdp.former_declaration enable row level security;
+alter table dbdp.former_answer_time enable row level security;
 
 -- Made afresh, so that this file can be run again.
 do $policies$
@@ -69,4 +70,9 @@ using (true) with check (true);
 create policy seen on dbdp.former_declaration for select -- of the datasets that a role sees
 using (exists (select from dbdp.dataset as d where d.id = dataset_id));
 create policy kept on dbdp.former_declaration to dbdp_owner
+using (true) with check (true);
+
+create policy seen on dbdp.former_answer_time for select -- of the datasets that a role sees
+using (exists (select from dbdp.dataset as d where d.id = dataset_id));
+create policy kept on dbdp.former_answer_time to dbdp_owner
 using (true) with check (true);

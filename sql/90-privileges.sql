@@ -31,8 +31,8 @@ $definers$;
 
 -- The books belong to the superuser: what is written stays written.
 grant select, insert on dbdp.dataset, dbdp.ledger, dbdp.model, dbdp.allowance, dbdp.prediction_grant to dbdp_owner;
-grant select, insert on dbdp.outcome, dbdp.former_declaration to dbdp_owner;
-grant update (dropped_at, declaration, column_types) on dbdp.dataset to dbdp_owner;
+grant select, insert on dbdp.outcome, dbdp.former_declaration, dbdp.former_answer_time to dbdp_owner;
+grant update (dropped_at, declaration, column_types, answer_seconds) on dbdp.dataset to dbdp_owner;
 grant update (epsilon, charge_limit, leak_limit, implied_epsilon, implied_delta, granted_by, granted_at, revoked_at)
 on dbdp.allowance to dbdp_owner;
 grant delete on dbdp.prediction_grant to dbdp_owner;
@@ -94,5 +94,6 @@ to dbdp_data_owner;
 -- The readable side of the books.
 grant execute on function dbdp.budget to dbdp_analyst;
 grant select on dbdp.history, dbdp.outcome to dbdp_analyst;
-grant execute on function dbdp.check_ledger, dbdp.record_outcome, dbdp.renew_budget, dbdp.redeclare to dbdp_data_owner;
-grant select on dbdp.former_declaration to dbdp_data_owner;
+grant execute on function dbdp.check_ledger, dbdp.record_outcome, dbdp.renew_budget, dbdp.redeclare, dbdp.answer_at_multiples
+to dbdp_data_owner;
+grant select on dbdp.former_declaration, dbdp.former_answer_time to dbdp_data_owner;

@@ -156,7 +156,7 @@ def loss_error(objective: Objective, candidates: np.ndarray) -> float:
     """Return what a row's computed loss errs by; 0 for a network, which nobody bounds.
 
     Proof (§14.2). A score errs by γ_d·W, W ≥ ‖w‖, and the loss by L times that; a label or margin 1 next to the
-    score, K terms and the scalar code (16u, exp and log within 1 ulp) add (K + 16)u·L(W + √K).
+    score, K terms and the scalar code (16u, log(1 + exp) within 10u) add (K + 16)u·L(W + √K).
     """
     if not isinstance(objective, Linear):
         return 0.0

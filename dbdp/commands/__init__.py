@@ -3,7 +3,7 @@
 _MODULES = {
     "machine": ("demo", "install", "uninstall", "doctor", "web", "server"),
     "owner": (
-        *("register", "redeclare", "renew", "grant-training", "revoke-training", "allowances"),
+        *("register", "redeclare", "renew", "answer-at-multiples", "grant-training", "revoke-training", "allowances"),
         *("grant-prediction", "revoke-prediction", "bounds", "baseline"),
     ),
     "books": ("datasets", "models", "budget", "ledger", "check-ledger"),

@@ -171,6 +171,21 @@ def renew(
     show_mapping(found, as_json, "budget")
 
 
+@app.command("answer-at-multiples")
+def answer_at_multiples(
+    name: str,
+    reason: Reason,
+    seconds: Annotated[int | None, typer.Option(help="From 1 to 86400; without, the server answers at once.")] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Have the server answer whole multiples of so many seconds after each charge, so that the time is public."""
+    with opened(url) as database:
+        database.answer_at_multiples(name, reason, seconds=seconds)
+    when = "at once" if seconds is None else f"at multiples of {seconds} s after its charge"
+    show_done(f"dataset {name} answers {when}", as_json, dataset=name, seconds=seconds, reason=reason)
+
+
 @app.command()
 def bounds(
     dataset: str,

@@ -23,6 +23,10 @@ cdef extern from "_sgd.h" nogil:
                     double correction1, double correction2)
     void sgd_single_rows(const sgd_training *t, const float *row, long count, double *model, double *sum, long stride,
                          const double *steps, long first)
+    unsigned long flush()
+    void unflush(unsigned long former)
+    void exponentials(const double *exponents, double *out, long count)
+    void log1p_exponentials(const double *exponents, double *out, long count)
     void pack_rows(double *features, const double *labels, float *rows, long count, long dimension, long stride,
                    double shrink)
 
@@ -174,3 +178,31 @@ def pack(double[:, ::1] features, const double[::1] labels, float[:, ::1] rows, 
     if count:
         with nogil:
             pack_rows(&features[0, 0], &labels[0], &rows[0, 0], count, dimension, stride, shrink)
+
+
+def begin_flushing():
+    """Have numbers below 2⁻¹⁰²² be 0 in this thread; return the former state, for `end_flushing`."""
+    return flush()
+
+
+def end_flushing(unsigned long former):
+    """Restore the state of before `begin_flushing`."""
+    unflush(former)
+
+
+def exponential(const double[::1] exponents):
+    """See `arithmetic.exponential`."""
+    out = np.empty(exponents.shape[0])
+    cdef double[::1] place = out
+    if exponents.shape[0]:
+        exponentials(&exponents[0], &place[0], exponents.shape[0])
+    return out
+
+
+def log1p_exponential(const double[::1] exponents):
+    """See `arithmetic.log1p_exponential`."""
+    out = np.empty(exponents.shape[0])
+    cdef double[::1] place = out
+    if exponents.shape[0]:
+        log1p_exponentials(&exponents[0], &place[0], exponents.shape[0])
+    return out

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from dbdp.learning import blocks, kernels
+from dbdp.learning.arithmetic import flushed
 
 HEADER_BYTES = 20  # of an array
 MAX_SEED = 2**32 - 1  # NumPy's frozen generator takes no larger one
@@ -291,6 +292,7 @@ def _norms(features: np.ndarray) -> np.ndarray:
     return np.sqrt(np.einsum("ij,ij->i", features, features))
 
 
+@flushed
 def pack(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return packed rows, by the compiled kernel where there is one; see `pack_reference`."""
     if kernels.COMPILED:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dbdp.learning import kernels
+from dbdp.learning.arithmetic import exponential, flushed
 from dbdp.learning.layers import FAR, KERNEL, Convolution, Dense, Layer
 from dbdp.learning.losses import Logistic
 from dbdp.learning.objectives import SHRINK
@@ -117,6 +118,7 @@ class Network:
             weights[:] = generator.standard_normal(len(weights)) * math.sqrt(2.0 / layer.fan_in)
         return model
 
+    @flushed
     def scores(self, model: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return the scores of the classes, or of the label +1, shape (n, outputs).
 
@@ -126,6 +128,7 @@ class Network:
             made = [self._forward(model, self._unpacked(piece)[0])[-1] for piece in self._pieces(rows)]
         return np.concatenate(made)
 
+    @flushed
     def gradient_sum(self, model: np.ndarray, rows: np.ndarray, *, clip: float = math.inf) -> np.ndarray:
         """See `Objective`.
 
@@ -135,7 +138,7 @@ class Network:
 
         Proof of ‖wg‖ ≤ clip for the weight w. The square of ‖g‖ is a sum of fewer than 2²⁴ squares and errs by a
         factor within 1 ± 2⁻²⁸, ‖g‖ by half of that, w and wδ by 4u more: SHRINK = 1 - 2⁻²⁸ covers them. What
-        underflows is below 2⁻¹⁰⁷⁴ a number, times inputs of norm ≤ 2¹⁰⁰: nothing beside clip ≥ 2⁻²⁰⁰. A row whose
+        underflows is below 2⁻¹⁰²² a number, times inputs of norm ≤ 2¹⁰⁰: nothing beside clip ≥ 2⁻²⁰⁰. A row whose
         inputs or gradient are longer, or no numbers, has gradient 0: a rule of the row and the model.
 
         The products and sums of Σ wg err by ≤ γ_b·b·clip in all, b rows, γ_b = bu / (1 - bu) (privacy.md §14.2):
@@ -150,6 +153,7 @@ class Network:
                 total += self._clipped_sum(model, piece, clip)
         return total
 
+    @flushed
     def loss_sums(self, models: np.ndarray, rows: np.ndarray, *, limit: float = math.inf) -> np.ndarray:
         """See `Objective`. A loss that is no number, of a diverged model, counts as infinite."""
         sums = np.zeros(len(models))
@@ -207,10 +211,9 @@ class Network:
             valid &= np.abs(labels) == 1.0
         else:
             valid &= (labels >= 1.0) & (labels <= self.outputs) & (labels == np.floor(labels))
-        labels[~valid] = 0.0
         features = features[:, : self.features]
         features *= self.scale
-        return features, labels
+        return features, kernels.kept(labels, valid)
 
     def _forward(self, model: np.ndarray, features: np.ndarray, kept: list[Any] | None = None) -> list[np.ndarray]:
         """Return the inputs of every layer, and the scores; what `backward` needs goes to `kept`."""
@@ -250,18 +253,17 @@ class Network:
         if self.outputs == 1:
             return Logistic().value(scores[:, 0], labels)
         largest = scores.max(axis=1)
-        sums = largest + np.log(np.exp(scores - largest[:, None]).sum(axis=1))
+        sums = largest + np.log(exponential(scores - largest[:, None]).sum(axis=1))
         return sums - scores[np.arange(len(scores)), _places(labels)]
 
     def _slopes(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Return the slopes of the losses in the scores; 0 where there is no label."""
         if self.outputs == 1:
             return Logistic().derivative(scores[:, 0], labels)[:, None]
-        slopes = np.exp(scores - scores.max(axis=1)[:, None])
+        slopes = exponential(scores - scores.max(axis=1)[:, None])
         slopes /= slopes.sum(axis=1)[:, None]
         slopes[np.arange(len(scores)), _places(labels)] -= 1.0
-        slopes[labels == 0.0] = 0.0
-        return slopes
+        return kernels.kept(slopes, labels != 0.0)
 
 
 def _places(labels: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from dbdp.learning import kernels
+from dbdp.learning.arithmetic import flushed
 from dbdp.learning.objectives import SHRINK, Linear, Objective, objective_from
 from dbdp.learning.schedules import Schedule, schedule_with
 
@@ -192,7 +193,7 @@ def _updates(state: NoisyState, rows: np.ndarray, ends: np.ndarray, draw: Draw) 
         noise = draw(how.noise.law, how.noise.steps, len(ends), len(state.model))
     fits = isinstance(how.objective, Linear) and how.objective.outputs == 1 and rows.shape[1] > len(state.model)
     advance = kernels.compiled.noisy_updates if kernels.COMPILED and fits else updates_reference
-    advance(state, rows, ends, step_sizes, noise)
+    flushed(advance)(state, rows, ends, step_sizes, noise)  # not the drawing of noise
     state.updates += len(ends)
 
 
@@ -227,9 +228,7 @@ def _move(state: NoisyState, noisy: np.ndarray, step: float, update: int) -> Non
     else:
         state.model -= step * _adam(state, noisy / how.divisor + how.regularisation * state.model, update)
     if how.radius < math.inf:
-        norm = math.sqrt(state.model @ state.model)
-        if norm > how.radius:
-            state.model *= how.radius / norm
+        state.model *= how.radius / max(math.sqrt(state.model @ state.model), how.radius)  # 1 within the ball
 
 
 def _adam(state: NoisyState, gradient: np.ndarray, update: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dbdp.learning import kernels
+from dbdp.learning.arithmetic import flushed
 from dbdp.learning.losses import Loss, loss_with
 
 SHRINK = 1.0 - 2.0**-28  # a clipped gradient has norm ≤ clip as real numbers: its norm errs by less than 2²⁴·2⁻⁵³
@@ -70,6 +71,7 @@ class Linear:
     def initial(self) -> np.ndarray:
         return np.zeros(self.parameters)
 
+    @flushed
     def gradient_sum(self, model: np.ndarray, rows: np.ndarray, *, clip: float = math.inf) -> np.ndarray:
         """See `Objective`. The gradient of a row is c ⊗ x, with c (K,) the slopes: ‖g‖ = ‖c‖‖x‖."""
         if self.outputs == 1 and kernels.COMPILED:
@@ -82,6 +84,7 @@ class Linear:
             slopes *= np.minimum(1.0, clip * SHRINK / np.sqrt(total))
         return np.concatenate([slopes[k] @ features for k, (features, _) in enumerate(self._labelled(rows))])
 
+    @flushed
     def loss_sums(self, models: np.ndarray, rows: np.ndarray, *, limit: float = math.inf) -> np.ndarray:
         vectors, at_once = models.reshape(len(models), self.outputs, -1), max(1, _AT_ONCE // max(1, len(rows)))
         parts = [vectors[first : first + at_once] for first in range(0, len(vectors), at_once)]

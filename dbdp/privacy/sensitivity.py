@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 UNIT_ROUNDOFF = 2.0**-53
+FLUSHED = 2.0**-960  # what one update errs by at most because numbers below 2⁻¹⁰²² are taken for 0
 REUSED, FRESH = "reused", "fresh"  # the permutation of each epoch
 MAX_POSITIONS = 10**7  # 80 MB of sensitivities; to calibrate noise to them takes a gigabyte for a moment
 MAX_UPDATES = 5 * 10**8  # half a minute of arithmetic, and Tu ≤ 10⁻⁷ (§14.3)
@@ -361,7 +362,9 @@ def _errors(training: Training, steps: np.ndarray, before: float) -> np.ndarray:
 
     Proof. A dot product in any order errs by ≤ γ_d‖w‖‖x‖, hence the derivative by β_φγ_dW + c_ℓu, the
     batch sum by ≤ γ_b·bL, the update by 3uW + 4.1uη(L + λW), as a rounded 1 - ηλ times w. A projection
-    adds (d/2 + 3)uW: its norm is the root of a sum of d squares, which errs by ≤ γ_d of itself.
+    adds (d/2 + 3)uW: its norm is the root of a sum of d squares, which errs by ≤ γ_d of itself. Numbers below 2⁻¹⁰²²
+    are 0: 2d in a dot product, carried on by ηβ ≤ 2, eight in a slope, by η/h ≤ 4, 2b in each sum, by η/b, eight
+    in each coordinate's update: < 2⁻¹⁰²²(4d + 32 + (2η + 8)√d) < 2⁻⁹⁶⁰, as η ≤ 8, d ≤ 2²⁸.
     """
     reach = _reach(training, steps, before)
     projection = training.dimension / 2 + 3 if training.radius < math.inf else 0.0
@@ -370,7 +373,7 @@ def _errors(training: Training, steps: np.ndarray, before: float) -> np.ndarray:
         + (training.batch_size + 5) * training.lipschitz
         + training.scalar_error
     )
-    return 1.01 * UNIT_ROUNDOFF * ((4 + projection) * reach + steps * gradient)
+    return 1.01 * UNIT_ROUNDOFF * ((4 + projection) * reach + steps * gradient) + FLUSHED
 
 
 def _reach(training: Training, steps: np.ndarray, before: float) -> np.ndarray:

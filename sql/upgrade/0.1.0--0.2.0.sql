@@ -33,6 +33,7 @@ alter table dbdp.dataset
   add column max_rows int,
   add column renews int unique,
   add column reason text,
+  add column answer_seconds int,
   add constraint dataset_unit check ((unit is null) = (max_rows is null)),
   add constraint dataset_renewal check ((renews is null) = (reason is null));
 

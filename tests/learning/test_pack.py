@@ -25,10 +25,14 @@ def packed(labels, features=0.25, dimension=9):
     return encoding.pack(np.full((len(labels), dimension), features), labels)
 
 
+def without_denormals(numbers):
+    return np.where(np.abs(numbers) < np.finfo(np.float32).tiny, np.float32(0), numbers)
+
+
 @given(labels=hnp.arrays(np.float64, st.integers(0, 20), elements=st.floats(-1, 1)))
 def test_a_real_label_is_stored_as_float32_and_stays_in_its_bounds(labels):
     stored = packed(labels)[:, -1]
-    assert (stored == labels.astype(np.float32)).all()
+    assert (stored == without_denormals(labels.astype(np.float32))).all()
     assert (np.abs(stored) <= 1).all()
 
 
@@ -75,7 +79,7 @@ def test_whatever_is_packed_is_taken_by_a_training_or_is_zero(features, data):
     with np.errstate(over="ignore"):
         kept = np.isfinite(features).all(axis=1) & np.isfinite(labels.astype(np.float32))
     assert (rows[~kept] == 0).all()
-    assert (rows[kept, -1] == labels[kept].astype(np.float32)).all()
+    assert (rows[kept, -1] == without_denormals(labels[kept].astype(np.float32))).all()
 
 
 def test_places_between_the_features_and_the_label_are_zero():

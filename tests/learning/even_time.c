@@ -1,0 +1,63 @@
+/* Run every kernel on a table, for callgrind to count the instructions of `run`: see test_even_time.py. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../../dbdp/learning/_sgd.h"
+
+enum { DIMENSION = 21, STRIDE = 24, MOST = 200 };
+
+static float rows[MOST * STRIDE];
+static double features[MOST * DIMENSION], labels[MOST];
+static double vectors[4 * STRIDE], steps[MOST], values[MOST];
+static long noise[STRIDE];
+
+static void train(const sgd_training *t, long count) {
+  double *model = vectors, *gradient = vectors + STRIDE;
+  memset(vectors, 0, sizeof vectors);
+  for (int epoch = 0; epoch < 3; epoch++) {
+    sgd_single_rows(t, rows, count, model, gradient + STRIDE, STRIDE, steps, 5);
+    sgd_add_gradients(t, rows, count, model, gradient, STRIDE);
+    sgd_update(t, model, gradient, gradient + STRIDE, STRIDE, 0.1, 1);
+    sgd_add_gradients(t, rows, count, model, gradient, STRIDE);
+    noisy_update(t, model, gradient, STRIDE, 0.1, noise, DIMENSION, 0x1p-40);
+  }
+}
+
+static void adapt(const sgd_training *t, long count) {
+  const adam how = {0.9, 0.999, 1e-8};
+  double *model = vectors, *gradient = vectors + STRIDE;
+  memset(vectors, 0, sizeof vectors);
+  for (int update = 1; update < 4; update++) {
+    sgd_add_gradients(t, rows, count, model, gradient, STRIDE);
+    noisy_adam(t, &how, model, gradient, gradient + STRIDE, gradient + 2 * STRIDE, STRIDE, 0.1, noise, DIMENSION,
+               0x1p-40, 0.1, 0.001);
+  }
+}
+
+__attribute__((noinline)) void run(long count) {
+  unsigned long former = flush();
+  pack_rows(features, labels, rows, count, DIMENSION, STRIDE, 1.0 - 0x1p-22);
+  for (long loss = LOGISTIC; loss <= SQUARED; loss++)
+    for (int kind = 0; kind < 8; kind++) {
+      sgd_training t = {loss, kind & 1 ? 2 : 0, 0.5, loss == SQUARED ? 2.0 : 1.0, 1.0, kind & 2 ? 0.3 : INFINITY, 4.0,
+                        0.01, kind & 4 ? 0.2 : INFINITY};
+      train(&t, count);
+      adapt(&t, count);
+    }
+  exponentials(labels, values, count);
+  log1p_exponentials(labels, values, count);
+  unflush(former);
+}
+
+/* Features and labels, count × (DIMENSION + 1) numbers, come from standard input. */
+int main(int arguments, char **argument) {
+  long count = arguments > 1 ? atol(argument[1]) : 0;
+  if (count < 1 || count > MOST) return 2;
+  for (long r = 0; r < count; r++) {
+    if (fread(features + r * DIMENSION, sizeof(double), DIMENSION, stdin) != DIMENSION) return 3;
+    if (fread(labels + r, sizeof(double), 1, stdin) != 1) return 3;
+    steps[r] = 0.25;
+  }
+  run(count);
+  return 0;
+}

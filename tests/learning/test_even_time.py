@@ -1,0 +1,278 @@
+"""No value of a row decides which instructions a kernel runs, nor how numbers below 2⁻¹⁰²² are treated elsewhere."""
+
+import math
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import patch
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dbdp.learning import arithmetic, blocks, encoding, kernels, noisy
+from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Loss, Squared
+from dbdp.learning.networks import Network
+from dbdp.learning.noisy import Noise, NoisyState, NoisyTraining
+from dbdp.learning.objectives import Linear
+from dbdp.learning.schedules import Constant
+from dbdp.learning.state import State
+
+NEEDS_KERNEL = pytest.mark.skipif(not kernels.COMPILED, reason="no compiled kernel: built without a compiler")
+UNIT = mpmath.mpf(2) ** -53
+LEAST = 2.0**-1022
+DENORMAL = 2.0**-1060
+LOSSES: list[Loss] = [Logistic(), HuberSvm(0.5), HuberRegression(0.2), Squared(0.8)]
+EVERY_LOSS = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+
+# --- exponentials ---------------------------------------------------------------------------------------------
+
+HALVES = [k * math.log(2) / 2 for k in range(-2042, 2043)]  # multiples of ln 2 and the borders between them
+EDGES = [0.0, -0.0, 1e-300, -1e-300, 5e-324, 2.0**-53, -(2.0**-53), 708.0, -708.0, math.log(2), 1.0, -1.0]
+DENSE = np.concatenate([np.linspace(-708, 708, 20_000), np.linspace(-1, 1, 20_000), HALVES, EDGES])
+DENSE = np.unique(np.concatenate([DENSE, np.nextafter(DENSE, np.inf), np.nextafter(DENSE, -np.inf)]).clip(-708, 708))
+
+
+def error(computed: float | mpmath.mpf, exact: mpmath.mpf) -> float:
+    """The relative error in units of 2⁻⁵³."""
+    return float(abs(mpmath.mpf(computed) - exact) / exact / UNIT)
+
+
+def test_an_exponential_is_within_its_bound_and_a_series_cut_earlier_would_not_be() -> None:
+    with mpmath.workprec(120):
+        errors = [error(found, mpmath.exp(x)) for x, found in zip(DENSE, arithmetic.exponential(DENSE), strict=True)]
+        assert max(errors) <= 4
+        r = mpmath.log(2) / 2
+        assert error(sum(r**k / math.factorial(k) for k in range(12)), mpmath.exp(r)) > 4
+
+
+def test_the_logarithm_of_one_and_an_exponential_is_within_its_bound() -> None:
+    below = DENSE[DENSE <= 0]
+    with mpmath.workprec(1200):
+        found = arithmetic.log1p_exponential(below)
+        errors = [error(one, mpmath.log1p(mpmath.exp(x))) for x, one in zip(below[::7], found[::7], strict=True)]
+    assert max(errors) <= 10
+
+
+@given(st.floats(-708, 708))
+def test_an_exponential_of_any_argument_is_within_its_bound(x: float) -> None:
+    with mpmath.workprec(120):
+        assert error(arithmetic.exponential(np.array([x]))[0], mpmath.exp(x)) <= 4
+
+
+def test_beyond_its_reach_an_exponential_is_zero_or_infinite_and_nan_stays() -> None:
+    far = np.array([709.0, -709.0, 1e300, -1e300, np.inf, -np.inf, np.nan])
+    assert np.array_equal(
+        arithmetic.exponential(far), np.array([np.inf, 0, np.inf, 0, np.inf, 0, np.nan]), equal_nan=True
+    )
+    assert np.array_equal(arithmetic.log1p_exponential(far[1::2]), [0, 0, 0])
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (5,), (3, 2), ()])
+def test_every_shape_is_taken(shape: tuple[int, ...]) -> None:
+    found = arithmetic.exponential(np.zeros(shape))
+    assert found.shape == shape
+    assert (found == 1.0).all()
+
+
+def test_without_a_compiler_the_functions_are_the_same() -> None:
+    with patch.object(arithmetic, "compiled", None):
+        plain = arithmetic.exponential(DENSE), arithmetic.log1p_exponential(DENSE[DENSE <= 0])
+    assert np.allclose(plain[0], arithmetic.exponential(DENSE), rtol=1e-15, atol=0)
+    assert np.allclose(plain[1], arithmetic.log1p_exponential(DENSE[DENSE <= 0]), rtol=2e-15, atol=0)
+
+
+# --- numbers below 2⁻¹⁰²² -------------------------------------------------------------------------------------
+
+
+def keeps_denormals() -> bool:
+    """Whether this thread computes with them: what a server's own functions rely on."""
+    return bool((np.full(100, LEAST) * 0.5 != 0.0).all()) and float("5e-324") * 1.0 != 0.0
+
+
+@NEEDS_KERNEL
+def test_within_a_flushed_function_there_are_none_and_behind_it_there_are() -> None:
+    seen = []
+
+    @arithmetic.flushed
+    def look(fails: bool) -> None:
+        seen.append(keeps_denormals())
+        if fails:
+            raise ValueError("it fails")
+
+    assert keeps_denormals()
+    look(False)
+    assert keeps_denormals()
+    with pytest.raises(ValueError, match="it fails"):
+        look(True)
+    assert keeps_denormals()
+    assert seen == [False, False]
+
+
+def packed(count: int, dimension: int, *, is_real: bool = False) -> np.ndarray:
+    random = np.random.default_rng()
+    features = random.normal(size=(count, dimension))
+    features *= 0.99 / np.linalg.norm(features, axis=1, keepdims=True)
+    labels = random.uniform(-1, 1, count) if is_real else random.choice([-1.0, 1.0], count)
+    return blocks.encode(features, labels)
+
+
+def initial(loss: Loss, dimension: int, batch_size: int = 4, radius: float = math.inf) -> State:
+    return State.initial(
+        loss=loss,
+        schedule=Constant(0.3),
+        batch_size=batch_size,
+        regularisation=0.01,
+        dimension=dimension,
+        radius=radius,
+    )
+
+
+def noisy_state(loss: Loss) -> NoisyState:
+    return NoisyState.initial(
+        NoisyTraining(Linear(loss, 9), Constant(0.3), 4.0, 4, 0.01, 1.0, Noise("none", 1, 2.0**-40))
+    )
+
+
+def silent_draw(_law: str, _steps: int, updates: int, parameters: int) -> np.ndarray:
+    assert keeps_denormals()  # the exact samplers are no part of it
+    return np.zeros((updates, parameters), np.int64)
+
+
+NETWORK = Network(9, 1, False, 1.0, (), (3,))
+ENTRIES: dict[str, Callable[[np.ndarray], object]] = {
+    "transition": lambda rows: kernels.transition(initial(Logistic(), 9), rows),
+    "terminate": lambda rows: kernels.terminate(kernels.transition(initial(Logistic(), 9, 1000), rows)),
+    "count_errors": lambda rows: kernels.count_errors(np.ones((1, 9)), rows),
+    "noisy": lambda rows: noisy.terminate(
+        noisy.transition(noisy_state(Logistic()), rows, ends=None, draw=silent_draw), draw=silent_draw
+    ),
+    "gradient_sum": lambda rows: Linear(Logistic(), 9).gradient_sum(np.ones(9), rows),
+    "loss_sums": lambda rows: Linear(Logistic(), 9).loss_sums(np.ones((1, 9)), rows),
+    "a network's gradient_sum": lambda rows: NETWORK.gradient_sum(NETWORK.initial(), rows, clip=1.0),
+    "a network's loss_sums": lambda rows: NETWORK.loss_sums(NETWORK.initial()[None], rows),
+    "pack": lambda rows: encoding.pack(rows[:, :9].astype(float), rows[:, -1].astype(float)),
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_no_entry_leaves_the_processor_in_another_state(entry: str) -> None:
+    assert keeps_denormals()
+    ENTRIES[entry](packed(30, 9))
+    assert keeps_denormals()
+
+
+@NEEDS_KERNEL
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_a_model_of_denormals_is_zero_after_a_step(compiled: bool, batch_size: int) -> None:
+    state = initial(HuberRegression(), 9, batch_size)
+    state.model[:] = DENORMAL
+    rows = blocks.encode(np.full((batch_size, 9), 0.25), np.zeros(batch_size))
+    with patch.object(kernels, "COMPILED", compiled):
+        assert not kernels.transition(state, rows).model.any()
+
+
+@NEEDS_KERNEL
+def test_packed_rows_hold_no_denormals() -> None:
+    features = np.array([[1e-40, 0.5, 1e-310], [2.0**-149, 2.0**-127, 2.0**-126]])
+    for compiled in (True, False):
+        with patch.object(kernels, "COMPILED", compiled):
+            rows = encoding.pack(features.copy(), np.ones(2))
+        assert not ((rows != 0) & (np.abs(rows) < np.finfo(np.float32).tiny)).any()
+        assert rows[0, 1] > 0.49
+
+
+# --- no row is skipped ----------------------------------------------------------------------------------------
+
+
+def stepped(state: State, rows: np.ndarray) -> np.ndarray:
+    kernels.transition(state, rows)
+    return np.concatenate([state.model, state.gradient])
+
+
+@NEEDS_KERNEL
+@EVERY_LOSS
+@pytest.mark.parametrize("batch_size", [1, 3, 4, 50])
+@pytest.mark.parametrize("bad", [(0.3, 7.5), (0.3, np.nan), (0.3, np.inf), (np.nan, 1.0), (np.inf, 1.0), (9.0, 1.0)])
+def test_a_row_that_counts_for_nothing_is_the_zero_row_bit_for_bit(
+    loss: Loss, batch_size: int, bad: tuple[float, float]
+) -> None:
+    rows = packed(40, 9, is_real=not loss.is_classifier)
+    others = rows.copy()
+    rows[::3, :9], rows[::3, -1] = bad
+    others[::3] = 0.0
+    others[::3, -1] = 7.5  # no label: the zero row of a regression has one
+    found = [stepped(initial(loss, 9, batch_size), table) for table in (rows, others)]
+    assert found[0].tobytes() == found[1].tobytes()
+    assert found[0].any()
+
+
+@NEEDS_KERNEL
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_rows_with_slope_zero_leave_the_model_bit_for_bit(batch_size: int) -> None:
+    """Saturated rows of a hinge; the control is one that is not."""
+    state, rows = initial(HuberSvm(0.5), 9, batch_size), blocks.encode(np.full((8, 9), 0.3), np.ones(8))
+    state.model[:] = 10.0
+    state.regularisation = 0.0
+    before = state.model.copy()
+    assert kernels.transition(state, rows).model.tobytes() == before.tobytes()
+    rows[5, -1] = -1.0
+    assert kernels.transition(state, rows).model.tobytes() != before.tobytes()
+
+
+# --- the stream of instructions -------------------------------------------------------------------------------
+
+PROGRAM, DIMENSION, ROWS = Path(__file__).with_name("even_time.c"), 21, 61
+HAS_TOOLS = shutil.which("gcc") is not None and shutil.which("valgrind") is not None
+TABLES: dict[str, Callable[[np.ndarray, np.ndarray], object]] = {
+    "ordinary": lambda features, labels: None,
+    "one row replaced": lambda features, labels: features[0].__imul__(-1),
+    "all labels in the middle": lambda features, labels: labels.fill(0.0),
+    "one of them is not": lambda features, labels: (labels.fill(0.0), labels.put(3, 1.0)),
+    "zero rows": lambda features, labels: (features.fill(0.0), labels.fill(0.0)),
+    "no numbers": lambda features, labels: (features[::2].fill(np.nan), labels[1::2].fill(np.inf)),
+    "denormals": lambda features, labels: features.__imul__(1e-310),
+    "huge": lambda features, labels: features.__imul__(1e300),
+    "tiny": lambda features, labels: features.__imul__(1e-30),
+    "one huge row": lambda features, labels: features[7].fill(1e308),
+    "classes": lambda features, labels: labels.put(range(ROWS), np.arange(ROWS) % 4 + 1),
+    "labels of no kind": lambda features, labels: labels.fill(7.5),
+    "rows alike": lambda features, labels: (features.fill(0.2), labels.fill(1.0)),
+}
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The kernels, compiled as the extension is."""
+    path = str(tmp_path_factory.mktemp("even") / "kernels")
+    subprocess.run(["gcc", "-O3", "-fno-math-errno", "-w", "-o", path, str(PROGRAM), "-lm"], check=True)
+    return path
+
+
+def counted(program: str, rows: int, change: Callable[[np.ndarray, np.ndarray], object]) -> tuple[int, ...]:
+    """Instructions, branches and branches that a predictor misses, of all kernels, by callgrind."""
+    random = np.random.RandomState(1)
+    features, labels = random.normal(size=(rows, DIMENSION)), random.choice([-1.0, 1.0], rows)
+    change(features, labels)
+    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=run"]
+    command += ["--branch-sim=yes", program, str(rows)]
+    table = np.column_stack([features, labels]).tobytes()
+    report = subprocess.run(command, input=table, check=True, capture_output=True).stderr.decode()
+    return tuple(int(number) for number in re.search(r"Collected : ([\d ]+)", report)[1].split())  # type: ignore[index]
+
+
+@pytest.mark.skipif(not HAS_TOOLS, reason="gcc and valgrind, which count the instructions, are not here")
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_of_that_size_takes_the_same_instructions_and_branches(program: str, table: str) -> None:
+    """Its power: one row more takes more of them."""
+    ordinary = counted(program, ROWS, TABLES["ordinary"])
+    assert ordinary[0] > 100_000
+    assert counted(program, ROWS, TABLES[table]) == ordinary
+    assert all(
+        more > less for more, less in zip(counted(program, ROWS + 8, TABLES["ordinary"])[:2], ordinary, strict=False)
+    )
