@@ -191,6 +191,7 @@ def check_share(session: Session, dataset: Dataset, share: Share) -> None:
     if share.cuts and share.cuts[-1] >= packed:
         raise ValueError(f"cuts = {list(share.cuts)} must be below the {packed} rows that are packed")
     memory = memory_given(session)
+    records.check_memory(dataset.declaration, memory)
     if share.poisson is not None:
         _check_poisson(dataset, share.poisson, memory, model_dimension(dataset.declaration, share.projection))
     if share.projection is None:
