@@ -15,6 +15,7 @@ from dbdp import reading
 from dbdp.declarations import Unit
 from dbdp.reading import Record
 from dbdp.sessions import ServerSession
+from dbdp.shuffling import KeyedOrder
 
 KEY_BYTES = 32
 # Built-in types that a column naming the unit may have, and the bytes by which their values are equal.
@@ -28,13 +29,10 @@ UNIT_TYPES = {
     "timestamp with time zone": "timestamptz_send({})",
     **dict.fromkeys(("text", "character varying", "character"), "convert_to(({})::text, getdatabaseencoding())"),
 }
-# Of a row with a unit: a hash of that, the row's mark, and where it is stored.
-ENTRY = np.dtype([("unit", "S12"), ("mark", "S8"), ("table", ">u4"), ("page", ">u4"), ("line", ">u2")])
-_ENTRY = """
-substring(sha256($4 || {unit}), 1, 12)
-|| substring(sha256($5 || oidsend(source.tableoid) || tidsend(source.ctid)), 1, 8)
-|| oidsend(source.tableoid) || tidsend(source.ctid)
-"""
+# Of a row with a unit: a hash of that, and where it is stored; in memory its mark too.
+_STORED = np.dtype([("unit", "S12"), ("table", ">u4"), ("page", ">u4"), ("line", ">u2")])
+ENTRY = np.dtype([*_STORED.descr, ("mark", "<u8")])
+_ENTRY = "substring(sha256($4 || {unit}), 1, 12) || oidsend(source.tableoid) || tidsend(source.ctid)"
 _LEAST_WAITING = 1 << 12  # entries that are sorted at once
 _COUNTING_BYTES = 1 << 26  # of memory, to count the units
 
@@ -87,22 +85,32 @@ def kept_places(
 ) -> Iterator[np.ndarray]:
     """Give where the kept rows of all units are stored, shape (some units, r); all zero for what a unit has not.
 
-    Which rows of a unit: those with the least marks, a hash of the secret key and of where the row is stored: a
-    uniformly random subset, wherever that is.
+    Which rows of a unit: those with the least marks, independent uniform words by the numbers of the rows as they come:
+    a uniformly random subset, independently of all other units (privacy.md §11.6).
     """
     column = session.query("select quote_ident($1) as name", unit.column)[0]["name"]
-    named = UNIT_TYPES[types[unit.column]].format(f"source.{column}")
-    keys = tuple(hashlib.shake_256(key + word).digest(KEY_BYTES) for word in (b"units", b"rows"))
-    entry = Record(
-        _ENTRY.format(unit=named), bytes(ENTRY.itemsize), 4 * ENTRY.itemsize, f"source.{column} is not null", keys
-    )
-    low: bytes | None = b""
-    while low is not None:
-        least = _Least(low, max(1, memory // 16 // (ENTRY.itemsize * unit.max_rows)), unit.max_rows)
-        for raw in reading.records(session, source, entry, memory=memory // 4):
-            least.add(np.frombuffer(raw, ENTRY))
+    sql = _ENTRY.format(unit=UNIT_TYPES[types[unit.column]].format(f"source.{column}"))
+    names, marks = (hashlib.shake_256(key + word).digest(KEY_BYTES) for word in (b"units", b"rows"))
+    record = Record(sql, bytes(_STORED.itemsize), 4 * ENTRY.itemsize, f"source.{column} is not null", (names,))
+    order, low = KeyedOrder(marks, 0), b""
+    while True:
+        least, seen = _Least(low, max(1, memory // 8 // (ENTRY.itemsize * unit.max_rows)), unit.max_rows), 0
+        for raw in reading.records(session, source, record, memory=memory // 4, one_order=True):
+            stored = np.frombuffer(raw, _STORED)
+            least.add(_marked(stored, order.words(seen, seen + len(stored))))
+            seen += len(stored)
         yield least.places()
+        if least.beyond is None:
+            return
         low = least.beyond
+
+
+def _marked(stored: np.ndarray, marks: np.ndarray) -> np.ndarray:
+    entries = np.empty(len(stored), ENTRY)
+    for name in _STORED.names or ():
+        entries[name] = stored[name]
+    entries["mark"] = marks
+    return entries
 
 
 class _Least:
