@@ -107,8 +107,8 @@ PLANNED = {
     "jit_optimize_above_cost": "-1",
     "join_collapse_limit": "8",
     "max_parallel_workers_per_gather": "0",
-    "min_parallel_index_scan_size": "64",
-    "min_parallel_table_scan_size": "1024",
+    "min_parallel_index_scan_size": "512kB",
+    "min_parallel_table_scan_size": "8MB",
     "parallel_leader_participation": "on",
     "parallel_setup_cost": "1000",
     "parallel_tuple_cost": "0.1",
@@ -300,8 +300,9 @@ class ServerSession:
         """Do nothing: SPI ends the failed statement's subtransaction itself."""
 
     def prefer(self, parameter: str, value: str) -> None:
-        """Set a parameter until the transaction ends, where the server still allows it."""
+        """Set a parameter until the transaction ends, where the server still allows it; else the session lives on."""
         with _refusable(self):
+            self.query("select pg_catalog.set_config('exit_on_error', 'off', true)")
             self.query("select pg_catalog.set_config($1, $2, true)", parameter, value)
 
     def failure(self, error: BaseException) -> tuple[str, str]:
