@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dbdp import units
 from dbdp.declarations import Declaration, Unit
 from dbdp.privacy.accounting import Budget
 from dbdp.privacy.events import REPLACE_ONE_UNIT
-from dbdp.sessions import Session
+from dbdp.sessions import ServerSession, Session
 
 
 @dataclass(frozen=True)
@@ -226,34 +227,20 @@ def column_types(session: Session, source_oid: int) -> dict[str, str]:
     return {row["column"]: row["type"] for row in session.query(_COLUMN_TYPES, source_oid)}
 
 
-UNIT_TYPES = {  # of a column that names the unit: built-in types, and what their values are grouped as
-    "smallint": "pg_catalog.int2",
-    "integer": "pg_catalog.int4",
-    "bigint": "pg_catalog.int8",
-    "uuid": "pg_catalog.uuid",
-    "date": "pg_catalog.date",
-    "timestamp without time zone": "pg_catalog.timestamp",
-    "timestamp with time zone": "pg_catalog.timestamptz",
-    **dict.fromkeys(("text", "character varying", "character"), 'pg_catalog.text collate pg_catalog."C"'),
-}
-
-
-def unit_value(session: Session, unit: Unit, types: Mapping[str, str]) -> str:
-    """Return SQL for what names the unit of the row `source`, by built-in code alone; null belongs to nobody."""
-    quoted = session.query("select pg_catalog.quote_ident($1) as name", unit.column)[0]["name"]
-    return f"source.{quoted}::{UNIT_TYPES[types[unit.column]]}"
-
-
-def count(session: Session, source: str, unit: Unit | None, types: Mapping[str, str]) -> int:
+def count(session: ServerSession, source: str, unit: Unit | None, types: Mapping[str, str]) -> int:
     """Return what is public of a table: its number of rows, or of units."""
-    counted = "*" if unit is None else f"distinct {unit_value(session, unit, types)}"
-    return session.query(f"select pg_catalog.count({counted}) as found from {source} as source")[0]["found"]
+    if unit:
+        return units.count(session, source, unit, types)
+    with session.reading(source):
+        return int(session.query(f"select count(*) as found from {source} as source")[0]["found"])
 
 
 def check_rows(session: Session, dataset: Dataset) -> None:
     """Raise ValueError if the table no longer has the registered, public number of rows, or of units."""
-    with session.reading(dataset.source):
-        found = count(session, dataset.source, dataset.unit, dataset.column_types)
+    if not isinstance(session, ServerSession):
+        session.query("select dbdp.check_rows($1)", dataset.name)
+        return
+    found = count(session, dataset.source, dataset.unit, dataset.column_types)
     if found != dataset.units:
         counted = "rows" if dataset.unit is None else f"units in column {dataset.unit.column!r}"
         raise ValueError(

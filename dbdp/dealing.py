@@ -57,25 +57,11 @@ def _check(dataset: Dataset, group_by: str, groups: Sequence[str]) -> None:
         raise ValueError(f"group {Counter(groups).most_common(1)[0][0]!r} is given twice; list each once")
 
 
-_COUNT = """
-select coalesce(found.rows, 0) as rows
-from unnest($1) with ordinality as wanted (value, place)
-left join (
-    select {key} as value, count(*) as rows
-    from {source} as source
-    group by 1
-) as found on found.value = wanted.value collate "C"
-order by wanted.place
-"""
-
-
 def count(session: ServerSession, dataset: Dataset, group_by: str, groups: Sequence[str]) -> list[int]:
     """Count the rows of each group, by the public column alone; raises as `sizes` does."""
     _check(dataset, group_by, groups)
     registry.check_written(session, "group", group_by, dataset.column_types[group_by], groups)
-    query = _COUNT.format(key=records.group_key(session, dataset, group_by), source=dataset.source)
-    with session.reading(dataset.source):
-        return [row["rows"] for row in session.query(query, list(groups))]
+    return records.count_groups(session, dataset, group_by, groups)
 
 
 def each(

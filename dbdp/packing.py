@@ -193,19 +193,23 @@ def check_share(session: Session, dataset: Dataset, share: Share) -> None:
     memory = memory_given(session)
     if share.poisson is not None:
         _check_poisson(dataset, share.poisson, memory, model_dimension(dataset.declaration, share.projection))
-    if share.projection is None:
-        return
+    if share.projection is not None:
+        _check_projection(dataset, share.projection, memory)
+    records.check_memory(dataset.declaration, memory)
+
+
+def _check_projection(dataset: Dataset, projection: RandomProjection, memory: int) -> None:
     features = dataset.declaration.dimension - dataset.declaration.intercept
-    if share.projection.dimension >= features:
+    if projection.dimension >= features:
         raise ValueError(
-            f"dimension = {share.projection.dimension} of the projection must be below the {features} features of "
+            f"dimension = {projection.dimension} of the projection must be below the {features} features of "
             f"dataset {dataset.name!r}; leave the projection out, or ask for fewer"
         )
-    needed = 2 * 8 * features * share.projection.dimension  # its matrix, and as much for the rows
+    needed = 2 * 8 * features * projection.dimension  # its matrix, and as much for the rows
     if needed > memory:
         megabytes = -(-needed >> 20)
         raise ValueError(
-            f"the projection of {features} features to {share.projection.dimension} takes {megabytes} MB of memory, "
+            f"the projection of {features} features to {projection.dimension} takes {megabytes} MB of memory, "
             f"above dbdp.pack_memory; set dbdp.pack_memory = '{megabytes}MB', or ask for fewer"
         )
 

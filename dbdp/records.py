@@ -1,23 +1,21 @@
-"""Raw records: the SQL that hands out a dataset's rows as bytes, and the encoder that reads them.
+"""Raw records: the SQL of a dataset's rows as bytes, and the encoder that reads them.
 
-The server concatenates the records of some pages at a time: `array_bytes` shows an array's own bytes,
-`string_agg` appends them, and no Python runs for a row. No expression here can raise, whatever a row
-holds, and none reads a value that is far longer than declared. It runs in the server, where
-search_path is pinned to pg_catalog.
+`array_bytes` shows an array's own bytes, and no Python runs for a row. No expression here can raise, whatever a row
+holds, and none fetches an array that is not as long as declared. It runs in the server, where search_path is pinned to
+pg_catalog.
 """
 
-import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from dbdp.datasets import Dataset, unit_value
+from dbdp import reading, units
+from dbdp.datasets import Dataset
 from dbdp.declarations import Categorical, Declaration, Numeric, Unit
 from dbdp.learning import blocks
 from dbdp.learning.encoding import (
-    HEADER_BYTES,
     SIGNS,
     ColumnEncoder,
     Encoder,
@@ -27,14 +25,13 @@ from dbdp.learning.encoding import (
     VectorEncoder,
     WholeLabels,
 )
+from dbdp.reading import Record
 from dbdp.sessions import ServerSession
 
 TEXT_TYPES = ("text", "character varying", "character")
 _UNKNOWN = 0.5  # no category: those are hashes, whole numbers
-_GROUP_BYTES = 1 << 18  # of units that are read together: a part of the least memory
-_MOST_BYTES = 1 << 24  # of slots that are decoded at once: more is no faster
-_MARK_BYTES = 32
-_TUPLES_PER_PAGE = 291  # MaxHeapTuplesPerPage at 8 KiB: no page gives more records, whatever its rows hold
+_COUNTING_BYTES = 1 << 26  # of memory, to count rows of groups and of bins
+_NO_NUMBER = np.array(np.nan, ">f8").tobytes()
 
 
 def encoder_of(session: ServerSession, dataset: Dataset, projection: RandomProjection | None = None) -> Encoder:
@@ -65,26 +62,21 @@ def read(
 ) -> Iterator[tuple[int, bytes]]:
     """Give the raw records of some slots at a time, and how many were before; all from one snapshot.
 
-    Sessions with the same key and snapshot number the slots alike.
+    Sessions with the same key and snapshot number the slots alike. Of a unit r slots are given, a zero record for each
+    that it has no row for: only the law of a permutation, or of independent draws, counts, and so slots are numbered
+    as they come.
 
     Raises
     ------
     ValueError
         At the end, if the number of rows, or of units, is not the registered one.
     """
+    record, seen = _record(session, dataset, encoder), 0
     if dataset.unit is None:
-        yield from _rows(session, dataset, encoder, memory, keyed=key is not None)
+        pieces = reading.records(session, dataset.source, record, memory=memory, one_order=key is not None)
     else:
-        yield from _slots_of_units(session, dataset, dataset.unit, encoder, memory, key or os.urandom(_MARK_BYTES))
-
-
-def _rows(
-    session: ServerSession, dataset: Dataset, encoder: Encoder, memory: int, *, keyed: bool
-) -> Iterator[tuple[int, bytes]]:
-    """Give all rows, some pages at a time."""
-    query = _chunks(session, dataset, encoder)
-    pages, seen = _pages(session, dataset, encoder, memory, keyed=keyed), 0
-    for raw in _pieces(session, dataset, query, bytes(encoder.record_bytes), pages, dataset.source):
+        pieces = _of_units(session, dataset, dataset.unit, record, key or os.urandom(units.KEY_BYTES), memory)
+    for raw in pieces:
         count = len(raw) // encoder.record_bytes
         if seen + count <= dataset.rows:
             yield seen, raw
@@ -92,208 +84,93 @@ def _rows(
     _check_seen(dataset, seen)
 
 
+def _of_units(
+    session: ServerSession, dataset: Dataset, unit: Unit, record: Record, key: bytes, memory: int
+) -> Iterator[bytes]:
+    return units.slots(session, dataset.source, unit, dataset.column_types, record, key=key, memory=memory)
+
+
 def _check_seen(dataset: Dataset, seen: int) -> None:
     if seen != dataset.rows:
-        raise _changed(dataset, f"{seen} rows", str(dataset.rows))
+        found = f"{seen} rows" if dataset.unit is None else f"{seen // dataset.unit_rows} units"
+        raise ValueError(
+            f"{dataset.source} had {found} while it was read, dataset {dataset.name!r} has {dataset.units}: "
+            "the table changed during training; the charge stands"
+        )
 
 
-def _slots_of_units(
-    session: ServerSession, dataset: Dataset, unit: Unit, encoder: Encoder, memory: int, key: bytes
-) -> Iterator[tuple[int, bytes]]:
-    """Give at most r rows of each unit, and zero records for the slots that are left (privacy.md §11.6).
-
-    Which rows of a unit: those with the least marks, a hash of the secret key and of where the row is stored: a
-    uniformly random subset, wherever that is. Slots are numbered as they come: only the law of a permutation, or of
-    independent draws, counts.
-    """
-    seen, most = 0, max(1, min(memory // 4, _MOST_BYTES) // _bytes_each(encoder))
-    marks = hashlib.shake_256(key + b"rows").digest(_MARK_BYTES)
-    for raw in _joined(_kept(session, dataset, unit, encoder, marks), most * encoder.record_bytes):
-        yield seen, raw
-        seen += len(raw) // encoder.record_bytes
-    for first in range(seen, dataset.rows, most):
-        yield first, bytes(encoder.record_bytes * min(most, dataset.rows - first))
+def check_memory(declaration: Declaration, memory: int) -> None:
+    """Raise ValueError if one record of a declaration is more than the memory given holds: a public fact."""
+    length = declaration.vector.length if declaration.vector else len(declaration.columns)
+    needed = 4 * _held(8 * length, declaration.dimension, declaration.dimension)
+    if needed > memory:
+        megabytes = -(-needed >> 20)
+        raise ValueError(
+            f"a record of {declaration.dimension} coordinates takes {megabytes} MB of memory to be packed, above "
+            f"dbdp.pack_memory; set dbdp.pack_memory = '{megabytes}MB', or register fewer features"
+        )
 
 
-def _kept(session: ServerSession, dataset: Dataset, unit: Unit, encoder: Encoder, marks: bytes) -> Iterator[bytes]:
-    """Give the kept rows of all units, some units at a time, in an order that the marks decide."""
-    query, units = _units_sql(session, dataset, unit, encoder), 0
-    groups = dataset.rows * _bytes_each(encoder) // _GROUP_BYTES  # by public facts alone: all sessions do alike
-    mask = (1 << groups.bit_length()) - 1
-    for row in session.stream_of(dataset.source, query, bytes(encoder.record_bytes), mask, marks, unit.max_rows):
-        units += row["units"]
-        if units <= dataset.units:
-            yield row["raw"]
-    if units != dataset.units:
-        raise _changed(dataset, f"{units} units", str(dataset.units))
-
-
-def _joined(pieces: Iterable[bytes], enough: int) -> Iterator[bytes]:
-    """Join pieces until they have so many bytes."""
-    held = bytearray()
-    for piece in pieces:
-        held += piece
-        if len(held) >= enough:
-            yield bytes(held)
-            held.clear()
-    if held:
-        yield bytes(held)
-
-
-def _changed(dataset: Dataset, found: str, registered: str) -> ValueError:
-    return ValueError(
-        f"{dataset.source} had {found} while it was read, dataset {dataset.name!r} has {registered}: "
-        "the table changed during training; the charge stands"
-    )
-
-
-def _bytes_each(encoder: Encoder) -> int:
-    """Return what a record takes while it is decoded."""
-    return encoder.record_bytes + 8 * encoder.width + 4 * blocks.stride_of(encoder.dimension)
+def _held(record_bytes: int, width: int, dimension: int) -> int:
+    """Return what a record takes while it is decoded: as it is stored, in float64, and packed."""
+    return record_bytes + 8 * width + 4 * blocks.stride_of(dimension)
 
 
 def read_by_group(
     session: ServerSession, dataset: Dataset, encoder: Encoder, column: str, groups: Sequence[str], *, memory: int
 ) -> Iterator[np.ndarray]:
-    """Give the raw records whose public key is one of the groups, of some pages at a time, in one pass.
+    """Give the raw records whose public key is one of the groups, some at a time, in one pass.
 
     They are arrays of `group`, the group's number from 0, and `raw`, the record; in no particular order,
     which a fresh uniform permutation makes irrelevant (privacy.md §11.5). No other row is handed out.
     """
-    key = group_key(session, dataset, column)
-    query = _chunks(session, dataset, encoder, wanted=_WANTED.format(key=key), number="int4send(r.number) || ")
-    layout = np.dtype([("group", ">i4"), ("raw", f"V{encoder.record_bytes}")])
-    pages = _pages(session, dataset, encoder, memory, keyed=False)
-    for raw in _pieces(session, dataset, query, bytes(encoder.record_bytes), pages, dataset.source, list(groups)):
+    record = _record(session, dataset, encoder)
+    layout = np.dtype([("group", ">i4"), ("raw", f"V{len(record.blank)}")])
+    number = _group_number(session, dataset, column)
+    numbered = replace(
+        record,
+        sql=f"int4send({number}) || {record.sql.replace('$1', '$6')}",
+        blank=bytes(layout.itemsize),
+        where=f"{number} is not null",
+        parameters=(*_numbers_of(groups), record.blank),
+    )
+    for raw in reading.records(session, dataset.source, numbered, memory=memory):
         yield np.frombuffer(raw, layout)
 
 
-def group_key(session: ServerSession, dataset: Dataset, column: str) -> str:
-    """Return SQL for the value of a public column, of the row `source`, as text to compare byte by byte.
+def count_groups(session: ServerSession, dataset: Dataset, column: str, groups: Sequence[str]) -> list[int]:
+    """Return how many rows have each of some values of a public column."""
+    number, found = _group_number(session, dataset, column), np.zeros(len(groups), np.int64)
+    record = Record(f"int4send({number})", bytes(4), 16, f"{number} is not null", _numbers_of(groups))
+    for raw in reading.records(session, dataset.source, record, memory=_COUNTING_BYTES):
+        found += np.bincount(np.frombuffer(raw, ">i4"), minlength=len(groups))
+    return list(map(int, found))
+
+
+def _numbers_of(groups: Sequence[str]) -> tuple[list[str], list[str]]:
+    return list(groups), [str(number) for number in range(len(groups))]
+
+
+def _group_number(session: ServerSession, dataset: Dataset, column: str) -> str:
+    """Return SQL for the number of the group that the row `source` is in, null for none, looked up in an object.
 
     The types that a public column may have are written in one way each, dates in the style that the functions
-    which call this are pinned to: equal texts are equal values.
+    which call this are pinned to: equal texts are equal values. An object's keys are compared byte by byte, and no
+    join of the rows with the groups needs a plan, or memory.
     """
     name = session.query("select quote_ident($1) as n", column)[0]["n"]
-    return f'({_as_text(f"source.{name}", dataset.column_types[column])}) collate "C"'
+    key = _as_text(f"source.{name}", dataset.column_types[column])
+    return f"((select jsonb_object($4, $5)) ->> {key})::int4"
 
 
-def _pieces(session: ServerSession, dataset: Dataset, query: str, *parameters: object) -> Iterator[bytes]:
-    rows = session.stream_of(dataset.source, query, *parameters)
-    return (row["raw"] for row in rows if row["raw"] is not None)
+def _record(session: ServerSession, dataset: Dataset, encoder: Encoder) -> Record:
+    """Return a dataset's record: label and array; all zero where the array is not as long as declared.
 
-
-def _chunks(session: ServerSession, dataset: Dataset, encoder: Encoder, *, wanted: str = "", number: str = "") -> str:
-    """Return the query that hands out the records of some pages at a time: all, or numbered ones that are wanted."""
-    label, elements = record_sql(session, dataset, encoder, _columns(session, dataset))
-    return _CHUNKS.format(
-        label=label,
-        label_bytes=np.dtype(encoder.labels.layout).itemsize,
-        elements=elements,
-        source=dataset.source,
-        tables=_TABLES,
-        wanted=wanted,
-        number=number,
-        numbered=", wanted.place::int4 - 1 as number" if wanted else "",
-    )
-
-
-def _pages(session: ServerSession, dataset: Dataset, encoder: Encoder, memory: int, *, keyed: bool) -> int:
-    """Return how many pages of each table are read at a time.
-
-    The rows of several tables take turns, some pages of each: for a key, whose every session must
-    number them alike, that may not depend on the memory.
+    Only an array of exactly the declared length is fetched and unpacked.
     """
-    tables = len(session.query(_TABLES.replace("$3", "$1"), dataset.source))
-    if keyed and tables > 1:
-        return 1
-    return max(1, memory // 4 // (_TUPLES_PER_PAGE * _bytes_each(encoder) * tables))
-
-
-# A partitioned table is read through itself, so that its own rights count; pages of the same numbers
-# of all partitions together.
-_TABLES = """
-        select relid
-        from pg_partition_tree($3::regclass)
-        where isleaf
-        union
-        select $3::regclass
-"""
-
-# The sizes are looked up after the snapshot is taken: every row that it sees is below them.
-_CHUNKS = """
-select (
-    select string_agg(
-        {number}
-        case when octet_length(r.elements) = octet_length($1) - {label_bytes} then r.label || r.elements else $1 end,
-        ''::bytea)
-    from (
-        select {label} as label, {elements} as elements{numbered}
-        from {source} as source{wanted}
-        where source.ctid >= format('(%s,0)', page.number)::tid
-        and source.ctid < format('(%s,0)', page.number + $2)::tid
-        offset 0
-    ) as r
-) as raw
-from generate_series(
-    0,
-    (
-        select max(pg_relation_size(t.relid)) / current_setting('block_size')::int8
-        from ({tables}) as t
-    ),
-    $2
-) as page (number)
-"""
-
-_WANTED = ' join unnest($4) with ordinality as wanted (value, place) on {key} = wanted.value collate "C"'
-
-
-_MARK = "sha256({key} || oidsend(source.tableoid) || tidsend(source.ctid))"
-
-# A unit's rows come in the order of their marks, and the first of them are kept. Records are made of those alone.
-# Units come in groups by a hash of what names them, so that one sort by group, unit and mark serves it all; it goes
-# to disk where it is large. The order by mark within a group keeps the server from gathering all groups at once.
-_UNITS = """
-select string_agg(
-           case when octet_length(r.elements) = octet_length($1) - {label_bytes} then r.label || r.elements else $1 end,
-           ''::bytea order by r.mark) as raw,
-       count(*) filter (where r.place = 1) as units
-from (
-    select {label} as label, {elements} as elements, source.together, source.mark, source.place
-    from (
-        select marked.*,
-               row_number() over (partition by marked.together, marked.unit order by marked.mark) as place
-        from (
-            select {columns},
-                   {unit} as unit,
-                   hash_array_extended(array[{unit}], 0) & $2 as together,
-                   {mark} as mark
-            from {source} as source
-            where {unit} is not null
-        ) as marked
-    ) as source
-    where source.place <= $4
-    order by source.together
-) as r
-group by r.together
-order by r.together
-"""
-
-
-def _units_sql(session: ServerSession, dataset: Dataset, unit: Unit, encoder: Encoder) -> str:
-    """Return the query for the kept rows of all units, some units in each row."""
-    columns = _columns(session, dataset)
-    names = [f"c{number}" for number in range(len(columns))]
-    label, elements = record_sql(session, dataset, encoder, [f"source.{name}" for name in names])
-    return _UNITS.format(
-        label=label,
-        label_bytes=np.dtype(encoder.labels.layout).itemsize,
-        elements=elements,
-        columns=", ".join(f"{column} as {name}" for column, name in zip(columns, names, strict=True)),
-        unit=unit_value(session, unit, dataset.column_types),
-        mark=_MARK.format(key="$3"),
-        source=dataset.source,
-    )
+    label, elements = record_sql(session, dataset, encoder, _columns(session, dataset))
+    held = _held(encoder.record_bytes, encoder.width, encoder.dimension)
+    return Record(f"coalesce(({label}) || ({elements}), $1)", bytes(encoder.record_bytes), held)
 
 
 def _columns(session: ServerSession, dataset: Dataset) -> list[str]:
@@ -310,9 +187,8 @@ def record_sql(session: ServerSession, dataset: Dataset, encoder: Encoder, value
     declaration = dataset.declaration
     label, *columns = values
     if isinstance(encoder, VectorEncoder):
-        # what is stored longer than a whole record is no such array, and is not unpacked to see
-        longest = encoder.record_bytes + HEADER_BYTES
-        elements = f"case when pg_column_size({columns[0]}) <= {longest} then dbdp.array_bytes({columns[0]}) end"
+        size = encoder.record_bytes - np.dtype(encoder.labels.layout).itemsize
+        elements = f"case when dbdp.array_size({columns[0]}) = {size} then dbdp.array_bytes({columns[0]}) end"
     else:
         types = [dataset.column_types[column] for column in declaration.columns]
         features: list[Numeric | Categorical] = [*declaration.numeric, *declaration.categorical]
@@ -406,29 +282,20 @@ def category_numbers(session: ServerSession, categories: tuple[str, ...]) -> tup
 
 # --- numbers of one column ------------------------------------------------------------------------------
 
-# A NaN, which a null is read as, sorts above every number, and so does an infinity above all that are finite.
-_BINNED = """
-select width_bucket(read.number, $1) as place, count(*) as rows
-from ({numbers}) as read
-group by 1
-"""
 
-_KEPT_NUMBERS = """
-select ranked.number
-from (
-    select {number} as number,
-           row_number() over (partition by {unit} order by {mark}) as place
-    from {source} as source
-    where {unit} is not null
-) as ranked
-where ranked.place <= $3
-"""
-
-
-def binned(session: ServerSession, dataset: Dataset, column: str, type_name: str, edges: Sequence[float]) -> np.ndarray:
+def binned(
+    session: ServerSession,
+    dataset: Dataset,
+    column: str,
+    type_name: str,
+    edges: Sequence[float],
+    *,
+    memory: int = _COUNTING_BYTES,
+) -> np.ndarray:
     """Return how many rows have a number of a column from each edge to the next, shape (edges - 1,), exact.
 
-    Of a unit r rows are counted at most, the same choice as for a training (privacy.md §11.6).
+    Of a unit r rows are counted at most, the same choice as for a training (privacy.md §11.6). A NaN, which a null is
+    read as, sorts above every number, and so does an infinity above all that are finite.
 
     Parameters
     ----------
@@ -438,19 +305,18 @@ def binned(session: ServerSession, dataset: Dataset, column: str, type_name: str
     Raises
     ------
     ValueError
-        If the number of rows is not the registered one.
+        If the number of rows, or of units, is not the registered one.
     """
-    number = _float(f"source.{session.query('select quote_ident($1) as n', column)[0]['n']}", type_name)
-    counts, marked = np.zeros(len(edges) + 1, np.int64), list[Any]()
-    numbers = f"select {number} as number from {dataset.source} as source"
+    name = session.query("select quote_ident($1) as n", column)[0]["n"]
+    number = Record(f"float8send({_float(f'source.{name}', type_name)})", _NO_NUMBER, 32)
     if dataset.unit:
-        unit = unit_value(session, dataset.unit, dataset.column_types)
-        numbers = _KEPT_NUMBERS.format(number=number, unit=unit, mark=_MARK.format(key="$2"), source=dataset.source)
-        marked = [os.urandom(_MARK_BYTES), dataset.unit.max_rows]
-    with session.reading(dataset.source):
-        found = session.query(_BINNED.format(numbers=numbers), list(edges), *marked)
-    for row in found:
-        counts[row["place"]] = row["rows"]
-    if not dataset.unit:
-        _check_seen(dataset, int(counts.sum()))
+        pieces = _of_units(session, dataset, dataset.unit, number, os.urandom(units.KEY_BYTES), memory)
+    else:
+        pieces = reading.records(session, dataset.source, number, memory=memory)
+    counts, seen = np.zeros(len(edges) + 1, np.int64), 0
+    for raw in pieces:
+        values = np.frombuffer(raw, ">f8")
+        counts += np.bincount(np.searchsorted(edges, values, side="right"), minlength=len(counts))
+        seen += len(values)
+    _check_seen(dataset, seen)
     return counts[1:-1]

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from dbdp import ledger, records, rights
-from dbdp.datasets import UNIT_TYPES, check_kind, column_types, count
+from dbdp.datasets import check_kind, column_types, count
 from dbdp.declarations import Declaration, Unit, declare, unit_of
 from dbdp.privacy.accounting import Budget
 from dbdp.sessions import DATA_EXCEPTION, UNIQUE_VIOLATION, Row, ServerSession
+from dbdp.units import UNIT_TYPES
 
 NUMERIC_TYPES = ("smallint", "integer", "bigint", "real", "double precision", "numeric", "boolean")
 _CATEGORY_TYPES = (*records.TEXT_TYPES, "smallint", "integer", "bigint", "boolean", "enum")
@@ -90,8 +91,7 @@ def enter(
     answer_seconds: int | None = None,
 ) -> None:
     """Write a row of the catalogue, checked already, and make its odometers (as dbdp_owner)."""
-    with session.reading(source):
-        rows = count(session, source, unit, types) * (unit.max_rows if unit else 1)
+    rows = count(session, source, unit, types) * (unit.max_rows if unit else 1)
     if rows == 0:
         raise ValueError(f"{source} is empty; a dataset needs at least one row{' with a unit' if unit else ''}")
     inserted = _insert_new(

@@ -10,7 +10,7 @@ from dbdp import threads
 threads.hold_blas_to_one()
 
 import json  # noqa: E402
-from collections.abc import Callable, Sequence  # noqa: E402
+from collections.abc import Callable, Iterator, Sequence  # noqa: E402
 from dataclasses import fields  # noqa: E402
 from functools import wraps  # noqa: E402
 from typing import Any  # noqa: E402
@@ -278,6 +278,13 @@ def check_ledger() -> list[dict[str, Any]]:
 
 
 @door
+def check_rows(name: str) -> None:
+    """dbdp.check_rows, with the caller's rights."""
+    _check_given(dataset=name)
+    datasets.check_rows(_session, datasets.load(_session, name))
+
+
+@door
 def charge(name: str, plan: str) -> dict[str, Any]:
     """dbdp.charge, as dbdp_owner."""
     _check_given(plan=plan)
@@ -301,6 +308,12 @@ def shuffle(name: str, table: str, options: str) -> None:
     dataset, share = datasets.load(_session, name), packing.Share.from_data(_parsed("options", options))
     blocks_table = packing.named(_session, "blocks", table, "block_no int8, block bytea")
     packing.shuffle_and_pack(_session, dataset, blocks_table, share)
+
+
+@door
+def resume(name: str) -> Iterator[bytes]:
+    """dbdp.resume, with the caller's rights."""
+    return _session.resume(name)
 
 
 @door

@@ -5,6 +5,7 @@ project knows plpy or psycopg.
 """
 
 import ctypes
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache, lru_cache
@@ -56,6 +57,71 @@ from pg_catalog.pg_class as c
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
 join pg_catalog.pg_roles as r on r.oid = c.relowner
 where c.oid = $1::pg_catalog.regclass
+"""
+
+# A table is read by one plan, whatever the session has set: from place to place, without sorting, hashing or keeping
+# rows aside, which would take temporary files. The costs are the server's own: beyond some all plans cost alike.
+PLANNED = {
+    "constraint_exclusion": "off",
+    "cpu_index_tuple_cost": "0.005",
+    "cpu_operator_cost": "0.0025",
+    "cpu_tuple_cost": "0.01",
+    "cursor_tuple_fraction": "1",
+    "effective_cache_size": "4GB",
+    "enable_async_append": "off",
+    "enable_bitmapscan": "off",
+    "enable_distinct_reordering": "off",
+    "enable_gathermerge": "off",
+    "enable_group_by_reordering": "off",
+    "enable_hashagg": "off",
+    "enable_hashjoin": "off",
+    "enable_incremental_sort": "off",
+    "enable_indexonlyscan": "off",
+    "enable_indexscan": "off",
+    "enable_material": "off",
+    "enable_memoize": "off",
+    "enable_mergejoin": "off",
+    "enable_nestloop": "on",
+    "enable_parallel_append": "off",
+    "enable_parallel_hash": "off",
+    "enable_partition_pruning": "off",
+    "enable_partitionwise_aggregate": "off",
+    "enable_partitionwise_join": "off",
+    "enable_presorted_aggregate": "off",
+    "enable_self_join_elimination": "off",
+    "enable_seqscan": "off",
+    "enable_sort": "off",
+    "enable_tidscan": "on",
+    "from_collapse_limit": "8",
+    "geqo": "off",
+    "geqo_effort": "5",
+    "geqo_generations": "0",
+    "geqo_pool_size": "0",
+    "geqo_seed": "0",
+    "geqo_selection_bias": "2",
+    "geqo_threshold": "12",
+    "hash_mem_multiplier": "2",
+    "jit": "off",
+    "jit_above_cost": "-1",
+    "jit_inline_above_cost": "-1",
+    "jit_optimize_above_cost": "-1",
+    "join_collapse_limit": "8",
+    "max_parallel_workers_per_gather": "0",
+    "min_parallel_index_scan_size": "512kB",
+    "min_parallel_table_scan_size": "8MB",
+    "parallel_leader_participation": "on",
+    "parallel_setup_cost": "1000",
+    "parallel_tuple_cost": "0.1",
+    "plan_cache_mode": "force_custom_plan",
+    "random_page_cost": "4",
+    "recursive_worktable_factor": "10",
+    "seq_page_cost": "1",
+    "work_mem": "4MB",
+}
+_PLAN = """
+select pg_catalog.count(pg_catalog.set_config(p.name, p.value, true))
+from (select pg_catalog.unnest($1) as name, pg_catalog.unnest($2) as value) as p
+where pg_catalog.current_setting(p.name, true) is not null
 """
 _LOCAL_USER, _RESTRICTED = 1, 2  # of miscadmin.h: no SET ROLE, nothing that outlives the operation
 
@@ -135,6 +201,7 @@ class ServerSession:
     def __init__(self, plpy: ModuleType) -> None:
         self._plpy = plpy
         self._prepared = lru_cache(_MOST_PLANS)(plpy.prepare)  # a plan that leaves the cache is freed
+        self._suspended: dict[str, Iterator[bytes]] = {}
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
         """Run one statement; return its rows."""
@@ -144,20 +211,47 @@ class ServerSession:
         """Run one query with one snapshot; give its rows one at a time."""
         return iter(self._plpy.cursor(self._plan(sql, parameters), list(parameters)))
 
-    def stream_of(self, source: str, sql: str, *parameters: Any) -> Iterator[Row]:
-        """Run one query that reads a table, with one snapshot; give its rows one at a time.
+    def batches_of(self, source: str, size: int, sql: str, *parameters: Any) -> Iterator[list[Row]]:
+        """Run one query that reads a table, with one snapshot and the plan of `PLANNED`; give so many rows at a time.
 
         The table has the same owner until the query ends, since that holds a lock on it.
         """
         owner = self._owner_of(source)
         with _acting_as(owner):
+            self._plan_as_ever()
             cursor = self._plpy.cursor(self._plan(sql, parameters), list(parameters))
         while True:
             with _acting_as(owner):
-                rows = cursor.fetch(1)
+                rows = list(cursor.fetch(size))
             if not rows:
                 return
-            yield dict(rows[0])
+            yield rows
+
+    def in_one_snapshot(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """Give what an iterator gives, whose queries all see one snapshot: that of now. They only read.
+
+        Proof. dbdp.resume, a stable function, runs the iterator; queries of a stable function see the snapshot of the
+        one query that calls it.
+        """
+        name = secrets.token_hex(8)
+        self._suspended[name] = pieces
+        try:
+            for row in self.stream("select dbdp.resume($1) as piece", name):
+                yield row["piece"]
+        finally:
+            self._suspended.pop(name, None)
+
+    def resume(self, name: str) -> Iterator[bytes]:
+        """Return the iterator that `in_one_snapshot` left.
+
+        Raises
+        ------
+        ValueError
+            If there is none.
+        """
+        if name not in self._suspended:
+            raise ValueError(f"nothing was left to resume as {name!r}; dbdp calls this function itself")
+        return self._suspended[name]
 
     @contextmanager
     def undone(self) -> Iterator[None]:
@@ -169,8 +263,9 @@ class ServerSession:
         except _Undo:
             pass
 
-    def reading(self, source: str) -> AbstractContextManager[None]:
-        """Read a table within the block with the rights of its owner, if this role may read it.
+    @contextmanager
+    def reading(self, source: str) -> Iterator[None]:
+        """Read a table within the block with the rights of its owner, if this role may read it, by one plan.
 
         Whoever owns a table writes code that runs when others only plan to read it: functions in its indexes,
         CHECK constraints and statistics, or a view put in its place. So that it gains no rights, it runs as its
@@ -181,7 +276,13 @@ class ServerSession:
         PermissionError
             If this role may not read the table.
         """
-        return _acting_as(self._owner_of(source))
+        with _acting_as(self._owner_of(source)):
+            self._plan_as_ever()
+            yield
+
+    def _plan_as_ever(self) -> None:
+        """Set what a plan depends on, until the role is given back."""
+        self.query(_PLAN, list(PLANNED), list(PLANNED.values()))
 
     def is_restricted(self) -> bool:
         """Return whether the caller is code of a table's owner, run where the server reads or maintains the table."""
@@ -199,8 +300,9 @@ class ServerSession:
         """Do nothing: SPI ends the failed statement's subtransaction itself."""
 
     def prefer(self, parameter: str, value: str) -> None:
-        """Set a parameter until the transaction ends, where the server still allows it."""
+        """Set a parameter until the transaction ends, where the server still allows it; else the session lives on."""
         with _refusable(self):
+            self.query("select pg_catalog.set_config('exit_on_error', 'off', true)")
             self.query("select pg_catalog.set_config($1, $2, true)", parameter, value)
 
     def failure(self, error: BaseException) -> tuple[str, str]:

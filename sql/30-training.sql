@@ -10,6 +10,34 @@ as 'byteasend';
 comment on function dbdp.array_bytes(float8[]) is 'internal: the bytes of an array as the server holds them';
 comment on function dbdp.array_bytes(float4[]) is 'internal: the bytes of an array as the server holds them';
 
+-- Its length, as text's is told: without unpacking it, or fetching what is stored elsewhere.
+create or replace function dbdp.array_size(float8[]) returns int
+language internal immutable strict parallel safe
+as 'byteaoctetlen';
+create or replace function dbdp.array_size(float4[]) returns int
+language internal immutable strict parallel safe
+as 'byteaoctetlen';
+comment on function dbdp.array_size(float8[]) is 'internal: how many array_bytes are';
+comment on function dbdp.array_size(float4[]) is 'internal: how many array_bytes are';
+
+create or replace function dbdp.check_rows(dataset text) returns void
+language plpython3u
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $body$
+@plpython check_rows@
+$body$;
+comment on function dbdp.check_rows is 'internal: for a client that may read the table, refuse unless it still has the registered number of rows, or of units';
+
+-- Stable, so that all that is read on the way sees one snapshot.
+create or replace function dbdp.resume(name text) returns setof bytea
+language plpython3u stable
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython resume@
+$body$;
+comment on function dbdp.resume is 'internal: read on where dbdp left a reading, in one snapshot';
+
 create or replace function dbdp.charge(dataset text, plan json, out ledger_id bigint, out wal_position pg_lsn)
 language plpython3u
 security definer
@@ -19,14 +47,11 @@ as $body$
 $body$;
 comment on function dbdp.charge is 'internal: charge a planned release before a row is read, for a client that may read the table; returns the row of the ledger, and the WAL position to await';
 
--- For a key every session must number the rows alike: page by page, whatever its settings.
 create or replace function dbdp.shuffle(dataset text, blocks text, options json default '{}') returns void
 language plpython3u
 set search_path = pg_catalog, pg_temp
 set quote_all_identifiers = off
 set jit = off
-set enable_tidscan = on
-set synchronize_seqscans = off
 as $body$
 @plpython shuffle@
 $body$;
@@ -202,8 +227,6 @@ create or replace function dbdp.deal_groups(dataset text, target text, group_by 
 language plpython3u
 set search_path = pg_catalog, pg_temp
 set jit = off
-set enable_tidscan = on
-set enable_nestloop = off
 set datestyle = 'ISO, YMD'
 as $body$
 @plpython deal_groups@

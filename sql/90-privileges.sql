@@ -40,9 +40,11 @@ grant usage on sequence dbdp.model_id_seq to dbdp_owner;
 grant execute on function dbdp.own_roles to dbdp_owner;
 
 grant execute on function dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate to dbdp_owner;
-grant execute on function dbdp.group_sizes, dbdp.deal_groups to dbdp_owner;
+grant execute on function dbdp.group_sizes, dbdp.deal_groups, dbdp.resume to dbdp_owner;
 -- A table is read with the rights of its owner, who may be no data owner: any member may have registered it.
-grant execute on function dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[]) to public;
+grant execute on function
+  dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[]), dbdp.array_size(float8[]), dbdp.array_size(float4[])
+to public;
 grant execute on function
   dbdp.sgd_epoch(bytea, bytea), dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition,
   dbdp.noisy_transition, dbdp.noisy_terminate, dbdp.noisy_steps(bytea, bytea, bytea),
@@ -80,10 +82,10 @@ grant select on
 to dbdp_analyst;
 
 grant execute on function
-  dbdp.register_dataset, dbdp.record_dataset, dbdp.drop_dataset, dbdp.close_dataset, dbdp.charge,
+  dbdp.register_dataset, dbdp.record_dataset, dbdp.drop_dataset, dbdp.close_dataset, dbdp.check_rows, dbdp.charge,
   dbdp.grant_training, dbdp.revoke_training,
   dbdp.store_release, dbdp.store_network, dbdp.group_sizes, dbdp.deal_groups, dbdp.dp_bounds,
-  dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate, dbdp.sgd_epoch(bytea, bytea),
+  dbdp.shuffle, dbdp.resume, dbdp.sgd_transition, dbdp.sgd_terminate, dbdp.sgd_epoch(bytea, bytea),
   dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition,
   dbdp.noisy_transition, dbdp.noisy_terminate, dbdp.noisy_steps(bytea, bytea, bytea),
   dbdp.gradient_transition, dbdp.gradient_sum(bytea, bytea, text, float8),

@@ -113,6 +113,7 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     _check(request)
     knobs = settings.knobs(request, Settings)
     objective = settings.objective_of(request, facts)
+    settings.check_numbers(knobs.step_candidates, objective.parameters, "give fewer step_candidates in settings")
     batch_size = facts.rows if request.batch_size is None else settings.batch_size_of(request, facts.rows)
     prices: Prices = WholeTable.of(request, knobs)
     if batch_size < facts.rows:

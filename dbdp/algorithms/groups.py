@@ -12,12 +12,11 @@ import numpy as np
 
 from dbdp.algorithms import catalogue
 from dbdp.algorithms.plan import Facts, Plan, Request, WhiteBox
-from dbdp.algorithms.settings import check_request, objective_of
+from dbdp.algorithms.settings import check_numbers, check_request, objective_of
 from dbdp.learning.networks import Network
 from dbdp.privacy.events import REPLACE_ONE, DisjointDpEvent, Release
 
 MOST_GROUPS = 10_000
-MOST_NUMBERS = 1 << 25  # of all models together: 256 MB
 
 
 @dataclass(frozen=True)
@@ -127,11 +126,7 @@ def plan(request: GroupsRequest, facts: Facts, sizes: Sequence[int]) -> GroupsPl
 def _check_numbers(request: GroupsRequest, facts: Facts) -> None:
     network = request.base.network
     each = facts.outputs * facts.dimension if network is None else objective_of(request.base, facts).parameters
-    if len(request.groups) * each > MOST_NUMBERS:
-        raise ValueError(
-            f"{len(request.groups)} models of {each} parameters are above the limit of {MOST_NUMBERS} numbers; "
-            "train fewer groups in one call"
-        )
+    check_numbers(len(request.groups), each, "train fewer groups in one call")
 
 
 def _planned(request: GroupsRequest, facts: Facts, group: str, rows: int) -> Plan | WhiteBox:

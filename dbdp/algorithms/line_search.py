@@ -336,6 +336,7 @@ def descent(
         If there is no such training, or its first noise cannot be made.
     """
     objective, loss = settings.objective_of(request, facts), settings.loss_of(request, facts)
+    settings.check_numbers(searching.candidates + 1, objective.parameters, "give fewer candidates in settings")
     regularisation = settings.regularisation_of(request, settings.DEFAULT_REGULARISATION)
     planned = Descent(
         objective=objective,

@@ -111,8 +111,10 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     selections = generations * knobs.parents + 1
     spent, delta = charge_of(request, selections)
     probability = 1.0 if request.batch_size is None else settings.batch_size_of(request, facts.rows) / facts.rows
+    fitness = fitness_of(request, facts, knobs)
+    settings.check_numbers(knobs.population, fitness.objective.parameters, "give a smaller population in settings")
     breeding = Breeding(
-        fitness=fitness_of(request, facts, knobs),
+        fitness=fitness,
         knobs=knobs,
         generations=generations,
         epsilon=sampled_epsilon(spent, probability),

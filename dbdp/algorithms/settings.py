@@ -23,12 +23,21 @@ DEFAULT_BATCH_SIZE = 50
 DEFAULT_EXPONENT = 0.5
 MAX_REGULARISATION = 1e6
 MAX_EPOCHS = 100_000
+MOST_NUMBERS = 1 << 25  # of all models together: 256 MB
 MAX_SHARDS = 1024
 LEAST_RADIUS, LARGEST_RADIUS = 1e-6, 1e6
 SHARD_AVERAGING = ("once", "each_epoch")
 Knobs = TypeVar("Knobs")
 AVERAGING = ("none", "all", "last_epoch")
 SCHEDULES = (Constant.name, InverseTime.name, Decreasing.name, SquareRoot.name)  # schedules of Wu et al. 2017
+
+
+def check_numbers(models: int, each: int, remedy: str) -> None:
+    """Raise ValueError for models that are too many to be held at once, in one value of the server."""
+    if models * each > MOST_NUMBERS:
+        raise ValueError(
+            f"{models} models of {each} parameters are above the limit of {MOST_NUMBERS} numbers; {remedy}"
+        )
 
 
 def check_request(request: Request, facts: Facts) -> None:
@@ -43,6 +52,7 @@ def check_request(request: Request, facts: Facts) -> None:
         )
     whole("features", facts.dimension, 2**24, "count the model's coordinates")
     whole("classes", facts.outputs, 10_000, "each is a model of its own")
+    check_numbers(facts.outputs, facts.dimension, "register fewer classes or features")
     whole("epochs", request.epochs, MAX_EPOCHS, "more passes only add noise")
     whole("shards", request.shards, min(MAX_SHARDS, facts.rows), "each needs a row and a connection")
     if (request.projection_dimension is None) != (request.projection_seed is None):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from dbdp.algorithms import Facts, Plan, Request
-from dbdp.algorithms.groups import MOST_NUMBERS, GroupsPlan, GroupsRequest, plan
+from dbdp.algorithms.groups import GroupsPlan, GroupsRequest, plan
+from dbdp.algorithms.settings import MOST_NUMBERS
 from dbdp.privacy.accounting import MODES, Budget
 from dbdp.privacy.events import DisjointDpEvent, EpsilonDeltaDpEvent, divergence, leak
 

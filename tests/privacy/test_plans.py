@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, PERTURBED_ONCE, Facts, Plan, Request, WhiteBox, plan
 from dbdp.algorithms.output_perturbation import CALIBRATIONS, MIXTURES
-from dbdp.algorithms.settings import AVERAGING, DEFAULT_REGULARISATION, SCHEDULES
+from dbdp.algorithms.settings import AVERAGING, DEFAULT_REGULARISATION, MOST_NUMBERS, SCHEDULES
 from dbdp.cli import app
 from dbdp.learning import blocks, kernels
 from dbdp.learning.averaging import Averaging
@@ -915,3 +915,25 @@ def test_without_json_a_table_is_shown():
     done = CliRunner().invoke(app, ["explain", "--rows", "1000", "--features", "10", "--epsilon", "1"])
     assert done.exit_code == 0
     assert "spherical_laplace" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("request_", "models"),
+    [
+        ({"outputs": 33}, 33),
+        ({"algorithm": "dp_agd", "settings": {"step_candidates": 33}}, 33),
+        ({"algorithm": "privgene", "settings": {"population": 33}}, 33),
+        ({"algorithm": "dp_blsgd", "settings": {"candidates": 32}}, 33),
+        ({"algorithm": "dp_blgd", "settings": {"candidates": 32}}, 33),
+    ],
+    ids=str,
+)
+def test_models_that_are_too_many_for_one_value_of_the_server_are_refused(request_, models):
+    """State, sums and coefficients are values of the server, of 1 GB at most; control: one model fewer is planned."""
+    dimension = 1 + MOST_NUMBERS // models
+    with pytest.raises(ValueError, match=f"{models} models of {dimension} parameters are above the limit"):
+        planned(dimension=dimension, epsilon=10.0, **request_)
+    for held in (request_.get("settings", {}), request_):
+        for name in set(held) & {"outputs", "step_candidates", "population", "candidates"}:
+            held[name] -= 1
+    assert planned(dimension=dimension, epsilon=10.0, **request_).explain()

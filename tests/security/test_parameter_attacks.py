@@ -1,11 +1,12 @@
 """Setting every parameter that a role may set: the training is refused, or is the same."""
 
+import secrets
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import psycopg
 import pytest
-from attacker import TRAIN, Arena, attempt
+from attacker import TRAIN, Arena, allow, attempt
 
 from dbdp.privacy.accounting import CHARGE_UNITS
 
@@ -71,6 +72,82 @@ def test_all_of_them_at_once_refuse_before_the_charge_or_train(arena: Arena, dat
                 attempt(fresh, f"set {parameter} = '{value}'")
         state = attempt(fresh, TRAIN, dataset)
     assert spent(dataset) == ((CHARGE_UNITS, 0) if state is None else (0, 0))
+
+
+NEIGHBOURS = {  # what is registered, and two tables that differ in one row, or in the rows of one unit
+    "rows stored out of line": (
+        '{"x": {"length": 600, "norm": 100}}',
+        "",
+        "select array_fill(i::float8, array[600]) as x, i % 2 as y from generate_series(2, 60) as i",
+        ("select array_fill(1::float8, array[600]), 1", "select array_fill(1::float8, array[2]), 1"),
+    ),
+    "units": (
+        '{"x": {"length": 2, "norm": 1}}',
+        ", unit => 'u', max_rows => 3",
+        "select array[.1, i / 99.0]::float8[] as x, i % 2 as y, i % 10 as u from generate_series(1, 60) as i",
+        ("select '{0,1}'::float8[], 1, 5", "select '{0,1}'::float8[], 1, 5 from generate_series(1, 9000)"),
+    ),
+}
+MEMORIES = [("dbdp.pack_memory", value) for value in ("1MB", "1024GB", "1kB", "2048GB", "")]
+
+
+def neighbours(arena: Arena, owner: psycopg.Connection, kind: str) -> list[str]:
+    """Register the two tables, for the analyst to train on."""
+    features, more, common, rows = NEIGHBOURS[kind]
+    names = []
+    for number, row in enumerate(rows):
+        table = f"{kind.split(maxsplit=1)[0]}_{number}_{secrets.token_hex(4)}"
+        owner.execute(f"create table {table} with (autovacuum_enabled = off) as {common}; insert into {table} {row}")
+        sql = f"select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 1000, 1e-3, mode => 'basic'{more})"
+        owner.execute(sql, (f"{table}_{arena.names['owner']}", table, features))
+        allow(owner, f"{table}_{arena.names['owner']}", arena.names["analyst"])
+        names.append(f"{table}_{arena.names['owner']}")
+    return names
+
+
+@pytest.mark.parametrize("kind", NEIGHBOURS)
+@pytest.mark.parametrize("share", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, SHARES))])
+def test_no_parameter_parts_neighbours(
+    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, spent: Spent, kind: str, share: int
+) -> None:
+    """Both answer, or both are refused before the charge, whichever parameter is at whichever end of its range."""
+    names, counted = neighbours(arena, owner, kind), 0
+    for parameter, value in [*MEMORIES, *list(parameters(analyst))[share::SHARES]]:
+        if attempt(analyst, f"set {parameter} = '{value}'") is not None:
+            continue
+        sql = "select dbdp.dp_class_balance(%s, epsilon => 1)"
+        states = [attempt(analyst, sql, name) for name in names]
+        for undo in (f"reset {parameter}", "rollback"):
+            attempt(analyst, undo)
+        assert states[0] == states[1], (parameter, value, states)
+        counted += states[0] is None
+        assert [spent(name)[0] for name in names] == [counted * CHARGE_UNITS] * 2, (parameter, value)
+    assert counted > 20
+
+
+def test_no_room_for_temporary_files_parts_no_neighbours(
+    arena: Arena, owner: psycopg.Connection, admin: psycopg.Connection, spent: Spent
+) -> None:
+    """A superuser sets the limit for a role; the control is a plain query of the owner's under the same limit."""
+    names = neighbours(arena, owner, "units")
+    tables = [name.removesuffix(f"_{arena.names['owner']}") for name in names]
+    for kind in ("analyst", "owner"):
+        admin.execute(
+            f"alter role {arena.names[kind]} set temp_file_limit = 0; alter role {arena.names[kind]} set work_mem = 64"
+        )
+    try:
+        with arena.login("analyst") as fresh:
+            for name in names:
+                fresh.execute("select model from dbdp.dp_logreg(%s, 1, epochs => 1)", (name,))
+                assert spent(name)[0] == CHARGE_UNITS
+        with arena.login("owner") as fresh:
+            states = [
+                attempt(fresh, f"select count(distinct u) from {arena.names['owner']}.{table}") for table in tables
+            ]
+        assert states == [None, "53400"]
+    finally:
+        for kind in ("analyst", "owner"):
+            admin.execute(f"alter role {arena.names[kind]} reset all")
 
 
 @pytest.mark.parametrize(

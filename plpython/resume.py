@@ -1,0 +1,3 @@
+from dbdp.server import resume
+
+return resume(name)
