@@ -291,8 +291,15 @@ def facts(dataset: Dataset, request: Request) -> Facts:
     """Return what the dataset says in public to the plan of a request."""
     dimension = packing.model_dimension(dataset.declaration, projection_of(request))
     declaration = dataset.declaration
-    is_classifier = declaration.kind != "real"
-    return Facts(dataset.rows, dimension, declaration.outputs, is_classifier, declaration.intercept, dataset.unit_rows)
+    return Facts(
+        dataset.rows,
+        dimension,
+        declaration.outputs,
+        is_classifier=declaration.kind != "real",
+        intercept=declaration.intercept,
+        unit_rows=dataset.unit_rows,
+        budget_epsilon=dataset.budget.epsilon,
+    )
 
 
 def projection_of(request: Request) -> RandomProjection | None:

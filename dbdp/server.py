@@ -339,12 +339,11 @@ def sgd_terminate(state: bytes | None) -> bytes | None:
     return None if state is None else kernels.terminate(State.decode(state)).encode()
 
 
-def noisy_transition(state: bytes | None, block: bytes, ends: bytes | None, initial: bytes) -> bytes:
+def noisy_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
     """One block: many noisy updates; the noise's key is drawn in this call, and kept nowhere."""
     current = NoisyState.decode(initial if state is None else state)
     rows = blocks.decode(block, current.training.objective.inputs)
-    offsets = None if ends is None else np.frombuffer(ends, "<i8")
-    return noisy.transition(current, rows, ends=offsets, draw=streams.draw).encode()
+    return noisy.transition(current, rows, draw=streams.draw).encode()
 
 
 def noisy_terminate(state: bytes | None) -> bytes | None:

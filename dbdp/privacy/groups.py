@@ -15,6 +15,7 @@ from dbdp.privacy.events import (
     Event,
     ExponentialMechanismDpEvent,
     GaussianDpEvent,
+    PaddedDpEvent,
     Release,
     SelfComposedDpEvent,
     ZCDpEvent,
@@ -119,6 +120,13 @@ def _(event: EpsilonDeltaDpEvent, rows: int) -> Event:
 def _(event: ExponentialMechanismDpEvent, rows: int) -> Event:
     """A privacy loss within an interval of length ε, for each link of the chain, adds up to one of length rε."""
     return ExponentialMechanismDpEvent(math.nextafter(rows * event.epsilon, math.inf))
+
+
+@_of_units.register
+def _(event: PaddedDpEvent, rows: int) -> Event | None:
+    """Both ends of the chain are as far from the event's law as every dataset is."""
+    whole = _of_units(event.event, rows)
+    return PaddedDpEvent(whole, event.total_variation) if whole else None
 
 
 @_of_units.register
