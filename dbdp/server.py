@@ -43,7 +43,7 @@ from dbdp.learning.objectives import objective_from  # noqa: E402
 from dbdp.learning.state import State  # noqa: E402
 from dbdp.learning.tallies import Labels  # noqa: E402
 from dbdp.privacy import sensitivity, streams  # noqa: E402
-from dbdp.sessions import PUBLIC_SQLSTATE, ServerSession  # noqa: E402
+from dbdp.sessions import PUBLIC_SQLSTATE, ServerSession, unmetered  # noqa: E402
 
 _session = ServerSession(plpy)
 _LONGEST_ERROR = 4000  # characters
@@ -76,7 +76,8 @@ def door(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         try:
             _check_unrestricted()
-            return function(*arguments)
+            with unmetered(_session.version):
+                return function(*arguments)
         except controller.ChargedError as error:
             sqlstate, text = error.sqlstate, str(error)
         except (ValueError, PermissionError) as error:
