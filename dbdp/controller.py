@@ -270,11 +270,12 @@ def _repeated(plan: TuningPlan, shuffled: parts.Shuffled, progress: Progress) ->
     if plan.repetitions is None or plan.score is None:
         raise AssertionError("a random repetition has a law of runs and a score")
     trained, scored = shuffled.parts
-    counted = plan.repetitions.draw()
+    counted, passes = plan.repetitions.draw(), max(each.learning.epochs for each in plan.plans)
     best: tuple[float, int | None, np.ndarray] = (float("inf"), None, np.zeros(plan.facts.shape))
     for run in range(plan.repetitions.cap):
         candidate = secrets.randbelow(len(plan.plans))
         model = _noisy(plan.plans[candidate], trained)
+        _read_on(plan.plans[candidate], trained, passes)
         errors = np.array([float(scored.errors(model))])
         outcome = (float(plan.score.release(errors)[0]), candidate, model)
         best = min(best, outcome, key=lambda each: each[0]) if run < counted else best
@@ -285,6 +286,13 @@ def _repeated(plan: TuningPlan, shuffled: parts.Shuffled, progress: Progress) ->
 def _noisy(plan: Plan, part: parts.Part) -> np.ndarray:
     exact = exact_models(parts.Shuffled([part], []), plan)
     return plan.mechanism.release(exact.ravel()).reshape(exact.shape)
+
+
+def _read_on(plan: Plan, part: parts.Part, passes: int) -> None:
+    """Make the passes that a candidate with fewer epochs leaves out: how many there are tells nobody which ran."""
+    left = passes - plan.learning.epochs
+    if left:
+        exact_models(parts.Shuffled([part], []), replace(plan, learning=replace(plan.learning, epochs=left)))
 
 
 def facts(dataset: Dataset, request: Request) -> Facts:

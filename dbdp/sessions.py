@@ -191,7 +191,9 @@ class ServerSession:
     @cached_property
     def version(self) -> int:
         """The server's major version."""
-        return int(self.query("select pg_catalog.current_setting('server_version_num') as number")[0]["number"]) // 10000
+        return (
+            int(self.query("select pg_catalog.current_setting('server_version_num') as number")[0]["number"]) // 10000
+        )
 
     def stream(self, sql: str, *parameters: Any) -> Iterator[Row]:
         """Run one query with one snapshot; give its rows one at a time."""

@@ -113,7 +113,10 @@ DEEP = "[" * 3000 + "]" * 3000
 RECEIPT = {"algorithm": "bolt_on", "epsilon": 1.0, "delta": 0.0}
 NETWORK = {"inputs": 4, "outputs": 1, "intercept": True, "scale": 1, "channels": [], "hidden": [], "projection": None}
 OPTIONS = {"key": "00" * 32, "first": 0, "last": 3, "cuts": [1]}
-POISSON = {"poisson": {"probability": 0.5, "steps": 2, "size": 3, "apart": True}, "projection": {"dimension": 2, "seed": 1}}
+POISSON = {
+    "poisson": {"probability": 0.5, "steps": 2, "size": 3, "apart": True},
+    "projection": {"dimension": 2, "seed": 1},
+}
 OPTIONS_OF_SHUFFLE = st.sampled_from([{}, OPTIONS, POISSON, {"cuts": [2, 4]}])
 
 

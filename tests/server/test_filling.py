@@ -27,7 +27,8 @@ def told(connection: psycopg.Connection, table: str, dataset: str, options: dict
 
 @pytest.mark.parametrize("memory", ["64MB", "1MB"])
 @pytest.mark.parametrize(
-    "options", [{}, {"key": "ab" * 32, "first": 100, "last": 4900}, {"poisson": {"probability": 0.2, "steps": 12, "size": 1500}}]
+    "options",
+    [{}, {"key": "ab" * 32, "first": 100, "last": 4900}, {"poisson": {"probability": 0.2, "steps": 12, "size": 1500}}],
 )
 def test_a_client_that_asks_is_told_each_part_once_and_nothing_of_the_rows(
     connection: psycopg.Connection, schema: str, register: Register, memory: str, options: dict[str, object]

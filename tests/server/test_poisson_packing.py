@@ -262,30 +262,63 @@ def test_the_rows_are_those_of_a_shuffle_whatever_they_hold(
 REFUSED = {
     "a number": ("0.5", 'poisson needs "probability", "steps" and "size", and may have "apart"'),
     "no size": ('{"probability": 0.5, "steps": 1}', 'poisson needs "probability", "steps" and "size"'),
-    "size zero": ('{"probability": 0.5, "steps": 1, "size": 0}', "size = 0 of poisson must be a whole number, at least"),
+    "size zero": (
+        '{"probability": 0.5, "steps": 1, "size": 0}',
+        "size = 0 of poisson must be a whole number, at least",
+    ),
     "half a row": ('{"probability": 0.5, "steps": 1, "size": 1.5}', "size = 1.5 of poisson must be a whole number"),
-    "more than all": ('{"probability": 0.5, "steps": 1, "size": 3001}', "size = 3001 of poisson is above the 3000 rows"),
+    "more than all": (
+        '{"probability": 0.5, "steps": 1, "size": 3001}',
+        "size = 3001 of poisson is above the 3000 rows",
+    ),
     "no steps": ('{"probability": 0.5}', 'poisson needs "probability", "steps" and "size"'),
-    "unknown": ('{"probability": 0.5, "steps": 1, "size": 9, "seed": 1}', 'poisson needs "probability", "steps" and "size"'),
+    "unknown": (
+        '{"probability": 0.5, "steps": 1, "size": 9, "seed": 1}',
+        'poisson needs "probability", "steps" and "size"',
+    ),
     "never": (
         '{"probability": 0, "steps": 1, "size": 9}',
         "probability = 0 of poisson must be above 0 and at most 1; for batches",
     ),
-    "too likely": ('{"probability": 1.5, "steps": 1, "size": 9}', "probability = 1.5 of poisson must be above 0 and at most 1"),
+    "too likely": (
+        '{"probability": 1.5, "steps": 1, "size": 9}',
+        "probability = 1.5 of poisson must be above 0 and at most 1",
+    ),
     "true": ('{"probability": true, "steps": 1, "size": 9}', "probability = True of poisson must be above 0"),
     "a text": ('{"probability": "0.5", "steps": 1, "size": 9}', "probability = '0.5' of poisson must be above 0"),
-    "no step": ('{"probability": 0.5, "steps": 0, "size": 9}', "steps = 0 of poisson must be a whole number from 1 to 67108864"),
+    "no step": (
+        '{"probability": 0.5, "steps": 0, "size": 9}',
+        "steps = 0 of poisson must be a whole number from 1 to 67108864",
+    ),
     "half a step": ('{"probability": 0.5, "steps": 1.5, "size": 9}', "steps = 1.5 of poisson must be a whole number"),
-    "endless": ('{"probability": 0.5, "steps": 67108865, "size": 9}', "steps = 67108865 of poisson must be a whole number"),
-    "apart a number": ('{"probability": 0.5, "steps": 1, "size": 9, "apart": 1}', "apart = 1 of poisson must be true or false"),
+    "endless": (
+        '{"probability": 0.5, "steps": 67108865, "size": 9}',
+        "steps = 67108865 of poisson must be a whole number",
+    ),
+    "apart a number": (
+        '{"probability": 0.5, "steps": 1, "size": 9, "apart": 1}',
+        "apart = 1 of poisson must be true or false",
+    ),
     "too many rows": (
         '{"probability": 1.0, "steps": 4000000, "size": 3000}',
         r"steps = 4000000 of poisson are packed into 1.2e\+10 rows of dataset .*, above the limit of 8589934592; draw",
     ),
-    "a key": ('{"probability": 0.5, "steps": 1, "size": 9}, "key": "' + "00" * 32 + '"', "poisson is given with key, first, last"),
-    "cuts": ('{"probability": 0.5, "steps": 1, "size": 9}, "cuts": [5]', "poisson is given with key, first, last or cuts"),
-    "a place": ('{"probability": 0.5, "steps": 1, "size": 9}, "first": 5', "poisson is given with key, first, last or cuts"),
-    "an end": ('{"probability": 0.5, "steps": 1, "size": 9}, "last": 5', "poisson is given with key, first, last or cuts"),
+    "a key": (
+        '{"probability": 0.5, "steps": 1, "size": 9}, "key": "' + "00" * 32 + '"',
+        "poisson is given with key, first, last",
+    ),
+    "cuts": (
+        '{"probability": 0.5, "steps": 1, "size": 9}, "cuts": [5]',
+        "poisson is given with key, first, last or cuts",
+    ),
+    "a place": (
+        '{"probability": 0.5, "steps": 1, "size": 9}, "first": 5',
+        "poisson is given with key, first, last or cuts",
+    ),
+    "an end": (
+        '{"probability": 0.5, "steps": 1, "size": 9}, "last": 5',
+        "poisson is given with key, first, last or cuts",
+    ),
 }
 
 
