@@ -67,7 +67,10 @@ def noisy_rows(connection: psycopg.Connection, table: Table) -> Iterator[tuple[P
     given = {"dimension": table.features, "options": {}}
     with packed_rows(session, dataset, **given) as fixed, packed_rows(session, dataset, **given) as poisson:
         fixed.shuffle()
-        poisson.draw(peer.BATCH_SIZE / dataset.rows, round(dataset.rows / peer.BATCH_SIZE))
+        batches = training(table, dataset.rows, "dp_sgd").batches
+        if batches.samples is None:
+            raise AssertionError("dp_sgd draws Poisson mini-batches")
+        poisson.draw(batches.samples, batches.updates)
         yield fixed, poisson
     connection.execute("reset dbdp.pack_memory")
 

@@ -15,6 +15,7 @@ from dbdp.algorithms.access import Progress, silent
 from dbdp.datasets import Dataset
 from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Objective
+from dbdp.privacy.padding import PoissonSamples
 from dbdp.sessions import Session
 
 
@@ -44,20 +45,23 @@ class PackedRows:
         self._dimension = dimension
         self._options = options
         self._progress = progress
+        self._batch_blocks = 1  # of each mini-batch of the last draw
 
     def shuffle(self) -> None:
         """Pack all rows once, in a fresh secret order."""
         self._pack({})
 
-    def draw(self, probability: float, most: int, *, apart: bool = False) -> int:
-        """Pack the mini-batches of some Poisson steps; return how many, as the memory given allows."""
-        steps = packing.steps_that_fit(self._session, self._dataset, self._dimension, probability, most)
-        self._pack({"poisson": {"probability": probability, "steps": steps, "apart": apart}})
+    def draw(self, samples: PoissonSamples, most: int, *, apart: bool = False) -> int:
+        """Pack some mini-batches of a run; return how many, as the memory given allows."""
+        steps = packing.steps_that_fit(self._session, samples.size, self._dimension, most)
+        self._batch_blocks = packing.blocks_of_step(samples.size, self._dimension)
+        how = {"probability": samples.probability, "steps": steps, "size": samples.size, "apart": apart}
+        self._pack({"poisson": how})
         return steps
 
     def scan(self, state: NoisyState) -> NoisyState:
         """Return the state after the updates over all that is packed."""
-        sql = f"select dbdp.noisy_steps(block, ends, $1 order by block_no) as found from {self._table}"
+        sql = f"select dbdp.noisy_steps(block, $1 order by block_no) as found from {self._table}"
         return NoisyState.decode(self._session.query(sql, state.encode())[0]["found"])
 
     def gradient_sum(
@@ -85,7 +89,7 @@ class PackedRows:
     def _sum(
         self, aggregate: str, models: np.ndarray, objective: Objective, bound: float, batch: int | None
     ) -> np.ndarray:
-        first, last = (0, 2**62) if batch is None else (batch * packing.APART, (batch + 1) * packing.APART)
+        first, last = (0, 2**62) if batch is None else (batch * self._batch_blocks, (batch + 1) * self._batch_blocks)
         sql = (
             f"select dbdp.{aggregate}(block, $1, $2, $3) as found from {self._table} "
             "where block_no >= $4 and block_no < $5"

@@ -285,11 +285,12 @@ def _repeated(plan: TuningPlan, shuffled: parts.Shuffled, progress: Progress) ->
     if plan.repetitions is None or plan.score is None:
         raise AssertionError("a random repetition has a law of runs and a score")
     trained, scored = shuffled.parts
-    counted = plan.repetitions.draw()
+    counted, passes = plan.repetitions.draw(), max(each.learning.epochs for each in plan.plans)
     best: tuple[float, int | None, np.ndarray] = (float("inf"), None, np.zeros(plan.facts.shape))
     for run in range(plan.repetitions.cap):
         candidate = secrets.randbelow(len(plan.plans))
         model = _noisy(plan.plans[candidate], trained)
+        _read_on(plan.plans[candidate], trained, passes)
         errors = np.array([float(scored.errors(model))])
         outcome = (float(plan.score.release(errors)[0]), candidate, model)
         best = min(best, outcome, key=lambda each: each[0]) if run < counted else best
@@ -302,12 +303,26 @@ def _noisy(plan: Plan, part: parts.Part) -> np.ndarray:
     return plan.mechanism.release(exact.ravel()).reshape(exact.shape)
 
 
+def _read_on(plan: Plan, part: parts.Part, passes: int) -> None:
+    """Make the passes that a candidate with fewer epochs leaves out: how many there are tells nobody which ran."""
+    left = passes - plan.learning.epochs
+    if left:
+        exact_models(parts.Shuffled([part], []), replace(plan, learning=replace(plan.learning, epochs=left)))
+
+
 def facts(dataset: Dataset, request: Request) -> Facts:
     """Return what the dataset says in public to the plan of a request."""
     dimension = packing.model_dimension(dataset.declaration, projection_of(request))
     declaration = dataset.declaration
-    is_classifier = declaration.kind != "real"
-    return Facts(dataset.rows, dimension, declaration.outputs, is_classifier, declaration.intercept, dataset.unit_rows)
+    return Facts(
+        dataset.rows,
+        dimension,
+        declaration.outputs,
+        is_classifier=declaration.kind != "real",
+        intercept=declaration.intercept,
+        unit_rows=dataset.unit_rows,
+        budget_epsilon=dataset.budget.epsilon,
+    )
 
 
 def projection_of(request: Request) -> RandomProjection | None:

@@ -6,7 +6,7 @@ pg_catalog; `sizes` and `each` call them over a session.
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from dbdp.sessions import ServerSession, Session, temporary_table
 # Groups that are packed in one table, in turns: each truncation leaves a row in the catalogue, which every look-up
 # passes until the transaction ends, as it holds the locks of each table that it made.
 IN_TURNS = 64
+_AT_ONCE = 1 << 14  # records
 COLUMNS = "bucket int8, block bytea"
 Result = TypeVar("Result")
 
@@ -89,6 +90,19 @@ def each(
     return found
 
 
+def _evenly(pieces: Iterable[np.ndarray], count: int) -> Iterator[np.ndarray]:
+    """Give the same records, so many at a time: where pages end, which decides the pieces, decides nothing more."""
+    held: list[np.ndarray] = []
+    for piece in pieces:
+        held.append(piece)
+        if sum(map(len, held)) >= count:
+            joined = np.concatenate(held)
+            whole = len(joined) - len(joined) % count
+            yield from np.split(joined[:whole], range(count, whole, count))
+            held = [joined[whole:]]
+    yield np.concatenate(held) if held else np.zeros(0, np.dtype([("group", ">i4"), ("raw", "V1")]))
+
+
 def deal(
     session: ServerSession,
     dataset: Dataset,
@@ -106,11 +120,15 @@ def deal(
     """
     _check(dataset, group_by, groups)
     found = np.zeros(len(groups), np.int64)
-    session.query(f"create index on {table} (bucket)")
     encoder, memory = records.encoder_of(session, dataset), packing.memory_given(session)
-    for piece in records.read_by_group(session, dataset, encoder, group_by, groups, memory=memory):
-        packing.deal(session, table, piece["group"], piece["raw"])
+    held = max(1, memory // 8 // encoder.record_bytes)
+    buckets = packing.Buckets(session, table, len(groups), max(1, held // len(groups)))
+    pieces = records.read_by_group(session, dataset, encoder, group_by, groups, memory=memory)
+    for piece in _evenly(pieces, min(held, _AT_ONCE)):
+        buckets.deal(piece["group"], piece["raw"])
         found += np.bincount(piece["group"], minlength=len(groups))
+    buckets.close()
+    session.query(f"create index on {table} (bucket)")
     for group, now, before in zip(groups, found.tolist(), counted, strict=True):
         if now != before:
             raise ValueError(

@@ -2,7 +2,7 @@
 
 The server hands out the raw records of some pages at a time (`records`), NumPy decodes them at once.
 Rows that fit the memory given are put straight to their places of a uniform permutation. When they do
-not fit, each row is first dealt to a uniform bucket, kept in a temporary table, and each bucket is
+not fit, each row is first dealt to a bucket of public size, kept in a temporary table, and each bucket is
 permuted by itself: again exactly a uniform permutation, and each row is written twice, however many
 there are. With a key the order is the same in every session, and each may pack a share of it: disjoint
 shares of public sizes. Poisson mini-batches are packed one after the other, with the places where each
@@ -12,12 +12,11 @@ server, where search_path is pinned to pg_catalog.
 
 import re
 import secrets
-from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from math import ceil
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -34,24 +33,22 @@ DEFAULT_MEMORY = 256 << 20
 LEAST_MEMORY, MOST_MEMORY = 1 << 20, 1 << 40
 _SIZE = re.compile(r"(\d{1,15}) *(B|kB|MB|GB)?")
 _UNITS = {"B": 0, "kB": 10, "MB": 20, "GB": 30}
-BLOCK_COLUMNS = "block_no int8 not null, block bytea not null, ends bytea"
+BLOCK_COLUMNS = "block_no int8 not null, block bytea not null"
 KEY_BYTES = 32  # the least: 256 bits of entropy
-APART = 1 << 20  # block numbers of each step, where steps are apart
-END = np.dtype("<i8")
-MOST_STEPS, MOST_DRAWN = 1 << 26, 1 << 33  # steps of one draw, and rows that they may be expected to take
+MOST_STEPS, MOST_PACKED = 1 << 26, 1 << 33  # steps of one draw, and rows that are packed for them
 _HIT_BYTES = 48  # of a row that takes part in a step, while hits are put in order
-_STEP_BYTES = 32  # of a step: how many take part, and where it ends
-_NO_ENDS, _HERE = np.zeros(0, END), np.zeros(1, END)
+_STEP_BYTES = 32  # of a step: how many take part, and where it begins
 
 
 @dataclass(frozen=True)
 class Poisson:
-    """Mini-batches of some steps, each a Poisson sample of the rows.
+    """Mini-batches of some steps, each a Poisson sample of the rows, padded or cut to a public size.
 
     Attributes
     ----------
     probability : of every row to take part in every step, exactly and independently (privacy.md §10)
     steps : how many are packed
+    size : rows of each, filled with zero rows; of those that are drawn beyond it, the last ones are left out
     apart : whether every step has blocks of its own
 
     Raises
@@ -62,6 +59,7 @@ class Poisson:
 
     probability: float
     steps: int
+    size: int
     apart: bool = False
 
     def __post_init__(self) -> None:
@@ -75,6 +73,8 @@ class Poisson:
                 f"steps = {self.steps!r} of poisson must be a whole number from 1 to {MOST_STEPS}; "
                 "draw more steps in several calls"
             )
+        if not (_is_place(self.size) and self.size >= 1):
+            raise ValueError(f"size = {self.size!r} of poisson must be a whole number, at least 1")
         if not isinstance(self.apart, bool):
             raise ValueError(f"apart = {self.apart!r} of poisson must be true or false")
 
@@ -156,8 +156,9 @@ class Share:
 
 
 def _poisson(given: Any) -> Poisson:
-    if not isinstance(given, dict) or not {"probability", "steps"} <= set(given) <= {"probability", "steps", "apart"}:
-        raise ValueError('poisson needs "probability" and "steps", and may have "apart"')
+    needed = {"probability", "steps", "size"}
+    if not isinstance(given, dict) or not needed <= set(given) <= needed | {"apart"}:
+        raise ValueError('poisson needs "probability", "steps" and "size", and may have "apart"')
     return Poisson(**given)
 
 
@@ -215,50 +216,45 @@ def _check_projection(dataset: Dataset, projection: RandomProjection, memory: in
 
 
 def _check_poisson(dataset: Dataset, poisson: Poisson, memory: int, dimension: int) -> None:
-    most_steps = memory // 2 // _STEP_BYTES
-    if poisson.steps > most_steps:
+    if poisson.size > dataset.rows:
         raise ValueError(
-            f"steps = {poisson.steps} of poisson are above the {most_steps} that dbdp.pack_memory allows; set "
-            f"dbdp.pack_memory = '{-(-poisson.steps * 2 * _STEP_BYTES >> 20)}MB', or draw fewer in one call"
+            f"size = {poisson.size} of poisson is above the {dataset.rows} rows of dataset {dataset.name!r}; no step "
+            "takes more"
         )
-    drawn = dataset.rows * poisson.probability * poisson.steps
-    if drawn > MOST_DRAWN:
+    packed = poisson.size * poisson.steps
+    if packed > MOST_PACKED:
         raise ValueError(
-            f"steps = {poisson.steps} of poisson take about {drawn:.3g} rows of dataset {dataset.name!r}, above the "
-            f"limit of {MOST_DRAWN}; draw fewer steps in one call"
+            f"steps = {poisson.steps} of poisson are packed into {packed:.3g} rows of dataset {dataset.name!r}, above "
+            f"the limit of {MOST_PACKED}; draw fewer steps in one call"
         )
-    held = APART * blocks.rows_per_block(dimension)
-    if poisson.apart and dataset.rows > held:
+    needed = 2 * poisson.steps * _step_bytes(poisson.size, dimension)
+    if poisson.steps > 1 and needed > memory:
         raise ValueError(
-            f"apart: a step of dataset {dataset.name!r} could have {dataset.rows} rows, above the {held} that the "
-            "blocks of one step hold; leave apart out"
+            f"steps = {poisson.steps} of poisson are put together in memory, and dbdp.pack_memory is too small for "
+            f"them; set dbdp.pack_memory = '{-(-needed >> 20)}MB', or draw fewer in one call"
         )
 
 
-def steps_that_fit(session: Session, dataset: Dataset, dimension: int, probability: float, most: int) -> int:
+def steps_that_fit(session: Session, size: int, dimension: int, most: int) -> int:
     """Return how many Poisson steps, from 1 to `most`, are drawn in half the memory given, by public facts alone.
 
     Parameters
     ----------
+    size : rows of a step as it is packed
     dimension : coordinates of a packed row
-    probability : of a row to take part in a step
     """
-    return max(1, _steps_within(memory_given(session) // 2, dataset.rows, dimension, probability, most))
+    fitting = memory_given(session) // 2 // _step_bytes(size, dimension)
+    return max(1, min(most, fitting, MOST_STEPS, MOST_PACKED // size))
 
 
-def _steps_within(memory: int, rows: int, dimension: int, probability: float, most: int) -> int:
-    """Return for how many steps, at most so many, the rows that take part fit: all but never are there more.
+def _step_bytes(size: int, dimension: int) -> int:
+    """Return what a step takes while several are put together; more rows than its size are hardly ever drawn."""
+    return size * (blocks.stride_of(dimension) * blocks.ELEMENT.itemsize + _HIT_BYTES) + _STEP_BYTES
 
-    Proof. With mean μ, a binomial number is above μ + t with probability ≤ exp(-t²/(2μ + 2t/3))
-    (Bernstein); at t = 8√μ + 32 the exponent is (64μ + 512√μ + 1024)/(2μ + 16√μ/3 + 64/3) ≥ 32.
-    """
-    row_bytes = blocks.stride_of(dimension) * blocks.ELEMENT.itemsize + _HIT_BYTES
 
-    def needed(steps: int) -> int:
-        mean = rows * probability * steps
-        return ceil((mean + 8 * mean**0.5 + 32) * row_bytes) + steps * _STEP_BYTES
-
-    return bisect_right(range(1, most + 1), memory, key=needed)
+def blocks_of_step(size: int, dimension: int) -> int:
+    """Return how many blocks each step has where they are apart."""
+    return -(-size // blocks.rows_per_block(dimension))
 
 
 def model_dimension(declaration: Declaration, projection: RandomProjection | None) -> int:
@@ -280,11 +276,8 @@ def keep_blocks_at_hand(session: Session, rows: int, dimension: int) -> None:
 def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share: Share = WHOLE) -> None:
     """Fill `table` (block_no, block) with the dataset, or a share of it, in a secret order.
 
-    With Poisson steps the table is (block_no, block, ends): `ends` are the little-endian int64 numbers of
-    rows of the block after which a step ends, rising, one repeated for each step without a row. Every
-    step ends once. A block has the rows of several steps and a step the rows of several blocks; where
-    they are apart, step s has the blocks from s·APART to (s + 1)·APART - 1, at least one, perhaps empty,
-    and ends in the last. Rows are in no particular order within a step.
+    With Poisson steps the blocks hold `size` rows for each of them, one step after the other; where they are
+    apart, every step has the next `blocks_of_step` blocks. Rows are in no particular order within a step.
 
     Raises
     ------
@@ -296,11 +289,13 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
         dataset = _group_of(session, dataset, Group(*share.group, table), encoder.record_bytes)
     check_share(session, dataset, share)
     packing = _Packing(session, dataset, encoder, table, Teller(session, dataset.rows, asked=share.progress))
+    cuts: Sequence[int] = share.cuts
+    if share.poisson is not None and share.poisson.apart:
+        cuts = range(share.poisson.size, share.poisson.size * share.poisson.steps, share.poisson.size)
+    store = _BlockWriter(session, table, encoder.dimension, cuts)
     if share.poisson is not None:
-        packing.in_steps(share.poisson)
-        return
-    store = _BlockWriter(session, table, encoder.dimension, share.cuts)
-    if share.key is None:
+        packing.in_steps(store, share.poisson)
+    elif share.key is None:
         packing.in_fresh_order(store)
     else:
         last = dataset.rows if share.last is None else share.last
@@ -364,8 +359,8 @@ def _group_of(session: ServerSession, dataset: Dataset, group: Group, record_byt
     return replace(dataset, rows=session.query(sql, group.bucket)[0]["size"] // record_bytes, group=group)
 
 
-def deal(session: ServerSession, staged: str, numbers: np.ndarray, *values: np.ndarray) -> None:
-    """Append rows to the buckets of those numbers: a row of the table for each bucket that is dealt to."""
+def _deal_keyed(session: ServerSession, staged: str, numbers: np.ndarray, *values: np.ndarray) -> None:
+    """Append rows to the buckets that a key decides, as does their number: for those who own the table (`spread`)."""
     order = np.argsort(numbers, kind="stable")
     present, begins = np.unique(numbers[order], return_index=True)
     pieces = [[piece.tobytes() for piece in np.split(each[order], begins[1:])] for each in values]
@@ -376,12 +371,12 @@ def deal(session: ServerSession, staged: str, numbers: np.ndarray, *values: np.n
 class _BlockWriter:
     """Writes permuted rows as numbered blocks; a cut ends a block, however short."""
 
-    def __init__(self, session: ServerSession, table: str, dimension: int, cuts: tuple[int, ...]) -> None:
+    def __init__(self, session: ServerSession, table: str, dimension: int, cuts: Sequence[int]) -> None:
         self.has_cuts = bool(cuts)
         self._session = session
         self._insert = f"insert into {table} (block_no, block) values ($1, $2)"
         self._number = self._written = 0
-        self._block_rows = blocks.rows_per_block(dimension)
+        self._block_rows, self._stride = blocks.rows_per_block(dimension), blocks.stride_of(dimension)
         self._cuts = list(reversed(cuts))
         self._open: list[bytes] = []
         self._missing = self._size_of_next()
@@ -398,6 +393,13 @@ class _BlockWriter:
             if not self._missing:
                 self.end_block()
 
+    def fill(self, count: int) -> None:
+        """Append so many zero rows."""
+        while count:
+            zeros = np.zeros((min(count, self._block_rows), self._stride), blocks.ELEMENT)
+            self.write(zeros)
+            count -= len(zeros)
+
     def end_block(self) -> None:
         """Write the open block."""
         if self._open:
@@ -412,73 +414,56 @@ class _BlockWriter:
         return min(self._block_rows, self._cuts[-1] - self._written) if self._cuts else self._block_rows
 
 
-class _StepWriter:
-    """Writes the rows of steps as numbered blocks, with the places where steps end."""
+class Buckets:
+    """Deals records to the numbered buckets of a temporary table, in pieces that all have the same number of them.
 
-    def __init__(self, session: ServerSession, table: str, dimension: int) -> None:
+    The last piece of a bucket is what is left of it. So where the sizes of the buckets are public, sizes and
+    number of all pieces are.
+    """
+
+    def __init__(self, session: ServerSession, table: str, number: int, piece_records: int) -> None:
         self._session = session
-        self._insert = f"insert into {table} (block_no, block, ends) values ($1, $2, $3)"
-        self._block_rows = blocks.rows_per_block(dimension)
-        self._number = 0
-        self._start_block()
+        self._insert = f"insert into {table} select * from unnest($1, $2)"
+        self._piece_records = piece_records
+        self._open: list[list[np.ndarray]] = [[] for _ in range(number)]
+        self._held = np.zeros(number, np.int64)
 
-    def write(self, rows: np.ndarray, ends: np.ndarray) -> None:
-        """Append rows; after so many of them, rising, a step ends. One that ends with a full block is in it."""
-        while True:
-            taken = rows[: self._block_rows - self._filled]
-            ended = np.searchsorted(ends, len(taken), side="right")
-            self._open.append(taken.tobytes())
-            self._ends.append((ends[:ended] + self._filled).astype(END).tobytes())
-            self._filled += len(taken)
-            rows, ends = rows[len(taken) :], ends[ended:] - len(taken)
-            if not len(rows):
-                return
-            self.end_block(self._number + 1)
-
-    def end_block(self, following: int) -> None:
-        """Write the open block, and begin the one of that number."""
-        self._session.query(self._insert, self._number, b"".join(self._open), b"".join(self._ends))
-        self._number = following
-        self._start_block()
+    def deal(self, numbers: np.ndarray, records: np.ndarray) -> None:
+        """Append records to the buckets of those numbers, and write the pieces that are full."""
+        order = np.argsort(numbers, kind="stable")
+        present, begins = np.unique(numbers[order], return_index=True)
+        for bucket, dealt in zip(present.tolist(), np.split(records[order], begins[1:]), strict=True):
+            self._open[bucket].append(dealt)
+            self._held[bucket] += len(dealt)
+        self._write(np.flatnonzero(self._held >= self._piece_records), self._full_pieces)
 
     def close(self) -> None:
-        """Write the last block."""
-        self.end_block(self._number + 1)
+        """Write what is left of each bucket."""
+        self._write(np.flatnonzero(self._held), self._rest)
 
-    def _start_block(self) -> None:
-        self._filled = 0
-        self._open: list[bytes] = []
-        self._ends: list[bytes] = []
+    def _full_pieces(self, bucket: int) -> list[bytes]:
+        joined = np.concatenate(self._open[bucket])
+        *full, rest = np.split(joined, range(self._piece_records, len(joined) + 1, self._piece_records))
+        self._open[bucket], self._held[bucket] = [rest.copy()] if len(rest) else [], len(rest)
+        return [piece.tobytes() for piece in full]
 
+    def _rest(self, bucket: int) -> list[bytes]:
+        left, self._open[bucket], self._held[bucket] = self._open[bucket], [], 0
+        return [b"".join(piece.tobytes() for piece in left)]
 
-class _ApartWriter:
-    """Writes the rows of steps, each step to blocks of its own."""
-
-    def __init__(self, blocks_of_steps: _StepWriter) -> None:
-        self._blocks = blocks_of_steps
-        self._step = 0
-
-    def write(self, rows: np.ndarray, ends: np.ndarray) -> None:
-        """Append rows; after so many of them, rising, a step ends."""
-        first = 0
-        for end in ends.tolist():
-            self._blocks.write(rows[first:end], np.array([end - first]))
-            self._step += 1
-            self._blocks.end_block(self._step * APART)
-            first = end
-        self._blocks.write(rows[first:], _NO_ENDS)
-
-    def close(self) -> None:
-        """The last step has ended: nothing is left."""
+    def _write(self, present: np.ndarray, pieces_of: Callable[[int], list[bytes]]) -> None:
+        found = [(bucket, piece) for bucket in present.tolist() for piece in pieces_of(bucket)]
+        if found:
+            self._session.query(self._insert, [bucket for bucket, _ in found], [piece for _, piece in found])
 
 
-_Steps = _StepWriter | _ApartWriter
-
-
-def _by_step(steps: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return an order that sorts rows by their steps 0, …, count - 1, and where each step ends in it."""
+def _ranks(steps: np.ndarray, count: int) -> np.ndarray:
+    """Return for each row how many before it are of the same step; steps are 0, …, count - 1."""
     order = np.argsort(steps.astype(np.min_scalar_type(count)), kind="stable")
-    return order, np.cumsum(np.bincount(steps, minlength=count))
+    sizes = np.bincount(steps, minlength=count)
+    ranks = np.empty_like(order)
+    ranks[order] = np.arange(len(steps)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return ranks
 
 
 class _Packing:
@@ -508,18 +493,32 @@ class _Packing:
         store.write(rows)
 
     def _through_fresh_buckets(self, store: _BlockWriter, staged: str) -> None:
-        """Deal every row to an independent uniform bucket, and permute each bucket."""
-        number = 1 << (4 * self._dataset.rows * self._row_bytes // self._memory).bit_length()
+        """Give every row a uniform place that is left, of which its bucket is noted, and permute each bucket.
+
+        Proof. Each row's place is uniform among those that no earlier row has: all of them are a uniform permutation.
+        Given the buckets, which are ranges of places, every order within them is equally likely, so that another
+        one, drawn later, changes nothing. A bucket is as large as its range: public.
+        """
+        count = self._dataset.rows
+        places = shuffling.Places(count, min(count, -(-4 * count * self._row_bytes // self._memory)))
+        piece_records = max(1, self._memory // 8 // (len(places.left) * self._row_bytes))
+        buckets = Buckets(self._session, staged, len(places.left), piece_records)
         for _, raw in self._read():
             chunk = self._encoder.rows(raw)
-            deal(self._session, staged, shuffling.buckets(len(chunk), number), chunk)
-        for bucket in range(number):
-            (block,) = self._bucket(staged, bucket, "block")
+            buckets.deal(places.take(len(chunk)), chunk)
+        buckets.close()
+        for done, block in enumerate(self._each_bucket(staged), start=1):
             rows = self._decoded(block)
-            store.write(rows[shuffling.permutation(len(rows))])
+            store.write(rows, shuffling.permutation(len(rows)))
             if not store.has_cuts:
                 store.end_block()  # no row is carried over to the next bucket
-            self._teller.tell("pack", bucket + 1, number)
+            self._teller.tell("pack", done, len(places.left))
+
+    def _each_bucket(self, staged: str) -> Iterator[bytes]:
+        """Give the records of each bucket, in one pass in their order: pages are counted once, whatever lies where."""
+        pieces = self._session.stream(f"select bucket, block from {staged} order by bucket")
+        for _, of_bucket in groupby(pieces, key=itemgetter("bucket")):
+            yield b"".join(piece["block"] for piece in of_bucket)
 
     def in_keyed_order(self, store: _BlockWriter, section: shuffling.Section) -> None:
         """Pack the places of a section; rows of other bins are not even decoded."""
@@ -538,82 +537,53 @@ class _Packing:
         bucket_rows = max(1, self._memory // 4 // self._row_bytes)
         bucket_of_bin = (section.starts[:-1] - section.starts[0]) // bucket_rows
         for words, chunk in self._chosen(section):
-            deal(self._session, staged, bucket_of_bin[section.bins(words)], words, chunk)
+            _deal_keyed(self._session, staged, bucket_of_bin[section.bins(words)], words, chunk)
         for bucket, first_bin in zip(*np.unique(bucket_of_bin, return_index=True), strict=True):
             numbers, block = self._bucket(staged, int(bucket), "words", "block")
             order = section.places(np.frombuffer(numbers, "<u8"), int(section.starts[first_bin]))
             store.write(self._decoded(block), order)
             self._teller.tell("pack", int(bucket) + 1, int(bucket_of_bin[-1]) + 1)
 
-    def in_steps(self, poisson: Poisson) -> None:
-        """Pack Poisson steps, one after the other."""
-        joined = _StepWriter(self._session, self._table, self._encoder.dimension)
-        store = _ApartWriter(joined) if poisson.apart else joined
+    def in_steps(self, store: _BlockWriter, poisson: Poisson) -> None:
+        """Pack Poisson steps, one after the other, each of the public size."""
         if poisson.steps == 1:
             self._one_step(store, poisson)
-        elif self._steps_within(self._memory // 2, poisson) == poisson.steps:
-            self._steps_in_memory(store, poisson)
         else:
-            with self._buckets("bucket int8, steps bytea, block bytea") as staged:
-                self._through_step_buckets(store, poisson, staged)
-        store.close()
+            self._steps_in_memory(store, poisson)
 
-    def _one_step(self, store: _Steps, poisson: Poisson) -> None:
+    def _one_step(self, store: _BlockWriter, poisson: Poisson) -> None:
         """Write the rows as they are drawn: within a step they need no order."""
-        for _, rows in self._drawn(poisson):
-            store.write(rows, _NO_ENDS)
-        store.write(self._room_for(0), _HERE)
+        left = poisson.size
+        for rows in self._drawn(poisson.probability):
+            store.write(rows[:left])
+            left -= min(left, len(rows))
+        store.fill(left)
 
-    def _steps_in_memory(self, store: _Steps, poisson: Poisson) -> None:
+    def _steps_in_memory(self, store: _BlockWriter, poisson: Poisson) -> None:
         """Draw who takes part before the first row is read, and put the rows straight to their places."""
         taking, steps = shuffling.participation(self._dataset.rows, poisson.steps, poisson.probability)
-        order, ends = _by_step(steps, poisson.steps)
-        places, rows = np.empty_like(order), self._room_for(len(order))
-        places[order] = np.arange(len(order))
+        ranks = _ranks(steps, poisson.steps)
+        taking, places = (each[ranks < poisson.size] for each in (taking, steps * poisson.size + ranks))
+        rows = np.zeros((poisson.steps * poisson.size, self._stride), blocks.ELEMENT)
         for first, raw in self._read():
             last = first + len(raw) // self._encoder.record_bytes
             here = slice(*np.searchsorted(taking, [first, last]))
             rows[places[here]] = self._taken(raw, taking[here] - first)
-        store.write(rows, ends)
+        store.write(rows)
 
-    def _through_step_buckets(self, store: _Steps, poisson: Poisson, staged: str) -> None:
-        """Deal the rows to buckets of neighbouring steps, and put each bucket in order; of one step it has one."""
-        self._session.query(f"create index on {staged} (bucket)")
-        together = max(1, self._steps_within(self._memory // 4, poisson))
-        for steps, rows in self._drawn(poisson):
-            deal(self._session, staged, steps // together, steps, rows)
-        for bucket, first in enumerate(range(0, poisson.steps, together)):
-            if together == 1:
-                self._write_one_step(store, staged, bucket)
-            else:
-                numbers, block = self._bucket(staged, bucket, "steps", "block")
-                order, ends = _by_step(np.frombuffer(numbers, "<i8") - first, min(together, poisson.steps - first))
-                store.write(self._decoded(block)[order], ends)
-            self._teller.tell("pack", first + together, poisson.steps)
-
-    def _write_one_step(self, store: _Steps, staged: str, step: int) -> None:
-        """Write the rows of a step that the memory may not hold."""
-        for piece in self._session.stream(f"select block from {staged} where bucket = $1", step):
-            store.write(self._decoded(piece["block"]), _NO_ENDS)
-        store.write(self._room_for(0), _HERE)
-
-    def _drawn(self, poisson: Poisson) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Give steps and packed rows of some hits at a time, drawn as the rows are read."""
+    def _drawn(self, probability: float) -> Iterator[np.ndarray]:
+        """Give packed rows of one step, some at a time, drawn as the rows are read."""
         most = max(1, self._memory // 16 // self._row_bytes)
         for _, raw in self._read():
             count = len(raw) // self._encoder.record_bytes
-            for taking, steps in shuffling.hits(count, poisson.steps, poisson.probability, most):
-                yield steps, self._taken(raw, taking)
+            for taking, _ in shuffling.hits(count, 1, probability, most):
+                yield self._taken(raw, taking)
 
     def _taken(self, raw: bytes, taking: np.ndarray) -> np.ndarray:
         """Return packed rows of some of the records, ascending, perhaps repeated; no other is decoded."""
         fresh = np.diff(taking, prepend=-1) > 0
         chosen = np.frombuffer(raw, f"V{self._encoder.record_bytes}")[taking[fresh]]
         return self._encoder.rows(chosen.tobytes())[np.cumsum(fresh) - 1]
-
-    def _steps_within(self, memory: int, poisson: Poisson) -> int:
-        rows, dimension = self._dataset.rows, self._encoder.dimension
-        return _steps_within(memory, rows, dimension, poisson.probability, poisson.steps)
 
     def _chosen(self, section: shuffling.Section) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Give words and packed rows of the section's bins, in the order of their slots."""

@@ -44,7 +44,7 @@ from dbdp.learning.objectives import objective_from  # noqa: E402
 from dbdp.learning.state import State  # noqa: E402
 from dbdp.learning.tallies import Labels  # noqa: E402
 from dbdp.privacy import sensitivity, streams  # noqa: E402
-from dbdp.sessions import PUBLIC_SQLSTATE, ServerSession  # noqa: E402
+from dbdp.sessions import PUBLIC_SQLSTATE, ServerSession, unmetered  # noqa: E402
 
 _session = ServerSession(plpy)
 _LONGEST_ERROR = 4000  # characters
@@ -77,7 +77,7 @@ def door(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         try:
             _check_unrestricted()
-            with advisory_locks.kept(_session):
+            with advisory_locks.kept(_session), unmetered(_session.version):
                 return function(*arguments)
         except controller.ChargedError as error:
             sqlstate, text = error.sqlstate, str(error)
@@ -361,12 +361,11 @@ def sgd_terminate(state: bytes | None) -> bytes | None:
     return None if state is None else kernels.terminate(State.decode(state)).encode()
 
 
-def noisy_transition(state: bytes | None, block: bytes, ends: bytes | None, initial: bytes) -> bytes:
+def noisy_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
     """One block: many noisy updates; the noise's key is drawn in this call, and kept nowhere."""
     current = NoisyState.decode(initial if state is None else state)
     rows = blocks.decode(block, current.training.objective.inputs)
-    offsets = None if ends is None else np.frombuffer(ends, "<i8")
-    return noisy.transition(current, rows, ends=offsets, draw=_draw).encode()
+    return noisy.transition(current, rows, draw=_draw).encode()
 
 
 def noisy_terminate(state: bytes | None) -> bytes | None:

@@ -8,7 +8,7 @@ import ctypes
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -175,15 +175,63 @@ def _identity() -> tuple[ctypes.c_uint, ctypes.c_int]:
     return user, context
 
 
+# Bytes of BufferUsage, by the server's major version (executor/instrument.h): ten counts of blocks, then the times
+# spent on them, of 16 bytes each before 16 and of 8 since: two for blocks and two for temporary files, and in 17
+# two for shared, two for local blocks and two for temporary files. WalUsage is three counts in all of them.
+_BUFFER_BYTES = {15: 80 + 4 * 16, 16: 80 + 4 * 8, 17: 80 + 6 * 8}
+_WAL_BYTES = 24
+
+
+@contextmanager
+def unmetered(version: int) -> Iterator[None]:
+    """Have what the block reads and writes not count in what `EXPLAIN (ANALYZE, BUFFERS, WAL)` shows of the statement.
+
+    Pages of a table and of what it stores out of line depend on how wide its rows are stored: on their values. What
+    training writes has public sizes anyway (`packing`); this is the second line, and it hides the first, too.
+
+    Parameters
+    ----------
+    version : the server's major version; of one that is not known nothing is touched
+    """
+    if version not in _BUFFER_BYTES:
+        yield
+        return
+    sizes = {"pgBufferUsage": _BUFFER_BYTES[version], "pgWalUsage": _WAL_BYTES}
+    places = [(ctypes.c_char * size).in_dll(_backend(), name) for name, size in sizes.items()]
+    before = [place.raw for place in places]
+    try:
+        yield
+    finally:
+        for place, counts in zip(places, before, strict=True):
+            place.raw = counts
+
+
+@contextmanager
+def _uncounted() -> Iterator[None]:
+    """Have the server keep no statistics of what is read within the block: tuples, pages, values stored out of line.
+
+    They are for every role to see, of any table. It is `track_counts`, of which no more than this is switched off:
+    tables that are made and dropped go on to count for the server's own upkeep.
+    """
+    counting = ctypes.c_bool.in_dll(_backend(), "pgstat_track_counts")
+    before = counting.value
+    counting.value = False
+    try:
+        yield
+    finally:
+        counting.value = before
+
+
 @contextmanager
 def _acting_as(owner: int | None) -> Iterator[None]:
-    """Be a role within the block, None the current one, restricted; undo what is set there."""
+    """Be a role within the block, None the current one, restricted and uncounted; undo what is set there."""
     user, context = _identity()
     level = _backend().NewGUCNestLevel()
     restricted = ctypes.c_int(context.value | _LOCAL_USER | _RESTRICTED)
     _backend().SetUserIdAndSecContext(user if owner is None else ctypes.c_uint(owner), restricted)
     try:
-        yield
+        with _uncounted():
+            yield
     finally:
         _backend().AtEOXact_GUC(ctypes.c_bool(False), level)
         _backend().SetUserIdAndSecContext(user, context)
@@ -206,6 +254,13 @@ class ServerSession:
     def query(self, sql: str, *parameters: Any) -> list[Row]:
         """Run one statement; return its rows."""
         return [dict(row) for row in self._plpy.execute(self._plan(sql, parameters), list(parameters))]
+
+    @cached_property
+    def version(self) -> int:
+        """The server's major version."""
+        return (
+            int(self.query("select pg_catalog.current_setting('server_version_num') as number")[0]["number"]) // 10000
+        )
 
     def stream(self, sql: str, *parameters: Any) -> Iterator[Row]:
         """Run one query with one snapshot; give its rows one at a time."""

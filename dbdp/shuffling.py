@@ -38,17 +38,56 @@ def permutation(count: int) -> np.ndarray:
             return order
 
 
-def buckets(count: int, number: int) -> np.ndarray:
-    """Return `count` independent uniform buckets in 0, …, number - 1.
+class Places:
+    """The places of a uniform permutation that are left, counted by ranges of like sizes.
+
+    Attributes
+    ----------
+    left : places that are left in each range, shape (ranges,)
+    """
+
+    def __init__(self, count: int, ranges: int) -> None:
+        self.left = np.full(ranges, count // ranges)
+        self.left[: count % ranges] += 1
+
+    def take(self, count: int) -> np.ndarray:
+        """Return the ranges of the places of the next rows, shape (count,); these places are left no more.
+
+        Every row has a uniform one of those that are left: which of a range it is, is never decided.
+        """
+        borders = np.cumsum(self.left)
+        ranges = np.searchsorted(borders, distinct(count, int(borders[-1])), side="right")
+        self.left -= np.bincount(ranges, minlength=len(self.left))
+        return ranges
+
+
+def distinct(count: int, below: int) -> np.ndarray:
+    """Return the first `count` numbers of a uniform permutation of 0, …, below - 1, shape (count,).
+
+    Proof. A uniform number that is taken unless it was seen before is uniform among those not seen. Where that
+    would seldom succeed the whole permutation is drawn.
 
     Raises
     ------
     ValueError
-        If the number is not a power of two up to 2³²: only those divide random bits evenly.
+        If there are fewer.
     """
-    if number < 1 or number > 2**32 or number & (number - 1):
-        raise ValueError(f"number = {number} must be a power of two up to 2**32")
-    return np.frombuffer(os.urandom(4 * count), np.uint32) & np.uint32(number - 1)
+    if count > below:
+        raise ValueError(f"count = {count} must be at most {below}: there are no more numbers")
+    if 2 * count > below:
+        return permutation(below)[:count]
+    found = np.zeros(0, np.int64)
+    while len(found) < count:
+        found = np.concatenate([found, _below(below, count - len(found))])
+        found = found[np.sort(np.unique(found, return_index=True)[1])]
+    return found
+
+
+def _below(limit: int, count: int) -> np.ndarray:
+    """Return at most `count` independent uniform numbers in 0, …, limit - 1: of random bits those below the limit."""
+    bits = np.uint64(64 - (limit - 1).bit_length()) if limit > 1 else np.uint64(63)
+    words = np.frombuffer(os.urandom(8 * count), "<u8") >> bits
+    return words[words < limit].astype(np.int64)
 
 
 @dataclass(frozen=True)

@@ -1,3 +1,3 @@
 from dbdp.server import noisy_transition
 
-return noisy_transition(state, block, ends, initial)
+return noisy_transition(state, block, initial)

@@ -55,7 +55,7 @@ set jit = off
 as $body$
 @plpython shuffle@
 $body$;
-comment on function dbdp.shuffle is 'internal: fill a table (block_no, block) with the packed rows of a dataset in a secret order; options: cuts, projection, for the order of a key that several sessions share key, first, last, and for Poisson mini-batches, which need a column ends, poisson: probability, steps, apart; with progress the client is told how far it is';
+comment on function dbdp.shuffle is 'internal: fill a table (block_no, block) with the packed rows of a dataset in a secret order; options: cuts, projection, for the order of a key that several sessions share key, first, last, and for Poisson mini-batches poisson: probability, steps, size, which each of them is padded to, and apart; with progress the client is told how far it is';
 
 create or replace function dbdp.sgd_transition(state bytea, block bytea, initial bytea) returns bytea
 language plpython3u
@@ -288,7 +288,7 @@ create or replace aggregate dbdp.count_errors(block bytea, models bytea, outputs
 comment on aggregate dbdp.count_errors(bytea, bytea, int) is
 'internal: rows of packed blocks that models, one float8 vector for each output, classify wrongly';
 
-create or replace function dbdp.noisy_transition(state bytea, block bytea, ends bytea, initial bytea) returns bytea
+create or replace function dbdp.noisy_transition(state bytea, block bytea, initial bytea) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
@@ -304,13 +304,13 @@ as $body$
 $body$;
 comment on function dbdp.noisy_terminate is 'internal: end of noisy_steps: the model of a state';
 
-create or replace aggregate dbdp.noisy_steps(block bytea, ends bytea, initial bytea) (
+create or replace aggregate dbdp.noisy_steps(block bytea, initial bytea) (
   sfunc = dbdp.noisy_transition,
   stype = bytea,
   finalfunc = dbdp.noisy_terminate,
   parallel = unsafe
 );
-comment on aggregate dbdp.noisy_steps(bytea, bytea, bytea) is 'internal: noisy updates over packed blocks, one for each mini-batch: where ends says so, else for every so many rows; call it with order by block_no';
+comment on aggregate dbdp.noisy_steps(bytea, bytea) is 'internal: noisy updates over packed blocks, one for every so many rows; call it with order by block_no';
 
 -- Exact sums: whoever asks adds noise. Sums of parts may be added in any order; the noise covers the rounding.
 create or replace function dbdp.gradient_transition(total bytea, block bytea, model bytea, objective text, clip float8) returns bytea

@@ -47,7 +47,7 @@ grant execute on function
 to public;
 grant execute on function
   dbdp.sgd_epoch(bytea, bytea), dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition,
-  dbdp.noisy_transition, dbdp.noisy_terminate, dbdp.noisy_steps(bytea, bytea, bytea),
+  dbdp.noisy_transition, dbdp.noisy_terminate, dbdp.noisy_steps(bytea, bytea),
   dbdp.gradient_transition, dbdp.gradient_sum(bytea, bytea, text, float8),
   dbdp.loss_transition, dbdp.loss_sum(bytea, bytea, text, float8),
   dbdp.label_transition, dbdp.label_counts(bytea, int, int),
@@ -87,7 +87,7 @@ grant execute on function
   dbdp.store_release, dbdp.store_network, dbdp.group_sizes, dbdp.deal_groups, dbdp.dp_bounds,
   dbdp.shuffle, dbdp.resume, dbdp.sgd_transition, dbdp.sgd_terminate, dbdp.sgd_epoch(bytea, bytea),
   dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition,
-  dbdp.noisy_transition, dbdp.noisy_terminate, dbdp.noisy_steps(bytea, bytea, bytea),
+  dbdp.noisy_transition, dbdp.noisy_terminate, dbdp.noisy_steps(bytea, bytea),
   dbdp.gradient_transition, dbdp.gradient_sum(bytea, bytea, text, float8),
   dbdp.loss_transition, dbdp.loss_sum(bytea, bytea, text, float8),
   dbdp.label_transition, dbdp.label_counts(bytea, int, int)

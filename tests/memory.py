@@ -20,23 +20,24 @@ class RowsInMemory:
 
     def __init__(self, features, labels, *, portion=1_000_000):
         self.all = pack(np.array(features, np.float64), np.asarray(labels, np.float64))
-        self.packed, self.ends, self.portion, self.asked = self.all, None, portion, []
+        self.packed, self.size, self.portion, self.asked = self.all, 0, portion, []
 
     def shuffle(self):
-        self.packed, self.ends = self.all[np.random.default_rng().permutation(len(self.all))], None
+        self.packed = self.all[np.random.default_rng().permutation(len(self.all))]
 
-    def draw(self, probability, most, *, apart=False):
-        steps = min(most, self.portion)
-        chosen = np.random.default_rng().random((steps, len(self.all))) < probability
-        self.packed = np.concatenate([self.all[each] for each in chosen])
-        self.ends = np.cumsum(chosen.sum(axis=1))
+    def draw(self, samples, most, *, apart=False):
+        steps, self.size = min(most, self.portion), samples.size
+        chosen = np.random.default_rng().random((steps, len(self.all))) < samples.probability
+        self.packed = np.zeros((steps, self.size, self.all.shape[1]), np.float32)
+        for step, each in enumerate(chosen):
+            kept = self.all[each][: self.size]
+            self.packed[step, : len(kept)] = kept
+        self.packed = self.packed.reshape(-1, self.all.shape[1])
         return steps
 
     def scan(self, state):
         self.asked.append("scan")
-        ends = None if self.ends is None else self.ends.astype("<i8")
-        state = noisy.transition(state, self.packed, ends=ends, draw=streams.draw)
-        return noisy.terminate(state, draw=streams.draw)
+        return noisy.terminate(noisy.transition(state, self.packed, draw=streams.draw), draw=streams.draw)
 
     def gradient_sum(self, objective, model, *, clip, batch=None):
         self.asked.append("gradient_sum")
@@ -54,4 +55,4 @@ class RowsInMemory:
     def _of(self, batch):
         if batch is None:
             return self.packed
-        return self.packed[(self.ends[batch - 1] if batch else 0) : self.ends[batch]]
+        return self.packed[batch * self.size : (batch + 1) * self.size]

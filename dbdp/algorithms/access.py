@@ -11,6 +11,7 @@ import numpy as np
 
 from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Objective
+from dbdp.privacy.padding import PoissonSamples
 
 Progress = Callable[[str, int, int], None]  # stage, parts that are done, parts in all
 
@@ -25,18 +26,20 @@ class Access(Protocol):
     def shuffle(self) -> None:
         """Pack all rows once, in a fresh secret order."""
 
-    def draw(self, probability: float, most: int, *, apart: bool = False) -> int:
-        """Pack the mini-batches of some Poisson steps: every row is in each of them with that probability.
+    def draw(self, samples: PoissonSamples, most: int, *, apart: bool = False) -> int:
+        """Pack some mini-batches of a run: every row is in each of them with the same probability.
+
+        Each has exactly `samples.size` rows: zero rows fill it, and what is beyond is cut.
 
         Parameters
         ----------
-        probability : independently for every row and every step, exactly
-        most : no more steps than these
+        samples : every row takes part independently, exactly with their probability
+        most : no more mini-batches than these
         apart : whether `gradient_sum` and `loss_sums` may ask for one mini-batch
 
         Returns
         -------
-        How many steps were drawn, as many as the memory given holds: a public number, at least 1.
+        How many were drawn, as many as the memory given holds: a public number, at least 1.
         """
 
     def scan(self, state: NoisyState) -> NoisyState:

@@ -33,9 +33,9 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     batches = _batches(request, facts)
     if request.calibration == PUBLISHED:
         noisy_sgd.check_delta(request)
-        multiplier = published_multiplier(request, batches)
+        multiplier = published_multiplier(settings.without_leak(request, batches.samples), batches)
     else:
-        multiplier = noisy_sgd.poisson_multiplier(request, batches)
+        multiplier = noisy_sgd.poisson_multiplier(settings.without_leak(request, batches.samples), batches)
     regularisation = settings.regularisation_of(request, settings.DEFAULT_REGULARISATION)
     return noisy_sgd.poisson_plan(
         request,
@@ -51,7 +51,8 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
 def _batches(request: Request, facts: Facts) -> Batches:
     """Return k passes of ⌈m/b⌉ updates each, as published; b is 50 by default."""
     size = settings.batch_size_of(request, facts.rows)
-    return Batches(facts.rows, float(size), request.epochs * -(-facts.rows // size), size / facts.rows)
+    updates = request.epochs * -(-facts.rows // size)
+    return Batches(facts.rows, float(size), updates, settings.samples_of(request, facts, size / facts.rows, updates))
 
 
 def _radius(request: Request, facts: Facts) -> float:

@@ -19,7 +19,7 @@ Shapes: a model is (P,), candidates are (m, P).
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -44,6 +44,7 @@ from dbdp.privacy.events import (
 from dbdp.privacy.filters import Filter
 from dbdp.privacy.mechanisms import Gaussian
 from dbdp.privacy.noisy_min import NoisyMin
+from dbdp.privacy.padding import LEAKED, PoissonSamples
 from dbdp.privacy.selection import ExponentialMechanism
 from dbdp.privacy.subsampling import amplified, poisson_gaussian_divergence
 
@@ -117,11 +118,14 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     batch_size = facts.rows if request.batch_size is None else settings.batch_size_of(request, facts.rows)
     prices: Prices = WholeTable.of(request, knobs)
     if batch_size < facts.rows:
-        prices = MiniBatches.of(request, knobs, WholeTable.of(request, knobs), batch_size / facts.rows)
+        kept = replace(request, delta=request.delta * (1 - LEAKED))  # the rest pays for what cutting mini-batches leaks
+        prices = MiniBatches.of(kept, knobs, WholeTable.of(kept, knobs), batch_size / facts.rows)
+    samples = settings.samples_of(request, facts, prices.probability, 2 * most_selections(prices, knobs))
     descent = Descent(
         objective=objective,
         knobs=knobs,
         prices=prices,
+        samples=samples,
         rows=facts.rows,
         batch_size=batch_size,
         clip=noisy_sums.clip_of(request, objective),
@@ -130,7 +134,8 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
         radius=settings.radius_of(request, settings.loss_of(request, facts)),
     )
     guarantee = Release(prices.event(request), request.epsilon, request.delta)
-    return WhiteBox(request, facts, guarantee, descent.told(), descent)
+    told = descent.told() | ({} if prices.probability == 1 else settings.shown_samples(request, samples))
+    return WhiteBox(request, facts, guarantee, told, descent)
 
 
 def _check(request: Request) -> None:
@@ -301,6 +306,12 @@ class MiniBatches:
         return {"sampling": "poisson", "renyi_order": self.order, "divergence": self.limit}
 
 
+def most_selections(prices: Prices, knobs: Settings) -> int:
+    """Return how many selections there are at most: each follows one measurement, of γρ at least or a first one."""
+    least = prices.gradient_charge(min(1.0, knobs.growth) * prices.gradient_rho)
+    return math.floor(prices.limit / (least + prices.selection_charge) * (1 + 1e-9))
+
+
 def _selection_epsilon(selection: str, charge: float, probability: float, order: float) -> float:
     """Return ε of a selection from mini-batches with at most that charge: `selection_charge` solved for ε."""
     loss = math.sqrt((8 if selection == EXPONENTIAL else 2) * charge / order)
@@ -336,6 +347,7 @@ class Descent:
 
     Attributes
     ----------
+    samples : the mini-batches of the accesses; with probability 1 they read all rows
     rows, batch_size : n, and the rows of an access, or expected of one: all if there are no mini-batches
     clip, loss_limit : what the norm of a row's gradient, and a row's loss, are clipped to
     """
@@ -343,6 +355,7 @@ class Descent:
     objective: Objective
     knobs: Settings
     prices: Prices
+    samples: PoissonSamples
     rows: int
     batch_size: int
     clip: float
@@ -400,9 +413,8 @@ class Descent:
 
     @cached_property
     def most_selections(self) -> int:
-        """How many selections there are at most: each follows a measurement, of γρ at least or a first one."""
-        least = self.prices.gradient_charge(min(1.0, self.knobs.growth) * self.prices.gradient_rho)
-        return math.floor(self.prices.limit / (least + self.prices.selection_charge) * (1 + 1e-9))
+        """How many selections there are at most."""
+        return most_selections(self.prices, self.knobs)
 
     @cached_property
     def least_selections(self) -> int:
@@ -511,7 +523,7 @@ class _Accesses:
             return None
         found = next(self._batches, None)
         if found is None:
-            self._batches = iter(range(self._rows.draw(self._prices.probability, self._most(), apart=True)))
+            self._batches = iter(range(self._rows.draw(self._descent.samples, self._most(), apart=True)))
             found = next(self._batches)
         return found
 

@@ -30,6 +30,7 @@ from dbdp.algorithms.noisy_sums import sampled_sensitivity
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
 from dbdp.privacy.accounting import conversion
 from dbdp.privacy.events import EpsilonDeltaDpEvent, Release, pure_divergence
+from dbdp.privacy.padding import PoissonSamples
 from dbdp.privacy.subsampling import amplified, poisson_gaussian_divergence, poisson_gaussian_multiplier
 
 SAMPLED = 0.1  # q, of the paper
@@ -80,20 +81,23 @@ def planned(request: Request, facts: Facts, knobs: Sampled, *, clip_decay: float
     size = request.batch_size or math.ceil(SAMPLED * facts.rows)
     settings.whole("batch_size", size, facts.rows, "the expected rows of a mini-batch cannot exceed all rows")
     probability = size / facts.rows
-    order = order_of(request, probability, math.ceil(knobs.planned_steps / (1 - knobs.search_share)))
-    accounting = accounting_of(request, knobs, probability, order)
+    samples = settings.samples_of(request, facts, probability, 2 * knobs.planned_steps)  # a gradient for each search
+    noised = settings.without_leak(request, samples)
+    order = order_of(noised, probability, math.ceil(knobs.planned_steps / (1 - knobs.search_share)))
+    accounting = accounting_of(noised, knobs, probability, order)
     run = descent(
         request,
         facts,
         knobs,
         accounting,
         adaptation=lambda: Checking(knobs, clip_decay),
-        batches=lambda rows: poisson_batches(rows, probability),
+        batches=lambda rows: poisson_batches(rows, samples),
         size=float(size),
         searches=knobs.planned_steps,
     )
     guarantee = Release(EpsilonDeltaDpEvent(request.epsilon, request.delta), request.epsilon, request.delta)
     told = {"sampling": "poisson", "sampling_rate": probability, "renyi_order": order}
+    told |= settings.shown_samples(request, samples)
     return white_box(request, facts, guarantee, run, told)
 
 
@@ -170,10 +174,20 @@ def least(enough: Callable[[float], bool], low: float, high: float) -> float:
 # --- the run ----------------------------------------------------------------------------------------------
 
 
-def poisson_batches(rows: Access, probability: float) -> Iterator[int]:
-    """Give the numbers of fresh mini-batches, without end; about one pass over the rows is drawn at a time."""
-    while True:
-        yield from range(rows.draw(probability, math.ceil(1 / probability), apart=True))
+def poisson_batches(rows: Access, samples: PoissonSamples) -> Iterator[int]:
+    """Give the numbers of fresh mini-batches; about one pass over the rows is drawn at a time.
+
+    Raises
+    ------
+    ArithmeticError
+        If more are read than were planned for: what is beyond is not paid for.
+    """
+    left = samples.draws
+    while left:
+        drawn = rows.draw(samples, min(left, math.ceil(1 / samples.probability)), apart=True)
+        yield from range(drawn)
+        left -= drawn
+    raise ArithmeticError(f"more than the {samples.draws} mini-batches that were planned for are read")
 
 
 class Checking:

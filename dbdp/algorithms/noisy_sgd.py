@@ -20,9 +20,10 @@ from dbdp.learning.losses import LARGEST
 from dbdp.learning.noisy import MOST_STEPS, Noise, NoisyState, NoisyTraining
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.learning.schedules import Constant, InverseTime, Schedule, SquareRoot
-from dbdp.privacy.events import PoissonGaussianDpEvent, Release
+from dbdp.privacy.events import Event, PoissonGaussianDpEvent, Release
 from dbdp.privacy.loss_distribution import poisson_gaussian_pld_multiplier
 from dbdp.privacy.mechanisms import ROOM, Gaussian, SphericalLaplace, covered_sensitivity, grid_for
+from dbdp.privacy.padding import PoissonSamples
 from dbdp.privacy.subsampling import poisson_gaussian_multiplier
 
 MOST_NORM = 2.0**16  # every linear model is kept within it: what its scores err by has a bound, and no use beyond
@@ -33,18 +34,29 @@ SCHEDULES = (Constant.name, SquareRoot.name, InverseTime.name)
 
 @dataclass(frozen=True)
 class Batches:
-    """How rows are taken: `probability` None is fixed mini-batches of `size` rows, one pass after the other.
+    """How rows are taken: `samples` None is fixed mini-batches of `size` rows, one pass after the other.
 
     Attributes
     ----------
     size : rows of a mini-batch, or expected of a Poisson one: what the noisy sum is divided by, public
     updates : noisy updates in all
+    samples : the Poisson mini-batches, padded to a public size
     """
 
     rows: int
     size: float
     updates: int
-    probability: float | None = None
+    samples: PoissonSamples | None = None
+
+    @property
+    def probability(self) -> float | None:
+        """Of a row to be in a Poisson mini-batch."""
+        return None if self.samples is None else self.samples.probability
+
+    @property
+    def packed_rows(self) -> int:
+        """Rows that are packed for one update."""
+        return int(self.size) if self.samples is None else self.samples.size
 
     @property
     def passes(self) -> float:
@@ -53,7 +65,7 @@ class Batches:
 
     def scans(self, rows: Access, progress: Progress) -> Iterator[None]:
         """Pack mini-batches, as many at a time as fit, until all updates are made; scan them at each turn."""
-        if self.probability is None:
+        if self.samples is None:
             rows.shuffle()
             per_pass = -(-self.rows // int(self.size))
             for done in range(per_pass, self.updates + 1, per_pass):
@@ -62,7 +74,7 @@ class Batches:
             return
         done = 0
         while done < self.updates:
-            done += rows.draw(self.probability, self.updates - done)
+            done += rows.draw(self.samples, self.updates - done)
             yield
             progress("update", done, self.updates)
 
@@ -78,7 +90,8 @@ def poisson(request: Request, facts: Facts) -> Batches:
     size = request.batch_size or max(1, round(math.sqrt(facts.rows)))
     settings.whole("batch_size", size, facts.rows, "the expected rows of a mini-batch cannot exceed all rows")
     updates = max(1, round(request.epochs * facts.rows / size))
-    return Batches(facts.rows, float(size), updates, size / facts.rows)
+    samples = settings.samples_of(request, facts, size / facts.rows, updates)
+    return Batches(facts.rows, float(size), updates, samples)
 
 
 def step_noise(
@@ -192,9 +205,8 @@ def trainings(
     ball = min(ball, MOST_NORM)
     if moments is None:
         check_contracting(schedule, regularisation)
-    rows_per_update = int(batches.size) if batches.probability is None else 0
     return tuple(
-        NoisyTraining(each, schedule, batches.size, rows_per_update, regularisation, clip, noise, ball, moments)
+        NoisyTraining(each, schedule, batches.size, batches.packed_rows, regularisation, clip, noise, ball, moments)
         for each in objectives(request, facts)
     )
 
@@ -262,7 +274,7 @@ def sampled_plan(
     regularisation = settings.regularisation_of(request, 0.0)
     step = linear_step if request.network is None else network_step
     schedule = schedule_of(request, facts, regularisation, default=Constant.name, step=step)
-    scale = (multiplier or poisson_multiplier)(request, batches)
+    scale = (multiplier or poisson_multiplier)(settings.without_leak(request, batches.samples), batches)
     return poisson_plan(
         request, facts, batches, scale, lambda _scale: schedule, regularisation=regularisation, moments=moments
     )
@@ -291,7 +303,9 @@ def poisson_plan(
     noise, covered = step_noise(
         Gaussian.name, contribution, facts.rows, whole.parameters, multiplier, evaluated=evaluated
     )
-    event = PoissonGaussianDpEvent(batches.probability or 1.0, multiplier, batches.updates)
+    event: Event = PoissonGaussianDpEvent(batches.probability or 1.0, multiplier, batches.updates)
+    if batches.samples is not None:
+        event = batches.samples.event(event)
     made = trainings(
         request,
         facts,
@@ -315,6 +329,7 @@ def white_box(
     told: dict[str, Any] = {
         "batch_size": batches.size,
         "sampling": "fixed" if batches.probability is None else "poisson",
+        **settings.shown_samples(request, batches.samples),
         "sampling_rate": batches.probability or min(1.0, batches.size / batches.rows),
         "steps": batches.updates,
         "expected_passes": batches.passes,

@@ -32,6 +32,7 @@ class Facts:
     is_classifier : whether the label is a class; otherwise it is a number in [-1, 1]
     intercept : whether the last coordinate is the intercept's
     unit_rows : slots of each unit of privacy, r: neighbours differ in up to so many records (privacy.md §11.6)
+    budget_epsilon : ε of the dataset's budget, which a leak is weighed with
     """
 
     rows: int
@@ -40,6 +41,7 @@ class Facts:
     is_classifier: bool = True
     intercept: bool = True
     unit_rows: int = 1
+    budget_epsilon: float = 0.0
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -29,6 +29,7 @@ from dbdp.learning.losses import LARGEST, SMALLEST, HuberSvm
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.privacy.composition import rho_of
 from dbdp.privacy.events import MIN_EPSILON, ExponentialMechanismDpEvent, Release, SelfComposedDpEvent
+from dbdp.privacy.padding import PoissonSamples
 from dbdp.privacy.selection import ExponentialMechanism
 from dbdp.privacy.subsampling import amplified
 
@@ -109,21 +110,24 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     knobs = settings.knobs(request, Genes)
     generations = knobs.lasting(request, facts)
     selections = generations * knobs.parents + 1
-    spent, delta = charge_of(request, selections)
     probability = 1.0 if request.batch_size is None else settings.batch_size_of(request, facts.rows) / facts.rows
     fitness = fitness_of(request, facts, knobs)
     settings.check_numbers(knobs.population, fitness.objective.parameters, "give a smaller population in settings")
+    samples = settings.samples_of(request, facts, probability, selections)
+    spent, delta = charge_of(settings.without_leak(request, samples), selections)
     breeding = Breeding(
         fitness=fitness,
         knobs=knobs,
         generations=generations,
         epsilon=sampled_epsilon(spent, probability),
         rows=facts.rows,
-        probability=probability,
+        samples=samples,
         radius=settings.radius_of(request, settings.loss_of(request, facts)),
     )
-    event = SelfComposedDpEvent(ExponentialMechanismDpEvent(spent), selections)
-    return WhiteBox(request, facts, Release(event, request.epsilon, delta), breeding.told(spent), breeding)
+    event = samples.event(SelfComposedDpEvent(ExponentialMechanismDpEvent(spent), selections))
+    claimed = request.delta if delta else samples.leak(request.epsilon)
+    told = breeding.told(spent) | ({} if probability == 1 else settings.shown_samples(request, samples))
+    return WhiteBox(request, facts, Release(event, request.epsilon, claimed), told, breeding)
 
 
 def _check(request: Request) -> None:
@@ -255,7 +259,7 @@ class Breeding:
     Attributes
     ----------
     epsilon : ε₀ of one selection, on its rows
-    probability : of a row to be judged in one selection; with 1 all rows are, once for each generation
+    samples : the mini-batches of the selections; with probability 1 all rows are read, once for each generation
     radius : each linear model is kept within this norm
     """
 
@@ -264,8 +268,13 @@ class Breeding:
     generations: int
     epsilon: float
     rows: int
-    probability: float
+    samples: PoissonSamples
     radius: float
+
+    @property
+    def probability(self) -> float:
+        """Of a row to be judged in one selection."""
+        return self.samples.probability
 
     @property
     def selections(self) -> int:
@@ -353,7 +362,7 @@ class Breeding:
         """Give the number of a fresh mini-batch for each selection; pack as many at a time as fit."""
         left = self.selections
         while left:
-            drawn = rows.draw(self.probability, left, apart=True)
+            drawn = rows.draw(self.samples, left, apart=True)
             yield from range(drawn)
             left -= drawn
 

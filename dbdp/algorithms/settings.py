@@ -6,7 +6,7 @@ Every message names the value, the limit and the remedy.
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from numbers import Real
 from typing import Any, TypeVar, get_type_hints
 
@@ -16,6 +16,7 @@ from dbdp.learning.losses import Loss, loss_named
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.learning.schedules import Constant, Decreasing, InverseTime, Schedule, SquareRoot
 from dbdp.privacy.events import check_epsilon_delta
+from dbdp.privacy.padding import PoissonSamples, padded_samples
 from dbdp.privacy.sensitivity import FRESH, REUSED
 
 DEFAULT_REGULARISATION = 0.001
@@ -188,6 +189,26 @@ def batch_size_of(request: Request, rows: int) -> int:
         return min(DEFAULT_BATCH_SIZE, rows)
     whole("batch_size", request.batch_size, rows, "it cannot exceed the number of rows (of a shard)")
     return request.batch_size
+
+
+def samples_of(request: Request, facts: Facts, probability: float, draws: int) -> PoissonSamples:
+    """Return the Poisson mini-batches of a run that reads so many at most, with their public size."""
+    return padded_samples(
+        facts.rows, probability, draws, epsilon=request.epsilon, delta=request.delta, weight=facts.budget_epsilon
+    )
+
+
+def without_leak(request: Request, samples: PoissonSamples | None) -> Request:
+    """Return the request with what its noise may use of δ: all but what cutting the mini-batches leaks."""
+    leak = 0.0 if samples is None else samples.leak(request.epsilon)
+    return replace(request, delta=math.nextafter(request.delta - leak, 0)) if leak else request
+
+
+def shown_samples(request: Request, samples: PoissonSamples | None) -> dict[str, Any]:
+    """Return what `explain` says of the mini-batches' public size, and of what cutting them leaks."""
+    if samples is None:
+        return {}
+    return {"padded_size": samples.size, "padding_leak": samples.leak(request.epsilon)}
 
 
 def averaging_of(name: str, batches: int, epochs: int) -> Averaging:

@@ -43,7 +43,7 @@ class NoisyTraining:
     Attributes
     ----------
     divisor : what the noisy sum is divided by: b, or the expected size of a Poisson mini-batch; public
-    rows_per_update : b for mini-batches of so many rows; 0 where the packed rows say where they end
+    rows_per_update : how many of the packed rows make a mini-batch
     clip : what the norm of a row's gradient is clipped to
     radius : after every update the model is projected onto ‖w‖₂ ≤ radius; math.inf: never
     moments : decay rates of Adam's moments, and what is added to the root of the second; None is plain SGD
@@ -82,8 +82,8 @@ class NoisyTraining:
 def _training(text: bytes) -> NoisyTraining:
     data = json.loads(text)
     divisor, rows_per_update, regularisation, clip, radius = data["numbers"]
-    if type(rows_per_update) is not int or rows_per_update < 0:
-        raise ValueError(f"rows_per_update = {rows_per_update!r} must be a whole number, at least 0")
+    if type(rows_per_update) is not int or rows_per_update < 1:
+        raise ValueError(f"rows_per_update = {rows_per_update!r} must be a whole number, at least 1")
     code, *parameters = data["schedule"]
     return NoisyTraining(
         objective_from(json.dumps(data["objective"])),
@@ -148,25 +148,23 @@ class NoisyState:
             raise ValueError("the state of dbdp.noisy_steps is damaged; start with a new one") from error
         parameters = training.objective.parameters
         count = 4 if training.moments else 2
-        sound = updates >= 0 and 0 <= filled < max(1, training.rows_per_update)
+        sound = updates >= 0 and 0 <= filled < training.rows_per_update
         if len(value) != begin + 8 * parameters * count or not sound:
             raise ValueError("the state of dbdp.noisy_steps is damaged; start with a new one")
         vectors = np.frombuffer(value, "<f8", count * parameters, begin).copy().reshape(count, parameters)
         return cls(training, vectors[0], vectors[1], vectors[2:], filled, updates)
 
 
-def transition(state: NoisyState, rows: np.ndarray, *, ends: np.ndarray | None, draw: Draw) -> NoisyState:
+def transition(state: NoisyState, rows: np.ndarray, *, draw: Draw) -> NoisyState:
     """Advance the state by packed rows: one noisy update for each mini-batch that ends within them.
 
     Parameters
     ----------
-    ends : rows after which a mini-batch ends, rising, repeated for empty ones; None: every `rows_per_update` rows
     draw : draws the noise, in steps of the grid
     """
-    if ends is None:
-        size = state.training.rows_per_update
-        ends = np.arange(size - state.filled, len(rows) + 1, size)
-        state.filled = (state.filled + len(rows)) % size
+    size = state.training.rows_per_update
+    ends = np.arange(size - state.filled, len(rows) + 1, size)
+    state.filled = (state.filled + len(rows)) % size
     begin, at_once = 0, max(1, _DRAWN // len(state.model))
     for first in range(0, len(ends), at_once):
         taken = np.ascontiguousarray(ends[first : first + at_once], np.int64)

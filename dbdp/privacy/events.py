@@ -92,6 +92,17 @@ class RepeatAndSelectDpEvent:
 
 
 @dataclass(frozen=True)
+class PaddedDpEvent:
+    """An event over Poisson samples that are padded, or cut, to a public size (§15.1).
+
+    `total_variation` bounds, in every world, how far the law of the run is from that of the event.
+    """
+
+    event: "Event"
+    total_variation: float
+
+
+@dataclass(frozen=True)
 class ComposedDpEvent:
     """Several events on the same records, one after the other."""
 
@@ -121,6 +132,7 @@ Event = (
     | PoissonGaussianDpEvent
     | ExponentialMechanismDpEvent
     | RepeatAndSelectDpEvent
+    | PaddedDpEvent
     | ComposedDpEvent
     | SelfComposedDpEvent
     | DisjointDpEvent
@@ -176,6 +188,11 @@ def _(event: PoissonGaussianDpEvent, order: float) -> float:
 def _(event: ExponentialMechanismDpEvent, order: float) -> float:
     # K(s) = ln E_Q e^{sZ} has K(0) = K(1) = 0 and K'' ≤ ε²/4, as Z lies in an interval of length ε
     return min(pure_divergence(event.epsilon, order), order * event.epsilon**2 / 8)
+
+
+@divergence.register
+def _(event: PaddedDpEvent, order: float) -> float:
+    return divergence(event.event, order)
 
 
 @divergence.register
@@ -235,6 +252,12 @@ def _(event: EpsilonDeltaDpEvent, epsilon: float) -> float:
 
 
 @leak.register
+def _(event: PaddedDpEvent, epsilon: float) -> float:
+    # P(S) ≤ P*(S) + τ ≤ e^ε Q*(S) + δ + τ ≤ e^ε (Q(S) + τ) + δ + τ (§2), for the whole ledger at once
+    return exceedance(event.total_variation, epsilon) + leak(event.event, epsilon)
+
+
+@leak.register
 def _(event: ComposedDpEvent, epsilon: float) -> float:
     return math.fsum(leak(part, epsilon) for part in event.events)
 
@@ -253,11 +276,14 @@ def _(event: DisjointDpEvent, epsilon: float) -> float:
 def _(event: RepeatAndSelectDpEvent, epsilon: float) -> float:
     # P(S) ≤ P*(S) + τ ≤ e^ε Q*(S) + δ + τ ≤ e^ε (Q(S) + τ) + δ + τ (§2), for the whole ledger at once;
     # runs that leak with probability δ each are within E[K]δ of runs that do not
-    return _scaled(event.total_variation + event.mean * leak(event.repeated, epsilon), epsilon)
+    return exceedance(event.total_variation + event.mean * leak(event.repeated, epsilon), epsilon)
 
 
-def _scaled(delta: float, epsilon: float) -> float:
-    """Return (1 + e^ε)δ, rounded up, or something above 1 if that is too: no promise is left."""
+def exceedance(delta: float, epsilon: float) -> float:
+    """Return (1 + e^ε)δ, rounded up, or something above 1 if that is too: no promise is left.
+
+    It is what a total variation of δ from an (ε, 0)-DP mechanism adds to its δ, in both worlds (§2).
+    """
     return (delta + math.exp(min(epsilon + math.log(delta), 0.0))) * (1 + 1e-12) if delta > 0 else 0.0
 
 
@@ -340,6 +366,11 @@ def _(event: ExponentialMechanismDpEvent) -> float | None:
 
 
 @concentration.register
+def _(event: PaddedDpEvent) -> float | None:
+    return concentration(event.event)
+
+
+@concentration.register
 def _(event: ComposedDpEvent) -> float | None:
     return _of_all(math.fsum, event.events)
 
@@ -410,7 +441,7 @@ def _(event: EpsilonDeltaDpEvent) -> Event:
 
 
 def _doubled(epsilon: float, delta: float) -> tuple[float, float]:
-    return 2 * epsilon, _scaled(delta, epsilon)
+    return 2 * epsilon, exceedance(delta, epsilon)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from dbdp.privacy.events import (
     Event,
     ExponentialMechanismDpEvent,
     GaussianDpEvent,
+    PaddedDpEvent,
     Release,
     SelfComposedDpEvent,
     ZCDpEvent,
@@ -128,6 +129,13 @@ def _(event: ExponentialMechanismDpEvent, rows: int) -> Event:
     too: rε together. Mixed over the other samples: pure rε, and D_α, which is quasi-convex, at most α(rε)²/8. ∎
     """
     return ExponentialMechanismDpEvent(math.nextafter(rows * event.epsilon, math.inf))
+
+
+@_of_units.register
+def _(event: PaddedDpEvent, rows: int) -> Event | None:
+    """Both ends of the chain are as far from the event's law as every dataset is."""
+    whole = _of_units(event.event, rows)
+    return PaddedDpEvent(whole, event.total_variation) if whole else None
 
 
 @_of_units.register

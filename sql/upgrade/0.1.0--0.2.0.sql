@@ -69,3 +69,5 @@ drop function dbdp.charge(text, json);
 drop aggregate dbdp.confusion(bytea, bytea, int, text);
 drop function dbdp.confusion_transition(bytea, bytea, bytea, int, text);
 drop function dbdp.confusion_terminate(bytea);
+drop aggregate dbdp.noisy_steps(bytea, bytea, bytea);
+drop function dbdp.noisy_transition(bytea, bytea, bytea, bytea);

@@ -71,10 +71,6 @@ def packed(draw: st.DrawFn) -> bytes:
     return np.array(rows[:cut], np.float32).tobytes()
 
 
-ENDS = st.none() | st.lists(st.integers(0, 4), max_size=5).map(lambda ends: np.array(sorted(ends), "<i8").tobytes())
-ENDS |= st.lists(st.sampled_from(WORDS_64), max_size=4).map(lambda ends: np.array(ends, "<i8").tobytes()) | st.binary(
-    max_size=9
-)
 MODELS = st.lists(st.sampled_from(DOUBLES), min_size=1, max_size=13).map(lambda numbers: np.array(numbers).tobytes())
 MODELS |= st.just(np.zeros(DIMENSION).tobytes()) | st.just(np.zeros(3 * DIMENSION).tobytes()) | st.binary(max_size=20)
 SMALL = st.sampled_from([1, 3, 4, 0, -1, 2**31 - 1, -(2**31)])
@@ -93,10 +89,9 @@ def texts(draw: st.DrawFn) -> str:
 CALLS: dict[str, list[st.SearchStrategy[Any]]] = {
     "sgd_transition(%s::bytea, %s::bytea, %s::bytea)": [st.none() | damaged(STATES), packed(), damaged(STATES)],
     "sgd_terminate(%s::bytea)": [damaged(STATES)],
-    "noisy_transition(%s::bytea, %s::bytea, %s::bytea, %s::bytea)": [
+    "noisy_transition(%s::bytea, %s::bytea, %s::bytea)": [
         st.none() | damaged(NOISY_STATES),
         packed(),
-        ENDS,
         damaged(NOISY_STATES),
     ],
     "noisy_terminate(%s::bytea)": [damaged(NOISY_STATES)],

@@ -113,7 +113,10 @@ DEEP = "[" * 3000 + "]" * 3000
 RECEIPT = {"algorithm": "bolt_on", "epsilon": 1.0, "delta": 0.0}
 NETWORK = {"inputs": 4, "outputs": 1, "intercept": True, "scale": 1, "channels": [], "hidden": [], "projection": None}
 OPTIONS = {"key": "00" * 32, "first": 0, "last": 3, "cuts": [1]}
-POISSON = {"poisson": {"probability": 0.5, "steps": 2, "apart": True}, "projection": {"dimension": 2, "seed": 1}}
+POISSON = {
+    "poisson": {"probability": 0.5, "steps": 2, "size": 3, "apart": True},
+    "projection": {"dimension": 2, "seed": 1},
+}
 OPTIONS_OF_SHUFFLE = st.sampled_from([{}, OPTIONS, POISSON, {"cuts": [2, 4]}])
 
 
@@ -150,7 +153,7 @@ def forgeries(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 @pytest.mark.parametrize("share", SHARES)
 def test_an_owner_forges_no_budget(datasets: Watch, share: Share) -> None:
     watch = datasets
-    watch.connection.execute("create temporary table packed (block_no int8, block bytea, ends bytea)")
+    watch.connection.execute("create temporary table packed (block_no int8, block bytea)")
     watch.allowed = (*FORMATS, "42P01", "42703", "42601")
 
     def check(case: tuple[str, dict[str, Any]]) -> None:

@@ -66,8 +66,8 @@ def seeded(draw):
 
 @pytest.mark.parametrize(
     "draw",
-    [lambda: shuffling.permutation(1000), lambda: shuffling.buckets(1000, 2**20)],
-    ids=["order", "buckets"],
+    [lambda: shuffling.permutation(1000), lambda: shuffling.distinct(1000, 2**40)],
+    ids=["order", "places"],
 )
 def test_no_seed_repeats_an_order(draw):
     assert seeded(draw) != seeded(draw)
@@ -81,31 +81,47 @@ def test_where_two_keys_are_equal_all_are_drawn_again():
     assert urandom.call_count == 3
 
 
-@pytest.mark.parametrize("number", [1, 2, 8, 64])
-def test_buckets_are_uniform(number):
-    dealt = np.bincount(shuffling.buckets(100_000, number), minlength=number)
-    assert len(dealt) == number
-    assert number == 1 or p_value(dealt) > ALPHA
+@pytest.mark.parametrize("how", ["as it is", "never the whole permutation"])
+@pytest.mark.parametrize(("count", "ranges"), [(4, 2), (5, 2), (4, 4), (5, 3)])
+def test_ranges_of_places_are_those_of_a_uniform_permutation(count, ranges, how):
+    """Every sequence of ranges, exhaustively: as often as a permutation's places have it; taken in two parts."""
+    sizes = [count // ranges + (number < count % ranges) for number in range(ranges)]
+    within = np.repeat(np.arange(ranges), sizes)
+    expected = Counter(tuple(within[list(order)]) for order in permutations(range(count)))
+    found = Counter()
+    with patch.object(shuffling, "permutation", first_numbers if how != "as it is" else shuffling.permutation):
+        for _ in range(20_000):
+            places = shuffling.Places(count, ranges)
+            found[tuple(np.concatenate([places.take(count - 2), places.take(2)]))] += 1
+            assert not places.left.any()
+    assert set(found) <= set(expected)
+    cells = list(expected)
+    weights = np.array([expected[cell] for cell in cells])
+    assert weighted(np.array([found[cell] for cell in cells]), weights) > ALPHA
+    uneven = np.random.default_rng().choice(len(cells), 20_000, p=np.linspace(1, 2, len(cells)) / (1.5 * len(cells)))
+    assert weighted(np.bincount(uneven, minlength=len(cells)), weights) < ALPHA
 
 
-def test_neighbouring_rows_are_dealt_independently():
-    dealt = shuffling.buckets(200_000, 8).astype(int)
-    assert p_value(np.bincount(dealt[::2] * 8 + dealt[1::2], minlength=64)) > ALPHA
+def first_numbers(below):
+    """A uniform permutation by rejection alone."""
+    found = []
+    while len(found) < below:
+        found += [each for each in shuffling._below(below, 1).tolist() if each not in found]
+    return np.array(found)
 
 
-def test_uneven_buckets_would_be_seen():
-    uneven = np.random.default_rng().choice(8, 100_000, p=np.array([9, 7, 8, 8, 8, 8, 8, 8]) / 64)
-    assert p_value(np.bincount(uneven, minlength=8)) < ALPHA
+def weighted(counts, weights):
+    expected = weights / weights.sum() * counts.sum()
+    return stats.chi2.sf(((counts - expected) ** 2 / expected).sum(), len(counts) - 1)
 
 
-@pytest.mark.parametrize("number", [-2, 0, 3, 6, 1000, 2**32 + 1, 2**33])
-def test_buckets_that_random_bits_do_not_divide_evenly_are_refused(number):
-    with pytest.raises(ValueError, match=f"number = {number} must be a power of two"):
-        shuffling.buckets(10, number)
-
-
-def test_as_many_buckets_as_allowed_are_dealt_to():
-    assert shuffling.buckets(1000, 2**32).max() > 2**28
+def test_distinct_numbers_are_distinct_and_as_many_as_asked():
+    for count, below in ((0, 5), (3, 1000), (999, 1000), (1000, 1000), (400, 10**12), (1, 1)):
+        found = shuffling.distinct(count, below)
+        assert len(set(found.tolist())) == len(found) == count
+        assert all(0 <= each < below for each in found.tolist())
+    with pytest.raises(ValueError, match="count = 6 must be at most 5"):
+        shuffling.distinct(6, 5)
 
 
 def keyed(count, key=None):

@@ -163,7 +163,9 @@ def test_mini_batches_never_overdraw_it_either_and_none_is_read_twice(
     assert float(divergence_spent(spy.accesses, 1.0, probability / 6, order)) <= limit
     assert plan.guarantee.event == EpsilonDeltaDpEvent(epsilon, delta)
     assert len(rows.read) == len(set(rows.read)) == 2 * spy.selections
-    assert rows.probabilities == {probability / 6}
+    [samples] = rows.samples
+    assert samples.probability == probability / 6
+    assert len(rows.read) <= samples.draws  # what the cutting of each may leak is paid
     assert plan.told["selections_at_least"] <= spy.selections <= plan.told["selections_at_most"]
 
 
@@ -172,13 +174,13 @@ class Batches(RowsInMemory):
 
     def __init__(self, features, labels):
         super().__init__(features, labels, portion=7)
-        self.draws, self.read, self.probabilities = 0, [], set()
+        self.draws, self.read, self.samples = 0, [], set()
 
-    def draw(self, probability, most, *, apart=False):
+    def draw(self, samples, most, *, apart=False):
         assert apart
         self.draws += 1
-        self.probabilities.add(probability)
-        return super().draw(probability, most)
+        self.samples.add(samples)
+        return super().draw(samples, most)
 
     def _of(self, batch):
         assert batch is not None

@@ -99,11 +99,11 @@ class Watched(RowsInMemory):
         super().__init__(features, labels, **options)
         self.seen, self.drawn, self.read, self.limits = seen, 0, [], []
 
-    def draw(self, probability, most, *, apart=False):
+    def draw(self, samples, most, *, apart=False):
         assert apart
         self.drawn += 1
         self._note("draw")
-        return super().draw(probability, most, apart=apart)
+        return super().draw(samples, most, apart=apart)
 
     def gradient_sum(self, objective, model, *, clip, batch=None):
         self._read("gradient rows", clip, batch)
@@ -520,7 +520,7 @@ class Scripted:
     def shuffle(self):
         pass
 
-    def draw(self, probability, most, *, apart):
+    def draw(self, samples, most, *, apart):
         self.first = self.next
         return min(most, self.portion)
 

@@ -18,6 +18,7 @@ from dbdp.learning.losses import HuberSvm
 from dbdp.learning.noisy import NoisyState, terminate, transition
 from dbdp.learning.objectives import Linear
 from dbdp.privacy.composition import strong_share
+from dbdp.privacy.padding import PoissonSamples
 
 COVERTYPE, PASSES, BATCH = 498_010, 10, 50
 PRINTED = {0.05: 105.9, 0.1: 53.0, 0.2: 26.5, 1.0: 9.15}  # privacy.md §5, in units of the L of add-remove
@@ -26,7 +27,11 @@ MODERN = {0.05: 5.28, 0.1: 3.73, 0.2: 2.64, 1.0: 1.15}  # the same with the add-
 
 def batches():
     updates = PASSES * math.ceil(COVERTYPE / BATCH)
-    return Batches(COVERTYPE, float(BATCH), updates, BATCH / COVERTYPE)
+    return Batches(COVERTYPE, float(BATCH), updates, samples(COVERTYPE, BATCH / COVERTYPE, updates))
+
+
+def samples(rows, probability, draws):
+    return PoissonSamples(rows, probability, draws, rows)  # whole ones: nothing is cut
 
 
 def request(algorithm, epsilon, **more):
@@ -61,7 +66,7 @@ def test_the_advanced_noise_is_private_by_its_own_theorem(epsilon, steps, probab
     """One step from first principles: the amplified analytic Gaussian, composed as Dwork, Rothblum & Vadhan do."""
     delta = 1e-5
     given = Request(epsilon, delta, algorithm="sgd_adv")
-    found = advanced_multiplier(given, Batches(1000, 1000 * probability, steps, probability))
+    found = advanced_multiplier(given, Batches(1000, 1000 * probability, steps, samples(1000, probability, steps)))
     mu = 2 / found
 
     def hockey_stick(at):
@@ -165,5 +170,7 @@ def test_models_stay_where_their_scores_have_a_bound():
     assert isinstance(made.run, NoisySgd)
     state = NoisyState.initial(made.run.trainings[0])
     loud = lambda _law, steps, updates, p: np.full((updates, p), 10 * steps)  # noqa: E731
-    state = terminate(transition(state, np.zeros((0, 8), np.float32), ends=np.zeros(3, int), draw=loud), draw=loud)
+    rows = np.zeros((3 * made.run.batches.packed_rows, 8), np.float32)
+    state = terminate(transition(state, rows, draw=loud), draw=loud)
+    assert state.updates == 3
     assert np.linalg.norm(state.model) == pytest.approx(MOST_NORM)

@@ -55,8 +55,9 @@ def train_on_record(name: str, request: str) -> str:
 
     def packing(self: Any, how: Any) -> None:
         pack(self, how)
-        sql = f"select block, ends from {self._table} order by block_no"
-        packed.append([[row["block"].hex(), row["ends"] and row["ends"].hex()] for row in _session.query(sql)])
+        sql = f"select block from {self._table} order by block_no"
+        size = how.get("poisson", {}).get("size")
+        packed.append([size, [row["block"].hex() for row in _session.query(sql)]])
 
     dataset = datasets.load(_session, name)
     asked = algorithms.Request(**json.loads(request))
@@ -86,7 +87,7 @@ class Record:
     ----------
     model : as it would have been released, shape (outputs, dimension)
     noise : (updates, dimension), in steps of the grid
-    batches : for each packing its mini-batches, or one array of all rows where there are no ends
+    batches : for each packing its Poisson mini-batches without what fills them, or one array of all rows
     """
 
     def __init__(self, found: Mapping[str, Any], dimension: int) -> None:
@@ -95,16 +96,13 @@ class Record:
         self.batches = [_batches(packed, dimension) for packed in found["packed"]]
 
 
-def _batches(packed: list[list[str | None]], dimension: int) -> list[np.ndarray]:
-    pieces = [blocks.decode(bytes.fromhex(block or ""), dimension).astype(float) for block, _ in packed]
-    if packed[0][1] is None:
-        return [np.concatenate(pieces)]
-    ends, before = [], 0
-    for piece, (_, offsets) in zip(pieces, packed, strict=True):
-        ends += [before + int(end) for end in np.frombuffer(bytes.fromhex(offsets or ""), "<i8")]
-        before += len(piece)
-    rows = np.concatenate(pieces)
-    return [rows[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+def _batches(packed: tuple[int | None, list[str]], dimension: int) -> list[np.ndarray]:
+    size, pieces = packed
+    rows = np.concatenate([blocks.decode(bytes.fromhex(block), dimension).astype(float) for block in pieces])
+    if size is None:
+        return [rows]
+    assert len(rows) % size == 0
+    return [batch[batch.any(axis=1)] for batch in rows.reshape(-1, size, rows.shape[1])]
 
 
 def noisy_model(connection: psycopg.Connection, dataset: str, request: Mapping[str, Any], dimension: int) -> Record:

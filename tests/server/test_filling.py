@@ -27,14 +27,15 @@ def told(connection: psycopg.Connection, table: str, dataset: str, options: dict
 
 @pytest.mark.parametrize("memory", ["64MB", "1MB"])
 @pytest.mark.parametrize(
-    "options", [{}, {"key": "ab" * 32, "first": 100, "last": 4900}, {"poisson": {"probability": 0.2, "steps": 12}}]
+    "options",
+    [{}, {"key": "ab" * 32, "first": 100, "last": 4900}, {"poisson": {"probability": 0.2, "steps": 12, "size": 1500}}],
 )
 def test_a_client_that_asks_is_told_each_part_once_and_nothing_of_the_rows(
     connection: psycopg.Connection, schema: str, register: Register, memory: str, options: dict[str, object]
 ) -> None:
     """The same words of rows that fill few pages and of rows that fill many, in memory and through buckets."""
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
-    connection.execute("create temporary table packed (block_no int8, block bytea, ends bytea)")
+    connection.execute("create temporary table packed (block_no int8, block bytea)")
     heard = {}
     for name, rows in (("slim", "null::float8[], null"), ("wide", "array_fill(0.01 * (i % 9), array[60]), i % 2")):
         connection.execute(f"create table {name} (x float8[], y int)")

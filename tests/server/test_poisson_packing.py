@@ -15,12 +15,13 @@ from scipy import stats
 
 from dbdp import datasets, packing, sessions, shuffling
 from dbdp.learning import blocks
+from dbdp.privacy.padding import padded_samples
 from dbdp.sessions import ClientSession, Row
 
 Register = Callable[..., str]
-Block = tuple[int, np.ndarray, list[int]]
+Block = tuple[int, np.ndarray]
 ALPHA = 1e-9  # false alarms of a statistical test; the server's entropy has no seed
-TABLE = "create temporary table packed (block_no int8, block bytea, ends bytea)"
+TABLE = "create temporary table packed (block_no int8, block bytea)"
 IN_BLOCK = blocks.rows_per_block(1)
 
 
@@ -35,8 +36,13 @@ def numbered(connection: psycopg.Connection, schema: str, register: Register) ->
     return make
 
 
+def public_size(count: int, poisson: dict[str, Any]) -> int:
+    """Rows that each step is padded to, by the rule that plans follow."""
+    return padded_samples(count, poisson["probability"], poisson["steps"], epsilon=1.0, delta=1e-6).size
+
+
 def packed(connection: psycopg.Connection, name: str, dimension: int = 1, **options: Any) -> list[Block]:
-    """Number, rows and ends of the blocks, in their order."""
+    """Number and rows of the blocks, in their order."""
     with connection.transaction(force_rollback=True):
         connection.execute(TABLE)
         connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
@@ -44,24 +50,15 @@ def packed(connection: psycopg.Connection, name: str, dimension: int = 1, **opti
 
 
 def read(connection: psycopg.Connection, dimension: int = 1) -> list[Block]:
-    found = connection.execute("select block_no, block, ends from packed order by block_no").fetchall()
-    return [(no, blocks.decode(block, dimension), np.frombuffer(ends, "<i8").tolist()) for no, block, ends in found]
+    found = connection.execute("select block_no, block from packed order by block_no").fetchall()
+    return [(no, blocks.decode(block, dimension)) for no, block in found]
 
 
-def steps_of(found: list[Block], steps: int) -> list[np.ndarray]:
-    """The rows of each step; every step ends once, at a place of its block, and nothing is left after the last."""
-    pieces: list[list[np.ndarray]] = [[]]
-    for _, rows, ends in found:
-        assert ends == sorted(ends)
-        assert all(0 <= end <= len(rows) for end in ends)
-        *whole, rest = np.split(rows, ends)
-        for piece in whole:
-            pieces[-1].append(piece)
-            pieces.append([])
-        pieces[-1].append(rest)
-    assert sum(map(len, pieces.pop())) == 0
-    assert len(pieces) == steps
-    return [np.concatenate(piece) for piece in pieces]
+def steps_of(found: list[Block], steps: int, size: int) -> list[np.ndarray]:
+    """The rows of each step, without what fills it; every step has exactly its size."""
+    rows = np.concatenate([rows for _, rows in found])
+    assert len(rows) == steps * size
+    return [step[step[:, -1] != 0.0] for step in rows.reshape(steps, size, -1)]
 
 
 def numbers(rows: np.ndarray, count: int) -> list[int]:
@@ -70,11 +67,18 @@ def numbers(rows: np.ndarray, count: int) -> list[int]:
 
 def drawn(connection: psycopg.Connection, name: str, count: int, steps: int, **options: Any) -> list[list[int]]:
     """The numbers of the rows of each step."""
-    found = packed(connection, name, poisson={"steps": steps, **options})
-    if not options.get("apart"):
-        assert [number for number, _, _ in found] == list(range(len(found)))
-        assert all(len(rows) == IN_BLOCK for _, rows, _ in found[:-1])
-    return [numbers(rows, count) for rows in steps_of(found, steps)]
+    poisson = {"steps": steps, **options}
+    size = poisson.setdefault("size", public_size(count, poisson))
+    found = packed(connection, name, poisson=poisson)
+    assert [number for number, _ in found] == list(range(len(found)))
+    assert [len(rows) for _, rows in found] == block_sizes(steps, size, apart=options.get("apart", False))
+    return [numbers(rows, count) for rows in steps_of(found, steps, size)]
+
+
+def block_sizes(steps: int, size: int, *, apart: bool) -> list[int]:
+    """How many rows each block has: a function of public numbers alone."""
+    each = [size] * steps if apart else [steps * size]
+    return [min(IN_BLOCK, rows - first) for rows in each for first in range(0, rows, IN_BLOCK)]
 
 
 def p_value(sample: np.ndarray, trials: int, probability: float) -> float:
@@ -90,12 +94,9 @@ def p_value(sample: np.ndarray, trials: int, probability: float) -> float:
 
 WAYS = {  # rows, steps, probability, memory given
     "in memory": (3000, 300, 0.05, "256MB"),
-    "through buckets": (3000, 300, 0.05, "1MB"),
-    "through a bucket for each step": (30_000, 20, 0.5, "1MB"),
     "one step, written as it is read": (30_000, 1, 0.5, "1MB"),
-    "joined in little memory": (3000, 20, 0.05, "1MB"),
+    "in little memory": (3000, 20, 0.05, "1MB"),
 }
-IN_BUCKETS = ("through buckets", "through a bucket for each step")
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -116,12 +117,10 @@ def test_every_row_takes_part_in_every_step_by_its_own_draw(
     assert p_value(times, steps, probability * 1.2) < ALPHA
 
 
-@pytest.mark.parametrize("memory", ["256MB", "1MB"])
-def test_the_sizes_of_steps_are_binomial(
-    connection: psycopg.Connection, numbered: Callable[[int], str], memory: str
+def test_the_numbers_of_rows_that_are_drawn_are_binomial(
+    connection: psycopg.Connection, numbered: Callable[[int], str]
 ) -> None:
     name = numbered(500)
-    connection.execute(f"set dbdp.pack_memory = '{memory}'")
     found = drawn(connection, name, 500, 4000, probability=0.02)
     sizes = np.array(list(map(len, found)))
     assert p_value(sizes, 500, 0.02) > ALPHA
@@ -129,20 +128,19 @@ def test_the_sizes_of_steps_are_binomial(
     assert p_value(sizes, 500, 0.02 * 1.15) < ALPHA
 
 
+@pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-def test_the_ways_are_taken_that_are_told(
-    connection: psycopg.Connection, numbered: Callable[[int], str], way: str
+def test_what_is_drawn_beyond_the_public_size_is_cut_and_sizes_stay(
+    connection: psycopg.Connection, numbered: Callable[[int], str], way: str, apart: bool
 ) -> None:
-    """A table that stands where buckets are staged stops what stages them, and nothing else."""
+    """A size far below the mean: every step is full, of different rows; far above it none is."""
     count, steps, probability, memory = WAYS[way]
-    name = numbered(count)
-    connection.execute(f"set dbdp.pack_memory = '{memory}'; create temporary table packed_buckets ()")
-    poisson = {"probability": probability, "steps": steps}
-    if way in IN_BUCKETS:
-        with pytest.raises(psycopg.errors.DuplicateTable):
-            packed(connection, name, poisson=poisson)
-    else:
-        packed(connection, name, poisson=poisson)
+    name, mean = numbered(count), int(count * probability)
+    connection.execute(f"set dbdp.pack_memory = '{memory}'")
+    found = drawn(connection, name, count, steps, probability=probability, apart=apart, size=mean // 2)
+    assert all(len(set(rows)) == len(rows) == mean // 2 for rows in found)
+    found = drawn(connection, name, count, steps, probability=probability, apart=apart)
+    assert all(len(rows) < public_size(count, {"probability": probability, "steps": steps}) for rows in found)
 
 
 class InThisProcess(ClientSession):
@@ -175,16 +173,19 @@ def test_each_step_has_the_rows_that_were_drawn_for_it(
         before[0] += rows
 
     session = InThisProcess(connection)
-    share = packing.Share(poisson=packing.Poisson(probability, steps, apart))
+    size = public_size(count, {"probability": probability, "steps": steps})
+    share = packing.Share(poisson=packing.Poisson(probability, steps, size, apart))
     with patch.object(shuffling, "hits", noted):
         packing.shuffle_and_pack(session, datasets.load(session, name), "pg_temp.packed", share)
-    found = [numbers(rows, count) for rows in steps_of(read(connection), steps)]
+    found = [numbers(rows, count) for rows in steps_of(read(connection), steps, size)]
     assert before == [count]
     assert sorted((step, number) for step, rows in enumerate(found) for number in rows) == sorted(expected)
 
 
-@pytest.mark.parametrize("memory", ["256MB", "1MB"])
-@pytest.mark.parametrize(("count", "steps"), [(70_000, 3), (70_000, 1), (IN_BLOCK, 4), (IN_BLOCK // 4, 8), (100, 2000)])
+@pytest.mark.parametrize(
+    ("count", "steps", "memory"),
+    [(70_000, 3, "64MB"), (70_000, 1, "1MB"), (IN_BLOCK, 4, "64MB"), (IN_BLOCK // 4, 8, "64MB"), (100, 40, "1MB")],
+)
 def test_a_probability_of_one_gives_every_step_the_whole_table(
     connection: psycopg.Connection, numbered: Callable[[int], str], count: int, steps: int, memory: str
 ) -> None:
@@ -195,44 +196,27 @@ def test_a_probability_of_one_gives_every_step_the_whole_table(
     assert all(sorted(rows) == list(range(count)) for rows in found)
 
 
-def test_a_step_that_ends_with_a_block_ends_in_that_block(
+def test_steps_without_a_row_are_as_long_as_others(
     connection: psycopg.Connection, numbered: Callable[[int], str]
 ) -> None:
-    found = packed(connection, numbered(IN_BLOCK // 2), poisson={"probability": 1.0, "steps": 4})
-    assert [(number, len(rows), ends) for number, rows, ends in found] == [
-        (0, IN_BLOCK, [IN_BLOCK // 2, IN_BLOCK]),
-        (1, IN_BLOCK, [IN_BLOCK // 2, IN_BLOCK]),
-    ]
-
-
-@pytest.mark.parametrize("memory", ["256MB", "1MB"])
-def test_steps_without_a_row_end_too(
-    connection: psycopg.Connection, numbered: Callable[[int], str], memory: str
-) -> None:
     name = numbered(100)
-    connection.execute(f"set dbdp.pack_memory = '{memory}'")
-    found = packed(connection, name, poisson={"probability": 1e-12, "steps": 5000})
-    assert [(number, len(rows), ends) for number, rows, ends in found] == [(0, 0, [0] * 5000)]
+    assert drawn(connection, name, 100, 3000, probability=1e-12, size=5) == [[]] * 3000
     some = drawn(connection, name, 100, 3000, probability=0.01)
     assert 500 < sum(not rows for rows in some) < 2000  # a third
-    apart = packed(connection, name, poisson={"probability": 1e-12, "steps": 3, "apart": True})
-    assert [(number, len(rows), ends) for number, rows, ends in apart] == [(step << 20, 0, [0]) for step in range(3)]
+    assert drawn(connection, name, 100, 3, probability=1e-12, apart=True) == [[]] * 3
 
 
-@pytest.mark.parametrize("memory", ["256MB", "1MB"])
 @pytest.mark.parametrize(("count", "steps"), [(70_000, 3), (70_000, 1), (IN_BLOCK, 2), (200, 30)])
 def test_steps_apart_have_blocks_of_their_own(
-    connection: psycopg.Connection, numbered: Callable[[int], str], count: int, steps: int, memory: str
+    connection: psycopg.Connection, numbered: Callable[[int], str], count: int, steps: int
 ) -> None:
     name = numbered(count)
-    connection.execute(f"set dbdp.pack_memory = '{memory}'")
-    found = packed(connection, name, poisson={"probability": 1.0, "steps": steps, "apart": True})
-    of_step = -(-count // IN_BLOCK)
-    assert [number for number, _, _ in found] == [
-        (step << 20) + index for step in range(steps) for index in range(of_step)
-    ]
-    assert [ends for _, _, ends in found] == [*[[]] * (of_step - 1), [count - IN_BLOCK * (of_step - 1)]] * steps
-    assert all(sorted(numbers(rows, count)) == list(range(count)) for rows in steps_of(found, steps))
+    found = packed(connection, name, poisson={"probability": 1.0, "steps": steps, "size": count, "apart": True})
+    of_step = packing.blocks_of_step(count, 1)
+    assert len(found) == of_step * steps
+    for first in range(0, len(found), of_step):
+        rows = np.concatenate([rows for _, rows in found[first : first + of_step]])
+        assert sorted(numbers(rows, count)) == list(range(count))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -244,7 +228,7 @@ def test_a_table_that_has_another_number_of_rows_is_refused(
     name = numbered(count)
     connection.execute(f"set dbdp.pack_memory = '{memory}'; {change}")
     with pytest.raises(psycopg.Error, match=rf"had {count + (1 if 'insert' in change else -1)} rows while it was read"):
-        packed(connection, name, poisson={"probability": probability, "steps": steps})
+        packed(connection, name, poisson={"probability": probability, "steps": steps, "size": 10})
 
 
 def multiset(rows: np.ndarray) -> Counter[bytes]:
@@ -268,35 +252,73 @@ def test_the_rows_are_those_of_a_shuffle_whatever_they_hold(
         connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
         plain = b"".join(block for (block,) in connection.execute("select block from packed").fetchall())
     for steps in (1, 3):
-        found = packed(connection, name, dimension, poisson={"probability": 1, "steps": steps}, **options)
-        for rows in steps_of(found, steps):
-            assert multiset(rows) == multiset(blocks.decode(plain, dimension))
+        poisson = {"probability": 1, "steps": steps, "size": 95}
+        rows = np.concatenate([rows for _, rows in packed(connection, name, dimension, poisson=poisson, **options)])
+        for step in rows.reshape(steps, 95, -1):
+            assert multiset(step) == multiset(blocks.decode(plain, dimension))
     assert len(multiset(blocks.decode(plain, dimension))) == 91
 
 
 REFUSED = {
-    "a number": ("0.5", 'poisson needs "probability" and "steps", and may have "apart"'),
-    "no steps": ('{"probability": 0.5}', 'poisson needs "probability" and "steps"'),
-    "unknown": ('{"probability": 0.5, "steps": 1, "seed": 1}', 'poisson needs "probability" and "steps"'),
+    "a number": ("0.5", 'poisson needs "probability", "steps" and "size", and may have "apart"'),
+    "no size": ('{"probability": 0.5, "steps": 1}', 'poisson needs "probability", "steps" and "size"'),
+    "size zero": (
+        '{"probability": 0.5, "steps": 1, "size": 0}',
+        "size = 0 of poisson must be a whole number, at least",
+    ),
+    "half a row": ('{"probability": 0.5, "steps": 1, "size": 1.5}', "size = 1.5 of poisson must be a whole number"),
+    "more than all": (
+        '{"probability": 0.5, "steps": 1, "size": 3001}',
+        "size = 3001 of poisson is above the 3000 rows",
+    ),
+    "no steps": ('{"probability": 0.5}', 'poisson needs "probability", "steps" and "size"'),
+    "unknown": (
+        '{"probability": 0.5, "steps": 1, "size": 9, "seed": 1}',
+        'poisson needs "probability", "steps" and "size"',
+    ),
     "never": (
-        '{"probability": 0, "steps": 1}',
+        '{"probability": 0, "steps": 1, "size": 9}',
         "probability = 0 of poisson must be above 0 and at most 1; for batches",
     ),
-    "too likely": ('{"probability": 1.5, "steps": 1}', "probability = 1.5 of poisson must be above 0 and at most 1"),
-    "true": ('{"probability": true, "steps": 1}', "probability = True of poisson must be above 0"),
-    "a text": ('{"probability": "0.5", "steps": 1}', "probability = '0.5' of poisson must be above 0"),
-    "no step": ('{"probability": 0.5, "steps": 0}', "steps = 0 of poisson must be a whole number from 1 to 67108864"),
-    "half a step": ('{"probability": 0.5, "steps": 1.5}', "steps = 1.5 of poisson must be a whole number"),
-    "endless": ('{"probability": 0.5, "steps": 67108865}', "steps = 67108865 of poisson must be a whole number"),
-    "apart a number": ('{"probability": 0.5, "steps": 1, "apart": 1}', "apart = 1 of poisson must be true or false"),
-    "too many rows": (
-        '{"probability": 1.0, "steps": 4000000}',
-        r"steps = 4000000 of poisson take about 1.2e\+10 rows of dataset .*, above the limit of 8589934592; draw fewer",
+    "too likely": (
+        '{"probability": 1.5, "steps": 1, "size": 9}',
+        "probability = 1.5 of poisson must be above 0 and at most 1",
     ),
-    "a key": ('{"probability": 0.5, "steps": 1}, "key": "' + "00" * 32 + '"', "poisson is given with key, first, last"),
-    "cuts": ('{"probability": 0.5, "steps": 1}, "cuts": [5]', "poisson is given with key, first, last or cuts"),
-    "a place": ('{"probability": 0.5, "steps": 1}, "first": 5', "poisson is given with key, first, last or cuts"),
-    "an end": ('{"probability": 0.5, "steps": 1}, "last": 5', "poisson is given with key, first, last or cuts"),
+    "true": ('{"probability": true, "steps": 1, "size": 9}', "probability = True of poisson must be above 0"),
+    "a text": ('{"probability": "0.5", "steps": 1, "size": 9}', "probability = '0.5' of poisson must be above 0"),
+    "no step": (
+        '{"probability": 0.5, "steps": 0, "size": 9}',
+        "steps = 0 of poisson must be a whole number from 1 to 67108864",
+    ),
+    "half a step": ('{"probability": 0.5, "steps": 1.5, "size": 9}', "steps = 1.5 of poisson must be a whole number"),
+    "endless": (
+        '{"probability": 0.5, "steps": 67108865, "size": 9}',
+        "steps = 67108865 of poisson must be a whole number",
+    ),
+    "apart a number": (
+        '{"probability": 0.5, "steps": 1, "size": 9, "apart": 1}',
+        "apart = 1 of poisson must be true or false",
+    ),
+    "too many rows": (
+        '{"probability": 1.0, "steps": 4000000, "size": 3000}',
+        r"steps = 4000000 of poisson are packed into 1.2e\+10 rows of dataset .*, above the limit of 8589934592; draw",
+    ),
+    "a key": (
+        '{"probability": 0.5, "steps": 1, "size": 9}, "key": "' + "00" * 32 + '"',
+        "poisson is given with key, first, last",
+    ),
+    "cuts": (
+        '{"probability": 0.5, "steps": 1, "size": 9}, "cuts": [5]',
+        "poisson is given with key, first, last or cuts",
+    ),
+    "a place": (
+        '{"probability": 0.5, "steps": 1, "size": 9}, "first": 5',
+        "poisson is given with key, first, last or cuts",
+    ),
+    "an end": (
+        '{"probability": 0.5, "steps": 1, "size": 9}, "last": 5',
+        "poisson is given with key, first, last or cuts",
+    ),
 }
 
 
@@ -313,69 +335,35 @@ def test_options_without_sense_are_refused_in_our_words(
     assert read(connection) == []
 
 
-def test_more_steps_than_the_memory_counts_are_refused_with_the_remedy(
+def test_more_steps_than_the_memory_holds_are_refused_with_the_remedy(
     connection: psycopg.Connection, numbered: Callable[[int], str]
 ) -> None:
-    name, poisson = numbered(100), {"probability": 1e-9, "steps": 40_000}
+    name, poisson = numbered(100), {"probability": 1e-9, "steps": 40_000, "size": 3}
     connection.execute("set dbdp.pack_memory = '1MB'")
-    with pytest.raises(psycopg.Error, match="steps = 40000 of poisson are above the 16384 that") as error:
+    with pytest.raises(psycopg.Error, match="steps = 40000 of poisson are put together in memory, and dbdp") as error:
         packed(connection, name, poisson=poisson)
     connection.execute(re.search(r"set dbdp.pack_memory = '\d+MB'", str(error.value))[0])
-    assert len(steps_of(packed(connection, name, poisson=poisson), 40_000)) == 40_000
+    assert len(steps_of(packed(connection, name, poisson=poisson), 40_000, 3)) == 40_000
 
 
-def test_blocks_of_a_step_apart_that_its_numbers_do_not_hold_are_refused(
-    connection: psycopg.Connection, numbered: Callable[[int], str]
-) -> None:
-    session = ClientSession(connection)
-    dataset = datasets.load(session, numbered(10))
-    share = packing.Share(poisson=packing.Poisson(0.5, 1, apart=True))
-    refused = pytest.raises(ValueError, match="could have 10 rows, above the 9 that the blocks of one step hold; leave")
-    with patch.object(packing, "APART", 1), patch.object(blocks, "rows_per_block", return_value=9), refused:
-        packing.check_share(session, dataset, share)
-    packing.check_share(session, dataset, share)
-
-
-@pytest.mark.parametrize("probability", [1e-6, 1e-3, 0.05, 1.0])
+@pytest.mark.parametrize("size", [1, 40, 4000])
 @pytest.mark.parametrize("memory", ["1MB", "3MB", "256MB"])
 def test_steps_that_fit_stay_within_half_the_memory_and_nearly_fill_it(
-    connection: psycopg.Connection, numbered: Callable[[int], str], memory: str, probability: float
+    connection: psycopg.Connection, memory: str, size: int
 ) -> None:
     session = ClientSession(connection)
-    dataset = datasets.load(session, numbered(4000))
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
-    half, row_bytes = int(memory[:-2]) << 19, 32 + 48
-
-    def fits(steps: int, chance: float) -> bool:
-        return stats.binom(4000 * steps, probability).isf(chance) * row_bytes + 32 * steps <= half
-
-    steps = packing.steps_that_fit(session, dataset, 1, probability, 10**9)
-    assert packing.steps_that_fit(session, dataset, 1, probability, 3) == min(3, steps)
-    assert fits(steps, 1e-13)
-    assert not fits(2 * steps, 0.5)
+    half, step_bytes = int(memory[:-2]) << 19, size * (32 + 48) + 32
+    steps = packing.steps_that_fit(session, size, 1, 10**9)
+    assert packing.steps_that_fit(session, size, 1, 3) == min(3, steps)
+    assert steps * step_bytes <= half < (steps + 1) * step_bytes
 
 
-def test_a_step_that_does_not_fit_is_drawn_alone(
-    connection: psycopg.Connection, numbered: Callable[[int], str]
-) -> None:
+def test_a_step_that_does_not_fit_is_drawn_alone(connection: psycopg.Connection) -> None:
     session = ClientSession(connection)
-    dataset = datasets.load(session, numbered(40_000))
     connection.execute("set dbdp.pack_memory = '1MB'")
-    assert packing.steps_that_fit(session, dataset, 1, 0.9, 1000) == 1
-    assert packing.steps_that_fit(session, dataset, 1, 0.001, 1000) > 100
-
-
-@pytest.mark.parametrize("way", IN_BUCKETS)
-def test_no_temporary_table_stays(connection: psycopg.Connection, numbered: Callable[[int], str], way: str) -> None:
-    count, steps, probability, memory = WAYS[way]
-    name, poisson = numbered(count), {"probability": probability, "steps": steps}
-    connection.execute(f"set dbdp.pack_memory = '{memory}'")
-    with connection.transaction():
-        connection.execute(TABLE)
-        options = json.dumps({"poisson": poisson})
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, options))
-        left = "select relname from pg_class where relpersistence = 't' and relkind = 'r'"
-        assert connection.execute(left).fetchall() == [("packed",)]
+    assert packing.steps_that_fit(session, 40_000, 1, 1000) == 1
+    assert packing.steps_that_fit(session, 40, 1, 1000) > 100
 
 
 def memory_of(pid: int) -> dict[str, int]:
@@ -388,7 +376,7 @@ def growth(connection: psycopg.Connection, name: str, memory: str, options: str)
     """How far one draw raises the peak of a backend that has drawn in 1 MB before."""
     connection.execute(TABLE)
     connection.execute("set dbdp.pack_memory = '1MB'; set temp_buffers = '1MB'")
-    warming = json.dumps({"poisson": {"probability": 0.9, "steps": 2}})
+    warming = json.dumps({"poisson": {"probability": 0.9, "steps": 1, "size": 80_000}})
     connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, warming))
     connection.execute("truncate packed")
     pid = connection.info.backend_pid
@@ -402,20 +390,18 @@ def growth(connection: psycopg.Connection, name: str, memory: str, options: str)
     return memory_of(pid)["VmHWM"] - before
 
 
-@pytest.mark.parametrize(
-    ("probability", "steps"), [(1.0, 1), (1.0, 2), (0.02, 50)], ids=["one step", "large steps", "many steps"]
-)
-def test_steps_that_are_larger_than_the_memory_given_are_packed_within_it(
-    server_url: str, connection: psycopg.Connection, schema: str, register: Register, probability: float, steps: int
+def test_a_step_that_is_larger_than_the_memory_given_is_packed_within_it(
+    server_url: str, connection: psycopg.Connection, schema: str, register: Register
 ) -> None:
-    """80,000 rows or more of 64 bytes are five times the memory."""
+    """80,000 rows of 64 bytes are five times the memory."""
     connection.execute("""
 create table large as
 select array_fill(i % 100 / 100.0::float8, array[14]) x, i % 2 y from generate_series(1, 80000) i""")
     name, grown = register("large", features={"x": {"length": 14, "norm": 60}}), {}
-    options = json.dumps({"poisson": {"probability": probability, "steps": steps}})
-    for memory in ("1MB", "256MB"):
+    one = {"poisson": {"probability": 0.9, "steps": 1, "size": 80_000}}
+    two = {"poisson": {"probability": 0.9, "steps": 2, "size": 80_000}}
+    for memory, options in (("1MB", one), ("256MB", two)):
         with psycopg.connect(server_url) as fresh:
-            grown[memory] = growth(fresh, name, memory, options)
+            grown[memory] = growth(fresh, name, memory, json.dumps(options))
     assert grown["1MB"] < 8 << 20
     assert grown["256MB"] > 10 << 20  # the measure sees what it should

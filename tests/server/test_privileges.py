@@ -97,7 +97,7 @@ FORBIDDEN = {
     "an epoch": "select dbdp.sgd_epoch(null::bytea, null)",
     "a transition": "select dbdp.sgd_transition(null, null, null)",
     "a termination": "select dbdp.sgd_terminate(null)",
-    "noisy updates": "select dbdp.noisy_steps(null::bytea, null, null)",
+    "noisy updates": "select dbdp.noisy_steps(null::bytea, null)",
     "a noisy transition": "select dbdp.noisy_transition(null, null, null, null)",
     "a noisy termination": "select dbdp.noisy_terminate(null)",
     "a sum of gradients": "select dbdp.gradient_sum(null::bytea, null, null, 1)",

@@ -1,0 +1,271 @@
+"""No counter that an analyst may read differs between neighbours, or between two runs on one table.
+
+The counters are found, not listed: every number of `EXPLAIN (ANALYZE, BUFFERS, WAL, SETTINGS)`, and every function of
+PostgreSQL that shows what happened to a relation within a transaction, asked for the table, what it stores out of
+line, and every number that a relation of the run may have had. So is what is run: every algorithm of the catalogue.
+"""
+
+import json
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import psycopg
+import pytest
+from attacker import Arena, allow
+from short import FEW
+
+from dbdp.algorithms import ALGORITHMS
+from dbdp.algorithms.metrics import METRICS, POWERS
+
+pytestmark = pytest.mark.security
+LENGTH, EPSILON, DELTA = 24, 0.2, 1e-7
+PAIR = ("one", "other")
+# Runs whose length follows from released numbers have settings here by which it is public.
+SETTLED: dict[str, dict[str, Any]] = {
+    **{name: {"settings": '{"planned_steps": 1}'} for name in ("dp_blsgd", "dp_blgd", "dp_blsgd_ac")},
+    "dp_agd": {"settings": '{"splits": 1, "growth": 1.0}'},
+    "rrpsgd": {"epochs": 1, "batch_size": 1100},  # one update: how many are made, it draws and publishes
+}
+SAMPLED = ("dp_agd", "privgene")  # read all rows unless they are given a batch_size
+CLOCKS = ("Time", "Timing")  # parts of the names of what EXPLAIN measures with a clock
+BEFORE = "Planning"  # pages of the catalogue that a plan is made from, before the call: what the session looked up last
+LABELLED = "label => 'y', positive => '1'"
+KINDS = {  # rows, and what is declared of them
+    "rows": (1500, f"{LABELLED}, public_columns => '{{g}}'"),
+    "units": (1500, f"{LABELLED}, unit => 'u', max_rows => 3"),
+    "numbers": (1500, "label => 'z', label_bounds => '{0,1}'"),
+    "many rows": (4500, f"{LABELLED}, public_columns => '{{g}}'"),  # beyond the least memory
+}
+
+
+def calls() -> dict[str, tuple[str, tuple[Any, ...]]]:
+    """Every call that reads rows, by a name: its SQL, with the dataset as %s, and its other arguments."""
+    train = "select * from dbdp.dp_train(%s, epsilon => %s, delta => %s, algorithm => %s, {})"
+    found = {}
+    for name in ALGORITHMS:
+        given = FEW.get(name, {"epochs": 2}) | SETTLED.get(name, {})
+        for sampled in [False, True] if name in SAMPLED else [False]:
+            options = given | ({"batch_size": 60} if sampled else {})
+            if name not in FEW:
+                options["epochs"] = 2
+            named = ", ".join(f"{option} => %s" for option in options)
+            sql = train.format(named) if options else train.replace(", {}", "")
+            key = f"{name} of mini-batches" if sampled else name
+            found[key] = (sql, (EPSILON, DELTA, name, *options.values()))
+    pairs = '[{"epochs": 1}, {"epochs": 2}]'
+    for method in ("disjoint_portions", "random_repetition"):
+        sql = "select * from dbdp.dp_tune(%s, %s, epsilon => %s, delta => %s, method => %s)"
+        found[f"tune by {method}"] = (sql, (pairs, EPSILON, DELTA, method))
+    groups = "select * from dbdp.dp_train_groups(%s, 'g', '{a,b}', epsilon => %s, delta => %s, algorithm => %s"
+    for name in ("bolt_on", "dp_sgd"):
+        found[f"groups by {name}"] = (f"{groups}, epochs => 1)", (EPSILON, DELTA, name))
+    found["class balance"] = ("select dbdp.dp_class_balance(%s, epsilon => %s)", (EPSILON,))
+    found["bounds"] = ("select dbdp.dp_bounds(%s, 'z', epsilon => %s, delta => %s)", (EPSILON, DELTA))
+    return found
+
+
+CALLS = calls()
+SLOW, BATCHED = pytest.mark.slow, ("dp_sgd", "dp_blsgd")
+UNITED = ("dp_blsgd", "privgene of mini-batches", "class balance")
+CALLER = {"bounds": "owner"}  # who else may call it
+CALLED: list[tuple[psycopg.Connection, str]] = []
+
+
+Pairs = Callable[[str], dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def pairs(arena: Arena) -> Pairs:
+    """Neighbours of a kind: one row, or unit, has other values, stored as wide at the same place."""
+
+    @cache
+    def make(kind: str) -> dict[str, str]:
+        owner, schema, (rows, more) = arena.session("owner"), arena.names["owner"], KINDS[kind]
+        found = {}
+        for each, value in {"one": "0.1", "other": "-0.2"}.items():
+            found[each] = name = f"{each}_{secrets.token_hex(4)}"
+            owner.execute(f"""
+create table {name} as
+select array_fill((i % 7 - 3) / 20.0::float8, array[{LENGTH}]) as x, i % 2 as y, i % 10 / 10.0::float8 as z,
+       case i % 3 when 0 then 'a' else 'b' end as g, i / 2 as u
+from generate_series(0, {rows - 1}) as i;
+update {name} set x = array_fill({value}::float8, array[{LENGTH}]), y = 1 - y, z = {value}::float8 ^ 2 where u = 5""")
+            register = (
+                "select dbdp.register_dataset(name => %s, source => %s::regclass, features => %s, epsilon => 60, "
+            )
+            declared = json.dumps({"x": {"length": LENGTH, "norm": 1}})
+            owner.execute(f"{register} delta => 1e-3, mode => 'basic', {more})", (name, f"{schema}.{name}", declared))
+            allow(owner, name, arena.names["analyst"])
+        return found
+
+    return make
+
+
+def explained(session: psycopg.Connection, sql: str, parameters: tuple[Any, ...]) -> Counter[tuple[str, str]]:
+    """Every value that EXPLAIN shows of a call, but for clocks and what was before it."""
+    options = "analyze, buffers, wal, settings, verbose, format json"
+    with psycopg.ClientCursor(session) as cursor:  # EXPLAIN takes no parameters
+        (shown,) = cursor.execute(f"explain ({options}) {sql}", parameters).fetchone()
+    return Counter(flattened("", {key: value for key, value in shown[0].items() if key != BEFORE}))
+
+
+def flattened(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not any(clock in key for clock in CLOCKS):
+                yield from flattened(f"{path}/{key}", item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from flattened(path, item)
+    elif isinstance(value, int | float):
+        yield path, str(value)
+
+
+FUNCTIONS = """
+select p.proname from pg_proc as p
+where p.proname ~ '^pg_stat_get_xact_' and p.proargtypes = '26'::oidvector and p.prorettype = 'int8'::regtype
+and p.proname !~ '_function_'  -- their argument is a function
+order by 1"""
+# The dataset's table, what it stores out of line and the index of that; and every number that a run may have used.
+RELATIONS = """
+select c.oid::int8 as number from pg_class as c where c.oid = %(source)s::regclass
+union all
+select c.reltoastrelid from pg_class as c where c.oid = %(source)s::regclass
+union all
+select i.indexrelid from pg_class as c join pg_index as i on i.indrelid in (c.oid, c.reltoastrelid)
+where c.oid = %(source)s::regclass
+union all
+select number from generate_series(%(first)s::int8, %(last)s) as number"""
+
+
+def counted(session: psycopg.Connection, source: str, call: Callable[[], Any]) -> Counter[tuple[str, int]]:
+    """Every counter, above 0, of every relation that a call may have touched, in one transaction with it."""
+    with session.transaction():
+        first = next_number(session)
+        call()
+        numbers = {"source": source, "first": first + 1, "last": next_number(session) - 1}
+        names = [name for (name,) in session.execute(FUNCTIONS).fetchall()]
+        assert {"pg_stat_get_xact_blocks_fetched", "pg_stat_get_xact_tuples_inserted"} <= set(names)
+        shown = ", ".join(f"{name}(number::oid) as {name}" for name in names)
+        cursor = session.execute(f"select {shown} from ({RELATIONS}) as relations", numbers)
+        found = [zip(names, row, strict=True) for row in cursor.fetchall()]
+    return Counter((name, value) for row in found for name, value in row if value)
+
+
+def next_number(session: psycopg.Connection) -> int:
+    """A number for a relation that nobody had: later ones are above it."""
+    name = f"probe_{secrets.token_hex(4)}"
+    session.execute(f"create temporary table {name} ()")
+    number = session.execute("select %s::regclass::oid::int8", (f"pg_temp.{name}",)).fetchone()[0]
+    session.execute(f"drop table {name}")
+    return number
+
+
+def observed(arena: Arena, name: str, key: str) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, int]]]:
+    """What the analyst can count of one call."""
+    session, (sql, others) = arena.session(CALLER.get(key, "analyst")), CALLS[key]
+    shown: list[Counter[tuple[str, str]]] = []
+    source = f"{arena.names['owner']}.{name}"
+    found = counted(session, source, lambda: shown.append(explained(session, sql, (name, *others))))
+    return shown[0], found
+
+
+def runs(arena: Arena, pair: dict[str, str], key: str) -> list[Any]:
+    """What is counted on one table, on the other, and on the first again.
+
+    Before it a session calls each function once: the first time it looks the function up, and loads what it needs.
+    """
+    session, (sql, others) = arena.session(CALLER.get(key, "analyst")), CALLS[key]
+    function = sql.partition("(")[0]
+    if (session, function) not in CALLED:
+        session.execute(sql, (pair["one"], *others)).fetchall()
+        CALLED.append((session, function))
+    return [observed(arena, pair[each], key) for each in (*PAIR, "one")]
+
+
+@pytest.mark.parametrize("key", CALLS)
+def test_no_counter_differs_between_neighbours_or_between_runs(arena: Arena, pairs: Pairs, key: str) -> None:
+    one, other, again = runs(arena, pairs("rows"), key)
+    assert one == other == again
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_no_counter_of_a_score_differs(arena: Arena, pairs: Pairs, metric: str) -> None:
+    kind, algorithm = ("numbers", "dp_linreg") if metric in POWERS else ("rows", "dp_logreg")
+    pair, analyst = pairs(kind), arena.session("analyst")
+    train = f"select model from dbdp.{algorithm}(%s, epsilon => %s, epochs => 1)"
+    (model,) = analyst.execute(train, (pair["one"], EPSILON)).fetchone()
+    call = f"select dbdp.dp_score({model}, %s, %s, epsilon => %s, delta => %s)"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(CALLS, metric, (call, (metric, EPSILON, DELTA)))
+        one, other, again = runs(arena, pair, metric)
+    assert one == other == again
+
+
+@pytest.mark.parametrize("key", ["bolt_on", "dp_sgd", *(pytest.param(key, marks=SLOW) for key in UNITED)])
+def test_no_counter_differs_between_neighbouring_units(arena: Arena, pairs: Pairs, key: str) -> None:
+    one, other, again = runs(arena, pairs("units"), key)
+    assert one == other == again
+
+
+@pytest.mark.parametrize("key", ["bolt_on", "groups by bolt_on", *(pytest.param(key, marks=SLOW) for key in BATCHED)])
+def test_no_counter_differs_where_rows_go_through_buckets(arena: Arena, pairs: Pairs, key: str) -> None:
+    """The analyst gives the least memory, and few pages for temporary tables."""
+    pair = pairs("many rows")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(arena, "session", lambda _kind: small)
+        with arena.login("analyst") as small:
+            small.execute("set dbdp.pack_memory = '1MB'; set temp_buffers = '1MB'")
+            one, other, again = runs(arena, pair, key)
+    assert one == other == again
+
+
+RANDOM_SIZES = """
+create schema if not exists test_unpadded;
+grant usage on schema test_unpadded to public;
+create or replace function test_unpadded.begin() returns void language plpython3u as $begin$
+import sys
+from dataclasses import replace
+import numpy as np
+access, sessions = sys.modules["dbdp.access"], sys.modules["dbdp.sessions"]
+draw = access.PackedRows.draw
+def sized(self, samples, most, *, apart=False):
+    size = int(np.random.default_rng().binomial(samples.rows, samples.probability))
+    return draw(self, replace(samples, size=max(1, size)), most, apart=apart)
+access.PackedRows.draw = sized
+sessions._BUFFER_BYTES.clear()
+$begin$"""
+
+
+def test_the_number_of_drawn_rows_would_be_noticed(arena: Arena, admin: psycopg.Connection, pairs: Pairs) -> None:
+    """Controls, in a session of their own: as many rows are packed as chance has drawn, and all pages are counted."""
+    pair = pairs("rows")
+    admin.execute(RANDOM_SIZES)
+    try:
+        with arena.login("analyst") as fresh, pytest.MonkeyPatch.context() as patched:
+            patched.setattr(arena, "session", lambda _kind: fresh)
+            fresh.execute("select dbdp.about()")
+            padded = runs(arena, pair, "dp_sgd")
+            fresh.execute("select test_unpadded.begin()")
+            sampled = [observed(arena, pair["one"], "dp_sgd") for _ in range(4)]
+    finally:
+        admin.execute("drop schema test_unpadded cascade")
+    assert padded[0] == padded[1] == padded[2]
+    for shown, hidden in zip(*sampled[:1], padded[0], strict=True):
+        assert shown != hidden
+    assert any(one[0] != other[0] for one, other in pairwise(sampled))  # by EXPLAIN
+    assert any(one[1] != other[1] for one, other in pairwise(sampled))  # by statistics
+
+
+def test_a_row_that_is_stored_wider_would_be_noticed(arena: Arena, owner: psycopg.Connection, pairs: Pairs) -> None:
+    """A control: the owner's own query of a table shows what no training on it does."""
+    name = pairs("rows")["one"]
+    source = f"{arena.names['owner']}.{name}"
+    read = counted(owner, source, lambda: owner.execute(f"select count(x) from {source}").fetchall())
+    assert {("pg_stat_get_xact_tuples_returned", 1500), ("pg_stat_get_xact_numscans", 1)} <= set(read)
+    trained = observed(arena, name, "bolt_on")[1]
+    assert ("pg_stat_get_xact_tuples_returned", 1500) not in trained
