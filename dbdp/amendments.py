@@ -19,7 +19,7 @@ _LABEL_KINDS = ("positive", "negative", "classes", "label_bounds")
 
 
 def renew(session: ServerSession, name: str, reason: str, epsilon: float | None, delta: float | None) -> None:
-    """End the budget of a dataset and begin a new one.
+    """End the budget of a dataset and begin a new one, of the same role's dataset, whoever renews it.
 
     Raises
     ------
@@ -43,8 +43,7 @@ def renew(session: ServerSession, name: str, reason: str, epsilon: float | None,
         types=types,
         budget=budget,
         unit=unit,
-        renews=former["id"],
-        reason=reason,
+        renewal=registry.Renewal(former["id"], reason, former["registered_by"]),
     )
 
 

@@ -36,6 +36,7 @@ from dbdp.algorithms import Request, tuning  # noqa: E402
 from dbdp.algorithms.groups import GroupsRequest  # noqa: E402
 from dbdp.algorithms.metrics import ScoreRequest  # noqa: E402
 from dbdp.algorithms.tuning import TuningRequest  # noqa: E402
+from dbdp.callers import Transactions  # noqa: E402
 from dbdp.declarations import MAX_CLASSES, declare, unit_of  # noqa: E402
 from dbdp.learning import blocks, kernels, noisy  # noqa: E402
 from dbdp.learning.noisy import NoisyState  # noqa: E402
@@ -46,6 +47,7 @@ from dbdp.privacy import sensitivity, streams  # noqa: E402
 from dbdp.sessions import PUBLIC_SQLSTATE, ServerSession  # noqa: E402
 
 _session = ServerSession(plpy)
+_transactions = Transactions(_session)
 _LONGEST_ERROR = 4000  # characters
 _NESTS, _MOST_LEVELS = (list, dict), 100  # of JSON that is stored: more than any of ours has
 
@@ -76,6 +78,7 @@ def door(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         try:
             _check_unrestricted()
+            _session.check_caller()
             return function(*arguments)
         except controller.ChargedError as error:
             sqlstate, text = error.sqlstate, str(error)
@@ -88,6 +91,32 @@ def door(function: Callable[..., Any]) -> Callable[..., Any]:
             if sqlstate != PUBLIC_SQLSTATE:
                 raise
         raise DoorError(_shortened(text), sqlstate)
+
+    return call
+
+
+def as_owner(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Run an interface as dbdp_owner: its caller was checked."""
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        with _session.as_owner():
+            return function(*arguments)
+
+    return call
+
+
+def in_own_transaction(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuse an interface that spends or amends where others' code may run with the caller's rights."""
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        if _session.acts_as_owner():  # within another interface, which was checked
+            return function(*arguments)
+        _transactions.check()
+        answer = function(*arguments)
+        _transactions.note()
+        return answer
 
     return call
 
@@ -116,6 +145,7 @@ def about() -> str:
 
 
 @door
+@in_own_transaction
 def register_dataset(
     name: str,
     source: str,
@@ -134,7 +164,7 @@ def register_dataset(
     public_columns: list[str] | None,
     rho: float | None,
 ) -> None:
-    """dbdp.register_dataset, with the caller's rights."""
+    """dbdp.register_dataset, with the caller's rights and as dbdp_owner."""
     _check_given(name=name, source=source, features=features, delta=delta, mode=mode)
     declaration = declare(
         label=label,
@@ -160,45 +190,15 @@ def register_dataset(
 
 
 @door
-def record_dataset(
-    name: str,
-    source: str,
-    declaration: str,
-    epsilon: float | None,
-    delta: float,
-    mode: str,
-    unit: str | None,
-    max_rows: int | None,
-    rho: float | None,
-) -> None:
-    """dbdp.record_dataset, as dbdp_owner."""
-    registry.record(
-        _session,
-        name=name,
-        source=source,
-        declaration=declaration,
-        epsilon=epsilon,
-        delta=delta,
-        mode=mode,
-        rho=rho,
-        unit=unit,
-        max_rows=max_rows,
-    )
-
-
-@door
+@in_own_transaction
 def drop_dataset(name: str) -> None:
-    """dbdp.drop_dataset, with the caller's rights."""
+    """dbdp.drop_dataset, as dbdp_owner and with the caller's rights."""
     registry.drop(_session, name)
 
 
 @door
-def close_dataset(name: str) -> str:
-    """dbdp.close_dataset, as dbdp_owner."""
-    return registry.close(_session, name)
-
-
-@door
+@in_own_transaction
+@as_owner
 def grant_training(name: str, role: str, epsilon: float | None) -> None:
     """dbdp.grant_training, as dbdp_owner."""
     _check_given(dataset=name, role=role)
@@ -206,6 +206,8 @@ def grant_training(name: str, role: str, epsilon: float | None) -> None:
 
 
 @door
+@in_own_transaction
+@as_owner
 def revoke_training(name: str, role: str) -> None:
     """dbdp.revoke_training, as dbdp_owner."""
     _check_given(dataset=name, role=role)
@@ -213,6 +215,8 @@ def revoke_training(name: str, role: str) -> None:
 
 
 @door
+@in_own_transaction
+@as_owner
 def grant_prediction(model: int, role: str) -> None:
     """dbdp.grant_prediction, as dbdp_owner."""
     _check_given(model=model, role=role)
@@ -220,6 +224,8 @@ def grant_prediction(model: int, role: str) -> None:
 
 
 @door
+@in_own_transaction
+@as_owner
 def revoke_prediction(model: int, role: str) -> None:
     """dbdp.revoke_prediction, as dbdp_owner."""
     _check_given(model=model, role=role)
@@ -227,6 +233,8 @@ def revoke_prediction(model: int, role: str) -> None:
 
 
 @door
+@in_own_transaction
+@as_owner
 def renew_budget(name: str, reason: str, epsilon: float | None, delta: float | None) -> None:
     """dbdp.renew_budget, as dbdp_owner."""
     _check_given(dataset=name, reason=reason)
@@ -234,6 +242,8 @@ def renew_budget(name: str, reason: str, epsilon: float | None, delta: float | N
 
 
 @door
+@in_own_transaction
+@as_owner
 def redeclare(
     name: str,
     reason: str,
@@ -256,6 +266,7 @@ def redeclare(
 
 
 @door
+@as_owner
 def budget(name: str, release_delta: float) -> dict[str, Any]:
     """dbdp.budget, as dbdp_owner."""
     _check_given(dataset=name, release_delta=release_delta)
@@ -263,12 +274,29 @@ def budget(name: str, release_delta: float) -> dict[str, Any]:
 
 
 @door
+@as_owner
 def check_ledger() -> list[dict[str, Any]]:
     """dbdp.check_ledger, as dbdp_owner."""
     return budgets.check(_session)
 
 
 @door
+@as_owner
+def allowance_spent(allowance: int) -> dict[str, Any]:
+    """dbdp.allowance_spent, as dbdp_owner."""
+    return budgets.allowance_spent(_session, allowance)
+
+
+@door
+@in_own_transaction
+def check_rows(name: str) -> None:
+    """dbdp.check_rows, with the caller's rights."""
+    datasets.check_rows(_session, datasets.load(_session, name))
+
+
+@door
+@in_own_transaction
+@as_owner
 def charge(name: str, plan: str) -> dict[str, Any]:
     """dbdp.charge, as dbdp_owner."""
     _check_given(plan=plan)
@@ -279,6 +307,7 @@ def charge(name: str, plan: str) -> dict[str, Any]:
 
 
 @door
+@as_owner
 def record_outcome(ledger_id: int, outcome: str, detail: str | None) -> None:
     """dbdp.record_outcome, as dbdp_owner."""
     _check_given(ledger_id=ledger_id, outcome=outcome)
@@ -286,6 +315,7 @@ def record_outcome(ledger_id: int, outcome: str, detail: str | None) -> None:
 
 
 @door
+@in_own_transaction
 def shuffle(name: str, table: str, options: str) -> None:
     """dbdp.shuffle, with the caller's rights."""
     _check_given(blocks=table, options=options)
@@ -295,6 +325,7 @@ def shuffle(name: str, table: str, options: str) -> None:
 
 
 @door
+@as_owner
 def store_release(name: str, coefficients: list[Any], intercepts: list[float], receipt: str) -> str:
     """dbdp.store_release, as dbdp_owner."""
     _check_given(coefficients=coefficients, intercepts=intercepts, receipt=receipt)
@@ -304,6 +335,7 @@ def store_release(name: str, coefficients: list[Any], intercepts: list[float], r
 
 
 @door
+@as_owner
 def store_network(name: str, network: str, parameters: list[float], receipt: str) -> str:
     """dbdp.store_network, as dbdp_owner."""
     _check_given(network=network, parameters=parameters, receipt=receipt)
@@ -314,6 +346,7 @@ def store_network(name: str, network: str, parameters: list[float], receipt: str
 
 
 @door
+@in_own_transaction
 def group_sizes(dataset: str, group_by: str, groups: list[str]) -> list[int]:
     """dbdp.group_sizes, with the caller's rights."""
     _check_given(group_by=group_by, groups=groups)
@@ -321,6 +354,7 @@ def group_sizes(dataset: str, group_by: str, groups: list[str]) -> list[int]:
 
 
 @door
+@in_own_transaction
 def deal_groups(dataset: str, table: str, group_by: str, groups: list[str], sizes: list[int]) -> None:
     """dbdp.deal_groups, with the caller's rights."""
     _check_given(target=table, group_by=group_by, groups=groups, sizes=sizes)
@@ -383,24 +417,32 @@ def count_errors_transition(errors: int, block: bytes, models: bytes, outputs: i
 
 
 @door
+@in_own_transaction
+@as_owner
 def dp_train(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_train, as dbdp_owner."""
     return _released(controller.train(_session, dataset, _request(values)))
 
 
 @door
+@in_own_transaction
+@as_owner
 def dp_logreg(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_logreg, as dbdp_owner."""
     return _released(controller.train(_session, dataset, _request(values, loss="logistic", huber_width=None)))
 
 
 @door
+@in_own_transaction
+@as_owner
 def dp_svm(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_svm, as dbdp_owner."""
     return _released(controller.train(_session, dataset, _request(values, loss="huber_svm")))
 
 
 @door
+@in_own_transaction
+@as_owner
 def dp_linreg(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_linreg, as dbdp_owner."""
     return _released(
@@ -409,24 +451,30 @@ def dp_linreg(dataset: str, *values: Any) -> dict[str, Any]:
 
 
 @door
+@as_owner
 def dp_explain(dataset: str, *values: Any) -> str:
     """dbdp.dp_explain, as dbdp_owner."""
     return json.dumps(controller.explain(_session, dataset, _request(values)))
 
 
 @door
+@in_own_transaction
+@as_owner
 def dp_tune(dataset: str, candidates: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_tune, as dbdp_owner."""
     return _released(controller.tune(_session, dataset, _tuning(candidates, values)))
 
 
 @door
+@as_owner
 def dp_explain_tuning(dataset: str, candidates: str, *values: Any) -> str:
     """dbdp.dp_explain_tuning, as dbdp_owner."""
     return json.dumps(controller.explain_tuning(_session, dataset, _tuning(candidates, values)))
 
 
 @door
+@in_own_transaction
+@as_owner
 def dp_train_groups(dataset: str, group_by: str, groups: list[str], *values: Any) -> list[dict[str, Any]]:
     """dbdp.dp_train_groups, as dbdp_owner."""
     made = controller.train_groups(_session, dataset, _grouped(group_by, groups, values))
@@ -434,12 +482,15 @@ def dp_train_groups(dataset: str, group_by: str, groups: list[str], *values: Any
 
 
 @door
+@as_owner
 def dp_explain_groups(dataset: str, group_by: str, groups: list[str], *values: Any) -> str:
     """dbdp.dp_explain_groups, as dbdp_owner."""
     return json.dumps(controller.explain_groups(_session, dataset, _grouped(group_by, groups, values)))
 
 
 @door
+@in_own_transaction
+@as_owner
 def dp_score(
     model: int, dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None
 ) -> str:
@@ -449,6 +500,7 @@ def dp_score(
 
 
 @door
+@as_owner
 def dp_explain_score(dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None) -> str:
     """dbdp.dp_explain_score, as dbdp_owner."""
     _check_given(dataset=dataset, metric=metric, epsilon=epsilon, delta=delta, bins=bins)
@@ -456,6 +508,8 @@ def dp_explain_score(dataset: str, metric: str, epsilon: float, delta: float, bi
 
 
 @door
+@in_own_transaction
+@as_owner
 def dp_confusion(model: int, dataset: str, epsilon: float, delta: float) -> str:
     """dbdp.dp_confusion, as dbdp_owner."""
     _check_given(model=model, dataset=dataset, epsilon=epsilon, delta=delta)
@@ -463,6 +517,8 @@ def dp_confusion(model: int, dataset: str, epsilon: float, delta: float) -> str:
 
 
 @door
+@in_own_transaction
+@as_owner
 def dp_bounds(dataset: str, column: str, epsilon: float, delta: float, beta: float) -> str:
     """dbdp.dp_bounds, as dbdp_owner."""
     _check_given(dataset=dataset, column_name=column, epsilon=epsilon, delta=delta, beta=beta)
@@ -470,6 +526,8 @@ def dp_bounds(dataset: str, column: str, epsilon: float, delta: float, beta: flo
 
 
 @door
+@in_own_transaction
+@as_owner
 def dp_class_balance(dataset: str, epsilon: float, delta: float) -> str:
     """dbdp.dp_class_balance, as dbdp_owner."""
     _check_given(dataset=dataset, epsilon=epsilon, delta=delta)

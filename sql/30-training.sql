@@ -10,9 +10,18 @@ as 'byteasend';
 comment on function dbdp.array_bytes(float8[]) is 'internal: the bytes of an array as the server holds them';
 comment on function dbdp.array_bytes(float4[]) is 'internal: the bytes of an array as the server holds them';
 
+create or replace function dbdp.check_rows(dataset text) returns void
+language plpython3u
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $body$
+@plpython check_rows@
+$body$;
+comment on function dbdp.check_rows is 'internal: for a client that may read the table, refuse unless it still has the registered number of rows, or of units';
+
 create or replace function dbdp.charge(dataset text, plan json, out ledger_id bigint, out wal_position pg_lsn)
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython charge@
@@ -68,7 +77,7 @@ create or replace function dbdp.dp_train(
   out receipt json
 )
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
@@ -87,7 +96,7 @@ create or replace function dbdp.dp_logreg(
   out receipt json
 )
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
@@ -106,7 +115,7 @@ create or replace function dbdp.dp_svm(
   out receipt json
 )
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
@@ -125,7 +134,7 @@ create or replace function dbdp.dp_linreg(
   out receipt json
 )
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
@@ -139,7 +148,7 @@ create or replace function dbdp.dp_explain(
 @options@
 ) returns json
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
@@ -162,7 +171,7 @@ create or replace function dbdp.dp_tune(
   out receipt json
 )
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
@@ -180,7 +189,7 @@ create or replace function dbdp.dp_explain_tuning(
   distribution text default null
 ) returns json
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython dp_explain_tuning@
@@ -223,7 +232,7 @@ create or replace function dbdp.dp_train_groups(
   out receipt json
 ) returns setof record
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
@@ -239,7 +248,7 @@ create or replace function dbdp.dp_explain_groups(
 @options@
 ) returns json
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
@@ -340,7 +349,7 @@ comment on aggregate dbdp.label_counts(bytea, int, int) is
 
 create or replace function dbdp.store_release(dataset text, coefficients float8[], intercepts float8[], receipt json) returns json
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython store_release@
@@ -349,7 +358,7 @@ comment on function dbdp.store_release is 'internal: store a model that a client
 
 create or replace function dbdp.store_network(dataset text, network json, parameters float8[], receipt json) returns json
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython store_network@

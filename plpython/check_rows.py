@@ -1,0 +1,3 @@
+from dbdp.server import check_rows
+
+return check_rows(dataset)
