@@ -31,8 +31,8 @@ ACTS = {
     "score": "dbdp.dp_score({m}, '{d}', 'accuracy', 1)",
     "class balance": "dbdp.dp_class_balance('{d}', 1)",
     "bounds": "dbdp.dp_bounds('{d}', 'y', 1)",
-    "charge": "(select ledger_id from dbdp.charge('{d}', "
-    '\'{{"algorithm": "x", "guarantee": {{"epsilon": 1, "delta": 0, "event": {{"event": "ZCDpEvent", "rho": 1}}}}}}\'))',
+    "charge": '(select ledger_id from dbdp.charge(\'{d}\', \'{{"algorithm": "x", "guarantee": '
+    '{{"epsilon": 1, "delta": 0, "event": {{"event": "ZCDpEvent", "rho": 1}}}}}}\'))',
 }
 # How others fire it: {a} is the act as an expression, {t} the name of the trap, {f} and {tr} functions that do it.
 TRAPS = {
