@@ -20,7 +20,7 @@ _LABEL_KINDS = ("positive", "negative", "classes", "label_bounds")
 
 
 def renew(session: ServerSession, name: str, reason: str, epsilon: float | None, delta: float | None) -> None:
-    """End the budget of a dataset and begin a new one.
+    """End the budget of a dataset and begin a new one, of the same role's dataset, whoever renews it.
 
     Raises
     ------
@@ -44,9 +44,7 @@ def renew(session: ServerSession, name: str, reason: str, epsilon: float | None,
         types=types,
         budget=budget,
         unit=unit,
-        renews=former["id"],
-        reason=reason,
-        answer_seconds=former["answer_seconds"],
+        renewal=registry.Renewal(former["id"], reason, former["registered_by"], former["answer_seconds"]),
     )
 
 

@@ -59,8 +59,8 @@ left join lateral (
 where {condition}
 order by d.id
 """
-_OPEN = "d.name = $1 and d.dropped_at is null and d.id = any (dbdp.open_datasets(dbdp.own_roles()))"
-_OWN = "d.id = any (dbdp.own_datasets(dbdp.own_roles()))"
+_OPEN = "d.name = $1 and d.dropped_at is null and d.id in (select o.id from dbdp.open_datasets as o)"
+_OWN = "d.id in (select o.id from dbdp.own_datasets as o)"
 _SAME_TABLE = """
 exists (
     select
@@ -135,6 +135,21 @@ def check(session: Session) -> list[dict[str, Any]]:
         }
         for period in _periods(session, _OWN)
     ]
+
+
+_SEEN_ALLOWANCE = """
+select from dbdp.allowance as a
+where a.id = $1
+and (a.role = any (dbdp.own_roles()) or a.dataset_id in (select o.id from dbdp.own_datasets as o))
+"""
+
+
+def allowance_spent(session: Session, allowance: int) -> dict[str, float | None]:
+    """Return what was spent within an allowance, null unless it is the caller's, or of a dataset that it registered."""
+    if not session.query(_SEEN_ALLOWANCE, allowance):
+        return {"charged": None, "leaked": None}
+    charge, leak = ledger.odometers(session, allowance, ledger.OF_ALLOWANCE) or (0, 0)
+    return {"charged": charge / CHARGE_UNITS, "leaked": leak / LEAK_UNITS}
 
 
 def _periods(session: Session, condition: str, *parameters: Any) -> Iterator[Period]:

@@ -127,7 +127,8 @@ class Database:
     def rows(self, query: Any) -> dict[str, list[Any]]:
         """Return what a SQLAlchemy `select()`, or `Table`, gives to this role: the values by column.
 
-        They are read by the role's own rights, and nothing is charged.
+        They are read by the role's own rights, and nothing is charged. As in any query of the role's, PostgreSQL may
+        run code of the tables' owners with these rights: name tables of owners whom the role trusts.
         """
         from dbdp import alchemy
 

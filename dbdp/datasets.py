@@ -90,7 +90,7 @@ select d.id,
 from dbdp.dataset as d
 where d.name = $1
 and d.dropped_at is null
-and d.id = any (dbdp.open_datasets(dbdp.own_roles()))
+and d.id in (select o.id from dbdp.open_datasets as o)
 """
 
 
@@ -236,7 +236,10 @@ def count(session: ServerSession, source: str, unit: Unit | None, types: Mapping
 
 
 def check_rows(session: Session, dataset: Dataset) -> None:
-    """Raise ValueError if the table no longer has the registered, public number of rows, or of units."""
+    """Raise ValueError if the table no longer has the registered, public number of rows, or of units.
+
+    A client asks the server: what plans a statement on a table may run code of the table's owner.
+    """
     if not isinstance(session, ServerSession):
         session.query("select dbdp.check_rows($1)", dataset.name)
         return

@@ -48,7 +48,7 @@ class Judge:
     request: Request
 
 
-def score(session: Session, model: int, name: str, request: ScoreRequest) -> dict[str, Any]:
+def score(session: ServerSession, model: int, name: str, request: ScoreRequest) -> dict[str, Any]:
     """Return a figure of a released model on a dataset, with noise, what follows from it, and the receipt.
 
     Raises
@@ -235,14 +235,25 @@ where m.id = $1
 """
 
 
-def _model(session: Session, model: int) -> Row:
-    """Return what there is of a released model.
+# A grant that was revoked since an old snapshot cannot be locked by it: PostgreSQL's 40001, before anything is spent.
+_LOCKED_GRANTS = """
+select from dbdp.prediction_grant as g
+where g.model_id = $1
+and g.role = any (dbdp.own_roles())
+for key share
+"""
+
+
+def _model(session: ServerSession, model: int) -> Row:
+    """Return what there is of a released model, by the rights as they are now.
 
     Raises
     ------
     ValueError
         If there is none.
     """
+    with session.undone():
+        session.query(_LOCKED_GRANTS, model)
     found = session.query(_MODEL, model)
     if not found:
         raise ValueError(f"model {model} does not exist; see dbdp.models")

@@ -117,7 +117,7 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
     _synchronous_standbys(session)  # raises now what could not be awaited later
     release = Release.from_data(plan.get("guarantee"))
     costs, written = dataset.budget.cost(release), json.dumps(plan)
-    after, allowance = _locked(session, dataset, lambda: _advance(session, dataset, costs))
+    after, allowance = _locked(session, dataset, lambda allowances: _advance(session, dataset, costs, allowances))
     row = session.query(
         "insert into dbdp.ledger (dataset_id, algorithm, epsilon, delta, charge, leak, allowance_id, plan, "
         "charge_after, leak_after) values ($1, $2, $3, $4, $5, $6, $7::int4, $8::json, $9, $10) returning id",
@@ -135,17 +135,20 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
     return Charge(row["id"], position)  # before the message, whose own last page may stay for long
 
 
-def _locked(session: ServerSession, dataset: Dataset, action: Callable[[], Result]) -> Result:
-    """Run the action under a lock of the dataset that dbdp_owner alone can take, and let it go at once.
+def _locked(session: ServerSession, dataset: Dataset, action: Callable[[list["Account"]], Result]) -> Result:
+    """Run the action under locks that dbdp_owner alone can take, and let them go at once.
 
-    It is a row's, so that no other role can hold it up, in a subtransaction that is undone, so that it does
-    not last as long as the caller's transaction: the odometers are sequences and stay.
+    They are of rows, the caller's allowances and the dataset, so that no other role can hold them up, in a
+    subtransaction that is undone, so that they do not last as long as the caller's transaction: the odometers are
+    sequences and stay. A row that was changed since an old snapshot (a right revoked or lowered, a dataset dropped,
+    renewed or redeclared) cannot be locked by it: PostgreSQL's 40001, before anything is spent.
     """
     with session.undone():
+        allowances = _allowances(session, dataset)
         sql = "select from dbdp.dataset where id = $1 and dropped_at is null for no key update"
         if not session.query(sql, dataset.id):
             raise ValueError(f"dataset {dataset.name!r} was dropped meanwhile; see dbdp.datasets")
-        return action()
+        return action(allowances)
 
 
 # --- odometers ------------------------------------------------------------------------------------------
@@ -217,7 +220,9 @@ class Account:
             session.query(f"select setval('dbdp.{word}_{self.id}'::regclass, $1)", value)
 
 
-def _advance(session: Session, dataset: Dataset, costs: Amounts) -> tuple[Amounts, int | None]:
+def _advance(
+    session: Session, dataset: Dataset, costs: Amounts, allowances: list[Account]
+) -> tuple[Amounts, int | None]:
     """Advance the dataset's odometers and those of the allowance that is used, all or none.
 
     Returns how the dataset's stand, and the allowance's id.
@@ -226,7 +231,7 @@ def _advance(session: Session, dataset: Dataset, costs: Amounts) -> tuple[Amount
     recorded = height(session, dataset.id)
     budget = Account(f"the budget of dataset {dataset.name!r}", OF_DATASET, dataset.id, limits, recorded)
     spent = [(budget, budget.after(session, costs))]
-    if allowances := _allowances(session, dataset):
+    if allowances:
         spent.append(_first_that_covers(session, allowances, costs))
     for account, total in spent:
         account.set(session, total)
@@ -240,15 +245,16 @@ where a.dataset_id = $1
 and a.revoked_at is null
 and a.role = any (dbdp.own_roles())
 order by a.role
+for no key update
 """
 
 
 def _allowances(session: Session, dataset: Dataset) -> list[Account]:
-    """Return what the caller may spend by: its own allowance, else those of roles that it is a member of, by name.
+    """Return, locked, what the caller may spend by: its own allowance, else those of its roles, by name.
 
     None are asked of the role that registered the dataset.
     """
-    if session.query("select $1 = any (dbdp.own_datasets(dbdp.own_roles())) as own", dataset.id)[0]["own"]:
+    if session.query("select $1 in (select o.id from dbdp.own_datasets as o) as own", dataset.id)[0]["own"]:
         return []
     rows = session.query(_ALLOWANCES, dataset.id)
     if not rows:

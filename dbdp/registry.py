@@ -1,16 +1,17 @@
 """Registration of datasets, inside the server.
 
-`register` runs with the caller's rights (only a table's owner can open it to dbdp_owner), `record`
-and `drop` as dbdp_owner.
+A table is opened to dbdp_owner, and closed to it, with the caller's rights (only its owner can do that); what the
+catalogue says of it is written as dbdp_owner.
 """
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dbdp import ledger, records, rights
 from dbdp.datasets import check_kind, column_types, count
-from dbdp.declarations import Declaration, Unit, declare, unit_of
+from dbdp.declarations import Declaration, Unit
 from dbdp.privacy.accounting import Budget
 from dbdp.sessions import DATA_EXCEPTION, UNIQUE_VIOLATION, Row, ServerSession
 from dbdp.units import UNIT_TYPES
@@ -20,6 +21,23 @@ _CATEGORY_TYPES = (*records.TEXT_TYPES, "smallint", "integer", "bigint", "boolea
 _LABEL_TYPES = (*records.TEXT_TYPES, *NUMERIC_TYPES, "enum")
 _VECTOR_TYPES = ("double precision[]", "real[]")
 _KEY_TYPES = (*records.TEXT_TYPES, "smallint", "integer", "bigint", "boolean", "enum", "date", "uuid")
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """What a registration that follows another one keeps, and says of it.
+
+    Attributes
+    ----------
+    period : number of the registration that it follows
+    registered_by : the role that registered the dataset, whoever renews it
+    answer_seconds : its interfaces answer at multiples of so many seconds; None: as soon as they can
+    """
+
+    period: int
+    reason: str
+    registered_by: str
+    answer_seconds: int | None = None
 
 
 def register(
@@ -34,47 +52,17 @@ def register(
     rho: float | None,
     unit: Unit | None,
 ) -> None:
-    """Open the table to dbdp_owner, as its owner, and record the dataset."""
-    Budget.of(epsilon=epsilon, delta=delta, mode=mode, rho=rho)
+    """Open the table to dbdp_owner, as its owner, and write the catalogue's row and the odometers, as dbdp_owner."""
+    budget = Budget.of(epsilon=epsilon, delta=delta, mode=mode, rho=rho)
     check_source(session, source, declaration, unit)
     check_owner(session, source)
     session.query(f"lock table only {source} in share update exclusive mode")  # two grants at once would fail
     session.query(f"grant select on {source} to dbdp_owner")
-    session.query(
-        "select dbdp.record_dataset($1, $2::regclass, $3::json, $4::float8, $5, $6, $7, $8::int4, $9::float8)",
-        name,
-        source,
-        declaration.to_json(),
-        epsilon,
-        delta,
-        mode,
-        unit and unit.column,
-        unit and unit.max_rows,
-        rho,
-    )
-
-
-def record(
-    session: ServerSession,
-    *,
-    name: str,
-    source: str,
-    declaration: str,
-    epsilon: float | None,
-    delta: float,
-    mode: str,
-    rho: float | None,
-    unit: str | None,
-    max_rows: int | None,
-) -> None:
-    """Write the catalogue's row and make the odometers (as dbdp_owner)."""
-    declared = declare(**json.loads(declaration))
-    budget = Budget.of(epsilon=epsilon, delta=delta, mode=mode, rho=rho)
-    whom = unit_of(declared, unit, max_rows)
-    types = check_source(session, source, declared, whom)
-    check_opened(session, source)
-    _check_new(session, name, source)
-    enter(session, name=name, source=source, declaration=declared, types=types, budget=budget, unit=whom)
+    with session.as_owner():
+        types = check_source(session, source, declaration, unit)  # which is locked now
+        check_opened(session, source)
+        _check_new(session, name, source)
+        enter(session, name=name, source=source, declaration=declaration, types=types, budget=budget, unit=unit)
 
 
 def enter(
@@ -86,9 +74,7 @@ def enter(
     types: dict[str, str],
     budget: Budget,
     unit: Unit | None,
-    renews: int | None = None,
-    reason: str | None = None,
-    answer_seconds: int | None = None,
+    renewal: Renewal | None = None,
 ) -> None:
     """Write a row of the catalogue, checked already, and make its odometers (as dbdp_owner)."""
     rows = count(session, source, unit, types) * (unit.max_rows if unit else 1)
@@ -98,10 +84,10 @@ def enter(
         session,
         """
 insert into dbdp.dataset (name, source, source_name, rows, declaration, column_types, epsilon, delta, mode,
-                          rdp_order, charge_limit, leak_limit, unit, max_rows, renews, reason,
+                          rdp_order, charge_limit, leak_limit, unit, max_rows, renews, reason, registered_by,
                           answer_seconds)
 values ($1, $2::regclass, $2, $3, $4::json, $5::json, $6, $7, $8,
-        $9::float8, $10, $11, $12, $13::int4, $14::int4, $15, $16::int4)
+        $9::float8, $10, $11, $12, $13::int4, $14::int4, $15, coalesce($16::name, session_user), $17::int4)
 returning id""",
         name,
         source,
@@ -116,9 +102,10 @@ returning id""",
         budget.leak_limit,
         unit and unit.column,
         unit and unit.max_rows,
-        renews,
-        reason,
-        answer_seconds,
+        renewal and renewal.period,
+        renewal and renewal.reason,
+        renewal and renewal.registered_by,
+        renewal and renewal.answer_seconds,
     )
     ledger.make_odometers(session, ledger.OF_DATASET, inserted[0]["id"])
 
@@ -135,20 +122,15 @@ def _insert_new(session: ServerSession, sql: str, name: str, source: str, *more:
 
 def drop(session: ServerSession, name: str) -> None:
     """Close a dataset, and the table to dbdp_owner where the caller owns it; history and odometers stay."""
-    closed = session.query("select dbdp.close_dataset($1) as source", name)[0]["source"]
+    with session.as_owner():
+        row = rights.registered(session, name, action="drop it")
+        end(session, row["id"])
     owned = session.query(
         "select from pg_class as c where c.oid = to_regclass($1) and pg_has_role(current_user, c.relowner, 'usage')",
-        closed,
+        row["source"],
     )
     if owned:
-        session.query(f"revoke select on {closed} from dbdp_owner")
-
-
-def close(session: ServerSession, name: str) -> str:
-    """Mark a dataset as dropped; return its table (as dbdp_owner)."""
-    row = rights.registered(session, name, action="drop it")
-    end(session, row["id"])
-    return row["source"]
+        session.query(f"revoke select on {row['source']} from dbdp_owner")
 
 
 def end(session: ServerSession, dataset_id: int) -> None:

@@ -15,7 +15,7 @@ select d.id,
        d.source::oid::int8 as source_oid,
        d.source_name,
        d.registered_by::text as registered_by,
-       d.id = any (dbdp.own_datasets(dbdp.own_roles())) as own,
+       d.id in (select o.id from dbdp.own_datasets as o) as own,
        d.declaration::text as declaration,
        d.column_types::text as column_types,
        d.unit, d.max_rows, d.answer_seconds,
@@ -23,7 +23,7 @@ select d.id,
 from dbdp.dataset as d
 where d.name = $1
 and d.dropped_at is null
-and d.id = any (dbdp.open_datasets(dbdp.own_roles()))
+and d.id in (select o.id from dbdp.open_datasets as o)
 """
 
 
@@ -110,7 +110,7 @@ def revoke_prediction(session: ServerSession, model: int, role: str) -> None:
 # The policy of dbdp.model holds for dbdp_owner too.
 _RELEASED = """
 select m.released_by::text as released_by,
-       m.released_by = any (dbdp.own_roles()) or m.dataset_id = any (dbdp.own_datasets(dbdp.own_roles())) as own
+       m.released_by = any (dbdp.own_roles()) or m.dataset_id in (select o.id from dbdp.own_datasets as o) as own
 from dbdp.model as m
 where m.id = $1
 """

@@ -37,6 +37,7 @@ from dbdp.algorithms import Request, tuning  # noqa: E402
 from dbdp.algorithms.groups import GroupsRequest  # noqa: E402
 from dbdp.algorithms.metrics import ScoreRequest  # noqa: E402
 from dbdp.algorithms.tuning import TuningRequest  # noqa: E402
+from dbdp.callers import Transactions  # noqa: E402
 from dbdp.declarations import MAX_CLASSES, declare, unit_of  # noqa: E402
 from dbdp.learning import blocks, kernels, noisy  # noqa: E402
 from dbdp.learning.noisy import NoisyState  # noqa: E402
@@ -47,6 +48,7 @@ from dbdp.privacy import sensitivity, streams  # noqa: E402
 from dbdp.sessions import PUBLIC_SQLSTATE, ServerSession, unmetered  # noqa: E402
 
 _session = ServerSession(plpy)
+_transactions = Transactions(_session)
 _LONGEST_ERROR = 4000  # characters
 _NESTS, _MOST_LEVELS = (list, dict), 100  # of JSON that is stored: more than any of ours has
 
@@ -76,7 +78,7 @@ def door(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(*arguments: Any) -> Any:
         try:
-            _check_unrestricted()
+            _check_caller()
             with advisory_locks.kept(_session), unmetered(_session.version):
                 return function(*arguments)
         except controller.ChargedError as error:
@@ -94,21 +96,49 @@ def door(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def as_owner(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Run an interface as dbdp_owner: its caller was checked."""
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        with _session.as_owner():
+            return function(*arguments)
+
+    return call
+
+
+def in_own_transaction(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuse an interface that spends or amends where others' code may run with the caller's rights."""
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        if _session.acts_as_owner():  # within another interface, which was checked
+            return function(*arguments)
+        _transactions.check()
+        answer = function(*arguments)
+        _transactions.note()
+        return answer
+
+    return call
+
+
 def _shortened(text: str) -> str:
     """Return a text without its middle, where it quotes a value that fills pages."""
     half = _LONGEST_ERROR // 2
     return text if len(text) <= _LONGEST_ERROR else f"{text[:half]} … {text[-half:]}"
 
 
-def _check_unrestricted() -> None:
-    """Raise PermissionError for code of a table's owner that runs where the server reads or maintains the table.
+def _check_caller() -> None:
+    """Raise PermissionError for others' code in this session, with or without their rights.
 
-    Doors go by who logged in, and that is another one then: an analyst who trains, or a superuser whose ANALYZE it is.
+    Interfaces go by who logged in. That is another one where the server reads or maintains a table and runs its
+    owner's code, for an analyst who trains, or a superuser whose ANALYZE it is; and in a SECURITY DEFINER function.
     """
     if _session.is_restricted():
         raise PermissionError(
             "dbdp was called by a function that the server runs to read or to maintain a table; call it by itself"
         )
+    _session.check_caller()
 
 
 @door
@@ -118,6 +148,7 @@ def about() -> str:
 
 
 @door
+@in_own_transaction
 def register_dataset(
     name: str,
     source: str,
@@ -136,7 +167,7 @@ def register_dataset(
     public_columns: list[str] | None,
     rho: float | None,
 ) -> None:
-    """dbdp.register_dataset, with the caller's rights."""
+    """dbdp.register_dataset, with the caller's rights and as dbdp_owner."""
     _check_given(name=name, source=source, features=features, delta=delta, mode=mode)
     declaration = declare(
         label=label,
@@ -162,45 +193,15 @@ def register_dataset(
 
 
 @door
-def record_dataset(
-    name: str,
-    source: str,
-    declaration: str,
-    epsilon: float | None,
-    delta: float,
-    mode: str,
-    unit: str | None,
-    max_rows: int | None,
-    rho: float | None,
-) -> None:
-    """dbdp.record_dataset, as dbdp_owner."""
-    registry.record(
-        _session,
-        name=name,
-        source=source,
-        declaration=declaration,
-        epsilon=epsilon,
-        delta=delta,
-        mode=mode,
-        rho=rho,
-        unit=unit,
-        max_rows=max_rows,
-    )
-
-
-@door
+@in_own_transaction
 def drop_dataset(name: str) -> None:
-    """dbdp.drop_dataset, with the caller's rights."""
+    """dbdp.drop_dataset, as dbdp_owner and with the caller's rights."""
     registry.drop(_session, name)
 
 
 @door
-def close_dataset(name: str) -> str:
-    """dbdp.close_dataset, as dbdp_owner."""
-    return registry.close(_session, name)
-
-
-@door
+@in_own_transaction
+@as_owner
 def grant_training(name: str, role: str, epsilon: float | None) -> None:
     """dbdp.grant_training, as dbdp_owner."""
     _check_given(dataset=name, role=role)
@@ -208,6 +209,8 @@ def grant_training(name: str, role: str, epsilon: float | None) -> None:
 
 
 @door
+@in_own_transaction
+@as_owner
 def revoke_training(name: str, role: str) -> None:
     """dbdp.revoke_training, as dbdp_owner."""
     _check_given(dataset=name, role=role)
@@ -215,6 +218,8 @@ def revoke_training(name: str, role: str) -> None:
 
 
 @door
+@in_own_transaction
+@as_owner
 def grant_prediction(model: int, role: str) -> None:
     """dbdp.grant_prediction, as dbdp_owner."""
     _check_given(model=model, role=role)
@@ -222,6 +227,8 @@ def grant_prediction(model: int, role: str) -> None:
 
 
 @door
+@in_own_transaction
+@as_owner
 def revoke_prediction(model: int, role: str) -> None:
     """dbdp.revoke_prediction, as dbdp_owner."""
     _check_given(model=model, role=role)
@@ -229,6 +236,8 @@ def revoke_prediction(model: int, role: str) -> None:
 
 
 @door
+@in_own_transaction
+@as_owner
 def renew_budget(name: str, reason: str, epsilon: float | None, delta: float | None) -> None:
     """dbdp.renew_budget, as dbdp_owner."""
     _check_given(dataset=name, reason=reason)
@@ -236,6 +245,8 @@ def renew_budget(name: str, reason: str, epsilon: float | None, delta: float | N
 
 
 @door
+@in_own_transaction
+@as_owner
 def answer_at_multiples(name: str, reason: str, seconds: int | None) -> None:
     """dbdp.answer_at_multiples, as dbdp_owner."""
     _check_given(dataset=name, reason=reason)
@@ -243,6 +254,8 @@ def answer_at_multiples(name: str, reason: str, seconds: int | None) -> None:
 
 
 @door
+@in_own_transaction
+@as_owner
 def redeclare(
     name: str,
     reason: str,
@@ -265,6 +278,7 @@ def redeclare(
 
 
 @door
+@as_owner
 def budget(name: str, release_delta: float) -> dict[str, Any]:
     """dbdp.budget, as dbdp_owner."""
     _check_given(dataset=name, release_delta=release_delta)
@@ -272,12 +286,24 @@ def budget(name: str, release_delta: float) -> dict[str, Any]:
 
 
 @door
+@as_owner
 def check_ledger() -> list[dict[str, Any]]:
     """dbdp.check_ledger, as dbdp_owner."""
     return budgets.check(_session)
 
 
+def allowance_spent(allowance: int) -> dict[str, Any]:
+    """dbdp.allowance_spent, as dbdp_owner; code with another role's rights may list its own, without what is spent."""
+    try:
+        _check_caller()
+    except PermissionError:
+        return {"charged": None, "leaked": None}
+    with _session.as_owner():
+        return budgets.allowance_spent(_session, allowance)
+
+
 @door
+@in_own_transaction
 def check_rows(name: str) -> None:
     """dbdp.check_rows, with the caller's rights."""
     _check_given(dataset=name)
@@ -285,6 +311,8 @@ def check_rows(name: str) -> None:
 
 
 @door
+@in_own_transaction
+@as_owner
 def charge(name: str, plan: str) -> dict[str, Any]:
     """dbdp.charge, as dbdp_owner."""
     _check_given(plan=plan)
@@ -295,6 +323,7 @@ def charge(name: str, plan: str) -> dict[str, Any]:
 
 
 @door
+@as_owner
 def record_outcome(ledger_id: int, outcome: str, detail: str | None) -> None:
     """dbdp.record_outcome, as dbdp_owner."""
     _check_given(ledger_id=ledger_id, outcome=outcome)
@@ -302,6 +331,7 @@ def record_outcome(ledger_id: int, outcome: str, detail: str | None) -> None:
 
 
 @door
+@in_own_transaction
 def shuffle(name: str, table: str, options: str) -> None:
     """dbdp.shuffle, with the caller's rights."""
     _check_given(blocks=table, options=options)
@@ -317,6 +347,7 @@ def resume(name: str) -> Iterator[bytes]:
 
 
 @door
+@as_owner
 def store_release(name: str, coefficients: list[Any], intercepts: list[float], receipt: str) -> str:
     """dbdp.store_release, as dbdp_owner."""
     _check_given(coefficients=coefficients, intercepts=intercepts, receipt=receipt)
@@ -326,6 +357,7 @@ def store_release(name: str, coefficients: list[Any], intercepts: list[float], r
 
 
 @door
+@as_owner
 def store_network(name: str, network: str, parameters: list[float], receipt: str) -> str:
     """dbdp.store_network, as dbdp_owner."""
     _check_given(network=network, parameters=parameters, receipt=receipt)
@@ -336,6 +368,7 @@ def store_network(name: str, network: str, parameters: list[float], receipt: str
 
 
 @door
+@in_own_transaction
 def group_sizes(dataset: str, group_by: str, groups: list[str]) -> list[int]:
     """dbdp.group_sizes, with the caller's rights."""
     _check_given(group_by=group_by, groups=groups)
@@ -343,6 +376,7 @@ def group_sizes(dataset: str, group_by: str, groups: list[str]) -> list[int]:
 
 
 @door
+@in_own_transaction
 def deal_groups(dataset: str, table: str, group_by: str, groups: list[str], sizes: list[int]) -> None:
     """dbdp.deal_groups, with the caller's rights."""
     _check_given(target=table, group_by=group_by, groups=groups, sizes=sizes)
@@ -417,24 +451,32 @@ def count_errors_transition(errors: int, block: bytes, models: bytes, outputs: i
 
 
 @door
+@in_own_transaction
+@as_owner
 def dp_train(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_train, as dbdp_owner."""
     return _released(controller.train(_session, dataset, _request(values)))
 
 
 @door
+@in_own_transaction
+@as_owner
 def dp_logreg(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_logreg, as dbdp_owner."""
     return _released(controller.train(_session, dataset, _request(values, loss="logistic", huber_width=None)))
 
 
 @door
+@in_own_transaction
+@as_owner
 def dp_svm(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_svm, as dbdp_owner."""
     return _released(controller.train(_session, dataset, _request(values, loss="huber_svm")))
 
 
 @door
+@in_own_transaction
+@as_owner
 def dp_linreg(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_linreg, as dbdp_owner."""
     return _released(
@@ -443,24 +485,30 @@ def dp_linreg(dataset: str, *values: Any) -> dict[str, Any]:
 
 
 @door
+@as_owner
 def dp_explain(dataset: str, *values: Any) -> str:
     """dbdp.dp_explain, as dbdp_owner."""
     return json.dumps(controller.explain(_session, dataset, _request(values)))
 
 
 @door
+@in_own_transaction
+@as_owner
 def dp_tune(dataset: str, candidates: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_tune, as dbdp_owner."""
     return _released(controller.tune(_session, dataset, _tuning(candidates, values)))
 
 
 @door
+@as_owner
 def dp_explain_tuning(dataset: str, candidates: str, *values: Any) -> str:
     """dbdp.dp_explain_tuning, as dbdp_owner."""
     return json.dumps(controller.explain_tuning(_session, dataset, _tuning(candidates, values)))
 
 
 @door
+@in_own_transaction
+@as_owner
 def dp_train_groups(dataset: str, group_by: str, groups: list[str], *values: Any) -> list[dict[str, Any]]:
     """dbdp.dp_train_groups, as dbdp_owner."""
     made = controller.train_groups(_session, dataset, _grouped(group_by, groups, values))
@@ -468,12 +516,15 @@ def dp_train_groups(dataset: str, group_by: str, groups: list[str], *values: Any
 
 
 @door
+@as_owner
 def dp_explain_groups(dataset: str, group_by: str, groups: list[str], *values: Any) -> str:
     """dbdp.dp_explain_groups, as dbdp_owner."""
     return json.dumps(controller.explain_groups(_session, dataset, _grouped(group_by, groups, values)))
 
 
 @door
+@in_own_transaction
+@as_owner
 def dp_score(
     model: int, dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None
 ) -> str:
@@ -483,6 +534,7 @@ def dp_score(
 
 
 @door
+@as_owner
 def dp_explain_score(dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None) -> str:
     """dbdp.dp_explain_score, as dbdp_owner."""
     _check_given(dataset=dataset, metric=metric, epsilon=epsilon, delta=delta, bins=bins)
@@ -490,6 +542,8 @@ def dp_explain_score(dataset: str, metric: str, epsilon: float, delta: float, bi
 
 
 @door
+@in_own_transaction
+@as_owner
 def dp_confusion(model: int, dataset: str, epsilon: float, delta: float) -> str:
     """dbdp.dp_confusion, as dbdp_owner."""
     _check_given(model=model, dataset=dataset, epsilon=epsilon, delta=delta)
@@ -497,6 +551,8 @@ def dp_confusion(model: int, dataset: str, epsilon: float, delta: float) -> str:
 
 
 @door
+@in_own_transaction
+@as_owner
 def dp_bounds(dataset: str, column: str, epsilon: float, delta: float, beta: float) -> str:
     """dbdp.dp_bounds, as dbdp_owner."""
     _check_given(dataset=dataset, column_name=column, epsilon=epsilon, delta=delta, beta=beta)
@@ -504,6 +560,8 @@ def dp_bounds(dataset: str, column: str, epsilon: float, delta: float, beta: flo
 
 
 @door
+@in_own_transaction
+@as_owner
 def dp_class_balance(dataset: str, epsilon: float, delta: float) -> str:
     """dbdp.dp_class_balance, as dbdp_owner."""
     _check_given(dataset=dataset, epsilon=epsilon, delta=delta)

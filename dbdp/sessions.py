@@ -124,6 +124,8 @@ from (select pg_catalog.unnest($1) as name, pg_catalog.unnest($2) as value) as p
 where pg_catalog.current_setting(p.name, true) is not null
 """
 _LOCAL_USER, _RESTRICTED = 1, 2  # of miscadmin.h: no SET ROLE, nothing that outlives the operation
+_OWNER = "select r.oid::pg_catalog.int8 as number from pg_catalog.pg_roles as r where r.rolname = 'dbdp_owner'"
+_IN_FORCE = "select current_user::pg_catalog.text as code, session_user::pg_catalog.text as session"
 
 
 class Session(Protocol):
@@ -136,9 +138,6 @@ class Session(Protocol):
 
     def recover(self) -> None:
         """Make the session usable after a failed statement."""
-
-    def reading(self, source: str) -> AbstractContextManager[None]:
-        """Read a table of somebody else's within the block, without lending its owner any rights."""
 
     def prefer(self, parameter: str, value: str) -> None:
         """Set a parameter where the server still allows it in this session."""
@@ -165,7 +164,9 @@ class Session(Protocol):
 @cache
 def _backend() -> ctypes.PyDLL:
     """Return the server's own functions: this interpreter is part of it."""
-    return ctypes.PyDLL(None)
+    functions = ctypes.PyDLL(None)
+    functions.GetSessionUserId.restype = functions.GetOuterUserId.restype = ctypes.c_uint
+    return functions
 
 
 def _identity() -> tuple[ctypes.c_uint, ctypes.c_int]:
@@ -223,18 +224,26 @@ def _uncounted() -> Iterator[None]:
 
 
 @contextmanager
+def _being(user: ctypes.c_uint, added: int) -> Iterator[None]:
+    """Be a role within the block, with more restrictions; the server ends it itself where a transaction aborts."""
+    former, context = _identity()
+    _backend().SetUserIdAndSecContext(user, ctypes.c_int(context.value | added))
+    try:
+        yield
+    finally:
+        _backend().SetUserIdAndSecContext(former, context)
+
+
+@contextmanager
 def _acting_as(owner: int | None) -> Iterator[None]:
     """Be a role within the block, None the current one, restricted and uncounted; undo what is set there."""
-    user, context = _identity()
     level = _backend().NewGUCNestLevel()
-    restricted = ctypes.c_int(context.value | _LOCAL_USER | _RESTRICTED)
-    _backend().SetUserIdAndSecContext(user if owner is None else ctypes.c_uint(owner), restricted)
-    try:
-        with _uncounted():
+    user = _identity()[0] if owner is None else ctypes.c_uint(owner)
+    with _being(user, _LOCAL_USER | _RESTRICTED), _uncounted():
+        try:
             yield
-    finally:
-        _backend().AtEOXact_GUC(ctypes.c_bool(False), level)
-        _backend().SetUserIdAndSecContext(user, context)
+        finally:
+            _backend().AtEOXact_GUC(ctypes.c_bool(False), level)
 
 
 class _Undo(Exception):
@@ -343,6 +352,35 @@ class ServerSession:
         """Return whether the caller is code of a table's owner, run where the server reads or maintains the table."""
         return _identity()[1].value & ~_LOCAL_USER != 0
 
+    def check_caller(self) -> None:
+        """Raise PermissionError for code that runs with the rights of another role than the session's.
+
+        Right are the role that logged in; that of SET ROLE, outside of SECURITY DEFINER functions, whose owner may be
+        a group; and dbdp_owner, which nobody is but an interface that has checked its own caller.
+        """
+        user, context = _identity()
+        right = {_backend().GetSessionUserId(), self._dbdp_owner()}
+        if not context.value & _LOCAL_USER:
+            right.add(_backend().GetOuterUserId())
+        if user.value not in right:
+            row = self.query(_IN_FORCE)[0]
+            raise PermissionError(
+                f"dbdp was called by code that runs with the rights of {row['code']!r}, in a session of "
+                f"{row['session']!r}; call it by itself, as the role that logged in, and have that role granted what "
+                "it needs"
+            )
+
+    def acts_as_owner(self) -> bool:
+        """Return whether the caller is an interface that acts as dbdp_owner."""
+        return _identity()[0].value == self._dbdp_owner()
+
+    def as_owner(self) -> AbstractContextManager[None]:
+        """Act as dbdp_owner within the block, as a SECURITY DEFINER function of it would; the caller was checked."""
+        return _being(ctypes.c_uint(self._dbdp_owner()), _LOCAL_USER)
+
+    def _dbdp_owner(self) -> int:
+        return self.query(_OWNER)[0]["number"]
+
     def _owner_of(self, source: str) -> int | None:
         row = self.query(_READER, source)[0]
         for may, right in ((row["may_enter"], "usage on schema {schema}"), (row["may_read"], "select on {source}")):
@@ -440,10 +478,6 @@ class ClientSession:
             self.connection.cancel()
             while self.connection.pgconn.get_result():
                 pass
-
-    def reading(self, source: str) -> AbstractContextManager[None]:
-        """Read with the rights of the client, as all its statements."""
-        return nullcontext()
 
     def prefer(self, parameter: str, value: str) -> None:
         """Set a parameter for the session, where the server still allows it; never within a transaction."""

@@ -17,44 +17,17 @@ create or replace function dbdp.register_dataset(
   rho float8 default null
 ) returns void
 language plpython3u
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
-set quote_all_identifiers = off
 as $body$
 @plpython register_dataset@
 $body$;
 comment on function dbdp.register_dataset is
 'declare a table once: features are column -> [lower, upper] or ["category", …] or {"length": d, "norm": bound}; the label has a positive value, classes, or label_bounds; all rows with one value of column unit are protected together, of which at most max_rows are read; public_columns hold public keys, to group by; the budget, epsilon and delta or rho and delta, never changes. For the owner of the table.';
 
-create or replace function dbdp.record_dataset(
-  name text,
-  source regclass,
-  declaration json,
-  epsilon float8,
-  delta float8,
-  mode text,
-  unit text default null,
-  max_rows int default null,
-  rho float8 default null
-) returns void
-language plpython3u
-security definer
-set search_path = pg_catalog, pg_temp
-as $body$
-@plpython record_dataset@
-$body$;
-comment on function dbdp.record_dataset is 'internal: the part of register_dataset that runs as dbdp_owner';
-
-create or replace function dbdp.close_dataset(name text) returns text
-language plpython3u
-security definer
-set search_path = pg_catalog, pg_temp
-as $body$
-@plpython close_dataset@
-$body$;
-comment on function dbdp.close_dataset is 'internal: the part of drop_dataset that runs as dbdp_owner';
-
 create or replace function dbdp.drop_dataset(name text) returns void
 language plpython3u
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython drop_dataset@
@@ -65,7 +38,7 @@ create or replace function dbdp.renew_budget(
   dataset text, reason text, epsilon float8 default null, delta float8 default null
 ) returns void
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython renew_budget@
@@ -75,7 +48,7 @@ comment on function dbdp.renew_budget is
 
 create or replace function dbdp.answer_at_multiples(dataset text, reason text, seconds int) returns void
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython answer_at_multiples@
@@ -93,7 +66,7 @@ create or replace function dbdp.redeclare(
   label_bounds float8[] default null
 ) returns void
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython redeclare@

@@ -1,6 +1,6 @@
 create or replace function dbdp.record_outcome(ledger_id bigint, outcome text, detail text default null) returns void
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython record_outcome@
@@ -28,7 +28,7 @@ create or replace function dbdp.budget(
   out total_delta float8
 )
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython budget@
@@ -46,7 +46,7 @@ create or replace function dbdp.check_ledger(
   out finding text
 ) returns setof record
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython check_ledger@

@@ -1,7 +1,19 @@
--- Rights belong to the role that logged in: SET ROLE neither adds any nor takes any away. But where a superuser maintains
--- a table, code of its owner runs, such as that of an index: what it selects is cut to what the owner may see. The doors
--- run as dbdp_owner, and refuse such code. The policies of sql/80-policies.sql and the doors ask the same functions; a
--- policy asks once for a query, not for each row.
+-- Rights belong to the role that logged in: SET ROLE neither adds any nor takes any away. Code that runs with the rights
+-- of another role, as a SECURITY DEFINER function, or what the server runs while it maintains a table, has that role's
+-- rights: it sees that role's part of the ledger, in any session. No function of the extension is SECURITY DEFINER: each
+-- sees which role is in force where it is called, and the interfaces act as dbdp_owner only after they have checked it.
+
+create or replace function dbdp.caller() returns name
+language sql
+stable parallel safe
+set search_path = pg_catalog, pg_temp
+begin atomic
+  select case
+    when current_user in (session_user, pg_catalog.current_setting('role')::name, 'dbdp_owner') then session_user
+    else current_user
+  end;
+end;
+comment on function dbdp.caller is 'internal: the role whose rights count: the one that logged in, or the owner of the code that runs with its own rights';
 
 create or replace function dbdp.own_roles() returns name[]
 language sql
@@ -10,81 +22,48 @@ set search_path = pg_catalog, pg_temp
 begin atomic
   select array(
     select r.rolname
-    from pg_catalog.pg_roles as login
-    join pg_catalog.pg_roles as r on pg_catalog.pg_has_role(login.oid, r.oid, 'member')
-    where login.rolname = session_user
-    and (
-      not login.rolsuper
-      or current_user in (session_user, pg_catalog.current_setting('role')::name, 'dbdp_owner')
-      or pg_catalog.pg_has_role(current_user, r.oid, 'member')
-    )
+    from pg_catalog.pg_roles as r
+    where pg_catalog.pg_has_role((select dbdp.caller()), r.oid, 'member')
   );
 end;
-comment on function dbdp.own_roles is 'internal: the roles that the session''s user is a member of, itself included; in the session of a superuser those of the role whose code runs';
+comment on function dbdp.own_roles is 'internal: the roles that the caller is a member of, itself included';
 
-create or replace function dbdp.own_datasets(roles name[]) returns int[]
-language sql
-stable parallel safe
-security definer
-set search_path = pg_catalog, pg_temp
-set row_security = on
-begin atomic
-  select array(
-    select d.id
-    from dbdp.dataset as d
-    where d.registered_by = any (roles) and d.registered_by = any (dbdp.own_roles())
-    or session_user = any (roles) and (select r.rolsuper from pg_catalog.pg_roles as r where r.rolname = session_user)
-  );
-end;
-comment on function dbdp.own_datasets is 'internal: datasets that these roles of the session''s user registered; for a superuser all, also of roles that are gone';
+-- These views read as dbdp_owner, for which no policy asks them again; the functions in them run as whoever reads.
+create or replace view dbdp.own_datasets as
+select d.id
+from dbdp.dataset as d
+where d.registered_by = any ((select dbdp.own_roles())::name[])
+or pg_catalog.pg_has_role((select dbdp.caller()), 'dbdp_owner', 'member'); -- a superuser is, and nobody else
+comment on view dbdp.own_datasets is 'internal: datasets that the caller, or a role that it is a member of, registered; for a superuser all, also of roles that are gone';
 
-create or replace function dbdp.open_datasets(roles name[]) returns int[]
-language sql
-stable parallel safe
-security definer
-set search_path = pg_catalog, pg_temp
-set row_security = on
-begin atomic
-  select dbdp.own_datasets(roles) || array(
-    select a.dataset_id
-    from dbdp.allowance as a
-    where a.revoked_at is null
-    and a.role = any (roles)
-    and a.role = any (dbdp.own_roles())
-  );
-end;
-comment on function dbdp.open_datasets is 'internal: datasets that these roles of the session''s user may train on: their own, and those of their allowances';
+create or replace view dbdp.open_datasets as
+select o.id
+from dbdp.own_datasets as o
+union
+select a.dataset_id
+from dbdp.allowance as a
+where a.revoked_at is null
+and a.role = any ((select dbdp.own_roles())::name[]);
+comment on view dbdp.open_datasets is 'internal: datasets that the caller may train on: its own, and those of its allowances';
 
-create or replace function dbdp.granted_models(roles name[]) returns bigint[]
-language sql
-stable parallel safe
-security definer
-set search_path = pg_catalog, pg_temp
-set row_security = on
-begin atomic
-  select array(
-    select g.model_id
-    from dbdp.prediction_grant as g
-    where g.role = any (roles)
-    and g.role = any (dbdp.own_roles())
-  );
-end;
-comment on function dbdp.granted_models is 'internal: models that these roles of the session''s user were given to predict with';
+create or replace view dbdp.granted_models as
+select g.model_id as id
+from dbdp.prediction_grant as g
+where g.role = any ((select dbdp.own_roles())::name[]);
+comment on view dbdp.granted_models is 'internal: models that the caller was given to predict with';
+
+alter view dbdp.own_datasets owner to dbdp_owner;
+alter view dbdp.open_datasets owner to dbdp_owner;
+alter view dbdp.granted_models owner to dbdp_owner;
 
 create or replace function dbdp.allowance_spent(allowance int, out charged float8, out leaked float8)
-language sql
-volatile
-security definer
+language plpython3u
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
-set row_security = on
-begin atomic
-  select coalesce(pg_catalog.pg_sequence_last_value(pg_catalog.to_regclass('dbdp.allowance_charge_' || a.id)), 0) / 1e9::float8,
-         coalesce(pg_catalog.pg_sequence_last_value(pg_catalog.to_regclass('dbdp.allowance_leak_' || a.id)), 0) / 1e18::float8
-  from dbdp.allowance as a
-  where a.id = allowance
-  and (a.role = any (dbdp.own_roles()) or a.dataset_id = any (dbdp.own_datasets(dbdp.own_roles())));
-end;
-comment on function dbdp.allowance_spent is 'internal: what was spent within an allowance of the session''s user, or of a dataset that it registered';
+as $body$
+@plpython allowance_spent@
+$body$;
+comment on function dbdp.allowance_spent is 'internal: what was spent within an allowance of the caller, or of a dataset that it registered';
 
 create or replace view dbdp.allowances with (security_invoker) as
 select d.name as dataset,
@@ -107,7 +86,7 @@ comment on view dbdp.allowances is 'who may train on which dataset, and how much
 
 create or replace function dbdp.grant_training(dataset text, role name, epsilon float8 default null) returns void
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython grant_training@
@@ -117,7 +96,7 @@ comment on function dbdp.grant_training is
 
 create or replace function dbdp.revoke_training(dataset text, role name) returns void
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython revoke_training@
@@ -127,7 +106,7 @@ comment on function dbdp.revoke_training is
 
 create or replace function dbdp.grant_prediction(model bigint, role name) returns void
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython grant_prediction@
@@ -137,7 +116,7 @@ comment on function dbdp.grant_prediction is
 
 create or replace function dbdp.revoke_prediction(model bigint, role name) returns void
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython revoke_prediction@

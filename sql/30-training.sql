@@ -40,7 +40,7 @@ comment on function dbdp.resume is 'internal: read on where dbdp left a reading,
 
 create or replace function dbdp.charge(dataset text, plan json, out ledger_id bigint, out wal_position pg_lsn)
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython charge@
@@ -93,7 +93,7 @@ create or replace function dbdp.dp_train(
   out receipt json
 )
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
@@ -112,7 +112,7 @@ create or replace function dbdp.dp_logreg(
   out receipt json
 )
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
@@ -131,7 +131,7 @@ create or replace function dbdp.dp_svm(
   out receipt json
 )
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
@@ -150,7 +150,7 @@ create or replace function dbdp.dp_linreg(
   out receipt json
 )
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
@@ -164,7 +164,7 @@ create or replace function dbdp.dp_explain(
 @options@
 ) returns json
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
@@ -187,7 +187,7 @@ create or replace function dbdp.dp_tune(
   out receipt json
 )
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
@@ -205,7 +205,7 @@ create or replace function dbdp.dp_explain_tuning(
   distribution text default null
 ) returns json
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython dp_explain_tuning@
@@ -246,7 +246,7 @@ create or replace function dbdp.dp_train_groups(
   out receipt json
 ) returns setof record
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
@@ -262,7 +262,7 @@ create or replace function dbdp.dp_explain_groups(
 @options@
 ) returns json
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
@@ -363,7 +363,7 @@ comment on aggregate dbdp.label_counts(bytea, int, int) is
 
 create or replace function dbdp.store_release(dataset text, coefficients float8[], intercepts float8[], receipt json) returns json
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython store_release@
@@ -372,7 +372,7 @@ comment on function dbdp.store_release is 'internal: store a model that a client
 
 create or replace function dbdp.store_network(dataset text, network json, parameters float8[], receipt json) returns json
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython store_network@

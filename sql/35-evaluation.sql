@@ -33,7 +33,7 @@ create or replace function dbdp.dp_score(
   positive text default null
 ) returns json
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
@@ -51,7 +51,7 @@ create or replace function dbdp.dp_explain_score(
   positive text default null
 ) returns json
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
@@ -62,7 +62,7 @@ comment on function dbdp.dp_explain_score is
 
 create or replace function dbdp.dp_confusion(model bigint, dataset text, epsilon float8, delta float8 default 0) returns json
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
@@ -75,7 +75,7 @@ create or replace function dbdp.dp_bounds(
   dataset text, column_name text, epsilon float8, delta float8 default 0, beta float8 default 0.001
 ) returns json
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
@@ -86,7 +86,7 @@ comment on function dbdp.dp_bounds is
 
 create or replace function dbdp.dp_class_balance(dataset text, epsilon float8, delta float8 default 0) returns json
 language plpython3u
-security definer
+set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$

@@ -1,5 +1,6 @@
--- Row-level security: a role sees its own. dbdp_owner sees all datasets, charges and rights, since its functions
--- decide for others; of models it sees what the session's user sees, so that no function shows another one.
+-- Row-level security: a role sees its own. dbdp_owner sees all datasets, charges and rights, since the interfaces
+-- decide for others; of models it sees what the caller sees, so that no interface shows another one. The policies of
+-- what dbdp.own_datasets and its like read are not for dbdp_owner: they would ask themselves.
 alter table dbdp.dataset enable row level security;
 alter table dbdp.allowance enable row level security;
 alter table dbdp.ledger enable row level security;
@@ -25,49 +26,49 @@ begin
 end
 $policies$;
 
-create policy seen on dbdp.dataset for select
-using (id = any ((select dbdp.open_datasets(dbdp.own_roles()))::int[]));
+create policy seen on dbdp.dataset for select to dbdp_predictor
+using (id in (select o.id from dbdp.open_datasets as o));
 create policy kept on dbdp.dataset to dbdp_owner
 using (true) with check (true);
 
-create policy seen on dbdp.allowance for select
-using (role = any ((select dbdp.own_roles())::name[]) or dataset_id = any ((select dbdp.own_datasets(dbdp.own_roles()))::int[]));
+create policy seen on dbdp.allowance for select to dbdp_predictor
+using (role = any ((select dbdp.own_roles())::name[]) or dataset_id in (select o.id from dbdp.own_datasets as o));
 create policy kept on dbdp.allowance to dbdp_owner
 using (true) with check (true);
 
-create policy seen on dbdp.ledger for select
-using (charged_by = any ((select dbdp.own_roles())::name[]) or dataset_id = any ((select dbdp.own_datasets(dbdp.own_roles()))::int[]));
+create policy seen on dbdp.ledger for select to dbdp_predictor
+using (charged_by = any ((select dbdp.own_roles())::name[]) or dataset_id in (select o.id from dbdp.own_datasets as o));
 create policy kept on dbdp.ledger to dbdp_owner
 using (true) with check (true);
 
-create policy seen on dbdp.model for select
+create policy seen on dbdp.model for select to dbdp_predictor, dbdp_owner
 using (
   released_by = any ((select dbdp.own_roles())::name[])
-  or dataset_id = any ((select dbdp.own_datasets(dbdp.own_roles()))::int[])
-  or id = any ((select dbdp.granted_models(dbdp.own_roles()))::bigint[])
+  or dataset_id in (select o.id from dbdp.own_datasets as o)
+  or id in (select g.id from dbdp.granted_models as g)
 );
 create policy released on dbdp.model for insert to dbdp_owner
 with check (true);
 
-create policy seen on dbdp.prediction_grant for select
+create policy seen on dbdp.prediction_grant for select to dbdp_predictor
 using (
   role = any ((select dbdp.own_roles())::name[])
   or model_id in (
     select m.id
     from dbdp.model as m
     where m.released_by = any ((select dbdp.own_roles())::name[])
-    or m.dataset_id = any ((select dbdp.own_datasets(dbdp.own_roles()))::int[])
+    or m.dataset_id in (select o.id from dbdp.own_datasets as o)
   )
 );
 create policy kept on dbdp.prediction_grant to dbdp_owner
 using (true) with check (true);
 
-create policy seen on dbdp.outcome for select -- of the charges that a role sees
+create policy seen on dbdp.outcome for select to dbdp_predictor -- of the charges that a role sees
 using (exists (select from dbdp.ledger as l where l.id = ledger_id));
 create policy kept on dbdp.outcome to dbdp_owner
 using (true) with check (true);
 
-create policy seen on dbdp.former_declaration for select -- of the datasets that a role sees
+create policy seen on dbdp.former_declaration for select to dbdp_predictor -- of the datasets that a role sees
 using (exists (select from dbdp.dataset as d where d.id = dataset_id));
 create policy kept on dbdp.former_declaration to dbdp_owner
 using (true) with check (true);

@@ -1,33 +1,31 @@
 revoke all on all functions in schema dbdp from public;
 revoke all on all tables in schema dbdp from public;
 
--- What is called with its owner's rights is dbdp_owner's. Whoever calls it sees its answer or its error, and nothing
--- of its way there: with these parameters as a caller may set them, plans with the exact model among their constants
--- are printed. What is written in SQL prints nothing of the kind.
-do $definers$
+-- What acts as dbdp_owner is marked by client_min_messages = error. Whoever calls it sees its answer or its error, and
+-- nothing of its way there: with these parameters as a caller may set them, plans with the exact model among their
+-- constants are printed.
+do $acting$
 declare
-  called record;
+  called regprocedure;
   parameter text;
 begin
   for called in
-    select p.oid::regprocedure as name, l.lanname = 'plpython3u' as talks
+    select p.oid
     from pg_catalog.pg_proc as p
-    join pg_catalog.pg_language as l on l.oid = p.prolang
-    where p.pronamespace = 'dbdp'::regnamespace and p.prosecdef
+    where p.pronamespace = 'dbdp'::pg_catalog.regnamespace
+    and 'client_min_messages=error' = any (p.proconfig)
   loop
-    execute format('alter function %s owner to dbdp_owner', called.name);
-    continue when not called.talks;
-    execute format('alter function %s set client_min_messages = error', called.name);
+    execute pg_catalog.format('alter function %s owner to dbdp_owner', called);
     -- Where a session turned it off, policies would stop a training behind its charge.
-    execute format('alter function %s set row_security = on', called.name);
+    execute pg_catalog.format('alter function %s set row_security = on', called);
     foreach parameter in array array[
       'debug_print_parse', 'debug_print_rewritten', 'debug_print_plan', 'trace_sort', 'quote_all_identifiers'
     ] loop
-      execute format('alter function %s set %I = off', called.name, parameter);
+      execute pg_catalog.format('alter function %s set %I = off', called, parameter);
     end loop;
   end loop;
 end
-$definers$;
+$acting$;
 
 -- The books belong to the superuser: what is written stays written.
 grant select, insert on dbdp.dataset, dbdp.ledger, dbdp.model, dbdp.allowance, dbdp.prediction_grant to dbdp_owner;
@@ -36,8 +34,9 @@ grant update (dropped_at, declaration, column_types, answer_seconds) on dbdp.dat
 grant update (epsilon, charge_limit, leak_limit, implied_epsilon, implied_delta, granted_by, granted_at, revoked_at)
 on dbdp.allowance to dbdp_owner;
 grant delete on dbdp.prediction_grant to dbdp_owner;
+grant update (granted_at) on dbdp.prediction_grant to dbdp_owner; -- to lock a row, no more
 grant usage on sequence dbdp.model_id_seq to dbdp_owner;
-grant execute on function dbdp.own_roles to dbdp_owner;
+grant execute on function dbdp.caller, dbdp.own_roles to dbdp_owner;
 
 grant execute on function dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate to dbdp_owner;
 grant execute on function dbdp.group_sizes, dbdp.deal_groups, dbdp.resume to dbdp_owner;
@@ -58,7 +57,7 @@ grant execute on function
   dbdp.dp_train, dbdp.dp_logreg, dbdp.dp_svm, dbdp.dp_linreg, dbdp.dp_tune, dbdp.dp_explain, dbdp.dp_explain_tuning,
   dbdp.dp_confusion, dbdp.dp_score, dbdp.dp_explain_score, dbdp.dp_class_balance,
   dbdp.dp_train_groups, dbdp.dp_explain_groups,
-  dbdp.open_datasets, dbdp.allowance_spent, dbdp.grant_prediction, dbdp.revoke_prediction
+  dbdp.allowance_spent, dbdp.grant_prediction, dbdp.revoke_prediction
 to dbdp_analyst;
 grant execute on function
   dbdp.predict(bigint, float8[]), dbdp.predict(bigint, float4[]), dbdp.predict(bigint, int4[]),
@@ -74,15 +73,17 @@ grant execute on function
   dbdp.predict_class(bigint, oid, bytea), dbdp.predict_class_stored,
   dbdp.predict_value(bigint, oid, bytea), dbdp.predict_value_stored,
   dbdp.about, dbdp.knows, dbdp.learn, dbdp.row_bytes, dbdp.base_type, dbdp.model_description,
-  dbdp.own_roles, dbdp.own_datasets, dbdp.granted_models
+  dbdp.caller, dbdp.own_roles
 to dbdp_predictor;
-grant select on dbdp.model, dbdp.models to dbdp_predictor;
+grant select on
+  dbdp.model, dbdp.models, dbdp.own_datasets, dbdp.open_datasets, dbdp.granted_models
+to dbdp_predictor;
 grant select on
   dbdp.dataset, dbdp.datasets, dbdp.ledger, dbdp.allowance, dbdp.allowances, dbdp.prediction_grant
 to dbdp_analyst;
 
 grant execute on function
-  dbdp.register_dataset, dbdp.record_dataset, dbdp.drop_dataset, dbdp.close_dataset, dbdp.check_rows, dbdp.charge,
+  dbdp.register_dataset, dbdp.drop_dataset, dbdp.check_rows, dbdp.charge,
   dbdp.grant_training, dbdp.revoke_training,
   dbdp.store_release, dbdp.store_network, dbdp.group_sizes, dbdp.deal_groups, dbdp.dp_bounds,
   dbdp.shuffle, dbdp.resume, dbdp.sgd_transition, dbdp.sgd_terminate, dbdp.sgd_epoch(bytea, bytea),

@@ -145,7 +145,7 @@ def test_the_catalogue_is_as_it_was_last_read(plain: psycopg.Connection, what) -
 
 CHANGES = {
     "alter function dbdp.dp_explain volatile parallel safe": "dbdp.dp_explain(text",
-    "alter function dbdp.dp_train security invoker": "dbdp.dp_train(text",
+    "alter function dbdp.dp_train security definer": "dbdp.dp_train(text",
     "alter function dbdp.charge reset all": "dbdp.charge(text",
     "alter table dbdp.ledger owner to dbdp_owner": "table dbdp.ledger, owner dbdp_owner",
     "alter table dbdp.model disable row level security": "table dbdp.model",

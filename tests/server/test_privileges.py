@@ -117,7 +117,7 @@ FORBIDDEN = {
     "a release of his own": "select dbdp.store_release('{name}', '{{1, 2, 3}}', '{{0}}', '{{}}')",
     "a network of his own": f"select dbdp.store_network('{{name}}', '{NETWORK}', '{{{{1, 1, 1, 1}}}}', '{{{{}}}}')",
     "a registration": "select dbdp.register_dataset('z', 't', 'y', '1', '{{}}', 1, 0)",
-    "the inner registration": "select dbdp.record_dataset('z', 't', '{{}}', 1, 0, 'basic')",
+    "the rows of a table": "select dbdp.check_rows('{name}')",
     "closing": "select dbdp.drop_dataset('{name}')",
     "bounds of a column": "select dbdp.dp_bounds('{name}', 'y', 1)",
     "changing a budget": "update dbdp.dataset set epsilon = 99",
@@ -316,7 +316,7 @@ def test_an_owner_closes_its_own_datasets_only(
         "select dbdp.store_release('{name}', '{{1, 2, 3}}', '{{0}}', '{{}}')",
         f"select dbdp.store_network('{{name}}', '{NETWORK}', '{{{{1, 1, 1, 1}}}}', '{{{{}}}}')",
         "create temporary table b (block_no int8, block bytea); select dbdp.shuffle('{name}', 'pg_temp.b')",
-        "select dbdp.record_dataset('z', '{schema}.t', '{declaration}', 1, 0, 'basic')",
+        "select dbdp.check_rows('{name}')",
     ],
 )
 def test_another_owner_has_no_rights_on_this_dataset(

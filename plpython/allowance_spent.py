@@ -1,0 +1,3 @@
+from dbdp.server import allowance_spent
+
+return allowance_spent(allowance)

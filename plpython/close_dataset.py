@@ -1,3 +1,0 @@
-from dbdp.server import close_dataset
-
-return close_dataset(name)

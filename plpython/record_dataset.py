@@ -1,3 +1,0 @@
-from dbdp.server import record_dataset
-
-return record_dataset(*args)

@@ -1,0 +1,488 @@
+"""Somebody whose code others fire: it must neither spend, amend nor see with their rights.
+
+A role that may make tables makes one with a trigger, a view, a default, …; an owner, an analyst or a superuser uses it.
+The code runs with the rights of its owner (SECURITY DEFINER), or by PostgreSQL's rules with those of who fires it.
+"""
+
+import secrets
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import psycopg
+import pytest
+from attacker import TRAIN, Arena, attempt, refused
+
+pytestmark = pytest.mark.security
+
+# What may not be done for others: {d} is a dataset, {r} the role that wants it, {m} a model.
+ACTS = {
+    "grant training": "dbdp.grant_training('{d}', '{r}')",
+    "revoke training": "dbdp.revoke_training('{d}', '{a}')",
+    "grant prediction": "dbdp.grant_prediction({m}, '{r}')",
+    "renew": "dbdp.renew_budget('{d}', 'because', epsilon => 9)",
+    "redeclare": "dbdp.redeclare('{d}', 'because', positive => '0', negative => '1')",
+    "drop": "dbdp.drop_dataset('{d}')",
+    "register": "dbdp.register_dataset('{d}_2', '{s}.{d}_2', 'y', '1', "
+    '\'{{"x": {{"length": 3, "norm": 1}}}}\', 1, 1e-6)',
+    "train": "(select model from dbdp.dp_logreg('{d}', 1, batch_size => 20))",
+    "tune": "(select model from dbdp.dp_tune('{d}', '[{{\"epochs\": 1}}, {{\"epochs\": 2}}]', 1, batch_size => 10))",
+    "train groups": "(select count(*) from dbdp.dp_train_groups('{d}', 'g', '{{a}}', 1, batch_size => 20))",
+    "score": "dbdp.dp_score({m}, '{d}', 'accuracy', 1)",
+    "class balance": "dbdp.dp_class_balance('{d}', 1)",
+    "bounds": "dbdp.dp_bounds('{d}', 'y', 1)",
+    "charge": '(select ledger_id from dbdp.charge(\'{d}\', \'{{"algorithm": "x", "guarantee": '
+    '{{"epsilon": 1, "delta": 0, "event": {{"event": "ZCDpEvent", "rho": 1}}}}}}\'))',
+}
+# How others fire it: {a} is the act as an expression, {t} the name of the trap, {f} and {tr} functions that do it.
+TRAPS = {
+    "a view": ("create view {t} as select {f}() as i", "select * from {t}"),
+    "a view of its own caller": ("create view {t} with (security_invoker) as select {f}() as i", "select * from {t}"),
+    "a cursor on a view": (
+        "create view {t} as select {f}() as i",
+        "begin; declare c cursor for select * from {t}; fetch c; commit",
+    ),
+    "a trigger": (
+        "create table {t} (i int); create trigger tr before insert on {t} {tr}",
+        "insert into {t} values (1)",
+    ),
+    "a deferred trigger": (
+        "create table {t} (i int); create constraint trigger tr after insert on {t} deferrable initially deferred {tr}",
+        "begin; insert into {t} values (1); set constraints all deferred; commit",
+    ),
+    "a trigger on truncate": (
+        "create table {t} (i int); create trigger tr before truncate on {t} execute function {trigger}()",
+        "truncate {t}",
+    ),
+    "a trigger of a partition": (
+        "create table {t} (i int) partition by list (i); create table {t}_1 partition of {t} default; "
+        "create trigger tr before insert on {t}_1 {tr}",
+        "insert into {t} values (1)",
+    ),
+    "a default": ("create table {t} (i int default {f}(), j int)", "insert into {t} (j) values (1)"),
+    "a generated column": (
+        "create table {t} (i int, j int generated always as ({f}_of(i)) stored)",
+        "insert into {t} (i) values (1)",
+    ),
+    "a CHECK constraint": ("create table {t} (i int check ({f}() = 1))", "insert into {t} values (1)"),
+    "a rule": (
+        "create table {t} (i int); create rule r as on insert to {t} do also select {f}()",
+        "insert into {t} values (1)",
+    ),
+    "an index": ("create table {t} (i int); create index on {t} ({f}_of(i))", "insert into {t} values (1)"),
+    "the predicate of an index": (
+        "create table {t} (i int); create index on {t} (i) where {f}_of(1) = 1",
+        "select * from {t} where i = 1",
+    ),
+    "statistics": (
+        "create table {t} (i int, j int); create statistics {t}_s on (i + {f}_of(1)), j from {t}",
+        "select * from {t} where i = 1",
+    ),
+    "a policy": (
+        "create table {t} (i int); insert into {t} values (1); alter table {t} enable row level security; "
+        "create policy p on {t} using ({f}() = 1)",
+        "select * from {t}",
+    ),
+}
+RIGHTS = {"with its owner's rights": "security definer", "with the firer's rights": ""}
+
+
+@dataclass(frozen=True)
+class Trapper:
+    """The rival, who owns a trap, on a dataset of the owner's on which the analyst may train."""
+
+    arena: Arena
+    session: psycopg.Connection
+    admin: psycopg.Connection
+    dataset: str
+    model: int
+
+    @property
+    def schema(self) -> str:
+        return self.arena.names["rival"]
+
+    def act(self, word: str) -> str:
+        names = self.arena.names
+        return ACTS[word].format(d=self.dataset, r=names["rival"], a=names["analyst"], s=names["owner"], m=self.model)
+
+    def prepare(self, action: str, rights: str) -> None:
+        """Have the functions {f}, {f}_of and a trigger do it, and note as whom they ran and what came of it."""
+        s = self.schema
+        body = f"""declare done text; begin
+            begin perform {action}; done := 'done'; exception when others then done := sqlstate; end;
+            perform setval('{s}.ran', nextval('{s}.ran')); perform {s}.note(current_user, done); return %s; end"""
+        self.session.execute(f"""
+            create or replace function {s}.f() returns int language plpgsql {rights} as $$ {body % 1} $$;
+            create or replace function {s}.f_of(int) returns int language plpgsql immutable
+            as $$ begin return {s}.f(); end $$;
+            create or replace function {s}.trigger() returns trigger language plpgsql {rights}
+            as $$ {body % "new"} $$""")
+
+    def plant(self, trap: str) -> str:
+        """Make a trap; return what fires it."""
+        made, fired = TRAPS[trap]
+        name = f"{self.schema}.trap_{secrets.token_hex(4)}"
+        words = {"t": name, "f": f"{self.schema}.f", "trigger": f"{self.schema}.trigger"}
+        words["tr"] = f"for each row execute function {self.schema}.trigger()"
+        bare = name.partition(".")[2]
+        self.session.execute(made.replace("{t}_s", f"{bare}_s").format(**words))
+        self.session.execute(f"grant all on {name} to public")
+        return fired.format(**words)
+
+    def noted(self) -> list[tuple[str, str]]:
+        """As whom the code ran, and what came of it; forget it."""
+        found = self.admin.execute(f"delete from {self.schema}.seen returning who, done").fetchall()
+        return [(who, done) for who, done in found]
+
+    def ledger(self) -> list[object]:
+        """All that the acts would change."""
+        looks = (
+            "(select array_agg(a.role || coalesce(a.revoked_at::text, '') order by a.id) from dbdp.allowance as a)",
+            "(select array_agg(d.name || d.declaration::text || coalesce(d.dropped_at::text, '') order by d.id) "
+            "from dbdp.dataset as d)",
+            "(select count(*) from dbdp.model)",
+            "(select count(*) from dbdp.prediction_grant)",
+            "(select array_agg(s.last_value order by s.sequencename) from pg_sequences as s "
+            "where s.schemaname = 'dbdp' and s.sequencename ~ '^(allowance_)?(charge|leak)_')",
+        )
+        return list(self.admin.execute(f"select {', '.join(looks)}").fetchone())
+
+
+@pytest.fixture
+def trapper(arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection, dataset: str) -> Iterator[Trapper]:
+    """Notes are written by a function of a superuser: a table of the rival's would be a trap itself."""
+    owner.execute(f"create table {dataset}_2 as table {dataset}")
+    model = owner.execute(TRAIN, (dataset,)).fetchone()[0]
+    session, schema = arena.session("rival"), arena.names["rival"]
+    admin.execute(f"""
+        create table if not exists {schema}.seen (who name, done text);
+        create sequence if not exists {schema}.ran;
+        alter table {schema}.seen owner to postgres; alter sequence {schema}.ran owner to postgres;
+        grant all on sequence {schema}.ran to public;
+        create or replace function {schema}.note(name, text) returns void language sql security definer
+        as $$ insert into {schema}.seen values ($1, $2) $$""")
+    admin.execute(f"truncate {schema}.seen")
+    yield Trapper(arena, session, admin, dataset, model)
+
+
+@pytest.fixture(scope="module")
+def superuser(arena: Arena) -> Iterator[psycopg.Connection]:
+    """One session for all tests: a backend loads Python but once."""
+    with arena.admin() as session:
+        yield session
+
+
+def victims(trapper: Trapper, superuser: psycopg.Connection) -> dict[str, psycopg.Connection]:
+    found = {"owner": trapper.arena.session("owner"), "superuser": superuser}
+    for session in found.values():
+        session.execute("set constraint_exclusion = on")
+    return found
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_no_trap_grants_with_the_rights_of_who_fires_it(
+    trapper: Trapper, superuser: psycopg.Connection, trap: str
+) -> None:
+    """The control: with neither check the code has the rights of the session, or of who fires it."""
+    before = trapper.ledger()
+    for rights in RIGHTS.values():
+        trapper.prepare(trapper.act("grant training"), rights)
+        for victim, session in victims(trapper, superuser).items():
+            session.execute(trapper.plant(trap))
+            outcomes = trapper.noted()
+            assert outcomes or (trap, victim) == ("a policy", "superuser")
+            assert {done for _, done in outcomes} <= {"DP001"}
+            if rights:
+                assert {who for who, _ in outcomes} <= {trapper.schema}
+    assert trapper.ledger() == before
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_no_act_is_done_for_a_trap(
+    trapper: Trapper, superuser: psycopg.Connection, owner: psycopg.Connection, act: str
+) -> None:
+    """The control: the owner does it by the same expression, and it is seen."""
+    before = trapper.ledger()
+    for rights in RIGHTS.values():
+        trapper.prepare(trapper.act(act), rights)
+        for trap in ("a trigger", "a view"):
+            for session in victims(trapper, superuser).values():
+                session.execute(trapper.plant(trap))
+    outcomes = trapper.noted()
+    assert (len(outcomes), {done for _, done in outcomes}) == (8, {"DP001"})
+    assert trapper.ledger() == before
+    owner.execute(f"do $$ begin perform {trapper.act(act)}; end $$")
+    assert trapper.ledger() != before
+
+
+@pytest.mark.parametrize("act", ["train", "class balance", "tune", "score"])
+def test_no_trap_spends_an_analysts_allowance(
+    trapper: Trapper, owner: psycopg.Connection, analyst: psycopg.Connection, act: str
+) -> None:
+    """The control: the analyst spends it by the same expression."""
+    owner.execute("select dbdp.grant_prediction(%s, %s)", (trapper.model, trapper.arena.names["analyst"]))
+    before = trapper.ledger()
+    for rights in RIGHTS.values():
+        trapper.prepare(trapper.act(act), rights)
+        for trap in ("a deferred trigger", "a view", "a policy"):
+            analyst.execute(trapper.plant(trap))
+            assert {done for _, done in trapper.noted()} == {"DP001"}
+    assert trapper.ledger() == before
+    analyst.execute(f"do $$ begin perform {trapper.act(act)}; end $$")
+    assert trapper.ledger() != before
+
+
+def test_a_group_that_all_are_members_of_owns_no_harmless_trap(trapper: Trapper, admin: psycopg.Connection) -> None:
+    """A member gives its view, or its function, to the group: so it belongs to a role that the victim is in."""
+    group = "dbdp_data_owner"
+    for rights in RIGHTS.values():
+        trapper.prepare(trapper.act("grant training"), rights)
+        admin.execute(f"grant create on schema {trapper.schema} to {group}")
+        trapper.session.execute(f"alter function {trapper.schema}.f() owner to {group}")
+        sql, before = trapper.plant("a view"), trapper.ledger()
+        trapper.session.execute(f"alter view {sql.rpartition(' ')[2]} owner to {group}")
+        for acting in ("", f"set role {group}; "):
+            trapper.arena.session("owner").execute(acting + sql)
+            assert {done for _, done in trapper.noted()} == {"DP001"}
+            assert trapper.ledger() == before
+        trapper.session.execute(f"alter function {trapper.schema}.f() owner to {trapper.schema}")
+
+
+def test_an_old_snapshot_does_not_hide_a_trap(trapper: Trapper) -> None:
+    """The table, or its code, is made after the snapshot was taken, so that catalogues do not show it to a query."""
+    trapper.prepare(trapper.act("grant training"), "")
+    for trap in ("a trigger", "a view", "the predicate of an index"):
+        victim = trapper.arena.session("owner")
+        victim.execute("begin isolation level repeatable read")
+        victim.execute("select count(*) from pg_class")
+        victim.execute(trapper.plant(trap))
+        victim.execute("commit")
+        assert {done for _, done in trapper.noted()} == {"DP001"}, trap
+
+
+SEEN = """concat_ws(',',
+    (select count(*) from dbdp.datasets where name = '{d}'), (select count(*) from dbdp.models where id = {m}),
+    (select count(*) from dbdp.history where dataset = '{d}'),
+    (select count(*) from dbdp.allowances where dataset = '{d}'),
+    (select count(*) from dbdp.own_datasets where id in (select id from dbdp.dataset where name = '{d}')),
+    (select count(*) from dbdp.open_datasets as o join dbdp.dataset as d on d.id = o.id where d.name = '{d}'),
+    '{o}' = any (dbdp.own_roles()))"""
+
+
+def test_code_with_its_owners_rights_sees_the_ledger_of_its_owner_only(
+    trapper: Trapper, superuser: psycopg.Connection, owner: psycopg.Connection
+) -> None:
+    """The control: the owner of the dataset sees it by the same query."""
+    query = SEEN.format(d=trapper.dataset, m=trapper.model, o=trapper.arena.names["owner"])
+    trapper.prepare(f"{trapper.schema}.note(current_user, {query})", "security definer")
+    for session in victims(trapper, superuser).values():
+        session.execute(trapper.plant("a view"))
+        assert {done for _, done in trapper.noted()} == {"0,0,0,0,0,0,f", "done"}
+    assert owner.execute(f"select {query}").fetchone() == ("1,1,1,2,1,1,t",)
+
+
+def test_code_with_its_owners_rights_predicts_with_its_owners_models_only(
+    trapper: Trapper, owner: psycopg.Connection
+) -> None:
+    """Also where the session has used the model before; the control is the session's own call."""
+    for function in ("predict", "predict_probability"):
+        call = f"dbdp.{function}({trapper.model}, array[.1, .2, .3]::float8[])"
+        trapper.prepare(call, "security definer")
+        sql = trapper.plant("a view")
+        assert owner.execute(f"select {call} is not null").fetchone() == (True,)
+        owner.execute(sql)
+        assert [done for _, done in trapper.noted()] == ["38000"]
+        assert owner.execute(f"select {call} is not null").fetchone() == (True,)
+        owner.execute(
+            f"create table mine_{function} as select dbdp.{function}({trapper.model}, x) as p from {trapper.dataset}"
+        )
+
+
+def test_what_is_ones_own_is_no_trap(
+    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, dataset: str
+) -> None:
+    """Own triggers, functions and results in own tables; a table that was trained on earlier in the transaction."""
+    owner.execute(f"alter table {dataset} add check (y >= 0); create index on {dataset} ((y + 1))")
+    analyst.execute("create table mine as select now() as at, 0::int8 as model")
+    analyst.execute("begin")
+    for _ in range(2):
+        analyst.execute(f"insert into mine select now(), model from dbdp.dp_logreg('{dataset}', 1, batch_size => 20)")
+    analyst.execute("commit")
+    train = f"select model from dbdp.dp_logreg('{dataset}', 1, batch_size => 20)"
+    analyst.execute(f"create function mine() returns int8 language sql security definer as $$ {train} $$")
+    analyst.execute("create view my_view as select mine() as model")
+    analyst.execute("select * from my_view")
+    assert attempt(arena.session("colleague"), f"select * from {arena.names['analyst']}.my_view") is not None
+    analyst.execute("drop view my_view; drop function mine(); drop table mine")
+
+
+def test_the_refusal_names_the_relation_its_owner_and_the_remedy(
+    arena: Arena, trapper: Trapper, owner: psycopg.Connection
+) -> None:
+    trapper.session.execute("create table innocent (i int); grant all on innocent to public")
+    owner.execute("begin")
+    owner.execute(f"insert into {trapper.schema}.innocent values (1)")
+    words = f"{trapper.schema}.innocent of role {trapper.schema}.*call dbdp in a transaction of its own"
+    with pytest.raises(psycopg.Error, match=words):
+        owner.execute(TRAIN, (trapper.dataset,))
+    owner.execute("rollback")
+    owner.execute(TRAIN, (trapper.dataset,))
+    trapper.session.execute("drop table innocent")
+
+
+def test_a_superusers_renewal_and_correction_leave_the_dataset_its_owners(
+    arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection, dataset: str
+) -> None:
+    admin.execute("select dbdp.renew_budget(%s, 'because', epsilon => 9)", (dataset,))
+    admin.execute("select dbdp.redeclare(%s, 'because', positive => '0', negative => '1')", (dataset,))
+    assert owner.execute("select epsilon from dbdp.budget(%s)", (dataset,)).fetchone() == (9,)
+    registered = "select registered_by from dbdp.datasets where name = %s"
+    assert owner.execute(registered, (dataset,)).fetchone() == (arena.names["owner"],)
+    admin.execute("select dbdp.grant_training(%s, %s)", (dataset, arena.names["analyst"]))
+    owner.execute("select dbdp.revoke_training(%s, %s)", (dataset, arena.names["analyst"]))
+
+
+# --- old snapshots --------------------------------------------------------------------------------------
+
+# What an owner does, after which the analyst's old snapshot may not spend.
+CHANGES = {
+    "a revoked allowance": "select dbdp.revoke_training('{d}', '{a}')",
+    "a lowered allowance": "select dbdp.grant_training('{d}', '{a}', 1e-3)",
+    "a dropped dataset": "select dbdp.drop_dataset('{d}')",
+    "a renewed budget": "select dbdp.renew_budget('{d}', 'because')",
+    "a corrected declaration": "select dbdp.redeclare('{d}', 'because', positive => '0', negative => '1')",
+}
+SPENDING = {
+    "train": "select dbdp.dp_logreg('{d}', 1, batch_size => 20)",
+    "tune": """select dbdp.dp_tune('{d}', '[{{"epochs": 1}}, {{"epochs": 2}}]', 1, batch_size => 10)""",
+    "groups": "select * from dbdp.dp_train_groups('{d}', 'g', '{{a}}', 1, batch_size => 20)",
+    "score": "select dbdp.dp_score({m}, '{d}', 'accuracy', 1)",
+    "class balance": "select dbdp.dp_class_balance('{d}', 1)",
+}
+LEVELS = ["read committed", "repeatable read", "serializable"]
+Odometers = Callable[[], list[tuple[int]]]
+
+
+@pytest.fixture
+def odometers(admin: psycopg.Connection) -> Odometers:
+    sql = (
+        "select last_value from pg_sequences where schemaname = 'dbdp' and sequencename ~ 'charge|leak' "
+        "order by sequencename"
+    )
+    return lambda: admin.execute(sql).fetchall()
+
+
+def old(session: psycopg.Connection, level: str) -> None:
+    """Begin a transaction whose snapshot is taken."""
+    session.execute(f"begin isolation level {level}")
+    session.execute("select count(*) from dbdp.datasets")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_rights_binds_transactions_that_began_before_it(
+    arena: Arena, analyst: psycopg.Connection, owner: psycopg.Connection, dataset: str, odometers: Odometers,
+    change: str, level: str,
+) -> None:  # fmt: skip
+    """The control: the same transaction trains before the change."""
+    old(analyst, level)
+    analyst.execute(TRAIN, (dataset,))
+    analyst.execute("savepoint s")
+    owner.execute(CHANGES[change].format(d=dataset, a=arena.names["analyst"]))
+    before = odometers()
+    if level == "read committed" and change == "a corrected declaration":  # it is read anew, and holds
+        analyst.execute(TRAIN, (dataset,))
+    else:
+        with refused("DP001" if level == "read committed" else "40001"):
+            analyst.execute(TRAIN, (dataset,))
+        assert odometers() == before
+    analyst.execute("rollback")
+
+
+@pytest.mark.parametrize("spending", SPENDING)
+@pytest.mark.parametrize("change", ["a revoked allowance", "a lowered allowance"])
+def test_an_old_snapshot_spends_by_no_interface(
+    arena: Arena, analyst: psycopg.Connection, owner: psycopg.Connection, dataset: str, odometers: Odometers,
+    change: str, spending: str,
+) -> None:  # fmt: skip
+    """The control: it spends before."""
+    model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
+    sql = SPENDING[spending].format(d=dataset, m=model)
+    old(analyst, "repeatable read")
+    before = odometers()
+    analyst.execute(sql)
+    assert odometers() != before
+    owner.execute(CHANGES[change].format(d=dataset, a=arena.names["analyst"]))
+    before = odometers()
+    with refused("40001"):
+        analyst.execute(sql)
+    assert odometers() == before
+
+
+def test_a_client_with_an_old_snapshot_charges_nothing(
+    arena: Arena, owner: psycopg.Connection, dataset: str, odometers: Odometers
+) -> None:
+    """A data owner that was given an allowance and may read the table, as a client does it: dbdp.charge."""
+    rival = arena.session("rival")
+    owner.execute(f"grant select on {dataset} to {arena.names['rival']}")
+    owner.execute("select dbdp.grant_training(%s, %s)", (dataset, arena.names["rival"]))
+    charge = f"select {ACTS['charge'].format(d=dataset)}"
+    old(rival, "repeatable read")
+    before = odometers()
+    rival.execute(charge)
+    assert odometers() != before
+    owner.execute("select dbdp.revoke_training(%s, %s)", (dataset, arena.names["rival"]))
+    before = odometers()
+    with refused("40001"):
+        rival.execute(charge)
+    assert odometers() == before
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_membership_that_was_revoked_ends_at_once(
+    arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection, dataset: str, odometers: Odometers, level: str
+) -> None:
+    team = f"team_{secrets.token_hex(4)}"
+    admin.execute(f"create role {team} in role dbdp_analyst; grant {team} to {arena.names['stranger']}")
+    owner.execute("select dbdp.grant_training(%s, %s)", (dataset, team))
+    with arena.login("stranger") as member:
+        old(member, level)
+        member.execute(TRAIN, (dataset,))
+        admin.execute(f"grant dbdp_analyst to {arena.names['stranger']}; revoke {team} from {arena.names['stranger']}")
+        before = odometers()
+        with refused("DP001"):
+            member.execute(TRAIN, (dataset,))
+        assert odometers() == before
+    admin.execute(f"revoke dbdp_analyst from {arena.names['stranger']}")
+    owner.execute("select dbdp.revoke_training(%s, %s)", (dataset, team))
+    admin.execute(f"drop owned by {team}; drop role {team}")
+
+
+def test_a_grant_of_prediction_that_was_revoked_scores_nothing(
+    arena: Arena, analyst: psycopg.Connection, owner: psycopg.Connection, dataset: str, odometers: Odometers
+) -> None:
+    model = owner.execute(TRAIN, (dataset,)).fetchone()[0]
+    owner.execute("select dbdp.grant_prediction(%s, %s)", (model, arena.names["analyst"]))
+    score = SPENDING["score"].format(d=dataset, m=model)
+    old(analyst, "repeatable read")
+    analyst.execute(score)
+    owner.execute("select dbdp.revoke_prediction(%s, %s)", (model, arena.names["analyst"]))
+    before = odometers()
+    with refused("40001"):
+        analyst.execute(score)
+    assert odometers() == before
+
+
+def test_an_owner_who_stays_in_a_revocation_stops_none_but_the_role_that_it_is_about(
+    arena: Arena, analyst: psycopg.Connection, owner: psycopg.Connection, dataset: str
+) -> None:
+    """That one waits, and is refused once the revocation is committed."""
+    with arena.login("colleague") as colleague, ThreadPoolExecutor(1) as pool:
+        owner.execute("begin")
+        owner.execute("select dbdp.revoke_training(%s, %s)", (dataset, arena.names["analyst"]))
+        waiting = pool.submit(attempt, analyst, TRAIN, dataset)
+        colleague.execute("set lock_timeout = '30s'")
+        colleague.execute(TRAIN, (dataset,))
+        assert not waiting.done()
+        owner.execute("commit")
+        assert waiting.result() == "DP001"

@@ -1,0 +1,243 @@
+"""A table's owner whose code a client meets: the client is a superuser, or another data owner, who trains or compares.
+
+What plans a statement on a table may run code of its owner, so no client plans one: it asks functions of the server,
+which read as the table's owner.
+"""
+
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from attacker import DECLARED, GROUPED, PASSWORD, ROWS, TRAIN, Arena
+from typer.testing import CliRunner
+
+from dbdp import LogisticRegression
+from dbdp.algorithms import Request
+from dbdp.algorithms.tuning import TuningRequest
+from dbdp.cli import app
+from dbdp.database import Database, connect
+from dbdp.sessions import ClientSession
+
+pytestmark = pytest.mark.security
+
+SPY = """
+create table {s}.met (who name, session name);
+grant insert on {s}.met to public;
+create function {s}.note() returns int language plpgsql as $$
+begin insert into {s}.met values (current_user, session_user); return 1; end $$;
+create function {s}.meet(int) returns int language plpgsql immutable as $$ begin return {s}.note(); end $$;
+create function {s}.trigger() returns trigger language plpgsql as $$ begin perform {s}.note(); return new; end $$;
+create domain {s}.met_int as int check ({s}.meet(9) = 1)
+"""
+TABLE = "create table {t} as select r.*, 'a' as g from ({rows}) as r"
+PLANTS = {
+    "the predicate of an index": "create index on {t} (y) where {s}.meet(1) = y",
+    "the expression of an index": "create index on {t} (({s}.meet(2) + y))",
+    "a unique index": "create unique index on {t} ((x[3] + {s}.meet(3)))",
+    "a CHECK constraint": "alter table {t} add check ({s}.meet(4) + y > -9)",
+    "extended statistics": "create statistics {s}.{n}_st on (y + {s}.meet(6)), x from {t}",
+    "a partition's constraint": "",
+}
+# All at once: a plain count does not run them either.
+NOT_PLANNED = """
+alter table {t} add check ({s}.meet(5) + y > -9) not valid,
+    add z1 int generated always as ({s}.meet(7) + y) stored, add z2 int default {s}.meet(8),
+    add z3 {s}.met_int default 1;
+create rule ru as on update to {t} do also select {s}.meet(10);
+create policy po on {t} using ({s}.meet(11) = 1);
+create trigger tr before insert or update on {t} for each row execute function {s}.trigger()
+"""
+PARTITIONED = """
+create table {t} (x float8[], y int, g text) partition by range (({s}.meet(12) + y));
+create table {t}_low partition of {t} for values from (minvalue) to (2);
+create table {t}_high partition of {t} for values from (2) to (maxvalue);
+insert into {t} select r.*, 'a' from ({rows}) as r;
+create index on {t}_low (y) where {s}.meet(13) = y
+"""
+PLANTS["what no query needs"] = NOT_PLANNED
+SMALL: dict[str, Any] = {"batch_size": 20, "epochs": 1}
+INTERFACES: dict[str, Callable[[Database, str], object]] = {
+    "train": lambda database, name: database.train(name, Request(1.0, **SMALL)),
+    "train, noisy": lambda database, name: database.train(name, Request(1.0, 1e-6, "dp_sgd", **SMALL)),
+    "train, shards": lambda database, name: database.train(name, Request(1.0, shards=2, **SMALL)),
+    "tune": lambda database, name: database.tune(
+        name, TuningRequest(Request(1.0, batch_size=10), ({"epochs": 1}, {"epochs": 2}))
+    ),
+    "train_groups": lambda database, name: database.train_groups(
+        name, Request(1.0, **SMALL), group_by="g", groups=["a"]
+    ),
+    "explain_groups": lambda database, name: database.explain_groups(
+        name, Request(1.0, **SMALL), group_by="g", groups=["a"]
+    ),
+    "baseline": lambda database, name: database.baseline(name, Request(1.0)),
+    "descent": lambda database, name: database.descent(name, Request(1.0, **SMALL)),
+    "class_balance": lambda database, name: database.class_balance(name, epsilon=1.0),
+    "an estimator": lambda database, name: LogisticRegression(epsilon=1.0, batch_size=20, progress=False).fit(
+        database, name
+    ),
+    "score": lambda database, name: database.score(
+        database.query("select max(id) as id from dbdp.models")[0]["id"], name, "accuracy", epsilon=1.0
+    ),
+    "dataset_of": lambda database, name: database.dataset_of(
+        database.query("select source from dbdp.datasets where name = $1", name)[0]["source"]
+    ),
+}
+COMMANDS = {
+    "train": ["train", "{d}", "--epsilon", "1", "--batch-size", "20", "--epochs", "1"],
+    "train-groups": ["train-groups", "{d}", "--group-by", "g", "--group", "a", "--epsilon", "1", "--batch-size", "20"],
+    "baseline": ["baseline", "{d}"],
+    "plot loss": ["plot", "loss", "{d}", "{file}", "--options", '{{"batch_size": 20, "epochs": 1}}'],
+    "class-balance": ["class-balance", "{d}", "--epsilon", "1"],
+    "budget": ["budget", "{d}"],
+    "datasets": ["datasets"],
+}
+
+
+@dataclass(frozen=True)
+class Host:
+    """The owner, whose registered table has code, and whose guests are a superuser and the rival."""
+
+    arena: Arena
+    session: psycopg.Connection
+
+    @property
+    def schema(self) -> str:
+        return self.arena.names["owner"]
+
+    def table(self, plant: str) -> str:
+        """Register a table with code in it, which others may read and train on; return the name of both."""
+        name = f"met_{secrets.token_hex(4)}"
+        words = {"t": f"{self.schema}.{name}", "s": self.schema, "n": name, "rows": ROWS}
+        made = f"{TABLE};{PLANTS[plant]}" if PLANTS[plant] else PARTITIONED
+        self.session.execute(made.format(**words))
+        self.session.execute(f"alter table {name} set (autovacuum_enabled = off)") if PLANTS[plant] else None
+        self.session.execute(GROUPED, (name, words["t"], DECLARED, 1000))
+        self.session.execute("select dbdp.grant_training(%s, %s)", (name, self.arena.names["rival"]))
+        self.session.execute(f"grant select on {name} to {self.arena.names['rival']}")
+        self.session.execute(TRAIN, (name,))
+        self.session.execute("truncate met")
+        return name
+
+    def url(self, guest: str) -> str:
+        if guest == "superuser":
+            return self.arena.url
+        parts = urlsplit(self.arena.url)
+        place = parts.netloc.rpartition("@")[2]
+        return parts._replace(netloc=f"{self.arena.names[guest]}:{PASSWORD.replace(' ', '%20')}@{place}").geturl()
+
+    def met(self) -> set[tuple[str, str]]:
+        """As whom the code ran, and in whose sessions; forget it."""
+        return set(self.session.execute("delete from met returning who, session").fetchall())
+
+
+@pytest.fixture
+def host(arena: Arena) -> Iterator[Host]:
+    session = arena.session("owner")
+    if not session.execute("select to_regclass('met')").fetchone()[0]:
+        session.execute(SPY.format(s=arena.names["owner"]))
+    yield Host(arena, session)
+
+
+def name_of(host: Host, guest: str) -> str:
+    return "postgres" if guest == "superuser" else host.arena.names[guest]
+
+
+@pytest.mark.parametrize("guest", ["superuser", "rival"])
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_client_that_trains_lends_the_tables_owner_no_rights(host: Host, plant: str, guest: str) -> None:
+    """The control: a plain count by the same role runs the code that is planned, as that role."""
+    name, role = host.table(plant), name_of(host, guest)
+    with connect(host.url(guest)) as database:
+        database.query("set constraint_exclusion = on")
+        database.train(name, Request(1.0, **SMALL))
+    seen = host.met()
+    assert {who for who, _ in seen} <= {host.schema}
+    with psycopg.connect(host.url(guest), autocommit=True) as plain:
+        plain.execute("set constraint_exclusion = on")
+        plain.execute(f"select count(*) from {host.schema}.{name} where y > 0")
+    if plant == "what no query needs":
+        assert host.met() == seen == set()
+    else:
+        assert host.met() == {(role, role)}
+        assert seen == {(host.schema, role)}  # it ran, as its owner
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+def test_no_interface_of_python_plans_a_statement_on_the_table(host: Host, interface: str) -> None:
+    """Each in a session of its own: a backend evaluates an index once."""
+    guest = "rival"
+    name = host.table("the predicate of an index")
+    if interface == "score":
+        with connect(host.url(guest)) as database:
+            database.train(name, Request(1.0, **SMALL))
+        host.met()
+    with connect(host.url(guest)) as database:
+        INTERFACES[interface](database, name)
+    assert host.met() <= {(host.schema, name_of(host, guest))}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_plans_a_statement_on_the_table(host: Host, tmp_path: Path, command: str) -> None:
+    """Of a superuser, whose rights would be all."""
+    guest = "superuser"
+    name = host.table("the expression of an index")
+    given = [each.format(d=name, file=tmp_path / "picture.png") for each in COMMANDS[command]]
+    done = CliRunner().invoke(app, [*given, "--url", host.url(guest)])
+    assert done.exit_code == 0, done.output
+    assert host.met() <= {(host.schema, name_of(host, guest))}
+
+
+def test_a_client_sends_no_statement_that_names_a_table_of_a_user(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: the name stands in the messages of the functions that are asked instead."""
+    sent: list[tuple[str, tuple[Any, ...]]] = []
+    query = ClientSession.query
+
+    def listening(session: ClientSession, sql: str, *parameters: Any) -> Any:
+        sent.append((sql, parameters))
+        return query(session, sql, *parameters)
+
+    monkeypatch.setattr(ClientSession, "query", listening)
+    name = host.table("what no query needs")
+    with connect(host.url("rival")) as database:
+        for interface in INTERFACES.values():
+            interface(database, name)
+    assert not [sql for sql, _ in sent if name in sql]
+    assert [parameters for _, parameters in sent if name in parameters]
+
+
+def test_a_client_has_no_way_to_read_a_table(host: Host) -> None:
+    assert not hasattr(ClientSession, "reading")
+
+
+def test_the_number_of_rows_is_checked_for_those_who_may_read_them(host: Host) -> None:
+    """It says what it said to a client that counted itself; without the right to read it says nothing of rows."""
+    name = host.table("what no query needs")
+    rival, analyst = host.arena.session("rival"), host.arena.session("analyst")
+    host.session.execute("select dbdp.grant_training(%s, %s)", (name, host.arena.names["analyst"]))
+    rival.execute("select dbdp.check_rows(%s)", (name,))
+    host.session.execute(f"insert into {name} select * from {name} limit 1")
+    with pytest.raises(psycopg.Error, match=r"has 61 rows, but dataset .* was registered with 60"):
+        rival.execute("select dbdp.check_rows(%s)", (name,))
+    with pytest.raises(psycopg.Error, match="permission denied for function check_rows"):
+        analyst.execute("select dbdp.check_rows(%s)", (name,))
+    host.session.execute(f"revoke select on {name} from {host.arena.names['rival']}")
+    with pytest.raises(psycopg.Error, match="may not read") as refusal:
+        rival.execute("select dbdp.check_rows(%s)", (name,))
+    assert "6" not in str(refusal.value).partition("CONTEXT")[0].replace(name, "").replace(host.schema, "").replace(
+        host.arena.names["rival"], ""
+    )
+
+
+def test_a_refused_training_of_a_client_charges_nothing(host: Host) -> None:
+    name = host.table("what no query needs")
+    host.session.execute(f"delete from {name} where ctid = (select min(ctid) from {name})")
+    before = json.dumps(host.session.execute("select charged::text from dbdp.budget(%s)", (name,)).fetchone())
+    with connect(host.url("rival")) as database, pytest.raises(ValueError, match="has 59 rows"):
+        database.train(name, Request(1.0, **SMALL))
+    assert json.dumps(host.session.execute("select charged::text from dbdp.budget(%s)", (name,)).fetchone()) == before
