@@ -121,7 +121,11 @@ class Database:
             self.connection.close()
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
-        """Run one statement with parameters $1, $2, …; return its rows."""
+        """Run one statement with parameters $1, $2, …; return its rows.
+
+        Names without a schema mean the server's own, whatever the connection's search_path: write
+        `public.patients`. What should be looked up along that path is for `rows`, or for `connection.execute`.
+        """
         return self._session.query(sql, *parameters)
 
     def rows(self, query: Any) -> dict[str, list[Any]]:
@@ -142,8 +146,12 @@ class Database:
     def dataset_of(self, source: Any) -> str | None:
         """Return the name of the dataset that a table is registered as; None without one, or a right to train on it."""
         sql = "select name from dbdp.dataset where source = pg_catalog.to_regclass($1) and dropped_at is null"
-        found = self.query(sql, _table_name(source))
+        found = self.query(sql, self.table(_table_name(source)))
         return found[0]["name"] if found else None
+
+    def table(self, name: str) -> str | None:
+        """Return a table's name with its schema, quoted, found along the connection's search_path; None without one."""
+        return self._session.table(name)
 
     def recover(self) -> None:
         """Roll back what a failed or interrupted statement left behind."""
@@ -192,7 +200,7 @@ class Database:
             "select dbdp.register_dataset($1, $2::regclass, $3, $4, $5::json, $6::float8, $7, $8, $9, $10, "
             "$11::text[], $12::float8[], $13, $14::int4, $15::text[], $16::float8)",
             name,
-            _table_name(source),
+            self.table(_table_name(source)) or _table_name(source),
             label,
             positive,
             json.dumps(dict(features)),

@@ -24,6 +24,7 @@ import psycopg
 from psycopg import sql
 
 from dbdp import __version__
+from dbdp.connections import opened
 from dbdp.options import sql_parameters
 from dbdp.targets import libpq_url
 
@@ -257,12 +258,12 @@ def remedy_of_connection(error: str) -> str:
 def _connected(url: str) -> Iterator[psycopg.Connection]:
     """Connect, keeping the URL out of every message: it may hold a password."""
     try:
-        opened = psycopg.connect(libpq_url(url), autocommit=True)
+        connected = opened(libpq_url(url))
     except ValueError as error:
         raise InstallError(str(error)) from None
     except psycopg.OperationalError as error:
         raise InstallError(f"{str(error).strip()}: {remedy_of_connection(str(error))}") from None
-    with opened as connection:
+    with connected as connection:
         if not _value(connection, "select rolsuper from pg_roles where rolname = current_user"):
             user = connection.info.user
             raise InstallError(f"{user} is not a superuser, and only one may do this: connect as postgres")
