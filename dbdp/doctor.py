@@ -262,9 +262,10 @@ def _rights(patient: Patient) -> Iterator[Finding]:
     yield _own_rights(patient)
     sql = (
         "select array_agg(quote_ident(r)) from unnest(array['dbdp_owner', session_user]) as r "
-        "where (r = 'dbdp_owner' or pg_has_role(r, 'dbdp_data_owner', 'usage'))"
+        "where (r = 'dbdp_owner' or pg_has_role(r, 'dbdp_data_owner', 'usage')) "
+        "and not has_database_privilege(r, current_database(), 'temporary')"
     )
-    for role in patient.value(f"{sql} and not has_database_privilege(r, current_database(), 'temporary')") or []:
+    for role in patient.value(sql) or []:
         found = f"{role} may not make temporary tables, which a training needs"
         remedy = f"grant temporary on database {patient.database} to {role};"
         yield Finding("temporary tables", FAULT, found, remedy)
