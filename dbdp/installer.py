@@ -24,7 +24,7 @@ import psycopg
 from psycopg import sql
 
 from dbdp import __version__
-from dbdp.connections import opened
+from dbdp.connections import PATH, opened
 from dbdp.options import sql_parameters
 from dbdp.targets import libpq_url
 
@@ -76,6 +76,8 @@ select exists (
 from pg_roles as r
 where r.rolname = %s
 """
+# Where the extension of an earlier version is in another schema, an update would look names up there.
+PINNED = f"set local search_path = {PATH};\n\n"
 PYTHON_OF_SERVER = """
 create function pg_temp.dbdp_python_version() returns text language plpython3u as $$
 import sys
@@ -197,6 +199,8 @@ def render_extension(python_directory: Path, source: Source | None = None) -> di
     again = [script for name, script in parts.items() if name not in MADE_ONCE]
     for version, migrations in _migrations(source).items():
         files[f"dbdp--{version}--{__version__}.sql"] = "\n".join(migrations + again)
+    for name in files.keys() - {"dbdp.control"}:
+        files[name] = f"{PINNED}{files[name]}"
     values = {"@python_directory@": str(python_directory), "@version@": __version__}
     for mark, value in values.items():
         files = {name: content.replace(mark, value) for name, content in files.items()}
