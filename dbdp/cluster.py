@@ -31,6 +31,7 @@ from psycopg.pq import PGconn, Ping
 
 from dbdp import installer
 from dbdp.bootstrap import BootstrapError, PostgreSQL, find_postgresql, linked_python
+from dbdp.connections import opened
 
 PATIENCE = 120  # seconds for a start, which may have to recover from a crash, or for a stop
 LONGEST_SOCKET = 100  # bytes; the kernel's limit for a socket's path is 107
@@ -339,7 +340,7 @@ class Cluster:
 
     def _create_database(self) -> None:
         with (
-            psycopg.connect(self._url("postgres"), autocommit=True) as connection,
+            opened(self._url("postgres")) as connection,
             suppress(psycopg.errors.DuplicateDatabase),
         ):
             connection.execute("create database dbdp")

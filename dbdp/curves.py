@@ -228,15 +228,13 @@ def _declaration(database: Database, dataset: str) -> Declaration:
 def _labelled(database: Database, declaration: Declaration, table: str) -> list[tuple[Any, ...]]:
     """Return the rows without a null, last the number, or the place of the class: 0 or 1 (positive), or its own."""
     from psycopg import sql
-    from psycopg.rows import tuple_row
 
-    statement = sql.SQL("select {}, {}::text from {}").format(
+    statement = sql.SQL("select {}, {}::pg_catalog.text from {}").format(
         sql.SQL(", ").join(map(sql.Identifier, declaration.columns)),
         sql.Identifier(declaration.label),
         sql.SQL(table),
     )
-    with database.connection.cursor(row_factory=tuple_row) as cursor:
-        rows = [row for row in cursor.execute(statement) if None not in row]
+    rows = [values for row in database.query(statement.as_string()) if None not in (values := tuple(row.values()))]
     found = [(*row[:-1], target) for row in rows if (target := _target(declaration, row[-1])) is not None]
     if not found:
         raise ValueError(f"table {table} has no row with a known label and without a null: nothing judges")

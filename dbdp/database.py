@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg import sql
 from psycopg.rows import tuple_row
 
 import dbdp
@@ -121,7 +122,11 @@ class Database:
             self.connection.close()
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
-        """Run one statement with parameters $1, $2, …; return its rows."""
+        """Run one statement with parameters $1, $2, …; return its rows.
+
+        Names without a schema mean the server's own, whatever the connection's search_path: write
+        `public.patients`. What should be looked up along that path is for `rows`, or for `connection.execute`.
+        """
         return self._session.query(sql, *parameters)
 
     def rows(self, query: Any) -> dict[str, list[Any]]:
@@ -142,9 +147,13 @@ class Database:
 
     def dataset_of(self, source: Any) -> str | None:
         """Return the name of the dataset that a table is registered as; None without one, or a right to train on it."""
-        sql = "select name from dbdp.dataset where source = pg_catalog.to_regclass($1) and dropped_at is null"
-        found = self.query(sql, _table_name(source))
+        query = "select name from dbdp.dataset where source = pg_catalog.to_regclass($1) and dropped_at is null"
+        found = self.query(query, self.table(_table_name(source)))
         return found[0]["name"] if found else None
+
+    def table(self, name: str) -> str | None:
+        """Return a table's name with its schema, quoted, found along the connection's search_path; None without one."""
+        return self._session.table(name)
 
     def recover(self) -> None:
         """Roll back what a failed or interrupted statement left behind."""
@@ -193,7 +202,7 @@ class Database:
             "select dbdp.register_dataset($1, $2::regclass, $3, $4, $5::json, $6::float8, $7, $8, $9, $10, "
             "$11::text[], $12::float8[], $13, $14::int4, $15::text[], $16::float8)",
             name,
-            _table_name(source),
+            self.table(_table_name(source)) or _table_name(source),
             label,
             positive,
             json.dumps(dict(features)),
@@ -393,8 +402,8 @@ class Database:
         positive : str, optional
             Of several classes, the one that auc and calibration are of.
         """
-        sql = "select dbdp.dp_score($1, $2, $3, $4, $5, $6::pg_catalog.int4, $7) as found"
-        return self.query(sql, model, dataset, metric, float(epsilon), float(delta), bins, positive)[0]["found"]
+        query = "select dbdp.dp_score($1, $2, $3, $4, $5, $6::pg_catalog.int4, $7) as found"
+        return self.query(query, model, dataset, metric, float(epsilon), float(delta), bins, positive)[0]["found"]
 
     def explain_score(
         self,
@@ -407,8 +416,8 @@ class Database:
         positive: str | None = None,
     ) -> dict[str, Any]:
         """Return plan, noise and charge of a score, of `class_balance` or of `bounds`; nothing is read or spent."""
-        sql = "select dbdp.dp_explain_score($1, $2, $3, $4, $5::pg_catalog.int4, $6) as found"
-        return self.query(sql, dataset, metric, float(epsilon), float(delta), bins, positive)[0]["found"]
+        query = "select dbdp.dp_explain_score($1, $2, $3, $4, $5::pg_catalog.int4, $6) as found"
+        return self.query(query, dataset, metric, float(epsilon), float(delta), bins, positive)[0]["found"]
 
     def confusion(self, model: int, dataset: str, *, epsilon: float, delta: float = 0.0) -> dict[str, Any]:
         """Return a released model's confusion matrix (true × predicted): `score` with that metric."""
@@ -424,13 +433,13 @@ class Database:
         beta : float
             Chance that a bin of no rows is taken for one that has some, so that the bounds are too wide.
         """
-        sql = "select dbdp.dp_bounds($1, $2, $3, $4, $5) as found"
-        return self.query(sql, dataset, column, float(epsilon), float(delta), float(beta))[0]["found"]
+        query = "select dbdp.dp_bounds($1, $2, $3, $4, $5) as found"
+        return self.query(query, dataset, column, float(epsilon), float(delta), float(beta))[0]["found"]
 
     def class_balance(self, dataset: str, *, epsilon: float, delta: float = 0.0) -> dict[str, Any]:
         """Return how many rows each class has, with noise, and the positive_weight that balances a binary label."""
-        sql = "select dbdp.dp_class_balance($1, $2, $3) as found"
-        return self.query(sql, dataset, float(epsilon), float(delta))[0]["found"]
+        query = "select dbdp.dp_class_balance($1, $2, $3) as found"
+        return self.query(query, dataset, float(epsilon), float(delta))[0]["found"]
 
     def baseline(self, dataset: str, request: Request) -> Baseline:
         """Return the linear model without privacy, for a role that may read the table; nothing is stored."""
@@ -453,9 +462,13 @@ class Database:
     def _call(
         self, door: str, leading: dict[str, Any], options: dict[str, Any], progress: Progress = silent
     ) -> list[Row]:
-        given = [f"{name} => ${number}{_CASTS.get(name, '')}" for number, name in enumerate(leading | options, start=1)]
+        given = [
+            sql.SQL("{} => {}").format(sql.Identifier(name), sql.SQL(f"${number}{_CASTS.get(name, '')}"))
+            for number, name in enumerate(leading | options, start=1)
+        ]
+        statement = sql.SQL("select * from {}({})").format(sql.Identifier("dbdp", door), sql.SQL(", ").join(given))
         progress("server", 0, 1)
-        found = self.query(f"select * from dbdp.{door}({', '.join(given)})", *leading.values(), *options.values())
+        found = self.query(statement.as_string(), *leading.values(), *options.values())
         progress("server", 1, 1)
         return found
 

@@ -4,9 +4,10 @@ import csv
 import io
 import json
 import shlex
-from typing import Any
+from typing import Any, LiteralString
 
 import numpy as np
+from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from rich.console import Console
 from rich.syntax import Syntax
@@ -24,10 +25,10 @@ DATASET = "adult"
 
 def run(database: Database, console: Console) -> None:
     """Do the whole of it on a database."""
-    text, origin = adult.read(adult.download)
+    rows, origin = adult.read(adult.download)
     console.rule("1. data")
     console.print(origin, highlight=False, soft_wrap=True, markup=False)
-    load(database, text)
+    load(database, rows)
     statements = [_registration(database), _explanation(database, console)]
     console.rule("3. train, in the server")
     released, statement = _train_in_sql(database)
@@ -36,26 +37,30 @@ def run(database: Database, console: Console) -> None:
     estimator = LogisticRegression(epsilon=EPSILON, delta=DELTA).fit(database, DATASET)
     console.print_json(json.dumps(estimator.receipt_))
     console.rule("5. accuracy on the held-out rows")
-    _accuracies(database, console, text, released["model"], estimator)
+    _accuracies(database, console, rows, released["model"], estimator)
     console.rule("6. the SQL, to go on by hand")
     console.print(f"psql {_target(database)}", highlight=False, soft_wrap=True, markup=False)
-    for sql in [*statements, statement, _scoring_sql(released["model"])]:
-        console.print(Syntax(sql, "sql", theme="ansi_light", word_wrap=True, background_color="default"))
+    for text in [*statements, statement, _scoring_sql(released["model"])]:
+        console.print(Syntax(text, "sql", theme="ansi_light", word_wrap=True, background_color="default"))
 
 
 def load(database: Database, text: str) -> None:
     """Load Adult afresh: schema demo, tables adult and adult_holdout."""
     if any(row["name"] == DATASET for row in database.datasets()):
         database.drop_dataset(DATASET)
-    columns = ", ".join(f"{name} {'int' if name in adult.NUMERIC else 'text'}" for name in adult.COLUMNS)
+    columns = sql.SQL(", ").join(
+        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL("int" if name in adult.NUMERIC else "text"))
+        for name in adult.COLUMNS
+    )
     database.query("drop schema if exists demo cascade")
     database.query("create schema demo")
     database.query("grant usage on schema demo to dbdp_owner")
     lines = text.splitlines(keepends=True)
     held_out = 1 + adult.training_rows(len(lines) - 1)
     for table, part in (("adult", lines[1:held_out]), ("adult_holdout", lines[held_out:])):
-        database.query(f"create table demo.{table} ({columns})")
-        with database.connection.cursor().copy(f"copy demo.{table} from stdin (format csv)") as copy:
+        place = sql.Identifier("demo", table)
+        database.query(sql.SQL("create table {} ({})").format(place, columns).as_string())
+        with database.connection.cursor().copy(sql.SQL("copy {} from stdin (format csv)").format(place)) as copy:
             copy.write("".join(part))
 
 
@@ -65,37 +70,54 @@ def _target(database: Database) -> str:
     return shlex.quote(make_conninfo(host=info.host, port=info.port, dbname=info.dbname, user=info.user))
 
 
+_REGISTRATION = """select dbdp.register_dataset({dataset}, 'demo.adult',
+    label => {label}, positive => {positive}, negative => {negative},
+    features => {features},
+    epsilon => {epsilon}, delta => {delta});"""
+_SCORING = """select avg((dbdp.predict({model}, h) = (h.income = {positive}))::int)::float8 as accuracy
+from demo.adult_holdout as h;"""
+
+
+def _statement(text: LiteralString, **values: Any) -> str:
+    """Return a statement as people would write it, with its values in their places."""
+    return sql.SQL(text).format(**{name: sql.Literal(value) for name, value in values.items()}).as_string()
+
+
 def _registration(database: Database) -> str:
-    features = json.dumps(adult.DECLARED)
-    statement = f"""select dbdp.register_dataset('{DATASET}', 'demo.adult',
-    label => '{adult.LABEL}', positive => '{adult.POSITIVE}', negative => '{adult.NEGATIVE}',
-    features => '{features}',
-    epsilon => {BUDGET_EPSILON}, delta => {BUDGET_DELTA});"""
+    statement = _statement(
+        _REGISTRATION,
+        dataset=DATASET,
+        label=adult.LABEL,
+        positive=adult.POSITIVE,
+        negative=adult.NEGATIVE,
+        features=json.dumps(adult.DECLARED),
+        epsilon=BUDGET_EPSILON,
+        delta=BUDGET_DELTA,
+    )
     database.query(statement)
     return statement
 
 
 def _explanation(database: Database, console: Console) -> str:
     console.rule("2. the plan, before anything is spent")
-    statement = f"select dbdp.dp_explain('{DATASET}', epsilon => {EPSILON}, delta => {DELTA});"
+    text: LiteralString = "select dbdp.dp_explain({dataset}, epsilon => {epsilon}, delta => {delta});"
+    statement = _statement(text, dataset=DATASET, epsilon=EPSILON, delta=DELTA)
     console.print_json(json.dumps(database.query(statement)[0]["dp_explain"]))
     return statement
 
 
 def _train_in_sql(database: Database) -> tuple[dict[str, Any], str]:
-    statement = f"select * from dbdp.dp_logreg('{DATASET}', epsilon => {EPSILON}, delta => {DELTA});"
+    text: LiteralString = "select * from dbdp.dp_logreg({dataset}, epsilon => {epsilon}, delta => {delta});"
+    statement = _statement(text, dataset=DATASET, epsilon=EPSILON, delta=DELTA)
     return database.query(statement)[0], statement
 
 
 def _scoring_sql(model: int) -> str:
-    return f"""select avg((dbdp.predict({model}, h) = (h.income = '{adult.POSITIVE}'))::int)::float8 as accuracy
-from demo.adult_holdout as h;"""
+    return _statement(_SCORING, model=model, positive=adult.POSITIVE)
 
 
 def _accuracies(database: Database, console: Console, text: str, model: int, estimator: LogisticRegression) -> None:
-    majority = database.query(
-        f"select avg((income = '{adult.NEGATIVE}')::int)::float8 as share from demo.adult_holdout"
-    )
+    majority = database.query("select avg((income = $1)::int)::float8 as share from demo.adult_holdout", adult.NEGATIVE)
     table = Table("model", "accuracy")
     table.add_row(f"private, SQL door (model {model})", f"{_score(database, model):.4f}")
     table.add_row(f"private, Python door (model {estimator.model_id_})", f"{_score(database, estimator.model_id_):.4f}")

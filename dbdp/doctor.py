@@ -16,6 +16,7 @@ from psycopg.conninfo import make_conninfo
 
 from dbdp import __version__, packing
 from dbdp.about import about
+from dbdp.connections import PATH, opened
 from dbdp.database import URL_VARIABLE
 from dbdp.installer import MINIMUM_SERVER, ROLES, Source, remedy_of_connection
 from dbdp.sessions import ClientSession
@@ -47,9 +48,10 @@ _PLACE = (
 )
 # No command moves an extension whose objects are in a schema of its own; what depends on pg_catalog is not recorded.
 _TO_PG_CATALOG = (
-    "with moved as (update pg_extension set extnamespace = 'pg_catalog'::regnamespace where extname = 'dbdp' "
-    "returning oid) delete from pg_depend using moved where objid = moved.oid and classid = 'pg_extension'::regclass "
-    "and refclassid = 'pg_namespace'::regclass;"
+    "set search_path = pg_catalog, pg_temp; with moved as (update pg_extension set extnamespace = "
+    "'pg_catalog'::regnamespace where extname = 'dbdp' returning oid) delete from pg_depend using moved where "
+    "objid = moved.oid and classid = 'pg_extension'::regclass and refclassid = 'pg_namespace'::regclass; "
+    "reset search_path;"
 )
 
 
@@ -116,7 +118,7 @@ def examine(target: str | None) -> list[Finding]:
         what, _, remedy = str(error).partition(": ")
         return [*found, Finding("server", FAULT, what, remedy)]
     try:
-        with psycopg.connect(url, autocommit=True, connect_timeout=_PATIENCE) as connection:
+        with opened(url, connect_timeout=_PATIENCE) as connection:
             return [*found, *_of_server(Patient.of(connection))]
     except psycopg.OperationalError as error:
         return [*found, Finding("server", FAULT, str(error).strip(), remedy_of_connection(str(error)))]
@@ -239,7 +241,8 @@ def _roles(patient: Patient) -> Iterator[Finding]:
     absent = [role for role in ROLES if patient.value("select to_regrole($1) is null", role)]
     if absent:
         parts = " ".join(f"-f {shlex.quote(str(Source.installed().sql / part))}" for part in _PARTS_OF_ROLES)
-        remedy = f"psql {patient.superuser_target} --set ON_ERROR_STOP=1 --single-transaction {parts}"
+        pin = shlex.quote(f"set search_path = {PATH}")
+        remedy = f"psql {patient.superuser_target} --set ON_ERROR_STOP=1 --single-transaction --command {pin} {parts}"
         yield Finding("roles", FAULT, f"missing: {', '.join(absent)}", remedy)
         return
     for role, member in _MEMBERS:
@@ -259,9 +262,10 @@ def _rights(patient: Patient) -> Iterator[Finding]:
     yield _own_rights(patient)
     sql = (
         "select array_agg(quote_ident(r)) from unnest(array['dbdp_owner', session_user]) as r "
-        "where (r = 'dbdp_owner' or pg_has_role(r, 'dbdp_data_owner', 'usage'))"
+        "where (r = 'dbdp_owner' or pg_has_role(r, 'dbdp_data_owner', 'usage')) "
+        "and not has_database_privilege(r, current_database(), 'temporary')"
     )
-    for role in patient.value(f"{sql} and not has_database_privilege(r, current_database(), 'temporary')") or []:
+    for role in patient.value(sql) or []:
         found = f"{role} may not make temporary tables, which a training needs"
         remedy = f"grant temporary on database {patient.database} to {role};"
         yield Finding("temporary tables", FAULT, found, remedy)
@@ -321,4 +325,4 @@ def _logs(patient: Patient) -> Iterator[Finding]:
 
 
 def _set_system(parameter: str, value: str) -> str:
-    return f"alter system set {parameter} = '{value}'; select pg_reload_conf();"
+    return f"alter system set {parameter} = '{value}'; select pg_catalog.pg_reload_conf();"

@@ -24,6 +24,7 @@ import psycopg
 from psycopg import sql
 
 from dbdp import __version__
+from dbdp.connections import PATH, opened
 from dbdp.options import sql_parameters
 from dbdp.targets import libpq_url
 
@@ -75,6 +76,8 @@ select exists (
 from pg_roles as r
 where r.rolname = %s
 """
+# Where the extension of an earlier version is in another schema, an update would look names up there.
+PINNED = f"set local search_path = {PATH};\n\n"
 PYTHON_OF_SERVER = """
 create function pg_temp.dbdp_python_version() returns text language plpython3u as $$
 import sys
@@ -196,6 +199,8 @@ def render_extension(python_directory: Path, source: Source | None = None) -> di
     again = [script for name, script in parts.items() if name not in MADE_ONCE]
     for version, migrations in _migrations(source).items():
         files[f"dbdp--{version}--{__version__}.sql"] = "\n".join(migrations + again)
+    for name in files.keys() - {"dbdp.control"}:
+        files[name] = f"{PINNED}{files[name]}"
     values = {"@python_directory@": str(python_directory), "@version@": __version__}
     for mark, value in values.items():
         files = {name: content.replace(mark, value) for name, content in files.items()}
@@ -257,12 +262,12 @@ def remedy_of_connection(error: str) -> str:
 def _connected(url: str) -> Iterator[psycopg.Connection]:
     """Connect, keeping the URL out of every message: it may hold a password."""
     try:
-        opened = psycopg.connect(libpq_url(url), autocommit=True)
+        connected = opened(libpq_url(url))
     except ValueError as error:
         raise InstallError(str(error)) from None
     except psycopg.OperationalError as error:
         raise InstallError(f"{str(error).strip()}: {remedy_of_connection(str(error))}") from None
-    with opened as connection:
+    with connected as connection:
         if not _value(connection, "select rolsuper from pg_roles where rolname = current_user"):
             user = connection.info.user
             raise InstallError(f"{user} is not a superuser, and only one may do this: connect as postgres")

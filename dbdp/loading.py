@@ -6,10 +6,11 @@ charge and the released model stay in the private server's history.
 
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
+from psycopg import errors, sql
 
 from dbdp.algorithms import Request
 from dbdp.database import Database, connect, embedded
@@ -19,15 +20,27 @@ from dbdp.privacy.accounting import LEAK_UNITS
 from dbdp.privacy.events import MAX_EPSILON, check_epsilon_delta
 
 LABEL = "label"
-_PREFIX = "dbdp_rows_"
+SCHEMA = "dbdp_rows"  # of the tables, whose names begin with it as well
 _SLACK = 1e-6  # of ε and δ of a budget for one release, since limits are rounded down and charges up
+_GENERATED = "^dbdp_rows_[0-9a-f]{16}$"
+# Tables of this role that nobody works with; they were in public until 0.2.0.
 _ABANDONED = """
-select c.relname::text as name
-from pg_catalog.pg_class as c
-where c.relnamespace = 'public'::regnamespace
-and c.relkind = 'r'
-and pg_catalog.starts_with(c.relname::text, $1)
-and pg_catalog.pg_try_advisory_lock(pg_catalog.hashtextextended(c.relname::text, 0))
+with own as materialized (
+    select n.nspname, c.relname
+    from pg_class as c
+    join pg_namespace as n on n.oid = c.relnamespace
+    join pg_roles as r on r.oid = c.relowner
+    where c.relkind = 'r' and c.relname ~ $1 and n.nspname in ($2, 'public') and r.rolname = current_user
+)
+select nspname as schema, relname as name from own where pg_try_advisory_lock(hashtextextended(relname::text, 0))
+"""
+_OTHERS_MAY_CREATE = """
+select r.rolname <> current_user as is_foreign, exists (
+    select from aclexplode(n.nspacl) as a where a.grantee <> n.nspowner and a.privilege_type = 'CREATE'
+) as is_open
+from pg_namespace as n
+join pg_roles as r on r.oid = n.nspowner
+where n.nspname = $1
 """
 
 
@@ -43,17 +56,39 @@ def temporary_dataset(
     features, declared : see `Database.register_dataset`
     """
     with connect(embedded()) as database:
-        name = f"{_PREFIX}{secrets.token_hex(8)}"
-        for row in database.query(_ABANDONED, _PREFIX):
-            _drop(database, row["name"])
+        for row in database.query(_ABANDONED, _GENERATED, SCHEMA):
+            _drop(database, row["schema"], row["name"])
+        name = f"{SCHEMA}_{secrets.token_hex(8)}"
         database.query("select pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended($1, 0))", name)
+        _make_schema(database)
         try:
             label = _load(database, name, frame, labels, as_array=isinstance(features.get(ROW), Mapping))
             declared |= _budget(request)
-            database.register_dataset(name, f"public.{name}", label=label, features=features, **declared)
+            database.register_dataset(name, f"{SCHEMA}.{name}", label=label, features=features, **declared)
             yield database, name
         finally:
-            _drop(database, name)
+            _drop(database, SCHEMA, name)
+
+
+def _make_schema(database: Database) -> None:
+    """Make the schema of the tables, in which nobody but this role may make anything.
+
+    Raises
+    ------
+    PermissionError
+        If somebody else owns a schema of that name, or may make something there.
+    """
+    schema = sql.Identifier(SCHEMA)
+    with suppress(errors.DuplicateSchema, errors.UniqueViolation):  # another process makes it at the same time
+        if not database.query(_OTHERS_MAY_CREATE, SCHEMA):
+            database.query(sql.SQL("create schema {}").format(schema).as_string())
+    (found,) = database.query(_OTHERS_MAY_CREATE, SCHEMA)
+    if found["is_foreign"] or found["is_open"]:
+        raise PermissionError(
+            f"others own schema {SCHEMA} of the private server, or may create in it, and rows are not put there: "
+            f"`alter schema {SCHEMA} rename to …`, or drop it"
+        )
+    database.query(sql.SQL("grant usage on schema {} to dbdp_owner").format(schema).as_string())
 
 
 def _budget(request: Request) -> dict[str, Any]:
@@ -76,25 +111,24 @@ def _load(database: Database, table: str, frame: Frame, labels: np.ndarray, *, a
         names, kinds = list(frame), ["text" if column.is_text else "float8" for column in frame.values()]
         columns = [column.values.tolist() for column in frame.values()]
     kinds.append("text" if labels.dtype == object else "float8")
-    written = database.query(
-        "select pg_catalog.string_agg(pg_catalog.format('%I ', n) || k, ', ' order by i) as columns "
-        "from rows from (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) with ordinality as u (n, k, i)",
-        [*names, label],
-        kinds,
-    )[0]["columns"]
-    database.query(f"create table public.{table} ({written})")
-    with database.connection.cursor().copy(f"copy public.{table} from stdin (format binary)") as copy:
+    place = sql.Identifier(SCHEMA, table)
+    definitions = sql.SQL(", ").join(
+        sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(kind))
+        for column, kind in zip([*names, label], kinds, strict=True)
+    )
+    database.query(sql.SQL("create table {} ({})").format(place, definitions).as_string(database.connection))
+    with database.connection.cursor().copy(sql.SQL("copy {} from stdin (format binary)").format(place)) as copy:
         copy.set_types(kinds)
         for row in zip(*columns, labels.tolist(), strict=True):
             copy.write_row(row)
     return label
 
 
-def _drop(database: Database, name: str) -> None:
+def _drop(database: Database, schema: str, name: str) -> None:
     """Close the dataset and drop its table; nothing, where the connection is lost."""
     database.recover()
     if database.connection.closed:
         return
     if any(row["name"] == name for row in database.datasets()):
         database.drop_dataset(name)
-    database.query(f"drop table if exists public.{name}")
+    database.query(sql.SQL("drop table if exists {}").format(sql.Identifier(schema, name)).as_string())

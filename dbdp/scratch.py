@@ -16,6 +16,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from dbdp import installer
+from dbdp.connections import opened
 from dbdp.database import Database, connect
 from dbdp.declarations import Declaration, declare
 
@@ -78,7 +79,7 @@ def scratch_database(target: str | None, rows: PublicRows, *, epsilon: float, de
         If the role is no superuser.
     """
     read = rows.read()
-    with connect(target) as admin, _made(admin.connection) as url, connect_fresh(url) as database:
+    with connect(target) as admin, _made(admin) as url, connect_fresh(url) as database:
         for table, part in zip((TRAINED, HELD_OUT), read, strict=True):
             _load(database.connection, table, rows.declaration, part)
         given = {name: value for name, value in rows.described.items() if value is not None}
@@ -89,29 +90,29 @@ def scratch_database(target: str | None, rows: PublicRows, *, epsilon: float, de
 @contextmanager
 def connect_fresh(url: str) -> Iterator[Database]:
     """Create the extension in a database, and connect to it."""
-    with psycopg.connect(url, autocommit=True) as connection:
+    with opened(url) as connection:
         installer.create_extension(connection)
         yield Database(connection)
 
 
-_LOCK = "pg_catalog.hashtextextended(%s, 0)"
-_ABANDONED = f"""
-select d.datname
+_ABANDONED = """
+select d.datname as name
 from pg_catalog.pg_database as d
-where pg_catalog.starts_with(d.datname::text, %s)
-and pg_catalog.pg_try_advisory_lock({_LOCK.replace("%s", "d.datname::text")})
+where pg_catalog.starts_with(d.datname::text, $1)
+and pg_catalog.pg_try_advisory_lock(pg_catalog.hashtextextended(d.datname::text, 0))
 """
 
 
 @contextmanager
-def _made(connection: psycopg.Connection) -> Iterator[str]:
+def _made(admin: Database) -> Iterator[str]:
     """Make a database and give its URL; this session's lock on its name tells others that it is in use."""
-    _check_superuser(connection)
-    for (abandoned,) in connection.execute(_ABANDONED, (_PREFIX,)).fetchall():
+    _check_superuser(admin)
+    connection = admin.connection  # statements that make and drop databases are in no pipeline, and look no name up
+    for row in admin.query(_ABANDONED, _PREFIX):
         with suppress(psycopg.errors.ObjectInUse):  # whose lock is held in another database
-            connection.execute(sql.SQL("drop database if exists {}").format(sql.Identifier(abandoned)))
+            connection.execute(sql.SQL("drop database if exists {}").format(sql.Identifier(row["name"])))
     name = f"{_PREFIX}{secrets.token_hex(6)}"
-    connection.execute(f"select pg_catalog.pg_advisory_lock({_LOCK})", (name,))
+    admin.query("select pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended($1, 0))", name)
     connection.execute(sql.SQL("create database {} template template0").format(sql.Identifier(name)))
     try:
         info = connection.info
@@ -120,12 +121,12 @@ def _made(connection: psycopg.Connection) -> Iterator[str]:
         connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
-def _check_superuser(connection: psycopg.Connection) -> None:
-    asked = "select rolname, rolsuper from pg_catalog.pg_roles where rolname = current_user"
-    ((role, is_superuser),) = connection.execute(asked).fetchall()
-    if not is_superuser:
+def _check_superuser(admin: Database) -> None:
+    (role,) = admin.query("select rolname, rolsuper from pg_catalog.pg_roles where rolname = current_user")
+    if not role["rolsuper"]:
         raise PermissionError(
-            f"public rows get a database of their own, which takes a superuser; role {role!r}, of --url or DBDP_URL, "
+            "public rows get a database of their own, which takes a superuser; role "
+            f"{role['rolname']!r}, of --url or DBDP_URL, "
             'is none: give another, such as that of the private server: --url "$(dbdp server url)"'
         )
 

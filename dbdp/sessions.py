@@ -123,6 +123,15 @@ select pg_catalog.count(pg_catalog.set_config(p.name, p.value, true))
 from (select pg_catalog.unnest($1) as name, pg_catalog.unnest($2) as value) as p
 where pg_catalog.current_setting(p.name, true) is not null
 """
+
+# A table that a caller names: along the caller's own path, and then by its number.
+_OID_OF_TABLE = "select pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid as oid"
+_NAME_OF_TABLE = """
+select pg_catalog.format('%I.%I', n.nspname, c.relname) as name
+from pg_catalog.pg_class as c
+join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+where c.oid = $1::pg_catalog.oid
+"""
 _LOCAL_USER, _RESTRICTED = 1, 2  # of miscadmin.h: no SET ROLE, nothing that outlives the operation
 _OWNER = "select r.oid::pg_catalog.int8 as number from pg_catalog.pg_roles as r where r.rolname = 'dbdp_owner'"
 _IN_FORCE = "select current_user::pg_catalog.text as code, session_user::pg_catalog.text as session"
@@ -443,10 +452,30 @@ class ClientSession:
         self.connection = connection
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
-        """Run one statement; return its rows.
+        """Run one statement, whose names mean the server's own, whatever the connection's search_path; return its rows.
 
         What dbdp refuses is a ValueError, or after a charge a ChargedError, and psycopg's DatabaseError.
         """
+        from dbdp import connections
+
+        return self._run(connections.pinned, sql, parameters)
+
+    def table(self, name: str) -> str | None:
+        """Return a table's name with its schema, quoted, found along the connection's own path; None without one.
+
+        The first statement looks nothing up along that path but the name: it has no operator, and its function, types
+        and casts are the server's.
+        """
+        found = self._run(nullcontext, _OID_OF_TABLE, (name,))[0]["oid"]
+        return None if found is None else str(self.query(_NAME_OF_TABLE, found)[0]["name"])
+
+    def control(self, sql: str) -> None:
+        """Run a statement that controls a transaction and looks no name up, as the first of it must be."""
+        self._run(nullcontext, sql, ())
+
+    def _run(
+        self, scope: Callable[[Any], AbstractContextManager[Any]], sql: str, parameters: tuple[Any, ...]
+    ) -> list[Row]:
         from psycopg import DatabaseError, RawCursor
         from psycopg.rows import dict_row
 
@@ -454,7 +483,8 @@ class ClientSession:
 
         with RawCursor(self.connection, row_factory=dict_row) as cursor:
             try:
-                cursor.execute(sql.encode(), parameters or None)
+                with scope(self.connection):
+                    cursor.execute(sql.encode(), parameters or None)
             except KeyboardInterrupt:
                 self._settle()
                 raise
@@ -488,32 +518,33 @@ class ClientSession:
     @contextmanager
     def workers(self, count: int) -> Iterator[list[Session]]:
         """Open further connections with the same parameters, role and memory; they close at the end."""
-        from psycopg import connect
+        from dbdp.connections import opened
 
         info = self.connection.info
         settings = self.query(_SETTINGS)
         with ExitStack() as stack:
-            opened: list[Session] = []
+            workers: list[Session] = []
             for _ in range(count):
-                connection = stack.enter_context(connect(info.dsn, password=info.password or None, autocommit=True))
-                opened.append(ClientSession(connection))
+                workers.append(ClientSession(stack.enter_context(opened(info.dsn, password=info.password or None))))
                 for row in settings:
-                    opened[-1].query("select pg_catalog.set_config($1, $2, false)", row["name"], row["setting"])
-            yield opened
+                    workers[-1].query("select pg_catalog.set_config($1, $2, false)", row["name"], row["setting"])
+            yield workers
 
     @contextmanager
-    def one_snapshot(self, workers: list[Session]) -> Iterator[None]:
+    def one_snapshot(self, workers: list[Any]) -> Iterator[None]:
         """Run a transaction in each worker, all with the snapshot of the first one."""
+        from psycopg.sql import SQL, Literal
+
         first, *others = workers
         begin = "begin transaction isolation level repeatable read"
-        first.query(begin)
+        first.control(begin)
         snapshot = first.query("select pg_catalog.pg_export_snapshot() as name")[0]["name"]
         for worker in others:
-            worker.query(begin)
-            worker.query(f"set transaction snapshot '{snapshot}'")
+            worker.control(begin)
+            worker.control(SQL("set transaction snapshot {}").format(Literal(snapshot)).as_string())
         yield  # an error leaves the transactions to `recover`
         for worker in workers:
-            worker.query("commit")
+            worker.control("commit")
 
     def at_once(self) -> AbstractContextManager[Any]:
         """Run a transaction, or a savepoint of the one that runs."""

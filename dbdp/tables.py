@@ -7,7 +7,7 @@ _NO_TABLE = ("42P01", "3F000", "42602", "42601", "0A000")
 
 
 def quoted(database: Database, table: str) -> str:
-    """Return a table's name as SQL has it: with quotation marks where it needs them.
+    """Return a table's name as SQL has it: with its schema, and quotation marks where it needs them.
 
     Parameters
     ----------
@@ -18,18 +18,17 @@ def quoted(database: Database, table: str) -> str:
     ValueError
         If there is no such table.
     """
-    sql = "select c.oid::regclass::text as name from pg_catalog.pg_class as c where c.oid = $1::text::regclass"
     try:
-        found = database.query(sql, table)
+        found = database.table(table)
     except Exception as error:
         if getattr(error, "sqlstate", None) not in _NO_TABLE:
             raise
-        found = []
-    if not found:
+        found = None
+    if found is None:
         raise ValueError(
             f'table {table!r} does not exist; write "Schema"."Table" where a name has capitals, blanks or dots'
         )
-    return str(found[0]["name"])
+    return found
 
 
 def columns(database: Database, table: str) -> set[str]:

@@ -73,6 +73,7 @@ make_database() {
   [ "$POSTGRES_DB" = postgres ] || createdb --no-password --username "$POSTGRES_USER" "$POSTGRES_DB"
   query "$POSTGRES_DB" --set database="$POSTGRES_DB" <<'SQL'
 set client_min_messages = warning;
+set search_path = pg_catalog, pg_temp; -- names mean the server's own
 create extension dbdp schema pg_catalog cascade;
 alter database :"database" set search_path = "$user", public, dbdp;
 SQL

@@ -9,6 +9,7 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from dbdp.connections import opened
 from dbdp.database import Database
 from dbdp.sessions import NOT_ALLOWED, PREFIX, PUBLIC_SQLSTATE
 from dbdp.targets import libpq_url
@@ -17,8 +18,7 @@ from dbdp.web.refusals import Crowded, Denied, Refusal, closed, lost
 _NOT_OURS = ("user", "password", "passfile", "application_name")  # who signs in gives the first two
 _CONNECT_SECONDS = 5
 _SETTINGS = """
-select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
-       pg_catalog.set_config('statement_timeout', '30s', true),
+select pg_catalog.set_config('statement_timeout', '30s', true),
        pg_catalog.set_config('timezone', 'UTC', true),
        pg_catalog.set_config('datestyle', 'ISO, YMD', true)
 """
@@ -96,8 +96,13 @@ class Server:
         if not (user and password) or not (user + password).isprintable():
             raise Denied  # libpq would look for another password, or end the name at a zero byte
         try:
-            connection = psycopg.connect(
-                self._conninfo, user=user, password=password, application_name="dbdp web", client_encoding="utf8"
+            connection = opened(
+                self._conninfo,
+                autocommit=False,
+                user=user,
+                password=password,
+                application_name="dbdp web",
+                client_encoding="utf8",
             )
         except psycopg.Error as error:
             raise self._why_not(str(error)) from None

@@ -52,6 +52,9 @@ limit $3 offset $4
 """
 
 
+_NAMED = "select found.* from ({listed}) as found where found.dataset = $1::text"
+
+
 @dataclass(frozen=True)
 class Page:
     """Some rows of a list.
@@ -91,5 +94,5 @@ def listed(database: Database, listing: str, *, search: str = "", dataset: str =
 
 def dataset_named(database: Database, name: str) -> Row | None:
     """Return the row of a dataset, None where the role sees none of that name."""
-    rows = database.query(f"select * from ({DATASETS}) as found where found.dataset = $1::text", name)
+    rows = database.query(_NAMED.format(listed=DATASETS), name)
     return rows[0] if rows else None

@@ -1,10 +1,11 @@
 """The form of a plan: text in fields to a request, and a request to the SQL that trains so."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+from psycopg import sql
 
 from dbdp.algorithms import ALGORITHMS, Request
 from dbdp.learning.losses import LOSSES
@@ -94,9 +95,6 @@ def _value(text: str, kind: type) -> Any:
 def statement(dataset: str, request: Request) -> str:
     """Return the SQL that trains as requested."""
     chosen = {"epsilon": request.epsilon, "delta": request.delta} | request.given
-    arguments = "".join(f", {name} => {_literal(value)}" for name, value in chosen.items())
-    return f"select * from dbdp.dp_train({_literal(dataset)}{arguments});"
-
-
-def _literal(value: Any) -> str:
-    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else json.dumps(value)
+    options = [sql.SQL("{} => {}").format(sql.SQL(name), sql.Literal(value)) for name, value in chosen.items()]
+    arguments = sql.SQL(", ").join([sql.Literal(dataset), *options])
+    return sql.SQL("select * from dbdp.dp_train({});").format(arguments).as_string()

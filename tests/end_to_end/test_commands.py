@@ -142,7 +142,7 @@ def test_an_uninstallation_asks_first_and_says_what_goes(make_database: Callable
         refused = run("uninstall", "--url", url)
         assert refused.returncode == 1
         assert "deletes 0 datasets, 0 charges, 0 models" in refused.stderr
-        assert "view listed depends on" in refused.stderr
+        assert "view public.listed depends on" in refused.stderr
         assert connection.execute("select count(*) from listed").fetchone() == (0,)
         done = json.loads(run("uninstall", "--url", url, "--yes", "--json").stdout)["dropped"]
         assert (done["datasets"], len(done["others"])) == (0, 1)

@@ -24,7 +24,7 @@ from dbdp.algorithms import Facts, Request
 from dbdp.baselines import Descent
 from dbdp.cli import app
 from dbdp.database import Database
-from dbdp.scratch import DATASET, HELD_OUT, PublicRows, scratch_database
+from dbdp.scratch import DATASET, HELD_OUT, TRAINED, PublicRows, scratch_database
 
 ROWS, FEATURES = 600, 3
 LABELLED = {"label": "y", "positive": "1", "features": {"x": {"length": FEATURES, "norm": 1}}}
@@ -299,9 +299,9 @@ def test_a_scratch_database_holds_the_rows_and_is_gone_afterwards(
     databases = "select count(*) from pg_database"
     before = connection.execute(databases).fetchone()
     with scratch_database(server_url, PublicRows(public, DESCRIBED), epsilon=5.0, delta=1e-3) as made:
-        counted = made.query(f"select (select count(*) from rows) as trained, count(*) as judging from {HELD_OUT}")
+        counted = made.query(f"select (select count(*) from {TRAINED}) as trained, count(*) as judging from {HELD_OUT}")
         assert counted == [{"trained": 320, "judging": 81}]
-        assert made.query("select count(*) as nulls from held_out where age is null") == [{"nulls": 1}]
+        assert made.query(f"select count(*) as nulls from {HELD_OUT} where age is null") == [{"nulls": 1}]
         assert made.train(DATASET, Request(1.0)).receipt["epsilon"] == 1
     assert connection.execute(databases).fetchone() == before
     with (

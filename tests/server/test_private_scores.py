@@ -175,10 +175,13 @@ def test_a_network_and_a_projection_are_judged_by_their_probabilities(database: 
     model = database.train(name, request).id
     found = database.score(model, name, "auc", epsilon=EXACT, bins=10, positive="c")
     assert np.sum(found["counts"]) == ROWS
-    wins = database.query("select count(*) as c from t where k = 'c'")[0]["c"]
+    table = database.table("t")
+    wins = database.query(f"select count(*) as c from {table} where k = 'c'")[0]["c"]
     assert np.sum(found["counts"][1]) == wins
     assert 0 <= found["auc"] <= 1
-    chosen = database.query("select count(*) as c from t where dbdp.predict_class($1, t) = k", model)[0]["c"]
+    chosen = database.query(f"select count(*) as c from {table} as t where dbdp.predict_class($1, t) = k", model)[0][
+        "c"
+    ]
     assert abs(database.score(model, name, "accuracy", epsilon=EXACT)["accuracy"] * ROWS - chosen) < 1.5
 
 
@@ -188,7 +191,7 @@ def test_a_balance_counts_the_rows_of_each_class(database: Database, judged: Jud
     database.connection.execute("update t set y = 7, k = 'z' where id < 5; update t set u = 'NaN' where id = 5")
     found = database.class_balance(name, epsilon=EXACT)
     column, names = ("y", [-1, 1]) if kind == "binary" else ("k", ["a", "b", "c"])
-    sql = f"select count(*) as c from t where {column} = $1 and u <> 'NaN'"
+    sql = f"select count(*) as c from {database.table('t')} where {column} = $1 and u <> 'NaN'"
     assert found["counts"] == [database.query(sql, name)[0]["c"] for name in names]
     assert sum(found["counts"]) == ROWS - 6
     assert found["shares"] == pytest.approx(np.array(found["counts"]) / (ROWS - 6))

@@ -1,0 +1,399 @@
+"""Each command is run where traps are planted for every operator, function, type and relation: none is met.
+
+The server's log has every statement that a client sends, whichever part of dbdp sends it, psycopg and psql included.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import psycopg
+import pytest
+import sqlalchemy
+import traps
+import typer
+from psycopg.conninfo import make_conninfo
+from servers import temporary_cluster
+from site_of_tests import csrf_of, served
+from typer.testing import CliRunner
+
+import dbdp
+from dbdp import adult, connections, installer
+from dbdp.algorithms import Request
+from dbdp.cli import app
+from dbdp.cluster import Cluster
+from dbdp.database import Database, connect
+from dbdp.sessions import ClientSession
+from dbdp.web import forms, pages
+
+PASSWORD = "of the tests alone"
+FIRST, BEHIND = "traps, pg_catalog, public", '"$user", public, dbdp'  # copies are met first; pairs fit better
+ROWS = "(a float8, b float8, y text, g text)"
+FILLED = "select i / 200.0, (i * 7 % 200) / 200.0, (i % 2)::text, chr(97 + i % 2) from generate_series(1, 200) as i"
+REGISTRATION = {"label": "y", "positive": "1", "epsilon": 1000, "delta": 1e-3, "mode": "basic"}
+NOTHING_OF_OURS = {"server psql"}  # the user's own session
+UNPLANTED = {"row_number", "over", "values", "in", "and", "or", "as", "join", "exists", "from", "filter", "any", "all"}
+
+
+class World:
+    """A private server with traps, an owner `alice`, an analyst `bob`, and a superuser."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster, self.folder = cluster, folder
+        self.urls = {
+            role: make_conninfo(cluster.url, dbname="dbdp", **({"user": role, "password": PASSWORD} if role else {}))
+            for role in ("alice", "bob", "")
+        }
+        self.admin = self.session()
+        self.admin.execute(f"create role alice login in role dbdp_data_owner password '{PASSWORD}'")
+        self.admin.execute(f"create role bob login in role dbdp_analyst password '{PASSWORD}'")
+        self.admin.execute("grant create on schema public to alice; grant usage on schema public to public")
+        self.admin.execute(f"create table public.rows_of_alice {ROWS}; alter table public.rows_of_alice owner to alice")
+        self.admin.execute(f"insert into public.rows_of_alice {FILLED}")
+        for name, content in self.files.items():
+            (folder / name).write_text(content)
+
+    files: ClassVar = {
+        "features.json": json.dumps({"a": [0, 1], "b": [0, 1]}),
+        "corrected.json": json.dumps({"a": [0, 2], "b": [0, 1]}),
+        "candidates.json": json.dumps([{"regularisation": 0.1}, {"regularisation": 0.01}]),
+        "public.csv": "a,b,y\n" + "".join(f"{i / 50},{1 - i / 50},{i % 2}\n" for i in range(50)),
+    }
+
+    def session(self, dbname: str = "dbdp") -> psycopg.Connection:
+        """A session of the superuser that meets no trap."""
+        url = make_conninfo(self.cluster.url, dbname=dbname, options="-c search_path=pg_catalog")
+        return psycopg.connect(url, autocommit=True)
+
+    def plant(self, dbname: str) -> None:
+        """Plant traps in a database; operators for pairs also where CREATE on the database is enough."""
+        with self.session(dbname) as admin:
+            traps.plant(admin, "traps", copies=True)
+            for schema in ("public", "postgres", "alice", "bob"):
+                traps.plant(admin, schema, copies=False)
+
+    def set_path(self, path: str, dbname: str = "dbdp") -> None:
+        """Have the path found by database and by role, which is stronger."""
+        self.admin.execute(f"alter database {dbname} set search_path = {path}")
+        for role in ("alice", "bob", "postgres"):
+            self.admin.execute(f"alter role {role} set search_path = {path}")
+
+    def commands(self) -> dict[str, list[list[Any]]]:
+        """Arguments of each command, in an order in which they work; the role comes first, None without a server."""
+        features, candidates = self.folder / "features.json", self.folder / "candidates.json"
+        picture, public = self.folder / "x.png", self.folder / "public.csv"
+        options = ["--features", features, "--delta", 1e-3, "--epsilon", 1000, "--mode", "basic"]
+        quick = ["--epsilon", 1, "--epochs", 1]
+        return {
+            "version": [[None]],
+            "explain": [[None, "--rows", 10, "--features", 2, "--epsilon", 1]],
+            "server start": [[None]],
+            "server status": [[None]],
+            "server url": [[None]],
+            "doctor": [["postgres"], ["alice"], ["bob"], ["postgres", "--json"]],
+            "register": [["alice", "d", "rows_of_alice", "--label", "y", "--positive", "1", "--public-column", "g", *options]],
+            "redeclare": [["alice", "d", "--reason", "r", "--features", self.folder / "corrected.json"]],
+            "renew": [["alice", "d", "--reason", "r"]],
+            "grant-training": [["alice", "d", "bob"]],
+            "train": [[role, "d", *quick, "--shards", n] for role, n in (("alice", 1), ("bob", 1), ("alice", 2))],
+            "train-groups": [["alice", "d", "--group-by", "g", "--group", "a", "--group", "b", *quick]],
+            "tune": [["alice", "d", "--candidates", candidates, *quick]],
+            "datasets": [["alice"], ["bob"]],
+            "models": [["alice"], ["bob"]],
+            "budget": [["alice", "d"]],
+            "ledger": [["alice", "d"]],
+            "check-ledger": [["alice"], ["postgres"]],
+            "allowances": [["alice"]],
+            "score": [["alice", "MODEL", "d", "--epsilon", 1]],
+            "confusion": [["alice", "MODEL", "d", "--epsilon", 1]],
+            "class-balance": [["alice", "d", "--epsilon", 1]],
+            "bounds": [["alice", "d", "a", "--epsilon", 1, "--delta", 1e-6]],
+            "predict": [["alice", "MODEL", "rows_of_alice"]],
+            "grant-prediction": [["alice", "MODEL", "bob"]],
+            "revoke-prediction": [["alice", "MODEL", "bob"]],
+            "baseline": [["alice", "d"]],
+            "plot noise": [["alice", picture, "--dataset", "d"]],
+            "plot budget": [["alice", "d", picture]],
+            "plot loss": [["alice", "d", picture]],
+            "plot utility": [
+                ["alice", picture, "--dataset", "d", "--on", "rows_of_alice", "--yes", "--epsilon", 1, "--repeats", 1],
+                ["postgres", picture, "--csv", public, "--label", "y", "--features", features, "--positive", "1",
+                 "--epsilon", 1, "--repeats", 1],
+            ],
+            "demo": [["postgres"]],
+            "revoke-training": [["alice", "d", "bob"]],
+            "install": [["another"]],
+            "uninstall": [["another", "--yes"]],
+            "web": [],
+            "server psql": [],
+            "server stop": [],
+        }  # fmt: skip
+
+
+def every_command() -> Iterator[str]:
+    group = typer.main.get_command(app)
+    for name in group.list_commands(None):
+        found = group.get_command(None, name)
+        yield from (f"{name} {inner}" for inner in found.commands) if hasattr(found, "commands") else (name,)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with temporary_cluster() as cluster, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DBDP_HOME", str(cluster.home.parent))
+        patch.setenv("DBDP_DATA", "/nonexistent")
+        patch.setattr(adult, "download", _unreachable)
+        with (cluster.home / "data" / "postgresql.conf").open("a") as file:
+            file.write("log_statement = all\nlog_line_prefix = '@@@%q%u '\nwal_writer_delay = '10ms'\n")
+        cluster.stop()
+        cluster.start()
+        made = World(cluster, tmp_path_factory.mktemp("files"))
+        made.plant("dbdp")
+        made.admin.execute("create database another template template0")
+        made.plant("another")
+        made.set_path(FIRST, "another")
+        yield made
+
+
+def _unreachable() -> str:
+    raise OSError("no network here")
+
+
+@pytest.fixture(params=[FIRST, BEHIND])
+def path(request: pytest.FixtureRequest, world: World) -> Iterator[str]:
+    """A search_path with traps on it, in force; the last dataset is gone."""
+    world.set_path(request.param)
+    yield request.param
+    with connections.opened(world.urls["alice"]) as alice:
+        for row in ClientSession(alice).query("select name from dbdp.datasets"):
+            alice.execute("select dbdp.drop_dataset(%s)", (row["name"],))
+
+
+def run(world: World, name: str, role: str | None, *arguments: Any) -> None:
+    """Run a command in this process, as a role."""
+    url = [] if role is None else ["--url", make_conninfo(world.cluster.url, dbname="another")]
+    if role in ("alice", "bob", "postgres"):
+        url = ["--url", world.urls["" if role == "postgres" else role]]
+    ((newest,),) = world.admin.execute("select coalesce(max(id), 0) from dbdp.model").fetchall()
+    given = [str(newest if each == "MODEL" else each) for each in arguments]
+    result = CliRunner().invoke(app, [*name.split(), *given, *url])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code in ((0, 1) if name == "doctor" else (0,)), (name, result.output)
+
+
+def test_no_command_is_left_out(world: World) -> None:
+    assert set(every_command()) == set(world.commands())
+    assert {name for name, calls in world.commands().items() if not calls} == {"web", "server stop"} | NOTHING_OF_OURS
+
+
+@pytest.mark.security
+def test_no_command_meets_a_planted_name(world: World, path: str) -> None:
+    for name, calls in world.commands().items():
+        for role, *arguments in calls:
+            run(world, name, role, *arguments)
+            assert traps.met(world.admin) == 0, (name, role)
+
+
+# --- other ways in: rows at hand, the page, connections of the user ------------------------------------------
+
+
+@pytest.mark.security
+def test_rows_at_hand_meet_no_planted_name(world: World, path: str) -> None:
+    features = np.linspace(0, 1, 40).reshape(20, 2)
+    dbdp.LogisticRegression(epsilon=1, epochs=1, bounds=1.0).fit(features, np.arange(20) % 2)
+    assert traps.met(world.admin) == 0
+
+
+PAGES = (
+    "/datasets?search=d",
+    "/dataset?name=d",
+    "/budgets",
+    "/ledger?dataset=d&search=a",
+    "/models",
+    "/model?id={model}",
+    "/plan?dataset=d&epsilon=1",
+    "/allowances",
+    "/allowances/grant?dataset=d&role=bob",
+    "/allowances/revoke?dataset=d&role=bob",
+)
+
+
+@pytest.mark.security
+def test_the_page_meets_no_planted_name(world: World, path: str) -> None:
+    with Database(connections.opened(world.urls["alice"])) as alice:
+        register(alice)
+        model = alice.train("d", Request(1.0, epochs=1)).id
+    with served(make_conninfo(world.cluster.url, dbname="dbdp")) as site, site.browser() as page:
+        assert page.post("/sign-in", data={"role": "alice", "password": PASSWORD}).status_code == 303
+        for place in PAGES:
+            answer = page.get(place.format(model=model))
+            assert answer.status_code == 200, (place, answer.text)
+        form = {"csrf": csrf_of(page.get("/allowances").text), "dataset": "d", "role": "bob"}
+        assert page.post("/allowances/grant", data=form | {"epsilon": "1"}).status_code == 303
+        assert page.post("/allowances/revoke", data=form).status_code == 303
+    assert traps.met(world.admin) == 0
+
+
+def test_no_page_is_left_out() -> None:
+    made = {route.path for router in (pages.router, forms.router) for route in router.routes if "GET" in route.methods}
+    assert made - {place.partition("?")[0] for place in PAGES} == {"/", "/sign-in"}  # these ask the server nothing
+
+
+def register(database: Database, name: str = "d") -> None:
+    """Register the table of alice by the name that only her path finds."""
+    database.register_dataset(name, "rows_of_alice", features={"a": [0, 1], "b": [0, 1]}, **REGISTRATION)
+
+
+def planted_in_session(connection: psycopg.Connection) -> None:
+    """Plant what a session can have for itself: relations and types in pg_temp."""
+    for name in ("pg_class", "pg_roles", "pg_extension", "pg_attribute"):
+        connection.execute(f"create temporary view {name} as select alarm.trip('temporary {name}')")
+    for name in ("text", "regclass", "float8", "int8"):
+        connection.execute(f"create domain pg_temp.{name} as pg_catalog.text check (alarm.trip('temporary {name}'))")
+
+
+def engine(url: str) -> sqlalchemy.Engine:
+    return sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url))
+
+
+LENT = {
+    "psycopg": psycopg.connect,
+    "psycopg, autocommit": lambda url: psycopg.connect(url, autocommit=True),
+    "a SQLAlchemy connection": lambda url: engine(url).connect(),
+    "a SQLAlchemy engine": engine,
+}
+
+
+@pytest.mark.security
+@pytest.mark.parametrize("kind", sorted(LENT))
+@pytest.mark.parametrize("with_temporaries", [False, True])
+def test_a_lent_connection_meets_no_planted_name_and_keeps_its_path(
+    world: World, path: str, kind: str, with_temporaries: bool
+) -> None:
+    lent = LENT[kind](world.urls["alice"])
+    with connect(lent) as database:
+        connection = database.connection
+        before = connections.path_of(connection)
+        if with_temporaries:
+            planted_in_session(connection)
+        register(database)
+        assert database.dataset_of("rows_of_alice") == "d"
+        database.train("d", Request(1.0, epochs=1))
+        with pytest.raises(ValueError, match="batch_size"):
+            database.train("d", Request(1.0, batch_size=10**6))
+        database.recover()
+        for read in (database.datasets, database.models, database.history, database.allowances, database.check_ledger):
+            read()
+        assert (traps.met(world.admin), connections.path_of(connection)) == (0, before)
+        connection.rollback()
+    if hasattr(lent, "close"):
+        lent.close()
+
+
+STATEMENTS = ("select 1", "select 1 / 0", "selec", "select pg_catalog.set_config('dbdp.x', 'y', false)")
+
+
+@pytest.mark.parametrize("sql", STATEMENTS)
+@pytest.mark.parametrize("autocommit", [True, False])
+@pytest.mark.parametrize("path_given", ["a", "b", None])
+def test_the_users_path_is_as_it_was_after_each_statement(
+    connection: psycopg.Connection, sql: str, autocommit: bool, path_given: str | None
+) -> None:
+    connection.autocommit = autocommit
+    connection.execute("set search_path = session_wide")
+    connection.commit()
+    if path_given == "a":
+        connection.execute("begin" if autocommit else "select")
+        connection.execute("set local search_path = of_transaction")
+    if path_given == "b":
+        connection.execute("begin" if autocommit else "select")
+        connection.execute("savepoint s; set search_path = of_savepoint")
+    shown = [connections.path_of(connection)]
+    try:
+        ClientSession(connection).query(sql)
+    except psycopg.Error:
+        if connection.info.transaction_status == psycopg.pq.TransactionStatus.INERROR:
+            connection.execute("rollback to s" if path_given == "b" else "rollback")
+            shown = ["session_wide"]
+    assert connections.path_of(connection) == shown[0]
+    connection.rollback()
+    assert connections.path_of(connection) == "session_wide"
+    connection.autocommit = True
+
+
+def test_a_pipeline_of_the_users_goes_on_behind_a_statement_of_ours(connection: psycopg.Connection) -> None:
+    connection.execute("set search_path = mine")
+    with connection.pipeline():
+        first = connection.execute("select 1")
+        assert ClientSession(connection).query("select pg_catalog.current_setting('search_path') as p") == [
+            {"p": connections.PATH}
+        ]
+        second = connection.execute("select current_setting('search_path')")
+        assert (first.fetchone(), second.fetchone()) == ((1,), ("mine",))
+
+
+OPTIONS = {"options": "-c search_path=traps"}
+
+
+@pytest.mark.parametrize("given", [{}, OPTIONS])
+def test_a_connection_of_ours_is_pinned_whatever_set_its_path(
+    world: World, path: str, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGOPTIONS", "-c search_path=traps,pg_catalog")
+    for url in world.urls.values():
+        with connections.opened(url, **given) as opened:
+            assert connections.path_of(opened) == connections.PATH
+            assert opened.autocommit
+        with connections.opened(url, autocommit=False, **given) as opened:
+            opened.rollback()
+            assert connections.path_of(opened) == connections.PATH
+
+
+# --- the control: the same traps are met where the path is the user's ------------------------------------------
+
+BEFORE = {  # statements of the code as it was, or as it is, over a connection that is not pinned
+    "the roles of the doctor": (installer.Source.installed().sql / "02-sound-roles.sql").read_text(),
+    "rights of dbdp_owner": installer.GRANTS_TO_OWNER,
+    "a setting of the database": installer.SETTING_OF_DATABASE,
+    "waiting for the log": "select 1::pg_catalog.numeric >= 1",
+    "a dataset of a table": "select 'pg_class'::pg_catalog.regclass = 'pg_class'::pg_catalog.regclass",
+    "columns of a table": "select attname::text from pg_catalog.pg_attribute where attrelid = 'pg_class'::regclass",
+}
+
+
+@pytest.mark.parametrize("statement", sorted(BEFORE))
+def test_the_traps_are_met_where_nothing_is_pinned(world: World, path: str, statement: str) -> None:
+    before = traps.met(world.admin)
+    with psycopg.connect(world.urls[""], autocommit=True) as unpinned:
+        if path == BEHIND and statement == "a dataset of a table":
+            pytest.skip("regclass = regclass means oid = oid, which nothing fits better: of the other path alone")
+        with pytest.raises(psycopg.errors.RaiseException, match=r"trap: .* was met by postgres"):
+            unpinned.execute(statement)
+        with connections.opened(world.urls[""]) as pinned:
+            pinned.execute(statement)
+    assert traps.met(world.admin) == before + 1
+    world.admin.execute("alter sequence alarm.met restart")
+
+
+def test_every_name_in_a_statement_has_its_trap(world: World) -> None:
+    """Of the log, after all of the above: what clients sent."""
+    sent = statements((world.cluster.home / "server.log").read_text(errors="replace"))
+    assert len(sent) > 100
+    functions = {name for each in sent for name in traps.names_in(each)[0]} - UNPLANTED
+    operators = {name for each in sent for name in traps.names_in(each)[1]}
+    server = {name for (name,) in world.admin.execute("select proname from pg_proc where pronamespace = 11")}
+    there = world.admin.execute("select proname from pg_proc where pronamespace = 'traps'::regnamespace").fetchall()
+    assert not (functions & server) - {name for (name,) in there}
+    signs = world.admin.execute("select oprname from pg_operator where oprnamespace = 'traps'::regnamespace").fetchall()
+    assert not operators - {name for (name,) in signs} - {"=>"}
+
+
+def statements(log: str) -> set[str]:
+    """What clients sent, as the server's log has it."""
+    entries = re.split(r"^@@@", log, flags=re.MULTILINE)
+    found = (re.match(r"\S* (?:LOG:  )?.*?(?:statement|execute [^:]*): (.*)", each, re.DOTALL) for each in entries)
+    return {each[1] for each in found if each}

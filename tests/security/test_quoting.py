@@ -1,0 +1,204 @@
+"""Text that becomes SQL is written in the source, word for word; what is put into it is quoted, or a constant.
+
+Values are parameters. A name is quoted by psycopg.sql, or came from the server as `quote_ident`, `regclass` or
+`%I` made it; where a module cannot import psycopg, since the server runs it, QUOTED says so for each function.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dbdp
+
+PACKAGE = Path(dbdp.__file__).parent
+TREES = {
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts): ast.parse(path.read_text(encoding="utf-8"))
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+VERBS = (
+    "select|insert|update|delete|create|drop|alter|grant|revoke|lock|truncate|with|copy|set|reset|do|begin|commit|"
+    "savepoint|rollback|call|comment|vacuum|analyze|listen|notify|prepare|execute|deallocate|declare|fetch|values"
+)
+SQL = re.compile(rf"\s*(?:--.*\n\s*)*(?:{VERBS})\b[\s(]", re.IGNORECASE)
+CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*(\.[A-Z][A-Z0-9_]*)?")
+JOINING = ("format", "replace", "join", "format_map")
+SENDING = ("query", "execute", "stream", "stream_of", "control", "copy", "exec_driver_sql", "executemany")
+
+_TEMPORARY = "a name in pg_temp that dbdp made of hexadecimal digits"
+_OF_SERVER = "of regclass, format_type or quote_ident of the server"
+_FOR_PEOPLE = "shown and not sent; names are of quote_ident or listed in the module"
+QUOTED = {
+    "access.PackedRows.scan": _TEMPORARY,
+    "access.PackedRows.label_counts": _TEMPORARY,
+    "access.PackedRows.errors": _TEMPORARY,
+    "access.PackedRows._sum": f"{_TEMPORARY}; the aggregate is one of two in the module",
+    "bootstrap._ensure_project": "a message for people, of packages",
+    "budgets._periods": "a condition written in the module",
+    "datasets.count": _OF_SERVER,
+    "dealing.count": _OF_SERVER,
+    "dealing.deal": _TEMPORARY,
+    "doctor.Patient.value": "a query written in the module",
+    "doctor._roles": _FOR_PEOPLE,
+    "doctor._rights": _FOR_PEOPLE,
+    "doctor._own_rights": _FOR_PEOPLE,
+    "doctor._memory": _FOR_PEOPLE,
+    "doctor._set_system": _FOR_PEOPLE,
+    "evaluation._tallied": _TEMPORARY,
+    "filling.fill": _TEMPORARY,
+    "ledger.Account.set": "one of two words, and a number",
+    "ledger.make_odometers": "one of two words, and a number",
+    "ledger.odometers": "one of two words, and a number",
+    "packing._group_of": _TEMPORARY,
+    "packing.deal": _TEMPORARY,
+    "packing._BlockWriter.__init__": _TEMPORARY,
+    "packing._StepWriter.__init__": _TEMPORARY,
+    "packing._Packing._through_step_buckets": _TEMPORARY,
+    "packing._Packing._write_one_step": _TEMPORARY,
+    "packing._Packing._read_group": _TEMPORARY,
+    "packing._Packing._bucket": _TEMPORARY,
+    "parts.Part.epoch": _TEMPORARY,
+    "parts.Part.errors": _TEMPORARY,
+    "records._chunks": _OF_SERVER,
+    "records._units_sql": _OF_SERVER,
+    "records.category_numbers": "a column of the query",
+    "records.binned": _OF_SERVER,
+    "registry.register": _OF_SERVER,
+    "registry.drop": _OF_SERVER,
+    "registry._check_distinct": _OF_SERVER,
+    "registry._canonical": _OF_SERVER,
+    "sessions.temporary_table": _TEMPORARY,
+    "web.lists.listed": "one of the lists of the module",
+}
+
+
+def text_of(node: ast.AST) -> str | None:
+    """What is written of a string: a constant, or the constant parts of an f-string or a sum."""
+    match node:
+        case ast.Constant(value=str() as text):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(text_of(part) or "x" for part in parts)
+        case ast.BinOp(left=left, op=ast.Add()):
+            return text_of(left)
+    return None
+
+
+def constants(tree: ast.Module) -> dict[str, str]:
+    """The texts that a module names."""
+    found = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            text = text_of(node.value)
+            found |= {each.id: text for each in targets if isinstance(each, ast.Name) and text is not None}
+    return found
+
+
+def is_sql(node: ast.AST, named: dict[str, str]) -> bool:
+    text = named.get(node.id) if isinstance(node, ast.Name) else text_of(node)
+    return bool(text and SQL.match(text))
+
+
+def put_in(node: ast.AST, named: dict[str, str]) -> list[ast.expr]:
+    """The expressions that an expression puts into SQL."""
+    match node:
+        case ast.JoinedStr(values=parts) if is_sql(node, named):
+            return [part.value for part in parts if isinstance(part, ast.FormattedValue)]
+        case ast.Call(func=ast.Attribute(value=text, attr=attribute)) if attribute in JOINING and is_sql(text, named):
+            return [*node.args, *(keyword.value for keyword in node.keywords)]
+        case ast.BinOp(left=left, op=ast.Add() | ast.Mod(), right=right) if is_sql(left, named):
+            return [right]
+    return []
+
+
+def functions(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
+    """Each node, with the name of the function or class around it."""
+
+    def walk(node: ast.AST, place: str) -> Iterator[tuple[str, ast.AST]]:
+        for child in ast.iter_child_nodes(node):
+            is_place = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            inner = f"{place}.{child.name}".strip(".") if is_place else place  # type: ignore[attr-defined]
+            yield inner, child
+            yield from walk(child, inner)
+
+    yield from walk(tree, "")
+
+
+def unquoted(module: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """What is put into SQL and is no constant of a module: the function, and the expression."""
+    named = constants(tree)
+    for place, node in functions(tree):
+        for expression in put_in(node, named):
+            written = ast.unparse(expression)
+            if not isinstance(expression, ast.Constant) and not CONSTANT.fullmatch(written):
+                yield f"{module}.{place}".strip("."), written
+
+
+def built(tree: ast.Module) -> Iterator[str]:
+    """Statements that are sent as they are put together, and do not begin with a text of SQL."""
+    named = constants(tree)
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in SENDING
+            and node.args
+        ):
+            first = node.args[0]
+            is_made = isinstance(first, ast.JoinedStr | ast.BinOp) or (
+                isinstance(first, ast.Call) and isinstance(first.func, ast.Attribute) and first.func.attr in JOINING
+            )
+            if is_made and not is_sql(getattr(getattr(first, "func", first), "value", first), named):
+                yield ast.unparse(first)
+
+
+def composed_by_psycopg(expression: str) -> bool:
+    return expression.startswith("sql.SQL(")
+
+
+def module_of(place: str) -> str:
+    return max((module for module in TREES if place.startswith(f"{module}.")), key=len)
+
+
+@pytest.mark.parametrize("module", sorted(TREES))
+def test_what_is_put_into_sql_is_quoted_or_a_constant(module: str) -> None:
+    found = {place for place, _ in unquoted(module, TREES[module])}
+    assert found == {place for place in QUOTED if module_of(place) == module}
+    assert not [each for each in built(TREES[module]) if not composed_by_psycopg(each)]
+
+
+INJECTIONS = (
+    "def f(s, n): s.query(f'drop table {n}')",
+    "def f(s, n): s.query('drop table ' + n)",
+    "def f(s, n): s.query('drop table %s' % n)",
+    "def f(s, n): s.query('drop table {}'.format(n))",
+    "_D = 'drop table {}'\ndef f(s, n): s.query(_D.format(n))",
+    "_D = 'select @ from t'\ndef f(s, n): s.query(_D.replace('@', n))",
+    "def f(s, n):\n    text = f'select * from t where a = {n}'\n    s.query(text)",
+    "def f(s, n): s.query(f'{n} table t')",
+    "def f(s, n): s.connection.execute(n + ' table t')",
+    "def f(s, n): s.query('; '.join(n))",
+)
+
+
+@pytest.mark.parametrize("code", INJECTIONS)
+def test_a_name_that_is_put_in_would_be_seen(code: str) -> None:
+    tree = ast.parse(code)
+    assert [*unquoted("m", tree), *built(tree)]
+
+
+HARMLESS = (
+    "def f(s, n): s.query('select $1', n)",
+    "def f(s, n): s.query(sql.SQL('drop table {}').format(sql.Identifier(n)).as_string())",
+    "_C = 'x'\ndef f(s): s.query(f'select {_C}')",
+    "def f(n): raise ValueError(f'table {n} is not there; select another')",
+)
+
+
+@pytest.mark.parametrize("code", HARMLESS)
+def test_what_is_quoted_passes(code: str) -> None:
+    tree = ast.parse(code)
+    assert not [*unquoted("m", tree), *(each for each in built(tree) if not composed_by_psycopg(each))]
