@@ -192,15 +192,12 @@ def test_no_argument_of_an_internal_aggregate_takes_memory_out_of_proportion(are
     with arena.login("owner") as fresh:
         fresh.execute("set statement_timeout = '60s'")
         fresh.execute("select dbdp.count_errors_transition(0, %s, %s, 1)", (block(), VECTOR))
-        fresh.execute("select dbdp.loss_transition(null, %s, %s, %s, 1)", (bytes(2**20), bytes(32 * 1000), WIDE))
         begun = most_memory(fresh)
         for name, (call, given) in HUGE.items():
             assert attempt(fresh, f"select dbdp.{call}", *given) is not None, name
-        assert most_memory(fresh) - begun < 400 * 2**20  # the long block itself, some times
-        fresh.execute("select dbdp.loss_transition(null, %s, %s, %s, 1)", (bytes(2**20), bytes(32 * 20_000), WIDE))
-        assert most_memory(fresh) - begun < 1000 * 2**20  # of all losses at once it would be 5 GB
+        assert most_memory(fresh) - begun < 200 * 2**20  # the longest block itself, some times
         fresh.execute("select dbdp.count_errors_transition(0, %s, %s, 1000)", (bytes(2**20), bytes(32 * 1000)))
-        assert most_memory(fresh) - begun > 200 * 2**20
+        assert most_memory(fresh) - begun > 220 * 2**20
 
 
 @pytest.mark.parametrize(

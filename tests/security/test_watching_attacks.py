@@ -313,8 +313,10 @@ and p.proname ~ '^pg_(stat|[a-z_]*size|[a-z_]*wal|control|[a-z_]*lsn|relation|ta
 and p.proargtypes::oid[] <@ array['oid'::regtype, 'regclass'::regtype, 'name'::regtype]::oid[]
 and has_function_privilege(p.oid, 'execute')
 """
-OF_SESSIONS = "activity|backend|progress|snapshot|wal_|function|subscription|replication|archiver"
+OF_SESSIONS = "activity|backend|progress|snapshot|wal_|(xact_)?function|subscription|replication|archiver"
 OF_NAMES = ("pg_table_is_visible", "pg_relation_is_publishable", "pg_relation_filenode", "pg_relation_filepath")
+OF_NAMES += ("pg_get_wal_resource_managers", "pg_stat_clear_snapshot", "pg_stat_force_next_flush")
+OF_NAMES += ("pg_statistics_obj_is_visible", "pg_tablespace_databases")
 
 
 def shown(session: psycopg.Connection, source: str) -> dict[str, str]:
