@@ -117,7 +117,6 @@ FORBIDDEN = {
     "a release of his own": "select dbdp.store_release('{name}', '{{1, 2, 3}}', '{{0}}', '{{}}')",
     "a network of his own": f"select dbdp.store_network('{{name}}', '{NETWORK}', '{{{{1, 1, 1, 1}}}}', '{{{{}}}}')",
     "a registration": "select dbdp.register_dataset('z', 't', 'y', '1', '{{}}', 1, 0)",
-    "the rows of a table": "select dbdp.check_rows('{name}')",
     "closing": "select dbdp.drop_dataset('{name}')",
     "bounds of a column": "select dbdp.dp_bounds('{name}', 'y', 1)",
     "changing a budget": "update dbdp.dataset set epsilon = 99",
