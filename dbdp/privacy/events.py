@@ -93,7 +93,7 @@ class RepeatAndSelectDpEvent:
 
 @dataclass(frozen=True)
 class PaddedDpEvent:
-    """An event over Poisson samples that are padded, or cut, to a public size (§15.1).
+    """An event over Poisson samples that are padded, or cut, to a public size (§10.8).
 
     `total_variation` bounds, in every world, how far the law of the run is from that of the event.
     """

@@ -1,6 +1,6 @@
 """Poisson samples of a public size: how many rows each is padded to, and what cutting the surplus may leak.
 
-privacy.md §15.1. The proofs for Poisson samples need the number of drawn rows to stay secret: given that number,
+privacy.md §10.8. The proofs for Poisson samples need the number of drawn rows to stay secret: given that number,
 another row has taken the place of a record that is absent. So what is packed for a draw always has M rows.
 """
 

@@ -145,7 +145,7 @@ def test_updates_do_not_depend_on_where_blocks_end(borders, compiled):
 
 @BOTH
 def test_a_mini_batch_of_zero_rows_is_noised_too_and_adds_nothing(compiled):
-    """So is what fills a Poisson mini-batch to its public size (privacy.md §15.1)."""
+    """So is what fills a Poisson mini-batch to its public size (privacy.md §10.8)."""
     how = training(schedule=Constant(1.0), regularisation=0.0)
     drawn = Drawn()
     state = advanced(how, np.zeros_like(data(40)), compiled=compiled, draw=drawn)
