@@ -15,6 +15,7 @@ from dbdp.algorithms import PERTURBED_ONCE, Facts, Request, plan
 from dbdp.algorithms.access import Progress, silent
 from dbdp.database import Database
 from dbdp.declarations import Declaration
+from dbdp.frames import as_text
 from dbdp.sessions import Row
 from dbdp.tables import quoted
 
@@ -227,14 +228,9 @@ def _declaration(database: Database, dataset: str) -> Declaration:
 
 def _labelled(database: Database, declaration: Declaration, table: str) -> list[tuple[Any, ...]]:
     """Return the rows without a null, last the number, or the place of the class: 0 or 1 (positive), or its own."""
-    from psycopg import sql
-
-    statement = sql.SQL("select {}, {}::pg_catalog.text from {}").format(
-        sql.SQL(", ").join(map(sql.Identifier, declaration.columns)),
-        sql.Identifier(declaration.label),
-        sql.SQL(table),
-    )
-    rows = [values for row in database.query(statement.as_string()) if None not in (values := tuple(row.values()))]
+    columns = (*declaration.columns, declaration.label)
+    read = [tuple(map(row.get, columns)) for row in database.table_rows(table)]
+    rows = [(*values[:-1], as_text(values[-1]) or "") for values in read if None not in values]
     found = [(*row[:-1], target) for row in rows if (target := _target(declaration, row[-1])) is not None]
     if not found:
         raise ValueError(f"table {table} has no row with a known label and without a null: nothing judges")

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,41 @@ from dbdp.algorithms.groups import GroupsRequest
 from dbdp.algorithms.score_bins import BINS
 from dbdp.algorithms.tuning import TuningRequest
 from dbdp.baselines import Baseline, Descent
-from dbdp.declarations import declare
+from dbdp.declarations import Declaration, declare
 from dbdp.releases import Model
 from dbdp.sessions import ClientSession, Row
 from dbdp.targets import libpq_url
 
 URL_VARIABLE = "DBDP_URL"
+# What a model predicts for rows that the server has read: by internal functions, since a row's type is its owner's.
+_PREDICTED = """
+select r.shown,
+       coalesce(
+           {predictor}($4::int8, r.row_type, r.features),
+           case
+               when dbdp.knows($4::int8, r.row_type, {kind}) then null
+               when dbdp.learn($4::int8, r.row_type, dbdp.model_description($4::int8, r.row_type), {kind})
+               then {predictor}($4::int8, r.row_type, r.features)
+           end
+       ) as answer
+from dbdp.table_rows($1::text::regclass, $2, $3::int8) as r
+"""
+_PREDICTORS = {"binary": "probability", "classes": "predict_class", "real": "predict_value"}
 _CASTS = {"candidates": "::pg_catalog.json", "groups": "::pg_catalog.text[]"}
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Rows of a table, and what a model predicts for each.
+
+    Attributes
+    ----------
+    kind : of the label: binary (probabilities of the positive class), classes (their names) or real (numbers)
+    """
+
+    kind: str
+    rows: list[Row]
+    answers: list[Any]
 
 
 def connect(target: Any = None) -> "Database":
@@ -144,6 +172,52 @@ class Database:
             raise ValueError(f"the query gives two columns of one name, of {', '.join(names)}; label one of them")
         found = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
         return {name: list(values) for name, values in zip(names, found, strict=True)}
+
+    def table_rows(self, table: str, *, most: int | None = None) -> list[Row]:
+        """Return rows of a table that this role may read, each as a dictionary of what JSON has for its values.
+
+        The server reads them as the table's owner, so that code of the owner's gains no rights of this role.
+
+        Parameters
+        ----------
+        table : str
+            Its name as SQL has it, with its schema.
+        most : int, optional
+            No more rows than these.
+
+        Raises
+        ------
+        ValueError
+            If it is not a plain table, or this role may not read it.
+        """
+        statement = "select r.shown from dbdp.table_rows($1::text::regclass, null, $2::int8) as r"
+        return [row["shown"] for row in self.query(statement, table, most)]
+
+    def predictions(self, model: int, table: str, *, most: int) -> Predictions:
+        """Return rows of a table, as `table_rows` does, and what a model predicts for each.
+
+        Parameters
+        ----------
+        model : int
+            Number of a released model.
+        table, most
+            As `table_rows` takes them.
+
+        Raises
+        ------
+        ValueError
+            If there is no such model, or the rows cannot be read.
+        """
+        found = self.query("select declaration::text as declaration from dbdp.model where id = $1", model)
+        if not found:
+            raise ValueError(f"model {model} does not exist; see `dbdp models`")
+        declaration = Declaration.from_json(found[0]["declaration"])
+        vector = declaration.vector and declaration.vector.column
+        statement = sql.SQL(_PREDICTED).format(
+            predictor=sql.Identifier("dbdp", _PREDICTORS[declaration.kind]), kind=sql.Literal(declaration.kind)
+        )
+        rows = self.query(statement.as_string(), table, vector, most, model)
+        return Predictions(declaration.kind, [row["shown"] for row in rows], [row["answer"] for row in rows])
 
     def dataset_of(self, source: Any) -> str | None:
         """Return the name of the dataset that a table is registered as; None without one, or a right to train on it."""

@@ -8,7 +8,7 @@ search_path is pinned to pg_catalog.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dbdp.sessions import ServerSession
+from dbdp.sessions import Row, ServerSession
 
 MOST_BYTES = 1 << 28  # of records that are held at once, whatever the memory given: a value has 1 GB at most
 _MOST_ROWS = 1 << 14  # of a batch: more is no faster
@@ -131,3 +131,42 @@ def stored_at(
 def at_once(record: Record, memory: int) -> int:
     """Return how many records are read at once."""
     return max(1, min(_MOST_ROWS, min(memory // 4, MOST_BYTES) // record.held))
+
+
+_KIND = """
+select c.reltype::int8 as row_type, c.relkind in ('r', 'p', 'm') and not c.relrowsecurity as is_plain
+from pg_class as c
+where c.oid = $1::regclass
+"""
+_SHOWN = "select row_to_json(t)::text as shown, {features} as features from {source} as t limit $1"
+
+
+def shown(session: ServerSession, source: str, vector: str | None, most: int | None) -> list[Row]:
+    """Return rows of a table for whoever may read it: each as JSON, and the bytes that a prediction is made of.
+
+    It is read as its owner: a query of the reader's own would lend the owner's code in its indexes the reader's rights.
+
+    Parameters
+    ----------
+    vector : the column whose array is predicted from; None for the whole row
+    most : no more rows than these; None for all
+
+    Raises
+    ------
+    ValueError
+        If it is not a plain table: its owner would see other rows of it than the reader.
+    PermissionError
+        If this role may not read the table.
+    """
+    kind = session.query(_KIND, source)[0]
+    if not kind["is_plain"]:
+        raise ValueError(
+            f"{source} is a view, a foreign table, or has row-level security; predict in a query of your own, where "
+            "PostgreSQL may run code of its owner with your rights"
+        )
+    column = vector and session.query("select quote_ident($1) as name", vector)[0]["name"]
+    features = f"dbdp.array_bytes(t.{column}::float8[])" if column else "record_send(t)"
+    with session.reading(source):
+        rows = session.query(_SHOWN.format(features=features, source=source), most)
+    row_type = 0 if column else kind["row_type"]
+    return [row | {"row_type": row_type} for row in rows]

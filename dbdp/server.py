@@ -29,6 +29,7 @@ from dbdp import (  # noqa: E402
     evaluation,
     ledger,
     packing,
+    reading,
     registry,
     releases,
     rights,
@@ -338,6 +339,13 @@ def shuffle(name: str, table: str, options: str) -> None:
     dataset, share = datasets.load(_session, name), packing.Share.from_data(_parsed("options", options))
     blocks_table = packing.named(_session, "blocks", table, "block_no int8, block bytea")
     packing.shuffle_and_pack(_session, dataset, blocks_table, share)
+
+
+@door
+def table_rows(source: str, vector: str | None, limit: int | None) -> list[dict[str, Any]]:
+    """dbdp.table_rows, with the caller's rights."""
+    _check_given(source=source)
+    return reading.shown(_session, source, vector, limit)
 
 
 @door

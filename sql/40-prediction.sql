@@ -64,6 +64,16 @@ language internal immutable strict parallel safe
 as 'byteasend';
 comment on function dbdp.row_bytes is 'internal: the bytes of a row as the server holds them';
 
+create or replace function dbdp.table_rows(
+  source regclass, vector text, "limit" bigint, out shown json, out row_type oid, out features bytea
+) returns setof record
+language plpython3u
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython table_rows@
+$body$;
+comment on function dbdp.table_rows is 'internal: rows of a table for a client that may read it, read as the table''s owner, and what a prediction is made of';
+
 create or replace function dbdp.probability(model bigint, row_type oid, features bytea) returns float8
 language plpython3u
 stable strict parallel safe cost 300

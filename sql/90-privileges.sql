@@ -72,7 +72,7 @@ grant execute on function
   dbdp.predict(bigint, oid, bytea), dbdp.predict_stored, dbdp.probability, dbdp.probability_stored,
   dbdp.predict_class(bigint, oid, bytea), dbdp.predict_class_stored,
   dbdp.predict_value(bigint, oid, bytea), dbdp.predict_value_stored,
-  dbdp.about, dbdp.knows, dbdp.learn, dbdp.row_bytes, dbdp.base_type, dbdp.model_description,
+  dbdp.about, dbdp.knows, dbdp.learn, dbdp.table_rows, dbdp.row_bytes, dbdp.base_type, dbdp.model_description,
   dbdp.caller, dbdp.own_roles
 to dbdp_predictor;
 grant select on

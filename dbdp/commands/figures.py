@@ -9,8 +9,7 @@ from dbdp.algorithms.score_bins import BINS
 from dbdp.commands.shown import AsJson, Delta, Epsilon, Url, opened, show, show_figures
 
 if TYPE_CHECKING:
-    from dbdp.database import Database
-    from dbdp.declarations import Declaration
+    pass
 
 app = typer.Typer()
 
@@ -81,36 +80,12 @@ def predict(
 
     The answer's column is `predicted_probability`, or its like, where the table has a `probability` of its own.
     """
-    from psycopg import sql
-
     from dbdp import tables
 
-    doors = {"binary": ("predict_probability", "probability"), "classes": ("predict_class", "class")}
     with opened(url) as database:
-        declaration = _declaration_of(database, model)
-        door, answer = doors.get(declaration.kind, ("predict_value", "value"))
-        name = tables.quoted(database, table)
-        while answer in tables.columns(database, name):
-            answer = f"predicted_{answer}"
-        vector = declaration.vector
-        statement = sql.SQL(
-            "select t.*, dbdp.{door}({model}, {argument}) as {answer} from {table} as t limit {limit}"
-        ).format(
-            door=sql.Identifier(door),
-            model=sql.Literal(model),
-            argument=sql.SQL("t.{}").format(sql.Identifier(vector.column) if vector else sql.SQL("*")),
-            answer=sql.Identifier(answer),
-            table=sql.SQL(name),
-            limit=sql.Literal(limit),
-        )
-        rows = database.query(statement.as_string(database.connection))
+        predicted = database.predictions(model, tables.quoted(database, table), most=limit)
+    answer = {"binary": "probability", "classes": "class"}.get(predicted.kind, "value")
+    while any(answer in row for row in predicted.rows):
+        answer = f"predicted_{answer}"
+    rows = [row | {answer: value} for row, value in zip(predicted.rows, predicted.answers, strict=True)]
     show(rows, as_json, f"model {model} on {table}")
-
-
-def _declaration_of(database: "Database", model: int) -> "Declaration":
-    from dbdp.declarations import Declaration
-
-    found = database.query("select declaration::text as declaration from dbdp.model where id = $1", model)
-    if not found:
-        raise ValueError(f"model {model} does not exist; see `dbdp models`")
-    return Declaration.from_json(found[0]["declaration"])

@@ -96,6 +96,8 @@ COMMANDS = {
     "class-balance": ["class-balance", "{d}", "--epsilon", "1"],
     "budget": ["budget", "{d}"],
     "datasets": ["datasets"],
+    "predict": ["predict", "{m}", "{t}", "--limit", "3"],
+    "plot utility": "plot utility {file} --dataset {d} --on {t} --epsilon 1 --repeats 1 --yes".split(),
 }
 
 
@@ -187,7 +189,9 @@ def test_no_command_plans_a_statement_on_the_table(host: Host, tmp_path: Path, c
     """Of a superuser, whose rights would be all."""
     guest = "superuser"
     name = host.table("the expression of an index")
-    given = [each.format(d=name, file=tmp_path / "picture.png") for each in COMMANDS[command]]
+    model = host.session.execute("select max(id) from dbdp.models").fetchone()[0]
+    words = {"d": name, "t": f"{host.schema}.{name}", "m": model, "file": tmp_path / "picture.png"}
+    given = [each.format(**words) for each in COMMANDS[command]]
     done = CliRunner().invoke(app, [*given, "--url", host.url(guest)])
     assert done.exit_code == 0, done.output
     assert host.met() <= {(host.schema, name_of(host, guest))}
@@ -241,3 +245,43 @@ def test_a_refused_training_of_a_client_charges_nothing(host: Host) -> None:
     with connect(host.url("rival")) as database, pytest.raises(ValueError, match="has 59 rows"):
         database.train(name, Request(1.0, **SMALL))
     assert json.dumps(host.session.execute("select charged::text from dbdp.budget(%s)", (name,)).fetchone()) == before
+
+
+@pytest.mark.parametrize("kind", ["an array", "columns", "classes", "a number"])
+def test_rows_that_the_server_reads_are_predicted_as_in_a_query(host: Host, kind: str) -> None:
+    name = f"met_{secrets.token_hex(4)}"
+    host.session.execute(
+        f"create table {name} as select array[i / 9.0, 1, null]::float8[] as x, i as a, chr(64 + i) as b, i % 2 as y "
+        "from generate_series(1, 9) as i"
+    )
+    features = {"x": {"length": 3, "norm": 1}} if kind == "an array" else {"a": [0, 9], "b": ["A", "B"]}
+    labels: dict[str, Any] = {"positive": "1"}
+    if kind in ("classes", "a number"):
+        labels = {"classes": ["0", "1"]} if kind == "classes" else {"label_bounds": [0, 1]}
+    with connect(host.url("owner")) as database:
+        database.register_dataset(name, name, label="y", features=features, epsilon=1000, mode="basic", **labels)
+        loss = "huber_regression" if kind == "a number" else "logistic"
+        model = database.train(name, Request(900.0, loss=loss, **SMALL)).id
+        found = database.predictions(model, f"{host.schema}.{name}", most=9)
+    function = {"classes": "predict_class", "a number": "predict_value"}.get(kind, "predict_probability")
+    argument = "t.x" if kind == "an array" else "t"
+    asked = host.session.execute(f"select to_json(t), dbdp.{function}({model}, {argument}) from {name} as t").fetchall()
+    assert list(zip(found.rows, found.answers, strict=True)) == asked
+    assert kind == "an array" or None not in found.answers
+
+
+def test_rows_are_read_for_those_who_may_read_them_all(host: Host) -> None:
+    """Its owner would see rows that a policy, or a view's filter, keeps from the reader."""
+    name = host.table("what no query needs")
+    with connect(host.url("rival")) as database:
+        assert len(database.table_rows(f"{host.schema}.{name}", most=5)) == 5
+        host.session.execute(f"create view {name}_seen as select * from {name}; grant select on {name}_seen to public")
+        with pytest.raises(ValueError, match="is a view"):
+            database.table_rows(f"{host.schema}.{name}_seen")
+        host.session.execute(f"alter table {name} enable row level security")
+        with pytest.raises(ValueError, match="row-level security"):
+            database.table_rows(f"{host.schema}.{name}")
+        host.session.execute(f"alter table {name} disable row level security; revoke select on {name} from public")
+        host.session.execute(f"revoke select on {name} from {host.arena.names['rival']}")
+        with pytest.raises(ValueError, match="may not read"):
+            database.table_rows(f"{host.schema}.{name}")

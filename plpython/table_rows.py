@@ -1,0 +1,3 @@
+from dbdp.server import table_rows
+
+return table_rows(*args)
