@@ -85,7 +85,7 @@ class World:
         """Arguments of each command, in an order in which they work; the role comes first, None without a server."""
         features, candidates = self.folder / "features.json", self.folder / "candidates.json"
         picture, public = self.folder / "x.png", self.folder / "public.csv"
-        options = ["--features", features, "--delta", 1e-3, "--epsilon", 1000, "--mode", "basic"]
+        options = ["--features", features, "--delta", 1e-3, "--epsilon", 1000, "--positive", "1"]
         quick = ["--epsilon", 1, "--epochs", 1]
         return {
             "version": [[None]],
@@ -94,7 +94,7 @@ class World:
             "server status": [[None]],
             "server url": [[None]],
             "doctor": [["postgres"], ["alice"], ["bob"], ["postgres", "--json"]],
-            "register": [["alice", "d", "rows_of_alice", "--label", "y", "--positive", "1", "--public-column", "g", *options]],
+            "register": [["alice", "d", "rows_of_alice", "--label", "y", "--public-column", "g", *options]],
             "redeclare": [["alice", "d", "--reason", "r", "--features", self.folder / "corrected.json"]],
             "renew": [["alice", "d", "--reason", "r"]],
             "grant-training": [["alice", "d", "bob"]],
@@ -204,7 +204,7 @@ def test_no_command_meets_a_planted_name(world: World, path: str) -> None:
 @pytest.mark.security
 def test_rows_at_hand_meet_no_planted_name(world: World, path: str) -> None:
     features = np.linspace(0, 1, 40).reshape(20, 2)
-    dbdp.LogisticRegression(epsilon=1, epochs=1, bounds=1.0).fit(features, np.arange(20) % 2)
+    dbdp.LogisticRegression(epsilon=1, epochs=1, bounds=1.0, classes=[0, 1]).fit(features, np.arange(20) % 2)
     assert traps.met(world.admin) == 0
 
 
@@ -224,7 +224,7 @@ PAGES = (
 
 @pytest.mark.security
 def test_the_page_meets_no_planted_name(world: World, path: str) -> None:
-    with Database(connections.opened(world.urls["alice"])) as alice:
+    with connect(world.urls["alice"]) as alice:
         register(alice)
         model = alice.train("d", Request(1.0, epochs=1)).id
     with served(make_conninfo(world.cluster.url, dbname="dbdp")) as site, site.browser() as page:
@@ -257,7 +257,16 @@ def planted_in_session(connection: psycopg.Connection) -> None:
 
 
 def engine(url: str) -> sqlalchemy.Engine:
-    return sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url))
+    """An engine that has asked what it asks of its first connection, by names of its own, where no trap was."""
+    options = ["-c search_path=pg_catalog"]
+    made = sqlalchemy.create_engine(
+        "postgresql+psycopg://",
+        creator=lambda: psycopg.connect(url, options=" ".join(options)),
+    )
+    with made.connect():
+        options.clear()
+    made.dispose()
+    return made
 
 
 LENT = {
@@ -281,6 +290,7 @@ def test_a_lent_connection_meets_no_planted_name_and_keeps_its_path(
         if with_temporaries:
             planted_in_session(connection)
         register(database)
+        connection.commit()
         assert database.dataset_of("rows_of_alice") == "d"
         database.train("d", Request(1.0, epochs=1))
         with pytest.raises(ValueError, match="batch_size"):
