@@ -34,6 +34,7 @@ with own as materialized (
 )
 select nspname as schema, relname as name from own where pg_try_advisory_lock(hashtextextended(relname::text, 0))
 """
+_MAKE = ("create schema {}", "grant usage on schema {} to dbdp_owner")
 _OTHERS_MAY_CREATE = """
 select r.rolname <> current_user as is_foreign, exists (
     select from aclexplode(n.nspacl) as a where a.grantee <> n.nspowner and a.privilege_type = 'CREATE'
@@ -78,17 +79,17 @@ def _make_schema(database: Database) -> None:
     PermissionError
         If somebody else owns a schema of that name, or may make something there.
     """
-    schema = sql.Identifier(SCHEMA)
-    with suppress(errors.DuplicateSchema, errors.UniqueViolation):  # another process makes it at the same time
+    # Another process may make it at the same time.
+    with suppress(errors.DuplicateSchema, errors.UniqueViolation), database.connection.transaction():
         if not database.query(_OTHERS_MAY_CREATE, SCHEMA):
-            database.query(sql.SQL("create schema {}").format(schema).as_string())
+            for statement in _MAKE:
+                database.query(sql.SQL(statement).format(sql.Identifier(SCHEMA)).as_string())
     (found,) = database.query(_OTHERS_MAY_CREATE, SCHEMA)
     if found["is_foreign"] or found["is_open"]:
         raise PermissionError(
             f"others own schema {SCHEMA} of the private server, or may create in it, and rows are not put there: "
             f"`alter schema {SCHEMA} rename to …`, or drop it"
         )
-    database.query(sql.SQL("grant usage on schema {} to dbdp_owner").format(schema).as_string())
 
 
 def _budget(request: Request) -> dict[str, Any]:

@@ -15,7 +15,17 @@ MODULES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
-CLIENTS = {"commands.figures", "curves", "database", "demo", "doctor", "loading", "scratch", "web.connections"}
+CLIENTS = {
+    "commands.figures",
+    "curves",
+    "database",
+    "demo",
+    "doctor",
+    "loading",
+    "scratch",
+    "web.connections",
+    "web.plan_form",
+}
 CONNECTING = {"connections", "refusals", "targets", "sessions", "installer", "cluster"} | CLIENTS  # may import psycopg
 HEAVY = ("scipy", "sklearn", "psycopg", "sqlalchemy", "rich", "typer")
 

@@ -4,6 +4,7 @@ import inspect
 import math
 import pickle
 import re
+import secrets
 import signal
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import numpy as np
 import psycopg
 import pytest
 import sqlalchemy
+from psycopg import sql
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import BaggingClassifier, VotingClassifier
@@ -272,6 +274,44 @@ def test_what_a_killed_process_left_is_dropped_by_the_next_and_what_is_at_work_i
         found = other.execute("select relname from pg_class where relname like 'dbdp\\_rows\\_%'").fetchall()
         other.execute(f"drop table public.{alive}")
     assert found == [(alive,)]
+
+
+@pytest.fixture
+def stranger(private: psycopg.Connection) -> Iterator[str]:
+    """A role that may create in public, and whose objects there are gone at the end."""
+    name = f"stranger_{secrets.token_hex(4)}"
+    private.execute(f"create role {name}; grant create on schema public to {name}")
+    yield name
+    private.execute(f"reset role; drop owned by {name} cascade; drop role {name}")
+
+
+def test_a_table_whose_name_is_sql_is_not_run_and_those_of_others_are_not_dropped(
+    private: psycopg.Connection, stranger: str
+) -> None:
+    injected = f"dbdp_rows_a;alter role {stranger} superuser"
+    names = {injected, "dbdp_rows_0123456789abcdef", "dbdp_rows_0123456789ABCDEF", f"dbdp_rows_{'0' * 16}\n"}
+    private.execute(f"set role {stranger}")
+    for name in names:
+        private.execute(sql.SQL("create table {} (i int)").format(sql.Identifier("public", name)))
+    private.execute("reset role")
+    dbdp.LogisticRegression(epsilon=1, bounds=2.0).fit(*points())
+    there = private.execute("select relname from pg_class where relname like 'dbdp\\_rows\\_%'").fetchall()
+    assert {name for (name,) in there} == names
+    is_superuser = f"select rolsuper from pg_roles where rolname = '{stranger}'"
+    assert private.execute(is_superuser).fetchone() == (False,)
+    private.execute(f"drop table if exists public.{injected}")  # as it was done before
+    assert private.execute(is_superuser).fetchone() == (True,)
+    private.execute(f"alter role {stranger} nosuperuser")
+
+
+@pytest.mark.parametrize("planted", ["authorization {}", "; grant create on schema dbdp_rows to {}"])
+def test_rows_are_not_put_where_others_may_create(private: psycopg.Connection, stranger: str, planted: str) -> None:
+    private.execute("drop schema if exists dbdp_rows cascade")
+    private.execute(f"create schema dbdp_rows {planted.format(stranger)}")
+    with pytest.raises(PermissionError, match="others own schema dbdp_rows of the private server, or may create in it"):
+        dbdp.LogisticRegression(epsilon=1, bounds=2.0).fit(*points())
+    private.execute("drop schema dbdp_rows cascade")
+    dbdp.LogisticRegression(epsilon=1, bounds=2.0).fit(*points())
 
 
 # --- kinds of rows ------------------------------------------------------------------------------------------

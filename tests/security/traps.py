@@ -94,6 +94,17 @@ begin
   end loop;
 end $do$;
 """
+# Of functions that take anything, for which PL/pgSQL has no type.
+ANYTHING = """
+create function {schema}.format(text, variadic text[]) returns text language plpgsql as
+  'begin perform alarm.trip(''function format''); end';
+create function {schema}.format(text, name, name) returns text language plpgsql as
+  'begin perform alarm.trip(''function format''); end';
+create function {schema}.concat(variadic text[]) returns text language plpgsql as
+  'begin perform alarm.trip(''function concat''); end';
+create function {schema}.concat_ws(text, variadic text[]) returns text language plpgsql as
+  'begin perform alarm.trip(''function concat_ws''); end';
+"""
 TYPES = ["text", "name", "oid", "int2", "int4", "int8", "numeric", "float8", "bool", "json", "timestamptz", "pg_lsn"]
 TYPES += ["regclass", "regrole", "regnamespace", "regproc", "xid"]
 COMPARED = ("=", "<>", "<", "<=", ">", ">=", "||", "+", "-", "~", "~~")
@@ -133,6 +144,7 @@ def plant(admin: psycopg.Connection, schema: str, *, copies: bool) -> None:
         admin.execute(_script("create schema if not exists {schema}; grant usage on schema {schema} to public", schema))
         if copies:
             admin.execute(_script(COPIES, schema))
+            admin.execute(_script(ANYTHING, schema))
             return
         given = {"types": psycopg.sql.Literal(TYPES), "signs": psycopg.sql.Literal(list(COMPARED))}
         text = _script(PAIRS, schema)
