@@ -70,13 +70,18 @@ def slots(
 
 
 def _records(session: ServerSession, source: str, record: Record, entries: np.ndarray) -> bytes:
-    """Return the records of entries, in their order; they are read in the order in which they are stored."""
-    order = np.lexsort((entries["line"], entries["page"], entries["table"]))
-    pages, lines = (entries[name][order].tolist() for name in ("page", "line"))
-    places = [f"({page},{line})" for page, line in zip(pages, lines, strict=True)]
-    raw = reading.stored_at(session, source, record, places, entries["table"][order].tolist())
-    records = np.empty(len(entries), f"V{len(record.blank)}")
-    records[order] = np.frombuffer(raw, records.dtype)
+    """Return the records of entries, in their order; they are read table by table, as they are stored."""
+    there = np.flatnonzero(entries["line"])  # lines of a page count from 1
+    there = there[np.lexsort([entries[name][there] for name in ("line", "page", "table")])]
+    stored = (entries[name][there].tolist() for name in ("page", "line"))
+    places = [f"({page},{line})" for page, line in zip(*stored, strict=True)]
+    tables, begins = np.unique(entries["table"][there], return_index=True)
+    raw = b"".join(
+        reading.stored_at(session, source, record, int(table), places[begin:end])
+        for table, begin, end in zip(tables, begins, [*begins[1:], len(there)], strict=True)
+    )
+    records = np.repeat(np.frombuffer(record.blank, f"V{len(record.blank)}"), len(entries))
+    records[there] = np.frombuffer(raw, records.dtype)
     return records.tobytes()
 
 
