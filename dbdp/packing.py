@@ -38,6 +38,7 @@ BLOCK_COLUMNS = "block_no int8 not null, block bytea not null, ends bytea"
 KEY_BYTES = 32  # the least: 256 bits of entropy
 APART = 1 << 20  # block numbers of each step, where steps are apart
 END = np.dtype("<i8")
+_MOST_BUFFERS = 1 << 33  # bytes of temp_buffers: the server takes a hundredth of them at once
 MOST_STEPS, MOST_DRAWN = 1 << 26, 1 << 33  # steps of one draw, and rows that they may be expected to take
 _HIT_BYTES = 48  # of a row that takes part in a step, while hits are put in order
 _STEP_BYTES = 32  # of a step: how many take part, and where it ends
@@ -272,7 +273,7 @@ def keep_blocks_at_hand(session: Session, rows: int, dimension: int) -> None:
     It works until the session first touches a temporary table; without it every epoch reads the blocks
     from the operating system again, which takes about a third longer.
     """
-    half = memory_given(session) // 2
+    half = min(memory_given(session) // 2, _MOST_BUFFERS)
     if rows * blocks.stride_of(dimension) * blocks.ELEMENT.itemsize * 9 // 8 <= half:  # with what TOAST adds
         session.prefer("temp_buffers", f"{half >> 10}kB")  # taken as they are used
 
