@@ -13,6 +13,7 @@ from typing import Any
 MAX_BOUND = 1e300
 LABEL_BOUND, LEAST_WIDTH = 1e100, 1e-100  # coefficients in the units of label and columns stay finite
 MAX_CLASSES = 1000  # one model for each; a training reads the rows as often
+MAX_LENGTH = (1 << 24) - 1  # of an array: a model's state, of four vectors at most, is one value of the server
 MAX_UNIT_ROWS = 1000  # so many times the noise: more would leave nothing of a model
 MAX_UNIT_NUMBERS = 1 << 21  # 16 MB: some units are read at once, and what they hold may not decide whether they fit
 
@@ -330,8 +331,8 @@ def _vector(column: str, declared: Mapping[str, Any]) -> Vector:
     if set(declared) != {"length", "norm"}:
         raise ValueError(f'array column {column!r} needs exactly "length" and "norm", not {sorted(declared)}')
     length, norm = declared["length"], declared["norm"]
-    if not (isinstance(length, int) and not isinstance(length, bool) and 1 <= length <= 1_000_000):
-        raise ValueError(f"length of {column!r} is {length}; it must be a whole number from 1 to 1000000")
+    if not (isinstance(length, int) and not isinstance(length, bool) and 1 <= length <= MAX_LENGTH):
+        raise ValueError(f"length of {column!r} is {length}; it must be a whole number from 1 to {MAX_LENGTH}")
     if not (_is_number(norm) and 1e-100 <= norm <= 1e100):
         raise ValueError(f"norm of {column!r} is {norm}; it must be between 1e-100 and 1e100")
     return Vector(column, length, float(norm))

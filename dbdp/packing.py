@@ -35,6 +35,7 @@ _SIZE = re.compile(r"(\d{1,15}) *(B|kB|MB|GB)?")
 _UNITS = {"B": 0, "kB": 10, "MB": 20, "GB": 30}
 BLOCK_COLUMNS = "block_no int8 not null, block bytea not null"
 KEY_BYTES = 32  # the least: 256 bits of entropy
+_MOST_BUFFERS = 1 << 33  # bytes of temp_buffers: the server takes a hundredth of them at once
 MOST_STEPS, MOST_PACKED = 1 << 26, 1 << 33  # steps of one draw, and rows that are packed for them
 _HIT_BYTES = 48  # of a row that takes part in a step, while hits are put in order
 _STEP_BYTES = 32  # of a step: how many take part, and where it begins
@@ -268,7 +269,7 @@ def keep_blocks_at_hand(session: Session, rows: int, dimension: int) -> None:
     It works until the session first touches a temporary table; without it every epoch reads the blocks
     from the operating system again, which takes about a third longer.
     """
-    half = memory_given(session) // 2
+    half = min(memory_given(session) // 2, _MOST_BUFFERS)
     if rows * blocks.stride_of(dimension) * blocks.ELEMENT.itemsize * 9 // 8 <= half:  # with what TOAST adds
         session.prefer("temp_buffers", f"{half >> 10}kB")  # taken as they are used
 

@@ -73,18 +73,10 @@ and {where}
 """
 
 _BY_PLACES = """
-select string_agg(
-    coalesce(
-        (
-            select {record}
-            from {source} as source
-            where source.ctid = wanted.place
-            and source.tableoid = wanted."table"
-        ),
-        $1
-    ),
-    ''::bytea) as raw
-from (select unnest($2)::tid as place, unnest($3)::oid as "table") as wanted
+select string_agg({record}, ''::bytea) as raw
+from {source} as source
+where source.ctid = any($2::tid[])
+and source.tableoid = $3::oid
 """
 
 
@@ -116,16 +108,11 @@ def records(
             yield joined[0] if len(joined) == 1 else b"".join(joined)
 
 
-def stored_at(
-    session: ServerSession, source: str, record: Record, places: Sequence[str], tables: Sequence[int]
-) -> bytes:
-    """Return the records of the rows that are stored at some places of some tables, one after the other.
-
-    Where there is no row, the blank one: `(0,0)` is nobody's place.
-    """
+def stored_at(session: ServerSession, source: str, record: Record, table: int, places: Sequence[str]) -> bytes:
+    """Return the records of the rows that are stored at rising places of a table, one after the other."""
     sql = _BY_PLACES.format(record=record.sql, source=source)
     with session.reading(source):
-        return bytes(session.query(sql, record.blank, list(places), list(tables), *record.parameters)[0]["raw"])
+        return bytes(session.query(sql, record.blank, list(places), table, *record.parameters)[0]["raw"])
 
 
 def at_once(record: Record, memory: int) -> int:

@@ -5,7 +5,6 @@ holds, and none fetches an array that is not as long as declared. It runs in the
 pg_catalog.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -75,7 +74,7 @@ def read(
     if dataset.unit is None:
         pieces = reading.records(session, dataset.source, record, memory=memory, one_order=key is not None)
     else:
-        pieces = _of_units(session, dataset, dataset.unit, record, key or os.urandom(units.KEY_BYTES), memory)
+        pieces = _of_units(session, dataset, dataset.unit, record, key, memory)
     for raw in pieces:
         count = len(raw) // encoder.record_bytes
         if seen + count <= dataset.rows:
@@ -85,7 +84,7 @@ def read(
 
 
 def _of_units(
-    session: ServerSession, dataset: Dataset, unit: Unit, record: Record, key: bytes, memory: int
+    session: ServerSession, dataset: Dataset, unit: Unit, record: Record, key: bytes | None, memory: int
 ) -> Iterator[bytes]:
     return units.slots(session, dataset.source, unit, dataset.column_types, record, key=key, memory=memory)
 
@@ -310,7 +309,7 @@ def binned(
     name = session.query("select quote_ident($1) as n", column)[0]["n"]
     number = Record(f"float8send({_float(f'source.{name}', type_name)})", _NO_NUMBER, 32)
     if dataset.unit:
-        pieces = _of_units(session, dataset, dataset.unit, number, os.urandom(units.KEY_BYTES), memory)
+        pieces = _of_units(session, dataset, dataset.unit, number, None, memory)
     else:
         pieces = reading.records(session, dataset.source, number, memory=memory)
     counts, seen = np.zeros(len(edges) + 1, np.int64), 0

@@ -40,7 +40,7 @@ _COUNTING_BYTES = 1 << 26  # of memory, to count the units
 def count(session: ServerSession, source: str, unit: Unit, types: Mapping[str, str]) -> int:
     """Return the number of units, which is public."""
     each = Unit(unit.column, 1)
-    return sum(len(kept) for kept in kept_places(session, source, each, types, os.urandom(KEY_BYTES), _COUNTING_BYTES))
+    return sum(len(kept) for kept in kept_places(session, source, each, types, None, _COUNTING_BYTES))
 
 
 def slots(
@@ -50,13 +50,13 @@ def slots(
     types: Mapping[str, str],
     record: Record,
     *,
-    key: bytes,
+    key: bytes | None,
     memory: int,
 ) -> Iterator[bytes]:
     """Give the records of all units, r of each, some at a time; of one that has fewer rows, blank ones for the rest.
 
     All is read from one snapshot. The order goes by a hash of the unit and is that of every session with the same key
-    and snapshot, whatever its memory.
+    and snapshot, whatever its memory; without a key it is fresh.
     """
 
     def read() -> Iterator[bytes]:
@@ -70,18 +70,23 @@ def slots(
 
 
 def _records(session: ServerSession, source: str, record: Record, entries: np.ndarray) -> bytes:
-    """Return the records of entries, in their order; they are read in the order in which they are stored."""
-    order = np.lexsort((entries["line"], entries["page"], entries["table"]))
-    pages, lines = (entries[name][order].tolist() for name in ("page", "line"))
-    places = [f"({page},{line})" for page, line in zip(pages, lines, strict=True)]
-    raw = reading.stored_at(session, source, record, places, entries["table"][order].tolist())
-    records = np.empty(len(entries), f"V{len(record.blank)}")
-    records[order] = np.frombuffer(raw, records.dtype)
+    """Return the records of entries, in their order; they are read table by table, as they are stored."""
+    there = np.flatnonzero(entries["line"])  # lines of a page count from 1
+    there = there[np.lexsort([entries[name][there] for name in ("line", "page", "table")])]
+    stored = (entries[name][there].tolist() for name in ("page", "line"))
+    places = [f"({page},{line})" for page, line in zip(*stored, strict=True)]
+    tables, begins = np.unique(entries["table"][there], return_index=True)
+    raw = b"".join(
+        reading.stored_at(session, source, record, int(table), places[begin:end])
+        for table, begin, end in zip(tables, begins, [*begins[1:], len(there)], strict=True)
+    )
+    records = np.repeat(np.frombuffer(record.blank, f"V{len(record.blank)}"), len(entries))
+    records[there] = np.frombuffer(raw, records.dtype)
     return records.tobytes()
 
 
 def kept_places(
-    session: ServerSession, source: str, unit: Unit, types: Mapping[str, str], key: bytes, memory: int
+    session: ServerSession, source: str, unit: Unit, types: Mapping[str, str], key: bytes | None, memory: int
 ) -> Iterator[np.ndarray]:
     """Give where the kept rows of all units are stored, shape (some units, r); all zero for what a unit has not.
 
@@ -90,12 +95,13 @@ def kept_places(
     """
     column = session.query("select quote_ident($1) as name", unit.column)[0]["name"]
     sql = _ENTRY.format(unit=UNIT_TYPES[types[unit.column]].format(f"source.{column}"))
-    names, marks = (hashlib.shake_256(key + word).digest(KEY_BYTES) for word in (b"units", b"rows"))
+    secret = key or os.urandom(KEY_BYTES)
+    names, marks = (hashlib.shake_256(secret + word).digest(KEY_BYTES) for word in (b"units", b"rows"))
     record = Record(sql, bytes(_STORED.itemsize), 4 * ENTRY.itemsize, f"source.{column} is not null", (names,))
     order, low = KeyedOrder(marks, 0), b""
     while True:
         least, seen = _Least(low, max(1, memory // 8 // (ENTRY.itemsize * unit.max_rows)), unit.max_rows), 0
-        for raw in reading.records(session, source, record, memory=memory // 4, one_order=True):
+        for raw in reading.records(session, source, record, memory=memory // 4, one_order=key is not None):
             stored = np.frombuffer(raw, _STORED)
             least.add(_marked(stored, order.words(seen, seen + len(stored))))
             seen += len(stored)

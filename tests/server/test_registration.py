@@ -267,7 +267,7 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "category twice": ({"features": {"c": ["u", "u"]}}, "categories of 'c' hold a value twice"),
     "vector without norm": ({"features": {"x": {"length": 3}}}, 'needs exactly "length" and "norm"'),
     "length 0": ({"features": {"x": {"length": 0, "norm": 1}}}, "length of 'x' is 0; it must be a whole number from 1"),
-    "length huge": ({"features": {"x": {"length": 10**7, "norm": 1}}}, "length of 'x' is 10000000"),
+    "length huge": ({"features": {"x": {"length": 2**24, "norm": 1}}}, "length of 'x' is 16777216"),
     "length true": ({"features": {"x": {"length": True, "norm": 1}}}, "length of 'x' is True"),
     "norm 0": ({"features": {"x": {"length": 3, "norm": 0}}}, "norm of 'x' is 0; it must be between"),
     "norm a text": ({"features": {"x": {"length": 3, "norm": "1"}}}, "norm of 'x' is 1; it must be between"),
