@@ -193,7 +193,7 @@ def test_the_discrete_gaussian_is_another_law():
     assert of_integers(noise, log_of(normal_cell(1)), 12) < ALPHA
 
 
-@pytest.mark.parametrize("scale", [1, 2, 7])
+@pytest.mark.parametrize("scale", [1, pytest.param(2, marks=pytest.mark.slow), 7])
 def test_in_one_dimension_the_spherical_laplace_is_the_rounded_laplace(scale):
     entropy = Entropy()
     noise = np.array([rounded_spherical_laplace(scale, 1, entropy)[0] for _ in range(50_000)])
@@ -268,16 +268,15 @@ def test_a_direction_from_a_cube_would_be_noticed():
     assert of_reals(along, stats.beta(1 / 2, 2)) < ALPHA
 
 
-@pytest.mark.parametrize("deviations", [3.0, 3.5, 4.0])
-def test_the_gaussian_has_its_tails(deviations):
+def test_the_gaussian_has_its_tails():
     count = 400_000
     noise = np.array(rounded_gaussian(SCALE, count, Entropy()), float) / SCALE
     assert of_reals(noise, stats.norm()) > ALPHA
-    tail = stats.norm.sf(deviations)
-    for sign in (-1, 1):
-        assert stats.binomtest(int(np.sum(sign * noise > deviations)), count, tail).pvalue > ALPHA
-    cut = 2 * count * tail * (1 - stats.norm.sf(4) / tail)  # what noise cut off at 4σ would have
-    assert deviations < 4 or stats.binomtest(round(cut), count, 2 * tail).pvalue < ALPHA
+    for deviations in (3.0, 3.5, 4.0):
+        tail = stats.norm.sf(deviations)
+        for sign in (-1, 1):
+            assert stats.binomtest(int(np.sum(sign * noise > deviations)), count, tail).pvalue > ALPHA
+    assert stats.binomtest(0, count, 2 * stats.norm.sf(4)).pvalue < ALPHA  # noise cut off at 4σ would be noticed
 
 
 @pytest.mark.parametrize("sampler", [rounded_gaussian, rounded_spherical_laplace])

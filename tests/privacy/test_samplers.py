@@ -182,7 +182,7 @@ SECOND_OPINIONS = {"gaussian": discrete_gaussian, "laplace": discrete_laplace}
 
 
 @pytest.mark.parametrize("kind", SECOND_OPINIONS)
-@pytest.mark.parametrize("scale", [1, 7, 100_000])
+@pytest.mark.parametrize("scale", [pytest.param(1, marks=pytest.mark.slow), 7, 100_000])
 def test_opendp_draws_from_the_same_law(kind, scale):
     theirs, _ = opendp_noise(kind, scale, 40_000)
     assert of_two(many(SECOND_OPINIONS[kind], scale, 40_000), theirs) > ALPHA

@@ -7,6 +7,7 @@ from dataclasses import replace
 import dp_accounting
 import numpy as np
 import pytest
+from chance import usually
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -194,13 +195,14 @@ def test_what_is_asked_of_the_rows_is_bounded_by_what_the_plan_says(name, seed, 
         assert len(rows.asked) <= passes + 1
 
 
+MOST_UPDATES, ENOUGH = 400, 40  # of rrpsgd, which stops at any of them with equal probability
 CLOSE = {  # settings under which a loud budget should leave the non-private solution
     "scs13": {"epochs": 200, "regularisation": 0.1, "batch_size": 100},
     "bst14": {"epochs": 200, "regularisation": 0.1, "batch_size": 100},
     "dp_sgd": {"epochs": 200, "regularisation": 0.1, "batch_size": 150, "step_size": 0.3},
     "dp_adam": {"epochs": 300, "regularisation": 0.1, "batch_size": 150, "step_size": 0.01},
     "sgd_adv": {"epochs": 200, "regularisation": 0.1, "batch_size": 150, "step_size": 0.3},
-    "rrpsgd": {"epochs": 400, "regularisation": 0.1, "batch_size": 300, "step_size": 2.0},
+    "rrpsgd": {"epochs": MOST_UPDATES, "regularisation": 0.1, "batch_size": 300, "step_size": 2.0},
     "dp_agd": {"regularisation": 0.1, "settings": '{"splits": 400}'},
     "dp_blsgd": {"regularisation": 0.1, "batch_size": 300},
     "dp_blgd": {"regularisation": 0.1},
@@ -214,15 +216,20 @@ def test_a_budget_without_measure_leaves_the_non_private_solution(name):
     features, labels = data()
     rows = RowsInMemory(features, labels)
     made = plan(Request(1e5, 1e-3, algorithm=name, **CLOSE[name]), FACTS)
-    found = run(made, rows)
     x, y = rows.all[:, :FEATURES].astype(float), rows.all[:, -1].astype(float)
 
     def objective(w):
         return np.logaddexp(0, -y * (x @ w)).mean() + 0.05 * w @ w
 
     best = minimize(objective, np.zeros(FEATURES), tol=1e-12).x
-    assert np.linalg.norm(found - best) < 0.1 * np.linalg.norm(best)
-    assert objective(found) - objective(best) < 0.02 * (objective(np.zeros(FEATURES)) - objective(best))
+    gained = objective(np.zeros(FEATURES)) - objective(best)
+
+    def comes_close():
+        found = run(made, rows)
+        near = np.linalg.norm(found - best) < 0.1 * np.linalg.norm(best)
+        return near and objective(found) - objective(best) < 0.02 * gained
+
+    assert usually(comes_close, missing=ENOUGH / MOST_UPDATES if name == "rrpsgd" else 0.01)
 
 
 @LEARNERS

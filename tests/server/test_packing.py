@@ -187,12 +187,11 @@ def test_a_table_larger_than_the_memory_given_is_packed_within_it(
 create table large as
 select array_fill(i % 100 / 100.0::float8, array[14]) x, i % 2 y from generate_series(1, 170000) i""")
     name = register("large", features={"x": {"length": 14, "norm": 60}})
-    grown = {}
-    for memory in ("1MB", "256MB"):
+    with psycopg.connect(server_url) as fresh:
+        assert growth(fresh, name, "1MB", options) < most
+    if options == "{}":
         with psycopg.connect(server_url) as fresh:
-            grown[memory] = growth(fresh, name, memory, options)
-    assert grown["1MB"] < most
-    assert grown["256MB"] > 10 << 20  # the measure sees what it should
+            assert growth(fresh, name, "256MB", options) > 10 << 20  # the measure sees what it should
 
 
 @pytest.mark.parametrize("kind", ["array", "columns"])
