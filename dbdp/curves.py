@@ -230,8 +230,8 @@ def _labelled(database: Database, declaration: Declaration, table: str) -> list[
     """Return the rows without a null, last the number, or the place of the class: 0 or 1 (positive), or its own."""
     columns = (*declaration.columns, declaration.label)
     read = [tuple(map(row.get, columns)) for row in database.table_rows(table)]
-    rows = [(*values[:-1], as_text(values[-1]) or "") for values in read if None not in values]
-    found = [(*row[:-1], target) for row in rows if (target := _target(declaration, row[-1])) is not None]
+    rows = [(values[:-1], as_text(values[-1]) or "") for values in read if None not in values]
+    found = [(*values, target) for values, label in rows if (target := _target(declaration, label)) is not None]
     if not found:
         raise ValueError(f"table {table} has no row with a known label and without a null: nothing judges")
     return found

@@ -68,17 +68,16 @@ INLINED pair size_of(pair value) { return (pair)((pair_mask)value & 0x7fffffffff
 
 /* e^x, by the same instructions for all x: within 4u, relative, for |x| <= 708, u = 2^-53; beyond, 0 or infinity.
  *
- * Proof. k is x / ln 2 within 0.501, |k| < 1023; k HIGH is exact, since HIGH ends in 21 zeros, and so is x - k HIGH, by
- * Sterbenz or as k = 0. So |r| <= 0.3473, and r errs by u|r|/2 + 2^-20 u. The series to r^13 leaves e^|r| |r|^14 / 14! <=
- * 0.06u. Computed from rounded coefficients in pairs, q <= 0.57 errs by 4u|q| at most, and r^2 q <= 0.069 by 6u of itself
- * <= 0.42u; its sum with r, below 0.42, by 0.21u: t = e^r - 1 errs by 0.87u in all. s is a power of two, so s + s t adds
- * at most u|t|/2 and u e^r / 2 to s e^r, together less than u e^r. As e^r >= 0.706: 0.87 / 0.706 + 1 < 2.3. */
+ * Proof, |x| <= 708. k is x / ln 2 within 0.501 and |k| < 1023, so k HIGH is exact: HIGH ends in 21 zeros. So is
+ * x - k HIGH, whose bits are no lower than x's and which is below 1/2. r, |r| <= 0.3473, then errs by u/4 and 2^-22 u. The
+ * series to r^13 leaves e^|r| |r|^14 / 14! <= 0.06u. q < 0.58 is a sum of three numbers and much smaller ones: it errs by
+ * 4u|q|, r^2 q <= 0.069 by 6u of itself, 0.42u, and t = r + r^2 q, |t| < 0.42, by u/4 more. s t is exact, s + s t rounds
+ * by u. In all, as e^r >= 0.706: ((0.06 + 0.42 + 0.25) / 0.706 + 0.26 + 1)u < 2.4u. What is computed beyond is not used. */
 #define FURTHEST 708.0
 INLINED pair exp_of(pair x) {
   const double MAGIC = 0x1.8p52, LOG2E = 0x1.71547652b82fep0, HIGH = 0x1.62e42fee00000p-1, LOW = 0x1.a39ef35793c76p-33;
-  pair within = clamped(x, every(-FURTHEST), every(FURTHEST));
-  pair shifted = within * LOG2E + MAGIC, k = shifted - MAGIC;
-  pair r = (within - k * HIGH) - k * LOW, r2 = r * r, r4 = r2 * r2;
+  pair shifted = x * LOG2E + MAGIC, k = shifted - MAGIC;
+  pair r = (x - k * HIGH) - k * LOW, r2 = r * r, r4 = r2 * r2;
   pair s = (pair)(((pair_mask)shifted + 1023) << 52);
   pair q = ((1 / 2.0 + r * (1 / 6.0)) + r2 * (1 / 24.0 + r * (1 / 120.0))) +
                  r4 * (((1 / 720.0 + r * (1 / 5040.0)) + r2 * (1 / 40320.0 + r * (1 / 362880.0))) +
@@ -90,8 +89,8 @@ INLINED pair exp_of(pair x) {
 /* log(1 + e^x) for x <= 0, within 10u, relative; for x > 0 that of 0.
  *
  * Proof. With y = e^x <= 1, z = y / (2 + y) <= 1/3: log(1 + y) = 2 artanh z = 2z(1 + z^2/3 + z^4/5 + ...). The terms from
- * z^34/35 on are below 9^-17 / 35 * 9/8 < 0.02u. y errs by 4u, which log(1 + y) takes at most as large (y / (1 + y) <=
- * log(1 + y)); 2 + y, the quotient and z^2 by 1u each, the sum, above 1, by 1.2u in all, the last products by 2u. */
+ * z^34/35 on are below 9^-17 / 35 * 9/8 < 0.02u. y errs by 4u, of which log(1 + y) takes no more, as y / (1 + y) <=
+ * log(1 + y); z by 2u, which the series makes at most 2.3u; the sum, in [1, 1.04], by 1.2u, the last product by 1u. */
 INLINED pair log1p_exp_of(pair x) {
   pair y = exp_of(where(x > every(0.0), every(0.0), x)), z = y / (2.0 + y), z2 = z * z, sum = every(1 / 33.0);
   for (int odd = 31; odd > 0; odd -= 2) sum = sum * z2 + 1.0 / odd;

@@ -302,6 +302,7 @@ def pack(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return pack_reference(features, labels)
 
 
+@flushed
 def pack_reference(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return packed rows whose stored norm is at most 1 as real numbers (privacy.md §14.1).
 
@@ -316,7 +317,7 @@ def pack_reference(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
     no path depends on a value. Proof of the norm: its computed value errs by at most a factor
     1 + (d + 8)u, the product and the cast to float32 by 1 + 2⁻²⁴ and √d·2⁻¹⁵⁰;
     (1 - 2⁻²²)(1 + 2⁻²⁴)(1 + (d + 8)u) + √d·2⁻¹⁵⁰ < 1 for d ≤ 2²⁸. A row with a value that is not
-    finite becomes the zero row.
+    finite becomes the zero row. Numbers below 2⁻¹²⁶ are stored as 0.
     """
     with np.errstate(all="ignore"):
         norms = _norms(features)

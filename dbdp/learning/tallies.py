@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dbdp.learning.arithmetic import exponential
 from dbdp.learning.confusions import confusion, true_classes
 
 STEPS = 2**20  # whole steps of a packed label's unit: an error is rounded by a millionth of half the label's range
@@ -72,8 +73,8 @@ class ScoreBins:
 
     def _probabilities(self, scores: np.ndarray) -> np.ndarray:
         if not self.softmax or scores.shape[1] == 1:
-            return 1.0 / (1.0 + np.exp(-scores[:, self.output]))
-        return 1.0 / np.exp(scores - scores[:, [self.output]]).sum(axis=1)
+            return 1.0 / (1.0 + exponential(-scores[:, self.output]))
+        return 1.0 / exponential(scores - scores[:, [self.output]]).sum(axis=1)
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,20 @@ COMMANDS = {
     "budget": ["budget", "{d}"],
     "datasets": ["datasets"],
     "predict": ["predict", "{m}", "{t}", "--limit", "3"],
-    "plot utility": "plot utility {file} --dataset {d} --on {t} --epsilon 1 --repeats 1 --yes".split(),
+    "plot utility": [
+        "plot",
+        "utility",
+        "{file}",
+        "--dataset",
+        "{d}",
+        "--on",
+        "{t}",
+        "--epsilon",
+        "1",
+        "--repeats",
+        "1",
+        "--yes",
+    ],
 }
 
 

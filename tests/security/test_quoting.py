@@ -25,7 +25,7 @@ VERBS = (
 SQL = re.compile(rf"\s*(?:--.*\n\s*)*(?:{VERBS})\b[\s(]", re.IGNORECASE)
 CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*(\.[A-Z][A-Z0-9_]*)?")
 JOINING = ("format", "replace", "join", "format_map")
-SENDING = ("query", "execute", "stream", "stream_of", "control", "copy", "exec_driver_sql", "executemany")
+SENDING = ("query", "execute", "stream", "batches_of", "control", "copy", "exec_driver_sql", "executemany")
 
 _TEMPORARY = "a name in pg_temp that dbdp made of hexadecimal digits"
 _OF_SERVER = "of regclass, format_type or quote_ident of the server"

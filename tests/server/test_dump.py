@@ -23,6 +23,7 @@ BOOKS = [
     "select * from dbdp.ledger order by id",
     "select * from dbdp.outcome order by id",
     "select * from dbdp.former_declaration order by id",
+    "select * from dbdp.former_answer_time order by id",
     "select id, dataset_id, coefficients, intercept, declaration::text, receipt::text from dbdp.model order by id",
     "select * from dbdp.check_ledger()",
     "select * from dbdp.budget('kept')",
@@ -42,6 +43,8 @@ def used(make_database: MakeDatabase) -> str:
             (json.dumps({"x": {"length": 3, "norm": 10}}),),
         )
         connection.execute(TRAIN)
+        connection.execute("select dbdp.answer_at_multiples('kept', 'for the test', 1)")
+        connection.execute("select dbdp.answer_at_multiples('kept', 'for the test', null)")
         connection.execute("select dbdp.renew_budget('kept', 'for the test')")
         connection.execute("""select dbdp.redeclare('kept', 'for the test', '{"x": {"length": 3, "norm": 9}}')""")
         connection.execute(TRAIN)
