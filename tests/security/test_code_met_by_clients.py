@@ -88,6 +88,7 @@ INTERFACES: dict[str, Callable[[Database, str], object]] = {
         database.query("select source from dbdp.datasets where name = $1", name)[0]["source"]
     ),
 }
+ONCE = ["--repeats", "1", "--yes"]
 COMMANDS = {
     "train": ["train", "{d}", "--epsilon", "1", "--batch-size", "20", "--epochs", "1"],
     "train-groups": ["train-groups", "{d}", "--group-by", "g", "--group", "a", "--epsilon", "1", "--batch-size", "20"],
@@ -272,7 +273,7 @@ def test_rows_that_the_server_reads_are_predicted_as_in_a_query(host: Host, kind
     if kind in ("classes", "a number"):
         labels = {"classes": ["0", "1"]} if kind == "classes" else {"label_bounds": [0, 1]}
     with connect(host.url("owner")) as database:
-        database.register_dataset(name, name, label="y", features=features, epsilon=1000, mode="basic", **labels)
+        database.register_dataset(name, name, label="y", features=features, epsilon=1000, delta=1e-3, **labels)
         loss = "huber_regression" if kind == "a number" else "logistic"
         model = database.train(name, Request(900.0, loss=loss, **SMALL)).id
         found = database.predictions(model, f"{host.schema}.{name}", most=9)
