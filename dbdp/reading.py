@@ -125,7 +125,7 @@ select c.reltype::int8 as row_type, c.relkind in ('r', 'p', 'm') and not c.relro
 from pg_class as c
 where c.oid = $1::regclass
 """
-_SHOWN = "select row_to_json(t)::text as shown, {features} as features from {source} as t limit $1"
+_SHOWN = "select row_to_json(t)::text as shown, {features} as features from {source} as t limit $1::int8"
 
 
 def shown(session: ServerSession, source: str, vector: str | None, most: int | None) -> list[Row]:

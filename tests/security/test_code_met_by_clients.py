@@ -275,7 +275,7 @@ def test_rows_that_the_server_reads_are_predicted_as_in_a_query(host: Host, kind
     with connect(host.url("owner")) as database:
         database.register_dataset(name, name, label="y", features=features, epsilon=1000, delta=1e-3, **labels)
         loss = "huber_regression" if kind == "a number" else "logistic"
-        model = database.train(name, Request(900.0, loss=loss, **SMALL)).id
+        model = database.train(name, Request(900.0, loss=loss, batch_size=3, epochs=1)).id
         found = database.predictions(model, f"{host.schema}.{name}", most=9)
     function = {"classes": "predict_class", "a number": "predict_value"}.get(kind, "predict_probability")
     argument = "t.x" if kind == "an array" else "t"
