@@ -73,7 +73,7 @@ using (exists (select from dbdp.dataset as d where d.id = dataset_id));
 create policy kept on dbdp.former_declaration to dbdp_owner
 using (true) with check (true);
 
-create policy seen on dbdp.former_answer_time for select -- of the datasets that a role sees
+create policy seen on dbdp.former_answer_time for select to dbdp_predictor -- of the datasets that a role sees
 using (exists (select from dbdp.dataset as d where d.id = dataset_id));
 create policy kept on dbdp.former_answer_time to dbdp_owner
 using (true) with check (true);
