@@ -25,6 +25,9 @@ Distribution = Annotated[str | None, typer.Option(help="Law of the number of run
 Rows = Annotated[int, typer.Option(help="Number of records, public.")]
 Features = Annotated[int, typer.Option(help="Coordinates of one model, with the intercept.")]
 UnitRows = Annotated[int, typer.Option(help="Records of each unit of privacy; ROWS is units times this.")]
+BudgetEpsilon = Annotated[
+    float, typer.Option(min=0, help="ε of the dataset's budget, above which no plan may leak more than it says.")
+]
 Classes = Annotated[int, typer.Option(help="Classes of a one-vs-rest training; 1 for a binary label or a number.")]
 
 
@@ -102,9 +105,10 @@ def explain(
     features: Features,
     classes: Classes = 1,
     max_rows: UnitRows = 1,
+    budget_epsilon: BudgetEpsilon = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Show plan, sensitivity and noise scale of a training; needs no database and spends nothing."""
     is_classifier = request.loss not in ("huber_regression", "squared")
-    described = plan(request, Facts(rows, features, classes, is_classifier, unit_rows=max_rows)).explain()
-    show_mapping(described, as_json, "plan")
+    facts = Facts(rows, features, classes, is_classifier, unit_rows=max_rows, budget_epsilon=budget_epsilon)
+    show_mapping(plan(request, facts).explain(), as_json, "plan")

@@ -149,7 +149,7 @@ ENTRIES: dict[str, Callable[[np.ndarray], object]] = {
     "terminate": lambda rows: kernels.terminate(kernels.transition(initial(Logistic(), 9, 1000), rows)),
     "count_errors": lambda rows: kernels.count_errors(np.ones((1, 9)), rows),
     "noisy": lambda rows: noisy.terminate(
-        noisy.transition(noisy_state(Logistic()), rows, ends=None, draw=silent_draw), draw=silent_draw
+        noisy.transition(noisy_state(Logistic()), rows, draw=silent_draw), draw=silent_draw
     ),
     "gradient_sum": lambda rows: Linear(Logistic(), 9).gradient_sum(np.ones(9), rows),
     "loss_sums": lambda rows: Linear(Logistic(), 9).loss_sums(np.ones((1, 9)), rows),

@@ -28,6 +28,7 @@ from dbdp.privacy.events import (
     EpsilonDeltaDpEvent,
     ExponentialMechanismDpEvent,
     GaussianDpEvent,
+    PaddedDpEvent,
     PoissonGaussianDpEvent,
     Release,
     RepeatAndSelectDpEvent,
@@ -71,6 +72,7 @@ def nested(inner):
         st.builds(ComposedDpEvent, several),
         st.builds(SelfComposedDpEvent, inner, st.integers(1, MAX_COUNT)),
         st.builds(DisjointDpEvent, several),
+        st.builds(PaddedDpEvent, inner, st.floats(0, 1)),
         st.builds(RepeatAndSelectDpEvent, inner.filter(_is_run), st.floats(1, 1e6), shapes, variations),
     )
 
@@ -107,6 +109,7 @@ REPEAT = {"event": "RepeatAndSelectDpEvent", "repeated": GAUSSIAN, "mean": 3.0, 
 POISSON = {"event": "PoissonGaussianDpEvent", "sampling_probability": 0.1, "noise_multiplier": 2.0, "steps": 10}
 SEVERAL = {"event": "SelfComposedDpEvent", "composed": GAUSSIAN, "count": 3}
 SHUFFLED = {"event": "ShuffledGaussianDpEvent", "shares": [0.5, 0.5], "noise_multipliers": [1.0, 2.0]}
+PADDED = {"event": "PaddedDpEvent", "composed": POISSON, "total_variation": 1e-9}
 PROMISE = {"epsilon": 1.0, "delta": 1e-6, "neighbours": REPLACE_ONE}
 NO_EVENTS = {
     "no multiplier": {"event": "GaussianDpEvent"},
@@ -161,6 +164,11 @@ NO_EVENTS = {
     "no run on average": REPEAT | {"mean": 0.5},
     "a shape in between": REPEAT | {"shape": 2.0},
     "a variation above 1": REPEAT | {"total_variation": 1.1},
+    "nothing padded": PADDED | {"composed": None},
+    "a bad event padded": PADDED | {"composed": POISSON | {"steps": 0}},
+    "samples that are cut below no chance": PADDED | {"total_variation": -1e-9},
+    "samples that are cut beyond certainty": PADDED | {"total_variation": 1.1},
+    "samples that are cut by no number": PADDED | {"total_variation": math.nan},
 }
 
 
@@ -175,7 +183,7 @@ def test_events_within_events_are_read_on_so_many_levels_and_no_more():
 
 
 def test_what_the_wrong_events_differ_from_are_events():
-    for event in (GAUSSIAN, REPEAT, SHUFFLED, POISSON, SEVERAL):
+    for event in (GAUSSIAN, REPEAT, SHUFFLED, POISSON, SEVERAL, PADDED):
         assert Release.from_data(PROMISE | {"event": event}).as_data()["event"] == event
 
 
@@ -442,6 +450,7 @@ ALONE = [
         SelfComposedDpEvent(ExponentialMechanismDpEvent(0.1), 10),
         DisjointDpEvent((ExponentialMechanismDpEvent(1.0),)),
         RepeatAndSelectDpEvent(GaussianDpEvent(3.0), 2.0, 1.0, 0.0),
+        PaddedDpEvent(GaussianDpEvent(3.0), 1e-9),
     )
 ]
 

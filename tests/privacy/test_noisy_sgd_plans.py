@@ -102,7 +102,7 @@ def sampled_stick(probability, mean, gamma):
 def test_a_step_of_the_baselines_is_within_its_claim_by_exact_hockey_sticks(epsilon, rows, size, passes):
     """What one sampled step is said to be, (ε', qδ₂), against the worst pair; at q = 1 it is attained."""
     probability, steps, delta = size / rows, passes * -(-rows // size), 1e-6
-    batches = Batches(rows, float(size), steps, probability)
+    batches = Batches(rows, float(size), steps, samples(rows, probability, steps))
     asked = Request(epsilon, delta, algorithm="bst14", epochs=passes)
     share = strong_share(epsilon, steps, delta / 2)
     mean = 1 / advanced_multiplier(asked, batches)

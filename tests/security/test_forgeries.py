@@ -97,13 +97,12 @@ def block() -> bytes:
     return pack(np.random.default_rng().normal(size=(20, 4)), np.ones(20)).tobytes()
 
 
-ENDS = np.array([0, 7, 20], "<i8").tobytes()
 VECTOR = np.zeros(4).tobytes()
 OBJECTIVE = json.dumps(Linear(Logistic(), 4).as_data()).encode()
 KERNELS: dict[str, tuple[str, Callable[[], Given]]] = {
     "sgd_transition": ("%s, %s, null", lambda: (state(), block())),
     "sgd_terminate": ("%s", lambda: (state(),)),
-    "noisy_transition": ("%s, %s, %s, null", lambda: (noisy_state(), block(), ENDS)),
+    "noisy_transition": ("%s, %s, null", lambda: (noisy_state(), block())),
     "noisy_terminate": ("%s", lambda: (noisy_state(),)),
     "gradient_transition": ("%s, %s, %s, convert_from(%s, 'latin1'), 1", lambda: (VECTOR, block(), VECTOR, OBJECTIVE)),
     "loss_transition": ("%s, %s, %s, convert_from(%s, 'latin1'), 1", lambda: (VECTOR[:8], block(), VECTOR, OBJECTIVE)),

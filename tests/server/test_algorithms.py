@@ -24,7 +24,7 @@ from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Request
 from dbdp.cli import app
 from dbdp.database import Database, connect
 
-ROWS, FEATURES = 4000, 3
+ROWS, FEATURES, BUDGET_EPSILON = 4000, 3, 1e6
 LOSSES = {"logistic": "binary", "huber_svm": "binary", "huber_regression": "real", "squared": "real"}
 ESTIMATORS = {
     "logistic": dbdp.LogisticRegression,
@@ -110,7 +110,13 @@ def made(server_url: str) -> Iterator[dict[str, str]]:
             if kind != "binary":
                 connection.execute(f"create table separable.{kind} as table separable.binary")
             features = {"x": {"length": FEATURES, "norm": 1}}
-            given = {"label": "y", "features": features, "epsilon": 1e6, "delta": 0.5, "mode": "basic"} | declared
+            given = {
+                "label": "y",
+                "features": features,
+                "epsilon": BUDGET_EPSILON,
+                "delta": 0.5,
+                "mode": "basic",
+            } | declared
             connect(connection).register_dataset(f"separable_{kind}", f"separable.{kind}", **given)
         yield {kind: f"separable_{kind}" for kind in KINDS}
         for kind in KINDS:
@@ -175,7 +181,7 @@ def test_the_doors_agree_on_the_plan(
     (in_server,) = in_sql(connection, "dp_explain", made["binary"], options)
     assert in_server == database.explain(made["binary"], Request(**options))
     dimension = REQUESTS[case].get("projection_dimension", FEATURES) + 1
-    public = ("--rows", str(ROWS), "--features", str(dimension))
+    public = ("--rows", str(ROWS), "--features", str(dimension), "--budget-epsilon", str(BUDGET_EPSILON))
     assert command_line("explain", *public, *flags(options)).items() <= in_server.items()
     _, _, _, _, receipt = in_sql(connection, "dp_train", made["binary"], options)
     assert in_server.items() <= receipt.items()

@@ -153,8 +153,9 @@ class InThisProcess(ClientSession):
     def stream(self, sql: str, *parameters: Any) -> Iterator[Row]:
         return iter(self.query(sql, *parameters))
 
-    def stream_of(self, _source: str, sql: str, *parameters: Any) -> Iterator[Row]:
-        return self.stream(sql, *parameters)
+    def batches_of(self, _source: str, size: int, sql: str, *parameters: Any) -> Iterator[list[Row]]:
+        rows = self.query(sql, *parameters)
+        return (rows[first : first + size] for first in range(0, len(rows), size))
 
 
 @pytest.mark.parametrize("apart", [False, True])

@@ -24,6 +24,7 @@ from dbdp.cli import app
 from dbdp.controller import ChargedError
 from dbdp.database import Database
 from dbdp.learning import blocks
+from dbdp.privacy.padding import padded_samples
 from dbdp.shuffling import KeyedOrder
 
 Register = Callable[..., str]
@@ -53,7 +54,7 @@ def registered(register: Register, name: str, most: int, max_rows: int, **more: 
 def packed(connection: psycopg.Connection, name: str, dimension: int = 1, **options: Any) -> list[np.ndarray]:
     """The packed blocks, in their order."""
     with connection.transaction(force_rollback=True):
-        connection.execute("create temporary table packed (block_no int8, block bytea, ends bytea)")
+        connection.execute("create temporary table packed (block_no int8, block bytea)")
         connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
         found = connection.execute("select block from packed order by block_no").fetchall()
     return [blocks.decode(block, dimension) for (block,) in found]
@@ -80,10 +81,10 @@ def assert_slots_of(found: list[int], sizes: Sequence[int], max_rows: int) -> No
 
 
 SIZES = {"few": [1, 2, 3, 4, 7, 1, 60], "many": [1 + patient % 4 for patient in range(30_000)]}
-ORDERS: dict[str, dict[str, Any]] = {
-    "fresh": {},
-    "keyed": {"key": "ab" * 32},
-    "one step": {"poisson": {"probability": 1, "steps": 1}},
+ORDERS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "fresh": lambda _slots: {},
+    "keyed": lambda _slots: {"key": "ab" * 32},
+    "one step": lambda slots: {"poisson": {"probability": 1, "steps": 1, "size": slots}},
 }
 
 
@@ -96,7 +97,8 @@ def test_every_unit_has_its_slots_and_no_more_rows_than_those(
     counts = SIZES[sizes]
     visits(connection, "v", counts)
     name = registered(register, "v", sum(counts), 3)
-    found = numbers(np.concatenate(packed(connection, name, **ORDERS[order])), sum(counts))
+    options = ORDERS[order](3 * len(counts))
+    found = numbers(np.concatenate(packed(connection, name, **options)), sum(counts))
     assert_slots_of(found, counts, 3)
 
 
@@ -104,18 +106,22 @@ def test_every_unit_has_its_slots_and_no_more_rows_than_those(
 def test_every_poisson_step_draws_from_the_slots(
     connection: psycopg.Connection, schema: str, register: Register, memory: str
 ) -> None:
-    """With probability 1 each of the steps has them all; with 1/2 about half of them, zero rows too."""
+    """With probability 1 each of the steps has them all; with 1/2 about half, and zero rows up to the public size."""
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
     counts = SIZES["many"]
     visits(connection, "v", counts)
     name, slots = registered(register, "v", sum(counts), 3), 3 * len(counts)
-    found = np.concatenate(packed(connection, name, poisson={"probability": 1, "steps": 2, "apart": True}))
+    found = np.concatenate(
+        packed(connection, name, poisson={"probability": 1, "steps": 2, "size": slots, "apart": True})
+    )
     assert_slots_of(numbers(found[:slots], sum(counts)), counts, 3)
     assert Counter(numbers(found[slots:], sum(counts))) == Counter(numbers(found[:slots], sum(counts)))
-    drawn = numbers(np.concatenate(packed(connection, name, poisson={"probability": 0.5, "steps": 1})), sum(counts))
-    assert abs(len(drawn) - slots / 2) < 7 * np.sqrt(slots) / 2
-    empty = sum(3 - min(3, size) for size in counts)
-    assert abs(drawn.count(0) - empty / 2) < 7 * np.sqrt(empty) / 2
+    half = padded_samples(slots, 0.5, 1, epsilon=1.0, delta=1e-6)
+    sampled = {"probability": half.probability, "steps": half.draws, "size": half.size}
+    drawn = numbers(np.concatenate(packed(connection, name, poisson=sampled)), sum(counts))
+    assert slots / 2 < len(drawn) == half.size < slots
+    kept = sum(min(3, size) for size in counts)
+    assert abs(len(drawn) - drawn.count(0) - kept / 2) < 7 * np.sqrt(kept) / 2
 
 
 @pytest.mark.parametrize("memory", ["256MB", "1MB"])
@@ -225,12 +231,12 @@ PLACES = {"first mini-batch": (0, 1), "last mini-batch": (18, 19), "two mini-bat
 class Households:
     """Tables that differ in all rows of one unit, and what training on them gives."""
 
-    def __init__(self, connection: psycopg.Connection, schema: str, register: Register) -> None:
+    def __init__(self, connection: psycopg.Connection, register: Register) -> None:
         self._connection = connection
-        self._keys: dict[tuple[str, tuple[int, ...]], bytes] = {}
-        self.names = {value: self._made(number, value, schema, register) for number, value in enumerate(ROWS_OF_ONE)}
+        self._keys: dict[frozenset[int], bytes] = {}
+        self.names = {value: self._made(number, value, register) for number, value in enumerate(ROWS_OF_ONE)}
 
-    def _made(self, number: int, value: str, schema: str, register: Register) -> tuple[str, str]:
+    def _made(self, number: int, value: str, register: Register) -> str:
         table = f"household_{number}"
         self._connection.execute(f"create table {table} (person int, x float8[], y int)")
         with self._connection.cursor().copy(f"copy {table} from stdin") as copy:
@@ -242,44 +248,32 @@ class Households:
             copy.write_row((None, AHEAD, 1))
         features = {"x": {"length": DIMENSION, "norm": 1}}
         given = {"negative": "-1", "intercept": False, "unit": "person", "max_rows": MAX_ROWS}
-        return register(table, features=features, **given), f"{schema}.{table}"
+        return register(table, features=features, **given)
 
     def models(self, given: dict[str, dict[str, Any]], value: str, places: Sequence[int]) -> list[np.ndarray]:
         """Exact models of each request, the unit's slots at these places."""
-        dataset, table = self.names[value]
-        if (wanted := (value, tuple(places))) not in self._keys:
-            self._keys[wanted] = self._key_with(table, set(places))
-        return exact.exact_models(self._connection, dataset, list(given.values()), [self._keys[wanted]])
-
-    def _key_with(self, table: str, places: set[int]) -> bytes:
-        """A key that keeps some rows of the last unit and puts them, and its zero rows, at these places."""
-        sql = f"select person, oidsend(tableoid) || tidsend(ctid) from {table} where person is not null"
-        stored = self._connection.execute(sql).fetchall()
-        while True:
-            key = os.urandom(32)
-            order = KeyedOrder(key, SLOTS)
-            slots = self._slots(stored, hashlib.shake_256(key + b"rows").digest(32))
-            ranked = order.order(order.words(0, SLOTS)).tolist()
-            if {ranked.index(slot) for slot in slots} == places:
-                return key
+        if (wanted := frozenset(places)) not in self._keys:
+            self._keys[wanted] = self._key_with(wanted)
+        return exact.exact_models(self._connection, self.names[value], list(given.values()), [self._keys[wanted]])
 
     @staticmethod
-    def _slots(stored: Sequence[tuple[int, bytes]], secret: bytes) -> list[int]:
-        """The slots of the last unit: its kept rows among those of all units, and the zero rows at the end."""
-        marks = sorted((hashlib.sha256(secret + bytes(where)).digest(), person) for person, where in stored)
-        counted: Counter[int] = Counter()
-        kept = []
-        for _, person in marks:
-            counted[person] += 1
-            if counted[person] <= MAX_ROWS:
-                kept.append(person)
-        return [slot for slot, person in enumerate(kept) if person == UNITS] + list(range(len(kept), SLOTS))
+    def _key_with(places: frozenset[int]) -> bytes:
+        """A key that puts the slots of the last unit at these places, whatever rows it has."""
+        while True:
+            key = os.urandom(32)
+            secret = hashlib.shake_256(key + b"units").digest(32)
+            names = [hashlib.sha256(secret + person.to_bytes(8, "big")).digest()[:12] for person in range(1, UNITS + 1)]
+            first = MAX_ROWS * sorted(names).index(names[-1])
+            order = KeyedOrder(key, SLOTS)
+            ranked = order.order(order.words(0, SLOTS)).tolist()
+            if {ranked.index(slot) for slot in range(first, first + MAX_ROWS)} == places:
+                return key
 
 
 @pytest.fixture
 def households(connection: psycopg.Connection, schema: str, register: Register) -> Iterator[Households]:
     with exact.installed(connection):
-        yield Households(connection, schema, register)
+        yield Households(connection, register)
 
 
 def bounds_of(given: dict[str, dict[str, Any]], unit_rows: int) -> dict[str, float]:
@@ -311,7 +305,7 @@ def test_in_secret_orders_one_unit_moves_a_model_by_r_times_delta_at_most(househ
     bound, longest = bounds_of(given, MAX_ROWS)["rsgd_ar"], 0.0
     for _ in range(20):
         for value in ("many ahead", "behind", "no numbers"):
-            models = exact.exact_models(households._connection, households.names[value][0], list(given.values()))
+            models = exact.exact_models(households._connection, households.names[value], list(given.values()))
             longest = max(longest, float(np.linalg.norm(models[0])))
     assert 0.1 * bound < 2 * longest <= bound  # all others are zero rows: models of two values are no further apart
 
