@@ -2,13 +2,14 @@
 
 Names without a schema (functions, operators, types, tables, collations) are looked up along `search_path`, where an
 operator of anybody's whose types fit better is preferred to the server's own. With PATH the server's own are found.
-Two ways set it, and nothing else in dbdp does:
+Two ways set it, and nothing else in dbdp does; with it `row_security` is on, since off stops each statement that
+a policy of dbdp's own tables is about:
 
 - `opened` sets it for the life of a connection that dbdp opens for its own statements;
-- `pinned` sets it for one statement on a connection that its user shares, whose path stays as it is.
+- `pinned` sets it for one statement on a connection that its user shares, whose settings stay as they are.
 
-Proof that no name is met on the way there: PIN and READ have no operator; they name one function each, by its schema,
-and that function takes what stands there without a cast that could be planted (casts belong to types, not schemas).
+Proof that no name is met on the way there: PIN and READ have no operator; each names one function, by its schema, and
+that takes what stands there without a cast that could be planted (casts belong to types, not schemas).
 """
 
 from collections.abc import Iterator
@@ -20,8 +21,10 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 PATH = "pg_catalog, pg_temp"  # temporary objects last: they hide nothing of the server's
-PIN = b"select pg_catalog.set_config('search_path', $1::pg_catalog.text, $2::pg_catalog.bool)"
-READ = b"select pg_catalog.current_setting('search_path')"
+PIN = b"""select pg_catalog.set_config('search_path', $1::pg_catalog.text, $3::pg_catalog.bool),
+       pg_catalog.set_config('row_security', $2::pg_catalog.text, $3::pg_catalog.bool)"""
+READ = b"select pg_catalog.current_setting('search_path'), pg_catalog.current_setting('row_security')"
+_PINNED = (PATH, "on")
 
 
 def opened(url: str = "", *, autocommit: bool = True, **options: Any) -> psycopg.Connection:
@@ -41,7 +44,7 @@ def opened(url: str = "", *, autocommit: bool = True, **options: Any) -> psycopg
     """
     connection = psycopg.connect(url, autocommit=True, **options)
     try:
-        _set_path(connection, PATH, is_local=False)
+        _set(connection, _PINNED, is_local=False)
         connection.autocommit = autocommit
     except BaseException:
         connection.close()
@@ -53,25 +56,32 @@ def opened(url: str = "", *, autocommit: bool = True, **options: Any) -> psycopg
 def pinned(connection: psycopg.Connection) -> Iterator[None]:
     """Have names mean the server's own in the one statement of the block; its results are there when that ends.
 
-    Path and statement are sent in one pipeline. Without a transaction they are one, which ends with the block and
-    takes the path along; within one the path is put back behind the statement, or, where that fails, by the rollback
+    Settings and statement are sent in one pipeline. Without a transaction they are one, which ends with the block and
+    takes the settings along; within one they are put back behind the statement, or, where that fails, by the rollback
     that must follow.
     """
     is_alone = connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE
-    before = None if is_alone else path_of(connection)
+    before = None if is_alone else _settings_of(connection)
     with connection.pipeline():
-        _set_path(connection, PATH, is_local=True)
+        _set(connection, _PINNED, is_local=True)
         yield
         if before is not None:
-            _set_path(connection, before, is_local=True)
+            _set(connection, before, is_local=True)
 
 
 def path_of(connection: psycopg.Connection) -> str:
     """Return the search_path of a connection."""
-    with psycopg.RawCursor(connection, row_factory=tuple_row) as cursor:
-        return str(cursor.execute(READ, prepare=False).fetchall()[0][0])
+    return _settings_of(connection)[0]
 
 
-def _set_path(connection: psycopg.Connection, path: str, *, is_local: bool) -> None:
+def _settings_of(connection: psycopg.Connection) -> tuple[str, str]:
     with psycopg.RawCursor(connection, row_factory=tuple_row) as cursor:
-        cursor.execute(PIN, (path, is_local), prepare=False)  # nor is anything of ours kept for the user's statements
+        path, row_security = cursor.execute(READ, prepare=False).fetchall()[0]
+        return str(path), str(row_security)
+
+
+def _set(connection: psycopg.Connection, settings: tuple[str, str], *, is_local: bool) -> None:
+    with psycopg.RawCursor(connection, row_factory=tuple_row) as cursor:
+        cursor.execute(
+            PIN, (*settings, is_local), prepare=False
+        )  # nor is anything of ours kept for the user's statements

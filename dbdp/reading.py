@@ -125,7 +125,8 @@ select c.reltype::int8 as row_type, c.relkind in ('r', 'p', 'm') and not c.relro
 from pg_class as c
 where c.oid = $1::regclass
 """
-_SHOWN = "select row_to_json(t)::text as shown, {features} as features from {source} as t limit $1::int8"
+# `t` alone would be a column of that name, where the table has one.
+_SHOWN = "select row_to_json(t.*)::text as shown, {features} as features from {source} as t limit $1::int8"
 
 
 def shown(session: ServerSession, source: str, vector: str | None, most: int | None) -> list[Row]:
@@ -152,7 +153,7 @@ def shown(session: ServerSession, source: str, vector: str | None, most: int | N
             "PostgreSQL may run code of its owner with your rights"
         )
     column = vector and session.query("select quote_ident($1) as name", vector)[0]["name"]
-    features = f"dbdp.array_bytes(t.{column}::float8[])" if column else "record_send(t)"
+    features = f"dbdp.array_bytes(t.{column}::float8[])" if column else "record_send(t.*)"
     with session.reading(source):
         rows = session.query(_SHOWN.format(features=features, source=source), most)
     row_type = 0 if column else kind["row_type"]

@@ -181,7 +181,8 @@ def test_a_client_that_trains_lends_the_tables_owner_no_rights(host: Host, plant
         assert host.met() == seen == set()
     else:
         assert host.met() == {(role, role)}
-        assert seen == {(host.schema, role)}  # it ran, as its owner
+        # It ran as its owner; or, as CHECK constraints, which our plans do without whatever the session has set, not.
+        assert seen == (set() if plant == "a CHECK constraint" else {(host.schema, role)})
 
 
 @pytest.mark.parametrize("interface", INTERFACES)

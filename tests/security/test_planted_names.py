@@ -97,6 +97,7 @@ class World:
             "register": [["alice", "d", "rows_of_alice", "--label", "y", "--public-column", "g", *options]],
             "redeclare": [["alice", "d", "--reason", "r", "--features", self.folder / "corrected.json"]],
             "renew": [["alice", "d", "--reason", "r"]],
+            "answer-at-multiples": [["alice", "d", "--reason", "r", *given] for given in (["--seconds", 1], [])],
             "grant-training": [["alice", "d", "bob"]],
             "train": [[role, "d", *quick, "--shards", n] for role, n in (("alice", 1), ("bob", 1), ("alice", 2))],
             "train-groups": [["alice", "d", "--group-by", "g", "--group", "a", "--group", "b", *quick]],

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -217,7 +218,10 @@ def test_a_matrix_is_charged_what_the_accountant_says(
 
 
 class Watched(ClientSession):
-    """A session that keeps its statements in order, and fails at one that holds a word."""
+    """A session that keeps its statements in order, and fails at one that holds a word.
+
+    A client in place of the server, it has what evaluation needs of a session there: a table is read at once.
+    """
 
     def __init__(self, connection: psycopg.Connection, failing: str = "nothing") -> None:
         super().__init__(connection)
@@ -229,6 +233,14 @@ class Watched(ClientSession):
         if self._failing in sql:
             raise RuntimeError("row 4711 holds 815")
         return super().query(sql, *parameters)
+
+    def undone(self) -> AbstractContextManager[Any]:
+        """Undo what the block did."""
+        return self.connection.transaction(force_rollback=True)
+
+    def batches_of(self, source: str, size: int, sql: str, *parameters: Any) -> Iterator[list[Row]]:
+        """Give the rows of one query that reads a table."""
+        yield self.query(sql, *parameters)
 
     def place(self, word: str) -> int:
         """Where the first statement with a word is; behind all others if there is none."""

@@ -98,7 +98,7 @@ FORBIDDEN = {
     "a transition": "select dbdp.sgd_transition(null, null, null)",
     "a termination": "select dbdp.sgd_terminate(null)",
     "noisy updates": "select dbdp.noisy_steps(null::bytea, null)",
-    "a noisy transition": "select dbdp.noisy_transition(null, null, null, null)",
+    "a noisy transition": "select dbdp.noisy_transition(null, null, null)",
     "a noisy termination": "select dbdp.noisy_terminate(null)",
     "a sum of gradients": "select dbdp.gradient_sum(null::bytea, null, null, 1)",
     "the gradients of a block": "select dbdp.gradient_transition(null, null, null, null, 1)",
