@@ -192,6 +192,7 @@ def test_no_command_is_left_out(world: World) -> None:
 
 
 @pytest.mark.security
+@pytest.mark.parametrize("path", [FIRST, pytest.param(BEHIND, marks=pytest.mark.slow)], indirect=True)
 def test_no_command_meets_a_planted_name(world: World, path: str) -> None:
     for name, calls in world.commands().items():
         for role, *arguments in calls:
