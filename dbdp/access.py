@@ -62,7 +62,7 @@ class PackedRows:
     def scan(self, state: NoisyState) -> NoisyState:
         """Return the state after the updates over all that is packed."""
         sql = f"select dbdp.noisy_steps(block, $1 order by block_no) as found from {self._table}"
-        return NoisyState.decode(self._session.query(sql, state.encode())[0]["found"])
+        return NoisyState.decode(self._found(sql, state.encode()))
 
     def gradient_sum(
         self, objective: Objective, model: np.ndarray, *, clip: float, batch: int | None = None
@@ -79,12 +79,12 @@ class PackedRows:
     def label_counts(self, classes: int) -> np.ndarray:
         """Return how many rows have each label, shape (max(2, classes),)."""
         sql = f"select dbdp.label_counts(block, $1::pg_catalog.int4, $2::pg_catalog.int4) as found from {self._table}"
-        return np.array(self._session.query(sql, self._dimension, classes)[0]["found"])
+        return np.array(self._found(sql, self._dimension, classes))
 
     def errors(self, models: np.ndarray) -> int:
         """Return how many rows the models (outputs, dimension) classify wrongly; for a baseline, not an algorithm."""
         sql = f"select dbdp.count_errors(block, $1, $2::pg_catalog.int4) as found from {self._table}"
-        return self._session.query(sql, models.tobytes(), len(models))[0]["found"]
+        return self._found(sql, models.tobytes(), len(models))
 
     def _sum(
         self, aggregate: str, models: np.ndarray, objective: Objective, bound: float, batch: int | None
@@ -95,7 +95,12 @@ class PackedRows:
             "where block_no >= $4 and block_no < $5"
         )
         asked = models.tobytes(), json.dumps(objective.as_data()), float(bound), first, last
-        return np.frombuffer(self._session.query(sql, *asked)[0]["found"], "<f8")
+        return np.frombuffer(self._found(sql, *asked), "<f8")
+
+    def _found(self, sql: str, *parameters: Any) -> Any:
+        """Return what a query of the packed rows finds; which pages it reads anew, the secret order may decide."""
+        with self._session.uncounted():
+            return self._session.query(sql, *parameters)[0]["found"]
 
     def _pack(self, how: dict[str, Any]) -> None:
         filling.fill(self._session, self._dataset.name, self._table, self._options | how, self._progress)

@@ -484,8 +484,8 @@ class _Packing:
         """Pack all rows, in an order that nobody can repeat."""
         count = self._dataset.rows
         if not self._fits(count):
-            with self._buckets("bucket int8, block bytea") as staged:
-                self._through_fresh_buckets(store, staged)
+            with self._buckets("bucket int8, block bytea") as staged, self._session.uncounted():
+                self._through_fresh_buckets(store, staged)  # where a piece lies, which page is still held, is secret
             return
         rows, places = self._room_for(count), shuffling.permutation(count)
         for first, raw in self._read():

@@ -37,7 +37,8 @@ class Part:
             f"select dbdp.sgd_epoch(block, $1 order by block_no) as state from {self.table} "
             "where block_no >= $2 and block_no < $3"
         )
-        return self.session.query(sql, state, self.first, self.last)[0]["state"]
+        with self.session.uncounted():
+            return self.session.query(sql, state, self.first, self.last)[0]["state"]
 
     def errors(self, models: np.ndarray) -> int:
         """Return how many rows the models (outputs, dimension) classify wrongly; a zero row counts as an error."""
@@ -45,7 +46,8 @@ class Part:
             f"select dbdp.count_errors(block, $1, $2::pg_catalog.int4) as errors from {self.table} "
             "where block_no >= $3 and block_no < $4"
         )
-        return self.session.query(sql, models.tobytes(), len(models), self.first, self.last)[0]["errors"]
+        with self.session.uncounted():
+            return self.session.query(sql, models.tobytes(), len(models), self.first, self.last)[0]["errors"]
 
 
 @dataclass(frozen=True)

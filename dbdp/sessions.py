@@ -163,6 +163,9 @@ class Session(Protocol):
     def at_once(self) -> AbstractContextManager[Any]:
         """Have the statements within the block take effect together, or none of them."""
 
+    def uncounted(self) -> AbstractContextManager[None]:
+        """Have the server's interfaces keep no statistics of pages that are read within the block."""
+
     def cancel(self) -> None:
         """Cancel the statement that runs, from another thread."""
 
@@ -326,6 +329,10 @@ class ServerSession:
             raise ValueError(f"nothing was left to resume as {name!r}; dbdp calls this function itself")
         return self._suspended[name]
 
+    def uncounted(self) -> AbstractContextManager[None]:
+        """Have the server keep no statistics of what the block reads, or writes to temporary tables."""
+        return _uncounted()
+
     @contextmanager
     def undone(self) -> Iterator[None]:
         """Undo what the block did, and release its locks; what a sequence was set to stays."""
@@ -468,6 +475,10 @@ class ClientSession:
         """
         found = self._run(nullcontext, _OID_OF_TABLE, (name,))[0]["oid"]
         return None if found is None else str(self.query(_NAME_OF_TABLE, found)[0]["name"])
+
+    def uncounted(self) -> AbstractContextManager[None]:
+        """Leave statistics as they are: who drives the training may read the table itself."""
+        return nullcontext()
 
     def control(self, sql: str) -> None:
         """Run a statement that controls a transaction and looks no name up, as the first of it must be."""

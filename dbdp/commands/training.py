@@ -26,7 +26,7 @@ Rows = Annotated[int, typer.Option(help="Number of records, public.")]
 Features = Annotated[int, typer.Option(help="Coordinates of one model, with the intercept.")]
 UnitRows = Annotated[int, typer.Option(help="Records of each unit of privacy; ROWS is units times this.")]
 BudgetEpsilon = Annotated[
-    float, typer.Option(min=0, help="ε of the dataset's budget, above which no plan may leak more than it says.")
+    float, typer.Option(min=0, help="ε of the dataset's budget: the size of Poisson mini-batches depends on it.")
 ]
 Classes = Annotated[int, typer.Option(help="Classes of a one-vs-rest training; 1 for a binary label or a number.")]
 
