@@ -11,7 +11,9 @@ Lock = tuple[str, int, str]  # of a transaction on a relation, in a mode
 
 # Locks of this transaction on relations of others. Of a table that is read, the code that a plan may evaluate counts;
 # of one that is written, any may run. An old snapshot does not show all code that is there, nor a new relation. A
-# group's relations count as another's: each of its members may have written their code. Only a superuser's do not.
+# group's relations count as another's: each of its members may have written their code. Only a superuser's do not. The
+# code of this session's temporary tables is put there by this session: before the snapshot or in this transaction. One
+# without triggers, rules, defaults and types of users (from oid 16384 on) runs none when it is written either.
 _FOREIGN = """
 select l.virtualtransaction as transaction,
        l.relation::int8 as relation,
@@ -33,7 +35,17 @@ and case
     )
     and (
         l.mode not in ('AccessShareLock', 'RowShareLock')
-        or current_setting('transaction_isolation') in ('repeatable read', 'serializable')
+        and (
+            c.relnamespace <> pg_my_temp_schema()
+            or c.relkind <> 'r'
+            or c.relhastriggers
+            or c.relhasrules
+            or exists (
+                select from pg_attribute as a where a.attrelid = c.oid and (a.atthasdef or a.atttypid >= 16384)
+            )
+        )
+        or c.relnamespace <> pg_my_temp_schema()
+        and current_setting('transaction_isolation') in ('repeatable read', 'serializable')
         or c.relkind in ('v', 'p')
         or c.relispartition
         or c.relrowsecurity

@@ -54,6 +54,7 @@ class Dataset(Base):
     max_rows: Mapped[int | None] = mapped_column(Integer)
     renews: Mapped[int | None] = mapped_column(Integer)
     reason: Mapped[str | None]
+    answer_seconds: Mapped[int | None] = mapped_column(Integer)
 
 
 class Charge(Base):

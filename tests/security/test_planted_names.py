@@ -29,6 +29,8 @@ from dbdp.database import Database, connect
 from dbdp.sessions import ClientSession
 from dbdp.web import forms, pages
 
+pytestmark = pytest.mark.security
+
 PASSWORD = "of the tests alone"
 FIRST, BEHIND = "traps, pg_catalog, public", '"$user", public, dbdp'  # copies are met first; pairs fit better
 ROWS = "(a float8, b float8, y text, g text)"
@@ -191,7 +193,6 @@ def test_no_command_is_left_out(world: World) -> None:
     assert {name for name, calls in world.commands().items() if not calls} == {"web", "server stop"} | NOTHING_OF_OURS
 
 
-@pytest.mark.security
 @pytest.mark.parametrize("path", [FIRST, pytest.param(BEHIND, marks=pytest.mark.slow)], indirect=True)
 def test_no_command_meets_a_planted_name(world: World, path: str) -> None:
     for name, calls in world.commands().items():
@@ -204,7 +205,6 @@ def test_no_command_meets_a_planted_name(world: World, path: str) -> None:
 # --- other ways in: rows at hand, the page, connections of the user ------------------------------------------
 
 
-@pytest.mark.security
 def test_rows_at_hand_meet_no_planted_name(world: World, path: str) -> None:
     features = np.linspace(0, 1, 40).reshape(20, 2)
     dbdp.LogisticRegression(epsilon=1, epochs=1, bounds=1.0, classes=[0, 1]).fit(features, np.arange(20) % 2)
@@ -225,7 +225,6 @@ PAGES = (
 )
 
 
-@pytest.mark.security
 def test_the_page_meets_no_planted_name(world: World, path: str) -> None:
     with connect(world.urls["alice"]) as alice:
         register(alice)
@@ -280,7 +279,6 @@ LENT = {
 }
 
 
-@pytest.mark.security
 @pytest.mark.parametrize("kind", sorted(LENT))
 @pytest.mark.parametrize("with_temporaries", [False, True])
 def test_a_lent_connection_meets_no_planted_name_and_keeps_its_path(

@@ -13,6 +13,8 @@ import pytest
 
 import dbdp
 
+pytestmark = pytest.mark.security
+
 PACKAGE = Path(dbdp.__file__).parent
 TREES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts): ast.parse(path.read_text(encoding="utf-8"))

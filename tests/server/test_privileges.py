@@ -478,6 +478,22 @@ create table trap_{schema}.pg_class (oid int); create table trap_{schema}.model 
     connection.execute(f"drop schema trap_{schema} cascade")
 
 
+@pytest.mark.parametrize("kind", ["owner", "analyst"])
+def test_a_client_that_turned_policies_off_trains_and_has_them_off_behind_it(
+    connection: psycopg.Connection, dataset: str, roles: dict[str, str], kind: str
+) -> None:
+    """The control: a statement of the same role over the same tables is refused by PostgreSQL."""
+    with acting(connection, roles[kind]):
+        for command in ("select", "begin"):
+            connection.execute(f"set row_security = off; {command}")
+            connect(connection).train(dataset, Request(epsilon=0.5, batch_size=20))
+            assert connection.execute("show row_security").fetchone() == ("off",)
+            connection.execute("commit" if command == "begin" else "select")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"):
+            connection.execute("select from dbdp.datasets")
+        connection.execute("reset row_security")
+
+
 def test_a_clients_search_path_changes_nothing(
     connection: psycopg.Connection, schema: str, dataset: str, roles: dict[str, str]
 ) -> None:

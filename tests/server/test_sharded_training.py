@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg import conninfo
 
-from dbdp import controller, datasets, parts
+from dbdp import callers, controller, datasets, parts
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.cluster import PATIENCE
 from dbdp.controller import ChargedError
@@ -438,3 +438,32 @@ def test_more_shards_than_rows_are_refused(database: Database, numbered: str, sp
     with pytest.raises(ValueError, match="shards = 1001 must be a whole number between 1 and 1000: each needs a row"):
         database.train(numbered, Request(epsilon=1.0, shards=1001))
     assert spent(numbered) == (0, 0)
+
+
+CODE = {
+    "none": "select",
+    "a trigger": "create trigger tr after insert on pg_temp.own for each row "
+    "execute function pg_catalog.suppress_redundant_updates_trigger()",
+    "a rule": "create rule ru as on update to pg_temp.own do also select 1",
+    "a default": "alter table pg_temp.own alter i set default 1",
+    "a CHECK": "alter table pg_temp.own add check (i > -1)",
+    "an index": "create index on pg_temp.own ((i + 1))",
+    "a policy": "alter table pg_temp.own enable row level security",
+    "a domain": "create domain pg_temp.d as int8; alter table pg_temp.own add j pg_temp.d",
+}
+
+
+@pytest.mark.parametrize("code", CODE)
+def test_of_temporary_tables_of_another_role_only_those_with_code_stop_a_charge(
+    connection: psycopg.Connection, owner: str, code: str
+) -> None:
+    """The role is that of SET ROLE; whether truncated or read, with an old snapshot."""
+    connection.execute(f"set role {owner}; create temporary table own (i int8, block bytea); {CODE[code]}")
+    for use in ("truncate pg_temp.own", "select from pg_temp.own"):
+        with connection.transaction(force_rollback=True):
+            connection.execute("set transaction isolation level repeatable read")
+            connection.execute(use)
+            found = {row["name"] for row in ClientSession(connection).query(callers._FOREIGN)}
+        if code == "none" or use.startswith("truncate"):
+            assert found == (set() if code == "none" else {"own"})
+    connection.execute("reset role; drop table pg_temp.own")
