@@ -80,7 +80,7 @@ def door(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         try:
             _check_caller()
-            with advisory_locks.kept(_session), unmetered(_session.version):
+            with _session.in_own_memory(), advisory_locks.kept(_session), unmetered(_session.version):
                 return function(*arguments)
         except controller.ChargedError as error:
             sqlstate, text = error.sqlstate, str(error)

@@ -364,6 +364,19 @@ class ServerSession:
         """Set what a plan depends on, until the role is given back."""
         self.query(_PLAN, list(PLANNED), list(PLANNED.values()))
 
+    @contextmanager
+    def in_own_memory(self) -> Iterator[None]:
+        """Have the statements of the block use as much memory as ever, whatever `work_mem` the session has set.
+
+        So a list of datasets or of locks goes to no temporary file, which `temp_file_limit` might refuse.
+        """
+        level = _backend().NewGUCNestLevel()
+        try:
+            self.query("select pg_catalog.set_config('work_mem', $1, true)", PLANNED["work_mem"])
+            yield
+        finally:
+            _backend().AtEOXact_GUC(ctypes.c_bool(False), level)
+
     def is_restricted(self) -> bool:
         """Return whether the caller is code of a table's owner, run where the server reads or maintains the table."""
         return _identity()[1].value & ~_LOCAL_USER != 0

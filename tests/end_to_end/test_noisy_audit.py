@@ -4,6 +4,7 @@ As in `test_audit`: one record is +1 or -1, all others are zero. A model is what
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from test_audit import BORDER, RELEASES, ROWS, audited
 from dbdp import algorithms
 from dbdp.algorithms import Facts, Request, WhiteBox
 from dbdp.privacy import streams
+from dbdp.privacy.padding import PoissonSamples
 
 STEP = 0.1
 UPDATES = {"loss": "huber_svm", "huber_width": 0.1, "schedule": "constant", "step_size": STEP, "regularisation": 0.0}
@@ -57,7 +59,11 @@ def a_third(monkeypatch: pytest.MonkeyPatch) -> None:
 def always_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every row in every mini-batch that is accounted as a sample."""
     sound = RowsInMemory.draw
-    monkeypatch.setattr(RowsInMemory, "draw", lambda rows, _probability, most, **apart: sound(rows, 1.0, most, **apart))
+
+    def all_of_them(rows: RowsInMemory, samples: PoissonSamples, most: int, **apart: bool) -> int:
+        return sound(rows, replace(samples, probability=1.0, size=samples.rows), most, **apart)
+
+    monkeypatch.setattr(RowsInMemory, "draw", all_of_them)
 
 
 def repeated(monkeypatch: pytest.MonkeyPatch) -> None:
