@@ -176,8 +176,11 @@ def growth(connection: psycopg.Connection, name: str, memory: str, options: str)
 
 @pytest.mark.parametrize(
     ("options", "most"),
-    [("{}", 4 << 20), (f'{{"key": "{"ab" * 32}"}}', 6 << 20), ('{"cuts": [20000, 150000]}', 6 << 20)],
-    ids=["fresh", "keyed", "cut"],  # the last two write full blocks, of 1 MiB
+    [
+        pytest.param("{}", 4 << 20, id="fresh"),
+        pytest.param(f'{{"key": "{"ab" * 32}"}}', 6 << 20, id="keyed", marks=pytest.mark.slow),
+        pytest.param('{"cuts": [20000, 150000]}', 6 << 20, id="cut", marks=pytest.mark.slow),
+    ],  # the last two write full blocks, of 1 MiB
 )
 def test_a_table_larger_than_the_memory_given_is_packed_within_it(
     server_url: str, connection: psycopg.Connection, schema: str, register: Register, options: str, most: int

@@ -102,7 +102,8 @@ def test_every_unit_has_its_slots_and_no_more_rows_than_those(
     assert_slots_of(found, counts, 3)
 
 
-@pytest.mark.parametrize(("memory", "steps"), [("256MB", 2), ("1MB", 1)])  # several are put together in memory
+# Several steps are put together in memory.
+@pytest.mark.parametrize(("memory", "steps"), [("256MB", 2), pytest.param("1MB", 1, marks=pytest.mark.slow)])
 def test_every_poisson_step_draws_from_the_slots(
     connection: psycopg.Connection, schema: str, register: Register, memory: str, steps: int
 ) -> None:
@@ -123,7 +124,7 @@ def test_every_poisson_step_draws_from_the_slots(
     assert abs(len(drawn) - drawn.count(0) - kept / 2) < 7 * np.sqrt(kept) / 2
 
 
-@pytest.mark.parametrize("memory", ["256MB", "1MB"])
+@pytest.mark.parametrize("memory", ["256MB", pytest.param("1MB", marks=pytest.mark.slow)])
 def test_shares_of_a_key_are_disjoint_and_together_all_slots(
     connection: psycopg.Connection, schema: str, register: Register, memory: str
 ) -> None:

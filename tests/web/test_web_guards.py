@@ -257,6 +257,7 @@ def test_a_request_whose_length_is_in_doubt_is_refused_and_its_body_not_read(
     assert sum(read) < MOST_READ
 
 
+@pytest.mark.slow
 def test_without_the_guard_a_body_is_read_without_end(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: what the guard sees of the length is taken away."""
     monkeypatch.setattr("dbdp.web.guards._oversized", lambda _request: None)
