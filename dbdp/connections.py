@@ -69,11 +69,6 @@ def pinned(connection: psycopg.Connection) -> Iterator[None]:
             _set(connection, before, is_local=True)
 
 
-def path_of(connection: psycopg.Connection) -> str:
-    """Return the search_path of a connection."""
-    return _settings_of(connection)[0]
-
-
 def _settings_of(connection: psycopg.Connection) -> tuple[str, str]:
     with psycopg.RawCursor(connection, row_factory=tuple_row) as cursor:
         path, row_security = cursor.execute(READ, prepare=False).fetchall()[0]
@@ -82,6 +77,5 @@ def _settings_of(connection: psycopg.Connection) -> tuple[str, str]:
 
 def _set(connection: psycopg.Connection, settings: tuple[str, str], *, is_local: bool) -> None:
     with psycopg.RawCursor(connection, row_factory=tuple_row) as cursor:
-        cursor.execute(
-            PIN, (*settings, is_local), prepare=False
-        )  # nor is anything of ours kept for the user's statements
+        # Not prepared: nothing of ours is kept beside the user's statements.
+        cursor.execute(PIN, (*settings, is_local), prepare=False)

@@ -247,15 +247,21 @@ def _being(user: ctypes.c_uint, added: int) -> Iterator[None]:
 
 
 @contextmanager
+def _settings_undone() -> Iterator[None]:
+    """Undo at the end of the block what was set within it."""
+    level = _backend().NewGUCNestLevel()
+    try:
+        yield
+    finally:
+        _backend().AtEOXact_GUC(ctypes.c_bool(False), level)
+
+
+@contextmanager
 def _acting_as(owner: int | None) -> Iterator[None]:
     """Be a role within the block, None the current one, restricted and uncounted; undo what is set there."""
-    level = _backend().NewGUCNestLevel()
     user = _identity()[0] if owner is None else ctypes.c_uint(owner)
-    with _being(user, _LOCAL_USER | _RESTRICTED), _uncounted():
-        try:
-            yield
-        finally:
-            _backend().AtEOXact_GUC(ctypes.c_bool(False), level)
+    with _being(user, _LOCAL_USER | _RESTRICTED), _uncounted(), _settings_undone():
+        yield
 
 
 class _Undo(Exception):
@@ -370,12 +376,9 @@ class ServerSession:
 
         So a list of datasets or of locks goes to no temporary file, which `temp_file_limit` might refuse.
         """
-        level = _backend().NewGUCNestLevel()
-        try:
+        with _settings_undone():
             self.query("select pg_catalog.set_config('work_mem', $1, true)", PLANNED["work_mem"])
             yield
-        finally:
-            _backend().AtEOXact_GUC(ctypes.c_bool(False), level)
 
     def is_restricted(self) -> bool:
         """Return whether the caller is code of a table's owner, run where the server reads or maintains the table."""

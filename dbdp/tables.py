@@ -29,12 +29,3 @@ def quoted(database: Database, table: str) -> str:
             f'table {table!r} does not exist; write "Schema"."Table" where a name has capitals, blanks or dots'
         )
     return found
-
-
-def columns(database: Database, table: str) -> set[str]:
-    """Return the names of a table's columns."""
-    sql = (
-        "select attname::text as name from pg_catalog.pg_attribute "
-        "where attrelid = $1::text::regclass and attnum > 0 and not attisdropped"
-    )
-    return {row["name"] for row in database.query(sql, table)}

@@ -31,11 +31,9 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     settings.refuse(request, "schedule", "step_size", "exponent", remedy="it sets its own steps; leave it out")
     settings.refuse(request, "network", remedy="its steps need a convex loss; leave it out, or choose dp_sgd")
     batches = _batches(request, facts)
-    if request.calibration == PUBLISHED:
-        noisy_sgd.check_delta(request)
-        multiplier = published_multiplier(settings.without_leak(request, batches.samples), batches)
-    else:
-        multiplier = noisy_sgd.poisson_multiplier(settings.without_leak(request, batches.samples), batches)
+    noisy_sgd.check_delta(request)
+    multiplier_of = published_multiplier if request.calibration == PUBLISHED else noisy_sgd.poisson_multiplier
+    multiplier = multiplier_of(settings.without_leak(request, batches.samples), batches)
     regularisation = settings.regularisation_of(request, settings.DEFAULT_REGULARISATION)
     return noisy_sgd.poisson_plan(
         request,

@@ -16,6 +16,7 @@ import sqlalchemy
 import traps
 import typer
 from psycopg.conninfo import make_conninfo
+from psycopg.rows import tuple_row
 from servers import temporary_cluster
 from site_of_tests import csrf_of, served
 from typer.testing import CliRunner
@@ -38,6 +39,12 @@ FILLED = "select i / 200.0, (i * 7 % 200) / 200.0, (i % 2)::text, chr(97 + i % 2
 REGISTRATION = {"label": "y", "positive": "1", "epsilon": 1000, "delta": 1e-3, "mode": "basic"}
 NOTHING_OF_OURS = {"server psql"}  # the user's own session
 UNPLANTED = {"row_number", "over", "values", "in", "and", "or", "as", "join", "exists", "from", "filter", "any", "all"}
+
+
+def path_of(connection: psycopg.Connection) -> str:
+    """The search_path of a connection."""
+    with psycopg.RawCursor(connection, row_factory=tuple_row) as cursor:
+        return cursor.execute("select pg_catalog.current_setting('search_path')", prepare=False).fetchone()[0]
 
 
 class World:
@@ -85,8 +92,10 @@ class World:
 
     def commands(self) -> dict[str, list[list[Any]]]:
         """Arguments of each command, in an order in which they work; the role comes first, None without a server."""
+        return self._that_train() | self._that_use_models() | self._that_draw_and_end()
+
+    def _that_train(self) -> dict[str, list[list[Any]]]:
         features, candidates = self.folder / "features.json", self.folder / "candidates.json"
-        picture, public = self.folder / "x.png", self.folder / "public.csv"
         options = ["--features", features, "--delta", 1e-3, "--epsilon", 1000, "--positive", "1"]
         quick = ["--epsilon", 1, "--epochs", 1]
         return {
@@ -104,6 +113,10 @@ class World:
             "train": [[role, "d", *quick, "--shards", n] for role, n in (("alice", 1), ("bob", 1), ("alice", 2))],
             "train-groups": [["alice", "d", "--group-by", "g", "--group", "a", "--group", "b", *quick]],
             "tune": [["alice", "d", "--candidates", candidates, *quick]],
+        }  # fmt: skip
+
+    def _that_use_models(self) -> dict[str, list[list[Any]]]:
+        return {
             "datasets": [["alice"], ["bob"]],
             "models": [["alice"], ["bob"]],
             "budget": [["alice", "d"]],
@@ -118,6 +131,11 @@ class World:
             "grant-prediction": [["alice", "MODEL", "bob"]],
             "revoke-prediction": [["alice", "MODEL", "bob"]],
             "baseline": [["alice", "d"]],
+        }
+
+    def _that_draw_and_end(self) -> dict[str, list[list[Any]]]:
+        picture, public, features = (self.folder / name for name in ("x.png", "public.csv", "features.json"))
+        return {
             "plot noise": [["alice", picture, "--dataset", "d"]],
             "plot budget": [["alice", "d", picture]],
             "plot loss": [["alice", "d", picture]],
@@ -287,7 +305,7 @@ def test_a_lent_connection_meets_no_planted_name_and_keeps_its_path(
     lent = LENT[kind](world.urls["alice"])
     with connect(lent) as database:
         connection = database.connection
-        before = connections.path_of(connection)
+        before = path_of(connection)
         if with_temporaries:
             planted_in_session(connection)
         register(database)
@@ -299,7 +317,7 @@ def test_a_lent_connection_meets_no_planted_name_and_keeps_its_path(
         database.recover()
         for read in (database.datasets, database.models, database.history, database.allowances, database.check_ledger):
             read()
-        assert (traps.met(world.admin), connections.path_of(connection)) == (0, before)
+        assert (traps.met(world.admin), path_of(connection)) == (0, before)
         connection.rollback()
     if hasattr(lent, "close"):
         lent.close()
@@ -323,16 +341,16 @@ def test_the_users_path_is_as_it_was_after_each_statement(
     if path_given == "b":
         connection.execute("begin" if autocommit else "select")
         connection.execute("savepoint s; set search_path = of_savepoint")
-    shown = [connections.path_of(connection)]
+    shown = [path_of(connection)]
     try:
         ClientSession(connection).query(sql)
     except psycopg.Error:
         if connection.info.transaction_status == psycopg.pq.TransactionStatus.INERROR:
             connection.execute("rollback to s" if path_given == "b" else "rollback")
             shown = ["session_wide"]
-    assert connections.path_of(connection) == shown[0]
+    assert path_of(connection) == shown[0]
     connection.rollback()
-    assert connections.path_of(connection) == "session_wide"
+    assert path_of(connection) == "session_wide"
     connection.rollback()
     connection.autocommit = True
 
@@ -358,11 +376,11 @@ def test_a_connection_of_ours_is_pinned_whatever_set_its_path(
     monkeypatch.setenv("PGOPTIONS", "-c search_path=traps,pg_catalog")
     for url in world.urls.values():
         with connections.opened(url, **given) as opened:
-            assert connections.path_of(opened) == connections.PATH
+            assert path_of(opened) == connections.PATH
             assert opened.autocommit
         with connections.opened(url, autocommit=False, **given) as opened:
             opened.rollback()
-            assert connections.path_of(opened) == connections.PATH
+            assert path_of(opened) == connections.PATH
 
 
 # --- the control: the same traps are met where the path is the user's ------------------------------------------
