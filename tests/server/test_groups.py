@@ -345,7 +345,11 @@ from (values ('{-.4,0,0}'::float8[]), ('{.4,0,0}')) v (x)"""
 
 
 def test_many_groups_hold_few_locks(connection: psycopg.Connection, schema: str, register: Register) -> None:
-    """A table for each group would hold the locks of all of them until the transaction ends."""
+    """A table for each group would hold the locks of all of them until the transaction ends.
+
+    Only what was made or dropped is locked exclusively; locks on catalogues come and go with the backend's caches.
+    """
+    sql = "select count(*) from pg_locks where pid = pg_backend_pid() and mode = 'AccessExclusiveLock'"
     connection.execute(
         "create table many as select i as g, array[.1, .2, .3]::float8[] x, 1 y from generate_series(1, 60) i"
     )
@@ -353,8 +357,8 @@ def test_many_groups_hold_few_locks(connection: psycopg.Connection, schema: str,
     for count in (2, 60):
         with connection.transaction():
             trained(connection, "server", name, [str(number) for number in range(1, count + 1)], epochs=1)
-            held.append(connection.execute("select count(*) from pg_locks where pid = pg_backend_pid()").fetchone()[0])
-    assert held[1] <= held[0] + 5
+            held.append(connection.execute(sql).fetchone()[0])
+    assert held[0] == held[1] > 0
 
 
 # --- the key -------------------------------------------------------------------------------------------------

@@ -365,10 +365,15 @@ def packed_quietly(
 
 @pytest.fixture
 def server_log(connection: psycopg.Connection) -> Callable[[], str]:
-    """Read the server's log."""
+    """Read what this session's backend wrote into the server's log: checkpoints and other sessions write there too."""
     directory = connection.execute("show data_directory").fetchone()[0]
-    path = Path(directory).parent / "server.log"
-    return lambda: path.read_text() if path.exists() else ""
+    path, mark = Path(directory).parent / "server.log", f"[{connection.info.backend_pid}]"
+
+    def read() -> str:
+        text = path.read_text(errors="replace") if path.exists() else ""
+        return "".join(line for line in text.splitlines(keepends=True) if mark in line)
+
+    return read
 
 
 def fill_arrays(connection: psycopg.Connection, table: str, bad: list[str]) -> None:
