@@ -40,3 +40,14 @@ def covering(values: Sequence[Sequence[Any]]) -> list[tuple[int, ...]]:
 def pairs_of(row: dict[int, int]) -> set[Pair]:
     """Return the pairs of values that are in a case."""
     return set(combinations(sorted(row.items()), 2))
+
+
+def others_slow(cases: Sequence[Any], *quick: Any) -> list[Any]:
+    """Return the cases of a test, of which those that are not named run in the slow suite only."""
+    if unknown := [each for each in quick if each not in cases]:
+        raise ValueError(f"{unknown} are not among the cases")
+    marked = [each if isinstance(each, tuple) else (each,) for each in cases]
+    return [
+        pytest.param(*values, marks=() if each in quick else pytest.mark.slow)
+        for each, values in zip(cases, marked, strict=True)
+    ]

@@ -35,9 +35,9 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
 
 
-def called(*arguments: str) -> Any:
+def called(*arguments: str, **environment: str) -> Any:
     """Call a command in this process."""
-    return CliRunner().invoke(app, arguments)
+    return CliRunner().invoke(app, arguments, env=environment)
 
 
 def explained(*changes: str) -> dict[str, object]:
@@ -144,8 +144,8 @@ def test_rights_are_given_listed_and_taken(server_url: str, connection: psycopg.
     model = connection.execute("select model from dbdp.dp_logreg('ward', 1)").fetchone()[0]
 
     def done(*arguments: str) -> str:
-        ended = run(*arguments, DBDP_URL=server_url)
-        assert ended.returncode == 0, ended.stderr
+        ended = called(*arguments, DBDP_URL=server_url)
+        assert ended.exit_code == 0, ended.exception
         return ended.stdout
 
     done("grant-training", "ward", "dbdp_analyst", "--epsilon", "1")
@@ -242,25 +242,25 @@ def test_the_books_on_the_command_line(
     with open(features, "w") as file:
         json.dump({"age": [0, 50]}, file)
     declared = ("--label", "ill", "--positive", "true", "--features", features, "--rho", "0.1", "--delta", "1e-5")
-    assert run("register", "books", "books", *declared, DBDP_URL=server_url).returncode == 0
+    assert called("register", "books", "books", *declared, DBDP_URL=server_url).exit_code == 0
     connection.execute("select dbdp.dp_logreg('books', 0.1)")
-    left = json.loads(run("budget", "books", "--delta", "1e-7", "--json", DBDP_URL=server_url).stdout)
+    left = json.loads(called("budget", "books", "--delta", "1e-7", "--json", DBDP_URL=server_url).stdout)
     assert (left["mode"], left["charge_limit"], left["releases"]) == ("zcdp", 0.1, 1)
     assert 0.9 < left["left_share"] < 1
-    (charge,) = json.loads(run("ledger", "books", "--json", DBDP_URL=server_url).stdout)
+    (charge,) = json.loads(called("ledger", "books", "--json", DBDP_URL=server_url).stdout)
     assert (charge["outcome"], charge["charged_by"]) == ("released", "postgres")
-    assert run("check-ledger", DBDP_URL=server_url).returncode == 0
+    assert called("check-ledger", DBDP_URL=server_url).exit_code == 0
     with open(features, "w") as file:
         json.dump({"age": [0, 60]}, file)
-    corrected = run("redeclare", "books", "--reason", "older", "--features", features, DBDP_URL=server_url)
-    assert corrected.returncode == 0, corrected.stderr
-    renewed = json.loads(run("renew", "books", "--reason", "a year", "--json", DBDP_URL=server_url).stdout)
+    corrected = called("redeclare", "books", "--reason", "older", "--features", features, DBDP_URL=server_url)
+    assert corrected.exit_code == 0, corrected.exception
+    renewed = json.loads(called("renew", "books", "--reason", "a year", "--json", DBDP_URL=server_url).stdout)
     assert (renewed["charged"], renewed["registrations"]) == (0, 2)
     number = connection.execute("select max(id) from dbdp.dataset where name = 'books'").fetchone()[0]
     connection.execute("select dbdp.dp_logreg('books', 0.1)")
     connection.execute(f"select setval('dbdp.charge_{number}', 0)")
-    checked = run("check-ledger", "--json", DBDP_URL=server_url)
-    assert checked.returncode == 3
+    checked = called("check-ledger", "--json", DBDP_URL=server_url)
+    assert checked.exit_code == 3
     assert "wound back" in checked.stdout
     connection.execute("select dbdp.renew_budget('books', 'wound back by a test')")
     connection.execute(f"select setval('dbdp.charge_{number}', (select max(charge_after) from dbdp.ledger))")

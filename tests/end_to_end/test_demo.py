@@ -24,6 +24,7 @@ def accuracy(text: str, model: str) -> float:
 
 
 @pytest.mark.skipif(not adult.path().is_file(), reason="the real Adult table is not at hand (DBDP_DATA)")
+@pytest.mark.slow
 def test_on_real_data_the_private_models_beat_the_majority(database: Database) -> None:
     def beat_it() -> bool:
         text = shown(database)

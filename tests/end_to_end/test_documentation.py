@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from interpreters import Reader, reader
 from pages import REASONS, ROOT, Page, Step, pages
+from pairs import others_slow
 from psycopg import conninfo, sql
 from servers import temporary_cluster
 
@@ -71,7 +72,7 @@ def follow(page: Page, reader: Reader) -> None:
         assert step.agrees(printed), f"{where}\nbut should have\n{step.expected}"
 
 
-@pytest.mark.parametrize("name", FIRST)
+@pytest.mark.parametrize("name", others_slow(FIRST, "README.md"))
 def test_every_block_does_what_the_page_says(name: str, new_reader: Reader) -> None:
     follow(PAGES[name], new_reader)
     for page in PAGES.values():

@@ -61,7 +61,7 @@ class Share:
     def settings(self, most: int, **more: Any) -> settings:
         """Hypothesis's settings for so many cases, `most` in the slow suite."""
         return settings(
-            max_examples=max(15, most * self.of_thousand // 1000),
+            max_examples=max(8, most * self.of_thousand // 1000),
             deadline=None,
             database=None,
             derandomize=self.repeatable,
@@ -71,7 +71,7 @@ class Share:
         )
 
 
-FEW, ALL = Share(20, True), Share(1000, False)
+FEW, ALL = Share(8, True), Share(1000, False)
 SHARES = [pytest.param(FEW, id="few"), pytest.param(ALL, id="all", marks=pytest.mark.slow)]
 
 

@@ -376,7 +376,7 @@ def test_no_loss_within_an_interval_of_epsilon_costs_more_than_the_charge(epsilo
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
-@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("count", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_no_exponential_mechanism_costs_more_than_the_charge_and_permute_and_flip_does(epsilon, count):
     """Every score from 0 to 2 and every change of each by at most 1, exhaustively."""
     changes = np.array(list(itertools.product((-1, 0, 1), repeat=count)))

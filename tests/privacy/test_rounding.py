@@ -226,6 +226,7 @@ def counted(pairs, reach):
     return np.bincount(cells, minlength=width**2 + 1)
 
 
+@pytest.mark.slow
 def test_in_two_dimensions_the_spherical_laplace_has_exactly_its_joint_law():
     entropy = Entropy()
     pairs = np.array([rounded_spherical_laplace(1, 2, entropy) for _ in range(50_000)])

@@ -12,6 +12,7 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import RowsInMemory
+from pairs import pairwise
 from scipy.optimize import minimize, minimize_scalar
 
 from dbdp.algorithms import ALGORITHMS, Facts, Request, WhiteBox, plan
@@ -168,9 +169,7 @@ STRANGE = {
 }
 
 
-@EVERY_ALGORITHM
-@pytest.mark.parametrize("strange", STRANGE)
-@pytest.mark.parametrize("epsilon", [0.05, 20.0])
+@pairwise(name=ALGORITHMS, strange=STRANGE, epsilon=[0.05, 20.0])
 def test_no_rows_make_it_fail(name, strange, epsilon):
     made = plan(asked(name, epsilon), FACTS)
     found = run(made, RowsInMemory(*STRANGE[strange](*data())))

@@ -358,6 +358,7 @@ def test_the_remedy_leaves_an_analyst_no_function_and_no_column_that_shows_stora
 
 
 @pytest.mark.usefixtures("pg_dump")
+@pytest.mark.slow
 def test_a_server_closed_by_the_remedy_serves_clients_as_before() -> None:
     """psql, pg_dump by an owner, SQLAlchemy and dbdp; on a server of its own, where the remedy stays."""
     sqlalchemy = pytest.importorskip("sqlalchemy")

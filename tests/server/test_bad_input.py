@@ -363,7 +363,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("door", ["server", pytest.param("client", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("setting", "value"), [(name, value) for name, values in SETTINGS.items() for value in values])
 def test_no_setting_of_a_session_costs_budget_without_a_model(
     connection: psycopg.Connection, dataset: str, spent: Spent, setting: str, value: str, door: str
@@ -468,6 +468,7 @@ def stop_once_charged(cluster: Cluster) -> threading.Thread:
     return thread
 
 
+@pytest.mark.slow
 def test_a_server_that_stops_in_an_epoch_is_reported(private_cluster: Cluster) -> None:
     """Through both doors; afterwards the charges are there and the tables are not."""
     for door in ("server", "client"):

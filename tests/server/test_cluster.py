@@ -113,6 +113,7 @@ def test_a_stop_can_be_repeated_and_keeps_the_data(running):
     assert ask(running, "select value from stopped") == 7
 
 
+@pytest.mark.slow
 def test_two_homes_do_not_disturb_each_other(running, make_cluster):
     other = make_cluster("other")
     other.start()
@@ -124,6 +125,7 @@ def test_two_homes_do_not_disturb_each_other(running, make_cluster):
     assert ask(running, "select 1") == 1
 
 
+@pytest.mark.slow
 def test_two_processes_may_start_at_once(make_cluster):
     cluster = make_cluster("contended")
     context = multiprocessing.get_context("fork")  # a child keeps the small extension

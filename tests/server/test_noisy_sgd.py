@@ -9,6 +9,7 @@ import numpy as np
 import psycopg
 import pytest
 import recorded
+from pairs import others_slow
 from scipy import stats
 
 from dbdp.algorithms import Facts, Request, WhiteBox, plan
@@ -21,11 +22,11 @@ Records = Callable[[str], recorded.Record]
 
 ROWS, FEATURES, DIMENSION = 900, 4, 5
 EPSILON, DELTA = 2.0, 1e-5
-BASE = {"epsilon": EPSILON, "delta": DELTA, "epochs": 20, "batch_size": 9}
+BASE = {"epsilon": EPSILON, "delta": DELTA, "epochs": 10, "batch_size": 9}
 FIXED = {"scs13", "scs13, pure", "scs13, convex"}
 REQUESTS: dict[str, dict[str, Any]] = {
     "scs13": {"algorithm": "scs13", "regularisation": 0.05},
-    "scs13, pure": {"algorithm": "scs13", "delta": 0.0, "regularisation": 0.05},
+    "scs13, pure": {"algorithm": "scs13", "delta": 0.0, "regularisation": 0.05, "epochs": 20},
     "scs13, convex": {"algorithm": "scs13", "regularisation": 0.0, "step_size": 0.8},
     "bst14": {"algorithm": "bst14", "regularisation": 0.05},
     "bst14, convex, published": {
@@ -40,7 +41,13 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "sgd_adv": {"algorithm": "sgd_adv", "schedule": "square_root", "step_size": 2.0},
     "rrpsgd": {"algorithm": "rrpsgd", "step_size": 0.5},
 }
-EVERY_REQUEST = pytest.mark.parametrize("asked", REQUESTS)
+SECOND = {"scs13, convex", "bst14, convex, published", "dp_sgd"}  # another setting of an algorithm
+
+
+def requests_but(*names: str) -> pytest.MarkDecorator:
+    """Parametrise a test by the requests; of an algorithm's second ones in the slow suite."""
+    cases = [asked for asked in REQUESTS if asked not in names]
+    return pytest.mark.parametrize("asked", others_slow(cases, *(asked for asked in cases if asked not in SECOND)))
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +134,7 @@ def batches(request: Request, record: recorded.Record) -> list[np.ndarray]:
     return [rows[first : first + size] for first in range(0, ROWS, size)] * request.epochs
 
 
-@EVERY_REQUEST
+@requests_but()
 def test_in_the_server_every_update_is_the_papers(records: Records, asked: str) -> None:
     request, made, training = made_of(asked)
     record = records(asked)
@@ -138,7 +145,7 @@ def test_in_the_server_every_update_is_the_papers(records: Records, asked: str) 
     assert len(record.noise) == updates if request.algorithm != "rrpsgd" else 1 <= len(record.noise) <= updates
 
 
-@pytest.mark.parametrize("asked", [asked for asked in REQUESTS if asked != "rrpsgd"])
+@requests_but("rrpsgd")
 def test_the_noise_in_the_server_is_as_wide_as_the_plan_says(records: Records, asked: str) -> None:
     """The mean of squares is within 12 deviations of what the law has."""
     _, made, training = made_of(asked)
@@ -149,7 +156,7 @@ def test_the_noise_in_the_server_is_as_wide_as_the_plan_says(records: Records, a
     assert abs((noise**2).mean() / expected - 1) < 12 * spread < 0.3
 
 
-@pytest.mark.parametrize("asked", sorted(set(REQUESTS) - FIXED - {"rrpsgd"}))
+@requests_but(*FIXED, "rrpsgd")
 def test_mini_batches_are_poisson_samples(records: Records, asked: str) -> None:
     """Their sizes vary as binomial ones do; a permutation's would all be the same."""
     sizes = [len(batch) for packing in records(asked).batches for batch in packing]

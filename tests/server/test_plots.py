@@ -372,6 +372,7 @@ def test_the_command_draws_public_rows_and_leaves_nothing(
     assert connection.execute("select count(*) from dbdp.model").fetchone() == before
 
 
+@pytest.mark.slow
 def test_of_public_numbers_it_draws_the_error_in_their_units(server_url: str, tmp_path: Path) -> None:
     labels = [10 + 0.5 * (i % 40) + i % 3 for i in range(400)]
     lines = [f"{i % 40},{label}" for i, label in enumerate(labels)]

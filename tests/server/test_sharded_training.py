@@ -236,7 +236,7 @@ def until_over(server_url: str, action: Callable[[psycopg.Connection], None]) ->
         acting.join()
 
 
-@pytest.mark.parametrize("how", ["pg_cancel_backend", "pg_terminate_backend"])
+@pytest.mark.parametrize("how", [pytest.param("pg_cancel_backend", marks=pytest.mark.slow), "pg_terminate_backend"])
 def test_after_a_worker_is_stopped_the_others_stop_and_nothing_stays(
     server_url: str,
     connection: psycopg.Connection,

@@ -78,7 +78,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["table", "partitioned table"])
+@pytest.mark.parametrize("kind", ["table", pytest.param("partitioned table", marks=pytest.mark.slow)])
 def test_every_session_has_the_same_order_whatever_its_settings(
     server_url: str, connection: psycopg.Connection, schema: str, register: Register, kind: str
 ) -> None:
@@ -164,8 +164,8 @@ def test_a_keys_order_says_nothing_of_the_order_without_it(connection: psycopg.C
     ("options", "memory"),
     [
         ({}, "256MB"),
-        ({}, "1MB"),
-        ({"key": "00" * 32}, "1MB"),
+        pytest.param({}, "1MB", marks=pytest.mark.slow),
+        pytest.param({"key": "00" * 32}, "1MB", marks=pytest.mark.slow),
         ({"key": "00" * 32, "first": 25_000, "last": 115_000}, "256MB"),
         ({"key": "00" * 32, "first": 25_000, "last": 115_000}, "1MB"),
     ],

@@ -13,6 +13,7 @@ import exact
 import numpy as np
 import psycopg
 import pytest
+from pairs import others_slow
 from scipy.stats import chi2
 from short import FEW
 from test_neighbours import FULL_BATCH, RESTARTED, SCHEDULED, SHARDED, beyond, loose, requests
@@ -88,8 +89,11 @@ ORDERS: dict[str, Callable[[int], dict[str, Any]]] = {
 }
 
 
+PACKED = [("few", "256MB"), ("many", "256MB"), ("many", "1MB")]
+
+
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize(("sizes", "memory"), [("few", "256MB"), ("many", "256MB"), ("many", "1MB")])
+@pytest.mark.parametrize(("sizes", "memory"), others_slow(PACKED, *PACKED[:2]))
 def test_every_unit_has_its_slots_and_no_more_rows_than_those(
     connection: psycopg.Connection, schema: str, register: Register, sizes: str, memory: str, order: str
 ) -> None:

@@ -48,6 +48,7 @@ def train(connection: psycopg.Connection, number: int) -> None:
     connection.execute("select dbdp.predict(%s, array[.1, .2, .3])", (model,))
 
 
+@pytest.mark.slow
 def test_a_session_keeps_no_plan_of_a_table_that_is_gone(url: str) -> None:
     """The blocks of each training have a table of their own, whose name never comes again."""
     with psycopg.connect(url, autocommit=True) as connection:

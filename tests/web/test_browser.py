@@ -82,6 +82,7 @@ def content(browser: webdriver.Chrome) -> str:
     return browser.find_element(By.TAG_NAME, "main").text
 
 
+@pytest.mark.slow
 def test_an_owner_signs_in_looks_plans_grants_and_signs_out(
     browser: webdriver.Chrome, address: str, people: People
 ) -> None:
