@@ -13,6 +13,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
 from attacker import Arena, allow
@@ -156,6 +157,28 @@ def counted(session: psycopg.Connection, source: str, call: Callable[[], Any]) -
     return Counter((name, value) for row in found for name, value in row if value)
 
 
+# Pages, and the rows of catalogues, which grow from call to call: `counted` has those of each relation of the run.
+CATALOGUE = {f"pg_stat_get_db_{name}" for name in ("blocks_fetched", "blocks_hit", "tuples_returned", "tuples_fetched")}
+OF_DATABASE = """
+select p.proname from pg_proc as p
+where p.proname ~ '^pg_stat_get_db_' and p.proargtypes = '26'::oidvector and p.prorettype = 'int8'::regtype
+order by 1"""
+
+
+def counted_in_database(session: psycopg.Connection, call: Callable[[], Any]) -> dict[str, int]:
+    """By how much each counter of the session's database grows with a call."""
+    names = [name for (name,) in session.execute(OF_DATABASE).fetchall() if name not in CATALOGUE]
+    assert {f"pg_stat_get_db_{name}" for name in ("temp_bytes", "temp_files", "tuples_inserted")} <= set(names)
+    numbers = ", ".join(f"{name}(d.oid)" for name in names)
+    read = f"select {numbers} from pg_database as d where datname = current_database()"
+    found = []
+    for action in (lambda: None, call):
+        action()
+        session.execute("select pg_stat_force_next_flush()")
+        found.append(session.execute(read).fetchone())
+    return dict(zip(names, np.subtract(found[1], found[0]).tolist(), strict=True))
+
+
 def next_number(session: psycopg.Connection) -> int:
     """A number for a relation that nobody had: later ones are above it."""
     name = f"probe_{secrets.token_hex(4)}"
@@ -222,6 +245,30 @@ def test_no_counter_differs_where_rows_go_through_buckets(arena: Arena, pairs: P
             small.execute("set dbdp.pack_memory = '1MB'; set temp_buffers = '1MB'")
             one, other, again = runs(arena, pair, key)
     assert one == other == again
+
+
+@pytest.mark.parametrize("key", ["bolt_on", "dp_sgd", *(pytest.param(key, marks=SLOW) for key in UNITED)])
+def test_no_counter_of_the_database_differs(arena: Arena, pairs: Pairs, key: str) -> None:
+    """Other sessions count there too: what a row decides comes back in each of the attempts, what they do does not."""
+    pair, (sql, parameters) = pairs("rows"), CALLS[key]
+    session = arena.session("analyst")
+    runs(arena, pair, key)
+    for _ in range(8):
+        found = [
+            counted_in_database(session, lambda name=pair[each]: session.execute(sql, (name, *parameters)).fetchall())
+            for each in (*PAIR, "one")
+        ]
+        if found[0] == found[1] == found[2]:
+            return
+    raise AssertionError(f"the counters were never alike; the last are {found}")
+
+
+def test_a_temporary_file_would_be_noticed(arena: Arena) -> None:
+    """A control: a sort that does not fit."""
+    session = arena.session("analyst")
+    sort = "set work_mem = '64kB'; select i from generate_series(1, 50000) as i order by -i; reset work_mem"
+    counts = counted_in_database(session, lambda: session.execute(sort))
+    assert counts["pg_stat_get_db_temp_files"] > 0 < counts["pg_stat_get_db_temp_bytes"]
 
 
 RANDOM_SIZES = """
