@@ -94,7 +94,7 @@ def charge_for(session: Session, dataset: Dataset, described: dict[str, Any], gu
 
 @contextmanager
 def _failure_noted(session: Session, ledger: int) -> Iterator[None]:
-    """Note the failure of what a row of the ledger paid for; a session that is lost, or a rollback of the ledger's row, prevents it."""
+    """Note the failure of what was charged, where the session, and the ledger's row, are still there."""
     try:
         yield
     except BaseException as error:

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from dbdp.errors import DATA_EXCEPTION, PREFIX, PUBLIC_SQLSTATE, is_cancel
 
 Row = dict[str, Any]
+Json = dict[str, Any]  # an object, as `json` has it
 
 _MOST_PLANS = 128  # prepared at a time; a training takes some thirty, and those of its own tables are of no use later
 
@@ -206,7 +207,8 @@ class Session(Protocol):
     def query(self, sql: str, *parameters: Any) -> list[Row]:
         """Run one statement; return its rows, by the names of their columns.
 
-        A parameter is a bool, int, float, str, bytes or None, or a list of one of these; an int is an int8.
+        A parameter is a bool, int, float, str, bytes or None, or a list of one of these; SQL casts it where its type
+        matters.
 
         Raises
         ------
@@ -244,7 +246,7 @@ class Session(Protocol):
     def check_exact_results(self) -> None:
         """Raise ValueError unless results without noise may be computed here, by the caller's right to read rows."""
 
-    def charge(self, dataset: Registered, plan: dict[str, Any]) -> Charge:
+    def charge(self, dataset: Registered, plan: Json) -> Charge:
         """Charge a planned release, before a row is read; a ROLLBACK does not undo it.
 
         Parameters
@@ -274,8 +276,8 @@ class Session(Protocol):
         """
 
     def store_release(
-        self, dataset: Registered, coefficients: list[Any], intercepts: list[float], receipt: dict[str, Any]
-    ) -> dict[str, Any]:
+        self, dataset: Registered, coefficients: list[Any], intercepts: list[float], receipt: Json
+    ) -> Json:
         """Store linear models with their receipt, which names the charge as `ledger`; return `id` and `receipt`.
 
         Parameters
@@ -289,9 +291,7 @@ class Session(Protocol):
             If the shapes are not the declaration's, a number is null or not finite, or the charge is another's.
         """
 
-    def store_network(
-        self, dataset: Registered, network: dict[str, Any], parameters: list[float], receipt: dict[str, Any]
-    ) -> dict[str, Any]:
+    def store_network(self, dataset: Registered, network: Json, parameters: list[float], receipt: Json) -> Json:
         """Store a network (`network_models.as_data`) and its parameters, shape (P,), as `store_release` does."""
 
     def hearing(self, hear: Callable[[str], None]) -> AbstractContextManager[None]:
@@ -402,30 +402,20 @@ class Registry(Protocol):
     def check_rows(self, session: "ServerSession", dataset: Any) -> None:
         """Check the number of rows, with the caller's rights."""
 
-    def charge(self, session: "ServerSession", dataset: Any, plan: dict[str, Any]) -> Charge:
+    def charge(self, session: "ServerSession", dataset: Any, plan: Json) -> Charge:
         """Advance the odometers and write the ledger's row."""
 
     def note(self, session: "ServerSession", ledger: int, outcome: str) -> None:
         """Write an outcome."""
 
     def store_release(
-        self,
-        session: "ServerSession",
-        dataset: Any,
-        coefficients: list[Any],
-        intercepts: list[float],
-        receipt: dict[str, Any],
-    ) -> dict[str, Any]:
+        self, session: "ServerSession", dataset: Any, coefficients: list[Any], intercepts: list[float], receipt: Json
+    ) -> Json:
         """Write linear models, and that they are the outcome of their charge."""
 
     def store_network(
-        self,
-        session: "ServerSession",
-        dataset: Any,
-        network: dict[str, Any],
-        parameters: list[float],
-        receipt: dict[str, Any],
-    ) -> dict[str, Any]:
+        self, session: "ServerSession", dataset: Any, network: Json, parameters: list[float], receipt: Json
+    ) -> Json:
         """Write a network, and that it is the outcome of its charge."""
 
 
@@ -632,7 +622,7 @@ class ServerSession:
         """Raise ValueError: the server must see no result that is not private."""
         raise ValueError("the baseline is not private and runs in a client that may read the table; call it from there")
 
-    def charge(self, dataset: Registered, plan: dict[str, Any]) -> Charge:
+    def charge(self, dataset: Registered, plan: Json) -> Charge:
         """Charge as dbdp_owner already."""
         return self._registry.charge(self, dataset, plan)
 
@@ -695,14 +685,12 @@ class ServerSession:
             self._registry.note(self, ledger, outcome)
 
     def store_release(
-        self, dataset: Registered, coefficients: list[Any], intercepts: list[float], receipt: dict[str, Any]
-    ) -> dict[str, Any]:
+        self, dataset: Registered, coefficients: list[Any], intercepts: list[float], receipt: Json
+    ) -> Json:
         """Write the models as dbdp_owner already."""
         return self._registry.store_release(self, dataset, coefficients, intercepts, receipt)
 
-    def store_network(
-        self, dataset: Registered, network: dict[str, Any], parameters: list[float], receipt: dict[str, Any]
-    ) -> dict[str, Any]:
+    def store_network(self, dataset: Registered, network: Json, parameters: list[float], receipt: Json) -> Json:
         """Write the network as dbdp_owner already."""
         return self._registry.store_network(self, dataset, network, parameters, receipt)
 
@@ -854,7 +842,7 @@ class ClientSession:
     def check_exact_results(self) -> None:
         """Do nothing: rows are read by the caller's own right."""
 
-    def charge(self, dataset: Registered, plan: dict[str, Any]) -> Charge:
+    def charge(self, dataset: Registered, plan: Json) -> Charge:
         """Call dbdp.charge."""
         return Charge(**self.query(_CHARGE, dataset.name, json.dumps(plan))[0])
 
@@ -871,19 +859,17 @@ class ClientSession:
         self.query("select dbdp.record_outcome($1, $2, $3)", ledger, outcome, detail)
 
     def store_release(
-        self, dataset: Registered, coefficients: list[Any], intercepts: list[float], receipt: dict[str, Any]
-    ) -> dict[str, Any]:
+        self, dataset: Registered, coefficients: list[Any], intercepts: list[float], receipt: Json
+    ) -> Json:
         """Call dbdp.store_release."""
         return self._stored(_STORE_RELEASE, dataset.name, coefficients, intercepts, json.dumps(receipt))
 
-    def store_network(
-        self, dataset: Registered, network: dict[str, Any], parameters: list[float], receipt: dict[str, Any]
-    ) -> dict[str, Any]:
+    def store_network(self, dataset: Registered, network: Json, parameters: list[float], receipt: Json) -> Json:
         """Call dbdp.store_network."""
         return self._stored(_STORE_NETWORK, dataset.name, json.dumps(network), parameters, json.dumps(receipt))
 
-    def _stored(self, sql: str, *parameters: Any) -> dict[str, Any]:
-        stored: dict[str, Any] = json.loads(self.query(sql, *parameters)[0]["stored"])
+    def _stored(self, sql: str, *parameters: Any) -> Json:
+        stored: Json = json.loads(self.query(sql, *parameters)[0]["stored"])
         return stored
 
 
