@@ -13,9 +13,9 @@ import psycopg
 from benchmarks import peer
 from benchmarks.harness import timed
 from benchmarks.tables import ADULT, Table
-from dbdp import adult, controller, ledger, releases
+from dbdp import adult, charging, controller, releases
 from dbdp.algorithms import Facts, Plan, Request, plan
-from dbdp.datasets import check_rows, load
+from dbdp.datasets import load
 from dbdp.learning.losses import Logistic
 from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
@@ -145,7 +145,7 @@ def whole_run(connection: psycopg.Connection, table: Table, *, private: bool) ->
 def run_without_noise(session: ClientSession, table: Table, planned: Plan) -> None:
     """The same steps as a request, less sensitivity, charge and noise; a zero model is stored."""
     dataset = load(session, dataset_of(table))
-    check_rows(session, dataset)
+    session.check_rows(dataset)
     controller.exact_model(session, dataset, planned, silent)
     releases.store(session, dataset, np.zeros(planned.facts.shape), {}, None)
 
@@ -163,8 +163,8 @@ def private_part(connection: psycopg.Connection, table: Table) -> float:
 
     def steps() -> None:
         planned = plan(request(), Facts(dataset.rows, dataset.declaration.dimension))
-        position = ledger.charge(session, dataset, planned.explain(), planned.mechanism.guarantee)
-        ledger.await_durable(session, position)
+        charge = charging.charge_for(session, dataset, planned.explain(), planned.mechanism.guarantee)
+        session.await_durable(charge)
         planned.mechanism.release(np.zeros(planned.facts.dimension))
 
     return timed(steps)

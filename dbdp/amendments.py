@@ -13,9 +13,9 @@ from dbdp import registry, rights
 from dbdp.datasets import check_kind
 from dbdp.declarations import Declaration, declare, unit_of
 from dbdp.privacy.accounting import Budget
-from dbdp.public_times import LONGEST
 from dbdp.sessions import Row, ServerSession
 
+_LONGEST = 86_400  # seconds, a day
 _LABEL_KINDS = ("positive", "negative", "classes", "label_bounds")
 
 
@@ -60,8 +60,8 @@ def answer_at_multiples(session: ServerSession, name: str, reason: str, seconds:
     PermissionError
         As `renew`.
     """
-    if seconds is not None and not 1 <= seconds <= LONGEST:
-        raise ValueError(f"seconds = {seconds} must be from 1 to {LONGEST}, or null to answer at once")
+    if seconds is not None and not 1 <= seconds <= _LONGEST:
+        raise ValueError(f"seconds = {seconds} must be from 1 to {_LONGEST}, or null to answer at once")
     present = _own(session, name, "set when it answers", reason)
     if seconds == present["answer_seconds"]:
         raise ValueError(f"dataset {name!r} answers so already; give what changes")

@@ -10,11 +10,12 @@ from functools import partial
 
 import numpy as np
 
-from dbdp import access, controller, datasets, parts, releases
+from dbdp import access, datasets, parts, releases
 from dbdp.algorithms import PERTURBED_ONCE, Plan, Request, settings
 from dbdp.algorithms import plan as plan_of
 from dbdp.algorithms.minimisation import minimise
 from dbdp.datasets import Dataset
+from dbdp.facts import facts, projection_of, shuffle_options
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.sessions import Session
 from dbdp.training import models_by_epoch
@@ -49,24 +50,23 @@ def minimum(session: Session, name: str, request: Request) -> Baseline:
         If the session is the server's own, which must never see such a model, or the loss does not fit.
     """
     dataset = _own(session, name)
-    facts = controller.facts(dataset, request)
-    objective = settings.objective_of(request, facts)
+    public = facts(dataset, request)
+    objective = settings.objective_of(request, public)
     if not isinstance(objective, Linear):
         raise ValueError(f"the baseline is a linear model, not network {request.network!r}; leave network out")
     regularisation = settings.regularisation_of(request, settings.DEFAULT_REGULARISATION)
-    options = controller.shuffle_options(request)
-    with access.packed_rows(session, dataset, dimension=facts.dimension, options=options) as rows:
-        models = minimise(rows, objective, regularisation, facts.rows).reshape(facts.shape)
-        errors = rows.errors(models) if facts.is_classifier else None
-    units = releases.in_column_units(dataset.declaration, models, controller.projection_of(request))
+    options = shuffle_options(request)
+    with access.packed_rows(session, dataset, dimension=public.dimension, options=options) as rows:
+        models = minimise(rows, objective, regularisation, public.rows).reshape(public.shape)
+        errors = rows.errors(models) if public.is_classifier else None
+    units = releases.in_column_units(dataset.declaration, models, projection_of(request))
     coefficients, intercepts = (each.tolist() for each in units)
     return Baseline(name, dataset.declaration.feature_names, coefficients, intercepts, errors)
 
 
 def _own(session: Session, name: str) -> Dataset:
     """Return a dataset for what is not private: never in the server, which must see no such model."""
-    if session.in_server:
-        raise ValueError("the baseline is not private and runs in a client that may read the table; call it from there")
+    session.check_exact_results()
     return datasets.load(session, name)
 
 
@@ -95,13 +95,13 @@ def descent(session: Session, name: str, request: Request) -> Descent:
         As `minimum` does; or the algorithm adds its noise while it trains, and has no exact model at any time.
     """
     dataset = _own(session, name)
-    plan = plan_of(request, controller.facts(dataset, request))
+    plan = plan_of(request, facts(dataset, request))
     if not isinstance(plan, Plan) or request.shards > 1:
         raise ValueError(
             f"algorithm {request.algorithm!r} with shards = {request.shards} has no exact model after each epoch; "
             f"choose one of {', '.join(PERTURBED_ONCE)}, without shards"
         )
-    dimension, options = plan.facts.dimension, controller.shuffle_options(request)
+    dimension, options = plan.facts.dimension, shuffle_options(request)
     with parts.shuffled(session, dataset, (dataset.rows,), dimension=dimension, options=options) as made:
         rows = access.PackedRows(session, dataset, made.parts[0].table, dimension=dimension, options=options)
         value = partial(_value, rows, plan)

@@ -6,54 +6,26 @@ raises, reports or branches because of a row's value.
 
 import secrets
 from collections.abc import Callable
-from dataclasses import asdict, replace
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-import dbdp
-from dbdp import (
-    access,
-    algorithms,
-    datasets,
-    dealing,
-    ledger,
-    network_models,
-    packing,
-    parts,
-    public_times,
-    releases,
-)
+from dbdp import access, algorithms, datasets, dealing, network_models, packing, parts, releases
 from dbdp.algorithms import Facts, Plan, Request, WhiteBox, groups, settings, tuning
 from dbdp.algorithms.access import Progress, silent
 from dbdp.algorithms.groups import GroupsPlan, GroupsRequest
 from dbdp.algorithms.tuning import TuningPlan, TuningRequest
+from dbdp.charging import check_trainable, cost_of, explained, paid_for, receipt_of
 from dbdp.datasets import Dataset
-from dbdp.learning.encoding import RandomProjection
+from dbdp.errors import ChargedError as ChargedError  # noqa: PLC0414  (a public name)
+from dbdp.facts import facts, projection_of, shuffle_options
 from dbdp.learning.networks import Network
-from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS
 from dbdp.privacy.events import Release
-from dbdp.sessions import Session, public_failure
+from dbdp.sessions import Session
 from dbdp.training import exact_models
 
 Answer = tuple[np.ndarray, dict[str, Any]]  # the noisy models, and what else the receipt says
-Answered = TypeVar("Answered")
-Stored = TypeVar("Stored")
-
-
-CHARGED = "training stopped after its charge, which stands: "
-
-
-class ChargedError(RuntimeError):
-    """A training that failed after its charge; the text says nothing that a row could decide."""
-
-    def __init__(self, sqlstate: str, reason: str) -> None:
-        super().__init__(f"{CHARGED}{reason}")
-        self.sqlstate, self.reason = sqlstate, reason
-
-    def __reduce__(self) -> str | tuple[Any, ...]:
-        """Pickle it, as between the processes of a search."""
-        return type(self), (self.sqlstate, self.reason)
 
 
 def explain(session: Session, name: str, request: Request) -> dict[str, Any]:
@@ -119,7 +91,7 @@ def train_groups(
         return dict(zip(request.groups, made, strict=True))
 
     here = replace(request.base, shards=1)  # the shards of a group are trained in this session
-    _check(session, dataset, here)
+    check_trainable(session, dataset, here)
     return paid_for(session, dataset, plan.explain(), plan.guarantee, answer, store)
 
 
@@ -201,47 +173,8 @@ def _charged(
         receipt = receipt_of(dataset, described, guarantee) | more | paid
         return _store(session, dataset, request, models, receipt)
 
-    _check(session, dataset, request)
+    check_trainable(session, dataset, request)
     return paid_for(session, dataset, described, guarantee, answer, store)
-
-
-def _check(session: Session, dataset: Dataset, request: Request) -> None:
-    """Raise ValueError if the table or the session would not do: better before the charge than after it."""
-    datasets.check_rows(session, dataset)
-    check_session(session, dataset, request)
-
-
-def paid_for(
-    session: Session,
-    dataset: Dataset,
-    described: dict[str, Any],
-    guarantee: Release,
-    answer: Callable[[], Answered],
-    store: Callable[[Answered, dict[str, Any]], Stored],
-) -> Stored:
-    """Charge, compute the answer, await the charge's durability, and store what is released.
-
-    Parameters
-    ----------
-    answer : its time and its failures may depend on the rows: it is left at a public time, where the owner has set one
-    store : is given what a receipt says of the charge; what it writes has the time after the wait
-
-    Raises
-    ------
-    ValueError
-        Before anything is spent: the budget does not cover it.
-    ChargedError
-        After the charge, whatever fails.
-    """
-    charged = ledger.charge(session, dataset, described, guarantee)  # before the first row
-    try:
-        with ledger.failure_noted(session, charged):
-            with public_times.leaving_at_multiples(session, dataset.answer_seconds):
-                answered = answer()
-            ledger.await_durable(session, charged)
-            return store(answered, {"ledger": charged.ledger, "version": dbdp.__version__})
-    except Exception as error:
-        raise ChargedError(*public_failure(session, error)) from None
 
 
 def _store(
@@ -308,81 +241,3 @@ def _read_on(plan: Plan, part: parts.Part, passes: int) -> None:
     left = passes - plan.learning.epochs
     if left:
         exact_models(parts.Shuffled([part], []), replace(plan, learning=replace(plan.learning, epochs=left)))
-
-
-def facts(dataset: Dataset, request: Request) -> Facts:
-    """Return what the dataset says in public to the plan of a request."""
-    dimension = packing.model_dimension(dataset.declaration, projection_of(request))
-    declaration = dataset.declaration
-    return Facts(
-        dataset.rows,
-        dimension,
-        declaration.outputs,
-        is_classifier=declaration.kind != "real",
-        intercept=declaration.intercept,
-        unit_rows=dataset.unit_rows,
-        budget_epsilon=dataset.budget.epsilon,
-    )
-
-
-def projection_of(request: Request) -> RandomProjection | None:
-    """Return the request's random projection, if it has one."""
-    if request.projection_dimension is None or request.projection_seed is None:
-        return None
-    return RandomProjection(request.projection_dimension, request.projection_seed)
-
-
-def shuffle_options(request: Request) -> dict[str, Any]:
-    """Return the options of dbdp.shuffle."""
-    projection = projection_of(request)
-    return {"projection": asdict(projection)} if projection else {}
-
-
-def check_session(session: Session, dataset: Dataset, request: Request) -> None:
-    """Raise ValueError if the session could not train: better before the charge than after it."""
-    packing.check_share(session, dataset, packing.Share(projection=projection_of(request)))
-    allowed = session.query(
-        "select pg_catalog.has_database_privilege(pg_catalog.current_database(), 'temporary') as temporary, "
-        "current_user::pg_catalog.text as role, pg_catalog.current_database()::pg_catalog.text as name"
-    )[0]
-    if not allowed["temporary"]:
-        raise ValueError(
-            f"role {allowed['role']} may not create temporary tables; grant temporary on database {allowed['name']} "
-            f"to {allowed['role']}"
-        )
-    if request.shards > 1:
-        _check_workers(session, request.shards)
-
-
-def _check_workers(session: Session, count: int) -> None:
-    try:
-        with session.workers(count):
-            pass
-    except Exception as error:
-        raise ValueError(
-            f"shards = {count} need as many further connections, and one failed: {session.failure(error)[1]}; let "
-            "this role connect so often, or choose shards = 1"
-        ) from None
-
-
-def explained(dataset: Dataset, described: dict[str, Any], guarantee: Release) -> dict[str, Any]:
-    """Return what would be done and what it costs the dataset, and when the server answers, where that is public."""
-    when = {} if dataset.answer_seconds is None else {"answer_seconds": dataset.answer_seconds}
-    return receipt_of(dataset, described, guarantee) | when
-
-
-def receipt_of(dataset: Dataset, described: dict[str, Any], guarantee: Release) -> dict[str, Any]:
-    """Return what was, or would be, done and what it costs the dataset: the receipt."""
-    return {"dataset": dataset.name, **described, **cost_of(dataset, guarantee)}
-
-
-def cost_of(dataset: Dataset, guarantee: Release) -> dict[str, Any]:
-    """Return what a release costs the dataset, as receipts say it."""
-    charge, leak = dataset.budget.cost(guarantee)
-    return {
-        **dataset.relation,
-        "mode": dataset.budget.mode,
-        "order": dataset.budget.order,
-        "charge": charge / CHARGE_UNITS,
-        "leak": leak / LEAK_UNITS,
-    }

@@ -235,14 +235,8 @@ def count(session: ServerSession, source: str, unit: Unit | None, types: Mapping
         return int(session.query(f"select count(*) as found from {source} as source")[0]["found"])
 
 
-def check_rows(session: Session, dataset: Dataset) -> None:
-    """Raise ValueError if the table no longer has the registered, public number of rows, or of units.
-
-    A client asks the server: what plans a statement on a table may run code of the table's owner.
-    """
-    if not isinstance(session, ServerSession):
-        session.query("select dbdp.check_rows($1)", dataset.name)
-        return
+def check_rows(session: ServerSession, dataset: Dataset) -> None:
+    """Raise ValueError if the table no longer has the registered, public number of rows, or of units."""
     found = count(session, dataset.source, dataset.unit, dataset.column_types)
     if found != dataset.units:
         counted = "rows" if dataset.unit is None else f"units in column {dataset.unit.column!r}"

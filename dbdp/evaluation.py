@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dbdp import controller, datasets, ledger, network_models, parts, records, registry, rights
+from dbdp import charging, datasets, network_models, parts, records, registry, rights
 from dbdp.algorithms import Request
 from dbdp.algorithms.bounds import EDGES, BoundsPlan
 from dbdp.algorithms.class_balance import ClassBalancePlan
@@ -21,6 +21,7 @@ from dbdp.algorithms.metrics import OF_ALL_ROWS, ScoredFacts, ScoreRequest, scor
 from dbdp.algorithms.score_bins import MOST_BINS
 from dbdp.datasets import Dataset
 from dbdp.declarations import MAX_CLASSES, Declaration
+from dbdp.facts import shuffle_options
 from dbdp.learning import blocks, tallies
 from dbdp.learning.confusions import linear_scores
 from dbdp.learning.encoding import HEADER_BYTES, ColumnEncoder, VectorEncoder
@@ -63,7 +64,7 @@ def score(session: ServerSession, model: int, name: str, request: ScoreRequest) 
     found = _model(session, model)
     plan = score_plan(request, _facts(dataset, is_network=found["network"] is not None))
     judge = _judge(model, found, dataset, request.epsilon)
-    controller.check_session(session, dataset, judge.request)
+    charging.check_session(session, dataset, judge.request)
     told = {"model": model, "metric": request.metric}
     return _names(dataset) | _released(
         session, dataset, plan, told, lambda: _tallied(session, dataset, plan.tally, judge)
@@ -76,7 +77,7 @@ def class_balance(session: Session, name: str, *, epsilon: float, delta: float) 
     plan = _balance_plan(dataset, epsilon, delta)
     dimension = dataset.declaration.dimension
     nobody = Judge(np.zeros((1, dimension)), None, dimension, Request(epsilon))  # labels are counted, not its scores
-    controller.check_session(session, dataset, nobody.request)
+    charging.check_session(session, dataset, nobody.request)
     return _names(dataset) | _released(
         session, dataset, plan, {}, lambda: _tallied(session, dataset, plan.tally, nobody)
     )
@@ -113,7 +114,7 @@ def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any
     else:
         _check_denominator(dataset, request.metric)
         plan = score_plan(request, _facts(dataset, is_network=False))
-    return controller.explained(dataset, plan.explain() | {"metric": request.metric}, plan.guarantee)
+    return charging.explained(dataset, plan.explain() | {"metric": request.metric}, plan.guarantee)
 
 
 def _check_denominator(dataset: Dataset, metric: str) -> None:
@@ -145,16 +146,14 @@ def _released(
     counts : returns the exact counts, which are secret
     """
     described = plan.explain() | told
-    datasets.check_rows(session, dataset)
+    session.check_rows(dataset)
 
     def noted(noisy: np.ndarray, paid: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
-        ledger.note(session, paid["ledger"], "shown")
+        session.note(paid["ledger"], "shown")
         return noisy, paid
 
-    noisy, paid = controller.paid_for(
-        session, dataset, described, plan.guarantee, lambda: plan.release(counts()), noted
-    )
-    return plan.answer(noisy) | {"receipt": controller.receipt_of(dataset, described, plan.guarantee) | paid}
+    noisy, paid = charging.paid_for(session, dataset, described, plan.guarantee, lambda: plan.release(counts()), noted)
+    return plan.answer(noisy) | {"receipt": charging.receipt_of(dataset, described, plan.guarantee) | paid}
 
 
 def _facts(dataset: Dataset, *, is_network: bool) -> ScoredFacts:
@@ -179,7 +178,7 @@ def _names(dataset: Dataset) -> dict[str, Any]:
 
 def _tallied(session: Session, dataset: Dataset, tally: tallies.Tally, judge: Judge) -> np.ndarray:
     """Return the exact tally of a dataset's rows, which is secret."""
-    options = controller.shuffle_options(judge.request)
+    options = shuffle_options(judge.request)
     asked = {
         "tally": tallies.as_data(tally),
         "outputs": len(judge.vectors),

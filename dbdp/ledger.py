@@ -9,9 +9,7 @@ Who trains by an allowance advances two odometers of that too, with the dataset'
 """
 
 import json
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,89 +17,12 @@ from dbdp import datasets
 from dbdp.datasets import Dataset
 from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS
 from dbdp.privacy.events import Release
-from dbdp.sessions import ServerSession, Session, public_failure
+from dbdp.sessions import Charge, ServerSession, Session
 
 Result = TypeVar("Result")
 
-_POLL_SECONDS = 0.005
 _WAL_NUDGE_BYTES = 16384  # the WAL writer flushes completed pages only: two of them push the charge out
 _LONGEST_DETAIL = 1000
-
-
-@dataclass(frozen=True)
-class Charge:
-    """A charge that was made.
-
-    Attributes
-    ----------
-    ledger : the number of its row in dbdp.ledger
-    position : of the WAL, to be on disk before anything that was paid for is shown
-    """
-
-    ledger: int
-    position: str
-
-
-def charge(session: Session, dataset: Dataset, plan: dict[str, Any], release: Release) -> Charge:
-    """Charge a release through the server's `dbdp.charge`, before a row is read."""
-    described = plan | dataset.relation | {"guarantee": release.as_data()}
-    if isinstance(session, ServerSession):  # as dbdp_owner already
-        return record_charge(session, dataset, described)
-    sql = (
-        "select c.ledger_id as ledger, c.wal_position::pg_catalog.text as position "
-        "from dbdp.charge($1, $2::pg_catalog.json) as c"
-    )
-    return Charge(**session.query(sql, dataset.name, json.dumps(described))[0])
-
-
-def await_durable(session: Session, charged: Charge) -> None:
-    """Wait until neither a crash nor a failover to a synchronous standby can undo the charge.
-
-    A client's charge has committed, and PostgreSQL itself has waited for the standbys. In the server nothing has:
-    the release may be seen in a transaction that never commits.
-    """
-    flushed = (
-        "select pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_flush_lsn(), $1::pg_catalog.pg_lsn) >= 0 as done"
-    )
-    _await(session, flushed, charged.position)
-    if session.in_server and (standbys := _synchronous_standbys(session)):
-        _await(session, _REPLICATED, charged.position, standbys)
-
-
-_REPLICATED = """
-select count(*) >= $2 as done
-from pg_stat_get_wal_senders() -- what pg_stat_replication adds is frozen within a transaction
-where sync_state in ('sync', 'quorum')
-and flush_lsn >= $1::pg_lsn
-"""
-
-
-def _await(session: Session, condition: str, *parameters: Any) -> None:
-    while not session.query(condition, *parameters)[0]["done"]:
-        session.query("select pg_catalog.pg_sleep($1)", _POLL_SECONDS)
-
-
-def _synchronous_standbys(session: Session) -> int:
-    """Return how many standbys synchronous_standby_names asks for, 0 if it is empty (as dbdp_owner).
-
-    Raises
-    ------
-    ValueError
-        If it is not empty, and dbdp_owner may not see how far the standbys are.
-    """
-    row = session.query(
-        "select current_setting('synchronous_standby_names') as names, "
-        "pg_has_role(current_user, 'pg_read_all_stats', 'usage') as may"
-    )[0]
-    if not row["names"].strip():
-        return 0
-    if not row["may"]:
-        raise ValueError(
-            "synchronous_standby_names is set, and dbdp_owner may not see how far the standbys are, so that a failover "
-            "could undo a charge; grant pg_read_all_stats to dbdp_owner"
-        )
-    counted = re.match(r"\s*(?:(?:first|any)\s+)?(\d+)\s*\(", row["names"], re.IGNORECASE)
-    return int(counted[1]) if counted else 1
 
 
 def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]) -> Charge:
@@ -114,7 +35,7 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
     """
     if not isinstance(plan.get("algorithm"), str):
         raise ValueError(f"algorithm of the plan is {plan.get('algorithm')!r}; give the name of what was planned")
-    _synchronous_standbys(session)  # raises now what could not be awaited later
+    session.synchronous_standbys()  # raises now what could not be awaited later
     release = Release.from_data(plan.get("guarantee"))
     costs, written = dataset.budget.cost(release), json.dumps(plan)
     after, allowance = _locked(session, dataset, lambda allowances: _advance(session, dataset, costs, allowances))
@@ -315,31 +236,12 @@ def odometers(session: Session, owner: int, words: tuple[str, str] = OF_DATASET)
 # --- what became of a charge -----------------------------------------------------------------------------
 
 
-@contextmanager
-def failure_noted(session: Session, charged: Charge) -> Iterator[None]:
-    """Note the failure of what was charged, where the row of the ledger can still be known to outlive it.
-
-    In the server an error undoes the ledger's row with all else; in a client the charge has committed by itself.
-    """
-    try:
-        yield
-    except BaseException as error:
-        if not session.in_server:
-            _, reason = public_failure(session, error)
-            session.recover()
-            with suppress(Exception):  # the connection broke, or a rollback took the ledger's row along
-                note(session, charged.ledger, "failed", detail=reason)
-            session.recover()
-        raise
-
-
-def note(session: Session, ledger: int, outcome: str, *, model: int | None = None, detail: str | None = None) -> None:
+def note(
+    session: ServerSession, ledger: int, outcome: str, *, model: int | None = None, detail: str | None = None
+) -> None:
     """Write what became of a charge: `released`, with the model, or `shown`, or `failed`."""
-    if session.in_server:  # as dbdp_owner already
-        sql = "insert into dbdp.outcome (ledger_id, outcome, model, detail) values ($1, $2, $3::int8, $4)"
-        session.query(sql, ledger, outcome, model, detail)
-    else:
-        session.query("select dbdp.record_outcome($1, $2, $3)", ledger, outcome, detail)
+    sql = "insert into dbdp.outcome (ledger_id, outcome, model, detail) values ($1, $2, $3::int8, $4)"
+    session.query(sql, ledger, outcome, model, detail)
 
 
 def check_own(session: Session, ledger: Any, dataset_id: int | None = None) -> None:
@@ -352,7 +254,7 @@ def check_own(session: Session, ledger: Any, dataset_id: int | None = None) -> N
         raise ValueError(f"charge {ledger} is of another dataset, or of a budget that has ended; see dbdp.history")
 
 
-def record_outcome(session: Session, ledger: int, outcome: str, detail: str | None) -> None:
+def record_outcome(session: ServerSession, ledger: int, outcome: str, detail: str | None) -> None:
     """Write what became of a client's charge, once (in the server, as dbdp_owner).
 
     Raises

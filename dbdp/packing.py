@@ -24,10 +24,11 @@ import numpy as np
 from dbdp import records, shuffling
 from dbdp.datasets import Dataset, Group
 from dbdp.declarations import Declaration
+from dbdp.errors import INVALID_NAME
 from dbdp.filling import Teller
 from dbdp.learning import blocks
 from dbdp.learning.encoding import Encoder, RandomProjection
-from dbdp.sessions import INVALID_NAME, ServerSession, Session, temporary_table
+from dbdp.sessions import ServerSession, Session, temporary_table
 
 DEFAULT_MEMORY = 256 << 20
 LEAST_MEMORY, MOST_MEMORY = 1 << 20, 1 << 40

@@ -125,14 +125,15 @@ def spread(
     All of them permute alike, by a secret key, and see the same snapshot. The first tells how far it is: all of
     them read the whole table.
     """
-    if session.in_server or len(sizes) == 1 or dataset.group:  # a group's rows lie in this session
-        with shuffled(session, dataset, sizes, dimension=dimension, options=options, progress=progress) as made:
-            yield made
-        return
-    name, key = f"dbdp_blocks_{secrets.token_hex(8)}", secrets.token_hex(packing.KEY_BYTES)
-    ends = list(accumulate(sizes))
+    is_spread = len(sizes) > 1 and not dataset.group  # a group's rows lie in this session
     with ExitStack() as stack:
-        workers = stack.enter_context(session.workers(len(sizes)))
+        workers = stack.enter_context(session.workers(len(sizes))) if is_spread else [session]
+        if len(workers) == 1:
+            here = shuffled(session, dataset, sizes, dimension=dimension, options=options, progress=progress)
+            yield stack.enter_context(here)
+            return
+        name, key = f"dbdp_blocks_{secrets.token_hex(8)}", secrets.token_hex(packing.KEY_BYTES)
+        ends = list(accumulate(sizes))
         for worker, size in zip(workers, sizes, strict=True):
             packing.keep_blocks_at_hand(worker, size, dimension)
         tables = [stack.enter_context(temporary_table(worker, name, packing.BLOCK_COLUMNS)) for worker in workers]

@@ -2,8 +2,7 @@
 
 import psycopg
 
-from dbdp.controller import CHARGED, ChargedError
-from dbdp.sessions import PREFIX
+from dbdp.errors import CHARGED, PREFIX, ChargedError
 
 
 class RefusedError(psycopg.DatabaseError, ValueError):

@@ -15,7 +15,7 @@ from dbdp.datasets import Dataset
 from dbdp.declarations import Declaration
 from dbdp.learning.encoding import ColumnEncoder, RandomProjection, VectorEncoder
 from dbdp.learning.networks import Network
-from dbdp.sessions import Session
+from dbdp.sessions import ServerSession, Session
 
 
 @dataclass(frozen=True)
@@ -103,23 +103,15 @@ def store(
     receipt: dict[str, Any],
     projection: RandomProjection | None = None,
 ) -> Model:
-    """Store released models through the server's `dbdp.store_release`."""
+    """Store released linear models, shape (outputs, dimension) over packed rows; raises as `Session.store_release`."""
     units = in_column_units(dataset.declaration, np.atleast_2d(models), projection)
     coefficients, intercepts = (each.tolist() for each in units)
     if dataset.declaration.kind != "classes":
         coefficients = coefficients[0]
-    if session.in_server:  # as dbdp_owner already
-        made = record(session, dataset, coefficients, intercepts, receipt)
-    else:
-        sql = (
-            "select dbdp.store_release($1, $2::pg_catalog.float8[], $3::pg_catalog.float8[], $4::pg_catalog.json)"
-            "::pg_catalog.text as made"
-        )
-        stored = session.query(sql, dataset.name, coefficients, intercepts, json.dumps(receipt))
-        made = json.loads(stored[0]["made"])
+    stored = session.store_release(dataset, coefficients, intercepts, receipt)
     names = dataset.declaration.feature_names
     intercept = intercepts[0] if dataset.declaration.kind != "classes" else None
-    return Model(made["id"], dataset.name, names, coefficients, intercept, intercepts, made["receipt"])
+    return Model(stored["id"], dataset.name, names, coefficients, intercept, intercepts, stored["receipt"])
 
 
 def store_network(
@@ -130,23 +122,15 @@ def store_network(
     receipt: dict[str, Any],
     projection: RandomProjection | None = None,
 ) -> Model:
-    """Store a released network through the server's `dbdp.store_network`."""
+    """Store a released network; raises as `Session.store_network`."""
     data, vector = network_models.as_data(network, projection), parameters.tolist()
-    if session.in_server:  # as dbdp_owner already
-        made = record_network(session, dataset, data, vector, receipt)
-    else:
-        sql = (
-            "select dbdp.store_network($1, $2::pg_catalog.json, $3::pg_catalog.float8[], $4::pg_catalog.json)"
-            "::pg_catalog.text as made"
-        )
-        stored = session.query(sql, dataset.name, json.dumps(data), vector, json.dumps(receipt))
-        made = json.loads(stored[0]["made"])
+    stored = session.store_network(dataset, data, vector, receipt)
     names = dataset.declaration.feature_names
-    return Model(made["id"], dataset.name, names, None, None, None, made["receipt"], data, vector)
+    return Model(stored["id"], dataset.name, names, None, None, None, stored["receipt"], data, vector)
 
 
 def record(
-    session: Session, dataset: Dataset, coefficients: list[Any], intercepts: list[float], receipt: dict[str, Any]
+    session: ServerSession, dataset: Dataset, coefficients: list[Any], intercepts: list[float], receipt: dict[str, Any]
 ) -> dict[str, Any]:
     """Write the row of dbdp.model (runs in the server, as dbdp_owner); return id and receipt.
 
@@ -160,7 +144,7 @@ def record(
 
 
 def record_network(
-    session: Session, dataset: Dataset, data: dict[str, Any], parameters: list[float], receipt: dict[str, Any]
+    session: ServerSession, dataset: Dataset, data: dict[str, Any], parameters: list[float], receipt: dict[str, Any]
 ) -> dict[str, Any]:
     """Write a network's row of dbdp.model (runs in the server, as dbdp_owner); return id and receipt.
 
@@ -181,7 +165,7 @@ def record_network(
 
 
 def _insert(
-    session: Session,
+    session: ServerSession,
     dataset: Dataset,
     receipt: dict[str, Any],
     *model: list[Any] | str | None,

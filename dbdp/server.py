@@ -40,15 +40,17 @@ from dbdp.algorithms.metrics import ScoreRequest  # noqa: E402
 from dbdp.algorithms.tuning import TuningRequest  # noqa: E402
 from dbdp.callers import Transactions  # noqa: E402
 from dbdp.declarations import MAX_CLASSES, declare, unit_of  # noqa: E402
+from dbdp.errors import PUBLIC_SQLSTATE, ChargedError  # noqa: E402
 from dbdp.learning import blocks, kernels, noisy  # noqa: E402
 from dbdp.learning.noisy import NoisyState  # noqa: E402
 from dbdp.learning.objectives import objective_from  # noqa: E402
 from dbdp.learning.state import State  # noqa: E402
 from dbdp.learning.tallies import Labels  # noqa: E402
 from dbdp.privacy import sensitivity, streams  # noqa: E402
-from dbdp.sessions import PUBLIC_SQLSTATE, ServerSession, unmetered  # noqa: E402
+from dbdp.server_registry import ServerRegistry  # noqa: E402
+from dbdp.sessions import ServerSession, unmetered  # noqa: E402
 
-_session = ServerSession(plpy)
+_session = ServerSession(plpy, ServerRegistry())
 _transactions = Transactions(_session)
 _LONGEST_ERROR = 4000  # characters
 _NESTS, _MOST_LEVELS = (list, dict), 100  # of JSON that is stored: more than any of ours has
@@ -82,7 +84,7 @@ def door(function: Callable[..., Any]) -> Callable[..., Any]:
             _check_caller()
             with _session.in_own_memory(), advisory_locks.kept(_session), unmetered(_session.version):
                 return function(*arguments)
-        except controller.ChargedError as error:
+        except ChargedError as error:
             sqlstate, text = error.sqlstate, str(error)
         except (ValueError, PermissionError) as error:
             sqlstate, text = PUBLIC_SQLSTATE, str(error)

@@ -5,22 +5,24 @@ project knows plpy or psycopg.
 """
 
 import ctypes
+import json
+import math
+import re
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from types import ModuleType
 from typing import Any, Protocol
 
-Row = dict[str, Any]
+from dbdp.errors import DATA_EXCEPTION, PREFIX, PUBLIC_SQLSTATE, is_cancel
 
-PUBLIC_SQLSTATE = "DP001"  # of errors whose text says public facts only
-PREFIX = "dbdp: "  # of their text: PL/Python shows the name of the server's error
-NOT_ALLOWED = "42501"  # SQLSTATE of a right that is missing
-DATA_EXCEPTION = "22"  # class of SQLSTATEs: a value that its type, or a parameter, does not take
-UNIQUE_VIOLATION, INVALID_NAME = "23505", "42602"
+Row = dict[str, Any]
+Json = dict[str, Any]  # an object, as `json` has it
+
 _MOST_PLANS = 128  # prepared at a time; a training takes some thirty, and those of its own tables are of no use later
-_CANCELLED = ("57014", "57P01", "57P02", "57P03")
 
 _POSTGRES_TYPES = {
     bool: "bool",
@@ -137,37 +139,160 @@ _OWNER = "select r.oid::pg_catalog.int8 as number from pg_catalog.pg_roles as r 
 _IN_FORCE = "select current_user::pg_catalog.text as code, session_user::pg_catalog.text as session"
 
 
-class Session(Protocol):
-    """What the controller needs of a server."""
+# How far the WAL is on disk, and on how many synchronous standbys.
+_FLUSHED = (
+    "select pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_flush_lsn(), $1::pg_catalog.pg_lsn) >= 0 as done"
+)
+_REPLICATED = """
+select count(*) >= $2 as done
+from pg_stat_get_wal_senders() -- what pg_stat_replication adds is frozen within a transaction
+where sync_state in ('sync', 'quorum')
+and flush_lsn >= $1::pg_lsn
+"""
+_POLL_SECONDS = 0.005
+_NAP = 0.02  # seconds; a cancel is noticed between two of them
 
-    in_server: bool
+# What a client has of the registry: the server's interfaces, which check who calls.
+_CHARGE = """
+select c.ledger_id as ledger, c.wal_position::pg_catalog.text as position
+from dbdp.charge($1, $2::pg_catalog.json) as c
+"""
+_STORE_RELEASE = """
+select dbdp.store_release($1, $2::pg_catalog.float8[], $3::pg_catalog.float8[], $4::pg_catalog.json)::pg_catalog.text
+    as stored
+"""
+_STORE_NETWORK = """
+select dbdp.store_network($1, $2::pg_catalog.json, $3::pg_catalog.float8[], $4::pg_catalog.json)::pg_catalog.text
+    as stored
+"""
+
+
+@dataclass(frozen=True)
+class Charge:
+    """A charge that was made.
+
+    Attributes
+    ----------
+    ledger : the number of its row in dbdp.ledger
+    position : of the WAL, to be on disk before anything that was paid for is shown
+    """
+
+    ledger: int
+    position: str
+
+
+class Registered(Protocol):
+    """A registered dataset, as far as every session knows it."""
+
+    @property
+    def name(self) -> str:
+        """Its name in dbdp.datasets."""
+
+
+class Session(Protocol):
+    """What the controller needs of the place where SQL runs.
+
+    An implementation runs PostgreSQL's SQL on a database with dbdp: parameters are $1, $2, …, rows are dictionaries,
+    and the types of parameters are those of `query`. Three groups of methods:
+
+    - statements: `query`, `recover`, `failure`, `prefer`, `at_once`, `hearing`, `uncounted`, `cancel`;
+    - sessions side by side: `workers`, `one_snapshot`; one that opens no other returns itself alone;
+    - the border, where the place decides who checks, who writes and who waits: `check_rows`, `check_exact_results`,
+      `charge`, `leaving_at_multiples`, `await_durable`, `note`, `store_release`, `store_network`. Outside the server
+      these call its SQL functions of like names, which check the caller; see `ClientSession`.
+
+    `tests/server/test_session_contract.py` holds for every implementation.
+    """
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
-        """Run one statement; return its rows."""
+        """Run one statement; return its rows, by the names of their columns.
+
+        A parameter is a bool, int, float, str, bytes or None, or a list of one of these; SQL casts it where its type
+        matters.
+
+        Raises
+        ------
+        Exception
+            The driver's own, which `failure` reads. It is a ValueError outside the server where dbdp refuses.
+        """
 
     def recover(self) -> None:
-        """Make the session usable after a failed statement."""
+        """Make the session usable after a failed statement; do nothing where it is usable."""
 
     def prefer(self, parameter: str, value: str) -> None:
-        """Set a parameter where the server still allows it in this session."""
+        """Set a parameter where the server still allows it in this session; else do nothing."""
 
     def failure(self, error: BaseException) -> tuple[str, str]:
-        """Return SQLSTATE and text of a failed statement."""
+        """Return SQLSTATE and text of a failed statement; an empty SQLSTATE for an error that is not the server's."""
 
     def workers(self, count: int) -> AbstractContextManager[list["Session"]]:
-        """Open further sessions of the same role, to work side by side."""
+        """Open so many further sessions of the same role, to work side by side; or return this one alone."""
 
     def one_snapshot(self, workers: list["Session"]) -> AbstractContextManager[None]:
         """Have all workers see the same rows within the block."""
 
     def at_once(self) -> AbstractContextManager[Any]:
-        """Have the statements within the block take effect together, or none of them."""
+        """Have the statements within the block take effect together, or none of them, if the request fails."""
 
     def uncounted(self) -> AbstractContextManager[None]:
         """Have the server's interfaces keep no statistics of pages that are read within the block."""
 
     def cancel(self) -> None:
-        """Cancel the statement that runs, from another thread."""
+        """Cancel the statement that runs, from another thread; do nothing where there is no other thread."""
+
+    def check_rows(self, dataset: Registered) -> None:
+        """Raise ValueError unless the table still has the registered, public number of rows, or of units."""
+
+    def check_exact_results(self) -> None:
+        """Raise ValueError unless results without noise may be computed here, by the caller's right to read rows."""
+
+    def charge(self, dataset: Registered, plan: Json) -> Charge:
+        """Charge a planned release, before a row is read; a ROLLBACK does not undo it.
+
+        Parameters
+        ----------
+        plan : what was planned, as JSON has it: its `algorithm`, its `guarantee` (`Release.as_data`), and public facts
+
+        Raises
+        ------
+        ValueError
+            Before anything is spent: the budget does not cover it, or the plan has no algorithm or guarantee. Of a
+            client it is a `psycopg.DatabaseError` as well.
+        """
+
+    def leaving_at_multiples(self, seconds: int | None) -> AbstractContextManager[None]:
+        """Leave the block a multiple of `seconds` after it was entered, where an answer is the server's; None: at once.
+
+        Also after an error; a cancel ends block and wait at once.
+        """
+
+    def await_durable(self, charge: Charge) -> None:
+        """Wait until neither a crash nor a failover to a synchronous standby can undo the charge."""
+
+    def note(self, ledger: int, outcome: str, detail: str | None = None) -> None:
+        """Record what became of a charge that no model came of: `shown`, or `failed` with a public reason.
+
+        A failure is recorded only where the ledger's row outlives it.
+        """
+
+    def store_release(
+        self, dataset: Registered, coefficients: list[Any], intercepts: list[float], receipt: Json
+    ) -> Json:
+        """Store linear models with their receipt, which names the charge as `ledger`; return `id` and `receipt`.
+
+        Parameters
+        ----------
+        coefficients : shape (features,), for classes (classes, features)
+        intercepts : shape (outputs,)
+
+        Raises
+        ------
+        ValueError
+            If the shapes are not the declaration's, a number is null or not finite, or the charge is another's.
+        """
+
+    def store_network(self, dataset: Registered, network: Json, parameters: list[float], receipt: Json) -> Json:
+        """Store a network (`network_models.as_data`) and its parameters, shape (P,), as `store_release` does."""
 
     def hearing(self, hear: Callable[[str], None]) -> AbstractContextManager[None]:
         """Have a function called with what the server tells the client within the block."""
@@ -268,13 +393,44 @@ class _Undo(Exception):
     """Ends a subtransaction that is to be undone."""
 
 
+class Registry(Protocol):
+    """What the server's session checks and writes in the registry; each dataset is a `datasets.Dataset`.
+
+    All but `check_rows` run as dbdp_owner. Parameters, results and errors are those of `Session`.
+    """
+
+    def check_rows(self, session: "ServerSession", dataset: Any) -> None:
+        """Check the number of rows, with the caller's rights."""
+
+    def charge(self, session: "ServerSession", dataset: Any, plan: Json) -> Charge:
+        """Advance the odometers and write the ledger's row."""
+
+    def note(self, session: "ServerSession", ledger: int, outcome: str) -> None:
+        """Write an outcome."""
+
+    def store_release(
+        self, session: "ServerSession", dataset: Any, coefficients: list[Any], intercepts: list[float], receipt: Json
+    ) -> Json:
+        """Write linear models, and that they are the outcome of their charge."""
+
+    def store_network(
+        self, session: "ServerSession", dataset: Any, network: Json, parameters: list[float], receipt: Json
+    ) -> Json:
+        """Write a network, and that it is the outcome of its charge."""
+
+
 class ServerSession:
-    """A session inside a backend: SPI, in the caller's transaction."""
+    """A session inside a backend: SPI, in the caller's transaction.
 
-    in_server = True
+    Parameters
+    ----------
+    plpy : PL/Python's module
+    registry : what of the registry this session writes itself, its caller having been checked
+    """
 
-    def __init__(self, plpy: ModuleType) -> None:
+    def __init__(self, plpy: ModuleType, registry: Registry) -> None:
         self._plpy = plpy
+        self._registry = registry
         self._prepared = lru_cache(_MOST_PLANS)(plpy.prepare)  # a plan that leaves the cache is freed
         self._suspended: dict[str, Iterator[bytes]] = {}
 
@@ -458,6 +614,86 @@ class ServerSession:
         """A backend hears nothing: it tells."""
         return nullcontext()
 
+    def check_rows(self, dataset: Registered) -> None:
+        """Count the rows, or the units, and compare."""
+        self._registry.check_rows(self, dataset)
+
+    def check_exact_results(self) -> None:
+        """Raise ValueError: the server must see no result that is not private."""
+        raise ValueError("the baseline is not private and runs in a client that may read the table; call it from there")
+
+    def charge(self, dataset: Registered, plan: Json) -> Charge:
+        """Charge as dbdp_owner already."""
+        return self._registry.charge(self, dataset, plan)
+
+    @contextmanager
+    def leaving_at_multiples(self, seconds: int | None) -> Iterator[None]:
+        """Leave the block, also by an error, a multiple of `seconds` after it was entered; None: at once.
+
+        A cancel ends the block, and the wait, at once: when it comes is up to whoever sends it. Nothing of the wait
+        shows in pg_stat_activity, as PostgreSQL's own pg_sleep would.
+        """
+        entered = time.monotonic()
+        try:
+            yield
+        except Exception as error:
+            if not is_cancel(self.failure(error)[0]):
+                self._await_multiple(entered, seconds)
+            raise
+        self._await_multiple(entered, seconds)
+
+    def _await_multiple(self, entered: float, seconds: int | None) -> None:
+        """Wait for the next multiple; raise what the server raises for a cancel."""
+        if seconds is None:
+            return
+        end = entered + seconds * math.ceil((time.monotonic() - entered) / seconds)
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, _NAP))
+            self.query("select")
+
+    def await_durable(self, charge: Charge) -> None:
+        """Wait for the disk and the standbys: the release may be seen in a transaction that never commits."""
+        _await(self, _FLUSHED, charge.position)
+        if standbys := self.synchronous_standbys():
+            _await(self, _REPLICATED, charge.position, standbys)
+
+    def synchronous_standbys(self) -> int:
+        """Return how many standbys synchronous_standby_names asks for, 0 if it is empty (as dbdp_owner).
+
+        Raises
+        ------
+        ValueError
+            If it is not empty, and dbdp_owner may not see how far the standbys are.
+        """
+        row = self.query(
+            "select current_setting('synchronous_standby_names') as names, "
+            "pg_has_role(current_user, 'pg_read_all_stats', 'usage') as may"
+        )[0]
+        if not row["names"].strip():
+            return 0
+        if not row["may"]:
+            raise ValueError(
+                "synchronous_standby_names is set, and dbdp_owner may not see how far the standbys are, so that a "
+                "failover could undo a charge; grant pg_read_all_stats to dbdp_owner"
+            )
+        counted = re.match(r"\s*(?:(?:first|any)\s+)?(\d+)\s*\(", row["names"], re.IGNORECASE)
+        return int(counted[1]) if counted else 1
+
+    def note(self, ledger: int, outcome: str, detail: str | None = None) -> None:
+        """Write an outcome, but not a failure: the error undoes the ledger's row with all else."""
+        if outcome != "failed":
+            self._registry.note(self, ledger, outcome)
+
+    def store_release(
+        self, dataset: Registered, coefficients: list[Any], intercepts: list[float], receipt: Json
+    ) -> Json:
+        """Write the models as dbdp_owner already."""
+        return self._registry.store_release(self, dataset, coefficients, intercepts, receipt)
+
+    def store_network(self, dataset: Registered, network: Json, parameters: list[float], receipt: Json) -> Json:
+        """Write the network as dbdp_owner already."""
+        return self._registry.store_network(self, dataset, network, parameters, receipt)
+
     def tell(self, text: str) -> None:
         """Tell the client, whatever its settings; nothing that a row could decide."""
         self._plpy.info(text)
@@ -468,8 +704,6 @@ class ServerSession:
 
 class ClientSession:
     """A session over a psycopg connection."""
-
-    in_server = False
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
@@ -601,6 +835,48 @@ class ClientSession:
         text = getattr(getattr(error, "diag", None), "message_primary", None)
         return getattr(error, "sqlstate", None) or "", (text or str(error).strip()).removeprefix(PREFIX)
 
+    def check_rows(self, dataset: Registered) -> None:
+        """Call dbdp.check_rows: what plans a statement on a table may run code of the table's owner."""
+        self.query("select dbdp.check_rows($1)", dataset.name)
+
+    def check_exact_results(self) -> None:
+        """Do nothing: rows are read by the caller's own right."""
+
+    def charge(self, dataset: Registered, plan: Json) -> Charge:
+        """Call dbdp.charge."""
+        return Charge(**self.query(_CHARGE, dataset.name, json.dumps(plan))[0])
+
+    def leaving_at_multiples(self, seconds: int | None) -> AbstractContextManager[None]:
+        """Leave at once: who drives a training from a client may read the table."""
+        return nullcontext()
+
+    def await_durable(self, charge: Charge) -> None:
+        """Wait for the disk: the charge has committed, and PostgreSQL itself has waited for the standbys."""
+        _await(self, _FLUSHED, charge.position)
+
+    def note(self, ledger: int, outcome: str, detail: str | None = None) -> None:
+        """Call dbdp.record_outcome."""
+        self.query("select dbdp.record_outcome($1, $2, $3)", ledger, outcome, detail)
+
+    def store_release(
+        self, dataset: Registered, coefficients: list[Any], intercepts: list[float], receipt: Json
+    ) -> Json:
+        """Call dbdp.store_release."""
+        return self._stored(_STORE_RELEASE, dataset.name, coefficients, intercepts, json.dumps(receipt))
+
+    def store_network(self, dataset: Registered, network: Json, parameters: list[float], receipt: Json) -> Json:
+        """Call dbdp.store_network."""
+        return self._stored(_STORE_NETWORK, dataset.name, json.dumps(network), parameters, json.dumps(receipt))
+
+    def _stored(self, sql: str, *parameters: Any) -> Json:
+        stored: Json = json.loads(self.query(sql, *parameters)[0]["stored"])
+        return stored
+
+
+def _await(session: Session, condition: str, *parameters: Any) -> None:
+    while not session.query(condition, *parameters)[0]["done"]:
+        session.query("select pg_catalog.pg_sleep($1)", _POLL_SECONDS)
+
 
 @contextmanager
 def _refusable(session: Session) -> Iterator[None]:
@@ -610,27 +886,6 @@ def _refusable(session: Session) -> Iterator[None]:
     except Exception as error:
         if not session.failure(error)[0].startswith(DATA_EXCEPTION):
             raise
-
-
-def is_cancel(session: Session, error: BaseException) -> bool:
-    """Return whether somebody cancelled the statement, or the server was stopped."""
-    return session.failure(error)[0] in _CANCELLED
-
-
-def public_failure(session: Session, error: BaseException) -> tuple[str, str]:
-    """Return SQLSTATE and text of an error after a charge, without anything that a row could decide.
-
-    The text of an error of the server may quote a row; ours (PUBLIC_SQLSTATE) never do.
-    """
-    sqlstate, text = session.failure(error)
-    if sqlstate == PUBLIC_SQLSTATE:
-        return sqlstate, text
-    if sqlstate in _CANCELLED or type(error).__name__ == "OperationalError":  # the connection broke
-        return sqlstate, "it was cancelled, or the server was stopped"
-    return (
-        sqlstate or PUBLIC_SQLSTATE,
-        f"{type(error).__name__} (SQLSTATE {sqlstate or 'none'})",
-    )
 
 
 def _postgres_type(value: Any) -> str:

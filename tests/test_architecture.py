@@ -103,6 +103,67 @@ def test_only_the_session_and_the_server_know_plpy():
     assert {name.removeprefix("dbdp.") for name in named} <= {"server", "sessions"}
 
 
+def test_only_sessions_know_where_they_run():
+    sessions = {"ServerSession", "ClientSession"}
+    for name, tree in TREES.items():
+        nodes = list(ast.walk(tree))
+        assert "in_server" not in {node.attr for node in nodes if isinstance(node, ast.Attribute)}, name
+        called = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+        tested = [argument for node in called if node.func.id in ("isinstance", "issubclass") for argument in node.args]
+        named = {node.id for each in tested for node in ast.walk(each) if isinstance(node, ast.Name)}
+        assert not named & sessions, name
+
+
+def test_only_interfaces_import_the_controller():
+    assert importers("dbdp.controller") == {"server", "database"}
+
+
+def test_a_session_imports_nothing_of_the_registry():
+    allowed = {"learning", "privacy", "algorithms", "errors", "refusals", "connections"}
+    for module in ("sessions", "errors", "refusals", "connections"):
+        assert {target.split(".")[1] for target in ours(f"dbdp.{module}")} <= allowed, module
+
+
+# Each may go, and no other may come.
+KNOWN_CIRCLES = [
+    {"dbdp.learning.networks", "dbdp.learning.objectives"},
+    {"dbdp.privacy.accounting", "dbdp.privacy.events", "dbdp.privacy.subsampling"},
+]
+
+
+def reached(imports, start):
+    """The modules that a module imports, directly or through others; itself, if it is in a circle."""
+    found, left = set(), [start]
+    while left:
+        new = imports[left.pop()] - found
+        found |= new
+        left += new
+    return found
+
+
+def circles(imports):
+    """The largest sets of modules that import each other, imports within functions and for type checkers included."""
+    reach = {name: reached(imports, name) for name in imports}
+    together = ({name} | {other for other in reach[name] if name in reach[other]} for name in imports)
+    return {frozenset(each) for each in together if len(each) > 1}
+
+
+def beside(name):
+    """The modules that a module imports, but the packages that it is in: these are loaded before it anyway."""
+    return {target for target in ours(name) if not name.startswith(f"{target}.")}
+
+
+def test_modules_import_each_other_in_one_direction():
+    found = circles({name: beside(name) for name in MODULES if name != "dbdp"})  # dbdp itself imports names when used
+    assert all(any(circle <= known for known in KNOWN_CIRCLES) for circle in found), found
+
+
+def test_a_circle_would_be_seen():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == {frozenset("bc")}
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == {frozenset("abc")}
+    assert circles({"a": {"b"}, "b": {"c"}, "c": set(), "d": {"a"}}) == set()
+
+
 def test_only_what_connects_imports_psycopg():
     assert {"sessions", "installer", "cluster"} <= importers("psycopg") <= CONNECTING
 

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dbdp.errors import NOT_ALLOWED
 from dbdp.plain import plain
-from dbdp.sessions import NOT_ALLOWED
 
 if TYPE_CHECKING:
     from dbdp.database import Database

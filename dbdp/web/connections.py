@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from dbdp.connections import opened
 from dbdp.database import Database
-from dbdp.sessions import NOT_ALLOWED, PREFIX, PUBLIC_SQLSTATE
+from dbdp.errors import NOT_ALLOWED, PREFIX, PUBLIC_SQLSTATE
 from dbdp.targets import libpq_url
 from dbdp.web.refusals import Crowded, Denied, Refusal, closed, lost
 

@@ -1,6 +1,7 @@
 """The non-private baseline is the minimiser, for the owner's client alone; nothing is charged or stored."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from scipy.optimize import minimize
 from dbdp import baselines
 from dbdp.algorithms import Request
 from dbdp.database import Database
+from dbdp.server_registry import ServerRegistry
+from dbdp.sessions import ServerSession
 
 ROWS, FEATURES = 400, 3
 
@@ -68,11 +71,9 @@ def test_an_analyst_has_no_baseline(
 
 
 def test_the_server_itself_refuses_one() -> None:
-    class Server:
-        in_server = True
-
+    server = ServerSession(SimpleNamespace(prepare=str), ServerRegistry())
     with pytest.raises(ValueError, match="runs in a client"):
-        baselines.minimum(Server(), "baseline", Request(1.0))  # type: ignore[arg-type]
+        baselines.minimum(server, "baseline", Request(1.0))
 
 
 def test_it_is_a_linear_model(dataset: tuple[np.ndarray, np.ndarray], database: Database) -> None:

@@ -284,8 +284,9 @@ def test_the_parameters_are_set_to_what_is_said_and_are_the_sessions_own_afterwa
     connection.execute("create table t (); set enable_sort = on; set work_mem = '77kB'")
     code = """
 import plpy
+from dbdp.server_registry import ServerRegistry
 from dbdp.sessions import PLANNED, ServerSession
-session = ServerSession(plpy)
+session = ServerSession(plpy, ServerRegistry())
 def now(name):
     return session.query("select current_setting($1, true) as value", name)[0]["value"]
 before = {name: now(name) for name in PLANNED}
@@ -306,8 +307,9 @@ def test_nobody_resumes_what_was_not_left(connection: psycopg.Connection) -> Non
 PAUSED = """
 import plpy
 from dbdp import datasets, reading, records
+from dbdp.server_registry import ServerRegistry
 from dbdp.sessions import ServerSession
-session = ServerSession(plpy)
+session = ServerSession(plpy, ServerRegistry())
 dataset = datasets.load(session, NAME)
 encoder = records.encoder_of(session, dataset)
 whole, calls = reading.stored_at, []
