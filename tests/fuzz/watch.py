@@ -71,7 +71,7 @@ class Share:
         )
 
 
-FEW, ALL = Share(8, True), Share(1000, False)
+FEW, ALL = Share(15, True), Share(1000, False)
 SHARES = [pytest.param(FEW, id="few"), pytest.param(ALL, id="all", marks=pytest.mark.slow)]
 
 

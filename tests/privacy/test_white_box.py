@@ -169,7 +169,7 @@ STRANGE = {
 }
 
 
-@pairwise(name=ALGORITHMS, strange=STRANGE, epsilon=[0.05, 20.0])
+@pairwise(name=NAMES, strange=list(STRANGE), epsilon=[0.05, 20.0])
 def test_no_rows_make_it_fail(name, strange, epsilon):
     made = plan(asked(name, epsilon), FACTS)
     found = run(made, RowsInMemory(*STRANGE[strange](*data())))
