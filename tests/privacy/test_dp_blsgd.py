@@ -30,7 +30,7 @@ from dbdp.privacy.selection import AboveThreshold
 from dbdp.privacy.subsampling import amplified, poisson_gaussian_divergence
 
 ALPHA = 1e-9  # false alarms per test; no seed
-SEARCHES = ("dp_blgd", "dp_blsgd", "dp_blsgd_ac")
+ALGORITHMS = ("dp_blgd", "dp_blsgd", "dp_blsgd_ac")
 SAMPLED = ("dp_blsgd", "dp_blsgd_ac")
 SHRUNK = 1 - 2.0**-22  # the norm of the longest stored row
 
@@ -187,7 +187,7 @@ REQUESTS = some.fixed_dictionaries(
 
 
 @budget(max_examples=40)
-@given(some.sampled_from(SEARCHES), REQUESTS, some.data())
+@given(some.sampled_from(ALGORITHMS), REQUESTS, some.data())
 def test_an_adversary_that_decides_every_outcome_never_overdraws_the_filter(algorithm, request, data):
     rows = data.draw(some.integers(1, 40))
     sampling = {"batch_size": data.draw(some.integers(1, rows))} if algorithm in SAMPLED else {}
@@ -213,7 +213,7 @@ def test_an_adversary_that_decides_every_outcome_never_overdraws_the_filter(algo
     check_spending(plan, seen, access)
 
 
-@pytest.mark.parametrize("algorithm", SEARCHES)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 30.0])
 def test_a_run_on_rows_spends_its_budget_and_no_more(algorithm, epsilon):
     plan = planned(algorithm, epsilon=epsilon, settings={"planned_steps": 20})
@@ -272,7 +272,7 @@ def test_a_budget_whose_growth_would_end_the_run_stays(algorithm, turn):
     assert len({noise.noise_scale for (noise,) in seen.of("gradient")}) == 1
 
 
-@pytest.mark.parametrize("algorithm", SEARCHES)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_no_more_searches_are_made_than_the_plan_tells(algorithm):
     """Even where the filter would have more to give."""
     run = planned(algorithm).run
@@ -308,7 +308,7 @@ def test_a_mini_batch_is_divided_by_what_was_expected_of_it():
     assert moved == pytest.approx(np.full(3, -3 * 1 / 20), rel=1e-12)
 
 
-@pytest.mark.parametrize("algorithm", SEARCHES)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_what_was_released_decides_everything(algorithm):
     """With the same noisy answers, other rows lead to the same accesses, budgets and model."""
     runs = []
@@ -351,7 +351,7 @@ SEARCHES = {
 }
 
 
-@pytest.mark.parametrize("algorithm", SEARCHES)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("models", SEARCHES.values(), ids=SEARCHES)
 def test_the_sensitivity_of_a_search_is_attained_by_a_record_that_turns_around(algorithm, models):
     plan = planned(algorithm, loss="huber_svm", rows=5, dimension=2)
@@ -463,7 +463,7 @@ def least_delta(ends, epsilon):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("algorithm", SEARCHES)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_whole_runs_do_not_tell_neighbours_apart_beyond_the_promise_and_with_less_noise_they_do(algorithm):
     sampling = {"batch_size": 1} if algorithm in SAMPLED else {}
     plan = planned(
@@ -666,7 +666,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("algorithm", SEARCHES)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_with_the_same_noise_every_iterate_is_that_of_the_paper(algorithm):
     happened, batch_size = Counter(), {"batch_size": 60} if algorithm in SAMPLED else {}
     for seed in range(12):
@@ -709,7 +709,7 @@ def objective(features, labels, regularisation, w):
     return loss_named("logistic").value(features @ w, labels).mean() + regularisation / 2 * w @ w
 
 
-@pytest.mark.parametrize("algorithm", SEARCHES)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_with_a_large_epsilon_the_model_is_the_minimiser(algorithm):
     features, labels = separable(300)
     whole = {} if algorithm == "dp_blgd" else {"batch_size": 300}
@@ -740,7 +740,7 @@ def test_classes_are_learnt_one_against_the_rest():
     random = np.random.default_rng()
     labels = random.integers(1, 4, 600)
     features = np.eye(3)[labels - 1] * 0.9 + 0.05 * random.normal(size=(600, 3))
-    for algorithm in SEARCHES:
+    for algorithm in ALGORITHMS:
         plan = planned(algorithm, rows=600, outputs=3, epsilon=200.0)
         assert plan.told["parameters"] == 9
         assert plan.told["clip_norm"] == pytest.approx(math.sqrt(3))
@@ -782,7 +782,7 @@ def test_clips_shrink_once_for_each_step_and_stop_before_they_vanish():
 # --- odd data ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algorithm", SEARCHES)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("label", [0.0, 7.0, math.nan, math.inf])
 def test_rows_that_are_none_never_raise(algorithm, label):
     features = np.array([[0.0, 0.0, 0.0], [math.nan, 1.0, 0.0], [1e200, 0.0, 0.0], [0.1, 0.2, 0.3]])
@@ -800,7 +800,7 @@ def test_empty_mini_batches_are_batches_like_others(epsilon):
     assert len(rows.read) > 2
 
 
-@pytest.mark.parametrize("algorithm", SEARCHES)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("rows", [1, 2])
 def test_one_row_is_enough(algorithm, rows):
     model = planned(algorithm, rows=rows).run(RowsInMemory(np.eye(3)[:rows], np.ones(rows)), silent)
@@ -820,7 +820,7 @@ def test_a_network_is_trained_by_the_same_descent():
 # --- plans --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algorithm", SEARCHES)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_plan_tells_what_it_is_in_public(algorithm):
     plan = planned(algorithm)
     told = plan.explain()
@@ -868,7 +868,7 @@ REFUSED_SAMPLED = {
 }
 
 
-@pytest.mark.parametrize("algorithm", SEARCHES)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize(("named", "request_"), REFUSED.items(), ids=list(REFUSED))
 def test_what_cannot_be_planned_is_refused_by_name(algorithm, named, request_):
     with pytest.raises(ValueError) as refused:
@@ -891,6 +891,6 @@ def test_a_clip_decay_out_of_range_is_refused():
 
 
 def test_a_promise_too_small_to_keep_is_refused_with_a_remedy():
-    for algorithm in SEARCHES:
+    for algorithm in ALGORITHMS:
         with pytest.raises(ValueError, match="larger epsilon"):
             planned(algorithm, epsilon=1e-9, delta=1e-12)
