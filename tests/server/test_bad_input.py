@@ -131,7 +131,7 @@ NOISY_REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "too many candidates": (
         {"algorithm": "privgene", "settings": '{"population": 1000000}'} | WHITE_BOX,
-        "population = 1000000 must be a whole number between 1 and 10000",
+        "population = 1000000 must be a whole number between 2 and 10000",
     ),
     "steps that diverge": (
         {"algorithm": "dp_sgd", "step_size": 10.0, "regularisation": 1.0} | WHITE_BOX,
