@@ -31,7 +31,7 @@ from dbdp.algorithms.tuning import TuningPlan, TuningRequest
 from dbdp.datasets import Dataset
 from dbdp.learning.encoding import RandomProjection
 from dbdp.learning.networks import Network
-from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS
+from dbdp.privacy.budget import CHARGE_UNITS, LEAK_UNITS
 from dbdp.privacy.events import Release
 from dbdp.sessions import Session, public_failure
 from dbdp.training import exact_models

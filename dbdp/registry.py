@@ -12,7 +12,7 @@ from typing import Any
 from dbdp import ledger, records, rights
 from dbdp.datasets import check_kind, column_types, count
 from dbdp.declarations import Declaration, Unit
-from dbdp.privacy.accounting import Budget
+from dbdp.privacy.budget import Budget
 from dbdp.sessions import DATA_EXCEPTION, UNIQUE_VIOLATION, Row, ServerSession
 from dbdp.units import UNIT_TYPES
 

@@ -62,6 +62,43 @@ def ours(name):
     return {target for target in imported(name) if target in MODULES and target != "dbdp"}
 
 
+def needed(name):
+    """The modules that a module imports from, also within functions: of a package itself only if a name of its own."""
+    for target in ours(name):
+        if not (MODULES[target].name == "__init__.py" and only_modules_from(name, target)):
+            yield target
+
+
+def only_modules_from(name, package):
+    named = {each for each in imported(name) if each.rpartition(".")[0] == package}
+    return named <= set(MODULES)
+
+
+def circles():
+    """The sets of modules that import each other, over whatever others."""
+    reached = {name: set(needed(name)) for name in MODULES}
+    while (
+        more := {name: found.union(*(reached[each] for each in found)) for name, found in reached.items()}
+    ) != reached:
+        reached = more
+    return {
+        frozenset(other for other in reached[name] if name in reached[other])
+        for name in MODULES
+        if name in reached[name]
+    }
+
+
+def test_no_modules_of_the_mathematics_import_each_other_in_a_circle():
+    mathematics = {name for package in ("privacy", "learning", "algorithms") for name in within(f"dbdp.{package}")}
+    assert len(mathematics) > 50
+    assert [sorted(circle) for circle in circles() if circle & mathematics] == []
+
+
+def test_a_circle_of_imports_would_be_seen(monkeypatch):
+    monkeypatch.setitem(TREES, "dbdp.privacy.events", ast.parse("def late():\n    from dbdp.privacy import budget"))
+    assert any({"dbdp.privacy.events", "dbdp.privacy.budget"} <= circle for circle in circles())
+
+
 def test_learning_and_privacy_never_import_each_other():
     for one, other in (("dbdp.learning", "dbdp.privacy"), ("dbdp.privacy", "dbdp.learning")):
         assert within(one)

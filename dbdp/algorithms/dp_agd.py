@@ -32,7 +32,6 @@ from dbdp.algorithms.own_settings import OwnSettings, number, own_settings, word
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
 from dbdp.learning.losses import LARGEST, SMALLEST
 from dbdp.learning.objectives import Objective
-from dbdp.privacy.accounting import best_order, conversion
 from dbdp.privacy.composition import rho_of
 from dbdp.privacy.events import (
     MIN_EPSILON,
@@ -47,6 +46,7 @@ from dbdp.privacy.filters import Filter
 from dbdp.privacy.mechanisms import Gaussian
 from dbdp.privacy.noisy_min import NoisyMin
 from dbdp.privacy.padding import LEAKED, PoissonSamples
+from dbdp.privacy.renyi import best_order, conversion
 from dbdp.privacy.selection import ExponentialMechanism
 from dbdp.privacy.subsampling import amplified, poisson_gaussian_divergence
 

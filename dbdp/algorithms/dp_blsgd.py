@@ -33,9 +33,9 @@ from dbdp.algorithms.noisy_sums import sampled_sensitivity
 from dbdp.algorithms.options import Options, anything
 from dbdp.algorithms.own_settings import number, own_settings
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
-from dbdp.privacy.accounting import conversion
 from dbdp.privacy.events import EpsilonDeltaDpEvent, Release, pure_divergence
 from dbdp.privacy.padding import PoissonSamples
+from dbdp.privacy.renyi import conversion
 from dbdp.privacy.subsampling import amplified, poisson_gaussian_divergence, poisson_gaussian_multiplier
 
 SAMPLED = 0.1  # q, of the paper

@@ -10,7 +10,6 @@ from functools import partial
 
 from dbdp.algorithms.options import LEARNING, Values, anything
 from dbdp.algorithms.plan import Facts, Learning, Plan, Request
-from dbdp.privacy.accounting import conversion
 from dbdp.privacy.calibration import (
     Mixture,
     hockey_stick_multiplier,
@@ -20,6 +19,7 @@ from dbdp.privacy.calibration import (
 )
 from dbdp.privacy.events import Release, ShuffledGaussianDpEvent
 from dbdp.privacy.mechanisms import MECHANISMS, ROOM, Gaussian, Mechanism, grid_for, mechanism_named
+from dbdp.privacy.renyi import conversion
 from dbdp.privacy.sensitivity import Sensitivity, Training, sgd_sensitivity, sharded_sensitivity
 
 WORST = "worst_position"

@@ -14,13 +14,14 @@ from scipy import optimize
 
 from dbdp.algorithms import dp_agd, noisy_sums, plan
 from dbdp.algorithms.plan import Facts, Request
+from dbdp.learning.arithmetic import SHRINK
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Squared
-from dbdp.learning.objectives import SHRINK, Linear
-from dbdp.privacy.accounting import conversion
+from dbdp.learning.objectives import Linear
 from dbdp.privacy.composition import rho_of
 from dbdp.privacy.events import EpsilonDeltaDpEvent, ZCDpEvent, pure_divergence
 from dbdp.privacy.mechanisms import Gaussian
 from dbdp.privacy.noisy_min import NoisyMin
+from dbdp.privacy.renyi import conversion
 from dbdp.privacy.selection import ExponentialMechanism
 from dbdp.privacy.subsampling import poisson_gaussian_divergence
 

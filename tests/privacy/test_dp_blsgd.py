@@ -18,14 +18,14 @@ from scipy import optimize, stats
 
 from dbdp.algorithms import Facts, Request, dp_blsgd, plan
 from dbdp.algorithms.line_search import angle_between, compared, threshold_of
+from dbdp.learning.arithmetic import SHRINK
 from dbdp.learning.blocks import encode
 from dbdp.learning.losses import loss_named
-from dbdp.learning.objectives import SHRINK
 from dbdp.privacy import filters
-from dbdp.privacy.accounting import conversion
 from dbdp.privacy.composition import rho_of
 from dbdp.privacy.events import EpsilonDeltaDpEvent, ZCDpEvent, pure_divergence
 from dbdp.privacy.mechanisms import Gaussian
+from dbdp.privacy.renyi import conversion
 from dbdp.privacy.selection import AboveThreshold
 from dbdp.privacy.subsampling import amplified, poisson_gaussian_divergence
 

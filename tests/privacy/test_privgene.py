@@ -21,8 +21,8 @@ from dbdp.algorithms.privgene import Breeding, Fitness, sampled_epsilon, sensiti
 from dbdp.learning import kernels
 from dbdp.learning.losses import HuberSvm, Logistic
 from dbdp.learning.objectives import Linear
-from dbdp.privacy.accounting import best_order, conversion
 from dbdp.privacy.events import ExponentialMechanismDpEvent, PaddedDpEvent, SelfComposedDpEvent, divergence, leak
+from dbdp.privacy.renyi import best_order, conversion
 from dbdp.privacy.selection import ExponentialMechanism
 from dbdp.privacy.subsampling import amplified
 
