@@ -166,9 +166,9 @@ estimators (`batch_size=500`) and `dbdp.Request`. A default of *by algorithm* is
 
 ## By algorithm
 
-Every algorithm has {_names(EVERY)}. Of the others an algorithm has those
-of its line, with the values in brackets only where there are any; the rest is refused before a charge, unless it is the
-default.
+Every algorithm has {_names(EVERY)}.
+Of the others an algorithm has those of its line, with the values in brackets only where there are any; the rest is
+refused before a charge, unless it is the default.
 
 | algorithm | options |
 |---|---|
