@@ -12,7 +12,7 @@ from typing import Any
 from dbdp import registry, rights
 from dbdp.datasets import check_kind
 from dbdp.declarations import Declaration, declare, unit_of
-from dbdp.privacy.accounting import Budget
+from dbdp.privacy.budget import Budget
 from dbdp.sessions import Row, ServerSession
 
 _LONGEST = 86_400  # seconds, a day

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from dbdp import datasets, ledger
-from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS, Budget, largest_epsilon
+from dbdp.privacy.budget import CHARGE_UNITS, LEAK_UNITS, Budget, largest_epsilon
 from dbdp.sessions import Session
 
 _TOLERANCE = 1e-9  # of a limit that is computed anew, beside one unit

@@ -13,7 +13,7 @@ from dbdp.algorithms import Request
 from dbdp.datasets import Dataset
 from dbdp.errors import ChargedError, public_failure
 from dbdp.facts import projection_of
-from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS
+from dbdp.privacy.budget import CHARGE_UNITS, LEAK_UNITS
 from dbdp.privacy.events import Release
 from dbdp.sessions import Charge, Session
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from dbdp.algorithms import PERTURBED_ONCE, Facts, Request, plan
 from dbdp.algorithms.access import Progress, silent
+from dbdp.algorithms.catalogue import having
 from dbdp.database import Database
 from dbdp.declarations import Declaration
 from dbdp.frames import as_text
@@ -20,7 +21,7 @@ from dbdp.sessions import Row
 from dbdp.tables import quoted
 
 ONCE = tuple(PERTURBED_ONCE)
-IN_UPDATES = ("scs13", "bst14", "dp_sgd", "dp_adam", "sgd_adv", "rrpsgd")
+IN_UPDATES = tuple(name for name in having("epochs") if name not in PERTURBED_ONCE)
 ACCURACY, ERROR = "accuracy", "root mean squared error"
 _SHORT = (("be charged", "epsilon"), ("leak (of δ)", "delta"))
 _ROUNDED = 1e-12  # of a sum of floats; each charge is compared exactly by the server

@@ -11,7 +11,7 @@ from typing import Any
 
 from dbdp import units
 from dbdp.declarations import Declaration, Unit
-from dbdp.privacy.accounting import Budget
+from dbdp.privacy.budget import Budget
 from dbdp.privacy.events import REPLACE_ONE_UNIT
 from dbdp.sessions import ServerSession, Session
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from dbdp import datasets
 from dbdp.datasets import Dataset
-from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS
+from dbdp.privacy.budget import CHARGE_UNITS, LEAK_UNITS
 from dbdp.privacy.events import Release
 from dbdp.sessions import Charge, ServerSession, Session
 

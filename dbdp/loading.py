@@ -16,7 +16,7 @@ from dbdp.algorithms import Request
 from dbdp.database import Database, connect, embedded
 from dbdp.declaring import ROW, values_of
 from dbdp.frames import Frame
-from dbdp.privacy.accounting import LEAK_UNITS
+from dbdp.privacy.budget import LEAK_UNITS
 from dbdp.privacy.events import MAX_EPSILON, check_epsilon_delta
 
 LABEL = "label"

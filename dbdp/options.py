@@ -1,6 +1,7 @@
-"""The options of a training, told once: every door is made from them.
+"""The options of a training: every interface is made from them.
 
-`Request` has their names, types and defaults; what they mean to a user is here.
+`Request` has their names, types and defaults, and each algorithm declares which of them it has; what they mean to a
+user is here.
 """
 
 import inspect
@@ -9,30 +10,31 @@ from dataclasses import MISSING, Field, fields
 from functools import wraps
 from typing import Annotated, Any, get_type_hints
 
-from dbdp.algorithms import Request
+from dbdp.algorithms import ALGORITHMS, Request
+from dbdp.algorithms.catalogue import having, values_of
+from dbdp.learning.losses import LOSSES
 
 HELP = {
     "epsilon": "ε of this release.",
     "delta": "δ of this release; 0 asks for pure ε.",
-    "algorithm": "bolt_on, nsgd, rsgd_ar, output_perturbation_gd, scs13, bst14, dp_sgd, dp_adam, sgd_adv, rrpsgd, "
-    "dp_agd, dp_blsgd, dp_blgd, dp_blsgd_ac, objective_perturbation, privgene or majority.",
-    "loss": "logistic, huber_svm, huber_regression or squared.",
+    "algorithm": f"{', '.join(ALGORITHMS)}.",
+    "loss": f"{', '.join(LOSSES)}.",
     "huber_width": "Half-width h of huber_svm, or δ of huber_regression.",
     "positive_weight": "What the loss of positive rows is multiplied by; public or from dp_class_balance, never from "
     "exact label counts.",
     "epochs": "Passes over the data.",
     "batch_size": "Rows of a mini-batch, or those to be expected of a Poisson sample; default 50, of a sample √rows.",
-    "schedule": "Step sizes: constant, inverse_time, decreasing, square_root or restarted.",
+    "schedule": f"Step sizes: {', '.join(values_of('schedule'))}.",
     "step_size": "Step size of the constant and the restarted schedule; where noise is added while training, of all.",
     "exponent": "c of the decreasing and the square_root schedule; default 0.5.",
-    "averaging": "Which iterates make up the model: none, all or last_epoch.",
-    "averaging_interval": "Epochs between the restarts of rsgd_ar; default 5.",
-    "permutation": "The order of the rows: reused, or fresh in each epoch.",
+    "averaging": f"Which iterates make up the model: {', '.join(values_of('averaging'))}.",
+    "averaging_interval": "Epochs between the restarts; default 5.",
+    "permutation": f"The order of the rows in each epoch: {', '.join(values_of('permutation'))}.",
     "shards": "Disjoint parts trained side by side and averaged.",
-    "shard_averaging": "When shards are averaged: once or each_epoch.",
+    "shard_averaging": f"When shards are averaged: {', '.join(values_of('shard_averaging'))}.",
     "regularisation": "λ of the L2 regulariser.",
     "radius": "The model is kept within this norm.",
-    "mechanism": "gaussian, spherical_laplace, discrete_gaussian or discrete_laplace; default by delta.",
+    "mechanism": f"{', '.join(values_of('mechanism'))}; default by delta.",
     "calibration": "How the noise is calibrated: worst_position, or hockey_stick, rdp_tight or rdp of all positions; "
     "with Poisson mini-batches rdp or pld (less noise alone, dearer in a renyi ledger), and for bst14 published.",
     "projection_dimension": "Features after a Gaussian random projection.",
@@ -43,6 +45,16 @@ HELP = {
     "tolerance": "Refused: a stop that depends on the data is not private.",
 }
 _SQL_TYPES = {float: "float8", int: "int", str: "text"}
+
+
+def help_of(name: str) -> str:
+    """Return what an option means, and which algorithms have it if not all have."""
+    algorithms = having(name)
+    others = [each for each in ALGORITHMS if each not in algorithms]
+    if not others or not algorithms:
+        return HELP[name]
+    few = f"Of {', '.join(algorithms)}." if len(algorithms) <= len(others) else f"Not of {', '.join(others)}."
+    return f"{HELP[name]} {few}"
 
 
 def options(*, without: tuple[str, ...] = ()) -> Iterator[tuple[Field[Any], type]]:
@@ -91,7 +103,7 @@ def taking_a_request(command: Callable[..., None]) -> Callable[..., None]:
     own = [each for name, each in inspect.signature(command).parameters.items() if name != "request"]
 
     def annotated(each: Field[Any], kind: type) -> Any:
-        return Annotated[kind | None if each.default is None else kind, typer.Option(help=HELP[each.name])]
+        return Annotated[kind | None if each.default is None else kind, typer.Option(help=help_of(each.name))]
 
     added = keywords(annotated)
     names = {each.name for each in added}

@@ -13,7 +13,7 @@ from dbdp import ledger, records, rights
 from dbdp.datasets import check_kind, column_types, count
 from dbdp.declarations import Declaration, Unit
 from dbdp.errors import DATA_EXCEPTION, UNIQUE_VIOLATION
-from dbdp.privacy.accounting import Budget
+from dbdp.privacy.budget import Budget
 from dbdp.sessions import Row, ServerSession
 from dbdp.units import UNIT_TYPES
 

@@ -5,7 +5,7 @@ command line itself, python.md from the names of the package, whose docstrings t
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,10 @@ from typing import Any
 import typer
 
 import dbdp
+from dbdp.algorithms import ALGORITHMS
+from dbdp.algorithms.catalogue import having
+from dbdp.algorithms.options import EVERY
+from dbdp.algorithms.own_settings import Limits, declared
 from dbdp.cli import app
 from dbdp.database import Database
 from dbdp.options import HELP, _literal, options
@@ -159,7 +163,51 @@ estimators (`batch_size=500`) and `dbdp.Request`. A default of *by algorithm* is
 | option | type | default | |
 |---|---|---|---|
 {chr(10).join(lines)}
+
+## By algorithm
+
+Every algorithm has {_names(EVERY)}.
+Of the others an algorithm has those of its line, with the values in brackets only where there are any; the rest is
+refused before a charge, unless it is the default.
+
+| algorithm | options |
+|---|---|
+{chr(10).join(_algorithm(name) for name in ALGORITHMS)}
+
+## Settings of one algorithm
+
+Given in `settings`, as a JSON object.
+
+| setting | algorithms | default | range | |
+|---|---|---|---|---|
+{chr(10).join(_own_settings())}
 """
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _algorithm(name: str) -> str:
+    """Return the line of an algorithm: its options, with their values where only some are accepted."""
+    own = ALGORITHMS[name].OPTIONS
+    shown = [
+        f"`{each.name}`" + (f" ({', '.join(values)})" if (values := own.values.get(each.name)) else "")
+        for each, _ in options()
+        if each.name in own.values or (own.has(each.name) and each.name not in EVERY)
+    ]
+    return f"| `{name}` | {', '.join(shown)} |"
+
+
+def _own_settings() -> Iterator[str]:
+    """Give a line for each setting, with the algorithms that share it."""
+    owners: dict[tuple[str, Any, Limits], list[str]] = {}
+    for algorithm in having("settings"):
+        kind = ALGORITHMS[algorithm].OPTIONS.own_settings
+        for name, (default, limits) in declared(kind).items() if kind else ():
+            owners.setdefault((name, default, limits), []).append(algorithm)
+    for (name, default, limits), algorithms in owners.items():
+        yield f"| `{name}` | {_names(algorithms)} | `{default}` | {limits.text} | {limits.meaning} |"
 
 
 def _default(value: Any) -> str:

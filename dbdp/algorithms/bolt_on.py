@@ -6,9 +6,23 @@ are averaged; noise is exact (§2). Shards are trained side by side and averaged
 """
 
 from dbdp.algorithms import settings
-from dbdp.algorithms.output_perturbation import planned
+from dbdp.algorithms.options import Options, anything
+from dbdp.algorithms.output_perturbation import HAS, planned
 from dbdp.algorithms.plan import Facts, Learning, Plan, Request
 from dbdp.learning.schedules import InverseTime
+from dbdp.privacy.sensitivity import FRESH, REUSED
+
+OPTIONS = Options(
+    {
+        **HAS,
+        **anything("batch_size", "exponent", "shards"),
+        "schedule": settings.SCHEDULES,
+        "averaging": settings.AVERAGING,
+        "permutation": (REUSED, FRESH),
+        "shard_averaging": settings.SHARD_AVERAGING,
+    },
+    "it perturbs a convex linear model once",
+)
 
 
 def plan(request: Request, facts: Facts) -> Plan:
@@ -19,15 +33,13 @@ def plan(request: Request, facts: Facts) -> Plan:
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    settings.refuse(request, "averaging_interval", remedy="leave it out, or choose rsgd_ar")
     schedule = request.schedule or InverseTime.name
     loss = settings.loss_of(request, facts)
     convex = 0.0 if schedule != InverseTime.name else settings.DEFAULT_REGULARISATION
     regularisation = settings.regularisation_of(request, convex)
     shards = settings.shard_rows(facts.rows, request.shards)
     batch_size = settings.batch_size_of(request, shards[-1])
-    averaging = settings.chosen("averaging", request.averaging, settings.AVERAGING)
-    permutation = settings.permutation_of(request)
+    averaging, permutation = request.averaging or "none", request.permutation or REUSED
     shard_averaging = _shard_averaging(request, averaging, permutation)
     return planned(
         request,
@@ -58,4 +70,4 @@ def _shard_averaging(request: Request, averaging: str, permutation: str) -> str 
             f"shards = {request.shards} with averaging {averaging!r} and permutation {permutation!r}: shards average "
             "last iterates over one permutation; leave both out, or choose shards = 1"
         )
-    return settings.chosen("shard_averaging", request.shard_averaging, settings.SHARD_AVERAGING)
+    return request.shard_averaging or settings.SHARD_AVERAGING[0]

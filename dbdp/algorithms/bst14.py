@@ -11,12 +11,17 @@ import math
 
 from dbdp.algorithms import noisy_sgd, settings
 from dbdp.algorithms.noisy_sgd import Batches
+from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
 from dbdp.learning.schedules import InverseTime, Schedule, SquareRoot
 from dbdp.privacy.composition import strong_share
 
 PUBLISHED = "published"
 DEFAULT_RADIUS = 10.0  # of the convex algorithm, which needs a ball
+OPTIONS = Options(
+    {**noisy_sgd.HAS, "calibration": (*noisy_sgd.CALIBRATIONS, PUBLISHED)},
+    "it adds noise in every update, and sets its own steps for a convex loss",
+)
 
 
 def plan(request: Request, facts: Facts) -> WhiteBox:
@@ -27,9 +32,6 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    noisy_sgd.check_white_box(request)
-    settings.refuse(request, "schedule", "step_size", "exponent", remedy="it sets its own steps; leave it out")
-    settings.refuse(request, "network", remedy="its steps need a convex loss; leave it out, or choose dp_sgd")
     batches = _batches(request, facts)
     noisy_sgd.check_delta(request)
     multiplier_of = published_multiplier if request.calibration == PUBLISHED else noisy_sgd.poisson_multiplier

@@ -1,7 +1,7 @@
-"""The algorithms by name."""
+"""The algorithms by name, and which options each of them has."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any, Protocol, TypeVar
 
 from dbdp.algorithms import (
     bolt_on,
@@ -22,32 +22,45 @@ from dbdp.algorithms import (
     scs13,
     sgd_adv,
 )
+from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, Plan, Request, WhiteBox
 from dbdp.algorithms.settings import check_request
 from dbdp.privacy import groups
 
-PERTURBED_ONCE: dict[str, Callable[[Request, Facts], Plan]] = {
-    "bolt_on": bolt_on.plan,
-    "nsgd": nsgd.plan,
-    "rsgd_ar": rsgd_ar.plan,
-    "output_perturbation_gd": output_perturbation_gd.plan,
+Made_co = TypeVar("Made_co", bound=Plan | WhiteBox, covariant=True)
+
+
+class Algorithm(Protocol[Made_co]):
+    """The module of an algorithm."""
+
+    @property
+    def OPTIONS(self) -> Options: ...
+
+    def plan(self, request: Request, facts: Facts) -> Made_co: ...
+
+
+PERTURBED_ONCE: dict[str, Algorithm[Plan]] = {
+    "bolt_on": bolt_on,
+    "nsgd": nsgd,
+    "rsgd_ar": rsgd_ar,
+    "output_perturbation_gd": output_perturbation_gd,
 }
-NOISY_WHILE_TRAINING: dict[str, Callable[[Request, Facts], WhiteBox]] = {
-    "scs13": scs13.plan,
-    "bst14": bst14.plan,
-    "dp_sgd": dp_sgd.plan,
-    "dp_adam": dp_adam.plan,
-    "sgd_adv": sgd_adv.plan,
-    "rrpsgd": rrpsgd.plan,
-    "dp_agd": dp_agd.plan,
-    "dp_blsgd": dp_blsgd.plan,
-    "dp_blgd": dp_blgd.plan,
-    "dp_blsgd_ac": dp_blsgd_ac.plan,
-    "objective_perturbation": objective_perturbation.plan,
-    "privgene": privgene.plan,
-    "majority": majority.plan,
+NOISY_WHILE_TRAINING: dict[str, Algorithm[WhiteBox]] = {
+    "scs13": scs13,
+    "bst14": bst14,
+    "dp_sgd": dp_sgd,
+    "dp_adam": dp_adam,
+    "sgd_adv": sgd_adv,
+    "rrpsgd": rrpsgd,
+    "dp_agd": dp_agd,
+    "dp_blsgd": dp_blsgd,
+    "dp_blgd": dp_blgd,
+    "dp_blsgd_ac": dp_blsgd_ac,
+    "objective_perturbation": objective_perturbation,
+    "privgene": privgene,
+    "majority": majority,
 }
-ALGORITHMS: dict[str, Callable[[Request, Facts], Plan | WhiteBox]] = {**PERTURBED_ONCE, **NOISY_WHILE_TRAINING}
+ALGORITHMS: dict[str, Algorithm[Plan | WhiteBox]] = {**PERTURBED_ONCE, **NOISY_WHILE_TRAINING}
 
 
 def plan(request: Request, facts: Facts) -> Plan | WhiteBox:
@@ -56,22 +69,48 @@ def plan(request: Request, facts: Facts) -> Plan | WhiteBox:
     Raises
     ------
     ValueError
-        If there is no such algorithm, or it cannot be planned.
+        If there is no such algorithm, it does not have an option of the request, or it cannot be planned.
     """
     check_request(request, facts)
     if request.algorithm not in ALGORITHMS:
         raise ValueError(f"algorithm {request.algorithm!r} is unknown; choose one of {', '.join(ALGORITHMS)}")
+    _check_options(request, facts)
     if request.algorithm in PERTURBED_ONCE:
-        return PERTURBED_ONCE[request.algorithm](request, facts)
+        return PERTURBED_ONCE[request.algorithm].plan(request, facts)
     return _of_units(NOISY_WHILE_TRAINING[request.algorithm], request, facts)
 
 
-def _of_units(make: Callable[[Request, Facts], WhiteBox], request: Request, facts: Facts) -> WhiteBox:
+def having(name: str) -> tuple[str, ...]:
+    """Return the algorithms for which an option is a choice."""
+    return tuple(each for each, module in ALGORITHMS.items() if module.OPTIONS.has(name))
+
+
+def values_of(name: str) -> tuple[str, ...]:
+    """Return all values that an option has in some algorithm where only a list of values is accepted."""
+    lists = (module.OPTIONS.values.get(name) or () for module in ALGORITHMS.values())
+    return tuple(dict.fromkeys(value for values in lists for value in values))
+
+
+def _check_options(request: Request, facts: Facts) -> None:
+    """Raise ValueError for the first option that the algorithm does not have, or not with this value."""
+    options = ALGORITHMS[request.algorithm].OPTIONS
+    for each in fields(Request):
+        value = getattr(request, each.name)
+        if not options.accepts(each.name, value, facts.rows):
+            others = () if each.name == "settings" else _accepting(each.name, value, facts)  # they are of one algorithm
+            raise ValueError(options.refusal(request, each.name, others))
+
+
+def _accepting(name: str, value: Any, facts: Facts) -> tuple[str, ...]:
+    return tuple(each for each, module in ALGORITHMS.items() if module.OPTIONS.accepts(name, value, facts.rows))
+
+
+def _of_units(algorithm: Algorithm[WhiteBox], request: Request, facts: Facts) -> WhiteBox:
     """Plan for single records at the share of (ε, δ) whose group privacy for a unit is (ε, δ) (privacy.md §11.6)."""
     if facts.unit_rows == 1:
-        return make(request, facts)
+        return algorithm.plan(request, facts)
     epsilon, delta = groups.share(request.epsilon, request.delta, facts.unit_rows)
-    made = make(replace(request, epsilon=epsilon, delta=delta), replace(facts, unit_rows=1))
+    made = algorithm.plan(replace(request, epsilon=epsilon, delta=delta), replace(facts, unit_rows=1))
     guarantee = groups.grouped(made.guarantee, facts.unit_rows, epsilon=request.epsilon, delta=request.delta)
     told = {"row_epsilon": made.guarantee.epsilon, "row_delta": made.guarantee.delta} | made.told
     return replace(made, request=request, facts=facts, guarantee=guarantee, told=told)

@@ -27,10 +27,11 @@ import numpy as np
 
 from dbdp.algorithms import noisy_sums, settings
 from dbdp.algorithms.access import Access, Progress
+from dbdp.algorithms.options import LEARNING, Options, anything
+from dbdp.algorithms.own_settings import OwnSettings, number, own_settings, word
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
 from dbdp.learning.losses import LARGEST, SMALLEST
 from dbdp.learning.objectives import Objective
-from dbdp.privacy.accounting import best_order, conversion
 from dbdp.privacy.composition import rho_of
 from dbdp.privacy.events import (
     MIN_EPSILON,
@@ -45,6 +46,7 @@ from dbdp.privacy.filters import Filter
 from dbdp.privacy.mechanisms import Gaussian
 from dbdp.privacy.noisy_min import NoisyMin
 from dbdp.privacy.padding import LEAKED, PoissonSamples
+from dbdp.privacy.renyi import best_order, conversion
 from dbdp.privacy.selection import ExponentialMechanism
 from dbdp.privacy.subsampling import amplified, poisson_gaussian_divergence
 
@@ -59,48 +61,46 @@ _ROOM = 1 - 1e-9  # δ is taken smaller by this much, for what evaluating κ err
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(OwnSettings):
     """What only DP-AGD has, with the paper's defaults (§5, §6) where it has them.
 
     Two are not the paper's. Its conversion of ε/(2·splits) gives the first measurement 1/(2 ln(1.25/δ)), that is
     1/37 at δ = 10⁻⁸, of what the selection costs that judges it: here they cost the same. It names no γ, and
     finds all above 0.2 alike (Figure 1b; 0.1 in the authors' program): 0.3 is that of DP-BLSGD.
-
-    Attributes
-    ----------
-    splits : a selection is worth ε/(2·splits) by Laplace noise
-    shares : even: a first measurement costs what a selection does; published: what the paper converts it to
-    growth : γ: after a selection of 0, ρ of the measurements grows by this share
-    loss_clip : C_obj for each model of a row; a row's loss is clipped to the sum of them
-    step_candidates : m: step sizes equally spaced from 0 to the largest, both included
-    largest_step : α_max at the start
-    step_window, step_growth : τ and η: after each τ iterations α_max is (1 + η) times the largest step of them,
-        and not above the first one
-    selection : exponential, or laplace as published
     """
 
-    splits: int = 60
-    shares: str = EVEN
-    growth: float = 0.3
-    loss_clip: float = 3.0
-    step_candidates: int = 20
-    largest_step: float = 2.0
-    step_window: int = 10
-    step_growth: float = 0.1
-    selection: str = EXPONENTIAL
+    splits: int = number(60, 1, MOST_SPLITS, "a selection is worth ε/(2·splits) by Laplace noise; fewer are less noisy")
+    shares: str = word(
+        SHARES, "even: a first measurement costs what a selection does; published: 1/(2 ln(1.25/δ)) of that"
+    )
+    growth: float = number(0.3, 1e-2, 1e2, "γ: after a selection of 0, ρ of the measurements grows by this share")
+    loss_clip: float = number(
+        3.0,
+        SMALLEST,
+        LARGEST,
+        "C_obj: a row's loss is clipped to this for each model; to this · log₁₀ K for a network of K > 10 classes",
+    )
+    step_candidates: int = number(
+        20, 2, MOST_CANDIDATES, "m: step sizes equally spaced from 0 to the largest, both included"
+    )
+    largest_step: float = number(2.0, SMALLEST, LARGEST, "α_max at the start")
+    step_window: int = number(10, 1, MOST_SPLITS, "τ: after each τ iterations α_max changes")
+    step_growth: float = number(
+        0.1, 0, 10, "η: α_max is then (1 + η) times the largest step of them, and not above the first one"
+    )
+    selection: str = word(SELECTIONS, "exponential, or laplace as published: twice the noise")
 
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        settings.whole("splits", self.splits, MOST_SPLITS, "60 suits most data")
-        settings.chosen("shares", self.shares, SHARES)
-        settings.between("growth", self.growth, 1e-2, 1e2)
-        settings.between("loss_clip", self.loss_clip, SMALLEST, LARGEST)
-        settings.whole("step_candidates", self.step_candidates, MOST_CANDIDATES, "20 suits most data")
-        settings.between("step_candidates", self.step_candidates, 2, MOST_CANDIDATES)
-        settings.between("largest_step", self.largest_step, SMALLEST, LARGEST)
-        settings.whole("step_window", self.step_window, MOST_SPLITS, "10 suits most data")
-        settings.between("step_growth", self.step_growth, 0, 10)
-        settings.chosen("selection", self.selection, SELECTIONS)
+
+OPTIONS = Options(
+    {
+        **LEARNING,
+        **anything("batch_size", "radius", "clip_norm", "network"),
+        "mechanism": (Gaussian.name,),
+    },
+    "it takes selected steps along noisy gradients until its budget is spent",
+    {"step_size": "give largest_step in settings", "epochs": "give splits in settings"},
+    Settings,
+)
 
 
 def plan(request: Request, facts: Facts) -> WhiteBox:
@@ -111,25 +111,25 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    _check(request)
-    knobs = settings.knobs(request, Settings)
+    _check_delta(request)
+    own = own_settings(request, Settings)
     objective = settings.objective_of(request, facts)
-    settings.check_numbers(knobs.step_candidates, objective.parameters, "give fewer step_candidates in settings")
+    settings.check_numbers(own.step_candidates, objective.parameters, "give fewer step_candidates in settings")
     batch_size = facts.rows if request.batch_size is None else settings.batch_size_of(request, facts.rows)
-    prices: Prices = WholeTable.of(request, knobs)
+    prices: Prices = WholeTable.of(request, own)
     if batch_size < facts.rows:
         kept = replace(request, delta=request.delta * (1 - LEAKED))  # the rest pays for what cutting mini-batches leaks
-        prices = MiniBatches.of(kept, knobs, WholeTable.of(kept, knobs), batch_size / facts.rows)
-    samples = settings.samples_of(request, facts, prices.probability, 2 * most_selections(prices, knobs))
+        prices = MiniBatches.of(kept, own, WholeTable.of(kept, own), batch_size / facts.rows)
+    samples = settings.samples_of(request, facts, prices.probability, 2 * most_selections(prices, own))
     descent = Descent(
         objective=objective,
-        knobs=knobs,
+        own=own,
         prices=prices,
         samples=samples,
         rows=facts.rows,
         batch_size=batch_size,
         clip=noisy_sums.clip_of(request, objective),
-        loss_limit=knobs.loss_clip * noisy_sums.models_worth(objective, facts),
+        loss_limit=own.loss_clip * noisy_sums.models_worth(objective, facts),
         regularisation=settings.regularisation_of(request, settings.DEFAULT_REGULARISATION),
         radius=settings.radius_of(request, settings.loss_of(request, facts)),
     )
@@ -138,17 +138,10 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     return WhiteBox(request, facts, guarantee, told, descent)
 
 
-def _check(request: Request) -> None:
-    """Raise ValueError for what DP-AGD does not have."""
+def _check_delta(request: Request) -> None:
+    """Raise ValueError without a δ."""
     if request.delta == 0:
         raise ValueError("delta = 0: dp_agd is accounted by concentrated privacy, which needs a delta > 0; give one")
-    settings.refuse(request, "step_size", remedy="it selects its steps; give largest_step in settings")
-    remedy = "it runs until its budget is spent; leave it out, or give splits in settings"
-    settings.refuse_other(request, {"epochs": Request.epochs}, remedy=remedy)
-    remedy = "it takes selected steps along noisy gradients; leave it out, or choose dp_sgd"
-    settings.refuse(request, "schedule", "exponent", "averaging", "averaging_interval", remedy=remedy)
-    settings.refuse(request, "permutation", "shard_averaging", "calibration", remedy=remedy)
-    settings.refuse_other(request, {"mechanism": "gaussian", "shards": 1}, remedy=remedy)
 
 
 # --- prices ---------------------------------------------------------------------------------------------
@@ -204,21 +197,21 @@ class WholeTable:
     probability: float = 1.0
 
     @classmethod
-    def of(cls, request: Request, knobs: Settings) -> "WholeTable":
+    def of(cls, request: Request, own: Settings) -> "WholeTable":
         """Return the prices: of a selection by Laplace noise of ε/(2·splits), which is ε²/2-zCDP (Lemma 3.7).
 
         A classical Gaussian of that ε has σ = Δ√(2 ln(1.25/δ))/ε, and so ρ = ε²/(4 ln(1.25/δ)), by Lemma 3.6: the
         published share. It sets a scale, nothing rests on the classical formula. Neither exceeds its part
         of ρ, which for a large ε it would.
         """
-        limit, each = rho_of(request.epsilon, request.delta), request.epsilon / (2 * knobs.splits)
-        selection = min(each**2 / 2, limit / (2 * knobs.splits) * _ROOM)
-        share = 1.0 if knobs.shares == EVEN else 0.5 / math.log(1.25 / request.delta)
-        prices = cls(limit, selection * min(1.0, share), selection, knobs.selection)
+        limit, each = rho_of(request.epsilon, request.delta), request.epsilon / (2 * own.splits)
+        selection = min(each**2 / 2, limit / (2 * own.splits) * _ROOM)
+        share = 1.0 if own.shares == EVEN else 0.5 / math.log(1.25 / request.delta)
+        prices = cls(limit, selection * min(1.0, share), selection, own.selection)
         if prices.selection_epsilon < MIN_EPSILON:
             raise ValueError(
                 f"epsilon = {request.epsilon} leaves a selection an epsilon of {prices.selection_epsilon:g}, below "
-                f"{MIN_EPSILON:g}; choose a larger epsilon, or fewer splits than {knobs.splits}"
+                f"{MIN_EPSILON:g}; choose a larger epsilon, or fewer splits than {own.splits}"
             )
         return prices
 
@@ -267,7 +260,7 @@ class MiniBatches:
     order: float
 
     @classmethod
-    def of(cls, request: Request, knobs: Settings, whole: WholeTable, probability: float) -> "MiniBatches":
+    def of(cls, request: Request, own: Settings, whole: WholeTable, probability: float) -> "MiniBatches":
         """Return prices that are the same parts of the whole as without mini-batches, at the order with least noise."""
         delta, found = request.delta * _ROOM, []
         excess = best_order(request.epsilon, delta) - 1
@@ -275,9 +268,9 @@ class MiniBatches:
             limit = (request.epsilon - conversion(order, delta)) * _ROOM
             if limit > 0:
                 unit = limit / whole.limit
-                epsilon = _selection_epsilon(knobs.selection, whole.selection_charge * unit, probability, order)
+                epsilon = _selection_epsilon(own.selection, whole.selection_charge * unit, probability, order)
                 rho = _gradient_rho(whole.gradient_rho * unit, probability, order)
-                found.append(cls(limit, rho, epsilon, knobs.selection, probability, order))
+                found.append(cls(limit, rho, epsilon, own.selection, probability, order))
         return max(found, key=lambda prices: prices.gradient_rho * prices.selection_epsilon**2)
 
     @property
@@ -306,9 +299,9 @@ class MiniBatches:
         return {"sampling": "poisson", "renyi_order": self.order, "divergence": self.limit}
 
 
-def most_selections(prices: Prices, knobs: Settings) -> int:
+def most_selections(prices: Prices, own: Settings) -> int:
     """Return how many selections there are at most: each follows one measurement, of γρ at least or a first one."""
-    least = prices.gradient_charge(min(1.0, knobs.growth) * prices.gradient_rho)
+    least = prices.gradient_charge(min(1.0, own.growth) * prices.gradient_rho)
     return math.floor(prices.limit / (least + prices.selection_charge) * (1 + 1e-9))
 
 
@@ -353,7 +346,7 @@ class Descent:
     """
 
     objective: Objective
-    knobs: Settings
+    own: Settings
     prices: Prices
     samples: PoissonSamples
     rows: int
@@ -368,7 +361,7 @@ class Descent:
 
         `rho` is what the gradient at this model shall be known with, `known` what it is known with.
         """
-        accesses, steps = _Accesses(self, rows), _StepSizes(self.knobs)
+        accesses, steps = _Accesses(self, rows), _StepSizes(self.own)
         model, raw = self.objective.initial(), np.zeros(self.objective.parameters)
         rho, known, most = self.prices.gradient_rho, 0.0, self.most_selections
         for selections in range(1, most + 1):
@@ -382,7 +375,7 @@ class Descent:
                 model, known = candidates[chosen], 0.0
                 steps.took(chosen)
             else:
-                rho, known = rho * (1 + self.knobs.growth), rho
+                rho, known = rho * (1 + self.own.growth), rho
         return model
 
     def candidates(self, model: np.ndarray, raw: np.ndarray, steps: np.ndarray) -> np.ndarray:
@@ -408,13 +401,13 @@ class Descent:
             added=float(penalties.max()),
             evaluated=noisy_sums.loss_error(self.objective, candidates),
         )
-        kind = ExponentialMechanism if self.knobs.selection == EXPONENTIAL else NoisyMin
+        kind = ExponentialMechanism if self.own.selection == EXPONENTIAL else NoisyMin
         return kind(self.prices.selection_epsilon, sensitivity)
 
     @cached_property
     def most_selections(self) -> int:
         """How many selections there are at most."""
-        return most_selections(self.prices, self.knobs)
+        return most_selections(self.prices, self.own)
 
     @cached_property
     def least_selections(self) -> int:
@@ -438,9 +431,9 @@ class Descent:
         """Yield what a first measurement costs, and one after a 0, with their selections, after 0, 1, … zeros."""
         rho, selection = self.prices.gradient_rho, self.prices.selection_charge
         while True:
-            whole, more = (self.prices.gradient_charge(each) for each in (rho, self.knobs.growth * rho))
+            whole, more = (self.prices.gradient_charge(each) for each in (rho, self.own.growth * rho))
             yield whole + selection, more + selection
-            rho *= 1 + self.knobs.growth
+            rho *= 1 + self.own.growth
 
     def told(self) -> dict[str, Any]:
         """Return what `explain` says: noise scales are those of the first measurement and the first selection."""
@@ -459,7 +452,7 @@ class Descent:
             **({"radius": self.radius} if math.isfinite(self.radius) else {}),
             "clip_norm": self.clip,
             "loss_limit": self.loss_limit,
-            **asdict(self.knobs),
+            **asdict(self.own),
             "mechanism": noise.name,
             "noise_scale": noise.noise_scale,
             "selection_epsilon": prices.selection_epsilon,
@@ -469,20 +462,20 @@ class Descent:
 class _StepSizes:
     """The step sizes to select from; their range follows the steps taken (Lee & Kifer 2018 §5)."""
 
-    def __init__(self, knobs: Settings) -> None:
-        self._knobs, self._largest = knobs, knobs.largest_step
+    def __init__(self, own: Settings) -> None:
+        self._own, self._largest = own, own.largest_step
         self._taken: list[float] = []
 
     def candidates(self) -> np.ndarray:
         """Return m step sizes from 0 on."""
-        return np.linspace(0.0, self._largest, self._knobs.step_candidates)
+        return np.linspace(0.0, self._largest, self._own.step_candidates)
 
     def took(self, number: int) -> None:
         """Remember a step that was taken; after τ of them the largest becomes (1 + η) times theirs, if it may."""
         self._taken.append(float(self.candidates()[number]))
-        if len(self._taken) == self._knobs.step_window:
-            wider = (1 + self._knobs.step_growth) * max(self._taken)
-            self._largest, self._taken = min(wider, self._knobs.largest_step), []
+        if len(self._taken) == self._own.step_window:
+            wider = (1 + self._own.step_growth) * max(self._taken)
+            self._largest, self._taken = min(wider, self._own.largest_step), []
 
 
 class _Accesses:

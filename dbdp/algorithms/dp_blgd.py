@@ -11,21 +11,27 @@ from itertools import repeat
 
 import numpy as np
 
-from dbdp.algorithms import settings
 from dbdp.algorithms.access import Access
 from dbdp.algorithms.line_search import (
+    HAS,
+    REASON,
+    REMEDIES,
     Accounting,
     Estimate,
     Run,
     Searching,
-    check_line_search,
+    check_delta,
     descent,
     white_box,
 )
 from dbdp.algorithms.noisy_sums import multiplier_of_rho, replaced_sensitivity
+from dbdp.algorithms.options import ALL_ROWS, Options
+from dbdp.algorithms.own_settings import own_settings
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
 from dbdp.privacy.composition import rho_of
 from dbdp.privacy.events import Release, ZCDpEvent
+
+OPTIONS = Options({**HAS, "batch_size": (ALL_ROWS,)}, REASON, REMEDIES, Searching)
 
 
 def plan(request: Request, facts: Facts) -> WhiteBox:
@@ -39,17 +45,16 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    check_line_search(request)
-    settings.refuse_other(request, {"batch_size": facts.rows}, remedy="it reads all rows; choose dp_blsgd")
-    knobs = settings.knobs(request, Searching)
-    accounting = accounting_of(request, knobs)
-    rarest = accounting.search(accounting.epsilon) + accounting.gradient(accounting.multiplier) * min(1, knobs.growth)
+    check_delta(request)
+    own = own_settings(request, Searching)
+    accounting = accounting_of(request, own)
+    rarest = accounting.search(accounting.epsilon) + accounting.gradient(accounting.multiplier) * min(1, own.growth)
     run = descent(
         request,
         facts,
-        knobs,
+        own,
         accounting,
-        adaptation=lambda: Averaging(knobs.growth),
+        adaptation=lambda: Averaging(own.growth),
         batches=all_rows,
         size=float(facts.rows),
         searches=max(1, math.floor(accounting.limit / rarest)),
@@ -58,14 +63,14 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     return white_box(request, facts, guarantee, run, {"sampling": "all"})
 
 
-def accounting_of(request: Request, knobs: Searching) -> Accounting:
+def accounting_of(request: Request, own: Searching) -> Accounting:
     """Return the zCDP of accesses, and the budgets that would last for the planned steps.
 
     Proof that a run is ρ-zCDP (§13). Given what was released, a Gaussian sum of standard deviation zΔ* is
     1/2z²-zCDP, and a pure ε search ε²/2-zCDP. The filter keeps their sum within ρ, surely. ∎
     """
     limit = rho_of(request.epsilon, request.delta)
-    step, share = limit / knobs.planned_steps * (1 - 1e-9), knobs.search_share
+    step, share = limit / own.planned_steps * (1 - 1e-9), own.search_share
     return Accounting(
         limit=limit,
         gradient=lambda multiplier: 0.5 / multiplier**2,

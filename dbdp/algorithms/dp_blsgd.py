@@ -17,20 +17,25 @@ import numpy as np
 from dbdp.algorithms import settings
 from dbdp.algorithms.access import Access
 from dbdp.algorithms.line_search import (
+    HAS,
+    REASON,
+    REMEDIES,
     Accounting,
     Estimate,
     Run,
     Searching,
     angle_between,
-    check_line_search,
+    check_delta,
     descent,
     white_box,
 )
 from dbdp.algorithms.noisy_sums import sampled_sensitivity
+from dbdp.algorithms.options import Options, anything
+from dbdp.algorithms.own_settings import number, own_settings
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
-from dbdp.privacy.accounting import conversion
 from dbdp.privacy.events import EpsilonDeltaDpEvent, Release, pure_divergence
 from dbdp.privacy.padding import PoissonSamples
+from dbdp.privacy.renyi import conversion
 from dbdp.privacy.subsampling import amplified, poisson_gaussian_divergence, poisson_gaussian_multiplier
 
 SAMPLED = 0.1  # q, of the paper
@@ -43,25 +48,16 @@ _MULTIPLIERS, _INVERSES = (1e-4, 1e9), (1e-5, 1e8)  # where σ/C and 1/ε of the
 
 @dataclass(frozen=True)
 class Sampled(Searching):
-    """The settings of DP-BLSGD.
+    """The settings of DP-BLSGD."""
 
-    Attributes
-    ----------
-    angle_decay : ψ, the weight of the past in the moving average of the angles between steps
-    widest_angle, narrowest_angle : φ, multiples of that average beyond which a failure is blamed on the noise of
-        the gradient, or below which it is blamed on that of the search
-    """
+    angle_decay: float = number(0.8, 0, 1, "ψ, the weight of the past in the moving average of the angles of steps")
+    widest_angle: float = number(
+        1.1, 1, 100, "φ, multiple of that average beyond which a failure is blamed on the noise of the gradient"
+    )
+    narrowest_angle: float = number(0.5, 0, 1, "φ, multiple below which it is blamed on the noise of the search")
 
-    angle_decay: float = 0.8
-    widest_angle: float = 1.1
-    narrowest_angle: float = 0.5
 
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        super().__post_init__()
-        settings.between("angle_decay", self.angle_decay, 0, 1)
-        settings.between("widest_angle", self.widest_angle, 1, 100)
-        settings.between("narrowest_angle", self.narrowest_angle, 0, 1)
+OPTIONS = Options(HAS | anything("batch_size"), REASON, REMEDIES, Sampled)
 
 
 def plan(request: Request, facts: Facts) -> WhiteBox:
@@ -72,28 +68,28 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    return planned(request, facts, settings.knobs(request, Sampled), clip_decay=0.0)
+    return planned(request, facts, own_settings(request, Sampled), clip_decay=0.0)
 
 
-def planned(request: Request, facts: Facts, knobs: Sampled, *, clip_decay: float) -> WhiteBox:
+def planned(request: Request, facts: Facts, own: Sampled, *, clip_decay: float) -> WhiteBox:
     """Return the plan of a descent over Poisson mini-batches; `clip_decay` is ζ."""
-    check_line_search(request)
+    check_delta(request)
     size = request.batch_size or math.ceil(SAMPLED * facts.rows)
     settings.whole("batch_size", size, facts.rows, "the expected rows of a mini-batch cannot exceed all rows")
     probability = size / facts.rows
-    samples = settings.samples_of(request, facts, probability, 2 * knobs.planned_steps)  # a gradient for each search
+    samples = settings.samples_of(request, facts, probability, 2 * own.planned_steps)  # a gradient for each search
     noised = settings.without_leak(request, samples)
-    order = order_of(noised, probability, math.ceil(knobs.planned_steps / (1 - knobs.search_share)))
-    accounting = accounting_of(noised, knobs, probability, order)
+    order = order_of(noised, probability, math.ceil(own.planned_steps / (1 - own.search_share)))
+    accounting = accounting_of(noised, own, probability, order)
     run = descent(
         request,
         facts,
-        knobs,
+        own,
         accounting,
-        adaptation=lambda: Checking(knobs, clip_decay),
+        adaptation=lambda: Checking(own, clip_decay),
         batches=lambda rows: poisson_batches(rows, samples),
         size=float(size),
-        searches=knobs.planned_steps,
+        searches=own.planned_steps,
     )
     guarantee = Release(EpsilonDeltaDpEvent(request.epsilon, request.delta), request.epsilon, request.delta)
     told = {"sampling": "poisson", "sampling_rate": probability, "renyi_order": order}
@@ -114,7 +110,7 @@ def order_of(request: Request, probability: float, steps: int) -> float:
     return min(map(float, _ORDERS), key=epsilon_at)
 
 
-def accounting_of(request: Request, knobs: Sampled, probability: float, order: float) -> Accounting:
+def accounting_of(request: Request, own: Sampled, probability: float, order: float) -> Accounting:
     """Return what accesses cost at one order, and the budgets that would last for the planned steps.
 
     Proof that a run is (ε, δ)-DP (§13). Given what was released before, an access has D_α ≤ its cost, both
@@ -134,7 +130,7 @@ def accounting_of(request: Request, knobs: Sampled, probability: float, order: f
     def search(epsilon: float) -> float:
         return pure_divergence(sampled_epsilon(epsilon, probability), order)
 
-    most, share = limit / knobs.planned_steps * _SLACK, knobs.search_share
+    most, share = limit / own.planned_steps * _SLACK, own.search_share
     return Accounting(
         limit=limit,
         gradient=gradient,
@@ -196,9 +192,9 @@ class Checking:
     A budget is left as it is where a gradient and a search would not be afforded any more.
     """
 
-    def __init__(self, knobs: Sampled, clip_decay: float) -> None:
+    def __init__(self, own: Sampled, clip_decay: float) -> None:
         """Begin with a right angle, the average of directions that know nothing."""
-        self._knobs, self._clip_decay = knobs, clip_decay
+        self._own, self._clip_decay = own, clip_decay
         self._angle, self._last, self._shrunk = RIGHT_ANGLE, np.zeros(0), False
 
     def multiplier(self, run: Run) -> float:
@@ -207,21 +203,21 @@ class Checking:
 
     def failed(self, run: Run, first: Estimate, second: Estimate) -> None:
         """Two directions far apart at one model show a noisy gradient, two close together a noisy search."""
-        knobs, angle = self._knobs, angle_between(first.direction, second.direction)
-        if angle > min(RIGHT_ANGLE, knobs.widest_angle * self._angle):
-            multiplier = run.multiplier / math.sqrt(1 + knobs.growth)
+        own, angle = self._own, angle_between(first.direction, second.direction)
+        if angle > min(RIGHT_ANGLE, own.widest_angle * self._angle):
+            multiplier = run.multiplier / math.sqrt(1 + own.growth)
             if run.affords(multiplier):
                 run.multiplier = multiplier
                 self._shrink(run)
-        elif angle < knobs.narrowest_angle * self._angle:
-            epsilon = run.epsilon * (1 + knobs.growth)
+        elif angle < own.narrowest_angle * self._angle:
+            epsilon = run.epsilon * (1 + own.growth)
             if run.affords(run.multiplier, epsilon):
                 run.epsilon = epsilon
 
     def stepped(self, direction: np.ndarray) -> None:
         """Follow how directions turn from step to step."""
         if len(self._last):
-            decay = self._knobs.angle_decay
+            decay = self._own.angle_decay
             self._angle = decay * self._angle + (1 - decay) * angle_between(direction, self._last)
         self._last, self._shrunk = direction, False
 

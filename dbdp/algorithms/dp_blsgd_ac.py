@@ -4,22 +4,21 @@ Whenever the budget of the gradients grows, at most once in a step, gradients an
 of what they were: the noise falls with them. It follows from released directions alone: post-processing.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dbdp.algorithms import dp_blsgd, settings
+from dbdp.algorithms import dp_blsgd
+from dbdp.algorithms.own_settings import number, own_settings
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
 
 
 @dataclass(frozen=True)
 class Adaptive(dp_blsgd.Sampled):
-    """The settings of DP-BLSGD, and `clip_decay`: ζ."""
+    """The settings of DP-BLSGD, and one more."""
 
-    clip_decay: float = 0.05
+    clip_decay: float = number(0.05, 0, 0.99, "ζ, what clips shrink by when the budget of the gradients grows")
 
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        super().__post_init__()
-        settings.between("clip_decay", self.clip_decay, 0, 0.99)
+
+OPTIONS = replace(dp_blsgd.OPTIONS, own_settings=Adaptive)
 
 
 def plan(request: Request, facts: Facts) -> WhiteBox:
@@ -30,5 +29,5 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    knobs = settings.knobs(request, Adaptive)
-    return dp_blsgd.planned(request, facts, knobs, clip_decay=knobs.clip_decay)
+    own = own_settings(request, Adaptive)
+    return dp_blsgd.planned(request, facts, own, clip_decay=own.clip_decay)

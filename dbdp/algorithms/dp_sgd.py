@@ -6,9 +6,11 @@ composed over all updates, converts to (ε, δ).
 """
 
 from dbdp.algorithms import noisy_sgd
+from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
 
 LINEAR_STEP, NETWORK_STEP = 1.0, 0.25
+OPTIONS = Options({**noisy_sgd.SAMPLED, "calibration": noisy_sgd.CALIBRATIONS}, noisy_sgd.REASON)
 
 
 def plan(request: Request, facts: Facts) -> WhiteBox:

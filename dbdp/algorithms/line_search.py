@@ -26,6 +26,8 @@ from dbdp.algorithms.noisy_sums import (
     penalties,
     spread_of,
 )
+from dbdp.algorithms.options import LEARNING, Values, anything
+from dbdp.algorithms.own_settings import OwnSettings, number
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.privacy.events import MIN_EPSILON, Release
@@ -35,47 +37,45 @@ from dbdp.privacy.selection import AboveThreshold
 
 Batches = Callable[[Access], Iterator[int | None]]
 LEAST_STEP = 1e-9  # of the first candidate as planned: a search never begins below
-_ALONE = {"shards": 1, "averaging": "none", "schedule": "line_search", "mechanism": Gaussian.name}
+SCHEDULE = "line_search"
+HAS: dict[str, Values] = {  # the options of every line search
+    **LEARNING,
+    **anything("step_size", "radius", "clip_norm", "network"),
+    "schedule": (SCHEDULE,),
+    "averaging": ("none",),
+    "mechanism": (Gaussian.name,),
+}
+REASON = "a line search finds its steps until the budget is spent, with Gaussian noise in every gradient"
+REMEDIES = {"epochs": "give planned_steps in settings"}
 
 
 @dataclass(frozen=True)
-class Searching:
-    """The settings of every line search; the paper's defaults where it has them.
+class Searching(OwnSettings):
+    """The settings of every line search; the paper's defaults where it has them."""
 
-    Attributes
-    ----------
-    planned_steps : how many steps the first budgets would last; budgets only grow
-    armijo : α, the share of η‖g‖² by which the objective must fall
-    shrink : β, what a step is multiplied by after it failed
-    candidates : steps that one search tries
-    search_share : of the budget, what the searches are laid out to take; the gradients take the rest
-    growth : ξ, what a failure enlarges a budget by, relatively
-    memory, restart : after `memory` accepted steps the first candidate falls to `restart` × the largest of them
-    loss_clip : what a row's loss is clipped to, for each model
-    """
-
-    planned_steps: int = 50
-    armijo: float = 0.5
-    shrink: float = 0.8
-    candidates: int = 15
-    search_share: float = 0.5
-    growth: float = 0.3
-    memory: int = 10
-    restart: float = 1.2
-    loss_clip: float = 3.0
+    planned_steps: int = number(50, 1, 100_000, "how many steps the first budgets would last; budgets only grow")
+    armijo: float = number(
+        0.5, 1e-6, 1 - 1e-6, "α, the share of η‖g‖² by which the objective must fall; 0.001 suits networks"
+    )
+    shrink: float = number(0.8, 1e-3, 1 - 1e-3, "β, what a step is multiplied by after it failed")
+    candidates: int = number(15, 1, 1000, "steps that one search tries")
+    search_share: float = number(
+        0.5, 0.01, 0.99, "of the budget, what the searches are laid out to use; the gradients use the rest"
+    )
+    growth: float = number(0.3, 0.01, 100, "ξ, what a failure enlarges a budget by, relatively")
+    memory: int = number(10, 1, 10**6, "accepted steps after which the first candidate falls")
+    restart: float = number(1.2, 1, 100, "the first candidate then falls to this × the largest of those steps")
+    loss_clip: float = number(
+        3.0,
+        1e-6,
+        1e6,
+        "a row's loss is clipped to this for each model; to this · log₁₀ K for a network of K > 10 classes",
+    )
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
-        settings.whole("planned_steps", self.planned_steps, 100_000, "50 suits most data")
-        settings.between("armijo", self.armijo, 1e-6, 1 - 1e-6)
-        settings.between("shrink", self.shrink, 1e-3, 1 - 1e-3)
-        settings.whole("candidates", self.candidates, 1000, "each is one more model to evaluate")
+        """Check the ranges, and that the last candidate is a number that steps can have."""
+        super().__post_init__()
         settings.between("shrink^candidates", self.shrink**self.candidates, 1e-30, 1)
-        settings.between("search_share", self.search_share, 0.01, 0.99)
-        settings.between("growth", self.growth, 0.01, 100)
-        settings.whole("memory", self.memory, 10**6, "accepted steps between two looks back")
-        settings.between("restart", self.restart, 1, 100)
-        settings.between("loss_clip", self.loss_clip, 1e-6, 1e6)
 
 
 class Sensitivity(Protocol):
@@ -287,15 +287,8 @@ def angle_between(one: np.ndarray, other: np.ndarray) -> float:
 # --- plans ----------------------------------------------------------------------------------------------
 
 
-def check_line_search(request: Request) -> None:
-    """Raise ValueError for what a line search leaves no choice of, and for delta = 0."""
-    remedy = "a line search finds its steps, and noise is Gaussian in every gradient; leave it out, or choose bolt_on"
-    settings.refuse(request, "exponent", "averaging_interval", "permutation", "shard_averaging", remedy=remedy)
-    settings.refuse(request, "calibration", remedy=remedy)
-    settings.refuse_other(request, _ALONE, remedy=remedy)
-    settings.refuse_other(
-        request, {"epochs": Request.epochs}, remedy="it runs until its budget is spent; give planned_steps in settings"
-    )
+def check_delta(request: Request) -> None:
+    """Raise ValueError without a δ."""
     if request.delta == 0:
         raise ValueError(
             f"delta = 0: algorithm {request.algorithm!r} adds Gaussian noise, which gives no pure guarantee; "
@@ -372,7 +365,7 @@ def white_box(request: Request, facts: Facts, guarantee: Release, run: Descent, 
         **told,
         "steps": run.searches,
         "expected_passes": 2 * run.searches * run.size / run.rows,
-        "schedule": _ALONE["schedule"],
+        "schedule": SCHEDULE,
         "step_size": run.first_step,
         "regularisation": run.regularisation,
         "clip_norm": run.clip,

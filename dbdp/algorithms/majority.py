@@ -10,8 +10,11 @@ import numpy as np
 
 from dbdp.algorithms import settings
 from dbdp.algorithms.access import Access, Progress
+from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
 from dbdp.privacy.selection import ExponentialMechanism
+
+OPTIONS = Options({"mechanism": ("exponential",), "averaging": ("none",)}, "it counts labels and nothing else")
 
 
 def plan(request: Request, facts: Facts) -> WhiteBox:
@@ -36,7 +39,7 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
 
 
 def _check(request: Request, facts: Facts) -> None:
-    """Raise ValueError where there is no majority, and for what a count does not have."""
+    """Raise ValueError where there is no majority."""
     if not facts.is_classifier:
         raise ValueError(
             "algorithm 'majority' predicts a class, and this label is a number; choose one that learns numbers, "
@@ -48,12 +51,6 @@ def _check(request: Request, facts: Facts) -> None:
             "intercept => true"
         )
     settings.loss_of(request, facts)  # it decides nothing, but is one of the receipt's words
-    remedy = "it counts labels and nothing else; leave it out, or choose bolt_on"
-    settings.refuse(request, "batch_size", "schedule", "step_size", "exponent", "averaging_interval", remedy=remedy)
-    settings.refuse(request, "permutation", "shard_averaging", "regularisation", "radius", "huber_width", remedy=remedy)
-    settings.refuse(request, "calibration", "clip_norm", "network", "settings", remedy=remedy)
-    alone = {"mechanism": "exponential", "averaging": "none", "epochs": Request.epochs, "shards": 1}
-    settings.refuse_other(request, alone | {"positive_weight": 1.0}, remedy=remedy)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 from dbdp.algorithms import settings
 from dbdp.algorithms.access import Access, Progress
 from dbdp.algorithms.noisy_sums import clip_of, gradient_error, lipschitz_of, sampled_sensitivity
+from dbdp.algorithms.options import LEARNING, Values, anything
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
 from dbdp.learning.losses import LARGEST
 from dbdp.learning.noisy import MOST_STEPS, Noise, NoisyState, NoisyTraining
@@ -24,12 +25,21 @@ from dbdp.privacy.events import Event, PoissonGaussianDpEvent, Release
 from dbdp.privacy.loss_distribution import poisson_gaussian_pld_multiplier
 from dbdp.privacy.mechanisms import ROOM, Gaussian, SphericalLaplace, covered_sensitivity, grid_for
 from dbdp.privacy.padding import PoissonSamples
+from dbdp.privacy.sensitivity import REUSED
 from dbdp.privacy.subsampling import poisson_gaussian_multiplier
 
 MOST_NORM = 2.0**16  # every linear model is kept within it: what its scores err by has a bound, and no use beyond
 COARSER = 2.0**8  # grid of spherical noise: its rounding is decided fast; g√P is still below 2⁻¹⁵ C
 RDP, PLD = CALIBRATIONS = ("rdp", "pld")
 SCHEDULES = (Constant.name, SquareRoot.name, InverseTime.name)
+REASON = "it adds noise in every update"
+HAS: dict[str, Values] = {  # the options of all SGD with noise in every update
+    **LEARNING,
+    **anything("epochs", "batch_size", "radius", "clip_norm"),
+    "averaging": ("none",),
+    "permutation": (REUSED,),
+}
+SAMPLED = HAS | anything("step_size", "network") | {"schedule": SCHEDULES}  # where the steps are free
 
 
 @dataclass(frozen=True)
@@ -166,8 +176,7 @@ def schedule_of(request: Request, facts: Facts, regularisation: float, *, defaul
 
     `step` is η where the request has none.
     """
-    settings.refuse(request, "exponent", remedy="its schedules have none; leave it out, or choose bolt_on")
-    name = settings.chosen("schedule", request.schedule or default, SCHEDULES)
+    name = request.schedule or default
     size = step if request.step_size is None else settings.positive_step(request.step_size)
     settings.between("step_size", size, 0, LARGEST)
     if name == Constant.name:
@@ -177,15 +186,6 @@ def schedule_of(request: Request, facts: Facts, regularisation: float, *, defaul
     if regularisation == 0 or request.network is not None:
         raise ValueError(f"schedule {name!r} needs a linear model and regularisation > 0; choose {Constant.name!r}")
     return InverseTime(settings.loss_of(request, facts).smoothness + regularisation, regularisation)
-
-
-def check_white_box(request: Request) -> None:
-    """Raise ValueError for what algorithms that add noise while they train do not have."""
-    remedy = "noise is added in every update; leave it out, or choose bolt_on"
-    settings.refuse(request, "averaging_interval", "shard_averaging", "mechanism", remedy=remedy)
-    settings.refuse(request, "settings", remedy="its options are those of every algorithm; leave settings out")
-    fixed_settings = {"averaging": "none", "permutation": "reused", "shards": 1}
-    settings.refuse_other(request, fixed_settings, remedy=remedy)
 
 
 def trainings(
@@ -248,9 +248,9 @@ def poisson_multiplier(request: Request, batches: Batches) -> float:
     that stands alone, most where few updates are made, and slower to plan. A ledger charges either by its event.
     """
     check_delta(request)
-    calibration = settings.chosen("calibration", request.calibration, CALIBRATIONS)
     given = request.epsilon, request.delta, batches.probability or 1.0, batches.updates
-    return poisson_gaussian_multiplier(*given) if calibration == RDP else poisson_gaussian_pld_multiplier(*given)
+    least = poisson_gaussian_pld_multiplier if request.calibration == PLD else poisson_gaussian_multiplier
+    return least(*given)
 
 
 def sampled_plan(
@@ -269,7 +269,6 @@ def sampled_plan(
     linear_step, network_step : η of the constant schedule where the request has none
     multiplier : σ/C*, by default the least that (ε, δ) needs
     """
-    check_white_box(request)
     batches = poisson(request, facts)
     regularisation = settings.regularisation_of(request, 0.0)
     step = linear_step if request.network is None else network_step

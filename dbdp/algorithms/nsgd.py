@@ -6,13 +6,23 @@ hockey-stick bound.
 """
 
 from dbdp.algorithms import settings
-from dbdp.algorithms.output_perturbation import planned
+from dbdp.algorithms.options import Options, Values, anything
+from dbdp.algorithms.output_perturbation import HAS, planned
 from dbdp.algorithms.plan import Facts, Learning, Plan, Request
 from dbdp.learning.averaging import NONE, Averaging
 from dbdp.learning.schedules import Restarted
 from dbdp.privacy.sensitivity import REUSED
 
 DEFAULT_STEP_SIZE = 1.0
+RESTARTED: dict[str, Values] = {
+    **HAS,
+    **anything("batch_size"),
+    "schedule": (Restarted.name,),
+    "averaging": ("none",),
+    "permutation": (REUSED,),
+}
+REASON = "it makes restarted steps over one permutation and one shard"
+OPTIONS = Options(RESTARTED, REASON)
 
 
 def plan(request: Request, facts: Facts) -> Plan:
@@ -23,16 +33,11 @@ def plan(request: Request, facts: Facts) -> Plan:
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    settings.refuse(request, "averaging_interval", remedy="leave it out, or choose rsgd_ar")
     return planned(request, facts, restarted_learning(request, facts, interval=0), calibration="hockey_stick")
 
 
 def restarted_learning(request: Request, facts: Facts, *, interval: int) -> Learning:
     """Return the learning of the restarted schedule; `interval` epochs lie between restarts, 0 for none."""
-    remedy = "its schedule is 'restarted', over one permutation and one shard; leave it out, or choose bolt_on"
-    settings.refuse(request, "exponent", "shard_averaging", remedy=remedy)
-    fixed = {"schedule": Restarted.name, "averaging": "none", "permutation": REUSED, "shards": 1}
-    settings.refuse_other(request, fixed, remedy=remedy)
     loss = settings.loss_of(request, facts)
     regularisation = settings.regularisation_of(request, settings.DEFAULT_REGULARISATION)
     batch_size = settings.batch_size_of(request, facts.rows)

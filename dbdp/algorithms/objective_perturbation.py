@@ -21,6 +21,7 @@ from dbdp.algorithms import settings
 from dbdp.algorithms.access import Access, Progress
 from dbdp.algorithms.minimisation import AcceleratedDescent
 from dbdp.algorithms.noisy_sums import UNIT, lipschitz_of
+from dbdp.algorithms.options import LEARNING, Options
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
 from dbdp.learning.objectives import Linear
@@ -39,7 +40,10 @@ MOST_PASSES = 5000
 SOLVER_SHARE = 0.01  # of ε and δ
 SOLVER_NOISE = 0.1  # the solver's noise and its error, relative to what b does
 USUAL_LENGTH = 20.0  # ‖b‖/(nΛ) by default: about as long as good models of rows of norm 1 are
-_SETTLED = "Λ, ε and the rows settle the passes and all noise; leave it out"
+OPTIONS = Options(
+    {**LEARNING, "loss": LOSSES, "mechanism": tuple(MECHANISMS), "averaging": ("none",)},
+    "Λ, ε and the rows settle the passes and all noise",
+)
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    _refuse(request, facts)
+    _check_classes(request, facts)
     objective, kind = _objective(request, facts), _kind(request)
     shares = Shares.of(request.epsilon, request.delta if kind is Gaussian else 0.0, rows=facts.rows)
     regularisation = _regularisation(request, facts, objective, shares, kind)
@@ -273,17 +277,8 @@ def _regularisation(request: Request, facts: Facts, objective: Linear, shares: S
     return max(settings.DEFAULT_REGULARISATION, length / (USUAL_LENGTH * facts.rows), least)
 
 
-def _refuse(request: Request, facts: Facts) -> None:
-    """Refuse what the algorithm does not have."""
-    sampled = ("batch_size", "clip_norm", "exponent", "permutation", "schedule", "step_size")
-    others = ("averaging_interval", "calibration", "network", "radius", "settings", "shard_averaging")
-    settings.refuse(request, *sampled, *others, remedy=_SETTLED)
-    settings.refuse_other(request, {"averaging": "none", "epochs": Request.epochs, "shards": 1}, remedy=_SETTLED)
-    if request.loss not in LOSSES:
-        raise ValueError(
-            f"loss {request.loss!r} is not offered by algorithm {request.algorithm!r}, which keeps no model in a ball; "
-            f"choose {', '.join(LOSSES)}, or algorithm bolt_on"
-        )
+def _check_classes(request: Request, facts: Facts) -> None:
+    """Raise ValueError for more classes than Gaussian noise can be proved for."""
     if _kind(request) is Gaussian and facts.outputs > MOST_CLASSES:
         raise ValueError(
             f"{facts.outputs} classes are more than {MOST_CLASSES}; choose mechanism {SphericalLaplace.name}, or "
@@ -302,8 +297,6 @@ def _kind(request: Request) -> type[Gaussian] | type[SphericalLaplace]:
     """Return the law of b."""
     if request.mechanism is None:
         return Gaussian if request.delta > 0 else SphericalLaplace
-    if request.mechanism not in MECHANISMS:
-        raise ValueError(f"mechanism {request.mechanism!r} is none of {', '.join(MECHANISMS)}; choose one of these")
     if request.mechanism == Gaussian.name and request.delta == 0:
         raise ValueError(f"delta = 0 with mechanism 'gaussian'; give a delta > 0, or choose {SphericalLaplace.name}")
     return MECHANISMS[request.mechanism]

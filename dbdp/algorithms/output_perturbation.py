@@ -8,9 +8,8 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+from dbdp.algorithms.options import LEARNING, Values, anything
 from dbdp.algorithms.plan import Facts, Learning, Plan, Request
-from dbdp.algorithms.settings import refuse
-from dbdp.privacy.accounting import conversion
 from dbdp.privacy.calibration import (
     Mixture,
     hockey_stick_multiplier,
@@ -19,7 +18,8 @@ from dbdp.privacy.calibration import (
     too_small_multiplier,
 )
 from dbdp.privacy.events import Release, ShuffledGaussianDpEvent
-from dbdp.privacy.mechanisms import ROOM, Gaussian, Mechanism, grid_for, mechanism_named
+from dbdp.privacy.mechanisms import MECHANISMS, ROOM, Gaussian, Mechanism, grid_for, mechanism_named
+from dbdp.privacy.renyi import conversion
 from dbdp.privacy.sensitivity import Sensitivity, Training, sgd_sensitivity, sharded_sensitivity
 
 WORST = "worst_position"
@@ -29,6 +29,12 @@ MIXTURES: dict[str, Callable[[float, float, Mixture], float]] = {
     "rdp": partial(renyi_multiplier, conversion=paper_conversion),
 }
 CALIBRATIONS = (WORST, *MIXTURES)
+HAS: dict[str, Values] = {  # the options of all output perturbation
+    **LEARNING,
+    **anything("epochs", "step_size", "radius"),
+    "mechanism": tuple(MECHANISMS),
+    "calibration": CALIBRATIONS,
+}
 
 
 def planned(request: Request, facts: Facts, learning: Learning, *, calibration: str = WORST) -> Plan:
@@ -39,8 +45,6 @@ def planned(request: Request, facts: Facts, learning: Learning, *, calibration: 
     ValueError
         If it has no sensitivity, or the noise cannot be calibrated as asked.
     """
-    remedy = "it perturbs a convex linear model once; leave it out, or choose dp_sgd"
-    refuse(request, "clip_norm", "network", "settings", remedy=remedy)
     name = _calibration(request, facts, learning, calibration)
     trainings = [_training(facts, learning, rows) for rows in learning.shard_rows]
     if len(trainings) == 1:
@@ -63,8 +67,6 @@ def _calibration(request: Request, facts: Facts, learning: Learning, default: st
     if request.calibration is None:
         usable = request.delta > 0 and request.mechanism in (None, Gaussian.name) and alone and single
         return default if usable and learning.permutation == "reused" else WORST
-    if request.calibration not in CALIBRATIONS:
-        raise ValueError(f"calibration {request.calibration!r} is unknown; choose one of {', '.join(CALIBRATIONS)}")
     if request.calibration == WORST:
         return WORST
     if request.delta == 0:

@@ -7,11 +7,23 @@ paper's 3LTη/n and 5L(μ + β)/(nμβ) are sound, and 1.5 to 17 times too large
 """
 
 from dbdp.algorithms import settings
-from dbdp.algorithms.output_perturbation import planned
+from dbdp.algorithms.options import ALL_ROWS, Options
+from dbdp.algorithms.output_perturbation import HAS, planned
 from dbdp.algorithms.plan import Facts, Learning, Plan, Request
 from dbdp.learning.averaging import NONE
 from dbdp.learning.schedules import Constant
 from dbdp.privacy.sensitivity import REUSED
+
+OPTIONS = Options(
+    {
+        **HAS,
+        "batch_size": (ALL_ROWS,),
+        "schedule": (Constant.name,),
+        "averaging": ("none",),
+        "permutation": (REUSED,),
+    },
+    "it takes full-batch steps of one size",
+)
 
 
 def plan(request: Request, facts: Facts) -> Plan:
@@ -22,10 +34,6 @@ def plan(request: Request, facts: Facts) -> Plan:
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    remedy = "it takes full-batch steps of one size; leave it out, or choose bolt_on"
-    settings.refuse(request, "averaging_interval", "exponent", "shard_averaging", remedy=remedy)
-    fixed = {"schedule": Constant.name, "averaging": "none", "permutation": REUSED, "shards": 1}
-    settings.refuse_other(request, fixed | {"batch_size": facts.rows}, remedy=remedy)
     loss = settings.loss_of(request, facts)
     regularisation = settings.regularisation_of(request, 0.0)
     step = 1 / (loss.smoothness + regularisation) if request.step_size is None else request.step_size

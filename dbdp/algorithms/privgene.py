@@ -24,6 +24,8 @@ import numpy as np
 from dbdp.algorithms import settings
 from dbdp.algorithms.access import Access, Progress
 from dbdp.algorithms.noisy_sums import UNIT, compared_sensitivity, penalties, spread_of
+from dbdp.algorithms.options import LEARNING, Options, anything
+from dbdp.algorithms.own_settings import OwnSettings, number, own_settings, word
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
 from dbdp.learning.losses import LARGEST, SMALLEST, HuberSvm
 from dbdp.learning.objectives import Linear, Objective
@@ -42,47 +44,29 @@ _UNAMPLIFIED = 100.0  # of so large an ε sampling leaves nearly all
 
 
 @dataclass(frozen=True)
-class Genes:
-    """What only PrivGene has. Lengths are shares of the box.
+class Genes(OwnSettings):
+    """What only PrivGene has. Lengths are shares of the box."""
 
-    Attributes
-    ----------
-    population : candidates of a generation, its parents among them
-    parents : selected from each generation
-    generations : 0 takes as many, from 10 to 100, as leave each selection an ε₀ of 1/(growth · rows)
-    growth : c; at pure ε that is the papers' rule, selections = c·n·ε
-    box : every coordinate of a model stays within ±box
-    start : the first candidates are uniform within ±start of the box
-    crossover : probability that a child has a segment of a second parent
-    mutation, last_mutation : length (root mean square) of the first and of the last mutation
-    fitness : loss, the sum of clipped losses, or errors, how many rows are classified wrongly
-    loss_clip : what a row's loss is clipped to, for each class
-    """
-
-    population: int = 200
-    parents: int = 2
-    generations: int = 0
-    growth: float = 7e-4
-    box: float = 10.0
-    start: float = 0.1
-    crossover: float = 1.0
-    mutation: float = 0.7
-    last_mutation: float = 0.07
-    fitness: str = LOSS
-    loss_clip: float = 3.0
+    population: int = number(200, 2, MOST_CANDIDATES, "candidates of a generation, its parents among them")
+    parents: int = number(2, 1, MOST_CANDIDATES - 1, "selected from each generation; fewer than the population")
+    generations: int = number(
+        0, 0, MOST_GENERATIONS, "0: as many, from 10 to 100, as leave each selection an ε₀ of 1/(growth · rows)"
+    )
+    growth: float = number(7e-4, 1e-9, 1e3, "c; at pure ε that is the papers' rule, selections = c·n·ε")
+    box: float = number(10.0, SMALLEST, LARGEST, "every coordinate of a model stays within ±box")
+    start: float = number(0.1, 0, 1, "the first candidates are uniform within ± this share of the box")
+    crossover: float = number(1.0, 0, 1, "probability that a child has a segment of a second parent")
+    mutation: float = number(0.7, 0, 1, "length (root mean square) of the first mutation")
+    last_mutation: float = number(0.07, 0, 1, "length of the last mutation")
+    fitness: str = word(
+        FITNESSES, "loss, the sum of clipped losses, or errors, for two classes: rows classified wrongly"
+    )
+    loss_clip: float = number(3.0, SMALLEST, LARGEST, "what a row's loss is clipped to, for each class")
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
-        settings.whole("population", self.population, MOST_CANDIDATES, "200 suits most data")
+        """Check the ranges, and that the parents leave room for others."""
+        super().__post_init__()
         settings.whole("parents", self.parents, self.population - 1, "2 suit most data, and others must have room")
-        if self.generations:
-            settings.whole("generations", self.generations, MOST_GENERATIONS, "each divides ε once more")
-        settings.between("growth", self.growth, 1e-9, 1e3)
-        settings.between("box", self.box, SMALLEST, LARGEST)
-        for name in ("start", "crossover", "mutation", "last_mutation"):
-            settings.between(name, getattr(self, name), 0, 1)
-        settings.chosen("fitness", self.fitness, FITNESSES)
-        settings.between("loss_clip", self.loss_clip, SMALLEST, LARGEST)
 
     def lasting(self, request: Request, facts: Facts) -> int:
         """Return the number of generations, T."""
@@ -98,6 +82,19 @@ class Genes:
         return self.box * self.mutation ** (1 - share) * self.last_mutation**share
 
 
+OPTIONS = Options(
+    {
+        **LEARNING,
+        **anything("batch_size", "radius"),
+        "averaging": ("none",),
+        "mechanism": ("exponential",),
+    },
+    "it selects among candidates for some generations, and takes no steps",
+    {"epochs": "give generations in settings"},
+    Genes,
+)
+
+
 def plan(request: Request, facts: Facts) -> WhiteBox:
     """Return the plan of a PrivGene release; with a batch_size each selection has a Poisson mini-batch of its own.
 
@@ -106,18 +103,17 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    _check(request)
-    knobs = settings.knobs(request, Genes)
-    generations = knobs.lasting(request, facts)
-    selections = generations * knobs.parents + 1
+    own = own_settings(request, Genes)
+    generations = own.lasting(request, facts)
+    selections = generations * own.parents + 1
     probability = 1.0 if request.batch_size is None else settings.batch_size_of(request, facts.rows) / facts.rows
-    fitness = fitness_of(request, facts, knobs)
-    settings.check_numbers(knobs.population, fitness.objective.parameters, "give a smaller population in settings")
+    fitness = fitness_of(request, facts, own)
+    settings.check_numbers(own.population, fitness.objective.parameters, "give a smaller population in settings")
     samples = settings.samples_of(request, facts, probability, selections)
     spent, delta = charge_of(settings.without_leak(request, samples), selections)
     breeding = Breeding(
         fitness=fitness,
-        knobs=knobs,
+        own=own,
         generations=generations,
         epsilon=sampled_epsilon(spent, probability),
         rows=facts.rows,
@@ -128,16 +124,6 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     claimed = request.delta if delta else samples.leak(request.epsilon)
     told = breeding.told(spent) | ({} if probability == 1 else settings.shown_samples(request, samples))
     return WhiteBox(request, facts, Release(event, request.epsilon, claimed), told, breeding)
-
-
-def _check(request: Request) -> None:
-    """Raise ValueError for what PrivGene does not have."""
-    remedy = "it lasts for generations; leave it out, or give generations in settings"
-    settings.refuse_other(request, {"epochs": Request.epochs}, remedy=remedy)
-    remedy = "it selects among candidates and takes no steps; leave it out, or choose dp_sgd"
-    settings.refuse(request, "schedule", "step_size", "exponent", "averaging_interval", "permutation", remedy=remedy)
-    settings.refuse(request, "shard_averaging", "calibration", "clip_norm", "network", remedy=remedy)
-    settings.refuse_other(request, {"averaging": "none", "mechanism": "exponential", "shards": 1}, remedy=remedy)
 
 
 # --- what it costs --------------------------------------------------------------------------------------
@@ -206,14 +192,13 @@ class Fitness:
         return sums + penalties(models, self.regularisation, expected)
 
 
-def fitness_of(request: Request, facts: Facts, knobs: Genes) -> Fitness:
+def fitness_of(request: Request, facts: Facts, own: Genes) -> Fitness:
     """Return the fitness. Errors are the losses of a hinge so steep that it is 0 or 1 (after the clipping)."""
     regularisation = settings.regularisation_of(request, 0.0)
-    if knobs.fitness == LOSS:
-        return Fitness(settings.objective_of(request, facts), knobs.loss_clip * facts.outputs, 1.0, regularisation)
-    remedy = "fitness 'errors' counts rows, whatever their loss; leave it out, or choose fitness 'loss'"
-    settings.refuse(request, "huber_width", remedy=remedy)
-    settings.refuse_other(request, {"positive_weight": 1.0}, remedy=remedy)
+    if own.fitness == LOSS:
+        return Fitness(settings.objective_of(request, facts), own.loss_clip * facts.outputs, 1.0, regularisation)
+    remedy = "leave it out, or choose fitness 'loss'"
+    settings.refuse_given(request, "huber_width", "positive_weight", of="fitness 'errors'", remedy=remedy)
     if facts.outputs > 1 or not facts.is_classifier:
         raise ValueError("fitness 'errors' is for a label of two classes; choose fitness 'loss'")
     return Fitness(Linear(HuberSvm(SMALLEST), facts.dimension), 1.0, STEEPNESS, regularisation)
@@ -264,7 +249,7 @@ class Breeding:
     """
 
     fitness: Fitness
-    knobs: Genes
+    own: Genes
     generations: int
     epsilon: float
     rows: int
@@ -279,32 +264,32 @@ class Breeding:
     @property
     def selections(self) -> int:
         """How many candidates are selected in all."""
-        return self.generations * self.knobs.parents + 1
+        return self.generations * self.own.parents + 1
 
     def __call__(self, rows: Access, progress: Progress) -> np.ndarray:
         """Breed; return the model. Candidates depend on the rows through selections alone."""
         judged = self._all(rows) if self.probability == 1 else self._sampled(rows)
         models = self.first()
         for generation in range(self.generations):
-            models = self.offspring(models[self._selected(rows, judged, models, self.knobs.parents)], generation)
+            models = self.offspring(models[self._selected(rows, judged, models, self.own.parents)], generation)
             progress("generation", generation + 1, self.generations)
         return models[self._selected(rows, judged, models, 1)[0]]
 
     def told(self, spent: float) -> dict[str, Any]:
         """Return what `explain` says; a selection is charged `spent`."""
-        knobs, passes = self.knobs, self.generations + 1
+        own, passes = self.own, self.generations + 1
         return {
             "sampling": "all" if self.probability == 1 else "poisson",
             "sampling_rate": self.probability,
             "steps": self.generations,
-            "population": knobs.population,
-            "parents": knobs.parents,
+            "population": own.population,
+            "parents": own.parents,
             "selections": self.selections,
             "expected_passes": passes if self.probability == 1 else self.selections * self.probability,
-            "fitness": knobs.fitness,
+            "fitness": own.fitness,
             "loss_clip": self.fitness.limit,
             "regularisation": self.fitness.regularisation,
-            "box": knobs.box,
+            "box": own.box,
             "parameters": self.fitness.objective.parameters,
             "mechanism": "exponential",
             "selection_epsilon": self.epsilon,
@@ -315,25 +300,25 @@ class Breeding:
 
     def first(self) -> np.ndarray:
         """Return the first candidates."""
-        shape = (self.knobs.population, self.fitness.objective.parameters)
-        return self.within((2 * uniform(*shape) - 1) * (self.knobs.box * self.knobs.start))
+        shape = (self.own.population, self.fitness.objective.parameters)
+        return self.within((2 * uniform(*shape) - 1) * (self.own.box * self.own.start))
 
     def offspring(self, parents: np.ndarray, generation: int) -> np.ndarray:
         """Return the next candidates: the parents, and mutated children of two of them.
 
         Nothing here depends on a row but through the parents, which are released: post-processing.
         """
-        count, parameters = self.knobs.population - len(parents), parents.shape[1]
+        count, parameters = self.own.population - len(parents), parents.shape[1]
         first, second = (parents[(uniform(count) * len(parents)).astype(int)] for _ in range(2))
         begins, ends = np.sort((uniform(2, count, 1) * (parameters + 1)).astype(int), axis=0)
-        places, crossed = np.arange(parameters), uniform(count, 1) < self.knobs.crossover
+        places, crossed = np.arange(parameters), uniform(count, 1) < self.own.crossover
         children = np.where((begins <= places) & (places < ends) & crossed, second, first)
-        length = self.knobs.mutation_at(generation, self.generations) * math.sqrt(3 / parameters)
+        length = self.own.mutation_at(generation, self.generations) * math.sqrt(3 / parameters)
         return self.within(np.concatenate([parents, children + length * (2 * uniform(*children.shape) - 1)]))
 
     def within(self, models: np.ndarray) -> np.ndarray:
         """Return the candidates, in the box and each linear model in the ball."""
-        boxed = np.clip(models, -self.knobs.box, self.knobs.box)
+        boxed = np.clip(models, -self.own.box, self.own.box)
         if self.radius == math.inf:
             return boxed
         each = boxed.reshape(-1, self.fitness.objective.inputs)

@@ -10,14 +10,18 @@ from functools import partial
 
 import numpy as np
 
-from dbdp.algorithms import noisy_sgd, settings
+from dbdp.algorithms import noisy_sgd
 from dbdp.algorithms.access import Access, Progress
 from dbdp.algorithms.noisy_sgd import NoisySgd
+from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
 from dbdp.learning.schedules import Constant
 from dbdp.privacy.samplers import Entropy
 
 LINEAR_STEP, NETWORK_STEP = 1.0, 0.25
+OPTIONS = Options(
+    {**noisy_sgd.SAMPLED, "schedule": (Constant.name,), "calibration": noisy_sgd.CALIBRATIONS}, noisy_sgd.REASON
+)
 
 
 def plan(request: Request, facts: Facts) -> WhiteBox:
@@ -30,7 +34,6 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    settings.refuse_other(request, {"schedule": Constant.name}, remedy="its steps have one size; leave it out")
     made = noisy_sgd.sampled_plan(request, facts, linear_step=LINEAR_STEP, network_step=NETWORK_STEP)
     run = made.run
     if not isinstance(run, NoisySgd):

@@ -5,11 +5,13 @@ the Lipschitz constant is that of the data part, and the worst position need not
 """
 
 from dbdp.algorithms import settings
-from dbdp.algorithms.nsgd import restarted_learning
+from dbdp.algorithms.nsgd import REASON, RESTARTED, restarted_learning
+from dbdp.algorithms.options import Options, anything
 from dbdp.algorithms.output_perturbation import planned
 from dbdp.algorithms.plan import Facts, Plan, Request
 
 DEFAULT_INTERVAL = 5  # epochs
+OPTIONS = Options(RESTARTED | anything("averaging_interval"), REASON)
 
 
 def plan(request: Request, facts: Facts) -> Plan:

@@ -8,11 +8,14 @@ sensitivity. Shuffled mini-batches amplify nothing.
 import math
 
 from dbdp.algorithms import noisy_sgd, settings
+from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
 from dbdp.learning.schedules import InverseTime, SquareRoot
 from dbdp.privacy.calibration import analytic_noise_multiplier
 from dbdp.privacy.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, SelfComposedDpEvent
 from dbdp.privacy.mechanisms import Gaussian, SphericalLaplace
+
+OPTIONS = Options(noisy_sgd.SAMPLED, noisy_sgd.REASON)
 
 
 def plan(request: Request, facts: Facts) -> WhiteBox:
@@ -23,8 +26,6 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    noisy_sgd.check_white_box(request)
-    settings.refuse(request, "calibration", remedy="its noise has one scale; leave it out, or choose dp_sgd")
     batches = noisy_sgd.fixed(request, facts)
     law, multiplier, guarantee = _calibrated(request, facts)
     _, contribution = noisy_sgd.contribution_of(request, facts)

@@ -3,12 +3,10 @@
 Every message names the value, the limit and the remedy.
 """
 
-import json
 import math
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from numbers import Real
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, get_type_hints
 
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.learning.averaging import NONE, Averaging
@@ -17,7 +15,6 @@ from dbdp.learning.objectives import Linear, Objective
 from dbdp.learning.schedules import Constant, Decreasing, InverseTime, Schedule, SquareRoot
 from dbdp.privacy.events import check_epsilon_delta
 from dbdp.privacy.padding import PoissonSamples, padded_samples
-from dbdp.privacy.sensitivity import FRESH, REUSED
 
 DEFAULT_REGULARISATION = 0.001
 DEFAULT_BATCH_SIZE = 50
@@ -28,7 +25,6 @@ MOST_NUMBERS = 3 << 23  # of all models together: a state has four such vectors,
 MAX_SHARDS = 1024
 LEAST_RADIUS, LARGEST_RADIUS = 1e-6, 1e6
 SHARD_AVERAGING = ("once", "each_epoch")
-Knobs = TypeVar("Knobs")
 AVERAGING = ("none", "all", "last_epoch")
 SCHEDULES = (Constant.name, InverseTime.name, Decreasing.name, SquareRoot.name)  # schedules of Wu et al. 2017
 
@@ -83,19 +79,12 @@ def whole(name: str, value: Any, most: int, remark: str) -> None:
         raise ValueError(f"{name} = {value} must be a whole number between 1 and {most}: {remark}")
 
 
-def refuse(request: Request, *names: str, remedy: str) -> None:
-    """Raise ValueError if the request sets what the algorithm does not have."""
+def refuse_given(request: Request, *names: str, of: str, remedy: str) -> None:
+    """Raise ValueError if the request sets options that what it chose elsewhere, `of`, leaves without a meaning."""
     for name in names:
         value = getattr(request, name)
-        if value is not None:
-            raise ValueError(f"algorithm {request.algorithm!r} has no {name} (given: {value}); {remedy}")
-
-
-def refuse_other(request: Request, fixed: Mapping[str, Any], *, remedy: str) -> None:
-    """Raise ValueError if the request sets something else than the only value that the algorithm has."""
-    for name, only in fixed.items():
-        if getattr(request, name) not in (None, only):
-            raise ValueError(f"algorithm {request.algorithm!r} has no {name} {getattr(request, name)!r}; {remedy}")
+        if value != getattr(Request, name):
+            raise ValueError(f"{of} has no {name} (given: {value}); {remedy}")
 
 
 def chosen(name: str, value: str | None, options: tuple[str, ...]) -> str:
@@ -151,17 +140,15 @@ def schedule_of(request: Request, name: str, facts: Facts, loss: Loss, regularis
             raise ValueError(f"schedule 'constant' needs a step_size; give one, at most 2/β = {2 / smoothness}")
         _no_exponent(request, name)
         return Constant(positive_step(request.step_size))
-    if request.step_size is not None and name in SCHEDULES:
+    if request.step_size is not None:
         raise ValueError(f"schedule {name!r} sets its own step sizes; leave step_size out")
     if name == InverseTime.name:
         _no_exponent(request, name)
         if regularisation == 0:
             raise ValueError("schedule 'inverse_time' needs regularisation > 0; give one, or choose 'constant'")
         return InverseTime(smoothness, regularisation)
-    for kind in (Decreasing, SquareRoot):
-        if name == kind.name:
-            return kind(smoothness, float(facts.rows) ** _exponent(request))
-    raise ValueError(f"schedule {name!r} is unknown here; choose one of {', '.join(SCHEDULES)}")
+    kind = Decreasing if name == Decreasing.name else SquareRoot
+    return kind(smoothness, float(facts.rows) ** _exponent(request))
 
 
 def _no_exponent(request: Request, name: str) -> None:
@@ -216,39 +203,9 @@ def averaging_of(name: str, batches: int, epochs: int) -> Averaging:
     return {"none": NONE, "all": Averaging(1), "last_epoch": Averaging((epochs - 1) * batches + 1)}[name]
 
 
-def permutation_of(request: Request) -> str:
-    """Return whether the permutation is reused in every epoch or fresh in each."""
-    return chosen("permutation", request.permutation, (REUSED, FRESH))
-
-
 def shard_rows(rows: int, shards: int) -> tuple[int, ...]:
     """Return the public sizes of the shards: equal, or one row more for the first ones."""
     return tuple(rows // shards + (shard < rows % shards) for shard in range(shards))
-
-
-def knobs(request: Request, kind: type[Knobs]) -> Knobs:
-    """Return the settings that only this algorithm has: a dataclass whose defaults the request's JSON overrides.
-
-    Raises
-    ------
-    ValueError
-        If it names another setting, or a value is of another kind; the dataclass checks the ranges.
-    """
-    try:
-        given = json.loads(request.settings or "{}")
-    except (ValueError, RecursionError):  # no JSON, or numbers or levels without end
-        given = request.settings
-    known = {each.name: each.default for each in fields(kind)}  # type: ignore[arg-type]
-    if not isinstance(given, dict) or set(given) - set(known):
-        raise ValueError(
-            f"settings of algorithm {request.algorithm!r} are {request.settings}; give an object with any of "
-            f"{', '.join(f'{name} (default {value})' for name, value in known.items())}"
-        )
-    for name, value in given.items():
-        wanted = (int, float) if isinstance(known[name], float) else type(known[name])
-        if isinstance(value, bool) != isinstance(known[name], bool) or not isinstance(value, wanted):
-            raise ValueError(f"setting {name} = {value!r} must be like its default, {known[name]!r}")
-    return kind(**given)
 
 
 def between(name: str, value: float, least: float, most: float) -> None:
@@ -263,9 +220,8 @@ def objective_of(request: Request, facts: Facts) -> Objective:
         return Linear(loss_of(request, facts), facts.dimension, facts.outputs)
     from dbdp.learning.networks import network_named  # only a training of one needs it
 
-    remedy = "a network minimises its cross-entropy; leave it out, or leave network out"
-    refuse(request, "huber_width", remedy=remedy)
-    refuse_other(request, {"loss": Request.loss, "positive_weight": 1.0}, remedy=remedy)
+    remedy = "it minimises its cross-entropy; leave it out, or leave network out"
+    refuse_given(request, "huber_width", "loss", "positive_weight", of=f"network {request.network!r}", remedy=remedy)
     if not facts.is_classifier:
         raise ValueError(f"network {request.network!r} needs classes, this label is a number; leave network out")
     return network_named(request.network, inputs=facts.dimension, outputs=facts.outputs, intercept=facts.intercept)

@@ -8,13 +8,15 @@ composition, which is the point of the baseline. The ledger is charged for what 
 import math
 from dataclasses import replace
 
-from dbdp.algorithms import noisy_sgd, settings
+from dbdp.algorithms import noisy_sgd
 from dbdp.algorithms.noisy_sgd import Batches
+from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
 from dbdp.privacy.calibration import analytic_noise_multiplier
 from dbdp.privacy.composition import strong_share
 
 STEP = 1.0
+OPTIONS = Options(noisy_sgd.SAMPLED, noisy_sgd.REASON)
 
 
 def plan(request: Request, facts: Facts) -> WhiteBox:
@@ -25,8 +27,6 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    remedy = "its noise has one scale; leave it out, or choose dp_sgd"
-    settings.refuse(request, "calibration", remedy=remedy)
     noisy_sgd.check_delta(request)
     made = noisy_sgd.sampled_plan(request, facts, linear_step=STEP, network_step=STEP, multiplier=advanced_multiplier)
     return replace(made, told=made.told | {"calibration": "advanced composition"})

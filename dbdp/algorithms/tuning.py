@@ -18,8 +18,8 @@ from dbdp.algorithms.output_perturbation import WORST
 from dbdp.algorithms.plan import Facts, Plan, Request, plain
 from dbdp.algorithms.settings import chosen, shard_rows
 from dbdp.privacy import groups
-from dbdp.privacy.accounting import least_epsilon
 from dbdp.privacy.calibration import least_multiplier
+from dbdp.privacy.composition import least_epsilon
 from dbdp.privacy.events import (
     DisjointDpEvent,
     Event,

@@ -16,6 +16,7 @@ except ImportError:  # built without a C compiler: the same results, some three 
     compiled = None
 
 FURTHEST = 708.0  # beyond, an exponential is 0 or infinite
+SHRINK = 1.0 - 2.0**-28  # a clipped gradient has norm ≤ clip as real numbers: its norm errs by less than 2²⁴·2⁻⁵³
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")

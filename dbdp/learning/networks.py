@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from dbdp.learning import kernels
-from dbdp.learning.arithmetic import exponential, flushed
+from dbdp.learning.arithmetic import SHRINK, exponential, flushed
 from dbdp.learning.layers import FAR, KERNEL, Convolution, Dense, Layer
 from dbdp.learning.losses import Logistic
-from dbdp.learning.objectives import SHRINK
 
 MOST_PARAMETERS = 2**24  # 128 MiB; sums of more squares would err by more than SHRINK leaves room for
 LEAST_CLIP = 2.0**-200  # where squares underflow, a norm errs by far less

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from dbdp.learning import kernels
-from dbdp.learning.arithmetic import flushed
-from dbdp.learning.objectives import SHRINK, Linear, Objective, objective_from
+from dbdp.learning.arithmetic import SHRINK, flushed
+from dbdp.learning.objectives import Linear, Objective, objective_from
 from dbdp.learning.schedules import Schedule, schedule_with
 
 Draw = Callable[[str, int, int, int], np.ndarray]  # law, steps, updates, parameters → whole numbers (updates, P)

@@ -14,11 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from dbdp.learning import kernels
-from dbdp.learning.arithmetic import flushed
+from dbdp.learning.arithmetic import SHRINK, flushed
 from dbdp.learning.losses import Loss, loss_with
-
-SHRINK = 1.0 - 2.0**-28  # a clipped gradient has norm ≤ clip as real numbers: its norm errs by less than 2²⁴·2⁻⁵³
-
 
 MOST_OUTPUTS = 1000
 MOST_PARAMETERS = 1 << 27  # a gigabyte, the most that a value of PostgreSQL holds

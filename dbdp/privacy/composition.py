@@ -5,8 +5,8 @@ privacy.md §2, §5, §13. Where charges are chosen on the way, ask a filter ins
 
 import math
 
-from dbdp.privacy.accounting import best_order, conversion
-from dbdp.privacy.events import check_epsilon_delta
+from dbdp.privacy.events import Event, check_epsilon_delta, divergence
+from dbdp.privacy.renyi import SLACK, best_order, conversion
 
 _ROOM = 1 + 1e-12  # of closed forms in floating point
 _LARGEST = 700.0  # e^700 is a float
@@ -57,6 +57,12 @@ def rho_of(epsilon: float, delta: float) -> float:
     if rho <= 0:
         raise ValueError(f"epsilon = {epsilon:g} is too small for delta = {delta:g}; use a larger epsilon")
     return rho
+
+
+def least_epsilon(event: Event, delta: float) -> float:
+    """Return ε such that an event without leaks is (ε, δ)-DP: the best of the tight conversions on a grid of α."""
+    orders = [1 + math.exp(step / 16) for step in range(-64, 192)]
+    return min(divergence(event, order) + conversion(order, delta) for order in orders) * (1 + SLACK)
 
 
 def _check_run(epsilon: float, count: int, slack: float) -> None:

@@ -14,9 +14,9 @@ from typing import ClassVar, Protocol, Self
 import numpy as np
 
 from dbdp.privacy import streams
-from dbdp.privacy.accounting import gaussian_noise_multiplier
 from dbdp.privacy.calibration import analytic_noise_multiplier
 from dbdp.privacy.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, ZCDpEvent, check_epsilon_delta
+from dbdp.privacy.renyi import gaussian_noise_multiplier
 from dbdp.privacy.samplers import Entropy, discrete_gaussian, discrete_laplace
 
 ROOM = 1 + 1e-12  # every noise scale is larger by this factor than floating point computed it

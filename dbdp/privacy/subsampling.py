@@ -15,6 +15,7 @@ import numpy as np
 
 from dbdp.privacy import sensitivity
 from dbdp.privacy.calibration import least_multiplier
+from dbdp.privacy.renyi import conversion
 
 _REACH = 11.0  # how far a trapezoid rule goes beyond the mean of the last Gaussian: e^(-11²/2) is 5e-27
 _STEP = 0.4  # of a trapezoid rule on a standard normal density, in error by e^(-2π²/0.4²), 3e-54
@@ -74,7 +75,7 @@ def poisson_gaussian_multiplier(epsilon: float, delta: float, probability: float
             f"epsilon = {epsilon} must be positive, delta = {delta} between 0 and 1, and steps = {steps} at least 1"
         )
     orders = _orders_for(epsilon, delta)
-    excesses = np.array([_conversion(order, delta * _TARGET) for order in orders]) - epsilon
+    excesses = np.array([conversion(float(order), delta * _TARGET) for order in orders]) - epsilon
 
     def excess(multiplier: float, among: np.ndarray) -> np.ndarray:
         return steps * _divergences(probability, multiplier, orders[among]) + excesses[among]
@@ -129,12 +130,6 @@ def _least_multiplier(excess: Callable[[float, np.ndarray], np.ndarray], count: 
 
 def _suffices(excess: Callable[[float, np.ndarray], np.ndarray], among: np.ndarray, multiplier: float) -> bool:
     return bool(excess(multiplier, among).min() <= 0)
-
-
-def _conversion(order: float, delta: float) -> float:
-    from dbdp.privacy.accounting import conversion  # which imports the events, and they this module
-
-    return conversion(float(order), delta)
 
 
 def _orders_for(epsilon: float, delta: float) -> np.ndarray:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from dbdp.database import Database
-from dbdp.privacy.accounting import Budget
+from dbdp.privacy.budget import Budget
 from dbdp.web import lists
 from dbdp.web.guards import check_form
 from dbdp.web.refusals import WRONG, Denied, Refusal, missing_dataset

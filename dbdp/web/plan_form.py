@@ -9,7 +9,7 @@ from psycopg import sql
 
 from dbdp.algorithms import ALGORITHMS, Request
 from dbdp.learning.losses import LOSSES
-from dbdp.options import HELP, options
+from dbdp.options import help_of, options
 
 _FIRST = ("epsilon", "delta", "algorithm", "loss", "epochs", "batch_size", "regularisation")
 _CHOICES = {"algorithm": tuple(ALGORITHMS), "loss": tuple(LOSSES)}
@@ -59,17 +59,17 @@ def read(given: Mapping[str, str]) -> tuple[list[Field], Request | None]:
         except ValueError as error:
             problem = str(error)
         shown = text or _default(each.name, each.default)
-        fields.append(Field(each.name, HELP[each.name], _CHOICES.get(each.name, ()), shown, problem))
+        fields.append(Field(each.name, help_of(each.name), _CHOICES.get(each.name, ()), shown, problem))
     is_whole = "epsilon" in values and not any(field.problem for field in fields)
     return fields, Request(**values) if is_whole else None
 
 
 def marked(fields: list[Field], told: str) -> list[Field]:
-    """Return the fields, with a refusal's text at those that it begins with, or gives the value of."""
-    return [
-        replace(field, problem=told) if re.search(rf"^{field.name}\b|\b{field.name} = ", told) else field
-        for field in fields
-    ]
+    """Return the fields, with a refusal's text at the option missing, else at those it begins with or has values of."""
+    missing = re.match(r"algorithm '\w+' has no (\w+)", told)
+    patterns = {each.name: rf"^{each.name}\b|\b{each.name} = " for each in fields}
+    marks = {missing[1]} if missing else {name for name, pattern in patterns.items() if re.search(pattern, told)}
+    return [replace(field, problem=told) if field.name in marks else field for field in fields]
 
 
 def _default(name: str, default: Any) -> str:

@@ -12,8 +12,9 @@ from typing import Any
 from hypothesis import strategies as st
 from watch import NUMBER, SMALL, WORD
 
-from dbdp import algorithms, options
-from dbdp.algorithms import ALGORITHMS, Facts, Request
+from dbdp import options
+from dbdp.algorithms import ALGORITHMS
+from dbdp.algorithms.own_settings import declared
 
 # --- what a row may hold, as PostgreSQL reads it from text -------------------------------------------------
 
@@ -187,31 +188,25 @@ def _words(name: str) -> st.SearchStrategy[Any]:
     return st.sampled_from(re.findall(r"[a-z_0-9:]+", options.HELP[name])) | st.sampled_from([*ODD_WORDS, None])
 
 
-def algorithm_settings(algorithm: str) -> list[str]:
-    """The settings that an algorithm has, as its own refusal names them."""
-    try:
-        algorithms.plan(Request(1.0, 1e-6, algorithm, settings="[]"), Facts(100, 4))
-    except ValueError as error:
-        return re.findall(r"(\w+) \(default", str(error))
-    raise AssertionError(f"algorithm {algorithm!r} took a list for its settings")
-
-
-KNOBS = {name: algorithm_settings(name) for name in ALGORITHMS}
+OWN = {name: list(declared(kind)) if (kind := each.OPTIONS.own_settings) else [] for name, each in ALGORITHMS.items()}
 SHORT_SETTINGS = {  # what ends within milliseconds, of those that may take long
-    name: {knob: value for knob, value in (("planned_steps", 2), ("splits", 2), ("generations", 2), ("population", 10))}
+    name: {
+        setting: value
+        for setting, value in (("planned_steps", 2), ("splits", 2), ("generations", 2), ("population", 10))
+    }
     for name in ALGORITHMS
 }
-KNOB_VALUES = st.sampled_from([0, 1, 2, -1, 0.5, 1e308, 2**63, "1", None, True, [], {}, -0.1, 2.0])
+OWN_VALUES = st.sampled_from([0, 1, 2, -1, 0.5, 1e308, 2**63, "1", None, True, [], {}, -0.1, 2.0])
 
 
 @st.composite
 def _settings(draw: st.DrawFn, algorithm: str) -> str | None:
-    known = KNOBS.get(algorithm, [])
-    short = {knob: value for knob, value in SHORT_SETTINGS.get(algorithm, {}).items() if knob in known}
+    known = OWN.get(algorithm, [])
+    short = {setting: value for setting, value in SHORT_SETTINGS.get(algorithm, {}).items() if setting in known}
     if draw(st.integers(0, 3)):
         return json.dumps(short) if short else None
     if known and draw(st.booleans()):
-        return json.dumps(short | draw(st.dictionaries(st.sampled_from(known), KNOB_VALUES, max_size=2)))
+        return json.dumps(short | draw(st.dictionaries(st.sampled_from(known), OWN_VALUES, max_size=2)))
     return draw(st.sampled_from(["", "[1]", "{", '{"a": 1}', "[" * 3000, '{"a": 1e999}', "null", "9" * 5000]))
 
 
@@ -231,7 +226,7 @@ def requests(draw: st.DrawFn, kind: str) -> dict[str, Any]:
 def sound_requests(draw: st.DrawFn, kind: str) -> dict[str, Any]:
     """Options that suit a label: most can be planned."""
     algorithm = draw(st.sampled_from(list(ALGORITHMS)))
-    short = {knob: value for knob, value in SHORT_SETTINGS[algorithm].items() if knob in KNOBS[algorithm]}
+    short = {setting: value for setting, value in SHORT_SETTINGS[algorithm].items() if setting in OWN[algorithm]}
     given: dict[str, Any] = {"algorithm": algorithm, "epsilon": 1.0, "delta": draw(st.sampled_from([0.0, 1e-6, 1e-6]))}
     given |= {"settings": json.dumps(short)} if short else {"epochs": draw(st.sampled_from([1, 2]))}
     if kind == "label_bounds":

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import interpolate, optimize, special
 
-from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS, Budget
+from dbdp.privacy.budget import CHARGE_UNITS, LEAK_UNITS, Budget
 from dbdp.privacy.events import (
     EpsilonDeltaDpEvent,
     ExponentialMechanismDpEvent,

@@ -16,7 +16,7 @@ from dbdp.learning import kernels
 from dbdp.learning.confusions import confusion, linear_scores
 from dbdp.learning.encoding import pack
 from dbdp.learning.networks import network_named
-from dbdp.privacy.accounting import Budget
+from dbdp.privacy.budget import Budget
 from dbdp.privacy.calibration import analytic_noise_multiplier
 from dbdp.privacy.counts import CountLaplace
 from dbdp.privacy.events import EpsilonDeltaDpEvent, Release, SelfComposedDpEvent, divergence, pure_divergence

@@ -1,25 +1,28 @@
-"""docs/algorithms.md names the settings that only one algorithm has, with the defaults of the code."""
+"""The documents name every algorithm, and the settings that only one of them has, as the code declares them."""
 
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from dbdp.algorithms import ALGORITHMS
-from dbdp.algorithms.dp_agd import Settings
-from dbdp.algorithms.dp_blsgd import Sampled
-from dbdp.algorithms.privgene import Genes
+from dbdp.algorithms.catalogue import having
+from dbdp.algorithms.own_settings import declared
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")
+DOCUMENTS = Path(__file__).parents[2] / "docs"
+GUIDE = (DOCUMENTS / "algorithms.md").read_text(encoding="utf-8")
+REFERENCE = (DOCUMENTS / "reference" / "options.md").read_text(encoding="utf-8")
+OWN = [(name, each) for name in having("settings") for each in declared(ALGORITHMS[name].OPTIONS.own_settings)]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_every_algorithm_is_in_the_document(name):
-    assert f"`{name}`" in DOCUMENT
+def test_every_algorithm_is_in_the_documents(name):
+    assert f"`{name}`" in GUIDE
+    assert f"| `{name}` | " in REFERENCE
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [(kind, each.name) for kind in (Settings, Sampled, Genes) for each in fields(kind)]
-)
-def test_every_setting_is_in_the_document(kind, name):
-    assert f"`{name}`" in DOCUMENT, f"{kind.__name__}.{name}"
+@pytest.mark.parametrize(("algorithm", "name"), OWN)
+def test_every_setting_is_in_the_reference_with_its_algorithm_and_its_default(algorithm, name):
+    default, limits = declared(ALGORITHMS[algorithm].OPTIONS.own_settings)[name]
+    lines = [line for line in REFERENCE.splitlines() if line.startswith(f"| `{name}` |") and f"`{algorithm}`" in line]
+    assert len(lines) == 1
+    assert f" | `{default}` | {limits.text} | {limits.meaning} |" in lines[0]

@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from memory import RowsInMemory
 from scipy import optimize
 
-from dbdp.algorithms import dp_agd, noisy_sums
+from dbdp.algorithms import dp_agd, noisy_sums, plan
 from dbdp.algorithms.plan import Facts, Request
+from dbdp.learning.arithmetic import SHRINK
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Squared
-from dbdp.learning.objectives import SHRINK, Linear
-from dbdp.privacy.accounting import conversion
+from dbdp.learning.objectives import Linear
 from dbdp.privacy.composition import rho_of
 from dbdp.privacy.events import EpsilonDeltaDpEvent, ZCDpEvent, pure_divergence
 from dbdp.privacy.mechanisms import Gaussian
 from dbdp.privacy.noisy_min import NoisyMin
+from dbdp.privacy.renyi import conversion
 from dbdp.privacy.selection import ExponentialMechanism
 from dbdp.privacy.subsampling import poisson_gaussian_divergence
 
@@ -592,7 +593,7 @@ def test_the_noisy_minimum_follows_its_law():
     [
         ({"delta": 0.0}, "delta = 0.*give one"),
         ({"step_size": 0.1}, "step_size.*largest_step"),
-        ({"epochs": 3}, "epochs 3.*splits"),
+        ({"epochs": 3}, r"epochs \(given: 3\).*splits"),
         ({"schedule": "constant"}, "schedule.*dp_sgd"),
         ({"mechanism": "spherical_laplace"}, "mechanism"),
         ({"batch_size": 101}, "batch_size = 101.*100"),
@@ -609,7 +610,7 @@ def test_the_noisy_minimum_follows_its_law():
 def test_what_cannot_be_planned_is_refused_with_a_remedy(given, message):
     whole = {"epsilon": 1.0, "delta": 1e-6, "algorithm": "dp_agd"} | given
     with pytest.raises(ValueError, match=message):
-        dp_agd.plan(Request(**whole), Facts(100, 3))
+        plan(Request(**whole), Facts(100, 3))
 
 
 def test_the_published_shares_give_the_first_measurement_what_the_paper_measures():

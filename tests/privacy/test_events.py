@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from scipy import special
 
 from dbdp.privacy import events
-from dbdp.privacy.accounting import conversion
 from dbdp.privacy.events import (
     ADD_REMOVE,
     EVENTS,
@@ -43,6 +42,7 @@ from dbdp.privacy.events import (
     pure_mean,
     replace_one,
 )
+from dbdp.privacy.renyi import conversion
 
 # --- the ledger ----------------------------------------------------------------------------------------
 

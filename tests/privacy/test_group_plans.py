@@ -8,7 +8,7 @@ import pytest
 from dbdp.algorithms import Facts, Plan, Request
 from dbdp.algorithms.groups import GroupsPlan, GroupsRequest, plan
 from dbdp.algorithms.settings import MOST_NUMBERS
-from dbdp.privacy.accounting import MODES, Budget
+from dbdp.privacy.budget import MODES, Budget
 from dbdp.privacy.events import DisjointDpEvent, EpsilonDeltaDpEvent, divergence, leak
 
 FACTS = Facts(1000, 4)

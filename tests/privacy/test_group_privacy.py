@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from dbdp.algorithms.privgene import sampled_epsilon
-from dbdp.privacy.accounting import MODES, Budget
+from dbdp.privacy.budget import MODES, Budget
 from dbdp.privacy.calibration import analytic_noise_multiplier
 from dbdp.privacy.events import (
     ComposedDpEvent,

@@ -10,14 +10,14 @@ import pytest
 from goodness import ALPHA, of_cells
 from memory import RowsInMemory
 
-from dbdp.algorithms import Facts, Request, majority
+from dbdp.algorithms import Facts, Request, plan
 from dbdp.privacy.events import ExponentialMechanismDpEvent, Release
 
 BINARY, CLASSES = Facts(100, 4), Facts(100, 3, outputs=3)
 
 
 def planned(epsilon, facts=BINARY, **given):
-    return majority.plan(Request(epsilon, algorithm="majority", **given), facts)
+    return plan(Request(epsilon, algorithm="majority", **given), facts)
 
 
 def rows(labels):

@@ -15,9 +15,10 @@ from scipy import optimize, special, stats
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.output_perturbation import MIXTURES
 from dbdp.learning import blocks, kernels
-from dbdp.privacy.accounting import Budget, conversion
+from dbdp.privacy.budget import Budget
 from dbdp.privacy.calibration import Mixture, hockey_stick_multiplier, mixture_divergence, renyi_multiplier
 from dbdp.privacy.events import GaussianDpEvent, Release, ShuffledGaussianDpEvent, divergence
+from dbdp.privacy.renyi import conversion
 
 SHRUNK = 1 - 2.0**-22  # the longest stored row
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from memory import RowsInMemory
 from scipy import optimize, special
 
-from dbdp.algorithms import Facts, Request
+from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.minimisation import AcceleratedDescent, minimise
 from dbdp.algorithms.noisy_sums import lipschitz_of
 from dbdp.algorithms.objective_perturbation import (
@@ -22,7 +22,6 @@ from dbdp.algorithms.objective_perturbation import (
     curvature,
     error_of,
     gaussian_multiplier,
-    plan,
     projected,
 )
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
@@ -665,7 +664,7 @@ def test_what_the_solver_misses_is_made_up_of_all_that_it_may():
 # --- requests that are refused ---------------------------------------------------------------------------------
 
 REFUSED = {
-    "squared": ({"loss": "squared", "is_classifier": False}, "choose logistic, huber_svm, huber_regression"),
+    "squared": ({"loss": "squared", "is_classifier": False}, "choose one of logistic, huber_svm, huber_regression"),
     "epochs": ({"epochs": 20}, "leave it out"),
     "batch_size": ({"batch_size": 50}, "leave it out"),
     "radius": ({"radius": 2.0}, "leave it out"),
@@ -675,7 +674,7 @@ REFUSED = {
     "no delta": ({"mechanism": "gaussian", "delta": 0.0}, "spherical_laplace"),
     "many classes": ({"outputs": 300, "delta": 1e-6}, "more than 256"),
     "small epsilon": ({"epsilon": 1e-8}, "too small to be shared"),
-    "unknown loss": ({"loss": "hinge"}, "choose logistic"),
+    "unknown loss": ({"loss": "hinge"}, "choose one of logistic"),
     "a number": ({"is_classifier": False}, "choose huber_regression"),
 }
 

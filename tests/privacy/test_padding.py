@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from dbdp.algorithms import NOISY_WHILE_TRAINING, Facts, Request, plan
-from dbdp.privacy.accounting import Budget
+from dbdp.privacy.budget import Budget
 from dbdp.privacy.events import PaddedDpEvent, PoissonGaussianDpEvent, Release, exceedance, leak
 from dbdp.privacy.padding import LEAKED, PoissonSamples, binomial_tail, padded_samples
 from dbdp.privacy.subsampling import poisson_gaussian_multiplier

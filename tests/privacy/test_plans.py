@@ -8,11 +8,13 @@ import time
 
 import numpy as np
 import pytest
+from examples import GIVEN, example, examples_of_lists
 from memory import RowsInMemory
 from scipy import special
 from typer.testing import CliRunner
 
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, PERTURBED_ONCE, Facts, Plan, Request, WhiteBox, plan
+from dbdp.algorithms.catalogue import values_of
 from dbdp.algorithms.output_perturbation import CALIBRATIONS, MIXTURES
 from dbdp.algorithms.settings import AVERAGING, DEFAULT_REGULARISATION, MOST_NUMBERS, SCHEDULES
 from dbdp.cli import app
@@ -246,7 +248,8 @@ def test_extreme_requests_of_noise_while_training_are_planned_in_moments(extreme
     request = WHILE_TRAINING[extreme]
     option, begin = next(iter(request)), time.process_time()
     made = finite_or_refused(algorithm=algorithm, **request)
-    assert made == (option not in set(GIVEN) - HAS[algorithm] and (extreme, algorithm) not in NOT_PLANNED)
+    missing = option in GIVEN and not has(algorithm, option)
+    assert made == (not missing and (extreme, algorithm) not in NOT_PLANNED)
     assert time.process_time() - begin < 20
 
 
@@ -482,7 +485,7 @@ REFUSED = {
         {"rows": 10**9, "batch_size": 1, "epochs": 1000},
         r"1000000000000 updates are more than 500000000.*choose fewer epochs or a larger batch_size",
     ),
-    "an unknown schedule": ({"schedule": "cosine"}, r"'cosine' is unknown here; choose one of constant, inverse_time"),
+    "an unknown schedule": ({"schedule": "cosine"}, r"'cosine' is unknown; choose one of constant, inverse_time"),
     "an unknown loss": ({"loss": "hinge"}, r"'hinge' is unknown; choose one of logistic"),
     "an unknown algorithm": ({"algorithm": "sgd"}, r"'sgd' is unknown; choose one of bolt_on"),
     "an unknown mechanism": (
@@ -563,15 +566,15 @@ REFUSED = {
     ),
     "restarts of Bolt-on": (
         {"averaging_interval": 5},
-        r"'bolt_on' has no averaging_interval \(given: 5\); leave it out, or choose rsgd_ar",
+        r"'bolt_on' has no averaging_interval \(given: 5\); it perturbs .* once; leave it out, or choose rsgd_ar",
     ),
     "the restarted schedule for Bolt-on": (
         {"schedule": "restarted", "step_size": 0.5},
-        r"'restarted' is unknown here; choose one of constant",
+        r"'bolt_on' has no schedule 'restarted'; choose one of constant, .* or algorithm nsgd, rsgd_ar",
     ),
     "restarts without an interval": (
         {"algorithm": "nsgd", "averaging_interval": 5},
-        r"'nsgd' has no averaging_interval \(given: 5\); leave it out, or choose rsgd_ar",
+        r"'nsgd' has no averaging_interval \(given: 5\); it makes restarted .*; leave it out, or choose rsgd_ar",
     ),
     "an interval of nothing": (
         {"algorithm": "rsgd_ar", "averaging_interval": 0},
@@ -579,14 +582,14 @@ REFUSED = {
     ),
     "another schedule for NSGD": (
         {"algorithm": "nsgd", "schedule": "constant"},
-        r"'nsgd' has no schedule 'constant'; its schedule is 'restarted'.*leave it out, or choose bolt_on",
+        r"'nsgd' has no schedule 'constant'; .* always with schedule restarted; leave it out, or choose bolt_on",
     ),
     "another averaging for RSGD-AR": (
         {"algorithm": "rsgd_ar", "averaging": "all"},
         r"'rsgd_ar' has no averaging 'all'",
     ),
     "an exponent for NSGD": ({"algorithm": "nsgd", "exponent": 0.5}, r"'nsgd' has no exponent \(given: 0.5\)"),
-    "shards for NSGD": ({"algorithm": "nsgd", "shards": 2}, r"'nsgd' has no shards 2; .*choose bolt_on"),
+    "shards for NSGD": ({"algorithm": "nsgd", "shards": 2}, r"'nsgd' has no shards \(given: 2\); .*choose bolt_on"),
     "mini-batches of full batches": (
         {"algorithm": "output_perturbation_gd", "batch_size": 50},
         r"'output_perturbation_gd' has no batch_size 50; it takes full-batch steps .*choose bolt_on",
@@ -689,73 +692,48 @@ def test_every_algorithm_refuses_what_none_can_plan(algorithm, wrong):
         planned(algorithm=algorithm, **wrong)
 
 
-# What each algorithm has of what another one has not; what of the others is given is refused, never passed over.
-COMMON = {"projection_dimension", "regularisation", "huber_width", "positive_weight"}
-ONCE = COMMON | {"epochs", "batch_size", "step_size", "radius", "mechanism", "calibration", "averaging", "permutation"}
-UPDATES = COMMON | {"epochs", "batch_size", "schedule", "step_size", "radius", "clip_norm", "network"}
-SEARCHES = COMMON | {"batch_size", "step_size", "radius", "clip_norm", "network", "settings"}
-HAS = {
-    "bolt_on": ONCE | {"schedule", "exponent", "shards", "shard_averaging"},
-    "nsgd": ONCE - {"averaging", "permutation"},
-    "rsgd_ar": ONCE - {"averaging", "permutation"} | {"averaging_interval"},
-    "output_perturbation_gd": ONCE - {"averaging", "permutation", "batch_size"},
-    "scs13": UPDATES,
-    "bst14": UPDATES - {"schedule", "step_size", "network"} | {"calibration"},
-    "dp_sgd": UPDATES | {"calibration"},
-    "dp_adam": UPDATES | {"calibration"},
-    "sgd_adv": UPDATES,
-    "rrpsgd": UPDATES - {"schedule"} | {"calibration"},
-    "dp_agd": SEARCHES - {"step_size"},
-    "dp_blsgd": SEARCHES,
-    "dp_blgd": SEARCHES - {"batch_size"},
-    "dp_blsgd_ac": SEARCHES,
-    "objective_perturbation": COMMON | {"mechanism"},
-    "privgene": COMMON | {"batch_size", "radius", "settings"},
-    "majority": {"projection_dimension"},
-}
-GIVEN = {  # for each option a value that is no default, with what it needs beside it
-    "huber_width": {"huber_width": 0.3, "loss": "huber_svm"},
-    "positive_weight": {"positive_weight": 3.0},
-    "epochs": {"epochs": 3},
-    "batch_size": {"batch_size": 20},
-    "schedule": {"schedule": "square_root"},
-    "step_size": {"step_size": 0.25},
-    "exponent": {"exponent": 0.25, "schedule": "decreasing"},
-    "averaging": {"averaging": "all"},
-    "averaging_interval": {"averaging_interval": 2},
-    "permutation": {"permutation": "fresh"},
-    "shards": {"shards": 3},
-    "shard_averaging": {"shard_averaging": "each_epoch", "shards": 2},
-    "regularisation": {"regularisation": 0.02},
-    "radius": {"radius": 2.0},
-    "mechanism": {"mechanism": "spherical_laplace"},
-    "calibration": {"calibration": "rdp"},
-    "projection_dimension": {"projection_dimension": 5, "projection_seed": 3},
-    "clip_norm": {"clip_norm": 0.5},
-    "network": {"network": "mlp:8"},
-    "settings": {"settings": '{"loss_clip": 2.5}'},
-}
-OWN = {
-    ("bolt_on", "step_size"): {"step_size": 0.25, "schedule": "constant"},
-    ("bst14", "calibration"): {"calibration": "published"},
-    **{(name, "calibration"): {"calibration": "pld"} for name in ("dp_sgd", "dp_adam", "rrpsgd")},
-}
+def has(algorithm, option):
+    return ALGORITHMS[algorithm].OPTIONS.has(option)
 
 
 @pytest.mark.parametrize("option", GIVEN)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_what_an_algorithm_has_is_told_and_what_it_has_not_is_refused(algorithm, option):
-    request = {"algorithm": algorithm} | OWN.get((algorithm, option), GIVEN[option])
-    if option not in HAS[algorithm]:
+    request = example(algorithm, option)
+    if not has(algorithm, option):
         with pytest.raises(ValueError, match=r"leave .*out|choose|give") as refusal:
             planned(**request)
-        assert any(name in str(refusal.value) for name in GIVEN[option])
+        assert any(f"algorithm {algorithm!r} has no {name} " in str(refusal.value) for name in GIVEN[option])
         return
     told, plain = planned(**request).explain(), planned(algorithm=algorithm).explain()
     if option == "exponent":  # as the offset that it makes
         assert told["offset"] == ROWS**0.25
     else:
         assert told[option] == request[option] != plain.get(option)
+
+
+@pytest.mark.parametrize("request_", examples_of_lists(ROWS), ids=str)
+def test_every_value_of_a_declared_list_is_planned(request_):
+    assert planned(**request_).request.algorithm == request_["algorithm"]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    "option", ["schedule", "averaging", "permutation", "shard_averaging", "mechanism", "calibration"]
+)
+def test_values_of_other_algorithms_alone_are_refused_and_those_algorithms_named(algorithm, option):
+    accepted = ALGORITHMS[algorithm].OPTIONS.values.get(option, ())
+    for value in set(values_of(option)) - set(accepted):
+        having = [name for name, module in ALGORITHMS.items() if value in module.OPTIONS.values.get(option, ())]
+        with pytest.raises(ValueError, match=f"{algorithm!r} has no {option} .*{', '.join(having)}$"):
+            planned(algorithm=algorithm, **{option: value})
+
+
+def test_the_declaration_is_checked_before_anything_else_of_the_plan():
+    for algorithm in ALGORITHMS:
+        if not has(algorithm, "exponent"):
+            with pytest.raises(ValueError, match=f"{algorithm!r} has no exponent"):
+                planned(algorithm=algorithm, exponent=0.5, regularisation=-1.0, delta=0.0)
 
 
 OF_THE_RECEIPT = {"dataset", "ledger", "mode", "order", "charge", "leak", "version", "model"}
@@ -765,7 +743,7 @@ OF_THE_RECEIPT |= {"released_at", "released_by"}
 @pytest.mark.parametrize("more", [{}, {"batch_size": 20}, {"loss": "huber_svm"}], ids=str)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_what_a_plan_tells_has_no_name_that_the_receipt_has_for_something_else(algorithm, more):
-    if set(more) - {"loss"} <= HAS[algorithm]:
+    if all(has(algorithm, option) for option in more):
         assert not set(planned(algorithm=algorithm, **more).explain()) & OF_THE_RECEIPT
 
 
@@ -773,7 +751,6 @@ def test_every_option_has_been_given_to_every_algorithm():
     assert set(GIVEN) | {"epsilon", "delta", "algorithm", "loss", "projection_seed", "tolerance"} == {
         each.name for each, _ in options()
     }
-    assert set(HAS) == set(ALGORITHMS)
     assert all(isinstance(planned(algorithm=each), Plan) for each in PERTURBED_ONCE)
     assert all(isinstance(planned(algorithm=each), WhiteBox) for each in NOISY_WHILE_TRAINING)
 

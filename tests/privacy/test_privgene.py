@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import RowsInMemory
 
-from dbdp.algorithms import Facts, Request, privgene
+from dbdp.algorithms import Facts, Request, plan, privgene
 from dbdp.algorithms.noisy_sums import UNIT
 from dbdp.algorithms.privgene import Breeding, Fitness, sampled_epsilon, sensitivity_among
 from dbdp.learning import kernels
 from dbdp.learning.losses import HuberSvm, Logistic
 from dbdp.learning.objectives import Linear
-from dbdp.privacy.accounting import best_order, conversion
 from dbdp.privacy.events import ExponentialMechanismDpEvent, PaddedDpEvent, SelfComposedDpEvent, divergence, leak
+from dbdp.privacy.renyi import best_order, conversion
 from dbdp.privacy.selection import ExponentialMechanism
 from dbdp.privacy.subsampling import amplified
 
@@ -40,7 +40,7 @@ def planned(epsilon=1.0, delta=0.0, facts=FACTS, batch_size=None, regularisation
         regularisation=regularisation,
         settings=knobs or None,
     )
-    return privgene.plan(request, facts)
+    return plan(request, facts)
 
 
 def silent(*_):
@@ -408,7 +408,7 @@ def test_chances_are_uniform_and_no_seed_repeats_them():
 
 REFUSED = {
     "steps": ({"step_size": 0.1}, "has no step_size"),
-    "epochs": ({"epochs": 3}, "has no epochs 3; it lasts for generations"),
+    "epochs": ({"epochs": 3}, r"has no epochs \(given: 3\); .*give generations in settings"),
     "a network": ({"network": "mlp"}, "has no network"),
     "clipped gradients": ({"clip_norm": 1.0}, "has no clip_norm"),
     "shards": ({"shards": 2}, "has no shards"),
@@ -427,14 +427,14 @@ REFUSED = {
 def test_what_it_does_not_have_is_refused_with_a_remedy(case):
     given, text = REFUSED[case]
     with pytest.raises(ValueError, match=text):
-        privgene.plan(Request(**{"epsilon": 1.0, "algorithm": "privgene"} | given), FACTS)
+        plan(Request(**{"epsilon": 1.0, "algorithm": "privgene"} | given), FACTS)
 
 
 @pytest.mark.parametrize("facts", [Facts(10, 3, outputs=3), Facts(10, 3, is_classifier=False)])
 def test_errors_of_more_classes_or_of_numbers_are_refused(facts):
     request = Request(1.0, algorithm="privgene", loss="squared" if not facts.is_classifier else "logistic")
     with pytest.raises(ValueError, match="two classes; choose fitness 'loss'"):
-        privgene.plan(replace(request, settings='{"fitness": "errors"}'), facts)
+        plan(replace(request, settings='{"fitness": "errors"}'), facts)
 
 
 def test_what_is_explained_says_what_will_be_done():

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
-from dbdp.privacy.accounting import Budget, best_order, conversion
+from dbdp.privacy.budget import Budget
 from dbdp.privacy.calibration import (
     Mixture,
     analytic_noise_multiplier,
@@ -33,6 +33,7 @@ from dbdp.privacy.events import (
     divergence,
     pure_mean,
 )
+from dbdp.privacy.renyi import best_order, conversion
 from dbdp.privacy.sensitivity import FRESH, Training, sgd_sensitivity, sharded_sensitivity
 
 ALPHA = 1e-9  # false alarms per test; no seed

@@ -18,7 +18,8 @@ from scipy import special, stats
 from dbdp.algorithms import Facts, Request, tuning
 from dbdp.algorithms.tuning import METHODS, TuningRequest
 from dbdp.privacy import selection
-from dbdp.privacy.accounting import Budget, least_epsilon
+from dbdp.privacy.budget import Budget
+from dbdp.privacy.composition import least_epsilon
 from dbdp.privacy.events import (
     DisjointDpEvent,
     EpsilonDeltaDpEvent,

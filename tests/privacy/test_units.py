@@ -13,7 +13,7 @@ from dbdp.algorithms import NOISY_WHILE_TRAINING, PERTURBED_ONCE, Facts, Request
 from dbdp.algorithms.confusion import ConfusionPlan
 from dbdp.algorithms.output_perturbation import MIXTURES
 from dbdp.algorithms.tuning import TuningRequest
-from dbdp.privacy.accounting import MODES, Budget
+from dbdp.privacy.budget import MODES, Budget
 from dbdp.privacy.counts import CountLaplace
 from dbdp.privacy.events import EpsilonDeltaDpEvent, divergence
 from dbdp.privacy.groups import share

@@ -16,7 +16,7 @@ from pairs import pairwise
 from scipy.optimize import minimize, minimize_scalar
 
 from dbdp.algorithms import ALGORITHMS, Facts, Request, WhiteBox, plan
-from dbdp.privacy.accounting import MODES, Budget
+from dbdp.privacy.budget import MODES, Budget
 from dbdp.privacy.events import (
     EpsilonDeltaDpEvent,
     ExponentialMechanismDpEvent,

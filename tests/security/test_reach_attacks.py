@@ -15,7 +15,7 @@ import pytest
 from attacker import DECLARED, REGISTER, TRAIN, Arena, allow, attempt, left_behind, registered
 from servers import temporary_cluster
 
-from dbdp.privacy.accounting import CHARGE_UNITS
+from dbdp.privacy.budget import CHARGE_UNITS
 
 pytestmark = pytest.mark.security
 Spent = Callable[[str], tuple[int, int]]

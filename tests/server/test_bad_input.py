@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from examples import GIVEN, example
 from short import FEW
 
 from dbdp import algorithms
@@ -54,7 +55,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     "unknown algorithm": ({"algorithm": "sgd"}, "algorithm 'sgd' is unknown; choose one of bolt_on"),
     "unknown schedule": (
         {"schedule": "cosine"},
-        "schedule 'cosine' is unknown here; choose one of constant, inverse_time",
+        "schedule 'cosine' is unknown; choose one of constant, inverse_time",
     ),
     "constant without a step": (
         {"schedule": "constant"},
@@ -130,7 +131,7 @@ NOISY_REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "too many candidates": (
         {"algorithm": "privgene", "settings": '{"population": 1000000}'} | WHITE_BOX,
-        "population = 1000000 must be a whole number between 1 and 10000",
+        "population = 1000000 must be a whole number between 2 and 10000",
     ),
     "steps that diverge": (
         {"algorithm": "dp_sgd", "step_size": 10.0, "regularisation": 1.0} | WHITE_BOX,
@@ -276,6 +277,27 @@ def test_explain_refuses_what_training_refuses(connection: psycopg.Connection, d
         values = ", ".join(f"{key} => {value}" for key, value in given.items())
         with pytest.raises(psycopg.Error, match=message):
             connection.execute(f"select dbdp.dp_explain('{dataset}', {values})")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_options_of_an_algorithm_are_explained_and_all_others_are_refused_before_a_charge(
+    connection: psycopg.Connection, dataset: str, spent: Spent, algorithm: str
+) -> None:
+    for option in GIVEN:
+        given = {"epsilon": 1.0, "delta": 1e-6} | example(algorithm, option)
+        given |= {"projection_dimension": 2} if option == "projection_dimension" else {}
+        arguments = ", ".join(f"{name} => %({name})s" for name in given)
+        explain, train_ = (f"select dbdp.{name}('{dataset}', {arguments})" for name in ("dp_explain", "dp_train"))
+        if ALGORITHMS[algorithm].OPTIONS.has(option):
+            connection.execute(explain, given)  # type: ignore[arg-type]
+            continue
+        for sql in (explain, train_):
+            with (
+                nothing_lost(connection, spent, dataset),
+                pytest.raises(psycopg.Error, match=f"^dbdp: algorithm '{algorithm}' has no ") as error,
+            ):
+                connection.execute(sql, given)  # type: ignore[arg-type]
+            assert_clear(error.value)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -19,7 +19,7 @@ from dbdp.cluster import PATIENCE, Cluster
 from dbdp.controller import ChargedError
 from dbdp.database import Database, connect
 from dbdp.estimators import LogisticRegression
-from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS, Budget
+from dbdp.privacy.budget import CHARGE_UNITS, LEAK_UNITS, Budget
 from dbdp.training import Progress, silent
 
 Register = Callable[..., str]

@@ -13,7 +13,7 @@ from dbdp.algorithms import Request
 from dbdp.controller import ChargedError
 from dbdp.database import Database, connect
 from dbdp.estimators import LogisticRegression
-from dbdp.privacy.accounting import CHARGE_UNITS
+from dbdp.privacy.budget import CHARGE_UNITS
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]

@@ -20,7 +20,7 @@ from dbdp.database import Database
 from dbdp.declarations import declare
 from dbdp.evaluation import in_packed_coordinates, score
 from dbdp.learning.encoding import RandomProjection
-from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS
+from dbdp.privacy.budget import CHARGE_UNITS, LEAK_UNITS
 from dbdp.releases import in_column_units
 from dbdp.sessions import ClientSession, Row
 

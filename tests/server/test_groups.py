@@ -14,7 +14,7 @@ from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Facts, Request, pl
 from dbdp.controller import ChargedError
 from dbdp.database import Database, connect
 from dbdp.learning import blocks
-from dbdp.privacy.accounting import MODES, Budget
+from dbdp.privacy.budget import MODES, Budget
 from dbdp.privacy.events import Release
 from dbdp.releases import Model
 from dbdp.training import Progress, silent

@@ -11,7 +11,7 @@ from acting import acting
 from dbdp.algorithms import Request
 from dbdp.controller import ChargedError
 from dbdp.database import Database, connect
-from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS, Budget
+from dbdp.privacy.budget import CHARGE_UNITS, LEAK_UNITS, Budget
 from dbdp.sessions import ClientSession, Row
 
 Register = Callable[..., str]

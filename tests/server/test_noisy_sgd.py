@@ -15,8 +15,8 @@ from scipy import stats
 from dbdp.algorithms import Facts, Request, WhiteBox, plan
 from dbdp.algorithms.noisy_sgd import NoisySgd
 from dbdp.database import connect
+from dbdp.learning.arithmetic import SHRINK
 from dbdp.learning.noisy import NoisyTraining
-from dbdp.learning.objectives import SHRINK
 
 Records = Callable[[str], recorded.Record]
 

@@ -23,7 +23,7 @@ from dbdp.cli import app
 from dbdp.controller import ChargedError
 from dbdp.database import Database
 from dbdp.learning.tallies import STEPS
-from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS
+from dbdp.privacy.budget import CHARGE_UNITS, LEAK_UNITS
 from dbdp.sessions import Session
 
 Register = Callable[..., str]

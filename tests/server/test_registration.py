@@ -13,7 +13,7 @@ import pytest
 from dbdp.database import Database, connect
 from dbdp.declarations import Declaration
 from dbdp.estimators import LogisticRegression
-from dbdp.privacy.accounting import Budget
+from dbdp.privacy.budget import Budget
 
 Register = Callable[..., str]
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1, batch_size => 5)"

@@ -13,7 +13,7 @@ from servers import cancel_once_charged
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.database import connect
-from dbdp.privacy.accounting import CHARGE_UNITS, Budget
+from dbdp.privacy.budget import CHARGE_UNITS, Budget
 
 KINDS = {
     "owner": "dbdp_data_owner",

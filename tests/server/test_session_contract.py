@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from dbdp.errors import is_cancel, public_failure
-from dbdp.privacy.accounting import CHARGE_UNITS
+from dbdp.privacy.budget import CHARGE_UNITS
 from dbdp.sessions import ClientSession, Session
 
 Action = Callable[..., Any]

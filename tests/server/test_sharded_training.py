@@ -19,7 +19,7 @@ from dbdp.cluster import PATIENCE
 from dbdp.controller import ChargedError
 from dbdp.database import Database, connect
 from dbdp.learning import blocks
-from dbdp.privacy.accounting import CHARGE_UNITS
+from dbdp.privacy.budget import CHARGE_UNITS
 from dbdp.sessions import ClientSession
 from dbdp.training import silent
 

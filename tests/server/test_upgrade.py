@@ -9,7 +9,7 @@ import pytest
 
 from dbdp import __version__, installer
 from dbdp.database import connect
-from dbdp.privacy.accounting import Budget
+from dbdp.privacy.budget import Budget
 
 RELEASED = Path(__file__).parents[2] / "sql" / "released"
 VERSIONS = sorted(path.stem.removeprefix("dbdp--") for path in RELEASED.glob("dbdp--*.sql"))

@@ -167,6 +167,8 @@ def test_a_field_that_dbdp_refuses_is_marked(
         ("epsilon", "delta = 0; give a smaller epsilon", False),
         ("epsilon", "dataset epsilon_x is not registered", False),
         ("epochs", "at most 3 passes; epochs = 5 is too many", True),
+        ("exponent", "algorithm 'nsgd' has no exponent (given: 0.5); leave it out", True),
+        ("algorithm", "algorithm 'nsgd' has no exponent (given: 0.5); leave it out", False),
     ],
 )
 def test_a_refusal_marks_what_it_begins_with_or_gives_the_value_of(name: str, told: str, marked: bool) -> None:

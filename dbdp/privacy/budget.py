@@ -6,7 +6,6 @@ whole units of 1e-9, leaks in units of 1e-18, both rounded up; the limits are ro
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -24,13 +23,13 @@ from dbdp.privacy.events import (
     leak,
     zero_concentrated,
 )
+from dbdp.privacy.renyi import SLACK, best_order, conversion, epsilon_of
 
 CHARGE_UNITS = 10**9
 LEAK_UNITS = 10**18
 MODES = ("renyi", "basic", "gaussian", "zcdp")
 _FINE = 1e-9  # relative precision of what is left
 _HALVINGS = 30  # of the search for an ε: to 1e-9 of the budget's
-_SLACK = 1e-12  # relative error of a closed form in floating point, with room
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ class Budget:
         enough, low = self.epsilon, 0.0
         for _ in range(_HALVINGS):
             middle = (low + enough) / 2
-            if _limit(self.mode, self.order, middle, self.delta - leaks) >= charge * (1 + _SLACK):
+            if _limit(self.mode, self.order, middle, self.delta - leaks) >= charge * (1 + SLACK):
                 enough = middle
             else:
                 low = middle
@@ -213,83 +212,17 @@ def _limit(mode: str, order: float | None, epsilon: float, delta: float) -> floa
     zcdp the largest ρ with αρ + κ(α) ≤ ε at some α, which is had at the best order.
     """
     if mode == "gaussian":
-        return analytic_noise_multiplier(epsilon, delta) ** -2 * (1 - _SLACK)
+        return analytic_noise_multiplier(epsilon, delta) ** -2 * (1 - SLACK)
     fixed = best_order(epsilon, delta) if order is None else order
-    divergence_left = (epsilon - conversion(fixed, delta)) * (1 - _SLACK) - _SLACK
-    return divergence_left if mode == "renyi" else divergence_left / fixed * (1 - _SLACK)
-
-
-def conversion(order: float, delta: float) -> float:
-    """Return κ(α): an order-α Rényi divergence of c is (c + κ, δ)-DP.
-
-    κ(α) = ln(1 - 1/α) - (ln δ + ln α)/(α - 1) (Canonne, Kamath & Steinke 2020; privacy.md §13).
-    """
-    return math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
-
-
-def least_epsilon(event: Event, delta: float) -> float:
-    """Return ε such that an event without leaks is (ε, δ)-DP: the best of the tight conversions on a grid of α."""
-    orders = [1 + math.exp(step / 16) for step in range(-64, 192)]
-    return min(divergence(event, order) + conversion(order, delta) for order in orders) * (1 + _SLACK)
-
-
-def best_order(epsilon: float, delta: float) -> float:
-    """Return the order α at which Gaussians of an (ε, δ) budget are cheapest (§13, default α*).
-
-    With κ'(α) = (ln δ + ln α)/(α - 1)², the least ρ has ρ = -κ'(α) and αρ + κ(α) = ε; the left side
-    falls in α. Any α is sound: no margin is needed.
-    """
-    return _order_where(lambda order: conversion(order, delta) - order * _slope(order, delta), epsilon, delta)
-
-
-def epsilon_of(rho: float, delta: float) -> float:
-    """Return ε, rounded up, such that ρ-zCDP is (ε, δ)-DP: the least αρ + κ(α).
-
-    It is had where ρ = -κ'(α), whose right side falls in α. Any α is sound.
-    """
-    order = _order_where(lambda order: -_slope(order, delta), rho, delta)
-    return (order * rho + conversion(order, delta)) * (1 + _SLACK) + _SLACK
-
-
-def _order_where(falling: Callable[[float], float], value: float, delta: float) -> float:
-    """Return the order, up to 1/δ, where a function that falls in α has a value, by bisection on ln(α - 1)."""
-    low, high = -30.0, min(60.0, math.log(1 / delta - 1) - 1e-9)
-    for _ in range(200):
-        middle = (low + high) / 2
-        if falling(1 + math.exp(middle)) > value:
-            low = middle
-        else:
-            high = middle
-    return 1 + math.exp(high)
-
-
-def _slope(order: float, delta: float) -> float:
-    return (math.log(delta) + math.log(order)) / (order - 1) ** 2
-
-
-def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
-    """Return σ/Δ at which one Gaussian, discrete or not, is (ε, δ)-DP by zCDP and the tight conversion.
-
-    privacy.md §2(ii): a discrete Gaussian on a grid has D_α ≤ αΔ²/2σ², and is not covered by the
-    analytic formula. Proof: αρ + κ(α) ≤ ε at one α with ρ = Δ²/2σ²; checked once more below for the
-    rounded value, with a δ that leaves room for the evaluation.
-    """
-    target = delta * (1 - 1e-9)
-    order = best_order(epsilon, target)
-    rho = (epsilon - conversion(order, target)) / order * (1 - _SLACK)
-    if rho <= 0:
-        raise ValueError(f"epsilon = {epsilon:g} is too small for delta = {delta:g}; use a larger epsilon")
-    multiplier = math.sqrt(1 / (2 * rho)) * (1 + _SLACK)
-    if order / (2 * multiplier**2) + conversion(order, delta) > epsilon:
-        raise ArithmeticError("the noise multiplier failed its own check")
-    return multiplier
+    divergence_left = (epsilon - conversion(fixed, delta)) * (1 - SLACK) - SLACK
+    return divergence_left if mode == "renyi" else divergence_left / fixed * (1 - SLACK)
 
 
 def _computed(charge: float) -> int:
     """Return a charge that floating point computed, in units, rounded up with room for its error."""
     if not charge < math.inf:
         raise ValueError(f"a charge of {charge} is above every budget; ask for more noise, or for fewer steps")
-    return math.ceil(Fraction(charge) * (1 + Fraction(_SLACK)) * CHARGE_UNITS)
+    return math.ceil(Fraction(charge) * (1 + Fraction(SLACK)) * CHARGE_UNITS)
 
 
 def _claimed(value: float, units: int) -> int:

@@ -1,0 +1,69 @@
+"""Conversions of Rényi divergences and zCDP to (ε, δ), and the orders at which they are best.
+
+privacy.md §13. Closed forms: nothing here knows an event or a budget.
+"""
+
+import math
+from collections.abc import Callable
+
+SLACK = 1e-12  # relative error of a closed form in floating point, with room
+
+
+def conversion(order: float, delta: float) -> float:
+    """Return κ(α): an order-α Rényi divergence of c is (c + κ, δ)-DP.
+
+    κ(α) = ln(1 - 1/α) - (ln δ + ln α)/(α - 1) (Canonne, Kamath & Steinke 2020; privacy.md §13).
+    """
+    return math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
+
+
+def best_order(epsilon: float, delta: float) -> float:
+    """Return the order α at which Gaussians of an (ε, δ) budget are cheapest (§13, default α*).
+
+    With κ'(α) = (ln δ + ln α)/(α - 1)², the least ρ has ρ = -κ'(α) and αρ + κ(α) = ε; the left side
+    falls in α. Any α is sound: no margin is needed.
+    """
+    return _order_where(lambda order: conversion(order, delta) - order * _slope(order, delta), epsilon, delta)
+
+
+def epsilon_of(rho: float, delta: float) -> float:
+    """Return ε, rounded up, such that ρ-zCDP is (ε, δ)-DP: the least αρ + κ(α).
+
+    It is had where ρ = -κ'(α), whose right side falls in α. Any α is sound.
+    """
+    order = _order_where(lambda order: -_slope(order, delta), rho, delta)
+    return (order * rho + conversion(order, delta)) * (1 + SLACK) + SLACK
+
+
+def _order_where(falling: Callable[[float], float], value: float, delta: float) -> float:
+    """Return the order, up to 1/δ, where a function that falls in α has a value, by bisection on ln(α - 1)."""
+    low, high = -30.0, min(60.0, math.log(1 / delta - 1) - 1e-9)
+    for _ in range(200):
+        middle = (low + high) / 2
+        if falling(1 + math.exp(middle)) > value:
+            low = middle
+        else:
+            high = middle
+    return 1 + math.exp(high)
+
+
+def _slope(order: float, delta: float) -> float:
+    return (math.log(delta) + math.log(order)) / (order - 1) ** 2
+
+
+def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
+    """Return σ/Δ at which one Gaussian, discrete or not, is (ε, δ)-DP by zCDP and the tight conversion.
+
+    privacy.md §2(ii): a discrete Gaussian on a grid has D_α ≤ αΔ²/2σ², and is not covered by the
+    analytic formula. Proof: αρ + κ(α) ≤ ε at one α with ρ = Δ²/2σ²; checked once more below for the
+    rounded value, with a δ that leaves room for the evaluation.
+    """
+    target = delta * (1 - 1e-9)
+    order = best_order(epsilon, target)
+    rho = (epsilon - conversion(order, target)) / order * (1 - SLACK)
+    if rho <= 0:
+        raise ValueError(f"epsilon = {epsilon:g} is too small for delta = {delta:g}; use a larger epsilon")
+    multiplier = math.sqrt(1 / (2 * rho)) * (1 + SLACK)
+    if order / (2 * multiplier**2) + conversion(order, delta) > epsilon:
+        raise ArithmeticError("the noise multiplier failed its own check")
+    return multiplier

@@ -1,0 +1,50 @@
+"""The settings that one algorithm has: what the declaration admits is planned, the rest is refused by its name."""
+
+import json
+import math
+
+import pytest
+
+from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
+from dbdp.algorithms.catalogue import having
+from dbdp.algorithms.own_settings import declared
+
+OWN = [
+    (name, setting, default, limits)
+    for name in having("settings")
+    for setting, (default, limits) in declared(ALGORITHMS[name].OPTIONS.own_settings).items()
+]
+EVERY = pytest.mark.parametrize(
+    ("algorithm", "name", "default", "limits"), OWN, ids=[f"{name}-{setting}" for name, setting, *_ in OWN]
+)
+
+
+def planned(algorithm, **settings):
+    return plan(Request(1.0, 1e-6, algorithm, settings=json.dumps(settings)), Facts(1000, 5))
+
+
+@EVERY
+def test_the_default_is_within_its_own_limits_and_changes_no_plan(algorithm, name, default, limits):
+    assert planned(algorithm, **{name: default}).told == planned(algorithm).told
+    assert default in limits.choices or limits.least <= default <= limits.most
+
+
+@EVERY
+def test_what_is_out_of_range_is_refused_with_the_range(algorithm, name, default, limits):
+    if limits.choices:
+        wrong, message = ["no_such_word"], f"{name} 'no_such_word' is unknown; choose one of {limits.text}"
+    elif isinstance(default, int):
+        wrong, message = [limits.least - 1, limits.most + 1], f"{name} = .* must be a whole number between"
+    else:
+        beyond = [math.nextafter(limits.least, -math.inf), math.nextafter(limits.most, math.inf), math.nan]
+        wrong, message = beyond, f"{name} = .* must be between .*; the default is {default}"
+    for value in wrong:
+        with pytest.raises(ValueError, match=message):
+            planned(algorithm, **{name: value})
+
+
+@EVERY
+def test_a_value_of_another_kind_is_refused(algorithm, name, default, limits):
+    for value in (True, None, [], 1 if limits.choices else "1"):
+        with pytest.raises(ValueError, match=f"setting {name} = .* must be like its default"):
+            planned(algorithm, **{name: value})
