@@ -165,9 +165,6 @@ def declare(
     ValueError
         If the declaration is not sound; the message names the column and the remedy.
     """
-    for name, value in (("label", label), ("intercept", intercept)):
-        if value is None:
-            raise ValueError(f"{name} is null; give a value")
     kind = _label_kind(label, positive, negative, classes, label_bounds)
     parsed = _features(label, features)
     numeric = tuple(feature for feature in parsed if isinstance(feature, Numeric))

@@ -39,13 +39,14 @@ from dbdp.algorithms.groups import GroupsRequest  # noqa: E402
 from dbdp.algorithms.metrics import ScoreRequest  # noqa: E402
 from dbdp.algorithms.tuning import TuningRequest  # noqa: E402
 from dbdp.callers import Transactions  # noqa: E402
-from dbdp.declarations import MAX_CLASSES, declare, unit_of  # noqa: E402
+from dbdp.declarations import MAX_CLASSES  # noqa: E402
 from dbdp.learning import blocks, kernels, noisy  # noqa: E402
 from dbdp.learning.noisy import NoisyState  # noqa: E402
 from dbdp.learning.objectives import objective_from  # noqa: E402
 from dbdp.learning.state import State  # noqa: E402
 from dbdp.learning.tallies import Labels  # noqa: E402
 from dbdp.privacy import sensitivity, streams  # noqa: E402
+from dbdp.registration import Registration  # noqa: E402
 from dbdp.sessions import PUBLIC_SQLSTATE, ServerSession, unmetered  # noqa: E402
 
 _session = ServerSession(plpy)
@@ -150,47 +151,10 @@ def about() -> str:
 
 @door
 @in_own_transaction
-def register_dataset(
-    name: str,
-    source: str,
-    label: str,
-    positive: str | None,
-    features: str,
-    epsilon: float | None,
-    delta: float,
-    negative: str | None,
-    intercept: bool,
-    mode: str,
-    classes: list[str] | None,
-    label_bounds: list[float] | None,
-    unit: str | None,
-    max_rows: int | None,
-    public_columns: list[str] | None,
-    rho: float | None,
-) -> None:
+def register_dataset(*values: Any) -> None:
     """dbdp.register_dataset, with the caller's rights and as dbdp_owner."""
-    _check_given(name=name, source=source, features=features, delta=delta, mode=mode)
-    declaration = declare(
-        label=label,
-        positive=positive,
-        negative=negative,
-        classes=classes,
-        label_bounds=label_bounds,
-        intercept=intercept,
-        features=_parsed("features", features),
-        public_columns=public_columns,
-    )
-    registry.register(
-        _session,
-        name=name,
-        source=source,
-        declaration=declaration,
-        epsilon=epsilon,
-        delta=delta,
-        mode=mode,
-        rho=rho,
-        unit=unit_of(declaration, unit, max_rows),
-    )
+    given = _by_field(Registration, values)
+    registry.register(_session, Registration(**given | {"features": _parsed("features", given["features"])}))
 
 
 @door
@@ -591,10 +555,15 @@ def _released(model: releases.Model) -> dict[str, Any]:
 
 def _request(values: Sequence[Any], **fixed: Any) -> Request:
     """Return the request of a door whose options are all but the fixed ones, in order."""
-    named = [each for each in fields(Request) if each.name not in fixed]
+    return Request(**_by_field(Request, values, *fixed), **fixed)
+
+
+def _by_field(record: type[Any], values: Sequence[Any], *without: str) -> dict[str, Any]:
+    """Return values by the fields of a record, in order; none is null but where that is the default."""
+    named = [each for each in fields(record) if each.name not in without]
     given = {each.name: value for each, value in zip(named, values, strict=True)}
     _check_given(**{each.name: given[each.name] for each in named if each.default is not None})
-    return Request(**given, **fixed)
+    return given
 
 
 def _tuning(candidates: str, values: Sequence[Any]) -> TuningRequest:
