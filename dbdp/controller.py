@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-import dbdp
 from dbdp import (
     access,
     algorithms,
@@ -31,12 +30,12 @@ from dbdp.algorithms.tuning import TuningPlan, TuningRequest
 from dbdp.datasets import Dataset
 from dbdp.learning.encoding import RandomProjection
 from dbdp.learning.networks import Network
-from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS
 from dbdp.privacy.events import Release
+from dbdp.receipts import Receipt
 from dbdp.sessions import Session, public_failure
 from dbdp.training import exact_models
 
-Answer = tuple[np.ndarray, dict[str, Any]]  # the noisy models, and what else the receipt says
+Answer = tuple[np.ndarray, dict[str, Any]]  # the noisy models, and further notes for the receipt
 Answered = TypeVar("Answered")
 Stored = TypeVar("Stored")
 
@@ -94,7 +93,7 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
         return _noisy_model(session, dataset, plan, progress), {}
 
     _check_network(dataset, request)
-    return _charged(session, dataset, request, plan.explain(), plan.guarantee, answer)
+    return _charged(session, dataset, request, Receipt.of(dataset, plan.explain(), plan.guarantee), answer)
 
 
 def train_groups(
@@ -107,20 +106,20 @@ def train_groups(
     dataset = datasets.load(session, name)
     plan = _plan_groups(session, dataset, request)
     _check_network(dataset, request.base)
-    cost = cost_of(dataset, plan.guarantee)
+    receipt = Receipt.of(dataset, plan.explain(), plan.guarantee)
 
     def answer() -> list[np.ndarray]:
         return _noisy_models_of_groups(session, dataset, plan, progress)
 
-    def store(found: list[np.ndarray], paid: dict[str, Any]) -> dict[str, releases.Model]:
-        receipts = [{"dataset": dataset.name, **told, **cost, **paid} for told in plan.explain_each()]
+    def store(found: list[np.ndarray], paid: Receipt) -> dict[str, releases.Model]:
+        receipts = [replace(paid, plan=of_group) for of_group in plan.explain_each()]
         with session.at_once():
             made = [_store(session, dataset, request.base, *each) for each in zip(found, receipts, strict=True)]
         return dict(zip(request.groups, made, strict=True))
 
     here = replace(request.base, shards=1)  # the shards of a group are trained in this session
     _check(session, dataset, here)
-    return paid_for(session, dataset, plan.explain(), plan.guarantee, answer, store)
+    return paid_for(session, dataset, receipt, answer, store)
 
 
 def _plan_groups(session: Session, dataset: Dataset, request: GroupsRequest) -> GroupsPlan:
@@ -159,7 +158,7 @@ def tune(session: Session, name: str, request: TuningRequest, progress: Progress
             chosen, model = run(plan, shuffled, progress)
         return model, {"chosen": chosen}
 
-    return _charged(session, dataset, request.base, plan.explain(), plan.guarantee, answer)
+    return _charged(session, dataset, request.base, Receipt.of(dataset, plan.explain(), plan.guarantee), answer)
 
 
 def _noisy_model(session: Session, dataset: Dataset, plan: Plan | WhiteBox, progress: Progress) -> np.ndarray:
@@ -187,22 +186,16 @@ def exact_model(session: Session, dataset: Dataset, plan: Plan, progress: Progre
 
 
 def _charged(
-    session: Session,
-    dataset: Dataset,
-    request: Request,
-    described: dict[str, Any],
-    guarantee: Release,
-    answer: Callable[[], Answer],
+    session: Session, dataset: Dataset, request: Request, receipt: Receipt, answer: Callable[[], Answer]
 ) -> releases.Model:
     """Charge, compute the answer, and store the release with its receipt."""
 
-    def store(answered: Answer, paid: dict[str, Any]) -> releases.Model:
-        models, more = answered
-        receipt = receipt_of(dataset, described, guarantee) | more | paid
-        return _store(session, dataset, request, models, receipt)
+    def store(answered: Answer, paid: Receipt) -> releases.Model:
+        models, notes = answered
+        return _store(session, dataset, request, models, paid.noting(notes))
 
     _check(session, dataset, request)
-    return paid_for(session, dataset, described, guarantee, answer, store)
+    return paid_for(session, dataset, receipt, answer, store)
 
 
 def _check(session: Session, dataset: Dataset, request: Request) -> None:
@@ -214,17 +207,16 @@ def _check(session: Session, dataset: Dataset, request: Request) -> None:
 def paid_for(
     session: Session,
     dataset: Dataset,
-    described: dict[str, Any],
-    guarantee: Release,
+    receipt: Receipt,
     answer: Callable[[], Answered],
-    store: Callable[[Answered, dict[str, Any]], Stored],
+    store: Callable[[Answered, Receipt], Stored],
 ) -> Stored:
     """Charge, compute the answer, await the charge's durability, and store what is released.
 
     Parameters
     ----------
     answer : its time and its failures may depend on the rows: it is left at a public time, where the owner has set one
-    store : is given what a receipt says of the charge; what it writes has the time after the wait
+    store : takes the answer and the receipt with its charge; what it writes has the time after the wait
 
     Raises
     ------
@@ -233,24 +225,24 @@ def paid_for(
     ChargedError
         After the charge, whatever fails.
     """
-    charged = ledger.charge(session, dataset, described, guarantee)  # before the first row
+    charged = ledger.charge(session, dataset, receipt.plan, receipt.guarantee)  # before the first row
     try:
         with ledger.failure_noted(session, charged):
             with public_times.leaving_at_multiples(session, dataset.answer_seconds):
                 answered = answer()
             ledger.await_durable(session, charged)
-            return store(answered, {"ledger": charged.ledger, "version": dbdp.__version__})
+            return store(answered, receipt.charged(charged.ledger))
     except Exception as error:
         raise ChargedError(*public_failure(session, error)) from None
 
 
 def _store(
-    session: Session, dataset: Dataset, request: Request, models: np.ndarray, receipt: dict[str, Any]
+    session: Session, dataset: Dataset, request: Request, models: np.ndarray, receipt: Receipt
 ) -> releases.Model:
     if request.network is None:
-        return releases.store(session, dataset, models, receipt, projection_of(request))
+        return releases.store(session, dataset, models, receipt.as_data(), projection_of(request))
     network = _network(request, facts(dataset, request))
-    return releases.store_network(session, dataset, network, models, receipt, projection_of(request))
+    return releases.store_network(session, dataset, network, models, receipt.as_data(), projection_of(request))
 
 
 def _check_network(dataset: Dataset, request: Request) -> None:
@@ -365,24 +357,7 @@ def _check_workers(session: Session, count: int) -> None:
         ) from None
 
 
-def explained(dataset: Dataset, described: dict[str, Any], guarantee: Release) -> dict[str, Any]:
+def explained(dataset: Dataset, plan: dict[str, Any], guarantee: Release) -> dict[str, Any]:
     """Return what would be done and what it costs the dataset, and when the server answers, where that is public."""
     when = {} if dataset.answer_seconds is None else {"answer_seconds": dataset.answer_seconds}
-    return receipt_of(dataset, described, guarantee) | when
-
-
-def receipt_of(dataset: Dataset, described: dict[str, Any], guarantee: Release) -> dict[str, Any]:
-    """Return what was, or would be, done and what it costs the dataset: the receipt."""
-    return {"dataset": dataset.name, **described, **cost_of(dataset, guarantee)}
-
-
-def cost_of(dataset: Dataset, guarantee: Release) -> dict[str, Any]:
-    """Return what a release costs the dataset, as receipts say it."""
-    charge, leak = dataset.budget.cost(guarantee)
-    return {
-        **dataset.relation,
-        "mode": dataset.budget.mode,
-        "order": dataset.budget.order,
-        "charge": charge / CHARGE_UNITS,
-        "leak": leak / LEAK_UNITS,
-    }
+    return Receipt.of(dataset, plan, guarantee).noting(when).as_data()

@@ -25,6 +25,7 @@ from dbdp.learning import blocks, tallies
 from dbdp.learning.confusions import linear_scores
 from dbdp.learning.encoding import HEADER_BYTES, ColumnEncoder, VectorEncoder
 from dbdp.learning.objectives import objective_from
+from dbdp.receipts import Receipt
 from dbdp.sessions import Row, ServerSession, Session
 
 _STRAY = 1e-9  # what rounding leaves of an intercept that was never there, as a share of what it is made of
@@ -144,17 +145,17 @@ def _released(
     told : what else the ledger and the receipt say, public
     counts : returns the exact counts, which are secret
     """
-    described = plan.explain() | told
+    receipt = Receipt.of(dataset, plan.explain() | told, plan.guarantee)
     datasets.check_rows(session, dataset)
 
-    def noted(noisy: np.ndarray, paid: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
-        ledger.note(session, paid["ledger"], "shown")
+    def noted(noisy: np.ndarray, paid: Receipt) -> tuple[np.ndarray, Receipt]:
+        if paid.ledger is None:
+            raise AssertionError("what is shown was charged")
+        ledger.note(session, paid.ledger, "shown")
         return noisy, paid
 
-    noisy, paid = controller.paid_for(
-        session, dataset, described, plan.guarantee, lambda: plan.release(counts()), noted
-    )
-    return plan.answer(noisy) | {"receipt": controller.receipt_of(dataset, described, plan.guarantee) | paid}
+    noisy, paid = controller.paid_for(session, dataset, receipt, lambda: plan.release(counts()), noted)
+    return plan.answer(noisy) | {"receipt": paid.as_data()}
 
 
 def _facts(dataset: Dataset, *, is_network: bool) -> ScoredFacts:

@@ -14,10 +14,16 @@ import psycopg
 import pytest
 from short import FEW
 
-from dbdp.algorithms import ALGORITHMS, Request
+import dbdp
+from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
 from dbdp.algorithms.metrics import METRICS
 from dbdp.algorithms.tuning import TuningRequest
 from dbdp.database import Database
+from dbdp.datasets import Dataset
+from dbdp.declarations import declare
+from dbdp.privacy.accounting import CHARGE_UNITS, LEAK_UNITS, Budget
+from dbdp.privacy.events import GaussianDpEvent, Release
+from dbdp.receipts import Receipt
 
 GOLDEN = Path(__file__).parent / "golden" / "receipts.txt"
 RENEW = "DBDP_RENEW_GOLDEN"
@@ -170,3 +176,26 @@ def test_numbers_of_a_receipt_are_plain(database: Database, names: dict[str, str
     receipt = of_training(database, names, "explained bolt_on")
     assert json.loads(json.dumps(receipt)) == receipt
     assert not any(isinstance(value, np.generic) for value in receipt.values())
+
+
+def test_a_receipt_is_charged_without_being_changed() -> None:
+    declaration = declare(label="y", positive="1", features={"x": [0, 1]})
+    dataset = Dataset(1, "d", "public.t", ROWS, declaration, Budget.of(epsilon=1.0, delta=1e-6, mode="zcdp"))
+    planned = plan(Request(0.5, 1e-7, batch_size=10), Facts(ROWS, declaration.dimension))
+    receipt = Receipt.of(dataset, planned.explain(), planned.guarantee)
+    charge, leak = dataset.budget.cost(planned.guarantee)
+    assert (receipt.charge, receipt.leak) == (charge / CHARGE_UNITS, leak / LEAK_UNITS)
+    before = receipt.as_data()
+    charged = receipt.charged(7).noting({"chosen": None})
+    assert charged.as_data() == before | {"chosen": None, "ledger": 7, "version": dbdp.__version__}
+    assert list(charged.as_data())[-3:] == ["chosen", "ledger", "version"]
+    assert receipt.as_data() == before
+    assert (receipt.ledger, receipt.version) == (None, None)
+
+
+def test_a_release_that_has_no_cost_has_no_receipt() -> None:
+    declaration = declare(label="y", positive="1", features={"x": [0, 1]})
+    dataset = Dataset(1, "d", "public.t", ROWS, declaration, Budget.of(epsilon=1.0, delta=1e-6))
+    boundless = Release(GaussianDpEvent(1e-154), 1.0, 1e-7)
+    with pytest.raises(ValueError, match="is above every budget; ask for more noise"):
+        Receipt.of(dataset, {"algorithm": "bolt_on"}, boundless)
