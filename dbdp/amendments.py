@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dbdp import registry, rights
+from dbdp import checks, registry, rights
 from dbdp.datasets import check_kind
 from dbdp.public_times import LONGEST
 from dbdp.registration import Registration
@@ -54,8 +54,8 @@ def answer_at_multiples(session: ServerSession, name: str, reason: str, seconds:
     PermissionError
         As `renew`.
     """
-    if seconds is not None and not 1 <= seconds <= LONGEST:
-        raise ValueError(f"seconds = {seconds} must be from 1 to {LONGEST}, or null to answer at once")
+    if seconds is not None:
+        checks.whole("seconds", seconds, 1, LONGEST, "or give null, to answer at once")
     present = _own(session, name, "set when it answers", reason)
     if seconds == present["answer_seconds"]:
         raise ValueError(f"dataset {name!r} answers so already; give what changes")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dbdp import controller, datasets, ledger, network_models, parts, records, registry, rights
+from dbdp import checks, controller, datasets, ledger, network_models, parts, records, registry, rights
 from dbdp.algorithms import Request
 from dbdp.algorithms.bounds import EDGES, BoundsPlan
 from dbdp.algorithms.class_balance import ClassBalancePlan
@@ -213,8 +213,7 @@ def _asked(text: str) -> dict[str, Any]:
         ("classes", given["tally"].get("classes", 1), MAX_CLASSES),
         ("bins", given["tally"].get("bins", 1), MOST_BINS),
     ):
-        if type(value) is not int or not 1 <= value <= most:
-            raise ValueError(f"{name} = {value!r} of a tally must be a whole number from 1 to {most}")
+        checks.whole(f"{name} of a tally", value, 1, most)
     return given
 
 

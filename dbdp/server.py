@@ -23,6 +23,7 @@ from dbdp import (  # noqa: E402
     advisory_locks,
     amendments,
     budgets,
+    checks,
     controller,
     datasets,
     dealing,
@@ -404,20 +405,15 @@ def loss_transition(totals: bytes | None, block: bytes, models: bytes, objective
 
 def label_transition(counts: list[int] | None, block: bytes, dimension: int, classes: int) -> list[int]:
     """One block: count the rows of each label."""
-    _check_number("classes", classes)
+    checks.whole("classes", classes, 1, MAX_CLASSES)
     rows = blocks.decode(block, dimension)
     found = Labels(classes)(rows[:, :0], rows[:, -1]).tolist()
     return [one + other for one, other in zip(counts or [0] * len(found), found, strict=True)]
 
 
-def _check_number(name: str, value: int) -> None:
-    if not 1 <= value <= MAX_CLASSES:
-        raise ValueError(f"{name} = {value} must be from 1 to {MAX_CLASSES}")
-
-
 def count_errors_transition(errors: int, block: bytes, models: bytes, outputs: int) -> int:
     """One block: add the rows that the models classify wrongly."""
-    _check_number("outputs", outputs)
+    checks.whole("outputs", outputs, 1, MAX_CLASSES)
     vectors = np.frombuffer(models, "<f8").reshape(outputs, -1)
     return errors + kernels.count_errors(vectors, blocks.decode(block, vectors.shape[1]))
 
@@ -594,7 +590,7 @@ def _receipt(text: str) -> dict[str, Any]:
     found = _object("receipt", text)
     for name, kind in (("algorithm", str), ("epsilon", float), ("delta", float)):
         value = found.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53:
+        if checks.is_whole(value) and abs(value) < 2**53:
             value = float(value)
         if value is not None and not isinstance(value, kind):
             raise ValueError(f"{name} of the receipt is {str(value)[:200]}; give a {kind.__name__}, or leave it out")

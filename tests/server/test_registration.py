@@ -266,7 +266,7 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "bound beyond a float": ({"features": '{"a": [0, 1' + "0" * 400 + "]}"}, "they must be finite and rising"),
     "category twice": ({"features": {"c": ["u", "u"]}}, "categories of 'c' hold a value twice"),
     "vector without norm": ({"features": {"x": {"length": 3}}}, 'needs exactly "length" and "norm"'),
-    "length 0": ({"features": {"x": {"length": 0, "norm": 1}}}, "length of 'x' is 0; it must be a whole number from 1"),
+    "length 0": ({"features": {"x": {"length": 0, "norm": 1}}}, "length of 'x' = 0 must be a whole number between 1"),
     "length huge": ({"features": {"x": {"length": 2**24, "norm": 1}}}, "length of 'x' is 16777216"),
     "length true": ({"features": {"x": {"length": True, "norm": 1}}}, "length of 'x' is True"),
     "norm 0": ({"features": {"x": {"length": 3, "norm": 0}}}, "norm of 'x' is 0; it must be between"),

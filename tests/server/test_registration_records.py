@@ -153,7 +153,7 @@ UNSOUND: dict[str, tuple[dict[str, Any], str]] = {
     "a name of several lines": ({"name": "a\nb"}, "has characters that cannot be printed; choose a name without them"),
     "features that are none": ({"features": {}}, "features is empty; declare at least one column"),
     "half a unit": ({"unit": "who"}, "max_rows = None belong together"),
-    "rows of a unit": ({"unit": "who", "max_rows": 0}, "max_rows = 0 must be a whole number from 1 to 1000"),
+    "rows of a unit": ({"unit": "who", "max_rows": 0}, "max_rows = 0 must be a whole number between 1 and 1000"),
     "two budgets": ({"rho": 1.0}, "epsilon = 1.0 and rho = 1.0 are given; a budget is one of them"),
     "a mode": ({"mode": "free"}, "mode 'free' is unknown; choose one of renyi, basic, gaussian, zcdp"),
 }
