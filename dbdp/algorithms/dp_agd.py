@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dbdp import checks
 from dbdp.algorithms import noisy_sums, settings
 from dbdp.algorithms.access import Access, Progress
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
@@ -91,15 +92,15 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        settings.whole("splits", self.splits, MOST_SPLITS, "60 suits most data")
+        checks.whole("splits", self.splits, 1, MOST_SPLITS, "60 suits most data")
         settings.chosen("shares", self.shares, SHARES)
-        settings.between("growth", self.growth, 1e-2, 1e2)
-        settings.between("loss_clip", self.loss_clip, SMALLEST, LARGEST)
-        settings.whole("step_candidates", self.step_candidates, MOST_CANDIDATES, "20 suits most data")
-        settings.between("step_candidates", self.step_candidates, 2, MOST_CANDIDATES)
-        settings.between("largest_step", self.largest_step, SMALLEST, LARGEST)
-        settings.whole("step_window", self.step_window, MOST_SPLITS, "10 suits most data")
-        settings.between("step_growth", self.step_growth, 0, 10)
+        checks.between("growth", self.growth, 1e-2, 1e2)
+        checks.between("loss_clip", self.loss_clip, SMALLEST, LARGEST)
+        checks.whole("step_candidates", self.step_candidates, 1, MOST_CANDIDATES, "20 suits most data")
+        checks.between("step_candidates", self.step_candidates, 2, MOST_CANDIDATES)
+        checks.between("largest_step", self.largest_step, SMALLEST, LARGEST)
+        checks.whole("step_window", self.step_window, 1, MOST_SPLITS, "10 suits most data")
+        checks.between("step_growth", self.step_growth, 0, 10)
         settings.chosen("selection", self.selection, SELECTIONS)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dbdp import checks
 from dbdp.algorithms import settings
 from dbdp.algorithms.access import Access
 from dbdp.algorithms.line_search import (
@@ -59,9 +60,9 @@ class Sampled(Searching):
     def __post_init__(self) -> None:
         """Check the ranges."""
         super().__post_init__()
-        settings.between("angle_decay", self.angle_decay, 0, 1)
-        settings.between("widest_angle", self.widest_angle, 1, 100)
-        settings.between("narrowest_angle", self.narrowest_angle, 0, 1)
+        checks.between("angle_decay", self.angle_decay, 0, 1)
+        checks.between("widest_angle", self.widest_angle, 1, 100)
+        checks.between("narrowest_angle", self.narrowest_angle, 0, 1)
 
 
 def plan(request: Request, facts: Facts) -> WhiteBox:
@@ -79,7 +80,7 @@ def planned(request: Request, facts: Facts, knobs: Sampled, *, clip_decay: float
     """Return the plan of a descent over Poisson mini-batches; `clip_decay` is ζ."""
     check_line_search(request)
     size = request.batch_size or math.ceil(SAMPLED * facts.rows)
-    settings.whole("batch_size", size, facts.rows, "the expected rows of a mini-batch cannot exceed all rows")
+    checks.whole("batch_size", size, 1, facts.rows, "the expected rows of a mini-batch cannot exceed all rows")
     probability = size / facts.rows
     samples = settings.samples_of(request, facts, probability, 2 * knobs.planned_steps)  # a gradient for each search
     noised = settings.without_leak(request, samples)

@@ -6,6 +6,7 @@ of what they were: the noise falls with them. It follows from released direction
 
 from dataclasses import dataclass
 
+from dbdp import checks
 from dbdp.algorithms import dp_blsgd, settings
 from dbdp.algorithms.plan import Facts, Request, WhiteBox
 
@@ -19,7 +20,7 @@ class Adaptive(dp_blsgd.Sampled):
     def __post_init__(self) -> None:
         """Check the ranges."""
         super().__post_init__()
-        settings.between("clip_decay", self.clip_decay, 0, 0.99)
+        checks.between("clip_decay", self.clip_decay, 0, 0.99)
 
 
 def plan(request: Request, facts: Facts) -> WhiteBox:

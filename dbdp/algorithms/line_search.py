@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dbdp import checks
 from dbdp.algorithms import settings
 from dbdp.algorithms.access import Access, Progress
 from dbdp.algorithms.noisy_sums import (
@@ -66,16 +67,16 @@ class Searching:
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        settings.whole("planned_steps", self.planned_steps, 100_000, "50 suits most data")
-        settings.between("armijo", self.armijo, 1e-6, 1 - 1e-6)
-        settings.between("shrink", self.shrink, 1e-3, 1 - 1e-3)
-        settings.whole("candidates", self.candidates, 1000, "each is one more model to evaluate")
-        settings.between("shrink^candidates", self.shrink**self.candidates, 1e-30, 1)
-        settings.between("search_share", self.search_share, 0.01, 0.99)
-        settings.between("growth", self.growth, 0.01, 100)
-        settings.whole("memory", self.memory, 10**6, "accepted steps between two looks back")
-        settings.between("restart", self.restart, 1, 100)
-        settings.between("loss_clip", self.loss_clip, 1e-6, 1e6)
+        checks.whole("planned_steps", self.planned_steps, 1, 100_000, "50 suits most data")
+        checks.between("armijo", self.armijo, 1e-6, 1 - 1e-6)
+        checks.between("shrink", self.shrink, 1e-3, 1 - 1e-3)
+        checks.whole("candidates", self.candidates, 1, 1000, "each is one more model to evaluate")
+        checks.between("shrink^candidates", self.shrink**self.candidates, 1e-30, 1)
+        checks.between("search_share", self.search_share, 0.01, 0.99)
+        checks.between("growth", self.growth, 0.01, 100)
+        checks.whole("memory", self.memory, 1, 10**6, "accepted steps between two looks back")
+        checks.between("restart", self.restart, 1, 100)
+        checks.between("loss_clip", self.loss_clip, 1e-6, 1e6)
 
 
 class Sensitivity(Protocol):
@@ -310,7 +311,7 @@ def first_step_of(request: Request, objective: Objective, regularisation: float)
     as curved as that. By default the candidates end at 0.35/β.
     """
     if request.step_size is not None:
-        settings.between("step_size", request.step_size, 1e-9, 1e6)
+        checks.between("step_size", request.step_size, 1e-9, 1e6)
         return float(request.step_size)
     if isinstance(objective, Linear):
         return 8 / (objective.loss.smoothness + regularisation)

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from dbdp import checks
 from dbdp.algorithms import settings
 from dbdp.algorithms.access import Access, Progress
 from dbdp.algorithms.noisy_sums import UNIT, compared_sensitivity, penalties, spread_of
@@ -73,16 +74,16 @@ class Genes:
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        settings.whole("population", self.population, MOST_CANDIDATES, "200 suits most data")
-        settings.whole("parents", self.parents, self.population - 1, "2 suit most data, and others must have room")
+        checks.whole("population", self.population, 1, MOST_CANDIDATES, "200 suits most data")
+        checks.whole("parents", self.parents, 1, self.population - 1, "2 suit most data, and others must have room")
         if self.generations:
-            settings.whole("generations", self.generations, MOST_GENERATIONS, "each divides ε once more")
-        settings.between("growth", self.growth, 1e-9, 1e3)
-        settings.between("box", self.box, SMALLEST, LARGEST)
+            checks.whole("generations", self.generations, 1, MOST_GENERATIONS, "each divides ε once more")
+        checks.between("growth", self.growth, 1e-9, 1e3)
+        checks.between("box", self.box, SMALLEST, LARGEST)
         for name in ("start", "crossover", "mutation", "last_mutation"):
-            settings.between(name, getattr(self, name), 0, 1)
+            checks.between(name, getattr(self, name), 0, 1)
         settings.chosen("fitness", self.fitness, FITNESSES)
-        settings.between("loss_clip", self.loss_clip, SMALLEST, LARGEST)
+        checks.between("loss_clip", self.loss_clip, SMALLEST, LARGEST)
 
     def lasting(self, request: Request, facts: Facts) -> int:
         """Return the number of generations, T."""
