@@ -7,12 +7,12 @@ facts: correcting it touches neither the budget nor the models that were release
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from dbdp import registry, rights
+from dbdp import checks, registry, rights
 from dbdp.datasets import check_kind
-from dbdp.declarations import Declaration, declare, unit_of
-from dbdp.privacy.budget import Budget
+from dbdp.registration import Registration
 from dbdp.sessions import Row, ServerSession
 
 _LONGEST = 86_400  # seconds, a day
@@ -30,22 +30,16 @@ def renew(session: ServerSession, name: str, reason: str, epsilon: float | None,
         If the role neither registered the dataset nor is a member of the role that did, or the table is another's.
     """
     former = _own(session, name, "renew its budget", reason)
-    given = (former["epsilon"] if epsilon is None else epsilon, former["delta"] if delta is None else delta)
-    budget = Budget.of(epsilon=given[0], delta=given[1], mode=former["mode"])
-    declared = Declaration.from_json(former["declaration"])
-    unit = unit_of(declared, former["unit"], former["max_rows"])
-    types = registry.check_source(session, former["source"], declared, unit)
-    registry.end(session, former["id"])
-    registry.enter(
-        session,
-        name=name,
-        source=former["source"],
-        declaration=declared,
-        types=types,
-        budget=budget,
-        unit=unit,
-        renewal=registry.Renewal(former["id"], reason, former["registered_by"], former["answer_seconds"]),
+    present = _registration(former)
+    renewed = replace(
+        present,
+        epsilon=present.epsilon if epsilon is None else epsilon,
+        delta=present.delta if delta is None else delta,
     )
+    types = registry.check_source(session, renewed)
+    registry.end(session, former["id"])
+    renewal = registry.Renewal(former["id"], reason, former["registered_by"], former["answer_seconds"])
+    registry.enter(session, renewed, types, renewal)
 
 
 def answer_at_multiples(session: ServerSession, name: str, reason: str, seconds: int | None) -> None:
@@ -60,8 +54,8 @@ def answer_at_multiples(session: ServerSession, name: str, reason: str, seconds:
     PermissionError
         As `renew`.
     """
-    if seconds is not None and not 1 <= seconds <= _LONGEST:
-        raise ValueError(f"seconds = {seconds} must be from 1 to {_LONGEST}, or null to answer at once")
+    if seconds is not None:
+        checks.whole("seconds", seconds, 1, _LONGEST, "or give null, to answer at once")
     present = _own(session, name, "set when it answers", reason)
     if seconds == present["answer_seconds"]:
         raise ValueError(f"dataset {name!r} answers so already; give what changes")
@@ -85,11 +79,11 @@ def redeclare(session: ServerSession, name: str, reason: str, corrections: Mappi
         As `renew`.
     """
     present = _own(session, name, "redeclare it", reason)
-    declared = _corrected(Declaration.from_json(present["declaration"]), corrections)
-    if declared.to_json() == present["declaration"]:
+    corrected = _corrected(_registration(present), corrections)
+    declared = corrected.declaration.to_json()
+    if declared == present["declaration"]:
         raise ValueError(f"dataset {name!r} is declared so already; give what changes")
-    unit = unit_of(declared, present["unit"], present["max_rows"])
-    types = registry.check_source(session, present["source"], declared, unit)
+    types = registry.check_source(session, corrected)
     session.query(
         "insert into dbdp.former_declaration (dataset_id, declaration, column_types, reason) "
         "values ($1, $2::json, $3::json, $4)",
@@ -101,18 +95,22 @@ def redeclare(session: ServerSession, name: str, reason: str, corrections: Mappi
     session.query(
         "update dbdp.dataset set declaration = $2::json, column_types = $3::json where id = $1",
         present["id"],
-        declared.to_json(),
+        declared,
         json.dumps(types),
     )
 
 
-def _corrected(present: Declaration, corrections: Mapping[str, Any]) -> Declaration:
-    """Return a declaration with features, or the label's values, replaced by those that are given."""
+def _corrected(present: Registration, corrections: Mapping[str, Any]) -> Registration:
+    """Return a registration with features, or the label's values, replaced by those that are given."""
     given = {name: value for name, value in corrections.items() if value is not None}
-    stated = json.loads(present.to_json())
-    if given.keys() & set(_LABEL_KINDS):
-        stated = {name: value for name, value in stated.items() if name not in _LABEL_KINDS}
-    return declare(**stated | given)
+    without: dict[str, Any] = dict.fromkeys(_LABEL_KINDS) if given.keys() & set(_LABEL_KINDS) else {}
+    return replace(present, **without | given)
+
+
+def _registration(row: Row) -> Registration:
+    """Return the registration that the catalogue's row of a dataset has; its budget is one of ε."""
+    stated = ("name", "source", "epsilon", "delta", "mode", "unit", "max_rows")
+    return Registration(**{name: row[name] for name in stated}, **json.loads(row["declaration"]))
 
 
 def _own(session: ServerSession, name: str, act: str, reason: str) -> Row:

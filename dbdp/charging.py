@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-import dbdp
 from dbdp import packing
 from dbdp.algorithms import Request
 from dbdp.datasets import Dataset
 from dbdp.errors import ChargedError, public_failure
 from dbdp.facts import projection_of
-from dbdp.privacy.budget import CHARGE_UNITS, LEAK_UNITS
 from dbdp.privacy.events import Release
+from dbdp.receipts import Receipt
 from dbdp.sessions import Charge, Session
 
 Answered = TypeVar("Answered")
@@ -57,17 +56,16 @@ def _check_workers(session: Session, count: int) -> None:
 def paid_for(
     session: Session,
     dataset: Dataset,
-    described: dict[str, Any],
-    guarantee: Release,
+    receipt: Receipt,
     answer: Callable[[], Answered],
-    store: Callable[[Answered, dict[str, Any]], Stored],
+    store: Callable[[Answered, Receipt], Stored],
 ) -> Stored:
     """Charge, compute the answer, await the charge's durability, and store what is released.
 
     Parameters
     ----------
     answer : its time and its failures may depend on the rows: it is left at a public time, where the owner has set one
-    store : is given what a receipt says of the charge; what it writes has the time after the wait
+    store : takes the answer and the receipt with its charge; what it writes has the time after the wait
 
     Raises
     ------
@@ -76,13 +74,13 @@ def paid_for(
     ChargedError
         After the charge, whatever fails.
     """
-    charge = charge_for(session, dataset, described, guarantee)  # before the first row
+    charge = charge_for(session, dataset, receipt.plan, receipt.guarantee)  # before the first row
     try:
         with _failure_noted(session, charge.ledger):
             with session.leaving_at_multiples(dataset.answer_seconds):
                 answered = answer()
             session.await_durable(charge)
-            return store(answered, {"ledger": charge.ledger, "version": dbdp.__version__})
+            return store(answered, receipt.charged(charge.ledger))
     except Exception as error:
         raise ChargedError(*public_failure(error, *session.failure(error))) from None
 
@@ -109,21 +107,4 @@ def _failure_noted(session: Session, ledger: int) -> Iterator[None]:
 def explained(dataset: Dataset, described: dict[str, Any], guarantee: Release) -> dict[str, Any]:
     """Return what would be done and what it costs the dataset, and when the server answers, where that is public."""
     when = {} if dataset.answer_seconds is None else {"answer_seconds": dataset.answer_seconds}
-    return receipt_of(dataset, described, guarantee) | when
-
-
-def receipt_of(dataset: Dataset, described: dict[str, Any], guarantee: Release) -> dict[str, Any]:
-    """Return what was, or would be, done and what it costs the dataset: the receipt."""
-    return {"dataset": dataset.name, **described, **cost_of(dataset, guarantee)}
-
-
-def cost_of(dataset: Dataset, guarantee: Release) -> dict[str, Any]:
-    """Return what a release costs the dataset, as receipts say it."""
-    charge, leak = dataset.budget.cost(guarantee)
-    return {
-        **dataset.relation,
-        "mode": dataset.budget.mode,
-        "order": dataset.budget.order,
-        "charge": charge / CHARGE_UNITS,
-        "leak": leak / LEAK_UNITS,
-    }
+    return Receipt.of(dataset, described, guarantee).noting(when).as_data()

@@ -16,12 +16,12 @@ from dbdp.algorithms import Facts, Plan, Request, WhiteBox, groups, settings, tu
 from dbdp.algorithms.access import Progress, silent
 from dbdp.algorithms.groups import GroupsPlan, GroupsRequest
 from dbdp.algorithms.tuning import TuningPlan, TuningRequest
-from dbdp.charging import check_trainable, cost_of, explained, paid_for, receipt_of
+from dbdp.charging import check_trainable, explained, paid_for
 from dbdp.datasets import Dataset
 from dbdp.errors import ChargedError as ChargedError  # noqa: PLC0414  (a public name)
 from dbdp.facts import facts, projection_of, shuffle_options
 from dbdp.learning.networks import Network
-from dbdp.privacy.events import Release
+from dbdp.receipts import Receipt
 from dbdp.sessions import Session
 from dbdp.training import exact_models
 
@@ -66,7 +66,7 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
         return _noisy_model(session, dataset, plan, progress), {}
 
     _check_network(dataset, request)
-    return _charged(session, dataset, request, plan.explain(), plan.guarantee, answer)
+    return _charged(session, dataset, request, Receipt.of(dataset, plan.explain(), plan.guarantee), answer)
 
 
 def train_groups(
@@ -79,20 +79,20 @@ def train_groups(
     dataset = datasets.load(session, name)
     plan = _plan_groups(session, dataset, request)
     _check_network(dataset, request.base)
-    cost = cost_of(dataset, plan.guarantee)
+    receipt = Receipt.of(dataset, plan.explain(), plan.guarantee)
 
     def answer() -> list[np.ndarray]:
         return _noisy_models_of_groups(session, dataset, plan, progress)
 
-    def store(found: list[np.ndarray], paid: dict[str, Any]) -> dict[str, releases.Model]:
-        receipts = [{"dataset": dataset.name, **told, **cost, **paid} for told in plan.explain_each()]
+    def store(found: list[np.ndarray], paid: Receipt) -> dict[str, releases.Model]:
+        receipts = [replace(paid, plan=of_group) for of_group in plan.explain_each()]
         with session.at_once():
             made = [_store(session, dataset, request.base, *each) for each in zip(found, receipts, strict=True)]
         return dict(zip(request.groups, made, strict=True))
 
     here = replace(request.base, shards=1)  # the shards of a group are trained in this session
     check_trainable(session, dataset, here)
-    return paid_for(session, dataset, plan.explain(), plan.guarantee, answer, store)
+    return paid_for(session, dataset, receipt, answer, store)
 
 
 def _plan_groups(session: Session, dataset: Dataset, request: GroupsRequest) -> GroupsPlan:
@@ -131,7 +131,7 @@ def tune(session: Session, name: str, request: TuningRequest, progress: Progress
             chosen, model = run(plan, shuffled, progress)
         return model, {"chosen": chosen}
 
-    return _charged(session, dataset, request.base, plan.explain(), plan.guarantee, answer)
+    return _charged(session, dataset, request.base, Receipt.of(dataset, plan.explain(), plan.guarantee), answer)
 
 
 def _noisy_model(session: Session, dataset: Dataset, plan: Plan | WhiteBox, progress: Progress) -> np.ndarray:
@@ -159,31 +159,25 @@ def exact_model(session: Session, dataset: Dataset, plan: Plan, progress: Progre
 
 
 def _charged(
-    session: Session,
-    dataset: Dataset,
-    request: Request,
-    described: dict[str, Any],
-    guarantee: Release,
-    answer: Callable[[], Answer],
+    session: Session, dataset: Dataset, request: Request, receipt: Receipt, answer: Callable[[], Answer]
 ) -> releases.Model:
     """Charge, compute the answer, and store the release with its receipt."""
 
-    def store(answered: Answer, paid: dict[str, Any]) -> releases.Model:
-        models, more = answered
-        receipt = receipt_of(dataset, described, guarantee) | more | paid
-        return _store(session, dataset, request, models, receipt)
+    def store(answered: Answer, paid: Receipt) -> releases.Model:
+        models, notes = answered
+        return _store(session, dataset, request, models, paid.noting(notes))
 
     check_trainable(session, dataset, request)
-    return paid_for(session, dataset, described, guarantee, answer, store)
+    return paid_for(session, dataset, receipt, answer, store)
 
 
 def _store(
-    session: Session, dataset: Dataset, request: Request, models: np.ndarray, receipt: dict[str, Any]
+    session: Session, dataset: Dataset, request: Request, models: np.ndarray, receipt: Receipt
 ) -> releases.Model:
     if request.network is None:
-        return releases.store(session, dataset, models, receipt, projection_of(request))
+        return releases.store(session, dataset, models, receipt.as_data(), projection_of(request))
     network = _network(request, facts(dataset, request))
-    return releases.store_network(session, dataset, network, models, receipt, projection_of(request))
+    return releases.store_network(session, dataset, network, models, receipt.as_data(), projection_of(request))
 
 
 def _check_network(dataset: Dataset, request: Request) -> None:

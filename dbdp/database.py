@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from dbdp.algorithms.groups import GroupsRequest
 from dbdp.algorithms.score_bins import BINS
 from dbdp.algorithms.tuning import TuningRequest
 from dbdp.baselines import Baseline, Descent
-from dbdp.declarations import Declaration, declare
+from dbdp.declarations import Declaration
+from dbdp.registration import Registration
 from dbdp.releases import Model
 from dbdp.sessions import ClientSession, Row
 from dbdp.targets import libpq_url
@@ -40,7 +41,17 @@ select r.shown,
 from dbdp.table_rows($1::text::regclass, $2, $3::int8) as r
 """
 _PREDICTORS = {"binary": "probability", "classes": "predict_class", "real": "predict_value"}
-_CASTS = {"candidates": "::pg_catalog.json", "groups": "::pg_catalog.text[]"}
+_CASTS = {
+    "candidates": "::pg_catalog.json",
+    "groups": "::pg_catalog.text[]",
+    "source": "::pg_catalog.regclass",
+    "features": "::pg_catalog.json",
+    "rho": "::pg_catalog.float8",
+    "classes": "::pg_catalog.text[]",
+    "label_bounds": "::pg_catalog.float8[]",
+    "max_rows": "::pg_catalog.int4",
+    "public_columns": "::pg_catalog.text[]",
+}
 
 
 @dataclass(frozen=True)
@@ -262,36 +273,38 @@ class Database:
         source : name of the table, or a SQLAlchemy `Table` or mapped class
         unit, max_rows : all rows with one value of this column are protected together; at most so many are read
         """
-        declaration = declare(
-            label=label,
-            features=features,
-            positive=positive,
-            negative=negative,
-            classes=classes,
-            label_bounds=label_bounds,
-            intercept=intercept,
-            public_columns=public_columns,
+        self.register(
+            Registration(
+                name=name,
+                source=self.table(_table_name(source)) or _table_name(source),
+                label=label,
+                features=features,
+                delta=delta,
+                epsilon=epsilon,
+                rho=rho,
+                positive=positive,
+                negative=negative,
+                classes=classes,
+                label_bounds=label_bounds,
+                intercept=intercept,
+                mode=mode,
+                unit=unit,
+                max_rows=max_rows,
+                public_columns=public_columns,
+            )
         )
-        self.query(
-            "select dbdp.register_dataset($1, $2::regclass, $3, $4, $5::json, $6::float8, $7, $8, $9, $10, "
-            "$11::text[], $12::float8[], $13, $14::int4, $15::text[], $16::float8)",
-            name,
-            self.table(_table_name(source)) or _table_name(source),
-            label,
-            positive,
-            json.dumps(dict(features)),
-            epsilon,
-            delta,
-            negative,
-            intercept,
-            mode,
-            list(declaration.classes) or None,
-            list(declaration.label_bounds or ()) or None,
-            unit,
-            max_rows,
-            list(declaration.public_columns) or None,
-            rho,
-        )
+
+    def register(self, registration: Registration) -> None:
+        """Declare a table once, as its owner: what `register_dataset` does with its arguments."""
+        declaration = registration.declaration
+        listed = {
+            "features": json.dumps(dict(registration.features)),
+            "classes": list(declaration.classes) or None,
+            "label_bounds": list(declaration.label_bounds or ()) or None,
+            "public_columns": list(declaration.public_columns) or None,
+        }
+        given = {each.name: getattr(registration, each.name) for each in fields(registration)}
+        self._call("register_dataset", {}, given | listed)
 
     def renew_budget(self, name: str, reason: str, *, epsilon: float | None = None, delta: float | None = None) -> None:
         """End a dataset's budget and begin a new one, of the same size unless said; what is promised adds up."""

@@ -2,13 +2,15 @@
 
 Bounds, categories and classes are stated, never read from the rows. A label is of one kind: `binary`
 (a positive value, and a negative one or any other), `classes` (a list of values), or `real` (a number
-within bounds). Prediction imports this module, so it needs nothing but the standard library.
+within bounds). Prediction imports this module, so it needs nothing but `checks` and the standard library.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from dbdp.checks import is_number, whole
 
 MAX_BOUND = 1e300
 LABEL_BOUND, LEAST_WIDTH = 1e100, 1e-100  # coefficients in the units of label and columns stay finite
@@ -165,9 +167,6 @@ def declare(
     ValueError
         If the declaration is not sound; the message names the column and the remedy.
     """
-    for name, value in (("label", label), ("intercept", intercept)):
-        if value is None:
-            raise ValueError(f"{name} is null; give a value")
     kind = _label_kind(label, positive, negative, classes, label_bounds)
     parsed = _features(label, features)
     numeric = tuple(feature for feature in parsed if isinstance(feature, Numeric))
@@ -214,11 +213,7 @@ def unit_of(declaration: Declaration, column: str | None, max_rows: int | None) 
             f"unit {column!r} is the label or a feature too; who a row belongs to stays as it is when neighbours' rows "
             "are replaced: take the column out of the model"
         )
-    if not isinstance(max_rows, int) or isinstance(max_rows, bool) or not 1 <= max_rows <= MAX_UNIT_ROWS:
-        raise ValueError(
-            f"max_rows = {max_rows!r} must be a whole number from 1 to {MAX_UNIT_ROWS}; noise grows with it, so choose "
-            "what most units need"
-        )
+    whole("max_rows", max_rows, 1, MAX_UNIT_ROWS, "noise grows with it, so choose what most units need")
     width = declaration.vector.length if declaration.vector else len(declaration.columns)
     if max_rows * width > MAX_UNIT_NUMBERS:
         raise ValueError(
@@ -268,7 +263,7 @@ def _label_bounds(label: str, bounds: Sequence[float]) -> tuple[float, float]:
         isinstance(bounds, str)
         or not isinstance(bounds, Sequence)
         or len(bounds) != 2
-        or not all(map(_is_number, bounds))
+        or not all(map(is_number, bounds))
     ):
         raise ValueError(f"label_bounds of {label!r} are {bounds!r}; give [lower, upper]")
     lower, upper = bounds
@@ -296,16 +291,12 @@ def _feature(column: str, declared: Any) -> Numeric | Categorical | Vector:
     if isinstance(declared, Sequence) and not isinstance(declared, str) and declared:
         if all(isinstance(value, str) for value in declared):
             return _categorical(column, declared)
-        if len(declared) == 2 and all(_is_number(value) for value in declared):
+        if len(declared) == 2 and all(is_number(value) for value in declared):
             return _numeric(column, *declared)
     raise ValueError(
         f"feature {column!r} is declared as {declared!r}; give [lower, upper] for bounds, a list of strings "
         'for categories, or {"length": …, "norm": …} for an array'
     )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _numeric(column: str, lower: float, upper: float) -> Numeric:
@@ -331,8 +322,7 @@ def _vector(column: str, declared: Mapping[str, Any]) -> Vector:
     if set(declared) != {"length", "norm"}:
         raise ValueError(f'array column {column!r} needs exactly "length" and "norm", not {sorted(declared)}')
     length, norm = declared["length"], declared["norm"]
-    if not (isinstance(length, int) and not isinstance(length, bool) and 1 <= length <= MAX_LENGTH):
-        raise ValueError(f"length of {column!r} is {length}; it must be a whole number from 1 to {MAX_LENGTH}")
-    if not (_is_number(norm) and 1e-100 <= norm <= 1e100):
+    whole(f"length of {column!r}", length, 1, MAX_LENGTH)
+    if not (is_number(norm) and 1e-100 <= norm <= 1e100):
         raise ValueError(f"norm of {column!r} is {norm}; it must be between 1e-100 and 1e100")
     return Vector(column, length, float(norm))

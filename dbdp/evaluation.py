@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dbdp import charging, datasets, network_models, parts, records, registry, rights
+from dbdp import charging, checks, datasets, network_models, parts, records, registry, rights
 from dbdp.algorithms import Request
 from dbdp.algorithms.bounds import EDGES, BoundsPlan
 from dbdp.algorithms.class_balance import ClassBalancePlan
@@ -26,6 +26,7 @@ from dbdp.learning import blocks, tallies
 from dbdp.learning.confusions import linear_scores
 from dbdp.learning.encoding import HEADER_BYTES, ColumnEncoder, VectorEncoder
 from dbdp.learning.objectives import objective_from
+from dbdp.receipts import Receipt
 from dbdp.sessions import Row, ServerSession, Session
 
 _STRAY = 1e-9  # what rounding leaves of an intercept that was never there, as a share of what it is made of
@@ -145,15 +146,17 @@ def _released(
     told : what else the ledger and the receipt say, public
     counts : returns the exact counts, which are secret
     """
-    described = plan.explain() | told
+    receipt = Receipt.of(dataset, plan.explain() | told, plan.guarantee)
     session.check_rows(dataset)
 
-    def noted(noisy: np.ndarray, paid: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
-        session.note(paid["ledger"], "shown")
+    def noted(noisy: np.ndarray, paid: Receipt) -> tuple[np.ndarray, Receipt]:
+        if paid.ledger is None:
+            raise AssertionError("what is shown was charged")
+        session.note(paid.ledger, "shown")
         return noisy, paid
 
-    noisy, paid = charging.paid_for(session, dataset, described, plan.guarantee, lambda: plan.release(counts()), noted)
-    return plan.answer(noisy) | {"receipt": charging.receipt_of(dataset, described, plan.guarantee) | paid}
+    noisy, paid = charging.paid_for(session, dataset, receipt, lambda: plan.release(counts()), noted)
+    return plan.answer(noisy) | {"receipt": paid.as_data()}
 
 
 def _facts(dataset: Dataset, *, is_network: bool) -> ScoredFacts:
@@ -211,8 +214,7 @@ def _asked(text: str) -> dict[str, Any]:
         ("classes", given["tally"].get("classes", 1), MAX_CLASSES),
         ("bins", given["tally"].get("bins", 1), MOST_BINS),
     ):
-        if type(value) is not int or not 1 <= value <= most:
-            raise ValueError(f"{name} = {value!r} of a tally must be a whole number from 1 to {most}")
+        checks.whole(f"{name} of a tally", value, 1, most)
     return given
 
 

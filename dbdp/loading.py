@@ -18,6 +18,7 @@ from dbdp.declaring import ROW, values_of
 from dbdp.frames import Frame
 from dbdp.privacy.budget import LEAK_UNITS
 from dbdp.privacy.events import MAX_EPSILON, check_epsilon_delta
+from dbdp.registration import Registration
 
 LABEL = "label"
 SCHEMA = "dbdp_rows"  # of the tables, whose names begin with it as well
@@ -54,7 +55,7 @@ def temporary_dataset(
     Parameters
     ----------
     labels : (n,), float64 or texts
-    features, declared : see `Database.register_dataset`
+    features, declared : fields of a `Registration`
     """
     with connect(embedded()) as database:
         for row in database.query(_ABANDONED, _GENERATED, SCHEMA):
@@ -64,8 +65,8 @@ def temporary_dataset(
         _make_schema(database)
         try:
             label = _load(database, name, frame, labels, as_array=isinstance(features.get(ROW), Mapping))
-            declared |= _budget(request)
-            database.register_dataset(name, f"{SCHEMA}.{name}", label=label, features=features, **declared)
+            stated = {"label": label, "features": features} | declared | _budget(request)
+            database.register(Registration(name=name, source=f"{SCHEMA}.{name}", **stated))
             yield database, name
         finally:
             _drop(database, SCHEMA, name)

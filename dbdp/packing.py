@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from dbdp import records, shuffling
+from dbdp import checks, records, shuffling
 from dbdp.datasets import Dataset, Group
 from dbdp.declarations import Declaration
 from dbdp.errors import INVALID_NAME
@@ -70,15 +70,10 @@ class Poisson:
                 f"probability = {self.probability!r} of poisson must be above 0 and at most 1; "
                 "for batches of b rows of n give b / n"
             )
-        if not (_is_place(self.steps) and 1 <= self.steps <= MOST_STEPS):
-            raise ValueError(
-                f"steps = {self.steps!r} of poisson must be a whole number from 1 to {MOST_STEPS}; "
-                "draw more steps in several calls"
-            )
-        if not (_is_place(self.size) and self.size >= 1):
-            raise ValueError(f"size = {self.size!r} of poisson must be a whole number, at least 1")
-        if not isinstance(self.apart, bool):
-            raise ValueError(f"apart = {self.apart!r} of poisson must be true or false")
+        checks.whole("steps of poisson", self.steps, 1, MOST_STEPS, "draw more steps in several calls")
+        if not (checks.is_whole(self.size) and self.size >= 1):
+            raise ValueError(f"size of poisson = {self.size!r} must be a whole number, at least 1")
+        checks.truth("apart of poisson", self.apart)
 
 
 @dataclass(frozen=True)
@@ -113,8 +108,7 @@ class Share:
     progress: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.progress, bool):
-            raise ValueError(f"progress = {self.progress!r} must be true or false")
+        checks.truth("progress", self.progress)
         if self.group is not None and not (_is_place(self.group[0]) and str(self.group[1]).isidentifier()):
             raise ValueError(f"group = {self.group!r} must be a bucket and the name of a temporary table")
         if self.poisson and (self.key is not None or (self.first, self.last, self.cuts) != (0, None, ())):
@@ -178,7 +172,7 @@ def _key(written: Any) -> bytes:
 
 
 def _is_place(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return checks.is_whole(value) and value >= 0
 
 
 WHOLE = Share()

@@ -6,14 +6,14 @@ catalogue says of it is written as dbdp_owner.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from dbdp import ledger, records, rights
 from dbdp.datasets import check_kind, column_types, count
-from dbdp.declarations import Declaration, Unit
+from dbdp.declarations import Declaration
 from dbdp.errors import DATA_EXCEPTION, UNIQUE_VIOLATION
-from dbdp.privacy.budget import Budget
+from dbdp.registration import Registration
 from dbdp.sessions import Row, ServerSession
 from dbdp.units import UNIT_TYPES
 
@@ -26,7 +26,7 @@ _KEY_TYPES = (*records.TEXT_TYPES, "smallint", "integer", "bigint", "boolean", "
 
 @dataclass(frozen=True)
 class Renewal:
-    """What a registration that follows another one keeps, and says of it.
+    """What a registration that follows another one keeps, and says of it; all None for a first one.
 
     Attributes
     ----------
@@ -35,49 +35,33 @@ class Renewal:
     answer_seconds : its interfaces answer at multiples of so many seconds; None: as soon as they can
     """
 
-    period: int
-    reason: str
-    registered_by: str
+    period: int | None = None
+    reason: str | None = None
+    registered_by: str | None = None
     answer_seconds: int | None = None
 
 
-def register(
-    session: ServerSession,
-    *,
-    name: str,
-    source: str,
-    declaration: Declaration,
-    epsilon: float | None,
-    delta: float,
-    mode: str,
-    rho: float | None,
-    unit: Unit | None,
-) -> None:
+_FIRST = Renewal()
+
+
+def register(session: ServerSession, registration: Registration) -> None:
     """Open the table to dbdp_owner, as its owner, and write the catalogue's row and the odometers, as dbdp_owner."""
-    budget = Budget.of(epsilon=epsilon, delta=delta, mode=mode, rho=rho)
-    check_source(session, source, declaration, unit)
+    registration.check()
+    source = registration.source
+    check_source(session, registration)
     check_owner(session, source)
     session.query(f"lock table only {source} in share update exclusive mode")  # two grants at once would fail
     session.query(f"grant select on {source} to dbdp_owner")
     with session.as_owner():
-        types = check_source(session, source, declaration, unit)  # which is locked now
+        types = check_source(session, registration)  # which is locked now
         check_opened(session, source)
-        _check_new(session, name, source)
-        enter(session, name=name, source=source, declaration=declaration, types=types, budget=budget, unit=unit)
+        _check_new(session, registration.name, source)
+        enter(session, registration, types)
 
 
-def enter(
-    session: ServerSession,
-    *,
-    name: str,
-    source: str,
-    declaration: Declaration,
-    types: dict[str, str],
-    budget: Budget,
-    unit: Unit | None,
-    renewal: Renewal | None = None,
-) -> None:
+def enter(session: ServerSession, registration: Registration, types: dict[str, str], renewal: Renewal = _FIRST) -> None:
     """Write a row of the catalogue, checked already, and make its odometers (as dbdp_owner)."""
+    source, unit, budget = registration.source, registration.privacy_unit, registration.budget
     rows = count(session, source, unit, types) * (unit.max_rows if unit else 1)
     if rows == 0:
         raise ValueError(f"{source} is empty; a dataset needs at least one row{' with a unit' if unit else ''}")
@@ -90,23 +74,15 @@ insert into dbdp.dataset (name, source, source_name, rows, declaration, column_t
 values ($1, $2::regclass, $2, $3, $4::json, $5::json, $6, $7, $8,
         $9::float8, $10, $11, $12, $13::int4, $14::int4, $15, coalesce($16::name, session_user), $17::int4)
 returning id""",
-        name,
+        registration.name,
         source,
         rows,
-        declaration.to_json(),
+        registration.declaration.to_json(),
         json.dumps(types),
-        budget.epsilon,
-        budget.delta,
-        budget.mode,
-        budget.order,
-        budget.charge_limit,
-        budget.leak_limit,
-        unit and unit.column,
-        unit and unit.max_rows,
-        renewal and renewal.period,
-        renewal and renewal.reason,
-        renewal and renewal.registered_by,
-        renewal and renewal.answer_seconds,
+        *astuple(budget),
+        registration.unit,
+        registration.max_rows,
+        *astuple(renewal),
     )
     ledger.make_odometers(session, ledger.OF_DATASET, inserted[0]["id"])
 
@@ -148,11 +124,11 @@ where c.oid = to_regclass($1)
 """
 
 
-def check_source(session: ServerSession, source: str, declaration: Declaration, unit: Unit | None) -> dict[str, str]:
+def check_source(session: ServerSession, registration: Registration) -> dict[str, str]:
     """Check that the table can be trained on as declared; return the types of the declared columns, and the unit's."""
-    found = session.query(_SOURCE, source)
+    found = session.query(_SOURCE, registration.source)
     if not found:
-        raise ValueError(f"source {source} is no table; give the one that holds the records")
+        raise ValueError(f"source {registration.source} is no table; give the one that holds the records")
     row = found[0]
     check_kind(session, row["oid"])
     if not row["is_reachable"]:
@@ -160,11 +136,9 @@ def check_source(session: ServerSession, source: str, declaration: Declaration, 
             f"dbdp_owner may not use schema {row['schema']}; grant usage on schema {row['schema']} to dbdp_owner"
         )
     types = column_types(session, row["oid"])
-    _check_columns(source, declaration, types, unit)
-    _check_values(session, declaration, types)
-    named = [unit.column] if unit else []
-    columns = [declaration.label, *declaration.columns, *declaration.public_columns, *named]
-    return {column: types[column] for column in columns}
+    _check_columns(registration, types)
+    _check_values(session, registration.declaration, types)
+    return {column: types[column] for column in registration.columns}
 
 
 def numeric_type(session: ServerSession, source: str, column: str) -> str:
@@ -180,17 +154,18 @@ def numeric_type(session: ServerSession, source: str, column: str) -> str:
     return types[column]
 
 
-def _check_columns(source: str, declaration: Declaration, types: dict[str, str], unit: Unit | None) -> None:
+def _check_columns(registration: Registration, types: dict[str, str]) -> None:
+    declaration = registration.declaration
     allowed: list[tuple[str, tuple[str, ...]]] = [(f.column, NUMERIC_TYPES) for f in declaration.numeric]
     allowed += [(f.column, _CATEGORY_TYPES) for f in declaration.categorical]
     allowed += [(declaration.label, NUMERIC_TYPES if declaration.kind == "real" else _LABEL_TYPES)]
     allowed += [(column, _KEY_TYPES) for column in declaration.public_columns]
     if declaration.vector:
         allowed.append((declaration.vector.column, _VECTOR_TYPES))
-    if unit:
-        allowed.append((unit.column, tuple(UNIT_TYPES)))
+    if registration.privacy_unit:
+        allowed.append((registration.privacy_unit.column, tuple(UNIT_TYPES)))
     for column, kinds in allowed:
-        _check_column(source, types, column, kinds)
+        _check_column(registration.source, types, column, kinds)
 
 
 def _check_column(source: str, types: dict[str, str], column: str, kinds: tuple[str, ...]) -> None:
@@ -300,10 +275,6 @@ def _check_new(session: ServerSession, name: str, source: str) -> None:
             f"{source} shares records with {partner['source']}, registered already as dataset {partner['name']!r} "
             "(one is a partition of the other): use that dataset"
         )
-    if not 1 <= len(name) <= 63:
-        raise ValueError(f"dataset name {name!r} has {len(name)} characters; it must have 1 to 63")
-    if not name.isprintable():
-        raise ValueError(f"dataset name {name!r} has characters that cannot be printed; choose a name without them")
     found = session.query(
         "select name from dbdp.dataset where (name = $1 or source = $2::regclass) and dropped_at is null",
         name,

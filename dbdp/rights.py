@@ -11,6 +11,7 @@ from dbdp.sessions import Row, ServerSession
 
 _REGISTERED = """
 select d.id,
+       d.name,
        d.source::text as source,
        d.source::oid::int8 as source_oid,
        d.source_name,

@@ -19,6 +19,7 @@ from dbdp import installer
 from dbdp.connections import opened
 from dbdp.database import Database, connect
 from dbdp.declarations import Declaration, declare
+from dbdp.registration import Registration
 
 DATASET, TRAINED, HELD_OUT = "rows", "public.rows", "public.held_out"
 _PREFIX = "dbdp_scratch_"
@@ -82,8 +83,8 @@ def scratch_database(target: str | None, rows: PublicRows, *, epsilon: float, de
     with connect(target) as admin, _made(admin) as url, connect_fresh(url) as database:
         for table, part in zip((TRAINED, HELD_OUT), read, strict=True):
             _load(database.connection, table, rows.declaration, part)
-        given = {name: value for name, value in rows.described.items() if value is not None}
-        database.register_dataset(DATASET, TRAINED, **given, epsilon=epsilon, delta=delta, mode="basic")
+        stated = {"epsilon": epsilon, "delta": delta, "mode": "basic", **rows.described}
+        database.register(Registration(name=DATASET, source=TRAINED, **stated))
         yield database
 
 

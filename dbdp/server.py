@@ -23,6 +23,7 @@ from dbdp import (  # noqa: E402
     advisory_locks,
     amendments,
     budgets,
+    checks,
     controller,
     datasets,
     dealing,
@@ -39,7 +40,7 @@ from dbdp.algorithms.groups import GroupsRequest  # noqa: E402
 from dbdp.algorithms.metrics import ScoreRequest  # noqa: E402
 from dbdp.algorithms.tuning import TuningRequest  # noqa: E402
 from dbdp.callers import Transactions  # noqa: E402
-from dbdp.declarations import MAX_CLASSES, declare, unit_of  # noqa: E402
+from dbdp.declarations import MAX_CLASSES  # noqa: E402
 from dbdp.errors import PUBLIC_SQLSTATE, ChargedError  # noqa: E402
 from dbdp.learning import blocks, kernels, noisy  # noqa: E402
 from dbdp.learning.noisy import NoisyState  # noqa: E402
@@ -47,6 +48,7 @@ from dbdp.learning.objectives import objective_from  # noqa: E402
 from dbdp.learning.state import State  # noqa: E402
 from dbdp.learning.tallies import Labels  # noqa: E402
 from dbdp.privacy import sensitivity, streams  # noqa: E402
+from dbdp.registration import Registration  # noqa: E402
 from dbdp.server_registry import ServerRegistry  # noqa: E402
 from dbdp.sessions import ServerSession, unmetered  # noqa: E402
 
@@ -152,47 +154,10 @@ def about() -> str:
 
 @door
 @in_own_transaction
-def register_dataset(
-    name: str,
-    source: str,
-    label: str,
-    positive: str | None,
-    features: str,
-    epsilon: float | None,
-    delta: float,
-    negative: str | None,
-    intercept: bool,
-    mode: str,
-    classes: list[str] | None,
-    label_bounds: list[float] | None,
-    unit: str | None,
-    max_rows: int | None,
-    public_columns: list[str] | None,
-    rho: float | None,
-) -> None:
+def register_dataset(*values: Any) -> None:
     """dbdp.register_dataset, with the caller's rights and as dbdp_owner."""
-    _check_given(name=name, source=source, features=features, delta=delta, mode=mode)
-    declaration = declare(
-        label=label,
-        positive=positive,
-        negative=negative,
-        classes=classes,
-        label_bounds=label_bounds,
-        intercept=intercept,
-        features=_parsed("features", features),
-        public_columns=public_columns,
-    )
-    registry.register(
-        _session,
-        name=name,
-        source=source,
-        declaration=declaration,
-        epsilon=epsilon,
-        delta=delta,
-        mode=mode,
-        rho=rho,
-        unit=unit_of(declaration, unit, max_rows),
-    )
+    given = _by_field(Registration, values)
+    registry.register(_session, Registration(**given | {"features": _parsed("features", given["features"])}))
 
 
 @door
@@ -442,20 +407,15 @@ def loss_transition(totals: bytes | None, block: bytes, models: bytes, objective
 
 def label_transition(counts: list[int] | None, block: bytes, dimension: int, classes: int) -> list[int]:
     """One block: count the rows of each label."""
-    _check_number("classes", classes)
+    checks.whole("classes", classes, 1, MAX_CLASSES)
     rows = blocks.decode(block, dimension)
     found = Labels(classes)(rows[:, :0], rows[:, -1]).tolist()
     return [one + other for one, other in zip(counts or [0] * len(found), found, strict=True)]
 
 
-def _check_number(name: str, value: int) -> None:
-    if not 1 <= value <= MAX_CLASSES:
-        raise ValueError(f"{name} = {value} must be from 1 to {MAX_CLASSES}")
-
-
 def count_errors_transition(errors: int, block: bytes, models: bytes, outputs: int) -> int:
     """One block: add the rows that the models classify wrongly."""
-    _check_number("outputs", outputs)
+    checks.whole("outputs", outputs, 1, MAX_CLASSES)
     vectors = np.frombuffer(models, "<f8").reshape(outputs, -1)
     return errors + kernels.count_errors(vectors, blocks.decode(block, vectors.shape[1]))
 
@@ -593,10 +553,15 @@ def _released(model: releases.Model) -> dict[str, Any]:
 
 def _request(values: Sequence[Any], **fixed: Any) -> Request:
     """Return the request of a door whose options are all but the fixed ones, in order."""
-    named = [each for each in fields(Request) if each.name not in fixed]
+    return Request(**_by_field(Request, values, *fixed), **fixed)
+
+
+def _by_field(record: type[Any], values: Sequence[Any], *without: str) -> dict[str, Any]:
+    """Return values by the fields of a record, in order; none is null but where that is the default."""
+    named = [each for each in fields(record) if each.name not in without]
     given = {each.name: value for each, value in zip(named, values, strict=True)}
     _check_given(**{each.name: given[each.name] for each in named if each.default is not None})
-    return Request(**given, **fixed)
+    return given
 
 
 def _tuning(candidates: str, values: Sequence[Any]) -> TuningRequest:
@@ -627,7 +592,7 @@ def _receipt(text: str) -> dict[str, Any]:
     found = _object("receipt", text)
     for name, kind in (("algorithm", str), ("epsilon", float), ("delta", float)):
         value = found.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53:
+        if checks.is_whole(value) and abs(value) < 2**53:
             value = float(value)
         if value is not None and not isinstance(value, kind):
             raise ValueError(f"{name} of the receipt is {str(value)[:200]}; give a {kind.__name__}, or leave it out")

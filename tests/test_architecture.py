@@ -27,6 +27,7 @@ CLIENTS = {
     "web.plan_form",
 }
 CONNECTING = {"connections", "refusals", "targets", "sessions", "installer", "cluster"} | CLIENTS  # may import psycopg
+CHECKS = "dbdp.checks"  # what every package may import
 HEAVY = ("scipy", "sklearn", "psycopg", "sqlalchemy", "rich", "typer")
 
 
@@ -113,12 +114,19 @@ def test_the_mathematics_imports_nothing_but_itself_and_libraries_of_numbers(pac
         if not f"{target}.".startswith(f"{package}.")
     }
     assert outside - sys.stdlib_module_names <= libraries | {"dbdp"}
-    assert all(f"{target}.".startswith(f"{package}.") for name in within(package) for target in ours(name))
+    used = {target for name in within(package) for target in ours(name)}
+    assert all(f"{target}.".startswith(f"{package}.") for target in used - {CHECKS})
+
+
+def test_checks_of_values_import_the_standard_library_alone():
+    assert {target.partition(".")[0] for target in imported(CHECKS)} <= sys.stdlib_module_names
+    assert importers(CHECKS)
 
 
 def test_algorithms_join_learning_and_privacy_and_nothing_else():
+    joined = {"algorithms", "learning", "privacy", "checks"}
     for name in within("dbdp.algorithms"):
-        assert all(target.split(".")[1] in ("algorithms", "learning", "privacy") for target in ours(name)), name
+        assert {target.split(".")[1] for target in ours(name)} <= joined, name
 
 
 def test_privacy_draws_from_the_operating_system_alone():

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dbdp import checks
 from dbdp.algorithms import settings
 from dbdp.algorithms.access import Access
 from dbdp.algorithms.line_search import (
@@ -75,7 +76,7 @@ def planned(request: Request, facts: Facts, own: Sampled, *, clip_decay: float) 
     """Return the plan of a descent over Poisson mini-batches; `clip_decay` is ζ."""
     check_delta(request)
     size = request.batch_size or math.ceil(SAMPLED * facts.rows)
-    settings.whole("batch_size", size, facts.rows, "the expected rows of a mini-batch cannot exceed all rows")
+    checks.whole("batch_size", size, 1, facts.rows, "the expected rows of a mini-batch cannot exceed all rows")
     probability = size / facts.rows
     samples = settings.samples_of(request, facts, probability, 2 * own.planned_steps)  # a gradient for each search
     noised = settings.without_leak(request, samples)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dbdp import checks
 from dbdp.algorithms import settings
 from dbdp.algorithms.access import Access, Progress
 from dbdp.algorithms.noisy_sums import (
@@ -75,7 +76,7 @@ class Searching(OwnSettings):
     def __post_init__(self) -> None:
         """Check the ranges, and that the last candidate is a number that steps can have."""
         super().__post_init__()
-        settings.between("shrink^candidates", self.shrink**self.candidates, 1e-30, 1)
+        checks.between("shrink^candidates", self.shrink**self.candidates, 1e-30, 1)
 
 
 class Sensitivity(Protocol):
@@ -303,7 +304,7 @@ def first_step_of(request: Request, objective: Objective, regularisation: float)
     as curved as that. By default the candidates end at 0.35/β.
     """
     if request.step_size is not None:
-        settings.between("step_size", request.step_size, 1e-9, 1e6)
+        checks.between("step_size", request.step_size, 1e-9, 1e6)
         return float(request.step_size)
     if isinstance(objective, Linear):
         return 8 / (objective.loss.smoothness + regularisation)

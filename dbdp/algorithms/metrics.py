@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from dbdp.algorithms.confusion import AccuracyPlan, ConfusionPlan
 from dbdp.algorithms.residuals import POWERS, ResidualPlan
 from dbdp.algorithms.score_bins import BINS, ScoreBinsPlan
+from dbdp.checks import one_of
 from dbdp.learning.tallies import ScoreBins
 
 OF_CLASSES = ("accuracy", "confusion", "auc", "calibration")
@@ -74,8 +75,7 @@ def score_plan(request: ScoreRequest, facts: ScoredFacts) -> ScorePlan:
 
 
 def _check(request: ScoreRequest, facts: ScoredFacts) -> None:
-    if request.metric not in METRICS:
-        raise ValueError(f"metric {request.metric!r} is unknown; choose one of {', '.join(METRICS)}")
+    one_of("metric", request.metric, METRICS)
     of_classes = request.metric in OF_CLASSES
     if of_classes and facts.label_bounds is not None:
         raise ValueError(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dbdp import checks
 from dbdp.algorithms import settings
 from dbdp.algorithms.access import Access, Progress
 from dbdp.algorithms.noisy_sums import clip_of, gradient_error, lipschitz_of, sampled_sensitivity
@@ -98,7 +99,7 @@ def fixed(request: Request, facts: Facts) -> Batches:
 def poisson(request: Request, facts: Facts) -> Batches:
     """Return Poisson mini-batches whose expected size is the request's, by default √m, for the expected passes."""
     size = request.batch_size or max(1, round(math.sqrt(facts.rows)))
-    settings.whole("batch_size", size, facts.rows, "the expected rows of a mini-batch cannot exceed all rows")
+    checks.whole("batch_size", size, 1, facts.rows, "the expected rows of a mini-batch cannot exceed all rows")
     updates = max(1, round(request.epochs * facts.rows / size))
     samples = settings.samples_of(request, facts, size / facts.rows, updates)
     return Batches(facts.rows, float(size), updates, samples)
@@ -178,7 +179,7 @@ def schedule_of(request: Request, facts: Facts, regularisation: float, *, defaul
     """
     name = request.schedule or default
     size = step if request.step_size is None else settings.positive_step(request.step_size)
-    settings.between("step_size", size, 0, LARGEST)
+    checks.between("step_size", size, 0, LARGEST)
     if name == Constant.name:
         return Constant(size)
     if name == SquareRoot.name:

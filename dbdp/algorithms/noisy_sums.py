@@ -11,7 +11,7 @@ import numpy as np
 
 from dbdp.algorithms.access import Access
 from dbdp.algorithms.plan import Facts, Request
-from dbdp.algorithms.settings import between
+from dbdp.checks import between
 from dbdp.learning.losses import LARGEST, SMALLEST
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.privacy.events import GaussianDpEvent, Release

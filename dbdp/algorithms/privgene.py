@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from dbdp import checks
 from dbdp.algorithms import settings
 from dbdp.algorithms.access import Access, Progress
 from dbdp.algorithms.noisy_sums import UNIT, compared_sensitivity, penalties, spread_of
@@ -66,7 +67,7 @@ class Genes(OwnSettings):
     def __post_init__(self) -> None:
         """Check the ranges, and that the parents leave room for others."""
         super().__post_init__()
-        settings.whole("parents", self.parents, self.population - 1, "2 suit most data, and others must have room")
+        checks.whole("parents", self.parents, 1, self.population - 1, "2 suit most data, and others must have room")
 
     def lasting(self, request: Request, facts: Facts) -> int:
         """Return the number of generations, T."""

@@ -4,6 +4,7 @@ Chen, Lee & Kifer 2019, Algorithm 3, as privacy.md §3 repairs it: the mean is t
 the Lipschitz constant is that of the data part, and the worst position need not be the last one.
 """
 
+from dbdp import checks
 from dbdp.algorithms import settings
 from dbdp.algorithms.nsgd import REASON, RESTARTED, restarted_learning
 from dbdp.algorithms.options import Options, anything
@@ -23,5 +24,5 @@ def plan(request: Request, facts: Facts) -> Plan:
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
     interval = DEFAULT_INTERVAL if request.averaging_interval is None else request.averaging_interval
-    settings.whole("averaging_interval", interval, settings.MAX_EPOCHS, "epochs between restarts")
+    checks.whole("averaging_interval", interval, 1, settings.MAX_EPOCHS, "epochs between restarts")
     return planned(request, facts, restarted_learning(request, facts, interval=interval), calibration="hockey_stick")

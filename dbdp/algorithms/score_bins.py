@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dbdp.algorithms.counting import CountPlan, quotient, shown, shown_all
+from dbdp.checks import whole
 from dbdp.learning.tallies import ScoreBins
 
 BINS, MOST_BINS = 50, 1000
@@ -34,8 +35,7 @@ class ScoreBinsPlan(CountPlan):
         """Check ε, δ and the number of bins."""
         super().__post_init__()
         bins = self.tally.bins
-        if not isinstance(bins, int) or isinstance(bins, bool) or not 2 <= bins <= MOST_BINS:
-            raise ValueError(f"bins = {bins!r} must be a whole number from 2 to {MOST_BINS}; {BINS} suit most models")
+        whole("bins", bins, 2, MOST_BINS, f"{BINS} suit most models")
 
     @property
     def shape(self) -> tuple[int, ...]:

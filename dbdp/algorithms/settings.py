@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any, get_type_hints
 
 from dbdp.algorithms.plan import Facts, Request
+from dbdp.checks import between, one_of, positive, whole
 from dbdp.learning.averaging import NONE, Averaging
 from dbdp.learning.losses import Loss, loss_named
 from dbdp.learning.objectives import Linear, Objective
@@ -41,21 +42,21 @@ def check_request(request: Request, facts: Facts) -> None:
     """Raise ValueError for what no algorithm can plan."""
     check_epsilon_delta(request.epsilon, request.delta)
     _check_kinds(request)
-    whole("rows", facts.rows, 2**62, "at least one is needed to train")
-    whole("max_rows", facts.unit_rows, facts.rows, "every unit has as many of the rows")
+    whole("rows", facts.rows, 1, 2**62, "at least one is needed to train")
+    whole("max_rows", facts.unit_rows, 1, facts.rows, "every unit has as many of the rows")
     if facts.rows % facts.unit_rows:
         raise ValueError(
             f"rows = {facts.rows} must be a multiple of max_rows = {facts.unit_rows}: units times max_rows"
         )
-    whole("features", facts.dimension, 2**24, "count the model's coordinates")
-    whole("classes", facts.outputs, 10_000, "each is a model of its own")
+    whole("features", facts.dimension, 1, 2**24, "count the model's coordinates")
+    whole("classes", facts.outputs, 1, 10_000, "each is a model of its own")
     check_numbers(facts.outputs, facts.dimension, "register fewer classes or features")
-    whole("epochs", request.epochs, MAX_EPOCHS, "more passes only add noise")
-    whole("shards", request.shards, min(MAX_SHARDS, facts.rows), "each needs a row and a connection")
+    whole("epochs", request.epochs, 1, MAX_EPOCHS, "more passes only add noise")
+    whole("shards", request.shards, 1, min(MAX_SHARDS, facts.rows), "each needs a row and a connection")
     if (request.projection_dimension is None) != (request.projection_seed is None):
         raise ValueError("projection_dimension and projection_seed belong together; give both, or neither")
     if request.projection_dimension is not None:
-        whole("projection_dimension", request.projection_dimension, facts.dimension, "features after the projection")
+        whole("projection_dimension", request.projection_dimension, 1, facts.dimension, "features after the projection")
     if request.tolerance is not None:
         raise ValueError(
             f"tolerance = {request.tolerance}: a stop that depends on the data is refused. Two neighbours may stop in "
@@ -73,12 +74,6 @@ def _check_kinds(request: Request) -> None:
             raise ValueError(f"{name} = {value!r} must be a {kind}")
 
 
-def whole(name: str, value: Any, most: int, remark: str) -> None:
-    """Raise ValueError unless the value is a whole number between 1 and `most`."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        raise ValueError(f"{name} = {value} must be a whole number between 1 and {most}: {remark}")
-
-
 def refuse_given(request: Request, *names: str, of: str, remedy: str) -> None:
     """Raise ValueError if the request sets options that what it chose elsewhere, `of`, leaves without a meaning."""
     for name in names:
@@ -89,11 +84,7 @@ def refuse_given(request: Request, *names: str, of: str, remedy: str) -> None:
 
 def chosen(name: str, value: str | None, options: tuple[str, ...]) -> str:
     """Return the option of that name, the first one if none is named."""
-    if value is None:
-        return options[0]
-    if value not in options:
-        raise ValueError(f"{name} {value!r} is unknown; choose one of {', '.join(options)}")
-    return value
+    return options[0] if value is None else one_of(name, value, options)
 
 
 def loss_of(request: Request, facts: Facts) -> Loss:
@@ -115,8 +106,7 @@ def radius_of(request: Request, loss: Loss) -> float:
         return loss.radius
     if request.radius is None:
         return math.inf
-    if not LEAST_RADIUS <= request.radius <= LARGEST_RADIUS:
-        raise ValueError(f"radius = {request.radius} must be between {LEAST_RADIUS:g} and {LARGEST_RADIUS:g}")
+    between("radius", request.radius, LEAST_RADIUS, LARGEST_RADIUS)
     return request.radius
 
 
@@ -165,8 +155,7 @@ def _exponent(request: Request) -> float:
 
 def positive_step(step_size: float) -> float:
     """Return the step size, which must be positive and finite."""
-    if not (math.isfinite(step_size) and step_size > 0):
-        raise ValueError(f"step_size = {step_size} must be positive and finite; 0.1 to 1 suits most data")
+    positive("step_size", step_size, "0.1 to 1 suits most data")
     return step_size
 
 
@@ -174,7 +163,7 @@ def batch_size_of(request: Request, rows: int) -> int:
     """Return b, at most the rows of the smallest shard."""
     if request.batch_size is None:
         return min(DEFAULT_BATCH_SIZE, rows)
-    whole("batch_size", request.batch_size, rows, "it cannot exceed the number of rows (of a shard)")
+    whole("batch_size", request.batch_size, 1, rows, "it cannot exceed the number of rows (of a shard)")
     return request.batch_size
 
 
@@ -206,12 +195,6 @@ def averaging_of(name: str, batches: int, epochs: int) -> Averaging:
 def shard_rows(rows: int, shards: int) -> tuple[int, ...]:
     """Return the public sizes of the shards: equal, or one row more for the first ones."""
     return tuple(rows // shards + (shard < rows % shards) for shard in range(shards))
-
-
-def between(name: str, value: float, least: float, most: float) -> None:
-    """Raise ValueError unless a setting lies in its range; NaN does not."""
-    if not least <= value <= most:
-        raise ValueError(f"{name} = {value} must be between {least:g} and {most:g}")
 
 
 def objective_of(request: Request, facts: Facts) -> Objective:

@@ -26,6 +26,7 @@ from dbdp.commands.shown import (
     show_mapping,
 )
 from dbdp.options import HELP
+from dbdp.registration import Registration
 from dbdp.tables import quoted
 
 app = typer.Typer()
@@ -60,23 +61,25 @@ def register(
 ) -> None:
     """Declare a table once: public facts and a total budget."""
     with opened(url) as database:
-        database.register_dataset(
-            name,
-            quoted(database, table),
-            label=label,
-            positive=positive,
-            negative=negative,
-            classes=classes or None,
-            label_bounds=label_bounds,
-            features=json_file(features, "--features"),
-            epsilon=epsilon,
-            delta=delta,
-            rho=rho,
-            intercept=intercept,
-            mode=mode,
-            unit=unit,
-            max_rows=max_rows,
-            public_columns=public_columns,
+        database.register(
+            Registration(
+                name=name,
+                source=quoted(database, table),
+                label=label,
+                positive=positive,
+                negative=negative,
+                classes=classes or None,
+                label_bounds=label_bounds,
+                features=json_file(features, "--features"),
+                epsilon=epsilon,
+                delta=delta,
+                rho=rho,
+                intercept=intercept,
+                mode=mode,
+                unit=unit,
+                max_rows=max_rows,
+                public_columns=public_columns,
+            )
         )
     show_done(f"dataset {name} is registered", as_json, dataset=name, table=table)
 

@@ -8,6 +8,8 @@ keeps its place only.
 
 import numpy as np
 
+from dbdp.checks import is_whole
+
 LANES = 8  # float64 numbers of one vector register of 512 bits
 BLOCK_BYTES = 1 << 20  # one call into Python for each MiB: its cost disappears, the block stays in cache
 ELEMENT = np.dtype("<f4")
@@ -32,7 +34,7 @@ def decode(block: bytes, dimension: int) -> np.ndarray:
         If the length is not a multiple of a row's, or above that of a block as packed: what is made of a block, scores
         for each of many models, takes more memory than the block itself.
     """
-    if type(dimension) is not int or dimension < 1:
+    if not is_whole(dimension) or dimension < 1:
         raise ValueError(f"dimension = {dimension!r} of a packed row must be a whole number, at least 1")
     row_bytes = stride_of(dimension) * ELEMENT.itemsize
     if len(block) > max(BLOCK_BYTES, row_bytes):

@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
+from dbdp.checks import whole
 from dbdp.learning import blocks, kernels
 from dbdp.learning.arithmetic import flushed
 
@@ -75,9 +76,8 @@ class RandomProjection:
     seed: int
 
     def __post_init__(self) -> None:
-        for name, value, least, most in (("dimension", self.dimension, 1, 2**20), ("seed", self.seed, 0, MAX_SEED)):
-            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-                raise ValueError(f"{name} = {value!r} of the projection must be a whole number from {least} to {most}")
+        whole("dimension of the projection", self.dimension, 1, 2**20)
+        whole("seed of the projection", self.seed, 0, MAX_SEED)
 
     def matrix(self, features: int) -> np.ndarray:
         """Return the map, shape (features, dimension), rounded for `image`."""

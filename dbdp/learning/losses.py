@@ -11,6 +11,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
+from dbdp.checks import between, one_of
 from dbdp.learning.arithmetic import exponential, log1p_exponential
 
 SMALLEST, LARGEST = 1e-6, 1e6  # of every parameter: beyond, steps or noise are useless, yet nothing overflows
@@ -255,8 +256,7 @@ def loss_named(
     ValueError
         If there is none, or it has no such setting, or the setting is out of bounds.
     """
-    if name not in LOSSES:
-        raise ValueError(f"loss {name!r} is unknown; choose one of {', '.join(LOSSES)}")
+    one_of("loss", name, LOSSES)
     given = {"width": width, "radius": radius, "positive_weight": None if positive_weight == 1.0 else positive_weight}
     make, settings = LOSSES[name]
     for setting, value in given.items():
@@ -287,8 +287,7 @@ def loss_with(code: int, parameters: tuple[float, float]) -> Loss:
 
 
 def _check(setting: str, value: float, *, most: float) -> None:
-    if not SMALLEST <= value <= most:
-        raise ValueError(f"{setting} = {value} must be between {SMALLEST:g} and {most:g}; {_ADVICE[setting]}")
+    between(setting, value, SMALLEST, most, _ADVICE[setting])
 
 
 def _weights(loss: Logistic | HuberSvm, labels: np.ndarray) -> np.ndarray:

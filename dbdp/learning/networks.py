@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dbdp.checks import whole
 from dbdp.learning import kernels
 from dbdp.learning.arithmetic import SHRINK, exponential, flushed
 from dbdp.learning.layers import FAR, KERNEL, Convolution, Dense, Layer
@@ -52,8 +53,7 @@ class Network:
     def __post_init__(self) -> None:
         sizes = {"inputs": [self.inputs], "outputs": [self.outputs], "channels": self.channels, "hidden": self.hidden}
         for name, value in ((name, value) for name, values in sizes.items() for value in values):
-            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_PARAMETERS:
-                raise ValueError(f"{name} = {value!r} of a network must be a whole number above 0; {_HELP}")
+            whole(f"{name} of a network", value, 1, MOST_PARAMETERS, _HELP)
         if not isinstance(self.intercept, bool) or self.features < 1:
             raise ValueError(f"{self.inputs} inputs of a network leave no feature to read; declare one at least")
         if not isinstance(self.scale, int | float) or not 1e-6 <= self.scale <= 1e6:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dbdp.checks import is_whole
 from dbdp.learning import kernels
 from dbdp.learning.arithmetic import SHRINK, flushed
 from dbdp.learning.objectives import Linear, Objective, objective_from
@@ -82,7 +83,7 @@ class NoisyTraining:
 def _training(text: bytes) -> NoisyTraining:
     data = json.loads(text)
     divisor, rows_per_update, regularisation, clip, radius = data["numbers"]
-    if type(rows_per_update) is not int or rows_per_update < 1:
+    if not is_whole(rows_per_update) or rows_per_update < 1:
         raise ValueError(f"rows_per_update = {rows_per_update!r} must be a whole number, at least 1")
     code, *parameters = data["schedule"]
     return NoisyTraining(

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dbdp.checks import whole
 from dbdp.learning import kernels
 from dbdp.learning.arithmetic import SHRINK, flushed
 from dbdp.learning.losses import Loss, loss_with
@@ -131,7 +132,6 @@ def _check_sizes(inputs: Any, outputs: Any, target: Any) -> None:
     limits = {"inputs": (inputs, 1, MOST_PARAMETERS), "outputs": (outputs, 1, MOST_OUTPUTS)}
     limits |= {"target": (target, 0, MOST_OUTPUTS)}
     for name, (value, least, most) in limits.items():
-        if type(value) is not int or not least <= value <= most:
-            raise ValueError(f"{name} = {value!r} of an objective must be a whole number from {least} to {most}")
+        whole(f"{name} of an objective", value, least, most)
     if inputs * outputs > MOST_PARAMETERS:
         raise ValueError(f"{inputs * outputs} parameters of an objective are above the limit of {MOST_PARAMETERS}")

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dbdp.checks import one_of
 from dbdp.privacy.calibration import analytic_noise_multiplier
 from dbdp.privacy.events import (
     MAX_EPSILON,
@@ -89,8 +90,7 @@ class Budget:
         if epsilon is None:
             raise ValueError("epsilon is null; give a value, or rho in its place")
         check_epsilon_delta(epsilon, delta)
-        if mode not in MODES:
-            raise ValueError(f"mode {mode!r} is unknown; choose one of {', '.join(MODES)}")
+        one_of("mode", mode, MODES)
         if mode == "basic":
             limits = math.floor(_decimal(epsilon) * CHARGE_UNITS), math.floor(_decimal(delta) * LEAK_UNITS)
             return cls(epsilon, delta, mode, None, *limits)

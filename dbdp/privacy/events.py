@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dbdp import checks
 from dbdp.privacy.calibration import mixture_divergence
 from dbdp.privacy.subsampling import poisson_gaussian_divergence
 
@@ -142,7 +143,7 @@ EVENTS: dict[str, Any] = {event.__name__: event for event in Event.__args__}
 
 def check_epsilon_delta(epsilon: float, delta: float) -> None:
     """Raise ValueError unless MIN_EPSILON ≤ ε ≤ MAX_EPSILON and 0 ≤ δ < 1."""
-    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in (epsilon, delta)):
+    if not (checks.is_number(epsilon) and checks.is_number(delta)):
         raise ValueError(f"epsilon = {epsilon!r} and delta = {delta!r} must be numbers")
     if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
         raise ValueError(
@@ -550,7 +551,7 @@ def _within(low: float, high: float) -> Callable[[Any], bool]:
 
 
 def _whole(value: Any) -> bool:
-    return type(value) is int and 1 <= value <= MAX_COUNT
+    return checks.is_whole(value) and 1 <= value <= MAX_COUNT
 
 
 def _is_event(value: Any) -> bool:

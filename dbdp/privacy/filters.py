@@ -7,6 +7,8 @@ asks its filter before each access.
 import math
 from fractions import Fraction
 
+from dbdp import checks
+
 
 class Filter:
     """Charges that surely never exceed a limit, added up exactly.
@@ -27,8 +29,7 @@ class Filter:
 
     def __init__(self, limit: float) -> None:
         """Start with the whole limit."""
-        if not 0 < limit < math.inf:
-            raise ValueError(f"limit = {limit} of a filter must be positive and finite; give what the loop may spend")
+        checks.positive("limit", limit, "give what the loop of a filter may spend")
         self._left = Fraction(limit)
 
     @property

@@ -13,6 +13,7 @@ from typing import ClassVar, Protocol, Self
 
 import numpy as np
 
+from dbdp.checks import one_of
 from dbdp.privacy import streams
 from dbdp.privacy.calibration import analytic_noise_multiplier
 from dbdp.privacy.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, ZCDpEvent, check_epsilon_delta
@@ -234,9 +235,7 @@ def mechanism_named(name: str | None, *, delta: float) -> type[Mechanism]:
     """Return the mechanism of that name; without one, the Gaussian when there is a δ to spend."""
     if name is None:
         return Gaussian if delta > 0 else SphericalLaplace
-    if name not in MECHANISMS:
-        raise ValueError(f"mechanism {name!r} is unknown; choose one of {', '.join(MECHANISMS)}")
-    return MECHANISMS[name]
+    return MECHANISMS[one_of("mechanism", name, MECHANISMS)]
 
 
 def grid_for(sensitivity: float, dimension: int, multiplier: float) -> float:

@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
+from dbdp import checks
 from dbdp.privacy import sensitivity
 from dbdp.privacy.calibration import least_multiplier
 from dbdp.privacy.renyi import conversion
@@ -99,8 +100,7 @@ def amplified(epsilon: float, probability: float) -> float:
     reports who is in it.
     """
     _check_probability(probability)
-    if not 0 < epsilon < math.inf:
-        raise ValueError(f"epsilon = {epsilon} must be positive and finite")
+    checks.positive("epsilon", epsilon, "give that of one mini-batch")
     if epsilon < _EXPONENT:
         return math.log1p(probability * math.expm1(epsilon)) * (1 + 1e-14)
     return (epsilon + math.log(probability + (1 - probability) * math.exp(-epsilon))) * (1 + 1e-14)

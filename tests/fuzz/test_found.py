@@ -172,7 +172,7 @@ def test_labels_are_counted_for_no_more_classes_than_a_label_has(watch: Watch) -
     watch.allowed = ("38000",)
     watch.connection.execute("set statement_timeout = '120s'")
     asked = "select dbdp.label_transition(null, ''::bytea, 4, %s)"
-    assert "classes = 2147483647 must be from 1 to 1000" in watch.attempt(asked, [2**31 - 1]).message
+    assert "classes = 2147483647 must be a whole number between 1 and 1000" in watch.attempt(asked, [2**31 - 1]).message
     assert watch.attempt(asked, [3]).rows == [([0, 0, 0],)]
 
 

@@ -376,17 +376,17 @@ def test_the_product_is_exact(length):
 @pytest.mark.parametrize(
     ("dimension", "seed", "named"),
     [
-        (0, 1, "dimension = 0"),
-        (-1, 1, "dimension = -1"),
-        (1.5, 1, "dimension = 1.5"),
-        (True, 1, "dimension = True"),
-        ("5", 1, "dimension = '5'"),
-        (2**20 + 1, 1, "dimension = 1048577"),
-        (5, -1, "seed = -1"),
-        (5, 2**32, "seed = 4294967296"),
-        (5, None, "seed = None"),
+        (0, 1, "dimension of the projection = 0"),
+        (-1, 1, "dimension of the projection = -1"),
+        (1.5, 1, "dimension of the projection = 1.5"),
+        (True, 1, "dimension of the projection = True"),
+        ("5", 1, "dimension of the projection = '5'"),
+        (2**20 + 1, 1, "dimension of the projection = 1048577"),
+        (5, -1, "seed of the projection = -1"),
+        (5, 2**32, "seed of the projection = 4294967296"),
+        (5, None, "seed of the projection = None"),
     ],
 )
 def test_a_projection_that_is_none_is_refused(dimension, seed, named):
-    with pytest.raises(ValueError, match=f"{named} of the projection must be a whole number"):
+    with pytest.raises(ValueError, match=f"{named} must be a whole number"):
         RandomProjection(dimension, seed)

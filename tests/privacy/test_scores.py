@@ -317,7 +317,7 @@ def test_two_names_ask_for_one_histogram(metric):
         ("binary", {"metric": "f1"}, r"metric 'f1' is unknown; choose one of accuracy, confusion, auc"),
         ("binary", {"metric": "mean_squared_error"}, "is of a number, and the label has classes; choose one of acc"),
         ("number", {"metric": "auc"}, "is of classes, and the label is a number; choose one of mean_absolute_error"),
-        ("binary", {"metric": "auc", "bins": 1}, "bins = 1 must be a whole number from 2 to 1000"),
+        ("binary", {"metric": "auc", "bins": 1}, "bins = 1 must be a whole number between 2 and 1000"),
         ("binary", {"metric": "auc", "bins": 1001}, "bins = 1001 must be"),
         ("many", {"metric": "auc"}, "positive = None is none of the classes .* choose one of a, b, c"),
         ("many", {"metric": "auc", "positive": "d"}, "positive = 'd' is none of the classes"),

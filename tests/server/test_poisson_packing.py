@@ -265,9 +265,9 @@ REFUSED = {
     "no size": ('{"probability": 0.5, "steps": 1}', 'poisson needs "probability", "steps" and "size"'),
     "size zero": (
         '{"probability": 0.5, "steps": 1, "size": 0}',
-        "size = 0 of poisson must be a whole number, at least",
+        "size of poisson = 0 must be a whole number, at least",
     ),
-    "half a row": ('{"probability": 0.5, "steps": 1, "size": 1.5}', "size = 1.5 of poisson must be a whole number"),
+    "half a row": ('{"probability": 0.5, "steps": 1, "size": 1.5}', "size of poisson = 1.5 must be a whole number"),
     "more than all": (
         '{"probability": 0.5, "steps": 1, "size": 3001}',
         "size = 3001 of poisson is above the 3000 rows",
@@ -289,16 +289,16 @@ REFUSED = {
     "a text": ('{"probability": "0.5", "steps": 1, "size": 9}', "probability = '0.5' of poisson must be above 0"),
     "no step": (
         '{"probability": 0.5, "steps": 0, "size": 9}',
-        "steps = 0 of poisson must be a whole number from 1 to 67108864",
+        "steps of poisson = 0 must be a whole number between 1 and 67108864: draw more steps",
     ),
-    "half a step": ('{"probability": 0.5, "steps": 1.5, "size": 9}', "steps = 1.5 of poisson must be a whole number"),
+    "half a step": ('{"probability": 0.5, "steps": 1.5, "size": 9}', "steps of poisson = 1.5 must be a whole number"),
     "endless": (
         '{"probability": 0.5, "steps": 67108865, "size": 9}',
-        "steps = 67108865 of poisson must be a whole number",
+        "steps of poisson = 67108865 must be a whole number",
     ),
     "apart a number": (
         '{"probability": 0.5, "steps": 1, "size": 9, "apart": 1}',
-        "apart = 1 of poisson must be true or false",
+        "apart of poisson = 1 must be true or false",
     ),
     "too many rows": (
         '{"probability": 1.0, "steps": 4000000, "size": 3000}',

@@ -196,7 +196,7 @@ def test_the_time_survives_a_renewal_and_a_correction_and_is_on_record(
 @pytest.mark.parametrize(
     ("reason", "seconds", "message"),
     [
-        ("because", 0, "seconds = 0 must be from 1 to 86400"),
+        ("because", 0, "seconds = 0 must be a whole number between 1 and 86400"),
         ("because", -5, "seconds = -5 must be"),
         ("because", 86401, "seconds = 86401 must be"),
         (" ", 5, "reason is empty"),

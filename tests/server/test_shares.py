@@ -277,8 +277,8 @@ REFUSED = {
         '{"projection": {"dimension": 1}}',
         'projection needs exactly "dimension" and "seed"',
     ),
-    "dimension 0": ('{"projection": {"dimension": 0, "seed": 1}}', "dimension = 0 of the projection must be a whole"),
-    "seed huge": ('{"projection": {"dimension": 1, "seed": 4294967296}}', "seed = 4294967296 of the projection"),
+    "dimension 0": ('{"projection": {"dimension": 0, "seed": 1}}', "dimension of the projection = 0 must be a whole"),
+    "seed huge": ('{"projection": {"dimension": 1, "seed": 4294967296}}', "seed of the projection = 4294967296"),
     "no fewer": (
         '{"projection": {"dimension": 3, "seed": 1}}',
         "dimension = 3 of the projection must be below the 3 feat",

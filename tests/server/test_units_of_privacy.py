@@ -390,8 +390,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a feature": ({"unit": "i"}, "unit 'i' is the label or a feature too"),
     "the label": ({"unit": "y"}, "unit 'y' is the label or a feature too"),
     "no column": ({"unit": "nobody"}, "column 'nobody' does not exist"),
-    "no row": ({"max_rows": 0}, "max_rows = 0 must be a whole number from 1 to 1000"),
-    "too many rows": ({"max_rows": 1001}, "max_rows = 1001 must be a whole number from 1 to 1000"),
+    "no row": ({"max_rows": 0}, "max_rows = 0 must be a whole number between 1 and 1000"),
+    "too many rows": ({"max_rows": 1001}, "max_rows = 1001 must be a whole number between 1 and 1000"),
     "too much at once": (
         {"max_rows": 900, "features": {"x": {"length": 3000, "norm": 1}}},
         "900 rows of 3000 numbers are more than a unit may have, 2097152; choose at most 699",

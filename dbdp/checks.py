@@ -1,0 +1,50 @@
+"""Checks of single values: a refusal names the value, the limit and the remedy. Nothing of dbdp is imported here."""
+
+import math
+from collections.abc import Collection
+from typing import Any, TypeGuard
+
+
+def is_whole(value: Any) -> TypeGuard[int]:
+    """Whether a value is a whole number; true and false are not, nor is a float."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether a value is a number, NaN and infinities too; true and false are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def whole(name: str, value: Any, least: int, most: int, remedy: str = "") -> None:
+    """Raise ValueError unless a value is a whole number in a range that includes both ends."""
+    if not is_whole(value) or not least <= value <= most:
+        raise ValueError(f"{name} = {value!r} must be a whole number between {least} and {most}{_after(remedy)}")
+
+
+def between(name: str, value: float, least: float, most: float, remedy: str = "") -> None:
+    """Raise ValueError unless a number lies in a range that includes both ends; NaN does not."""
+    if not least <= value <= most:
+        raise ValueError(f"{name} = {value} must be between {least:g} and {most:g}{_after(remedy)}")
+
+
+def positive(name: str, value: float, remedy: str) -> None:
+    """Raise ValueError unless a number is positive and finite."""
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} = {value} must be positive and finite{_after(remedy)}")
+
+
+def truth(name: str, value: Any) -> None:
+    """Raise ValueError unless a value is true or false."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} = {value!r} must be true or false")
+
+
+def one_of(name: str, value: str, options: Collection[str]) -> str:
+    """Return the value; raise ValueError unless it is one of the options."""
+    if value not in options:
+        raise ValueError(f"{name} {value!r} is unknown; choose one of {', '.join(options)}")
+    return value
+
+
+def _after(remedy: str) -> str:
+    return f": {remedy}" if remedy else ""

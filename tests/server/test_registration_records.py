@@ -1,0 +1,168 @@
+"""Every interface builds the same registration from the same declaration, and the record checks what needs no table."""
+
+import inspect
+import json
+from collections.abc import Callable
+from dataclasses import MISSING, FrozenInstanceError, fields, replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from dbdp.cli import app
+from dbdp.database import Database
+from dbdp.privacy.budget import Budget
+from dbdp.registration import LONGEST_NAME, Registration
+
+Register = Callable[..., str]
+FEATURES = {"a": [0.0, 1.0], "b": ["u", "v"]}
+STATED: dict[str, dict[str, Any]] = {
+    "defaults": {"label": "y", "positive": "1", "epsilon": 2.0, "delta": 1e-6},
+    "binary, of a unit": {"label": "y", "positive": "1", "negative": "0", "epsilon": 2.0, "delta": 0.1}
+    | {"mode": "basic", "unit": "who", "max_rows": 3},
+    "classes, by a public column": {"label": "k", "classes": ["x", "y"], "rho": 0.5, "delta": 1e-6}
+    | {"public_columns": ["place"], "intercept": False},
+    "a number": {"label": "r", "label_bounds": [-1.0, 2.0], "epsilon": 1.0, "delta": 1e-5, "mode": "gaussian"},
+}
+REPEATED = {"classes": "--class", "public_columns": "--public-column"}
+SOUND = Registration(name="n", source="s", label="y", positive="1", features=FEATURES, epsilon=1.0, delta=1e-6)
+
+
+@pytest.fixture
+def source(connection: psycopg.Connection, schema: str) -> str:
+    connection.execute(
+        "create table t as select i % 2 as y, substr('xy', i % 2 + 1, 1) as k, i / 20.0::float8 as r, "
+        "i / 20.0::float8 as a, 'u'::text as b, i / 3 as who, 'here'::text as place from generate_series(1, 20) as i"
+    )
+    return f"{schema}.t"
+
+
+def flags(stated: dict[str, Any], directory: Path) -> list[str]:
+    """The same as options of the command line."""
+    path = directory / "features.json"
+    path.write_text(json.dumps(FEATURES))
+    given = ["--features", str(path)]
+    for name, value in stated.items():
+        flag = f"--{name.replace('_', '-')}"
+        if name in REPEATED:
+            given += [word for each in value for word in (REPEATED[name], each)]
+        elif name == "label_bounds":
+            given += [flag, *map(str, value)]
+        else:
+            given += ["--no-intercept"] if name == "intercept" else [flag, str(value)]
+    return given
+
+
+def by_command(name: str, source: str, stated: dict[str, Any], directory: Path, url: str) -> None:
+    done = CliRunner().invoke(app, ["register", name, source, *flags(stated, directory), "--url", url])
+    assert done.exit_code == 0, done.output
+
+
+def stored(connection: psycopg.Connection, name: str) -> dict[str, Any]:
+    """What the catalogue has of a dataset, but for what differs between two registrations of one table."""
+    sql = (
+        "select to_jsonb(d) - '{id,name,registered_at,registered_in}'::text[] as stored from dbdp.dataset as d "
+        "where name = %s and dropped_at is null"
+    )
+    return connection.execute(sql, (name,)).fetchone()[0]
+
+
+@pytest.mark.parametrize("case", STATED)
+def test_every_interface_stores_the_same_registration(
+    connection: psycopg.Connection,
+    database: Database,
+    register: Register,
+    source: str,
+    server_url: str,
+    tmp_path: Path,
+    case: str,
+) -> None:
+    stated = STATED[case]
+    interfaces: dict[str, Callable[[str], Any]] = {
+        "sql": lambda name: register(
+            source, name=name, features=FEATURES, **{"positive": None, "mode": "renyi", "epsilon": None} | stated
+        ),
+        "python": lambda name: database.register_dataset(name, source, features=FEATURES, **stated),
+        "record": lambda name: database.register(Registration(name=name, source=source, features=FEATURES, **stated)),
+        "command line": lambda name: by_command(name, source, stated, tmp_path, server_url),
+    }
+    rows = {}
+    for interface, call in interfaces.items():
+        name = f"{source} {interface}"
+        call(name)
+        rows[interface] = stored(connection, name)
+        database.drop_dataset(name)
+    assert len(rows["sql"]) > 15
+    assert all(row == rows["sql"] for row in rows.values()), rows
+    registration = Registration(name="n", source=source, features=FEATURES, **stated)
+    assert rows["sql"]["declaration"] == json.loads(registration.declaration.to_json())
+    assert (rows["sql"]["unit"], rows["sql"]["max_rows"]) == (registration.unit, registration.max_rows)
+    budget = registration.budget
+    assert [rows["sql"][key] for key in ("epsilon", "delta", "mode", "rdp_order", "charge_limit", "leak_limit")] == [
+        budget.epsilon,
+        budget.delta,
+        budget.mode,
+        budget.order,
+        budget.charge_limit,
+        budget.leak_limit,
+    ]
+
+
+@pytest.mark.parametrize("case", STATED)
+def test_python_and_the_command_line_build_equal_records(
+    database: Database, source: str, server_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    built: list[Registration] = []
+    monkeypatch.setattr(Database, "register", lambda self, registration: built.append(registration))
+    stated = dict(STATED[case])
+    if "label_bounds" in stated:
+        stated["label_bounds"] = tuple(stated["label_bounds"])  # as the command line has a pair
+    database.register_dataset("n", source, features=FEATURES, **stated)
+    by_command("n", source, stated, tmp_path, server_url)
+    assert built == [Registration(name="n", source=source, features=FEATURES, **stated)] * 2
+
+
+def test_the_fields_are_the_parameters_of_the_sql_function_in_order(connection: psycopg.Connection) -> None:
+    sql = "select proargnames from pg_proc where proname = 'register_dataset' and pronamespace = 'dbdp'::regnamespace"
+    assert connection.execute(sql).fetchone()[0] == [each.name for each in fields(Registration)]
+
+
+def test_the_keywords_of_python_are_the_fields_with_their_defaults() -> None:
+    parameters = inspect.signature(Database.register_dataset).parameters
+    known = {each.name: each.default for each in fields(Registration)}
+    keywords = {
+        name: MISSING if each.default is inspect.Parameter.empty else each.default
+        for name, each in parameters.items()
+        if name != "self"
+    }
+    assert keywords == known
+
+
+def test_a_registration_never_changes() -> None:
+    with pytest.raises(FrozenInstanceError):
+        SOUND.epsilon = 2.0  # type: ignore[misc]
+    assert replace(SOUND, epsilon=2.0).budget == Budget.of(epsilon=2.0, delta=1e-6)
+    assert SOUND.budget == Budget.of(epsilon=1.0, delta=1e-6)
+
+
+UNSOUND: dict[str, tuple[dict[str, Any], str]] = {
+    "no name": ({"name": ""}, "dataset name '' has 0 characters; it must have 1 to 63"),
+    "a long name": ({"name": "x" * 64}, "has 64 characters; it must have 1 to 63"),
+    "a name of several lines": ({"name": "a\nb"}, "has characters that cannot be printed; choose a name without them"),
+    "features that are none": ({"features": {}}, "features is empty; declare at least one column"),
+    "half a unit": ({"unit": "who"}, "max_rows = None belong together"),
+    "rows of a unit": ({"unit": "who", "max_rows": 0}, "max_rows = 0 must be a whole number between 1 and 1000"),
+    "two budgets": ({"rho": 1.0}, "epsilon = 1.0 and rho = 1.0 are given; a budget is one of them"),
+    "a mode": ({"mode": "free"}, "mode 'free' is unknown; choose one of renyi, basic, gaussian, zcdp"),
+}
+
+
+@pytest.mark.parametrize("case", UNSOUND)
+def test_a_registration_checks_itself_without_a_database(case: str) -> None:
+    change, message = UNSOUND[case]
+    SOUND.check()
+    replace(SOUND, name="x" * LONGEST_NAME).check()
+    with pytest.raises(ValueError, match=message):
+        replace(SOUND, **change).check()
