@@ -275,7 +275,7 @@ def allowance_spent(allowance: int) -> dict[str, Any]:
 def check_rows(name: str) -> None:
     """dbdp.check_rows, with the caller's rights."""
     _check_given(dataset=name)
-    datasets.check_rows(_session, datasets.load(_session, name))
+    _session.check_rows(datasets.load(_session, name))
 
 
 @door
@@ -286,8 +286,8 @@ def charge(name: str, plan: str) -> dict[str, Any]:
     _check_given(plan=plan)
     dataset = datasets.load(_session, name)
     registry.check_may_read(_session, dataset.source)
-    charged = ledger.record_charge(_session, dataset, _object("plan", plan))
-    return {"ledger_id": charged.ledger, "wal_position": charged.position}
+    made = _session.charge(dataset, _object("plan", plan))
+    return {"ledger_id": made.ledger, "wal_position": made.position}
 
 
 @door
@@ -328,7 +328,7 @@ def store_release(name: str, coefficients: list[Any], intercepts: list[float], r
     _check_given(coefficients=coefficients, intercepts=intercepts, receipt=receipt)
     dataset = datasets.load(_session, name)
     registry.check_may_read(_session, dataset.source)
-    return json.dumps(releases.record(_session, dataset, coefficients, intercepts, _receipt(receipt)))
+    return json.dumps(_session.store_release(dataset, coefficients, intercepts, _receipt(receipt)))
 
 
 @door
@@ -339,7 +339,7 @@ def store_network(name: str, network: str, parameters: list[float], receipt: str
     dataset = datasets.load(_session, name)
     registry.check_may_read(_session, dataset.source)
     said = _receipt(receipt)
-    return json.dumps(releases.record_network(_session, dataset, _object("network", network), parameters, said))
+    return json.dumps(_session.store_network(dataset, _object("network", network), parameters, said))
 
 
 @door

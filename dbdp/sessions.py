@@ -232,7 +232,7 @@ class Session(Protocol):
         """Have all workers see the same rows within the block."""
 
     def at_once(self) -> AbstractContextManager[Any]:
-        """Have the statements within the block take effect together, or none of them, if the request fails."""
+        """Have the statements within the block take effect together, or none where an error leaves the block."""
 
     def uncounted(self) -> AbstractContextManager[None]:
         """Have the server's interfaces keep no statistics of pages that are read within the block."""
@@ -396,11 +396,11 @@ class _Undo(Exception):
 class Registry(Protocol):
     """What the server's session checks and writes in the registry; each dataset is a `datasets.Dataset`.
 
-    All but `check_rows` run as dbdp_owner. Parameters, results and errors are those of `Session`.
+    What writes runs as dbdp_owner. Parameters, results and errors are those of `Session`.
     """
 
     def check_rows(self, session: "ServerSession", dataset: Any) -> None:
-        """Check the number of rows, with the caller's rights."""
+        """Check the number of rows, with the rights in force."""
 
     def charge(self, session: "ServerSession", dataset: Any, plan: Json) -> Charge:
         """Advance the odometers and write the ledger's row."""
@@ -772,7 +772,9 @@ class ClientSession:
 
     def prefer(self, parameter: str, value: str) -> None:
         """Set a parameter for the session, where the server still allows it; never within a transaction."""
-        if self.connection.autocommit:
+        from psycopg.pq import TransactionStatus
+
+        if self.connection.autocommit and self.connection.info.transaction_status == TransactionStatus.IDLE:
             with _refusable(self):
                 self.query("select pg_catalog.set_config($1, $2, false)", parameter, value)
 

@@ -242,6 +242,12 @@ def test_a_preferred_setting_holds_and_one_that_is_refused_changes_nothing(
     assert place.run(prefer_and_read, value) == expected
 
 
+def test_a_preference_that_is_refused_leaves_a_transaction_usable(place: Place, connection: psycopg.Connection) -> None:
+    connection.execute("begin")
+    assert place.run(prefer_and_read, "many")
+    connection.rollback()
+
+
 def two_inserts(session: Session, table: str, second: str) -> Any:
     with session.at_once():
         for value in ("1", second):
