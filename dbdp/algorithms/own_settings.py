@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
+from dbdp import checks
 from dbdp.algorithms.plan import Request
 
 Default = TypeVar("Default", int, float, str)
@@ -33,15 +34,12 @@ class Limits:
 
     def check(self, name: str, value: Any, default: float | str) -> None:
         """Raise ValueError unless the value lies within; NaN does not."""
-        if value in self.choices if self.choices else self.least <= value <= self.most:
-            return
         if self.choices:
-            raise ValueError(f"{name} {value!r} is unknown; choose one of {self.text}")
-        kind = "a whole number " if isinstance(default, int) else ""
-        raise ValueError(
-            f"{name} = {value} must be {kind}between {_shown(self.least)} and {_shown(self.most)}; "
-            f"the default is {default}"
-        )
+            checks.one_of(name, value, self.choices)
+        elif isinstance(default, int):
+            checks.whole(name, value, int(self.least), int(self.most), f"the default is {default}")
+        else:
+            checks.between(name, value, self.least, self.most, f"the default is {default}")
 
 
 def _shown(limit: float) -> str:

@@ -37,7 +37,7 @@ def test_what_is_out_of_range_is_refused_with_the_range(algorithm, name, default
         wrong, message = [limits.least - 1, limits.most + 1], f"{name} = .* must be a whole number between"
     else:
         beyond = [math.nextafter(limits.least, -math.inf), math.nextafter(limits.most, math.inf), math.nan]
-        wrong, message = beyond, f"{name} = .* must be between .*; the default is {default}"
+        wrong, message = beyond, f"{name} = .* must be between .*: the default is {default}"
     for value in wrong:
         with pytest.raises(ValueError, match=message):
             planned(algorithm, **{name: value})
