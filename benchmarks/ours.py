@@ -14,14 +14,16 @@ from benchmarks import peer
 from benchmarks.harness import timed
 from benchmarks.tables import ADULT, Table
 from dbdp import adult, charging, controller, releases
-from dbdp.algorithms import Facts, Plan, Request, plan
+from dbdp.algorithms import PERTURBED_ONCE, Facts, Request
+from dbdp.algorithms.output_perturbation import PerturbedOnce
 from dbdp.datasets import load
 from dbdp.learning.losses import Logistic
 from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
 from dbdp.packing import keep_blocks_at_hand
+from dbdp.receipts import Receipt
+from dbdp.rows import packed_rows
 from dbdp.sessions import ClientSession, temporary_table
-from dbdp.training import silent
 
 COLUMNS = "block_no int8 not null, block bytea not null"
 EPSILON, DELTA = 1.0, 1e-6
@@ -142,18 +144,22 @@ def whole_run(connection: psycopg.Connection, table: Table, *, private: bool) ->
     return timed(lambda: run_without_noise(session, table, planned))
 
 
-def run_without_noise(session: ClientSession, table: Table, planned: Plan) -> None:
+def run_without_noise(session: ClientSession, table: Table, planned: PerturbedOnce) -> None:
     """The same steps as a request, less sensitivity, charge and noise; a zero model is stored."""
     dataset = load(session, dataset_of(table))
     session.check_rows(dataset)
-    controller.exact_model(session, dataset, planned, silent)
-    releases.store(session, dataset, np.zeros(planned.facts.shape), {}, None)
+    receipt = Receipt.of(dataset, planned.explain(), planned.guarantee)
+    with packed_rows(session, dataset, planned.layout) as rows:
+        rows.shuffle()
+        planned.exact(rows)
+    releases.store(session, dataset, planned.request, np.zeros(planned.facts.shape), receipt)
 
 
-def plan_of(session: ClientSession, table: Table) -> Plan:
+def plan_of(session: ClientSession, table: Table) -> PerturbedOnce:
     """The plan of the timed request."""
     dataset = load(session, dataset_of(table))
-    return plan(request(), Facts(dataset.rows, dataset.declaration.dimension))
+    asked = request()
+    return PERTURBED_ONCE[asked.algorithm].plan(asked, Facts(dataset.rows, dataset.declaration.dimension))
 
 
 def private_part(connection: psycopg.Connection, table: Table) -> float:
@@ -162,7 +168,7 @@ def private_part(connection: psycopg.Connection, table: Table) -> float:
     dataset = load(session, dataset_of(table))
 
     def steps() -> None:
-        planned = plan(request(), Facts(dataset.rows, dataset.declaration.dimension))
+        planned = plan_of(session, table)
         charge = charging.charge_for(session, dataset, planned.explain(), planned.mechanism.guarantee)
         session.await_durable(charge)
         planned.mechanism.release(np.zeros(planned.facts.dimension))

@@ -13,15 +13,16 @@ import psycopg
 from benchmarks import ours, peer
 from benchmarks.harness import Samples, Side, Spread, alternate, timed
 from benchmarks.tables import Table
-from dbdp.access import PackedRows, packed_rows
-from dbdp.algorithms import Facts, Request, WhiteBox, plan
+from dbdp.algorithms import Facts, NoisyWhileTraining, Request, plan
 from dbdp.algorithms.noisy_sgd import NoisySgd
 from dbdp.algorithms.noisy_sums import gaussian_sum, sampled_sensitivity
+from dbdp.algorithms.rows import Layout
 from dbdp.datasets import load
 from dbdp.learning.losses import Logistic
 from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Linear
 from dbdp.privacy import streams
+from dbdp.rows import PackedRows, packed_rows
 from dbdp.sessions import ClientSession
 
 SCANS = ("scs13", "dp_sgd", "dp_adam")
@@ -64,8 +65,8 @@ def noisy_rows(connection: psycopg.Connection, table: Table) -> Iterator[tuple[P
     session = ClientSession(connection)
     dataset = load(session, ours.dataset_of(table))
     connection.execute("set dbdp.pack_memory = '2GB'")  # one portion: as if memory were no concern
-    given = {"dimension": table.features, "options": {}}
-    with packed_rows(session, dataset, **given) as fixed, packed_rows(session, dataset, **given) as poisson:
+    layout = Layout(table.features, (dataset.rows,))
+    with packed_rows(session, dataset, layout) as fixed, packed_rows(session, dataset, layout) as poisson:
         fixed.shuffle()
         batches = training(table, dataset.rows, "dp_sgd").batches
         if batches.samples is None:
@@ -86,9 +87,9 @@ def training(table: Table, count: int, algorithm: str, delta: float = ours.DELTA
         regularisation=peer.REGULARISATION,
     )
     made = plan(request, Facts(count, table.features, intercept=False))
-    if not isinstance(made, WhiteBox) or not isinstance(made.run, NoisySgd):
+    if not isinstance(made, NoisyWhileTraining) or not isinstance(made.method, NoisySgd):
         raise AssertionError(f"{algorithm} adds its noise in a scan")
-    return made.run
+    return made.method
 
 
 def scan(rows: PackedRows, algorithm: str, table: Table, count: int, delta: float = ours.DELTA) -> float:

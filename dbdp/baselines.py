@@ -6,19 +6,19 @@ is charged and nothing is stored: what comes back is not private, and must not b
 
 import math
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
-from dbdp import access, datasets, parts, releases
-from dbdp.algorithms import PERTURBED_ONCE, Plan, Request, settings
-from dbdp.algorithms import plan as plan_of
+from dbdp import datasets, releases
+from dbdp.algorithms import PERTURBED_ONCE, Request, catalogue, settings
 from dbdp.algorithms.minimisation import minimise
+from dbdp.algorithms.output_perturbation import PerturbedOnce
+from dbdp.algorithms.rows import Layout
 from dbdp.datasets import Dataset
-from dbdp.facts import facts, projection_of, shuffle_options
+from dbdp.facts import facts
 from dbdp.learning.objectives import Linear, Objective
+from dbdp.rows import PackedRows, packed_rows
 from dbdp.sessions import Session
-from dbdp.training import models_by_epoch
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ def minimum(session: Session, name: str, request: Request) -> Baseline:
     if not isinstance(objective, Linear):
         raise ValueError(f"the baseline is a linear model, not network {request.network!r}; leave network out")
     regularisation = settings.regularisation_of(request, settings.DEFAULT_REGULARISATION)
-    options = shuffle_options(request)
-    with access.packed_rows(session, dataset, dimension=public.dimension, options=options) as rows:
+    layout = Layout(public.dimension, (public.rows,), request.projection)
+    with packed_rows(session, dataset, layout) as rows:
         models = minimise(rows, objective, regularisation, public.rows).reshape(public.shape)
         errors = rows.errors(models) if public.is_classifier else None
-    units = releases.in_column_units(dataset.declaration, models, projection_of(request))
+    units = releases.in_column_units(dataset.declaration, models, request.projection)
     coefficients, intercepts = (each.tolist() for each in units)
     return Baseline(name, dataset.declaration.feature_names, coefficients, intercepts, errors)
 
@@ -95,27 +95,27 @@ def descent(session: Session, name: str, request: Request) -> Descent:
         As `minimum` does; or the algorithm adds its noise while it trains, and has no exact model at any time.
     """
     dataset = _own(session, name)
-    plan = plan_of(request, facts(dataset, request))
-    if not isinstance(plan, Plan) or request.shards > 1:
+    public = facts(dataset, request)
+    catalogue.check(request, public)
+    if request.algorithm not in PERTURBED_ONCE or request.shards > 1:
         raise ValueError(
             f"algorithm {request.algorithm!r} with shards = {request.shards} has no exact model after each epoch; "
             f"choose one of {', '.join(PERTURBED_ONCE)}, without shards"
         )
-    dimension, options = plan.facts.dimension, shuffle_options(request)
-    with parts.shuffled(session, dataset, (dataset.rows,), dimension=dimension, options=options) as made:
-        rows = access.PackedRows(session, dataset, made.parts[0].table, dimension=dimension, options=options)
-        value = partial(_value, rows, plan)
-        found = [value(model) for model in models_by_epoch(made, plan)]
+    plan = PERTURBED_ONCE[request.algorithm].plan(request, public)
+    with packed_rows(session, dataset, plan.layout) as rows:
+        rows.shuffle()
+        values = [_value(rows, plan, models) for models in plan.exact_by_epoch(rows)]
         convex = plan.learning.regularisation
-        least = value(minimise(rows, _objective(plan), convex, plan.facts.rows)) if convex else None
-    return Descent(name, found, least)
+        least = _value(rows, plan, minimise(rows, _objective(plan), convex, plan.facts.rows)) if convex else None
+    return Descent(name, values, least)
 
 
-def _value(rows: access.PackedRows, plan: Plan, models: np.ndarray) -> float:
+def _value(rows: PackedRows, plan: PerturbedOnce, models: np.ndarray) -> float:
     model = models.ravel()
     losses = rows.loss_sums(_objective(plan), model[None], limit=math.inf)
     return float(losses[0] / plan.facts.rows + plan.learning.regularisation / 2 * (model @ model))
 
 
-def _objective(plan: Plan) -> Objective:
+def _objective(plan: PerturbedOnce) -> Objective:
     return settings.objective_of(plan.request, plan.facts)

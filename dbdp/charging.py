@@ -3,32 +3,30 @@
 Nothing after the charge raises, reports or branches because of a row's value.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any
 
-from dbdp import packing
+from dbdp import packing, releases
 from dbdp.algorithms import Request
 from dbdp.datasets import Dataset
 from dbdp.errors import ChargedError, public_failure
-from dbdp.facts import projection_of
 from dbdp.privacy.events import Release
 from dbdp.receipts import Receipt
 from dbdp.sessions import Charge, Session
 
-Answered = TypeVar("Answered")
-Stored = TypeVar("Stored")
-
 
 def check_trainable(session: Session, dataset: Dataset, request: Request) -> None:
-    """Raise ValueError if the table or the session would not do: better before the charge than after it."""
+    """Raise ValueError if the table, the session or the network would not do: before the charge, not after it."""
+    if request.network is not None:
+        releases.network_of(dataset, request)
     session.check_rows(dataset)
     check_session(session, dataset, request)
 
 
 def check_session(session: Session, dataset: Dataset, request: Request) -> None:
     """Raise ValueError if the session could not train: better before the charge than after it."""
-    packing.check_share(session, dataset, packing.Share(projection=projection_of(request)))
+    packing.check_share(session, dataset, packing.Share(projection=request.projection))
     allowed = session.query(
         "select pg_catalog.has_database_privilege(pg_catalog.current_database(), 'temporary') as temporary, "
         "current_user::pg_catalog.text as role, pg_catalog.current_database()::pg_catalog.text as name"
@@ -53,36 +51,35 @@ def _check_workers(session: Session, count: int) -> None:
         ) from None
 
 
-def paid_for(
-    session: Session,
-    dataset: Dataset,
-    receipt: Receipt,
-    answer: Callable[[], Answered],
-    store: Callable[[Answered, Receipt], Stored],
-) -> Stored:
-    """Charge, compute the answer, await the charge's durability, and store what is released.
-
-    Parameters
-    ----------
-    answer : its time and its failures may depend on the rows: it is left at a public time, where the owner has set one
-    store : takes the answer and the receipt with its charge; what it writes has the time after the wait
+@contextmanager
+def charged(session: Session, dataset: Dataset, receipt: Receipt) -> Iterator[Charge]:
+    """Charge a release, before the first row; the block computes and stores it.
 
     Raises
     ------
     ValueError
         Before anything is spent: the budget does not cover it.
     ChargedError
-        After the charge, whatever fails.
+        After the charge, whatever fails in the block.
     """
-    charge = charge_for(session, dataset, receipt.plan, receipt.guarantee)  # before the first row
+    charge = charge_for(session, dataset, receipt.plan, receipt.guarantee)
     try:
         with _failure_noted(session, charge.ledger):
-            with session.leaving_at_multiples(dataset.answer_seconds):
-                answered = answer()
-            session.await_durable(charge)
-            return store(answered, receipt.charged(charge.ledger))
+            yield charge
     except Exception as error:
         raise ChargedError(*public_failure(error, *session.failure(error))) from None
+
+
+@contextmanager
+def answering(session: Session, dataset: Dataset, charge: Charge) -> Iterator[None]:
+    """Leave the block at a public time, where the owner has set one, and not before the charge is durable.
+
+    The time of the block, and what fails in it, may depend on the rows; what is stored after it has the time after
+    the wait.
+    """
+    with session.leaving_at_multiples(dataset.answer_seconds):
+        yield
+    session.await_durable(charge)
 
 
 def charge_for(session: Session, dataset: Dataset, described: dict[str, Any], guarantee: Release) -> Charge:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from dbdp.algorithms import PERTURBED_ONCE, Facts, Request, plan
-from dbdp.algorithms.access import Progress, silent
 from dbdp.algorithms.catalogue import having
+from dbdp.algorithms.rows import Progress, silent
 from dbdp.database import Database
 from dbdp.declarations import Declaration
 from dbdp.frames import as_text

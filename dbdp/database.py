@@ -14,9 +14,9 @@ from psycopg.rows import tuple_row
 import dbdp
 from dbdp import baselines, controller
 from dbdp.algorithms import Request
-from dbdp.algorithms.access import Progress, silent
 from dbdp.algorithms.bounds import BETA
 from dbdp.algorithms.groups import GroupsRequest
+from dbdp.algorithms.rows import Progress, silent
 from dbdp.algorithms.score_bins import BINS
 from dbdp.algorithms.tuning import TuningRequest
 from dbdp.baselines import Baseline, Descent

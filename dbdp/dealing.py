@@ -6,9 +6,8 @@ pg_catalog; `sizes` and `each` call them over a session.
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from dbdp.sessions import ServerSession, Session, temporary_table
 IN_TURNS = 64
 _AT_ONCE = 1 << 14  # records
 COLUMNS = "bucket int8, block bytea"
-Result = TypeVar("Result")
 
 
 def sizes(session: Session, dataset: Dataset, group_by: str, groups: Sequence[str]) -> tuple[int, ...]:
@@ -66,28 +64,24 @@ def count(session: ServerSession, dataset: Dataset, group_by: str, groups: Seque
 
 
 def each(
-    session: Session,
-    dataset: Dataset,
-    request: GroupsRequest,
-    counted: Sequence[int],
-    action: Callable[[int, Dataset], Result],
-) -> list[Result]:
-    """Deal the raw records of the groups to a temporary table, in one pass, and act on one group after the other.
+    session: Session, dataset: Dataset, request: GroupsRequest, counted: Sequence[int]
+) -> Generator[Dataset, None, None]:
+    """Deal the raw records of the groups to a temporary table, in one pass; yield one group after the other.
+
+    Close the generator where the groups may not be read to the end: so its tables are dropped.
 
     Parameters
     ----------
-    counted : the rows of each group, as the plan took them
-    action : is given the place of a group in the list, and the group as a dataset
+    counted : the rows of each group, as the plan has them
     """
-    name, found = f"dbdp_groups_{secrets.token_hex(8)}", []
+    name = f"dbdp_groups_{secrets.token_hex(8)}"
     with temporary_table(session, name, COLUMNS) as table:
         sql = "select dbdp.deal_groups($1, $2, $3, $4::pg_catalog.text[], $5::pg_catalog.int8[])"
         session.query(sql, dataset.name, table, request.group_by, list(request.groups), list(counted))
         for first in range(0, len(counted), IN_TURNS):
             with temporary_table(session, f"dbdp_blocks_{secrets.token_hex(8)}", packing.BLOCK_COLUMNS) as blocks:
                 for place, rows in enumerate(counted[first : first + IN_TURNS], start=first):
-                    found.append(action(place, replace(dataset, rows=rows, group=Group(place, name, blocks))))
-    return found
+                    yield replace(dataset, rows=rows, group=Group(place, name, blocks))
 
 
 def _evenly(pieces: Iterable[np.ndarray], count: int) -> Iterator[np.ndarray]:

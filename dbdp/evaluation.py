@@ -5,36 +5,36 @@ classes, the rows are packed as for a training, and tallied by one aggregate; th
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from dbdp import charging, checks, datasets, network_models, parts, records, registry, rights
+from dbdp import charging, checks, datasets, network_models, records, registry, rights
 from dbdp.algorithms import Request
 from dbdp.algorithms.bounds import EDGES, BoundsPlan
 from dbdp.algorithms.class_balance import ClassBalancePlan
 from dbdp.algorithms.counting import CountPlan
 from dbdp.algorithms.metrics import OF_ALL_ROWS, ScoredFacts, ScoreRequest, score_plan
+from dbdp.algorithms.rows import Layout
 from dbdp.algorithms.score_bins import MOST_BINS
 from dbdp.datasets import Dataset
 from dbdp.declarations import MAX_CLASSES, Declaration
-from dbdp.facts import shuffle_options
 from dbdp.learning import blocks, tallies
 from dbdp.learning.confusions import linear_scores
 from dbdp.learning.encoding import HEADER_BYTES, ColumnEncoder, VectorEncoder
 from dbdp.learning.objectives import objective_from
 from dbdp.receipts import Receipt
-from dbdp.sessions import Row, ServerSession, Session
+from dbdp.rows import packed_rows
+from dbdp.sessions import Charge, Row, ServerSession, Session
 
 _STRAY = 1e-9  # what rounding leaves of an intercept that was never there, as a share of what it is made of
 
 
 @dataclass(frozen=True)
-class Judge:
-    """A released model as it judges packed rows.
+class Scorer:
+    """A released model as it scores packed rows.
 
     Attributes
     ----------
@@ -48,6 +48,11 @@ class Judge:
     network: str | None
     dimension: int
     request: Request
+
+    def of(self, tally: tallies.Tally) -> dict[str, Any]:
+        """Return a tally of this model's scores, as data for `tally_transition`."""
+        data = tallies.as_data(tally)
+        return {"tally": data, "outputs": len(self.vectors), "dimension": self.dimension, "network": self.network}
 
 
 def score(session: ServerSession, model: int, name: str, request: ScoreRequest) -> dict[str, Any]:
@@ -64,12 +69,10 @@ def score(session: ServerSession, model: int, name: str, request: ScoreRequest) 
     _check_denominator(dataset, request.metric)
     found = _model(session, model)
     plan = score_plan(request, _facts(dataset, is_network=found["network"] is not None))
-    judge = _judge(model, found, dataset, request.epsilon)
-    charging.check_session(session, dataset, judge.request)
-    told = {"model": model, "metric": request.metric}
-    return _names(dataset) | _released(
-        session, dataset, plan, told, lambda: _tallied(session, dataset, plan.tally, judge)
-    )
+    scorer = _scorer(model, found, dataset, request.epsilon)
+    charging.check_session(session, dataset, scorer.request)
+    details = {"model": model, "metric": request.metric}
+    return _names(dataset) | _tallied(session, dataset, plan, plan.tally, details, scorer)
 
 
 def class_balance(session: Session, name: str, *, epsilon: float, delta: float) -> dict[str, Any]:
@@ -77,11 +80,9 @@ def class_balance(session: Session, name: str, *, epsilon: float, delta: float) 
     dataset = datasets.load(session, name)
     plan = _balance_plan(dataset, epsilon, delta)
     dimension = dataset.declaration.dimension
-    nobody = Judge(np.zeros((1, dimension)), None, dimension, Request(epsilon))  # labels are counted, not its scores
+    nobody = Scorer(np.zeros((1, dimension)), None, dimension, Request(epsilon))  # labels are counted, not its scores
     charging.check_session(session, dataset, nobody.request)
-    return _names(dataset) | _released(
-        session, dataset, plan, {}, lambda: _tallied(session, dataset, plan.tally, nobody)
-    )
+    return _names(dataset) | _tallied(session, dataset, plan, plan.tally, {}, nobody)
 
 
 def bounds(
@@ -100,9 +101,12 @@ def bounds(
     rights.registered(session, name, action="look for bounds of its columns")
     type_name = registry.numeric_type(session, dataset.source, column)
     plan = BoundsPlan(epsilon, delta, dataset.rows, beta, moved=dataset.unit_rows)
-    return _released(
-        session, dataset, plan, {"column": column}, lambda: records.binned(session, dataset, column, type_name, EDGES)
-    )
+    receipt = Receipt.of(dataset, plan.explain() | {"column": column}, plan.guarantee)
+    session.check_rows(dataset)
+    with charging.charged(session, dataset, receipt) as charge:
+        with charging.answering(session, dataset, charge):
+            noisy = plan.release(records.binned(session, dataset, column, type_name, EDGES))
+        return _shown(session, plan, noisy, receipt, charge)
 
 
 def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any]:
@@ -136,27 +140,28 @@ def _balance_plan(dataset: Dataset, epsilon: float, delta: float) -> ClassBalanc
     return ClassBalancePlan(epsilon, delta, dataset.rows, declaration.outputs, moved=dataset.unit_rows)
 
 
-def _released(
-    session: Session, dataset: Dataset, plan: CountPlan, told: dict[str, Any], counts: Callable[[], np.ndarray]
+def _tallied(
+    session: Session,
+    dataset: Dataset,
+    plan: CountPlan,
+    tally: tallies.Tally,
+    details: dict[str, Any],
+    scorer: Scorer,
 ) -> dict[str, Any]:
-    """Charge, count, add the noise, await the charge's durability: what the plan shows, and the receipt.
-
-    Parameters
-    ----------
-    told : what else the ledger and the receipt say, public
-    counts : returns the exact counts, which are secret
-    """
-    receipt = Receipt.of(dataset, plan.explain() | told, plan.guarantee)
+    """Charge, tally the packed rows, and add the noise; `details` are what else the ledger and the receipt show."""
+    receipt = Receipt.of(dataset, plan.explain() | details, plan.guarantee)
     session.check_rows(dataset)
+    layout = Layout(scorer.dimension, (dataset.rows,), scorer.request.projection)
+    with charging.charged(session, dataset, receipt) as charge:
+        with charging.answering(session, dataset, charge), packed_rows(session, dataset, layout) as rows:
+            rows.shuffle()
+            noisy = plan.release(rows.tally(scorer.vectors, scorer.of(tally)))
+        return _shown(session, plan, noisy, receipt, charge)
 
-    def noted(noisy: np.ndarray, paid: Receipt) -> tuple[np.ndarray, Receipt]:
-        if paid.ledger is None:
-            raise AssertionError("what is shown was charged")
-        session.note(paid.ledger, "shown")
-        return noisy, paid
 
-    noisy, paid = charging.paid_for(session, dataset, receipt, lambda: plan.release(counts()), noted)
-    return plan.answer(noisy) | {"receipt": paid.as_data()}
+def _shown(session: Session, plan: CountPlan, noisy: np.ndarray, receipt: Receipt, charge: Charge) -> dict[str, Any]:
+    session.note(charge.ledger, "shown")
+    return plan.answer(noisy) | {"receipt": receipt.charged(charge.ledger).as_data()}
 
 
 def _facts(dataset: Dataset, *, is_network: bool) -> ScoredFacts:
@@ -177,20 +182,6 @@ def _names(dataset: Dataset) -> dict[str, Any]:
 
 
 # --- rows -----------------------------------------------------------------------------------------------
-
-
-def _tallied(session: Session, dataset: Dataset, tally: tallies.Tally, judge: Judge) -> np.ndarray:
-    """Return the exact tally of a dataset's rows, which is secret."""
-    options = shuffle_options(judge.request)
-    asked = {
-        "tally": tallies.as_data(tally),
-        "outputs": len(judge.vectors),
-        "dimension": judge.dimension,
-        "network": judge.network,
-    }
-    with parts.shuffled(session, dataset, (dataset.rows,), dimension=judge.dimension, options=options) as made:
-        query = f"select dbdp.tally(block, $1, $2) as counts from {made.parts[0].table}"
-        return np.array(session.query(query, judge.vectors.tobytes(), json.dumps(asked))[0]["counts"])
 
 
 def tally_transition(counts: bytes | None, block: bytes, models: bytes, asked: str) -> bytes:
@@ -261,7 +252,7 @@ def _model(session: ServerSession, model: int) -> Row:
     return found[0]
 
 
-def _judge(model: int, found: Row, dataset: Dataset, epsilon: float) -> Judge:
+def _scorer(model: int, found: Row, dataset: Dataset, epsilon: float) -> Scorer:
     """Return a released model that fits the dataset.
 
     Raises
@@ -273,12 +264,12 @@ def _judge(model: int, found: Row, dataset: Dataset, epsilon: float) -> Judge:
     _check_fit(model, Declaration.from_json(found["declaration"]), dataset)
     if found["network"] is None:
         vectors = in_packed_coordinates(declaration, np.array(found["coefficients"]), np.array(found["intercepts"]))
-        return Judge(vectors, None, declaration.dimension, request)
+        return Scorer(vectors, None, declaration.dimension, request)
     network, projection = network_models.parsed(json.loads(found["network"]))
     if projection:
         request = Request(epsilon, projection_dimension=projection.dimension, projection_seed=projection.seed)
     parameters = np.frombuffer(found["parameters"], np.float64, offset=HEADER_BYTES)
-    return Judge(parameters[None], found["network"], network.inputs, request)
+    return Scorer(parameters[None], found["network"], network.inputs, request)
 
 
 def _check_fit(model: int, trained: Declaration, dataset: Dataset) -> None:

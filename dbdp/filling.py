@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from dbdp.algorithms.access import Progress, silent
+from dbdp.algorithms.rows import Progress, silent
 from dbdp.sessions import ServerSession, Session
 
 _MOST_PARTS, _ROWS_OF_A_PART = 100, 1000

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from dbdp.algorithms.access import Progress as Report
-from dbdp.algorithms.access import silent
+from dbdp.algorithms.rows import Progress as Report
+from dbdp.algorithms.rows import silent
 
 
 class _Count(ProgressColumn):

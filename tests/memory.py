@@ -10,7 +10,7 @@ from dbdp.privacy import streams
 
 
 class RowsInMemory:
-    """Implements `dbdp.algorithms.access.Access`; counts what was asked in `asked`.
+    """Implements `dbdp.algorithms.rows.Access`; counts what was asked in `asked`.
 
     Parameters
     ----------

@@ -7,8 +7,8 @@ are averaged; noise is exact (§2). Shards are trained side by side and averaged
 
 from dbdp.algorithms import settings
 from dbdp.algorithms.options import Options, anything
-from dbdp.algorithms.output_perturbation import HAS, planned
-from dbdp.algorithms.plan import Facts, Learning, Plan, Request
+from dbdp.algorithms.output_perturbation import HAS, Learning, PerturbedOnce, planned
+from dbdp.algorithms.plan import Facts, Request
 from dbdp.learning.schedules import InverseTime
 from dbdp.privacy.sensitivity import FRESH, REUSED
 
@@ -25,7 +25,7 @@ OPTIONS = Options(
 )
 
 
-def plan(request: Request, facts: Facts) -> Plan:
+def plan(request: Request, facts: Facts) -> PerturbedOnce:
     """Return the plan of a Bolt-on release.
 
     Raises

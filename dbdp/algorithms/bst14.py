@@ -12,7 +12,7 @@ import math
 from dbdp.algorithms import noisy_sgd, settings
 from dbdp.algorithms.noisy_sgd import Batches
 from dbdp.algorithms.options import Options
-from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.learning.schedules import InverseTime, Schedule, SquareRoot
 from dbdp.privacy.composition import strong_share
 
@@ -24,7 +24,7 @@ OPTIONS = Options(
 )
 
 
-def plan(request: Request, facts: Facts) -> WhiteBox:
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a BST14 release: convex over a ball without a regulariser, strongly convex with one.
 
     Raises

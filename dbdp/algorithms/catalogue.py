@@ -23,11 +23,12 @@ from dbdp.algorithms import (
     sgd_adv,
 )
 from dbdp.algorithms.options import Options
-from dbdp.algorithms.plan import Facts, Plan, Request, WhiteBox
+from dbdp.algorithms.output_perturbation import PerturbedOnce
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Plan, Request
 from dbdp.algorithms.settings import check_request
 from dbdp.privacy import groups
 
-Made_co = TypeVar("Made_co", bound=Plan | WhiteBox, covariant=True)
+Made_co = TypeVar("Made_co", bound=Plan, covariant=True)
 
 
 class Algorithm(Protocol[Made_co]):
@@ -39,13 +40,13 @@ class Algorithm(Protocol[Made_co]):
     def plan(self, request: Request, facts: Facts) -> Made_co: ...
 
 
-PERTURBED_ONCE: dict[str, Algorithm[Plan]] = {
+PERTURBED_ONCE: dict[str, Algorithm[PerturbedOnce]] = {
     "bolt_on": bolt_on,
     "nsgd": nsgd,
     "rsgd_ar": rsgd_ar,
     "output_perturbation_gd": output_perturbation_gd,
 }
-NOISY_WHILE_TRAINING: dict[str, Algorithm[WhiteBox]] = {
+NOISY_WHILE_TRAINING: dict[str, Algorithm[NoisyWhileTraining]] = {
     "scs13": scs13,
     "bst14": bst14,
     "dp_sgd": dp_sgd,
@@ -60,10 +61,10 @@ NOISY_WHILE_TRAINING: dict[str, Algorithm[WhiteBox]] = {
     "privgene": privgene,
     "majority": majority,
 }
-ALGORITHMS: dict[str, Algorithm[Plan | WhiteBox]] = {**PERTURBED_ONCE, **NOISY_WHILE_TRAINING}
+ALGORITHMS: dict[str, Algorithm[Plan]] = {**PERTURBED_ONCE, **NOISY_WHILE_TRAINING}
 
 
-def plan(request: Request, facts: Facts) -> Plan | WhiteBox:
+def plan(request: Request, facts: Facts) -> Plan:
     """Return the plan of a request, from public facts only.
 
     Raises
@@ -71,13 +72,18 @@ def plan(request: Request, facts: Facts) -> Plan | WhiteBox:
     ValueError
         If there is no such algorithm, it does not have an option of the request, or it cannot be planned.
     """
+    check(request, facts)
+    if request.algorithm in PERTURBED_ONCE:
+        return PERTURBED_ONCE[request.algorithm].plan(request, facts)
+    return _of_units(NOISY_WHILE_TRAINING[request.algorithm], request, facts)
+
+
+def check(request: Request, facts: Facts) -> None:
+    """Raise ValueError if there is no such algorithm, or it does not have an option of the request."""
     check_request(request, facts)
     if request.algorithm not in ALGORITHMS:
         raise ValueError(f"algorithm {request.algorithm!r} is unknown; choose one of {', '.join(ALGORITHMS)}")
     _check_options(request, facts)
-    if request.algorithm in PERTURBED_ONCE:
-        return PERTURBED_ONCE[request.algorithm].plan(request, facts)
-    return _of_units(NOISY_WHILE_TRAINING[request.algorithm], request, facts)
 
 
 def having(name: str) -> tuple[str, ...]:
@@ -105,12 +111,12 @@ def _accepting(name: str, value: Any, facts: Facts) -> tuple[str, ...]:
     return tuple(each for each, module in ALGORITHMS.items() if module.OPTIONS.accepts(name, value, facts.rows))
 
 
-def _of_units(algorithm: Algorithm[WhiteBox], request: Request, facts: Facts) -> WhiteBox:
+def _of_units(algorithm: Algorithm[NoisyWhileTraining], request: Request, facts: Facts) -> NoisyWhileTraining:
     """Plan for single records at the share of (ε, δ) whose group privacy for a unit is (ε, δ) (privacy.md §11.6)."""
     if facts.unit_rows == 1:
         return algorithm.plan(request, facts)
     epsilon, delta = groups.share(request.epsilon, request.delta, facts.unit_rows)
     made = algorithm.plan(replace(request, epsilon=epsilon, delta=delta), replace(facts, unit_rows=1))
     guarantee = groups.grouped(made.guarantee, facts.unit_rows, epsilon=request.epsilon, delta=request.delta)
-    told = {"row_epsilon": made.guarantee.epsilon, "row_delta": made.guarantee.delta} | made.told
-    return replace(made, request=request, facts=facts, guarantee=guarantee, told=told)
+    details = {"row_epsilon": made.guarantee.epsilon, "row_delta": made.guarantee.delta} | made.details
+    return replace(made, request=request, facts=facts, guarantee=guarantee, details=details)

@@ -5,14 +5,14 @@ privacy.md §10: the moments are functions of what was released, so that it cost
 
 from dbdp.algorithms import noisy_sgd
 from dbdp.algorithms.options import Options
-from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 
 DECAYS = (0.9, 0.999, 1e-8)  # of the moments, and what is added to the root of the second: the paper's
 LINEAR_STEP, NETWORK_STEP = 0.05, 0.001
 OPTIONS = Options({**noisy_sgd.SAMPLED, "calibration": noisy_sgd.CALIBRATIONS}, noisy_sgd.REASON)
 
 
-def plan(request: Request, facts: Facts) -> WhiteBox:
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a DP-Adam release; the mini-batch is by default of about √m rows.
 
     Raises

@@ -26,10 +26,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from dbdp.algorithms import noisy_sums, settings
-from dbdp.algorithms.access import Access, Progress
 from dbdp.algorithms.options import LEARNING, Options, anything
 from dbdp.algorithms.own_settings import OwnSettings, number, own_settings, word
-from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
+from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.losses import LARGEST, SMALLEST
 from dbdp.learning.objectives import Objective
 from dbdp.privacy.composition import rho_of
@@ -103,7 +103,7 @@ OPTIONS = Options(
 )
 
 
-def plan(request: Request, facts: Facts) -> WhiteBox:
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a DP-AGD release.
 
     Raises
@@ -135,7 +135,7 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     )
     guarantee = Release(prices.event(request), request.epsilon, request.delta)
     told = descent.told() | ({} if prices.probability == 1 else settings.shown_samples(request, samples))
-    return WhiteBox(request, facts, guarantee, told, descent)
+    return NoisyWhileTraining(request, facts, guarantee, told, descent)
 
 
 def _check_delta(request: Request) -> None:
@@ -356,7 +356,7 @@ class Descent:
     regularisation: float
     radius: float
 
-    def __call__(self, rows: Access, progress: Progress) -> np.ndarray:
+    def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
         """Descend until the budget affords no further measurement with its selection; return the last model.
 
         `rho` is what the gradient at this model shall be known with, `known` what it is known with.
@@ -481,7 +481,7 @@ class _StepSizes:
 class _Accesses:
     """The accesses of one run: each is paid before it is made, and has a mini-batch of its own if there are some."""
 
-    def __init__(self, descent: Descent, rows: Access) -> None:
+    def __init__(self, descent: Descent, rows: Rows) -> None:
         self._descent, self._prices, self._rows = descent, descent.prices, rows
         self._filter = Filter(descent.prices.limit)
         self._batches: Iterator[int] = iter(())

@@ -11,7 +11,6 @@ from itertools import repeat
 
 import numpy as np
 
-from dbdp.algorithms.access import Access
 from dbdp.algorithms.line_search import (
     HAS,
     REASON,
@@ -27,14 +26,15 @@ from dbdp.algorithms.line_search import (
 from dbdp.algorithms.noisy_sums import multiplier_of_rho, replaced_sensitivity
 from dbdp.algorithms.options import ALL_ROWS, Options
 from dbdp.algorithms.own_settings import own_settings
-from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
+from dbdp.algorithms.rows import Rows
 from dbdp.privacy.composition import rho_of
 from dbdp.privacy.events import Release, ZCDpEvent
 
 OPTIONS = Options({**HAS, "batch_size": (ALL_ROWS,)}, REASON, REMEDIES, Searching)
 
 
-def plan(request: Request, facts: Facts) -> WhiteBox:
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a DP-BLGD release.
 
     There may be more searches than planned steps where they fail: the rest of a larger gradient's budget is
@@ -81,7 +81,7 @@ def accounting_of(request: Request, own: Searching) -> Accounting:
     )
 
 
-def all_rows(rows: Access) -> Iterator[None]:
+def all_rows(rows: Rows) -> Iterator[None]:
     """Pack all rows; give them to every access."""
     rows.shuffle()
     yield from repeat(None)

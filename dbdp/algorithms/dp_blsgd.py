@@ -16,7 +16,6 @@ import numpy as np
 
 from dbdp import checks
 from dbdp.algorithms import settings
-from dbdp.algorithms.access import Access
 from dbdp.algorithms.line_search import (
     HAS,
     REASON,
@@ -33,7 +32,8 @@ from dbdp.algorithms.line_search import (
 from dbdp.algorithms.noisy_sums import sampled_sensitivity
 from dbdp.algorithms.options import Options, anything
 from dbdp.algorithms.own_settings import number, own_settings
-from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
+from dbdp.algorithms.rows import Rows
 from dbdp.privacy.events import EpsilonDeltaDpEvent, Release, pure_divergence
 from dbdp.privacy.padding import PoissonSamples
 from dbdp.privacy.renyi import conversion
@@ -61,7 +61,7 @@ class Sampled(Searching):
 OPTIONS = Options(HAS | anything("batch_size"), REASON, REMEDIES, Sampled)
 
 
-def plan(request: Request, facts: Facts) -> WhiteBox:
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a DP-BLSGD release; a mini-batch is by default of a tenth of the rows, as in the paper.
 
     Raises
@@ -72,7 +72,7 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     return planned(request, facts, own_settings(request, Sampled), clip_decay=0.0)
 
 
-def planned(request: Request, facts: Facts, own: Sampled, *, clip_decay: float) -> WhiteBox:
+def planned(request: Request, facts: Facts, own: Sampled, *, clip_decay: float) -> NoisyWhileTraining:
     """Return the plan of a descent over Poisson mini-batches; `clip_decay` is ζ."""
     check_delta(request)
     size = request.batch_size or math.ceil(SAMPLED * facts.rows)
@@ -171,7 +171,7 @@ def least(enough: Callable[[float], bool], low: float, high: float) -> float:
 # --- the run ----------------------------------------------------------------------------------------------
 
 
-def poisson_batches(rows: Access, samples: PoissonSamples) -> Iterator[int]:
+def poisson_batches(rows: Rows, samples: PoissonSamples) -> Iterator[int]:
     """Give the numbers of fresh mini-batches; about one pass over the rows is drawn at a time.
 
     Raises

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from dbdp.algorithms import dp_blsgd
 from dbdp.algorithms.own_settings import number, own_settings
-from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Adaptive(dp_blsgd.Sampled):
 OPTIONS = replace(dp_blsgd.OPTIONS, own_settings=Adaptive)
 
 
-def plan(request: Request, facts: Facts) -> WhiteBox:
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a DP-BLSGD-AC release; see `dp_blsgd.plan`.
 
     Raises

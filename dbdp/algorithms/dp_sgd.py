@@ -7,13 +7,13 @@ composed over all updates, converts to (ε, δ).
 
 from dbdp.algorithms import noisy_sgd
 from dbdp.algorithms.options import Options
-from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 
 LINEAR_STEP, NETWORK_STEP = 1.0, 0.25
 OPTIONS = Options({**noisy_sgd.SAMPLED, "calibration": noisy_sgd.CALIBRATIONS}, noisy_sgd.REASON)
 
 
-def plan(request: Request, facts: Facts) -> WhiteBox:
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a DP-SGD release; the mini-batch is by default of about √m rows.
 
     Raises

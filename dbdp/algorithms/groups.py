@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dbdp.algorithms import catalogue
-from dbdp.algorithms.plan import Facts, Plan, Request, WhiteBox
+from dbdp.algorithms.plan import Facts, Plan, Request
 from dbdp.algorithms.settings import check_numbers, check_request, objective_of
 from dbdp.learning.networks import Network
 from dbdp.privacy.events import REPLACE_ONE, DisjointDpEvent, Release
@@ -42,7 +42,7 @@ class GroupsPlan:
     request: GroupsRequest
     facts: Facts
     sizes: tuple[int, ...]
-    plans: tuple[Plan | WhiteBox | None, ...]
+    plans: tuple[Plan | None, ...]
     guarantee: Release
 
     @cached_property
@@ -129,7 +129,7 @@ def _check_numbers(request: GroupsRequest, facts: Facts) -> None:
     check_numbers(len(request.groups), each, "train fewer groups in one call")
 
 
-def _planned(request: GroupsRequest, facts: Facts, group: str, rows: int) -> Plan | WhiteBox:
+def _planned(request: GroupsRequest, facts: Facts, group: str, rows: int) -> Plan:
     """Return the plan of a group; a small one has mini-batches of all its rows (of a shard)."""
     base, own = request.base, replace(facts, rows=rows)
     if base.batch_size is not None and rows >= base.shards:

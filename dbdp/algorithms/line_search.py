@@ -15,7 +15,6 @@ import numpy as np
 
 from dbdp import checks
 from dbdp.algorithms import settings
-from dbdp.algorithms.access import Access, Progress
 from dbdp.algorithms.noisy_sums import (
     clip_of,
     compared_sensitivity,
@@ -29,14 +28,15 @@ from dbdp.algorithms.noisy_sums import (
 )
 from dbdp.algorithms.options import LEARNING, Values, anything
 from dbdp.algorithms.own_settings import OwnSettings, number
-from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
+from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.privacy.events import MIN_EPSILON, Release
 from dbdp.privacy.filters import Filter
 from dbdp.privacy.mechanisms import Gaussian
 from dbdp.privacy.selection import AboveThreshold
 
-Batches = Callable[[Access], Iterator[int | None]]
+Batches = Callable[[Rows], Iterator[int | None]]
 LEAST_STEP = 1e-9  # of the first candidate as planned: a search never begins below
 SCHEDULE = "line_search"
 HAS: dict[str, Values] = {  # the options of every line search
@@ -165,7 +165,7 @@ class Descent:
         sensitivity = self.accounting.sensitivity(clip, self.rows, evaluated=evaluated)
         return gaussian_sum(sensitivity, self.objective.parameters, multiplier=multiplier)
 
-    def __call__(self, rows: Access, progress: Progress) -> np.ndarray:
+    def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
         """Descend until the next access is not afforded; return the model. All that decides is noisy, or public."""
         run = Run(self, rows)
         while run.affords(run.multiplier):
@@ -193,7 +193,7 @@ class Run:
     searched : searches made
     """
 
-    def __init__(self, plan: Descent, rows: Access) -> None:
+    def __init__(self, plan: Descent, rows: Rows) -> None:
         """Begin with what is planned."""
         self.plan, self.rows = plan, rows
         self.filter, self.batches = Filter(plan.accounting.limit), plan.batches(rows)
@@ -355,15 +355,17 @@ def descent(
     return planned
 
 
-def white_box(request: Request, facts: Facts, guarantee: Release, run: Descent, told: dict[str, Any]) -> WhiteBox:
-    """Return the plan; `told` is what only some of the three have."""
+def white_box(
+    request: Request, facts: Facts, guarantee: Release, run: Descent, details: dict[str, Any]
+) -> NoisyWhileTraining:
+    """Return the plan; `details` are what only some of the three have."""
     accounting = run.accounting
     noise = run.noise(run.objective.initial(), run.clip, accounting.multiplier)
     threshold = threshold_of(accounting.epsilon)
     everything: dict[str, Any] = {
         "batch_size": run.size,
         "sampling_rate": 1.0,
-        **told,
+        **details,
         "steps": run.searches,
         "expected_passes": 2 * run.searches * run.size / run.rows,
         "schedule": SCHEDULE,
@@ -380,4 +382,4 @@ def white_box(request: Request, facts: Facts, guarantee: Release, run: Descent, 
         "query_epsilon": threshold.query_epsilon,
         **({"radius": run.radius} if math.isfinite(run.radius) else {}),
     }
-    return WhiteBox(request, facts, guarantee, everything, run)
+    return NoisyWhileTraining(request, facts, guarantee, everything, run)

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbdp.algorithms import settings
-from dbdp.algorithms.access import Access, Progress
 from dbdp.algorithms.options import Options
-from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
+from dbdp.algorithms.rows import Progress, Rows
 from dbdp.privacy.selection import ExponentialMechanism
 
 OPTIONS = Options({"mechanism": ("exponential",), "averaging": ("none",)}, "it counts labels and nothing else")
 
 
-def plan(request: Request, facts: Facts) -> WhiteBox:
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a majority release: one selection, exactly ε-DP, whatever δ is given.
 
     Raises
@@ -35,7 +35,7 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
         "selection_epsilon": selection.epsilon,
         "noise_scale": 2 / selection.epsilon,  # of Gumbel noise on the counts, which is the same
     }
-    return WhiteBox(request, facts, selection.guarantee, told, Counting(selection, facts))
+    return NoisyWhileTraining(request, facts, selection.guarantee, told, Counting(selection, facts))
 
 
 def _check(request: Request, facts: Facts) -> None:
@@ -65,7 +65,7 @@ class Counting:
     selection: ExponentialMechanism
     facts: Facts
 
-    def __call__(self, rows: Access, progress: Progress) -> np.ndarray:
+    def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
         """Return the models, one after the other."""
         rows.shuffle()
         counts = rows.label_counts(self.facts.outputs)

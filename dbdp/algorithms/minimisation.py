@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dbdp.algorithms.access import Access, Progress
 from dbdp.algorithms.noisy_sums import UNIT, lipschitz_of
+from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.privacy.mechanisms import ROOM
 
@@ -84,7 +84,7 @@ class AcceleratedDescent:
         steps = 40 * UNIT * (1 + self.smoothness / self.regularisation) * self.reach
         return 1.01 * (2 * gradient / self.regularisation + steps + UNIT * furthest)
 
-    def minimiser(self, rows: Access, centre: np.ndarray, progress: Progress) -> np.ndarray:
+    def minimiser(self, rows: Rows, centre: np.ndarray, progress: Progress) -> np.ndarray:
         """Return a model within `distance` + `rounding` of the minimiser."""
         smoothness, r, keep = self.smoothness, self._root, self._contraction
         y, z = np.zeros_like(centre), np.zeros_like(centre)
@@ -106,7 +106,7 @@ class AcceleratedDescent:
         return self.smoothness / (self.regularisation + self.smoothness) / (1 + self._root)
 
 
-def minimise(rows: Access, objective: Objective, regularisation: float, n: int) -> np.ndarray:
+def minimise(rows: Rows, objective: Objective, regularisation: float, n: int) -> np.ndarray:
     """Return the minimiser of (1/n) Σ loss + (λ/2)‖model‖², as near as L-BFGS finds it, shape (P,).
 
     It is not private: for the owner of the rows alone, to compare with. The number of passes depends on them.

@@ -14,10 +14,10 @@ import numpy as np
 
 from dbdp import checks
 from dbdp.algorithms import settings
-from dbdp.algorithms.access import Access, Progress
 from dbdp.algorithms.noisy_sums import clip_of, gradient_error, lipschitz_of, sampled_sensitivity
 from dbdp.algorithms.options import LEARNING, Values, anything
-from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
+from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.losses import LARGEST
 from dbdp.learning.noisy import MOST_STEPS, Noise, NoisyState, NoisyTraining
 from dbdp.learning.objectives import Linear, Objective
@@ -74,7 +74,7 @@ class Batches:
         """How often a row is read, on average."""
         return self.updates * (self.probability or self.size / self.rows)
 
-    def scans(self, rows: Access, progress: Progress) -> Iterator[None]:
+    def scans(self, rows: Rows, progress: Progress) -> Iterator[None]:
         """Pack mini-batches, as many at a time as fit, until all updates are made; scan them at each turn."""
         if self.samples is None:
             rows.shuffle()
@@ -155,7 +155,7 @@ class NoisySgd:
     batches: Batches
     trainings: tuple[NoisyTraining, ...]
 
-    def __call__(self, rows: Access, progress: Progress) -> np.ndarray:
+    def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
         """Make the updates; return the models, one after the other. Every iterate is noisy: it may be seen."""
         states = [NoisyState.initial(training) for training in self.trainings]
         for _ in self.batches.scans(rows, progress):
@@ -262,7 +262,7 @@ def sampled_plan(
     network_step: float,
     multiplier: Callable[[Request, Batches], float] | None = None,
     moments: tuple[float, float, float] | None = None,
-) -> WhiteBox:
+) -> NoisyWhileTraining:
     """Return the plan of SGD over Poisson mini-batches of about √m rows, without a regulariser unless it is given.
 
     Parameters
@@ -290,7 +290,7 @@ def poisson_plan(
     regularisation: float,
     moments: tuple[float, float, float] | None = None,
     radius: float | None = None,
-) -> WhiteBox:
+) -> NoisyWhileTraining:
     """Return the plan of Gaussian noise of multiplier × C* on the sums of Poisson mini-batches.
 
     Parameters
@@ -318,12 +318,14 @@ def poisson_plan(
     )
     guarantee = Release(event, request.epsilon, request.delta)
     plan = white_box(request, facts, guarantee, NoisySgd(batches, made), noise, covered)
-    return replace(plan, told=plan.told | {"noise_multiplier": multiplier, "calibration": request.calibration or RDP})
+    return replace(
+        plan, details=plan.details | {"noise_multiplier": multiplier, "calibration": request.calibration or RDP}
+    )
 
 
 def white_box(
     request: Request, facts: Facts, guarantee: Release, run: NoisySgd, noise: Noise, covered: float
-) -> WhiteBox:
+) -> NoisyWhileTraining:
     """Return the plan; `covered` is C*."""
     batches, training = run.batches, run.trainings[0]
     told: dict[str, Any] = {
@@ -343,4 +345,4 @@ def white_box(
     }
     if training.radius < MOST_NORM:
         told["radius"] = training.radius
-    return WhiteBox(request, facts, guarantee, told, run)
+    return NoisyWhileTraining(request, facts, guarantee, told, run)

@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
-from dbdp.algorithms.access import Access
 from dbdp.algorithms.plan import Facts, Request
+from dbdp.algorithms.rows import Rows
 from dbdp.checks import between
 from dbdp.learning.losses import LARGEST, SMALLEST
 from dbdp.learning.objectives import Linear, Objective
@@ -114,7 +114,7 @@ def multiplier_of_rho(rho: float) -> float:
 
 
 def noisy_gradient_sum(
-    rows: Access, objective: Objective, model: np.ndarray, *, clip: float, noise: Gaussian, batch: int | None = None
+    rows: Rows, objective: Objective, model: np.ndarray, *, clip: float, noise: Gaussian, batch: int | None = None
 ) -> np.ndarray:
     """Return the noisy sum of the clipped gradients at a model, shape (P,): what is exact does not get out."""
     return noise.release(rows.gradient_sum(objective, model, clip=clip, batch=batch))

@@ -7,8 +7,8 @@ hockey-stick bound.
 
 from dbdp.algorithms import settings
 from dbdp.algorithms.options import Options, Values, anything
-from dbdp.algorithms.output_perturbation import HAS, planned
-from dbdp.algorithms.plan import Facts, Learning, Plan, Request
+from dbdp.algorithms.output_perturbation import HAS, Learning, PerturbedOnce, planned
+from dbdp.algorithms.plan import Facts, Request
 from dbdp.learning.averaging import NONE, Averaging
 from dbdp.learning.schedules import Restarted
 from dbdp.privacy.sensitivity import REUSED
@@ -25,7 +25,7 @@ REASON = "it makes restarted steps over one permutation and one shard"
 OPTIONS = Options(RESTARTED, REASON)
 
 
-def plan(request: Request, facts: Facts) -> Plan:
+def plan(request: Request, facts: Facts) -> PerturbedOnce:
     """Return the plan of an NSGD release.
 
     Raises

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbdp.algorithms import settings
-from dbdp.algorithms.access import Access, Progress
 from dbdp.algorithms.minimisation import AcceleratedDescent
 from dbdp.algorithms.noisy_sums import UNIT, lipschitz_of
 from dbdp.algorithms.options import LEARNING, Options
-from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
+from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
 from dbdp.learning.objectives import Linear
 from dbdp.privacy.calibration import Mixture, hockey_stick_multiplier
@@ -94,7 +94,7 @@ class Training:
     radius: float
     finishing: Noise
 
-    def __call__(self, rows: Access, progress: Progress) -> np.ndarray:
+    def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
         """Return the noisy model, after a public number of passes."""
         rows.shuffle()
         noise = self.perturbation.release(np.zeros(self.descent.objective.parameters))
@@ -103,7 +103,7 @@ class Training:
         return self.finishing.release(projected(found, self.radius))
 
 
-def plan(request: Request, facts: Facts) -> WhiteBox:
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a release by objective perturbation.
 
     Raises
@@ -139,7 +139,7 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
         "sensitivity": training.finishing.sensitivity,
         "noise_scale": training.finishing.noise_scale,
     }
-    return WhiteBox(request, facts, guarantee, told, training)
+    return NoisyWhileTraining(request, facts, guarantee, told, training)
 
 
 # --- what the perturbed minimum costs ----------------------------------------------------------------------

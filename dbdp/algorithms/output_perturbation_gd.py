@@ -8,8 +8,8 @@ paper's 3LTη/n and 5L(μ + β)/(nμβ) are sound, and 1.5 to 17 times too large
 
 from dbdp.algorithms import settings
 from dbdp.algorithms.options import ALL_ROWS, Options
-from dbdp.algorithms.output_perturbation import HAS, planned
-from dbdp.algorithms.plan import Facts, Learning, Plan, Request
+from dbdp.algorithms.output_perturbation import HAS, Learning, PerturbedOnce, planned
+from dbdp.algorithms.plan import Facts, Request
 from dbdp.learning.averaging import NONE
 from dbdp.learning.schedules import Constant
 from dbdp.privacy.sensitivity import REUSED
@@ -26,7 +26,7 @@ OPTIONS = Options(
 )
 
 
-def plan(request: Request, facts: Facts) -> Plan:
+def plan(request: Request, facts: Facts) -> PerturbedOnce:
     """Return the plan of a release by output-perturbation gradient descent; the step size is 1/β unless given.
 
     Raises

@@ -1,23 +1,15 @@
 """A plan: what one release will do and cost, from public facts only."""
 
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from dbdp.algorithms.access import Access, Progress
-from dbdp.learning.averaging import Averaging
-from dbdp.learning.losses import Loss
-from dbdp.learning.schedules import Schedule
-from dbdp.learning.state import State
+from dbdp.algorithms.rows import Layout, Progress, Rows, silent
+from dbdp.learning.encoding import RandomProjection
 from dbdp.privacy.events import REPLACE_ONE, REPLACE_ONE_UNIT, Release
-from dbdp.privacy.mechanisms import Mechanism
-from dbdp.privacy.sensitivity import Sensitivity
-
-LONGEST_LIST = 1000  # sensitivities shown one by one
 
 
 @dataclass(frozen=True)
@@ -128,6 +120,13 @@ class Request:
             object.__setattr__(self, "settings", json.dumps(self.settings))
 
     @property
+    def projection(self) -> RandomProjection | None:
+        """The random projection of the features, if there is one."""
+        if self.projection_dimension is None or self.projection_seed is None:
+            return None
+        return RandomProjection(self.projection_dimension, self.projection_seed)
+
+    @property
     def given(self) -> dict[str, Any]:
         """The options that differ from their defaults, but for epsilon and delta."""
         asked = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
@@ -138,149 +137,59 @@ class Request:
         }
 
 
-@dataclass(frozen=True)
-class Learning:
-    """How the models are trained: the request with every default in its place."""
-
-    loss: Loss
-    schedule: Schedule
-    averaging: Averaging
-    averaging_name: str
-    permutation: str
-    batch_size: int
-    epochs: int
-    regularisation: float
-    radius: float
-    shard_rows: tuple[int, ...]
-    shard_averaging: str | None = None
+class Plan(Protocol):
+    """What one release will do and cost. Neighbours are replace-one, of a record or a unit."""
 
     @property
-    def updates(self) -> int:
-        """Updates of the longest shard."""
-        return self.epochs * -(-max(self.shard_rows) // self.batch_size)
+    def request(self) -> Request:
+        """What was asked for."""
 
-
-@dataclass(frozen=True)
-class Plan:
-    """What will be done; `explain` is the same as data. Neighbours are replace-one, of a record or a unit."""
-
-    request: Request
-    facts: Facts
-    learning: Learning
-    sensitivity: Sensitivity
-    calibration: str
-    mechanism: Mechanism
+    @property
+    def facts(self) -> Facts:
+        """What the plan was made from, with the request."""
 
     @property
     def guarantee(self) -> Release:
         """The event and the stand-alone (ε, δ)."""
-        return self.mechanism.guarantee
 
-    def initial_states(self) -> list[State]:
-        """Return the states before the first row, one for each output."""
-        targets = range(1, self.facts.outputs + 1) if self.facts.outputs > 1 else [0]
-        return [self._initial_state(target) for target in targets]
-
-    def _initial_state(self, target: int) -> State:
-        learning = self.learning
-        return State.initial(
-            loss=learning.loss,
-            schedule=learning.schedule,
-            batch_size=learning.batch_size,
-            regularisation=learning.regularisation,
-            dimension=self.facts.dimension,
-            averaging=learning.averaging,
-            radius=learning.radius,
-            target=target,
-        )
+    @property
+    def layout(self) -> Layout:
+        """How the rows are packed that it runs over."""
 
     def explain(self) -> dict[str, Any]:
-        """Return the plan as data.
+        """Return the plan as data."""
 
-        `sensitivity` is what the noise covers: the exact bound, plus `sensitivity_margin` for
-        rounding. `noise_scale` is the standard deviation per coordinate of Gaussian noise, the scale
-        Δ/ε of the norm of spherical Laplace noise, or the scale Δ₁/ε of discrete Laplace noise.
-        `smoothness` and `strong_convexity` include the regulariser, `lipschitz` does not
-        (privacy.md §1.1).
-        """
-        loss, learning = self.learning.loss, self.learning
-        return {
-            "algorithm": self.request.algorithm,
-            "loss": loss.name,
-            **self.facts.relation,
-            "features": self.facts.dimension,
-            "batch_size": learning.batch_size,
-            "epochs": learning.epochs,
-            "updates": learning.updates,
-            "schedule": learning.schedule.name,
-            "averaging": learning.averaging_name,
-            "permutation": learning.permutation,
-            **dict(self._settings()),
-            "regularisation": learning.regularisation,
-            "lipschitz": loss.lipschitz,
-            "smoothness": loss.smoothness + learning.regularisation,
-            "strong_convexity": learning.regularisation,
-            "sensitivity": self.mechanism.sensitivity,
-            "sensitivity_margin": self.mechanism.sensitivity - self.sensitivity.exact,
-            **self._positions(),
-            "mechanism": self.mechanism.name,
-            "calibration": self.calibration,
-            "noise_scale": self.mechanism.noise_scale,
-            "epsilon": self.mechanism.guarantee.epsilon,
-            "delta": self.mechanism.guarantee.delta,
-        }
-
-    def _settings(self) -> Iterator[tuple[str, Any]]:
-        """Give what only some plans have."""
-        learning = self.learning
-        for name, shown in {"step_size": "step_size", "offset": "offset", "interval": "averaging_interval"}.items():
-            if value := getattr(learning.schedule, name, None):
-                yield shown, value
-        if learning.loss.width is not None:
-            yield "huber_width", learning.loss.width
-        if learning.loss.positive_weight != 1:
-            yield "positive_weight", learning.loss.positive_weight
-        if math.isfinite(learning.radius):
-            yield "radius", learning.radius
-        if self.facts.outputs > 1:
-            yield "classes", self.facts.outputs
-        if len(learning.shard_rows) > 1:
-            yield "shards", len(learning.shard_rows)
-            yield "shard_averaging", learning.shard_averaging
-        if self.request.projection_dimension is not None:
-            yield "projection_dimension", self.request.projection_dimension
-            yield "projection_seed", self.request.projection_seed
-
-    def _positions(self) -> dict[str, Any]:
-        """Return the sensitivity of each mini-batch that the record may sit in, or a summary of many."""
-        found = self.sensitivity.by_position
-        if found is None:
-            return {}
-        if len(found) <= LONGEST_LIST:
-            return {"sensitivity_by_position": found.tolist()}
-        summary = {"positions": len(found), "first": float(found[0]), "last": float(found[-1])}
-        quantiles = np.quantile(found, [0, 0.25, 0.5, 0.75, 1])
-        names = ("smallest", "lower_quartile", "median", "upper_quartile", "largest")
-        return {"sensitivity_by_position": summary | dict(zip(names, quantiles.tolist(), strict=True))}
+    def run(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
+        """Pack the rows, train, and return the noisy models, shape (outputs, dimension); of a network (P,)."""
 
 
 @dataclass(frozen=True)
-class WhiteBox:
-    """What an algorithm that adds its noise while it trains will do. Neighbours are replace-one, of a record or a unit.
+class NoisyWhileTraining:
+    """The plan of an algorithm that adds its noise while it trains.
 
     Attributes
     ----------
     guarantee : the event and the stand-alone (ε, δ) of the whole run
-    told : what `explain` says beside the request: steps, sampling rate, expected passes, noise scale, …
-    run : trains over packed rows; returns the noisy model, shape (parameters,). All that it gets from the
-        rows is exact: it must release what depends on them through mechanisms whose events make up `guarantee`
+    details : what `explain` shows beside the request: steps, sampling rate, expected passes, noise scale, …
+    method : trains over packed rows; returns the noisy model, shape (P,). All that the rows return
+        is exact: it must release what depends on them through mechanisms whose events make up `guarantee`
     """
 
     request: Request
     facts: Facts
     guarantee: Release
-    told: dict[str, Any]
-    run: Callable[[Access, Progress], np.ndarray]
+    details: dict[str, Any]
+    method: Callable[[Rows, Progress], np.ndarray]
+
+    @property
+    def layout(self) -> Layout:
+        """All rows in one slice."""
+        return Layout(self.facts.dimension, (self.facts.rows,), self.request.projection)
+
+    def run(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
+        """Pack the rows, train, and return the noisy models."""
+        model = self.method(rows, progress)
+        return model if self.request.network is not None else model.reshape(self.facts.shape)
 
     def explain(self) -> dict[str, Any]:
         """Return the plan as data: the options that were given, and what was made of them."""
@@ -291,7 +200,7 @@ class WhiteBox:
             "features": self.facts.dimension,
             **({"classes": self.facts.outputs} if self.facts.outputs > 1 else {}),
             **self.request.given,
-            **self.told,
+            **self.details,
             "epsilon": self.guarantee.epsilon,
             "delta": self.guarantee.delta,
         }

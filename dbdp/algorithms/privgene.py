@@ -23,11 +23,11 @@ import numpy as np
 
 from dbdp import checks
 from dbdp.algorithms import settings
-from dbdp.algorithms.access import Access, Progress
 from dbdp.algorithms.noisy_sums import UNIT, compared_sensitivity, penalties, spread_of
 from dbdp.algorithms.options import LEARNING, Options, anything
 from dbdp.algorithms.own_settings import OwnSettings, number, own_settings, word
-from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
+from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.losses import LARGEST, SMALLEST, HuberSvm
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.privacy.composition import rho_of
@@ -96,7 +96,7 @@ OPTIONS = Options(
 )
 
 
-def plan(request: Request, facts: Facts) -> WhiteBox:
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a PrivGene release; with a batch_size each selection has a Poisson mini-batch of its own.
 
     Raises
@@ -124,7 +124,7 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     event = samples.event(SelfComposedDpEvent(ExponentialMechanismDpEvent(spent), selections))
     claimed = request.delta if delta else samples.leak(request.epsilon)
     told = breeding.told(spent) | ({} if probability == 1 else settings.shown_samples(request, samples))
-    return WhiteBox(request, facts, Release(event, request.epsilon, claimed), told, breeding)
+    return NoisyWhileTraining(request, facts, Release(event, request.epsilon, claimed), told, breeding)
 
 
 # --- what it costs --------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class Fitness:
     scale: float
     regularisation: float
 
-    def losses(self, rows: Access, models: np.ndarray, batch: int | None, expected: float) -> np.ndarray:
+    def losses(self, rows: Rows, models: np.ndarray, batch: int | None, expected: float) -> np.ndarray:
         """Return the loss of each candidate, from one pass over the rows: exact, and secret."""
         sums = rows.loss_sums(self.objective, self.scale * models, limit=self.limit, batch=batch)
         return sums + penalties(models, self.regularisation, expected)
@@ -267,7 +267,7 @@ class Breeding:
         """How many candidates are selected in all."""
         return self.generations * self.own.parents + 1
 
-    def __call__(self, rows: Access, progress: Progress) -> np.ndarray:
+    def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
         """Breed; return the model. Candidates depend on the rows through selections alone."""
         judged = self._all(rows) if self.probability == 1 else self._sampled(rows)
         models = self.first()
@@ -326,7 +326,7 @@ class Breeding:
         norms = np.sqrt(np.einsum("ij,ij->i", each, each))
         return (each * np.minimum(1.0, self.radius / np.maximum(norms, SMALLEST**2))[:, None]).reshape(boxed.shape)
 
-    def _selected(self, rows: Access, judged: Iterator[int | None], models: np.ndarray, count: int) -> list[int]:
+    def _selected(self, rows: Rows, judged: Iterator[int | None], models: np.ndarray, count: int) -> list[int]:
         """Return the numbers of different candidates, each by a selection."""
         expected = self.rows * self.probability
         mechanism = ExponentialMechanism(self.epsilon, sensitivity_among(self.fitness, models, self.rows, expected))
@@ -338,13 +338,13 @@ class Breeding:
             found.append(left.pop(mechanism.choose(losses.tolist())))
         return found
 
-    def _all(self, rows: Access) -> Iterator[None]:
+    def _all(self, rows: Rows) -> Iterator[None]:
         """Pack all rows; they are judged again and again."""
         rows.shuffle()
         while True:
             yield None
 
-    def _sampled(self, rows: Access) -> Iterator[int]:
+    def _sampled(self, rows: Rows) -> Iterator[int]:
         """Give the number of a fresh mini-batch for each selection; pack as many at a time as fit."""
         left = self.selections
         while left:

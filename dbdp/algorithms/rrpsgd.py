@@ -11,10 +11,10 @@ from functools import partial
 import numpy as np
 
 from dbdp.algorithms import noisy_sgd
-from dbdp.algorithms.access import Access, Progress
 from dbdp.algorithms.noisy_sgd import NoisySgd
 from dbdp.algorithms.options import Options
-from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
+from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.schedules import Constant
 from dbdp.privacy.samplers import Entropy
 
@@ -24,7 +24,7 @@ OPTIONS = Options(
 )
 
 
-def plan(request: Request, facts: Facts) -> WhiteBox:
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of an RRPSGD release; the cap is what `epochs` allows, and R uniform up to it.
 
     The law of Theorem 5 is P(R = k) ∝ 2η_k - βη_k², which is uniform for steps of one size.
@@ -35,15 +35,15 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
     made = noisy_sgd.sampled_plan(request, facts, linear_step=LINEAR_STEP, network_step=NETWORK_STEP)
-    run = made.run
+    run = made.method
     if not isinstance(run, NoisySgd):
         raise AssertionError("a Poisson plan makes noisy updates")
     most = run.batches
-    told = made.told | {"steps_law": f"uniform from 1 to {most.updates}", "expected_passes": most.passes / 2}
-    return replace(made, told=told, run=partial(_stopped, run))
+    details = made.details | {"steps_law": f"uniform from 1 to {most.updates}", "expected_passes": most.passes / 2}
+    return replace(made, details=details, method=partial(_stopped, run))
 
 
-def _stopped(run: NoisySgd, rows: Access, progress: Progress) -> np.ndarray:
+def _stopped(run: NoisySgd, rows: Rows, progress: Progress) -> np.ndarray:
     """Make the first R of the updates, R drawn now; it may be published."""
     drawn = 1 + Entropy().below(run.batches.updates)
     return replace(run, batches=replace(run.batches, updates=drawn))(rows, progress)

@@ -8,14 +8,14 @@ from dbdp import checks
 from dbdp.algorithms import settings
 from dbdp.algorithms.nsgd import REASON, RESTARTED, restarted_learning
 from dbdp.algorithms.options import Options, anything
-from dbdp.algorithms.output_perturbation import planned
-from dbdp.algorithms.plan import Facts, Plan, Request
+from dbdp.algorithms.output_perturbation import PerturbedOnce, planned
+from dbdp.algorithms.plan import Facts, Request
 
 DEFAULT_INTERVAL = 5  # epochs
 OPTIONS = Options(RESTARTED | anything("averaging_interval"), REASON)
 
 
-def plan(request: Request, facts: Facts) -> Plan:
+def plan(request: Request, facts: Facts) -> PerturbedOnce:
     """Return the plan of an RSGD-AR release.
 
     Raises

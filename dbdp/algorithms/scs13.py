@@ -9,7 +9,7 @@ import math
 
 from dbdp.algorithms import noisy_sgd, settings
 from dbdp.algorithms.options import Options
-from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.learning.schedules import InverseTime, SquareRoot
 from dbdp.privacy.calibration import analytic_noise_multiplier
 from dbdp.privacy.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, SelfComposedDpEvent
@@ -18,7 +18,7 @@ from dbdp.privacy.mechanisms import Gaussian, SphericalLaplace
 OPTIONS = Options(noisy_sgd.SAMPLED, noisy_sgd.REASON)
 
 
-def plan(request: Request, facts: Facts) -> WhiteBox:
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of an SCS13 release; steps are 1/√t, or 1/(λt) with a regulariser.
 
     Raises

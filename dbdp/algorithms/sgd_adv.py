@@ -11,7 +11,7 @@ from dataclasses import replace
 from dbdp.algorithms import noisy_sgd
 from dbdp.algorithms.noisy_sgd import Batches
 from dbdp.algorithms.options import Options
-from dbdp.algorithms.plan import Facts, Request, WhiteBox
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.privacy.calibration import analytic_noise_multiplier
 from dbdp.privacy.composition import strong_share
 
@@ -19,7 +19,7 @@ STEP = 1.0
 OPTIONS = Options(noisy_sgd.SAMPLED, noisy_sgd.REASON)
 
 
-def plan(request: Request, facts: Facts) -> WhiteBox:
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of an SGD-Adv release; the mini-batch is by default of about √m rows, as in the paper.
 
     Raises
@@ -29,7 +29,7 @@ def plan(request: Request, facts: Facts) -> WhiteBox:
     """
     noisy_sgd.check_delta(request)
     made = noisy_sgd.sampled_plan(request, facts, linear_step=STEP, network_step=STEP, multiplier=advanced_multiplier)
-    return replace(made, told=made.told | {"calibration": "advanced composition"})
+    return replace(made, details=made.details | {"calibration": "advanced composition"})
 
 
 def advanced_multiplier(request: Request, batches: Batches) -> float:

@@ -9,13 +9,17 @@ without noise is not offered: it voids every guarantee.
 
 import json
 import math
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
+
 from dbdp.algorithms import catalogue
-from dbdp.algorithms.output_perturbation import WORST
-from dbdp.algorithms.plan import Facts, Plan, Request, plain
+from dbdp.algorithms.output_perturbation import WORST, PerturbedOnce
+from dbdp.algorithms.plan import Facts, Request, plain
+from dbdp.algorithms.rows import Layout, Progress, Rows, silent
 from dbdp.algorithms.settings import chosen, shard_rows
 from dbdp.privacy import groups
 from dbdp.privacy.calibration import least_multiplier
@@ -76,14 +80,56 @@ class TuningPlan:
     request: TuningRequest
     facts: Facts
     portions: tuple[int, ...]
-    plans: tuple[Plan, ...]
+    plans: tuple[PerturbedOnce, ...]
     guarantee: Release
     selection: ExponentialMechanism | None
     repetitions: Repetitions | None
     score: DiscreteGaussian | None
 
+    @property
+    def layout(self) -> Layout:
+        """A slice for each portion."""
+        return Layout(self.plans[0].facts.dimension, self.portions, self.request.base.projection)
+
+    def run(self, rows: Rows, progress: Progress = silent) -> tuple[int | None, np.ndarray]:
+        """Pack the rows, train the candidates, and return which is chosen and its noisy models; None: no run counted.
+
+        The models have shape (outputs, dimension).
+        """
+        rows.shuffle()
+        return self._best_run(rows, progress) if self.repetitions else self._best_candidate(rows, progress)
+
+    def _best_candidate(self, rows: Rows, progress: Progress) -> tuple[int | None, np.ndarray]:
+        """Algorithm 3: each candidate on its own portion, the choice by the errors on the last one."""
+        if self.selection is None:
+            raise AssertionError("disjoint portions are chosen among by the exponential mechanism")
+        models = []
+        for number, candidate in enumerate(self.plans):
+            models.append(candidate.noisy(rows.slice(number)))
+            progress("candidate", number + 1, len(self.plans))
+        scored = rows.slice(len(self.plans))
+        chosen = self.selection.choose([scored.errors(model) for model in models])
+        return chosen, models[chosen]
+
+    def _best_run(self, rows: Rows, progress: Progress) -> tuple[int | None, np.ndarray]:
+        """The best by noisy score of a secret number of runs; the others run too, so that the time hides it."""
+        if self.repetitions is None or self.score is None:
+            raise AssertionError("a random repetition has a law of runs and a score")
+        trained, scored = rows.slice(0), rows.slice(1)
+        counted, passes = self.repetitions.draw(), max(each.learning.epochs for each in self.plans)
+        best: tuple[float, int | None, np.ndarray] = (math.inf, None, np.zeros(self.facts.shape))
+        for run in range(self.repetitions.cap):
+            candidate = secrets.randbelow(len(self.plans))
+            model = self.plans[candidate].noisy(trained)
+            _read_on(self.plans[candidate], trained, passes)
+            errors = np.array([float(scored.errors(model))])
+            outcome = (float(self.score.release(errors)[0]), candidate, model)
+            best = min(best, outcome, key=lambda each: each[0]) if run < counted else best
+            progress("candidate", run + 1, self.repetitions.cap)
+        return best[1:]
+
     def explain(self) -> dict[str, Any]:
-        """Return the plan as data; see `Plan.explain` for the candidates."""
+        """Return the plan as data; see `PerturbedOnce.explain` for the candidates."""
         secret = self.repetitions and {
             "distribution": self.request.distribution or "geometric",
             "mean_repetitions": self.repetitions.mean,
@@ -141,6 +187,13 @@ def _plan(request: TuningRequest, facts: Facts) -> TuningPlan:
     return _disjoint(request, facts, requests)
 
 
+def _read_on(plan: PerturbedOnce, rows: Rows, passes: int) -> None:
+    """Make the passes that a candidate with fewer epochs leaves out: their number shows nobody which one ran."""
+    left = passes - plan.learning.epochs
+    if left:
+        replace(plan, learning=replace(plan.learning, epochs=left)).exact(rows)
+
+
 def parsed(candidates: str | Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
     """Return candidates given as JSON, a list of objects, or as a sequence of mappings.
 
@@ -170,16 +223,15 @@ def _candidate(base: Request, settings: Mapping[str, Any]) -> Request:
     return request
 
 
-def _planned(request: Request, facts: Facts, rows: int) -> Plan:
+def _planned(request: Request, facts: Facts, rows: int) -> PerturbedOnce:
     if request.algorithm in tuple(catalogue.NOISY_WHILE_TRAINING):  # what is no word, is none of them
         raise ValueError(
             f"algorithm {request.algorithm!r} adds noise while it trains, and tuning chooses among models that are "
             f"perturbed once; choose one of {', '.join(catalogue.PERTURBED_ONCE)}"
         )
-    made = catalogue.plan(request, replace(facts, rows=rows))
-    if not isinstance(made, Plan):
-        raise AssertionError("every other algorithm perturbs once")
-    return made
+    own = replace(facts, rows=rows)
+    catalogue.check(request, own)
+    return catalogue.PERTURBED_ONCE[request.algorithm].plan(request, own)
 
 
 def _disjoint(request: TuningRequest, facts: Facts, requests: Sequence[Request]) -> TuningPlan:
@@ -235,7 +287,7 @@ def _repeated(request: TuningRequest, facts: Facts, requests: Sequence[Request])
     return TuningPlan(request, facts, portions, plans, guarantee, None, repetitions, score)
 
 
-def _with_multiplier(plan: Plan, multiplier: float) -> Plan:
+def _with_multiplier(plan: PerturbedOnce, multiplier: float) -> PerturbedOnce:
     """Return the plan with the Gaussian noise of one run."""
     gaussian = plan.mechanism
     if not isinstance(gaussian, Gaussian):

@@ -13,7 +13,7 @@ from memory import RowsInMemory
 from test_audit import BORDER, RELEASES, ROWS, audited
 
 from dbdp import algorithms
-from dbdp.algorithms import Facts, Request, WhiteBox
+from dbdp.algorithms import Facts, NoisyWhileTraining, Request
 from dbdp.privacy import streams
 from dbdp.privacy.padding import PoissonSamples
 
@@ -39,8 +39,8 @@ def audit(which: str) -> float:
     """Return the lower bound on ε of many runs on both neighbours, as the database would make them."""
     options = AUDITS[which]
     made = algorithms.plan(Request(**options), Facts(ROWS, 1))
-    assert isinstance(made, WhiteBox)
-    expected = made.told["steps"] * made.told["sampling_rate"] * STEP / options["batch_size"]
+    assert isinstance(made, NoisyWhileTraining)
+    expected = made.details["steps"] * made.details["sampling_rate"] * STEP / options["batch_size"]
     found = []
     for sign in (1.0, -1.0):
         features = np.zeros((ROWS, 1))

@@ -112,7 +112,7 @@ NAMED = {  # what else it names, by the file that must have it
     "dbdp/privacy/mechanisms.py": "MECHANISMS",
     "tests/learning/test_losses.py": "EVERY",
     "tests/privacy/test_mechanisms.py": "EVERY_MECHANISM",
-    "dbdp/algorithms/plan.py": "WhiteBox",
+    "dbdp/algorithms/plan.py": "NoisyWhileTraining",
 }
 
 

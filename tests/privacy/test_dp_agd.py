@@ -131,7 +131,7 @@ def test_whatever_is_selected_the_budget_is_never_overdrawn_and_never_left_to_li
     assert rho_spent(spy.accesses, 1.0, 6) <= rho
     assert plan.guarantee.event == ZCDpEvent(float(rho))
     assert rows.asked == ["gradient_sum", "loss_sums"] * spy.selections
-    assert plan.told["selections_at_least"] <= spy.selections <= plan.told["selections_at_most"]
+    assert plan.details["selections_at_least"] <= spy.selections <= plan.details["selections_at_most"]
     assert rho - rho_spent(spy.accesses, 1.0, 6) < price_of_more(spy, answered, growth)
 
 
@@ -159,7 +159,7 @@ def test_mini_batches_never_overdraw_it_either_and_none_is_read_twice(
     with pytest.MonkeyPatch.context() as patched:
         spy = Spy(patched, choose=lambda _: answered[(spy.selections - 1) % len(answered)])
         plan.run(rows, silent)
-    order = plan.told["renyi_order"]
+    order = plan.details["renyi_order"]
     limit = epsilon - conversion(order, delta)
     assert float(divergence_spent(spy.accesses, 1.0, probability / 6, order)) <= limit
     assert plan.guarantee.event == EpsilonDeltaDpEvent(epsilon, delta)
@@ -167,7 +167,7 @@ def test_mini_batches_never_overdraw_it_either_and_none_is_read_twice(
     [samples] = rows.samples
     assert samples.probability == probability / 6
     assert len(rows.read) <= samples.draws  # what the cutting of each may leak is paid
-    assert plan.told["selections_at_least"] <= spy.selections <= plan.told["selections_at_most"]
+    assert plan.details["selections_at_least"] <= spy.selections <= plan.details["selections_at_most"]
 
 
 class Batches(RowsInMemory):
@@ -362,7 +362,7 @@ def test_with_a_large_epsilon_it_comes_to_the_minimum(case, selection):
     facts = Facts(300, 4, outputs=classes, is_classifier=loss not in ("huber_regression", "squared"))
     plan = planned(facts, epsilon=1e6, loss=loss, regularisation=0.01, knobs=knobs, **given)
     model = plan.run(rows, silent)
-    objective = plan.run.objective
+    objective = plan.method.objective
 
     def value(w):
         return objective.loss_sums(w[None], rows.all)[0] / 300 + 0.005 * w @ w
@@ -378,7 +378,7 @@ def test_with_a_large_epsilon_it_comes_to_the_minimum(case, selection):
 def test_mini_batches_come_near_the_minimum_too():
     rows = RowsInMemory(*some_rows(2000, 3))
     plan = planned(Facts(2000, 3), epsilon=1e5, batch_size=500, regularisation=0.01)
-    objective = plan.run.objective
+    objective = plan.method.objective
 
     def value(w):
         return objective.loss_sums(w[None], rows.all)[0] / 2000 + 0.005 * w @ w
@@ -390,11 +390,11 @@ def test_mini_batches_come_near_the_minimum_too():
 def test_a_network_is_trained_too():
     rows = RowsInMemory(*some_rows(200, 5, classes=3))
     plan = planned(Facts(200, 5, outputs=3), epsilon=1e4, network="mlp:4", knobs={"splits": 20})
-    objective = plan.run.objective
+    objective = plan.method.objective
     before, after = (objective.loss_sums(w[None], rows.all)[0] for w in (objective.initial(), plan.run(rows, silent)))
     assert after < before
-    assert plan.told["clip_norm"] == 1.0
-    assert plan.told["loss_limit"] == pytest.approx(3)
+    assert plan.details["clip_norm"] == 1.0
+    assert plan.details["loss_limit"] == pytest.approx(3)
 
 
 # --- rows never matter beyond their bound ---------------------------------------------------------------
@@ -495,15 +495,15 @@ def test_neighbours_attain_the_sensitivity_of_a_gradient_sum(outputs, clip):
     """Huber SVM at 0: every slope is 1, so that opposite records have opposite gradients of full length."""
     features, labels = some_rows(20, 3, classes=outputs)
     plan = planned(Facts(21, 3, outputs=outputs), loss="huber_svm", clip_norm=clip)
-    record, objective = np.array([1.0, 0.0, 0.0]), plan.run.objective
-    clip_norm = plan.told["clip_norm"]
+    record, objective = np.array([1.0, 0.0, 0.0]), plan.method.objective
+    clip_norm = plan.details["clip_norm"]
     assert clip_norm == pytest.approx(math.sqrt(outputs) if clip is None else clip)
 
     def ask(objective, rows):
         return objective.gradient_sum(objective.initial(), rows, clip=clip_norm)
 
     one, other = sums_of_neighbours(objective, (features, labels), (record, 1), (-record, 1), ask)
-    sensitivity = plan.run.noise(objective.initial(), 1e-4).sensitivity
+    sensitivity = plan.method.noise(objective.initial(), 1e-4).sensitivity
     assert 0.999999 < np.linalg.norm(one - other) / sensitivity <= 1
 
 
@@ -511,7 +511,7 @@ def test_neighbours_attain_the_sensitivity_of_a_gradient_sum(outputs, clip):
 def test_neighbours_attain_the_sensitivity_of_a_comparison(far):
     """Two candidates: near ones are told apart by their distance at most, far ones by the clipped loss."""
     plan = planned(Facts(21, 3), loss="huber_svm")
-    record, objective = np.array([1.0, 0.0, 0.0]), plan.run.objective
+    record, objective = np.array([1.0, 0.0, 0.0]), plan.method.objective
     ends = np.array([[40.0, 0, 0], [-40.0, 0, 0]]) * (1 if far else 0.01)
     features, labels = some_rows(20, 3)
 
@@ -520,7 +520,7 @@ def test_neighbours_attain_the_sensitivity_of_a_comparison(far):
 
     one, other = sums_of_neighbours(objective, (features, labels), (record, 1), (-record, 1), ask)
     moved = abs((one[0] - one[1]) - (other[0] - other[1]))
-    sensitivity = plan.run.selection(ends, np.zeros(2)).sensitivity
+    sensitivity = plan.method.selection(ends, np.zeros(2)).sensitivity
     assert sensitivity == pytest.approx(3.0 if far else 0.8, rel=1e-6)
     assert 0.999999 < moved / (2 * sensitivity) <= 1
 
@@ -619,9 +619,9 @@ def test_the_published_shares_give_the_first_measurement_what_the_paper_measures
     For replace-one neighbours it is twice that.
     """
     plan = planned(Facts(48_842, 124), epsilon=1.0, delta=1e-8, clip_norm=3.0, knobs={"shares": "published"})
-    assert plan.told["noise_scale"] / 48_842 * math.sqrt(124) == pytest.approx(2 * 0.50119, rel=1e-5)
+    assert plan.details["noise_scale"] / 48_842 * math.sqrt(124) == pytest.approx(2 * 0.50119, rel=1e-5)
     even = planned(Facts(48_842, 124), epsilon=1.0, delta=1e-8, clip_norm=3.0)
-    assert even.told["noise_scale"] < plan.told["noise_scale"] / 6
+    assert even.details["noise_scale"] < plan.details["noise_scale"] / 6
 
 
 def test_a_plan_tells_what_it_will_do():

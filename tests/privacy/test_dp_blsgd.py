@@ -134,10 +134,10 @@ def poisson_search_epsilon(epsilon, probability):
 
 def charges(plan, seen):
     """The cost of every access made, from the mechanisms that were used, not from what the run says."""
-    if plan.told["sampling"] == "all":
+    if plan.details["sampling"] == "all":
         gradients = [0.5 * (noise.sensitivity / noise.noise_scale) ** 2 for (noise,) in seen.of("gradient")]
         return gradients, [search.epsilon**2 / 2 for (search,) in seen.of("search")]
-    q, order = plan.told["sampling_rate"], plan.told["renyi_order"]
+    q, order = plan.details["sampling_rate"], plan.details["renyi_order"]
     gradients = [
         poisson_gaussian_divergence(q, noise.noise_scale / noise.sensitivity, order) for (noise,) in seen.of("gradient")
     ]
@@ -146,9 +146,9 @@ def charges(plan, seen):
 
 
 def allowance(plan, request):
-    if plan.told["sampling"] == "all":
+    if plan.details["sampling"] == "all":
         return rho_of(request.epsilon, request.delta)
-    return request.epsilon - conversion(plan.told["renyi_order"], request.delta)
+    return request.epsilon - conversion(plan.details["renyi_order"], request.delta)
 
 
 def check_spending(plan, seen, rows):
@@ -162,8 +162,8 @@ def check_spending(plan, seen, rows):
     assert "draw" not in [
         before[0] for before, after in zip(seen.log, seen.log[1:], strict=False) if after[0] == "spend"
     ]
-    assert len(searches) <= plan.told["steps"]
-    worth = 2 if plan.told["sampling"] == "all" else 1
+    assert len(searches) <= plan.details["steps"]
+    worth = 2 if plan.details["sampling"] == "all" else 1
     clips = [bound for kind, bound in rows.limits if kind == "gradient rows"]
     assert all(noise.sensitivity >= worth * clip for (noise,), clip in zip(seen.of("gradient"), clips, strict=True))
     assert all(search.sensitivity == 1 for (search,) in seen.of("search"))
@@ -224,7 +224,7 @@ def test_a_run_on_rows_spends_its_budget_and_no_more(algorithm, epsilon):
     check_spending(plan, seen, rows)
     left = allowance(plan, plan.request) - sum(map(sum, charges(plan, seen)))
     gradients, searches = charges(plan, seen)
-    assert left < max(gradients) * 6 + max(searches) * 6 or len(searches) == plan.told["steps"]
+    assert left < max(gradients) * 6 + max(searches) * 6 or len(searches) == plan.details["steps"]
 
 
 def divergence_by_quadrature(q, multiplier, order):
@@ -239,7 +239,7 @@ def divergence_by_quadrature(q, multiplier, order):
 
 @pytest.mark.parametrize("epsilon", [0.2, 2.0])
 def test_the_first_budgets_last_for_the_planned_steps_by_an_accountant_of_this_test(epsilon):
-    told = planned(epsilon=epsilon, rows=1000).told
+    told = planned(epsilon=epsilon, rows=1000).details
     search = told["threshold_epsilon"] + 2 * told["query_epsilon"]
     one = divergence_by_quadrature(0.1, told["noise_multiplier"], told["renyi_order"])
     one += pure_divergence(poisson_search_epsilon(search, 0.1), told["renyi_order"])
@@ -250,7 +250,7 @@ def test_the_first_budgets_last_for_the_planned_steps_by_an_accountant_of_this_t
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
 def test_no_other_order_leaves_more_noise_out(epsilon):
-    told = planned(epsilon=epsilon).told
+    told = planned(epsilon=epsilon).details
 
     def left(order):  # of ε, if the searches were gradients too
         steps = 100 * poisson_gaussian_divergence(0.1, told["noise_multiplier"], order)
@@ -276,7 +276,7 @@ def test_a_budget_whose_growth_would_end_the_run_stays(algorithm, turn):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_no_more_searches_are_made_than_the_plan_tells(algorithm):
     """Even where the filter would have more to give."""
-    run = planned(algorithm).run
+    run = planned(algorithm).method
     generous = replace(run, searches=4, accounting=replace(run.accounting, limit=1e9))
     with watched() as seen:
         generous(RowsInMemory(*separable()), silent)
@@ -341,7 +341,7 @@ def packed(*rows):
 
 def values_of(plan, models, rows):
     """The normalised values of a search over these rows."""
-    run, models = plan.run, np.array(models, float)
+    run, models = plan.method, np.array(models, float)
     sums = run.objective.loss_sums(models, rows, limit=run.loss_limit)
     return np.array(compared(run, models, np.ones(len(models) - 1), sums, run.loss_limit))
 
@@ -388,7 +388,7 @@ def test_no_record_moves_a_value_by_more_than_its_sensitivity(data):
 @pytest.mark.parametrize(("algorithm", "worth"), [("dp_blsgd", 1), ("dp_blsgd_ac", 1), ("dp_blgd", 2)])
 def test_the_sensitivity_of_a_gradient_is_attained_by_a_record_that_turns_around(algorithm, worth):
     plan = planned(algorithm, loss="huber_svm", rows=3, dimension=2)
-    run = plan.run
+    run = plan.method
     noise = run.noise(np.zeros(2), run.clip, run.accounting.multiplier)
     here, there, away = (
         run.objective.gradient_sum(np.zeros(2), packed(([0.6, 0.8], 1.0), *extra), clip=run.clip)
@@ -542,15 +542,15 @@ class Reference:
     """The three algorithms written from the paper, for the logistic loss, with the repairs of privacy.md §9."""
 
     def __init__(self, script, plan):
-        self.script, self.told, self.plan = script, plan.told, plan
-        self.knobs, self.happened = plan.told, Counter()
-        self.size, self.lam = plan.told["batch_size"], plan.told["regularisation"]
-        self.full = plan.told["sampling"] == "all"
+        self.script, self.told, self.plan = script, plan.details, plan
+        self.knobs, self.happened = plan.details, Counter()
+        self.size, self.lam = plan.details["batch_size"], plan.details["regularisation"]
+        self.full = plan.details["sampling"] == "all"
         self.left = allowance(plan, plan.request)
-        self.multiplier = plan.told["noise_multiplier"]
-        self.epsilon = plan.told["threshold_epsilon"] * 2
-        self.clip, self.limit = plan.told["clip_norm"], plan.told["loss_limit"]
-        self.step, self.accepted = plan.told["step_size"], []
+        self.multiplier = plan.details["noise_multiplier"]
+        self.epsilon = plan.details["threshold_epsilon"] * 2
+        self.clip, self.limit = plan.details["clip_norm"], plan.details["loss_limit"]
+        self.step, self.accepted = plan.details["step_size"], []
         self.gradients = self.searches = self.accesses = 0
         self.visited = []
 
@@ -743,8 +743,8 @@ def test_classes_are_learnt_one_against_the_rest():
     features = np.eye(3)[labels - 1] * 0.9 + 0.05 * random.normal(size=(600, 3))
     for algorithm in ALGORITHMS:
         plan = planned(algorithm, rows=600, outputs=3, epsilon=200.0)
-        assert plan.told["parameters"] == 9
-        assert plan.told["clip_norm"] == pytest.approx(math.sqrt(3))
+        assert plan.details["parameters"] == 9
+        assert plan.details["clip_norm"] == pytest.approx(math.sqrt(3))
 
         def share_right(plan=plan):
             model = plan.run(RowsInMemory(features, labels), silent).reshape(3, 3)
@@ -757,7 +757,7 @@ def test_the_model_stays_within_its_ball():
     plan = planned(epsilon=50.0, radius=0.5)
     model = plan.run(RowsInMemory(*separable()), silent)
     assert 0.4 < np.linalg.norm(model) <= 0.5 * (1 + 1e-12)
-    assert plan.told["radius"] == 0.5
+    assert plan.details["radius"] == 0.5
 
 
 def test_clips_shrink_once_for_each_step_and_stop_before_they_vanish():
@@ -814,8 +814,8 @@ def test_a_network_is_trained_by_the_same_descent():
     )
     features, labels = separable()
     model = plan.run(RowsInMemory(features, np.where(labels > 0, 2.0, 1.0)), silent)
-    assert model.shape == (plan.told["parameters"],)
-    assert plan.told["step_size"] == 1
+    assert model.shape == (plan.details["parameters"],)
+    assert plan.details["step_size"] == 1
 
 
 # --- plans --------------------------------------------------------------------------------------------------------

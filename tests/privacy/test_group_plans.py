@@ -5,8 +5,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dbdp.algorithms import Facts, Plan, Request
+from dbdp.algorithms import Facts, Request
 from dbdp.algorithms.groups import GroupsPlan, GroupsRequest, plan
+from dbdp.algorithms.output_perturbation import PerturbedOnce
 from dbdp.algorithms.settings import MOST_NUMBERS
 from dbdp.privacy.budget import MODES, Budget
 from dbdp.privacy.events import DisjointDpEvent, EpsilonDeltaDpEvent, divergence, leak
@@ -99,8 +100,8 @@ def test_many_groups_of_one_size_are_charged_and_written_as_one():
 
 def test_each_group_is_planned_by_its_own_rows_and_a_small_one_has_smaller_batches():
     large, small, none = planned({"large": 400, "small": 20, "none": 0}).plans
-    assert isinstance(large, Plan)
-    assert isinstance(small, Plan)
+    assert isinstance(large, PerturbedOnce)
+    assert isinstance(small, PerturbedOnce)
     assert none is None
     assert [each.facts.rows for each in (large, small)] == [400, 20]
     assert [each.learning.batch_size for each in (large, small)] == [50, 20]
@@ -109,7 +110,7 @@ def test_each_group_is_planned_by_its_own_rows_and_a_small_one_has_smaller_batch
 
 def test_mini_batches_are_no_larger_than_a_shard():
     (made,) = planned({"a": 21}, shards=2).plans
-    assert isinstance(made, Plan)
+    assert isinstance(made, PerturbedOnce)
     assert (made.learning.batch_size, made.learning.shard_rows) == (10, (11, 10))
 
 

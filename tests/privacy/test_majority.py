@@ -52,7 +52,7 @@ def test_the_class_is_as_frequent_as_its_weight(epsilon):
 @pytest.mark.parametrize("facts", [BINARY, CLASSES], ids=["binary", "classes"])
 def test_one_record_moves_the_log_of_a_probability_by_no_more_than_epsilon_and_by_all_of_its_range(facts):
     """All neighbours of a table: every label replaced by every other one, and by none."""
-    selection, values = planned(1.0, facts).run.selection, [1, 2, 3] if facts.outputs > 1 else [-1, 1]
+    selection, values = planned(1.0, facts).method.selection, [1, 2, 3] if facts.outputs > 1 else [-1, 1]
     labels, spans = [values[place % len(values)] for place in range(40)], []
     for place, value in itertools.product((0, 1), [*values, np.nan]):
         moved = [*labels]

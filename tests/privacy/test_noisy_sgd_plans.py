@@ -47,7 +47,7 @@ def test_the_published_noise_of_bst14_is_the_papers_with_the_sensitivity_of_a_re
 @pytest.mark.parametrize("epsilon", PRINTED)
 def test_an_accountant_finds_that_a_tenth_of_it_is_enough(epsilon):
     """Even for replace-one; the figures of §5 are add-remove and for that sensitivity doubled: an upper bound."""
-    found = plan(request("bst14", epsilon), Facts(COVERTYPE, 54)).told["noise_multiplier"]
+    found = plan(request("bst14", epsilon), Facts(COVERTYPE, 54)).details["noise_multiplier"]
     assert found <= 2 * MODERN[epsilon]
     assert 7 < 2 * PRINTED[epsilon] / found < 40
     accountant = RdpAccountant(neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE)
@@ -58,7 +58,7 @@ def test_an_accountant_finds_that_a_tenth_of_it_is_enough(epsilon):
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
 def test_advanced_composition_costs_several_times_the_noise(epsilon):
     many = advanced_multiplier(request("sgd_adv", epsilon), batches())
-    assert many > 3 * plan(request("dp_sgd", epsilon), Facts(COVERTYPE, 54)).told["noise_multiplier"]
+    assert many > 3 * plan(request("dp_sgd", epsilon), Facts(COVERTYPE, 54)).details["noise_multiplier"]
 
 
 @pytest.mark.parametrize(("epsilon", "steps", "probability"), [(0.5, 1, 0.02), (1.0, 2, 0.1), (0.3, 5, 0.01)])
@@ -120,7 +120,7 @@ def test_a_step_of_the_baselines_is_within_its_claim_by_exact_hockey_sticks(epsi
 @pytest.mark.parametrize("algorithm", ["dp_sgd", "dp_adam", "bst14", "rrpsgd"])
 def test_the_loss_distribution_needs_less_noise_than_renyi(algorithm):
     found = {
-        name: plan(Request(1.0, 1e-6, algorithm=algorithm, calibration=name), Facts(20_000, 10)).told
+        name: plan(Request(1.0, 1e-6, algorithm=algorithm, calibration=name), Facts(20_000, 10)).details
         for name in ("rdp", "pld")
     }
     assert 0.5 < found["pld"]["noise_multiplier"] / found["rdp"]["noise_multiplier"] < 0.99
@@ -134,11 +134,11 @@ def test_one_record_moves_a_noisy_sum_no_further_than_the_noise_covers(classes, 
     facts = Facts(40, 3, classes)
     asked = Request(1.0, 1e-6, algorithm="dp_sgd", loss="huber_svm", clip_norm=clip, batch_size=40, epochs=1)
     made = plan(asked, facts)
-    covered = made.told["contribution"]
+    covered = made.details["contribution"]
     row = np.array([[1.0, 0.0, 0.0]])
     objective = Linear(HuberSvm(0.5), 3, classes)
     gradients = [
-        objective.gradient_sum(np.zeros(3 * classes), RowsInMemory(x, [label]).all, clip=made.run.trainings[0].clip)
+        objective.gradient_sum(np.zeros(3 * classes), RowsInMemory(x, [label]).all, clip=made.method.trainings[0].clip)
         for x, label in ((row, 1.0), (-row, 1.0))
     ]
     each = max(map(np.linalg.norm, gradients))
@@ -167,10 +167,10 @@ def test_sums_that_could_not_be_noised_exactly_are_refused():
 def test_models_stay_where_their_scores_have_a_bound():
     """However loud the noise: every iterate of Poisson mini-batches is within the public ball."""
     made = plan(Request(1e-3, 1e-9, algorithm="dp_sgd", step_size=1e6, batch_size=5), Facts(100, 3))
-    assert isinstance(made.run, NoisySgd)
-    state = NoisyState.initial(made.run.trainings[0])
+    assert isinstance(made.method, NoisySgd)
+    state = NoisyState.initial(made.method.trainings[0])
     loud = lambda _law, steps, updates, p: np.full((updates, p), 10 * steps)  # noqa: E731
-    rows = np.zeros((3 * made.run.batches.packed_rows, 8), np.float32)
+    rows = np.zeros((3 * made.method.batches.packed_rows, 8), np.float32)
     state = terminate(transition(state, rows, draw=loud), draw=loud)
     assert state.updates == 3
     assert np.linalg.norm(state.model) == pytest.approx(MOST_NORM)

@@ -356,13 +356,13 @@ def test_a_weight_of_positive_rows_is_in_both_costs(weight, outputs):
 def test_the_shares_add_up_to_the_request(epsilon, delta):
     made = planned(epsilon=epsilon, delta=delta, rows=45_000)
     perturbed, solver = made.guarantee.event.events
-    finishing = made.run.finishing.guarantee
+    finishing = made.method.finishing.guarantee
     assert (made.guarantee.epsilon, made.guarantee.delta) == (epsilon, delta)
     assert Fraction(perturbed.epsilon) + Fraction(finishing.epsilon) <= Fraction(epsilon)
     assert Fraction(perturbed.delta) + Fraction(finishing.delta) <= Fraction(delta)
     assert solver == finishing.event
     assert 0.98 * epsilon < perturbed.epsilon
-    noise = made.run.perturbation.guarantee
+    noise = made.method.perturbation.guarantee
     assert noise.epsilon + told(made, "curvature_epsilon") <= perturbed.epsilon * (1 + 1e-15)
     assert noise.delta <= perturbed.delta
 
@@ -446,7 +446,8 @@ class Given:
 def solved(made, features, labels, noise):
     """What the run finds for that b, without the noise at the end."""
     rows = RowsInMemory(features, labels)
-    run = replace(made.run, perturbation=Given(made.run.perturbation, noise), finishing=Given(made.run.finishing))
+    method = made.method
+    run = replace(method, perturbation=Given(method.perturbation, noise), finishing=Given(method.finishing))
     return run(rows, silent), rows
 
 
@@ -568,7 +569,7 @@ def test_given_noise_gives_the_minimiser_of_the_perturbed_objective(outputs):
     random = np.random.default_rng()
     features, labels = unit_rows(random, 60, 3) * SHRUNK, some_labels(random, "logistic", 60, outputs)
     made = planned(rows=60, dimension=3, outputs=outputs, regularisation=0.05)
-    made = replace(made, run=replace(made.run, descent=replace(made.run.descent, passes=500)))
+    made = replace(made, method=replace(made.method, descent=replace(made.method.descent, passes=500)))
     noise = 5 * random.normal(size=3 * outputs)
     found, rows = solved(made, features, labels, noise)
     exact = Table(rows.all[:, :3].astype(float), labels, "logistic", 60 * 0.05, outputs).minimiser(noise)
@@ -651,7 +652,7 @@ def test_errors_that_grow_with_the_model_are_covered_at_every_length():
 
 def test_what_the_solver_misses_is_made_up_of_all_that_it_may():
     made = planned(rows=45_000, dimension=100, delta=1e-8)
-    run = made.run
+    run = made.method
     error = error_of(run.perturbation, run.descent, run.radius)
     assert run.finishing.sensitivity >= 2 * error
     assert error >= run.descent.distance + run.descent.rounding(2 * run.radius + run.descent.reach)

@@ -25,7 +25,7 @@ def planned(algorithm, **settings):
 
 @EVERY
 def test_the_default_is_within_its_own_limits_and_changes_no_plan(algorithm, name, default, limits):
-    assert planned(algorithm, **{name: default}).told == planned(algorithm).told
+    assert planned(algorithm, **{name: default}).details == planned(algorithm).details
     assert default in limits.choices or limits.least <= default <= limits.most
 
 

@@ -70,8 +70,8 @@ def test_the_size_is_the_least_whose_leak_is_a_thousandth_of_delta(rows, probabi
 def test_a_release_without_delta_cuts_nothing():
     assert padded_samples(10**6, 1e-3, 10, epsilon=1.0, delta=0.0).size == 10**6
     made = plan(Request(1.0, 0.0, algorithm="privgene", batch_size=10), Facts(500, 3))
-    assert made.told["padded_size"] == 500
-    assert made.told["padding_leak"] == made.guarantee.delta == 0.0
+    assert made.details["padded_size"] == 500
+    assert made.details["padding_leak"] == made.guarantee.delta == 0.0
 
 
 @pytest.mark.parametrize("size", [0, -1, 101])
@@ -109,7 +109,7 @@ def test_every_algorithm_that_samples_is_among_these():
     sampling = set()
     for name in NOISY_WHILE_TRAINING:
         try:
-            told = plan(Request(1.0, 1e-6, algorithm=name, batch_size=50), Facts(2000, 3)).told
+            told = plan(Request(1.0, 1e-6, algorithm=name, batch_size=50), Facts(2000, 3)).details
         except ValueError:
             continue  # it has no batch_size
         if told.get("sampling") == "poisson":
@@ -123,8 +123,8 @@ def test_noise_and_leak_share_the_delta_of_every_plan(name, unit_rows):
     """The leak is at most a thousandth of what one row is promised, and no smaller than what the size leaks."""
     request = Request(1.0, 1e-6, algorithm=name, batch_size=50, **SAMPLED[name])
     made = plan(request, Facts(4000, 3, unit_rows=unit_rows))
-    epsilon, delta = made.told.get("row_epsilon", 1.0), made.told.get("row_delta", 1e-6)
-    size, paid = made.told["padded_size"], made.told["padding_leak"]
+    epsilon, delta = made.details.get("row_epsilon", 1.0), made.details.get("row_delta", 1e-6)
+    size, paid = made.details["padded_size"], made.details["padding_leak"]
     assert 50 + 8 * math.sqrt(50) + 32 <= size < 4000
     assert (1 + math.exp(epsilon)) * exact_tail(4000, 50 / 4000, size) <= paid <= delta * LEAKED
     assert made.guarantee.delta <= 1e-6

@@ -13,9 +13,17 @@ from memory import RowsInMemory
 from scipy import special
 from typer.testing import CliRunner
 
-from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, PERTURBED_ONCE, Facts, Plan, Request, WhiteBox, plan
+from dbdp.algorithms import (
+    ALGORITHMS,
+    NOISY_WHILE_TRAINING,
+    PERTURBED_ONCE,
+    Facts,
+    NoisyWhileTraining,
+    Request,
+    plan,
+)
 from dbdp.algorithms.catalogue import values_of
-from dbdp.algorithms.output_perturbation import CALIBRATIONS, MIXTURES
+from dbdp.algorithms.output_perturbation import CALIBRATIONS, MIXTURES, PerturbedOnce
 from dbdp.algorithms.settings import AVERAGING, DEFAULT_REGULARISATION, MOST_NUMBERS, SCHEDULES
 from dbdp.cli import app
 from dbdp.learning import blocks, kernels
@@ -182,7 +190,7 @@ def finite_or_refused(**request):
     except ValueError as refusal:
         assert re.search(r"leave|choose|give|use |ask for|must be", str(refusal)), refusal
         return False
-    assert 0 < made.told["noise_scale"] < math.inf
+    assert 0 < made.details["noise_scale"] < math.inf
     assert json.dumps(made.explain(), allow_nan=False)
     return True
 
@@ -751,8 +759,8 @@ def test_every_option_has_been_given_to_every_algorithm():
     assert set(GIVEN) | {"epsilon", "delta", "algorithm", "loss", "projection_seed", "tolerance"} == {
         each.name for each, _ in options()
     }
-    assert all(isinstance(planned(algorithm=each), Plan) for each in PERTURBED_ONCE)
-    assert all(isinstance(planned(algorithm=each), WhiteBox) for each in NOISY_WHILE_TRAINING)
+    assert all(isinstance(planned(algorithm=each), PerturbedOnce) for each in PERTURBED_ONCE)
+    assert all(isinstance(planned(algorithm=each), NoisyWhileTraining) for each in NOISY_WHILE_TRAINING)
 
 
 @pytest.mark.parametrize("algorithm", ["scs13", "dp_sgd", "sgd_adv", "rrpsgd"])

@@ -72,13 +72,13 @@ def test_every_selection_is_charged_and_all_of_them_are_what_was_promised(
 ):
     plan = planned(epsilon, delta, batch_size=batch_size, generations=generations, parents=parents)
     selections = generations * parents + 1
-    event, each, paid = plan.guarantee.event, plan.told["selection_charge"], 0.0
+    event, each, paid = plan.guarantee.event, plan.details["selection_charge"], 0.0
     if isinstance(event, PaddedDpEvent):  # samples that may be cut, which is paid for by a part of δ
-        paid = plan.told["padding_leak"]
+        paid = plan.details["padding_leak"]
         assert 0 < leak(event, epsilon) == paid <= delta / 1000
         event = event.event
     assert event == SelfComposedDpEvent(ExponentialMechanismDpEvent(each), selections)
-    assert plan.told["selections"] == selections
+    assert plan.details["selections"] == selections
     if plan.guarantee.delta > paid:
         assert plan.guarantee.delta == delta
         order = best_order(epsilon, delta - paid)
@@ -96,15 +96,15 @@ def test_the_better_of_the_two_public_bounds_is_taken():
 
 
 def test_delta_buys_more_for_each_of_many_selections():
-    pure, concentrated = (planned(1.0, delta, generations=100).told["selection_epsilon"] for delta in (0.0, 1e-6))
+    pure, concentrated = (planned(1.0, delta, generations=100).details["selection_epsilon"] for delta in (0.0, 1e-6))
     assert concentrated > 4 * pure
 
 
 def test_the_generations_are_the_papers_rule_within_their_range():
     """At pure ε the selections are c·n·ε; with a δ each selection is worth as much as there."""
     for rows, epsilon, expected in ((10**5, 1.0, 35), (10**5, 0.5, 18), (10**4, 0.1, 10), (10**7, 1.0, 100)):
-        assert planned(epsilon, facts=Facts(rows, 5)).told["steps"] == expected
-    pure, concentrated = (planned(0.3, delta, facts=Facts(10**5, 5)).told for delta in (0.0, 1e-6))
+        assert planned(epsilon, facts=Facts(rows, 5)).details["steps"] == expected
+    pure, concentrated = (planned(0.3, delta, facts=Facts(10**5, 5)).details for delta in (0.0, 1e-6))
     assert concentrated["steps"] > pure["steps"]
     worth = (0.3 / pure["selections"], concentrated["selection_epsilon"])
     assert max(worth) / min(worth) < 1.2
@@ -261,7 +261,7 @@ def test_errors_are_rows_that_the_model_classifies_wrongly():
     features, labels = separable(500, 4, flipped=0.2)
     labels[:7] = np.nan
     rows = RowsInMemory(features, labels)
-    fitness = planned(facts=Facts(500, 4), fitness="errors").run.fitness
+    fitness = planned(facts=Facts(500, 4), fitness="errors").method.fitness
     models = np.random.default_rng().normal(size=(30, 4))
     counted = np.array([kernels.count_errors(model[None], rows.all) - 7 for model in models])  # a zero row is none here
     found = fitness.losses(rows, models, None, 500.0)
@@ -314,14 +314,14 @@ def test_candidates_are_selected_with_the_law_that_is_charged(epsilon, delta):
     features, labels = separable(200, 4, flipped=0.3)
     rows, models = RowsInMemory(features, labels), np.array([[0.5, 0, 0, 0], [0, 0.5, 0, 0], [-0.4, 0.3, 0, 0.0]])
     plan = planned(epsilon, delta, facts=Facts(200, 4), population=3, generations=1)
-    run, size = replace(plan.run, generations=0), 4000
+    run, size = replace(plan.method, generations=0), 4000
     with patch.object(Breeding, "first", lambda _: models):
         found = Counter(tuple(run(rows, silent)) for _ in range(size))
     observed = np.array([found[tuple(model)] for model in models])
     losses = run.fitness.losses(rows, models, None, 200.0)
     sensitivity = np.max([np.linalg.norm(a - b) for a, b in itertools.combinations(models, 2)])
     for factor, noticed in ((1.0, False), (2.0, True), (0.5, True)):
-        law = np.exp(-factor * plan.told["selection_charge"] * (losses - losses.min()) / (2 * sensitivity))
+        law = np.exp(-factor * plan.details["selection_charge"] * (losses - losses.min()) / (2 * sensitivity))
         assert (of_cells(observed, law / law.sum()) < ALPHA) == noticed
 
 
@@ -362,7 +362,7 @@ def test_each_selection_has_a_sample_of_its_own():
 
 
 def breeding(**knobs):
-    return planned(facts=Facts(200, 40), **knobs).run
+    return planned(facts=Facts(200, 40), **knobs).method
 
 
 def test_children_are_segments_of_their_parents():

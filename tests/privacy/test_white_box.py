@@ -15,7 +15,7 @@ from memory import RowsInMemory
 from pairs import pairwise
 from scipy.optimize import minimize, minimize_scalar
 
-from dbdp.algorithms import ALGORITHMS, Facts, Request, WhiteBox, plan
+from dbdp.algorithms import ALGORITHMS, Facts, NoisyWhileTraining, Request, plan
 from dbdp.privacy.budget import MODES, Budget
 from dbdp.privacy.events import (
     EpsilonDeltaDpEvent,
@@ -33,7 +33,7 @@ from dbdp.privacy.events import (
 ROWS, FEATURES = 300, 3
 FACTS = Facts(ROWS, FEATURES)
 SILENT = lambda *_: None  # noqa: E731
-NAMES = [name for name in ALGORITHMS if isinstance(plan(Request(1.0, 1e-6, algorithm=name), FACTS), WhiteBox)]
+NAMES = [name for name in ALGORITHMS if isinstance(plan(Request(1.0, 1e-6, algorithm=name), FACTS), NoisyWhileTraining)]
 EVERY_ALGORITHM = pytest.mark.parametrize("name", NAMES)
 PURE = {"scs13", "objective_perturbation", "privgene", "majority"}
 LEARNERS = pytest.mark.parametrize("name", [name for name in NAMES if name not in ("majority", "privgene")])
@@ -195,7 +195,7 @@ def test_what_is_asked_of_the_rows_is_bounded_by_what_the_plan_says(name, seed, 
     made = plan(asked(name, epsilon), FACTS)
     rows = RowsInMemory(random.normal(size=(ROWS, FEATURES)), random.choice([-1.0, 1.0], ROWS))
     run(made, rows)
-    passes = made.told["expected_passes"]
+    passes = made.details["expected_passes"]
     if name in ("dp_agd", "dp_blgd", "objective_perturbation", "privgene"):
         assert len(rows.asked) <= passes + 1
 
@@ -269,7 +269,7 @@ def test_unknown_settings_are_refused_and_the_known_ones_named(name):
 @EVERY_ALGORITHM
 def test_more_noise_for_less_budget(name):
     def noise(epsilon):
-        told = plan(asked(name, epsilon), Facts(20_000, 10)).told
+        told = plan(asked(name, epsilon), Facts(20_000, 10)).details
         return (
             told["noise_scale"] * (told.get("regularisation") or 1) ** 0
             if told["mechanism"] != "exponential"

@@ -278,12 +278,12 @@ create or replace function test_unpadded.begin() returns void language plpython3
 import sys
 from dataclasses import replace
 import numpy as np
-access, sessions = sys.modules["dbdp.access"], sys.modules["dbdp.sessions"]
-draw = access.PackedRows.draw
+rows, sessions = sys.modules["dbdp.rows"], sys.modules["dbdp.sessions"]
+draw = rows.PackedRows.draw
 def sized(self, samples, most, *, apart=False):
     size = int(np.random.default_rng().binomial(samples.rows, samples.probability))
     return draw(self, replace(samples, size=max(1, size)), most, apart=apart)
-access.PackedRows.draw = sized
+rows.PackedRows.draw = sized
 sessions._BUFFER_BYTES.clear()
 $begin$"""
 

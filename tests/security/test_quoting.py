@@ -34,10 +34,6 @@ _OF_SERVER = "of regclass, format_type or quote_ident of the server"
 _FOR_PEOPLE = "shown and not sent; names are of quote_ident or listed in the module"
 _NUMBERS = "one of two words, and numbers"
 QUOTED = {
-    "access.PackedRows.scan": _TEMPORARY,
-    "access.PackedRows.label_counts": _TEMPORARY,
-    "access.PackedRows.errors": _TEMPORARY,
-    "access.PackedRows._sum": f"{_TEMPORARY}; the aggregate is one of two in the module",
     "advisory_locks._counted": _NUMBERS,
     "advisory_locks._hold": _NUMBERS,
     "advisory_locks._lock": _NUMBERS,
@@ -51,7 +47,6 @@ QUOTED = {
     "doctor._own_rights": _FOR_PEOPLE,
     "doctor._memory": _FOR_PEOPLE,
     "doctor._set_system": _FOR_PEOPLE,
-    "evaluation._tallied": _TEMPORARY,
     "filling.fill": _TEMPORARY,
     "ledger.Account.set": "one of two words, and a number",
     "ledger.make_odometers": "one of two words, and a number",
@@ -63,8 +58,7 @@ QUOTED = {
     "packing._deal_keyed": _TEMPORARY,
     "packing._Packing._read_group": _TEMPORARY,
     "packing._Packing._bucket": _TEMPORARY,
-    "parts.Part.epoch": _TEMPORARY,
-    "parts.Part.errors": _TEMPORARY,
+    "rows.Slice.value": f"{_TEMPORARY}; the call of an aggregate is a constant of the module",
     "reading.shown": _OF_SERVER,
     "reading.stored_at": _OF_SERVER,
     "records.category_numbers": "a column of the query",

@@ -61,36 +61,38 @@ def train_exactly(name: str, requests: str, orders: list[str], fault: str | None
 
     if "DIRECTORY" not in sys.path:
         sys.path.insert(0, "DIRECTORY")
-    from dbdp import algorithms, controller, datasets, parts
+    from dbdp import algorithms, datasets
+    from dbdp.facts import facts
     from dbdp.learning import kernels
+    from dbdp.rows import packed_rows
     from dbdp.server import _session
-    from dbdp.training import exact_models, silent
 
     dataset, found = datasets.load(_session, name), []
     given = [algorithms.Request(**each) for each in json.loads(requests)]
-    plans = [algorithms.plan(each, controller.facts(dataset, each)) for each in given]
-    sizes, options = plans[0].learning.shard_rows, controller.shuffle_options(given[0])
+    plans = [algorithms.plan(each, facts(dataset, each)) for each in given]
     if not orders:
-        return json.dumps([controller.exact_model(_session, dataset, plan, silent).tolist() for plan in plans])
+        for plan in plans:
+            with packed_rows(_session, dataset, plan.layout) as rows:
+                rows.shuffle()
+                found.append(plan.exact(rows).tolist())
+        return json.dumps(found)
     with ExitStack() as stack:
         if fault == "short batch":
             stack.enter_context(patch.object(kernels, "terminate", divided_by_own_size(kernels.terminate)))
-        made = stack.enter_context(
-            parts.shuffled(
-                _session, dataset, sizes, dimension=plans[0].facts.dimension, options=options | {"key": orders[0]}
-            )
-        )
-        given_options = made.calls[0].options
+        rows = stack.enter_context(packed_rows(_session, dataset, plans[0].layout))
+        (packing,) = rows.packings
+        packing.options["key"] = orders[0]
+        rows.shuffle()
 
         def take_order(_stage: str, done: int, _total: int) -> None:
-            given_options["key"] = orders[min(done, len(orders) - 1)]
+            packing.options["key"] = orders[min(done, len(orders) - 1)]
 
         for number, plan in enumerate(plans):
             if number and len(orders) > 1:
                 take_order("epoch", 0, 1)
-                made.shuffle()
+                rows.shuffle()
             learning = misweighted(plan.learning) if fault == "weights" else plan.learning
-            found.append(exact_models(made, replace(plan, learning=learning), take_order).tolist())
+            found.append(replace(plan, learning=learning).exact(rows, take_order).tolist())
     return json.dumps(found)
 
 
@@ -98,27 +100,26 @@ def train_groups_exactly(name: str, request: str, group_by: str, groups: list[st
     """Train each group as the controller does, in the order of a key, and return the exact models as JSON."""
     import json
     import sys
-    from unittest.mock import patch
 
     if "DIRECTORY" not in sys.path:
         sys.path.insert(0, "DIRECTORY")
-    from dbdp import controller, datasets, dealing
+    from dbdp import datasets, dealing
     from dbdp.algorithms import Request
-    from dbdp.algorithms.groups import GroupsRequest
+    from dbdp.algorithms import groups as by_groups
+    from dbdp.facts import facts
+    from dbdp.rows import packed_rows
     from dbdp.server import _session
-    from dbdp.training import silent
 
-    dataset, asked = (
-        datasets.load(_session, name),
-        GroupsRequest(Request(**json.loads(request)), group_by, tuple(groups)),
-    )
-    plan = controller._plan_groups(_session, dataset, asked)
-
-    def models(place: int, group: Any) -> Any:
-        return controller.exact_model(_session, group, plan.plans[place], silent).tolist()
-
-    with patch.object(controller, "shuffle_options", lambda _: {"key": order}):
-        return json.dumps(dealing.each(_session, dataset, asked, plan.sizes, models))
+    dataset, models = datasets.load(_session, name), []
+    asked = by_groups.GroupsRequest(Request(**json.loads(request)), group_by, tuple(groups))
+    sizes = dealing.sizes(_session, dataset, group_by, asked.groups)
+    plan = by_groups.plan(asked, facts(dataset, asked.base), sizes)
+    for group, own in zip(dealing.each(_session, dataset, asked, sizes), plan.plans, strict=True):
+        with packed_rows(_session, group, own.layout) as rows:
+            rows.packings[0].options["key"] = order
+            rows.shuffle()
+            models.append(own.exact(rows).tolist())
+    return json.dumps(models)
 
 
 def divided_by_own_size(terminate: Callable[[Any], Any]) -> Callable[[Any], Any]:

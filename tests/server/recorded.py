@@ -40,14 +40,14 @@ def train_on_record(name: str, request: str) -> str:
 
     if "DIRECTORY" not in sys.path:
         sys.path.insert(0, "DIRECTORY")
-    from dbdp import access, algorithms, controller, datasets
+    from dbdp import algorithms, datasets, rows
+    from dbdp.facts import facts
     from dbdp.privacy import streams
     from dbdp.server import _session
-    from dbdp.training import silent
 
     noise: list[Any] = []
     packed: list[Any] = []
-    draw, pack = streams.draw, access.PackedRows._pack
+    draw, pack = streams.draw, rows.Packing.fill
 
     def drawing(*arguments: Any) -> Any:
         noise.extend((found := draw(*arguments)).tolist())
@@ -55,15 +55,16 @@ def train_on_record(name: str, request: str) -> str:
 
     def packing(self: Any, how: Any) -> None:
         pack(self, how)
-        sql = f"select block from {self._table} order by block_no"
+        sql = f"select block from {self.table} order by block_no"
         size = how.get("poisson", {}).get("size")
         packed.append([size, [row["block"].hex() for row in _session.query(sql)]])
 
     dataset = datasets.load(_session, name)
     asked = algorithms.Request(**json.loads(request))
-    plan = algorithms.plan(asked, controller.facts(dataset, asked))
-    with patch.object(streams, "draw", drawing), patch.object(access.PackedRows, "_pack", packing):
-        model = controller._noisy_model(_session, dataset, plan, silent)
+    plan = algorithms.plan(asked, facts(dataset, asked))
+    patched = patch.object(streams, "draw", drawing), patch.object(rows.Packing, "fill", packing)
+    with patched[0], patched[1], rows.packed_rows(_session, dataset, plan.layout) as packed_rows:
+        model = plan.run(packed_rows)
     return json.dumps({"model": model.tolist(), "noise": noise, "packed": packed})
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import psycopg
 import pytest
+from dbdp.training import Progress, silent
 from servers import cancel_once_charged
 from short import FEW
 
@@ -20,7 +21,6 @@ from dbdp.controller import ChargedError
 from dbdp.database import Database, connect
 from dbdp.estimators import LogisticRegression
 from dbdp.privacy.budget import CHARGE_UNITS, LEAK_UNITS, Budget
-from dbdp.training import Progress, silent
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]

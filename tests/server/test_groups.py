@@ -8,6 +8,7 @@ import exact
 import numpy as np
 import psycopg
 import pytest
+from dbdp.training import Progress, silent
 from short import FEW
 
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Facts, Request, plan
@@ -17,7 +18,6 @@ from dbdp.learning import blocks
 from dbdp.privacy.budget import MODES, Budget
 from dbdp.privacy.events import Release
 from dbdp.releases import Model
-from dbdp.training import Progress, silent
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import cache, partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,12 @@ import pytest
 from memory import RowsInMemory
 
 import dbdp
-from dbdp.access import PackedRows
-from dbdp.algorithms import NOISY_WHILE_TRAINING, Facts, Request, WhiteBox, plan
-from dbdp.algorithms.access import Access
+from dbdp.algorithms import NOISY_WHILE_TRAINING, Facts, NoisyWhileTraining, Request, plan
 from dbdp.algorithms.noisy_sgd import NoisySgd
+from dbdp.algorithms.rows import Rows
 from dbdp.installer import Source
 from dbdp.privacy.mechanisms import MECHANISMS
+from dbdp.rows import PackedRows
 
 PACKAGE = Path(dbdp.__file__).parent
 MEMBERS = """
@@ -117,49 +116,41 @@ def module(name: str) -> ast.Module:
     return ast.parse((PACKAGE / name).read_text(encoding="utf-8"))
 
 
-def noised_at_once(tree: ast.Module, name: str) -> list[str]:
-    """Functions that give what `name` returns to a mechanism in the very next statement, and to nothing else."""
-    found = []
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
-        for body in (node.body for node in ast.walk(function) if isinstance(node, ast.FunctionDef | ast.If | ast.With)):
-            for one, other in pairwise(body):
-                if isinstance(one, ast.Assign) and ast.unparse(one.value).startswith(f"{name}("):
-                    target = ast.unparse(one.targets[0])
-                    released = f"return plan.mechanism.release({target}.ravel()).reshape({target}.shape)"
-                    assert ast.unparse(other) == released, function.name
-                    uses = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == target]
-                    assert len(uses) == 3, function.name
-                    found.append(function.name)
-    return found
+def functions(name: str) -> dict[str, ast.FunctionDef]:
+    """The functions of a module, and the methods of its classes, by name."""
+    return {node.name: node for node in ast.walk(module(name)) if isinstance(node, ast.FunctionDef)}
+
+
+def statements(function: ast.FunctionDef) -> list[str]:
+    """What a function does, less its docstring."""
+    return [ast.unparse(each) for each in function.body[1:]]
 
 
 def test_wherever_the_package_trains_the_next_thing_is_noise() -> None:
-    noised, dropped = {("controller", "exact_model"), ("controller", "_noisy")}, {("controller", "_read_on")}
-    assert set(calls("exact_models")) == noised | dropped
-    assert set(calls("exact_model")) == {("controller", "_noisy_model")}
-    passes = {function for module, function in calls("_epochs") if module == "training"}
-    assert passes == {"exact_models", "models_by_epoch"}
-    assert set(calls("models_by_epoch")) == {("baselines", "descent")}  # in the owner's client alone
-    tree = module("controller.py")
-    assert noised_at_once(tree, "exact_models") == ["_noisy"]
-    assert noised_at_once(tree, "exact_model") == ["_noisy_model"]
-    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    (returned,) = [node for node in ast.walk(functions["exact_model"]) if isinstance(node, ast.Return)]
-    assert ast.unparse(returned) == "return exact_models(shuffled, plan, progress)"
-    (call,) = [node for node in ast.walk(functions["_read_on"]) if getattr(node, "id", None) == "exact_models"]
-    (statement,) = [
-        node for node in ast.walk(functions["_read_on"]) if isinstance(node, ast.Expr) and call in ast.walk(node)
+    """An exact model is only made in `noisy`, where the next and only thing is noise, or is nobody's."""
+    training = {call for call in calls("exact") if call[0] != "streams"}  # which have exact noise
+    assert training == {("output_perturbation", "noisy"), ("tuning", "_read_on")}
+    once = functions("algorithms/output_perturbation.py")
+    assert statements(once["noisy"]) == [
+        "exact = self.exact(rows, progress)",
+        "return self.mechanism.release(exact.ravel()).reshape(exact.shape)",
     ]
-    assert isinstance(statement.value, ast.Call)  # a statement by itself, whose value nothing has
-    assert statement.value.func is call
+    passes = {call for call in calls("_epochs") if call[0] != "sensitivity"}
+    assert passes == {("output_perturbation", name) for name in ("exact", "exact_by_epoch")}
+    assert set(calls("exact_by_epoch")) == {("baselines", "descent")}  # in the owner's client alone
+    assert set(calls("epoch")) == {("output_perturbation", "_epochs")}
+    (left,) = (node for node in functions("algorithms/tuning.py")["_read_on"].body if isinstance(node, ast.If))
+    (statement,) = left.body
+    assert isinstance(statement, ast.Expr)  # a statement by itself, whose value nothing has
+    assert ast.unparse(statement).endswith(".exact(rows)")
 
 
 def public_methods(kind: type) -> set[str]:
     return {name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
 
 
-PROMISED = public_methods(Access)
-SUMS = {"noisy_steps", "gradient_sum", "loss_sum", "label_counts"}  # the aggregates behind `Access`
+PROMISED = public_methods(Rows)
+SUMS = {"noisy_steps", "gradient_sum", "loss_sum", "label_counts"}  # the aggregates behind `Rows`
 ASKED = re.compile(rf"dbdp\.({'|'.join(SUMS)})\(|^({'|'.join(SUMS)})$")
 
 
@@ -172,15 +163,20 @@ def texts(path: Path) -> Iterator[str]:
             yield node.value
 
 
-def test_only_the_access_of_the_controller_asks_for_exact_sums() -> None:
-    """And only what trains with noise, and the baseline of the owner's client, has such an access."""
+def test_only_packed_rows_ask_for_exact_sums() -> None:
+    """And only what runs a plan, or tallies for a score, and the baseline of the owner's client, has packed rows."""
     asking = {path.stem for path in PACKAGE.rglob("*.py") for text in texts(path) if ASKED.search(text)}
-    assert asking == {"access"}
-    assert set(calls("PackedRows")) == {("access", "packed_rows"), ("baselines", "descent")}
-    assert set(calls("packed_rows")) == {("controller", "_noisy_model"), ("baselines", "minimum")}
+    assert asking == {"rows"}
+    assert set(calls("PackedRows")) == {("rows", "slice"), ("rows", "_together"), ("rows", "_side_by_side")}
+    assert set(calls("packed_rows")) == {
+        *(("controller", name) for name in ("train", "tune", "_model_of_group")),
+        *(("baselines", name) for name in ("minimum", "descent")),
+        ("evaluation", "_tallied"),
+    }
     assert [path.stem for path in PACKAGE.rglob("*.py") if "plan.run(" in path.read_text("utf-8")] == ["controller"]
-    assert public_methods(PackedRows) - PROMISED == {"errors"}  # of the baseline
-    assert {module for module, _ in calls("errors")} - {"app"} == {"controller", "baselines"}  # pydantic has some too
+    assert public_methods(PackedRows) - PROMISED == {"tally"}  # of the scores
+    assert {module for module, _ in calls("tally")} == {"evaluation"}
+    assert {module for module, _ in calls("errors")} - {"app"} == {"tuning", "baselines"}  # pydantic has some too
 
 
 def test_whoever_asks_for_an_exact_sum_is_known_by_name() -> None:
@@ -206,7 +202,7 @@ def test_whoever_asks_for_an_exact_sum_is_known_by_name() -> None:
 
 
 class OnlyPromised:
-    """Rows in memory that answer what `Access` promises and nothing else; they stay in their order."""
+    """Rows in memory that answer what `Rows` promises and nothing else; they stay in their order."""
 
     def __init__(self) -> None:
         features = np.random.default_rng().normal(size=(300, 3))
@@ -224,7 +220,7 @@ def test_an_algorithm_gets_exact_sums_through_its_access_alone_and_its_model_is_
     """With so much ε a line search finds a step; a majority is one of two models, each as likely with hardly any ε."""
     epsilon, runs = (1e-3, 40) if algorithm == "majority" else (8.0, 2)
     made, rows = plan(Request(epsilon, 1e-6, algorithm=algorithm), Facts(300, 3)), OnlyPromised()
-    assert isinstance(made, WhiteBox)
+    assert isinstance(made, NoisyWhileTraining)
     models = {np.asarray(made.run(rows, lambda *_: None)).tobytes() for _ in range(runs)}
     assert rows.asked & {"gradient_sum", "loss_sums", "label_counts", "scan"}
     assert len(models) == 2
@@ -249,7 +245,7 @@ def reachable(*names: str) -> set[str]:
 
 def test_no_door_of_the_server_reaches_the_baseline_without_noise() -> None:
     found = reachable("dbdp.server", "dbdp.scoring")
-    assert {"dbdp.controller", "dbdp.access", "dbdp.algorithms.privgene", "dbdp.evaluation"} <= found
+    assert {"dbdp.controller", "dbdp.rows", "dbdp.algorithms.privgene", "dbdp.evaluation"} <= found
     assert not found & {"dbdp.baselines", "dbdp.database", "dbdp.cli"}
     assert "dbdp.baselines" in reachable("dbdp.database")  # it would be seen
 
@@ -282,8 +278,8 @@ def test_however_much_is_paid_there_is_noise(mechanism: str, epsilon: float) -> 
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 1e6])
 def test_however_much_is_paid_there_is_noise_in_every_update(algorithm: str, epsilon: float) -> None:
     made = plan(Request(epsilon, 0.5, algorithm=algorithm), Facts(10, 3))
-    assert isinstance(made, WhiteBox)
-    run = made.run.args[0] if isinstance(made.run, partial) else made.run
+    assert isinstance(made, NoisyWhileTraining)
+    run = made.method.args[0] if isinstance(made.method, partial) else made.method
     assert isinstance(run, NoisySgd)
     assert all(training.noise.steps > 1000 for training in run.trainings)
 

@@ -12,7 +12,7 @@ import recorded
 from pairs import others_slow
 from scipy import stats
 
-from dbdp.algorithms import Facts, Request, WhiteBox, plan
+from dbdp.algorithms import Facts, NoisyWhileTraining, Request, plan
 from dbdp.algorithms.noisy_sgd import NoisySgd
 from dbdp.database import connect
 from dbdp.learning.arithmetic import SHRINK
@@ -81,20 +81,20 @@ def records(server_url: str) -> Iterator[Callable[[str], recorded.Record]]:
         connection.execute("drop table noisy_rows")
 
 
-def made_of(asked: str) -> tuple[Request, WhiteBox, NoisyTraining]:
+def made_of(asked: str) -> tuple[Request, NoisyWhileTraining, NoisyTraining]:
     request = Request(**(BASE | REQUESTS[asked]))
     made = plan(request, Facts(ROWS, DIMENSION))
-    assert isinstance(made, WhiteBox)
-    run = made.run.args[0] if isinstance(made.run, partial) else made.run
+    assert isinstance(made, NoisyWhileTraining)
+    run = made.method.args[0] if isinstance(made.method, partial) else made.method
     assert isinstance(run, NoisySgd)
     return request, made, run.trainings[0]
 
 
-def step(request: Request, made: WhiteBox, t: int) -> float:
+def step(request: Request, made: NoisyWhileTraining, t: int) -> float:
     """The published step sizes, of the update on the mean of a mini-batch."""
     regularisation = request.regularisation or 0.0
     if request.algorithm == "bst14" and not regularisation:
-        sigma, b, radius = made.told["noise_scale"], request.batch_size, request.radius
+        sigma, b, radius = made.details["noise_scale"], request.batch_size, request.radius
         gradient = math.sqrt(DIMENSION * sigma**2 + b**2)  # G = √(dσ²ι + b²L²), with L = 1
         return 2 * radius * b / (gradient * math.sqrt(t))  # η_t = 2R/(G√t), on the sum
     if request.algorithm in ("scs13", "bst14") and regularisation:
@@ -104,7 +104,7 @@ def step(request: Request, made: WhiteBox, t: int) -> float:
     return request.step_size or {"dp_sgd": 1.0, "dp_adam": 0.05}[request.algorithm]
 
 
-def reference(request: Request, made: WhiteBox, grid: float, record: recorded.Record) -> np.ndarray:
+def reference(request: Request, made: NoisyWhileTraining, grid: float, record: recorded.Record) -> np.ndarray:
     """The algorithm of the paper, one row at a time, with the noise and the mini-batches on record."""
     clip = (request.clip_norm or math.inf) * SHRINK
     model, first, second = np.zeros((3, DIMENSION))
@@ -141,7 +141,7 @@ def test_in_the_server_every_update_is_the_papers(records: Records, asked: str) 
     expected = reference(request, made, training.noise.grid, record)
     assert np.abs(record.model[0] - expected).max() < 1e-10
     assert np.abs(expected).max() > 1e-3
-    updates = made.told["steps"]
+    updates = made.details["steps"]
     assert len(record.noise) == updates if request.algorithm != "rrpsgd" else 1 <= len(record.noise) <= updates
 
 
@@ -151,7 +151,7 @@ def test_the_noise_in_the_server_is_as_wide_as_the_plan_says(records: Records, a
     _, made, training = made_of(asked)
     noise = records(asked).noise * training.noise.grid
     pure = asked == "scs13, pure"
-    expected = made.told["noise_scale"] ** 2 * (DIMENSION + 1 if pure else 1)  # E zᵢ² = (d + 1)b² on a sphere
+    expected = made.details["noise_scale"] ** 2 * (DIMENSION + 1 if pure else 1)  # E zᵢ² = (d + 1)b² on a sphere
     spread = math.sqrt((8 / 15 + 1 / 3 if pure else 2 / DIMENSION) / len(noise))  # of ‖z‖²: Gamma(5), or χ²
     assert abs((noise**2).mean() / expected - 1) < 12 * spread < 0.3
 

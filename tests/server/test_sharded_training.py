@@ -13,15 +13,15 @@ import psycopg
 import pytest
 from psycopg import conninfo
 
-from dbdp import callers, controller, datasets, parts
-from dbdp.algorithms import Facts, Request, plan
+from dbdp import callers, datasets, rows
+from dbdp.algorithms import Facts, Plan, Request, plan
+from dbdp.algorithms.rows import Layout
 from dbdp.cluster import PATIENCE
 from dbdp.controller import ChargedError
 from dbdp.database import Database, connect
 from dbdp.learning import blocks
 from dbdp.privacy.budget import CHARGE_UNITS
 from dbdp.sessions import ClientSession
-from dbdp.training import silent
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]
@@ -80,7 +80,7 @@ def assert_nothing_stays(connection: psycopg.Connection, opened: Opened) -> None
     assert connection.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone() == (0,)
 
 
-def packed(part: parts.Part) -> list[int]:
+def packed(part: rows.Slice) -> list[int]:
     """The numbers of the rows of a part, in its order."""
     sql = f"select block from {part.table} where block_no >= $1 and block_no < $2 order by block_no"
     found = part.session.query(sql, part.first, part.last)
@@ -91,8 +91,15 @@ def packed(part: parts.Part) -> list[int]:
 def spread(database: Database, name: str, sizes: tuple[int, ...]) -> list[list[int]]:
     session = ClientSession(database.connection)
     dataset = datasets.load(session, name)
-    with parts.spread(session, dataset, sizes, dimension=1, options={}) as made:
-        return [packed(part) for part in made.parts]
+    with rows.packed_rows(session, dataset, Layout(1, sizes, side_by_side=True)) as made:
+        made.shuffle()
+        return [packed(part) for part in made.slices]
+
+
+def exact_model(session: ClientSession, dataset: datasets.Dataset, plan: Plan) -> np.ndarray:
+    with rows.packed_rows(session, dataset, plan.layout) as made:
+        made.shuffle()
+        return plan.exact(made)
 
 
 @pytest.mark.parametrize("sizes", [(334, 333, 333), (1, 998, 1), (500, 500)])
@@ -114,14 +121,14 @@ def test_each_shard_works_in_a_session_of_its_own_at_the_same_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No epoch begins before all shards are about to begin theirs: one after another they would wait for ever."""
-    together, epoch, at_work = threading.Barrier(3), parts.Part.epoch, set()
+    together, epoch, at_work = threading.Barrier(3), rows.Slice.epoch, set()
 
-    def meeting(part: parts.Part, state: bytes) -> bytes:
+    def meeting(part: rows.Slice, states: list[bytes]) -> list[bytes]:
         together.wait(timeout=PATIENCE)
         at_work.add(part.session.query("select pg_backend_pid() as pid")[0]["pid"])
-        return epoch(part, state)
+        return epoch(part, states)
 
-    monkeypatch.setattr(parts.Part, "epoch", meeting)
+    monkeypatch.setattr(rows.Slice, "epoch", meeting)
     database.train(numbered, Request(epsilon=1.0, shards=3, epochs=3))
     assert len(at_work) == 3
     assert at_work <= set(opened.pids)
@@ -138,11 +145,11 @@ def test_without_noise_workers_learn_what_one_session_learns(
 ) -> None:
     """With the same key, every row is in the same place of the same shard."""
     key = os.urandom(32)
-    monkeypatch.setattr(parts.secrets, "token_hex", lambda count: key.hex() if count == 32 else "shards")
+    monkeypatch.setattr(rows.secrets, "token_hex", lambda count: key.hex() if count == 32 else "shards")
     settings = {"epsilon": 1.0, "shards": 3, "shard_averaging": when, "batch_size": 7, "epochs": 3}
     session = ClientSession(connection)
     dataset = datasets.load(session, numbered)
-    spread_out = controller.exact_model(session, dataset, plan(Request(**settings), Facts(1000, 1)), silent)
+    spread_out = exact_model(session, dataset, plan(Request(**settings), Facts(1000, 1)))
     with exact.installed(connection):
         (in_server,) = exact.exact_models(connection, numbered, [settings], [key])
         (other,) = exact.exact_models(connection, numbered, [settings], [os.urandom(32)])
@@ -166,7 +173,7 @@ def test_of_records_that_are_alike_shards_learn_what_each_of_them_learns(
     alone = plan(Request(**settings), Facts(25, 4, outputs))
     connection.execute("create table quarter as select * from alike limit 25")
     quarter = datasets.load(session, register("quarter", **declared))
-    learned = [controller.exact_model(session, *each, silent) for each in ((dataset, sharded), (quarter, alone))]
+    learned = [exact_model(session, *each) for each in ((dataset, sharded), (quarter, alone))]
     assert learned[0].shape == (outputs, 4)
     assert np.abs(learned[0] - learned[1]).max() < 1e-12
     assert np.abs(learned[0]).max() > 0.1
@@ -248,11 +255,11 @@ def test_after_a_worker_is_stopped_the_others_stop_and_nothing_stays(
     how: str,
 ) -> None:
     chosen: list[int] = []
-    begun, epoch = [], parts.Part.epoch
+    begun, epoch = [], rows.Slice.epoch
 
-    def counted(part: parts.Part, state: bytes) -> bytes:
+    def counted(part: rows.Slice, states: list[bytes]) -> list[bytes]:
         begun.append(part)
-        return epoch(part, state)
+        return epoch(part, states)
 
     def stop(other: psycopg.Connection) -> None:
         found = [pid for (pid,) in other.execute(LEARNING).fetchall()]
@@ -260,7 +267,7 @@ def test_after_a_worker_is_stopped_the_others_stop_and_nothing_stays(
         if chosen:
             other.execute(f"select {how}(%s)", chosen)
 
-    monkeypatch.setattr(parts.Part, "epoch", counted)
+    monkeypatch.setattr(rows.Slice, "epoch", counted)
     with until_over(server_url, stop), pytest.raises(ChargedError, match="it was cancelled, or the server was stopped"):
         database.train(numbered, Request(epsilon=1.0, shards=3, **LONG))
     assert len(begun) < 2 * LONG["epochs"]  # the two others had not made all of theirs

@@ -8,8 +8,8 @@ import numpy as np
 import psycopg
 import pytest
 
-from dbdp import controller, parts
-from dbdp.algorithms import NOISY_WHILE_TRAINING, PERTURBED_ONCE, Request
+from dbdp import rows
+from dbdp.algorithms import NOISY_WHILE_TRAINING, PERTURBED_ONCE, Request, tuning
 from dbdp.algorithms.tuning import TuningRequest
 from dbdp.controller import ChargedError
 from dbdp.database import Database, connect
@@ -196,13 +196,13 @@ def test_nothing_but_the_chosen_model_is_stored(
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The errors that the last portion gave, for each call."""
-    found, original = [], parts.Part.errors
+    found, original = [], rows.PackedRows.errors
 
-    def errors(self: parts.Part, *arguments: Any) -> int:
+    def errors(self: rows.PackedRows, *arguments: Any) -> int:
         found.append(original(self, *arguments))
         return found[-1]
 
-    monkeypatch.setattr(parts.Part, "errors", errors)
+    monkeypatch.setattr(rows.PackedRows, "errors", errors)
     return found
 
 
@@ -249,15 +249,15 @@ class Runs:
     """What a repetition does: reports, epochs, and a number of runs that is given instead of drawn."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._monkeypatch, self._epoch = monkeypatch, parts.Part.epoch
+        self._monkeypatch, self._epoch = monkeypatch, rows.Slice.epoch
         self.epochs = 0
         self.reports: list[tuple[str, int, int]] = []
-        monkeypatch.setattr(parts.Part, "epoch", self._counting())
+        monkeypatch.setattr(rows.Slice, "epoch", self._counting())
 
-    def _counting(self) -> Callable[..., bytes]:
-        def epoch(part: parts.Part, state: bytes) -> bytes:
+    def _counting(self) -> Callable[..., list[bytes]]:
+        def epoch(part: rows.Slice, states: list[bytes]) -> list[bytes]:
             self.epochs += 1
-            return self._epoch(part, state)
+            return self._epoch(part, states)
 
         return epoch
 
@@ -312,7 +312,7 @@ def test_the_best_of_the_runs_that_count_is_released_and_no_later_one(
         while True:
             yield 1
 
-    monkeypatch.setattr(controller.secrets, "randbelow", lambda _: next(order))
+    monkeypatch.setattr(tuning.secrets, "randbelow", lambda _: next(order))
     for number, chosen in ((1, 0), (2, 1), (None, 1)):
         runs.draw(number)
         order = begin()
@@ -329,7 +329,7 @@ def test_candidates_are_drawn_evenly(
     database: Database, dataset: Callable[..., str], runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_for: list[int] = []
-    monkeypatch.setattr(controller.secrets, "randbelow", lambda bound: asked_for.append(bound) or 0)
+    monkeypatch.setattr(tuning.secrets, "randbelow", lambda bound: asked_for.append(bound) or 0)
     runs.draw(1)
     database.tune(dataset(), asked(GOOD, GOOD, GOOD, method=METHODS[1]))
     assert set(asked_for) == {3}

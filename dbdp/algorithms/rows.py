@@ -1,14 +1,16 @@
-"""What a white-box algorithm may ask of the packed rows: sums, and scans of noisy SGD. The controller answers.
+"""The packed rows of a dataset, as an algorithm sees them: epochs of SGD, sums, and scans of noisy SGD.
 
 Shapes: a model is a vector of P parameters. What comes back is exact and secret: an algorithm adds noise
 to it before anything else depends on it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from dbdp.learning.encoding import RandomProjection
 from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Objective
 from dbdp.privacy.padding import PoissonSamples
@@ -20,11 +22,38 @@ def silent(_stage: str, _done: int, _total: int) -> None:
     """Report nothing."""
 
 
-class Access(Protocol):
+@dataclass(frozen=True)
+class Layout:
+    """How the rows are packed for a plan, from public facts alone.
+
+    Attributes
+    ----------
+    dimension : coordinates of a packed row
+    slices : rows of each slice; slices are disjoint ranges of one secret order (privacy.md §1.6, §6)
+    projection : of the features, by a public seed
+    side_by_side : whether each slice has a session of its own, where the session can open more
+    """
+
+    dimension: int
+    slices: tuple[int, ...]
+    projection: RandomProjection | None = None
+    side_by_side: bool = False
+
+
+class Rows(Protocol):
     """The rows of one dataset, as packed last by `shuffle` or `draw`."""
 
     def shuffle(self) -> None:
         """Pack all rows once, in a fresh secret order."""
+
+    def slice(self, number: int) -> "Rows":
+        """Return one slice, from 0, as rows of its own; it cannot be packed anew."""
+
+    def epoch(self, states: Sequence[list[bytes]]) -> list[list[bytes]]:
+        """Return the states of the models of each slice after one epoch of SGD over it."""
+
+    def errors(self, models: np.ndarray) -> int:
+        """Return how many rows the models (outputs, dimension) classify wrongly; a zero row counts as an error."""
 
     def draw(self, samples: PoissonSamples, most: int, *, apart: bool = False) -> int:
         """Pack some mini-batches of a run: every row is in each of them with the same probability.
