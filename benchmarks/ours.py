@@ -13,7 +13,7 @@ import psycopg
 from benchmarks import peer
 from benchmarks.harness import timed
 from benchmarks.tables import ADULT, Table
-from dbdp import adult, charging, controller, releases
+from dbdp import adult, charging, controller, release
 from dbdp.algorithms import PERTURBED_ONCE, Facts, Request
 from dbdp.algorithms.output_perturbation import PerturbedOnce
 from dbdp.datasets import load
@@ -152,7 +152,7 @@ def run_without_noise(session: ClientSession, table: Table, planned: PerturbedOn
     with packed_rows(session, dataset, planned.layout) as rows:
         rows.shuffle()
         planned.exact(rows)
-    releases.store(session, dataset, planned.request, np.zeros(planned.facts.shape), receipt)
+    release.store(session, dataset, planned.request, np.zeros(planned.facts.shape), receipt)
 
 
 def plan_of(session: ClientSession, table: Table) -> PerturbedOnce:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from dbdp import packing, releases
+from dbdp import packing, release
 from dbdp.algorithms import Request
 from dbdp.datasets import Dataset
 from dbdp.errors import ChargedError, public_failure
@@ -19,7 +19,7 @@ from dbdp.sessions import Charge, Session
 def check_trainable(session: Session, dataset: Dataset, request: Request) -> None:
     """Raise ValueError if the table, the session or the network would not do: before the charge, not after it."""
     if request.network is not None:
-        releases.network_of(dataset, request)
+        release.network_of(dataset, request)
     session.check_rows(dataset)
     check_session(session, dataset, request)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dbdp import algorithms, datasets, dealing, packing, releases
+from dbdp import algorithms, datasets, dealing, packing, release
 from dbdp.algorithms import Request, groups, tuning
 from dbdp.algorithms.groups import GroupsPlan, GroupsRequest
 from dbdp.algorithms.rows import Progress, silent
@@ -20,6 +20,7 @@ from dbdp.datasets import Dataset
 from dbdp.errors import ChargedError as ChargedError  # noqa: PLC0414  (a public name)
 from dbdp.facts import facts
 from dbdp.receipts import Receipt
+from dbdp.releases import Model
 from dbdp.rows import packed_rows
 from dbdp.sessions import Session
 
@@ -45,7 +46,7 @@ def explain_groups(session: Session, name: str, request: GroupsRequest) -> dict[
     return explained(dataset, plan.explain(), plan.guarantee) | {"plans": plan.explain_each()}
 
 
-def train(session: Session, name: str, request: Request, progress: Progress = silent) -> releases.Model:
+def train(session: Session, name: str, request: Request, progress: Progress = silent) -> Model:
     """Train a private model on a registered dataset, and release it once.
 
     Raises
@@ -62,10 +63,10 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
     with charged(session, dataset, receipt) as charge:
         with answering(session, dataset, charge), packed_rows(session, dataset, plan.layout, progress) as rows:
             models = plan.run(rows, progress)
-        return releases.store(session, dataset, request, models, receipt.charged(charge.ledger))
+        return release.store(session, dataset, request, models, receipt.charged(charge.ledger))
 
 
-def tune(session: Session, name: str, request: TuningRequest, progress: Progress = silent) -> releases.Model:
+def tune(session: Session, name: str, request: TuningRequest, progress: Progress = silent) -> Model:
     """Choose among settings privately, and release the chosen model once; raises as `train` does."""
     dataset = datasets.load(session, name)
     plan = tuning.plan(request, facts(dataset, request.base))
@@ -75,12 +76,10 @@ def tune(session: Session, name: str, request: TuningRequest, progress: Progress
         with answering(session, dataset, charge), packed_rows(session, dataset, plan.layout, progress) as rows:
             chosen, models = plan.run(rows, progress)
         receipt = receipt.noting({"chosen": chosen}).charged(charge.ledger)
-        return releases.store(session, dataset, request.base, models, receipt)
+        return release.store(session, dataset, request.base, models, receipt)
 
 
-def train_groups(
-    session: Session, name: str, request: GroupsRequest, progress: Progress = silent
-) -> dict[str, releases.Model]:
+def train_groups(session: Session, name: str, request: GroupsRequest, progress: Progress = silent) -> dict[str, Model]:
     """Train a private model on each group of a public key, for one charge, and release all of them at once.
 
     Returns the models by group; raises as `train` does. A group is trained like a dataset.
@@ -96,7 +95,7 @@ def train_groups(
         receipts = [replace(paid, plan=of_group) for of_group in plan.explain_each()]
         with session.at_once():
             released = [
-                releases.store(session, dataset, request.base, *each) for each in zip(models, receipts, strict=True)
+                release.store(session, dataset, request.base, *each) for each in zip(models, receipts, strict=True)
             ]
         return dict(zip(request.groups, released, strict=True))
 

@@ -24,9 +24,8 @@ from dbdp.declarations import Declaration
 from dbdp.registration import Registration
 from dbdp.releases import Model
 from dbdp.sessions import ClientSession, Row
-from dbdp.targets import libpq_url
+from dbdp.targets import URL_VARIABLE, libpq_url
 
-URL_VARIABLE = "DBDP_URL"
 # What a model predicts for rows that the server has read: by internal functions, since a row's type is its owner's.
 _PREDICTED = """
 select r.shown,

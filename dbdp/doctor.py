@@ -17,10 +17,9 @@ from psycopg.conninfo import make_conninfo
 from dbdp import __version__, packing
 from dbdp.about import about
 from dbdp.connections import PATH, opened
-from dbdp.database import URL_VARIABLE
 from dbdp.installer import MINIMUM_SERVER, ROLES, Source, remedy_of_connection
 from dbdp.sessions import ClientSession
-from dbdp.targets import libpq_url
+from dbdp.targets import URL_VARIABLE, libpq_url
 
 OK, FAULT, ADVICE, UNKNOWN = "ok", "fault", "advice", "unknown"
 _PATIENCE = 10  # seconds for a connection

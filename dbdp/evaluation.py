@@ -22,9 +22,9 @@ from dbdp.algorithms.score_bins import MOST_BINS
 from dbdp.datasets import Dataset
 from dbdp.declarations import MAX_CLASSES, Declaration
 from dbdp.learning import blocks, tallies
-from dbdp.learning.confusions import linear_scores
 from dbdp.learning.encoding import HEADER_BYTES, ColumnEncoder, VectorEncoder
 from dbdp.learning.objectives import objective_from
+from dbdp.learning.tallies import linear_scores
 from dbdp.receipts import Receipt
 from dbdp.rows import packed_rows
 from dbdp.sessions import Charge, Row, ServerSession, Session

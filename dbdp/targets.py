@@ -3,6 +3,7 @@
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+URL_VARIABLE = "DBDP_URL"
 _NO_URL = (
     "the target is no libpq URL: write postgresql://user@host:port/database; in a password %40 is @, %2F is / and "
     "%25 is %"

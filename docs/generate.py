@@ -15,8 +15,7 @@ import typer
 import dbdp
 from dbdp.algorithms import ALGORITHMS
 from dbdp.algorithms.catalogue import having
-from dbdp.algorithms.options import EVERY
-from dbdp.algorithms.own_settings import Limits, declared
+from dbdp.algorithms.options import EVERY, Limits, declared
 from dbdp.cli import app
 from dbdp.database import Database
 from dbdp.options import HELP, _literal, options

@@ -26,8 +26,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dbdp.algorithms import noisy_sums, settings
-from dbdp.algorithms.options import LEARNING, Options, anything
-from dbdp.algorithms.own_settings import OwnSettings, number, own_settings, word
+from dbdp.algorithms.options import LEARNING, Options, OwnSettings, anything, number, own_settings, word
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.losses import LARGEST, SMALLEST

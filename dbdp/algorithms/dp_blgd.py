@@ -24,8 +24,7 @@ from dbdp.algorithms.line_search import (
     white_box,
 )
 from dbdp.algorithms.noisy_sums import multiplier_of_rho, replaced_sensitivity
-from dbdp.algorithms.options import ALL_ROWS, Options
-from dbdp.algorithms.own_settings import own_settings
+from dbdp.algorithms.options import ALL_ROWS, Options, own_settings
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Rows
 from dbdp.privacy.composition import rho_of

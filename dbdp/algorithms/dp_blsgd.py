@@ -30,8 +30,7 @@ from dbdp.algorithms.line_search import (
     white_box,
 )
 from dbdp.algorithms.noisy_sums import sampled_sensitivity
-from dbdp.algorithms.options import Options, anything
-from dbdp.algorithms.own_settings import number, own_settings
+from dbdp.algorithms.options import Options, anything, number, own_settings
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Rows
 from dbdp.privacy.events import EpsilonDeltaDpEvent, Release, pure_divergence

@@ -7,7 +7,7 @@ of what they were: the noise falls with them. It follows from released direction
 from dataclasses import dataclass, replace
 
 from dbdp.algorithms import dp_blsgd
-from dbdp.algorithms.own_settings import number, own_settings
+from dbdp.algorithms.options import number, own_settings
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 
 

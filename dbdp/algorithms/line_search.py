@@ -26,8 +26,7 @@ from dbdp.algorithms.noisy_sums import (
     penalties,
     spread_of,
 )
-from dbdp.algorithms.options import LEARNING, Values, anything
-from dbdp.algorithms.own_settings import OwnSettings, number
+from dbdp.algorithms.options import LEARNING, OwnSettings, Values, anything, number
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.objectives import Linear, Objective

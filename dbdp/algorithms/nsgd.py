@@ -9,8 +9,7 @@ from dbdp.algorithms import settings
 from dbdp.algorithms.options import Options, Values, anything
 from dbdp.algorithms.output_perturbation import HAS, Learning, PerturbedOnce, planned
 from dbdp.algorithms.plan import Facts, Request
-from dbdp.learning.averaging import NONE, Averaging
-from dbdp.learning.schedules import Restarted
+from dbdp.learning.schedules import NONE, Averaging, Restarted
 from dbdp.privacy.sensitivity import REUSED
 
 DEFAULT_STEP_SIZE = 1.0

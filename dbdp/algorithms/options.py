@@ -1,12 +1,104 @@
 """Which options of a request an algorithm has: a declaration beside each `plan`, read wherever options are listed."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
-from dbdp.algorithms.own_settings import OwnSettings
+from dbdp import checks
 from dbdp.algorithms.plan import Request
 from dbdp.learning.losses import LOSSES
+
+Default = TypeVar("Default", int, float, str)
+Own = TypeVar("Own", bound="OwnSettings")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a setting may be, and what it means.
+
+    Attributes
+    ----------
+    least, most : the range of a number, both included
+    choices : of a word; empty for a number
+    meaning : one line for a user
+    """
+
+    least: float
+    most: float
+    choices: tuple[str, ...]
+    meaning: str
+
+    @property
+    def text(self) -> str:
+        """The range, or the choices, in words."""
+        return ", ".join(self.choices) or f"{_shown(self.least)} to {_shown(self.most)}"
+
+    def check(self, name: str, value: Any, default: float | str) -> None:
+        """Raise ValueError unless the value lies within; NaN does not."""
+        if self.choices:
+            checks.one_of(name, value, self.choices)
+        elif isinstance(default, int):
+            checks.whole(name, value, int(self.least), int(self.most), f"the default is {default}")
+        else:
+            checks.between(name, value, self.least, self.most, f"the default is {default}")
+
+
+def _shown(limit: float) -> str:
+    return f"{limit:g}" if isinstance(limit, float) else str(limit)
+
+
+def number(default: Default, least: float, most: float, meaning: str) -> Default:
+    """Declare a setting that is a number, a whole one if its default is, in a range that includes both ends."""
+    made: Default = field(default=default, metadata={"limits": Limits(least, most, (), meaning)})
+    return made
+
+
+def word(choices: tuple[str, ...], meaning: str) -> str:
+    """Declare a setting that is one of some words, the first by default."""
+    made: str = field(default=choices[0], metadata={"limits": Limits(0, 0, choices, meaning)})
+    return made
+
+
+@dataclass(frozen=True)
+class OwnSettings:
+    """The settings of one algorithm; its subclasses are dataclasses of `number` and `word`."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        for name, (default, limits) in declared(type(self)).items():
+            limits.check(name, getattr(self, name), default)
+
+
+def declared(kind: type[OwnSettings]) -> dict[str, tuple[Any, Limits]]:
+    """Return default and limits of each setting."""
+    return {each.name: (each.default, each.metadata["limits"]) for each in fields(kind)}
+
+
+def own_settings(request: Request, kind: type[Own]) -> Own:
+    """Return the settings that only this algorithm has: its defaults, which the request's JSON overrides.
+
+    Raises
+    ------
+    ValueError
+        If it names another setting, or a value is of another kind or out of its range.
+    """
+    try:
+        given = json.loads(request.settings or "{}")
+    except (ValueError, RecursionError):  # no JSON, or numbers or levels without end
+        given = request.settings
+    known = {name: default for name, (default, _) in declared(kind).items()}
+    if not isinstance(given, dict) or set(given) - set(known):
+        raise ValueError(
+            f"settings of algorithm {request.algorithm!r} are {request.settings}; give an object with any of "
+            f"{', '.join(f'{name} (default {value})' for name, value in known.items())}"
+        )
+    for name, value in given.items():
+        wanted = (int, float) if isinstance(known[name], float) else type(known[name])
+        if isinstance(value, bool) or not isinstance(value, wanted):
+            raise ValueError(f"setting {name} = {value!r} must be like its default, {known[name]!r}")
+    return kind(**given)
+
 
 Values = tuple[Any, ...] | None  # None: any value; its range is the plan's to check
 ALL_ROWS = "all rows"  # of batch_size: as many as the dataset has

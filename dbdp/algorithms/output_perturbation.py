@@ -15,9 +15,8 @@ import numpy as np
 from dbdp.algorithms.options import LEARNING, Values, anything
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.algorithms.rows import Layout, Progress, Rows, silent
-from dbdp.learning.averaging import Averaging
 from dbdp.learning.losses import Loss
-from dbdp.learning.schedules import Schedule
+from dbdp.learning.schedules import Averaging, Schedule
 from dbdp.learning.state import State
 from dbdp.privacy.calibration import (
     Mixture,

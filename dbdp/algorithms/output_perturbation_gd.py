@@ -10,8 +10,7 @@ from dbdp.algorithms import settings
 from dbdp.algorithms.options import ALL_ROWS, Options
 from dbdp.algorithms.output_perturbation import HAS, Learning, PerturbedOnce, planned
 from dbdp.algorithms.plan import Facts, Request
-from dbdp.learning.averaging import NONE
-from dbdp.learning.schedules import Constant
+from dbdp.learning.schedules import NONE, Constant
 from dbdp.privacy.sensitivity import REUSED
 
 OPTIONS = Options(

@@ -10,10 +10,9 @@ from typing import Any, get_type_hints
 
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.checks import between, one_of, positive, whole
-from dbdp.learning.averaging import NONE, Averaging
 from dbdp.learning.losses import Loss, loss_named
 from dbdp.learning.objectives import Linear, Objective
-from dbdp.learning.schedules import Constant, Decreasing, InverseTime, Schedule, SquareRoot
+from dbdp.learning.schedules import NONE, Averaging, Constant, Decreasing, InverseTime, Schedule, SquareRoot
 from dbdp.privacy.events import check_epsilon_delta
 from dbdp.privacy.padding import PoissonSamples, padded_samples
 

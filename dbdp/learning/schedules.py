@@ -153,3 +153,31 @@ def _whole(batches: float, interval: float) -> tuple[int, int]:
     if not (1 <= batches <= 2**53 and 0 <= interval <= 2**53 and batches % 1 == interval % 1 == 0):
         raise ValueError(f"a restarted schedule of a state has {batches} updates and {interval} epochs; damaged")
     return int(batches), int(interval)
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """Iterates w_t with t ≥ first are summed (0: never); see `interval`.
+
+    Attributes
+    ----------
+    first : number of the first update whose iterate counts
+    interval : after so many updates, always whole epochs, the model becomes the mean of the iterates
+        summed since the last time, and the sum begins anew; 0: never
+    """
+
+    first: int = 0
+    interval: int = 0
+
+    def __post_init__(self) -> None:
+        if self.first < 0 or self.interval < 0:
+            raise ValueError(f"averaging from update {self.first} every {self.interval} updates; choose 0 or more")
+        if self.interval and not self.first:
+            raise ValueError(f"averaging every {self.interval} updates needs iterates to average; choose first = 1")
+
+    def summed(self, updates: int) -> int:
+        """Return how many of the iterates w_1, …, w_updates are summed."""
+        return max(0, updates - self.first + 1) if self.first else 0
+
+
+NONE = Averaging()

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dbdp.learning.averaging import NONE, Averaging
 from dbdp.learning.losses import Loss, loss_with
-from dbdp.learning.schedules import Schedule, schedule_with
+from dbdp.learning.schedules import NONE, Averaging, Schedule, schedule_with
 
 # magic, loss, schedule | d, b, first, interval, target, filled, updates, counted | λ, radius, loss's 2, schedule's 3
 _HEADER = struct.Struct("<4sBBxx8q7d")

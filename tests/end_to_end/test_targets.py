@@ -7,8 +7,7 @@ import pytest
 
 import dbdp
 from dbdp.cli import main
-from dbdp.database import URL_VARIABLE
-from dbdp.targets import libpq_url
+from dbdp.targets import URL_VARIABLE, libpq_url
 from dbdp.web.connections import Server
 
 pytestmark = pytest.mark.security

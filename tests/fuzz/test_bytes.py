@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from watch import SHARES, Share, Watch
 
 from dbdp.learning import blocks
-from dbdp.learning.averaging import Averaging
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
 from dbdp.learning.networks import Network
 from dbdp.learning.noisy import Noise, NoisyState, NoisyTraining
 from dbdp.learning.objectives import Linear
-from dbdp.learning.schedules import Constant, InverseTime, Restarted
+from dbdp.learning.schedules import Averaging, Constant, InverseTime, Restarted
 from dbdp.learning.state import State
 
 DIMENSION = 4

@@ -14,7 +14,7 @@ from watch import NUMBER, SMALL, WORD
 
 from dbdp import options
 from dbdp.algorithms import ALGORITHMS
-from dbdp.algorithms.own_settings import declared
+from dbdp.algorithms.options import declared
 
 # --- what a row may hold, as PostgreSQL reads it from text -------------------------------------------------
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbdp.learning.averaging import NONE, Averaging
+from dbdp.learning.schedules import NONE, Averaging
 
 
 def test_none_is_the_default():

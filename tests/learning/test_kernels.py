@@ -14,9 +14,8 @@ from pairs import pairwise
 from textbook import literal
 
 from dbdp.learning import blocks, kernels
-from dbdp.learning.averaging import NONE, Averaging
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Squared
-from dbdp.learning.schedules import Constant, Decreasing, InverseTime, Restarted, SquareRoot
+from dbdp.learning.schedules import NONE, Averaging, Constant, Decreasing, InverseTime, Restarted, SquareRoot
 from dbdp.learning.state import State
 
 NEEDS_KERNEL = pytest.mark.skipif(not kernels.COMPILED, reason="no compiled kernel: built without a compiler")

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dbdp.learning.averaging import NONE, Averaging
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Squared
-from dbdp.learning.schedules import Constant, Decreasing, InverseTime, Restarted, SquareRoot
+from dbdp.learning.schedules import NONE, Averaging, Constant, Decreasing, InverseTime, Restarted, SquareRoot
 from dbdp.learning.state import State
 
 # where the header keeps its numbers

@@ -13,9 +13,9 @@ from scipy import stats
 
 from dbdp.algorithms.confusion import ConfusionPlan, scores
 from dbdp.learning import kernels
-from dbdp.learning.confusions import confusion, linear_scores
 from dbdp.learning.encoding import pack
 from dbdp.learning.networks import network_named
+from dbdp.learning.tallies import confusion, linear_scores
 from dbdp.privacy.budget import Budget
 from dbdp.privacy.calibration import analytic_noise_multiplier
 from dbdp.privacy.counts import CountLaplace

@@ -6,7 +6,7 @@ import pytest
 
 from dbdp.algorithms import ALGORITHMS
 from dbdp.algorithms.catalogue import having
-from dbdp.algorithms.own_settings import declared
+from dbdp.algorithms.options import declared
 
 DOCUMENTS = Path(__file__).parents[2] / "docs"
 GUIDE = (DOCUMENTS / "algorithms.md").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ import pytest
 
 from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
 from dbdp.algorithms.catalogue import having
-from dbdp.algorithms.own_settings import declared
+from dbdp.algorithms.options import declared
 
 OWN = [
     (name, setting, default, limits)

@@ -27,9 +27,8 @@ from dbdp.algorithms.output_perturbation import CALIBRATIONS, MIXTURES, Perturbe
 from dbdp.algorithms.settings import AVERAGING, DEFAULT_REGULARISATION, MOST_NUMBERS, SCHEDULES
 from dbdp.cli import app
 from dbdp.learning import blocks, kernels
-from dbdp.learning.averaging import Averaging
 from dbdp.learning.losses import LARGEST, LOSSES
-from dbdp.learning.schedules import Constant, Decreasing, InverseTime, Restarted, SquareRoot
+from dbdp.learning.schedules import Averaging, Constant, Decreasing, InverseTime, Restarted, SquareRoot
 from dbdp.options import options
 from dbdp.privacy.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, ShuffledGaussianDpEvent
 from dbdp.privacy.mechanisms import MECHANISMS

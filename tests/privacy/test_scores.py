@@ -18,10 +18,9 @@ from dbdp.algorithms.metrics import ScoredFacts, ScoreRequest, score_plan
 from dbdp.algorithms.residuals import ResidualPlan
 from dbdp.algorithms.score_bins import ScoreBinsPlan, discretisation, figures, roc
 from dbdp.learning import tallies
-from dbdp.learning.confusions import confusion, linear_scores
 from dbdp.learning.encoding import pack
 from dbdp.learning.networks import network_named
-from dbdp.learning.tallies import STEPS, ScoreBins
+from dbdp.learning.tallies import STEPS, ScoreBins, confusion, linear_scores
 
 ROWS = 60
 BINARY = ScoredFacts(ROWS, [None, "yes"], 1)

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbdp.learning import blocks, kernels
-from dbdp.learning.averaging import Averaging
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Squared
-from dbdp.learning.schedules import Constant, Decreasing, InverseTime, Restarted, SquareRoot
+from dbdp.learning.schedules import Averaging, Constant, Decreasing, InverseTime, Restarted, SquareRoot
 from dbdp.learning.state import State
 from dbdp.privacy import sensitivity
 from dbdp.privacy.sensitivity import FRESH, REUSED, Training, sgd_sensitivity
