@@ -1,7 +1,7 @@
 # Everything starts from nothing but make and a Python >= 3.8: `make demo`, `make test`.
 
 PYTHON ?= python3
-BOOTSTRAP = $(PYTHON) dbdp/bootstrap.py .venv
+BOOTSTRAP = $(PYTHON) dbdp/deployment/bootstrap.py .venv
 
 # Each of two workers has a server of its own; one that DBDP_TEST_URL names is shared by none.
 WORKERS = $(if $(DBDP_TEST_URL),0,2)
@@ -61,4 +61,4 @@ lint:  ## ruff and mypy
 	$(BOOTSTRAP) --extras test && .venv/bin/ruff check . && .venv/bin/mypy
 
 clean:  ## delete what was built here; the private cluster and its data stay
-	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache dbdp/*.so dbdp/*/*.so
+	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache dbdp/*/*/*.so

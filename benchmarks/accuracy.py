@@ -24,9 +24,9 @@ from rich.table import Table as RichTable
 
 from benchmarks import server
 from benchmarks.harness import write_json
-from dbdp import adult
 from dbdp.algorithms import ALGORITHMS, Request
-from dbdp.database import Database, connect
+from dbdp.interfaces.cli.demo import adult
+from dbdp.interfaces.python.database import Database, connect
 
 CONSOLE = Console()
 EPSILONS, DELTA, REPEATS, HELD_OUT = (0.1, 0.4, 1.6), 1e-8, 5, 5

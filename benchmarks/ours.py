@@ -13,17 +13,18 @@ import psycopg
 from benchmarks import peer
 from benchmarks.harness import timed
 from benchmarks.tables import ADULT, Table
-from dbdp import adult, charging, controller, release
 from dbdp.algorithms import PERTURBED_ONCE, Facts, Request
-from dbdp.algorithms.output_perturbation import PerturbedOnce
-from dbdp.datasets import load
+from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
+from dbdp.controller import charging, controller, release
+from dbdp.controller.receipts import Receipt
+from dbdp.controller.rows import packed_rows
+from dbdp.interfaces.cli.demo import adult
 from dbdp.learning.losses import Logistic
 from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
-from dbdp.packing import keep_blocks_at_hand
-from dbdp.receipts import Receipt
-from dbdp.rows import packed_rows
-from dbdp.sessions import ClientSession, temporary_table
+from dbdp.packing.packing import keep_blocks_at_hand
+from dbdp.registry.datasets import load
+from dbdp.sessions.sessions import ClientSession, temporary_table
 
 COLUMNS = "block_no int8 not null, block bytea not null"
 EPSILON, DELTA = 1.0, 1e-6

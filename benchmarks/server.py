@@ -4,7 +4,7 @@ import os
 
 import psycopg
 
-from dbdp.cluster import Cluster
+from dbdp.deployment.cluster import Cluster
 
 
 def connect() -> psycopg.Connection:

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 
 from benchmarks import binary_copy
-from dbdp import adult
+from dbdp.interfaces.cli.demo import adult
 
 SEED = 54  # the same rows in every run
 

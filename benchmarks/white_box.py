@@ -14,16 +14,16 @@ from benchmarks import ours, peer
 from benchmarks.harness import Samples, Side, Spread, alternate, timed
 from benchmarks.tables import Table
 from dbdp.algorithms import Facts, NoisyWhileTraining, Request, plan
-from dbdp.algorithms.noisy_sgd import NoisySgd
+from dbdp.algorithms.noisy_sgd.noisy_sgd import NoisySgd
 from dbdp.algorithms.noisy_sums import gaussian_sum, sampled_sensitivity
 from dbdp.algorithms.rows import Layout
-from dbdp.datasets import load
+from dbdp.controller.rows import PackedRows, packed_rows
 from dbdp.learning.losses import Logistic
 from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Linear
-from dbdp.privacy import streams
-from dbdp.rows import PackedRows, packed_rows
-from dbdp.sessions import ClientSession
+from dbdp.privacy.noise import streams
+from dbdp.registry.datasets import load
+from dbdp.sessions.sessions import ClientSession
 
 SCANS = ("scs13", "dp_sgd", "dp_adam")
 CANDIDATES = 21  # step sizes that a step of DP-AGD compares, with none

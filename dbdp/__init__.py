@@ -5,29 +5,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dbdp.algorithms import Request as Request
-    from dbdp.algorithms.tuning import TuningRequest as TuningRequest
-    from dbdp.database import Database as Database
-    from dbdp.database import connect as connect
-    from dbdp.database import propose_declaration as propose_declaration
-    from dbdp.declaring import PrivacyLeakWarning as PrivacyLeakWarning
-    from dbdp.estimators import HuberRegressor as HuberRegressor
-    from dbdp.estimators import LinearSVC as LinearSVC
-    from dbdp.estimators import LogisticRegression as LogisticRegression
-    from dbdp.estimators import Ridge as Ridge
+    from dbdp.algorithms.several.tuning import TuningRequest as TuningRequest
+    from dbdp.interfaces.python.database import Database as Database
+    from dbdp.interfaces.python.database import connect as connect
+    from dbdp.interfaces.python.database import propose_declaration as propose_declaration
+    from dbdp.interfaces.python.declaring import PrivacyLeakWarning as PrivacyLeakWarning
+    from dbdp.interfaces.python.estimators import HuberRegressor as HuberRegressor
+    from dbdp.interfaces.python.estimators import LinearSVC as LinearSVC
+    from dbdp.interfaces.python.estimators import LogisticRegression as LogisticRegression
+    from dbdp.interfaces.python.estimators import Ridge as Ridge
 
 __version__ = "0.2.0"
 
 _PLACES = {
-    "Database": "dbdp.database",
-    "connect": "dbdp.database",
-    "propose_declaration": "dbdp.database",
-    "LogisticRegression": "dbdp.estimators",
-    "LinearSVC": "dbdp.estimators",
-    "HuberRegressor": "dbdp.estimators",
-    "Ridge": "dbdp.estimators",
-    "PrivacyLeakWarning": "dbdp.declaring",
+    "Database": "dbdp.interfaces.python.database",
+    "connect": "dbdp.interfaces.python.database",
+    "propose_declaration": "dbdp.interfaces.python.database",
+    "LogisticRegression": "dbdp.interfaces.python.estimators",
+    "LinearSVC": "dbdp.interfaces.python.estimators",
+    "HuberRegressor": "dbdp.interfaces.python.estimators",
+    "Ridge": "dbdp.interfaces.python.estimators",
+    "PrivacyLeakWarning": "dbdp.interfaces.python.declaring",
     "Request": "dbdp.algorithms",
-    "TuningRequest": "dbdp.algorithms.tuning",
+    "TuningRequest": "dbdp.algorithms.several.tuning",
 }
 __all__ = list(_PLACES)
 

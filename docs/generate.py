@@ -16,9 +16,9 @@ import dbdp
 from dbdp.algorithms import ALGORITHMS
 from dbdp.algorithms.catalogue import having
 from dbdp.algorithms.options import EVERY, Limits, declared
-from dbdp.cli import app
-from dbdp.database import Database
-from dbdp.options import HELP, _literal, options
+from dbdp.controller.options import HELP, _literal, options
+from dbdp.interfaces.cli.main import app
+from dbdp.interfaces.python.database import Database
 
 FOLDER = Path(__file__).parent / "reference"
 INTERNAL = "internal: "  # what a comment of a function begins with that nobody need call
@@ -153,7 +153,7 @@ def options_page() -> str:
     ]
     return f"""# Options of a training
 
-{_preamble("`dbdp.options`")}
+{_preamble("`dbdp.controller.options`")}
 
 Every door has them under the same names: functions of SQL (`batch_size => 500`), commands (`--batch-size 500`),
 estimators (`batch_size=500`) and `dbdp.Request`. A default of *by algorithm* is filled in by the algorithm:
@@ -257,7 +257,7 @@ def _option(option: Any) -> str:
 
 def python_page() -> str:
     """Return the reference of Python, to be filled from docstrings."""
-    places = [*(f"{module}.{name}" for name, module in dbdp._PLACES.items()), "dbdp.releases.Model"]
+    places = [*(f"{module}.{name}" for name, module in dbdp._PLACES.items()), "dbdp.registry.releases.Model"]
     entries = "\n\n".join(f"::: {place}" for place in places)
     return f"""# Python reference
 

@@ -4,7 +4,8 @@ if "dbdp" not in SD:
     if "MODULE_PATHNAME" not in sys.path:
         sys.path.insert(0, "MODULE_PATHNAME")
     try:
-        import dbdp.scoring
+        import dbdp
+        from dbdp.interfaces.sql import scoring
     except ImportError as error:
         plpy.error(
             f"PL/Python cannot import dbdp: {error}",
@@ -15,5 +16,5 @@ if "dbdp" not in SD:
             f"extension dbdp is @version@, its Python package in the server is {dbdp.__version__}",
             hint="run `dbdp install` with one version on the server's machine, then start a new session",
         )
-    dbdp.scoring.forget()  # a function that is new may belong to a new extension, with models of its own
-    SD["dbdp"] = dbdp.scoring
+    scoring.forget()  # a function that is new may belong to a new extension, with models of its own
+    SD["dbdp"] = scoring

@@ -1,3 +1,3 @@
-from dbdp.server import about
+from dbdp.interfaces.sql.functions import about
 
 return about()

@@ -1,3 +1,3 @@
-from dbdp.server import allowance_spent
+from dbdp.interfaces.sql.functions import allowance_spent
 
 return allowance_spent(allowance)

@@ -1,3 +1,3 @@
-from dbdp.server import answer_at_multiples
+from dbdp.interfaces.sql.functions import answer_at_multiples
 
 return answer_at_multiples(*args)

@@ -1,3 +1,3 @@
-from dbdp.server import budget
+from dbdp.interfaces.sql.functions import budget
 
 return budget(*args)

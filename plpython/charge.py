@@ -1,3 +1,3 @@
-from dbdp.server import charge
+from dbdp.interfaces.sql.functions import charge
 
 return charge(dataset, plan)

@@ -1,3 +1,3 @@
-from dbdp.server import check_ledger
+from dbdp.interfaces.sql.functions import check_ledger
 
 return check_ledger(*args)

@@ -1,3 +1,3 @@
-from dbdp.server import check_rows
+from dbdp.interfaces.sql.functions import check_rows
 
 return check_rows(dataset)

@@ -1,3 +1,3 @@
-from dbdp.server import deal_groups
+from dbdp.interfaces.sql.functions import deal_groups
 
 return deal_groups(dataset, target, group_by, groups, sizes)

@@ -1,3 +1,3 @@
-from dbdp.server import dp_bounds
+from dbdp.interfaces.sql.functions import dp_bounds
 
 return dp_bounds(*args)

@@ -1,3 +1,3 @@
-from dbdp.server import dp_class_balance
+from dbdp.interfaces.sql.functions import dp_class_balance
 
 return dp_class_balance(*args)

@@ -1,3 +1,3 @@
-from dbdp.server import dp_confusion
+from dbdp.interfaces.sql.functions import dp_confusion
 
 return dp_confusion(*args)

@@ -1,3 +1,3 @@
-from dbdp.server import dp_explain
+from dbdp.interfaces.sql.functions import dp_explain
 
 return dp_explain(*args)

@@ -1,3 +1,3 @@
-from dbdp.server import dp_explain_groups
+from dbdp.interfaces.sql.functions import dp_explain_groups
 
 return dp_explain_groups(*args)

@@ -1,3 +1,3 @@
-from dbdp.server import dp_explain_score
+from dbdp.interfaces.sql.functions import dp_explain_score
 
 return dp_explain_score(*args)

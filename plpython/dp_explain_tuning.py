@@ -1,3 +1,3 @@
-from dbdp.server import dp_explain_tuning
+from dbdp.interfaces.sql.functions import dp_explain_tuning
 
 return dp_explain_tuning(*args)

@@ -1,3 +1,3 @@
-from dbdp.server import dp_linreg
+from dbdp.interfaces.sql.functions import dp_linreg
 
 return dp_linreg(*args)

@@ -1,3 +1,3 @@
-from dbdp.server import dp_logreg
+from dbdp.interfaces.sql.functions import dp_logreg
 
 return dp_logreg(*args)

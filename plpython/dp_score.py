@@ -1,3 +1,3 @@
-from dbdp.server import dp_score
+from dbdp.interfaces.sql.functions import dp_score
 
 return dp_score(*args)

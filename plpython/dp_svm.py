@@ -1,3 +1,3 @@
-from dbdp.server import dp_svm
+from dbdp.interfaces.sql.functions import dp_svm
 
 return dp_svm(*args)

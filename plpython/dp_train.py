@@ -1,3 +1,3 @@
-from dbdp.server import dp_train
+from dbdp.interfaces.sql.functions import dp_train
 
 return dp_train(*args)

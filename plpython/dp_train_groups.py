@@ -1,3 +1,3 @@
-from dbdp.server import dp_train_groups
+from dbdp.interfaces.sql.functions import dp_train_groups
 
 return dp_train_groups(*args)

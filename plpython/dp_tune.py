@@ -1,3 +1,3 @@
-from dbdp.server import dp_tune
+from dbdp.interfaces.sql.functions import dp_tune
 
 return dp_tune(*args)

@@ -1,3 +1,3 @@
-from dbdp.server import drop_dataset
+from dbdp.interfaces.sql.functions import drop_dataset
 
 return drop_dataset(name)

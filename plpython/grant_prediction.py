@@ -1,3 +1,3 @@
-from dbdp.server import grant_prediction
+from dbdp.interfaces.sql.functions import grant_prediction
 
 return grant_prediction(model, role)

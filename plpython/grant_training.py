@@ -1,3 +1,3 @@
-from dbdp.server import grant_training
+from dbdp.interfaces.sql.functions import grant_training
 
 return grant_training(dataset, role, epsilon)

@@ -1,3 +1,3 @@
-from dbdp.server import group_sizes
+from dbdp.interfaces.sql.functions import group_sizes
 
 return group_sizes(dataset, group_by, groups)

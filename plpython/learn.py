@@ -1,3 +1,3 @@
-from dbdp.scoring import learn
+from dbdp.interfaces.sql.scoring import learn
 
 return learn(model, row_type, description, kind)

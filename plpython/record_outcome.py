@@ -1,3 +1,3 @@
-from dbdp.server import record_outcome
+from dbdp.interfaces.sql.functions import record_outcome
 
 return record_outcome(*args)

@@ -1,3 +1,3 @@
-from dbdp.server import redeclare
+from dbdp.interfaces.sql.functions import redeclare
 
 return redeclare(*args)

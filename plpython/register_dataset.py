@@ -1,3 +1,3 @@
-from dbdp.server import register_dataset
+from dbdp.interfaces.sql.functions import register_dataset
 
 return register_dataset(*args)

@@ -1,3 +1,3 @@
-from dbdp.server import renew_budget
+from dbdp.interfaces.sql.functions import renew_budget
 
 return renew_budget(*args)

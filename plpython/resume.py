@@ -1,3 +1,3 @@
-from dbdp.server import resume
+from dbdp.interfaces.sql.functions import resume
 
 return resume(name)

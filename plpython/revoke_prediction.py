@@ -1,3 +1,3 @@
-from dbdp.server import revoke_prediction
+from dbdp.interfaces.sql.functions import revoke_prediction
 
 return revoke_prediction(model, role)

@@ -1,3 +1,3 @@
-from dbdp.server import revoke_training
+from dbdp.interfaces.sql.functions import revoke_training
 
 return revoke_training(dataset, role)

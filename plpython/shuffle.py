@@ -1,3 +1,3 @@
-from dbdp.server import shuffle
+from dbdp.interfaces.sql.functions import shuffle
 
 return shuffle(dataset, blocks, options)

@@ -1,3 +1,3 @@
-from dbdp.server import store_network
+from dbdp.interfaces.sql.functions import store_network
 
 return store_network(dataset, network, parameters, receipt)

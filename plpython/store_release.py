@@ -1,3 +1,3 @@
-from dbdp.server import store_release
+from dbdp.interfaces.sql.functions import store_release
 
 return store_release(dataset, coefficients, intercepts, receipt)

@@ -1,3 +1,3 @@
-from dbdp.server import table_rows
+from dbdp.interfaces.sql.functions import table_rows
 
 return table_rows(*args)

@@ -17,8 +17,8 @@ from psycopg import conninfo
 from psycopg.rows import tuple_row
 from servers import drop_datasets, is_here, server, temporary_cluster
 
-from dbdp.cluster import Cluster
-from dbdp.database import Database, connect
+from dbdp.deployment.cluster import Cluster
+from dbdp.interfaces.python.database import Database, connect
 
 CASTS = {"source": "::regclass", "features": "::json", "epsilon": "::float8", "delta": "::float8"}
 CASTS |= {"classes": "::text[]", "label_bounds": "::float8[]", "max_rows": "::int4"}

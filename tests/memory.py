@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from dbdp.learning import noisy
-from dbdp.learning.encoding import pack
-from dbdp.privacy import streams
+from dbdp.learning.rows.encoding import pack
+from dbdp.privacy.noise import streams
 
 
 class RowsInMemory:

@@ -13,8 +13,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dbdp import installer
-from dbdp.cluster import Cluster
+from dbdp.deployment import installer
+from dbdp.deployment.cluster import Cluster
 
 IMAGE = os.environ.get("DBDP_TEST_IMAGE")  # an image of docker/Dockerfile to test, instead of a private cluster
 URL = os.environ.get("DBDP_TEST_URL")  # a superuser's URL of a server to test, instead of a private cluster

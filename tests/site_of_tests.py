@@ -14,8 +14,8 @@ import uvicorn
 from fastapi import FastAPI
 from servers import drop_datasets
 
-from dbdp.web.app import create
-from dbdp.web.serving import SETTINGS, listen
+from dbdp.interfaces.web.app import create
+from dbdp.interfaces.web.serving import SETTINGS, listen
 
 PASSWORD = "parole-of-the-tests"
 ODD = "<script>alert('1')</script>"

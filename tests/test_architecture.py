@@ -15,19 +15,21 @@ MODULES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
-CLIENTS = {
-    "commands.figures",
-    "curves",
-    "database",
-    "demo",
-    "doctor",
-    "loading",
-    "scratch",
-    "web.connections",
-    "web.plan_form",
-}
-CONNECTING = {"connections", "refusals", "targets", "sessions", "installer", "cluster"} | CLIENTS  # may import psycopg
+HOUSE = (  # a folder imports only those above it
+    "checks",
+    "learning",
+    "privacy",
+    "algorithms",
+    "sessions",
+    "registry",
+    "packing",
+    "controller",
+    "deployment",
+    "interfaces",
+)
+INTERFACES = ("plain", "sql", "python", "web", "cli")  # and among interfaces
 CHECKS = "dbdp.checks"  # what every package may import
+MOST_MEMBERS = 11  # ten, and the catalogue of the algorithms
 HEAVY = ("scipy", "sklearn", "psycopg", "sqlalchemy", "rich", "typer")
 
 
@@ -94,8 +96,12 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 def test_a_circle_of_imports_would_be_seen(monkeypatch):
-    monkeypatch.setitem(TREES, "dbdp.privacy.events", ast.parse("def late():\n    from dbdp.privacy import budget"))
-    assert any({"dbdp.privacy.events", "dbdp.privacy.budget"} <= circle for circle in circles())
+    monkeypatch.setitem(
+        TREES,
+        "dbdp.privacy.accounting.events",
+        ast.parse("def late():\n    from dbdp.privacy.accounting import budget"),
+    )
+    assert any({"dbdp.privacy.accounting.events", "dbdp.privacy.accounting.budget"} <= circle for circle in circles())
 
 
 def test_learning_and_privacy_never_import_each_other():
@@ -123,14 +129,31 @@ def test_checks_of_values_import_the_standard_library_alone():
     assert importers(CHECKS)
 
 
-def test_algorithms_join_learning_and_privacy_and_nothing_else():
-    joined = {"algorithms", "learning", "privacy", "checks"}
-    for name in within("dbdp.algorithms"):
-        assert {target.split(".")[1] for target in ours(name)} <= joined, name
+def rank(name):
+    """The place of a module in the total order."""
+    folder, *inner = name.removeprefix("dbdp.").split(".")
+    return HOUSE.index(folder), INTERFACES.index(inner[0]) if folder == "interfaces" and inner else 0
+
+
+def test_a_folder_imports_only_folders_above_it():
+    for name in MODULES.keys() - {"dbdp", "dbdp.orm"}:  # public names
+        assert all(rank(target) <= rank(name) for target in ours(name) - {"dbdp.interfaces"}), name
+
+
+def test_no_folder_has_more_members_than_a_reader_remembers():
+    for folder in [path for path in PACKAGE.rglob("*") if (path / "__init__.py").is_file()]:
+        members = [path for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()]
+        assert len(members) - 1 <= MOST_MEMBERS, folder  # less __init__
+
+
+def test_every_folder_has_a_sentence():
+    assert {
+        name for name, path in MODULES.items() if path.name == "__init__.py" and not ast.get_docstring(TREES[name])
+    } == set()
 
 
 def test_privacy_draws_from_the_operating_system_alone():
-    for name in [*within("dbdp.privacy"), "dbdp.shuffling"]:
+    for name in within("dbdp.privacy"):
         assert not {"random", "secrets", "numpy.random"} & set(imported(name)), name
         named = {node.attr for node in ast.walk(TREES[name]) if isinstance(node, ast.Attribute)}
         assert not named & {"random", "default_rng", "seed"}, name
@@ -142,8 +165,8 @@ def test_only_the_session_and_the_server_know_plpy():
         for name, tree in TREES.items()
         if any(isinstance(node, ast.Name) and node.id == "plpy" for node in ast.walk(tree))
     }
-    assert importers("plpy") == {"server"}
-    assert {name.removeprefix("dbdp.") for name in named} <= {"server", "sessions"}
+    assert importers("plpy") == {"interfaces.sql.functions"}
+    assert {name.removeprefix("dbdp.") for name in named} <= {"interfaces.sql.functions", "sessions.sessions"}
 
 
 def test_only_sessions_know_where_they_run():
@@ -158,17 +181,19 @@ def test_only_sessions_know_where_they_run():
 
 
 def test_only_interfaces_import_the_controller():
-    assert importers("dbdp.controller") == {"server", "database"}
-
-
-def test_a_session_imports_nothing_of_the_registry():
-    allowed = {"learning", "privacy", "algorithms", "errors", "refusals", "connections"}
-    for module in ("sessions", "errors", "refusals", "connections"):
-        assert {target.split(".")[1] for target in ours(f"dbdp.{module}")} <= allowed, module
+    assert importers("dbdp.controller.controller") == {"interfaces.sql.functions", "interfaces.python.database"}
 
 
 def test_only_what_connects_imports_psycopg():
-    assert {"sessions", "installer", "cluster"} <= importers("psycopg") <= CONNECTING
+    folders = {tuple(name.split(".")[: 2 if name.startswith("interfaces") else 1]) for name in importers("psycopg")}
+    connecting = {
+        ("sessions",),
+        ("deployment",),
+        ("interfaces", "python"),
+        ("interfaces", "cli"),
+        ("interfaces", "web"),
+    }
+    assert ("sessions",) in folders <= connecting
 
 
 def modules_after(*names):
@@ -178,20 +203,20 @@ def modules_after(*names):
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize("module", ["dbdp.scoring", "dbdp.controller", "dbdp.packing", "dbdp.registry"])
-def test_what_the_server_imports_is_light(module):
-    loaded = modules_after(module)
-    assert module in loaded
+@pytest.mark.parametrize("name", ["interfaces.sql.scoring", "controller.controller", "packing.packing"])
+def test_what_the_server_imports_is_light(name):
+    loaded = modules_after(f"dbdp.{name}")
+    assert f"dbdp.{name}" in loaded
     assert not loaded & set(HEAVY)
 
 
 def test_balls_are_loaded_where_they_are_needed_first():
-    assert "flint" not in modules_after("dbdp.controller", "dbdp.privacy.mechanisms")
-    assert "flint" in modules_after("dbdp.privacy.rounding")
+    assert "flint" not in modules_after("dbdp.controller.controller", "dbdp.privacy.mechanisms")
+    assert "flint" in modules_after("dbdp.privacy.noise.rounding")
 
 
 def test_a_heavy_import_would_be_seen():
-    assert "psycopg" in modules_after("dbdp.controller", "psycopg")
+    assert "psycopg" in modules_after("dbdp.controller.controller", "psycopg")
 
 
 def body_lines(function):

@@ -3,30 +3,14 @@
 from dataclasses import fields, replace
 from typing import Any, Protocol, TypeVar
 
-from dbdp.algorithms import (
-    bolt_on,
-    bst14,
-    dp_adam,
-    dp_agd,
-    dp_blgd,
-    dp_blsgd,
-    dp_blsgd_ac,
-    dp_sgd,
-    majority,
-    nsgd,
-    objective_perturbation,
-    output_perturbation_gd,
-    privgene,
-    rrpsgd,
-    rsgd_ar,
-    scs13,
-    sgd_adv,
-)
+from dbdp.algorithms.noisy_search import dp_agd, dp_blgd, dp_blsgd, dp_blsgd_ac, privgene
+from dbdp.algorithms.noisy_sgd import bst14, dp_adam, dp_sgd, rrpsgd, scs13, sgd_adv
 from dbdp.algorithms.options import Options
-from dbdp.algorithms.output_perturbation import PerturbedOnce
+from dbdp.algorithms.perturbed_once import bolt_on, gradient_descent, majority, nsgd, objective_perturbation, rsgd_ar
+from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Plan, Request
 from dbdp.algorithms.settings import check_request
-from dbdp.privacy import groups
+from dbdp.privacy.accounting import groups
 
 Made_co = TypeVar("Made_co", bound=Plan, covariant=True)
 
@@ -44,7 +28,7 @@ PERTURBED_ONCE: dict[str, Algorithm[PerturbedOnce]] = {
     "bolt_on": bolt_on,
     "nsgd": nsgd,
     "rsgd_ar": rsgd_ar,
-    "output_perturbation_gd": output_perturbation_gd,
+    "output_perturbation_gd": gradient_descent,
 }
 NOISY_WHILE_TRAINING: dict[str, Algorithm[NoisyWhileTraining]] = {
     "scs13": scs13,

@@ -14,7 +14,7 @@ from dbdp.algorithms.rows import Rows
 from dbdp.checks import between
 from dbdp.learning.losses import LARGEST, SMALLEST
 from dbdp.learning.objectives import Linear, Objective
-from dbdp.privacy.events import GaussianDpEvent, Release
+from dbdp.privacy.accounting.events import GaussianDpEvent, Release
 from dbdp.privacy.mechanisms import ROOM, Gaussian, covered_sensitivity, grid_for
 
 UNIT = 2.0**-53  # u, the relative error of one operation

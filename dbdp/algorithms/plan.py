@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from dbdp.algorithms.rows import Layout, Progress, Rows, silent
-from dbdp.learning.encoding import RandomProjection
-from dbdp.privacy.events import REPLACE_ONE, REPLACE_ONE_UNIT, Release
+from dbdp.learning.rows.encoding import RandomProjection
+from dbdp.privacy.accounting.events import REPLACE_ONE, REPLACE_ONE_UNIT, Release
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Request:
     radius : the model is projected onto ‖w‖₂ ≤ radius
     projection_dimension, projection_seed : Gaussian random projection of the features, by a public seed
     clip_norm : C, what the gradient of a row is clipped to, in the algorithms that add noise while they train
-    network : linear (None), or a network's name and sizes, see `dbdp.learning.networks`
+    network : linear (None), or a network's name and sizes, see `dbdp.learning.networks.networks`
     settings : what only this algorithm has, as JSON; a mapping is taken too
     tolerance : refused: a stop that depends on the data is not covered by any bound
     """

@@ -10,10 +10,10 @@ from typing import Protocol
 
 import numpy as np
 
-from dbdp.learning.encoding import RandomProjection
 from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Objective
-from dbdp.privacy.padding import PoissonSamples
+from dbdp.learning.rows.encoding import RandomProjection
+from dbdp.privacy.accounting.padding import PoissonSamples
 
 Progress = Callable[[str, int, int], None]  # stage, parts that are done, parts in all
 

@@ -13,8 +13,8 @@ from dbdp.checks import between, one_of, positive, whole
 from dbdp.learning.losses import Loss, loss_named
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.learning.schedules import NONE, Averaging, Constant, Decreasing, InverseTime, Schedule, SquareRoot
-from dbdp.privacy.events import check_epsilon_delta
-from dbdp.privacy.padding import PoissonSamples, padded_samples
+from dbdp.privacy.accounting.events import check_epsilon_delta
+from dbdp.privacy.accounting.padding import PoissonSamples, padded_samples
 
 DEFAULT_REGULARISATION = 0.001
 DEFAULT_BATCH_SIZE = 50
@@ -200,7 +200,7 @@ def objective_of(request: Request, facts: Facts) -> Objective:
     """Return the objective of the whole model: a network, or the linear models of all outputs together."""
     if request.network is None:
         return Linear(loss_of(request, facts), facts.dimension, facts.outputs)
-    from dbdp.learning.networks import network_named  # only a training of one needs it
+    from dbdp.learning.networks.networks import network_named  # only a training of one needs it
 
     remedy = "it minimises its cross-entropy; leave it out, or leave network out"
     refuse_given(request, "huber_width", "loss", "positive_weight", of=f"network {request.network!r}", remedy=remedy)

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from dbdp.learning.arithmetic import compiled, flushed
+from dbdp.learning.compiled.arithmetic import compiled, flushed
 from dbdp.learning.losses import Loss
 from dbdp.learning.state import State
 

@@ -12,7 +12,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from dbdp.checks import between, one_of
-from dbdp.learning.arithmetic import exponential, log1p_exponential
+from dbdp.learning.compiled.arithmetic import exponential, log1p_exponential
 
 SMALLEST, LARGEST = 1e-6, 1e6  # of every parameter: beyond, steps or noise are useless, yet nothing overflows
 WIDEST_HINGE = 1.0  # a wider smoothing would touch margin 0, where a hinge has slope -1

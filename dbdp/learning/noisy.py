@@ -16,7 +16,7 @@ import numpy as np
 
 from dbdp.checks import is_whole
 from dbdp.learning import kernels
-from dbdp.learning.arithmetic import SHRINK, flushed
+from dbdp.learning.compiled.arithmetic import SHRINK, flushed
 from dbdp.learning.objectives import Linear, Objective, objective_from
 from dbdp.learning.schedules import Schedule, schedule_with
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from dbdp.checks import whole
 from dbdp.learning import kernels
-from dbdp.learning.arithmetic import SHRINK, flushed
+from dbdp.learning.compiled.arithmetic import SHRINK, flushed
 from dbdp.learning.losses import Loss, loss_with
 
 MOST_OUTPUTS = 1000
@@ -123,7 +123,7 @@ def objective_from(text: str) -> Objective:
     if data["kind"] == "linear":
         _check_sizes(data["inputs"], data["outputs"], data["target"])
         return Linear(loss_with(data["loss"], tuple(data["settings"])), data["inputs"], data["outputs"], data["target"])
-    from dbdp.learning.networks import Network  # only a training of one needs it
+    from dbdp.learning.networks.networks import Network  # only a training of one needs it
 
     return Network.from_data(data)
 

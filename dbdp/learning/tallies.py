@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dbdp.learning.arithmetic import exponential
+from dbdp.learning.compiled.arithmetic import exponential
 
 
 def linear_scores(models: np.ndarray, rows: np.ndarray) -> np.ndarray:

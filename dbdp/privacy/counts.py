@@ -11,9 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from dbdp.privacy.events import EpsilonDeltaDpEvent, Release, SelfComposedDpEvent, check_epsilon_delta
+from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, Release, SelfComposedDpEvent, check_epsilon_delta
 from dbdp.privacy.mechanisms import ROOM, Gaussian
-from dbdp.privacy.samplers import Entropy, discrete_laplace
+from dbdp.privacy.noise.samplers import Entropy, discrete_laplace
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from typing import ClassVar, Protocol, Self
 import numpy as np
 
 from dbdp.checks import one_of
-from dbdp.privacy import streams
-from dbdp.privacy.calibration import analytic_noise_multiplier
-from dbdp.privacy.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, ZCDpEvent, check_epsilon_delta
-from dbdp.privacy.renyi import gaussian_noise_multiplier
-from dbdp.privacy.samplers import Entropy, discrete_gaussian, discrete_laplace
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
+from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, ZCDpEvent, check_epsilon_delta
+from dbdp.privacy.accounting.renyi import gaussian_noise_multiplier
+from dbdp.privacy.noise import streams
+from dbdp.privacy.noise.samplers import Entropy, discrete_gaussian, discrete_laplace
 
 ROOM = 1 + 1e-12  # every noise scale is larger by this factor than floating point computed it
 LEAST_SENSITIVITY = 1e-200

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dbdp.privacy.events import EpsilonDeltaDpEvent, Release, check_epsilon_delta
+from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, Release, check_epsilon_delta
 from dbdp.privacy.mechanisms import ROOM, grid_for
-from dbdp.privacy.samplers import Entropy, discrete_laplace
+from dbdp.privacy.noise.samplers import Entropy, discrete_laplace
 
 
 @dataclass(frozen=True)

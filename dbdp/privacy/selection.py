@@ -9,9 +9,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from dbdp.privacy.events import EpsilonDeltaDpEvent, ExponentialMechanismDpEvent, Release, check_epsilon_delta
+from dbdp.privacy.accounting.events import (
+    EpsilonDeltaDpEvent,
+    ExponentialMechanismDpEvent,
+    Release,
+    check_epsilon_delta,
+)
 from dbdp.privacy.mechanisms import LEAST_SENSITIVITY, ROOM, grid_for
-from dbdp.privacy.samplers import Entropy, discrete_laplace
+from dbdp.privacy.noise.samplers import Entropy, discrete_laplace
 
 _DEEPEST = 64  # K: exponents are cut off at -K, where e^-K is 1e-28
 _WEIGHT_BITS = 160  # p ≥ K/ln 2 + 60 (§14.6)
@@ -76,7 +81,7 @@ class ExponentialMechanism:
         """Return the integer weights of the candidates."""
         from flint import arb  # only a training that selects needs it
 
-        from dbdp.privacy.balls import precision
+        from dbdp.privacy.noise.balls import precision
 
         given = _finite(losses)
         least = min(given)
@@ -208,7 +213,7 @@ def _tails(mean: float, shape: float, least: int) -> list[int]:
     """
     from flint import arb
 
-    from dbdp.privacy.balls import precision
+    from dbdp.privacy.noise.balls import precision
 
     poisson, found = math.isinf(shape), []
     with precision(_TAIL_BITS):

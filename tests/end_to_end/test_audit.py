@@ -19,8 +19,9 @@ from scipy.stats import beta
 
 from dbdp import algorithms
 from dbdp.algorithms import Facts, Plan, Request
-from dbdp.database import connect
-from dbdp.privacy import mechanisms, streams
+from dbdp.interfaces.python.database import connect
+from dbdp.privacy import mechanisms
+from dbdp.privacy.noise import streams
 
 ALPHA = 1e-9  # of a whole audit; no seed
 RELEASES = 2000  # of each neighbour

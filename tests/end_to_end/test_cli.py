@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from dbdp.cli import app
-from dbdp.commands import shown
-from dbdp.curves import Judges
-from dbdp.database import Database
+from dbdp.interfaces.cli import output
+from dbdp.interfaces.cli.main import app
+from dbdp.interfaces.cli.plots.curves import Judges
+from dbdp.interfaces.python.database import Database
 
 EXPLAIN = [
     *("explain", "--algorithm", "bolt_on", "--loss", "logistic", "--rows", "48842", "--features", "124"),
@@ -31,7 +31,7 @@ KEYS = {
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command line."""
-    command = [sys.executable, "-m", "dbdp.cli", *arguments]
+    command = [sys.executable, "-m", "dbdp.interfaces.cli.main", *arguments]
     return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
 
 
@@ -178,9 +178,9 @@ def test_groups_of_a_public_column_are_trained_for_one_charge(
     assert trained.returncode == 0, trained.stderr
     models = json.loads(trained.stdout)
     assert {group: model["receipt"]["rows"] for group, model in models.items()} == {"0": 200, "2": 100}
-    shown = run(*asked, DBDP_URL=server_url)
-    assert shown.returncode == 0, shown.stderr
-    assert re.search(r"charged once\s.*charge *│ 1 ", shown.stdout, re.DOTALL)
+    output = run(*asked, DBDP_URL=server_url)
+    assert output.returncode == 0, output.stderr
+    assert re.search(r"charged once\s.*charge *│ 1 ", output.stdout, re.DOTALL)
     refused = run(*asked, DBDP_URL=server_url)  # two calls took it all
     assert (refused.returncode, "does not cover this release" in refused.stderr) == (1, True)
 
@@ -300,7 +300,7 @@ def test_a_name_with_capitals_blanks_and_dots_is_a_table_for_every_command(
 def test_the_books_of_a_renewed_budget_fit_a_terminal_and_name_the_period(
     server_url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shown, "console", Console(width=80, color_system=None))
+    monkeypatch.setattr(output, "console", Console(width=80, color_system=None))
     connection.execute("create table fits as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 500) as i")
     connection.execute("""select dbdp.register_dataset('fits', 'fits', 'ill', 'true', '{"age": [0, 50]}', 4, 1e-6)""")
     connection.execute("select dbdp.dp_logreg('fits', 0.1)")

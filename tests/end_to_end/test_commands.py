@@ -23,12 +23,14 @@ from rich.console import Console
 from rich.progress import Progress
 from typer.testing import CliRunner
 
-from dbdp import __version__, commands, progress
+from dbdp import __version__
 from dbdp.algorithms import Request
-from dbdp.cli import EXIT_CODES, app
-from dbdp.commands import PLACES, machine, shown
-from dbdp.database import connect
-from dbdp.progress import seconds_left
+from dbdp.interfaces.cli import machine, output
+from dbdp.interfaces.cli.main import EXIT_CODES, app
+from dbdp.interfaces.cli.places import PLACES
+from dbdp.interfaces.python import progress
+from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.progress import seconds_left
 
 ROOT = Path(__file__).parents[2]
 PRINT_FOR_PEOPLE = {"demo", "server stop", "server psql", "web"}  # a show, nothing, psql's own, a server
@@ -36,7 +38,7 @@ HEAVY = {"numpy", "psycopg", "rich", "sqlalchemy", "sklearn", "matplotlib", "sci
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dbdp.cli", *arguments]
+    command = [sys.executable, "-m", "dbdp.interfaces.cli.main", *arguments]
     return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
 
 
@@ -58,12 +60,15 @@ def test_every_command_that_prints_can_print_json() -> None:
 
 def test_no_module_of_commands_has_one_that_is_not_listed() -> None:
     for module in set(PLACES.values()):
-        there = set(typer.main.get_group(import_module(f"{commands.__name__}.{module}").app).commands)
+        there = set(typer.main.get_group(import_module(f"dbdp.interfaces.cli.{module}").app).commands)
         assert there == {name for name, place in PLACES.items() if place == module}
 
 
 def test_the_start_imports_nothing_heavy() -> None:
-    code = "import sys; from dbdp.cli import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    code = (
+        "import sys; from dbdp.interfaces.cli.main import main\n"
+        "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    )
     done = subprocess.run([sys.executable, "-c", code, "version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"{__version__}\n"
     loaded = set(done.stderr.split())
@@ -117,7 +122,7 @@ def test_ctrl_c_is_one_line_and_130_and_the_charge_stays(server_url: str, connec
         "select dbdp.register_dataset('patience', 'patience', 'ill', 'true', '{\"age\": [0, 50]}', 4, 1e-6)"
     )
     asked = ("train", "patience", "--epsilon", "1", "--epochs", "20000", "--batch-size", "5000")
-    command = [sys.executable, "-m", "dbdp.cli", *asked]
+    command = [sys.executable, "-m", "dbdp.interfaces.cli.main", *asked]
     with subprocess.Popen(command, env=os.environ | {"DBDP_URL": server_url}, stderr=subprocess.PIPE) as running:
         charged = "select count(*) from dbdp.history where dataset = 'patience'"
         deadline = time.monotonic() + 60
@@ -156,9 +161,9 @@ def test_an_uninstallation_asks_first_and_says_what_goes(make_database: Callable
 def printed(monkeypatch: pytest.MonkeyPatch, width: int, rows: list[dict[str, object]], title: str = "t") -> str:
     """What `show` prints on a console of that width."""
     console = Console(width=width, force_terminal=True, color_system=None)
-    monkeypatch.setattr(shown, "console", console)
+    monkeypatch.setattr(output, "console", console)
     with console.capture() as capture:
-        shown.show(rows, False, title)
+        output.show(rows, False, title)
     return capture.get()
 
 
@@ -170,17 +175,17 @@ def test_no_text_of_a_user_is_markup_or_moves_the_cursor(monkeypatch: pytest.Mon
         if width == 100:
             assert all(words in told for words in ("[/]", *odd, "x [/] y", r"\x1b[2J\u202etext", ":smile:"))
     console = Console(width=100, color_system=None)
-    monkeypatch.setattr(shown, "console", console)
+    monkeypatch.setattr(output, "console", console)
     with console.capture() as capture:
-        shown.show_done("table [/] \x1b is [old]", False)
+        output.show_done("table [/] \x1b is [old]", False)
     assert capture.get() == "table [/] \\x1b is [old]\n"
 
 
 def test_a_figure_that_was_paid_for_is_shown_whatever_its_classes_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(width=100, color_system=None)
-    monkeypatch.setattr(shown, "console", console)
+    monkeypatch.setattr(output, "console", console)
     with console.capture() as capture:
-        shown.show_figures(
+        output.show_figures(
             {"noise": 1.5, "receipt": {"dataset": "[/]"}}, False, "[/]", [{"class": "[/low]", "rows": 7}]
         )
     assert "[/low]  7" in capture.get()
@@ -204,10 +209,10 @@ def test_a_table_that_is_too_wide_is_told_row_by_row(monkeypatch: pytest.MonkeyP
 
 def test_a_url_that_is_longer_than_the_console_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(width=40, color_system=None)
-    monkeypatch.setattr(shown, "console", console)
+    monkeypatch.setattr(output, "console", console)
     url = "postgresql://postgres@/dbdp?host=%2Fa%2Flong%2Fplace&port=5432"
     with console.capture() as capture:
-        shown.show_mapping({"url": url}, False, "private server")
+        output.show_mapping({"url": url}, False, "private server")
     assert url in re.sub(r"[^\x21-\x7e]+", "", capture.get())
 
 
@@ -215,7 +220,7 @@ def test_a_file_that_is_no_json_object_is_named(tmp_path: Path) -> None:
     for content in (b"[1]", b"{bad", b"\xff", b"[" * 100_000):
         (tmp_path / "f.json").write_bytes(content)
         with pytest.raises(ValueError, match=r"^--features '.*f.json' is no JSON object: "):
-            shown.json_file(tmp_path / "f.json", "--features")
+            output.json_file(tmp_path / "f.json", "--features")
 
 
 def test_a_right_that_is_missing_has_a_remedy(server_url: str, connection: psycopg.Connection) -> None:
@@ -255,7 +260,7 @@ def test_a_server_that_takes_a_while_to_start_and_one_that_stops_say_so(
 
 def completed(words: str) -> set[str]:
     """What bash is offered for the last word."""
-    code = "import sys; sys.argv[0] = 'dbdp'; from dbdp.cli import main; main()"
+    code = "import sys; sys.argv[0] = 'dbdp'; from dbdp.interfaces.cli.main import main; main()"
     asked = {"_DBDP_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True, check=False
@@ -271,14 +276,14 @@ def test_bash_completes_commands_and_their_options() -> None:
 
 
 def test_the_shells_script_is_shown() -> None:
-    code = "import sys; sys.argv[0] = 'dbdp'; from dbdp.cli import main; main()"
+    code = "import sys; sys.argv[0] = 'dbdp'; from dbdp.interfaces.cli.main import main; main()"
     within = ["bash", "-c", '"$@"; exit $?', "bash"]  # the shell is found among the parents
-    shown = subprocess.run(
+    output = subprocess.run(
         [*within, sys.executable, "-c", code, "--show-completion"], capture_output=True, text=True, check=False
     )
-    assert shown.returncode == 0, shown.stderr
-    assert "_DBDP_COMPLETE=complete_bash" in shown.stdout
-    subprocess.run(["bash", "-n"], input=shown.stdout, text=True, check=True)
+    assert output.returncode == 0, output.stderr
+    assert "_DBDP_COMPLETE=complete_bash" in output.stdout
+    subprocess.run(["bash", "-n"], input=output.stdout, text=True, check=True)
 
 
 # --- progress -------------------------------------------------------------------------------------------
@@ -332,7 +337,7 @@ def test_one_statement_of_the_server_shows_no_time_left() -> None:
 def on_a_terminal(*arguments: str, **environment: str) -> str:
     """What a command writes to a terminal on stderr."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "dbdp.cli", *arguments]
+    command = [sys.executable, "-m", "dbdp.interfaces.cli.main", *arguments]
     settings = os.environ | environment | {"TERM": "xterm", "COLUMNS": "100"}
     with subprocess.Popen(command, env=settings, stdout=subprocess.DEVNULL, stderr=theirs) as running:
         os.close(theirs)

@@ -6,8 +6,8 @@ import pytest
 from chance import usually
 from rich.console import Console
 
-from dbdp import adult, demo
-from dbdp.database import Database
+from dbdp.interfaces.cli.demo import adult, demo
+from dbdp.interfaces.python.database import Database
 
 
 def shown(database: Database) -> str:

@@ -14,8 +14,8 @@ from pairs import others_slow
 from psycopg import conninfo, sql
 from servers import temporary_cluster
 
-from dbdp.bootstrap import find_postgresql
-from dbdp.cluster import Cluster
+from dbdp.deployment.bootstrap import find_postgresql
+from dbdp.deployment.cluster import Cluster
 
 PAGES = {page.name: page for page in pages()}
 FIRST = [name for name, page in PAGES.items() if page.after is None and any(page.steps())]

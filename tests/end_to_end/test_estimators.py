@@ -27,8 +27,9 @@ from sklearn.utils.estimator_checks import check_estimator
 from sqlalchemy import MetaData, Table, select
 
 import dbdp
-from dbdp import estimators, loading
-from dbdp.database import Database
+from dbdp.controller import ChargedError
+from dbdp.interfaces.python import estimators, loading
+from dbdp.interfaces.python.database import Database
 
 pandas = pytest.importorskip("pandas")
 pyarrow = pytest.importorskip("pyarrow")
@@ -238,7 +239,7 @@ def fail() -> None:
 
 @pytest.mark.parametrize(
     ("action", "error"),
-    [(fail, dbdp.controller.ChargedError), (lambda: signal.raise_signal(signal.SIGINT), KeyboardInterrupt)],
+    [(fail, ChargedError), (lambda: signal.raise_signal(signal.SIGINT), KeyboardInterrupt)],
     ids=["an error", "Ctrl-C"],
 )
 def test_nothing_is_left_behind_after(

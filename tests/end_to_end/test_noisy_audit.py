@@ -14,8 +14,8 @@ from test_audit import BORDER, RELEASES, ROWS, audited
 
 from dbdp import algorithms
 from dbdp.algorithms import Facts, NoisyWhileTraining, Request
-from dbdp.privacy import streams
-from dbdp.privacy.padding import PoissonSamples
+from dbdp.privacy.accounting.padding import PoissonSamples
+from dbdp.privacy.noise import streams
 
 STEP = 0.1
 UPDATES = {"loss": "huber_svm", "huber_width": 0.1, "schedule": "constant", "step_size": STEP, "regularisation": 0.0}

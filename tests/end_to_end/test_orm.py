@@ -9,8 +9,8 @@ from sqlalchemy import select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 
-from dbdp import orm
-from dbdp.database import Database
+from dbdp.interfaces.python import models as orm
+from dbdp.interfaces.python.database import Database
 
 MODELS = (orm.Dataset, orm.Charge, orm.Model, orm.Allowance)
 WRITTEN = {"name": "text"}  # psycopg gives both as str

@@ -17,7 +17,7 @@ import pytest
 from servers import temporary_cluster
 
 from dbdp import __version__
-from dbdp.cluster import Cluster
+from dbdp.deployment.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -20,8 +20,8 @@ from sqlalchemy.orm import Session
 
 import dbdp
 from dbdp.controller import ChargedError
-from dbdp.database import Database
-from dbdp.keywords import OfClassifiers, OfRegressors
+from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.keywords import OfClassifiers, OfRegressors
 
 
 @pytest.fixture
@@ -252,5 +252,5 @@ def test_mypy_finds_what_is_wrong_in_a_script(tmp_path: Path) -> None:
     ).stdout
     errors = [line.split(":") for line in found.splitlines() if line.startswith("script.py") and "error" in line]
     assert {int(number): text.rpartition("[")[2].rstrip("]") for _, number, *_, text in errors} == ERRORS, found
-    assert found.count("dbdp.estimators.LogisticRegression") >= 1
-    assert found.count("dbdp.algorithms.tuning.TuningRequest") == 1
+    assert found.count("dbdp.interfaces.python.estimators.LogisticRegression") >= 1
+    assert found.count("dbdp.algorithms.several.tuning.TuningRequest") == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dbdp.database import Database
+from dbdp.interfaces.python.database import Database
 
 GENERATE = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "generate.py"))
 

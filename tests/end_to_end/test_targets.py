@@ -6,9 +6,9 @@ import traceback
 import pytest
 
 import dbdp
-from dbdp.cli import main
-from dbdp.targets import URL_VARIABLE, libpq_url
-from dbdp.web.connections import Server
+from dbdp.interfaces.cli.main import main
+from dbdp.interfaces.web.accounts.connections import Server
+from dbdp.sessions.urls import URL_VARIABLE, libpq_url
 
 pytestmark = pytest.mark.security
 MALFORMED = [

@@ -8,7 +8,7 @@ from psycopg import sql
 from values import Table
 from watch import Outcome, Watch
 
-from dbdp import options
+from dbdp.controller import options
 
 CASTS = {"features": "json", "classes": "text[]", "label_bounds": "float8[]", "source": "regclass", "intercept": "bool"}
 CASTS |= {"candidates": "json", "repetitions": "float8", "plan": "json", "receipt": "json", "options": "json"}

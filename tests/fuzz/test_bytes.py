@@ -9,11 +9,11 @@ import pytest
 from hypothesis import strategies as st
 from watch import SHARES, Share, Watch
 
-from dbdp.learning import blocks
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
-from dbdp.learning.networks import Network
+from dbdp.learning.networks.networks import Network
 from dbdp.learning.noisy import Noise, NoisyState, NoisyTraining
 from dbdp.learning.objectives import Linear
+from dbdp.learning.rows import blocks
 from dbdp.learning.schedules import Averaging, Constant, InverseTime, Restarted
 from dbdp.learning.state import State
 

@@ -11,7 +11,7 @@ from test_declarations import FORMATS
 from values import ELEMENTS, FLOATS, Table, arrays, mutated, requests
 from watch import NUMBER, SHARES, WORD, Outcome, Share, Watch, finite
 
-from dbdp.privacy import events
+from dbdp.privacy.accounting import events
 
 ROWS = ((f"{{{NUMBER},0.5,1}}", "1", WORD, "0.5"), ("{NaN,1,2}", "0", "a", repr(NUMBER)), (None, None, None, None))
 COLUMNS = (("x", "double precision[]"), ("y", "integer"), ("w", "text"), ("z", "double precision"))

@@ -14,11 +14,11 @@ from values import Table
 from watch import Watch
 
 from dbdp.learning.losses import Logistic
-from dbdp.learning.networks import Network
+from dbdp.learning.networks.networks import Network
 from dbdp.learning.noisy import Noise, NoisyState, NoisyTraining
 from dbdp.learning.objectives import Linear
 from dbdp.learning.schedules import Constant
-from dbdp.privacy.events import Release
+from dbdp.privacy.accounting.events import Release
 
 DEEP = "[" * 3000 + "]" * 3000
 PLAN = PLANS[0]

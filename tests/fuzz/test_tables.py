@@ -10,7 +10,7 @@ from values import Table, sound_requests, tables
 from watch import SHARES, Outcome, Share, Watch, assert_silent, finite
 
 from dbdp.algorithms import Request
-from dbdp.database import connect
+from dbdp.interfaces.python.database import connect
 
 DOORS = {
     "positive": ("predict", "predict_probability"),

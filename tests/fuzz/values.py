@@ -1,6 +1,6 @@
 """Strategies: tables and their contents, declarations, requests: valid, boundary and none at all.
 
-Options of a training come from `dbdp.options`, their words from its texts, settings from the algorithms' own
+Options of a training come from `dbdp.controller.options`, their words from its texts, settings from the algorithms' own
 records: what is added there is fuzzed too.
 """
 
@@ -12,9 +12,9 @@ from typing import Any
 from hypothesis import strategies as st
 from watch import NUMBER, SMALL, WORD
 
-from dbdp import options
 from dbdp.algorithms import ALGORITHMS
 from dbdp.algorithms.options import declared
+from dbdp.controller import options
 
 # --- what a row may hold, as PostgreSQL reads it from text -------------------------------------------------
 

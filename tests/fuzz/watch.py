@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import SearchStrategy
 
-from dbdp.privacy.budget import CHARGE_UNITS, LEAK_UNITS
+from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS
 
 NUMBER, WORD = 804613725918.0, "kanarienvogel"  # values of rows that no text may hold
 SMALL = 1804613725  # the same for a column of 32 bits

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dbdp.learning import blocks
+from dbdp.learning.rows import blocks
 
 shapes = st.tuples(st.integers(0, 12), st.integers(1, 20))
 features = hnp.arrays(np.float32, shapes, elements=st.floats(-1, 1, width=32))

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dbdp.learning import encoding, kernels
-from dbdp.learning.encoding import (
+from dbdp.learning import kernels
+from dbdp.learning.losses import Logistic
+from dbdp.learning.rows import encoding
+from dbdp.learning.rows.encoding import (
     HEADER_BYTES,
     ColumnEncoder,
     RandomProjection,
@@ -19,7 +21,6 @@ from dbdp.learning.encoding import (
     WholeLabels,
     image,
 )
-from dbdp.learning.losses import Logistic
 
 WIDEST = st.floats(allow_nan=True, allow_infinity=True)
 EXTREMES = [

@@ -14,11 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbdp.learning import arithmetic, blocks, encoding, kernels, noisy
+from dbdp.learning import kernels, noisy
+from dbdp.learning.compiled import arithmetic
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Loss, Squared
-from dbdp.learning.networks import Network
+from dbdp.learning.networks.networks import Network
 from dbdp.learning.noisy import Noise, NoisyState, NoisyTraining
 from dbdp.learning.objectives import Linear
+from dbdp.learning.rows import blocks, encoding
 from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from pairs import pairwise
 from textbook import literal
 
-from dbdp.learning import blocks, kernels
+from dbdp.learning import kernels
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Squared
+from dbdp.learning.rows import blocks
 from dbdp.learning.schedules import NONE, Averaging, Constant, Decreasing, InverseTime, Restarted, SquareRoot
 from dbdp.learning.state import State
 

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from pairs import others_slow
 from threadpoolctl import threadpool_limits
 
-from dbdp.learning import blocks, networks
-from dbdp.learning.encoding import VectorEncoder, pack
-from dbdp.learning.layers import Convolution, Dense
-from dbdp.learning.networks import LEAST_CLIP, MOST_LAYERS, MOST_PARAMETERS, Network, network_named
+from dbdp.learning.networks import networks
+from dbdp.learning.networks.layers import Convolution, Dense
+from dbdp.learning.networks.networks import LEAST_CLIP, MOST_LAYERS, MOST_PARAMETERS, Network, network_named
 from dbdp.learning.objectives import objective_from
+from dbdp.learning.rows import blocks
+from dbdp.learning.rows.encoding import VectorEncoder, pack
 
 TINY = 1e-12
 KINDS = {

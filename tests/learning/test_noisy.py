@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbdp.learning import kernels, noisy
-from dbdp.learning.encoding import pack
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Squared
 from dbdp.learning.noisy import Noise, NoisyState, NoisyTraining
 from dbdp.learning.objectives import Linear, objective_from
+from dbdp.learning.rows.encoding import pack
 from dbdp.learning.schedules import Constant, InverseTime, SquareRoot
 
 NEEDS_KERNEL = pytest.mark.skipif(not kernels.COMPILED, reason="no compiled kernel: built without a compiler")

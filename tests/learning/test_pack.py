@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dbdp.learning import blocks, encoding, kernels
+from dbdp.learning import kernels
+from dbdp.learning.rows import blocks, encoding
 
 
 @pytest.fixture(scope="module", autouse=True, params=[False, True], ids=["reference", "compiled"])

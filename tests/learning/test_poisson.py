@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dbdp import shuffling
+from dbdp.privacy import shuffling
 
 ALPHA = 1e-9  # false alarms per test; no seed
 ROUNDING = 2.0**-53

@@ -7,15 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbdp.learning.schedules import (
-    SCHEDULES,
-    Constant,
-    Decreasing,
-    InverseTime,
-    Restarted,
-    SquareRoot,
-    schedule_with,
-)
+from dbdp.learning.schedules import SCHEDULES, Constant, Decreasing, InverseTime, Restarted, SquareRoot, schedule_with
 
 schedules = st.one_of(
     st.builds(Constant, st.floats(1e-6, 10)),

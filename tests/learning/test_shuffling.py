@@ -12,8 +12,8 @@ import pytest
 from pairs import others_slow
 from scipy import stats
 
-from dbdp import shuffling
-from dbdp.shuffling import Section
+from dbdp.privacy import shuffling
+from dbdp.privacy.shuffling import Section
 
 ALPHA = 1e-9  # false alarms per test; no seed
 ORDERS = list(permutations(range(4)))

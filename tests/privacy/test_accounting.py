@@ -11,10 +11,10 @@ from dp_accounting.rdp import rdp_privacy_accountant as reference
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dbdp.privacy.budget import CHARGE_UNITS, LEAK_UNITS, MODES, Budget
-from dbdp.privacy.calibration import analytic_noise_multiplier
-from dbdp.privacy.composition import least_epsilon
-from dbdp.privacy.events import (
+from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, MODES, Budget
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
+from dbdp.privacy.accounting.composition import least_epsilon
+from dbdp.privacy.accounting.events import (
     ADD_REMOVE,
     ComposedDpEvent,
     DisjointDpEvent,
@@ -28,7 +28,7 @@ from dbdp.privacy.events import (
     pure_divergence,
     pure_mean,
 )
-from dbdp.privacy.renyi import best_order, conversion, gaussian_noise_multiplier
+from dbdp.privacy.accounting.renyi import best_order, conversion, gaussian_noise_multiplier
 
 epsilons = st.floats(1e-3, 50)
 deltas = st.floats(-30, -0.5).map(lambda exponent: 10.0**exponent)

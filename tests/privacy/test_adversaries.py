@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.learning import blocks, kernels
+from dbdp.learning import kernels
 from dbdp.learning.losses import LOSSES
+from dbdp.learning.rows import blocks
 
 SHRUNK = 1 - 2.0**-22  # the longest stored row
 ROWS, DIMENSION, BATCH, EPOCHS = 43, 3, 10, 3

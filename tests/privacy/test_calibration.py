@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
 from dbdp.learning.schedules import Restarted
-from dbdp.privacy.calibration import (
+from dbdp.privacy.accounting.calibration import (
     Mixture,
     analytic_noise_multiplier,
     hockey_stick_multiplier,
@@ -21,7 +21,7 @@ from dbdp.privacy.calibration import (
     renyi_multiplier,
     too_small_multiplier,
 )
-from dbdp.privacy.renyi import conversion
+from dbdp.privacy.accounting.renyi import conversion
 from dbdp.privacy.sensitivity import Training, sgd_sensitivity
 
 epsilons = st.floats(-3, 2).map(lambda exponent: 10.0**exponent)

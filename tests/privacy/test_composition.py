@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from scipy import interpolate, optimize, special
 
-from dbdp.privacy.budget import CHARGE_UNITS, LEAK_UNITS, Budget
-from dbdp.privacy.events import (
+from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
+from dbdp.privacy.accounting.events import (
     EpsilonDeltaDpEvent,
     ExponentialMechanismDpEvent,
     GaussianDpEvent,

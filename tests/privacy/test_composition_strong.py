@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from dbdp.privacy.composition import rho_of, strong_epsilon, strong_share
-from dbdp.privacy.renyi import conversion, gaussian_noise_multiplier
+from dbdp.privacy.accounting.composition import rho_of, strong_epsilon, strong_share
+from dbdp.privacy.accounting.renyi import conversion, gaussian_noise_multiplier
 
 slacks = st.floats(-15, -1).map(lambda exponent: 10.0**exponent)
 

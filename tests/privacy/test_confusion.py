@@ -11,16 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dbdp.algorithms.confusion import ConfusionPlan, scores
+from dbdp.algorithms.scores.confusion import ConfusionPlan, scores
 from dbdp.learning import kernels
-from dbdp.learning.encoding import pack
-from dbdp.learning.networks import network_named
+from dbdp.learning.networks.networks import network_named
+from dbdp.learning.rows.encoding import pack
 from dbdp.learning.tallies import confusion, linear_scores
-from dbdp.privacy.budget import Budget
-from dbdp.privacy.calibration import analytic_noise_multiplier
+from dbdp.privacy.accounting.budget import Budget
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
+from dbdp.privacy.accounting.events import (
+    EpsilonDeltaDpEvent,
+    Release,
+    SelfComposedDpEvent,
+    divergence,
+    pure_divergence,
+)
 from dbdp.privacy.counts import CountLaplace
-from dbdp.privacy.events import EpsilonDeltaDpEvent, Release, SelfComposedDpEvent, divergence, pure_divergence
-from dbdp.privacy.samplers import Entropy, discrete_laplace
+from dbdp.privacy.noise.samplers import Entropy, discrete_laplace
 
 OUTPUTS = pytest.mark.parametrize("outputs", [1, 2, 5])
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dbdp.privacy.calibration import analytic_noise_multiplier
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
+from dbdp.privacy.accounting.events import divergence
 from dbdp.privacy.counts import CountGaussian, CountLaplace, count_noise
-from dbdp.privacy.events import divergence
 
 MOVED = pytest.mark.parametrize("moved", [1, 2, 3])
 CELLS = 3

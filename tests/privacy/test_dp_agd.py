@@ -12,18 +12,19 @@ from hypothesis import strategies as st
 from memory import RowsInMemory
 from scipy import optimize
 
-from dbdp.algorithms import dp_agd, noisy_sums, plan
+from dbdp.algorithms import noisy_sums, plan
+from dbdp.algorithms.noisy_search import dp_agd
 from dbdp.algorithms.plan import Facts, Request
-from dbdp.learning.arithmetic import SHRINK
+from dbdp.learning.compiled.arithmetic import SHRINK
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Squared
 from dbdp.learning.objectives import Linear
-from dbdp.privacy.composition import rho_of
-from dbdp.privacy.events import EpsilonDeltaDpEvent, ZCDpEvent, pure_divergence
+from dbdp.privacy.accounting.composition import rho_of
+from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, ZCDpEvent, pure_divergence
+from dbdp.privacy.accounting.renyi import conversion
+from dbdp.privacy.accounting.subsampling import poisson_gaussian_divergence
 from dbdp.privacy.mechanisms import Gaussian
 from dbdp.privacy.noisy_min import NoisyMin
-from dbdp.privacy.renyi import conversion
 from dbdp.privacy.selection import ExponentialMechanism
-from dbdp.privacy.subsampling import poisson_gaussian_divergence
 
 RANDOM = np.random.default_rng()
 
@@ -126,7 +127,7 @@ def test_whatever_is_selected_the_budget_is_never_overdrawn_and_never_left_to_li
     rows = RowsInMemory(*some_rows(6, 3))
     with pytest.MonkeyPatch.context() as patched:
         spy = Spy(patched, choose=lambda _: answered[(spy.selections - 1) % len(answered)])
-        plan.run(rows, silent)
+        plan.method(rows, silent)
     rho = Fraction(rho_of(epsilon, delta))
     assert rho_spent(spy.accesses, 1.0, 6) <= rho
     assert plan.guarantee.event == ZCDpEvent(float(rho))
@@ -158,7 +159,7 @@ def test_mini_batches_never_overdraw_it_either_and_none_is_read_twice(
     rows = Batches(*some_rows(6, 3))
     with pytest.MonkeyPatch.context() as patched:
         spy = Spy(patched, choose=lambda _: answered[(spy.selections - 1) % len(answered)])
-        plan.run(rows, silent)
+        plan.method(rows, silent)
     order = plan.details["renyi_order"]
     limit = epsilon - conversion(order, delta)
     assert float(divergence_spent(spy.accesses, 1.0, probability / 6, order)) <= limit
@@ -193,7 +194,7 @@ def test_without_a_step_the_first_model_is_released(spied):
     """Only zeros: one gradient is measured ever better, the budget ends within the inner loop."""
     spy = spied(choose=lambda _: 0)
     plan = planned(Facts(6, 3))
-    assert not plan.run(RowsInMemory(*some_rows(6, 3)), silent).any()
+    assert not plan.method(RowsInMemory(*some_rows(6, 3)), silent).any()
     scales = [mechanism.noise_scale for kind, mechanism in spy.accesses if kind == "gradient"]
     rho = np.cumsum([2 / scale**2 for scale in scales])  # (2C)²/2σ²
     assert np.allclose(rho[1:] / rho[:-1], 1.3, rtol=1e-6)  # (1 + γ) ρ_old is what is known then
@@ -301,7 +302,7 @@ def test_with_the_same_noise_it_is_algorithm_2_step_by_step(spied):
     left, right = iter(noises), iter(gumbels)
     spy = spied(noise=lambda vector: vector + next(left), choose=lambda losses: int(np.argmin(losses - next(right))))
     plan = planned(Facts(count, dimension), epsilon=epsilon, delta=delta, regularisation=regularisation)
-    model = plan.run(rows, silent)
+    model = plan.method(rows, silent)
     data = rows.all[:, :dimension].astype(float), rows.all[:, -1].astype(float)
     expected = list(
         algorithm_2(
@@ -361,7 +362,7 @@ def test_with_a_large_epsilon_it_comes_to_the_minimum(case, selection):
     knobs = {"splits": 3000, "selection": selection}
     facts = Facts(300, 4, outputs=classes, is_classifier=loss not in ("huber_regression", "squared"))
     plan = planned(facts, epsilon=1e6, loss=loss, regularisation=0.01, knobs=knobs, **given)
-    model = plan.run(rows, silent)
+    model = plan.method(rows, silent)
     objective = plan.method.objective
 
     def value(w):
@@ -372,7 +373,7 @@ def test_with_a_large_epsilon_it_comes_to_the_minimum(case, selection):
     assert best - 1e-9 < value(model) < best + 0.02 * gap
     if case == "logistic":  # little of the way is gone with little
         modest = planned(facts, epsilon=0.01, loss=loss, regularisation=0.01, knobs=knobs | {"splits": 60})
-        assert value(modest.run(rows, silent)) > best + 0.1 * gap
+        assert value(modest.method(rows, silent)) > best + 0.1 * gap
 
 
 def test_mini_batches_come_near_the_minimum_too():
@@ -384,14 +385,16 @@ def test_mini_batches_come_near_the_minimum_too():
         return objective.loss_sums(w[None], rows.all)[0] / 2000 + 0.005 * w @ w
 
     best = optimize.minimize(value, np.zeros(3), method="BFGS").fun
-    assert best < value(plan.run(rows, silent)) < best + 0.3 * (math.log(2) - best)
+    assert best < value(plan.method(rows, silent)) < best + 0.3 * (math.log(2) - best)
 
 
 def test_a_network_is_trained_too():
     rows = RowsInMemory(*some_rows(200, 5, classes=3))
     plan = planned(Facts(200, 5, outputs=3), epsilon=1e4, network="mlp:4", knobs={"splits": 20})
     objective = plan.method.objective
-    before, after = (objective.loss_sums(w[None], rows.all)[0] for w in (objective.initial(), plan.run(rows, silent)))
+    before, after = (
+        objective.loss_sums(w[None], rows.all)[0] for w in (objective.initial(), plan.method(rows, silent))
+    )
     assert after < before
     assert plan.details["clip_norm"] == 1.0
     assert plan.details["loss_limit"] == pytest.approx(3)
@@ -414,7 +417,7 @@ def test_no_row_can_make_it_fail(values, labels, batch_size, loss):
         rows = RowsInMemory(np.array(values).reshape(4, 3), labels)
     facts = Facts(4, 3, is_classifier=loss != "squared")
     plan = planned(facts, loss=loss, batch_size=batch_size, knobs={"splits": 3})
-    assert np.isfinite(plan.run(rows, silent)).all()
+    assert np.isfinite(plan.method(rows, silent)).all()
 
 
 LOSSES = st.one_of(

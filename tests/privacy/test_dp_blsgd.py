@@ -17,18 +17,19 @@ from memory import RowsInMemory
 from pairs import others_slow
 from scipy import optimize, stats
 
-from dbdp.algorithms import Facts, Request, dp_blsgd, plan
-from dbdp.algorithms.line_search import angle_between, compared, threshold_of
-from dbdp.learning.arithmetic import SHRINK
-from dbdp.learning.blocks import encode
+from dbdp.algorithms import Facts, Request, plan
+from dbdp.algorithms.noisy_search import dp_blsgd
+from dbdp.algorithms.noisy_search.line_search import angle_between, compared, threshold_of
+from dbdp.learning.compiled.arithmetic import SHRINK
 from dbdp.learning.losses import loss_named
-from dbdp.privacy import filters
-from dbdp.privacy.composition import rho_of
-from dbdp.privacy.events import EpsilonDeltaDpEvent, ZCDpEvent, pure_divergence
+from dbdp.learning.rows.blocks import encode
+from dbdp.privacy.accounting import filters
+from dbdp.privacy.accounting.composition import rho_of
+from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, ZCDpEvent, pure_divergence
+from dbdp.privacy.accounting.renyi import conversion
+from dbdp.privacy.accounting.subsampling import amplified, poisson_gaussian_divergence
 from dbdp.privacy.mechanisms import Gaussian
-from dbdp.privacy.renyi import conversion
 from dbdp.privacy.selection import AboveThreshold
-from dbdp.privacy.subsampling import amplified, poisson_gaussian_divergence
 
 ALPHA = 1e-9  # false alarms per test; no seed
 ALGORITHMS = ("dp_blgd", "dp_blsgd", "dp_blsgd_ac")
@@ -209,7 +210,7 @@ def test_an_adversary_that_decides_every_outcome_never_overdraws_the_filter(algo
 
     with watched(turned, found) as seen:
         access = Watched(*separable(rows, 2), seen, portion=3)
-        assert np.isfinite(plan.run(access, silent)).all()
+        assert np.isfinite(plan.method(access, silent)).all()
     assert asked["search"] >= 1
     check_spending(plan, seen, access)
 
@@ -220,7 +221,7 @@ def test_a_run_on_rows_spends_its_budget_and_no_more(algorithm, epsilon):
     plan = planned(algorithm, epsilon=epsilon, settings={"planned_steps": 20})
     with watched() as seen:
         rows = Watched(*separable(), seen)
-        plan.run(rows, silent)
+        plan.method(rows, silent)
     check_spending(plan, seen, rows)
     left = allowance(plan, plan.request) - sum(map(sum, charges(plan, seen)))
     gradients, searches = charges(plan, seen)
@@ -267,7 +268,7 @@ def test_a_budget_whose_growth_would_end_the_run_stays(algorithm, turn):
     signs, finds = iter([1.0, turn] * 100), iter([None, 0] * 100)
     with watched(lambda noise, exact: np.full(3, 9.0) * next(signs), lambda *_: next(finds)) as seen:
         plan = planned(algorithm, settings={"planned_steps": 20, "growth": 100.0})
-        plan.run(RowsInMemory(*separable()), silent)
+        plan.method(RowsInMemory(*separable()), silent)
     assert len(seen.of("search")) == 20
     assert len({search.epsilon for (search,) in seen.of("search")}) == 1
     assert len({noise.noise_scale for (noise,) in seen.of("gradient")}) == 1
@@ -286,7 +287,7 @@ def test_no_more_searches_are_made_than_the_plan_tells(algorithm):
 @pytest.mark.parametrize("algorithm", SAMPLED)
 def test_no_two_accesses_read_the_same_mini_batch(algorithm):
     rows = Watched(*separable(), portion=7)
-    planned(algorithm).run(rows, silent)
+    planned(algorithm).method(rows, silent)
     assert len(rows.read) > 20
     assert len(set(rows.read)) == len(rows.read)
     assert all(batch is not None for _, batch in rows.read)
@@ -295,7 +296,7 @@ def test_no_two_accesses_read_the_same_mini_batch(algorithm):
 
 def test_full_batches_are_packed_once_and_read_as_a_whole():
     rows = Watched(*separable())
-    planned("dp_blgd").run(rows, silent)
+    planned("dp_blgd").method(rows, silent)
     assert rows.drawn == 0
     assert {batch for _, batch in rows.read} == {None}
 
@@ -305,7 +306,7 @@ def test_a_mini_batch_is_divided_by_what_was_expected_of_it():
     moved = []
     with watched(lambda noise, exact: exact + 1.0, lambda mechanism, values: 0):
         plan = planned(rows=100, batch_size=20, regularisation=0.0, step_size=1.0, settings={"planned_steps": 3})
-        moved = plan.run(RowsInMemory(np.zeros((100, 3)), np.zeros(100)), silent)
+        moved = plan.method(RowsInMemory(np.zeros((100, 3)), np.zeros(100)), silent)
     assert moved == pytest.approx(np.full(3, -3 * 1 / 20), rel=1e-12)
 
 
@@ -323,7 +324,7 @@ def test_what_was_released_decides_everything(algorithm):
             return None if random.random() < 0.5 else int(random.integers(len(values)))
 
         with watched(release, find) as seen:
-            model = planned(algorithm).run(Watched(*separable(), seen), silent)
+            model = planned(algorithm).method(Watched(*separable(), seen), silent)
         runs.append((model.tolist(), seen.log))
     assert runs[0] == runs[1]
     assert runs[0] != runs[2]
@@ -445,7 +446,7 @@ def turned(plan, runs):
     ends = []
     for label in (1.0, -1.0):
         rows = RowsInMemory(np.array([[0.0, 0.1], [1.0, 0.0]]), np.array([1.0, label]))
-        ends.append([plan.run(rows, silent)[0] for _ in range(runs)])
+        ends.append([plan.method(rows, silent)[0] for _ in range(runs)])
     return np.array(ends)
 
 
@@ -685,7 +686,7 @@ def test_with_the_same_noise_every_iterate_is_that_of_the_paper(algorithm):
         )
         script = Script(features, labels, batch_size.get("batch_size"), seed)
         with watched(script.release, script.first_above):
-            model = plan.run(Scripted(script), silent)
+            model = plan.method(Scripted(script), silent)
         reference = Reference(script, plan)
         expected = reference.run()
         assert len(script.models) == len(reference.visited)
@@ -717,7 +718,7 @@ def test_with_a_large_epsilon_the_model_is_the_minimiser(algorithm):
     plan = planned(algorithm, rows=300, epsilon=1e5, regularisation=0.2, settings={"planned_steps": 60}, **whole)
     best = optimize.minimize(lambda w: objective(features, labels, 0.2, w), np.zeros(3)).fun
     gaps = [
-        objective(features, labels, 0.2, trained.run(RowsInMemory(features, labels), silent)) - best
+        objective(features, labels, 0.2, trained.method(RowsInMemory(features, labels), silent)) - best
         for trained in (plan, planned(algorithm, rows=300, epsilon=0.01, regularisation=0.2, **whole))
     ]
     assert 0 <= gaps[0] + 1e-9 < 1e-4
@@ -732,7 +733,7 @@ def test_mini_batches_come_near_the_minimiser(algorithm):
     assert best + 0.02 < objective(features, labels, 0.01, np.zeros(3))
 
     def reached():
-        return objective(features, labels, 0.01, plan.run(RowsInMemory(features, labels), silent))
+        return objective(features, labels, 0.01, plan.method(RowsInMemory(features, labels), silent))
 
     assert usually(lambda: reached() < best + 0.02)
 
@@ -747,7 +748,7 @@ def test_classes_are_learnt_one_against_the_rest():
         assert plan.details["clip_norm"] == pytest.approx(math.sqrt(3))
 
         def share_right(plan=plan):
-            model = plan.run(RowsInMemory(features, labels), silent).reshape(3, 3)
+            model = plan.method(RowsInMemory(features, labels), silent).reshape(3, 3)
             return np.mean(np.argmax(features @ model.T, axis=1) + 1 == labels)
 
         assert usually(lambda share_right=share_right: share_right() > 0.95)
@@ -755,7 +756,7 @@ def test_classes_are_learnt_one_against_the_rest():
 
 def test_the_model_stays_within_its_ball():
     plan = planned(epsilon=50.0, radius=0.5)
-    model = plan.run(RowsInMemory(*separable()), silent)
+    model = plan.method(RowsInMemory(*separable()), silent)
     assert 0.4 < np.linalg.norm(model) <= 0.5 * (1 + 1e-12)
     assert plan.details["radius"] == 0.5
 
@@ -770,7 +771,7 @@ def test_clips_shrink_once_for_each_step_and_stop_before_they_vanish():
         plan = planned(
             "dp_blsgd_ac", epsilon=100.0, settings={"planned_steps": 3000, "clip_decay": 0.9, "growth": 0.01}
         )
-        plan.run(rows, silent)
+        plan.method(rows, silent)
     clips = [bound for kind, bound in rows.limits if kind == "gradient rows"]
     shrunk = {round(math.log10(clip), 6) for clip in clips}
     assert shrunk == {0.0, -1.0, -2.0, -3.0}
@@ -788,7 +789,7 @@ def test_clips_shrink_once_for_each_step_and_stop_before_they_vanish():
 def test_rows_that_are_none_never_raise(algorithm, label):
     features = np.array([[0.0, 0.0, 0.0], [math.nan, 1.0, 0.0], [1e200, 0.0, 0.0], [0.1, 0.2, 0.3]])
     plan = planned(algorithm, rows=4, settings={"planned_steps": 5})
-    model = plan.run(RowsInMemory(features, np.full(4, label)), silent)
+    model = plan.method(RowsInMemory(features, np.full(4, label)), silent)
     assert model.shape == (3,)
     assert np.isfinite(model).all()
 
@@ -796,7 +797,7 @@ def test_rows_that_are_none_never_raise(algorithm, label):
 @pytest.mark.parametrize("epsilon", [1e-4, 1e5])
 def test_empty_mini_batches_are_batches_like_others(epsilon):
     rows = Watched(*separable(400), portion=5)
-    model = planned(rows=400, batch_size=1, epsilon=epsilon).run(rows, silent)
+    model = planned(rows=400, batch_size=1, epsilon=epsilon).method(rows, silent)
     assert np.isfinite(model).all()
     assert len(rows.read) > 2
 
@@ -804,7 +805,7 @@ def test_empty_mini_batches_are_batches_like_others(epsilon):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("rows", [1, 2])
 def test_one_row_is_enough(algorithm, rows):
-    model = planned(algorithm, rows=rows).run(RowsInMemory(np.eye(3)[:rows], np.ones(rows)), silent)
+    model = planned(algorithm, rows=rows).method(RowsInMemory(np.eye(3)[:rows], np.ones(rows)), silent)
     assert np.isfinite(model).all()
 
 
@@ -813,7 +814,7 @@ def test_a_network_is_trained_by_the_same_descent():
         "dp_blsgd", rows=200, dimension=3, outputs=2, epsilon=50.0, network="mlp:4", settings={"planned_steps": 5}
     )
     features, labels = separable()
-    model = plan.run(RowsInMemory(features, np.where(labels > 0, 2.0, 1.0)), silent)
+    model = plan.method(RowsInMemory(features, np.where(labels > 0, 2.0, 1.0)), silent)
     assert model.shape == (plan.details["parameters"],)
     assert plan.details["step_size"] == 1
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special
 
-from dbdp.privacy import events
-from dbdp.privacy.events import (
+from dbdp.privacy.accounting import events
+from dbdp.privacy.accounting.events import (
     ADD_REMOVE,
     EVENTS,
     MAX_COUNT,
@@ -42,7 +42,7 @@ from dbdp.privacy.events import (
     pure_mean,
     replace_one,
 )
-from dbdp.privacy.renyi import conversion
+from dbdp.privacy.accounting.renyi import conversion
 
 # --- the ledger ----------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbdp.privacy.events import pure_divergence
-from dbdp.privacy.filters import Filter
+from dbdp.privacy.accounting.events import pure_divergence
+from dbdp.privacy.accounting.filters import Filter
 
 positive = st.floats(-300, 300).map(lambda exponent: 10.0**exponent)
 

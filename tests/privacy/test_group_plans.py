@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from dbdp.algorithms import Facts, Request
-from dbdp.algorithms.groups import GroupsPlan, GroupsRequest, plan
-from dbdp.algorithms.output_perturbation import PerturbedOnce
+from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
 from dbdp.algorithms.settings import MOST_NUMBERS
-from dbdp.privacy.budget import MODES, Budget
-from dbdp.privacy.events import DisjointDpEvent, EpsilonDeltaDpEvent, divergence, leak
+from dbdp.algorithms.several.groups import GroupsPlan, GroupsRequest, plan
+from dbdp.privacy.accounting.budget import MODES, Budget
+from dbdp.privacy.accounting.events import DisjointDpEvent, EpsilonDeltaDpEvent, divergence, leak
 
 FACTS = Facts(1000, 4)
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from dbdp.algorithms.privgene import sampled_epsilon
-from dbdp.privacy.budget import MODES, Budget
-from dbdp.privacy.calibration import analytic_noise_multiplier
-from dbdp.privacy.events import (
+from dbdp.algorithms.noisy_search.privgene import sampled_epsilon
+from dbdp.privacy.accounting.budget import MODES, Budget
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
+from dbdp.privacy.accounting.events import (
     ComposedDpEvent,
     DisjointDpEvent,
     EpsilonDeltaDpEvent,
@@ -27,7 +27,7 @@ from dbdp.privacy.events import (
     ZCDpEvent,
     divergence,
 )
-from dbdp.privacy.groups import grouped, joint_delta, share
+from dbdp.privacy.accounting.groups import grouped, joint_delta, share
 from dbdp.privacy.selection import ExponentialMechanism
 
 ROWS = pytest.mark.parametrize("rows", [2, 3, 5])

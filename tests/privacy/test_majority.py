@@ -11,7 +11,7 @@ from goodness import ALPHA, of_cells
 from memory import RowsInMemory
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.privacy.events import ExponentialMechanismDpEvent, Release
+from dbdp.privacy.accounting.events import ExponentialMechanismDpEvent, Release
 
 BINARY, CLASSES = Facts(100, 4), Facts(100, 3, outputs=3)
 
@@ -30,18 +30,18 @@ def silent(*_):
 
 @pytest.mark.parametrize(("labels", "sign"), [([1] * 60 + [-1] * 40, 1.0), ([1] * 40 + [-1] * 60, -1.0)])
 def test_with_much_epsilon_the_larger_class_is_the_intercept_s_sign(labels, sign):
-    assert planned(1e3).run(rows(labels), silent).tolist() == [0, 0, 0, sign]
+    assert planned(1e3).method(rows(labels), silent).tolist() == [0, 0, 0, sign]
 
 
 def test_of_classes_the_largest_has_the_largest_score():
-    model = planned(1e3, CLASSES).run(rows([1] * 30 + [2] * 40 + [3] * 30), silent)
+    model = planned(1e3, CLASSES).method(rows([1] * 30 + [2] * 40 + [3] * 30), silent)
     assert model.reshape(3, 3).tolist() == [[0, 0, -1], [0, 0, 1], [0, 0, -1]]
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 2.0])
 def test_the_class_is_as_frequent_as_its_weight(epsilon):
     plan, data, size = planned(epsilon), rows([1] * 52 + [-1] * 48), 10_000
-    found = Counter(plan.run(data, silent)[-1] for _ in range(size))
+    found = Counter(plan.method(data, silent)[-1] for _ in range(size))
     observed = np.array([found[-1.0], found[1.0]])
     odds = math.exp(4 * epsilon / 2)  # 52 - 48 rows
     assert of_cells(observed, np.array([1, odds]) / (1 + odds)) > ALPHA
@@ -74,7 +74,7 @@ def law(selection, labels, facts):
 def test_rows_without_a_label_count_for_no_class():
     data = rows([np.nan] * 90 + [1] * 7 + [-1] * 3)
     assert data.label_counts(1).tolist() == [3, 7]
-    assert planned(1e3).run(data, silent)[-1] == 1
+    assert planned(1e3).method(data, silent)[-1] == 1
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
@@ -86,7 +86,7 @@ def test_it_is_charged_as_one_selection_and_uses_no_delta(delta):
 
 def test_the_rows_are_asked_for_counts_once_and_for_nothing_else():
     data = rows([1, -1])
-    planned(1.0).run(data, silent)
+    planned(1.0).method(data, silent)
     assert data.asked == ["label_counts"]
 
 

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
-from dbdp.privacy.calibration import analytic_noise_multiplier
-from dbdp.privacy.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, ZCDpEvent
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
+from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, ZCDpEvent
+from dbdp.privacy.accounting.renyi import gaussian_noise_multiplier
 from dbdp.privacy.mechanisms import (
     MECHANISMS,
     DiscreteGaussian,
@@ -27,7 +28,6 @@ from dbdp.privacy.mechanisms import (
     grid_for,
     mechanism_named,
 )
-from dbdp.privacy.renyi import gaussian_noise_multiplier
 
 EVERY_MECHANISM = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=list(MECHANISMS))
 GAUSSIANS = pytest.mark.parametrize("mechanism", [Gaussian, DiscreteGaussian], ids=["gaussian", "discrete_gaussian"])

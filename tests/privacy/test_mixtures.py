@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.algorithms.output_perturbation import MIXTURES
-from dbdp.learning import blocks, kernels
-from dbdp.privacy.budget import Budget
-from dbdp.privacy.calibration import Mixture, hockey_stick_multiplier, mixture_divergence, renyi_multiplier
-from dbdp.privacy.events import GaussianDpEvent, Release, ShuffledGaussianDpEvent, divergence
-from dbdp.privacy.renyi import conversion
+from dbdp.algorithms.perturbed_once.output_perturbation import MIXTURES
+from dbdp.learning import kernels
+from dbdp.learning.rows import blocks
+from dbdp.privacy.accounting.budget import Budget
+from dbdp.privacy.accounting.calibration import Mixture, hockey_stick_multiplier, mixture_divergence, renyi_multiplier
+from dbdp.privacy.accounting.events import GaussianDpEvent, Release, ShuffledGaussianDpEvent, divergence
+from dbdp.privacy.accounting.renyi import conversion
 
 SHRUNK = 1 - 2.0**-22  # the longest stored row
 

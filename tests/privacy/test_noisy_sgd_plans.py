@@ -11,14 +11,14 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.algorithms.bst14 import published_multiplier
-from dbdp.algorithms.noisy_sgd import MOST_NORM, Batches, NoisySgd, step_noise
-from dbdp.algorithms.sgd_adv import advanced_multiplier
+from dbdp.algorithms.noisy_sgd.bst14 import published_multiplier
+from dbdp.algorithms.noisy_sgd.noisy_sgd import MOST_NORM, Batches, NoisySgd, step_noise
+from dbdp.algorithms.noisy_sgd.sgd_adv import advanced_multiplier
 from dbdp.learning.losses import HuberSvm
 from dbdp.learning.noisy import NoisyState, terminate, transition
 from dbdp.learning.objectives import Linear
-from dbdp.privacy.composition import strong_share
-from dbdp.privacy.padding import PoissonSamples
+from dbdp.privacy.accounting.composition import strong_share
+from dbdp.privacy.accounting.padding import PoissonSamples
 
 COVERTYPE, PASSES, BATCH = 498_010, 10, 50
 PRINTED = {0.05: 105.9, 0.1: 53.0, 0.2: 26.5, 1.0: 9.15}  # privacy.md §5, in units of the L of add-remove

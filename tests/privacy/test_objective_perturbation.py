@@ -13,9 +13,9 @@ from memory import RowsInMemory
 from scipy import optimize, special
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.algorithms.minimisation import AcceleratedDescent, minimise
 from dbdp.algorithms.noisy_sums import lipschitz_of
-from dbdp.algorithms.objective_perturbation import (
+from dbdp.algorithms.perturbed_once.minimisation import AcceleratedDescent, minimise
+from dbdp.algorithms.perturbed_once.objective_perturbation import (
     MOST_PASSES,
     Shares,
     corners,
@@ -26,7 +26,7 @@ from dbdp.algorithms.objective_perturbation import (
 )
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
 from dbdp.learning.objectives import Linear
-from dbdp.privacy.calibration import analytic_noise_multiplier
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 
 SHRUNK = 1 - 2.0**-22  # the longest stored row
 LOSSES = {"logistic": Logistic(), "huber_svm": HuberSvm(), "huber_regression": HuberRegression(0.5)}
@@ -541,7 +541,7 @@ def test_one_row_after_the_other_is_asked_for_the_same_number_of_passes():
 
 def test_progress_is_told_pass_by_pass():
     made, heard = planned(rows=12, regularisation=0.5), []
-    made.run(RowsInMemory(*drawn("mixed", 12, 2, 0)), lambda *each: heard.append(each))
+    made.method(RowsInMemory(*drawn("mixed", 12, 2, 0)), lambda *each: heard.append(each))
     passes = told(made, "expected_passes")
     assert heard == [("pass", done + 1, passes) for done in range(passes)]
 
@@ -585,9 +585,9 @@ def test_with_much_privacy_to_spend_it_is_the_minimiser_that_scipy_finds():
     features, labels = unit_rows(random, 80, 4) * SHRUNK, random.choice([-1.0, 1.0], 80)
     made = planned(rows=80, dimension=4, regularisation=0.01, epsilon=1e6)
     rows = RowsInMemory(features, labels)
-    assert made.run(rows, silent) == pytest.approx(minimise(rows, Linear(Logistic(), 4), 0.01, 80), abs=1e-4)
+    assert made.method(rows, silent) == pytest.approx(minimise(rows, Linear(Logistic(), 4), 0.01, 80), abs=1e-4)
     noisier = planned(rows=80, dimension=4, regularisation=0.01, epsilon=1.0)
-    assert np.abs(noisier.run(rows, silent) - minimise(rows, Linear(Logistic(), 4), 0.01, 80)).max() > 1e-2
+    assert np.abs(noisier.method(rows, silent) - minimise(rows, Linear(Logistic(), 4), 0.01, 80)).max() > 1e-2
 
 
 @pytest.mark.parametrize("loss", ["logistic", "huber_svm"])
@@ -606,7 +606,7 @@ def test_what_is_released_has_the_law_of_the_perturbed_minimum(delta):
     made = planned(rows=3, dimension=1, regularisation=3.0, delta=delta)
     rows = RowsInMemory([[1.0], [0.5], [-1.0]], [1.0, -1.0, 1.0])
     table = Table(rows.all[:, :1].astype(float), rows.all[:, -1].astype(float), "logistic", 9.0)
-    models = np.array([made.run(rows, silent) for _ in range(3000)])
+    models = np.array([made.method(rows, silent) for _ in range(3000)])
     drawn = np.array([table.noise(each[None])[0, 0] for each in models]) / told(made, "objective_noise_scale")
     law = Law(special.ndtr) if delta else Law(lambda x: np.where(x < 0, np.exp(x) / 2, 1 - np.exp(-x) / 2))
     assert of_reals(drawn, law) > ALPHA

@@ -10,10 +10,10 @@ import pytest
 from scipy import stats
 
 from dbdp.algorithms import NOISY_WHILE_TRAINING, Facts, Request, plan
-from dbdp.privacy.budget import Budget
-from dbdp.privacy.events import PaddedDpEvent, PoissonGaussianDpEvent, Release, exceedance, leak
-from dbdp.privacy.padding import LEAKED, PoissonSamples, binomial_tail, padded_samples
-from dbdp.privacy.subsampling import poisson_gaussian_multiplier
+from dbdp.privacy.accounting.budget import Budget
+from dbdp.privacy.accounting.events import PaddedDpEvent, PoissonGaussianDpEvent, Release, exceedance, leak
+from dbdp.privacy.accounting.padding import LEAKED, PoissonSamples, binomial_tail, padded_samples
+from dbdp.privacy.accounting.subsampling import poisson_gaussian_multiplier
 
 GRID = [(rows, q) for rows in (1, 2, 10, 100, 1000, 12_345) for q in (1e-6, 1e-3, 0.02, 0.1, 0.5, 0.9, 0.999, 1.0)]
 

@@ -13,24 +13,17 @@ from memory import RowsInMemory
 from scipy import special
 from typer.testing import CliRunner
 
-from dbdp.algorithms import (
-    ALGORITHMS,
-    NOISY_WHILE_TRAINING,
-    PERTURBED_ONCE,
-    Facts,
-    NoisyWhileTraining,
-    Request,
-    plan,
-)
+from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, PERTURBED_ONCE, Facts, NoisyWhileTraining, Request, plan
 from dbdp.algorithms.catalogue import values_of
-from dbdp.algorithms.output_perturbation import CALIBRATIONS, MIXTURES, PerturbedOnce
+from dbdp.algorithms.perturbed_once.output_perturbation import CALIBRATIONS, MIXTURES, PerturbedOnce
 from dbdp.algorithms.settings import AVERAGING, DEFAULT_REGULARISATION, MOST_NUMBERS, SCHEDULES
-from dbdp.cli import app
-from dbdp.learning import blocks, kernels
+from dbdp.controller.options import options
+from dbdp.interfaces.cli.main import app
+from dbdp.learning import kernels
 from dbdp.learning.losses import LARGEST, LOSSES
+from dbdp.learning.rows import blocks
 from dbdp.learning.schedules import Averaging, Constant, Decreasing, InverseTime, Restarted, SquareRoot
-from dbdp.options import options
-from dbdp.privacy.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, ShuffledGaussianDpEvent
+from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, ShuffledGaussianDpEvent
 from dbdp.privacy.mechanisms import MECHANISMS
 from dbdp.privacy.sensitivity import Training, sgd_sensitivity, sharded_sensitivity
 
@@ -775,7 +768,7 @@ def test_steps_that_would_throw_the_model_ever_further_are_refused_and_those_tha
     features, labels = np.full((1003, 7), 0.3), np.ones(1003)
     for step in (named, min(1.99 / regularisation, LARGEST)):
         made = planned(**request, schedule="constant", step_size=step, epsilon=0.1, epochs=2)
-        assert np.isfinite(made.run(RowsInMemory(features, labels), lambda *_: None)).all()
+        assert np.isfinite(made.method(RowsInMemory(features, labels), lambda *_: None)).all()
 
 
 @pytest.mark.parametrize("algorithm", ["scs13", "dp_sgd", "dp_adam", "sgd_adv", "rrpsgd"])
@@ -785,7 +778,7 @@ def test_the_largest_steps_make_finite_models_and_larger_ones_are_refused(algori
     request = {"algorithm": algorithm, "regularisation": 0.0, "schedule": "constant", "epsilon": 1e-3, "epochs": 5}
     made = planned(**request, step_size=LARGEST)
     features, labels = np.full((ROWS, DIMENSION), 0.3), np.ones(ROWS)
-    assert np.isfinite(made.run(RowsInMemory(features, labels), lambda *_: None)).all()
+    assert np.isfinite(made.method(RowsInMemory(features, labels), lambda *_: None)).all()
 
 
 @pytest.mark.parametrize("regularisation", [0.0, 0.001, 0.03, 7.0])

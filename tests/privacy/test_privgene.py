@@ -15,16 +15,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import RowsInMemory
 
-from dbdp.algorithms import Facts, Request, plan, privgene
+from dbdp.algorithms import Facts, Request, plan
+from dbdp.algorithms.noisy_search import privgene
+from dbdp.algorithms.noisy_search.privgene import Breeding, Fitness, sampled_epsilon, sensitivity_among
 from dbdp.algorithms.noisy_sums import UNIT
-from dbdp.algorithms.privgene import Breeding, Fitness, sampled_epsilon, sensitivity_among
 from dbdp.learning import kernels
 from dbdp.learning.losses import HuberSvm, Logistic
 from dbdp.learning.objectives import Linear
-from dbdp.privacy.events import ExponentialMechanismDpEvent, PaddedDpEvent, SelfComposedDpEvent, divergence, leak
-from dbdp.privacy.renyi import best_order, conversion
+from dbdp.privacy.accounting.events import (
+    ExponentialMechanismDpEvent,
+    PaddedDpEvent,
+    SelfComposedDpEvent,
+    divergence,
+    leak,
+)
+from dbdp.privacy.accounting.renyi import best_order, conversion
+from dbdp.privacy.accounting.subsampling import amplified
 from dbdp.privacy.selection import ExponentialMechanism
-from dbdp.privacy.subsampling import amplified
 
 FACTS = Facts(1000, 5)
 AHEAD = np.array([1.0, 0.0, 0.0, 0.0])
@@ -282,7 +289,7 @@ def test_with_much_epsilon_the_model_is_good_and_with_little_it_is_not(given):
 
     def right(epsilon):
         plan = planned(epsilon, facts=facts, generations=25, population=100, **given)
-        return np.mean([rows.all[:, :5] @ plan.run(rows, silent) * labels > 0 for _ in range(3)])
+        return np.mean([rows.all[:, :5] @ plan.method(rows, silent) * labels > 0 for _ in range(3)])
 
     assert usually(lambda: right(1e5) > 0.93)
     assert usually(lambda: right(1e-6) < 0.93, missing=4e-4)  # three random directions are as good that often
@@ -295,14 +302,14 @@ def test_regressions_and_classes_are_bred_too():
     values = features[:, 0]
 
     def loss():
-        return np.mean((features @ regression.run(RowsInMemory(features, values), silent) - values) ** 2)
+        return np.mean((features @ regression.method(RowsInMemory(features, values), silent) - values) ** 2)
 
     assert usually(lambda: loss() < np.var(values) / 4)
     labels = 1.0 + (features[:, 0] > 0.15) + (features[:, 0] > -0.15)
     classes = planned(1e5, facts=Facts(500, 4, outputs=3), **small)
 
     def share_right():
-        models = classes.run(RowsInMemory(features, labels), silent).reshape(3, 4)
+        models = classes.method(RowsInMemory(features, labels), silent).reshape(3, 4)
         return np.mean(np.argmax(features @ models.T, axis=1) + 1 == labels)
 
     assert usually(lambda: share_right() > 0.55)  # a third by chance
@@ -336,7 +343,7 @@ def test_nothing_but_the_selections_depends_on_a_row(batch_size):
             patch.object(ExponentialMechanism, "choose", lambda _, losses: len(losses) // 2),
             patch.object(privgene, "uniform", lambda *shape: random.random(shape)),  # noqa: B023
         ):
-            models.append(plan.run(RowsInMemory(features, sign * labels), silent))
+            models.append(plan.method(RowsInMemory(features, sign * labels), silent))
     assert models[0].tolist() == models[1].tolist()
 
 
@@ -346,7 +353,7 @@ def test_the_rows_are_judged_once_for_each_generation_or_once_for_each_selection
     drawn = []
     draw = rows.draw
     rows.draw = lambda *given, **more: drawn.append(draw(*given, **more)) or drawn[-1]
-    planned(facts=Facts(200, 4), batch_size=batch_size, generations=6).run(rows, silent)
+    planned(facts=Facts(200, 4), batch_size=batch_size, generations=6).method(rows, silent)
     assert rows.asked == ["loss_sums"] * asked
     assert drawn == ([] if batch_size is None else [5, 5, 3])
 
@@ -357,7 +364,7 @@ def test_each_selection_has_a_sample_of_its_own():
     rows.loss_sums = lambda *given, **more: (
         batches.append((id(rows.packed), more["batch"])) or loss_sums(*given, **more)
     )
-    planned(facts=Facts(200, 4), batch_size=50, generations=6).run(rows, silent)
+    planned(facts=Facts(200, 4), batch_size=50, generations=6).method(rows, silent)
     assert [number for _, number in batches] == [0, 1, 2, 3] * 3 + [0]
 
 

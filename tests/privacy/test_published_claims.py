@@ -18,22 +18,22 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
-from dbdp.privacy.budget import Budget
-from dbdp.privacy.calibration import (
+from dbdp.privacy.accounting.budget import Budget
+from dbdp.privacy.accounting.calibration import (
     Mixture,
     analytic_noise_multiplier,
     hockey_stick_multiplier,
     paper_conversion,
     renyi_multiplier,
 )
-from dbdp.privacy.events import (
+from dbdp.privacy.accounting.events import (
     EpsilonDeltaDpEvent,
     ExponentialMechanismDpEvent,
     RepeatAndSelectDpEvent,
     divergence,
     pure_mean,
 )
-from dbdp.privacy.renyi import best_order, conversion
+from dbdp.privacy.accounting.renyi import best_order, conversion
 from dbdp.privacy.sensitivity import FRESH, Training, sgd_sensitivity, sharded_sensitivity
 
 ALPHA = 1e-9  # false alarms per test; no seed

@@ -12,9 +12,9 @@ import pytest
 from goodness import ALPHA, of_cells, of_integers, of_reals
 from scipy import integrate, stats
 
-from dbdp.privacy import rounding
-from dbdp.privacy.rounding import Uniforms, exactly_rounded, rounded_gaussian, rounded_spherical_laplace
-from dbdp.privacy.samplers import Entropy, discrete_gaussian
+from dbdp.privacy.noise import rounding
+from dbdp.privacy.noise.rounding import Uniforms, exactly_rounded, rounded_gaussian, rounded_spherical_laplace
+from dbdp.privacy.noise.samplers import Entropy, discrete_gaussian
 
 LENGTH = 1200  # bits of a number that is written down: as good as all of them
 

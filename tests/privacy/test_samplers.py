@@ -8,7 +8,7 @@ import pytest
 from goodness import ALPHA, of_integers, of_reals, of_two, p_value
 from scipy import stats
 
-from dbdp.privacy.samplers import Entropy, bernoulli_exp, discrete_gaussian, discrete_laplace
+from dbdp.privacy.noise.samplers import Entropy, bernoulli_exp, discrete_gaussian, discrete_laplace
 
 
 def many(sampler, scale, count):

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
-from dbdp.algorithms import metrics
-from dbdp.algorithms.class_balance import ClassBalancePlan
-from dbdp.algorithms.confusion import AccuracyPlan, ConfusionPlan
-from dbdp.algorithms.counting import CountPlan
-from dbdp.algorithms.metrics import ScoredFacts, ScoreRequest, score_plan
-from dbdp.algorithms.residuals import ResidualPlan
-from dbdp.algorithms.score_bins import ScoreBinsPlan, discretisation, figures, roc
+from dbdp.algorithms.scores import metrics
+from dbdp.algorithms.scores.class_balance import ClassBalancePlan
+from dbdp.algorithms.scores.confusion import AccuracyPlan, ConfusionPlan
+from dbdp.algorithms.scores.counting import CountPlan
+from dbdp.algorithms.scores.metrics import ScoredFacts, ScoreRequest, score_plan
+from dbdp.algorithms.scores.residuals import ResidualPlan
+from dbdp.algorithms.scores.score_bins import ScoreBinsPlan, discretisation, figures, roc
 from dbdp.learning import tallies
-from dbdp.learning.encoding import pack
-from dbdp.learning.networks import network_named
+from dbdp.learning.networks.networks import network_named
+from dbdp.learning.rows.encoding import pack
 from dbdp.learning.tallies import STEPS, ScoreBins, confusion, linear_scores
 
 ROWS = 60

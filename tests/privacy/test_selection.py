@@ -15,12 +15,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from dbdp.algorithms import Facts, Request, tuning
-from dbdp.algorithms.tuning import METHODS, TuningRequest
+from dbdp.algorithms import Facts, Request
+from dbdp.algorithms.several import tuning
+from dbdp.algorithms.several.tuning import METHODS, TuningRequest
 from dbdp.privacy import selection
-from dbdp.privacy.budget import Budget
-from dbdp.privacy.composition import least_epsilon
-from dbdp.privacy.events import (
+from dbdp.privacy.accounting.budget import Budget
+from dbdp.privacy.accounting.composition import least_epsilon
+from dbdp.privacy.accounting.events import (
     DisjointDpEvent,
     EpsilonDeltaDpEvent,
     ExponentialMechanismDpEvent,

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dbdp.learning import blocks, kernels
+from dbdp.learning import kernels
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Squared
+from dbdp.learning.rows import blocks
 from dbdp.learning.schedules import Averaging, Constant, Decreasing, InverseTime, Restarted, SquareRoot
 from dbdp.learning.state import State
 from dbdp.privacy import sensitivity

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.learning import blocks, kernels
+from dbdp.learning import kernels
 from dbdp.learning.losses import HuberSvm
+from dbdp.learning.rows import blocks
 from dbdp.learning.schedules import Constant, Decreasing, InverseTime, SquareRoot
 from dbdp.learning.state import State
 from dbdp.privacy import sensitivity

@@ -11,11 +11,11 @@ from flint import arb
 from goodness import ALPHA, of_cells, of_integers, of_reals, of_two
 from scipy import stats
 
-from dbdp.privacy import rounding, streams
-from dbdp.privacy.balls import precision
 from dbdp.privacy.mechanisms import Gaussian, SphericalLaplace
-from dbdp.privacy.rounding import Uniforms, spherical_laplace_of
-from dbdp.privacy.streams import Stream, draw, vector
+from dbdp.privacy.noise import rounding, streams
+from dbdp.privacy.noise.balls import precision
+from dbdp.privacy.noise.rounding import Uniforms, spherical_laplace_of
+from dbdp.privacy.noise.streams import Stream, draw, vector
 
 BOTH = pytest.mark.parametrize("law", ["gaussian", "spherical_laplace"])
 NEEDS_COMPILED = pytest.mark.skipif(streams.compiled is None, reason="no compiled streams: built without a compiler")

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, optimize, stats
 
-from dbdp.privacy import subsampling
-from dbdp.privacy.composition import least_epsilon
-from dbdp.privacy.events import PoissonGaussianDpEvent
-from dbdp.privacy.loss_distribution import _losses, poisson_gaussian_delta, poisson_gaussian_pld_multiplier
-from dbdp.privacy.renyi import conversion
-from dbdp.privacy.subsampling import amplified, poisson_gaussian_divergence, poisson_gaussian_multiplier
+from dbdp.privacy.accounting import subsampling
+from dbdp.privacy.accounting.composition import least_epsilon
+from dbdp.privacy.accounting.events import PoissonGaussianDpEvent
+from dbdp.privacy.accounting.loss_distribution import _losses, poisson_gaussian_delta, poisson_gaussian_pld_multiplier
+from dbdp.privacy.accounting.renyi import conversion
+from dbdp.privacy.accounting.subsampling import amplified, poisson_gaussian_divergence, poisson_gaussian_multiplier
 
 ALPHA = 1e-9  # false alarms per test; no seed
 
@@ -242,7 +242,7 @@ def test_orders_together_and_one_by_one_cost_the_same():
     assert [poisson_gaussian_divergence(0.01, 1.0, order) for order in usual] == pytest.approx(alone, rel=1e-13)
     asked = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dbdp.privacy.composition.divergence", lambda event, order: asked.append(order) or 1.0)
+        patch.setattr("dbdp.privacy.accounting.composition.divergence", lambda event, order: asked.append(order) or 1.0)
         least_epsilon(PoissonGaussianDpEvent(0.01, 1.0, 1), 1e-6)
     assert asked == usual  # they are computed together
 

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from short import FEW
 from test_white_box import recomputed
 
-from dbdp.algorithms import NOISY_WHILE_TRAINING, PERTURBED_ONCE, Facts, Request, plan, tuning
-from dbdp.algorithms.confusion import ConfusionPlan
-from dbdp.algorithms.output_perturbation import MIXTURES
-from dbdp.algorithms.tuning import TuningRequest
-from dbdp.privacy.budget import MODES, Budget
+from dbdp.algorithms import NOISY_WHILE_TRAINING, PERTURBED_ONCE, Facts, Request, plan
+from dbdp.algorithms.perturbed_once.output_perturbation import MIXTURES
+from dbdp.algorithms.scores.confusion import ConfusionPlan
+from dbdp.algorithms.several import tuning
+from dbdp.algorithms.several.tuning import TuningRequest
+from dbdp.privacy.accounting.budget import MODES, Budget
+from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, divergence
+from dbdp.privacy.accounting.groups import share
 from dbdp.privacy.counts import CountLaplace
-from dbdp.privacy.events import EpsilonDeltaDpEvent, divergence
-from dbdp.privacy.groups import share
 
 ROWS, FEATURES, EPSILON, DELTA = 20_000, 6, 1.0, 1e-6
 UNIT_ROWS = pytest.mark.parametrize("unit_rows", [2, 5])

@@ -16,8 +16,8 @@ from pairs import pairwise
 from scipy.optimize import minimize, minimize_scalar
 
 from dbdp.algorithms import ALGORITHMS, Facts, NoisyWhileTraining, Request, plan
-from dbdp.privacy.budget import MODES, Budget
-from dbdp.privacy.events import (
+from dbdp.privacy.accounting.budget import MODES, Budget
+from dbdp.privacy.accounting.events import (
     EpsilonDeltaDpEvent,
     ExponentialMechanismDpEvent,
     GaussianDpEvent,
@@ -53,7 +53,7 @@ def data(count=ROWS):
 
 
 def run(made, rows):
-    return np.asarray(made.run(rows, SILENT))
+    return np.asarray(made.method(rows, SILENT))
 
 
 def test_the_issues_algorithms_are_all_here():

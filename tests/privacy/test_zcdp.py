@@ -10,8 +10,8 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbdp.privacy.budget import CHARGE_UNITS, LEAK_UNITS, Budget
-from dbdp.privacy.events import (
+from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
+from dbdp.privacy.accounting.events import (
     ComposedDpEvent,
     DisjointDpEvent,
     EpsilonDeltaDpEvent,
@@ -28,7 +28,7 @@ from dbdp.privacy.events import (
     pure_concentration,
     zero_concentrated,
 )
-from dbdp.privacy.renyi import best_order, conversion, epsilon_of
+from dbdp.privacy.accounting.renyi import best_order, conversion, epsilon_of
 
 ORDERS = 1 + np.geomspace(1e-5, 1e4, 500)
 MIXTURE = ShuffledGaussianDpEvent((0.9, 0.1), (8.0, 2.0))

@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 
 from dbdp import LogisticRegression
 from dbdp.algorithms import Request
-from dbdp.algorithms.tuning import TuningRequest
-from dbdp.cli import app
-from dbdp.database import Database, connect
-from dbdp.sessions import ClientSession
+from dbdp.algorithms.several.tuning import TuningRequest
+from dbdp.interfaces.cli.main import app
+from dbdp.interfaces.python.database import Database, connect
+from dbdp.sessions.sessions import ClientSession
 
 pytestmark = pytest.mark.security
 

@@ -20,7 +20,7 @@ from attacker import Arena, allow
 from short import FEW
 
 from dbdp.algorithms import ALGORITHMS
-from dbdp.algorithms.metrics import METRICS, POWERS
+from dbdp.algorithms.scores.metrics import METRICS, POWERS
 
 pytestmark = pytest.mark.security
 LENGTH, EPSILON, DELTA = 24, 0.2, 1e-7
@@ -278,7 +278,7 @@ create or replace function test_unpadded.begin() returns void language plpython3
 import sys
 from dataclasses import replace
 import numpy as np
-rows, sessions = sys.modules["dbdp.rows"], sys.modules["dbdp.sessions"]
+rows, sessions = sys.modules["dbdp.controller.rows"], sys.modules["dbdp.sessions.sessions"]
 draw = rows.PackedRows.draw
 def sized(self, samples, most, *, apart=False):
     size = int(np.random.default_rng().binomial(samples.rows, samples.probability))

@@ -11,13 +11,13 @@ import psycopg
 import pytest
 from attacker import TRAIN, Arena, attempt
 
-from dbdp.learning.encoding import pack
 from dbdp.learning.losses import Logistic
 from dbdp.learning.noisy import Noise, NoisyState, NoisyTraining
 from dbdp.learning.objectives import Linear
+from dbdp.learning.rows.encoding import pack
 from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
-from dbdp.privacy.events import MOST_LEVELS
+from dbdp.privacy.accounting.events import MOST_LEVELS
 
 pytestmark = pytest.mark.security
 Spent = Callable[[str], tuple[int, int]]

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from attacker import TRAIN, Arena, allow, attempt
 
-from dbdp.privacy.budget import CHARGE_UNITS
+from dbdp.privacy.accounting.budget import CHARGE_UNITS
 
 pytestmark = pytest.mark.security
 Spent = Callable[[str], tuple[int, int]]

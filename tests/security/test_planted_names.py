@@ -22,13 +22,15 @@ from site_of_tests import csrf_of, served
 from typer.testing import CliRunner
 
 import dbdp
-from dbdp import adult, connections, installer
 from dbdp.algorithms import Request
-from dbdp.cli import app
-from dbdp.cluster import Cluster
-from dbdp.database import Database, connect
-from dbdp.sessions import ClientSession
-from dbdp.web import forms, pages
+from dbdp.deployment import installer
+from dbdp.deployment.cluster import Cluster
+from dbdp.interfaces.cli.demo import adult
+from dbdp.interfaces.cli.main import app
+from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.web.routes import forms, pages
+from dbdp.sessions import connections
+from dbdp.sessions.sessions import ClientSession
 
 pytestmark = pytest.mark.security
 

@@ -15,7 +15,7 @@ import pytest
 from attacker import DECLARED, REGISTER, TRAIN, Arena, allow, attempt, left_behind, registered
 from servers import temporary_cluster
 
-from dbdp.privacy.budget import CHARGE_UNITS
+from dbdp.privacy.accounting.budget import CHARGE_UNITS
 
 pytestmark = pytest.mark.security
 Spent = Callable[[str], tuple[int, int]]
@@ -149,8 +149,8 @@ def test_no_advisory_lock_of_anybody_stops_a_charge(
     source = Path(__file__).parents[2] / "dbdp"
     taking = {path.stem for path in source.rglob("*.py") if "advisory" in path.read_text(encoding="utf-8")}
     assert taking == {
-        *("loading", "scratch"),  # in the caller's own private server, or as its superuser
-        *("advisory_locks", "server"),  # those that the caller's session had anyway: it waits for none
+        *("loading", "public_rows"),  # in the caller's own private server, or as its superuser
+        *("advisory_locks", "functions"),  # those that the caller's session had anyway: it waits for none
     }
 
 
@@ -208,7 +208,7 @@ def test_a_connection_limit_refuses_parallel_training_before_its_charge(
     arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection, dataset: str, spent: Spent
 ) -> None:
     from dbdp.algorithms import Request
-    from dbdp.database import connect
+    from dbdp.interfaces.python.database import connect
 
     role = arena.names["owner"]
     admin.execute(f"alter role {role} connection limit 2")

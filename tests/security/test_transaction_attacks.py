@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from attacker import DECLARED, REGISTER, ROWS, TRAIN, Arena, attempt, left_behind, registered
 
-from dbdp.privacy.budget import CHARGE_UNITS
+from dbdp.privacy.accounting.budget import CHARGE_UNITS
 
 pytestmark = pytest.mark.security
 Spent = Callable[[str], tuple[int, int]]

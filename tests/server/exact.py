@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import psycopg
 
-from dbdp import __version__, shuffling
+from dbdp import __version__
+from dbdp.privacy import shuffling
 
 SCHEMA = "test_build"
 MAKE = """
@@ -61,11 +62,12 @@ def train_exactly(name: str, requests: str, orders: list[str], fault: str | None
 
     if "DIRECTORY" not in sys.path:
         sys.path.insert(0, "DIRECTORY")
-    from dbdp import algorithms, datasets
-    from dbdp.facts import facts
+    from dbdp import algorithms
+    from dbdp.controller.facts import facts
+    from dbdp.controller.rows import packed_rows
+    from dbdp.interfaces.sql.functions import _session
     from dbdp.learning import kernels
-    from dbdp.rows import packed_rows
-    from dbdp.server import _session
+    from dbdp.registry import datasets
 
     dataset, found = datasets.load(_session, name), []
     given = [algorithms.Request(**each) for each in json.loads(requests)]
@@ -103,12 +105,13 @@ def train_groups_exactly(name: str, request: str, group_by: str, groups: list[st
 
     if "DIRECTORY" not in sys.path:
         sys.path.insert(0, "DIRECTORY")
-    from dbdp import datasets, dealing
     from dbdp.algorithms import Request
-    from dbdp.algorithms import groups as by_groups
-    from dbdp.facts import facts
-    from dbdp.rows import packed_rows
-    from dbdp.server import _session
+    from dbdp.algorithms.several import groups as by_groups
+    from dbdp.controller.facts import facts
+    from dbdp.controller.rows import packed_rows
+    from dbdp.interfaces.sql.functions import _session
+    from dbdp.packing import dealing
+    from dbdp.registry import datasets
 
     dataset, models = datasets.load(_session, name), []
     asked = by_groups.GroupsRequest(Request(**json.loads(request)), group_by, tuple(groups))

@@ -13,7 +13,7 @@ import numpy as np
 import psycopg
 
 from dbdp import __version__
-from dbdp.learning import blocks
+from dbdp.learning.rows import blocks
 
 SCHEMA = "test_record"
 MAKE = """
@@ -40,10 +40,12 @@ def train_on_record(name: str, request: str) -> str:
 
     if "DIRECTORY" not in sys.path:
         sys.path.insert(0, "DIRECTORY")
-    from dbdp import algorithms, datasets, rows
-    from dbdp.facts import facts
-    from dbdp.privacy import streams
-    from dbdp.server import _session
+    from dbdp import algorithms
+    from dbdp.controller import rows
+    from dbdp.controller.facts import facts
+    from dbdp.interfaces.sql.functions import _session
+    from dbdp.privacy.noise import streams
+    from dbdp.registry import datasets
 
     noise: list[Any] = []
     packed: list[Any] = []

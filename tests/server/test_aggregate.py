@@ -7,8 +7,8 @@ import numpy as np
 import psycopg
 import pytest
 
-from dbdp.learning import blocks
 from dbdp.learning.losses import Logistic
+from dbdp.learning.rows import blocks
 from dbdp.learning.schedules import Constant, InverseTime, Schedule
 from dbdp.learning.state import State
 

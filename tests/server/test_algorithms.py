@@ -22,8 +22,8 @@ from typer.testing import CliRunner
 
 import dbdp
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Request
-from dbdp.cli import app
-from dbdp.database import Database, connect
+from dbdp.interfaces.cli.main import app
+from dbdp.interfaces.python.database import Database, connect
 
 ROWS, FEATURES, BUDGET_EPSILON = 4000, 3, 1e6
 LOSSES = {"logistic": "binary", "huber_svm": "binary", "huber_regression": "real", "squared": "real"}

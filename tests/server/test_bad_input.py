@@ -16,10 +16,10 @@ from short import FEW
 
 from dbdp import algorithms
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Facts, Request
-from dbdp.cluster import Cluster
 from dbdp.controller import ChargedError
-from dbdp.database import Database, connect
-from dbdp.estimators import LogisticRegression
+from dbdp.deployment.cluster import Cluster
+from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.estimators import LogisticRegression
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]

@@ -9,11 +9,11 @@ import psycopg
 import pytest
 from scipy.optimize import minimize
 
-from dbdp import baselines
 from dbdp.algorithms import Request
-from dbdp.database import Database
-from dbdp.server_registry import ServerRegistry
-from dbdp.sessions import ServerSession
+from dbdp.controller import baselines
+from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.sql.server_registry import ServerRegistry
+from dbdp.sessions.sessions import ServerSession
 
 ROWS, FEATURES = 400, 3
 

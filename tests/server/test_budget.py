@@ -11,16 +11,16 @@ from contextlib import contextmanager
 import numpy as np
 import psycopg
 import pytest
-from dbdp.training import Progress, silent
 from servers import cancel_once_charged
 from short import FEW
 
 from dbdp.algorithms import ALGORITHMS, PERTURBED_ONCE, Facts, Request, plan
-from dbdp.cluster import PATIENCE, Cluster
+from dbdp.algorithms.rows import Progress, silent
 from dbdp.controller import ChargedError
-from dbdp.database import Database, connect
-from dbdp.estimators import LogisticRegression
-from dbdp.privacy.budget import CHARGE_UNITS, LEAK_UNITS, Budget
+from dbdp.deployment.cluster import PATIENCE, Cluster
+from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.estimators import LogisticRegression
+from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]

@@ -15,9 +15,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dbdp import cluster as cluster_module
-from dbdp import installer
-from dbdp.cluster import Cluster, ClusterError
+from dbdp.deployment import cluster as cluster_module
+from dbdp.deployment import installer
+from dbdp.deployment.cluster import Cluster, ClusterError
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as somebody else")
 

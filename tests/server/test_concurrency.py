@@ -11,9 +11,9 @@ import pytest
 
 from dbdp.algorithms import Request
 from dbdp.controller import ChargedError
-from dbdp.database import Database, connect
-from dbdp.estimators import LogisticRegression
-from dbdp.privacy.budget import CHARGE_UNITS
+from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.estimators import LogisticRegression
+from dbdp.privacy.accounting.budget import CHARGE_UNITS
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]

@@ -14,9 +14,10 @@ import pytest
 from psycopg.pq import ConnStatus, PGconn
 from servers import temporary_cluster
 
-from dbdp import __version__, doctor, installer
-from dbdp.cluster import Cluster
-from dbdp.doctor import ADVICE, FAULT, OK, UNKNOWN, Finding, examine
+from dbdp import __version__
+from dbdp.deployment import doctor, installer
+from dbdp.deployment.cluster import Cluster
+from dbdp.deployment.doctor import ADVICE, FAULT, OK, UNKNOWN, Finding, examine
 
 RELEASED = Path(__file__).parents[2] / "sql" / "released"
 PATIENCE = 120  # seconds for a new setting to reach new sessions
@@ -48,7 +49,7 @@ def share(cluster: Cluster) -> Path:
 
 
 def dbdp(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dbdp.cli", *arguments]
+    command = [sys.executable, "-m", "dbdp.interfaces.cli.main", *arguments]
     return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
 
 

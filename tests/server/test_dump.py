@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from psycopg import conninfo
 
-from dbdp.cluster import Cluster
-from dbdp.database import connect
+from dbdp.deployment.cluster import Cluster
+from dbdp.interfaces.python.database import connect
 
 pytestmark = pytest.mark.usefixtures("pg_dump")
 

@@ -12,17 +12,17 @@ import pytest
 from typer.testing import CliRunner
 
 from dbdp.algorithms import Request
-from dbdp.algorithms.confusion import ConfusionPlan
-from dbdp.algorithms.metrics import ScoreRequest
-from dbdp.cli import app
+from dbdp.algorithms.scores.confusion import ConfusionPlan
+from dbdp.algorithms.scores.metrics import ScoreRequest
 from dbdp.controller import ChargedError
-from dbdp.database import Database
-from dbdp.declarations import declare
-from dbdp.evaluation import in_packed_coordinates, score
-from dbdp.learning.encoding import RandomProjection
-from dbdp.privacy.budget import CHARGE_UNITS, LEAK_UNITS
-from dbdp.releases import in_column_units
-from dbdp.sessions import ClientSession, Row
+from dbdp.controller.evaluation import in_packed_coordinates, score
+from dbdp.interfaces.cli.main import app
+from dbdp.interfaces.python.database import Database
+from dbdp.learning.rows.encoding import RandomProjection
+from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS
+from dbdp.registry.declarations import declare
+from dbdp.registry.releases import in_column_units
+from dbdp.sessions.sessions import ClientSession, Row
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]

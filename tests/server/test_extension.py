@@ -11,8 +11,9 @@ import psycopg
 import pytest
 from psycopg import conninfo
 
-from dbdp import __version__, installer
-from dbdp.database import connect
+from dbdp import __version__
+from dbdp.deployment import installer
+from dbdp.interfaces.python.database import connect
 
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1)"
 # A query calls these for each row, where a setting would cost as much as the prediction (sql/40-prediction.sql).
@@ -47,7 +48,7 @@ OPEN_TO_PUBLIC = """
 select p.oid::regprocedure::text from pg_proc as p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as a
 where p.pronamespace = 'dbdp'::regnamespace and a.grantee = 0"""
 WHERE = "create or replace function where_is_dbdp() returns text[] language plpython3u as $$\n{}\n$$"
-WHERE_BODY = "import dbdp, dbdp.server, numpy\nreturn [dbdp.__file__, dbdp.server.__file__, numpy.__file__]"
+WHERE_BODY = "import dbdp, dbdp.interfaces.sql.functions as functions, numpy\nreturn [dbdp.__file__, functions.__file__, numpy.__file__]"
 
 
 @pytest.fixture

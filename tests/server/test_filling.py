@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from dbdp.algorithms import Request
-from dbdp.database import connect
+from dbdp.interfaces.python.database import connect
 
 Register = Callable[..., str]
 

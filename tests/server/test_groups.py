@@ -8,16 +8,16 @@ import exact
 import numpy as np
 import psycopg
 import pytest
-from dbdp.training import Progress, silent
 from short import FEW
 
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Facts, Request, plan
+from dbdp.algorithms.rows import Progress, silent
 from dbdp.controller import ChargedError
-from dbdp.database import Database, connect
-from dbdp.learning import blocks
-from dbdp.privacy.budget import MODES, Budget
-from dbdp.privacy.events import Release
-from dbdp.releases import Model
+from dbdp.interfaces.python.database import Database, connect
+from dbdp.learning.rows import blocks
+from dbdp.privacy.accounting.budget import MODES, Budget
+from dbdp.privacy.accounting.events import Release
+from dbdp.registry.releases import Model
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]

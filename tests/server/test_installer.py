@@ -14,9 +14,10 @@ import psycopg
 import pytest
 
 import dbdp
-from dbdp import __version__, bootstrap, installer
-from dbdp.cluster import Cluster
-from dbdp.installer import InstallError, Source
+from dbdp import __version__
+from dbdp.deployment import bootstrap, installer
+from dbdp.deployment.cluster import Cluster
+from dbdp.deployment.installer import InstallError, Source
 
 CONTROL = """
 default_version = '@version@'

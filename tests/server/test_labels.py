@@ -7,7 +7,7 @@ import numpy as np
 import psycopg
 import pytest
 
-from dbdp.learning import blocks
+from dbdp.learning.rows import blocks
 
 Register = Callable[..., str]
 FEATURES = {"a": [0, 1]}  # 0.5 in every row, so that only the label can make a zero row

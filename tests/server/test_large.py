@@ -6,8 +6,8 @@ import numpy as np
 import psycopg
 import pytest
 
-from dbdp.database import Database
-from dbdp.learning import blocks
+from dbdp.interfaces.python.database import Database
+from dbdp.learning.rows import blocks
 
 pytestmark = pytest.mark.slow
 

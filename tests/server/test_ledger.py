@@ -10,9 +10,9 @@ from acting import acting
 
 from dbdp.algorithms import Request
 from dbdp.controller import ChargedError
-from dbdp.database import Database, connect
-from dbdp.privacy.budget import CHARGE_UNITS, LEAK_UNITS, Budget
-from dbdp.sessions import ClientSession, Row
+from dbdp.interfaces.python.database import Database, connect
+from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
+from dbdp.sessions.sessions import ClientSession, Row
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]

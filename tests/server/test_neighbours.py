@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from dbdp.algorithms import Facts, Plan, Request, plan
-from dbdp.database import connect
+from dbdp.interfaces.python.database import connect
 
 DIMENSION = 3
 EPOCHS = 3

@@ -13,13 +13,14 @@ import numpy as np
 import psycopg
 import pytest
 
-from dbdp import datasets, network_models, releases, scoring
-from dbdp.declarations import Declaration
-from dbdp.learning import blocks
-from dbdp.learning.encoding import RandomProjection
-from dbdp.learning.networks import Network, network_named
-from dbdp.releases import Model
-from dbdp.sessions import ClientSession
+from dbdp.interfaces.sql import scoring
+from dbdp.learning.networks.networks import Network, network_named
+from dbdp.learning.rows import blocks
+from dbdp.learning.rows.encoding import RandomProjection
+from dbdp.registry import datasets, network_models
+from dbdp.registry.declarations import Declaration
+from dbdp.registry.releases import Model
+from dbdp.sessions.sessions import ClientSession
 
 Register = Callable[..., str]
 TINY = 1e-12
@@ -97,7 +98,9 @@ def stored(
     model = network.initial() + 0.2 * np.random.default_rng().standard_normal(network.parameters)
     if rows is not None:
         model[-network.outputs :] -= network.scores(model, rows).mean(axis=0)
-    return releases.store_network(session, dataset, network, model, {"algorithm": "none"}, projection)
+    data, parameters = network_models.as_data(network, projection), model.tolist()
+    made = session.store_network(dataset, data, parameters, {"algorithm": "none"})
+    return Model(made["id"], name, declaration.feature_names, None, None, None, made["receipt"], data, parameters)
 
 
 def both(
@@ -258,7 +261,17 @@ def test_the_command_line_predicts(
         model = stored(connection, name, "mlp:9")
         door = "predict_probability" if kind == "binary" else "predict_class"
         expected = connection.execute(f"select j, dbdp.{door}(%s, w) from t as w where j <= 6 order by j", (model.id,))
-        command = [sys.executable, "-m", "dbdp.cli", "predict", str(model.id), f"{schema}.t", "--limit", "6", "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "dbdp.interfaces.cli.main",
+            "predict",
+            str(model.id),
+            f"{schema}.t",
+            "--limit",
+            "6",
+            "--json",
+        ]
         done = subprocess.run(
             command, env=os.environ | {"DBDP_URL": server_url}, capture_output=True, text=True, check=False
         )
@@ -329,7 +342,7 @@ def test_a_network_that_does_not_fit_is_refused(
 
 
 def test_a_cnn_reads_one_array_as_it_is() -> None:
-    from dbdp.declarations import declare
+    from dbdp.registry.declarations import declare
 
     image = declare(label="y", positive="1", features={"x": {"length": 49, "norm": 7}})
     columns = declare(label="y", positive="1", features={f"x{number}": [0, 1] for number in range(49)})
@@ -382,7 +395,7 @@ def description(declaration: Declaration, network: Network, parameters: np.ndarr
 
 def learned(network: Network, parameters: np.ndarray, kind: str) -> Any:
     """The scorers of this process that know a model 1 on an array of two numbers."""
-    from dbdp.declarations import declare
+    from dbdp.registry.declarations import declare
 
     label: dict[str, Any] = {"positive": "1"} if kind == "binary" else {"classes": ["a", "b", "c"]}
     declaration = declare(label="y", features={"x": {"length": 2, "norm": 9}}, **label)
@@ -433,16 +446,16 @@ def test_numpy_is_loaded_with_the_first_network_in_one_thread() -> None:
     network = Network(3, 1, True, 2.0, (), (2,))
     code = """
 import os, sys
-import dbdp.scoring as scoring
+import dbdp.interfaces.sql.scoring as scoring
 before = 'numpy' in sys.modules
-from dbdp import threads
+from dbdp.interfaces.sql import threads
 held = []
 original = threads.hold_blas_to_one
 threads.hold_blas_to_one = lambda: (original(), held.append('numpy' in sys.modules))
 description = sys.stdin.read()
 scoring.learn(1, 0, description, 'binary')
 print(before, held, 'numpy' in sys.modules, os.environ['OPENBLAS_NUM_THREADS'])"""
-    from dbdp.declarations import declare
+    from dbdp.registry.declarations import declare
 
     declaration = declare(label="y", positive="1", features={"x": {"length": 2, "norm": 9}})
     given = description(declaration, network, network.initial())

@@ -17,11 +17,11 @@ from memory import RowsInMemory
 
 import dbdp
 from dbdp.algorithms import NOISY_WHILE_TRAINING, Facts, NoisyWhileTraining, Request, plan
-from dbdp.algorithms.noisy_sgd import NoisySgd
+from dbdp.algorithms.noisy_sgd.noisy_sgd import NoisySgd
 from dbdp.algorithms.rows import Rows
-from dbdp.installer import Source
+from dbdp.controller.rows import PackedRows
+from dbdp.deployment.installer import Source
 from dbdp.privacy.mechanisms import MECHANISMS
-from dbdp.rows import PackedRows
 
 PACKAGE = Path(dbdp.__file__).parent
 MEMBERS = """
@@ -33,7 +33,9 @@ join pg_language as l on l.oid = p.prolang
 where d.classid = 'pg_proc'::regclass and d.refclassid = 'pg_extension'::regclass and d.deptype = 'e'
 and d.refobjid = (select oid from pg_extension where extname = 'dbdp')"""
 # A body takes one name from one of two modules and calls it: what it can do is what that name does.
-BODY = re.compile(r'(from dbdp\.(server|scoring) import (\w+)\s+)?return (SD\["dbdp"\]\.)?\w+\(\s*[\w\s,*]*\)\s*')
+BODY = re.compile(
+    r'(from dbdp\.interfaces\.sql\.(functions|scoring) import (\w+)\s+)?return (SD\["dbdp"\]\.)?\w+\(\s*[\w\s,*]*\)\s*'
+)
 LEARNING = {"sgd_transition", "sgd_terminate", "sgd_epoch", "shuffle", "charge", "store_release", "store_network"}
 LEARNING |= {"noisy_transition", "noisy_terminate", "noisy_steps", "gradient_transition", "gradient_sum"}
 LEARNING |= {"loss_transition", "loss_sum", "label_transition", "label_counts", "count_errors_transition"}
@@ -130,7 +132,7 @@ def test_wherever_the_package_trains_the_next_thing_is_noise() -> None:
     """An exact model is only made in `noisy`, where the next and only thing is noise, or is nobody's."""
     training = {call for call in calls("exact") if call[0] != "streams"}  # which have exact noise
     assert training == {("output_perturbation", "noisy"), ("tuning", "_read_on")}
-    once = functions("algorithms/output_perturbation.py")
+    once = functions("algorithms/perturbed_once/output_perturbation.py")
     assert statements(once["noisy"]) == [
         "exact = self.exact(rows, progress)",
         "return self.mechanism.release(exact.ravel()).reshape(exact.shape)",
@@ -139,7 +141,7 @@ def test_wherever_the_package_trains_the_next_thing_is_noise() -> None:
     assert passes == {("output_perturbation", name) for name in ("exact", "exact_by_epoch")}
     assert set(calls("exact_by_epoch")) == {("baselines", "descent")}  # in the owner's client alone
     assert set(calls("epoch")) == {("output_perturbation", "_epochs")}
-    (left,) = (node for node in functions("algorithms/tuning.py")["_read_on"].body if isinstance(node, ast.If))
+    (left,) = (node for node in functions("algorithms/several/tuning.py")["_read_on"].body if isinstance(node, ast.If))
     (statement,) = left.body
     assert isinstance(statement, ast.Expr)  # a statement by itself, whose value nothing has
     assert ast.unparse(statement).endswith(".exact(rows)")
@@ -181,13 +183,13 @@ def test_only_packed_rows_ask_for_exact_sums() -> None:
 
 def test_whoever_asks_for_an_exact_sum_is_known_by_name() -> None:
     """What each of them does next is a mechanism: their own tests, and §14.8, are about that."""
-    of_algorithms = {path.stem for path in (PACKAGE / "algorithms").glob("*.py")}
+    of_algorithms = {path.stem for path in (PACKAGE / "algorithms").rglob("*.py")}
     found = {name: set() for name in ("gradient_sum", "loss_sums", "label_counts", "scan")}
     for name, callers in found.items():
         callers |= {f"{module}.{function}" for module, function in calls(name) if module in of_algorithms}
     assert found == {
         "gradient_sum": {
-            "noisy_sums.noisy_gradient_sum",
+            "sums.noisy_gradient_sum",
             "minimisation.minimiser",  # of objective perturbation: the noise is in what is minimised
             *("minimisation.minimise", "minimisation.gradient"),  # the baseline's
         },
@@ -244,10 +246,15 @@ def reachable(*names: str) -> set[str]:
 
 
 def test_no_door_of_the_server_reaches_the_baseline_without_noise() -> None:
-    found = reachable("dbdp.server", "dbdp.scoring")
-    assert {"dbdp.controller", "dbdp.rows", "dbdp.algorithms.privgene", "dbdp.evaluation"} <= found
-    assert not found & {"dbdp.baselines", "dbdp.database", "dbdp.cli"}
-    assert "dbdp.baselines" in reachable("dbdp.database")  # it would be seen
+    found = reachable("dbdp.interfaces.sql.functions", "dbdp.interfaces.sql.scoring")
+    assert {
+        "dbdp.controller.controller",
+        "dbdp.controller.rows",
+        "dbdp.algorithms.noisy_search.privgene",
+        "dbdp.controller.evaluation",
+    } <= found
+    assert not found & {"dbdp.controller.baselines", "dbdp.interfaces.python.database", "dbdp.interfaces.cli.main"}
+    assert "dbdp.controller.baselines" in reachable("dbdp.interfaces.python.database")  # it would be seen
 
 
 def test_no_option_no_setting_and_no_variable_of_the_environment_is_about_noise() -> None:

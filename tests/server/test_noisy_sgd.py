@@ -13,9 +13,9 @@ from pairs import others_slow
 from scipy import stats
 
 from dbdp.algorithms import Facts, NoisyWhileTraining, Request, plan
-from dbdp.algorithms.noisy_sgd import NoisySgd
-from dbdp.database import connect
-from dbdp.learning.arithmetic import SHRINK
+from dbdp.algorithms.noisy_sgd.noisy_sgd import NoisySgd
+from dbdp.interfaces.python.database import connect
+from dbdp.learning.compiled.arithmetic import SHRINK
 from dbdp.learning.noisy import NoisyTraining
 
 Records = Callable[[str], recorded.Record]

@@ -11,10 +11,10 @@ import pytest
 from servers import cancel_once_charged
 
 from dbdp.controller import ChargedError
-from dbdp.database import Database
-from dbdp.estimators import LogisticRegression
-from dbdp.learning import blocks
+from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.estimators import LogisticRegression
 from dbdp.learning.losses import Logistic
+from dbdp.learning.rows import blocks
 from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
 

@@ -19,12 +19,12 @@ from psycopg.conninfo import make_conninfo
 from scipy.optimize import minimize
 from typer.testing import CliRunner
 
-from dbdp import curves, pictures
 from dbdp.algorithms import Facts, Request
-from dbdp.baselines import Descent
-from dbdp.cli import app
-from dbdp.database import Database
-from dbdp.scratch import DATASET, HELD_OUT, TRAINED, PublicRows, scratch_database
+from dbdp.controller.baselines import Descent
+from dbdp.interfaces.cli.main import app
+from dbdp.interfaces.cli.plots import curves, pictures
+from dbdp.interfaces.cli.plots.public_rows import DATASET, HELD_OUT, TRAINED, PublicRows, scratch_database
+from dbdp.interfaces.python.database import Database
 
 ROWS, FEATURES = 600, 3
 LABELLED = {"label": "y", "positive": "1", "features": {"x": {"length": FEATURES, "norm": 1}}}
@@ -345,7 +345,7 @@ def test_a_file_without_a_declared_column_is_refused(public: Path) -> None:
 
 
 def plot(*arguments: str | Path, url: str, **options: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dbdp.cli", "plot", *map(str, arguments)]
+    command = [sys.executable, "-m", "dbdp.interfaces.cli.main", "plot", *map(str, arguments)]
     settings = os.environ | {"DBDP_URL": url}
     return subprocess.run(command, env=settings, capture_output=True, text=True, check=False, **options)
 

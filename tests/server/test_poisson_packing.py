@@ -13,10 +13,13 @@ import psycopg
 import pytest
 from scipy import stats
 
-from dbdp import datasets, packing, sessions, shuffling
-from dbdp.learning import blocks
-from dbdp.privacy.padding import padded_samples
-from dbdp.sessions import ClientSession, Row
+from dbdp.learning.rows import blocks
+from dbdp.packing import packing
+from dbdp.privacy import shuffling
+from dbdp.privacy.accounting.padding import padded_samples
+from dbdp.registry import datasets
+from dbdp.sessions import sessions
+from dbdp.sessions.sessions import ClientSession, Row
 
 Register = Callable[..., str]
 Block = tuple[int, np.ndarray]

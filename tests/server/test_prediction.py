@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dbdp import scoring
-from dbdp.database import Database
-from dbdp.estimators import LogisticRegression
+from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.estimators import LogisticRegression
+from dbdp.interfaces.sql import scoring
 
 Register = Callable[..., str]
 FEATURES = {
@@ -54,7 +54,7 @@ def fitted(connection: psycopg.Connection, database: Database, schema: str, regi
 
 def looked_up(connection: psycopg.Connection, name: str) -> LogisticRegression:
     """The estimator of the newest model of a dataset."""
-    from dbdp.declarations import Declaration
+    from dbdp.registry.declarations import Declaration
 
     row = connection.execute(
         "select id, coefficients, intercept, d.declaration::text from dbdp.models as m join dbdp.datasets as d "
@@ -478,7 +478,7 @@ def test_categories_that_no_value_has_weigh_nothing(
     assert np.abs(np.array([logit(p) for p in found]) - expected).max() < 1e-6
 
 
-compiled = pytest.importorskip("dbdp._scorer")
+compiled = pytest.importorskip("dbdp.interfaces.sql._scorer")
 FLOATS = st.floats(width=64)
 ELEMENTS = [(701, "<f8"), (700, "<f4")]  # PostgreSQL's numbers of the types
 WEIGHTS = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=20)
@@ -793,7 +793,7 @@ def test_equal_decisions_are_the_first_class(connection: psycopg.Connection, sch
 
 def test_the_server_predicts_without_numpy() -> None:
     """A parallel worker starts in a hundredth of the time, and BLAS never starts a thread."""
-    code = "import sys, dbdp.scoring; print('numpy' in sys.modules)"
+    code = "import sys, dbdp.interfaces.sql.scoring; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

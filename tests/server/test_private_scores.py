@@ -12,19 +12,19 @@ from scipy.stats import chisquare, rankdata
 from test_evaluation import Watched
 from typer.testing import CliRunner
 
-from dbdp import adult, evaluation
 from dbdp.algorithms import Request
-from dbdp.algorithms.bounds import BETA, EDGES, BoundsPlan
-from dbdp.algorithms.class_balance import ClassBalancePlan
-from dbdp.algorithms.confusion import AccuracyPlan
-from dbdp.algorithms.metrics import METRICS, ScoreRequest
-from dbdp.algorithms.score_bins import BINS
-from dbdp.cli import app
-from dbdp.controller import ChargedError
-from dbdp.database import Database
+from dbdp.algorithms.scores.bounds import BETA, EDGES, BoundsPlan
+from dbdp.algorithms.scores.class_balance import ClassBalancePlan
+from dbdp.algorithms.scores.confusion import AccuracyPlan
+from dbdp.algorithms.scores.metrics import METRICS, ScoreRequest
+from dbdp.algorithms.scores.score_bins import BINS
+from dbdp.controller import ChargedError, evaluation
+from dbdp.interfaces.cli.demo import adult
+from dbdp.interfaces.cli.main import app
+from dbdp.interfaces.python.database import Database
 from dbdp.learning.tallies import STEPS
-from dbdp.privacy.budget import CHARGE_UNITS, LEAK_UNITS
-from dbdp.sessions import Session
+from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS
+from dbdp.sessions.sessions import Session
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]

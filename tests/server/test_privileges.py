@@ -10,8 +10,8 @@ from acting import acting
 from short import FEW
 
 from dbdp.algorithms import NOISY_WHILE_TRAINING, Request
-from dbdp.database import connect
-from dbdp.estimators import LogisticRegression
+from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.estimators import LogisticRegression
 
 Register = Callable[..., str]
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1, batch_size => 20)"

@@ -13,7 +13,7 @@ import pytest
 from acting import acting
 
 from dbdp.algorithms import Request
-from dbdp.database import connect
+from dbdp.interfaces.python.database import connect
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]

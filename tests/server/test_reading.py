@@ -14,8 +14,8 @@ import numpy as np
 import psycopg
 import pytest
 
-from dbdp.learning import blocks
-from dbdp.sessions import PLANNED
+from dbdp.learning.rows import blocks
+from dbdp.sessions.sessions import PLANNED
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]
@@ -49,12 +49,12 @@ def python(connection: psycopg.Connection) -> Iterator[Callable[[str], None]]:
         connection.execute(f"do $python$\n{code}\n$python$ language plpython3u")
 
     yield run
-    run(f"from dbdp import reading; reading.MOST_BYTES = 1 << 28; {RESTORE}")
+    run(f"from dbdp.registry.tables import reading; reading.MOST_BYTES = 1 << 28; {RESTORE}")
 
 
 RECORD = """
-from dbdp import reading
-from dbdp.sessions import ServerSession
+from dbdp.registry.tables import reading
+from dbdp.sessions.sessions import ServerSession
 if not hasattr(ServerSession, 'whole'):
     ServerSession.whole, ServerSession.pieces = ServerSession.batches_of, []
     def batches_of(self, *given):
@@ -65,14 +65,14 @@ if not hasattr(ServerSession, 'whole'):
 ServerSession.pieces.clear()
 """
 RESTORE = """
-from dbdp.sessions import ServerSession
+from dbdp.sessions.sessions import ServerSession
 if hasattr(ServerSession, 'whole'):
     ServerSession.batches_of = ServerSession.whole
     del ServerSession.whole
 """
 TOLD = """
 import plpy
-from dbdp.sessions import ServerSession
+from dbdp.sessions.sessions import ServerSession
 plpy.execute(plpy.prepare("select set_config('tests.pieces', $1, false)", ["text"]), [repr(ServerSession.pieces)])
 """
 
@@ -114,7 +114,7 @@ def test_no_piece_is_larger_than_public_facts_allow_whatever_the_rows_widths(
     connection.execute("set dbdp.pack_memory = '4MB'")
     most: dict[int, list[int]] = {}
     for limit in (1 << 16, 1 << 28):
-        python(f"from dbdp import reading; reading.MOST_BYTES = {limit}")
+        python(f"from dbdp.registry.tables import reading; reading.MOST_BYTES = {limit}")
         for name in names:
             python(RECORD)
             if layout == "groups":
@@ -284,8 +284,8 @@ def test_the_parameters_are_set_to_what_is_said_and_are_the_sessions_own_afterwa
     connection.execute("create table t (); set enable_sort = on; set work_mem = '77kB'")
     code = """
 import plpy
-from dbdp.server_registry import ServerRegistry
-from dbdp.sessions import PLANNED, ServerSession
+from dbdp.interfaces.sql.server_registry import ServerRegistry
+from dbdp.sessions.sessions import PLANNED, ServerSession
 session = ServerSession(plpy, ServerRegistry())
 def now(name):
     return session.query("select current_setting($1, true) as value", name)[0]["value"]
@@ -306,9 +306,10 @@ def test_nobody_resumes_what_was_not_left(connection: psycopg.Connection) -> Non
 
 PAUSED = """
 import plpy
-from dbdp import datasets, reading, records
-from dbdp.server_registry import ServerRegistry
-from dbdp.sessions import ServerSession
+from dbdp.registry import datasets
+from dbdp.registry.tables import reading, records
+from dbdp.interfaces.sql.server_registry import ServerRegistry
+from dbdp.sessions.sessions import ServerSession
 session = ServerSession(plpy, ServerRegistry())
 dataset = datasets.load(session, NAME)
 encoder = records.encoder_of(session, dataset)
@@ -319,12 +320,12 @@ def stored_at(*given):
     calls.append(given)
     return whole(*given)
 reading.stored_at = stored_at
-import dbdp.server
-dbdp.server._session, session_before = session, dbdp.server._session
+import dbdp.interfaces.sql.functions
+dbdp.interfaces.sql.functions._session, session_before = session, dbdp.interfaces.sql.functions._session
 try:
     rows = [row for _, raw in records.read(session, dataset, encoder, memory=1 << 20) for row in encoder.rows(raw)]
 finally:
-    reading.stored_at, dbdp.server._session = whole, session_before
+    reading.stored_at, dbdp.interfaces.sql.functions._session = whole, session_before
 if not all(row[0] > 0 for row in rows):
     plpy.error("a row is not as it was")
 if not any(row["z"] == 0 for row in plpy.execute(f"select z from {dataset.source}")):

@@ -16,14 +16,14 @@ from short import FEW
 
 import dbdp
 from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
-from dbdp.algorithms.metrics import METRICS
-from dbdp.algorithms.tuning import TuningRequest
-from dbdp.database import Database
-from dbdp.datasets import Dataset
-from dbdp.declarations import declare
-from dbdp.privacy.budget import CHARGE_UNITS, LEAK_UNITS, Budget
-from dbdp.privacy.events import GaussianDpEvent, Release
-from dbdp.receipts import Receipt
+from dbdp.algorithms.scores.metrics import METRICS
+from dbdp.algorithms.several.tuning import TuningRequest
+from dbdp.controller.receipts import Receipt
+from dbdp.interfaces.python.database import Database
+from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
+from dbdp.privacy.accounting.events import GaussianDpEvent, Release
+from dbdp.registry.datasets import Dataset
+from dbdp.registry.declarations import declare
 
 GOLDEN = Path(__file__).parent / "golden" / "receipts.txt"
 RENEW = "DBDP_RENEW_GOLDEN"

@@ -10,10 +10,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from dbdp.database import Database, connect
-from dbdp.declarations import Declaration
-from dbdp.estimators import LogisticRegression
-from dbdp.privacy.budget import Budget
+from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.estimators import LogisticRegression
+from dbdp.privacy.accounting.budget import Budget
+from dbdp.registry.declarations import Declaration
 
 Register = Callable[..., str]
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1, batch_size => 5)"
@@ -134,7 +134,7 @@ def test_only_the_declared_value_is_positive(
 
 def labels(connection: psycopg.Connection, name: str) -> list[float]:
     """The packed labels of a dataset with one feature, sorted."""
-    from dbdp.learning import blocks
+    from dbdp.learning.rows import blocks
 
     with connection.transaction(force_rollback=True):
         connection.execute("create temporary table seen (block_no int8, block bytea)")
@@ -548,7 +548,16 @@ def test_a_label_of_every_kind_is_declared_through_every_door(
             database.register_dataset(name, array_table, **KINDS[kind], **common)
         else:
             source = f"{schema}.{array_table}"
-            command = [sys.executable, "-m", "dbdp.cli", "register", name, source, *flags[kind], *options]
+            command = [
+                sys.executable,
+                "-m",
+                "dbdp.interfaces.cli.main",
+                "register",
+                name,
+                source,
+                *flags[kind],
+                *options,
+            ]
             subprocess.run(command, check=True, capture_output=True)
         sql = "select declaration::text from dbdp.datasets where name = %s"
         found.append(connection.execute(sql, (name,)).fetchone()[0])

@@ -11,10 +11,10 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from dbdp.cli import app
-from dbdp.database import Database
-from dbdp.privacy.budget import Budget
-from dbdp.registration import LONGEST_NAME, Registration
+from dbdp.interfaces.cli.main import app
+from dbdp.interfaces.python.database import Database
+from dbdp.privacy.accounting.budget import Budget
+from dbdp.registry.registration import LONGEST_NAME, Registration
 
 Register = Callable[..., str]
 FEATURES = {"a": [0.0, 1.0], "b": ["u", "v"]}

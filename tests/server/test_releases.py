@@ -7,9 +7,9 @@ import numpy as np
 import psycopg
 import pytest
 
-from dbdp.declarations import Declaration, declare
-from dbdp.learning.encoding import ColumnEncoder, RandomProjection, RealLabels, VectorEncoder
-from dbdp.releases import in_column_units
+from dbdp.learning.rows.encoding import ColumnEncoder, RandomProjection, RealLabels, VectorEncoder
+from dbdp.registry.declarations import Declaration, declare
+from dbdp.registry.releases import in_column_units
 
 Register = Callable[..., str]
 KINDS: dict[str, dict[str, Any]] = {

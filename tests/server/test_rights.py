@@ -12,8 +12,8 @@ import pytest
 from servers import cancel_once_charged
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.database import connect
-from dbdp.privacy.budget import CHARGE_UNITS, Budget
+from dbdp.interfaces.python.database import connect
+from dbdp.privacy.accounting.budget import CHARGE_UNITS, Budget
 
 KINDS = {
     "owner": "dbdp_data_owner",

@@ -14,9 +14,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from dbdp.errors import is_cancel, public_failure
-from dbdp.privacy.budget import CHARGE_UNITS
-from dbdp.sessions import ClientSession, Session
+from dbdp.privacy.accounting.budget import CHARGE_UNITS
+from dbdp.sessions.errors import is_cancel, public_failure
+from dbdp.sessions.sessions import ClientSession, Session
 
 Action = Callable[..., Any]
 Register = Callable[..., str]
@@ -28,8 +28,8 @@ as $action$
 import json
 from typing import Any
 
-from dbdp.server import _session
-from dbdp.sessions import Session
+from dbdp.interfaces.sql.functions import _session
+from dbdp.sessions.sessions import Session
 
 {source}
 with _session.as_owner():
@@ -190,7 +190,7 @@ def test_an_error_that_is_not_the_servers_has_no_sqlstate(place: Place) -> None:
 
 
 def public_failure_of(session: Session, sql: str) -> Any:
-    from dbdp.errors import public_failure
+    from dbdp.sessions.errors import public_failure
 
     try:
         session.query(sql)
@@ -230,15 +230,15 @@ def test_a_client_cancels_what_another_thread_runs(connection: psycopg.Connectio
 
 
 def prefer_and_read(session: Session, value: str) -> Any:
-    session.prefer("temp_buffers", value)
-    return session.query("select pg_catalog.current_setting('temp_buffers') as value")[0]["value"]
+    session.prefer("work_mem", value)
+    return session.query("select pg_catalog.current_setting('work_mem') as value")[0]["value"]
 
 
 @pytest.mark.parametrize(("value", "expected"), [("12MB", "12MB"), ("many", "8MB")])
 def test_a_preferred_setting_holds_and_one_that_is_refused_changes_nothing(
     place: Place, connection: psycopg.Connection, value: str, expected: str
 ) -> None:
-    connection.execute("set temp_buffers = '8MB'")
+    connection.execute("set work_mem = '8MB'")
     assert place.run(prefer_and_read, value) == expected
 
 
@@ -266,7 +266,7 @@ def test_statements_at_once_take_effect_together_or_not_at_all(
 
 
 def table_within(session: Session, ending: str) -> Any:
-    from dbdp.sessions import temporary_table
+    from dbdp.sessions.sessions import temporary_table
 
     present = "select pg_catalog.count(*) as n from pg_catalog.pg_class as c where c.relname = 'of_contract'"
     within = None
@@ -313,7 +313,7 @@ def test_workers_are_as_many_sessions_of_the_role_or_the_session_alone(
 
 
 def refusal_of_rows(session: Session, name: str) -> Any:
-    from dbdp import datasets
+    from dbdp.registry import datasets
 
     try:
         session.check_rows(datasets.load(session, name))
@@ -351,7 +351,7 @@ def test_results_without_noise_are_refused_in_the_server_alone(place: Place) -> 
 
 
 def charge(session: Session, name: str, planned: dict[str, Any]) -> Any:
-    from dbdp import datasets
+    from dbdp.registry import datasets
 
     charge = session.charge(datasets.load(session, name), planned)
     return [charge.ledger, charge.position]
@@ -376,7 +376,7 @@ def test_a_charge_survives_a_rollback(place: Place, connection: psycopg.Connecti
 
 
 def refusal_of_charge(session: Session, name: str, planned: dict[str, Any]) -> Any:
-    from dbdp import datasets
+    from dbdp.registry import datasets
 
     dataset = datasets.load(session, name)
     try:
@@ -411,7 +411,7 @@ def test_a_refused_charge_is_a_value_error_of_one_text_and_costs_nothing(
 
 
 def flushed_after_waiting(session: Session, name: str, planned: dict[str, Any]) -> Any:
-    from dbdp import datasets
+    from dbdp.registry import datasets
 
     charge = session.charge(datasets.load(session, name), planned)
     session.await_durable(charge)
@@ -457,7 +457,7 @@ def test_a_cancel_is_not_kept_waiting(place: Place, connection: psycopg.Connecti
 
 
 def charge_and_note(session: Session, name: str, planned: dict[str, Any], outcome: str, detail: str | None) -> Any:
-    from dbdp import datasets
+    from dbdp.registry import datasets
 
     session.note(session.charge(datasets.load(session, name), planned).ledger, outcome, detail)
     if outcome == "failed":
@@ -487,8 +487,8 @@ def stored(session: Session, name: str, kind: str, planned: dict[str, Any], chan
 
     The size of the network's parameters is its own.
     """
-    from dbdp import datasets, network_models
-    from dbdp.learning.networks import network_named
+    from dbdp.learning.networks.networks import network_named
+    from dbdp.registry import datasets, network_models
 
     dataset = datasets.load(session, name)
     declaration = dataset.declaration

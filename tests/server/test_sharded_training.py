@@ -13,15 +13,16 @@ import psycopg
 import pytest
 from psycopg import conninfo
 
-from dbdp import callers, datasets, rows
 from dbdp.algorithms import Facts, Plan, Request, plan
 from dbdp.algorithms.rows import Layout
-from dbdp.cluster import PATIENCE
-from dbdp.controller import ChargedError
-from dbdp.database import Database, connect
-from dbdp.learning import blocks
-from dbdp.privacy.budget import CHARGE_UNITS
-from dbdp.sessions import ClientSession
+from dbdp.controller import ChargedError, rows
+from dbdp.deployment.cluster import PATIENCE
+from dbdp.interfaces.python.database import Database, connect
+from dbdp.learning.rows import blocks
+from dbdp.privacy.accounting.budget import CHARGE_UNITS
+from dbdp.registry import datasets
+from dbdp.sessions import callers
+from dbdp.sessions.sessions import ClientSession
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]

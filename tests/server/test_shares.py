@@ -14,9 +14,9 @@ import pytest
 from scipy import stats
 
 from dbdp.algorithms import Request
-from dbdp.database import Database
-from dbdp.learning import blocks
-from dbdp.learning.encoding import RandomProjection
+from dbdp.interfaces.python.database import Database
+from dbdp.learning.rows import blocks
+from dbdp.learning.rows.encoding import RandomProjection
 
 Register = Callable[..., str]
 ALPHA = 1e-9

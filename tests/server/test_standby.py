@@ -9,8 +9,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dbdp.cluster import Cluster
-from dbdp.sessions import ServerSession
+from dbdp.deployment.cluster import Cluster
+from dbdp.sessions.sessions import ServerSession
 
 REGISTER = "select dbdp.register_dataset('t', 't', 'y', '1', '{\"x\": [0, 1]}', 100, 0, mode => 'basic')"
 TRAIN = "select model from dbdp.dp_logreg('t', 1)"

@@ -8,14 +8,14 @@ import numpy as np
 import psycopg
 import pytest
 
-from dbdp import rows
-from dbdp.algorithms import NOISY_WHILE_TRAINING, PERTURBED_ONCE, Request, tuning
-from dbdp.algorithms.tuning import TuningRequest
-from dbdp.controller import ChargedError
-from dbdp.database import Database, connect
-from dbdp.privacy.events import pure_divergence
+from dbdp.algorithms import NOISY_WHILE_TRAINING, PERTURBED_ONCE, Request
+from dbdp.algorithms.several import tuning
+from dbdp.algorithms.several.tuning import TuningRequest
+from dbdp.controller import ChargedError, rows
+from dbdp.interfaces.python.database import Database, connect
+from dbdp.privacy.accounting.events import pure_divergence
 from dbdp.privacy.selection import ExponentialMechanism, Repetitions
-from dbdp.releases import Model
+from dbdp.registry.releases import Model
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]

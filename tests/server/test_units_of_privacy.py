@@ -20,13 +20,13 @@ from test_neighbours import FULL_BATCH, RESTARTED, SCHEDULED, SHARDED, beyond, l
 from typer.testing import CliRunner
 
 from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
-from dbdp.algorithms.tuning import TuningRequest
-from dbdp.cli import app
+from dbdp.algorithms.several.tuning import TuningRequest
 from dbdp.controller import ChargedError
-from dbdp.database import Database
-from dbdp.learning import blocks
-from dbdp.privacy.padding import padded_samples
-from dbdp.shuffling import KeyedOrder
+from dbdp.interfaces.cli.main import app
+from dbdp.interfaces.python.database import Database
+from dbdp.learning.rows import blocks
+from dbdp.privacy.accounting.padding import padded_samples
+from dbdp.privacy.shuffling import KeyedOrder
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]

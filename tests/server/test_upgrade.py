@@ -7,9 +7,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dbdp import __version__, installer
-from dbdp.database import connect
-from dbdp.privacy.budget import Budget
+from dbdp import __version__
+from dbdp.deployment import installer
+from dbdp.interfaces.python.database import connect
+from dbdp.privacy.accounting.budget import Budget
 
 RELEASED = Path(__file__).parents[2] / "sql" / "released"
 VERSIONS = sorted(path.stem.removeprefix("dbdp--") for path in RELEASED.glob("dbdp--*.sql"))

@@ -11,8 +11,8 @@ import pytest
 from servers import temporary_cluster
 from short import FEW
 
-from dbdp import scoring
-from dbdp.scoring import MOST_KNOWN, VectorScorer
+from dbdp.interfaces.sql import scoring
+from dbdp.interfaces.sql.scoring import MOST_KNOWN, VectorScorer
 
 CATALOGUES = ("pg_class", "pg_attribute", "pg_type", "pg_depend", "pg_index", "pg_shdepend")
 OURS = ("ledger", "model", "dataset")

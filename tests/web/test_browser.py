@@ -25,7 +25,7 @@ FLAGS = (
 @pytest.fixture(scope="module")
 def address(people: People) -> Iterator[str]:
     """The address at which the command serves the page."""
-    command = [sys.executable, "-m", "dbdp.cli", "web", "--url", people.url, "--port", "0"]
+    command = [sys.executable, "-m", "dbdp.interfaces.cli.main", "web", "--url", people.url, "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout
     told = process.stdout.readline().strip()

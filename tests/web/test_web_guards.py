@@ -10,10 +10,10 @@ import httpx
 import pytest
 from site_of_tests import ODD, PASSWORD, People, Site, csrf_of, words
 
-from dbdp.options import options
-from dbdp.web.app import create
-from dbdp.web.guards import LARGEST_FORM
-from dbdp.web.serving import TimedProtocol
+from dbdp.controller.options import options
+from dbdp.interfaces.web.app import create
+from dbdp.interfaces.web.guards import LARGEST_FORM
+from dbdp.interfaces.web.serving import TimedProtocol
 
 pytestmark = pytest.mark.security
 MOST_READ = 2**20  # bytes: what a socket and the server's reading at a time may hold of what was sent
@@ -77,7 +77,7 @@ def test_every_answer_has_the_headers_that_close_it_to_other_pages(owner: httpx.
 
 
 def test_a_fault_has_the_headers_too(site: Site, people: People, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dbdp.web.lists.listed", None)
+    monkeypatch.setattr("dbdp.interfaces.web.routes.lists.listed", None)
     with site.sign_in(people.names["owner"]) as client:
         answer = client.get("/datasets")
     assert answer.status_code == 500
@@ -260,7 +260,7 @@ def test_a_request_whose_length_is_in_doubt_is_refused_and_its_body_not_read(
 @pytest.mark.slow
 def test_without_the_guard_a_body_is_read_without_end(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: what the guard sees of the length is taken away."""
-    monkeypatch.setattr("dbdp.web.guards._oversized", lambda _request: None)
+    monkeypatch.setattr("dbdp.interfaces.web.guards._oversized", lambda _request: None)
     request = [FORM, f"Host: {site.address.removeprefix('http://')}", f"Origin: {site.address}"]
     with counted(monkeypatch) as read:
         _, taken = poured(site.address, [*request, "Content-Length: 10", "Transfer-Encoding: chunked"])
@@ -303,7 +303,7 @@ def test_a_request_that_does_not_arrive_is_not_waited_for(
     site: Site, monkeypatch: pytest.MonkeyPatch, begun: str
 ) -> None:
     """However slowly it comes: each byte within the time, the whole beyond it."""
-    monkeypatch.setattr("dbdp.web.serving.REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr("dbdp.interfaces.web.serving.REQUEST_SECONDS", 1.0)
     host = site.address.removeprefix("http://")
     name, port = host.split(":")
     with socket.create_connection((name, int(port)), timeout=30) as connection:

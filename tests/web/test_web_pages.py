@@ -12,10 +12,10 @@ import psycopg
 import pytest
 from site_of_tests import FEATURES, ROWS, People, Site, csrf_of, words
 
-from dbdp.web import plan_form
-from dbdp.web.bars import Rest, budget_bar, parts
-from dbdp.web.lists import ROWS_OF_A_PAGE
-from dbdp.web.rendering import number, percent
+from dbdp.interfaces.web.routes import plan_form
+from dbdp.interfaces.web.routes.lists import ROWS_OF_A_PAGE
+from dbdp.interfaces.web.views.bars import Rest, budget_bar, parts
+from dbdp.interfaces.web.views.rendering import number, percent
 
 LISTS = ["/datasets", "/budgets", "/ledger", "/models", "/allowances", "/plan"]
 

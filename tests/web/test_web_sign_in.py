@@ -12,10 +12,8 @@ import psycopg
 import pytest
 from site_of_tests import PASSWORD, People, Site, csrf_of, words
 
-from dbdp.web.connections import Server
-from dbdp.web.refusals import NotSignedIn, Refusal
-from dbdp.web.serving import listen
-from dbdp.web.sign_ins import (
+from dbdp.interfaces.web.accounts.connections import Server
+from dbdp.interfaces.web.accounts.sign_ins import (
     IDLE_SECONDS,
     LONGEST_SECONDS,
     MOST_FAILURES,
@@ -24,6 +22,8 @@ from dbdp.web.sign_ins import (
     WINDOW_SECONDS,
     SignIns,
 )
+from dbdp.interfaces.web.serving import listen
+from dbdp.interfaces.web.views.refusals import NotSignedIn, Refusal
 
 pytestmark = pytest.mark.security
 
@@ -229,7 +229,7 @@ def test_requests_at_once_take_one_connection_of_a_session(site: Site, narrow: s
 def test_a_connection_limit_ends_no_session_and_is_no_failure_of_who_signs_in(
     site: Site, people: People, narrow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dbdp.web.connections._PAUSES", ())
+    monkeypatch.setattr("dbdp.interfaces.web.accounts.connections._PAUSES", ())
     with people.login("rival") as other:
         for _ in range(MOST_FAILURES + 1):
             answer = attempt(site, narrow, PASSWORD)
@@ -274,7 +274,7 @@ def test_words_that_are_not_understood_count_as_a_failure_and_end_no_session(
 
 
 def test_a_request_waits_for_another_of_its_session_but_not_forever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dbdp.web.sign_ins.PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr("dbdp.interfaces.web.accounts.sign_ins.PATIENCE_SECONDS", 0.01)
     sign_ins = SignIns(lambda: 0.0)
     session, other = (sign_ins.find(sign_ins.begin("role", PASSWORD)) for _ in range(2))
     with session.turn(), other.turn(), pytest.raises(Refusal, match="Too much at once"), session.turn():
@@ -301,7 +301,7 @@ def test_no_secret_is_logged_even_by_a_fault(
         def broken(*_: object, **__: object) -> None:
             raise RuntimeError("a fault of the tests")
 
-        monkeypatch.setattr("dbdp.web.lists.listed", broken)
+        monkeypatch.setattr("dbdp.interfaces.web.routes.lists.listed", broken)
         answer = client.get("/datasets")
         assert answer.status_code == 500
         assert "a fault of the tests" not in answer.text
@@ -328,20 +328,21 @@ def test_a_port_that_is_taken_is_told_with_the_remedy() -> None:
 
 
 def test_the_command_refuses_another_address_in_one_line() -> None:
-    command = [sys.executable, "-m", "dbdp.cli", "web", "--url", "postgresql:///x", "--host", "0.0.0.0"]
+    command = [sys.executable, "-m", "dbdp.interfaces.cli.main", "web", "--url", "postgresql:///x", "--host", "0.0.0.0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "127.0.0.1" in done.stderr
 
 
 def test_without_the_extra_the_command_says_what_to_install() -> None:
-    code = "import sys; sys.modules['fastapi'] = None; sys.argv = ['dbdp', 'web']; from dbdp.cli import main; main()"
+    without = "import sys; sys.modules['fastapi'] = None; sys.argv = ['dbdp', 'web']"
+    code = f"{without}; from dbdp.interfaces.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "pip install 'dbdp[web]'" in done.stderr
 
 
 def test_the_command_line_starts_without_the_framework() -> None:
-    code = "import dbdp.cli, sys; print(*sys.modules)"
+    code = "import dbdp.interfaces.cli.main, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert not {"fastapi", "uvicorn", "jinja2"} & set(done.stdout.split())

@@ -1,0 +1,1 @@
+"""Algorithms that search with noisy selections: line searches, private descent, PrivGene."""

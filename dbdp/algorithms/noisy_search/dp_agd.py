@@ -1,0 +1,526 @@
+"""DP-AGD: gradient descent that tests every noisy direction, and buys a better gradient where it fails.
+
+Lee & Kifer 2018, Algorithm 2, as privacy.md §8 repairs it. Each iteration measures the sum of clipped
+gradients, then selects privately among some step sizes along the unit vector of that direction, 0 among
+them; where 0 is selected, the same gradient is measured again and the two measurements are averaged.
+
+What differs from the paper. Neighbours are replace-one: a sum of gradients moves by 2C. Every access is paid
+before it is made, out of a filter, and one that is not afforded ends the run, in the inner loop too. The raw
+sum is kept, and a copy of it becomes the unit vector, so that measurements are averaged at one scale with
+the weights ρ_old and ρ - ρ_old. ρ comes from (ε, δ) by the tight conversion. The selection is by the exponential
+mechanism, ε²/8-zCDP. A row of norm at most 1 cannot tell two near candidates apart: the selection's noise
+shrinks with the largest step. The regulariser is added to the mean gradient before its norm is taken. The
+largest step never exceeds the first one, as in the authors' program (in the text it may): the largest of
+τ noisy choices is too large rather than too small, and the range would grow with the noise.
+
+What is left at the end is less than one more measurement and selection cost; nobody gets it back.
+Shapes: a model is (P,), candidates are (m, P).
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from dbdp.algorithms import noisy_sums, settings
+from dbdp.algorithms.options import LEARNING, Options, OwnSettings, anything, number, own_settings, word
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
+from dbdp.algorithms.rows import Progress, Rows
+from dbdp.learning.losses import LARGEST, SMALLEST
+from dbdp.learning.objectives import Objective
+from dbdp.privacy.accounting.composition import rho_of
+from dbdp.privacy.accounting.events import (
+    MIN_EPSILON,
+    EpsilonDeltaDpEvent,
+    Event,
+    ExponentialMechanismDpEvent,
+    Release,
+    ZCDpEvent,
+    divergence,
+)
+from dbdp.privacy.accounting.filters import Filter
+from dbdp.privacy.accounting.padding import LEAKED, PoissonSamples
+from dbdp.privacy.accounting.renyi import best_order, conversion
+from dbdp.privacy.accounting.subsampling import amplified, poisson_gaussian_divergence
+from dbdp.privacy.mechanisms import Gaussian
+from dbdp.privacy.noisy_min import NoisyMin
+from dbdp.privacy.selection import ExponentialMechanism
+
+EXPONENTIAL, LAPLACE = "exponential", "laplace"
+SELECTIONS = (EXPONENTIAL, LAPLACE)
+EVEN, PUBLISHED = "even", "published"
+SHARES = (EVEN, PUBLISHED)
+MOST_CANDIDATES = 1000
+MOST_SPLITS = 10_000
+_ORDERS = tuple(1.25**step for step in range(-20, 11))  # of mini-batches: α - 1 relative to the best for Gaussians
+_ROOM = 1 - 1e-9  # δ is taken smaller by this much, for what evaluating κ errs by (§14.5)
+
+
+@dataclass(frozen=True)
+class Settings(OwnSettings):
+    """What only DP-AGD has, with the paper's defaults (§5, §6) where it has them.
+
+    Two are not the paper's. Its conversion of ε/(2·splits) gives the first measurement 1/(2 ln(1.25/δ)), that is
+    1/37 at δ = 10⁻⁸, of what the selection costs that judges it: here they cost the same. It names no γ, and
+    finds all above 0.2 alike (Figure 1b; 0.1 in the authors' program): 0.3 is that of DP-BLSGD.
+    """
+
+    splits: int = number(60, 1, MOST_SPLITS, "a selection is worth ε/(2·splits) by Laplace noise; fewer are less noisy")
+    shares: str = word(
+        SHARES, "even: a first measurement costs what a selection does; published: 1/(2 ln(1.25/δ)) of that"
+    )
+    growth: float = number(0.3, 1e-2, 1e2, "γ: after a selection of 0, ρ of the measurements grows by this share")
+    loss_clip: float = number(
+        3.0,
+        SMALLEST,
+        LARGEST,
+        "C_obj: a row's loss is clipped to this for each model; to this · log₁₀ K for a network of K > 10 classes",
+    )
+    step_candidates: int = number(
+        20, 2, MOST_CANDIDATES, "m: step sizes equally spaced from 0 to the largest, both included"
+    )
+    largest_step: float = number(2.0, SMALLEST, LARGEST, "α_max at the start")
+    step_window: int = number(10, 1, MOST_SPLITS, "τ: after each τ iterations α_max changes")
+    step_growth: float = number(
+        0.1, 0, 10, "η: α_max is then (1 + η) times the largest step of them, and not above the first one"
+    )
+    selection: str = word(SELECTIONS, "exponential, or laplace as published: twice the noise")
+
+
+OPTIONS = Options(
+    {
+        **LEARNING,
+        **anything("batch_size", "radius", "clip_norm", "network"),
+        "mechanism": (Gaussian.name,),
+    },
+    "it takes selected steps along noisy gradients until its budget is spent",
+    {"step_size": "give largest_step in settings", "epochs": "give splits in settings"},
+    Settings,
+)
+
+
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+    """Return the plan of a DP-AGD release.
+
+    Raises
+    ------
+    ValueError
+        If the request cannot be planned: the message names the value, the limit and the remedy.
+    """
+    _check_delta(request)
+    own = own_settings(request, Settings)
+    objective = settings.objective_of(request, facts)
+    settings.check_numbers(own.step_candidates, objective.parameters, "give fewer step_candidates in settings")
+    batch_size = facts.rows if request.batch_size is None else settings.batch_size_of(request, facts.rows)
+    prices: Prices = WholeTable.of(request, own)
+    if batch_size < facts.rows:
+        kept = replace(request, delta=request.delta * (1 - LEAKED))  # the rest pays for what cutting mini-batches leaks
+        prices = MiniBatches.of(kept, own, WholeTable.of(kept, own), batch_size / facts.rows)
+    samples = settings.samples_of(request, facts, prices.probability, 2 * most_selections(prices, own))
+    descent = Descent(
+        objective=objective,
+        own=own,
+        prices=prices,
+        samples=samples,
+        rows=facts.rows,
+        batch_size=batch_size,
+        clip=noisy_sums.clip_of(request, objective),
+        loss_limit=own.loss_clip * noisy_sums.models_worth(objective, facts),
+        regularisation=settings.regularisation_of(request, settings.DEFAULT_REGULARISATION),
+        radius=settings.radius_of(request, settings.loss_of(request, facts)),
+    )
+    guarantee = Release(prices.event(request), request.epsilon, request.delta)
+    told = descent.told() | ({} if prices.probability == 1 else settings.shown_samples(request, samples))
+    return NoisyWhileTraining(request, facts, guarantee, told, descent)
+
+
+def _check_delta(request: Request) -> None:
+    """Raise ValueError without a δ."""
+    if request.delta == 0:
+        raise ValueError("delta = 0: dp_agd is accounted by concentrated privacy, which needs a delta > 0; give one")
+
+
+# --- prices ---------------------------------------------------------------------------------------------
+
+
+class Prices(Protocol):
+    """What accesses cost, in one kind of charge; a measurement's noise is told by its ρ over all rows.
+
+    Attributes
+    ----------
+    limit : what may be spent in all
+    gradient_rho : of the first measurement
+    selection_epsilon, selection_charge : of every selection
+    probability : with which a row is in the mini-batch of an access
+    """
+
+    @property
+    def limit(self) -> float: ...
+
+    @property
+    def gradient_rho(self) -> float: ...
+
+    @property
+    def selection_epsilon(self) -> float: ...
+
+    @property
+    def selection_charge(self) -> float: ...
+
+    @property
+    def probability(self) -> float: ...
+
+    def gradient_charge(self, rho: float) -> float:
+        """Return the charge of a measurement."""
+
+    def noise(self, clip: float, rows: int, parameters: int, rho: float, evaluated: float) -> Gaussian:
+        """Return the noise of a measurement; a computed gradient errs by at most `evaluated`."""
+
+    def event(self, request: Request) -> Event:
+        """Return what the whole run is charged as."""
+
+    def told(self) -> dict[str, Any]:
+        """Return what `explain` says of it."""
+
+
+@dataclass(frozen=True)
+class WholeTable:
+    """Every access reads all rows, and is charged ρ-zCDP: the whole run is `limit`-zCDP (§8(3), §13)."""
+
+    limit: float
+    gradient_rho: float
+    selection_charge: float
+    selection: str
+    probability: float = 1.0
+
+    @classmethod
+    def of(cls, request: Request, own: Settings) -> "WholeTable":
+        """Return the prices: of a selection by Laplace noise of ε/(2·splits), which is ε²/2-zCDP (Lemma 3.7).
+
+        A classical Gaussian of that ε has σ = Δ√(2 ln(1.25/δ))/ε, and so ρ = ε²/(4 ln(1.25/δ)), by Lemma 3.6: the
+        published share. It sets a scale, nothing rests on the classical formula. Neither exceeds its part
+        of ρ, which for a large ε it would.
+        """
+        limit, each = rho_of(request.epsilon, request.delta), request.epsilon / (2 * own.splits)
+        selection = min(each**2 / 2, limit / (2 * own.splits) * _ROOM)
+        share = 1.0 if own.shares == EVEN else 0.5 / math.log(1.25 / request.delta)
+        prices = cls(limit, selection * min(1.0, share), selection, own.selection)
+        if prices.selection_epsilon < MIN_EPSILON:
+            raise ValueError(
+                f"epsilon = {request.epsilon} leaves a selection an epsilon of {prices.selection_epsilon:g}, below "
+                f"{MIN_EPSILON:g}; choose a larger epsilon, or fewer splits than {own.splits}"
+            )
+        return prices
+
+    @property
+    def selection_epsilon(self) -> float:
+        """The exponential mechanism is ε²/8-zCDP, any other selection ε²/2-zCDP (§8(5), §13)."""
+        return math.sqrt((8 if self.selection == EXPONENTIAL else 2) * self.selection_charge) * _ROOM
+
+    def gradient_charge(self, rho: float) -> float:
+        """See `Prices`."""
+        return rho
+
+    def noise(self, clip: float, rows: int, parameters: int, rho: float, evaluated: float) -> Gaussian:
+        """See `Prices`."""
+        sensitivity = noisy_sums.replaced_sensitivity(clip, rows, evaluated=evaluated)
+        return noisy_sums.gaussian_sum(sensitivity, parameters, multiplier=noisy_sums.multiplier_of_rho(rho))
+
+    def event(self, request: Request) -> Event:
+        """See `Prices`."""
+        return ZCDpEvent(self.limit)
+
+    def told(self) -> dict[str, Any]:
+        """See `Prices`."""
+        return {"sampling": "all rows", "rho": self.limit}
+
+
+@dataclass(frozen=True)
+class MiniBatches:
+    """Every access reads a fresh Poisson mini-batch, and is charged its Rényi divergence at one fixed order.
+
+    §8(3), §9.5, §9.7: the order is chosen before the first row is read, two accesses never share a batch,
+    and the batch's size is nowhere used: sums are compared with the public q·n. `limit` = ε - κ(α), so that
+    the run is (ε, δ)-DP (§13).
+
+    Proof of a selection's charge. With the record in the batch the log of a candidate's odds moves within an
+    interval of length ε/2 that holds 0 (`compared_sensitivity`), so against a batch without it, mixed with
+    probability q, the log-ratio lies within ±a, a = ln(1 + q(e^{ε/2} - 1)), and within an interval of length a. Two
+    such steps lead from one record to another: a range of 2a for the exponential mechanism, pure 2a for both.
+    """
+
+    limit: float
+    gradient_rho: float
+    selection_epsilon: float
+    selection: str
+    probability: float
+    order: float
+
+    @classmethod
+    def of(cls, request: Request, own: Settings, whole: WholeTable, probability: float) -> "MiniBatches":
+        """Return prices that are the same parts of the whole as without mini-batches, at the order with least noise."""
+        delta, found = request.delta * _ROOM, []
+        excess = best_order(request.epsilon, delta) - 1
+        for order in (1 + excess * ratio for ratio in _ORDERS):
+            limit = (request.epsilon - conversion(order, delta)) * _ROOM
+            if limit > 0:
+                unit = limit / whole.limit
+                epsilon = _selection_epsilon(own.selection, whole.selection_charge * unit, probability, order)
+                rho = _gradient_rho(whole.gradient_rho * unit, probability, order)
+                found.append(cls(limit, rho, epsilon, own.selection, probability, order))
+        return max(found, key=lambda prices: prices.gradient_rho * prices.selection_epsilon**2)
+
+    @property
+    def selection_charge(self) -> float:
+        """See the proof above."""
+        loss = 2 * amplified(self.selection_epsilon / 2, self.probability)
+        exponential = self.selection == EXPONENTIAL
+        event = ExponentialMechanismDpEvent(loss) if exponential else EpsilonDeltaDpEvent(loss, 0.0)
+        return divergence(event, self.order) / _ROOM
+
+    def gradient_charge(self, rho: float) -> float:
+        """See `Prices`."""
+        return poisson_gaussian_divergence(self.probability, 2 * noisy_sums.multiplier_of_rho(rho), self.order)
+
+    def noise(self, clip: float, rows: int, parameters: int, rho: float, evaluated: float) -> Gaussian:
+        """See `Prices`: of the same σ as over all rows, which is twice as many times C as it is times 2C."""
+        sensitivity = noisy_sums.sampled_sensitivity(clip, rows, evaluated=evaluated)
+        return noisy_sums.gaussian_sum(sensitivity, parameters, multiplier=2 * noisy_sums.multiplier_of_rho(rho))
+
+    def event(self, request: Request) -> Event:
+        """See `Prices`: the order is the run's own, so a ledger is told (ε, δ)."""
+        return EpsilonDeltaDpEvent(request.epsilon, request.delta)
+
+    def told(self) -> dict[str, Any]:
+        """See `Prices`."""
+        return {"sampling": "poisson", "renyi_order": self.order, "divergence": self.limit}
+
+
+def most_selections(prices: Prices, own: Settings) -> int:
+    """Return how many selections there are at most: each follows one measurement, of γρ at least or a first one."""
+    least = prices.gradient_charge(min(1.0, own.growth) * prices.gradient_rho)
+    return math.floor(prices.limit / (least + prices.selection_charge) * (1 + 1e-9))
+
+
+def _selection_epsilon(selection: str, charge: float, probability: float, order: float) -> float:
+    """Return ε of a selection from mini-batches with at most that charge: `selection_charge` solved for ε."""
+    loss = math.sqrt((8 if selection == EXPONENTIAL else 2) * charge / order)
+    return 2 * math.log1p(math.expm1(loss / 2) / probability) * _ROOM
+
+
+def _gradient_rho(charge: float, probability: float, order: float) -> float:
+    """Return about the largest ρ of a measurement from mini-batches with at most that charge, by bisection.
+
+    It is at least charge/α: mini-batches never make it dearer.
+    """
+
+    def afforded(rho: float) -> bool:
+        multiplier = 2 * noisy_sums.multiplier_of_rho(rho)
+        return poisson_gaussian_divergence(probability, multiplier, order) <= charge
+
+    low = charge / order * _ROOM
+    high = low
+    while afforded(high):
+        low, high = high, high * 4
+    while high / low > 1.01:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if afforded(middle) else (low, middle)
+    return low
+
+
+# --- the descent ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Everything that a run needs, all of it public.
+
+    Attributes
+    ----------
+    samples : the mini-batches of the accesses; with probability 1 they read all rows
+    rows, batch_size : n, and the rows of an access, or expected of one: all if there are no mini-batches
+    clip, loss_limit : what the norm of a row's gradient, and a row's loss, are clipped to
+    """
+
+    objective: Objective
+    own: Settings
+    prices: Prices
+    samples: PoissonSamples
+    rows: int
+    batch_size: int
+    clip: float
+    loss_limit: float
+    regularisation: float
+    radius: float
+
+    def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
+        """Descend until the budget affords no further measurement with its selection; return the last model.
+
+        `rho` is what the gradient at this model shall be known with, `known` what it is known with.
+        """
+        accesses, steps = _Accesses(self, rows), _StepSizes(self.own)
+        model, raw = self.objective.initial(), np.zeros(self.objective.parameters)
+        rho, known, most = self.prices.gradient_rho, 0.0, self.most_selections
+        for selections in range(1, most + 1):
+            if not accesses.afforded(rho - known):
+                break
+            raw = (known * raw + (rho - known) * accesses.measured(model, rho - known)) / rho
+            candidates = self.candidates(model, raw, steps.candidates())
+            chosen = accesses.selected(candidates)
+            progress("selection", selections, most)
+            if chosen:
+                model, known = candidates[chosen], 0.0
+                steps.took(chosen)
+            else:
+                rho, known = rho * (1 + self.own.growth), rho
+        return model
+
+    def candidates(self, model: np.ndarray, raw: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """Return a model for each step size, along the unit vector of the noisy gradient's direction."""
+        gradient = raw / self.batch_size + self.regularisation * model
+        norm = float(np.linalg.norm(gradient))
+        found = model - np.outer(steps, gradient / norm if norm > 0 else gradient)
+        if math.isfinite(self.radius):
+            found *= np.minimum(1.0, self.radius / np.maximum(np.linalg.norm(found, axis=1), self.radius))[:, None]
+        return found
+
+    def noise(self, model: np.ndarray, rho: float) -> Gaussian:
+        """Return the noise of a measurement at a model."""
+        evaluated = noisy_sums.gradient_error(self.objective, model, self.clip)
+        return self.prices.noise(self.clip, self.rows, self.objective.parameters, rho, evaluated)
+
+    def selection(self, candidates: np.ndarray, penalties: np.ndarray) -> ExponentialMechanism | NoisyMin:
+        """Return the mechanism that selects: its noise covers the candidates' clipped losses, and no more."""
+        sensitivity = noisy_sums.compared_sensitivity(
+            self.loss_limit,
+            self.rows,
+            spread=noisy_sums.spread_of(self.objective, candidates),
+            added=float(penalties.max()),
+            evaluated=noisy_sums.loss_error(self.objective, candidates),
+        )
+        kind = ExponentialMechanism if self.own.selection == EXPONENTIAL else NoisyMin
+        return kind(self.prices.selection_epsilon, sensitivity)
+
+    @cached_property
+    def most_selections(self) -> int:
+        """How many selections there are at most."""
+        return most_selections(self.prices, self.own)
+
+    @cached_property
+    def least_selections(self) -> int:
+        """How many there are at least: the budget ends first if the first selections are 0, and the others are not.
+
+        Proof. A first measurement costs more after a 0 than before it, and what a 0 costs depends on the
+        zeros before it alone: of all orders of k zeros and other selections, zeros first cost most.
+        """
+        spent, fewest = 0.0, self.most_selections
+        for zeros, (whole, more) in enumerate(self._dearer()):
+            spent += whole if zeros == 0 else 0.0
+            if spent > self.prices.limit:
+                break
+            fewest = min(fewest, zeros + 1 + math.floor((self.prices.limit - spent) / whole))
+            spent += more
+            if spent > self.prices.limit:
+                fewest = min(fewest, zeros + 1)
+        return max(fewest, 1)
+
+    def _dearer(self) -> Iterator[tuple[float, float]]:
+        """Yield what a first measurement costs, and one after a 0, with their selections, after 0, 1, … zeros."""
+        rho, selection = self.prices.gradient_rho, self.prices.selection_charge
+        while True:
+            whole, more = (self.prices.gradient_charge(each) for each in (rho, self.own.growth * rho))
+            yield whole + selection, more + selection
+            rho *= 1 + self.own.growth
+
+    def told(self) -> dict[str, Any]:
+        """Return what `explain` says: noise scales are those of the first measurement and the first selection."""
+        prices, parameters = self.prices, self.objective.parameters
+        noise = self.noise(self.objective.initial(), prices.gradient_rho)
+        return {
+            "batch_size": self.batch_size,
+            **prices.told(),
+            "sampling_rate": prices.probability,
+            "parameters": parameters,
+            "steps": self.most_selections,
+            "selections_at_least": self.least_selections,
+            "selections_at_most": self.most_selections,
+            "expected_passes": 2 * self.most_selections * prices.probability,
+            "regularisation": self.regularisation,
+            **({"radius": self.radius} if math.isfinite(self.radius) else {}),
+            "clip_norm": self.clip,
+            "loss_limit": self.loss_limit,
+            **asdict(self.own),
+            "mechanism": noise.name,
+            "noise_scale": noise.noise_scale,
+            "selection_epsilon": prices.selection_epsilon,
+        }
+
+
+class _StepSizes:
+    """The step sizes to select from; their range follows the steps taken (Lee & Kifer 2018 §5)."""
+
+    def __init__(self, own: Settings) -> None:
+        self._own, self._largest = own, own.largest_step
+        self._taken: list[float] = []
+
+    def candidates(self) -> np.ndarray:
+        """Return m step sizes from 0 on."""
+        return np.linspace(0.0, self._largest, self._own.step_candidates)
+
+    def took(self, number: int) -> None:
+        """Remember a step that was taken; after τ of them the largest becomes (1 + η) times theirs, if it may."""
+        self._taken.append(float(self.candidates()[number]))
+        if len(self._taken) == self._own.step_window:
+            wider = (1 + self._own.step_growth) * max(self._taken)
+            self._largest, self._taken = min(wider, self._own.largest_step), []
+
+
+class _Accesses:
+    """The accesses of one run: each is paid before it is made, and has a mini-batch of its own if there are some."""
+
+    def __init__(self, descent: Descent, rows: Rows) -> None:
+        self._descent, self._prices, self._rows = descent, descent.prices, rows
+        self._filter = Filter(descent.prices.limit)
+        self._batches: Iterator[int] = iter(())
+        if self._prices.probability == 1:
+            rows.shuffle()
+
+    def afforded(self, rho: float) -> bool:
+        """Return whether a measurement can be made, and a selection after it."""
+        charge = self._prices.gradient_charge(rho) + self._prices.selection_charge
+        return self._filter.affords(math.nextafter(charge, math.inf))  # the sum was rounded
+
+    def measured(self, model: np.ndarray, rho: float) -> np.ndarray:
+        """Return the noisy sum of the clipped gradients at a model."""
+        descent = self._descent
+        self._filter.spend(self._prices.gradient_charge(rho))
+        noise = descent.noise(model, rho)
+        return noisy_sums.noisy_gradient_sum(
+            self._rows, descent.objective, model, clip=descent.clip, noise=noise, batch=self._batch()
+        )
+
+    def selected(self, candidates: np.ndarray) -> int:
+        """Return the number of a candidate whose regularised sum of losses is small."""
+        descent = self._descent
+        self._filter.spend(self._prices.selection_charge)
+        penalties = noisy_sums.penalties(candidates, descent.regularisation, descent.batch_size)
+        sums = self._rows.loss_sums(descent.objective, candidates, limit=descent.loss_limit, batch=self._batch())
+        return descent.selection(candidates, penalties).choose((sums + penalties).tolist())
+
+    def _batch(self) -> int | None:
+        """Return the number of a mini-batch that nobody has read, or None for all rows."""
+        if self._prices.probability == 1:
+            return None
+        found = next(self._batches, None)
+        if found is None:
+            self._batches = iter(range(self._rows.draw(self._descent.samples, self._most(), apart=True)))
+            found = next(self._batches)
+        return found
+
+    def _most(self) -> int:
+        """Return how many accesses are left at most, this one included: a public bound."""
+        descent = self._descent
+        share = self._filter.remaining / self._prices.limit
+        return 2 * math.ceil(share * descent.most_selections) + 2

@@ -1,0 +1,110 @@
+"""DP-BLGD: gradient descent over all rows whose steps a noisy line search finds (Chen & Lee 2020, their §5.3).
+
+privacy.md §8, §9. The searches are those of DP-BLSGD, on all rows. Budgets grow as in DP-AGD (Lee & Kifer 2018):
+after a failure only the difference to a larger budget is paid, and both noisy gradients are averaged. Costs
+are zCDP, in a filter: ρ = 1/2z² for a Gaussian sum of noise multiplier z, ε²/2 for a search.
+"""
+
+import math
+from collections.abc import Iterator
+from itertools import repeat
+
+import numpy as np
+
+from dbdp.algorithms.noisy_search.line_search import (
+    HAS,
+    REASON,
+    REMEDIES,
+    Accounting,
+    Estimate,
+    Run,
+    Searching,
+    check_delta,
+    descent,
+    white_box,
+)
+from dbdp.algorithms.noisy_sums import multiplier_of_rho, replaced_sensitivity
+from dbdp.algorithms.options import ALL_ROWS, Options, own_settings
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
+from dbdp.algorithms.rows import Rows
+from dbdp.privacy.accounting.composition import rho_of
+from dbdp.privacy.accounting.events import Release, ZCDpEvent
+
+OPTIONS = Options({**HAS, "batch_size": (ALL_ROWS,)}, REASON, REMEDIES, Searching)
+
+
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+    """Return the plan of a DP-BLGD release.
+
+    There may be more searches than planned steps where they fail: the rest of a larger gradient's budget is
+    cheaper than a new gradient.
+
+    Raises
+    ------
+    ValueError
+        If the request cannot be planned: the message names the value, the limit and the remedy.
+    """
+    check_delta(request)
+    own = own_settings(request, Searching)
+    accounting = accounting_of(request, own)
+    rarest = accounting.search(accounting.epsilon) + accounting.gradient(accounting.multiplier) * min(1, own.growth)
+    run = descent(
+        request,
+        facts,
+        own,
+        accounting,
+        adaptation=lambda: Averaging(own.growth),
+        batches=all_rows,
+        size=float(facts.rows),
+        searches=max(1, math.floor(accounting.limit / rarest)),
+    )
+    guarantee = Release(ZCDpEvent(accounting.limit), request.epsilon, request.delta)
+    return white_box(request, facts, guarantee, run, {"sampling": "all"})
+
+
+def accounting_of(request: Request, own: Searching) -> Accounting:
+    """Return the zCDP of accesses, and the budgets that would last for the planned steps.
+
+    Proof that a run is ρ-zCDP (§13). Given what was released, a Gaussian sum of standard deviation zΔ* is
+    1/2z²-zCDP, and a pure ε search ε²/2-zCDP. The filter keeps their sum within ρ, surely. ∎
+    """
+    limit = rho_of(request.epsilon, request.delta)
+    step, share = limit / own.planned_steps * (1 - 1e-9), own.search_share
+    return Accounting(
+        limit=limit,
+        gradient=lambda multiplier: 0.5 / multiplier**2,
+        search=lambda epsilon: epsilon**2 / 2,
+        sensitivity=replaced_sensitivity,
+        multiplier=multiplier_of_rho(step * (1 - share)),
+        epsilon=math.sqrt(2 * step * share),
+    )
+
+
+def all_rows(rows: Rows) -> Iterator[None]:
+    """Pack all rows; give them to every access."""
+    rows.shuffle()
+    yield from repeat(None)
+
+
+class Averaging:
+    """Algorithm 2 of DP-AGD: enlarge the gradient's budget ρ to (1 + ξ)ρ after a failed search, and pay ξρ for it.
+
+    The next gradients have the larger budget from the start, where one of them would still be afforded.
+    """
+
+    def __init__(self, growth: float) -> None:
+        """Take ξ."""
+        self._growth = growth
+
+    def multiplier(self, run: Run) -> float:
+        """Return that of a gradient of ξρ."""
+        return run.multiplier / math.sqrt(self._growth)
+
+    def failed(self, run: Run, first: Estimate, second: Estimate) -> None:
+        """Enlarge the budget of gradients."""
+        multiplier = run.multiplier / math.sqrt(1 + self._growth)
+        if run.affords(multiplier):
+            run.multiplier = multiplier
+
+    def stepped(self, direction: np.ndarray) -> None:
+        """Nothing follows from a step."""

@@ -1,0 +1,384 @@
+"""Noisy backtracking line search, and the descent that DP-BLSGD, DP-BLSGD-AC and DP-BLGD make with it.
+
+Chen & Lee 2020, Algorithms 1 and 2, as privacy.md §9 makes them sound. Their Theorem 3, which charges a search
+with Gaussian noise αρ whatever the number of candidates, is false and not used; nor is Theorem 2. A search is
+`AboveThreshold` with Laplace noise: pure ε. Every access spends its cost in a filter *before* a row is read.
+Shapes: a model is (P,), the candidates of a search are (C, P).
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from dbdp import checks
+from dbdp.algorithms import settings
+from dbdp.algorithms.noisy_sums import (
+    clip_of,
+    compared_sensitivity,
+    gaussian_sum,
+    gradient_error,
+    loss_error,
+    models_worth,
+    noisy_gradient_sum,
+    penalties,
+    spread_of,
+)
+from dbdp.algorithms.options import LEARNING, OwnSettings, Values, anything, number
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
+from dbdp.algorithms.rows import Progress, Rows
+from dbdp.learning.objectives import Linear, Objective
+from dbdp.privacy.accounting.events import MIN_EPSILON, Release
+from dbdp.privacy.accounting.filters import Filter
+from dbdp.privacy.mechanisms import Gaussian
+from dbdp.privacy.selection import AboveThreshold
+
+Batches = Callable[[Rows], Iterator[int | None]]
+LEAST_STEP = 1e-9  # of the first candidate as planned: a search never begins below
+SCHEDULE = "line_search"
+HAS: dict[str, Values] = {  # the options of every line search
+    **LEARNING,
+    **anything("step_size", "radius", "clip_norm", "network"),
+    "schedule": (SCHEDULE,),
+    "averaging": ("none",),
+    "mechanism": (Gaussian.name,),
+}
+REASON = "a line search finds its steps until the budget is spent, with Gaussian noise in every gradient"
+REMEDIES = {"epochs": "give planned_steps in settings"}
+
+
+@dataclass(frozen=True)
+class Searching(OwnSettings):
+    """The settings of every line search; the paper's defaults where it has them."""
+
+    planned_steps: int = number(50, 1, 100_000, "how many steps the first budgets would last; budgets only grow")
+    armijo: float = number(
+        0.5, 1e-6, 1 - 1e-6, "α, the share of η‖g‖² by which the objective must fall; 0.001 suits networks"
+    )
+    shrink: float = number(0.8, 1e-3, 1 - 1e-3, "β, what a step is multiplied by after it failed")
+    candidates: int = number(15, 1, 1000, "steps that one search tries")
+    search_share: float = number(
+        0.5, 0.01, 0.99, "of the budget, what the searches are laid out to use; the gradients use the rest"
+    )
+    growth: float = number(0.3, 0.01, 100, "ξ, what a failure enlarges a budget by, relatively")
+    memory: int = number(10, 1, 10**6, "accepted steps after which the first candidate falls")
+    restart: float = number(1.2, 1, 100, "the first candidate then falls to this × the largest of those steps")
+    loss_clip: float = number(
+        3.0,
+        1e-6,
+        1e6,
+        "a row's loss is clipped to this for each model; to this · log₁₀ K for a network of K > 10 classes",
+    )
+
+    def __post_init__(self) -> None:
+        """Check the ranges, and that the last candidate is a number that steps can have."""
+        super().__post_init__()
+        checks.between("shrink^candidates", self.shrink**self.candidates, 1e-30, 1)
+
+
+class Sensitivity(Protocol):
+    """How far one record moves a sum of clipped gradients, see `noisy_sums`."""
+
+    def __call__(self, clip: float, rows: int, *, evaluated: float = 0.0) -> float: ...
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """What accesses cost, in the one currency of the run, and the budgets that it begins with.
+
+    Attributes
+    ----------
+    limit : what all accesses together may cost
+    gradient : cost of a noisy sum of gradients, by its noise multiplier
+    search : cost of a search, by its ε when all rows are read
+    sensitivity : of a sum of gradients; the noise is a multiple of it
+    multiplier, epsilon : of the first gradient, and of the first search
+    """
+
+    limit: float
+    gradient: Callable[[float], float]
+    search: Callable[[float], float]
+    sensitivity: Sensitivity
+    multiplier: float
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A noisy gradient of the objective, per row and with the regulariser, and 1 ÷ its noise's variance."""
+
+    direction: np.ndarray
+    precision: float
+
+    def averaged(self, other: "Estimate") -> "Estimate":
+        """Return the mean of least variance of two estimates at the same model (§9.8)."""
+        precision = self.precision + other.precision
+        direction = (self.precision * self.direction + other.precision * other.direction) / precision
+        return Estimate(direction, precision)
+
+
+class Adaptation(Protocol):
+    """How the budgets of one run follow from what it has released."""
+
+    def multiplier(self, run: "Run") -> float:
+        """Return the noise multiplier of the second gradient, asked for after a search that found no step."""
+
+    def failed(self, run: "Run", first: Estimate, second: Estimate) -> None:
+        """Take both gradients of such a failure into account, before the next search."""
+
+    def stepped(self, direction: np.ndarray) -> None:
+        """Take a step against a direction into account."""
+
+
+@dataclass(frozen=True)
+class Descent:
+    """One training as planned: public facts only.
+
+    Attributes
+    ----------
+    adaptation : begins one for each run
+    batches : gives the mini-batch of each access, None for all rows; `size` rows are expected in it
+    first_step, clip, loss_limit : as they begin
+    searches : no more than these are made
+    """
+
+    objective: Objective
+    searching: Searching
+    accounting: Accounting
+    adaptation: Callable[[], Adaptation]
+    batches: Batches
+    rows: int
+    size: float
+    regularisation: float
+    radius: float
+    first_step: float
+    clip: float
+    loss_limit: float
+    searches: int
+
+    def noise(self, model: np.ndarray, clip: float, multiplier: float) -> Gaussian:
+        """Return the noise of a sum of gradients at a model, of norm at most `clip` each."""
+        evaluated = gradient_error(self.objective, model, clip)
+        sensitivity = self.accounting.sensitivity(clip, self.rows, evaluated=evaluated)
+        return gaussian_sum(sensitivity, self.objective.parameters, multiplier=multiplier)
+
+    def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
+        """Descend until the next access is not afforded; return the model. All that decides is noisy, or public."""
+        run = Run(self, rows)
+        while run.affords(run.multiplier):
+            estimate = run.gradient(run.multiplier)
+            step = run.search(estimate)
+            while step is None and run.affords(again := run.adaptation.multiplier(run)):
+                second = run.gradient(again)
+                run.adaptation.failed(run, estimate, second)
+                estimate = estimate.averaged(second)
+                step = run.search(estimate)
+            if step is None:
+                break
+            run.move(estimate, step)
+            progress("search", run.searched, self.searches)
+        progress("search", self.searches, self.searches)
+        return run.model
+
+
+class Run:
+    """A training in progress. Everything here is public, or a function of what was released.
+
+    Attributes
+    ----------
+    multiplier, epsilon, clip, loss_limit, first_step : of the next accesses
+    searched : searches made
+    """
+
+    def __init__(self, plan: Descent, rows: Rows) -> None:
+        """Begin with what is planned."""
+        self.plan, self.rows = plan, rows
+        self.filter, self.batches = Filter(plan.accounting.limit), plan.batches(rows)
+        self.adaptation = plan.adaptation()
+        self.model = plan.objective.initial()
+        self.multiplier, self.epsilon = plan.accounting.multiplier, plan.accounting.epsilon
+        self.clip, self.loss_limit, self.first_step = plan.clip, plan.loss_limit, plan.first_step
+        self.searched = 0
+        self._taken: list[float] = []
+
+    def affords(self, multiplier: float, epsilon: float | None = None) -> bool:
+        """Return whether a gradient and a search after it may still be made; ε None is the present one."""
+        costs = self.plan.accounting
+        together = costs.gradient(multiplier) + costs.search(self.epsilon if epsilon is None else epsilon)
+        within = together < math.inf and self.filter.affords(math.nextafter(together, math.inf))
+        return within and self.searched < self.plan.searches
+
+    def gradient(self, multiplier: float) -> Estimate:
+        """Return a noisy gradient at the model, from rows of its own."""
+        plan = self.plan
+        self.filter.spend(plan.accounting.gradient(multiplier))
+        noise, batch = plan.noise(self.model, self.clip, multiplier), next(self.batches)
+        total = noisy_gradient_sum(self.rows, plan.objective, self.model, clip=self.clip, noise=noise, batch=batch)
+        scale = noise.noise_scale / plan.size
+        return Estimate(total / plan.size + plan.regularisation * self.model, scale**-2)
+
+    def search(self, estimate: Estimate) -> float | None:
+        """Return the first step that a noisy threshold lets pass, from rows of its own, or None."""
+        plan = self.plan
+        steps = self.first_step * plan.searching.shrink ** np.arange(plan.searching.candidates)
+        models = np.stack([self.model, *(self.moved(estimate, step) for step in steps)])
+        self.filter.spend(plan.accounting.search(self.epsilon))
+        self.searched += 1
+        sums = self.rows.loss_sums(plan.objective, models, limit=self.loss_limit, batch=next(self.batches))
+        values = compared(plan, models, steps, sums, self.loss_limit)
+        found = threshold_of(self.epsilon).first_above(values, 0.0)
+        return None if found is None else float(steps[found])
+
+    def moved(self, estimate: Estimate, step: float) -> np.ndarray:
+        """Return the model after a step, within the ball."""
+        model = self.model - step * estimate.direction
+        norm = float(np.linalg.norm(model))
+        return model if norm <= self.plan.radius else model * (self.plan.radius / norm)
+
+    def move(self, estimate: Estimate, step: float) -> None:
+        """Take a step that was found, and remember it: after some of them searches begin nearer to the largest."""
+        self.model = self.moved(estimate, step)
+        self._taken.append(step)
+        if len(self._taken) == self.plan.searching.memory:
+            nearer = max(self.plan.searching.restart * max(self._taken), LEAST_STEP * self.plan.first_step)
+            self.first_step = min(nearer, self.first_step)
+            self._taken.clear()
+        self.adaptation.stepped(estimate.direction)
+
+
+def compared(plan: Descent, models: np.ndarray, steps: np.ndarray, sums: np.ndarray, limit: float) -> list[float]:
+    """Return for each candidate how much more than demanded the objective falls, per unit of its sensitivity.
+
+    The first model is the present one. The Armijo condition is for sums: the losses of the mini-batch and qn
+    times the regulariser must fall by qn·α‖w⁺ - w‖²/η, which is qn·αη‖g‖² where no ball is in the way (§9.3).
+    Proof. What depends on no row is a public number D_i. One record moves Σℓ(w) - Σℓ(w_i) - D_i by at most
+    2s_i (`half_range` of these two models), and by at most s_i when it leaves the mini-batch. To divide by the
+    public 2s_i > 0 changes no comparison with the threshold 0, so every value has sensitivity 1, or 1/2. The
+    two differences and the quotient err by less than 3u·b·limit + 2u|D_i| in either world, which s_i has to
+    spare. ∎
+    """
+    moved = models[1:] - models[0]
+    penalty = penalties(models, plan.regularisation, plan.size)
+    demanded = plan.size * plan.searching.armijo * np.einsum("ij,ij->i", moved, moved) / steps
+    demanded += penalty[1:] - penalty[0]
+    halves = [half_range(plan, models[[0, i + 1]], limit, abs(public)) for i, public in enumerate(demanded.tolist())]
+    return ((sums[0] - sums[1:] - demanded) / (2 * np.array(halves))).tolist()
+
+
+def half_range(plan: Descent, pair: np.ndarray, limit: float, added: float) -> float:
+    """Return s for two models: one record moves the difference of their sums by at most 2s, or s if it leaves."""
+    spread, evaluated = spread_of(plan.objective, pair), loss_error(plan.objective, pair)
+    return compared_sensitivity(limit, plan.rows, spread=spread, added=added, evaluated=evaluated)
+
+
+def threshold_of(epsilon: float) -> AboveThreshold:
+    """Return the search of a pure ε = ε₁ + 2ε₂, ε₁ = ε/2 as in Algorithm 1, over values of sensitivity 1."""
+    return AboveThreshold(epsilon / 2, epsilon / 4, 1.0)
+
+
+def angle_between(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the angle of two directions in radians; a direction of zeros is at a right angle to all."""
+    lengths = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return math.acos(max(-1.0, min(1.0, float(one @ other) / lengths))) if lengths > 0 else math.pi / 2
+
+
+# --- plans ----------------------------------------------------------------------------------------------
+
+
+def check_delta(request: Request) -> None:
+    """Raise ValueError without a δ."""
+    if request.delta == 0:
+        raise ValueError(
+            f"delta = 0: algorithm {request.algorithm!r} adds Gaussian noise, which gives no pure guarantee; "
+            "give a delta > 0, such as 1e-6, or choose bolt_on"
+        )
+
+
+def first_step_of(request: Request, objective: Objective, regularisation: float) -> float:
+    """Return the first candidate, 8/β by default, or 1 for a network, whose β nobody knows.
+
+    Without noise α = 1/2 lets every step up to 1/β pass, whatever the rows; along a gradient few data are
+    as curved as that. By default the candidates end at 0.35/β.
+    """
+    if request.step_size is not None:
+        checks.between("step_size", request.step_size, 1e-9, 1e6)
+        return float(request.step_size)
+    if isinstance(objective, Linear):
+        return 8 / (objective.loss.smoothness + regularisation)
+    return 1.0
+
+
+def descent(
+    request: Request,
+    facts: Facts,
+    searching: Searching,
+    accounting: Accounting,
+    *,
+    adaptation: Callable[[], Adaptation],
+    batches: Batches,
+    size: float,
+    searches: int,
+) -> Descent:
+    """Return the training of a request.
+
+    Raises
+    ------
+    ValueError
+        If there is no such training, or its first noise cannot be made.
+    """
+    objective, loss = settings.objective_of(request, facts), settings.loss_of(request, facts)
+    settings.check_numbers(searching.candidates + 1, objective.parameters, "give fewer candidates in settings")
+    regularisation = settings.regularisation_of(request, settings.DEFAULT_REGULARISATION)
+    planned = Descent(
+        objective=objective,
+        searching=searching,
+        accounting=accounting,
+        adaptation=adaptation,
+        batches=batches,
+        rows=facts.rows,
+        size=size,
+        regularisation=regularisation,
+        radius=settings.radius_of(request, loss),
+        first_step=first_step_of(request, objective, regularisation),
+        clip=clip_of(request, objective),
+        loss_limit=searching.loss_clip * models_worth(objective, facts),
+        searches=searches,
+    )
+    if not threshold_of(1.0).query_epsilon * accounting.epsilon >= MIN_EPSILON:
+        raise ValueError(
+            f"epsilon = {request.epsilon:g} leaves {accounting.epsilon:g} for a search, which is too small for "
+            f"{searching.planned_steps} of them; use a larger epsilon, or fewer planned_steps in settings"
+        )
+    return planned
+
+
+def white_box(
+    request: Request, facts: Facts, guarantee: Release, run: Descent, details: dict[str, Any]
+) -> NoisyWhileTraining:
+    """Return the plan; `details` are what only some of the three have."""
+    accounting = run.accounting
+    noise = run.noise(run.objective.initial(), run.clip, accounting.multiplier)
+    threshold = threshold_of(accounting.epsilon)
+    everything: dict[str, Any] = {
+        "batch_size": run.size,
+        "sampling_rate": 1.0,
+        **details,
+        "steps": run.searches,
+        "expected_passes": 2 * run.searches * run.size / run.rows,
+        "schedule": SCHEDULE,
+        "step_size": run.first_step,
+        "regularisation": run.regularisation,
+        "clip_norm": run.clip,
+        **asdict(run.searching),
+        "loss_limit": run.loss_limit,
+        "parameters": run.objective.parameters,
+        "mechanism": noise.name,
+        "noise_multiplier": accounting.multiplier,
+        "noise_scale": noise.noise_scale,
+        "threshold_epsilon": threshold.threshold_epsilon,
+        "query_epsilon": threshold.query_epsilon,
+        **({"radius": run.radius} if math.isfinite(run.radius) else {}),
+    }
+    return NoisyWhileTraining(request, facts, guarantee, everything, run)

@@ -1,0 +1,358 @@
+"""PrivGene: a genetic algorithm whose parents, and whose answer, are selected privately.
+
+Zhang, Xiao, Yang, Zhang & Winslett 2013 (SIGMOD), with the settings of Lee & Kifer 2018 (§6): some hundred
+candidate models live in a box; each generation selects parents by the exponential mechanism on their fitness,
+exchanges segments of them and mutates the offspring, by less each time; one more selection is the answer.
+
+What differs from the paper. Neighbours are replace-one (privacy.md §10): the weight of a candidate is
+exp(-ε₀u/2S). What is charged is the number of *selections*, generations × parents + 1, each ε₀/(their number),
+or ε₀²/8-zCDP. Their "enhanced exponential mechanism" is not used as published, for add-remove neighbours; what
+holds of it under replace-one is proved at `sensitivity_among`: S needs to cover no more than how differently
+one row can judge two of the candidates at hand, which shrinks as they come together. Every coordinate mutates,
+by a uniform amount, and parents survive: the paper's operators are one choice of many, none of them sees a row.
+Shapes: a model is (P,), candidates are (C, P).
+"""
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dbdp import checks
+from dbdp.algorithms import settings
+from dbdp.algorithms.noisy_sums import UNIT, compared_sensitivity, penalties, spread_of
+from dbdp.algorithms.options import LEARNING, Options, OwnSettings, anything, number, own_settings, word
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
+from dbdp.algorithms.rows import Progress, Rows
+from dbdp.learning.losses import LARGEST, SMALLEST, HuberSvm
+from dbdp.learning.objectives import Linear, Objective
+from dbdp.privacy.accounting.composition import rho_of
+from dbdp.privacy.accounting.events import MIN_EPSILON, ExponentialMechanismDpEvent, Release, SelfComposedDpEvent
+from dbdp.privacy.accounting.padding import PoissonSamples
+from dbdp.privacy.accounting.subsampling import amplified
+from dbdp.privacy.selection import ExponentialMechanism
+
+LOSS, ERRORS = "loss", "errors"
+FITNESSES = (LOSS, ERRORS)
+FEWEST, MOST = 10, 100  # generations by the rule of growth
+MOST_GENERATIONS, MOST_CANDIDATES = 10_000, 10_000
+STEEPNESS = 2.0**10  # a row of margin above 2⁻¹⁰ is no error at all, one of margin ≤ 0 is a whole one
+_UNAMPLIFIED = 100.0  # of so large an ε sampling leaves nearly all
+
+
+@dataclass(frozen=True)
+class Genes(OwnSettings):
+    """What only PrivGene has. Lengths are shares of the box."""
+
+    population: int = number(200, 2, MOST_CANDIDATES, "candidates of a generation, its parents among them")
+    parents: int = number(2, 1, MOST_CANDIDATES - 1, "selected from each generation; fewer than the population")
+    generations: int = number(
+        0, 0, MOST_GENERATIONS, "0: as many, from 10 to 100, as leave each selection an ε₀ of 1/(growth · rows)"
+    )
+    growth: float = number(7e-4, 1e-9, 1e3, "c; at pure ε that is the papers' rule, selections = c·n·ε")
+    box: float = number(10.0, SMALLEST, LARGEST, "every coordinate of a model stays within ±box")
+    start: float = number(0.1, 0, 1, "the first candidates are uniform within ± this share of the box")
+    crossover: float = number(1.0, 0, 1, "probability that a child has a segment of a second parent")
+    mutation: float = number(0.7, 0, 1, "length (root mean square) of the first mutation")
+    last_mutation: float = number(0.07, 0, 1, "length of the last mutation")
+    fitness: str = word(
+        FITNESSES, "loss, the sum of clipped losses, or errors, for two classes: rows classified wrongly"
+    )
+    loss_clip: float = number(3.0, SMALLEST, LARGEST, "what a row's loss is clipped to, for each class")
+
+    def __post_init__(self) -> None:
+        """Check the ranges, and that the parents leave room for others."""
+        super().__post_init__()
+        checks.whole("parents", self.parents, 1, self.population - 1, "2 suit most data, and others must have room")
+
+    def lasting(self, request: Request, facts: Facts) -> int:
+        """Return the number of generations, T."""
+        if self.generations:
+            return self.generations
+        scale = self.growth * facts.rows
+        selections = max(request.epsilon * scale, 8 * concentrated(request) * scale**2)
+        return round(min(max(selections / self.parents, FEWEST), MOST))
+
+    def mutation_at(self, generation: int, generations: int) -> float:
+        """Return the length of the mutations of a generation, from 0: it falls geometrically."""
+        share = generation / max(1, generations - 1)
+        return self.box * self.mutation ** (1 - share) * self.last_mutation**share
+
+
+OPTIONS = Options(
+    {
+        **LEARNING,
+        **anything("batch_size", "radius"),
+        "averaging": ("none",),
+        "mechanism": ("exponential",),
+    },
+    "it selects among candidates for some generations, and takes no steps",
+    {"epochs": "give generations in settings"},
+    Genes,
+)
+
+
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+    """Return the plan of a PrivGene release; with a batch_size each selection has a Poisson mini-batch of its own.
+
+    Raises
+    ------
+    ValueError
+        If the request cannot be planned: the message names the value, the limit and the remedy.
+    """
+    own = own_settings(request, Genes)
+    generations = own.lasting(request, facts)
+    selections = generations * own.parents + 1
+    probability = 1.0 if request.batch_size is None else settings.batch_size_of(request, facts.rows) / facts.rows
+    fitness = fitness_of(request, facts, own)
+    settings.check_numbers(own.population, fitness.objective.parameters, "give a smaller population in settings")
+    samples = settings.samples_of(request, facts, probability, selections)
+    spent, delta = charge_of(settings.without_leak(request, samples), selections)
+    breeding = Breeding(
+        fitness=fitness,
+        own=own,
+        generations=generations,
+        epsilon=sampled_epsilon(spent, probability),
+        rows=facts.rows,
+        samples=samples,
+        radius=settings.radius_of(request, settings.loss_of(request, facts)),
+    )
+    event = samples.event(SelfComposedDpEvent(ExponentialMechanismDpEvent(spent), selections))
+    claimed = request.delta if delta else samples.leak(request.epsilon)
+    told = breeding.told(spent) | ({} if probability == 1 else settings.shown_samples(request, samples))
+    return NoisyWhileTraining(request, facts, Release(event, request.epsilon, claimed), told, breeding)
+
+
+# --- what it costs --------------------------------------------------------------------------------------
+
+
+def charge_of(request: Request, selections: int) -> tuple[float, float]:
+    """Return r, what each of so many selections may cost, and the δ that is used of the request's.
+
+    Proof (privacy.md §10, §13). A selection's privacy loss lies in an interval of length r that holds 0: it is
+    pure r, and r²/8-zCDP. Selections are chosen by earlier ones, and both kinds of cost add up: Σr ≤ ε, or
+    Σr²/8 ≤ ρ, which the tight conversion turns into (ε, δ). Which r is larger is public.
+    """
+    pure = request.epsilon / selections
+    each = math.sqrt(8 * concentrated(request) / selections) * (1 - 1e-12)
+    each, delta = (each, request.delta) if each > pure else (pure, 0.0)
+    if each < MIN_EPSILON:
+        raise ValueError(
+            f"{selections} selections at epsilon = {request.epsilon:g} are worth less than {MIN_EPSILON:g} each; ask "
+            "for fewer generations or parents, or a larger epsilon"
+        )
+    return each, delta
+
+
+def concentrated(request: Request) -> float:
+    """Return ρ of the request's (ε, δ); 0 where there is no δ, or ε is too small for it."""
+    try:
+        return rho_of(request.epsilon, request.delta) if request.delta else 0.0
+    except ValueError:
+        return 0.0
+
+
+def sampled_epsilon(spent: float, probability: float) -> float:
+    """Return ε₀ of a selection that costs `spent` when its rows are a fresh Poisson sample.
+
+    r = 2 ln(1 + q(e^{ε₀/2} - 1)) is `spent`. Proof. Given the other rows of the sample, let a, b, c be the
+    probabilities of the candidates without the record, with it, and with its neighbour. A record moves the
+    differences of losses by at most S when it comes in, half of what replacing it does: ln b/a and ln c/a lie
+    in intervals of length h = ε₀/2 around 0. With G(x) = ln(1 - q + qe^x), which rises and is convex, the loss
+    is G(ln b/a) - G(ln c/a), and each term has a range of at most G(h) - G(0): together r, pure and r²/8-zCDP.
+    Rényi divergences are quasi-convex, so the mixture over the other rows has no more. ∎ At q = 1, r = ε₀.
+    Two selections from one sample would cost more than this twice (§9.5): each has a sample of its own.
+    """
+    if probability == 1 or spent > _UNAMPLIFIED:
+        return spent
+    epsilon = 2 * math.log1p(math.expm1(spent / 2) / probability) * (1 - 1e-12)
+    if 2 * amplified(epsilon / 2, probability) > spent:
+        raise ArithmeticError("the amplified selection failed its own check")
+    return epsilon
+
+
+# --- fitness --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fitness:
+    """What candidates are judged by: Σ min(loss, limit) of the objective at scale · model, and a public penalty."""
+
+    objective: Objective
+    limit: float
+    scale: float
+    regularisation: float
+
+    def losses(self, rows: Rows, models: np.ndarray, batch: int | None, expected: float) -> np.ndarray:
+        """Return the loss of each candidate, from one pass over the rows: exact, and secret."""
+        sums = rows.loss_sums(self.objective, self.scale * models, limit=self.limit, batch=batch)
+        return sums + penalties(models, self.regularisation, expected)
+
+
+def fitness_of(request: Request, facts: Facts, own: Genes) -> Fitness:
+    """Return the fitness. Errors are the losses of a hinge so steep that it is 0 or 1 (after the clipping)."""
+    regularisation = settings.regularisation_of(request, 0.0)
+    if own.fitness == LOSS:
+        return Fitness(settings.objective_of(request, facts), own.loss_clip * facts.outputs, 1.0, regularisation)
+    remedy = "leave it out, or choose fitness 'loss'"
+    settings.refuse_given(request, "huber_width", "positive_weight", of="fitness 'errors'", remedy=remedy)
+    if facts.outputs > 1 or not facts.is_classifier:
+        raise ValueError("fitness 'errors' is for a label of two classes; choose fitness 'loss'")
+    return Fitness(Linear(HuberSvm(SMALLEST), facts.dimension), 1.0, STEEPNESS, regularisation)
+
+
+def sensitivity_among(fitness: Fitness, models: np.ndarray, rows: int, expected: float) -> float:
+    """Return S: replacing one record moves the difference of two candidates' losses by at most 2S, as computed.
+
+    Proof that the exponential mechanism needs no more. Candidates and S are functions of earlier selections:
+    public here. Let replacing z by z' move loss i by δ_i = ℓ_i(z') - ℓ_i(z). The log of the ratio of the
+    probabilities of i is -ε₀δ_i/2S and a constant, so its range is ε₀(max δ - min δ)/2S ≤ ε₀, as
+    δ_i - δ_j = (ℓ_i - ℓ_j)(z') - (ℓ_i - ℓ_j)(z) ≤ 2S, where no row's losses differ by more than S: because they
+    are in [0, limit], or because the loss is L-Lipschitz and the candidates are close. ∎ With and without a record
+    it is half of that. Floating point (§14.2): `compared_sensitivity` covers the sums; per row a loss errs by
+    `evaluated`/2, and where rows are sampled the others' places move, so b rows may err anew: it is added.
+    """
+    scaled = fitness.scale * models
+    longest = scaled[np.einsum("ij,ij->i", scaled, scaled).argmax()]
+    evaluated = spread_of(fitness.objective, np.stack([longest, longest]))  # of equal models: rounding alone
+    apart = spread_of(fitness.objective, farthest(scaled))
+    public = float(penalties(models, fitness.regularisation, expected).max()) + rows * evaluated / UNIT
+    return compared_sensitivity(fitness.limit, rows, spread=apart + evaluated, added=public)
+
+
+def farthest(models: np.ndarray) -> np.ndarray:
+    """Return the two candidates that are farthest apart, shape (2, P)."""
+    best, pair = -1.0, models[:1].repeat(2, axis=0)
+    for model in models:
+        distances = np.einsum("ij,ij->i", models - model, models - model)
+        place = int(distances.argmax())
+        if distances[place] > best:
+            best, pair = float(distances[place]), np.stack([model, models[place]])
+    return pair
+
+
+# --- breeding -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Breeding:
+    """Everything that the generations of a release need.
+
+    Attributes
+    ----------
+    epsilon : ε₀ of one selection, on its rows
+    samples : the mini-batches of the selections; with probability 1 all rows are read, once for each generation
+    radius : each linear model is kept within this norm
+    """
+
+    fitness: Fitness
+    own: Genes
+    generations: int
+    epsilon: float
+    rows: int
+    samples: PoissonSamples
+    radius: float
+
+    @property
+    def probability(self) -> float:
+        """Of a row to be judged in one selection."""
+        return self.samples.probability
+
+    @property
+    def selections(self) -> int:
+        """How many candidates are selected in all."""
+        return self.generations * self.own.parents + 1
+
+    def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
+        """Breed; return the model. Candidates depend on the rows through selections alone."""
+        judged = self._all(rows) if self.probability == 1 else self._sampled(rows)
+        models = self.first()
+        for generation in range(self.generations):
+            models = self.offspring(models[self._selected(rows, judged, models, self.own.parents)], generation)
+            progress("generation", generation + 1, self.generations)
+        return models[self._selected(rows, judged, models, 1)[0]]
+
+    def told(self, spent: float) -> dict[str, Any]:
+        """Return what `explain` says; a selection is charged `spent`."""
+        own, passes = self.own, self.generations + 1
+        return {
+            "sampling": "all" if self.probability == 1 else "poisson",
+            "sampling_rate": self.probability,
+            "steps": self.generations,
+            "population": own.population,
+            "parents": own.parents,
+            "selections": self.selections,
+            "expected_passes": passes if self.probability == 1 else self.selections * self.probability,
+            "fitness": own.fitness,
+            "loss_clip": self.fitness.limit,
+            "regularisation": self.fitness.regularisation,
+            "box": own.box,
+            "parameters": self.fitness.objective.parameters,
+            "mechanism": "exponential",
+            "selection_epsilon": self.epsilon,
+            "selection_charge": spent,
+            "noise_scale": 2 * self.fitness.limit / self.epsilon,  # of Gumbel noise, at most
+            **({"radius": self.radius} if math.isfinite(self.radius) else {}),
+        }
+
+    def first(self) -> np.ndarray:
+        """Return the first candidates."""
+        shape = (self.own.population, self.fitness.objective.parameters)
+        return self.within((2 * uniform(*shape) - 1) * (self.own.box * self.own.start))
+
+    def offspring(self, parents: np.ndarray, generation: int) -> np.ndarray:
+        """Return the next candidates: the parents, and mutated children of two of them.
+
+        Nothing here depends on a row but through the parents, which are released: post-processing.
+        """
+        count, parameters = self.own.population - len(parents), parents.shape[1]
+        first, second = (parents[(uniform(count) * len(parents)).astype(int)] for _ in range(2))
+        begins, ends = np.sort((uniform(2, count, 1) * (parameters + 1)).astype(int), axis=0)
+        places, crossed = np.arange(parameters), uniform(count, 1) < self.own.crossover
+        children = np.where((begins <= places) & (places < ends) & crossed, second, first)
+        length = self.own.mutation_at(generation, self.generations) * math.sqrt(3 / parameters)
+        return self.within(np.concatenate([parents, children + length * (2 * uniform(*children.shape) - 1)]))
+
+    def within(self, models: np.ndarray) -> np.ndarray:
+        """Return the candidates, in the box and each linear model in the ball."""
+        boxed = np.clip(models, -self.own.box, self.own.box)
+        if self.radius == math.inf:
+            return boxed
+        each = boxed.reshape(-1, self.fitness.objective.inputs)
+        norms = np.sqrt(np.einsum("ij,ij->i", each, each))
+        return (each * np.minimum(1.0, self.radius / np.maximum(norms, SMALLEST**2))[:, None]).reshape(boxed.shape)
+
+    def _selected(self, rows: Rows, judged: Iterator[int | None], models: np.ndarray, count: int) -> list[int]:
+        """Return the numbers of different candidates, each by a selection."""
+        expected = self.rows * self.probability
+        mechanism = ExponentialMechanism(self.epsilon, sensitivity_among(self.fitness, models, self.rows, expected))
+        if self.probability == 1:
+            return mechanism.choose_several(self.fitness.losses(rows, models, next(judged), expected).tolist(), count)
+        left, found = list(range(len(models))), []
+        for batch in (next(judged) for _ in range(count)):
+            losses = self.fitness.losses(rows, models[left], batch, expected)
+            found.append(left.pop(mechanism.choose(losses.tolist())))
+        return found
+
+    def _all(self, rows: Rows) -> Iterator[None]:
+        """Pack all rows; they are judged again and again."""
+        rows.shuffle()
+        while True:
+            yield None
+
+    def _sampled(self, rows: Rows) -> Iterator[int]:
+        """Give the number of a fresh mini-batch for each selection; pack as many at a time as fit."""
+        left = self.selections
+        while left:
+            drawn = rows.draw(self.samples, left, apart=True)
+            yield from range(drawn)
+            left -= drawn
+
+
+def uniform(*shape: int) -> np.ndarray:
+    """Return numbers in [0, 1) from the operating system's entropy; they decide nothing about privacy."""
+    words = np.frombuffer(os.urandom(8 * math.prod(shape)), np.uint64).reshape(shape)
+    return (words >> np.uint64(11)) * 2.0**-53

@@ -1,0 +1,1 @@
+"""Algorithms that add noise in every update of SGD."""

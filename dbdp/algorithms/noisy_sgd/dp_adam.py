@@ -1,0 +1,23 @@
+"""DP-Adam: DP-SGD whose steps are those of Adam on the noisy gradient (Kingma & Ba 2015).
+
+privacy.md §10: the moments are functions of what was released, so that it costs what DP-SGD does.
+"""
+
+from dbdp.algorithms.noisy_sgd import noisy_sgd
+from dbdp.algorithms.options import Options
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
+
+DECAYS = (0.9, 0.999, 1e-8)  # of the moments, and what is added to the root of the second: the paper's
+LINEAR_STEP, NETWORK_STEP = 0.05, 0.001
+OPTIONS = Options({**noisy_sgd.SAMPLED, "calibration": noisy_sgd.CALIBRATIONS}, noisy_sgd.REASON)
+
+
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+    """Return the plan of a DP-Adam release; the mini-batch is by default of about √m rows.
+
+    Raises
+    ------
+    ValueError
+        If the request cannot be planned: the message names the value, the limit and the remedy.
+    """
+    return noisy_sgd.sampled_plan(request, facts, linear_step=LINEAR_STEP, network_step=NETWORK_STEP, moments=DECAYS)

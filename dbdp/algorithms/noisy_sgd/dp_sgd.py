@@ -1,0 +1,24 @@
+"""DP-SGD: clipped gradients of Poisson mini-batches, Gaussian noise in every update (Abadi et al. 2016).
+
+privacy.md §10. The sampling is what the accountant takes it for: every row is in every mini-batch with the
+same probability, independently. The noise is the least whose Rényi divergence for replace-one neighbours,
+composed over all updates, converts to (ε, δ).
+"""
+
+from dbdp.algorithms.noisy_sgd import noisy_sgd
+from dbdp.algorithms.options import Options
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
+
+LINEAR_STEP, NETWORK_STEP = 1.0, 0.25
+OPTIONS = Options({**noisy_sgd.SAMPLED, "calibration": noisy_sgd.CALIBRATIONS}, noisy_sgd.REASON)
+
+
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+    """Return the plan of a DP-SGD release; the mini-batch is by default of about √m rows.
+
+    Raises
+    ------
+    ValueError
+        If the request cannot be planned: the message names the value, the limit and the remedy.
+    """
+    return noisy_sgd.sampled_plan(request, facts, linear_step=LINEAR_STEP, network_step=NETWORK_STEP)

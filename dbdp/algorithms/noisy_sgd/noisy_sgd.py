@@ -1,0 +1,348 @@
+"""What SGD with noise in every update shares: mini-batches, noise of a calibrated scale, and the loop.
+
+privacy.md §5, §10, §14.8. Mini-batches are fixed and disjoint, over one secret permutation, or Poisson: every
+row is in every one of them with the same probability. They are never accounted as the other kind.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dbdp import checks
+from dbdp.algorithms import settings
+from dbdp.algorithms.noisy_sums import clip_of, gradient_error, lipschitz_of, sampled_sensitivity
+from dbdp.algorithms.options import LEARNING, Values, anything
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
+from dbdp.algorithms.rows import Progress, Rows
+from dbdp.learning.losses import LARGEST
+from dbdp.learning.noisy import MOST_STEPS, Noise, NoisyState, NoisyTraining
+from dbdp.learning.objectives import Linear, Objective
+from dbdp.learning.schedules import Constant, InverseTime, Schedule, SquareRoot
+from dbdp.privacy.accounting.events import Event, PoissonGaussianDpEvent, Release
+from dbdp.privacy.accounting.loss_distribution import poisson_gaussian_pld_multiplier
+from dbdp.privacy.accounting.padding import PoissonSamples
+from dbdp.privacy.accounting.subsampling import poisson_gaussian_multiplier
+from dbdp.privacy.mechanisms import ROOM, Gaussian, SphericalLaplace, covered_sensitivity, grid_for
+from dbdp.privacy.sensitivity import REUSED
+
+MOST_NORM = 2.0**16  # every linear model is kept within it: what its scores err by has a bound, and no use beyond
+COARSER = 2.0**8  # grid of spherical noise: its rounding is decided fast; g√P is still below 2⁻¹⁵ C
+RDP, PLD = CALIBRATIONS = ("rdp", "pld")
+SCHEDULES = (Constant.name, SquareRoot.name, InverseTime.name)
+REASON = "it adds noise in every update"
+HAS: dict[str, Values] = {  # the options of all SGD with noise in every update
+    **LEARNING,
+    **anything("epochs", "batch_size", "radius", "clip_norm"),
+    "averaging": ("none",),
+    "permutation": (REUSED,),
+}
+SAMPLED = HAS | anything("step_size", "network") | {"schedule": SCHEDULES}  # where the steps are free
+
+
+@dataclass(frozen=True)
+class Batches:
+    """How rows are taken: `samples` None is fixed mini-batches of `size` rows, one pass after the other.
+
+    Attributes
+    ----------
+    size : rows of a mini-batch, or expected of a Poisson one: what the noisy sum is divided by, public
+    updates : noisy updates in all
+    samples : the Poisson mini-batches, padded to a public size
+    """
+
+    rows: int
+    size: float
+    updates: int
+    samples: PoissonSamples | None = None
+
+    @property
+    def probability(self) -> float | None:
+        """Of a row to be in a Poisson mini-batch."""
+        return None if self.samples is None else self.samples.probability
+
+    @property
+    def packed_rows(self) -> int:
+        """Rows that are packed for one update."""
+        return int(self.size) if self.samples is None else self.samples.size
+
+    @property
+    def passes(self) -> float:
+        """How often a row is read, on average."""
+        return self.updates * (self.probability or self.size / self.rows)
+
+    def scans(self, rows: Rows, progress: Progress) -> Iterator[None]:
+        """Pack mini-batches, as many at a time as fit, until all updates are made; scan them at each turn."""
+        if self.samples is None:
+            rows.shuffle()
+            per_pass = -(-self.rows // int(self.size))
+            for done in range(per_pass, self.updates + 1, per_pass):
+                yield
+                progress("update", done, self.updates)
+            return
+        done = 0
+        while done < self.updates:
+            done += rows.draw(self.samples, self.updates - done)
+            yield
+            progress("update", done, self.updates)
+
+
+def fixed(request: Request, facts: Facts) -> Batches:
+    """Return fixed mini-batches for the request's passes; the last of a pass may be short."""
+    size = settings.batch_size_of(request, facts.rows)
+    return Batches(facts.rows, size, request.epochs * -(-facts.rows // size))
+
+
+def poisson(request: Request, facts: Facts) -> Batches:
+    """Return Poisson mini-batches whose expected size is the request's, by default √m, for the expected passes."""
+    size = request.batch_size or max(1, round(math.sqrt(facts.rows)))
+    checks.whole("batch_size", size, 1, facts.rows, "the expected rows of a mini-batch cannot exceed all rows")
+    updates = max(1, round(request.epochs * facts.rows / size))
+    samples = settings.samples_of(request, facts, size / facts.rows, updates)
+    return Batches(facts.rows, float(size), updates, samples)
+
+
+def step_noise(
+    law: str, contribution: float, summands: int, parameters: int, multiplier: float, *, evaluated: float = 0.0
+) -> tuple[Noise, float]:
+    """Return the noise of one update, of scale multiplier × C*, and C*: what one row moves the computed sum by.
+
+    C* = C + 2.02(b + 5)u·bC + g√P (privacy.md §14.8, see `noisy_sums.sampled_sensitivity`). With and without
+    the row the sums, on the grid, are C* apart at most, with one row and with another 2C*. `evaluated` is what
+    a row's gradient errs by where its place in the mini-batch is not the same in both.
+    """
+    largest = sampled_sensitivity(contribution, summands, evaluated=evaluated)
+    spherical = law == SphericalLaplace.name
+    spread = math.sqrt(parameters + 1) if spherical else 1.0  # a coordinate's deviation ÷ the scale
+    grid = grid_for(largest, parameters, spread * multiplier) * (COARSER if spherical else 1)
+    covered = covered_sensitivity(largest, parameters, grid)
+    scale = covered * multiplier * ROOM
+    if (contribution * summands + 64 * spread * scale) / grid > MOST_STEPS:  # 64 deviations are never seen
+        raise ValueError(
+            f"noise of scale {scale:g} on sums of up to {summands} gradients cannot be added exactly; choose a "
+            "smaller batch_size, or a larger epsilon"
+        )
+    return Noise(law, math.ceil(Fraction(scale) / Fraction(grid)), grid), covered
+
+
+def contribution_of(request: Request, facts: Facts) -> tuple[float, float]:
+    """Return what each output's gradient of a row is clipped to, and C, the largest norm of all of them together.
+
+    Clipped to c each, K linear models have c√K together; without clipping see `noisy_sums.lipschitz_of`. A
+    network is clipped as a whole.
+    """
+    whole = settings.objective_of(request, facts)
+    clip, together = clip_of(request, whole), lipschitz_of(whole)
+    if not isinstance(whole, Linear):
+        return clip, clip
+    if request.clip_norm is None or clip >= whole.loss.lipschitz:
+        return math.inf, together
+    return clip, min(clip * math.sqrt(whole.outputs) * ROOM, together)
+
+
+@dataclass(frozen=True)
+class NoisySgd:
+    """Everything that the updates of a release need.
+
+    Attributes
+    ----------
+    trainings : one for each output that is trained by itself, on the same mini-batches
+    """
+
+    batches: Batches
+    trainings: tuple[NoisyTraining, ...]
+
+    def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
+        """Make the updates; return the models, one after the other. Every iterate is noisy: it may be seen."""
+        states = [NoisyState.initial(training) for training in self.trainings]
+        for _ in self.batches.scans(rows, progress):
+            states = [rows.scan(state) for state in states]
+        return np.concatenate([state.model for state in states])
+
+
+def objectives(request: Request, facts: Facts) -> tuple[Objective, ...]:
+    """Return the objectives that are trained by themselves: one linear model for each output, or the network."""
+    whole = settings.objective_of(request, facts)
+    if not isinstance(whole, Linear):
+        return (whole,)
+    targets = range(1, facts.outputs + 1) if facts.outputs > 1 else [0]
+    return tuple(Linear(whole.loss, facts.dimension, 1, target) for target in targets)
+
+
+def schedule_of(request: Request, facts: Facts, regularisation: float, *, default: str, step: float) -> Schedule:
+    """Return the schedule: constant η, square_root η/√t, or inverse_time min(1/β, 1/(λt)); any is as private.
+
+    `step` is η where the request has none.
+    """
+    name = request.schedule or default
+    size = step if request.step_size is None else settings.positive_step(request.step_size)
+    checks.between("step_size", size, 0, LARGEST)
+    if name == Constant.name:
+        return Constant(size)
+    if name == SquareRoot.name:
+        return SquareRoot(2 / size, 0.0)
+    if regularisation == 0 or request.network is not None:
+        raise ValueError(f"schedule {name!r} needs a linear model and regularisation > 0; choose {Constant.name!r}")
+    return InverseTime(settings.loss_of(request, facts).smoothness + regularisation, regularisation)
+
+
+def trainings(
+    request: Request,
+    facts: Facts,
+    batches: Batches,
+    noise: Noise,
+    schedule: Schedule,
+    *,
+    regularisation: float,
+    moments: tuple[float, float, float] | None = None,
+    radius: float | None = None,
+) -> tuple[NoisyTraining, ...]:
+    """Return the trainings of all objectives; `radius` None takes the request's."""
+    clip, _ = contribution_of(request, facts)
+    ball = settings.radius_of(request, settings.loss_of(request, facts)) if radius is None else radius
+    ball = min(ball, MOST_NORM)
+    if moments is None:
+        check_contracting(schedule, regularisation)
+    return tuple(
+        NoisyTraining(each, schedule, batches.size, batches.packed_rows, regularisation, clip, noise, ball, moments)
+        for each in objectives(request, facts)
+    )
+
+
+def check_contracting(schedule: Schedule, regularisation: float) -> None:
+    """Raise ValueError for steps at which the regulariser alone would throw the model further in every update.
+
+    That a row's gradient is clipped rests on a score that is a number, and so on a finite model. Proof that it stays
+    finite. Steps never grow, so |1 - ηλ| ≤ 1 in all updates, and the model is no longer than the sum of all η/b times
+    noisy sums, each below `MOST_STEPS` steps of the grid but for noise that is never seen. With Adam (whose
+    directions have coordinates of at most 8, whatever λ is) it is no longer than that times all η.
+    """
+    first = float(schedule.step_sizes(1, 1)[0])
+    if first * regularisation > 2:
+        raise ValueError(
+            f"steps of {first:g} with regularisation = {regularisation:g} would only throw the model further and "
+            f"further; choose step_size ≤ {math.nextafter(2 / regularisation, 0)}, or less regularisation"
+        )
+
+
+def parameters(request: Request, facts: Facts) -> int:
+    """Return the number of parameters of all models together."""
+    return sum(each.parameters for each in objectives(request, facts))
+
+
+def check_delta(request: Request) -> None:
+    """Raise ValueError without a δ: Gaussian noise needs one."""
+    if request.delta == 0:
+        raise ValueError(
+            f"algorithm {request.algorithm!r} adds Gaussian noise and needs a delta > 0; give one, or choose scs13 or "
+            "bolt_on"
+        )
+
+
+def poisson_multiplier(request: Request, batches: Batches) -> float:
+    """Return the least σ/C* whose divergence over all updates is within (ε, δ), as `calibration` says.
+
+    rdp converts the Rényi divergences; pld has the distribution of the privacy loss: less noise for a release
+    that stands alone, most where few updates are made, and slower to plan. A ledger charges either by its event.
+    """
+    check_delta(request)
+    given = request.epsilon, request.delta, batches.probability or 1.0, batches.updates
+    least = poisson_gaussian_pld_multiplier if request.calibration == PLD else poisson_gaussian_multiplier
+    return least(*given)
+
+
+def sampled_plan(
+    request: Request,
+    facts: Facts,
+    *,
+    linear_step: float,
+    network_step: float,
+    multiplier: Callable[[Request, Batches], float] | None = None,
+    moments: tuple[float, float, float] | None = None,
+) -> NoisyWhileTraining:
+    """Return the plan of SGD over Poisson mini-batches of about √m rows, without a regulariser unless it is given.
+
+    Parameters
+    ----------
+    linear_step, network_step : η of the constant schedule where the request has none
+    multiplier : σ/C*, by default the least that (ε, δ) needs
+    """
+    batches = poisson(request, facts)
+    regularisation = settings.regularisation_of(request, 0.0)
+    step = linear_step if request.network is None else network_step
+    schedule = schedule_of(request, facts, regularisation, default=Constant.name, step=step)
+    scale = (multiplier or poisson_multiplier)(settings.without_leak(request, batches.samples), batches)
+    return poisson_plan(
+        request, facts, batches, scale, lambda _scale: schedule, regularisation=regularisation, moments=moments
+    )
+
+
+def poisson_plan(
+    request: Request,
+    facts: Facts,
+    batches: Batches,
+    multiplier: float,
+    schedule: Callable[[float], Schedule],
+    *,
+    regularisation: float,
+    moments: tuple[float, float, float] | None = None,
+    radius: float | None = None,
+) -> NoisyWhileTraining:
+    """Return the plan of Gaussian noise of multiplier × C* on the sums of Poisson mini-batches.
+
+    Parameters
+    ----------
+    schedule : from the noise's scale to step sizes
+    """
+    _, contribution = contribution_of(request, facts)
+    whole = settings.objective_of(request, facts)
+    evaluated = gradient_error(whole, np.array([MOST_NORM * math.sqrt(facts.outputs)]), contribution)
+    noise, covered = step_noise(
+        Gaussian.name, contribution, facts.rows, whole.parameters, multiplier, evaluated=evaluated
+    )
+    event: Event = PoissonGaussianDpEvent(batches.probability or 1.0, multiplier, batches.updates)
+    if batches.samples is not None:
+        event = batches.samples.event(event)
+    made = trainings(
+        request,
+        facts,
+        batches,
+        noise,
+        schedule(noise.steps * noise.grid),
+        regularisation=regularisation,
+        moments=moments,
+        radius=radius,
+    )
+    guarantee = Release(event, request.epsilon, request.delta)
+    plan = white_box(request, facts, guarantee, NoisySgd(batches, made), noise, covered)
+    return replace(
+        plan, details=plan.details | {"noise_multiplier": multiplier, "calibration": request.calibration or RDP}
+    )
+
+
+def white_box(
+    request: Request, facts: Facts, guarantee: Release, run: NoisySgd, noise: Noise, covered: float
+) -> NoisyWhileTraining:
+    """Return the plan; `covered` is C*."""
+    batches, training = run.batches, run.trainings[0]
+    told: dict[str, Any] = {
+        "batch_size": batches.size,
+        "sampling": "fixed" if batches.probability is None else "poisson",
+        **settings.shown_samples(request, batches.samples),
+        "sampling_rate": batches.probability or min(1.0, batches.size / batches.rows),
+        "steps": batches.updates,
+        "expected_passes": batches.passes,
+        "schedule": training.schedule.name,
+        "optimiser": "sgd" if training.moments is None else "adam",
+        "regularisation": training.regularisation,
+        "parameters": parameters(request, facts),
+        "contribution": covered,
+        "mechanism": noise.law,
+        "noise_scale": noise.steps * noise.grid,
+    }
+    if training.radius < MOST_NORM:
+        told["radius"] = training.radius
+    return NoisyWhileTraining(request, facts, guarantee, told, run)

@@ -1,0 +1,49 @@
+"""RRPSGD: noisy SGD that stops after a random number of updates (Zhang, Zheng, Mou & Wang 2017, Algorithm 2).
+
+As privacy.md §4 makes it sound: the number R is drawn up to a public cap, from a law that no data decide;
+the noise is calibrated for all updates up to the cap, on Poisson mini-batches (the published scale is 4
+times too small for its own proof); step sizes are public. Losses need not be convex.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from dbdp.algorithms.noisy_sgd import noisy_sgd
+from dbdp.algorithms.noisy_sgd.noisy_sgd import NoisySgd
+from dbdp.algorithms.options import Options
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
+from dbdp.algorithms.rows import Progress, Rows
+from dbdp.learning.schedules import Constant
+from dbdp.privacy.noise.samplers import Entropy
+
+LINEAR_STEP, NETWORK_STEP = 1.0, 0.25
+OPTIONS = Options(
+    {**noisy_sgd.SAMPLED, "schedule": (Constant.name,), "calibration": noisy_sgd.CALIBRATIONS}, noisy_sgd.REASON
+)
+
+
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+    """Return the plan of an RRPSGD release; the cap is what `epochs` allows, and R uniform up to it.
+
+    The law of Theorem 5 is P(R = k) ∝ 2η_k - βη_k², which is uniform for steps of one size.
+
+    Raises
+    ------
+    ValueError
+        If the request cannot be planned: the message names the value, the limit and the remedy.
+    """
+    made = noisy_sgd.sampled_plan(request, facts, linear_step=LINEAR_STEP, network_step=NETWORK_STEP)
+    run = made.method
+    if not isinstance(run, NoisySgd):
+        raise AssertionError("a Poisson plan makes noisy updates")
+    most = run.batches
+    details = made.details | {"steps_law": f"uniform from 1 to {most.updates}", "expected_passes": most.passes / 2}
+    return replace(made, details=details, method=partial(_stopped, run))
+
+
+def _stopped(run: NoisySgd, rows: Rows, progress: Progress) -> np.ndarray:
+    """Make the first R of the updates, R drawn now; it may be published."""
+    drawn = 1 + Entropy().below(run.batches.updates)
+    return replace(run, batches=replace(run.batches, updates=drawn))(rows, progress)

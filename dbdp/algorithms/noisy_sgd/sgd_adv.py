@@ -1,0 +1,45 @@
+"""SGD-Adv: the baseline of Lee & Kifer 2018: noisy SGD, amplified by sampling, composed by the advanced theorem.
+
+Bassily, Smith & Thakurta 2014 with Dwork, Rothblum & Vadhan 2010, for any number of steps. privacy.md §5:
+every Gaussian is the analytic one; what remains loose is the amplification, which uses (ε, δ) alone, and the
+composition, which is the point of the baseline. The ledger is charged for what was done, which costs less.
+"""
+
+import math
+from dataclasses import replace
+
+from dbdp.algorithms.noisy_sgd import noisy_sgd
+from dbdp.algorithms.noisy_sgd.noisy_sgd import Batches
+from dbdp.algorithms.options import Options
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
+from dbdp.privacy.accounting.composition import strong_share
+
+STEP = 1.0
+OPTIONS = Options(noisy_sgd.SAMPLED, noisy_sgd.REASON)
+
+
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+    """Return the plan of an SGD-Adv release; the mini-batch is by default of about √m rows, as in the paper.
+
+    Raises
+    ------
+    ValueError
+        If the request cannot be planned: the message names the value, the limit and the remedy.
+    """
+    noisy_sgd.check_delta(request)
+    made = noisy_sgd.sampled_plan(request, facts, linear_step=STEP, network_step=STEP, multiplier=advanced_multiplier)
+    return replace(made, details=made.details | {"calibration": "advanced composition"})
+
+
+def advanced_multiplier(request: Request, batches: Batches) -> float:
+    """Return σ/C: T steps of (ε₁, δ/2T) each, of which half of δ pays for the composition.
+
+    Proof. A Gaussian step that is (ε₂, δ₂)-DP for a change by 2C is, sampled with probability q,
+    (ln(1 + q(e^ε₂ - 1)), qδ₂)-DP for replace-one neighbours (`subsampling.amplified`). ε₂ = ln(1 + (e^ε₁ - 1)/q)
+    and δ₂ = δ/(2Tq) make it (ε₁, δ/2T); T of them are (Tε₁(e^ε₁ - 1) + √(2T ln(2/δ))ε₁, δ/2 + δ/2)-DP.
+    """
+    q, delta = batches.probability or 1.0, request.delta
+    share = strong_share(request.epsilon, batches.updates, delta / 2)
+    unsampled = math.log1p(math.expm1(share) / q)
+    return 2 * analytic_noise_multiplier(unsampled, min(delta / (2 * batches.updates * q), 0.5))

@@ -1,0 +1,1 @@
+"""Algorithms that train exactly, or minimise, and perturb once."""

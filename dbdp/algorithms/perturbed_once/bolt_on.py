@@ -1,0 +1,73 @@
+"""Bolt-on: permuted mini-batch SGD, noise added once at the end (Wu et al. 2017, Algorithms 1 and 2).
+
+As privacy.md §1 restores it: the sensitivity uses the Lipschitz constant of the data part alone, is not
+divided by the batch size where steps shrink, counts every pass, and is that of the mean where iterates
+are averaged; noise is exact (§2). Shards are trained side by side and averaged (§1.6).
+"""
+
+from dbdp.algorithms import settings
+from dbdp.algorithms.options import Options, anything
+from dbdp.algorithms.perturbed_once.output_perturbation import HAS, Learning, PerturbedOnce, planned
+from dbdp.algorithms.plan import Facts, Request
+from dbdp.learning.schedules import InverseTime
+from dbdp.privacy.sensitivity import FRESH, REUSED
+
+OPTIONS = Options(
+    {
+        **HAS,
+        **anything("batch_size", "exponent", "shards"),
+        "schedule": settings.SCHEDULES,
+        "averaging": settings.AVERAGING,
+        "permutation": (REUSED, FRESH),
+        "shard_averaging": settings.SHARD_AVERAGING,
+    },
+    "it perturbs a convex linear model once",
+)
+
+
+def plan(request: Request, facts: Facts) -> PerturbedOnce:
+    """Return the plan of a Bolt-on release.
+
+    Raises
+    ------
+    ValueError
+        If the request cannot be planned: the message names the value, the limit and the remedy.
+    """
+    schedule = request.schedule or InverseTime.name
+    loss = settings.loss_of(request, facts)
+    convex = 0.0 if schedule != InverseTime.name else settings.DEFAULT_REGULARISATION
+    regularisation = settings.regularisation_of(request, convex)
+    shards = settings.shard_rows(facts.rows, request.shards)
+    batch_size = settings.batch_size_of(request, shards[-1])
+    averaging, permutation = request.averaging or "none", request.permutation or REUSED
+    shard_averaging = _shard_averaging(request, averaging, permutation)
+    return planned(
+        request,
+        facts,
+        Learning(
+            loss=loss,
+            schedule=settings.schedule_of(request, schedule, facts, loss, regularisation),
+            averaging=settings.averaging_of(averaging, -(-shards[0] // batch_size), request.epochs),
+            averaging_name=averaging,
+            permutation=permutation,
+            batch_size=batch_size,
+            epochs=request.epochs,
+            regularisation=regularisation,
+            radius=settings.radius_of(request, loss),
+            shard_rows=shards,
+            shard_averaging=shard_averaging,
+        ),
+    )
+
+
+def _shard_averaging(request: Request, averaging: str, permutation: str) -> str | None:
+    if request.shards == 1:
+        if request.shard_averaging is not None:
+            raise ValueError("shard_averaging needs shards > 1; leave it out, or give shards")
+        return None
+    if averaging != "none" or permutation != "reused":
+        raise ValueError(
+            f"shards = {request.shards} with averaging {averaging!r} and permutation {permutation!r}: shards average "
+            "last iterates over one permutation; leave both out, or choose shards = 1"
+        )
+    return request.shard_averaging or settings.SHARD_AVERAGING[0]

@@ -1,0 +1,302 @@
+"""Objective perturbation: noise in what is minimised, and a little in the minimiser for what the search misses.
+
+Chaudhuri, Monteleoni & Sarwate 2011 (pure), Kifer, Smith & Thakurta 2012 (Gaussian) and Iyengar et al. 2019
+(approximate minima), made sound for replace-one neighbours (privacy.md §7). With n rows, φ the loss of a row and b
+the noise, J(f) = (1/n) Σφ(f; row) + (Λ/2)‖f‖² + ⟨b, f⟩/n. Up to a constant that is the mean loss plus Λ/2 times the
+squared distance from -b/(nΛ), which `AcceleratedDescent` minimises. Three costs make up ε:
+
+- ε₀ for the noise: `perturbation_of`;
+- K ln(1 + c/(nΛ)) for the curvature: `curvature`. Λ is raised until that is at most as much as ε₀;
+- a share for the solver, 1 % unless rounding needs more: `error_of`.
+
+Shapes: the K models are one vector f of P = K·d parameters, and so is b.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbdp.algorithms import settings
+from dbdp.algorithms.noisy_sums import UNIT, lipschitz_of
+from dbdp.algorithms.options import LEARNING, Options
+from dbdp.algorithms.perturbed_once.minimisation import AcceleratedDescent
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
+from dbdp.algorithms.rows import Progress, Rows
+from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
+from dbdp.learning.objectives import Linear
+from dbdp.privacy.accounting.calibration import Mixture, hockey_stick_multiplier
+from dbdp.privacy.accounting.events import MIN_EPSILON, ComposedDpEvent, EpsilonDeltaDpEvent, Release
+from dbdp.privacy.mechanisms import ROOM, Gaussian, SphericalLaplace, grid_for
+
+Noise = Gaussian | SphericalLaplace
+LOSSES = (Logistic.name, HuberSvm.name, HuberRegression.name)
+MECHANISMS: dict[str, type[Gaussian] | type[SphericalLaplace]] = {
+    Gaussian.name: Gaussian,
+    SphericalLaplace.name: SphericalLaplace,
+}
+MOST_CLASSES = 256  # with Gaussian noise: δ is shared among 4ᴷ directions
+MOST_PASSES = 5000
+SOLVER_SHARE = 0.01  # of ε and δ
+SOLVER_NOISE = 0.1  # the solver's noise and its error, relative to what b does
+USUAL_LENGTH = 20.0  # ‖b‖/(nΛ) by default: about as long as good models of rows of norm 1 are
+OPTIONS = Options(
+    {**LEARNING, "loss": LOSSES, "mechanism": tuple(MECHANISMS), "averaging": ("none",)},
+    "Λ, ε and the rows settle the passes and all noise",
+)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How (ε, δ) is shared between the perturbed minimum and the noise for the solver: the sums are no larger."""
+
+    epsilon: float
+    delta: float
+    solver_epsilon: float
+    solver_delta: float
+
+    @classmethod
+    def of(cls, epsilon: float, delta: float, *, rows: int) -> "Shares":
+        """Return the shares; the solver's grows with n, as rounding moves the minimiser by 2.2n²u of what b does.
+
+        Raises
+        ------
+        ValueError
+            If ε is too small to be shared.
+        """
+        share = max(SOLVER_SHARE, min(0.5, (2.2 * UNIT * rows**2) ** (2 / 3)))
+        if share * epsilon < MIN_EPSILON:
+            raise ValueError(f"epsilon = {epsilon:g} is too small to be shared; give {MIN_EPSILON / share:g} or more")
+        left = (1 - share) / ROOM
+        return cls(left * epsilon, left * delta, share * epsilon, share * delta)
+
+    def solver_noise(self, kind: type[Noise], sensitivity: float, parameters: int) -> Noise:
+        """Return noise that covers a sensitivity with the solver's share."""
+        return kind.calibrated(
+            epsilon=self.solver_epsilon, delta=self.solver_delta, sensitivity=sensitivity, dimension=parameters
+        )
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training as planned: public facts only.
+
+    Attributes
+    ----------
+    perturbation : draws b
+    descent : finds the minimiser
+    radius : the minimiser is projected onto ‖f‖₂ ≤ radius, see `error_of`
+    finishing : the noise that covers the solver's error
+    """
+
+    perturbation: Noise
+    descent: AcceleratedDescent
+    radius: float
+    finishing: Noise
+
+    def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
+        """Return the noisy model, after a public number of passes."""
+        rows.shuffle()
+        noise = self.perturbation.release(np.zeros(self.descent.objective.parameters))
+        centre = noise / -(self.descent.rows * self.descent.regularisation)
+        found = self.descent.minimiser(rows, centre, progress)
+        return self.finishing.release(projected(found, self.radius))
+
+
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+    """Return the plan of a release by objective perturbation.
+
+    Raises
+    ------
+    ValueError
+        If the request cannot be planned: the message names the value, the limit and the remedy.
+    """
+    _check_classes(request, facts)
+    objective, kind = _objective(request, facts), _kind(request)
+    shares = Shares.of(request.epsilon, request.delta if kind is Gaussian else 0.0, rows=facts.rows)
+    regularisation = _regularisation(request, facts, objective, shares, kind)
+    bent = curvature(objective, facts.rows * regularisation)
+    perturbation = perturbation_of(objective, kind, epsilon=shares.epsilon - bent, delta=shares.delta)
+    start = AcceleratedDescent(objective, facts.rows, regularisation, passes=1)
+    training = _training(perturbation, start, shares)
+    minimum = EpsilonDeltaDpEvent(shares.epsilon, shares.delta)
+    event = ComposedDpEvent((minimum, training.finishing.guarantee.event))
+    guarantee = Release(event, request.epsilon, request.delta if kind is Gaussian else 0.0)
+    told = {
+        "regularisation": regularisation,
+        "lipschitz": lipschitz_of(objective),
+        "smoothness": objective.loss.smoothness,
+        "parameters": objective.parameters,
+        "mechanism": perturbation.name,
+        "objective_noise_scale": perturbation.noise_scale,
+        "objective_epsilon": shares.epsilon,
+        "objective_delta": shares.delta,
+        "curvature_epsilon": bent,
+        "sampling_rate": 1.0,
+        "steps": training.descent.passes,
+        "expected_passes": training.descent.passes,
+        "radius": training.radius,
+        "sensitivity": training.finishing.sensitivity,
+        "noise_scale": training.finishing.noise_scale,
+    }
+    return NoisyWhileTraining(request, facts, guarantee, told, training)
+
+
+# --- what the perturbed minimum costs ----------------------------------------------------------------------
+
+
+def curvature(objective: Linear, scale: float) -> float:
+    """Return K ln(1 + c/(nΛ)), rounded up, with scale = nΛ: what the change of variables costs.
+
+    Proof. f minimises J iff b = -(nΛf + Σ∇φ(f)) =: b_D(f), a map that is one to one and Lipschitz both ways. So f has
+    the density ν(b_D(f)) det(nΛI + Σℓ''xxᵀ) (area formula), almost everywhere: a Huber loss has no ℓ'' on finitely
+    many hyperplanes. The matrix has a block for each model. There the n - 1 shared rows make A ⪰ nΛI, and
+    det(A + ℓ''xxᵀ) = det A·(1 + ℓ''xᵀA⁻¹x): the determinants of neighbours differ by a factor of at most 1 + c/(nΛ). ∎
+    """
+    return objective.outputs * math.log1p(objective.loss.smoothness / scale) * ROOM
+
+
+def least_scale(objective: Linear, epsilon: float) -> float:
+    """Return the nΛ from which on the curvature takes at most half of ε."""
+    half = min(epsilon / (2 * objective.outputs), 50.0)  # e⁻⁵⁰ is next to nothing, and no overflow
+    return objective.loss.smoothness / math.expm1(half) * ROOM
+
+
+def perturbation_of(objective: Linear, kind: type[Noise], *, epsilon: float, delta: float) -> Noise:
+    """Return the noise b that costs (ε₀, δ), and nothing of the δ if it is pure.
+
+    Proof for pure ε. At every f the b_D(f) of neighbours differ by at most 2L, with L for all K models together: the
+    log of a density ∝ exp(-ε₀‖b‖/2L) differs by at most ε₀. For Gaussian noise see `gaussian_multiplier`. What is
+    drawn is b rounded to a grid, see `error_of`.
+    """
+    sensitivity, parameters = 2 * lipschitz_of(objective) * ROOM, objective.parameters
+    if kind is SphericalLaplace:
+        return kind.calibrated(epsilon=epsilon, delta=0.0, sensitivity=sensitivity, dimension=parameters)
+    multiplier = gaussian_multiplier(objective, epsilon, delta)
+    return Gaussian.with_scale(
+        sensitivity=sensitivity,
+        grid=grid_for(sensitivity, parameters, multiplier),
+        noise_scale=sensitivity * multiplier * ROOM,
+        guarantee=Release(EpsilonDeltaDpEvent(epsilon, delta), epsilon, delta),
+    )
+
+
+def gaussian_multiplier(objective: Linear, epsilon: float, delta: float) -> float:
+    """Return the least σ/2L at which Σ_S δ_Gauss(ε₀; ‖s_S‖/σ) ≤ δ, over the `corners` S.
+
+    Proof. At f the log of the densities' ratio is ⟨b, s⟩/σ² + ‖s‖²/2σ², s = Σ_k e_k ⊗ (a_k x - a'_k x'). The slopes a
+    depend on f and so on b: the Gaussian mechanism's formula does not apply. But this is convex in the slopes,
+    each of which lies in an interval that its row fixes, so it is at most its largest value ℓ_S at a corner S of them;
+    there s_S is fixed, and ℓ_S is the privacy loss of a Gaussian shifted by s_S. The divergence is at most
+    E max_S (1 - e^{ε₀ - ℓ_S})₊ ≤ Σ_S E (1 - e^{ε₀ - ℓ_S})₊ = Σ_S δ_Gauss(ε₀; ‖s_S‖/σ). ∎
+    One model needs hardly more than the Gaussian mechanism; bounding P(loss > ε₀), as §7 does, takes 9 to 44 % more.
+    """
+    counts, norms = corners(objective)
+    total = float(counts.sum())
+    return hockey_stick_multiplier(epsilon, delta / total, Mixture(counts / total, norms)) * ROOM
+
+
+def corners(objective: Linear) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many corners S have which bound on ‖s_S‖; the corner s = 0, which loses nothing, is left out.
+
+    A classifier's slope has the sign of -y: it lies between 0 and ∓L. Where in i of K models neither row's slope is
+    0, and in j only one is not, ‖s_S‖² ≤ (4i + j)L². A regression's slope has four corners ±L. No s is longer than
+    2L for all models together.
+    """
+    models, longest = objective.outputs, 2 * lipschitz_of(objective)
+    if not objective.loss.is_classifier:
+        return np.array([4.0]), np.array([longest])
+    ways = [(both, one) for both in range(models + 1) for one in range(models + 1 - both) if both + one]
+    counts = [math.comb(models, both) * math.comb(models - both, one) * 2.0**one for both, one in ways]
+    norms = [objective.loss.lipschitz * math.sqrt(4 * both + one) for both, one in ways]
+    return np.array(counts), np.minimum(norms, longest)
+
+
+# --- what the solver misses --------------------------------------------------------------------------------
+
+
+def error_of(perturbation: Noise, descent: AcceleratedDescent, radius: float) -> float:
+    """Return e: where neighbours have the same exact minimiser f, their projected results are within 2e.
+
+    Proof. The solver is given b rounded to the grid, which moves the minimiser by at most g√P/2nΛ as J is Λ-strongly
+    convex, and to floating point, by 4u‖centre‖. With the descent's errors its result q has ‖q - f‖ ≤ A + B‖f‖, and
+    e = A + 2B·radius. If ‖f‖ ≤ 2·radius, 2e follows: a projection brings no points further apart. Otherwise, as
+    2e ≤ radius, both q have norms above ‖f‖/2 ≥ radius, and the projection multiplies their distance by at most
+    2·radius/‖f‖: 2(A + B‖f‖)·2·radius/‖f‖ ≤ 2e. It errs itself by (P + 6)u·radius. ∎ So f and the noisy result are an
+    adaptive composition (§13) of the perturbed minimum with noise that covers 2e.
+    """
+    parameters, scale = descent.objective.parameters, descent.rows * descent.regularisation
+    furthest = 2 * (radius + descent.reach)
+    grid = perturbation.grid * math.sqrt(parameters) / (2 * scale)
+    floating = UNIT * (4 * furthest + (parameters + 6) * radius)
+    error = (descent.distance + descent.rounding(furthest) + grid + floating) * ROOM
+    if 2 * error > radius:
+        raise ValueError(f"models of length {radius:g} would err by {error:g}; use fewer rows, or more regularisation")
+    return error
+
+
+def projected(model: np.ndarray, radius: float) -> np.ndarray:
+    """Return the nearest model with ‖·‖₂ ≤ radius: the model itself, if it is one."""
+    return model * (radius / max(float(np.linalg.norm(model)), radius))
+
+
+def _training(perturbation: Noise, start: AcceleratedDescent, shares: Shares) -> Training:
+    """Return the training: as many passes as make the solver's error and its noise small, and that noise.
+
+    Small in the objective: where the data have curvature b does less, while the solver's noise is the same in all
+    directions. The mean curvature of a direction is at most Λ + c/d, since that of the data has a trace of at most Kc.
+    """
+    kind, objective, scale = type(perturbation), start.objective, start.rows * start.regularisation
+    alone, unit = perturbation.noise_scale / scale, shares.solver_noise(kind, 1.0, objective.parameters).noise_scale
+    curved = math.sqrt(1 + start.smoothness / (objective.inputs * start.regularisation))
+    descent = start.reaching(SOLVER_NOISE * alone / (curved * max(1.0, 2 * unit)))
+    if descent.passes > MOST_PASSES:
+        enough = 1.2 * start.regularisation * (descent.passes / MOST_PASSES) ** 2  # ln ρ is about -√(Λ/c)
+        raise ValueError(
+            f"regularisation = {start.regularisation:g} needs {descent.passes} passes over the data, the limit is "
+            f"{MOST_PASSES}; {enough:.2g} is about enough"
+        )
+    radius = descent.reach + alone * (2 * objective.parameters + 100)  # b is longer with probability e⁻⁸⁰ at most
+    finishing = shares.solver_noise(kind, 2 * error_of(perturbation, descent, radius), objective.parameters)
+    return Training(perturbation, descent, radius, finishing)
+
+
+# --- the request -------------------------------------------------------------------------------------------
+
+
+def _regularisation(request: Request, facts: Facts, objective: Linear, shares: Shares, kind: type[Noise]) -> float:
+    """Return Λ: as asked for, but at least what leaves half of the perturbed minimum's ε to the noise.
+
+    By default what makes ‖b‖/(nΛ) about USUAL_LENGTH, if that is more than the default of all algorithms.
+    """
+    least = least_scale(objective, shares.epsilon) / facts.rows * ROOM
+    if request.regularisation is not None:
+        return max(settings.regularisation_of(request, 0.0), least)
+    noise = perturbation_of(objective, kind, epsilon=shares.epsilon, delta=shares.delta)
+    length = noise.noise_scale * objective.parameters ** (0.5 if kind is Gaussian else 1.0)
+    return max(settings.DEFAULT_REGULARISATION, length / (USUAL_LENGTH * facts.rows), least)
+
+
+def _check_classes(request: Request, facts: Facts) -> None:
+    """Raise ValueError for more classes than Gaussian noise can be proved for."""
+    if _kind(request) is Gaussian and facts.outputs > MOST_CLASSES:
+        raise ValueError(
+            f"{facts.outputs} classes are more than {MOST_CLASSES}; choose mechanism {SphericalLaplace.name}, or "
+            "algorithm bolt_on"
+        )
+
+
+def _objective(request: Request, facts: Facts) -> Linear:
+    objective = settings.objective_of(request, facts)
+    if not isinstance(objective, Linear):
+        raise AssertionError("a network was refused")
+    return objective
+
+
+def _kind(request: Request) -> type[Gaussian] | type[SphericalLaplace]:
+    """Return the law of b."""
+    if request.mechanism is None:
+        return Gaussian if request.delta > 0 else SphericalLaplace
+    if request.mechanism == Gaussian.name and request.delta == 0:
+        raise ValueError(f"delta = 0 with mechanism 'gaussian'; give a delta > 0, or choose {SphericalLaplace.name}")
+    return MECHANISMS[request.mechanism]

@@ -1,0 +1,28 @@
+"""RSGD-AR: NSGD that restarts every τ epochs from the mean of the iterates since the last restart.
+
+Chen, Lee & Kifer 2019, Algorithm 3, as privacy.md §3 repairs it: the mean is the next update's start,
+the Lipschitz constant is that of the data part, and the worst position need not be the last one.
+"""
+
+from dbdp import checks
+from dbdp.algorithms import settings
+from dbdp.algorithms.options import Options, anything
+from dbdp.algorithms.perturbed_once.nsgd import REASON, RESTARTED, restarted_learning
+from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce, planned
+from dbdp.algorithms.plan import Facts, Request
+
+DEFAULT_INTERVAL = 5  # epochs
+OPTIONS = Options(RESTARTED | anything("averaging_interval"), REASON)
+
+
+def plan(request: Request, facts: Facts) -> PerturbedOnce:
+    """Return the plan of an RSGD-AR release.
+
+    Raises
+    ------
+    ValueError
+        If the request cannot be planned: the message names the value, the limit and the remedy.
+    """
+    interval = DEFAULT_INTERVAL if request.averaging_interval is None else request.averaging_interval
+    checks.whole("averaging_interval", interval, 1, settings.MAX_EPOCHS, "epochs between restarts")
+    return planned(request, facts, restarted_learning(request, facts, interval=interval), calibration="hockey_stick")

@@ -1,0 +1,1 @@
+"""Noisy counts: of errors, of classes, of scores, of values."""

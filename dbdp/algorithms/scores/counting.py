@@ -1,0 +1,142 @@
+"""What every noisy count has in common: a plan from public facts, its noise, and how far that noise carries a figure.
+
+privacy.md §10.7. Shapes: counts have the plan's `shape`, int64; a figure is a number that is computed from them.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dbdp.algorithms.plan import relation
+from dbdp.privacy.accounting.events import Release, check_epsilon_delta
+from dbdp.privacy.counts import CountNoise, count_noise
+
+LEVEL = 0.95  # of the intervals of the noise
+_DRAWS = 500  # of noise, for the interval of a figure: its end is off by one part in thirty or so
+_MOST = 2**53  # whole numbers below are exact floats
+
+
+@dataclass(frozen=True)
+class CountPlan(ABC):
+    """What showing counts will do and cost, from public facts only.
+
+    Proof (privacy.md §10.7). A record adds to the counts by a function of itself and of public facts alone, and of
+    its place among the rows, which neighbours share. So a neighbour with `moved` other records has counts that
+    differ in `cells` groups, in each by moved·step in all: with two, those that the new records add to and those
+    that the old ones added to; with one, a single count. That is what `CountLaplace` and `CountGaussian` ask for.
+
+    Attributes
+    ----------
+    rows : records, public
+    moved : records that a neighbour may replace
+    step : what one record may move a count by
+    """
+
+    epsilon: float
+    delta: float
+    rows: int
+    moved: int = field(default=1, kw_only=True)
+    algorithm: ClassVar[str]
+    cells: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        """Check ε and δ, and that no count is too large for a float."""
+        check_epsilon_delta(self.epsilon, self.delta)
+        if self.rows * self.step >= _MOST:
+            raise ValueError(f"rows = {self.rows} must be fewer than {_MOST // self.step} here; take a smaller table")
+
+    @property
+    def step(self) -> int:
+        """What one record may move a count by."""
+        return 1
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the counts."""
+
+    @abstractmethod
+    def answer(self, noisy: np.ndarray) -> dict[str, Any]:
+        """Return what is shown: a function of the noisy counts, which costs nothing."""
+
+    @cached_property
+    def mechanism(self) -> CountNoise:
+        """The noise of all counts."""
+        moved, dimension = self.moved * self.step, math.prod(self.shape)
+        return count_noise(self.cells, self.epsilon, self.delta, moved=moved, dimension=dimension)
+
+    @property
+    def guarantee(self) -> Release:
+        """The event and the stand-alone (ε, δ)."""
+        return self.mechanism.guarantee
+
+    @property
+    def half_width(self) -> int:
+        """What the noise of one count exceeds in at most 5 of 100 releases."""
+        return self.mechanism.tail((1 - LEVEL) / 2) - 1
+
+    def release(self, counts: np.ndarray) -> np.ndarray:
+        """Return the noisy counts, int64; one may be below 0."""
+        noisy = self.mechanism.release(counts.ravel())
+        return np.clip(noisy, -(2.0**62), 2.0**62).astype(np.int64).reshape(self.shape)
+
+    def explain(self) -> dict[str, Any]:
+        """Return the plan as data."""
+        return {
+            "algorithm": self.algorithm,
+            **relation(self.rows, self.moved),
+            "cells": math.prod(self.shape),
+            "sensitivity": self.mechanism.sensitivity,
+            "mechanism": self.mechanism.name,
+            "noise_scale": self.mechanism.noise_scale,
+            "count_noise": self.half_width,
+            "epsilon": self.guarantee.epsilon,
+            "delta": self.guarantee.delta,
+        }
+
+    def half_widths(self, figures: Callable[[np.ndarray], np.ndarray], noisy: np.ndarray) -> np.ndarray:
+        """Return what the noise moves each figure by at most in 95 of 100 releases; NaN where there is no figure.
+
+        Noise of the same law is added to the noisy counts, again and again: another function of them, at no cost.
+        Figures are to be taken of the counts as they are, below 0 or not: at a border noise would seem to do nothing.
+
+        Parameters
+        ----------
+        figures : takes counts, gives figures (f,), NaN for one that they do not have
+        """
+        found, moved = figures(noisy), np.empty((_DRAWS, len(figures(noisy))))
+        for draw, noise in enumerate(self._simulated()):
+            moved[draw] = np.abs(figures(noisy + noise) - found)
+        ordered = np.sort(np.where(np.isnan(moved), math.inf, moved), axis=0)
+        widths = ordered[math.ceil(LEVEL * _DRAWS) - 1]
+        return np.where(np.isfinite(widths) & np.isfinite(found), widths, math.nan)
+
+    def _simulated(self) -> np.ndarray:
+        """Return draws of noise of the mechanism's law, or nearly: nothing is hidden by them."""
+        shape, scale, random = (_DRAWS, *self.shape), self.mechanism.noise_scale, np.random.default_rng()
+        if self.delta:
+            return np.rint(random.normal(0.0, scale, shape))
+        stop = -math.expm1(-1 / scale)  # a discrete Laplace number is the difference of two geometric ones
+        return (random.geometric(stop, shape) - random.geometric(stop, shape)).astype(np.float64)
+
+
+def quotient(part: Any, whole: Any) -> np.ndarray:
+    """Return part / whole, NaN where the whole is not above 0."""
+    whole = np.asarray(whole, np.float64)
+    with np.errstate(all="ignore"):
+        return np.where(whole > 0, np.asarray(part) / whole, np.nan)
+
+
+def shown(value: float) -> float | None:
+    """Return a figure for JSON: None where there is none."""
+    return float(value) if math.isfinite(value) else None
+
+
+def shown_all(values: np.ndarray) -> list[float | None]:
+    """Return figures for JSON."""
+    return [shown(value) for value in values.tolist()]

@@ -1,0 +1,103 @@
+"""What can be asked about a released model, by name: from a metric and public facts to a plan."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dbdp.algorithms.scores.confusion import AccuracyPlan, ConfusionPlan
+from dbdp.algorithms.scores.residuals import POWERS, ResidualPlan
+from dbdp.algorithms.scores.score_bins import BINS, ScoreBinsPlan
+from dbdp.checks import one_of
+from dbdp.learning.tallies import ScoreBins
+
+OF_CLASSES = ("accuracy", "confusion", "auc", "calibration")
+METRICS = (*OF_CLASSES, *POWERS)
+OF_ALL_ROWS = ("accuracy", *POWERS)
+ScorePlan = AccuracyPlan | ConfusionPlan | ScoreBinsPlan | ResidualPlan
+
+
+@dataclass(frozen=True)
+class ScoreRequest:
+    """A metric and its price.
+
+    Attributes
+    ----------
+    metric : one of METRICS; auc and calibration are two names of one histogram, which has both
+    bins : of that histogram
+    positive : the class that the histogram is of, against the rest; a binary label's is the positive value
+    """
+
+    metric: str
+    epsilon: float
+    delta: float = 0.0
+    bins: int = BINS
+    positive: str | None = None
+
+
+@dataclass(frozen=True)
+class ScoredFacts:
+    """What is public of the rows that a model is judged by.
+
+    Attributes
+    ----------
+    classes : names, in the order of packed labels; empty where the label is a number
+    outputs : linear models of a training: 1 for a binary label, else the number of classes
+    label_bounds : of a label that is a number
+    is_network : whether scores are a network's
+    moved : records that a neighbour may replace
+    """
+
+    rows: int
+    classes: Sequence[str | None]
+    outputs: int
+    label_bounds: tuple[float, float] | None = None
+    is_network: bool = False
+    moved: int = 1
+
+
+def score_plan(request: ScoreRequest, facts: ScoredFacts) -> ScorePlan:
+    """Return the plan of a request.
+
+    Raises
+    ------
+    ValueError
+        If there is no such metric, or none for this label; the message names the value, the limit and the remedy.
+    """
+    _check(request, facts)
+    public = request.epsilon, request.delta, facts.rows
+    if facts.label_bounds is not None:
+        return ResidualPlan(*public, request.metric, facts.label_bounds, moved=facts.moved)
+    if request.metric == "accuracy":
+        return AccuracyPlan(*public, moved=facts.moved)
+    if request.metric == "confusion":
+        return ConfusionPlan(*public, len(facts.classes), moved=facts.moved)
+    tally = ScoreBins(request.bins, _output(request, facts), facts.is_network)
+    return ScoreBinsPlan(*public, tally, moved=facts.moved)
+
+
+def _check(request: ScoreRequest, facts: ScoredFacts) -> None:
+    one_of("metric", request.metric, METRICS)
+    of_classes = request.metric in OF_CLASSES
+    if of_classes and facts.label_bounds is not None:
+        raise ValueError(
+            f"metric {request.metric!r} is of classes, and the label is a number; choose one of {', '.join(POWERS)}"
+        )
+    if not of_classes and facts.label_bounds is None:
+        raise ValueError(
+            f"metric {request.metric!r} is of a number, and the label has classes; choose one of "
+            f"{', '.join(OF_CLASSES)}"
+        )
+    if request.positive is not None and request.metric not in ("auc", "calibration"):
+        raise ValueError(f"positive is given with metric {request.metric!r}, which is of all classes; leave it out")
+
+
+def _output(request: ScoreRequest, facts: ScoredFacts) -> int:
+    """Return the place of the score of the class that the histogram is of."""
+    allowed = list(facts.classes) if facts.outputs > 1 else [facts.classes[-1]]
+    if request.positive is None and facts.outputs == 1:
+        return 0
+    if request.positive not in allowed:
+        raise ValueError(
+            f"positive = {request.positive!r} is none of the classes that metric {request.metric!r} can be of; choose "
+            f"one of {', '.join(map(str, allowed[:20]))}"
+        )
+    return allowed.index(request.positive)

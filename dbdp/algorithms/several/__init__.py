@@ -1,0 +1,1 @@
+"""Several trainings for one charge: tuning and groups."""

@@ -1,0 +1,143 @@
+"""Groups: one model for each value of a public key, for one charge.
+
+privacy.md §11.10. Shapes: models (outputs, dimension), or the parameters of a network (P,).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dbdp.algorithms import catalogue
+from dbdp.algorithms.plan import Facts, Plan, Request
+from dbdp.algorithms.settings import check_numbers, check_request, objective_of
+from dbdp.learning.networks.networks import Network
+from dbdp.privacy.accounting.events import REPLACE_ONE, DisjointDpEvent, Release
+
+MOST_GROUPS = 10_000
+
+
+@dataclass(frozen=True)
+class GroupsRequest:
+    """What a user asks of a training by groups.
+
+    Attributes
+    ----------
+    base : the request of every group; its ε and δ are those of each model, and of all together
+    group_by : a public column of the dataset
+    groups : the values that get a model, declared and never looked up
+    """
+
+    base: Request
+    group_by: str
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GroupsPlan:
+    """What a training by groups will do: `plans` has one for each group, None where there is no row."""
+
+    request: GroupsRequest
+    facts: Facts
+    sizes: tuple[int, ...]
+    plans: tuple[Plan | None, ...]
+    guarantee: Release
+
+    @cached_property
+    def untrained(self) -> np.ndarray:
+        """The model of a group without rows: zeros, or the initial network. It depends on nothing."""
+        if self.request.base.network is None:
+            return np.zeros(self.facts.shape)
+        network = objective_of(self.request.base, self.facts)
+        if not isinstance(network, Network):
+            raise AssertionError("a request that names a network has one as its objective")
+        return network.initial()
+
+    def explain(self) -> dict[str, Any]:
+        """Return the plan of the whole as data."""
+        return {
+            "algorithm": self.request.base.algorithm,
+            "neighbours": REPLACE_ONE,
+            "group_by": self.request.group_by,
+            "groups": dict(zip(self.request.groups, self.sizes, strict=True)),
+            "rows": sum(self.sizes),
+            "features": self.facts.dimension,
+            **self.request.base.given,
+            "epsilon": self.guarantee.epsilon,
+            "delta": self.guarantee.delta,
+        }
+
+    def explain_each(self) -> list[dict[str, Any]]:
+        """Return the plan of each group as data, as its model's receipt has it."""
+        base = self.request.base
+        without = {
+            "algorithm": base.algorithm,
+            "neighbours": REPLACE_ONE,
+            "rows": 0,
+            "features": self.facts.dimension,
+            "epsilon": base.epsilon,
+            "delta": base.delta,
+        }
+        shared = {"group_by": self.request.group_by, "charge_shared_by": len(self.sizes)}
+        return [
+            shared | {"group": group} | (without if each is None else each.explain())
+            for group, each in zip(self.request.groups, self.plans, strict=True)
+        ]
+
+
+def plan(request: GroupsRequest, facts: Facts, sizes: Sequence[int]) -> GroupsPlan:
+    """Return the plan of a training by groups, from public facts only.
+
+    Parameters
+    ----------
+    facts : of the dataset, with the rows of all groups
+    sizes : the public number of rows of each group
+
+    Raises
+    ------
+    ValueError
+        If a group that has rows cannot be planned, or none has any, or the models are too many numbers.
+
+    Notes
+    -----
+    Proof that the dearest group pays for all (privacy.md §11.10). Every slot's key is public, and the same in
+    neighbours: they differ in one record of one group g, or in none that is trained on. The models of all other
+    groups are functions of equal rows and of randomness of their own, independent of g's: they have one law in
+    both worlds, and given g's model they are post-processing without data. So every measure of the whole, an
+    (ε, δ), a Rényi divergence, a trade-off function, is that of g's model alone, and the largest covers every g.
+    """
+    check_request(request.base, facts)
+    _check_numbers(request, facts)
+    first = {rows: group for group, rows in reversed(list(zip(request.groups, sizes, strict=True)))}
+    made = {rows: _planned(request, facts, group, rows) for rows, group in first.items() if rows}
+    if not made:
+        raise ValueError(f"none of the groups of {request.group_by!r} has a row; name values that the column has")
+    guarantees = [each.guarantee.as_replace_one() for each in made.values()]
+    together = Release(
+        DisjointDpEvent(tuple(dict.fromkeys(each.event for each in guarantees))),
+        max(each.epsilon for each in guarantees),
+        max(each.delta for each in guarantees),
+    )
+    return GroupsPlan(request, facts, tuple(sizes), tuple(made.get(rows) for rows in sizes), together)
+
+
+def _check_numbers(request: GroupsRequest, facts: Facts) -> None:
+    network = request.base.network
+    each = facts.outputs * facts.dimension if network is None else objective_of(request.base, facts).parameters
+    check_numbers(len(request.groups), each, "train fewer groups in one call")
+
+
+def _planned(request: GroupsRequest, facts: Facts, group: str, rows: int) -> Plan:
+    """Return the plan of a group; a small one has mini-batches of all its rows (of a shard)."""
+    base, own = request.base, replace(facts, rows=rows)
+    if base.batch_size is not None and rows >= base.shards:
+        base = replace(base, batch_size=min(base.batch_size, rows // base.shards))
+    try:
+        return catalogue.plan(base, own)
+    except ValueError as error:
+        raise ValueError(
+            f"group {group!r} of {request.group_by!r} has {rows} rows and cannot be trained on: {error}; "
+            "or leave the group out"
+        ) from None

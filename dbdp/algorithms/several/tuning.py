@@ -1,0 +1,298 @@
+"""Private tuning: which settings to train with, chosen and charged privately.
+
+privacy.md §6. `disjoint_portions` is Algorithm 3 of Wu et al. 2017 (after Chaudhuri et al. 2011): each
+candidate trains on a portion of its own, and the exponential mechanism chooses by the errors on the last
+one. `random_repetition` (Liu & Talwar 2019, Papernot & Steinke 2022) trains on the same rows a secret,
+random number of times, and releases the run with the best noisy score. Tuning by the error of models
+without noise is not offered: it voids every guarantee.
+"""
+
+import json
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from dbdp.algorithms import catalogue
+from dbdp.algorithms.perturbed_once.output_perturbation import WORST, PerturbedOnce
+from dbdp.algorithms.plan import Facts, Request, plain
+from dbdp.algorithms.rows import Layout, Progress, Rows, silent
+from dbdp.algorithms.settings import chosen, shard_rows
+from dbdp.privacy.accounting import groups
+from dbdp.privacy.accounting.calibration import least_multiplier
+from dbdp.privacy.accounting.composition import least_epsilon
+from dbdp.privacy.accounting.events import (
+    DisjointDpEvent,
+    Event,
+    ExponentialMechanismDpEvent,
+    GaussianDpEvent,
+    Release,
+    RepeatAndSelectDpEvent,
+    ZCDpEvent,
+    check_epsilon_delta,
+)
+from dbdp.privacy.mechanisms import ROOM, DiscreteGaussian, Gaussian
+from dbdp.privacy.selection import ExponentialMechanism, Repetitions
+
+METHODS = ("disjoint_portions", "random_repetition")
+SHAPES = {"geometric": 1.0, "poisson": math.inf}
+MOST_CANDIDATES = 100
+HOLDOUT = 5  # one row in so many scores the repetitions
+FIXED = ("epsilon", "delta", "shards", "shard_averaging", "projection_dimension", "projection_seed", "permutation")
+_TAIL_SHARE = 1e-3  # of δ, for runs beyond the cap
+_LEDGER_EPSILON = 20.0  # a ledger counts the runs beyond the cap e^ε times, with its own ε: cheap up to this one
+
+
+@dataclass(frozen=True)
+class TuningRequest:
+    """What a user asks of a tuning.
+
+    Attributes
+    ----------
+    base : the request that the candidates change; its ε and δ are those of the whole tuning
+    candidates : for each candidate the settings in which it differs from `base`
+    method : disjoint_portions or random_repetition
+    repetitions, distribution : mean and law (geometric or poisson) of the secret number of runs; the mean
+        is by default the number of candidates
+    """
+
+    base: Request
+    candidates: tuple[Mapping[str, Any], ...]
+    method: str = METHODS[0]
+    repetitions: float | None = None
+    distribution: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "candidates", tuple(map(plain, parsed(self.candidates))))
+        object.__setattr__(self, "repetitions", plain(self.repetitions))
+
+
+@dataclass(frozen=True)
+class TuningPlan:
+    """What a tuning will do: plans of the candidates, on portions of public sizes, and the choice.
+
+    The last portion scores. With `repetitions` every candidate trains on the first portion.
+    """
+
+    request: TuningRequest
+    facts: Facts
+    portions: tuple[int, ...]
+    plans: tuple[PerturbedOnce, ...]
+    guarantee: Release
+    selection: ExponentialMechanism | None
+    repetitions: Repetitions | None
+    score: DiscreteGaussian | None
+
+    @property
+    def layout(self) -> Layout:
+        """A slice for each portion."""
+        return Layout(self.plans[0].facts.dimension, self.portions, self.request.base.projection)
+
+    def run(self, rows: Rows, progress: Progress = silent) -> tuple[int | None, np.ndarray]:
+        """Pack the rows, train the candidates, and return which is chosen and its noisy models; None: no run counted.
+
+        The models have shape (outputs, dimension).
+        """
+        rows.shuffle()
+        return self._best_run(rows, progress) if self.repetitions else self._best_candidate(rows, progress)
+
+    def _best_candidate(self, rows: Rows, progress: Progress) -> tuple[int | None, np.ndarray]:
+        """Algorithm 3: each candidate on its own portion, the choice by the errors on the last one."""
+        if self.selection is None:
+            raise AssertionError("disjoint portions are chosen among by the exponential mechanism")
+        models = []
+        for number, candidate in enumerate(self.plans):
+            models.append(candidate.noisy(rows.slice(number)))
+            progress("candidate", number + 1, len(self.plans))
+        scored = rows.slice(len(self.plans))
+        chosen = self.selection.choose([scored.errors(model) for model in models])
+        return chosen, models[chosen]
+
+    def _best_run(self, rows: Rows, progress: Progress) -> tuple[int | None, np.ndarray]:
+        """The best by noisy score of a secret number of runs; the others run too, so that the time hides it."""
+        if self.repetitions is None or self.score is None:
+            raise AssertionError("a random repetition has a law of runs and a score")
+        trained, scored = rows.slice(0), rows.slice(1)
+        counted, passes = self.repetitions.draw(), max(each.learning.epochs for each in self.plans)
+        best: tuple[float, int | None, np.ndarray] = (math.inf, None, np.zeros(self.facts.shape))
+        for run in range(self.repetitions.cap):
+            candidate = secrets.randbelow(len(self.plans))
+            model = self.plans[candidate].noisy(trained)
+            _read_on(self.plans[candidate], trained, passes)
+            errors = np.array([float(scored.errors(model))])
+            outcome = (float(self.score.release(errors)[0]), candidate, model)
+            best = min(best, outcome, key=lambda each: each[0]) if run < counted else best
+            progress("candidate", run + 1, self.repetitions.cap)
+        return best[1:]
+
+    def explain(self) -> dict[str, Any]:
+        """Return the plan as data; see `PerturbedOnce.explain` for the candidates."""
+        secret = self.repetitions and {
+            "distribution": self.request.distribution or "geometric",
+            "mean_repetitions": self.repetitions.mean,
+            "runs": self.repetitions.cap,
+            "score_noise_scale": self.score.noise_scale if self.score else None,
+        }
+        return {
+            "algorithm": "tuning",
+            "method": self.request.method,
+            **self.facts.relation,
+            "portions": list(self.portions),
+            "candidates": [dict(candidate) for candidate in self.request.candidates],
+            "plans": [plan.explain() for plan in self.plans],
+            **(secret or {}),
+            "epsilon": self.guarantee.epsilon,
+            "delta": self.guarantee.delta,
+        }
+
+
+def plan(request: TuningRequest, facts: Facts) -> TuningPlan:
+    """Return the plan of a tuning, from public facts only.
+
+    The rows of a unit of privacy lie in several portions, so that the whole is planned for single rows, at the share
+    of (ε, δ) whose group privacy is (ε, δ): the choice and all portions are one mechanism (privacy.md §11.6).
+
+    Raises
+    ------
+    ValueError
+        If a candidate cannot be planned, or the rows do not suffice.
+    """
+    base, rows = request.base, facts.unit_rows
+    check_epsilon_delta(base.epsilon, base.delta)
+    if rows == 1:
+        return _plan(request, facts)
+    epsilon, delta = groups.share(base.epsilon, base.delta, rows)
+    made = _plan(replace(request, base=replace(base, epsilon=epsilon, delta=delta)), replace(facts, unit_rows=1))
+    guarantee = groups.grouped(made.guarantee, rows, epsilon=base.epsilon, delta=base.delta)
+    return replace(made, facts=facts, guarantee=guarantee)
+
+
+def _plan(request: TuningRequest, facts: Facts) -> TuningPlan:
+    """Return the plan for single rows."""
+    method = chosen("method", request.method, METHODS)
+    if not facts.is_classifier:
+        raise ValueError(
+            "tuning counts wrongly classified rows, and this label is a number; choose the settings yourself"
+        )
+    if not 1 <= len(request.candidates) <= MOST_CANDIDATES:
+        raise ValueError(f"{len(request.candidates)} candidates were given; give 1 to {MOST_CANDIDATES}")
+    requests = [_candidate(request.base, settings) for settings in request.candidates]
+    if method == "random_repetition":
+        return _repeated(request, facts, requests)
+    if request.repetitions is not None or request.distribution is not None:
+        raise ValueError("repetitions and distribution belong to method 'random_repetition'; leave them out")
+    return _disjoint(request, facts, requests)
+
+
+def _read_on(plan: PerturbedOnce, rows: Rows, passes: int) -> None:
+    """Make the passes that a candidate with fewer epochs leaves out: their number shows nobody which one ran."""
+    left = passes - plan.learning.epochs
+    if left:
+        replace(plan, learning=replace(plan.learning, epochs=left)).exact(rows)
+
+
+def parsed(candidates: str | Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """Return candidates given as JSON, a list of objects, or as a sequence of mappings.
+
+    Raises
+    ------
+    ValueError
+        If they are anything else.
+    """
+    try:
+        found = json.loads(candidates) if isinstance(candidates, str) else candidates
+    except (ValueError, RecursionError):  # no JSON, or numbers or levels without end
+        found = candidates
+    if not isinstance(found, list | tuple) or not all(isinstance(each, Mapping) for each in found):
+        raise ValueError(f'candidates are {found!r}; give a list of objects: [{{"regularisation": 0.01}}, …]')
+    return tuple(found)
+
+
+def _candidate(base: Request, settings: Mapping[str, Any]) -> Request:
+    known = {each.name for each in fields(Request)} - set(FIXED)
+    if unknown := set(settings) - known:
+        raise ValueError(
+            f"candidate {dict(settings)} sets {', '.join(sorted(unknown))}; it may set {', '.join(sorted(known))}"
+        )
+    request = replace(base, **settings)
+    if request.shards != 1 or request.permutation not in (None, "reused"):
+        raise ValueError("tuning trains on one shard over one permutation; leave shards and permutation out")
+    return request
+
+
+def _planned(request: Request, facts: Facts, rows: int) -> PerturbedOnce:
+    if request.algorithm in tuple(catalogue.NOISY_WHILE_TRAINING):  # what is no word, is none of them
+        raise ValueError(
+            f"algorithm {request.algorithm!r} adds noise while it trains, and tuning chooses among models that are "
+            f"perturbed once; choose one of {', '.join(catalogue.PERTURBED_ONCE)}"
+        )
+    own = replace(facts, rows=rows)
+    catalogue.check(request, own)
+    return catalogue.PERTURBED_ONCE[request.algorithm].plan(request, own)
+
+
+def _disjoint(request: TuningRequest, facts: Facts, requests: Sequence[Request]) -> TuningPlan:
+    """Algorithm 3. Every record is in one portion, so the whole costs what the dearest portion does (§6)."""
+    portions = _portions(facts, len(requests) + 1)
+    plans = tuple(_planned(each, facts, rows) for each, rows in zip(requests, portions, strict=False))
+    selection = ExponentialMechanism(request.base.epsilon)
+    events = (*(each.mechanism.guarantee.event for each in plans), ExponentialMechanismDpEvent(selection.epsilon))
+    delta = max(each.mechanism.guarantee.delta for each in plans)
+    guarantee = Release(DisjointDpEvent(events), request.base.epsilon, delta)
+    return TuningPlan(request, facts, portions, plans, guarantee, selection, None, None)
+
+
+def _portions(facts: Facts, parts: int) -> tuple[int, ...]:
+    if facts.rows < parts:
+        raise ValueError(f"{facts.rows} rows cannot be split into {parts} portions; give fewer candidates")
+    return shard_rows(facts.rows, parts)
+
+
+def _repeated(request: TuningRequest, facts: Facts, requests: Sequence[Request]) -> TuningPlan:
+    """One run: a uniform candidate, its noisy model, and a noisy count of errors on the other portion.
+
+    A run is as private as its dearest portion; the order of the rows is the same in every run, so the
+    noise covers the worst position. The number of runs is cut off at a cap, which leaks a share of δ.
+    """
+    epsilon, delta = request.base.epsilon, request.base.delta
+    if any(each.mechanism not in (None, Gaussian.name) or each.calibration not in (None, WORST) for each in requests):
+        raise ValueError(
+            f"method 'random_repetition' has mechanism {Gaussian.name!r} and calibration {WORST!r} in every run, since "
+            "all runs share one order; leave both out, or choose 'disjoint_portions'"
+        )
+    if delta == 0:
+        raise ValueError("method 'random_repetition' needs a delta > 0; give one, or choose 'disjoint_portions'")
+    shape = SHAPES[chosen("distribution", request.distribution, tuple(SHAPES))]
+    mean = float(len(requests)) if request.repetitions is None else request.repetitions
+    tail = _TAIL_SHARE * delta / (1 + math.exp(min(max(epsilon, _LEDGER_EPSILON), 600.0)))
+    repetitions = Repetitions.of(mean=mean, shape=shape, total_variation=tail)
+    holdout = max(1, facts.rows // HOLDOUT)
+    portions = (facts.rows - holdout, holdout)
+    if portions[0] < 1:
+        raise ValueError(f"{facts.rows} rows cannot be split into {HOLDOUT} parts; register more rows")
+
+    def event(multiplier: float) -> Event:
+        run = DisjointDpEvent((GaussianDpEvent(multiplier), ZCDpEvent(1 / (2 * multiplier**2))))
+        return RepeatAndSelectDpEvent(run, repetitions.mean, shape, repetitions.total_variation)
+
+    remaining = delta * (1 - _TAIL_SHARE * 1.001)
+    multiplier = least_multiplier(lambda each: least_epsilon(event(each), remaining) <= epsilon) * ROOM
+    worst = [replace(each, mechanism=None, calibration=WORST) for each in requests]
+    plans = tuple(_with_multiplier(_planned(each, facts, portions[0]), multiplier) for each in worst)
+    score = DiscreteGaussian(1.0, 1.0, math.ceil(multiplier * ROOM), epsilon, delta)  # a count: whole steps
+    guarantee = Release(event(multiplier / ROOM), epsilon, delta)
+    return TuningPlan(request, facts, portions, plans, guarantee, None, repetitions, score)
+
+
+def _with_multiplier(plan: PerturbedOnce, multiplier: float) -> PerturbedOnce:
+    """Return the plan with the Gaussian noise of one run."""
+    gaussian = plan.mechanism
+    if not isinstance(gaussian, Gaussian):
+        raise AssertionError("a run of a random repetition has Gaussian noise")
+    event = Release(GaussianDpEvent(multiplier), gaussian.guarantee.epsilon, gaussian.guarantee.delta)
+    scale = gaussian.sensitivity * multiplier * ROOM**2
+    made = Gaussian.with_scale(sensitivity=gaussian.sensitivity, grid=gaussian.grid, noise_scale=scale, guarantee=event)
+    return replace(plan, mechanism=made)

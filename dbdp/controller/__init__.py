@@ -1,0 +1,3 @@
+"""One request: plan, charge, shuffle, epochs, release."""
+
+from dbdp.sessions.errors import ChargedError as ChargedError

@@ -1,0 +1,108 @@
+"""A charge, before the first row: what is checked before it, what it pays for, what the receipt says of it.
+
+Nothing after the charge raises, reports or branches because of a row's value.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from dbdp.algorithms import Request
+from dbdp.controller import release
+from dbdp.controller.receipts import Receipt
+from dbdp.packing import packing
+from dbdp.privacy.accounting.events import Release
+from dbdp.registry.datasets import Dataset
+from dbdp.sessions.errors import ChargedError, public_failure
+from dbdp.sessions.sessions import Charge, Session
+
+
+def check_trainable(session: Session, dataset: Dataset, request: Request) -> None:
+    """Raise ValueError if the table, the session or the network would not do: before the charge, not after it."""
+    if request.network is not None:
+        release.network_of(dataset, request)
+    session.check_rows(dataset)
+    check_session(session, dataset, request)
+
+
+def check_session(session: Session, dataset: Dataset, request: Request) -> None:
+    """Raise ValueError if the session could not train: better before the charge than after it."""
+    packing.check_share(session, dataset, packing.Share(projection=request.projection))
+    allowed = session.query(
+        "select pg_catalog.has_database_privilege(pg_catalog.current_database(), 'temporary') as temporary, "
+        "current_user::pg_catalog.text as role, pg_catalog.current_database()::pg_catalog.text as name"
+    )[0]
+    if not allowed["temporary"]:
+        raise ValueError(
+            f"role {allowed['role']} may not create temporary tables; grant temporary on database {allowed['name']} "
+            f"to {allowed['role']}"
+        )
+    if request.shards > 1:
+        _check_workers(session, request.shards)
+
+
+def _check_workers(session: Session, count: int) -> None:
+    try:
+        with session.workers(count):
+            pass
+    except Exception as error:
+        raise ValueError(
+            f"shards = {count} need as many further connections, and one failed: {session.failure(error)[1]}; let "
+            "this role connect so often, or choose shards = 1"
+        ) from None
+
+
+@contextmanager
+def charged(session: Session, dataset: Dataset, receipt: Receipt) -> Iterator[Charge]:
+    """Charge a release, before the first row; the block computes and stores it.
+
+    Raises
+    ------
+    ValueError
+        Before anything is spent: the budget does not cover it.
+    ChargedError
+        After the charge, whatever fails in the block.
+    """
+    charge = charge_for(session, dataset, receipt.plan, receipt.guarantee)
+    try:
+        with _failure_noted(session, charge.ledger):
+            yield charge
+    except Exception as error:
+        raise ChargedError(*public_failure(error, *session.failure(error))) from None
+
+
+@contextmanager
+def answering(session: Session, dataset: Dataset, charge: Charge) -> Iterator[None]:
+    """Leave the block at a public time, where the owner has set one, and not before the charge is durable.
+
+    The time of the block, and what fails in it, may depend on the rows; what is stored after it has the time after
+    the wait.
+    """
+    with session.leaving_at_multiples(dataset.answer_seconds):
+        yield
+    session.await_durable(charge)
+
+
+def charge_for(session: Session, dataset: Dataset, described: dict[str, Any], guarantee: Release) -> Charge:
+    """Charge a release, before a row is read; raises as `Session.charge` does."""
+    return session.charge(dataset, described | dataset.relation | {"guarantee": guarantee.as_data()})
+
+
+@contextmanager
+def _failure_noted(session: Session, ledger: int) -> Iterator[None]:
+    """Note the failure of what was charged, where the session, and the ledger's row, are still there."""
+    try:
+        yield
+    except BaseException as error:
+        _, reason = public_failure(error, *session.failure(error))
+        session.recover()
+        with suppress(Exception):
+            session.note(ledger, "failed", reason)
+        session.recover()
+        raise
+
+
+def explained(dataset: Dataset, described: dict[str, Any], guarantee: Release) -> dict[str, Any]:
+    """Return what would be done and what it costs the dataset, and when the server answers, where that is public."""
+    when = {} if dataset.answer_seconds is None else {"answer_seconds": dataset.answer_seconds}
+    return Receipt.of(dataset, described, guarantee).noting(when).as_data()

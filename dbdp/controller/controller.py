@@ -1,0 +1,125 @@
+"""The request, in the order of the proof: plan, charge, shuffle, epochs, release.
+
+One controller runs in the server and in a client; only the session differs. Nothing after the charge
+raises, reports or branches because of a row's value.
+"""
+
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dbdp import algorithms
+from dbdp.algorithms import Request
+from dbdp.algorithms.rows import Progress, silent
+from dbdp.algorithms.several import groups, tuning
+from dbdp.algorithms.several.groups import GroupsPlan, GroupsRequest
+from dbdp.algorithms.several.tuning import TuningRequest
+from dbdp.controller import release
+from dbdp.controller.charging import answering, charged, check_trainable, explained
+from dbdp.controller.facts import facts
+from dbdp.controller.receipts import Receipt
+from dbdp.controller.rows import packed_rows
+from dbdp.packing import dealing, packing
+from dbdp.registry import datasets
+from dbdp.registry.datasets import Dataset
+from dbdp.registry.releases import Model
+from dbdp.sessions.sessions import Session
+
+
+def explain(session: Session, name: str, request: Request) -> dict[str, Any]:
+    """Return the plan of a request and what it would be charged; nothing is read or spent."""
+    dataset = datasets.load(session, name)
+    plan = algorithms.plan(request, facts(dataset, request))
+    return explained(dataset, plan.explain(), plan.guarantee)
+
+
+def explain_tuning(session: Session, name: str, request: TuningRequest) -> dict[str, Any]:
+    """Return the plan of a tuning and what it would be charged; nothing is read or spent."""
+    dataset = datasets.load(session, name)
+    plan = tuning.plan(request, facts(dataset, request.base))
+    return explained(dataset, plan.explain(), plan.guarantee)
+
+
+def explain_groups(session: Session, name: str, request: GroupsRequest) -> dict[str, Any]:
+    """Return the plan of each group and what all would be charged; the public key is counted, and nothing spent."""
+    dataset = datasets.load(session, name)
+    plan = _plan_groups(session, dataset, request)
+    return explained(dataset, plan.explain(), plan.guarantee) | {"plans": plan.explain_each()}
+
+
+def train(session: Session, name: str, request: Request, progress: Progress = silent) -> Model:
+    """Train a private model on a registered dataset, and release it once.
+
+    Raises
+    ------
+    ValueError
+        Before anything is spent: the request, the dataset or the budget does not allow it.
+    ChargedError
+        After the charge: the server failed, or the training was cancelled.
+    """
+    dataset = datasets.load(session, name)
+    plan = algorithms.plan(request, facts(dataset, request))
+    receipt = Receipt.of(dataset, plan.explain(), plan.guarantee)
+    check_trainable(session, dataset, request)
+    with charged(session, dataset, receipt) as charge:
+        with answering(session, dataset, charge), packed_rows(session, dataset, plan.layout, progress) as rows:
+            models = plan.run(rows, progress)
+        return release.store(session, dataset, request, models, receipt.charged(charge.ledger))
+
+
+def tune(session: Session, name: str, request: TuningRequest, progress: Progress = silent) -> Model:
+    """Choose among settings privately, and release the chosen model once; raises as `train` does."""
+    dataset = datasets.load(session, name)
+    plan = tuning.plan(request, facts(dataset, request.base))
+    receipt = Receipt.of(dataset, plan.explain(), plan.guarantee)
+    check_trainable(session, dataset, request.base)
+    with charged(session, dataset, receipt) as charge:
+        with answering(session, dataset, charge), packed_rows(session, dataset, plan.layout, progress) as rows:
+            chosen, models = plan.run(rows, progress)
+        receipt = receipt.noting({"chosen": chosen}).charged(charge.ledger)
+        return release.store(session, dataset, request.base, models, receipt)
+
+
+def train_groups(session: Session, name: str, request: GroupsRequest, progress: Progress = silent) -> dict[str, Model]:
+    """Train a private model on each group of a public key, for one charge, and release all of them at once.
+
+    Returns the models by group; raises as `train` does. A group is trained like a dataset.
+    """
+    dataset = datasets.load(session, name)
+    plan = _plan_groups(session, dataset, request)
+    receipt = Receipt.of(dataset, plan.explain(), plan.guarantee)
+    check_trainable(session, dataset, replace(request.base, shards=1))  # a group's shards are trained in this session
+    with charged(session, dataset, receipt) as charge:
+        with answering(session, dataset, charge):
+            models = _models_of_groups(session, dataset, plan, progress)
+        paid = receipt.charged(charge.ledger)
+        receipts = [replace(paid, plan=of_group) for of_group in plan.explain_each()]
+        with session.at_once():
+            released = [
+                release.store(session, dataset, request.base, *each) for each in zip(models, receipts, strict=True)
+            ]
+        return dict(zip(request.groups, released, strict=True))
+
+
+def _plan_groups(session: Session, dataset: Dataset, request: GroupsRequest) -> GroupsPlan:
+    sizes = dealing.sizes(session, dataset, request.group_by, request.groups)
+    return groups.plan(request, facts(dataset, request.base), sizes)
+
+
+def _models_of_groups(session: Session, dataset: Dataset, plan: GroupsPlan, progress: Progress) -> list[np.ndarray]:
+    """Return the noisy models of the groups; the table is read once. A group without a row is not trained."""
+    models: list[np.ndarray] = []
+    packing.keep_blocks_at_hand(session, max(plan.sizes), plan.facts.dimension)
+    progress("group", 0, len(plan.plans))
+    with closing(dealing.each(session, dataset, plan.request, plan.sizes)) as dealt:
+        for group, own in zip(dealt, plan.plans, strict=True):
+            models.append(plan.untrained if own is None else _model_of_group(session, group, own))
+            progress("group", len(models), len(plan.plans))
+    return models
+
+
+def _model_of_group(session: Session, group: Dataset, plan: algorithms.Plan) -> np.ndarray:
+    with packed_rows(session, group, plan.layout) as rows:
+        return plan.run(rows)

@@ -1,0 +1,340 @@
+"""Evaluation: figures of a released model on a registered dataset, and of the dataset itself, with noise.
+
+Each is charged before a row is read. It runs in the server, as dbdp_owner, for every door. For a model, and for
+classes, the rows are packed as for a training, and tallied by one aggregate; the exact tally never leaves the backend.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dbdp import checks
+from dbdp.algorithms import Request
+from dbdp.algorithms.rows import Layout
+from dbdp.algorithms.scores.bounds import EDGES, BoundsPlan
+from dbdp.algorithms.scores.class_balance import ClassBalancePlan
+from dbdp.algorithms.scores.counting import CountPlan
+from dbdp.algorithms.scores.metrics import OF_ALL_ROWS, ScoredFacts, ScoreRequest, score_plan
+from dbdp.algorithms.scores.score_bins import MOST_BINS
+from dbdp.controller import charging
+from dbdp.controller.receipts import Receipt
+from dbdp.controller.rows import packed_rows
+from dbdp.learning import tallies
+from dbdp.learning.objectives import objective_from
+from dbdp.learning.rows import blocks
+from dbdp.learning.rows.encoding import HEADER_BYTES, ColumnEncoder, VectorEncoder
+from dbdp.learning.tallies import linear_scores
+from dbdp.registry import datasets, network_models, registering
+from dbdp.registry.datasets import Dataset
+from dbdp.registry.declarations import MAX_CLASSES, Declaration
+from dbdp.registry.spending import rights
+from dbdp.registry.tables import records
+from dbdp.sessions.sessions import Charge, Row, ServerSession, Session
+
+_STRAY = 1e-9  # what rounding leaves of an intercept that was never there, as a share of what it is made of
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A released model as it scores packed rows.
+
+    Attributes
+    ----------
+    vectors : linear models (outputs, d), or the parameters of a network (1, P)
+    network : None for linear models
+    dimension : coordinates of a packed row
+    request : says which rows to pack: with the projection of a network, if it has one
+    """
+
+    vectors: np.ndarray
+    network: str | None
+    dimension: int
+    request: Request
+
+    def of(self, tally: tallies.Tally) -> dict[str, Any]:
+        """Return a tally of this model's scores, as data for `tally_transition`."""
+        data = tallies.as_data(tally)
+        return {"tally": data, "outputs": len(self.vectors), "dimension": self.dimension, "network": self.network}
+
+
+def score(session: ServerSession, model: int, name: str, request: ScoreRequest) -> dict[str, Any]:
+    """Return a figure of a released model on a dataset, with noise, what follows from it, and the receipt.
+
+    Raises
+    ------
+    ValueError
+        Before anything is spent: the request, the model, the dataset or the budget does not allow it.
+    ChargedError
+        After the charge: the server failed, or the counting was cancelled.
+    """
+    dataset = datasets.load(session, name)
+    _check_denominator(dataset, request.metric)
+    found = _model(session, model)
+    plan = score_plan(request, _facts(dataset, is_network=found["network"] is not None))
+    scorer = _scorer(model, found, dataset, request.epsilon)
+    charging.check_session(session, dataset, scorer.request)
+    details = {"model": model, "metric": request.metric}
+    return _names(dataset) | _tallied(session, dataset, plan, plan.tally, details, scorer)
+
+
+def class_balance(session: Session, name: str, *, epsilon: float, delta: float) -> dict[str, Any]:
+    """Return how many rows each class of a dataset has, with noise, and the receipt; raises as `score` does."""
+    dataset = datasets.load(session, name)
+    plan = _balance_plan(dataset, epsilon, delta)
+    dimension = dataset.declaration.dimension
+    nobody = Scorer(np.zeros((1, dimension)), None, dimension, Request(epsilon))  # labels are counted, not its scores
+    charging.check_session(session, dataset, nobody.request)
+    return _names(dataset) | _tallied(session, dataset, plan, plan.tally, {}, nobody)
+
+
+def bounds(
+    session: ServerSession, name: str, column: str, *, epsilon: float, delta: float, beta: float
+) -> dict[str, Any]:
+    """Return bounds of a numeric column of a dataset's table, found with noise, and the receipt.
+
+    The column need not be declared. Raises as `score` does.
+
+    Raises
+    ------
+    PermissionError
+        If the role that logged in is no member of the one that registered the dataset.
+    """
+    dataset = datasets.load(session, name)
+    rights.registered(session, name, action="look for bounds of its columns")
+    type_name = registering.numeric_type(session, dataset.source, column)
+    plan = BoundsPlan(epsilon, delta, dataset.rows, beta, moved=dataset.unit_rows)
+    receipt = Receipt.of(dataset, plan.explain() | {"column": column}, plan.guarantee)
+    session.check_rows(dataset)
+    with charging.charged(session, dataset, receipt) as charge:
+        with charging.answering(session, dataset, charge):
+            noisy = plan.release(records.binned(session, dataset, column, type_name, EDGES))
+        return _shown(session, plan, noisy, receipt, charge)
+
+
+def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any]:
+    """Return the plan of a metric, of class_balance or of bounds, and its charge; nothing is read or spent."""
+    dataset = datasets.load(session, name)
+    if request.metric == ClassBalancePlan.algorithm:
+        plan: CountPlan = _balance_plan(dataset, request.epsilon, request.delta)
+    elif request.metric == BoundsPlan.algorithm:
+        plan = BoundsPlan(request.epsilon, request.delta, dataset.rows, moved=dataset.unit_rows)
+    else:
+        _check_denominator(dataset, request.metric)
+        plan = score_plan(request, _facts(dataset, is_network=False))
+    return charging.explained(dataset, plan.explain() | {"metric": request.metric}, plan.guarantee)
+
+
+def _check_denominator(dataset: Dataset, metric: str) -> None:
+    if dataset.unit and metric in OF_ALL_ROWS:
+        raise ValueError(
+            f"metric {metric!r} is a share of all rows, and how many rows each {dataset.unit.column!r} of dataset "
+            f"{dataset.name!r} has is private; ask for 'confusion', whose accuracy is of the rows that it counts"
+        )
+
+
+def _balance_plan(dataset: Dataset, epsilon: float, delta: float) -> ClassBalancePlan:
+    declaration = dataset.declaration
+    if declaration.kind == "real":
+        raise ValueError(
+            f"label {declaration.label!r} of dataset {dataset.name!r} is a number and has no classes; ask for bounds "
+            "of the column: dbdp.dp_bounds"
+        )
+    return ClassBalancePlan(epsilon, delta, dataset.rows, declaration.outputs, moved=dataset.unit_rows)
+
+
+def _tallied(
+    session: Session,
+    dataset: Dataset,
+    plan: CountPlan,
+    tally: tallies.Tally,
+    details: dict[str, Any],
+    scorer: Scorer,
+) -> dict[str, Any]:
+    """Charge, tally the packed rows, and add the noise; `details` are what else the ledger and the receipt show."""
+    receipt = Receipt.of(dataset, plan.explain() | details, plan.guarantee)
+    session.check_rows(dataset)
+    layout = Layout(scorer.dimension, (dataset.rows,), scorer.request.projection)
+    with charging.charged(session, dataset, receipt) as charge:
+        with charging.answering(session, dataset, charge), packed_rows(session, dataset, layout) as rows:
+            rows.shuffle()
+            noisy = plan.release(rows.tally(scorer.vectors, scorer.of(tally)))
+        return _shown(session, plan, noisy, receipt, charge)
+
+
+def _shown(session: Session, plan: CountPlan, noisy: np.ndarray, receipt: Receipt, charge: Charge) -> dict[str, Any]:
+    session.note(charge.ledger, "shown")
+    return plan.answer(noisy) | {"receipt": receipt.charged(charge.ledger).as_data()}
+
+
+def _facts(dataset: Dataset, *, is_network: bool) -> ScoredFacts:
+    """Return what the dataset says in public to the plan of a metric."""
+    declaration = dataset.declaration
+    classes = _names(dataset).get("classes", [])
+    return ScoredFacts(
+        dataset.rows, classes, declaration.outputs, declaration.label_bounds, is_network, dataset.unit_rows
+    )
+
+
+def _names(dataset: Dataset) -> dict[str, Any]:
+    """Return the names of the classes, in the order of counts and matrices; nothing where the label is a number."""
+    declaration = dataset.declaration
+    if declaration.kind == "real":
+        return {}
+    return {"classes": list(declaration.classes) or [declaration.negative, declaration.positive]}
+
+
+# --- rows -----------------------------------------------------------------------------------------------
+
+
+def tally_transition(counts: bytes | None, block: bytes, models: bytes, asked: str) -> bytes:
+    """One block: tally its rows by their labels and by the scores of the models."""
+    given = _asked(asked)
+    vectors, rows = np.frombuffer(models, "<f8"), blocks.decode(block, given["dimension"])
+    if given["network"] is None:
+        scores = linear_scores(vectors.reshape(given["outputs"], -1), rows)
+    else:
+        scores = objective_from(given["network"]).scores(vectors, rows)  # type: ignore[attr-defined]
+    found = tallies.tally_from(given["tally"])(scores, rows[:, -1])
+    return (found if counts is None else np.frombuffer(counts, "<i8") + found).tobytes()
+
+
+@lru_cache(maxsize=8)
+def _asked(text: str) -> dict[str, Any]:
+    """Return what a tally is asked for; with sizes beyond those of any model a block would take all memory."""
+    given: dict[str, Any] = json.loads(text)
+    for name, value, most in (
+        ("outputs", given["outputs"], MAX_CLASSES),
+        ("classes", given["tally"].get("classes", 1), MAX_CLASSES),
+        ("bins", given["tally"].get("bins", 1), MOST_BINS),
+    ):
+        checks.whole(f"{name} of a tally", value, 1, most)
+    return given
+
+
+def tally_terminate(counts: bytes | None) -> list[int] | None:
+    """End a tally: as an array."""
+    return None if counts is None else np.frombuffer(counts, "<i8").tolist()
+
+
+# --- released models ------------------------------------------------------------------------------------
+
+_MODEL = """
+select m.declaration::pg_catalog.text as declaration,
+       m.coefficients,
+       m.intercepts,
+       m.network::pg_catalog.text as network,
+       dbdp.array_bytes(m.parameters) as parameters
+from dbdp.model as m
+where m.id = $1
+"""
+
+
+# A grant that was revoked since an old snapshot cannot be locked by it: PostgreSQL's 40001, before anything is spent.
+_LOCKED_GRANTS = """
+select from dbdp.prediction_grant as g
+where g.model_id = $1
+and g.role = any (dbdp.own_roles())
+for key share
+"""
+
+
+def _model(session: ServerSession, model: int) -> Row:
+    """Return what there is of a released model, by the rights as they are now.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    with session.undone():
+        session.query(_LOCKED_GRANTS, model)
+    found = session.query(_MODEL, model)
+    if not found:
+        raise ValueError(f"model {model} does not exist; see dbdp.models")
+    return found[0]
+
+
+def _scorer(model: int, found: Row, dataset: Dataset, epsilon: float) -> Scorer:
+    """Return a released model that fits the dataset.
+
+    Raises
+    ------
+    ValueError
+        If it was trained on other columns.
+    """
+    declaration, request = dataset.declaration, Request(epsilon)
+    _check_fit(model, Declaration.from_json(found["declaration"]), dataset)
+    if found["network"] is None:
+        vectors = in_packed_coordinates(declaration, np.array(found["coefficients"]), np.array(found["intercepts"]))
+        return Scorer(vectors, None, declaration.dimension, request)
+    network, projection = network_models.parsed(json.loads(found["network"]))
+    if projection:
+        request = Request(epsilon, projection_dimension=projection.dimension, projection_seed=projection.seed)
+    parameters = np.frombuffer(found["parameters"], np.float64, offset=HEADER_BYTES)
+    return Scorer(parameters[None], found["network"], network.inputs, request)
+
+
+def _check_fit(model: int, trained: Declaration, dataset: Dataset) -> None:
+    """Raise ValueError for a model whose features or classes are not the dataset's; the label's column may differ."""
+    given = dataset.declaration
+    for word in ("kind", "classes", "label_bounds", "feature_names", "features", "intercept"):
+        if getattr(trained, word) != getattr(given, word):
+            raise ValueError(
+                f"model {model} was trained on rows whose declaration differs from that of dataset {dataset.name!r} "
+                f"in {word}; choose a dataset that is declared alike: see declaration in dbdp.datasets and dbdp.model"
+            )
+
+
+def in_packed_coordinates(declaration: Declaration, coefficients: np.ndarray, intercepts: np.ndarray) -> np.ndarray:
+    """Return linear models over packed rows, from those in column units: the inverse of `releases.in_column_units`.
+
+    Packing divides a row that is too long by a positive number, intercept and all: signs and the largest of
+    several scores stay. So a packed row is taken for the class that the row is predicted to be, but where scores
+    are so near that the rounding to float32 decides.
+
+    Raises
+    ------
+    ValueError
+        If there is an intercept, and the declaration has none.
+    """
+    models, offsets, size = _per_packed_label(declaration, np.atleast_2d(coefficients).astype(np.float64), intercepts)
+    if vector := declaration.vector:
+        scales = VectorEncoder(vector.length, vector.norm_bound, declaration.intercept).scales
+        packed, shift, last = models / scales[: vector.length], np.zeros(len(models)), scales[vector.length :]
+    else:
+        lower, widths, radius = _column_scales(declaration)
+        shift = models[:, : len(lower)] @ lower
+        packed, last = models * (widths * radius), np.full(int(declaration.intercept), 1 / radius)
+    offsets = offsets + shift
+    if declaration.intercept:
+        return np.hstack([packed, (offsets / last)[:, None]])
+    if (np.abs(offsets) > _STRAY * (size + np.abs(shift))).any():
+        raise ValueError(
+            "the model has an intercept, and the dataset is declared without one; choose a dataset with an intercept"
+        )
+    return packed
+
+
+def _per_packed_label(
+    declaration: Declaration, models: np.ndarray, intercepts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return models and intercepts for the label as it is packed, and how large the intercepts' parts are."""
+    if declaration.label_bounds is None:
+        return models, intercepts, np.abs(intercepts)
+    lower, upper = declaration.label_bounds
+    half, middle = (upper - lower) / 2.0, (lower + upper) / 2.0
+    return models / half, (intercepts - middle) / half, (np.abs(intercepts) + abs(middle)) / half
+
+
+def _column_scales(declaration: Declaration) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return lower bounds of the numeric columns, the width of each feature, and what packing divides a row by."""
+    lower = np.array([feature.lower for feature in declaration.numeric])
+    upper = np.array([feature.upper for feature in declaration.numeric])
+    categories = tuple((0.0,) * len(feature.categories) for feature in declaration.categorical)
+    encoder = ColumnEncoder(tuple(lower), tuple(upper), categories, declaration.intercept)
+    widths = np.ones(encoder.width - declaration.intercept)
+    widths[: len(lower)] = upper - lower
+    return lower, widths, encoder.radius

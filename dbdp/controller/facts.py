@@ -1,0 +1,20 @@
+"""What a dataset says in public to the plan of a request."""
+
+from dbdp.algorithms import Facts, Request
+from dbdp.packing import packing
+from dbdp.registry.datasets import Dataset
+
+
+def facts(dataset: Dataset, request: Request) -> Facts:
+    """Return what the dataset says in public to the plan of a request."""
+    dimension = packing.model_dimension(dataset.declaration, request.projection)
+    declaration = dataset.declaration
+    return Facts(
+        dataset.rows,
+        dimension,
+        declaration.outputs,
+        is_classifier=declaration.kind != "real",
+        intercept=declaration.intercept,
+        unit_rows=dataset.unit_rows,
+        budget_epsilon=dataset.budget.epsilon,
+    )

@@ -1,0 +1,49 @@
+"""The release of what a request trained: in the units of the user's columns, with its receipt, stored by the server."""
+
+from typing import Any
+
+import numpy as np
+
+from dbdp.algorithms import Request, settings
+from dbdp.controller.facts import facts
+from dbdp.controller.receipts import Receipt
+from dbdp.learning.networks.networks import Network
+from dbdp.registry import network_models
+from dbdp.registry.datasets import Dataset
+from dbdp.registry.releases import Model, in_column_units
+from dbdp.sessions.sessions import Session
+
+
+def store(session: Session, dataset: Dataset, request: Request, models: np.ndarray, receipt: Receipt) -> Model:
+    """Store what was released: linear models over packed rows, shape (outputs, dimension), or a network (P,).
+
+    Raises as `Session.store_release` or `Session.store_network`.
+    """
+    if request.network is None:
+        return _store_linear(session, dataset, request, models, receipt.as_data())
+    data, vector = network_of(dataset, request), models.tolist()
+    stored = session.store_network(dataset, data, vector, receipt.as_data())
+    names = dataset.declaration.feature_names
+    return Model(stored["id"], dataset.name, names, None, None, None, stored["receipt"], data, vector)
+
+
+def _store_linear(
+    session: Session, dataset: Dataset, request: Request, models: np.ndarray, receipt: dict[str, Any]
+) -> Model:
+    units = in_column_units(dataset.declaration, np.atleast_2d(models), request.projection)
+    coefficients, intercepts = (each.tolist() for each in units)
+    if dataset.declaration.kind != "classes":
+        coefficients = coefficients[0]
+    stored = session.store_release(dataset, coefficients, intercepts, receipt)
+    names = dataset.declaration.feature_names
+    intercept = intercepts[0] if dataset.declaration.kind != "classes" else None
+    return Model(stored["id"], dataset.name, names, coefficients, intercept, intercepts, stored["receipt"])
+
+
+def network_of(dataset: Dataset, request: Request) -> dict[str, Any]:
+    """Return the network of a request as it is stored; raise ValueError unless it fits the dataset's declaration."""
+    network = settings.objective_of(request, facts(dataset, request))
+    if not isinstance(network, Network):
+        raise AssertionError("a request that names a network has one as its objective")
+    network_models.check(dataset.declaration, network, request.projection)
+    return network_models.as_data(network, request.projection)

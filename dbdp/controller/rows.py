@@ -1,0 +1,229 @@
+"""The packed rows of a dataset over SQL: what `dbdp.algorithms.rows` promises a plan.
+
+Every sum is one query, that is one pass over the blocks (of a slice, or of one mini-batch, where it asks for one).
+A slice is a range of positions of one secret uniform permutation: its size is public, and who is in it does not
+depend on any value (privacy.md §1.6, §6).
+"""
+
+import json
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from dbdp.algorithms.rows import Layout, Progress, silent
+from dbdp.learning.noisy import NoisyState
+from dbdp.learning.objectives import Objective
+from dbdp.learning.rows import blocks
+from dbdp.packing import filling, packing
+from dbdp.privacy.accounting.padding import PoissonSamples
+from dbdp.registry.datasets import Dataset
+from dbdp.sessions.sessions import Session, temporary_table
+
+_ALL = 2**62  # blocks: more than there are
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Blocks first ≤ block_no < last of a table in a session."""
+
+    session: Session
+    table: str
+    first: int = 0
+    last: int = _ALL
+
+    def value(self, call: str, *parameters: Any) -> Any:
+        """Return the value of an aggregate over the blocks; which pages it reads anew, the secret order may decide."""
+        first, last = (f"${len(parameters) + place}" for place in (1, 2))
+        sql = f"select {call} as value from {self.table} where block_no >= {first} and block_no < {last}"
+        with self.session.uncounted():
+            return self.session.query(sql, *parameters, self.first, self.last)[0]["value"]
+
+    def epoch(self, states: list[bytes]) -> list[bytes]:
+        """Return the states of several models after one epoch of SGD."""
+        return [self.value("dbdp.sgd_epoch(block, $1 order by block_no)", state) for state in states]
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How a table is filled: a call of dbdp.shuffle in a session."""
+
+    session: Session
+    dataset: str
+    table: str
+    options: dict[str, Any]
+    progress: Progress = silent
+
+    def fill(self, options: dict[str, Any]) -> None:
+        """Fill the table anew, with further options."""
+        filling.fill(self.session, self.dataset, self.table, self.options | options, self.progress)
+
+
+@dataclass
+class PackedRows:
+    """The rows of a dataset in temporary tables, of one session or of several; see `dbdp.algorithms.rows.Rows`."""
+
+    slices: Sequence[Slice]
+    packings: Sequence[Packing]
+    layout: Layout
+    batch_blocks: int = 1  # of each mini-batch of the last draw
+
+    def shuffle(self) -> None:
+        """Pack all rows once, in a fresh secret order."""
+        sessions = [packing.session for packing in self.packings]
+        with sessions[0].one_snapshot(sessions) if len(sessions) > 1 else nullcontext():
+            self._pack({})
+
+    def slice(self, number: int) -> "PackedRows":
+        """Return one slice as rows of its own."""
+        return PackedRows([self.slices[number]], [], self.layout)
+
+    def draw(self, samples: PoissonSamples, most: int, *, apart: bool = False) -> int:
+        """Pack some mini-batches of a run; return how many, as the memory given allows."""
+        session, dimension = self.packings[0].session, self.layout.dimension
+        steps = packing.steps_that_fit(session, samples.size, dimension, most)
+        self.batch_blocks = packing.blocks_of_step(samples.size, dimension)
+        how = {"probability": samples.probability, "steps": steps, "size": samples.size, "apart": apart}
+        self._pack({"poisson": how})
+        return steps
+
+    def epoch(self, states: Sequence[list[bytes]]) -> list[list[bytes]]:
+        """Return the states of the models of each slice after one epoch of SGD over it."""
+        return side_by_side(Slice.epoch, self.slices, states)
+
+    def scan(self, state: NoisyState) -> NoisyState:
+        """Return the state after the updates over all that is packed."""
+        return NoisyState.decode(self._value("dbdp.noisy_steps(block, $1 order by block_no)", state.encode()))
+
+    def gradient_sum(
+        self, objective: Objective, model: np.ndarray, *, clip: float, batch: int | None = None
+    ) -> np.ndarray:
+        """Return the sum of the rows' clipped gradients, shape (P,)."""
+        return self._sum("dbdp.gradient_sum(block, $1, $2, $3)", model, objective, clip, batch)
+
+    def loss_sums(
+        self, objective: Objective, models: np.ndarray, *, limit: float, batch: int | None = None
+    ) -> np.ndarray:
+        """Return the sum of the rows' clipped losses for each of C models, shape (C,)."""
+        return self._sum("dbdp.loss_sum(block, $1, $2, $3)", models, objective, limit, batch)
+
+    def label_counts(self, classes: int) -> np.ndarray:
+        """Return how many rows have each label, shape (max(2, classes),)."""
+        call = "dbdp.label_counts(block, $1::pg_catalog.int4, $2::pg_catalog.int4)"
+        return np.array(self._value(call, self.layout.dimension, classes))
+
+    def errors(self, models: np.ndarray) -> int:
+        """Return how many rows the models (outputs, dimension) classify wrongly; a zero row counts as an error."""
+        errors: int = self._value("dbdp.count_errors(block, $1, $2::pg_catalog.int4)", models.tobytes(), len(models))
+        return errors
+
+    def tally(self, vectors: np.ndarray, tally: dict[str, Any]) -> np.ndarray:
+        """Return the exact tally of the rows by their labels and their scores; see `dbdp.controller.evaluation`."""
+        return np.array(self._value("dbdp.tally(block, $1, $2)", vectors.tobytes(), json.dumps(tally)))
+
+    def _sum(self, call: str, models: np.ndarray, objective: Objective, bound: float, batch: int | None) -> np.ndarray:
+        data = models.tobytes(), json.dumps(objective.as_data()), float(bound)
+        return np.frombuffer(self._value(call, *data, batch=batch), "<f8")
+
+    def _value(self, call: str, *parameters: Any, batch: int | None = None) -> Any:
+        """Return the value of an aggregate over the only slice, or over one mini-batch of the last draw."""
+        (rows,) = self.slices
+        if batch is not None:
+            rows = Slice(rows.session, rows.table, batch * self.batch_blocks, (batch + 1) * self.batch_blocks)
+        return rows.value(call, *parameters)
+
+    def _pack(self, options: dict[str, Any]) -> None:
+        side_by_side(Packing.fill, self.packings, [options] * len(self.packings))
+
+
+@contextmanager
+def packed_rows(
+    session: Session, dataset: Dataset, layout: Layout, progress: Progress = silent
+) -> Iterator[PackedRows]:
+    """Have tables for packed rows within the block, in this session or side by side; nothing is packed yet."""
+    with ExitStack() as stack:
+        apart = layout.side_by_side and len(layout.slices) > 1 and not dataset.group  # a group's rows lie in this one
+        workers = stack.enter_context(session.workers(len(layout.slices))) if apart else [session]
+        here = _side_by_side(workers, dataset, layout, progress) if len(workers) > 1 else None
+        yield stack.enter_context(here or _together(session, dataset, layout, progress))
+
+
+@contextmanager
+def _together(session: Session, dataset: Dataset, layout: Layout, progress: Progress) -> Iterator[PackedRows]:
+    """Have the slices one after the other in one table; each begins a block."""
+    packing.keep_blocks_at_hand(session, dataset.rows, layout.dimension)
+    per_block = blocks.rows_per_block(layout.dimension)
+    lasts = list(accumulate(-(-rows // per_block) for rows in layout.slices))
+    cuts = list(accumulate(layout.slices))[:-1]
+    with packing.room(session, dataset) as (table, place):
+        slices = [Slice(session, table, *ends) for ends in zip([0, *lasts], lasts, strict=False)]
+        slices = slices if cuts else [Slice(session, table)]  # mini-batches may be more blocks than rows are
+        options = _options(layout) | place | ({"cuts": cuts} if cuts else {})
+        yield PackedRows(slices, [Packing(session, dataset.name, table, options, progress)], layout)
+
+
+@contextmanager
+def _side_by_side(
+    workers: Sequence[Session], dataset: Dataset, layout: Layout, progress: Progress
+) -> Iterator[PackedRows]:
+    """Have each slice in a session of its own.
+
+    All of them permute alike, by a secret key, and see the same snapshot. The first reports the progress: all of them
+    read the whole table.
+    """
+    name, key = f"dbdp_blocks_{secrets.token_hex(8)}", secrets.token_hex(packing.KEY_BYTES)
+    slices, packings, reports = [], [], [progress] + [silent] * (len(workers) - 1)
+    with ExitStack() as stack:
+        for worker, rows, end, report in zip(workers, layout.slices, accumulate(layout.slices), reports, strict=True):
+            packing.keep_blocks_at_hand(worker, rows, layout.dimension)
+            table = stack.enter_context(temporary_table(worker, name, packing.BLOCK_COLUMNS))
+            options = _options(layout) | {"key": key, "first": end - rows, "last": end}
+            slices.append(Slice(worker, table))
+            packings.append(Packing(worker, dataset.name, table, options, report))
+        yield PackedRows(slices, packings, layout)
+
+
+def _options(layout: Layout) -> dict[str, Any]:
+    """Return the options of dbdp.shuffle."""
+    return {"projection": asdict(layout.projection)} if layout.projection else {}
+
+
+class _InSession(Protocol):
+    @property
+    def session(self) -> Session: ...
+
+
+Work = TypeVar("Work", bound=_InSession)
+Result = TypeVar("Result")
+
+
+def side_by_side(action: Callable[..., Result], works: Sequence[Work], *arguments: Sequence[Any]) -> list[Result]:
+    """Do all the work at once where each has a session of its own, else one after the other.
+
+    After an error or an interrupt none goes on.
+    """
+    if len({id(work.session) for work in works}) == 1:
+        return list(map(action, works, *arguments))
+    with ThreadPoolExecutor(len(works)) as pool:
+        running = [pool.submit(action, *each) for each in zip(works, *arguments, strict=True)]
+        try:
+            done, _ = wait(running, return_when=FIRST_EXCEPTION)
+            for each in done:
+                each.result()  # raises what stopped the first one
+        except BaseException:
+            _stop(works, running)
+            raise
+    return [each.result() for each in running]
+
+
+def _stop(works: Sequence[Work], running: Sequence[Future[Result]]) -> None:
+    """Cancel until all have stopped: a cancel that comes between two statements stops nothing."""
+    while left := [work for work, each in zip(works, running, strict=True) if not each.done()]:
+        for work in left:
+            work.session.cancel()
+        wait(running, timeout=0.1)

@@ -1,0 +1,1 @@
+"""Files on disk, a private server, what is missing."""

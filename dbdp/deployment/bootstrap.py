@@ -1,0 +1,372 @@
+"""Makes a virtual environment of the Python that PL/Python embeds, and installs PostgreSQL if it is missing.
+
+Run by path, before anything is installed, with any Python >= 3.8 and the standard library only:
+
+    python3 dbdp/deployment/bootstrap.py .venv --extras test
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MINIMUM_POSTGRESQL = 15  # the oldest release that the extension is tested on
+MINIMUM_PYTHON = (3, 11)  # requires-python of pyproject.toml
+STAMP = "dbdp-installed.json"
+PROJECT = Path(__file__).resolve().parents[2]
+PG_CONFIG_PLACES = (
+    "/usr/lib/postgresql/*/bin/pg_config",  # Debian, Ubuntu
+    "/usr/pgsql-*/bin/pg_config",  # the RPM packages of postgresql.org
+    "/usr/local/pgsql/bin/pg_config",
+    "/usr/local/bin/pg_config",
+)
+IDENTITY = "import sys; print(*sys.version_info[:2], sys.base_prefix)"
+HEADER = "import sysconfig; open(sysconfig.get_path('include') + '/Python.h').close()"
+
+
+class BootstrapError(RuntimeError):
+    """Something is missing that only the user can provide; the message says what."""
+
+
+@dataclass(frozen=True)
+class PostgreSQL:
+    """One installed PostgreSQL: its major version and where its parts are."""
+
+    major: int
+    programs: Path
+    share: Path
+    libraries: Path
+    headers: Path
+
+    @property
+    def plpython(self) -> Path:
+        """The module that embeds Python, whether or not it is installed."""
+        return self.libraries / "plpython3.so"
+
+
+def say(message: str) -> None:
+    """Print one line of progress."""
+    print(f"dbdp: {message}", flush=True)
+
+
+def find_postgresql(major: int | None = None) -> PostgreSQL | None:
+    """Find the newest installed PostgreSQL server that has PL/Python.
+
+    Parameters
+    ----------
+    major : int, optional
+        Look for this major version only.
+
+    Returns
+    -------
+    PostgreSQL or None
+        None when no server >= 15 with PL/Python is installed.
+    """
+    complete = [found for found in _servers() if found.plpython.exists() and major in (None, found.major)]
+    return max(complete, key=lambda found: found.major, default=None)
+
+
+def find_interpreter(postgresql: PostgreSQL) -> Path:
+    """Find the interpreter that belongs to the libpython which PL/Python is linked to.
+
+    PATH is not consulted: its first python3 may come from pyenv, conda or another environment.
+
+    Parameters
+    ----------
+    postgresql : PostgreSQL
+        A server with PL/Python.
+
+    Returns
+    -------
+    Path
+        An interpreter of the same version, installed under the same prefix as that libpython.
+
+    Raises
+    ------
+    BootstrapError
+        When that Python is too old, or only its library is installed.
+    """
+    version, library = linked_python(postgresql)
+    name = f"python{version[0]}.{version[1]}"
+    if version < MINIMUM_PYTHON:
+        raise BootstrapError(
+            f"PL/Python of PostgreSQL {postgresql.major} embeds {name}, but dbdp needs Python >= 3.11: "
+            "use a newer distribution (Debian 12, Ubuntu 24.04 or later)"
+        )
+    for prefix in library.resolve().parents:
+        candidate = prefix / "bin" / name
+        if _identity(candidate) == f"{version[0]} {version[1]} {prefix}":
+            return candidate
+    raise BootstrapError(
+        f"PL/Python embeds {library}, but no {name} is installed beside it: install {name} and {name}-venv"
+    )
+
+
+def linked_python(postgresql: PostgreSQL) -> tuple[tuple[int, int], Path]:
+    """Read which libpython PL/Python is linked to.
+
+    Parameters
+    ----------
+    postgresql : PostgreSQL
+        A server with PL/Python.
+
+    Returns
+    -------
+    tuple of (tuple of int, Path)
+        The version of Python, and the path of its library.
+    """
+    listing = _output(["ldd", str(postgresql.plpython)]) or ""
+    found = re.search(r"libpython(3)\.(\d+)\S* => (/\S+)", listing)
+    if found is None:
+        raise BootstrapError(
+            f"ldd {postgresql.plpython} names no libpython: reinstall postgresql-plpython3-{postgresql.major}"
+        )
+    return (int(found[1]), int(found[2])), Path(found[3])
+
+
+def prepare(environment: Path, extras: Sequence[str]) -> None:
+    """Install what is missing, from PostgreSQL to the project itself.
+
+    Parameters
+    ----------
+    environment : Path
+        The virtual environment to make or bring up to date.
+    extras : sequence of str
+        Optional dependencies of the project to install too.
+    """
+    postgresql = _ensure_postgresql()
+    say(f"PostgreSQL {postgresql.major} with PL/Python is in {postgresql.programs}")
+    interpreter = _ensure_interpreter(postgresql)
+    say(f"PL/Python embeds the Python of {interpreter}")
+    compiler = _ensure_compiler(interpreter)
+    if "bench" in extras:
+        _ensure_headers(postgresql)
+    _ensure_environment(environment, interpreter)
+    _ensure_project(environment, extras, compiler)
+
+
+def _servers() -> list[PostgreSQL]:
+    places = [path for pattern in PG_CONFIG_PLACES for path in glob.glob(pattern)]
+    on_path = shutil.which("pg_config")
+    described = [_describe(place) for place in ([on_path] if on_path else []) + places]
+    return [found for found in described if found and (found.programs / "initdb").exists()]
+
+
+def _describe(pg_config: str) -> PostgreSQL | None:
+    listing = _output([pg_config]) or ""
+    facts = dict(re.findall(r"^(\S+) = (.*)$", listing, re.MULTILINE))
+    version = re.match(r"PostgreSQL (\d+)", facts.get("VERSION", ""))
+    if version is None or int(version[1]) < MINIMUM_POSTGRESQL:
+        return None
+    folders = (Path(facts[name]) for name in ("BINDIR", "SHAREDIR", "PKGLIBDIR", "INCLUDEDIR-SERVER"))
+    return PostgreSQL(int(version[1]), *folders)
+
+
+def _ensure_postgresql() -> PostgreSQL:
+    found = find_postgresql()
+    if found is None:
+        say(f"no PostgreSQL >= {MINIMUM_POSTGRESQL} with PL/Python is installed")
+        _require_apt("PostgreSQL 15 or later, with its server programs and PL/Python 3")
+        major = _packaged_major()
+        _apt_install([f"postgresql-{major}", f"postgresql-plpython3-{major}"])
+        found = find_postgresql()
+    if found is None:
+        raise BootstrapError("PostgreSQL was installed, but pg_config names no initdb and plpython3.so")
+    return found
+
+
+def _packaged_major() -> int:
+    """The server that is here already but lacks PL/Python, else the one that the distribution offers."""
+    present = [found.major for found in _servers()]
+    offered = re.findall(r"Depends: postgresql-(\d+)", _output(["apt-cache", "depends", "postgresql"]) or "")
+    majors = present or [int(version) for version in offered]
+    if max(majors, default=0) < MINIMUM_POSTGRESQL:
+        raise BootstrapError(
+            f"the package lists offer PostgreSQL {max(majors, default='of no version')}, but dbdp needs >= "
+            f"{MINIMUM_POSTGRESQL}: run `apt-get update` as root, or add the packages of "
+            "https://apt.postgresql.org, then try again"
+        )
+    return max(majors)
+
+
+def _ensure_interpreter(postgresql: PostgreSQL) -> Path:
+    (first, second), _ = linked_python(postgresql)
+    package = f"python{first}.{second}-venv"
+    try:
+        interpreter = find_interpreter(postgresql)
+    except BootstrapError:
+        if (first, second) < MINIMUM_PYTHON:
+            raise
+        _apt_install([package])
+        interpreter = find_interpreter(postgresql)
+    if _output([str(interpreter), "-I", "-c", "import ensurepip, venv"]) is None:
+        _apt_install([package])
+    return interpreter
+
+
+def _ensure_compiler(interpreter: Path) -> bool:
+    if _has_compiler(interpreter):
+        return True
+    try:
+        _apt_install(["gcc", "libc6-dev", f"{interpreter.name}-dev"])
+    except BootstrapError as error:
+        say(f"no C compiler, so training will use the slower NumPy kernel ({error})")
+    return _has_compiler(interpreter)
+
+
+def _ensure_headers(postgresql: PostgreSQL) -> None:
+    """Install what compiles a module for the server: the benchmark's C aggregate is one."""
+    package = f"postgresql-server-dev-{postgresql.major}"
+    if not (postgresql.headers / "postgres.h").exists():
+        _apt_install([package])
+    if not (postgresql.headers / "postgres.h").exists():
+        raise BootstrapError(f"{postgresql.headers} holds no postgres.h: install {package}")
+
+
+def _has_compiler(interpreter: Path) -> bool:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    return compiler is not None and _output([str(interpreter), "-I", "-c", HEADER]) is not None
+
+
+def _require_apt(wanted: str) -> None:
+    if shutil.which("apt-get") is None:
+        raise BootstrapError(
+            f"install {wanted}, then try again "
+            "(Fedora: dnf install postgresql-server postgresql-plpython3; "
+            "Arch and Alpine: their postgresql packages)"
+        )
+    if _privilege() is not None:
+        say("reading the distribution's package lists")
+        _output([*_apt(), "update", "-qq"])
+
+
+def _apt_install(packages: Sequence[str]) -> None:
+    wanted = " ".join(packages)
+    if shutil.which("apt-get") is None or _privilege() is None:
+        raise BootstrapError(f"neither root nor sudo without password: as root, `apt-get install {wanted}`")
+    say(f"installing {wanted}")
+    if _output([*_apt(), "install", "-qq", "--yes", "--no-install-recommends", *packages]) is None:
+        raise BootstrapError(f"apt-get could not install {wanted}: run `apt-get install {wanted}` to see why")
+
+
+def _apt() -> list[str]:
+    return [*(_privilege() or []), "env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]
+
+
+def _privilege() -> list[str] | None:
+    """The words that make a command run as root, or None when there are none."""
+    if os.geteuid() == 0:
+        return []
+    return None if _output(["sudo", "-n", "true"]) is None else ["sudo", "-n"]
+
+
+def _ensure_environment(environment: Path, interpreter: Path) -> None:
+    python = environment / "bin" / "python"
+    if _identity(python) == _identity(interpreter):
+        return
+    if environment.exists() and any(environment.iterdir()) and not (environment / "pyvenv.cfg").exists():
+        raise BootstrapError(f"{environment} is not a virtual environment and would be emptied: name another folder")
+    say(f"making the virtual environment {environment}")
+    if not _runs([str(interpreter), "-I", "-m", "venv", "--clear", str(environment)]):
+        raise BootstrapError(f"`{interpreter} -m venv {environment}` failed: install {interpreter.name}-venv")
+
+
+def _ensure_project(environment: Path, extras: Sequence[str], compiler: bool) -> None:
+    stamp = environment / STAMP
+    before = json.loads(stamp.read_text()) if stamp.exists() else {}
+    editable = os.access(PROJECT, os.W_OK)
+    sources = _fingerprint(["pyproject.toml", *_patterns(editable)], compiler)
+    if before.get("sources") == sources and set(extras) <= set(before["extras"]):
+        say("the project is installed and up to date")
+        return
+    wanted = sorted({*extras, *before.get("extras", [])})
+    say(f"installing the project{' with extras ' + ', '.join(wanted) if wanted else ''}")
+    _pip_install(environment, wanted, editable)
+    stamp.write_text(json.dumps({"sources": sources, "extras": wanted}))
+
+
+def _patterns(editable: bool) -> list[str]:
+    compiled = ["dbdp/**/*.pyx", "dbdp/**/*.h", "dbdp/**/*.c"]
+    return compiled if editable else [*compiled, "dbdp/**/*.py", "sql/*", "plpython/*"]
+
+
+def _fingerprint(patterns: Iterable[str], compiler: bool) -> str:
+    digest = hashlib.sha256(f"{PROJECT} {compiler}".encode())
+    for path in sorted(path for pattern in patterns for path in PROJECT.glob(pattern)):
+        generated = path.suffix == ".c" and path.with_suffix(".pyx").exists()
+        if path.is_file() and not generated:
+            digest.update(f"{path.relative_to(PROJECT)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _pip_install(environment: Path, extras: Sequence[str], editable: bool) -> None:
+    suffix = f"[{','.join(extras)}]" if extras else ""
+    pip = [str(environment / "bin" / "python"), "-I", "-m", "pip", "install", "--quiet"]
+    pip.append("--disable-pip-version-check")
+    with tempfile.TemporaryDirectory() as scratch:
+        if editable:
+            source = ["--editable", f"{PROJECT}{suffix}"]
+        else:  # a build writes beside the sources, so it gets a copy of them
+            ignored = shutil.ignore_patterns(".git", ".venv", "build")
+            shutil.copytree(PROJECT, f"{scratch}/dbdp", ignore=ignored)
+            source = [f"{scratch}/dbdp{suffix}"]
+        if not _runs([*pip, *source]):
+            raise BootstrapError(f"pip could not install {source[-1]}: its message above says why")
+
+
+def _identity(python: Path) -> str | None:
+    found = _output([str(python), "-I", "-c", IDENTITY])
+    return found.strip() if found else None
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment, without what would redirect another interpreter."""
+    redirecting = ("PYTHON", "VIRTUAL_ENV", "__PYVENV")
+    return {name: value for name, value in os.environ.items() if not name.startswith(redirecting)}
+
+
+def _output(command: Sequence[str]) -> str | None:
+    """What a command prints, or None when it cannot be run or fails."""
+    environment = {**_environment(), "LC_ALL": "C"}
+    try:
+        return subprocess.run(
+            command, check=True, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _runs(command: Sequence[str]) -> bool:
+    try:
+        return subprocess.run(command, check=False, env=_environment()).returncode == 0
+    except OSError:
+        return False
+
+
+def main() -> int:
+    """Read the command line, prepare the environment, and return the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("environment", type=Path, help="folder of the virtual environment")
+    parser.add_argument("--extras", default="", help="optional dependencies, separated by commas")
+    arguments = parser.parse_args()
+    try:
+        prepare(arguments.environment.absolute(), [name for name in arguments.extras.split(",") if name])
+    except BootstrapError as error:
+        print(f"dbdp: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

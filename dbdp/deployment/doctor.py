@@ -1,0 +1,328 @@
+"""The doctor: what a server and this machine lack for dbdp, and the remedy for each; it changes nothing.
+
+A finding is `ok`; a `fault`, with which something does not work or is not safe; an `advice`; or `unknown`, where the
+role that asks may not look. A remedy is a command for a shell, or SQL that ends in a semicolon.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from dbdp import __version__
+from dbdp.deployment.about import about
+from dbdp.deployment.installer import MINIMUM_SERVER, ROLES, Source, remedy_of_connection
+from dbdp.packing import packing
+from dbdp.sessions.connections import PATH, opened
+from dbdp.sessions.sessions import ClientSession
+from dbdp.sessions.urls import URL_VARIABLE, libpq_url
+
+OK, FAULT, ADVICE, UNKNOWN = "ok", "fault", "advice", "unknown"
+_PATIENCE = 10  # seconds for a connection
+_MEMBERS = (("dbdp_predictor", "dbdp_analyst"), ("dbdp_analyst", "dbdp_data_owner"))
+_RIGHTS = {
+    "dbdp_data_owner": "register own tables, train and predict",
+    "dbdp_analyst": "train and predict where it was given the right",
+    "dbdp_predictor": "predict where it was given the right",
+}
+# What writes the statements within a training to a log, plans with exact models among them; and what does not.
+_TALKATIVE = {
+    "log_min_messages": (re.compile("debug"), "warning"),
+    "auto_explain.log_nested_statements": (re.compile("on"), "off"),
+    "pg_stat_statements.track": (re.compile("all"), "top"),
+}
+
+_AVAILABLE = "select exists (select from pg_available_extension_versions where name = 'dbdp' and version = $1::text)"
+_UPDATE = (
+    "select exists (select from pg_extension_update_paths('dbdp') "
+    "where source = $1::text and target = $2::text and path is not null)"
+)
+_PLACE = (
+    "select quote_ident(n.nspname) from pg_namespace as n join pg_extension as e on e.extnamespace = n.oid "
+    "where e.extname = 'dbdp'"
+)
+# No command moves an extension whose objects are in a schema of its own; what depends on pg_catalog is not recorded.
+_TO_PG_CATALOG = (
+    "set search_path = pg_catalog, pg_temp; with moved as (update pg_extension set extnamespace = "
+    "'pg_catalog'::regnamespace where extname = 'dbdp' returning oid) delete from pg_depend using moved where "
+    "objid = moved.oid and classid = 'pg_extension'::regclass and refclassid = 'pg_namespace'::regclass; "
+    "reset search_path;"
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was looked at, its state, what was found there, and what to do about it."""
+
+    check: str
+    state: str
+    found: str
+    remedy: str | None = None
+
+
+@dataclass(frozen=True)
+class Patient:
+    """A server that answers, and the role that asks."""
+
+    connection: psycopg.Connection
+    session: ClientSession
+    role: str
+    is_superuser: bool
+    database: str
+
+    @classmethod
+    def of(cls, connection: psycopg.Connection) -> "Patient":
+        session = ClientSession(connection)
+        sql = (
+            "select quote_ident(session_user) as role, rolsuper as is_superuser, quote_ident(current_database()) "
+            "as database from pg_catalog.pg_roles where rolname = session_user"
+        )
+        return cls(connection, session, **session.query(sql)[0])
+
+    def value(self, sql: str, *parameters: Any) -> Any:
+        """Return the only value of a query."""
+        return next(iter(self.session.query(f"select ({sql}) as value", *parameters)[0].values()))
+
+    @property
+    def superuser_target(self) -> str:
+        """The target as an argument for a shell, without a password, for a superuser."""
+        given = self.connection.info.get_parameters()
+        where = {name: given[name] for name in ("host", "port", "dbname", "user") if name in given}
+        return shlex.quote(make_conninfo(**where | ({} if self.is_superuser else {"user": "postgres"})))
+
+    @property
+    def install(self) -> str:
+        """The command that installs or updates the extension, on the server's machine."""
+        return f"dbdp install --url {self.superuser_target}"
+
+
+def examine(target: str | None) -> list[Finding]:
+    """Return what was found on this machine, on the server, and in its database.
+
+    Parameters
+    ----------
+    target : libpq URL; None takes the environment's DBDP_URL, else the private server, which is not started
+    """
+    found = [_here()]
+    url = target or os.environ.get(URL_VARIABLE) or _private_server()
+    if url is None:
+        return [*found, Finding("server", FAULT, "the private server does not run", "dbdp server start")]
+    try:
+        url = libpq_url(url)
+    except ValueError as error:
+        what, _, remedy = str(error).partition(": ")
+        return [*found, Finding("server", FAULT, what, remedy)]
+    try:
+        with opened(url, connect_timeout=_PATIENCE) as connection:
+            return [*found, *_of_server(Patient.of(connection))]
+    except psycopg.OperationalError as error:
+        return [*found, Finding("server", FAULT, str(error).strip(), remedy_of_connection(str(error)))]
+
+
+def _private_server() -> str | None:
+    from dbdp.deployment.cluster import Cluster
+
+    cluster = Cluster.default()
+    return cluster.url if cluster.status()["running"] else None
+
+
+def _of_server(patient: Patient) -> Iterator[Finding]:
+    yield from _server(patient)
+    extension = _extension(patient)
+    yield extension
+    checks = (_rights, _settings) if extension.state == OK else (_settings,)
+    if extension.state == OK:
+        yield from _place(patient)
+        yield _python(patient)
+        missing = [*_roles(patient)]
+        yield from missing or [Finding("roles", OK, ", ".join(ROLES))]
+    if not patient.value("select to_regrole('dbdp_owner') is null"):
+        for check in checks:
+            yield from check(patient)
+
+
+# --- the machine, the server, the extension -------------------------------------------------------------
+
+
+def _here() -> Finding:
+    return _runtime("this Python", about(), "pip install --force-reinstall --no-cache-dir dbdp")
+
+
+def _runtime(check: str, ran: dict[str, Any], remedy: str) -> Finding:
+    versions = ", ".join(f"{name} {ran[name]}" for name in ("dbdp", "python", "numpy", "flint"))
+    slow = [work for work, compiled in ran["compiled"].items() if not compiled]
+    if not slow:
+        return Finding(check, OK, f"{versions}; compiled: {', '.join(ran['compiled'])}")
+    return Finding(
+        check,
+        ADVICE,
+        f"{versions}; {', '.join(slow)} not compiled: the same results, slower. It needs a C compiler and Python.h",
+        remedy,
+    )
+
+
+def _server(patient: Patient) -> Iterator[Finding]:
+    version, major = patient.connection.info.server_version, patient.connection.info.server_version // 10000
+    if version < MINIMUM_SERVER:
+        remedy = f"pg_upgrade to PostgreSQL {MINIMUM_SERVER // 10000} or later"
+        yield Finding("server", FAULT, f"PostgreSQL {major}, which is too old", remedy)
+    else:
+        yield Finding("server", OK, f"PostgreSQL {major}")
+    if patient.value("select pg_is_in_recovery()"):
+        found = "a standby: models can be used, nothing can be charged or trained"
+        yield Finding("primary", ADVICE, found, "connect to the primary for training")
+    available = "select exists (select from pg_available_extensions where name = 'plpython3u')"
+    if patient.value(available):
+        yield Finding("PL/Python", OK, "available")
+    else:
+        remedy = f"apt-get install postgresql-plpython3-{major}"
+        yield Finding("PL/Python", FAULT, "the server's package plpython3u is not there", remedy)
+    yield _files(patient)
+
+
+def _files(patient: Patient) -> Finding:
+    sql = "select array_agg(version order by version) from pg_available_extension_versions where name = 'dbdp'"
+    versions = patient.value(sql) or []
+    if __version__ in versions:
+        return Finding("extension files", OK, f"version {__version__}")
+    found = f"of version {', '.join(versions)}, not {__version__}" if versions else "none on the server's disk"
+    return Finding("extension files", FAULT, found, patient.install)
+
+
+def _extension(patient: Patient) -> Finding:
+    there = patient.value("select extversion from pg_extension where extname = 'dbdp'")
+    if there == __version__:
+        return Finding("extension", OK, f"version {there}")
+    is_here = patient.value(_AVAILABLE, __version__)
+    if there is None:
+        remedy = "create extension dbdp schema pg_catalog cascade;" if is_here else patient.install
+        return Finding("extension", FAULT, "not in this database", remedy)
+    can_update = is_here and patient.value(_UPDATE, there, __version__)
+    remedy = "alter extension dbdp update;" if can_update else patient.install
+    if _numbers(there) > _numbers(__version__):
+        remedy = f"pip install dbdp=={there}"
+    return Finding("extension", FAULT, f"version {there} in the database, {__version__} here", remedy)
+
+
+def _place(patient: Patient) -> Iterator[Finding]:
+    """Who owns the schema of an extension can drop it, with the extension."""
+    place = patient.value(_PLACE)
+    if place != "pg_catalog":
+        found = f"it belongs to schema {place}: who drops that drops the extension and all books"
+        yield Finding("schema of the extension", FAULT, found, _TO_PG_CATALOG)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
+def _python(patient: Patient) -> Finding:
+    """Let the server import what a training imports."""
+    try:
+        ran = patient.value("select dbdp.about()")
+    except psycopg.errors.InsufficientPrivilege:
+        return Finding("server's Python", UNKNOWN, f"{patient.role} may not call dbdp.about", "connect as a superuser")
+    except psycopg.Error as error:
+        text = error.diag.message_primary or str(error)
+        return Finding("server's Python", FAULT, text, patient.install)
+    again = "pip install --force-reinstall --no-cache-dir dbdp"
+    return _runtime("server's Python", ran, f"{again} && {patient.install}")
+
+
+# --- roles, rights, settings ----------------------------------------------------------------------------
+
+
+def _roles(patient: Patient) -> Iterator[Finding]:
+    absent = [role for role in ROLES if patient.value("select to_regrole($1) is null", role)]
+    if absent:
+        parts = " ".join(f"-f {shlex.quote(str(Source.installed().sql / part))}" for part in _PARTS_OF_ROLES)
+        pin = shlex.quote(f"set search_path = {PATH}")
+        remedy = f"psql {patient.superuser_target} --set ON_ERROR_STOP=1 --single-transaction --command {pin} {parts}"
+        yield Finding("roles", FAULT, f"missing: {', '.join(absent)}", remedy)
+        return
+    for role, member in _MEMBERS:
+        if not patient.value("select pg_has_role($1::name, $2::name, 'usage')", member, role):
+            yield Finding("roles", FAULT, f"{member} is no member of {role}", f"grant {role} to {member};")
+    try:
+        patient.session.query((Source.installed().sql / _CHECK_OF_ROLES).read_text())
+    except psycopg.errors.ObjectNotInPrerequisiteState as error:
+        yield Finding("roles", FAULT, error.diag.message_primary or str(error), error.diag.message_hint)
+
+
+_PARTS_OF_ROLES = ("01-roles.sql", "90-privileges.sql")  # both can be run again
+_CHECK_OF_ROLES = "02-sound-roles.sql"  # which reads only
+
+
+def _rights(patient: Patient) -> Iterator[Finding]:
+    yield _own_rights(patient)
+    sql = (
+        "select array_agg(quote_ident(r)) from unnest(array['dbdp_owner', session_user]) as r "
+        "where (r = 'dbdp_owner' or pg_has_role(r, 'dbdp_data_owner', 'usage')) "
+        "and not has_database_privilege(r, current_database(), 'temporary')"
+    )
+    for role in patient.value(sql) or []:
+        found = f"{role} may not make temporary tables, which a training needs"
+        remedy = f"grant temporary on database {patient.database} to {role};"
+        yield Finding("temporary tables", FAULT, found, remedy)
+
+
+def _own_rights(patient: Patient) -> Finding:
+    if patient.is_superuser:
+        return Finding("role", OK, f"{patient.role}, a superuser: may do everything")
+    for role, may in _RIGHTS.items():
+        if patient.value("select pg_has_role(session_user, $1::name, 'usage')", role):
+            return Finding("role", OK, f"{patient.role}, in {role}: may {may}")
+    found = f"{patient.role} is in none of {', '.join(_RIGHTS)}"
+    return Finding("role", FAULT, found, f"grant dbdp_analyst to {patient.role};")
+
+
+def _settings(patient: Patient) -> Iterator[Finding]:
+    checks: tuple[Callable[[Patient], Finding | None], ...] = (_memory, _fsync, _standbys)
+    found = [finding for check in checks if (finding := check(patient))]
+    found += [*_logs(patient)]
+    yield from found or [Finding("settings", OK, "fsync, standbys, dbdp.pack_memory and logs")]
+
+
+def _memory(patient: Patient) -> Finding | None:
+    try:
+        packing.memory_given(patient.session)
+    except ValueError as error:
+        remedy = f"alter database {patient.database} set dbdp.pack_memory = '256MB';"
+        return Finding("dbdp.pack_memory", FAULT, str(error), remedy)
+    return None
+
+
+def _fsync(patient: Patient) -> Finding | None:
+    if patient.value("select current_setting('fsync')") == "on":
+        return None
+    found = "off: a crash can undo a charge whose release was seen"
+    return Finding("fsync", FAULT, found, _set_system("fsync", "on"))
+
+
+def _standbys(patient: Patient) -> Finding | None:
+    names = patient.value("select current_setting('synchronous_standby_names')").strip()
+    may = patient.value("select pg_has_role('dbdp_owner', 'pg_read_all_stats', 'usage')")
+    if names and not may:
+        found = "dbdp_owner may not see how far the synchronous standbys are: training is refused"
+        return Finding("standbys", FAULT, found, "grant pg_read_all_stats to dbdp_owner;")
+    if not names and (standbys := patient.value("select count(*) from pg_stat_replication")):
+        found = f"{standbys} connected, none synchronous: a failover can undo the last charges"
+        return Finding("standbys", ADVICE, found, _set_system("synchronous_standby_names", "*"))
+    return None
+
+
+def _logs(patient: Patient) -> Iterator[Finding]:
+    for parameter, (talkative, quiet) in _TALKATIVE.items():
+        value = patient.value("select current_setting($1, true)", parameter) or ""
+        if talkative.match(value):
+            found = f"{value}: plans with exact models may be in a log, which is then as secret as the tables"
+            yield Finding(parameter, ADVICE, found, _set_system(parameter, quiet))
+
+
+def _set_system(parameter: str, value: str) -> str:
+    return f"alter system set {parameter} = '{value}'; select pg_catalog.pg_reload_conf();"

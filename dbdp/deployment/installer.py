@@ -1,0 +1,504 @@
+"""Puts the extension's files on the machine of a server, and creates the extension in a database.
+
+The server imports dbdp and the libraries that it needs there from SHAREDIR/dbdp/<version>, a link to a folder
+named after its content: a new session sees either all of the old code or all of the new.
+"""
+
+import compileall
+import getpass
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, PackagePath, distribution
+from pathlib import Path
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import sql
+
+from dbdp import __version__
+from dbdp.controller.options import sql_parameters
+from dbdp.sessions.connections import PATH, opened
+from dbdp.sessions.urls import libpq_url
+
+MINIMUM_SERVER = 150000
+PACKAGE = Path(__file__).parents[1]
+LIBRARIES = {"numpy": ("numpy", "numpy.libs"), "python-flint": ("flint", "python_flint.libs")}  # and their folders
+MADE_ONCE = ("00-schema.sql", "10-tables.sql")  # all other parts can be run again: an update does
+NOT_FOR_THE_SERVER = frozenset({"_sql", "_plpython", "__pycache__", "tests", "test"})
+ROLES = ("dbdp_owner", "dbdp_predictor", "dbdp_analyst", "dbdp_data_owner")
+BODY = re.compile(r"@plpython (\w+)@")
+OPTIONS = re.compile(r"@options(?: without ([\w ]+))?@")  # the options of a training, of dbdp.options
+PATH_ITEM = re.compile(r'"(?:[^"]|"")*"|[^,\s]+')
+
+SETTING_OF_DATABASE = """
+select substr(item, length('search_path=') + 1)
+from pg_db_role_setting, unnest(setconfig) as item
+where setrole = 0
+  and setdatabase = (select oid from pg_database where datname = current_database())
+  and item like 'search\\_path=%'
+"""
+SETTING_OF_SERVER = """
+select coalesce(
+    (select setting from pg_file_settings where name = 'search_path' and applied),
+    (select boot_val from pg_settings where name = 'search_path'))
+"""
+GRANTS_TO_OWNER = """
+select format('revoke all on %s %s from dbdp_owner', granted.kind, granted.name)
+from (
+    select 'table' as kind, c.oid::regclass::text as name, c.relacl as acl, c.relowner as owner
+    from pg_class as c
+    where c.relkind in ('r', 'p')
+    union all
+    select 'schema', quote_ident(n.nspname), n.nspacl, n.nspowner
+    from pg_namespace as n
+) as granted
+where granted.owner <> to_regrole('dbdp_owner')
+  and exists (select from aclexplode(granted.acl) as a where a.grantee = to_regrole('dbdp_owner'))
+"""
+COUNTS: dict[str, LiteralString] = {
+    "datasets": "select count(*) from dbdp.dataset",
+    "charges": "select count(*) from dbdp.ledger",
+    "models": "select count(*) from dbdp.model",
+}
+USED = """
+select exists (
+    select from pg_shdepend
+    where refclassid = 'pg_authid'::regclass and refobjid = r.oid and classid <> 'pg_auth_members'::regclass
+) or exists (select from pg_auth_members where roleid = r.oid)
+from pg_roles as r
+where r.rolname = %s
+"""
+# Where the extension of an earlier version is in another schema, an update would look names up there.
+PINNED = f"set local search_path = {PATH};\n\n"
+PYTHON_OF_SERVER = """
+create function pg_temp.dbdp_python_version() returns text language plpython3u as $$
+import sys
+return "%d.%d" % sys.version_info[:2]
+$$
+"""
+
+
+class InstallError(RuntimeError):
+    """The extension cannot be installed here; the message says what to do about it."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The folders that the extension's script is rendered from."""
+
+    sql: Path
+    plpython: Path
+
+    @classmethod
+    def installed(cls) -> "Source":
+        """Return the folders of this installation: inside the wheel, else beside the package."""
+        if (PACKAGE / "_sql").exists():
+            return cls(PACKAGE / "_sql", PACKAGE / "_plpython")
+        return cls(PACKAGE.parent / "sql", PACKAGE.parent / "plpython")
+
+
+def install(url: str, source: Source | None = None) -> None:
+    """Put the extension's files in place and create the extension, or bring one of an earlier version up to date.
+
+    Parameters
+    ----------
+    url : str
+        libpq URL of the database, with a superuser; the server must run on this machine.
+    source : Source, optional
+        Where the extension's script is rendered from; this installation's folders by default.
+
+    Raises
+    ------
+    InstallError
+        When the server is too old, remote or without PL/Python, or its folders are not writable.
+    """
+    source = source or Source.installed()
+    with _connected(url) as connection:
+        share = _share(connection)
+        _check_python(connection)
+        python_directory, content = share / "dbdp" / __version__, fingerprint(source)
+        scripts = {
+            share / "extension" / name: text for name, text in render_extension(python_directory, source).items()
+        }
+        if not _is_in_place(connection, _folder(python_directory, content), scripts):
+            _check_writable(connection, share)
+            _copy_packages(python_directory, content)
+            for path, text in scripts.items():
+                _write(path, text)
+        create_extension(connection)
+        _append_to_search_path(connection)
+
+
+def uninstall(url: str) -> None:
+    """Drop the extension from a database, with all that `contents` counts and lists; the files stay.
+
+    What else `install` left in the database, and roles that nobody uses, go also where the extension went before.
+
+    Parameters
+    ----------
+    url : str
+        libpq URL of the database, with a superuser.
+    """
+    with _connected(url) as connection:
+        connection.execute("drop extension if exists dbdp cascade")
+        _remove_from_search_path(connection)
+        for (revoke,) in connection.execute(GRANTS_TO_OWNER).fetchall():
+            connection.execute(revoke.encode())
+        for role in reversed(ROLES):  # members before what they are members of
+            _drop_unused_role(connection, role)
+
+
+def contents(url: str) -> dict[str, Any] | None:
+    """Return what goes with the extension of a database; None where the extension is not there.
+
+    Parameters
+    ----------
+    url : str
+        libpq URL of the database, with a superuser.
+
+    Returns
+    -------
+    dict
+        The numbers of datasets (dropped ones too), charges and models, and under `others` what is not of the
+        extension and depends on it, views of owners for instance.
+    """
+    with _connected(url) as connection:
+        if not _value(connection, "select 1 from pg_extension where extname = 'dbdp'"):
+            return None
+        numbers = {name: _value(connection, count) for name, count in COUNTS.items()}
+        return numbers | {"others": _dependents(connection)}
+
+
+def render_extension(python_directory: Path, source: Source | None = None) -> dict[str, str]:
+    """Render the control file and the scripts of the extension: one that makes it, one from each earlier version.
+
+    Parameters
+    ----------
+    python_directory : Path
+        The folder from which the server shall import dbdp.
+    source : Source, optional
+        The folders to render from; this installation's by default.
+
+    Returns
+    -------
+    dict of str to str
+        The content of each file, by its name in SHAREDIR/extension.
+    """
+    source = source or Source.installed()
+    control = (source.sql / "dbdp.control").read_text()
+    parts = {part.name: _with_bodies(part, source) for part in sorted(source.sql.glob("[0-9][0-9]-*.sql"))}
+    files = {"dbdp.control": control, f"dbdp--{__version__}.sql": "\n".join(parts.values())}
+    again = [script for name, script in parts.items() if name not in MADE_ONCE]
+    for version, migrations in _migrations(source).items():
+        files[f"dbdp--{version}--{__version__}.sql"] = "\n".join(migrations + again)
+    for name in files.keys() - {"dbdp.control"}:
+        files[name] = f"{PINNED}{files[name]}"
+    values = {"@python_directory@": str(python_directory), "@version@": __version__}
+    for mark, value in values.items():
+        files = {name: content.replace(mark, value) for name, content in files.items()}
+    return files
+
+
+def fingerprint(source: Source | None = None) -> str:
+    """Return a short hash of everything that an installation puts on the server.
+
+    Parameters
+    ----------
+    source : Source, optional
+        Where the extension's script is rendered from; this installation's folders by default.
+    """
+    source = source or Source.installed()
+    digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
+    digest.update("".join(f"{item} {item.hash}\n" for item in _library_files()).encode())
+    parts = [*source.sql.glob("*.*"), *source.sql.glob("upgrade/*.sql"), *source.plpython.glob("*.py")]
+    for path in [*_package_files(), *sorted(parts)]:
+        if path.is_file():
+            digest.update(f"{path.name}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _migrations(source: Source) -> dict[str, list[str]]:
+    """Return, for each version that came before, the hand-written steps from it to this one, in order.
+
+    A step, sql/upgrade/<from>--<to>.sql, changes what the parts MADE_ONCE made, and drops the functions
+    whose arguments or results changed; the other parts are run again behind the last step.
+    """
+    steps = {path.stem.partition("--")[0]: path.read_text() for path in (source.sql / "upgrade").glob("*--*.sql")}
+    versions = sorted(steps, key=lambda version: [int(number) for number in version.split(".")])
+    return {version: [steps[later] for later in versions[place:]] for place, version in enumerate(versions)}
+
+
+def _with_bodies(part: Path, source: Source) -> str:
+    def body(found: re.Match[str]) -> str:
+        path = source.plpython / f"{found[1]}.py"
+        if not path.exists():
+            raise InstallError(f"{part.name} names the body {found[1]}, but there is no {path}: add it")
+        return prologue + path.read_text()
+
+    prologue = (source.plpython / "_prologue.py").read_text().replace("@version@", __version__)
+    script = OPTIONS.sub(lambda found: sql_parameters(without=tuple((found[1] or "").split())), part.read_text())
+    return BODY.sub(body, script)
+
+
+def remedy_of_connection(error: str) -> str:
+    """Return what to do where a server did not let us in, or did not answer."""
+    if "Peer authentication failed" in error:
+        return (
+            "the account of this machine must have a role of its name: `sudo -u postgres createuser --superuser "
+            f"{getpass.getuser()}`, and a URL without a user, postgresql:///database; or use a password over TCP"
+        )
+    return "start the server, or correct host, port, database, user or password of the URL"
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[psycopg.Connection]:
+    """Connect, keeping the URL out of every message: it may hold a password."""
+    try:
+        connected = opened(libpq_url(url))
+    except ValueError as error:
+        raise InstallError(str(error)) from None
+    except psycopg.OperationalError as error:
+        raise InstallError(f"{str(error).strip()}: {remedy_of_connection(str(error))}") from None
+    with connected as connection:
+        if not _value(connection, "select rolsuper from pg_roles where rolname = current_user"):
+            user = connection.info.user
+            raise InstallError(f"{user} is not a superuser, and only one may do this: connect as postgres")
+        yield connection
+
+
+def _value(connection: psycopg.Connection, query: LiteralString) -> str | None:
+    row = connection.execute(query).fetchone()
+    return row[0] if row else None
+
+
+def _share(connection: psycopg.Connection) -> Path:
+    """The server's SHAREDIR, when the server is new enough."""
+    version = connection.info.server_version
+    if version < MINIMUM_SERVER:
+        raise InstallError(
+            f"the server is PostgreSQL {version // 10000}, but dbdp needs {MINIMUM_SERVER // 10000} "
+            "or later: upgrade it"
+        )
+    return Path(_value(connection, "select setting from pg_config where name = 'SHAREDIR'") or "")
+
+
+def _is_in_place(connection: psycopg.Connection, folder: Path, scripts: dict[Path, str]) -> bool:
+    """Whether the server sees these very files already, as in an image or before a second database."""
+    python_directory = folder.with_name(__version__)
+    if python_directory.resolve() != folder.resolve() or not folder.is_dir():
+        return False
+    read = "select pg_read_binary_file(%s, 0, 100000000, true)"
+    return all(connection.execute(read, [str(path)]).fetchone() == (text.encode(),) for path, text in scripts.items())
+
+
+def _check_writable(connection: psycopg.Connection, share: Path) -> None:
+    if not (share / "extension").is_dir():
+        raise _elsewhere(connection, share)
+    for folder in (share, share / "extension"):
+        _check_folder(connection, folder)
+
+
+def _check_folder(connection: psycopg.Connection, folder: Path) -> None:
+    """Let the server read a file written here: a folder of the same name may be on both machines."""
+    probe = folder / f".dbdp-{secrets.token_hex(8)}"
+    try:
+        _write(probe, probe.name)
+        query = "select pg_read_file(%s, 0, 100, true)"
+        seen = connection.execute(query, [str(probe)]).fetchone()
+    except OSError as error:
+        raise InstallError(
+            f"{folder} cannot be written ({error.strerror}): run `dbdp install` as root or as the folder's owner"
+        ) from None
+    finally:
+        probe.unlink(missing_ok=True)
+    if seen != (probe.name,):
+        raise _elsewhere(connection, folder)
+
+
+def _elsewhere(connection: psycopg.Connection, folder: Path) -> InstallError:
+    return InstallError(
+        f"{folder} of the server at {connection.info.host or 'localhost'} is not on this machine: "
+        "run `dbdp install` on the server's machine"
+    )
+
+
+def _check_python(connection: psycopg.Connection) -> None:
+    """Compiled modules serve one minor version of Python, so both sides must have the same."""
+    if not _value(connection, "select 1 from pg_available_extensions where name = 'plpython3u'"):
+        major = connection.info.server_version // 10000
+        raise InstallError(
+            f"PostgreSQL {major} has no PL/Python: run `apt-get install postgresql-plpython3-{major}` as root"
+        )
+    with connection.transaction(force_rollback=True):
+        connection.execute("create extension if not exists plpython3u")
+        connection.execute(PYTHON_OF_SERVER)
+        theirs = _value(connection, "select pg_temp.dbdp_python_version()")
+    ours = "{}.{}".format(*sys.version_info[:2])
+    if theirs != ours:
+        raise InstallError(
+            f"PL/Python of the server is Python {theirs}, but dbdp is installed in Python {ours}: "
+            f"run `dbdp install` from a virtual environment of the server machine's python{theirs}"
+        )
+
+
+def _package_files() -> list[Path]:
+    files = (path for pattern in ("*.py", "*.so") for path in PACKAGE.rglob(pattern))
+    return sorted(path for path in files if not NOT_FOR_THE_SERVER & set(path.relative_to(PACKAGE).parts))
+
+
+def _library_files() -> list[PackagePath]:
+    """The modules of every library and the shared objects that its wheel brings, without its tests."""
+    return [item for name, folders in LIBRARIES.items() for item in _files_of(name, folders)]
+
+
+def _files_of(name: str, folders: tuple[str, ...]) -> list[PackagePath]:
+    try:
+        files = distribution(name).files
+    except PackageNotFoundError:
+        files = None
+    if not files:
+        raise InstallError(f"{name} in {sys.prefix} lists no files: run `pip install --force-reinstall {name}`")
+    return [item for item in files if item.parts[0] in folders and _serves(item)]
+
+
+def _serves(item: PackagePath) -> bool:
+    code = item.suffix in (".py", ".so") or ".so." in item.name
+    return code and not NOT_FOR_THE_SERVER & set(item.parts)
+
+
+def _folder(python_directory: Path, content: str) -> Path:
+    return python_directory.with_name(f"{__version__}-{content}")
+
+
+def _copy_packages(python_directory: Path, content: str) -> None:
+    """Make python_directory a link to a folder with this content, in one step."""
+    target = _folder(python_directory, content)
+    if python_directory.resolve() == target.resolve() and target.is_dir():
+        return
+    target.parent.mkdir(exist_ok=True)
+    target.parent.chmod(0o755)
+    with _staged(target) as stage:
+        for path in _package_files():
+            _copy(path, stage / "dbdp" / path.relative_to(PACKAGE))
+        for item in _library_files():
+            _copy(Path(str(item.locate())), stage / item)
+        compileall.compile_dir(stage, quiet=2, stripdir=stage, prependdir=python_directory)
+    _link(python_directory, target.name)
+    for old in target.parent.glob(f"{__version__}-*"):
+        if old != target:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def _staged(target: Path) -> Iterator[Path]:
+    """Give a fresh folder that takes target's place once it is complete."""
+    stage = Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
+    try:
+        yield stage
+        for path in [stage, *stage.rglob("*")]:
+            path.chmod(0o755 if path.is_dir() else 0o644)  # for the server's account, whatever the umask
+        shutil.rmtree(target, ignore_errors=True)
+        stage.rename(target)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def _copy(origin: Path, destination: Path) -> None:
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(origin, destination)
+
+
+def _write(path: Path, content: str) -> None:
+    temporary = path.with_name(f".new-{secrets.token_hex(8)}")
+    try:
+        temporary.write_text(content)
+        temporary.chmod(0o644)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _link(path: Path, target: str) -> None:
+    temporary = path.with_name(f".link-{secrets.token_hex(8)}")
+    temporary.symlink_to(target)
+    os.replace(temporary, path)
+
+
+def create_extension(connection: psycopg.Connection) -> None:
+    """Create the extension in a database, from files that are in place, or update it to this version."""
+    try:
+        connection.execute("create extension if not exists dbdp schema pg_catalog cascade")
+    except psycopg.errors.DuplicateSchema:
+        raise InstallError(
+            "the database has a schema dbdp that is not the extension's: "
+            "run `alter schema dbdp rename to …`, or drop it, and install again"
+        ) from None
+    present = _value(connection, "select extversion from pg_extension where extname = 'dbdp'")
+    if present == __version__:
+        return
+    try:
+        connection.execute(sql.SQL("alter extension dbdp update to {}").format(__version__))
+    except psycopg.errors.InvalidParameterValue:
+        raise InstallError(
+            f"the database has dbdp {present}, which cannot become {__version__} in place: "
+            f"install dbdp {present} on this side, or run `drop extension dbdp`, which deletes all books, "
+            "and install again"
+        ) from None
+
+
+def _append_to_search_path(connection: psycopg.Connection) -> None:
+    path = _search_path(connection)
+    if "dbdp" not in path:
+        _set_search_path(connection, [*path, "dbdp"])
+
+
+def _remove_from_search_path(connection: psycopg.Connection) -> None:
+    path = _search_path(connection)
+    if "dbdp" in path:
+        _set_search_path(connection, [name for name in path if name != "dbdp"])
+
+
+def _search_path(connection: psycopg.Connection) -> list[str]:
+    setting = _value(connection, SETTING_OF_DATABASE)
+    return _path_items(_value(connection, SETTING_OF_SERVER) if setting is None else setting)
+
+
+def _path_items(setting: str | None) -> list[str]:
+    items = PATH_ITEM.findall(setting or "")
+    names = [item[1:-1].replace('""', '"') if item.startswith('"') else item.lower() for item in items]
+    return [name for name in names if name]
+
+
+def _set_search_path(connection: psycopg.Connection, path: list[str]) -> None:
+    """Set a database's search_path, or reset it where that says the same."""
+    database = sql.Identifier(connection.info.dbname)
+    if path == _path_items(_value(connection, SETTING_OF_SERVER)):
+        statement = sql.SQL("alter database {} reset search_path").format(database)
+    else:
+        names = sql.SQL(", ").join(map(sql.Identifier, path)) if path else sql.Literal("")
+        statement = sql.SQL("alter database {} set search_path = {}").format(database, names)
+    connection.execute(statement)
+
+
+def _dependents(connection: psycopg.Connection) -> list[str]:
+    """What the server says a plain `drop extension` would leave in the lurch."""
+    try:
+        with connection.transaction(force_rollback=True):
+            connection.execute("drop extension dbdp")
+    except psycopg.errors.DependentObjectsStillExist as error:
+        return (error.diag.message_detail or "").splitlines()
+    return []
+
+
+def _drop_unused_role(connection: psycopg.Connection, role: str) -> None:
+    """Drop a role unless it has members, or objects of this database or of another one still depend on it."""
+    if connection.execute(USED, [role]).fetchone() == (False,):
+        connection.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))

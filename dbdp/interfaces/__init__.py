@@ -1,0 +1,1 @@
+"""SQL, Python, command line, web page: no mathematics."""

@@ -1,0 +1,74 @@
+"""Commands that read the books: datasets, models, budgets, charges, and whether they agree."""
+
+from typing import Annotated
+
+import typer
+
+from dbdp.interfaces.cli.output import AsJson, Url, numbers, opened, show, show_mapping
+
+app = typer.Typer()
+FOUND_SOMETHING = 3  # exit code of a check that went well and has bad news
+
+
+@app.command()
+def datasets(as_json: AsJson = False, url: Url = None) -> None:
+    """List the datasets that you may train on."""
+    with opened(url) as database:
+        rows = database.datasets()
+    shown = ("name", "source", "rows", "epsilon", "delta", "mode", "unit", "registered_by")
+    show(rows if as_json else [{key: row[key] for key in shown} for row in rows], as_json, "datasets")
+
+
+@app.command()
+def budget(
+    name: str,
+    delta: Annotated[float, typer.Option(help="δ of the release that epsilon_left is for.")] = 0.0,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Show what a dataset has spent, what is left, and what is promised over all its registrations."""
+    with opened(url) as database:
+        found = numbers(database.budget(name, release_delta=delta))
+    show_mapping(found, as_json, "budget")
+
+
+@app.command()
+def ledger(
+    name: Annotated[str | None, typer.Argument(help="A dataset; default all.")] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """List the charges: who, when, what for, how much, and what became of it; by period, where a budget was renewed."""
+    with opened(url) as database:
+        rows = [numbers(row) for row in database.history(name)]
+    if as_json:
+        show(rows, True, "")
+        return
+    hidden = {"dataset"} if name else set()
+    if not any(row["leak"] for row in rows):
+        hidden.add("leak")
+    if len({row["period"] for row in rows}) == len({row["dataset"] for row in rows}):
+        hidden.add("period")
+    shown = ("id", "at", "by", "dataset", "period", "algorithm", "charge", "leak", "outcome", "models")
+    rows = [row | {"at": row["charged_at"], "by": row["charged_by"]} for row in rows]
+    told = [{key: row[key] for key in shown if key not in hidden} for row in rows]
+    show(told, False, f"ledger of {name}" if name else "ledger")
+
+
+@app.command("check-ledger")
+def check_ledger(as_json: AsJson = False, url: Url = None) -> None:
+    """Compare ledger, odometers and limits of your registrations; exit code 3 if they do not agree."""
+    with opened(url) as database:
+        rows = [numbers(row) for row in database.check_ledger()]
+    show(rows, as_json, "check of the ledger")
+    if not all(row["ok"] for row in rows):
+        raise typer.Exit(FOUND_SOMETHING)
+
+
+@app.command()
+def models(as_json: AsJson = False, url: Url = None) -> None:
+    """List the released models that you may predict with."""
+    shown = ("id", "dataset", "algorithm", "epsilon", "delta")
+    with opened(url) as database:
+        rows = database.models()
+    show(rows if as_json else [{k: row[k] for k in shown} for row in rows], as_json, "models")

@@ -1,0 +1,145 @@
+"""The demo: Adult, from CSV to a private model through both doors, with everything printed."""
+
+import csv
+import io
+import json
+import shlex
+from typing import Any, LiteralString
+
+import numpy as np
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+
+from dbdp.interfaces.cli.demo import adult
+from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.estimators import LogisticRegression, design_matrix
+from dbdp.registry.declarations import declare
+
+EPSILON, DELTA = 1.0, 1e-6
+BUDGET_EPSILON, BUDGET_DELTA = 4.0, 1e-5
+DATASET = "adult"
+
+
+def run(database: Database, console: Console) -> None:
+    """Do the whole of it on a database."""
+    rows, origin = adult.read(adult.download)
+    console.rule("1. data")
+    console.print(origin, highlight=False, soft_wrap=True, markup=False)
+    load(database, rows)
+    statements = [_registration(database), _explanation(database, console)]
+    console.rule("3. train, in the server")
+    released, statement = _train_in_sql(database)
+    console.print_json(json.dumps(released["receipt"]))
+    console.rule("4. train, from Python: the same controller, one query for each epoch")
+    estimator = LogisticRegression(epsilon=EPSILON, delta=DELTA).fit(database, DATASET)
+    console.print_json(json.dumps(estimator.receipt_))
+    console.rule("5. accuracy on the held-out rows")
+    _accuracies(database, console, rows, released["model"], estimator)
+    console.rule("6. the SQL, to go on by hand")
+    console.print(f"psql {_target(database)}", highlight=False, soft_wrap=True, markup=False)
+    for text in [*statements, statement, _scoring_sql(released["model"])]:
+        console.print(Syntax(text, "sql", theme="ansi_light", word_wrap=True, background_color="default"))
+
+
+def load(database: Database, text: str) -> None:
+    """Load Adult afresh: schema demo, tables adult and adult_holdout."""
+    if any(row["name"] == DATASET for row in database.datasets()):
+        database.drop_dataset(DATASET)
+    columns = sql.SQL(", ").join(
+        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL("int" if name in adult.NUMERIC else "text"))
+        for name in adult.COLUMNS
+    )
+    database.query("drop schema if exists demo cascade")
+    database.query("create schema demo")
+    database.query("grant usage on schema demo to dbdp_owner")
+    lines = text.splitlines(keepends=True)
+    held_out = 1 + adult.training_rows(len(lines) - 1)
+    for table, part in (("adult", lines[1:held_out]), ("adult_holdout", lines[held_out:])):
+        place = sql.Identifier("demo", table)
+        database.query(sql.SQL("create table {} ({})").format(place, columns).as_string())
+        with database.connection.cursor().copy(sql.SQL("copy {} from stdin (format csv)").format(place)) as copy:
+            copy.write("".join(part))
+
+
+def _target(database: Database) -> str:
+    """The database as an argument for a shell, without a password."""
+    info = database.connection.info
+    return shlex.quote(make_conninfo(host=info.host, port=info.port, dbname=info.dbname, user=info.user))
+
+
+_REGISTRATION = """select dbdp.register_dataset({dataset}, 'demo.adult',
+    label => {label}, positive => {positive}, negative => {negative},
+    features => {features},
+    epsilon => {epsilon}, delta => {delta});"""
+_SCORING = """select avg((dbdp.predict({model}, h) = (h.income = {positive}))::int)::float8 as accuracy
+from demo.adult_holdout as h;"""
+
+
+def _statement(text: LiteralString, **values: Any) -> str:
+    """Return a statement as people would write it, with its values in their places."""
+    return sql.SQL(text).format(**{name: sql.Literal(value) for name, value in values.items()}).as_string()
+
+
+def _registration(database: Database) -> str:
+    statement = _statement(
+        _REGISTRATION,
+        dataset=DATASET,
+        label=adult.LABEL,
+        positive=adult.POSITIVE,
+        negative=adult.NEGATIVE,
+        features=json.dumps(adult.DECLARED),
+        epsilon=BUDGET_EPSILON,
+        delta=BUDGET_DELTA,
+    )
+    database.query(statement)
+    return statement
+
+
+def _explanation(database: Database, console: Console) -> str:
+    console.rule("2. the plan, before anything is spent")
+    text: LiteralString = "select dbdp.dp_explain({dataset}, epsilon => {epsilon}, delta => {delta});"
+    statement = _statement(text, dataset=DATASET, epsilon=EPSILON, delta=DELTA)
+    console.print_json(json.dumps(database.query(statement)[0]["dp_explain"]))
+    return statement
+
+
+def _train_in_sql(database: Database) -> tuple[dict[str, Any], str]:
+    text: LiteralString = "select * from dbdp.dp_logreg({dataset}, epsilon => {epsilon}, delta => {delta});"
+    statement = _statement(text, dataset=DATASET, epsilon=EPSILON, delta=DELTA)
+    return database.query(statement)[0], statement
+
+
+def _scoring_sql(model: int) -> str:
+    return _statement(_SCORING, model=model, positive=adult.POSITIVE)
+
+
+def _accuracies(database: Database, console: Console, text: str, model: int, estimator: LogisticRegression) -> None:
+    majority = database.query("select avg((income = $1)::int)::float8 as share from demo.adult_holdout", adult.NEGATIVE)
+    table = Table("model", "accuracy")
+    table.add_row(f"private, SQL door (model {model})", f"{_score(database, model):.4f}")
+    table.add_row(f"private, Python door (model {estimator.model_id_})", f"{_score(database, estimator.model_id_):.4f}")
+    table.add_row("not private (scikit-learn, same rows and features)", f"{_not_private(text):.4f}")
+    table.add_row("majority share", f"{majority[0]['share']:.4f}")
+    console.print(table)
+
+
+def _score(database: Database, model: int) -> float:
+    return database.query(_scoring_sql(model))[0]["accuracy"]
+
+
+def _not_private(text: str) -> float:
+    """Return the accuracy of scikit-learn's logistic regression on the same split."""
+    from sklearn.linear_model import LogisticRegression as NotPrivate
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import MinMaxScaler
+
+    declaration = declare(label=adult.LABEL, positive=adult.POSITIVE, features=adult.DECLARED)
+    rows = list(csv.DictReader(io.StringIO(text)))
+    features = design_matrix(declaration, np.array([[row[c] for c in declaration.columns] for row in rows], object))
+    labels = np.array([row[adult.LABEL] == adult.POSITIVE for row in rows])
+    split = adult.training_rows(len(rows))
+    fitted = make_pipeline(MinMaxScaler(), NotPrivate(max_iter=2000)).fit(features[:split], labels[:split])
+    return float(fitted.score(features[split:], labels[split:]))

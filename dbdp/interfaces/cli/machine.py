@@ -1,0 +1,153 @@
+"""Commands for a machine: the demo, the extension on a server, the private server."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dbdp import __version__
+from dbdp.interfaces.cli.output import AsJson, Url, console, opened, say, show, show_done, show_mapping
+
+if TYPE_CHECKING:
+    from dbdp.deployment.cluster import Cluster
+
+app = typer.Typer()
+server = typer.Typer(no_args_is_help=True, help="The private PostgreSQL of this virtual environment.")
+app.add_typer(server, name="server")
+
+
+@app.command()
+def demo(url: Url = None) -> None:
+    """Load Adult, train at ε = 1 through both doors, and print all that was done."""
+    from dbdp.interfaces.cli.demo.demo import run
+
+    with opened(url) as database:
+        run(database, console)
+
+
+@app.command()
+def install(
+    url: Annotated[str, typer.Option(help="libpq URL of a superuser, on the server's machine.")],
+    as_json: AsJson = False,
+) -> None:
+    """Put the extension's files in place and create the extension."""
+    from dbdp.deployment.installer import install as install_extension
+
+    install_extension(url)
+    show_done(f"extension dbdp {__version__} is installed", as_json, extension="dbdp", version=__version__)
+
+
+@app.command()
+def uninstall(
+    url: Annotated[str, typer.Option(help="libpq URL of a superuser.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Drop the extension, with all datasets, budgets and models of that database."""
+    from dbdp.deployment.installer import contents
+    from dbdp.deployment.installer import uninstall as uninstall_extension
+
+    going = contents(url)
+    if going and not yes:
+        _agree(going)
+    uninstall_extension(url)
+    done = "is dropped" if going else "was not there"
+    show_done(f"extension dbdp {done}", as_json, extension="dbdp", version=None, dropped=going)
+
+
+def _agree(going: dict[str, Any]) -> None:
+    """Say what an uninstallation deletes, and go on if that is agreed to."""
+    numbers = ", ".join(f"{number} {name}" for name, number in going.items() if name != "others")
+    typer.echo(f"This deletes {numbers}, for good; what was released stays released.", err=True)
+    for each in going["others"]:
+        typer.echo(f"It also drops what depends on the extension: {each}", err=True)
+    typer.confirm("Drop extension dbdp?", abort=True, err=True)
+
+
+@app.command()
+def web(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes one that is free.")] = 8433,
+    host: Annotated[str, typer.Option(help="An address of this machine's own: 127.0.0.1 or ::1.")] = "127.0.0.1",
+    url: Url = None,
+) -> None:
+    """Serve a page of datasets, budgets, models and plans on this machine; sign in as a role of the database."""
+    try:
+        from dbdp.interfaces.web.serving import serve
+    except ModuleNotFoundError as error:
+        raise ValueError(f"dbdp web needs {error.name}; install it by: pip install 'dbdp[web]'") from None
+    from dbdp.interfaces.python.database import default_url
+
+    serve(url or default_url(), host, port, say)
+
+
+@app.command()
+def doctor(as_json: AsJson = False, url: Url = None) -> None:
+    """Find what this machine and a server lack, and name the remedies; exit code 1 if there is a fault."""
+    from dbdp.deployment.doctor import FAULT, examine
+
+    findings = examine(url)
+    if as_json:
+        show([vars(each) for each in findings], True, "")
+    else:
+        show(
+            [{"check": each.check, "state": each.state, "found": _one_line(each.found)} for each in findings],
+            False,
+            "doctor",
+        )
+        for each in findings:
+            if each.remedy:
+                say(f"{each.check}: {_one_line(each.remedy)}")
+    if any(each.state == FAULT for each in findings):
+        raise typer.Exit(1)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+@server.command("start")
+def server_start(as_json: AsJson = False) -> None:
+    """Start the private server; make it first when there is none."""
+    cluster = _started()
+    show_done(cluster.url, as_json, url=cluster.url)
+
+
+@server.command("stop")
+def server_stop() -> None:
+    """Stop the private server; its data stays."""
+    _cluster().stop()
+    typer.echo("the private server is stopped", err=True)
+
+
+@server.command("status")
+def server_status(as_json: AsJson = False) -> None:
+    """Say whether the private server runs, and where it is."""
+    show_mapping(_cluster().status(), as_json, "private server")
+
+
+@server.command("url")
+def server_url(as_json: AsJson = False) -> None:
+    """Print the private server's URL."""
+    url = _cluster().url
+    show_done(url, as_json, url=url)
+
+
+@server.command("psql", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def server_psql(context: typer.Context) -> None:
+    """Open psql on the private server; further arguments go to psql."""
+    sys.exit(_started().psql(context.args))
+
+
+def _started() -> "Cluster":
+    """Return the private server, which runs then; say so first where that takes a while."""
+    cluster = _cluster()
+    if not cluster.status()["running"]:
+        typer.echo("starting the private server; the first time takes a minute", err=True)
+    cluster.start()
+    return cluster
+
+
+def _cluster() -> "Cluster":
+    from dbdp.deployment.cluster import Cluster
+
+    return Cluster.default()

@@ -1,0 +1,101 @@
+"""The command line: `dbdp`, by typer. A command's module is imported when the command is called.
+
+So that the shell's completion and the short commands are quick, nothing heavy is imported here: NumPy, psycopg and rich
+come with the commands that need them.
+"""
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from dbdp import __version__
+from dbdp.interfaces.cli.places import PLACES
+
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 refused or failed, as the last line on stderr says, or the doctor found a fault; "
+    "2 wrong usage; 3 the check of the ledger found something; "
+    "130 interrupted by Ctrl-C (what was charged stays charged)."
+)
+_REMEDY = (
+    "; an administrator can grant to this role dbdp_data_owner (registers tables and grants training), dbdp_analyst "
+    "(trains where it was granted) or dbdp_predictor, and the owner of a table: select"
+)
+
+
+class _Commands(TyperGroup):
+    """Commands of `dbdp.interfaces.cli.places`, each made when it is asked for, before those of `app` itself."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*PLACES, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in PLACES:
+            return super().get_command(ctx, cmd_name)
+        module = import_module(f"dbdp.interfaces.cli.{PLACES[cmd_name]}")
+        return typer.main.get_group(module.app).commands[cmd_name]
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("interrupted; what was charged stays charged", err=True)
+            raise typer.Exit(130) from None
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    epilog=EXIT_CODES,
+    help="Differentially private machine learning in PostgreSQL.",
+)
+
+
+@app.callback()
+def _all() -> None:
+    """Differentially private machine learning in PostgreSQL."""
+
+
+@app.command()
+def version(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
+    """Print the version."""
+    print(f'{{"version": "{__version__}"}}' if as_json else __version__)
+
+
+def main() -> None:
+    """Run the command line; turn our errors into one line and exit code 1."""
+    try:
+        app()
+    except Exception as error:
+        if not isinstance(error, _refusals()):
+            raise
+        from rich.console import Console
+        from rich.text import Text
+
+        told = Text.assemble(("error:", "red"), " ", _plain(error))
+        Console(stderr=True).print(told, soft_wrap=True)
+        sys.exit(1)
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    """Return the errors that are answers; those of psycopg exist only where a command has imported it."""
+    psycopg = sys.modules.get("psycopg")
+    return (ValueError, OSError, RuntimeError, *([psycopg.Error] if psycopg else []))
+
+
+def _plain(error: Exception) -> str:
+    from dbdp.interfaces.plain import plain
+
+    diagnosis = getattr(error, "diag", None)
+    text = getattr(diagnosis, "message_primary", None) or str(error).strip()
+    hint = getattr(diagnosis, "message_hint", None) or ""
+    if diagnosis and text.startswith("permission denied for"):
+        hint = _REMEDY
+    return plain(" ".join(f"{text} {hint}".split()).replace(" ;", ";"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""What the commands share: options that many have, how they read JSON, and how they print, for people or as JSON."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dbdp.interfaces.plain import plain
+from dbdp.sessions.errors import NOT_ALLOWED
+
+if TYPE_CHECKING:
+    from dbdp.interfaces.python.database import Database
+
+console = Console()
+_BREAKS = 16  # a longer word of a cell may be broken
+
+Url = Annotated[str | None, typer.Option(help="Server to use; default DBDP_URL, else the private one.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Positive = Annotated[str | None, typer.Option(help="The label's positive value.")]
+Negative = Annotated[str | None, typer.Option(help="Its negative value; default: any other.")]
+Labels = Annotated[list[str] | None, typer.Option("--class", help="A class of the label; give each.")]
+LabelBounds = Annotated[
+    tuple[float, float] | None, typer.Option(metavar="LOWER UPPER", help="Bounds of a label that is a number.")
+]
+Epsilon = Annotated[float, typer.Option(help="ε of what is shown.")]
+Delta = Annotated[float, typer.Option(help="δ of what is shown; 0 asks for pure ε.")]
+
+
+@contextmanager
+def opened(url: str | None) -> Iterator["Database"]:
+    """Connect to a server."""
+    from dbdp.interfaces.python.database import connect
+
+    with connect(url) as database:
+        yield database
+
+
+@contextmanager
+def for_owners(what: str) -> Iterator[None]:
+    """Say what it takes, where the server refuses what only a reader of the table may do."""
+    try:
+        yield
+    except Exception as error:
+        if getattr(error, "sqlstate", None) != NOT_ALLOWED:
+            raise
+        raise PermissionError(
+            f"{str(error).splitlines()[0]}; {what} takes the right to read the table and membership in dbdp_data_owner"
+        ) from None
+
+
+def json_object(text: str, source: str) -> dict[str, Any]:
+    """Return an object written as JSON.
+
+    Parameters
+    ----------
+    source : which option it is of, and which file
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{source} is no JSON object: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f'{source} is no JSON object: write {{"name": value, …}}')
+    return found
+
+
+def json_file(path: Path, option: str) -> dict[str, Any]:
+    """Return the object that a file has as JSON; raise ValueError if it has none."""
+    source = f"{option} {str(path)!r}"
+    try:
+        return json_object(path.read_text(), source)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{source} is no JSON object: {error}") from None
+
+
+def cell(value: Any, style: str = "") -> Text:
+    """Return a value for people: a number rounded, a time to the second, and no text is taken for markup."""
+    if value is None:
+        return Text()
+    if isinstance(value, float):
+        return Text(f"{value:.6g}")
+    if isinstance(value, datetime):
+        return Text(value.isoformat(" ", "seconds").removesuffix("+00:00"))
+    return Text(plain(str(value)), style)
+
+
+def show(rows: list[dict[str, Any]], as_json: bool, title: str) -> None:
+    """Print rows: a table, or each by itself where the console is too narrow for that; or a JSON list."""
+    if as_json:
+        print(json.dumps(rows, default=str))
+    elif not rows:
+        say(f"{title}: none")
+    elif (table := _table(rows, title)) is not None:
+        console.print(table)
+    else:
+        for number, row in enumerate(rows, start=1):
+            show_mapping(row, False, f"{title}: {number} of {len(rows)}")
+
+
+def _table(rows: list[dict[str, Any]], title: str) -> Table | None:
+    """Return rows as a table; None where the console is so narrow that words would have to be broken."""
+    table = Table(title=cell(title, "table.title"), box=SIMPLE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    width = -2
+    for name in rows[0]:
+        column = [cell(name), *(cell(row[name]) for row in rows)]
+        longest = max(map(_longest_word, column))
+        fits = longest <= _BREAKS and not any(" " in each.plain for each in column)
+        table.add_column(column[0], overflow="fold", no_wrap=fits)
+        width += min(longest, _BREAKS) + 2
+    for row in rows:
+        table.add_row(*map(cell, row.values()))
+    return table if width <= console.width else None
+
+
+def _longest_word(text: Text) -> int:
+    return max((Text(word).cell_len for word in text.plain.split(" ")), default=0)
+
+
+def numbers(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row whose exact decimals are floats, for JSON and for tables."""
+    return {key: float(value) if isinstance(value, Decimal) else value for key, value in row.items()}
+
+
+def show_mapping(values: dict[str, Any], as_json: bool, title: str) -> None:
+    """Print names and values: a table, or a JSON object."""
+    if as_json:
+        print(json.dumps(values, default=str))
+        return
+    table = Table(title=cell(title, "table.title"), show_header=False)
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
+    for name, value in values.items():
+        table.add_row(cell(name), cell(value))
+    console.print(table)
+
+
+def show_done(text: str, as_json: bool, **facts: Any) -> None:
+    """Say what was done: in words, or its facts as a JSON object."""
+    if as_json:
+        print(json.dumps(facts, default=str))
+    else:
+        say(text)
+
+
+def say(text: str) -> None:
+    """Print a line for people."""
+    console.print(Text(plain(text)), soft_wrap=True)
+
+
+def show_figures(found: dict[str, Any], as_json: bool, title: str, rows: list[dict[str, Any]]) -> None:
+    """Print a figure that was paid for: its rows where it has some, its numbers, the receipt."""
+    if as_json:
+        print(json.dumps(found))
+        return
+    if rows:
+        show(rows, False, title)
+    show_mapping({name: value for name, value in found.items() if not isinstance(value, list | dict)}, False, title)
+    show_mapping(found["receipt"], False, "receipt")

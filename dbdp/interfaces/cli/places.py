@@ -1,0 +1,14 @@
+"""The commands of `dbdp`, a module for each kind; `PLACES` says which module has which command."""
+
+_MODULES = {
+    "machine": ("demo", "install", "uninstall", "doctor", "web", "server"),
+    "owner": (
+        *("register", "redeclare", "renew", "answer-at-multiples", "grant-training", "revoke-training", "allowances"),
+        *("grant-prediction", "revoke-prediction", "bounds", "baseline"),
+    ),
+    "books": ("datasets", "models", "budget", "ledger", "check-ledger"),
+    "training": ("explain", "train", "train-groups", "tune"),
+    "scores": ("score", "confusion", "class-balance", "predict"),
+    "plots.command": ("plot",),
+}
+PLACES = {command: module for module, commands in _MODULES.items() for command in commands}

@@ -1,0 +1,1 @@
+"""Pictures on the command line: their numbers, and how they are drawn."""

@@ -1,0 +1,152 @@
+"""A database for public rows: made, filled and registered for one purpose, and dropped with all that it learnt.
+
+It is dropped at the end, also after an error or Ctrl-C; what a killed process left, the next one drops.
+"""
+
+import csv
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from dbdp.deployment import installer
+from dbdp.interfaces.python.database import Database, connect
+from dbdp.registry.declarations import Declaration, declare
+from dbdp.registry.registration import Registration
+from dbdp.sessions.connections import opened
+
+DATASET, TRAINED, HELD_OUT = "rows", "public.rows", "public.held_out"
+_PREFIX = "dbdp_scratch_"
+
+
+@dataclass(frozen=True)
+class PublicRows:
+    """A file of public rows: CSV with a header; what is empty is null.
+
+    Attributes
+    ----------
+    described : label, features and the label's values, as `declare` takes them
+    held_out : every so-manieth row is for judging, the others are for training
+    """
+
+    path: Path
+    described: Mapping[str, Any]
+    held_out: int = 5
+
+    @property
+    def declaration(self) -> Declaration:
+        """What is declared of the columns, checked."""
+        return declare(**self.described)
+
+    def read(self) -> tuple[list[list[str | None]], list[list[str | None]]]:
+        """Return the rows to train on and those held out, with the declared columns and the label last.
+
+        Raises
+        ------
+        ValueError
+            If a column is missing, or there are too few rows.
+        """
+        declaration = self.declaration
+        wanted = [*declaration.columns, declaration.label]
+        with self.path.open(newline="") as file:
+            reader = csv.DictReader(file)
+            if missing := set(wanted) - set(reader.fieldnames or ()):
+                raise ValueError(f"{self.path} has no column {', '.join(sorted(missing))}; its header must name them")
+            rows = [[row[name] or None for name in wanted] for row in reader]
+        held_out = rows[:: self.held_out]
+        del rows[:: self.held_out]
+        if not rows:
+            raise ValueError(f"{self.path} has {len(held_out)} rows; {self.held_out} are needed at least")
+        return rows, held_out
+
+
+@contextmanager
+def scratch_database(target: str | None, rows: PublicRows, *, epsilon: float, delta: float) -> Iterator[Database]:
+    """Give a database of its own in which public rows are registered as DATASET, with that budget; drop it at the end.
+
+    Parameters
+    ----------
+    target : URL of a superuser, who may make databases; None takes DBDP_URL, else the private server
+
+    Raises
+    ------
+    PermissionError
+        If the role is no superuser.
+    """
+    read = rows.read()
+    with connect(target) as admin, _made(admin) as url, connect_fresh(url) as database:
+        for table, part in zip((TRAINED, HELD_OUT), read, strict=True):
+            _load(database.connection, table, rows.declaration, part)
+        stated = {"epsilon": epsilon, "delta": delta, "mode": "basic", **rows.described}
+        database.register(Registration(name=DATASET, source=TRAINED, **stated))
+        yield database
+
+
+@contextmanager
+def connect_fresh(url: str) -> Iterator[Database]:
+    """Create the extension in a database, and connect to it."""
+    with opened(url) as connection:
+        installer.create_extension(connection)
+        yield Database(connection)
+
+
+_ABANDONED = """
+select d.datname as name
+from pg_catalog.pg_database as d
+where pg_catalog.starts_with(d.datname::text, $1)
+and pg_catalog.pg_try_advisory_lock(pg_catalog.hashtextextended(d.datname::text, 0))
+"""
+
+
+@contextmanager
+def _made(admin: Database) -> Iterator[str]:
+    """Make a database and give its URL; this session's lock on its name tells others that it is in use."""
+    _check_superuser(admin)
+    connection = admin.connection  # statements that make and drop databases are in no pipeline, and look no name up
+    for row in admin.query(_ABANDONED, _PREFIX):
+        with suppress(psycopg.errors.ObjectInUse):  # whose lock is held in another database
+            connection.execute(sql.SQL("drop database if exists {}").format(sql.Identifier(row["name"])))
+    name = f"{_PREFIX}{secrets.token_hex(6)}"
+    admin.query("select pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended($1, 0))", name)
+    connection.execute(sql.SQL("create database {} template template0").format(sql.Identifier(name)))
+    try:
+        info = connection.info
+        yield make_conninfo(info.dsn, dbname=name, **({"password": info.password} if info.password else {}))
+    finally:
+        connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+def _check_superuser(admin: Database) -> None:
+    (role,) = admin.query("select rolname, rolsuper from pg_catalog.pg_roles where rolname = current_user")
+    if not role["rolsuper"]:
+        raise PermissionError(
+            "public rows get a database of their own, which takes a superuser; role "
+            f"{role['rolname']!r}, of --url or DBDP_URL, "
+            'is none: give another, such as that of the private server: --url "$(dbdp server url)"'
+        )
+
+
+def _load(
+    connection: psycopg.Connection, table: str, declaration: Declaration, rows: Sequence[Sequence[str | None]]
+) -> None:
+    numeric = {each.column for each in declaration.numeric}
+    if declaration.label_bounds:
+        numeric.add(declaration.label)
+    kinds = ["float8" if name in numeric else "text" for name in [*declaration.columns, declaration.label]]
+    if declaration.vector:
+        kinds[0] = "float8[]"
+    columns = [
+        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind))
+        for name, kind in zip([*declaration.columns, declaration.label], kinds, strict=True)
+    ]
+    place = sql.Identifier(*table.split("."))
+    connection.execute(sql.SQL("create table {} ({})").format(place, sql.SQL(", ").join(columns)))
+    with connection.cursor().copy(sql.SQL("copy {} from stdin").format(place)) as copy:
+        for row in rows:
+            copy.write_row(row)

@@ -1,0 +1,114 @@
+"""Commands that plan a training and run it."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dbdp.algorithms import Facts, Request, plan
+from dbdp.algorithms.several.tuning import TuningRequest, parsed
+from dbdp.controller.options import taking_a_request
+from dbdp.interfaces.cli.output import AsJson, Url, opened, show, show_mapping
+
+if TYPE_CHECKING:
+    from dbdp.registry.releases import Model
+
+app = typer.Typer()
+
+GroupBy = Annotated[str, typer.Option(help="A public column of the dataset.")]
+Groups = Annotated[list[str], typer.Option("--group", help="A value of the column that gets a model; give each.")]
+Candidates = Annotated[Path, typer.Option(help='JSON file: [{"regularisation": 0.01}, …].')]
+Method = Annotated[str, typer.Option(help="disjoint_portions or random_repetition.")]
+MeanRuns = Annotated[float | None, typer.Option(help="Mean number of runs of random_repetition.")]
+Distribution = Annotated[str | None, typer.Option(help="Law of the number of runs: geometric or poisson.")]
+Rows = Annotated[int, typer.Option(help="Number of records, public.")]
+Features = Annotated[int, typer.Option(help="Coordinates of one model, with the intercept.")]
+UnitRows = Annotated[int, typer.Option(help="Records of each unit of privacy; ROWS is units times this.")]
+BudgetEpsilon = Annotated[
+    float, typer.Option(min=0, help="ε of the dataset's budget: the size of Poisson mini-batches depends on it.")
+]
+Classes = Annotated[int, typer.Option(help="Classes of a one-vs-rest training; 1 for a binary label or a number.")]
+
+
+@app.command()
+@taking_a_request
+def train(dataset: str, request: Request, as_json: AsJson = False, url: Url = None) -> None:
+    """Train a private model on a registered dataset, and store the release."""
+    from dbdp.interfaces.python.progress import progress_bar
+
+    with opened(url) as database, progress_bar() as progress:
+        model = database.train(dataset, request, progress)
+    _show_model(model, as_json)
+
+
+def _show_model(model: "Model", as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(vars(model), default=str))
+    else:
+        show_mapping(model.receipt, False, f"receipt of model {model.id}")
+
+
+@app.command("train-groups")
+@taking_a_request
+def train_groups(
+    dataset: str, request: Request, group_by: GroupBy, groups: Groups, as_json: AsJson = False, url: Url = None
+) -> None:
+    """Train a private model for each group of rows, for one charge, and store the releases."""
+    from dbdp.interfaces.python.progress import progress_bar
+
+    with opened(url) as database, progress_bar() as progress:
+        found = database.train_groups(dataset, request, group_by=group_by, groups=groups, progress=progress)
+    if as_json:
+        print(json.dumps({group: vars(model) for group, model in found.items()}, default=str))
+        return
+    rows = [
+        {
+            "group": group,
+            "rows": model.receipt["rows"],
+            "model": model.id,
+            "noise_scale": model.receipt.get("noise_scale"),
+        }
+        for group, model in found.items()
+    ]
+    show(rows, as_json, f"models of {dataset} by {group_by}")
+    receipt = next(iter(found.values())).receipt
+    show_mapping({name: receipt[name] for name in ("mode", "order", "charge", "leak")}, False, "charged once")
+
+
+@app.command()
+@taking_a_request
+def tune(
+    dataset: str,
+    request: Request,
+    candidates: Candidates,
+    method: Method = "disjoint_portions",
+    repetitions: MeanRuns = None,
+    distribution: Distribution = None,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Choose privately among settings, and store the chosen model."""
+    from dbdp.interfaces.python.progress import progress_bar
+
+    given = TuningRequest(request, parsed(candidates.read_text()), method, repetitions, distribution)
+    with opened(url) as database, progress_bar() as progress:
+        model = database.tune(dataset, given, progress)
+    _show_model(model, as_json)
+
+
+@app.command()
+@taking_a_request
+def explain(
+    request: Request,
+    rows: Rows,
+    features: Features,
+    classes: Classes = 1,
+    max_rows: UnitRows = 1,
+    budget_epsilon: BudgetEpsilon = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Show plan, sensitivity and noise scale of a training; needs no database and spends nothing."""
+    is_classifier = request.loss not in ("huber_regression", "squared")
+    facts = Facts(rows, features, classes, is_classifier, unit_rows=max_rows, budget_epsilon=budget_epsilon)
+    show_mapping(plan(request, facts).explain(), as_json, "plan")

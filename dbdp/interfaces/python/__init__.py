@@ -1,0 +1,1 @@
+"""The Python interface: a database, estimators, rows at hand."""

@@ -1,0 +1,162 @@
+"""Declarations of rows that a caller holds: what is stated, and, with a warning, what is read from the rows.
+
+Bounds, categories and classes decide how much noise hides a row, so they must be public: known without the rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from dbdp.interfaces.python.frames import Bounds, Column, Frame, as_text
+
+WIDEST = 900  # columns of a table; a row of more does not fit PostgreSQL's page
+LONGEST_NAME = 63  # bytes of a column's name
+SYSTEM_COLUMNS = ("tableoid", "ctid", "xmin", "xmax", "cmin", "cmax")
+ROW = "x"  # the one array column of rows with a norm
+
+
+class PrivacyLeakWarning(UserWarning):
+    """What should be public was read from the rows, or rows were read that no budget is charged for."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What `register_dataset` is told of the features.
+
+    Attributes
+    ----------
+    features : column → bounds, categories, or length and norm
+    leaks : what was read from the rows, in words
+    """
+
+    features: dict[str, Any]
+    leaks: list[str] = field(default_factory=list)
+
+
+def features_of(frame: Frame, bounds: Any) -> Declared:
+    """Return the features of rows.
+
+    Parameters
+    ----------
+    bounds : column → [lower, upper] or ["category", …]; or one pair [lower, upper] of numbers or arrays (columns,) for
+        all columns; or a number, the norm of a row. None, or a column that is left out, is read from the rows
+
+    Raises
+    ------
+    ValueError
+        If bounds do not fit the columns.
+    """
+    if isinstance(bounds, Mapping):
+        bounds = {str(name): stated for name, stated in bounds.items()}
+        unknown = [name for name in bounds if name not in frame]
+        if unknown:
+            raise ValueError(f"bounds name {unknown[0]!r}, which is no column; the columns are {', '.join(frame)}")
+        return _by_column(frame, bounds)
+    if bounds is None and len(frame) <= WIDEST:
+        return _by_column(frame, {})
+    if bounds is None or isinstance(bounds, Real):
+        return _by_norm(frame, None if bounds is None else float(bounds))
+    return _by_column(frame, _each(frame, bounds))
+
+
+def _each(frame: Frame, bounds: Any) -> dict[str, Bounds]:
+    """Return a pair of bounds for every column of numbers."""
+    try:
+        lower, upper = (np.broadcast_to(np.asarray(side, dtype=np.float64), len(frame)).tolist() for side in bounds)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"bounds = {bounds!r} are neither column → [lower, upper], nor a pair for {len(frame)} columns, nor a norm"
+        ) from None
+    pairs = dict(zip(frame, zip(lower, upper, strict=True), strict=True))
+    _check_one_reading(bounds, pairs)
+    return {name: pair for name, pair in pairs.items() if not frame[name].is_text}
+
+
+def _check_one_reading(bounds: Any, pairs: Mapping[str, Bounds]) -> None:
+    """Raise ValueError where bounds of two columns could be meant to have one column, not one side, in each pair."""
+    are_sides = not isinstance(bounds, np.ndarray) and all(isinstance(side, np.ndarray) for side in bounds)
+    if are_sides or len(pairs) != 2 or any(np.ndim(side) == 0 for side in bounds):
+        return
+    if all(np.less(*pair) for pair in pairs.values()) and all(np.less(*side) for side in bounds):
+        named = dict(zip(pairs, map(list, bounds), strict=True))
+        raise ValueError(f"bounds = {bounds!r} may be each column's, or all lower and all upper ones; give {named}")
+
+
+def _by_column(frame: Frame, given: Mapping[str, Any]) -> Declared:
+    if len(frame) > WIDEST:
+        raise ValueError(
+            f"the rows have {len(frame)} columns, and bounds of each are for at most {WIDEST}; give the norm of a row, "
+            "bounds=norm, for rows of numbers"
+        )
+    declared = Declared({})
+    for name, column in frame.items():
+        _check_name(name)
+        stated = given.get(name, column.categories if column.is_text else column.bounds)
+        if stated is None:
+            declared.leaks.append(f"{'categories' if column.is_text else 'bounds'} of {name!r}")
+            stated = _categories(column) if column.is_text else extent(column.values)
+        declared.features[name] = _plain(stated)
+        _check_kind(name, column, declared.features[name])
+    return declared
+
+
+def _check_name(name: str) -> None:
+    """Raise ValueError if no column of a table can have this name."""
+    if not 1 <= len(name.encode()) <= LONGEST_NAME or "\0" in name or name in SYSTEM_COLUMNS:
+        raise ValueError(
+            f"column {name!r} has a name that PostgreSQL cannot hold: it takes 1 to {LONGEST_NAME} bytes, no NUL, and "
+            f"none of its own, {', '.join(SYSTEM_COLUMNS)}; rename the column"
+        )
+
+
+def _check_kind(name: str, column: Column, stated: Any) -> None:
+    """Raise ValueError for categories of a column of numbers, or bounds of one of texts."""
+    are_categories = isinstance(stated, list) and any(isinstance(value, str) for value in stated)
+    if are_categories and not column.is_text:
+        raise ValueError(
+            f"column {name!r} holds numbers, and {stated} would be its categories; give [lower, upper], or make it "
+            "text in a data frame, by .astype(str) or a pandas.CategoricalDtype"
+        )
+    if isinstance(stated, list) and not are_categories and column.is_text:
+        raise ValueError(
+            f"column {name!r} holds texts, and {stated} would be its bounds; give its categories as texts, "
+            "['1', '2'], or make it numbers"
+        )
+
+
+def _plain(stated: Any) -> Any:
+    """Return bounds or categories of any sequence as Python's own numbers and texts."""
+    values = list(stated) if isinstance(stated, Sequence | np.ndarray) and not isinstance(stated, str) else stated
+    if not isinstance(values, list):
+        return stated
+    if any(isinstance(value, str) for value in values) or len(values) != 2:
+        return [as_text(value) for value in values]
+    return [float(value) for value in values]
+
+
+def _by_norm(frame: Frame, norm: float | None) -> Declared:
+    texts = [name for name, column in frame.items() if column.is_text]
+    if texts:
+        raise ValueError(f"column {texts[0]!r} holds texts, which have no norm; give bounds as column → categories")
+    leaks = ["the norm of a row"] if norm is None else []
+    if norm is None:
+        norm = float(np.linalg.norm(values_of(frame), axis=1).max()) or 1.0
+    return Declared({ROW: {"length": len(frame), "norm": float(norm)}}, leaks)
+
+
+def values_of(frame: Frame) -> np.ndarray:
+    """Return columns of numbers as rows, shape (n, columns)."""
+    return np.column_stack([column.values for column in frame.values()])
+
+
+def extent(values: np.ndarray) -> Bounds:
+    """Return the least and the largest number, apart where they are one."""
+    lower, upper = float(values.min()), float(values.max())
+    return (lower, upper) if lower < upper else (lower, lower + max(1.0, abs(lower)))
+
+
+def _categories(column: Column) -> list[str]:
+    return sorted({value for value in column.values if value is not None})

@@ -1,0 +1,47 @@
+"""The keywords of the estimators, for type checkers: `dbdp.interfaces.python.estimators` makes them from `Request`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Required, TypedDict
+
+
+class _OfEstimators(TypedDict, total=False):
+    epsilon: Required[float]
+    delta: float
+    algorithm: str
+    huber_width: float | None
+    positive_weight: float
+    epochs: int
+    batch_size: int | None
+    schedule: str | None
+    step_size: float | None
+    exponent: float | None
+    averaging: str | None
+    averaging_interval: int | None
+    permutation: str | None
+    shards: int
+    shard_averaging: str | None
+    regularisation: float | None
+    radius: float | None
+    mechanism: str | None
+    calibration: str | None
+    projection_dimension: int | None
+    projection_seed: int | None
+    clip_norm: float | None
+    settings: str | Mapping[str, Any] | None
+    tolerance: float | None
+    database: Any
+    bounds: Any
+    intercept: bool
+    progress: bool
+
+
+class OfClassifiers(_OfEstimators, total=False):
+    """Those of a classifier."""
+
+    classes: Sequence[Any] | None
+
+
+class OfRegressors(_OfEstimators, total=False):
+    """Those of a regression."""
+
+    label_bounds: Sequence[float] | None

@@ -1,0 +1,136 @@
+"""A caller's rows as a dataset of the private server, for the time of one training.
+
+The table is dropped at the end, also after an error or Ctrl-C; what a killed process left, the next one drops. The
+charge and the released model stay in the private server's history.
+"""
+
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+from psycopg import errors, sql
+
+from dbdp.algorithms import Request
+from dbdp.interfaces.python.database import Database, connect, embedded
+from dbdp.interfaces.python.declaring import ROW, values_of
+from dbdp.interfaces.python.frames import Frame
+from dbdp.privacy.accounting.budget import LEAK_UNITS
+from dbdp.privacy.accounting.events import MAX_EPSILON, check_epsilon_delta
+from dbdp.registry.registration import Registration
+
+LABEL = "label"
+SCHEMA = "dbdp_rows"  # of the tables, whose names begin with it as well
+_SLACK = 1e-6  # of ε and δ of a budget for one release, since limits are rounded down and charges up
+_GENERATED = "^dbdp_rows_[0-9a-f]{16}$"
+# Tables of this role that nobody works with; they were in public until 0.2.0.
+_ABANDONED = """
+with own as materialized (
+    select n.nspname, c.relname
+    from pg_class as c
+    join pg_namespace as n on n.oid = c.relnamespace
+    join pg_roles as r on r.oid = c.relowner
+    where c.relkind = 'r' and c.relname ~ $1 and n.nspname in ($2, 'public') and r.rolname = current_user
+)
+select nspname as schema, relname as name from own where pg_try_advisory_lock(hashtextextended(relname::text, 0))
+"""
+_MAKE = ("create schema {}", "grant usage on schema {} to dbdp_owner")
+_OTHERS_MAY_CREATE = """
+select r.rolname <> current_user as is_foreign, exists (
+    select from aclexplode(n.nspacl) as a where a.grantee <> n.nspowner and a.privilege_type = 'CREATE'
+) as is_open
+from pg_namespace as n
+join pg_roles as r on r.oid = n.nspowner
+where n.nspname = $1
+"""
+
+
+@contextmanager
+def temporary_dataset(
+    frame: Frame, labels: np.ndarray, features: Mapping[str, Any], request: Request, **declared: Any
+) -> Iterator[tuple[Database, str]]:
+    """Load rows into the private server and register them with a budget for one release; give dataset and name.
+
+    Parameters
+    ----------
+    labels : (n,), float64 or texts
+    features, declared : fields of a `Registration`
+    """
+    with connect(embedded()) as database:
+        for row in database.query(_ABANDONED, _GENERATED, SCHEMA):
+            _drop(database, row["schema"], row["name"])
+        name = f"{SCHEMA}_{secrets.token_hex(8)}"
+        database.query("select pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended($1, 0))", name)
+        _make_schema(database)
+        try:
+            label = _load(database, name, frame, labels, as_array=isinstance(features.get(ROW), Mapping))
+            stated = {"label": label, "features": features} | declared | _budget(request)
+            database.register(Registration(name=name, source=f"{SCHEMA}.{name}", **stated))
+            yield database, name
+        finally:
+            _drop(database, SCHEMA, name)
+
+
+def _make_schema(database: Database) -> None:
+    """Make the schema of the tables, in which nobody but this role may make anything.
+
+    Raises
+    ------
+    PermissionError
+        If somebody else owns a schema of that name, or may make something there.
+    """
+    # Another process may make it at the same time.
+    with suppress(errors.DuplicateSchema, errors.UniqueViolation), database.connection.transaction():
+        if not database.query(_OTHERS_MAY_CREATE, SCHEMA):
+            for statement in _MAKE:
+                database.query(sql.SQL(statement).format(sql.Identifier(SCHEMA)).as_string())
+    (found,) = database.query(_OTHERS_MAY_CREATE, SCHEMA)
+    if found["is_foreign"] or found["is_open"]:
+        raise PermissionError(
+            f"others own schema {SCHEMA} of the private server, or may create in it, and rows are not put there: "
+            f"`alter schema {SCHEMA} rename to …`, or drop it"
+        )
+
+
+def _budget(request: Request) -> dict[str, Any]:
+    """Return a budget that covers one release."""
+    check_epsilon_delta(request.epsilon, request.delta)
+    epsilon = min(request.epsilon * (1 + _SLACK) + 1e-8, MAX_EPSILON)
+    room = 2 / LEAK_UNITS if request.delta else 0.0  # of a δ that is less than a unit
+    delta = min(request.delta * (1 + _SLACK) + room, (1 + request.delta) / 2)
+    return {"epsilon": epsilon, "delta": delta, "mode": "basic"}
+
+
+def _load(database: Database, table: str, frame: Frame, labels: np.ndarray, *, as_array: bool) -> str:
+    """Make the table and copy the rows into it; return the label's column."""
+    label = LABEL
+    while label in frame:
+        label += "_"
+    if as_array:
+        names, kinds, columns = [ROW], ["float8[]"], [values_of(frame).tolist()]
+    else:
+        names, kinds = list(frame), ["text" if column.is_text else "float8" for column in frame.values()]
+        columns = [column.values.tolist() for column in frame.values()]
+    kinds.append("text" if labels.dtype == object else "float8")
+    place = sql.Identifier(SCHEMA, table)
+    definitions = sql.SQL(", ").join(
+        sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(kind))
+        for column, kind in zip([*names, label], kinds, strict=True)
+    )
+    database.query(sql.SQL("create table {} ({})").format(place, definitions).as_string(database.connection))
+    with database.connection.cursor().copy(sql.SQL("copy {} from stdin (format binary)").format(place)) as copy:
+        copy.set_types(kinds)
+        for row in zip(*columns, labels.tolist(), strict=True):
+            copy.write_row(row)
+    return label
+
+
+def _drop(database: Database, schema: str, name: str) -> None:
+    """Close the dataset and drop its table; nothing, where the connection is lost."""
+    database.recover()
+    if database.connection.closed:
+        return
+    if any(row["name"] == name for row in database.datasets()):
+        database.drop_dataset(name)
+    database.query(sql.SQL("drop table if exists {}").format(sql.Identifier(schema, name)).as_string())

@@ -1,0 +1,1 @@
+"""What the server's functions call: the standard library and NumPy only."""

@@ -1,0 +1,628 @@
+"""What the PL/Python functions call: one function for each, and no logic of its own.
+
+This module is imported in the server's hot path: the standard library and NumPy only. BLAS is held
+to one thread before NumPy is loaded: a backend is one core, and sums must not depend on a count of
+threads.
+"""
+
+from dbdp.interfaces.sql import threads
+
+threads.hold_blas_to_one()
+
+import json  # noqa: E402
+from collections.abc import Callable, Iterator, Sequence  # noqa: E402
+from dataclasses import fields  # noqa: E402
+from functools import wraps  # noqa: E402
+from typing import Any  # noqa: E402
+
+import numpy as np  # noqa: E402
+import plpy  # noqa: E402  (exists inside PostgreSQL only)
+
+from dbdp import checks  # noqa: E402
+from dbdp.algorithms import Request  # noqa: E402
+from dbdp.algorithms.scores.metrics import ScoreRequest  # noqa: E402
+from dbdp.algorithms.several import tuning  # noqa: E402
+from dbdp.algorithms.several.groups import GroupsRequest  # noqa: E402
+from dbdp.algorithms.several.tuning import TuningRequest  # noqa: E402
+from dbdp.controller import controller, evaluation  # noqa: E402
+from dbdp.deployment import about as runtime  # noqa: E402
+from dbdp.interfaces.sql.server_registry import ServerRegistry  # noqa: E402
+from dbdp.learning import kernels, noisy  # noqa: E402
+from dbdp.learning.noisy import NoisyState  # noqa: E402
+from dbdp.learning.objectives import objective_from  # noqa: E402
+from dbdp.learning.rows import blocks  # noqa: E402
+from dbdp.learning.state import State  # noqa: E402
+from dbdp.learning.tallies import Labels  # noqa: E402
+from dbdp.packing import dealing, packing  # noqa: E402
+from dbdp.privacy import sensitivity  # noqa: E402
+from dbdp.privacy.noise import streams  # noqa: E402
+from dbdp.registry import amendments, datasets, registering, releases  # noqa: E402
+from dbdp.registry.declarations import MAX_CLASSES  # noqa: E402
+from dbdp.registry.registration import Registration  # noqa: E402
+from dbdp.registry.spending import budgets, ledger, rights  # noqa: E402
+from dbdp.registry.tables import reading  # noqa: E402
+from dbdp.sessions import advisory_locks  # noqa: E402
+from dbdp.sessions.callers import Transactions  # noqa: E402
+from dbdp.sessions.errors import PUBLIC_SQLSTATE, ChargedError  # noqa: E402
+from dbdp.sessions.sessions import ServerSession, unmetered  # noqa: E402
+
+_session = ServerSession(plpy, ServerRegistry())
+_transactions = Transactions(_session)
+_LONGEST_ERROR = 4000  # characters
+_NESTS, _MOST_LEVELS = (list, dict), 100  # of JSON that is stored: more than any of ours has
+
+
+class DoorError(plpy.Error):
+    """An error whose text says public facts only; PostgreSQL shows it as `dbdp: text`."""
+
+    def __init__(self, text: str, sqlstate: str) -> None:
+        super().__init__(text)
+        self.sqlstate = sqlstate
+
+
+DoorError.__module__, DoorError.__name__, DoorError.__qualname__ = "builtins", "dbdp", "dbdp"
+
+
+def _pause() -> None:
+    """Notice a cancel: a query does, arithmetic does not."""
+    _session.query("select")
+
+
+sensitivity.pause = _pause
+
+
+def door(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Turn our errors into PostgreSQL's, with the bare text."""
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        try:
+            _check_caller()
+            with _session.in_own_memory(), advisory_locks.kept(_session), unmetered(_session.version):
+                return function(*arguments)
+        except ChargedError as error:
+            sqlstate, text = error.sqlstate, str(error)
+        except (ValueError, PermissionError) as error:
+            sqlstate, text = PUBLIC_SQLSTATE, str(error)
+        except RecursionError:
+            sqlstate, text = PUBLIC_SQLSTATE, "an argument is nested too deeply; give one with fewer levels"
+        except plpy.SPIError as error:
+            sqlstate, text = _session.failure(error)
+            if sqlstate != PUBLIC_SQLSTATE:
+                raise
+        raise DoorError(_shortened(text), sqlstate)
+
+    return call
+
+
+def as_owner(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Run an interface as dbdp_owner: its caller was checked."""
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        with _session.as_owner():
+            return function(*arguments)
+
+    return call
+
+
+def in_own_transaction(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuse an interface that spends or amends where others' code may run with the caller's rights."""
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        if _session.acts_as_owner():  # within another interface, which was checked
+            return function(*arguments)
+        _transactions.check()
+        answer = function(*arguments)
+        _transactions.note()
+        return answer
+
+    return call
+
+
+def _shortened(text: str) -> str:
+    """Return a text without its middle, where it quotes a value that fills pages."""
+    half = _LONGEST_ERROR // 2
+    return text if len(text) <= _LONGEST_ERROR else f"{text[:half]} … {text[-half:]}"
+
+
+def _check_caller() -> None:
+    """Raise PermissionError for others' code in this session, with or without their rights.
+
+    Interfaces go by who logged in. That is another one where the server reads or maintains a table and runs its
+    owner's code, for an analyst who trains, or a superuser whose ANALYZE it is; and in a SECURITY DEFINER function.
+    """
+    if _session.is_restricted():
+        raise PermissionError(
+            "dbdp was called by a function that the server runs to read or to maintain a table; call it by itself"
+        )
+    _session.check_caller()
+
+
+@door
+def about() -> str:
+    """Return what runs in the server, as JSON."""
+    return json.dumps(runtime.about())
+
+
+@door
+@in_own_transaction
+def register_dataset(*values: Any) -> None:
+    """dbdp.register_dataset, with the caller's rights and as dbdp_owner."""
+    given = _by_field(Registration, values)
+    registering.register(_session, Registration(**given | {"features": _parsed("features", given["features"])}))
+
+
+@door
+@in_own_transaction
+def drop_dataset(name: str) -> None:
+    """dbdp.drop_dataset, as dbdp_owner and with the caller's rights."""
+    registering.drop(_session, name)
+
+
+@door
+@in_own_transaction
+@as_owner
+def grant_training(name: str, role: str, epsilon: float | None) -> None:
+    """dbdp.grant_training, as dbdp_owner."""
+    _check_given(dataset=name, role=role)
+    rights.grant_training(_session, name, role, epsilon)
+
+
+@door
+@in_own_transaction
+@as_owner
+def revoke_training(name: str, role: str) -> None:
+    """dbdp.revoke_training, as dbdp_owner."""
+    _check_given(dataset=name, role=role)
+    rights.revoke_training(_session, name, role)
+
+
+@door
+@in_own_transaction
+@as_owner
+def grant_prediction(model: int, role: str) -> None:
+    """dbdp.grant_prediction, as dbdp_owner."""
+    _check_given(model=model, role=role)
+    rights.grant_prediction(_session, model, role)
+
+
+@door
+@in_own_transaction
+@as_owner
+def revoke_prediction(model: int, role: str) -> None:
+    """dbdp.revoke_prediction, as dbdp_owner."""
+    _check_given(model=model, role=role)
+    rights.revoke_prediction(_session, model, role)
+
+
+@door
+@in_own_transaction
+@as_owner
+def renew_budget(name: str, reason: str, epsilon: float | None, delta: float | None) -> None:
+    """dbdp.renew_budget, as dbdp_owner."""
+    _check_given(dataset=name, reason=reason)
+    amendments.renew(_session, name, reason, epsilon, delta)
+
+
+@door
+@in_own_transaction
+@as_owner
+def answer_at_multiples(name: str, reason: str, seconds: int | None) -> None:
+    """dbdp.answer_at_multiples, as dbdp_owner."""
+    _check_given(dataset=name, reason=reason)
+    amendments.answer_at_multiples(_session, name, reason, seconds)
+
+
+@door
+@in_own_transaction
+@as_owner
+def redeclare(
+    name: str,
+    reason: str,
+    features: str | None,
+    positive: str | None,
+    negative: str | None,
+    classes: list[str] | None,
+    label_bounds: list[float] | None,
+) -> None:
+    """dbdp.redeclare, as dbdp_owner."""
+    _check_given(dataset=name, reason=reason)
+    corrections = {
+        "features": None if features is None else _parsed("features", features),
+        "positive": positive,
+        "negative": negative,
+        "classes": classes,
+        "label_bounds": label_bounds,
+    }
+    amendments.redeclare(_session, name, reason, corrections)
+
+
+@door
+@as_owner
+def budget(name: str, release_delta: float) -> dict[str, Any]:
+    """dbdp.budget, as dbdp_owner."""
+    _check_given(dataset=name, release_delta=release_delta)
+    return budgets.budget(_session, name, release_delta)
+
+
+@door
+@as_owner
+def check_ledger() -> list[dict[str, Any]]:
+    """dbdp.check_ledger, as dbdp_owner."""
+    return budgets.check(_session)
+
+
+def allowance_spent(allowance: int) -> dict[str, Any]:
+    """dbdp.allowance_spent, as dbdp_owner; code with another role's rights may list its own, without what is spent."""
+    try:
+        _check_caller()
+    except PermissionError:
+        return {"charged": None, "leaked": None}
+    with _session.as_owner():
+        return budgets.allowance_spent(_session, allowance)
+
+
+@door
+@in_own_transaction
+def check_rows(name: str) -> None:
+    """dbdp.check_rows, with the caller's rights."""
+    _check_given(dataset=name)
+    _session.check_rows(datasets.load(_session, name))
+
+
+@door
+@in_own_transaction
+@as_owner
+def charge(name: str, plan: str) -> dict[str, Any]:
+    """dbdp.charge, as dbdp_owner."""
+    _check_given(plan=plan)
+    dataset = datasets.load(_session, name)
+    registering.check_may_read(_session, dataset.source)
+    made = _session.charge(dataset, _object("plan", plan))
+    return {"ledger_id": made.ledger, "wal_position": made.position}
+
+
+@door
+@as_owner
+def record_outcome(ledger_id: int, outcome: str, detail: str | None) -> None:
+    """dbdp.record_outcome, as dbdp_owner."""
+    _check_given(ledger_id=ledger_id, outcome=outcome)
+    ledger.record_outcome(_session, ledger_id, outcome, detail)
+
+
+@door
+@in_own_transaction
+def shuffle(name: str, table: str, options: str) -> None:
+    """dbdp.shuffle, with the caller's rights."""
+    _check_given(blocks=table, options=options)
+    dataset, share = datasets.load(_session, name), packing.Share.from_data(_parsed("options", options))
+    blocks_table = packing.named(_session, "blocks", table, "block_no int8, block bytea")
+    packing.shuffle_and_pack(_session, dataset, blocks_table, share)
+
+
+@door
+def table_rows(source: str, vector: str | None, limit: int | None) -> list[dict[str, Any]]:
+    """dbdp.table_rows, with the caller's rights."""
+    _check_given(source=source)
+    return reading.shown(_session, source, vector, limit)
+
+
+@door
+def resume(name: str) -> Iterator[bytes]:
+    """dbdp.resume, with the caller's rights."""
+    return _session.resume(name)
+
+
+@door
+@as_owner
+def store_release(name: str, coefficients: list[Any], intercepts: list[float], receipt: str) -> str:
+    """dbdp.store_release, as dbdp_owner."""
+    _check_given(coefficients=coefficients, intercepts=intercepts, receipt=receipt)
+    dataset = datasets.load(_session, name)
+    registering.check_may_read(_session, dataset.source)
+    return json.dumps(_session.store_release(dataset, coefficients, intercepts, _receipt(receipt)))
+
+
+@door
+@as_owner
+def store_network(name: str, network: str, parameters: list[float], receipt: str) -> str:
+    """dbdp.store_network, as dbdp_owner."""
+    _check_given(network=network, parameters=parameters, receipt=receipt)
+    dataset = datasets.load(_session, name)
+    registering.check_may_read(_session, dataset.source)
+    said = _receipt(receipt)
+    return json.dumps(_session.store_network(dataset, _object("network", network), parameters, said))
+
+
+@door
+@in_own_transaction
+def group_sizes(dataset: str, group_by: str, groups: list[str]) -> list[int]:
+    """dbdp.group_sizes, with the caller's rights."""
+    _check_given(group_by=group_by, groups=groups)
+    return dealing.count(_session, datasets.load(_session, dataset), group_by, groups)
+
+
+@door
+@in_own_transaction
+def deal_groups(dataset: str, table: str, group_by: str, groups: list[str], sizes: list[int]) -> None:
+    """dbdp.deal_groups, with the caller's rights."""
+    _check_given(target=table, group_by=group_by, groups=groups, sizes=sizes)
+    loaded, target = datasets.load(_session, dataset), packing.named(_session, "target", table, dealing.COLUMNS)
+    dealing.deal(_session, loaded, target, group_by, groups, sizes)
+
+
+def sgd_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
+    """One block: many mini-batches."""
+    current = State.decode(initial if state is None else state)
+    return kernels.transition(current, blocks.decode(block, current.dimension)).encode()
+
+
+def sgd_terminate(state: bytes | None) -> bytes | None:
+    """End an epoch: the last mini-batch may be short."""
+    return None if state is None else kernels.terminate(State.decode(state)).encode()
+
+
+def noisy_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
+    """One block: many noisy updates; the noise's key is drawn in this call, and kept nowhere."""
+    current = NoisyState.decode(initial if state is None else state)
+    rows = blocks.decode(block, current.training.objective.inputs)
+    return noisy.transition(current, rows, draw=_draw).encode()
+
+
+def noisy_terminate(state: bytes | None) -> bytes | None:
+    """End a scan: the last mini-batch may be short."""
+    return None if state is None else noisy.terminate(NoisyState.decode(state), draw=_draw).encode()
+
+
+def _draw(law: str, steps: int, updates: int, parameters: int) -> np.ndarray:
+    """Draw the noise of some updates; between two draws a cancel is noticed, however many updates a block has."""
+    _pause()
+    return streams.draw(law, steps, updates, parameters)
+
+
+def gradient_transition(total: bytes | None, block: bytes, model: bytes, objective: str, clip: float) -> bytes:
+    """One block: add the clipped gradients of its rows."""
+    asked, vector = objective_from(objective), np.frombuffer(model, "<f8")
+    if len(vector) != asked.parameters:
+        raise ValueError(f"a model of {len(vector)} numbers is given for an objective of {asked.parameters}")
+    found = asked.gradient_sum(vector, blocks.decode(block, asked.inputs), clip=clip)
+    return (found if total is None else np.frombuffer(total, "<f8") + found).tobytes()
+
+
+def loss_transition(totals: bytes | None, block: bytes, models: bytes, objective: str, limit: float) -> bytes:
+    """One block: add the clipped losses of its rows, for each of several models."""
+    asked = objective_from(objective)
+    candidates = np.frombuffer(models, "<f8").reshape(-1, asked.parameters)
+    found = asked.loss_sums(candidates, blocks.decode(block, asked.inputs), limit=limit)
+    return (found if totals is None else np.frombuffer(totals, "<f8") + found).tobytes()
+
+
+def label_transition(counts: list[int] | None, block: bytes, dimension: int, classes: int) -> list[int]:
+    """One block: count the rows of each label."""
+    checks.whole("classes", classes, 1, MAX_CLASSES)
+    rows = blocks.decode(block, dimension)
+    found = Labels(classes)(rows[:, :0], rows[:, -1]).tolist()
+    return [one + other for one, other in zip(counts or [0] * len(found), found, strict=True)]
+
+
+def count_errors_transition(errors: int, block: bytes, models: bytes, outputs: int) -> int:
+    """One block: add the rows that the models classify wrongly."""
+    checks.whole("outputs", outputs, 1, MAX_CLASSES)
+    vectors = np.frombuffer(models, "<f8").reshape(outputs, -1)
+    return errors + kernels.count_errors(vectors, blocks.decode(block, vectors.shape[1]))
+
+
+@door
+@in_own_transaction
+@as_owner
+def dp_train(dataset: str, *values: Any) -> dict[str, Any]:
+    """dbdp.dp_train, as dbdp_owner."""
+    return _released(controller.train(_session, dataset, _request(values)))
+
+
+@door
+@in_own_transaction
+@as_owner
+def dp_logreg(dataset: str, *values: Any) -> dict[str, Any]:
+    """dbdp.dp_logreg, as dbdp_owner."""
+    return _released(controller.train(_session, dataset, _request(values, loss="logistic", huber_width=None)))
+
+
+@door
+@in_own_transaction
+@as_owner
+def dp_svm(dataset: str, *values: Any) -> dict[str, Any]:
+    """dbdp.dp_svm, as dbdp_owner."""
+    return _released(controller.train(_session, dataset, _request(values, loss="huber_svm")))
+
+
+@door
+@in_own_transaction
+@as_owner
+def dp_linreg(dataset: str, *values: Any) -> dict[str, Any]:
+    """dbdp.dp_linreg, as dbdp_owner."""
+    return _released(
+        controller.train(_session, dataset, _request(values, loss="huber_regression", positive_weight=1.0))
+    )
+
+
+@door
+@as_owner
+def dp_explain(dataset: str, *values: Any) -> str:
+    """dbdp.dp_explain, as dbdp_owner."""
+    return json.dumps(controller.explain(_session, dataset, _request(values)))
+
+
+@door
+@in_own_transaction
+@as_owner
+def dp_tune(dataset: str, candidates: str, *values: Any) -> dict[str, Any]:
+    """dbdp.dp_tune, as dbdp_owner."""
+    return _released(controller.tune(_session, dataset, _tuning(candidates, values)))
+
+
+@door
+@as_owner
+def dp_explain_tuning(dataset: str, candidates: str, *values: Any) -> str:
+    """dbdp.dp_explain_tuning, as dbdp_owner."""
+    return json.dumps(controller.explain_tuning(_session, dataset, _tuning(candidates, values)))
+
+
+@door
+@in_own_transaction
+@as_owner
+def dp_train_groups(dataset: str, group_by: str, groups: list[str], *values: Any) -> list[dict[str, Any]]:
+    """dbdp.dp_train_groups, as dbdp_owner."""
+    made = controller.train_groups(_session, dataset, _grouped(group_by, groups, values))
+    return [{"group": group} | _released(model) for group, model in made.items()]
+
+
+@door
+@as_owner
+def dp_explain_groups(dataset: str, group_by: str, groups: list[str], *values: Any) -> str:
+    """dbdp.dp_explain_groups, as dbdp_owner."""
+    return json.dumps(controller.explain_groups(_session, dataset, _grouped(group_by, groups, values)))
+
+
+@door
+@in_own_transaction
+@as_owner
+def dp_score(
+    model: int, dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None
+) -> str:
+    """dbdp.dp_score, as dbdp_owner."""
+    _check_given(model=model, dataset=dataset, metric=metric, epsilon=epsilon, delta=delta, bins=bins)
+    return json.dumps(evaluation.score(_session, model, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
+
+
+@door
+@as_owner
+def dp_explain_score(dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None) -> str:
+    """dbdp.dp_explain_score, as dbdp_owner."""
+    _check_given(dataset=dataset, metric=metric, epsilon=epsilon, delta=delta, bins=bins)
+    return json.dumps(evaluation.explain(_session, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
+
+
+@door
+@in_own_transaction
+@as_owner
+def dp_confusion(model: int, dataset: str, epsilon: float, delta: float) -> str:
+    """dbdp.dp_confusion, as dbdp_owner."""
+    _check_given(model=model, dataset=dataset, epsilon=epsilon, delta=delta)
+    return json.dumps(evaluation.score(_session, model, dataset, ScoreRequest("confusion", epsilon, delta)))
+
+
+@door
+@in_own_transaction
+@as_owner
+def dp_bounds(dataset: str, column: str, epsilon: float, delta: float, beta: float) -> str:
+    """dbdp.dp_bounds, as dbdp_owner."""
+    _check_given(dataset=dataset, column_name=column, epsilon=epsilon, delta=delta, beta=beta)
+    return json.dumps(evaluation.bounds(_session, dataset, column, epsilon=epsilon, delta=delta, beta=beta))
+
+
+@door
+@in_own_transaction
+@as_owner
+def dp_class_balance(dataset: str, epsilon: float, delta: float) -> str:
+    """dbdp.dp_class_balance, as dbdp_owner."""
+    _check_given(dataset=dataset, epsilon=epsilon, delta=delta)
+    return json.dumps(evaluation.class_balance(_session, dataset, epsilon=epsilon, delta=delta))
+
+
+tally_transition, tally_terminate = evaluation.tally_transition, evaluation.tally_terminate
+
+
+def _released(model: releases.Model) -> dict[str, Any]:
+    return {
+        "model": model.id,
+        "coefficients": model.coefficients,
+        "intercept": model.intercept,
+        "intercepts": model.intercepts,
+        "receipt": json.dumps(model.receipt),
+    }
+
+
+def _request(values: Sequence[Any], **fixed: Any) -> Request:
+    """Return the request of a door whose options are all but the fixed ones, in order."""
+    return Request(**_by_field(Request, values, *fixed), **fixed)
+
+
+def _by_field(record: type[Any], values: Sequence[Any], *without: str) -> dict[str, Any]:
+    """Return values by the fields of a record, in order; none is null but where that is the default."""
+    named = [each for each in fields(record) if each.name not in without]
+    given = {each.name: value for each, value in zip(named, values, strict=True)}
+    _check_given(**{each.name: given[each.name] for each in named if each.default is not None})
+    return given
+
+
+def _tuning(candidates: str, values: Sequence[Any]) -> TuningRequest:
+    *options, method, repetitions, distribution = values
+    _check_given(candidates=candidates, method=method)
+    return TuningRequest(_request(options), tuning.parsed(candidates), method, repetitions, distribution)
+
+
+def _grouped(group_by: str, groups: list[str], values: Sequence[Any]) -> GroupsRequest:
+    _check_given(group_by=group_by, groups=groups)
+    return GroupsRequest(_request(values), group_by, tuple(groups))
+
+
+def _object(name: str, text: str) -> dict[str, Any]:
+    """Return a JSON argument that must be an object of finite numbers: it is stored as Python writes it."""
+    found = _parsed(name, text)
+    try:
+        json.dumps(found, allow_nan=False)
+    except ValueError:
+        raise ValueError(f"{name} has a number beyond all floats; leave it out") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{name} is {text[:200]}; give an object")
+    return found
+
+
+def _receipt(text: str) -> dict[str, Any]:
+    """Return a client's receipt; of what dbdp.models reads of it nothing may stop who lists the models."""
+    found = _object("receipt", text)
+    for name, kind in (("algorithm", str), ("epsilon", float), ("delta", float)):
+        value = found.get(name)
+        if checks.is_whole(value) and abs(value) < 2**53:
+            value = float(value)
+        if value is not None and not isinstance(value, kind):
+            raise ValueError(f"{name} of the receipt is {str(value)[:200]}; give a {kind.__name__}, or leave it out")
+    return found
+
+
+def _parsed(name: str, text: str) -> Any:
+    """Return a JSON argument, of text that PostgreSQL can store and read again.
+
+    Its type json takes a NUL, half a surrogate pair and thousands of levels; what reads them later raises, for
+    everybody who lists what was stored.
+    """
+    try:
+        value = json.loads(text)
+        if _levels(value) > _MOST_LEVELS:
+            raise ValueError("levels")
+        written = json.dumps(value, ensure_ascii=False)
+        if "\\u0000" in written.replace("\\\\", ""):
+            raise ValueError("a NUL")
+        written.encode()
+    except (ValueError, RecursionError):
+        raise ValueError(
+            f"{name} is JSON with a character that no text has, or with too many levels or digits; leave that out"
+        ) from None
+    return value
+
+
+def _levels(value: Any) -> int:
+    """Return how many lists and objects a JSON value holds one in the other."""
+    levels, present = 0, [value]
+    while lists := [each.values() if isinstance(each, dict) else each for each in present if isinstance(each, _NESTS)]:
+        levels, present = levels + 1, [item for each in lists for item in each]
+    return levels
+
+
+def _check_given(**arguments: Any) -> None:
+    for name, value in arguments.items():
+        if value is None:
+            raise ValueError(f"{name} is null; give a value")

@@ -1,0 +1,1 @@
+"""Who is signed in, and the connections of those who are."""

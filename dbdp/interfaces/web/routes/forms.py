@@ -1,0 +1,137 @@
+"""The pages that do something: sign in and out, and grant or revoke training, each after a look at what it means."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.web.accounts.visits import Visitor, desk_of
+from dbdp.interfaces.web.guards import check_form
+from dbdp.interfaces.web.routes import lists
+from dbdp.interfaces.web.views.refusals import WRONG, Denied, Refusal, missing_dataset
+from dbdp.interfaces.web.views.rendering import link, page
+from dbdp.privacy.accounting.budget import Budget
+
+router = APIRouter(default_response_class=HTMLResponse)
+Typed = Annotated[str, Form(max_length=1000)]
+Asked = Annotated[str, Query(max_length=63)]
+Named = Annotated[str, Form(max_length=63)]
+FIRST_PAGE = "/datasets"
+
+
+@router.get("/sign-in")
+def show_sign_in(request: Request) -> HTMLResponse:
+    """Ask for a role and its password."""
+    return sign_in_page(request, "", FIRST_PAGE)
+
+
+def sign_in_page(request: Request, problem: str, onward: str, role: str = "", status: int = 200) -> HTMLResponse:
+    """Render the form that asks who it is."""
+    place = desk_of(request).server.place
+    return page(request, "sign_in.html", status=status, problem=problem, onward=onward, role=role, place=place)
+
+
+@router.post("/sign-in")
+def sign_in(request: Request, role: Typed = "", password: Typed = "", onward: Typed = FIRST_PAGE) -> HTMLResponse:
+    """Begin a session if the server takes the password."""
+    desk = desk_of(request)
+    desk.failures.count(role)
+    try:
+        desk.server.sign_in(role, password)
+    except Denied:
+        return sign_in_page(request, WRONG, onward, role, status=403)
+    except Refusal:
+        desk.failures.forgive(role)
+        raise
+    desk.failures.forgive(role)
+    desk.sign_ins.end(request.cookies.get(desk.cookie))
+    response: HTMLResponse = RedirectResponse(_within(onward), 303)  # type: ignore[assignment]
+    response.set_cookie(desk.cookie, desk.sign_ins.begin(role, password), httponly=True, samesite="strict")
+    return response
+
+
+def _within(address: str) -> str:
+    """Return an address if it is one of this page's, else the first page's."""
+    is_path = address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()
+    return address if is_path else FIRST_PAGE
+
+
+@router.post("/sign-out")
+def sign_out(visit: Visitor, csrf: Typed = "") -> RedirectResponse:
+    """Forget the session."""
+    check_form(visit.session, csrf)
+    desk = desk_of(visit.request)
+    desk.sign_ins.end(visit.request.cookies.get(desk.cookie))
+    response = RedirectResponse("/sign-in", 303)
+    response.delete_cookie(desk.cookie, httponly=True, samesite="strict")
+    return response
+
+
+@router.get("/allowances/grant")
+def ask_grant(visit: Visitor, dataset: Asked, role: Asked, epsilon: Asked = "") -> HTMLResponse:
+    """Show what a grant means, before it is given, if it may be."""
+    part = _part(epsilon)
+    with visit.database() as database:
+        _check_grant(database, dataset, role, part)
+    return visit.page("grant.html", dataset=dataset, role=role, epsilon=part)
+
+
+@router.post("/allowances/grant")
+def grant(visit: Visitor, dataset: Named, role: Named, epsilon: Named = "", csrf: Typed = "") -> RedirectResponse:
+    """Let a role train."""
+    check_form(visit.session, csrf)
+    part = _part(epsilon)
+    with visit.database(writing=True) as database:
+        database.grant_training(dataset, role, epsilon=part)
+    visit.session.notice = f"{role} may train on {dataset}."
+    return RedirectResponse(link("/allowances", dataset=dataset), 303)
+
+
+@router.get("/allowances/revoke")
+def ask_revoke(visit: Visitor, dataset: Asked, role: Asked) -> HTMLResponse:
+    """Show what it means to take the right away, before it is taken."""
+    return visit.page("revoke.html", dataset=dataset, role=role)
+
+
+@router.post("/allowances/revoke")
+def revoke(visit: Visitor, dataset: Named, role: Named, csrf: Typed = "") -> RedirectResponse:
+    """End a role's right to train."""
+    check_form(visit.session, csrf)
+    with visit.database(writing=True) as database:
+        database.revoke_training(dataset, role)
+    visit.session.notice = f"{role} may no longer train on {dataset}."
+    return RedirectResponse(link("/allowances", dataset=dataset), 303)
+
+
+def _check_grant(database: Database, dataset: str, role: str, part: float | None) -> None:
+    """Raise Refusal where dbdp.grant_training would refuse."""
+    row = lists.dataset_named(database, dataset)
+    if row is None:
+        raise missing_dataset(dataset)
+    if not row["own"]:
+        raise Refusal(
+            403,
+            "Not yours to grant",
+            f"{dataset} belongs to {row['registered_by']}; only that role may grant training.",
+        )
+    if not database.query("select rolname from pg_catalog.pg_roles where rolname = $1::name", role):
+        text = f"There is no role “{role}”."
+        raise Refusal(400, "No such role", text, "Write its name as pg_roles has it, or have it created first.")
+    if part is not None:
+        try:
+            Budget.of(epsilon=row["epsilon"], delta=row["delta"], mode=row["mode"]).allowance(part)
+        except ValueError as error:
+            raise Refusal(
+                400, "No such allowance", str(error), "Go back and write another ε, or nothing for all."
+            ) from None
+
+
+def _part(text: str) -> float | None:
+    """Return the ε of an allowance, None for all of the dataset's."""
+    try:
+        return float(text) if text.strip() else None
+    except ValueError:
+        raise Refusal(
+            400, "No number", f"ε = {text!r} is no number.", "Go back and write one such as 0.5, or nothing for all."
+        ) from None

@@ -1,0 +1,98 @@
+"""Long lists: searched and cut into pages by the server."""
+
+from dataclasses import dataclass
+
+from dbdp.interfaces.python.database import Database
+from dbdp.sessions.sessions import Row
+
+ROWS_OF_A_PAGE = 50
+
+# Each has a column `dataset`, and `words` in which is searched.
+DATASETS = """
+select (select p.id from dbdp.dataset as p where p.name = d.name and p.dropped_at is null) as period,
+       d.name as dataset, d.source, d.rows, d.declaration::text as declaration, d.epsilon, d.delta, d.mode,
+       d.unit, d.max_rows, d.registered_by, d.registered_at, d.renews, d.reason,
+       d.registered_by = any (dbdp.own_roles()) as own,
+       row_number() over (order by d.name) as place,
+       concat_ws(' ', d.name, d.source, d.mode, d.unit, d.registered_by, d.declaration::text) as words
+from dbdp.datasets as d
+"""
+MODELS = """
+select m.id, m.dataset, m.algorithm, m.receipt ->> 'loss' as loss, m.epsilon, m.delta,
+       m.receipt ->> 'released_by' as released_by,
+       (m.receipt ->> 'released_at')::timestamptz as released_at,
+       -m.id as place,
+       concat_ws(' ', m.id, m.dataset, m.algorithm, m.receipt ->> 'loss', m.receipt ->> 'released_by') as words
+from dbdp.models as m
+"""
+LEDGER = """
+select h.*, d.dropped_at is not null as is_over,
+       (select count(*) from dbdp.dataset as o where o.name = d.name) > 1 as is_one_of_several,
+       -h.id as place, concat_ws(' ', h.dataset, h.charged_by, h.algorithm, h.outcome) as words
+from dbdp.history as h
+join dbdp.dataset as d on d.id = h.period
+"""
+ALLOWANCES = """
+select a.*, d.own, d.epsilon as dataset_epsilon,
+       row_number() over (order by a.role, a.dataset) as place,
+       concat_ws(' ', a.role, a.dataset, a.granted_by) as words
+from dbdp.allowances as a
+join (
+  select name, epsilon, registered_by = any (dbdp.own_roles()) as own
+  from dbdp.datasets
+) as d on d.name = a.dataset
+"""
+_PAGE = """
+select found.*, count(*) over () as total
+from ({listed}) as found
+where strpos(lower(found.words), lower($1::text)) > 0
+and ($2::text = '' or found.dataset = $2::text)
+order by found.place
+limit $3 offset $4
+"""
+
+
+_NAMED = "select found.* from ({listed}) as found where found.dataset = $1::text"
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some rows of a list.
+
+    Attributes
+    ----------
+    rows, total : those of this page, and how many there are on all pages
+    number, pages : the page's, from 1, and the last one's
+    search, dataset : what the list is narrowed to, each empty if it is not
+    """
+
+    rows: list[Row]
+    total: int
+    number: int
+    search: str
+    dataset: str
+
+    @property
+    def pages(self) -> int:
+        """Number of pages, at least one."""
+        return max(1, -(-self.total // ROWS_OF_A_PAGE))
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether rows may be left out."""
+        return bool(self.search or self.dataset)
+
+
+def listed(database: Database, listing: str, *, search: str = "", dataset: str = "", number: int = 1) -> Page:
+    """Return a page of a list; the first one where there is none of that number."""
+    asked = (_PAGE.format(listed=listing), search, dataset, ROWS_OF_A_PAGE)
+    rows = database.query(*asked, (number - 1) * ROWS_OF_A_PAGE)
+    if not rows and number > 1:
+        number, rows = 1, database.query(*asked, 0)
+    return Page(rows, rows[0]["total"] if rows else 0, number, search, dataset)
+
+
+def dataset_named(database: Database, name: str) -> Row | None:
+    """Return the row of a dataset, None where the role sees none of that name."""
+    rows = database.query(_NAMED.format(listed=DATASETS), name)
+    return rows[0] if rows else None

@@ -1,0 +1,190 @@
+"""The pages that read: datasets, budgets, ledger, models, the plan of a training, allowances."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from dbdp.algorithms import Request as Training
+from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.web.accounts.visits import Visitor
+from dbdp.interfaces.web.routes import lists, plan_form
+from dbdp.interfaces.web.views import bars, receipts
+from dbdp.interfaces.web.views.columns import declared
+from dbdp.interfaces.web.views.refusals import Refusal, missing, missing_dataset
+from dbdp.registry.declarations import Declaration
+from dbdp.sessions.sessions import Row
+
+router = APIRouter(default_response_class=HTMLResponse)
+Search = Annotated[str, Query(max_length=200)]
+Name = Annotated[str, Query(max_length=63)]
+Number = Annotated[int, Query(alias="page", ge=1, le=10**6)]
+ModelNumber = Annotated[int, Query(alias="id", ge=1, lt=2**63)]
+Share = Annotated[float, Query(ge=0, lt=1)]
+_MOST_COEFFICIENTS = 500  # shown
+_MODEL = """
+select m.id, m.dataset, m.feature_names, m.coefficients, m.intercepts, m.network, m.receipt
+from dbdp.models as m
+where m.id = $1::int8
+"""
+_OWN_ALLOWANCES = """
+select a.role, a.charge_limit, a.charged, a.leak_limit, a.leaked
+from dbdp.allowances as a
+where a.dataset = $1::text
+and a.role = any (dbdp.own_roles())
+and a.charge_limit is not null
+order by a.role
+"""
+
+
+@router.get("/")
+def start() -> RedirectResponse:
+    """Go to the first page."""
+    return RedirectResponse("/datasets", 303)
+
+
+@router.get("/datasets")
+def datasets(visit: Visitor, search: Search = "", number: Number = 1) -> HTMLResponse:
+    """List the datasets that the role may train on."""
+    with visit.database() as database:
+        found = lists.listed(database, lists.DATASETS, search=search, number=number)
+    columns = {row["dataset"]: _columns(row) for row in found.rows}
+    return visit.page("datasets.html", listing=found, columns=columns)
+
+
+@router.get("/dataset")
+def dataset(visit: Visitor, name: Name) -> HTMLResponse:
+    """Show what was declared of a dataset, and its budget."""
+    with visit.database() as database:
+        row = _dataset(database, name)
+        shown = _budget(database, name, 0.0)
+    return visit.page("dataset.html", dataset=row, columns=_columns(row), **shown)
+
+
+@router.get("/budgets")
+def budgets(visit: Visitor, search: Search = "", number: Number = 1, delta: Share = 0.0) -> HTMLResponse:
+    """Show what was spent of each budget, by whom, and what is left."""
+    with visit.database() as database:
+        found = lists.listed(database, lists.DATASETS, search=search, number=number)
+        shown = [_budget(database, row["dataset"], delta) for row in found.rows]
+    return visit.page("budgets.html", listing=found, budgets=shown, delta=delta)
+
+
+@router.get("/ledger")
+def ledger(visit: Visitor, dataset: Name = "", search: Search = "", number: Number = 1) -> HTMLResponse:
+    """List the charges, the newest first."""
+    with visit.database() as database:
+        found = lists.listed(database, lists.LEDGER, search=search, dataset=dataset, number=number)
+    return visit.page("ledger.html", listing=found)
+
+
+@router.get("/models")
+def models(visit: Visitor, dataset: Name = "", search: Search = "", number: Number = 1) -> HTMLResponse:
+    """List the released models, the newest first."""
+    with visit.database() as database:
+        found = lists.listed(database, lists.MODELS, search=search, dataset=dataset, number=number)
+    return visit.page("models.html", listing=found)
+
+
+@router.get("/model")
+def model(visit: Visitor, identity: ModelNumber) -> HTMLResponse:
+    """Show a model's receipt and its coefficients."""
+    with visit.database() as database:
+        rows = database.query(_MODEL, identity)
+    if not rows:
+        raise missing(
+            f"There is no model {identity}, or this role may not see it.",
+            "The list of models has those that it may see.",
+        )
+    return visit.page(
+        "model.html",
+        model=rows[0],
+        sections=receipts.sections(rows[0]["receipt"]),
+        coefficients=_coefficients(rows[0]),
+        most=_MOST_COEFFICIENTS,
+    )
+
+
+@router.get("/plan")
+def plan(visit: Visitor, dataset: Name = "") -> HTMLResponse:
+    """Show what a training would do and cost; nothing is spent."""
+    given = {name: text for name, text in visit.request.query_params.items() if name != "dataset"}
+    fields, training = plan_form.read(given)
+    with visit.database() as database:
+        names = [row["name"] for row in database.query("select name from dbdp.datasets order by name limit 1000")]
+    planned, problem = None, None
+    try:
+        if training is not None:
+            with visit.database() as database:
+                planned = _planned(database, dataset, training)
+    except Refusal as refusal:
+        if refusal.status >= 500:
+            raise
+        problem = refusal  # the form stays, to be corrected
+        fields = plan_form.marked(fields, refusal.text)
+    return visit.page("plan.html", dataset=dataset, names=names, fields=fields, planned=planned, problem=problem)
+
+
+@router.get("/allowances")
+def allowances(visit: Visitor, dataset: Name = "", search: Search = "", number: Number = 1) -> HTMLResponse:
+    """List who may train on what, and how much each may spend; an owner may grant and revoke."""
+    with visit.database() as database:
+        found = lists.listed(database, lists.ALLOWANCES, search=search, dataset=dataset, number=number)
+        own = database.query(
+            "select name from dbdp.datasets where registered_by = any (dbdp.own_roles()) order by name"
+        )
+    return visit.page("allowances.html", listing=found, own=[row["name"] for row in own], dataset=dataset)
+
+
+def _dataset(database: Database, name: str) -> Row:
+    row = lists.dataset_named(database, name)
+    if row is None:
+        raise missing_dataset(name)
+    return row
+
+
+def _columns(row: Row) -> list[tuple[str, str, str]]:
+    return list(declared(Declaration.from_json(row["declaration"])))
+
+
+def _budget(database: Database, name: str, release_delta: float) -> dict[str, Any]:
+    """Return a budget, its bar, what is left of its δ, and the unit of its charges."""
+    budget = database.budget(name, release_delta=release_delta)
+    bar = bars.budget_bar(budget, database.spending(name))
+    leak = bars.Rest.of(budget["leak_limit"], budget["leaked"])
+    return {"name": name, "budget": budget, "bar": bar, "leak": leak, "unit": bars.UNITS[budget["mode"]]}
+
+
+def _coefficients(row: Row) -> list[tuple[str, float]]:
+    """Return the first coefficients of a model by feature; none where it has several for each, or is a network."""
+    if row["coefficients"] is None or len(row["intercepts"]) != 1:
+        return []
+    pairs = zip(row["feature_names"], row["coefficients"], strict=False)
+    return [("(intercept)", row["intercepts"][0]), *pairs][:_MOST_COEFFICIENTS]
+
+
+def _planned(database: Database, name: str, training: Training) -> dict[str, Any]:
+    """Return a plan with its receipt in sections, and what it would leave of the budget and of allowances."""
+    receipt = database.explain_in_server(name, training)
+    budget = database.budget(name)
+    own = _dataset(database, name)["own"]
+    within = [] if own else database.query(_OWN_ALLOWANCES, name)
+    limits = [{"role": None, **budget}, *within]
+    return {
+        "receipt": receipt,
+        "sections": receipts.sections(receipt),
+        "bar": bars.budget_bar(budget, database.spending(name), receipt["charge"]),
+        "unit": bars.UNITS[budget["mode"]],
+        "limit": budget["charge_limit"],
+        "left": [_left(limit, receipt) for limit in limits],
+        "statement": plan_form.statement(name, training),
+    }
+
+
+def _left(limit: Row, receipt: dict[str, Any]) -> dict[str, Any]:
+    """Return what a training leaves of both limits: of the charges, and of the δ that leaks."""
+    return {
+        "role": limit["role"],
+        "charge": bars.Rest.of(limit["charge_limit"], limit["charged"], receipt["charge"]),
+        "leak": bars.Rest.of(limit["leak_limit"], limit["leaked"], receipt["leak"]),
+    }

@@ -1,0 +1,1 @@
+"""What pages show: templates, bars, receipts, refusals."""

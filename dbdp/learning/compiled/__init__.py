@@ -1,0 +1,1 @@
+"""The compiled kernels, and the arithmetic that they share with NumPy."""

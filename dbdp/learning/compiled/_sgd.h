@@ -1,0 +1,318 @@
+/* The SGD step over packed rows: float32 storage, float64 arithmetic (privacy.md §14).
+ *
+ * A row has `stride` floats, a multiple of LANES: features, zeros, the label last. The model, the
+ * gradient and the sum of iterates have `stride` doubles; the model's place of the label is 0, the
+ * caller ignores the others'. Sums may be taken in any order: the rounding margin holds for every one.
+ */
+#include "../../_lanes.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define ROWS 4 /* at a time */
+#define MAX_NORM2 (1.0 - 0x1p-30) /* packed rows have ‖x‖² ≤ (1 - 2⁻²³)²; anything above is no such row */
+
+enum { LOGISTIC = 1, HUBER_SVM, HUBER_REGRESSION, SQUARED }; /* the codes of losses.py */
+
+typedef struct {
+  long loss, target;                 /* target > 0: that class is +1, every other -1 */
+  double width, limit, weight;       /* of a smoothed hinge; what |derivative| is clamped to; of positive rows */
+  double clip;                       /* what the norm of a row's gradient is clipped to, or infinity */
+  double batch_size, regularisation; /* b, λ */
+  double radius;                     /* of the ball that the model is projected onto, or infinity */
+} sgd_training;
+
+typedef struct {
+  double decay1, decay2, floor; /* of the moments of Adam, and what is added to the root of the second */
+} adam;
+
+/* Have results and operands below 2^-1022 be 0 in this thread, since processors take much longer for them than for
+ * others; returns the former state, which `unflush` restores. 0 where the processor is another. */
+#if defined(__x86_64__)
+static unsigned long flush(void) {
+  unsigned int former = _mm_getcsr();
+  _mm_setcsr(former | 0x8040);
+  return former;
+}
+static void unflush(unsigned long former) { _mm_setcsr((unsigned int)former); }
+#elif defined(__aarch64__)
+static unsigned long flush(void) {
+  unsigned long former;
+  __asm__ volatile("mrs %0, fpcr" : "=r"(former));
+  __asm__ volatile("msr fpcr, %0" : : "r"(former | 1UL << 24));
+  return former;
+}
+static void unflush(unsigned long former) { __asm__ volatile("msr fpcr, %0" : : "r"(former)); }
+#else
+static unsigned long flush(void) { return 0; }
+static void unflush(unsigned long former) { (void)former; }
+#endif
+
+/* Of two rows at a time: vectors that every processor has, since GCC makes branches of comparisons of longer ones. */
+typedef quarter_lanes pair;
+typedef long long pair_mask __attribute__((vector_size(sizeof(pair)))); /* all bits where true */
+
+INLINED pair every(double value) { return (pair){value, value}; }
+
+INLINED pair where(pair_mask which, pair one, pair other) {
+  return (pair)((which & (pair_mask)one) | (~which & (pair_mask)other));
+}
+
+/* NaN stays. */
+INLINED pair clamped(pair value, pair low, pair high) {
+  pair raised = where(value < low, low, value);
+  return where(raised > high, high, raised);
+}
+
+INLINED pair size_of(pair value) { return (pair)((pair_mask)value & 0x7fffffffffffffffLL); }
+
+/* e^x, by the same instructions for all x: within 4u, relative, for |x| <= 708, u = 2^-53; beyond, 0 or infinity.
+ *
+ * Proof, |x| <= 708. k is x / ln 2 within 0.501 and |k| < 1023, so k HIGH is exact: HIGH ends in 21 zeros. So is
+ * x - k HIGH, whose bits are no lower than x's and which is below 1/2. r, |r| <= 0.3473, then errs by u/4 and 2^-22 u. The
+ * series to r^13 leaves e^|r| |r|^14 / 14! <= 0.06u. q < 0.58 is a sum of three numbers and much smaller ones: it errs by
+ * 4u|q|, r^2 q <= 0.069 by 6u of itself, 0.42u, and t = r + r^2 q, |t| < 0.42, by u/4 more. s t is exact, s + s t rounds
+ * by u. In all, as e^r >= 0.706: ((0.06 + 0.42 + 0.25) / 0.706 + 0.26 + 1)u < 2.4u. What is computed beyond is not used. */
+#define FURTHEST 708.0
+INLINED pair exp_of(pair x) {
+  const double MAGIC = 0x1.8p52, LOG2E = 0x1.71547652b82fep0, HIGH = 0x1.62e42fee00000p-1, LOW = 0x1.a39ef35793c76p-33;
+  pair shifted = x * LOG2E + MAGIC, k = shifted - MAGIC;
+  pair r = (x - k * HIGH) - k * LOW, r2 = r * r, r4 = r2 * r2;
+  pair s = (pair)(((pair_mask)shifted + 1023) << 52);
+  pair q = ((1 / 2.0 + r * (1 / 6.0)) + r2 * (1 / 24.0 + r * (1 / 120.0))) +
+                 r4 * (((1 / 720.0 + r * (1 / 5040.0)) + r2 * (1 / 40320.0 + r * (1 / 362880.0))) +
+                       r4 * ((1 / 3628800.0 + r * (1 / 39916800.0)) + r2 * (1 / 479001600.0 + r * (1 / 6227020800.0))));
+  pair found = where(x > every(FURTHEST), every(INFINITY), s + s * (r + r2 * q));
+  return (pair)(~(x < every(-FURTHEST)) & (pair_mask)found);
+}
+
+/* log(1 + e^x) for x <= 0, within 10u, relative; for x > 0 that of 0.
+ *
+ * Proof. With y = e^x <= 1, z = y / (2 + y) <= 1/3: log(1 + y) = 2 artanh z = 2z(1 + z^2/3 + z^4/5 + ...). The terms from
+ * z^34/35 on are below 9^-17 / 35 * 9/8 < 0.02u. y errs by 4u, of which log(1 + y) takes no more, as y / (1 + y) <=
+ * log(1 + y); z by 2u, which the series makes at most 2.3u; the sum, in [1, 1.04], by 1.2u, the last product by 1u. */
+INLINED pair log1p_exp_of(pair x) {
+  pair y = exp_of(where(x > every(0.0), every(0.0), x)), z = y / (2.0 + y), z2 = z * z, sum = every(1 / 33.0);
+  for (int odd = 31; odd > 0; odd -= 2) sum = sum * z2 + 1.0 / odd;
+  return 2.0 * z * sum;
+}
+
+/* A function of every number of an array; an odd one out is computed with a 0 beside it. */
+INLINED void each(pair (*function)(pair), const double *values, double *out, long count) {
+  for (long i = 0; i < count; i += 2) {
+    long here = i + 1 < count ? 2 : 1;
+    pair found = every(0.0);
+    memcpy(&found, values + i, here * sizeof(double));
+    found = function(found);
+    memcpy(out + i, &found, here * sizeof(double));
+  }
+}
+CLONED void exponentials(const double *exponents, double *out, long count) { each(exp_of, exponents, out, count); }
+CLONED void log1p_exponentials(const double *exponents, double *out, long count) { each(log1p_exp_of, exponents, out, count); }
+
+/* Which labels the training takes, and those as it takes them: see kernels.labelled. A number of 24 bits is whole
+ * where adding 2^52 and taking it away leaves it. */
+INLINED pair_mask taken(const sgd_training *t, pair *label) {
+  pair size = size_of(*label);
+  if (!t->target) return (size == every(1.0)) | (size < every(t->loss >= HUBER_REGRESSION ? 1.0 : 0.0));
+  pair_mask valid = (*label >= every(1.0)) & (size < every(INFINITY)) & ((*label + 0x1p52) - 0x1p52 == *label);
+  *label = where(*label == every((double)t->target), every(1.0), every(-1.0));
+  return valid;
+}
+
+/* dl/dscore, |.| <= limit as computed. */
+INLINED pair derivative(const sgd_training *t, pair score, pair label) {
+  pair slope;
+  if (t->loss == LOGISTIC)
+    slope = -label / (1.0 + exp_of(label * score));
+  else if (t->loss == HUBER_SVM)
+    slope = -label * (clamped((1.0 + t->width) - label * score, every(0.0), every(2.0 * t->width)) / (2.0 * t->width));
+  else
+    slope = clamped(score - label, every(-t->limit), every(t->limit));
+  return slope * where(label > every(0.0), every(t->weight), every(1.0));
+}
+
+/* The slopes of two rows' gradients: their derivatives, clipped so that the product with a row's norm is <= clip; 0 for
+ * what is no packed row with a label of this training. */
+INLINED pair slopes_of(const sgd_training *t, pair score, pair norm2, pair label) {
+  pair_mask valid = taken(t, &label) & (norm2 <= every(MAX_NORM2));
+  pair slope = derivative(t, score, label);
+  if (t->clip < INFINITY) {
+    pair most = {t->clip / sqrt(norm2[0]), t->clip / sqrt(norm2[1])};
+    slope = clamped(slope, -most, most);
+  }
+  return (pair)(valid & (pair_mask)slope);
+}
+
+/* Eight places of a row, as far as the mask has bits. */
+typedef int float_masks __attribute__((vector_size(LANES * sizeof(int))));
+INLINED lanes load_masked(const float *place, float_masks mask) {
+  float_masks narrow;
+  memcpy(&narrow, place, sizeof narrow);
+  return __builtin_convertvector((float_lanes)(narrow & mask), lanes);
+}
+
+/* Scores and squared norms of up to four rows, without their labels. */
+INLINED void dots(const float *row, const double *model, long stride, int rows, pair *dot, pair *norm2) {
+  const float_masks NO_LABEL = {-1, -1, -1, -1, -1, -1, -1, 0};
+  lanes d[ROWS] = {{0}}, n[ROWS] = {{0}}, w;
+  for (long i = 0; i < stride - LANES; i += LANES) {
+    w = load(model + i);
+    for (int r = 0; r < rows; r++) {
+      lanes x = load_floats(row + r * stride + i);
+      d[r] += x * w;
+      n[r] += x * x;
+    }
+  }
+  w = load(model + stride - LANES);
+  for (int r = 0; r < rows; r++) {
+    lanes x = load_masked(row + (r + 1) * stride - LANES, NO_LABEL);
+    dot[r / 2][r % 2] = total(d[r] + x * w);
+    norm2[r / 2][r % 2] = total(n[r] + x * x);
+  }
+}
+
+/* The slopes of up to four rows, and for each all bits if it is a packed one: what is none may hold NaN. */
+typedef struct {
+  pair slope[ROWS / 2];
+  pair_mask packed[ROWS / 2];
+} row_slopes;
+
+INLINED row_slopes slopes_at(const sgd_training *t, const float *row, const double *model, long stride, int rows) {
+  row_slopes found;
+  pair dot[ROWS / 2] = {{0}}, norm2[ROWS / 2] = {{0}}, label[ROWS / 2] = {{0}};
+  dots(row, model, stride, rows, dot, norm2);
+  for (int r = 0; r < rows; r++) label[r / 2][r % 2] = row[(r + 1) * stride - 1];
+  for (int p = 0; p < (rows + 1) / 2; p++) {
+    found.slope[p] = slopes_of(t, dot[p], norm2[p], label[p]);
+    found.packed[p] = norm2[p] <= every(MAX_NORM2);
+  }
+  return found;
+}
+
+/* Eight places of a packed row; of another one zeros, since 0·NaN is NaN. */
+INLINED lanes load_packed(const float *place, row_slopes of, int r) {
+  int bits = (int)of.packed[r / 2][r % 2];
+  return load_masked(place, (float_masks){bits, bits, bits, bits, bits, bits, bits, bits});
+}
+
+INLINED void add_group(const sgd_training *t, const float *row, const double *model, double *gradient, long stride, int rows) {
+  row_slopes of = slopes_at(t, row, model, stride, rows);
+  for (long i = 0; i < stride; i += LANES) {
+    lanes g = load(gradient + i);
+    for (int r = 0; r < rows; r++) g += of.slope[r / 2][r % 2] * load_packed(row + r * stride + i, of, r);
+    store(gradient + i, g);
+  }
+}
+
+/* Add the gradients of `count` rows at the model. */
+CLONED void sgd_add_gradients(const sgd_training *t, const float *row, long count, const double *model, double *gradient, long stride) {
+  for (; count >= ROWS; count -= ROWS, row += ROWS * stride) add_group(t, row, model, gradient, stride, ROWS);
+  for (; count > 0; count--, row += stride) add_group(t, row, model, gradient, stride, 1);
+}
+
+/* The larger of two numbers, without a branch; the second where the first is NaN. */
+INLINED double larger(double one, double other) { return where(every(one) > every(other), every(one), every(other))[0]; }
+
+/* What follows the step of an update: the projection, and the sum of iterates. */
+INLINED void end_update(double radius, double *model, double *sum, long stride, int averaged) {
+  if (radius < INFINITY) {
+    lanes squares = {0};
+    for (long i = 0; i < stride; i += LANES) squares += load(model + i) * load(model + i);
+    double factor = radius / larger(sqrt(total(squares)), radius); /* 1 within the ball */
+    for (long i = 0; i < stride; i += LANES) store(model + i, factor * load(model + i));
+  }
+  if (averaged)
+    for (long i = 0; i < stride; i += LANES) store(sum + i, load(sum + i) + load(model + i));
+}
+
+/* model ← Π(model - step (gradient / b + λ model)); gradient ← 0; sum += model where averaged. */
+CLONED void sgd_update(const sgd_training *t, double *model, double *gradient, double *sum, long stride, double step, int averaged) {
+  double scale = step / t->batch_size, keep = 1.0 - step * t->regularisation;
+  gradient[stride - 1] = 0.0;
+  for (long i = 0; i < stride; i += LANES) {
+    store(model + i, keep * load(model + i) - scale * load(gradient + i));
+    store(gradient + i, (lanes){0});
+  }
+  end_update(t->radius, model, sum, stride, averaged);
+}
+
+/* gradient ← the multiple of the grid next to it, plus noise, a whole number of steps of the grid: exact in
+ * doubles, since both are below 2⁵² steps and the grid is a power of two. */
+INLINED void add_noise(double *gradient, const long *noise, long parameters, double grid) {
+  for (long i = 0; i < parameters; i++) gradient[i] = (nearbyint(gradient[i] / grid) + (double)noise[i]) * grid;
+}
+
+/* One noisy update: model ← Π(model - step (gradient / b + λ model)); gradient ← 0. */
+CLONED void noisy_update(const sgd_training *t, double *model, double *gradient, long stride, double step, const long *noise, long parameters, double grid) {
+  add_noise(gradient, noise, parameters, grid);
+  sgd_update(t, model, gradient, gradient, stride, step, 0);
+}
+
+/* One noisy update of Adam (Kingma & Ba 2015): moments of the noisy gradient, each divided by its correction. */
+CLONED void noisy_adam(const sgd_training *t, const adam *how, double *model, double *gradient, double *first, double *second, long stride, double step, const long *noise, long parameters, double grid, double correction1, double correction2) {
+  add_noise(gradient, noise, parameters, grid);
+  for (long i = 0; i < parameters; i++) {
+    double g = gradient[i] / t->batch_size + t->regularisation * model[i];
+    first[i] = how->decay1 * first[i] + (1.0 - how->decay1) * g;
+    second[i] = how->decay2 * second[i] + (1.0 - how->decay2) * g * g;
+    model[i] -= step * (first[i] / correction1) / (sqrt(second[i] / correction2) + how->floor);
+    gradient[i] = 0.0;
+  }
+  end_update(t->radius, model, model, stride, 0);
+}
+
+/* Mini-batches of one row: the gradient need not be stored. Iterates are summed from update `first` on. */
+CLONED void sgd_single_rows(const sgd_training *t, const float *row, long count, double *model, double *sum, long stride, const double *steps, long first) {
+  for (long u = 0; u < count; u++, row += stride) {
+    row_slopes of = slopes_at(t, row, model, stride, 1);
+    double keep = 1.0 - steps[u] * t->regularisation, scale = steps[u] * of.slope[0][0];
+    for (long i = 0; i < stride; i += LANES) store(model + i, keep * load(model + i) - scale * load_packed(row + i, of, 0));
+    model[stride - 1] = 0.0;
+    end_update(t->radius, model, sum, stride, u >= first);
+  }
+}
+
+INLINED float masked(float value, int mask) {
+  int bits;
+  memcpy(&bits, &value, sizeof bits);
+  bits &= mask;
+  memcpy(&value, &bits, sizeof bits);
+  return value;
+}
+
+/* max(1, the largest size of the numbers); NaN counts as nothing. */
+INLINED double largest_size(const double *features, long dimension) {
+  pair most = every(1.0), size;
+  for (long i = 0; i + 2 <= dimension; i += 2) {
+    memcpy(&size, features + i, sizeof size);
+    size = size_of(size);
+    most = where(size > most, size, most);
+  }
+  return larger(fabs(features[dimension - 1]), larger(most[0], most[1]));
+}
+
+/* Packed rows from features (count × dimension, changed in place) and labels: see encoding.pack_reference. */
+CLONED void pack_rows(double *features, const double *labels, float *rows, long count, long dimension, long stride, double shrink) {
+  for (long r = 0; r < count; r++, features += dimension, rows += stride) {
+    double largest = largest_size(features, dimension), norm2;
+    lanes sums = {0};
+    long i = 0;
+    for (; i + LANES <= dimension; i += LANES) {
+      lanes u = load(features + i) / largest;
+      store(features + i, u);
+      sums += u * u;
+    }
+    norm2 = total(sums);
+    for (; i < dimension; i++) {
+      features[i] /= largest;
+      norm2 += features[i] * features[i];
+    }
+    double norm = sqrt(norm2), scale = shrink / larger(norm, 1.0);
+    float label = (float)labels[r];
+    int valid = -((label - label == 0.0f) & (norm - norm == 0.0)); /* no bits for NaN and infinity */
+    for (i = 0; i < dimension; i++) rows[i] = masked((float)(features[i] * scale), valid);
+    for (; i < stride - 1; i++) rows[i] = 0.0f;
+    rows[stride - 1] = masked(label, valid);
+  }
+}

@@ -1,0 +1,61 @@
+"""Arithmetic whose time no number decides: without denormals, and exponentials by the same instructions for all.
+
+Without a compiled kernel the functions are NumPy's, and numbers below 2⁻¹⁰²² are left as they are: the results
+differ by rounding alone, but NumPy's functions and the processor take longer for some numbers than for others.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import numpy as np
+
+try:
+    from dbdp.learning.compiled import _kernel as compiled
+except ImportError:  # built without a C compiler: the same results, some three times slower
+    compiled = None
+
+FURTHEST = 708.0  # beyond, an exponential is 0 or infinite
+SHRINK = 1.0 - 2.0**-28  # a clipped gradient has norm ≤ clip as real numbers: its norm errs by less than 2²⁴·2⁻⁵³
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+def flushed(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Run a function with operands and results below 2⁻¹⁰²² as 0, in this thread; restore what was before.
+
+    Processors take a hundred times as long for such numbers, so that one row could slow down a whole training.
+    What it changes is covered: rows are those that are read so, and privacy.md §14.2 has the error.
+    """
+    if compiled is None:
+        return function
+
+    @wraps(function)
+    def call(*arguments: Given.args, **options: Given.kwargs) -> Result:
+        former = compiled.begin_flushing()
+        try:
+            return function(*arguments, **options)
+        finally:
+            compiled.end_flushing(former)
+
+    return call
+
+
+def exponential(exponents: np.ndarray) -> np.ndarray:
+    """Return eˣ within 4·2⁻⁵³ of itself for |x| ≤ 708, and 0 or infinity beyond; NaN of NaN."""
+    if compiled is None:
+        near = np.exp(np.clip(exponents, -FURTHEST, FURTHEST))
+        return np.where(exponents > FURTHEST, np.inf, np.where(exponents < -FURTHEST, 0.0, near))
+    return _of_each(compiled.exponential, exponents)
+
+
+def log1p_exponential(exponents: np.ndarray) -> np.ndarray:
+    """Return log(1 + eˣ) for x ≤ 0, within 10·2⁻⁵³ of itself for x ≥ -708, and 0 below; NaN of NaN."""
+    if compiled is None:
+        return np.log1p(exponential(exponents))
+    return _of_each(compiled.log1p_exponential, exponents)
+
+
+def _of_each(function: Callable[[np.ndarray], np.ndarray], values: np.ndarray) -> np.ndarray:
+    return function(np.ravel(values).astype(np.float64)).reshape(np.shape(values))

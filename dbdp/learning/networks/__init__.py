@@ -1,0 +1,1 @@
+"""Neural networks: layers, and networks made of them."""

@@ -1,0 +1,1 @@
+"""Rows as they are packed: their encoding, and blocks of them."""

@@ -1,0 +1,328 @@
+"""Encoders: raw records as the server hands them out, to packed rows with ‖x‖₂ ≤ 1.
+
+Every encoder is a function of one record alone and of public facts, so it carries replace-one
+neighbours to replace-one neighbours (privacy.md §11.1).
+
+Shapes: a raw record is its label as `Labels` reads it, the header of a PostgreSQL array (20 bytes:
+dimensions, offset of the data or 0 when no element is null, element type, length, lower bound), then
+the elements in the machine's own representation. A packed label is ±1, a class's number 1, 2, …, or a
+number in [-1, 1].
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dbdp.checks import whole
+from dbdp.learning import kernels
+from dbdp.learning.compiled.arithmetic import flushed
+from dbdp.learning.rows import blocks
+
+HEADER_BYTES = 20  # of an array
+MAX_SEED = 2**32 - 1  # NumPy's frozen generator takes no larger one
+_SHRINK = 1.0 - 2.0**-22  # leaves room for the rounding to float32: ‖x‖ ≤ 1 holds exactly (privacy.md §14.1)
+
+
+@dataclass(frozen=True)
+class WholeLabels:
+    """Labels that the server numbers, as int32; those not from `least` to `most`, and 0, are none."""
+
+    least: int
+    most: int
+    layout = "<i4"
+
+    def packed(self, stored: np.ndarray) -> np.ndarray:
+        """Return packed labels, NaN for none, shape (n,)."""
+        valid = (stored != 0) & (self.least <= stored) & (stored <= self.most)
+        return np.where(valid, stored.astype(np.float64), np.nan)
+
+
+@dataclass(frozen=True)
+class RealLabels:
+    """Labels as `float8send` gives them: clipped to public bounds, and mapped to [-1, 1]."""
+
+    lower: float
+    upper: float
+    layout = ">f8"
+
+    def packed(self, stored: np.ndarray) -> np.ndarray:
+        """Return packed labels, NaN for a value that is not finite, shape (n,).
+
+        None is outside [-1, 1]: the quotient of two numbers is at most 1 where the first is not larger.
+        """
+        values = stored.astype(np.float64)
+        shares = (np.clip(values, self.lower, self.upper) - self.lower) / (self.upper - self.lower)
+        return np.where(np.isfinite(values), 2.0 * shares - 1.0, np.nan)
+
+
+Labels = WholeLabels | RealLabels
+SIGNS = WholeLabels(-1, 1)
+
+
+@dataclass(frozen=True)
+class RandomProjection:
+    """A linear map of features to fewer coordinates, drawn from a Gaussian with a public seed.
+
+    Norms hardly change (Johnson & Lindenstrauss), and there are fewer coordinates to noise. The seed
+    tells nothing of the rows (privacy.md §11.7).
+
+    Raises
+    ------
+    ValueError
+        If the dimension or the seed is none.
+    """
+
+    dimension: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        whole("dimension of the projection", self.dimension, 1, 2**20)
+        whole("seed of the projection", self.seed, 0, MAX_SEED)
+
+    def matrix(self, features: int) -> np.ndarray:
+        """Return the map, shape (features, dimension), rounded for `image`."""
+        matrix = np.random.RandomState(self.seed).standard_normal((features, self.dimension))
+        matrix /= np.sqrt(self.dimension)
+        return _rounded(matrix, _grid(matrix))
+
+
+def image(features: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Return features (n, f) of norm at most 1 times a projection's matrix (f, p), shape (n, p).
+
+    The product is exact, so that a row's image depends on that row alone: not on the order in which
+    BLAS adds, which may change with the number of rows. Proof: entries are whole multiples of grids
+    whose product is 2⁻⁵³⁺ᵉ, and Σ|x_j r_j| ≤ ‖x‖‖r‖ < 2ᵉ for every column r and every part of the sum.
+    """
+    return _rounded(features, _grid(matrix)) @ matrix
+
+
+def _grid(matrix: np.ndarray) -> float:
+    """Return 2⁻ᵇ with 2b ≤ 53 - e, where 2ᵉ is at least twice the longest column, for what rounding adds."""
+    longest = np.sqrt(np.einsum("ij,ij->j", matrix, matrix).max())
+    exponent = max(0, int(np.ceil(np.log2(longest)))) + 1
+    return 2.0 ** -((53 - exponent) // 2)
+
+
+def _rounded(values: np.ndarray, grid: float) -> np.ndarray:
+    """Round to multiples of a power of two, in place."""
+    values /= grid
+    np.rint(values, out=values)
+    values *= grid
+    return values
+
+
+@dataclass(frozen=True)
+class VectorEncoder:
+    """Rows from one array column of a public length, in a ball of public radius `norm_bound`.
+
+    With an intercept the row is (x / norm_bound, 1) / √2, else x / norm_bound; longer ones are
+    clipped to norm 1.
+    """
+
+    length: int
+    norm_bound: float
+    intercept: bool
+    element: str = "<f8"
+    labels: Labels = SIGNS
+    projection: RandomProjection | None = None
+
+    @property
+    def width(self) -> int:
+        """Number of coordinates before the projection."""
+        return self.length + self.intercept
+
+    @property
+    def dimension(self) -> int:
+        """Number of coordinates of the model."""
+        return self.projection.dimension + self.intercept if self.projection else self.width
+
+    @property
+    def record_bytes(self) -> int:
+        """Length of one raw record."""
+        return _layout(self).itemsize
+
+    @property
+    def scales(self) -> np.ndarray:
+        """The factor that each coordinate of the record is multiplied by, shape (width,)."""
+        radius = np.sqrt(2.0) if self.intercept else 1.0
+        scales = np.full(self.width, 1.0 / (self.norm_bound * radius))
+        if self.intercept:
+            scales[-1] = 1.0 / radius
+        return scales
+
+    def rows(self, raw: bytes) -> np.ndarray:
+        """Return packed rows, shape (n, stride)."""
+        records = np.frombuffer(raw, _layout(self))
+        features = np.empty((len(records), self.width))
+        features[:, : self.length] = records["elements"]
+        features[:, self.length :] = 1.0
+        with np.errstate(all="ignore"):
+            features *= self.scales
+            return _packed(self, features, records)
+
+    @cached_property
+    def matrix(self) -> np.ndarray | None:
+        """The projection's matrix."""
+        return self.projection.matrix(self.length) if self.projection else None
+
+
+@dataclass(frozen=True)
+class ColumnEncoder:
+    """Rows from columns with public bounds, and from columns with public categories.
+
+    A numeric column is clipped to its bounds and mapped to [0, 1]; a categorical one becomes one
+    coordinate for each category, all zero for a value that is none of them. The row is divided by
+    the largest norm that the declaration allows, √(columns + intercept), so that none is clipped.
+
+    Parameters
+    ----------
+    lower, upper : bounds of the numeric columns
+    categories : for each categorical column the numbers that stand for its categories in a record
+    """
+
+    lower: tuple[float, ...]
+    upper: tuple[float, ...]
+    categories: tuple[tuple[float, ...], ...]
+    intercept: bool
+    labels: Labels = SIGNS
+    projection: RandomProjection | None = None
+    element = "<f8"
+
+    @property
+    def width(self) -> int:
+        """Number of coordinates before the projection."""
+        return len(self.lower) + sum(map(len, self.categories)) + self.intercept
+
+    @property
+    def dimension(self) -> int:
+        """Number of coordinates of the model."""
+        return self.projection.dimension + self.intercept if self.projection else self.width
+
+    @property
+    def length(self) -> int:
+        """Number of elements of a raw record, one for each column."""
+        return len(self.lower) + len(self.categories)
+
+    @property
+    def record_bytes(self) -> int:
+        """Length of one raw record."""
+        return _layout(self).itemsize
+
+    @property
+    def radius(self) -> float:
+        """The largest norm of a row before it is scaled."""
+        return float(np.sqrt(self.length + self.intercept))
+
+    @cached_property
+    def matrix(self) -> np.ndarray | None:
+        """The projection's matrix."""
+        return self.projection.matrix(self.width - self.intercept) if self.projection else None
+
+    @cached_property
+    def _lookups(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each categorical column its sorted numbers, and the coordinate of each."""
+        first = len(self.lower)
+        lookups = []
+        for numbers in self.categories:
+            order = np.argsort(numbers)
+            lookups.append((np.asarray(numbers)[order], first + order))
+            first += len(numbers)
+        return lookups
+
+    def rows(self, raw: bytes) -> np.ndarray:
+        """Return packed rows, shape (n, stride)."""
+        records = np.frombuffer(raw, _layout(self))
+        with np.errstate(all="ignore"):
+            features = self._features(records["elements"])
+            features /= self.radius
+            return _packed(self, features, records)
+
+    def _features(self, values: np.ndarray) -> np.ndarray:
+        """Return numbers in [0, 1], indicators and the intercept; NaN where a value is not finite."""
+        features = np.zeros((len(values), self.width))
+        numeric = len(self.lower)
+        lower, upper = np.asarray(self.lower), np.asarray(self.upper)
+        features[:, :numeric] = (np.clip(values[:, :numeric], lower, upper) - lower) / (upper - lower)
+        for column, (numbers, coordinates) in enumerate(self._lookups, start=numeric):
+            found = np.minimum(np.searchsorted(numbers, values[:, column]), len(numbers) - 1)
+            known = np.flatnonzero(numbers[found] == values[:, column])
+            features[known, coordinates[found[known]]] = 1.0
+        if self.intercept:
+            features[:, -1] = 1.0
+        features[~np.isfinite(values).all(axis=1)] = np.nan
+        return features
+
+
+Encoder = VectorEncoder | ColumnEncoder
+
+
+def _layout(encoder: Encoder) -> np.dtype:
+    """Return the layout of a raw record."""
+    elements = ("elements", encoder.element, (encoder.length,))
+    return np.dtype([("label", encoder.labels.layout), ("header", "<i4", (HEADER_BYTES // 4,)), elements])
+
+
+def _packed(encoder: Encoder, features: np.ndarray, records: np.ndarray) -> np.ndarray:
+    """Return packed rows, projected where the encoder has a projection; `features` is changed in place."""
+    labels = encoder.labels.packed(records["label"])
+    labels[~_whole(records)] = np.nan
+    if encoder.matrix is None:
+        return pack(features, labels)
+    taken, projected = len(encoder.matrix), np.empty((len(features), encoder.dimension))
+    _clip(features)
+    projected[:, : encoder.dimension - encoder.intercept] = image(features[:, :taken], encoder.matrix)
+    projected[:, encoder.dimension - encoder.intercept :] = features[:, taken:]
+    return pack(projected, labels)
+
+
+def _whole(records: np.ndarray) -> np.ndarray:
+    """Return whether each array has the declared shape and holds no null."""
+    dimensions, nulls, _, length, _ = records["header"].T
+    return (dimensions == 1) & (nulls == 0) & (length == records["elements"].shape[1])
+
+
+def _clip(features: np.ndarray) -> None:
+    """Divide each row by max(1, its norm), in place."""
+    features /= np.maximum(_norms(features), 1.0)[:, None]
+
+
+def _norms(features: np.ndarray) -> np.ndarray:
+    """Divide each row by max(1, its largest number), in place, so that no sum overflows; return its norm then."""
+    features /= np.maximum(np.abs(features).max(axis=1), 1.0)[:, None]
+    return np.sqrt(np.einsum("ij,ij->i", features, features))
+
+
+@flushed
+def pack(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return packed rows, by the compiled kernel where there is one; see `pack_reference`."""
+    if kernels.COMPILED:
+        rows = np.empty((len(features), blocks.stride_of(features.shape[1])), blocks.ELEMENT)
+        kernels.compiled.pack(features, np.ascontiguousarray(labels, np.float64), rows, _SHRINK)
+        return rows
+    return pack_reference(features, labels)
+
+
+@flushed
+def pack_reference(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return packed rows whose stored norm is at most 1 as real numbers (privacy.md §14.1).
+
+    Parameters
+    ----------
+    features : (n, d) float64, changed in place
+    labels : (n,); a row whose label is not finite, as NaN, becomes the zero row
+
+    Notes
+    -----
+    With M = max(1, max|x_i|) and u = x / M, x / max(1, ‖x‖) is u / max(1, ‖u‖): no sum overflows and
+    no path depends on a value. Proof of the norm: its computed value errs by at most a factor
+    1 + (d + 8)u, the product and the cast to float32 by 1 + 2⁻²⁴ and √d·2⁻¹⁵⁰;
+    (1 - 2⁻²²)(1 + 2⁻²⁴)(1 + (d + 8)u) + √d·2⁻¹⁵⁰ < 1 for d ≤ 2²⁸. A row with a value that is not
+    finite becomes the zero row. Numbers below 2⁻¹²⁶ are stored as 0.
+    """
+    with np.errstate(all="ignore"):
+        norms = _norms(features)
+        features *= (_SHRINK / np.maximum(norms, 1.0))[:, None]
+        rows = blocks.encode(features, labels)
+    rows[~np.isfinite(rows[:, -1]) | ~np.isfinite(norms)] = 0.0
+    return rows

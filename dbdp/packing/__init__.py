@@ -1,0 +1,1 @@
+"""A table to packed blocks in a secret order, in bounded memory."""

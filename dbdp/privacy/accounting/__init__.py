@@ -1,0 +1,1 @@
+"""Accounting: events, their Rényi divergences, composition, calibration and budgets."""

@@ -1,0 +1,239 @@
+"""What a release costs: its charge and its leak against a dataset's budget.
+
+privacy.md §13. A budget in mode `renyi` charges an event its Rényi divergence at one fixed order α, in
+mode `basic` its stand-alone (ε, δ), in mode `gaussian` its μ², in mode `zcdp` its ρ. Charges are counted in
+whole units of 1e-9, leaks in units of 1e-18, both rounded up; the limits are rounded down.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dbdp.checks import one_of
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
+from dbdp.privacy.accounting.events import (
+    MAX_EPSILON,
+    MIN_EPSILON,
+    EpsilonDeltaDpEvent,
+    Event,
+    GaussianDpEvent,
+    Release,
+    check_epsilon_delta,
+    divergence,
+    gaussian_square,
+    leak,
+    zero_concentrated,
+)
+from dbdp.privacy.accounting.renyi import SLACK, best_order, conversion, epsilon_of
+
+CHARGE_UNITS = 10**9
+LEAK_UNITS = 10**18
+MODES = ("renyi", "basic", "gaussian", "zcdp")
+_FINE = 1e-9  # relative precision of what is left
+_HALVINGS = 30  # of the search for an ε: to 1e-9 of the budget's
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What part of a budget one analyst may spend, and what those releases satisfy by themselves.
+
+    Attributes
+    ----------
+    charge_limit, leak_limit : in units, as those of the budget
+    epsilon, delta : the guarantee that follows for them
+    """
+
+    charge_limit: int
+    leak_limit: int
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a dataset may spend in all; never changed after registration.
+
+    Attributes
+    ----------
+    epsilon, delta : the promise
+    mode : `renyi`, `basic`, `gaussian` or `zcdp`
+    order : the Rényi order α (mode renyi), else None
+    charge_limit : in units of 1e-9: B = ε - κ(α), or ε, or μ², or ρ
+    leak_limit : in units of 1e-18: δ₁, or δ (mode basic)
+
+    Notes
+    -----
+    Neighbours are replace-one. Proof for mode renyi. Under Q the process Π (p_i/q_i)^α e^{-(α-1)c_i}
+    has conditional mean at most its last value, since each charge c_i is fixed by the history; with
+    Σ c_i ≤ B surely, D_α(P‖Q) ≤ B for all releases together, which is (B + κ(α), δ₀)-DP. The leaks
+    add at most E Σδ_i ≤ δ₁. Mode zcdp is the same at every α, with c_i = αρ_i. For the others see §13.
+    """
+
+    epsilon: float
+    delta: float
+    mode: str
+    order: float | None
+    charge_limit: int
+    leak_limit: int
+
+    @classmethod
+    def of(cls, *, epsilon: float | None, delta: float, mode: str = "renyi", rho: float | None = None) -> "Budget":
+        """Return the budget of a promise (ε, δ), or of ρ in place of ε, which is of mode `zcdp`.
+
+        Raises
+        ------
+        ValueError
+            If ε, ρ or δ is out of range, or too small for the mode, or both ε and ρ are given.
+        """
+        if rho is not None:
+            return cls._of_rho(epsilon, delta, mode, rho)
+        if epsilon is None:
+            raise ValueError("epsilon is null; give a value, or rho in its place")
+        check_epsilon_delta(epsilon, delta)
+        one_of("mode", mode, MODES)
+        if mode == "basic":
+            limits = math.floor(_decimal(epsilon) * CHARGE_UNITS), math.floor(_decimal(delta) * LEAK_UNITS)
+            return cls(epsilon, delta, mode, None, *limits)
+        if delta == 0:
+            raise ValueError(f"a budget of mode {mode!r} needs delta > 0; give a delta, or choose mode 'basic'")
+        leaks = delta / 10
+        order = best_order(epsilon, delta - leaks) if mode == "renyi" else None
+        limit = _limit(mode, order, epsilon, delta - leaks)
+        if limit < 1 / CHARGE_UNITS:
+            raise ValueError(f"epsilon = {epsilon:g} is too small for mode {mode!r}; choose mode 'basic'")
+        units = math.floor(Fraction(limit) * CHARGE_UNITS), math.floor(_decimal(leaks) * LEAK_UNITS)
+        return cls(epsilon, delta, mode, order, *units)
+
+    def allowance(self, epsilon: float) -> Allowance:
+        """Return the part f = ε_s/ε of the budget: both limits times f, rounded down.
+
+        Raises
+        ------
+        ValueError
+            If ε_s is out of range, above ε, or so small that nothing is left.
+
+        Notes
+        -----
+        privacy.md §13. Proof. Its releases have Σc_i ≤ fB and Σδ_i ≤ fδ₁ surely, so that the theorem of
+        their mode holds with these limits. Basic: they are (fε, fδ)-DP. Else they are (ε', δ)-DP for the
+        ε' at which a budget with δ₀ = δ - fδ₁ would have the limit fB, sought from above: limits grow with
+        ε', and fB ≤ B, so that it is at most ε.
+        """
+        check_epsilon_delta(epsilon, self.delta)
+        if epsilon > self.epsilon:
+            raise ValueError(
+                f"epsilon = {epsilon:g} of an allowance is above the {self.epsilon:g} of the dataset; give at most that"
+            )
+        part = _decimal(epsilon) / _decimal(self.epsilon)
+        charges, leaks = math.floor(part * self.charge_limit), math.floor(part * self.leak_limit)
+        if charges == 0:
+            raise ValueError(f"epsilon = {epsilon:g} of an allowance is too small to be counted; give more")
+        if self.mode == "basic":
+            return Allowance(charges, leaks, charges / CHARGE_UNITS, leaks / LEAK_UNITS)
+        return Allowance(charges, leaks, self._implied(charges / CHARGE_UNITS, leaks / LEAK_UNITS), self.delta)
+
+    def _implied(self, charge: float, leaks: float) -> float:
+        """Return ε' ≤ ε at which charges of that sum are (ε', δ - leaks)-DP."""
+        enough, low = self.epsilon, 0.0
+        for _ in range(_HALVINGS):
+            middle = (low + enough) / 2
+            if _limit(self.mode, self.order, middle, self.delta - leaks) >= charge * (1 + SLACK):
+                enough = middle
+            else:
+                low = middle
+        return enough
+
+    @classmethod
+    def _of_rho(cls, epsilon: float | None, delta: float, mode: str, rho: float) -> "Budget":
+        """Return the budget of ρ and δ; its ε is what they imply, rounded up."""
+        if epsilon is not None:
+            raise ValueError(f"epsilon = {epsilon} and rho = {rho} are given; a budget is one of them: leave one out")
+        if mode not in ("renyi", "zcdp"):  # the first is what is not given
+            raise ValueError(f"mode {mode!r} has no rho; leave the mode out, or give epsilon in place of rho")
+        if not (isinstance(rho, int | float) and 1 / CHARGE_UNITS <= rho <= MAX_EPSILON):
+            raise ValueError(f"rho = {rho} must be a number from {1 / CHARGE_UNITS:g} to {MAX_EPSILON:g}")
+        if not 0 < delta < 1:
+            raise ValueError(f"delta = {delta} must be above 0 and below 1, for a budget of rho to imply an epsilon")
+        leaks = delta / 10
+        implied = max(epsilon_of(rho, delta - leaks), MIN_EPSILON)
+        check_epsilon_delta(implied, delta)
+        units = math.floor(_decimal(rho) * CHARGE_UNITS), math.floor(_decimal(leaks) * LEAK_UNITS)
+        return cls(implied, delta, "zcdp", None, *units)
+
+    def cost(self, release: Release) -> tuple[int, int]:
+        """Return charge and leak of a release, in units, rounded up (the table of §13).
+
+        Raises
+        ------
+        ValueError
+            If an add-remove release has no sound replace-one form.
+        """
+        made = release.as_replace_one()
+        if self.mode == "basic":
+            return _claimed(made.epsilon, CHARGE_UNITS), _claimed(made.delta, LEAK_UNITS)
+        if self.order is not None:
+            return _computed(divergence(made.event, self.order)), _claimed(leak(made.event, self.epsilon), LEAK_UNITS)
+        alone = EpsilonDeltaDpEvent(made.epsilon, made.delta)
+        if self.mode == "zcdp":
+            rho, leaking = zero_concentrated(made.event, alone)
+            return _computed(rho), _claimed(leak(leaking, self.epsilon), LEAK_UNITS)
+        square, leaks = gaussian_square(made.event, alone)
+        return _computed(square), _claimed(made.delta if leaks else 0.0, LEAK_UNITS)
+
+
+def largest_epsilon(budget: Budget, charge: int, leaks: int, delta: float) -> float:
+    """Return the largest ε of one release at δ whose cost is within a charge and a leak, in units; 0 if none is.
+
+    The release adds noise at the end: spherical Laplace noise where δ is 0, else the analytic Gaussian. Its cost
+    rises in ε, so bisection finds where it stops to fit; what is returned fits.
+    """
+
+    def fits(epsilon: float) -> bool:
+        event: Event = EpsilonDeltaDpEvent(epsilon, delta)
+        if delta > 0:
+            event = GaussianDpEvent(analytic_noise_multiplier(epsilon, delta))
+        cost = budget.cost(Release(event, epsilon, delta))
+        return cost[0] <= charge and cost[1] <= leaks
+
+    low, high = MIN_EPSILON, MAX_EPSILON
+    if not fits(low):
+        return 0.0
+    while high > low * (1 + _FINE):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    whole = float(f"{high:.6g}")  # 0.5, where that is what fits
+    return whole if whole > low and fits(whole) else low
+
+
+def _limit(mode: str, order: float | None, epsilon: float, delta: float) -> float:
+    """Return what charges may add up to for (ε, δ₀), rounded down.
+
+    Of mode renyi B = ε - κ(α) at its order, of mode gaussian μ² of the Gaussian that is just (ε, δ₀)-DP, of mode
+    zcdp the largest ρ with αρ + κ(α) ≤ ε at some α, which is had at the best order.
+    """
+    if mode == "gaussian":
+        return analytic_noise_multiplier(epsilon, delta) ** -2 * (1 - SLACK)
+    fixed = best_order(epsilon, delta) if order is None else order
+    divergence_left = (epsilon - conversion(fixed, delta)) * (1 - SLACK) - SLACK
+    return divergence_left if mode == "renyi" else divergence_left / fixed * (1 - SLACK)
+
+
+def _computed(charge: float) -> int:
+    """Return a charge that floating point computed, in units, rounded up with room for its error."""
+    if not charge < math.inf:
+        raise ValueError(f"a charge of {charge} is above every budget; ask for more noise, or for fewer steps")
+    return math.ceil(Fraction(charge) * (1 + Fraction(SLACK)) * CHARGE_UNITS)
+
+
+def _claimed(value: float, units: int) -> int:
+    """Return a stated ε or δ in units, rounded up."""
+    return math.ceil(_decimal(value) * units)
+
+
+def _decimal(value: float) -> Fraction:
+    """Return the decimal number a person means by a float: ten charges of 0.1 fit a budget of 1.
+
+    It differs from the float by a factor within 1 ± 2⁻⁵³; every noise scale is rounded up by more
+    (`mechanisms.ROOM`).
+    """
+    return Fraction(repr(float(value)))

@@ -1,0 +1,590 @@
+"""Events: what a release did, apart from what it costs, with dp_accounting's names where it has one.
+
+privacy.md §13. `divergence` gives the Rényi divergence of an event at one order α, both ways and for
+all neighbours; `leak` the probability with which that bound may fail; `gaussian_square` what it counts
+for in a ledger of Gaussians, `concentration` in one of zero-concentrated privacy.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import lru_cache, singledispatch
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from dbdp import checks
+from dbdp.privacy.accounting.calibration import mixture_divergence
+from dbdp.privacy.accounting.subsampling import poisson_gaussian_divergence
+
+REPLACE_ONE, ADD_REMOVE = "replace-one", "add-remove"
+REPLACE_ONE_UNIT = "replace-one-unit"  # replace-one, where what is replaced are all records of a unit (§11.6)
+MIN_EPSILON = 1e-9  # one unit of a charge
+MAX_COUNT = 10**12  # of repetitions: below it they are exact in floating point
+MOST_LEVELS = 20  # of events within events; what is trained here has five
+MAX_EPSILON = 1e6  # far beyond any promise; keeps α away from 1 and odometers within 64 bits
+
+
+@dataclass(frozen=True)
+class GaussianDpEvent:
+    """Exactly rounded Gaussian noise of standard deviation noise_multiplier × sensitivity."""
+
+    noise_multiplier: float
+
+
+@dataclass(frozen=True)
+class ZCDpEvent:
+    """ρ-zCDP, and no more is used: the discrete Gaussian has ρ = Δ²/2σ²."""
+
+    rho: float
+
+
+@dataclass(frozen=True)
+class EpsilonDeltaDpEvent:
+    """A mechanism of which only its (ε, δ) is used; with δ = 0 exactly pure."""
+
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class ShuffledGaussianDpEvent:
+    """Gaussian noise on a model whose record sits in position j with probability shares[j] (§3).
+
+    noise_multipliers[j] = σ/Δ_j. The permutation is secret, and fresh for this release.
+    """
+
+    shares: tuple[float, ...]
+    noise_multipliers: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class PoissonGaussianDpEvent:
+    """Gaussian noise on the sum over a Poisson-sampled mini-batch, `steps` times, each with a mini-batch of its own.
+
+    noise_multiplier = σ/C, C the largest norm of one row's contribution to the sum. Neighbours are
+    replace-one: the row's contribution g is replaced by any other, so that the worst pair is g, -g.
+    """
+
+    sampling_probability: float
+    noise_multiplier: float
+    steps: int
+
+
+@dataclass(frozen=True)
+class ExponentialMechanismDpEvent:
+    """A selection whose privacy loss lies in an interval of length ε (bounded range)."""
+
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class RepeatAndSelectDpEvent:
+    """The best of a random, secret number of runs (Papernot & Steinke 2022), shape 1 (geometric) or ∞ (Poisson).
+
+    `total_variation` bounds how far the law of the number is from that law (it is cut off at a cap).
+    """
+
+    repeated: "Event"
+    mean: float
+    shape: float
+    total_variation: float
+
+
+@dataclass(frozen=True)
+class PaddedDpEvent:
+    """An event over Poisson samples that are padded, or cut, to a public size (§10.8).
+
+    `total_variation` bounds, in every world, how far the law of the run is from that of the event.
+    """
+
+    event: "Event"
+    total_variation: float
+
+
+@dataclass(frozen=True)
+class ComposedDpEvent:
+    """Several events on the same records, one after the other."""
+
+    events: tuple["Event", ...]
+
+
+@dataclass(frozen=True)
+class SelfComposedDpEvent:
+    """One kind of event `count` times on the same records, one after the other."""
+
+    event: "Event"
+    count: int
+
+
+@dataclass(frozen=True)
+class DisjointDpEvent:
+    """Several events, each on its own part of the records; the parts are chosen without their values."""
+
+    events: tuple["Event", ...]
+
+
+Event = (
+    GaussianDpEvent
+    | ZCDpEvent
+    | EpsilonDeltaDpEvent
+    | ShuffledGaussianDpEvent
+    | PoissonGaussianDpEvent
+    | ExponentialMechanismDpEvent
+    | RepeatAndSelectDpEvent
+    | PaddedDpEvent
+    | ComposedDpEvent
+    | SelfComposedDpEvent
+    | DisjointDpEvent
+)
+EVENTS: dict[str, Any] = {event.__name__: event for event in Event.__args__}
+
+
+def check_epsilon_delta(epsilon: float, delta: float) -> None:
+    """Raise ValueError unless MIN_EPSILON ≤ ε ≤ MAX_EPSILON and 0 ≤ δ < 1."""
+    if not (checks.is_number(epsilon) and checks.is_number(delta)):
+        raise ValueError(f"epsilon = {epsilon!r} and delta = {delta!r} must be numbers")
+    if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
+        raise ValueError(
+            f"epsilon = {epsilon} must be positive and at most {MAX_EPSILON:g}, and at least {MIN_EPSILON:g}"
+        )
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta = {delta} must be at least 0 and below 1")
+
+
+@singledispatch
+def divergence(event: Event, order: float) -> float:
+    """Return an upper bound on the Rényi divergence of order α > 1 (the table of §13)."""
+    raise TypeError(f"{type(event).__name__} has no charge")
+
+
+@divergence.register
+def _(event: GaussianDpEvent, order: float) -> float:
+    return order / (2 * event.noise_multiplier**2)
+
+
+@divergence.register
+def _(event: ZCDpEvent, order: float) -> float:
+    return order * event.rho
+
+
+@divergence.register
+def _(event: EpsilonDeltaDpEvent, order: float) -> float:
+    # "leak with probability δ, else ε-randomised response" has the same trade-off function (Blackwell)
+    return pure_divergence(event.epsilon, order)
+
+
+@divergence.register
+def _(event: ShuffledGaussianDpEvent, order: float) -> float:
+    return mixture_divergence(np.array(event.shares), np.array(event.noise_multipliers), order)
+
+
+@divergence.register
+def _(event: PoissonGaussianDpEvent, order: float) -> float:
+    return event.steps * poisson_gaussian_divergence(event.sampling_probability, event.noise_multiplier, order)
+
+
+@divergence.register
+def _(event: ExponentialMechanismDpEvent, order: float) -> float:
+    # K(s) = ln E_Q e^{sZ} has K(0) = K(1) = 0 and K'' ≤ ε²/4, as Z lies in an interval of length ε
+    return min(pure_divergence(event.epsilon, order), order * event.epsilon**2 / 8)
+
+
+@divergence.register
+def _(event: PaddedDpEvent, order: float) -> float:
+    return divergence(event.event, order)
+
+
+@divergence.register
+def _(event: ComposedDpEvent, order: float) -> float:
+    return math.fsum(divergence(part, order) for part in event.events)
+
+
+@divergence.register
+def _(event: SelfComposedDpEvent, order: float) -> float:
+    return event.count * divergence(event.event, order)
+
+
+@divergence.register
+def _(event: DisjointDpEvent, order: float) -> float:
+    return max(divergence(part, order) for part in event.events)
+
+
+@divergence.register
+def _(event: RepeatAndSelectDpEvent, order: float) -> float:
+    # a Rényi divergence rises in α, so the bound for any larger order holds too; checked against dp_accounting
+    here = _repetition(event, np.array([order]), np.array([divergence(event.repeated, order)]))
+    return float(min(here[0], _repetitions(event)[order <= _ORDERS].min(initial=math.inf)))
+
+
+_ORDERS = 1 + np.geomspace(1e-2, 1e5, 400)  # where the auxiliary order of a repetition is looked for
+
+
+def _repetition(event: RepeatAndSelectDpEvent, orders: np.ndarray, divergences: np.ndarray) -> np.ndarray:
+    """Return the divergences of a repetition from those of one run (Papernot & Steinke 2022)."""
+    repeated, own = divergences + math.log(event.mean) / (orders - 1), _divergences(event.repeated)
+    if math.isinf(event.shape):  # Theorem 6
+        gaps, base = np.log1p(1 / (orders - 1)), _ORDERS - 1
+        logs = np.log1p(-1 / _ORDERS) * base - np.log(_ORDERS) + base * (own - gaps[:, None])
+        return repeated + event.mean * np.exp(np.minimum(0.0, logs.min(axis=1)))
+    return repeated + 2 * np.min((1 - 1 / _ORDERS) * own + math.log(event.mean) / _ORDERS)  # Theorem 2, γ = 1/mean
+
+
+@lru_cache(maxsize=4)
+def _repetitions(event: RepeatAndSelectDpEvent) -> np.ndarray:
+    return _repetition(event, _ORDERS, _divergences(event.repeated))
+
+
+@lru_cache(maxsize=4)
+def _divergences(event: Event) -> np.ndarray:
+    return np.array([divergence(event, float(order)) for order in _ORDERS])
+
+
+@singledispatch
+def leak(event: Event, epsilon: float) -> float:
+    """Return the probability to be added to δ, in a ledger that promises ε."""
+    return 0.0
+
+
+@leak.register
+def _(event: EpsilonDeltaDpEvent, epsilon: float) -> float:
+    return event.delta
+
+
+@leak.register
+def _(event: PaddedDpEvent, epsilon: float) -> float:
+    # P(S) ≤ P*(S) + τ ≤ e^ε Q*(S) + δ + τ ≤ e^ε (Q(S) + τ) + δ + τ (§2), for the whole ledger at once
+    return exceedance(event.total_variation, epsilon) + leak(event.event, epsilon)
+
+
+@leak.register
+def _(event: ComposedDpEvent, epsilon: float) -> float:
+    return math.fsum(leak(part, epsilon) for part in event.events)
+
+
+@leak.register
+def _(event: SelfComposedDpEvent, epsilon: float) -> float:
+    return event.count * leak(event.event, epsilon)
+
+
+@leak.register
+def _(event: DisjointDpEvent, epsilon: float) -> float:
+    return max(leak(part, epsilon) for part in event.events)
+
+
+@leak.register
+def _(event: RepeatAndSelectDpEvent, epsilon: float) -> float:
+    # P(S) ≤ P*(S) + τ ≤ e^ε Q*(S) + δ + τ ≤ e^ε (Q(S) + τ) + δ + τ (§2), for the whole ledger at once;
+    # runs that leak with probability δ each are within E[K]δ of runs that do not
+    return exceedance(event.total_variation + event.mean * leak(event.repeated, epsilon), epsilon)
+
+
+def exceedance(delta: float, epsilon: float) -> float:
+    """Return (1 + e^ε)δ, rounded up, or something above 1 if that is too: no promise is left.
+
+    It is what a total variation of δ from an (ε, 0)-DP mechanism adds to its δ, in both worlds (§2).
+    """
+    return (delta + math.exp(min(epsilon + math.log(delta), 0.0))) * (1 + 1e-12) if delta > 0 else 0.0
+
+
+@singledispatch
+def gaussian_square(event: Event, guarantee: EpsilonDeltaDpEvent) -> tuple[float, bool]:
+    """Return μ², where the event is at most as telling as N(μ, 1) against N(0, 1), and whether it leaks δ.
+
+    What has no such μ of its own counts as what its stand-alone (ε, δ) says: G_μ is convex and passes
+    below the corner of the trade-off function of pure ε at μ = 2Φ⁻¹(e^ε/(1+e^ε)) (§13).
+    """
+    return pure_mean(guarantee.epsilon) ** 2, True
+
+
+@gaussian_square.register
+def _(event: GaussianDpEvent, guarantee: EpsilonDeltaDpEvent) -> tuple[float, bool]:
+    return event.noise_multiplier**-2, False
+
+
+@gaussian_square.register
+def _(event: ShuffledGaussianDpEvent, guarantee: EpsilonDeltaDpEvent) -> tuple[float, bool]:
+    return min(event.noise_multipliers) ** -2, False
+
+
+@gaussian_square.register
+def _(event: SelfComposedDpEvent, guarantee: EpsilonDeltaDpEvent) -> tuple[float, bool]:
+    square, leaks = gaussian_square(event.event, guarantee)  # where that is the guarantee's, it is that of all
+    return (square, True) if leaks else (event.count * square, False)
+
+
+@gaussian_square.register
+def _(event: DisjointDpEvent, guarantee: EpsilonDeltaDpEvent) -> tuple[float, bool]:
+    # neighbours differ in one part; the guarantee is that of the part which promises least, so it covers each
+    squares, leaks = zip(*(gaussian_square(part, guarantee) for part in event.events), strict=True)
+    return max(squares), any(leaks)
+
+
+def pure_mean(epsilon: float) -> float:
+    """Return μ = 2Φ⁻¹(e^ε/(1+e^ε)), rounded up: N(μ, 1) against N(0, 1) tells at least as much as pure ε."""
+    if epsilon > 600:  # Φ(-x) ≤ exp(-x²/2)/2 gives x ≤ √(2 ln((1+e^ε)/2)) ≤ √(2ε)
+        return 2 * math.sqrt(2 * epsilon)
+    return -2 * NormalDist().inv_cdf(1 / (1 + math.exp(epsilon))) * (1 + 1e-9) + 1e-15
+
+
+def zero_concentrated(event: Event, guarantee: EpsilonDeltaDpEvent) -> tuple[float, Event]:
+    """Return ρ, and the event whose leak counts with it: the event's own, or what its stand-alone (ε, δ) says."""
+    own = concentration(event)
+    return (pure_concentration(guarantee.epsilon), guarantee) if own is None else (own, event)
+
+
+@singledispatch
+def concentration(event: Event) -> float | None:
+    """Return ρ such that D_α ≤ αρ for every α > 1 at once, leaks apart; None for an event without such a ρ (§13)."""
+    return None
+
+
+@concentration.register
+def _(event: GaussianDpEvent) -> float | None:
+    return 1 / (2 * event.noise_multiplier**2)
+
+
+@concentration.register
+def _(event: ZCDpEvent) -> float | None:
+    return event.rho
+
+
+@concentration.register
+def _(event: EpsilonDeltaDpEvent) -> float | None:
+    return pure_concentration(event.epsilon)
+
+
+@concentration.register
+def _(event: ShuffledGaussianDpEvent) -> float | None:
+    # D_α is jointly quasi-convex: of mixtures with the same shares it is at most that of the worst position
+    return 1 / (2 * min(event.noise_multipliers) ** 2)
+
+
+@concentration.register
+def _(event: ExponentialMechanismDpEvent) -> float | None:
+    return min(pure_concentration(event.epsilon), event.epsilon**2 / 8)
+
+
+@concentration.register
+def _(event: PaddedDpEvent) -> float | None:
+    return concentration(event.event)
+
+
+@concentration.register
+def _(event: ComposedDpEvent) -> float | None:
+    return _of_all(math.fsum, event.events)
+
+
+@concentration.register
+def _(event: SelfComposedDpEvent) -> float | None:
+    once = concentration(event.event)
+    return None if once is None else event.count * once
+
+
+@concentration.register
+def _(event: DisjointDpEvent) -> float | None:
+    return _of_all(max, event.events)
+
+
+def _of_all(join: Callable[[list[float]], float], parts: tuple[Event, ...]) -> float | None:
+    found = [concentration(part) for part in parts]
+    known = [each for each in found if each is not None]
+    return join(known) if len(known) == len(found) else None
+
+
+def pure_concentration(epsilon: float) -> float:
+    """Return the least ρ for which every ε-DP mechanism is ρ-zCDP: ε·tanh(ε/2) ≤ ε²/2 (privacy.md §13).
+
+    Proof. (α-1)D_α ≤ g(α) = ln[cosh((α-½)ε)/cosh(ε/2)], with g(1) = 0 and g' = ε·tanh((2α-1)ε/2). tanh is
+    concave on [0, ∞) and 0 at 0, so tanh(cx) ≤ c·tanh(x) for c ≥ 1: g' ≤ (2α-1)ε·tanh(ε/2), whose integral from
+    1 is α(α-1)ε·tanh(ε/2). Randomised response has D_α → ε·tanh(ε/2) as α → 1.
+    """
+    return epsilon * math.tanh(epsilon / 2)
+
+
+def pure_divergence(epsilon: float, order: float) -> float:
+    """Return r(ε, α): the largest order-α Rényi divergence of an ε-DP mechanism (§13).
+
+    (1/(α-1)) ln[(sinh αε - sinh (α-1)ε)/sinh ε] = (1/(α-1)) ln[cosh((α-1/2)ε)/cosh(ε/2)], attained by
+    randomised response; at most min(ε, αε²/2).
+    """
+    exact = (_log_cosh((order - 0.5) * epsilon) - _log_cosh(epsilon / 2)) / (order - 1)
+    return min(epsilon, order * epsilon**2 / 2, max(exact, 0.0) + 1e-15)
+
+
+def _log_cosh(x: float) -> float:
+    """ln cosh x for x ≥ 0 without overflow, and without cancellation near 0."""
+    return math.log1p(2 * math.sinh(x / 2) ** 2) if x < 1 else x + math.log1p(math.exp(-2 * x)) - math.log(2)
+
+
+@singledispatch
+def replace_one(event: Event) -> Event:
+    """Return what an add-remove event is under replace-one: two neighbours apart (§13)."""
+    raise ValueError(
+        f"an add-remove {type(event).__name__} cannot be charged to a replace-one dataset; analyse it for replace-one"
+    )
+
+
+@replace_one.register
+def _(event: GaussianDpEvent) -> Event:
+    return GaussianDpEvent(event.noise_multiplier / 2)
+
+
+@replace_one.register
+def _(event: ZCDpEvent) -> Event:
+    return ZCDpEvent(4 * event.rho)  # of a Gaussian, whose sensitivity at most doubles
+
+
+@replace_one.register
+def _(event: EpsilonDeltaDpEvent) -> Event:
+    return EpsilonDeltaDpEvent(*_doubled(event.epsilon, event.delta))
+
+
+def _doubled(epsilon: float, delta: float) -> tuple[float, float]:
+    return 2 * epsilon, exceedance(delta, epsilon)
+
+
+@dataclass(frozen=True)
+class Release:
+    """The two true statements about one mechanism: its event, and its stand-alone (ε, δ)."""
+
+    event: Event
+    epsilon: float
+    delta: float
+    neighbours: str = REPLACE_ONE
+
+    def as_replace_one(self) -> "Release":
+        """Return the same release for replace-one neighbours."""
+        if self.neighbours == REPLACE_ONE:
+            return self
+        return Release(replace_one(self.event), *_doubled(self.epsilon, self.delta))
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the release as data, for the ledger."""
+        return {
+            "event": _event_data(self.event),
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "neighbours": self.neighbours,
+        }
+
+    @classmethod
+    def from_data(cls, data: Any) -> "Release":
+        """Return the release that `as_data` described.
+
+        Raises
+        ------
+        ValueError
+            If there is no such event, or its numbers are out of range.
+        """
+        if not isinstance(data, dict) or not {"event", "epsilon", "delta"} <= set(data):
+            raise ValueError("the guarantee of a charge lacks what it needs; give event, epsilon and delta")
+        neighbours = data.get("neighbours", REPLACE_ONE)
+        if neighbours not in (REPLACE_ONE, ADD_REMOVE):
+            raise ValueError(f"neighbours {neighbours!r} are unknown; they are {REPLACE_ONE} or {ADD_REMOVE}")
+        check_epsilon_delta(data["epsilon"], data["delta"])
+        try:
+            return cls(_event_from(data["event"]), data["epsilon"], data["delta"], neighbours)
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                "the guarantee of a charge lacks what it needs; give an event with the numbers that its kind has"
+            ) from error
+
+
+_WRITTEN = {"event": "composed"}  # in data, "event" is the kind of event
+_READ = {written: name for name, written in _WRITTEN.items()}
+
+
+def _event_data(event: Event) -> dict[str, Any]:
+    data: dict[str, Any] = {"event": type(event).__name__}
+    for each in fields(event):
+        data[_WRITTEN.get(each.name, each.name)] = _value_data(getattr(event, each.name))
+    return data
+
+
+def _value_data(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_value_data(item) for item in value]
+    if isinstance(value, float):
+        return "inf" if math.isinf(value) else value
+    return _event_data(value) if type(value).__name__ in EVENTS else value
+
+
+def _event_from(data: dict[str, Any], levels: int = MOST_LEVELS) -> Event:
+    if not levels:
+        raise ValueError(f"event cannot be charged: it holds events on more than {MOST_LEVELS} levels")
+    given = dict(data) if isinstance(data, dict) else {"event": data}
+    kind = given.pop("event")
+    if kind not in EVENTS:
+        raise ValueError(f"event {kind!r} cannot be charged; known are {', '.join(EVENTS)}")
+    event = EVENTS[kind](**{_READ.get(name, name): _value_from(value, levels - 1) for name, value in given.items()})
+    for each in fields(event):
+        _CHECKS[each.name](getattr(event, each.name))
+    if kind == ShuffledGaussianDpEvent.__name__ and len(event.shares) != len(event.noise_multipliers):
+        raise ValueError(f"event {kind!r} cannot be charged: {len(event.shares)} shares need as many noise_multipliers")
+    return event
+
+
+def _value_from(value: Any, levels: int) -> Any:
+    if isinstance(value, list):
+        return tuple(_value_from(item, levels) if isinstance(item, dict) else _number(item) for item in value)
+    if isinstance(value, dict):
+        return _event_from(value, levels)
+    return _number(value)
+
+
+def _number(value: Any) -> Any:
+    return math.inf if value == "inf" else value
+
+
+def _check(condition: Callable[[Any], bool], what: str) -> Callable[[Any], None]:
+    def check(value: Any) -> None:
+        if not condition(value):
+            raise ValueError(f"event cannot be charged: {what}")
+
+    return check
+
+
+def _within(low: float, high: float) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, int | float) and low <= value <= high
+
+
+def _whole(value: Any) -> bool:
+    return checks.is_whole(value) and 1 <= value <= MAX_COUNT
+
+
+def _is_event(value: Any) -> bool:
+    return type(value).__name__ in EVENTS
+
+
+def _is_run(value: Any) -> bool:
+    """Whether a value is an event without repetitions: each level of them multiplies the orders that are looked at."""
+    if not _is_event(value) or isinstance(value, RepeatAndSelectDpEvent):
+        return False
+    parts = value.events if isinstance(value, ComposedDpEvent | DisjointDpEvent) else ()
+    return all(map(_is_run, (*parts, *([value.event] if isinstance(value, SelfComposedDpEvent) else ()))))
+
+
+_CHECKS: dict[str, Callable[[Any], None]] = {
+    "noise_multiplier": _check(_within(1e-9, 1e12), "noise_multiplier must be between 1e-9 and 1e12"),
+    "rho": _check(_within(1e-24, 1e18), "rho must be between 1e-24 and 1e18"),
+    "epsilon": _check(_within(MIN_EPSILON, MAX_EPSILON), f"epsilon must be from {MIN_EPSILON:g} to {MAX_EPSILON:g}"),
+    "delta": _check(_within(0, math.nextafter(1, 0)), "delta must be at least 0 and below 1"),
+    "mean": _check(_within(1, 1e6), "mean must be between 1 and 1e6"),
+    "shape": _check(lambda value: value in (1, math.inf), "shape must be 1 or infinite"),
+    "total_variation": _check(_within(0, 1), "total_variation must be between 0 and 1"),
+    "sampling_probability": _check(_within(1e-15, 1), "sampling_probability must be between 1e-15 and 1"),
+    "steps": _check(_whole, f"steps must be a whole number from 1 to {MAX_COUNT}"),
+    "count": _check(_whole, f"count must be a whole number from 1 to {MAX_COUNT}"),
+    "repeated": _check(_is_run, "it repeats no event, or one that is itself repeated"),
+    "event": _check(_is_event, "it composes no event"),
+    "events": _check(lambda value: value and all(map(_is_event, value)), "it holds no events"),
+    "shares": _check(
+        lambda value: value and all(map(_within(0, 1), value)) and abs(math.fsum(value) - 1) < 1e-9,
+        "shares must add up to 1",
+    ),
+    "noise_multipliers": _check(
+        lambda value: value and all(map(_within(1e-9, 1e300), value)), "noise_multipliers must be at least 1e-9"
+    ),
+}

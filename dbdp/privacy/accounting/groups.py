@@ -1,0 +1,151 @@
+"""Group privacy: what a guarantee for one replaced record is worth for a unit of up to r records.
+
+privacy.md §11.6. Between neighbours in a unit there is a chain of r + 1 datasets, D_0, …, D_r, each of which differs
+from the next in one record; P_0, …, P_r are the laws of what a mechanism releases on them.
+"""
+
+import math
+from fractions import Fraction
+from functools import singledispatch
+
+from dbdp.privacy.accounting.events import (
+    MIN_EPSILON,
+    ComposedDpEvent,
+    EpsilonDeltaDpEvent,
+    Event,
+    ExponentialMechanismDpEvent,
+    GaussianDpEvent,
+    PaddedDpEvent,
+    Release,
+    SelfComposedDpEvent,
+    ZCDpEvent,
+)
+
+MOST_EPSILON = 500.0  # with a δ: that of one record is about e^-ε of the unit's, and still a float
+_ROOM = 1 + 1e-12  # what is computed in floating point is rounded up by more than it errs
+
+
+def joint_delta(epsilon: float, delta: float, rows: int) -> float:
+    """Return δ(e^{rε} - 1)/(e^ε - 1), rounded up: (ε, δ) for one record is (rε, that) for r.
+
+    Proof. P_i(S) ≤ e^ε P_{i+1}(S) + δ. Put into each other for i = 0, …, r - 1 that is
+    P_0(S) ≤ e^{rε} P_r(S) + δ(1 + e^ε + … + e^{(r-1)ε}). Attained by P_i(S) = δ(1 + … + e^{(r-i-1)ε}). ∎
+    """
+    if delta == 0:
+        return 0.0
+    return delta * math.expm1(rows * epsilon) / math.expm1(epsilon) * _ROOM
+
+
+def share(epsilon: float, delta: float, rows: int) -> tuple[float, float]:
+    """Return the (ε/r, δ') of one record that is (ε, δ) for r of them, both rounded down: `joint_delta` solved for δ'.
+
+    Raises
+    ------
+    ValueError
+        If ε is too small to be shared, or too large to leave a δ.
+    """
+    each = epsilon / rows
+    if Fraction(each) * rows > Fraction(epsilon):
+        each = math.nextafter(each, 0)
+    if each < MIN_EPSILON:
+        raise ValueError(
+            f"epsilon = {epsilon:g} is too small for units of {rows} rows; give {rows * MIN_EPSILON:g} or more"
+        )
+    if delta > 0 and epsilon > MOST_EPSILON:
+        raise ValueError(
+            f"epsilon = {epsilon:g} for units of {rows} rows leaves one row no delta; give {MOST_EPSILON:g} or less, "
+            "or delta = 0"
+        )
+    return each, delta and delta / joint_delta(each, 1.0, rows) / _ROOM
+
+
+def grouped(release: Release, rows: int, *, epsilon: float, delta: float) -> Release:
+    """Return a release for units of r records that claims (ε, δ), from one for single records at `share` of it.
+
+    Its event is that of r records together where there is a form for it, else (ε, δ) itself. A release that
+    leaves its δ unused claims none.
+
+    Raises
+    ------
+    ArithmeticError
+        If the claim does not follow.
+    """
+    claimed = delta if release.delta > 0 else 0.0
+    if (
+        Fraction(release.epsilon) * rows > Fraction(epsilon)
+        or joint_delta(release.epsilon, release.delta, rows) > claimed
+    ):
+        raise ArithmeticError(
+            f"({release.epsilon}, {release.delta}) for one row is not ({epsilon}, {delta}) for {rows}"
+        )
+    event = _of_units(release.event, rows)
+    return Release(event or EpsilonDeltaDpEvent(epsilon, claimed), epsilon, claimed, release.neighbours)
+
+
+@singledispatch
+def _of_units(event: Event, rows: int) -> Event | None:
+    """Return the event of r records replaced together, None where no form is proved: the (ε, δ) has to do."""
+    return None
+
+
+@_of_units.register
+def _(event: GaussianDpEvent, rows: int) -> Event:
+    """A multiplier of z becomes z/r.
+
+    Proof, also where the event is only known to be as hard to tell apart as N(1/z, 1) and N(0, 1). Let a_i be the
+    power of a test under P_i: a_i ≤ Φ(Φ⁻¹(a_{i+1}) + 1/z), so Φ⁻¹(a_0) ≤ Φ⁻¹(a_r) + r/z. ∎
+    """
+    return GaussianDpEvent(event.noise_multiplier / rows / _ROOM)
+
+
+@_of_units.register
+def _(event: ZCDpEvent, rows: int) -> Event:
+    """ρ becomes r²ρ.
+
+    Proof (Bun & Steinke 2016) by induction on r. By Hölder, for p > 1 and q = p/(p - 1), D_α(P_0‖P_r) ≤
+    ((pα - 1)/p)/(α - 1)·D_{pα}(P_0‖P_1) + D_{q(α - 1/p)}(P_1‖P_r), where D_{pα} ≤ ρpα and, with x = p - 1, the other
+    is at most (r - 1)²ρ(pα - 1)/x: together ρ(α - 1 + xα)(α/(α - 1) + (r - 1)²/x), which is r²ρα at
+    x = (r - 1)(α - 1)/α. ∎
+    """
+    return ZCDpEvent(event.rho * rows**2 * _ROOM)
+
+
+@_of_units.register
+def _(event: EpsilonDeltaDpEvent, rows: int) -> Event:
+    epsilon = math.nextafter(rows * event.epsilon, math.inf)
+    return EpsilonDeltaDpEvent(epsilon, joint_delta(event.epsilon, event.delta, rows))
+
+
+@_of_units.register
+def _(event: ExponentialMechanismDpEvent, rows: int) -> Event:
+    """A range of ε becomes one of rε.
+
+    Proof. On all rows the log-ratio of each link of the chain lies in an interval of length ε: they add up. On a
+    Poisson sample they do not, as mixing over the unit's other records moves them; ε = 2 ln(1 - q + qe^h) there, h
+    what one record moves log-odds by. Fix the sample of the records *outside* the unit. With the set S of the unit's
+    in it, outcome o has weight U_S(o), Z_S in all; scale each record's factor so that it is from 1 to e^h. Then Z_S
+    rises with S, and P(o)/U_∅(o) = E[U_S(o)/(U_∅(o)Z_S)] lies between E[1/Z_S] and E[e^{h|S|}/Z_S], at most
+    E[1/Z_S]·(1 - q + qe^h)^r (Harris: one factor falls in S, one rises). So ln(P/U_∅) has a range of rε/2, ln(Q/U_∅)
+    too: rε together. Mixed over the other samples: pure rε, and D_α, which is quasi-convex, at most α(rε)²/8. ∎
+    """
+    return ExponentialMechanismDpEvent(math.nextafter(rows * event.epsilon, math.inf))
+
+
+@_of_units.register
+def _(event: PaddedDpEvent, rows: int) -> Event | None:
+    """Both ends of the chain are as far from the event's law as every dataset is."""
+    whole = _of_units(event.event, rows)
+    return PaddedDpEvent(whole, event.total_variation) if whole else None
+
+
+@_of_units.register
+def _(event: ComposedDpEvent, rows: int) -> Event | None:
+    """Each part, given what was released before, is a mechanism of its own on the same unit."""
+    parts = [_of_units(part, rows) for part in event.events]
+    return ComposedDpEvent(tuple(part for part in parts if part)) if all(parts) else None
+
+
+@_of_units.register
+def _(event: SelfComposedDpEvent, rows: int) -> Event | None:
+    part = _of_units(event.event, rows)
+    return SelfComposedDpEvent(part, event.count) if part else None

@@ -1,0 +1,105 @@
+"""Poisson samples of a public size: how many rows each is padded to, and what cutting the surplus may leak.
+
+privacy.md §10.8. The proofs for Poisson samples need the number of drawn rows to stay secret: given that number,
+another row has taken the place of a record that is absent. So what is packed for a draw always has M rows.
+"""
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from dbdp.privacy.accounting.events import Event, PaddedDpEvent, exceedance
+
+LEAKED = 1 / 1000  # of a release's δ, at most
+_LEAST = 1e-300  # a tail is never rounded to 0
+_MARGIN = 2.0**-46  # relative error of the exponent below, with room
+
+
+def binomial_tail(rows: int, probability: float, most: int) -> float:
+    """Return an upper bound on P(Bin(n, q) > M), 0 where M ≥ n.
+
+    Proof (Chernoff). For k = M + 1 > μ = nq and s > 0, P(X ≥ k) ≤ e^(-sk)(1 - q + qe^s)^n; at the best s that is
+    e^-E, E = k ln(k/μ) + (n - k) ln((n - k)/(n - μ)), 0 ln 0 = 0: here k·log1p(t) + (n - k)·log1p(-r), t = (k - μ)/μ,
+    r = (k - μ)/(n - μ). Let u = 2⁻⁵³. |dE/dμ| ≤ max(k/μ, 1), so the rounding of μ moves E by ≤ uk. Given μ, t and r
+    are within 3u of themselves; that moves the first term by ≤ 3u of it and the second by ≤ 3u·r(n - μ) ≤ 3uk; log1p
+    and the product add ≤ 4u of each. `_MARGIN` has 2⁷u of k and of both terms. At k ≤ μ the bound is 1. ∎
+    """
+    above, mean = most + 1, rows * probability
+    if above > rows:
+        return 0.0
+    if above <= mean:
+        return 1.0
+    first = above * math.log1p((above - mean) / mean)
+    missing = rows - above
+    second = missing * math.log1p(-(above - mean) / (rows - mean)) if missing else 0.0
+    return min(1.0, max(_LEAST, math.exp(_MARGIN * (above + first - second) - (first + second))))
+
+
+@dataclass(frozen=True)
+class PoissonSamples:
+    """The mini-batches of a run: `draws` Poisson samples of the rows, each padded or cut to `size` rows.
+
+    Attributes
+    ----------
+    rows : n
+    probability : q, of every row to be in a sample
+    draws : T, how many samples are read at most: those of every step, sum and selection
+    size : M, what each is padded to with zero rows; what is beyond is cut by a rule that looks at no value
+
+    Raises
+    ------
+    ValueError
+        If the size is not from 1 to n.
+    """
+
+    rows: int
+    probability: float
+    draws: int
+    size: int
+
+    def __post_init__(self) -> None:
+        """Check the size: what it leaks follows from it, and cannot be stated."""
+        if not 1 <= self.size <= self.rows:
+            raise ValueError(f"size = {self.size} of a mini-batch must be from 1 to the {self.rows} rows")
+
+    @property
+    def total_variation(self) -> float:
+        """What the run's law is within of that on whole samples: T·P(Bin(n, q) > M), at most 1."""
+        return min(1.0, self.draws * binomial_tail(self.rows, self.probability, self.size) * (1 + 1e-12))
+
+    def leak(self, epsilon: float) -> float:
+        """Return what cutting adds to the δ of a run that is (ε, δ)-DP on whole samples, rounded up: (1 + e^ε)Tτ.
+
+        Proof. Who is drawn depends on no value. Couple the run with one on whole samples, by the same draws: they
+        differ where one of T samples has more than M rows alone, with probability at most Tτ in either world. A
+        zero row has gradient 0, and one loss for all linear models, or none: it moves no difference. So with P*, Q*
+        of whole samples P(S) ≤ P*(S) + Tτ ≤ e^ε Q*(S) + δ + Tτ ≤ e^ε Q(S) + δ + (1 + e^ε)Tτ. ∎
+        """
+        return exceedance(self.total_variation, epsilon)
+
+    def event(self, whole: Event) -> Event:
+        """Return the event of a run, from that on whole samples."""
+        return PaddedDpEvent(whole, self.total_variation) if self.total_variation > 0 else whole
+
+
+def padded_samples(
+    rows: int, probability: float, draws: int, *, epsilon: float, delta: float, weight: float = 0.0
+) -> PoissonSamples:
+    """Return samples of the least public size M whose leak is at most δ/1000.
+
+    M ≥ min(n, ⌈μ + 8√μ + 32⌉), μ = nq, for T draws of a run that is to be (ε, δ)-DP. With δ = 0, M = n: nothing
+    is ever cut.
+
+    Parameters
+    ----------
+    weight : the ε of the budget that is charged: a leak is weighed with the larger of both (privacy.md §13)
+    """
+    mean = rows * probability
+    least = min(rows, math.ceil(mean + 8 * math.sqrt(mean) + 32))
+
+    def is_enough(size: int) -> bool:
+        leak = PoissonSamples(rows, probability, draws, size).leak(max(epsilon, weight))
+        return leak <= delta * LEAKED
+
+    sizes = range(least, rows)  # the tail falls in M, and is 0 at n
+    return PoissonSamples(rows, probability, draws, least + bisect_left(sizes, True, key=is_enough))

@@ -1,0 +1,185 @@
+"""Noise drawn fast and rounded exactly: a stream cipher's words, floating point of known error, balls where in doubt.
+
+privacy.md §2(ii), for the noise of §5 and of every step of §14.8.
+Shapes: uniforms (…, 8) uint64, each the first 64 bits of a real number in [0, 1]; noise (updates, dimension) int64.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbdp.privacy.noise.samplers import Entropy
+
+try:
+    from dbdp.privacy.noise import _stream as compiled
+except ImportError:  # built without a C compiler: the same law, some thousand times slower
+    compiled = None
+
+_WORD = 64
+_LANES = 8  # numbers are computed eight at a time
+_CHUNK = 2**14  # words that are drawn at a time: they stay in the processor's cache
+_SPAN = 2**62  # noise is below this in absolute value, but for a probability of 2^-1000
+
+
+def draw(law: str, steps: int, updates: int, dimension: int) -> np.ndarray:
+    """Return the noise of `updates` updates, in steps of the grid: exactly rounded real numbers.
+
+    Parameters
+    ----------
+    law : "gaussian", independent round(steps·Z), Z standard normal; or "spherical_laplace", rows that are
+        rounded vectors with density ∝ exp(-‖z‖₂/steps)
+    steps : the scale of the noise over the grid
+    updates, dimension : rows and columns
+
+    Notes
+    -----
+    Proof that the law is that of the rounded real numbers, for uniform bits. Every number begins with a word
+    of 64 bits and has as many more as are needed. The compiled code computes x̂ from the words; |x̂ - x| ≤ e
+    for every x whose numbers begin with them, where e counts each rounding of correctly rounded operations,
+    the series' remainders and the bits not yet drawn (`_stream.h`). An integer is taken if |x̂ - k| ≤ ½ - e: then
+    |x - k| ≤ ½, and k = round(x) but for probability 0. Else the integer is found by balls from the same words
+    and more bits (`rounding.exactly_rounded`). Either way it is round(x). ∎ That the bits are as good as uniform
+    is the assumption that the operating system's generator is, and ChaCha20 under a key of 256 bits from it,
+    which is used for this call alone.
+    """
+    chosen = _law_named(law)
+    most = chosen.most_steps(dimension)
+    if not 1 <= steps <= most:
+        raise ValueError(f"steps = {steps} must be from 1 to {most}, so that noise has 64 bits; choose a coarser grid")
+    if compiled is not None:
+        return chosen.fast(steps, updates, dimension)
+    entropy = Entropy()
+    rows = [chosen.exact(steps, dimension, entropy) for _ in range(updates)]
+    return np.array(rows, np.int64).reshape(updates, dimension)
+
+
+def vector(law: str, steps: int, dimension: int) -> list[int]:
+    """Return the noise of one update, of any scale."""
+    chosen = _law_named(law)
+    if steps <= chosen.most_steps(dimension):
+        return draw(law, steps, 1, dimension)[0].tolist()
+    return chosen.exact(steps, dimension, Entropy())
+
+
+class Stream:
+    """The words of ChaCha20 under a new key, each used once; the key is the operating system's."""
+
+    def __init__(self) -> None:
+        self._key = os.urandom(32)
+        self._groups = 0
+
+    def words(self, count: int) -> np.ndarray:
+        """Return the next words, shape (count,); what is left of a group of blocks is not used."""
+        groups = math.ceil(count / compiled.GROUP)
+        words = np.empty(groups * compiled.GROUP, np.uint64)
+        compiled.keystream(self._key, self._groups, words)
+        self._groups += groups
+        return words[:count]
+
+
+def gaussian_of(uniforms: np.ndarray, steps: int) -> np.ndarray:
+    """Return the rounded normal numbers of the uniform ones, shape (groups, 2, 8) as theirs.
+
+    A group is eight radii and eight angles, then the numbers of their cosines and of their sines.
+    """
+    rounded, doubts, count = compiled.gaussian(uniforms, steps)
+    if count:
+        from dbdp.privacy.noise.rounding import Uniforms, gaussian_of  # FLINT is loaded when needed, not before
+
+        entropy = Entropy()
+        for group, lane in np.argwhere(doubts).tolist():
+            numbers = Uniforms.begun(uniforms[group, :, lane].tolist(), _WORD, entropy)
+            rounded[group, :, lane] = gaussian_of(numbers, steps, _WORD)
+    return rounded
+
+
+def spherical_laplace_of(uniforms: np.ndarray, steps: int, dimension: int) -> np.ndarray:
+    """Return the rounded rows of the uniform numbers, shape (rows, dimension).
+
+    Of a row of uniforms, shape (vectors, 8), the first ⌈dimension/8⌉ vectors hold the numbers of the norm, the
+    others groups of pairs as in `gaussian_of`; a pair's two numbers are next to each other in the row.
+    """
+    rounded, doubts, count = compiled.spherical_laplace(uniforms, dimension, steps)
+    noise = _paired(rounded)[:, :dimension]
+    if count:
+        from dbdp.privacy.noise.rounding import Uniforms, spherical_laplace_of  # as in `gaussian_of`
+
+        entropy = Entropy()
+        for row in np.flatnonzero(doubts.any(axis=(1, 2))).tolist():
+            numbers = Uniforms.begun(_in_order(uniforms[row], dimension), _WORD, entropy)
+            wanted = np.flatnonzero(_paired(doubts[row])[:dimension])
+            noise[row, wanted] = spherical_laplace_of(numbers, steps, dimension, wanted.tolist(), _WORD)
+    return noise
+
+
+def _paired(places: np.ndarray) -> np.ndarray:
+    """Return rows (…, 2, n), cosines and sines, with the two of a pair next to each other: (…, 2n)."""
+    return places.swapaxes(-1, -2).reshape(*places.shape[:-2], -1)
+
+
+def _in_order(vectors: np.ndarray, dimension: int) -> list[int]:
+    """Return a row's words in the order of `rounding`: those of the norm, then radius and angle of each pair."""
+    norm, pairs = np.split(vectors, [math.ceil(dimension / _LANES)])
+    return [*norm.ravel()[:dimension].tolist(), *_paired(pairs.reshape(-1, 2, _LANES)).ravel().tolist()]
+
+
+def _draw_gaussian(steps: int, updates: int, dimension: int) -> np.ndarray:
+    stream, count = Stream(), updates * dimension
+    noise = np.empty(count, np.int64)
+    for begin in range(0, count, _CHUNK):
+        piece = noise[begin : begin + _CHUNK]
+        groups = math.ceil(len(piece) / (2 * _LANES))
+        words = stream.words(groups * 2 * _LANES).reshape(groups, 2, _LANES)
+        piece[:] = gaussian_of(words, steps).ravel()[: len(piece)]
+    return noise.reshape(updates, dimension)
+
+
+def _draw_spherical_laplace(steps: int, updates: int, dimension: int) -> np.ndarray:
+    stream, noise = Stream(), np.empty((updates, dimension), np.int64)
+    vectors = math.ceil(dimension / _LANES) + 2 * math.ceil(dimension / (2 * _LANES))
+    rows = max(1, _CHUNK // (vectors * _LANES))
+    for begin in range(0, updates, rows):
+        piece = noise[begin : begin + rows]
+        words = stream.words(len(piece) * vectors * _LANES).reshape(len(piece), vectors, _LANES)
+        piece[:] = spherical_laplace_of(words, steps, dimension)
+    return noise
+
+
+def _exact_gaussian(steps: int, dimension: int, entropy: Entropy) -> list[int]:
+    from dbdp.privacy.noise.rounding import rounded_gaussian
+
+    return rounded_gaussian(steps, dimension, entropy)
+
+
+def _exact_spherical_laplace(steps: int, dimension: int, entropy: Entropy) -> list[int]:
+    from dbdp.privacy.noise.rounding import rounded_spherical_laplace
+
+    return rounded_spherical_laplace(steps, dimension, entropy)
+
+
+@dataclass(frozen=True)
+class Law:
+    """How noise of a law is drawn."""
+
+    fast: Callable[[int, int, int], np.ndarray]  # of steps, updates and dimension, by the compiled code
+    exact: Callable[[int, int, Entropy], list[int]]  # of steps and dimension: one update, by balls alone
+    most_steps: Callable[[int], int]  # of a dimension: with more of them noise may not have 64 bits
+
+
+LAWS = {
+    "gaussian": Law(_draw_gaussian, _exact_gaussian, lambda _: _SPAN // 64),  # |z| > 64
+    "spherical_laplace": Law(
+        _draw_spherical_laplace,
+        _exact_spherical_laplace,
+        lambda dimension: _SPAN // (2 * dimension + 2000),  # a norm above that
+    ),
+}
+
+
+def _law_named(name: str) -> Law:
+    if name not in LAWS:
+        raise ValueError(f"no noise has the law {name!r}; choose one of {', '.join(LAWS)}")
+    return LAWS[name]

@@ -1,0 +1,307 @@
+"""Uniform secret permutations, and Poisson samples: who takes part in which step.
+
+They come from the operating system's entropy or from a secret key. There is no seed: nobody can repeat,
+choose or predict an order (privacy.md §3, §11.5) or a sample (§10). With a key, which is drawn for one
+release and never shown, several sessions compute the same order.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+_SPAN = 1 << 10  # slots whose words come from one call of SHAKE-256
+_COUNTED = 1 << 14  # slots whose words are counted at a time
+_BIN_WORDS = 64  # of a bin, on average
+_MOST_BINS = 1 << 16  # 512 kB of counts: a bin has few words, however many there are
+_MOST_GAPS = 1 << 16  # drawn at a time
+_MOST_CELLS = 1 << 46  # counted through at a time, so that the sum of so many gaps is below 2⁶³
+_LN_2 = float.fromhex("0x1.62e42fefa39efp-1")
+_TERMS = 11  # of the series of a logarithm
+_GUARD = 64  # bits of precision beyond those of a uniform number
+
+
+def permutation(count: int) -> np.ndarray:
+    """Return a uniform permutation of 0, …, count - 1, shape (count,).
+
+    The order of distinct random 64-bit keys; where two keys are equal all are drawn again, so that
+    every order is equally likely.
+    """
+    while True:
+        keys = np.frombuffer(os.urandom(8 * count), np.uint64)
+        order = np.argsort(keys, kind="stable")
+        ranked = keys[order]
+        if not (ranked[1:] == ranked[:-1]).any():
+            return order
+
+
+class Places:
+    """The places of a uniform permutation that are left, counted by ranges of like sizes.
+
+    Attributes
+    ----------
+    left : places that are left in each range, shape (ranges,)
+    """
+
+    def __init__(self, count: int, ranges: int) -> None:
+        self.left = np.full(ranges, count // ranges)
+        self.left[: count % ranges] += 1
+
+    def take(self, count: int) -> np.ndarray:
+        """Return the ranges of the places of the next rows, shape (count,); these places are left no more.
+
+        Every row has a uniform one of those that are left: which of a range it is, is never decided.
+        """
+        borders = np.cumsum(self.left)
+        ranges = np.searchsorted(borders, distinct(count, int(borders[-1])), side="right")
+        self.left -= np.bincount(ranges, minlength=len(self.left))
+        return ranges
+
+
+def distinct(count: int, below: int) -> np.ndarray:
+    """Return the first `count` numbers of a uniform permutation of 0, …, below - 1, shape (count,).
+
+    Proof. A uniform number that is taken unless it was seen before is uniform among those not seen. Where that
+    would seldom succeed the whole permutation is drawn.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer.
+    """
+    if count > below:
+        raise ValueError(f"count = {count} must be at most {below}: there are no more numbers")
+    if 2 * count > below:
+        return permutation(below)[:count]
+    found = np.zeros(0, np.int64)
+    while len(found) < count:
+        found = np.concatenate([found, _below(below, count - len(found))])
+        found = found[np.sort(np.unique(found, return_index=True)[1])]
+    return found
+
+
+def _below(limit: int, count: int) -> np.ndarray:
+    """Return at most `count` independent uniform numbers in 0, …, limit - 1: of random bits those below the limit."""
+    bits = np.uint64(64 - (limit - 1).bit_length()) if limit > 1 else np.uint64(63)
+    words = np.frombuffer(os.urandom(8 * count), "<u8") >> bits
+    return words[words < limit].astype(np.int64)
+
+
+@dataclass(frozen=True)
+class KeyedOrder:
+    """The permutation of `count` slots that a secret key decides: the same in every session.
+
+    Each slot has a 64-bit word of SHAKE-256 under the key, and slots are placed in the order of their
+    words. Words below any border are counted without the rows, so that a part of the order is found
+    in little memory: a bin is the words with the same leading bits.
+    """
+
+    key: bytes
+    count: int
+
+    def words(self, first: int, last: int) -> np.ndarray:
+        """Return the words of the slots first, …, last - 1, shape (last - first,)."""
+        begin = first - first % _SPAN
+        spans = (
+            hashlib.shake_256(self.key + span.to_bytes(8, "little")).digest(8 * _SPAN)
+            for span in range(begin // _SPAN, -(-last // _SPAN))
+        )
+        return np.frombuffer(b"".join(spans), "<u8")[first - begin : last - begin]
+
+    @property
+    def _bin_bits(self) -> int:
+        return min(self.count // _BIN_WORDS, _MOST_BINS - 1).bit_length()
+
+    def bins(self, words: np.ndarray) -> np.ndarray:
+        """Return the bin of each word, shape (n,)."""
+        bits = self._bin_bits
+        return (words >> np.uint64(64 - bits)).astype(np.int64) if bits else np.zeros(len(words), np.int64)
+
+    def starts(self) -> np.ndarray:
+        """Return the place where each bin begins, and `count`, shape (bins + 1,)."""
+        counts = np.zeros(1 << self._bin_bits, np.int64)
+        for first in range(0, self.count, _COUNTED):
+            words = self.words(first, min(first + _COUNTED, self.count))
+            counts += np.bincount(self.bins(words), minlength=len(counts))
+        return np.concatenate([[0], np.cumsum(counts)])
+
+    def order(self, words: np.ndarray) -> np.ndarray:
+        """Return the order of words that are given in the order of their slots, shape (n,).
+
+        Equal words are put in an order that another key decides, so that every order is equally likely.
+        """
+        order = np.argsort(words, kind="stable")
+        ranked = words[order]
+        for word in np.unique(ranked[1:][ranked[1:] == ranked[:-1]]):
+            equal = slice(np.searchsorted(ranked, word), np.searchsorted(ranked, word, side="right"))
+            key = hashlib.shake_256(self.key + b"equal" + int(word).to_bytes(8, "little")).digest(32)
+            among = KeyedOrder(key, equal.stop - equal.start)
+            order[equal] = order[equal][among.order(among.words(0, among.count))]
+        return order
+
+
+@dataclass(frozen=True)
+class Section:
+    """The bins of a key's order that hold the places first, …, last - 1, and some on both sides.
+
+    Attributes
+    ----------
+    begin : the first of the bins
+    starts : the place where each begins, and where the last one ends
+    """
+
+    order: KeyedOrder
+    first: int
+    last: int
+    begin: int
+    starts: np.ndarray
+
+    @classmethod
+    def of(cls, order: KeyedOrder, first: int, last: int) -> "Section":
+        """Find the bins of these places."""
+        starts = order.starts()
+        begin, end = int(np.searchsorted(starts, first, side="right")) - 1, int(np.searchsorted(starts, last))
+        return cls(order, first, last, begin, starts[begin : end + 1])
+
+    @property
+    def rows(self) -> int:
+        """Number of words in the bins."""
+        return int(self.starts[-1] - self.starts[0])
+
+    def bins(self, words: np.ndarray) -> np.ndarray:
+        """Return each word's bin, the first being 0; -1 for a bin that is not here."""
+        bins = self.order.bins(words) - self.begin
+        return np.where(bins < len(self.starts) - 1, np.maximum(bins, -1), -1)
+
+    def places(self, words: np.ndarray, start: int) -> np.ndarray:
+        """Return which of these words are at the places first, …, last - 1, in order; theirs begin at `start`."""
+        return self.order.order(words)[max(self.first - start, 0) : max(self.last - start, 0)]
+
+
+def participation(rows: int, steps: int, probability: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return row and step of every hit of one draw, ascending by row and then by step, each shape (hits,)."""
+    none = np.zeros(0, np.int64)
+    found = [(none, none), *hits(rows, steps, probability)]
+    return np.concatenate([row for row, _ in found]), np.concatenate([step for _, step in found])
+
+
+def hits(rows: int, steps: int, probability: float, most: int = _MOST_GAPS) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Give row and step of every hit, ascending by row and then by step, at most so many at a time.
+
+    Every row takes part in every step with this very probability q, independently of all else: each step
+    takes a Poisson sample of the rows (privacy.md §10).
+
+    Proof. The cells (row, step) stand in one line, row by row. The numbers of cells missed before each
+    hit are independent, with P(gap ≥ k) = (1 - q)^k for k = 0, 1, …: the law of the runs of misses among
+    independent events of probability q, and it decides the law of these events. They have no memory, so
+    a line may end at any cell, whatever was drawn beyond it, and another one begin.
+
+    Raises
+    ------
+    ValueError
+        If the probability or the number of steps is none.
+    """
+    if not 0 < probability <= 1:
+        raise ValueError(f"probability = {probability!r} must be above 0 and at most 1")
+    if not 1 <= steps <= _MOST_CELLS:
+        raise ValueError(f"steps = {steps!r} must be from 1 to {_MOST_CELLS}; draw fewer at a time")
+    together = _MOST_CELLS // steps
+    for first in range(0, rows, together):
+        for cells in _cells(min(together, rows - first) * steps, probability, min(most, _MOST_GAPS)):
+            if len(cells):
+                row, step = np.divmod(cells, steps)
+                yield first + row, step
+
+
+def _cells(count: int, probability: float, most: int) -> Iterator[np.ndarray]:
+    """Give those of the cells 0, …, count - 1 that are hit, rising."""
+    passed = 0
+    while passed < count:
+        likely = (count - passed) * probability
+        drawn = int(min(most, likely + 4 * likely**0.5 + 4))  # mostly enough for all that are left
+        found = passed - 1 + np.cumsum(_gaps(drawn, probability) + 1)
+        yield found[found < count]
+        passed = int(found[-1]) + 1
+
+
+def _gaps(count: int, probability: float) -> np.ndarray:
+    """Return independent ⌊ln U / ln(1 - q)⌋, or _MOST_CELLS if that is less, shape (count,).
+
+    U are uniform real numbers, so P(gap ≥ k) = P(ln U ≤ k·ln(1 - q)) = (1 - q)^k exactly. Of each 64 bits
+    are drawn; where the ratios of all numbers that begin so lie on both sides of an integer, more decide.
+
+    Proof. Let u = 2⁻⁵³ and v the first 52 bits. U·2⁵² is within ½ of v + ½, so ln U within 1/(2v) of
+    y = ln((v + ½)·2⁻⁵²), which is computed to within 4u(1 + |y|). The slope is off by u, the quotient by
+    u of itself, the two borders by u of theirs. All in all the ratio is within
+    (1/(2v) + 4u + 8.3u|y|)(1 + 4u)/|slope| of the one computed; `errors` has 16u(1 + |y|) in place of
+    4u + 8.3u|y|, and its own rounding takes less than the difference.
+    """
+    if probability == 1:
+        return np.zeros(count, np.int64)
+    words = np.frombuffer(os.urandom(8 * count), "<u8")
+    leading, slope = (words >> np.uint64(12)).astype(np.float64), _log_of_miss(probability)
+    with np.errstate(all="ignore"):  # an infinite error, of v = 0 or of the least probabilities, decides nothing
+        logs = _logs(leading)
+        ratios, errors = logs / slope, (0.5 / leading + 2.0**-49 * (1 - logs)) / -slope
+        low, high = (np.floor(border).clip(0, _MOST_CELLS) for border in (ratios - errors, ratios + errors))
+    decided = low == high
+    gaps = np.where(decided, low, 0).astype(np.int64)
+    for place in np.flatnonzero(~decided):
+        gaps[place] = _exact_gap(int(words[place]), probability)
+    return gaps
+
+
+def _logs(leading: np.ndarray) -> np.ndarray:
+    """Return y = ln((v + ½)·2⁻⁵²) of whole numbers v below 2⁵², to within 4u(1 + |y|), u = 2⁻⁵³.
+
+    Only sums, products and quotients, each within u of itself: no library's logarithm is trusted.
+
+    Proof. v + ½ = m·2^e exactly, with m from √½ to √2. y = (e - 52)·ln 2 + 2·artanh s, s = (m - 1)/(m + 1),
+    |s| < 0.1716. m - 1 is exact, so s is within 2.1u of itself and s² within 5.3u. The series
+    Σ s^(2j)/(2j + 1) is 1 plus at most 0.0101, which is within 9u of itself: together within 1.2u; the
+    terms left out are below 10⁻¹⁸. So 2·artanh s ≤ 0.347 is within 4.4u of itself, the other summand
+    within 2.1u·(|y| + 0.347), the sum within u|y|: altogether within 2.4u + 3.1u|y|.
+    """
+    fractions, exponents = np.frexp(leading + 0.5)
+    small = fractions < 0.5**0.5
+    fractions, exponents = np.where(small, 2 * fractions, fractions), exponents - small
+    tangents = (fractions - 1) / (fractions + 1)
+    squares, series = tangents * tangents, np.zeros_like(tangents)
+    for odd in range(2 * _TERMS - 1, 0, -2):
+        series = series * squares + 1 / odd
+    return (exponents - 52) * _LN_2 + 2 * (tangents * series)
+
+
+@lru_cache(maxsize=16)
+def _log_of_miss(probability: float) -> float:
+    """Return ln(1 - q), to within 2⁻⁵³ of itself."""
+    from flint import arb
+
+    from dbdp.privacy.noise.balls import precision
+
+    with precision(2 * _GUARD):
+        return float((-arb(probability)).log1p())
+
+
+def _exact_gap(word: int, probability: float) -> int:
+    """Return the gap of the uniform real number that begins with these 64 bits; more are drawn until it is certain.
+
+    Proof. Balls (FLINT's arb) hold the ratio of every number that begins with the bits drawn, so what
+    they leave one choice for is right; they shrink to a point, an integer with probability 0.
+    """
+    from flint import arb
+
+    from dbdp.privacy.noise.balls import precision
+
+    bits = 64
+    while True:
+        with precision(bits + _GUARD):
+            uniform = (arb(2 * word + 1) + arb(0, 1)) * arb((1, -bits - 1))
+            ratio = uniform.log() / (-arb(probability)).log1p()
+            floor = ratio.floor().unique_fmpz()
+            if floor is not None or ratio > _MOST_CELLS:
+                return _MOST_CELLS if floor is None else min(int(floor), _MOST_CELLS)
+        word, bits = word << 64 | int.from_bytes(os.urandom(8), "little"), bits + 64

@@ -1,0 +1,246 @@
+"""Datasets: registered tables, and whether they still are what was registered.
+
+Nothing is read from the rows but their number, or that of the units of privacy: what is public under
+replace-one neighbours.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dbdp.privacy.accounting.budget import Budget
+from dbdp.privacy.accounting.events import REPLACE_ONE_UNIT
+from dbdp.registry.declarations import Declaration, Unit
+from dbdp.registry.tables import units
+from dbdp.sessions.sessions import ServerSession, Session
+
+
+@dataclass(frozen=True)
+class Group:
+    """The rows of one value of a public key, which a session has dealt to a bucket of a temporary table.
+
+    Attributes
+    ----------
+    bucket : its number
+    dealt : the bare name of the table (bucket, block) of raw records
+    blocks : the qualified, quoted table in which one group after the other is packed
+    """
+
+    bucket: int
+    dealt: str
+    blocks: str
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A registered dataset, as the catalogue has it, or a group of it.
+
+    Attributes
+    ----------
+    source : a quoted, qualified name
+    rows : public number of slots: of rows, or of units times `unit_rows`
+    unit : the unit of privacy, None for one row
+    group : None for all rows
+    answer_seconds : the server answers at multiples of them after each charge; None: at once
+    """
+
+    id: int
+    name: str
+    source: str
+    rows: int
+    declaration: Declaration
+    budget: Budget
+    column_types: Mapping[str, str] = field(default_factory=dict)
+    unit: Unit | None = None
+    group: Group | None = None
+    answer_seconds: int | None = None
+
+    @property
+    def unit_rows(self) -> int:
+        """Slots of each unit, r."""
+        return self.unit.max_rows if self.unit else 1
+
+    @property
+    def units(self) -> int:
+        """Number of units, public."""
+        return self.rows // self.unit_rows
+
+    @property
+    def relation(self) -> dict[str, Any]:
+        """What neighbours are, as data, where that is not one row."""
+        if self.unit is None:
+            return {}
+        named = {"unit": self.unit.column, "max_rows": self.unit_rows, "units": self.units}
+        return {"neighbours": REPLACE_ONE_UNIT, **named}
+
+
+_LOAD = """
+select d.id,
+       d.name,
+       d.source_name,
+       d.source::pg_catalog.oid::pg_catalog.int8 as source_oid,
+       d.source::pg_catalog.text as source,
+       d.rows,
+       d.declaration::pg_catalog.text as declaration,
+       d.column_types::pg_catalog.text as column_types,
+       d.unit, d.max_rows, d.answer_seconds,
+       d.epsilon, d.delta, d.mode, d.rdp_order, d.charge_limit, d.leak_limit,
+       d.registered_in = pg_catalog.pg_current_xact_id_if_assigned() as uncommitted
+from dbdp.dataset as d
+where d.name = $1
+and d.dropped_at is null
+and d.id in (select o.id from dbdp.open_datasets as o)
+"""
+
+
+def unknown(name: str) -> ValueError:
+    """Return the error for a dataset that there is not, or that the caller may not train on: it tells neither."""
+    return ValueError(f"dataset {name!r} is not registered; see dbdp.datasets, or call dbdp.register_dataset")
+
+
+def budget_of(row: Mapping[str, Any]) -> Budget:
+    """Return the budget in a row of dbdp.dataset."""
+    limits = (row["rdp_order"], row["charge_limit"], row["leak_limit"])
+    return Budget(row["epsilon"], row["delta"], row["mode"], *limits)
+
+
+def load(session: Session, name: str) -> Dataset:
+    """Return the registered dataset of that name, checked against the table as it is now.
+
+    Raises
+    ------
+    ValueError
+        If there is none that the caller may train on, or its table was dropped or altered.
+    """
+    found = session.query(_LOAD, name)
+    if not found:
+        raise unknown(name)
+    row = found[0]
+    if row["uncommitted"]:
+        raise ValueError(
+            f"dataset {name!r} was registered in this transaction, which could still undo its budget; commit first"
+        )
+    expected = json.loads(row["column_types"])
+    if not check_kind(session, row["source_oid"]):
+        raise ValueError(
+            f"table {row['source_name']} of dataset {name!r} was dropped; call dbdp.drop_dataset({name!r}) "
+            "and register the new table"
+        )
+    _check_unaltered(session, row, expected)
+    return Dataset(
+        row["id"],
+        name,
+        row["source"],
+        row["rows"],
+        Declaration.from_json(row["declaration"]),
+        budget_of(row),
+        expected,
+        None if row["unit"] is None else Unit(row["unit"], row["max_rows"]),
+        answer_seconds=row["answer_seconds"],
+    )
+
+
+_KINDS = """
+select c.oid::pg_catalog.regclass::pg_catalog.text as source,
+       c.relkind in ('r', 'p') and c.relpersistence <> 't' as is_table,
+       c.relrowsecurity as is_filtered,
+       c.relkind = 'r' and exists (select from pg_catalog.pg_inherits as i where i.inhparent = c.oid) as is_inherited
+from pg_catalog.pg_class as c
+where c.oid = ($1::pg_catalog.int8)::pg_catalog.oid
+or c.oid in (
+    select t.relid
+    from pg_catalog.pg_partition_tree((($1::pg_catalog.int8)::pg_catalog.oid)::pg_catalog.regclass) as t
+)
+"""
+
+
+def check_kind(session: Session, source_oid: int) -> bool:
+    """Return whether the table exists.
+
+    Raises
+    ------
+    ValueError
+        If it, or a partition of it, is no ordinary table: reading it could run its owner's code with
+        our rights, or one record could show up as many.
+    """
+    found = session.query(_KINDS, source_oid)
+    for row in found:
+        _check_kind(row)
+    return bool(found)
+
+
+def _check_kind(row: Mapping[str, Any]) -> None:
+    if not row["is_table"]:
+        raise ValueError(
+            f"{row['source']} is no ordinary table; one record of a view or a foreign table may depend on many "
+            "others, and a temporary table goes with its session: register the table that holds the records"
+        )
+    if row["is_inherited"]:
+        raise ValueError(
+            f"{row['source']} has inheriting tables; register a partitioned table, or each table by itself"
+        )
+    if row["is_filtered"]:
+        raise ValueError(
+            f"{row['source']} has row-level security, which would hide records from training; disable it there"
+        )
+
+
+def _check_unaltered(session: Session, row: Mapping[str, Any], expected: Mapping[str, str]) -> None:
+    present = column_types(session, row["source_oid"])
+    for column, type_name in expected.items():
+        if present.get(column) != type_name:
+            raise ValueError(
+                f"column {column!r} of {row['source']} was {type_name} when dataset {row['name']!r} was registered "
+                f"and is now {present.get(column, 'gone')}; drop the dataset and register it again"
+            )
+
+
+_COLUMN_TYPES = """
+with recursive base as (
+    select attname, attnum, atttypid as type
+    from pg_catalog.pg_attribute
+    where attrelid = ($1::pg_catalog.int8)::pg_catalog.oid
+    and attnum > 0
+    and not attisdropped
+    union all
+    select base.attname, base.attnum, t.typbasetype
+    from base
+    join pg_catalog.pg_type as t on t.oid = base.type
+    where t.typtype = 'd'
+)
+select base.attname::pg_catalog.text as column,
+       case t.typtype
+           when 'e' then pg_catalog.format('enum %I.%I', n.nspname, t.typname)
+           else pg_catalog.format_type(t.oid, null)
+       end as type
+from base
+join pg_catalog.pg_type as t on t.oid = base.type
+join pg_catalog.pg_namespace as n on n.oid = t.typnamespace
+where t.typtype <> 'd'
+order by base.attnum
+"""
+
+
+def column_types(session: Session, source_oid: int) -> dict[str, str]:
+    """Return the type of each column; of a domain the type below it, of an enum `enum <name>`."""
+    return {row["column"]: row["type"] for row in session.query(_COLUMN_TYPES, source_oid)}
+
+
+def count(session: ServerSession, source: str, unit: Unit | None, types: Mapping[str, str]) -> int:
+    """Return what is public of a table: its number of rows, or of units."""
+    if unit:
+        return units.count(session, source, unit, types)
+    with session.reading(source):
+        return int(session.query(f"select count(*) as found from {source} as source")[0]["found"])
+
+
+def check_rows(session: ServerSession, dataset: Dataset) -> None:
+    """Raise ValueError if the table no longer has the registered, public number of rows, or of units."""
+    found = count(session, dataset.source, dataset.unit, dataset.column_types)
+    if found != dataset.units:
+        counted = "rows" if dataset.unit is None else f"units in column {dataset.unit.column!r}"
+        raise ValueError(
+            f"{dataset.source} has {found} {counted}, but dataset {dataset.name!r} was registered with "
+            f"{dataset.units}; the number is part of the guarantee: drop the dataset and register it again"
+        )

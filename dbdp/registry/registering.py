@@ -1,0 +1,303 @@
+"""Registration of datasets, inside the server.
+
+A table is opened to dbdp_owner, and closed to it, with the caller's rights (only its owner can do that); what the
+catalogue says of it is written as dbdp_owner.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from dbdp.registry.datasets import check_kind, column_types, count
+from dbdp.registry.declarations import Declaration
+from dbdp.registry.registration import Registration
+from dbdp.registry.spending import ledger, rights
+from dbdp.registry.tables import records
+from dbdp.registry.tables.units import UNIT_TYPES
+from dbdp.sessions.errors import DATA_EXCEPTION, UNIQUE_VIOLATION
+from dbdp.sessions.sessions import Row, ServerSession
+
+NUMERIC_TYPES = ("smallint", "integer", "bigint", "real", "double precision", "numeric", "boolean")
+_CATEGORY_TYPES = (*records.TEXT_TYPES, "smallint", "integer", "bigint", "boolean", "enum")
+_LABEL_TYPES = (*records.TEXT_TYPES, *NUMERIC_TYPES, "enum")
+_VECTOR_TYPES = ("double precision[]", "real[]")
+_KEY_TYPES = (*records.TEXT_TYPES, "smallint", "integer", "bigint", "boolean", "enum", "date", "uuid")
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """What a registration that follows another one keeps, and says of it; all None for a first one.
+
+    Attributes
+    ----------
+    period : number of the registration that it follows
+    registered_by : the role that registered the dataset, whoever renews it
+    answer_seconds : its interfaces answer at multiples of so many seconds; None: as soon as they can
+    """
+
+    period: int | None = None
+    reason: str | None = None
+    registered_by: str | None = None
+    answer_seconds: int | None = None
+
+
+_FIRST = Renewal()
+
+
+def register(session: ServerSession, registration: Registration) -> None:
+    """Open the table to dbdp_owner, as its owner, and write the catalogue's row and the odometers, as dbdp_owner."""
+    registration.check()
+    source = registration.source
+    check_source(session, registration)
+    check_owner(session, source)
+    session.query(f"lock table only {source} in share update exclusive mode")  # two grants at once would fail
+    session.query(f"grant select on {source} to dbdp_owner")
+    with session.as_owner():
+        types = check_source(session, registration)  # which is locked now
+        check_opened(session, source)
+        _check_new(session, registration.name, source)
+        enter(session, registration, types)
+
+
+def enter(session: ServerSession, registration: Registration, types: dict[str, str], renewal: Renewal = _FIRST) -> None:
+    """Write a row of the catalogue, checked already, and make its odometers (as dbdp_owner)."""
+    source, unit, budget = registration.source, registration.privacy_unit, registration.budget
+    rows = count(session, source, unit, types) * (unit.max_rows if unit else 1)
+    if rows == 0:
+        raise ValueError(f"{source} is empty; a dataset needs at least one row{' with a unit' if unit else ''}")
+    inserted = _insert_new(
+        session,
+        """
+insert into dbdp.dataset (name, source, source_name, rows, declaration, column_types, epsilon, delta, mode,
+                          rdp_order, charge_limit, leak_limit, unit, max_rows, renews, reason, registered_by,
+                          answer_seconds)
+values ($1, $2::regclass, $2, $3, $4::json, $5::json, $6, $7, $8,
+        $9::float8, $10, $11, $12, $13::int4, $14::int4, $15, coalesce($16::name, session_user), $17::int4)
+returning id""",
+        registration.name,
+        source,
+        rows,
+        registration.declaration.to_json(),
+        json.dumps(types),
+        *astuple(budget),
+        registration.unit,
+        registration.max_rows,
+        *astuple(renewal),
+    )
+    ledger.make_odometers(session, ledger.OF_DATASET, inserted[0]["id"])
+
+
+def _insert_new(session: ServerSession, sql: str, name: str, source: str, *more: Any) -> list[Row]:
+    """Insert the catalogue's row; where two registrations met, say which was first."""
+    try:
+        return session.query(sql, name, source, *more)
+    except Exception as error:  # plpy's names are known in the server only
+        if session.failure(error)[0] == UNIQUE_VIOLATION:
+            _check_new(session, name, source)  # by now it sees the other
+        raise
+
+
+def drop(session: ServerSession, name: str) -> None:
+    """Close a dataset, and the table to dbdp_owner where the caller owns it; history and odometers stay."""
+    with session.as_owner():
+        row = rights.registered(session, name, action="drop it")
+        end(session, row["id"])
+    owned = session.query(
+        "select from pg_class as c where c.oid = to_regclass($1) and pg_has_role(current_user, c.relowner, 'usage')",
+        row["source"],
+    )
+    if owned:
+        session.query(f"revoke select on {row['source']} from dbdp_owner")
+
+
+def end(session: ServerSession, dataset_id: int) -> None:
+    """End a registration; its row and its odometers stay (as dbdp_owner)."""
+    session.query("update dbdp.dataset set dropped_at = now() where id = $1", dataset_id)
+
+
+_SOURCE = """
+select c.oid::int8 as oid,
+       c.relnamespace::regnamespace::text as schema,
+       has_schema_privilege('dbdp_owner', c.relnamespace, 'usage') as is_reachable
+from pg_class as c
+where c.oid = to_regclass($1)
+"""
+
+
+def check_source(session: ServerSession, registration: Registration) -> dict[str, str]:
+    """Check that the table can be trained on as declared; return the types of the declared columns, and the unit's."""
+    found = session.query(_SOURCE, registration.source)
+    if not found:
+        raise ValueError(f"source {registration.source} is no table; give the one that holds the records")
+    row = found[0]
+    check_kind(session, row["oid"])
+    if not row["is_reachable"]:
+        raise PermissionError(
+            f"dbdp_owner may not use schema {row['schema']}; grant usage on schema {row['schema']} to dbdp_owner"
+        )
+    types = column_types(session, row["oid"])
+    _check_columns(registration, types)
+    _check_values(session, registration.declaration, types)
+    return {column: types[column] for column in registration.columns}
+
+
+def numeric_type(session: ServerSession, source: str, column: str) -> str:
+    """Return the type of a numeric column of a table; of a domain the type below it.
+
+    Raises
+    ------
+    ValueError
+        If there is no such column, or it holds no numbers.
+    """
+    types = column_types(session, session.query("select $1::regclass::oid::int8 as oid", source)[0]["oid"])
+    _check_column(source, types, column, NUMERIC_TYPES)
+    return types[column]
+
+
+def _check_columns(registration: Registration, types: dict[str, str]) -> None:
+    declaration = registration.declaration
+    allowed: list[tuple[str, tuple[str, ...]]] = [(f.column, NUMERIC_TYPES) for f in declaration.numeric]
+    allowed += [(f.column, _CATEGORY_TYPES) for f in declaration.categorical]
+    allowed += [(declaration.label, NUMERIC_TYPES if declaration.kind == "real" else _LABEL_TYPES)]
+    allowed += [(column, _KEY_TYPES) for column in declaration.public_columns]
+    if declaration.vector:
+        allowed.append((declaration.vector.column, _VECTOR_TYPES))
+    if registration.privacy_unit:
+        allowed.append((registration.privacy_unit.column, tuple(UNIT_TYPES)))
+    for column, kinds in allowed:
+        _check_column(registration.source, types, column, kinds)
+
+
+def _check_column(source: str, types: dict[str, str], column: str, kinds: tuple[str, ...]) -> None:
+    if column not in types:
+        raise ValueError(f"column {column!r} does not exist in {source}; its columns are {', '.join(sorted(types))}")
+    present = "enum" if types[column].startswith("enum ") else types[column]
+    if present not in kinds:
+        raise ValueError(f"column {column!r} of {source} is {types[column]}; it must be one of {', '.join(kinds)}")
+
+
+def _check_values(session: ServerSession, declaration: Declaration, types: dict[str, str]) -> None:
+    """Check that declared classes and categories are values of their columns' types."""
+    if declaration.kind == "binary":
+        _check_signs(session, declaration, types[declaration.label])
+    if declaration.kind == "classes":
+        check_written(session, "class", declaration.label, types[declaration.label], declaration.classes)
+        _check_distinct(session, declaration.label, types[declaration.label], declaration.classes)
+    for feature in declaration.categorical:
+        check_written(session, "category", feature.column, types[feature.column], feature.categories)
+        if len(set(records.category_numbers(session, feature.categories))) < len(feature.categories):
+            raise ValueError(f"two categories of {feature.column!r} have the same hash; rename one of them")
+
+
+def _check_signs(session: ServerSession, declaration: Declaration, type_name: str) -> None:
+    label = declaration.label
+    if declaration.negative is None and type_name in ("real", "double precision", "numeric"):
+        raise ValueError(f"label {label!r} is {type_name}; declare its negative value too")
+    for value in (declaration.positive, declaration.negative):
+        if value is not None and _canonical(session, value, type_name) is None:
+            raise ValueError(f"label value {value!r} is no {type_name}, the type of column {label!r}")
+
+
+def check_written(session: ServerSession, word: str, column: str, type_name: str, values: Sequence[str]) -> None:
+    """Raise ValueError unless every value is one of that type, as PostgreSQL writes it."""
+    for value in values:
+        written = _canonical(session, value, type_name)
+        if written != value:
+            hint = f"write it as {written!r}" if written else f"correct the {word}, or leave it out"
+            raise ValueError(
+                f"{word} {value!r} of {column!r} is no {type_name}, the column's type, as PostgreSQL writes it; {hint}"
+            )
+
+
+def _check_distinct(session: ServerSession, label: str, type_name: str, classes: tuple[str, ...]) -> None:
+    """Check that no two classes are one number, written in two ways."""
+    if records.is_text(type_name):
+        return
+    query = f"select count(distinct v::{type_name}) as number from unnest($1) as u(v)"
+    if session.query(query, list(classes))[0]["number"] < len(classes):
+        raise ValueError(f"two classes of {label!r} are the same {type_name}; list each once")
+
+
+def _canonical(session: ServerSession, value: str, type_name: str) -> str | None:
+    """Return a value as PostgreSQL writes it in that type, or None if it is none."""
+    if type_name.startswith("enum "):
+        labels = session.query(
+            "select from pg_enum where enumtypid = $1::regtype and enumlabel = $2",
+            type_name.removeprefix("enum "),
+            value,
+        )
+        return value if labels else None
+    if type_name in records.TEXT_TYPES:
+        return value
+    try:
+        return session.query(f"select $1::text::{type_name}::text as value", value)[0]["value"]
+    except Exception as error:  # plpy's names are known in the server only
+        if not session.failure(error)[0].startswith(DATA_EXCEPTION):
+            raise
+        return None
+
+
+def check_owner(session: ServerSession, source: str) -> None:
+    """Refuse a role that has logged in as somebody else than the owner."""
+    row = session.query(
+        "select pg_has_role(session_user, c.relowner, 'member') as may, c.relowner::regrole::text as owner "
+        "from pg_class as c where c.oid = $1::regclass",
+        source,
+    )[0]
+    if not row["may"]:
+        raise PermissionError(f"{source} belongs to {row['owner']}; only its owner may register it")
+
+
+def check_opened(session: ServerSession, source: str) -> None:
+    """Refuse a role that is not the owner, and a table that dbdp_owner, who asks, may not read."""
+    check_owner(session, source)
+    sql = "select has_table_privilege(current_user, $1::regclass, 'select') as readable"
+    if not session.query(sql, source)[0]["readable"]:
+        raise PermissionError(f"dbdp_owner may not read {source}; grant select on {source} to dbdp_owner")
+
+
+_RELATIVES = """
+select d.name, d.source_name as source
+from dbdp.dataset as d
+where d.dropped_at is null
+and d.source <> $1::regclass
+and d.source in (
+    select t.relid
+    from pg_partition_tree(coalesce(pg_partition_root($1::regclass), $1::regclass)) as t
+)
+limit 1
+"""
+
+
+def _check_new(session: ServerSession, name: str, source: str) -> None:
+    for partner in session.query(_RELATIVES, source):
+        raise ValueError(
+            f"{source} shares records with {partner['source']}, registered already as dataset {partner['name']!r} "
+            "(one is a partition of the other): use that dataset"
+        )
+    found = session.query(
+        "select name from dbdp.dataset where (name = $1 or source = $2::regclass) and dropped_at is null",
+        name,
+        source,
+    )
+    if any(row["name"] == name for row in found):
+        raise ValueError(
+            f"dataset {name!r} is registered already, and its declaration and budget never change of themselves: "
+            "correct it by dbdp.redeclare, begin a new budget by dbdp.renew_budget, choose another name, or drop it by "
+            "dbdp.drop_dataset"
+        )
+    if found:
+        raise ValueError(
+            f"{source} is registered already as dataset {found[0]['name']!r}; a table has one budget: use that dataset"
+        )
+
+
+def check_may_read(session: ServerSession, source: str) -> None:
+    """Raise PermissionError unless the role that logged in may read the table itself."""
+    may = session.query(
+        "select has_table_privilege(session_user, $1::regclass, 'select') as may",
+        source,
+    )
+    if not may[0]["may"]:
+        raise PermissionError(f"this role may not read {source}; train in the server with dbdp.dp_logreg")

@@ -1,0 +1,86 @@
+"""What an owner states of a table once: public facts and a total budget, as one record."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dbdp.privacy.accounting.budget import Budget
+from dbdp.registry.declarations import Declaration, Unit, declare, unit_of
+
+LONGEST_NAME = 63  # characters of a dataset's name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registration:
+    """What registers a dataset; every interface builds this record. Its fields are dbdp.register_dataset's, in order.
+
+    Attributes
+    ----------
+    name : of the dataset
+    source : name of the table, as SQL has it
+    label, positive, negative, classes, label_bounds, features, intercept, public_columns : see
+        `dbdp.registry.declarations.declare`
+    epsilon, delta, mode, rho : the budget, of ε and δ or of ρ and δ, see `dbdp.privacy.accounting.budget.Budget.of`
+    unit, max_rows : all rows with one value of this column are protected together; at most so many are read
+    """
+
+    name: str
+    source: str
+    label: str
+    positive: str | None = None
+    features: Mapping[str, Any]
+    epsilon: float | None = None
+    delta: float
+    negative: str | None = None
+    intercept: bool = True
+    mode: str = "renyi"
+    classes: Sequence[str] | None = None
+    label_bounds: Sequence[float] | None = None
+    unit: str | None = None
+    max_rows: int | None = None
+    public_columns: Sequence[str] | None = None
+    rho: float | None = None
+
+    @cached_property
+    def declaration(self) -> Declaration:
+        """What is stated of the columns, checked; raises ValueError as `declare` does."""
+        return declare(
+            label=self.label,
+            features=self.features,
+            positive=self.positive,
+            negative=self.negative,
+            classes=self.classes,
+            label_bounds=self.label_bounds,
+            intercept=self.intercept,
+            public_columns=self.public_columns,
+        )
+
+    @cached_property
+    def privacy_unit(self) -> Unit | None:
+        """The unit of privacy, checked, None where it is one row; raises ValueError as `unit_of` does."""
+        return unit_of(self.declaration, self.unit, self.max_rows)
+
+    @cached_property
+    def budget(self) -> Budget:
+        """The budget, checked; raises ValueError as `Budget.of` does."""
+        return Budget.of(epsilon=self.epsilon, delta=self.delta, mode=self.mode, rho=self.rho)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns that are declared, and of the unit's: those whose types may not change."""
+        declared = self.declaration
+        named = [self.unit] if self.unit is not None else []
+        return [declared.label, *declared.columns, *declared.public_columns, *named]
+
+    def check(self) -> None:
+        """Raise ValueError for what no table could make a sound registration; no database is needed."""
+        if not 1 <= len(self.name) <= LONGEST_NAME:
+            raise ValueError(
+                f"dataset name {self.name!r} has {len(self.name)} characters; it must have 1 to {LONGEST_NAME}"
+            )
+        if not self.name.isprintable():
+            raise ValueError(
+                f"dataset name {self.name!r} has characters that cannot be printed; choose a name without them"
+            )
+        _ = self.declaration, self.privacy_unit, self.budget

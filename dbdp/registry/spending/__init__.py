@@ -1,0 +1,1 @@
+"""What is spent of a budget, by whom, and what is left."""

@@ -1,0 +1,201 @@
+"""The readable side of the books: what a dataset has spent, what is left, and whether ledger and odometers agree.
+
+It runs in the server, as dbdp_owner. Charges and leaks are functions of public facts and earlier releases, so
+whoever may train may know them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget, largest_epsilon
+from dbdp.registry import datasets
+from dbdp.registry.spending import ledger
+from dbdp.sessions.sessions import Session
+
+_TOLERANCE = 1e-9  # of a limit that is computed anew, beside one unit
+
+
+@dataclass(frozen=True)
+class Period:
+    """One registration of a table with its budget: what the ledger says, and what the odometers say.
+
+    Amounts are pairs (charge, leak) in units. `spent` is None where an odometer is missing, `height` is how far
+    the odometers were behind the highest charge on record.
+    """
+
+    id: int
+    dataset: str
+    is_open: bool
+    budget: Budget
+    releases: int
+    recorded: tuple[int, int]
+    height: tuple[int, int]
+    spent: tuple[int, int] | None
+
+    @property
+    def unrecorded(self) -> int | None:
+        """Charges whose row in the ledger a rollback, an error or a crash undid."""
+        return None if self.spent is None else self.spent[0] - self.recorded[0]
+
+    @property
+    def counts(self) -> bool:
+        """Whether it adds to what is promised of the table: not if it ended before anything was spent."""
+        return self.is_open or self.spent != (0, 0) or self.releases > 0
+
+
+_PERIODS = """
+select d.id,
+       d.name,
+       d.dropped_at is null as is_open,
+       d.epsilon, d.delta, d.mode, d.rdp_order, d.charge_limit, d.leak_limit,
+       l.releases, l.charge, l.leak
+from dbdp.dataset as d
+left join lateral (
+    select count(*) as releases, coalesce(sum(charge), 0)::int8 as charge, coalesce(sum(leak), 0)::int8 as leak
+    from dbdp.ledger
+    where dataset_id = d.id
+) as l on true
+where {condition}
+order by d.id
+"""
+_OPEN = "d.name = $1 and d.dropped_at is null and d.id in (select o.id from dbdp.open_datasets as o)"
+_OWN = "d.id in (select o.id from dbdp.own_datasets as o)"
+_SAME_TABLE = """
+exists (
+    select
+    from dbdp.dataset as asked
+    where asked.id = $1
+    and (d.source_name = asked.source_name
+        or d.source = asked.source
+        or d.source in (select relid from pg_partition_ancestors(asked.source))
+        or d.source in (select relid from pg_partition_tree(asked.source)))
+)
+"""
+
+
+def budget(session: Session, name: str, release_delta: float) -> dict[str, Any]:
+    """Return the row of dbdp.budget.
+
+    Raises
+    ------
+    ValueError
+        If the dataset is not registered, or release_delta is out of range.
+    """
+    if not 0 <= release_delta < 1:
+        raise ValueError(f"release_delta = {release_delta} must be at least 0 and below 1")
+    found = list(_periods(session, _OPEN, name))
+    if not found:
+        raise datasets.unknown(name)
+    period, limits = found[0], found[0].budget
+    together = [each for each in _periods(session, _SAME_TABLE, period.id) if each.counts]
+    return {
+        "epsilon": limits.epsilon,
+        "delta": limits.delta,
+        "mode": limits.mode,
+        "rdp_order": limits.order,
+        "charge_limit": _shown(limits.charge_limit, CHARGE_UNITS),
+        "leak_limit": _shown(limits.leak_limit, LEAK_UNITS),
+        "recorded": _shown(period.recorded[0], CHARGE_UNITS),
+        "unrecorded": _shown(period.unrecorded, CHARGE_UNITS),
+        "releases": period.releases,
+        **_left(period, release_delta),
+        "registrations": len(together),
+        "total_epsilon": sum(each.budget.epsilon for each in together),
+        "total_delta": min(1.0, sum(each.budget.delta for each in together)),
+    }
+
+
+def _left(period: Period, release_delta: float) -> dict[str, Any]:
+    """Return what was spent and what is left; nothing is left where nobody knows what was spent."""
+    if _finding(period):
+        charged, leaked = period.spent or (None, None)
+        left = {"left_share": 0.0, "epsilon_left": 0.0}
+    else:
+        charged, leaked = period.spent or (0, 0)
+        rest = period.budget.charge_limit - charged, period.budget.leak_limit - leaked
+        left = {
+            "left_share": rest[0] / period.budget.charge_limit,
+            "epsilon_left": largest_epsilon(period.budget, *rest, release_delta),
+        }
+    return {"charged": _shown(charged, CHARGE_UNITS), "leaked": _shown(leaked, LEAK_UNITS), **left}
+
+
+def check(session: Session) -> list[dict[str, Any]]:
+    """Return the rows of dbdp.check_ledger: a finding for each registration of this role."""
+    return [
+        {
+            "dataset": period.dataset,
+            "period": period.id,
+            "charged": _shown(period.spent and period.spent[0], CHARGE_UNITS),
+            "recorded": _shown(period.recorded[0], CHARGE_UNITS),
+            "unrecorded": _shown(period.unrecorded, CHARGE_UNITS),
+            "ok": not (finding := _finding(period)),
+            "finding": finding,
+        }
+        for period in _periods(session, _OWN)
+    ]
+
+
+_SEEN_ALLOWANCE = """
+select from dbdp.allowance as a
+where a.id = $1
+and (a.role = any (dbdp.own_roles()) or a.dataset_id in (select o.id from dbdp.own_datasets as o))
+"""
+
+
+def allowance_spent(session: Session, allowance: int) -> dict[str, float | None]:
+    """Return what was spent within an allowance, null unless it is the caller's, or of a dataset that it registered."""
+    if not session.query(_SEEN_ALLOWANCE, allowance):
+        return {"charged": None, "leaked": None}
+    charge, leak = ledger.odometers(session, allowance, ledger.OF_ALLOWANCE) or (0, 0)
+    return {"charged": charge / CHARGE_UNITS, "leaked": leak / LEAK_UNITS}
+
+
+def _periods(session: Session, condition: str, *parameters: Any) -> Iterator[Period]:
+    for row in session.query(_PERIODS.format(condition=condition), *parameters):
+        yield Period(
+            row["id"],
+            row["name"],
+            row["is_open"],
+            datasets.budget_of(row),
+            row["releases"],
+            (row["charge"], row["leak"]),
+            ledger.height(session, row["id"]),
+            ledger.odometers(session, row["id"]),
+        )
+
+
+def _finding(period: Period) -> str | None:
+    """Return what is wrong with a period, in words; None if nothing is."""
+    limits = (period.budget.charge_limit, period.budget.leak_limit)
+    if period.spent is None:
+        return "an odometer is missing, or not dbdp_owner's; training is refused"
+    if _any_above(period.height, period.spent) or _any_above(period.recorded, period.spent):
+        return "the odometers show less than the ledger: they were wound back; training is refused"
+    if _any_above(period.spent, limits):
+        return "more was spent than the limits allow"
+    if not _as_promised(period.budget):
+        return "the limits are not those of the promised epsilon and delta: they were changed"
+    return None
+
+
+def _any_above(some: tuple[int, int], others: tuple[int, int]) -> bool:
+    return some[0] > others[0] or some[1] > others[1]
+
+
+def _as_promised(found: Budget) -> bool:
+    try:
+        meant = Budget.of(epsilon=found.epsilon, delta=found.delta, mode=found.mode)
+    except ValueError:
+        return False
+    pairs = [(found.charge_limit, meant.charge_limit), (found.leak_limit, meant.leak_limit)]
+    near = all(abs(one - other) <= 1 + _TOLERANCE * other for one, other in pairs)
+    orders = (found.order or 0.0, meant.order or 0.0)
+    return near and abs(orders[0] - orders[1]) <= _TOLERANCE * orders[1]
+
+
+def _shown(units: int | None, per_whole: int) -> Decimal | None:
+    """Return an amount exactly, as numeric."""
+    return None if units is None else Decimal(units) / per_whole

@@ -1,0 +1,135 @@
+"""Rights: who may train on a dataset and spend how much of its budget, and who may predict with a model.
+
+It runs in the server, as dbdp_owner, and decides for the role that logged in (`session_user`). To a role without a
+right a dataset or a model looks as if there were none.
+"""
+
+from typing import Any
+
+from dbdp.registry import datasets
+from dbdp.registry.spending import ledger
+from dbdp.sessions.sessions import Row, ServerSession
+
+_REGISTERED = """
+select d.id,
+       d.name,
+       d.source::text as source,
+       d.source::oid::int8 as source_oid,
+       d.source_name,
+       d.registered_by::text as registered_by,
+       d.id in (select o.id from dbdp.own_datasets as o) as own,
+       d.declaration::text as declaration,
+       d.column_types::text as column_types,
+       d.unit, d.max_rows, d.answer_seconds,
+       d.epsilon, d.delta, d.mode, d.rdp_order, d.charge_limit, d.leak_limit
+from dbdp.dataset as d
+where d.name = $1
+and d.dropped_at is null
+and d.id in (select o.id from dbdp.open_datasets as o)
+"""
+
+
+def registered(session: ServerSession, name: str, *, action: str) -> Row:
+    """Return the row of a dataset that the caller's role registered.
+
+    Raises
+    ------
+    ValueError
+        If the caller sees no such dataset.
+    PermissionError
+        If another role registered it: only that one may do the action.
+    """
+    found = session.query(_REGISTERED, name)
+    if not found:
+        raise datasets.unknown(name)
+    if not found[0]["own"]:
+        raise PermissionError(f"dataset {name!r} belongs to {found[0]['registered_by']}; only that role may {action}")
+    return found[0]
+
+
+# A role that has the right again keeps its row, and so what it has spent.
+_GRANT_TRAINING = """
+insert into dbdp.allowance (dataset_id, role, epsilon, charge_limit, leak_limit, implied_epsilon, implied_delta)
+values ($1, $2::name, $3::float8, $4::int8, $5::int8, $6::float8, $7::float8)
+on conflict (dataset_id, role) do update
+set epsilon = excluded.epsilon,
+    charge_limit = excluded.charge_limit,
+    leak_limit = excluded.leak_limit,
+    implied_epsilon = excluded.implied_epsilon,
+    implied_delta = excluded.implied_delta,
+    granted_by = excluded.granted_by,
+    granted_at = excluded.granted_at,
+    revoked_at = null
+returning id, xmax = 0 as is_new
+"""
+
+
+def grant_training(session: ServerSession, name: str, role: str, epsilon: float | None) -> None:
+    """Let a role train on a dataset, within that part of its budget (None: all of it)."""
+    row = registered(session, name, action="grant training on it")
+    _check_role(session, role)
+    limits: list[Any] = [None] * 4
+    if epsilon is not None:
+        allowance = datasets.budget_of(row).allowance(epsilon)
+        limits = [allowance.charge_limit, allowance.leak_limit, allowance.epsilon, allowance.delta]
+    written = session.query(_GRANT_TRAINING, row["id"], role, epsilon, *limits)[0]
+    if written["is_new"]:
+        ledger.make_odometers(session, ledger.OF_ALLOWANCE, written["id"])
+
+
+def revoke_training(session: ServerSession, name: str, role: str) -> None:
+    """End a role's right to train on a dataset; its odometers stay."""
+    row = registered(session, name, action="revoke training on it")
+    ended = session.query(
+        "update dbdp.allowance set revoked_at = now() "
+        "where dataset_id = $1 and role = $2::name and revoked_at is null returning id",
+        row["id"],
+        role,
+    )
+    if not ended:
+        raise ValueError(f"role {role!r} was not granted training on dataset {name!r}; see dbdp.allowances")
+
+
+def grant_prediction(session: ServerSession, model: int, role: str) -> None:
+    """Let a role predict with a model."""
+    _check_released(session, model, action="grant prediction with it")
+    _check_role(session, role)
+    session.query(
+        "insert into dbdp.prediction_grant (model_id, role) values ($1, $2::name) on conflict do nothing", model, role
+    )
+
+
+def revoke_prediction(session: ServerSession, model: int, role: str) -> None:
+    """End a role's right to predict with a model."""
+    _check_released(session, model, action="revoke prediction with it")
+    ended = session.query(
+        "delete from dbdp.prediction_grant where model_id = $1 and role = $2::name returning model_id", model, role
+    )
+    if not ended:
+        raise ValueError(f"role {role!r} was not granted prediction with model {model}; see dbdp.prediction_grant")
+
+
+# The policy of dbdp.model holds for dbdp_owner too.
+_RELEASED = """
+select m.released_by::text as released_by,
+       m.released_by = any (dbdp.own_roles()) or m.dataset_id in (select o.id from dbdp.own_datasets as o) as own
+from dbdp.model as m
+where m.id = $1
+"""
+
+
+def _check_released(session: ServerSession, model: int, *, action: str) -> None:
+    """Raise ValueError if the caller sees no such model, PermissionError if it is neither its nor its dataset's."""
+    found = session.query(_RELEASED, model)
+    if not found:
+        raise ValueError(f"model {model} does not exist; see dbdp.models")
+    if not found[0]["own"]:
+        raise PermissionError(
+            f"model {model} was released by {found[0]['released_by']}; only that role, or the one that registered its "
+            f"dataset, may {action}"
+        )
+
+
+def _check_role(session: ServerSession, role: str) -> None:
+    if not session.query("select from pg_roles where rolname = $1::name", role):
+        raise ValueError(f"role {role!r} does not exist; create it first, or write its name as pg_roles has it")

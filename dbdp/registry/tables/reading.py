@@ -1,0 +1,160 @@
+"""Reads of a registered table: records of a public size, some rows at a time, in bounded memory.
+
+What is held at once is decided by the size of a record and by the memory given, never by what a row holds. No
+statement here sorts, hashes or keeps rows aside, so that nothing goes to a temporary file. It runs in the server, where
+search_path is pinned to pg_catalog.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dbdp.sessions.sessions import Row, ServerSession
+
+MOST_BYTES = 1 << 28  # of records that are held at once, whatever the memory given: a value has 1 GB at most
+_MOST_ROWS = 1 << 14  # of a batch: more is no faster
+_ROW_BYTES = 512  # what a row of an answer takes beside its record
+_PAGE_HEADER, _LEAST_TUPLE = 24, 28  # bytes: a page holds (block_size - 24) / 28 tuples at most, whatever they hold
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is read of each row.
+
+    Attributes
+    ----------
+    sql : of the row `source`: bytes, as many as `blank` has whatever the row holds; its parameters are numbered from
+        $4 on, and $1 is `blank`, or nothing where that will be put in its place
+    blank : what stands for a row that has no such record
+    held : bytes that one record takes until it is dealt with
+    where : SQL of the rows that are read at all, by public facts
+    parameters : from $4 on
+    """
+
+    sql: str
+    blank: bytes
+    held: int
+    where: str = "true"
+    parameters: tuple[object, ...] = ()
+
+
+_TABLES = """
+select greatest(count(*), 1) as tables, current_setting('block_size')::int8 as block_size
+from pg_partition_tree($1::regclass)
+where isleaf
+"""
+
+# A partitioned table is read through itself, so that its own rights count; pages of the same numbers of all partitions
+# together. The sizes are looked up after the snapshot is taken: every row that it sees is below them.
+_BY_PAGES = """
+select (
+    select string_agg({record}, ''::bytea)
+    from {source} as source
+    where source.ctid >= format('(%s,0)', page.number)::tid
+    and source.ctid < format('(%s,0)', least(page.number + $2, 4294967295))::tid
+    and {where}
+) as raw
+from (
+    select generate_series(
+        0,
+        greatest(
+            pg_relation_size($3::regclass),
+            (select max(pg_relation_size(relid)) from pg_partition_tree($3::regclass) where isleaf)
+        ) / current_setting('block_size')::int8,
+        $2
+    ) as number
+) as page
+"""
+
+_BY_ROWS = """
+select {record} as raw
+from {source} as source
+where source.ctid >= '(0,0)'::tid
+and {where}
+"""
+
+_BY_PLACES = """
+select string_agg({record}, ''::bytea) as raw
+from {source} as source
+where source.ctid = any($2::tid[])
+and source.tableoid = $3::oid
+"""
+
+
+def records(
+    session: ServerSession, source: str, record: Record, *, memory: int, one_order: bool = False
+) -> Iterator[bytes]:
+    """Give the records of all rows, joined as a quarter of the memory holds them; all from one snapshot.
+
+    They come page by page where a page of each partition fits, whose records one aggregate joins in the server, else
+    row by row. Proof that pieces are bounded: a page has at most (block_size - 24) / 28 tuples, so P pages of T tables
+    have at most P·T times as many, of `held` bytes each, which is at most `MOST_BYTES`; the product looks at no row.
+
+    Parameters
+    ----------
+    one_order : whether the order must be that of every other session: table by table, whatever the memory
+    """
+    facts = session.query(_TABLES, source)[0]
+    room = min(memory // 4, MOST_BYTES)
+    each = (facts["block_size"] - _PAGE_HEADER) // _LEAST_TUPLE * record.held * facts["tables"]
+    pages = 0 if one_order and facts["tables"] > 1 else room // each
+    if pages:
+        query, rows, blank = _BY_PAGES, 1, record.blank
+    else:
+        query, rows, blank = _BY_ROWS, max(1, min(_MOST_ROWS, room // (record.held + _ROW_BYTES))), b""
+    sql = query.format(record=record.sql, source=source, where=record.where)
+    for batch in session.batches_of(source, rows, sql, blank, pages, source, *record.parameters):
+        joined = [row["raw"] or record.blank for row in batch if row["raw"] is not None]
+        if joined:
+            yield joined[0] if len(joined) == 1 else b"".join(joined)
+
+
+def stored_at(session: ServerSession, source: str, record: Record, table: int, places: Sequence[str]) -> bytes:
+    """Return the records of the rows that are stored at rising places of a table, one after the other."""
+    sql = _BY_PLACES.format(record=record.sql, source=source)
+    with session.reading(source):
+        return bytes(session.query(sql, record.blank, list(places), table, *record.parameters)[0]["raw"])
+
+
+def at_once(record: Record, memory: int) -> int:
+    """Return how many records are read at once."""
+    return max(1, min(_MOST_ROWS, min(memory // 4, MOST_BYTES) // record.held))
+
+
+_KIND = """
+select c.reltype::int8 as row_type, c.relkind in ('r', 'p', 'm') and not c.relrowsecurity as is_plain
+from pg_class as c
+where c.oid = $1::regclass
+"""
+# `t` alone would be a column of that name, where the table has one.
+_SHOWN = "select row_to_json(t.*)::text as shown, {features} as features from {source} as t limit $1::int8"
+
+
+def shown(session: ServerSession, source: str, vector: str | None, most: int | None) -> list[Row]:
+    """Return rows of a table for whoever may read it: each as JSON, and the bytes that a prediction is made of.
+
+    It is read as its owner: a query of the reader's own would lend the owner's code in its indexes the reader's rights.
+
+    Parameters
+    ----------
+    vector : the column whose array is predicted from; None for the whole row
+    most : no more rows than these; None for all
+
+    Raises
+    ------
+    ValueError
+        If it is not a plain table: its owner would see other rows of it than the reader.
+    PermissionError
+        If this role may not read the table.
+    """
+    kind = session.query(_KIND, source)[0]
+    if not kind["is_plain"]:
+        raise ValueError(
+            f"{source} is a view, a foreign table, or has row-level security; predict in a query of your own, where "
+            "PostgreSQL may run code of its owner with your rights"
+        )
+    column = vector and session.query("select quote_ident($1) as name", vector)[0]["name"]
+    features = f"dbdp.array_bytes(t.{column}::float8[])" if column else "record_send(t.*)"
+    with session.reading(source):
+        rows = session.query(_SHOWN.format(features=features, source=source), most)
+    row_type = 0 if column else kind["row_type"]
+    return [row | {"row_type": row_type} for row in rows]

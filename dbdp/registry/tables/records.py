@@ -1,0 +1,321 @@
+"""Raw records: the SQL of a dataset's rows as bytes, and the encoder that reads them.
+
+`array_bytes` shows an array's own bytes, and no Python runs for a row. No expression here can raise, whatever a row
+holds, and none fetches an array that is not as long as declared. It runs in the server, where search_path is pinned to
+pg_catalog.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dbdp.learning.rows import blocks
+from dbdp.learning.rows.encoding import (
+    SIGNS,
+    ColumnEncoder,
+    Encoder,
+    Labels,
+    RandomProjection,
+    RealLabels,
+    VectorEncoder,
+    WholeLabels,
+)
+from dbdp.registry.datasets import Dataset
+from dbdp.registry.declarations import Categorical, Declaration, Numeric, Unit
+from dbdp.registry.tables import reading, units
+from dbdp.registry.tables.reading import Record
+from dbdp.sessions.sessions import ServerSession
+
+TEXT_TYPES = ("text", "character varying", "character")
+_UNKNOWN = 0.5  # no category: those are hashes, whole numbers
+_COUNTING_BYTES = 1 << 26  # of memory, to count rows of groups and of bins
+_NO_NUMBER = np.array(np.nan, ">f8").tobytes()
+
+
+def encoder_of(session: ServerSession, dataset: Dataset, projection: RandomProjection | None = None) -> Encoder:
+    """Return the encoder of a dataset's records."""
+    declaration = dataset.declaration
+    labels = _labels(declaration)
+    if vector := declaration.vector:
+        element = "<f8" if dataset.column_types[vector.column] == "double precision[]" else "<f4"
+        return VectorEncoder(vector.length, vector.norm_bound, declaration.intercept, element, labels, projection)
+    return ColumnEncoder(
+        tuple(feature.lower for feature in declaration.numeric),
+        tuple(feature.upper for feature in declaration.numeric),
+        tuple(category_numbers(session, feature.categories) for feature in declaration.categorical),
+        declaration.intercept,
+        labels,
+        projection,
+    )
+
+
+def _labels(declaration: Declaration) -> Labels:
+    if declaration.label_bounds:
+        return RealLabels(*declaration.label_bounds)
+    return WholeLabels(1, len(declaration.classes)) if declaration.classes else SIGNS
+
+
+def read(
+    session: ServerSession, dataset: Dataset, encoder: Encoder, *, memory: int, key: bytes | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Give the raw records of some slots at a time, and how many were before; all from one snapshot.
+
+    Sessions with the same key and snapshot number the slots alike. Of a unit r slots are given, a zero record for each
+    that it has no row for: only the law of a permutation, or of independent draws, counts, and so slots are numbered
+    as they come.
+
+    Raises
+    ------
+    ValueError
+        At the end, if the number of rows, or of units, is not the registered one.
+    """
+    record, seen = _record(session, dataset, encoder), 0
+    if dataset.unit is None:
+        pieces = reading.records(session, dataset.source, record, memory=memory, one_order=key is not None)
+    else:
+        pieces = _of_units(session, dataset, dataset.unit, record, key, memory)
+    for raw in pieces:
+        count = len(raw) // encoder.record_bytes
+        if seen + count <= dataset.rows:
+            yield seen, raw
+        seen += count
+    _check_seen(dataset, seen)
+
+
+def _of_units(
+    session: ServerSession, dataset: Dataset, unit: Unit, record: Record, key: bytes | None, memory: int
+) -> Iterator[bytes]:
+    return units.slots(session, dataset.source, unit, dataset.column_types, record, key=key, memory=memory)
+
+
+def _check_seen(dataset: Dataset, seen: int) -> None:
+    if seen != dataset.rows:
+        found = f"{seen} rows" if dataset.unit is None else f"{seen // dataset.unit_rows} units"
+        raise ValueError(
+            f"{dataset.source} had {found} while it was read, dataset {dataset.name!r} has {dataset.units}: "
+            "the table changed during training; the charge stands"
+        )
+
+
+def check_memory(declaration: Declaration, memory: int) -> None:
+    """Raise ValueError if one record of a declaration is more than the memory given holds: a public fact."""
+    length = declaration.vector.length if declaration.vector else len(declaration.columns)
+    needed = 4 * _held(8 * length, declaration.dimension, declaration.dimension)
+    if needed > memory:
+        megabytes = -(-needed >> 20)
+        raise ValueError(
+            f"a record of {declaration.dimension} coordinates takes {megabytes} MB of memory to be packed, above "
+            f"dbdp.pack_memory; set dbdp.pack_memory = '{megabytes}MB', or register fewer features"
+        )
+
+
+def _held(record_bytes: int, width: int, dimension: int) -> int:
+    """Return what a record takes while it is decoded: as it is stored, in float64, and packed."""
+    return record_bytes + 8 * width + 4 * blocks.stride_of(dimension)
+
+
+def read_by_group(
+    session: ServerSession, dataset: Dataset, encoder: Encoder, column: str, groups: Sequence[str], *, memory: int
+) -> Iterator[np.ndarray]:
+    """Give the raw records whose public key is one of the groups, some at a time, in one pass.
+
+    They are arrays of `group`, the group's number from 0, and `raw`, the record; in no particular order,
+    which a fresh uniform permutation makes irrelevant (privacy.md §11.5). No other row is handed out.
+    """
+    record = _record(session, dataset, encoder)
+    layout = np.dtype([("group", ">i4"), ("raw", f"V{len(record.blank)}")])
+    number = _group_number(session, dataset, column)
+    numbered = replace(
+        record,
+        sql=f"int4send({number}) || {record.sql.replace('$1', '$6')}",
+        blank=bytes(layout.itemsize),
+        where=f"{number} is not null",
+        parameters=(*_numbers_of(groups), record.blank),
+    )
+    for raw in reading.records(session, dataset.source, numbered, memory=memory):
+        yield np.frombuffer(raw, layout)
+
+
+def count_groups(session: ServerSession, dataset: Dataset, column: str, groups: Sequence[str]) -> list[int]:
+    """Return how many rows have each of some values of a public column."""
+    number, found = _group_number(session, dataset, column), np.zeros(len(groups), np.int64)
+    record = Record(f"int4send({number})", bytes(4), 16, f"{number} is not null", _numbers_of(groups))
+    for raw in reading.records(session, dataset.source, record, memory=_COUNTING_BYTES):
+        found += np.bincount(np.frombuffer(raw, ">i4"), minlength=len(groups))
+    return list(map(int, found))
+
+
+def _numbers_of(groups: Sequence[str]) -> tuple[list[str], list[str]]:
+    return list(groups), [str(number) for number in range(len(groups))]
+
+
+def _group_number(session: ServerSession, dataset: Dataset, column: str) -> str:
+    """Return SQL for the number of the group that the row `source` is in, null for none, looked up in an object.
+
+    The types that a public column may have are written in one way each, dates in the style that the functions
+    which call this are pinned to: equal texts are equal values. An object's keys are compared byte by byte, and no
+    join of the rows with the groups needs a plan, or memory.
+    """
+    name = session.query("select quote_ident($1) as n", column)[0]["n"]
+    key = _as_text(f"source.{name}", dataset.column_types[column])
+    return f"((select jsonb_object($4, $5)) ->> {key})::int4"
+
+
+def _record(session: ServerSession, dataset: Dataset, encoder: Encoder) -> Record:
+    """Return a dataset's record: label and array; all zero where the array is not as long as declared.
+
+    Only an array of exactly the declared length is fetched and unpacked.
+    """
+    label, elements = record_sql(session, dataset, encoder, _columns(session, dataset))
+    held = _held(encoder.record_bytes, encoder.width, encoder.dimension)
+    return Record(f"coalesce(({label}) || ({elements}), $1)", bytes(encoder.record_bytes), held)
+
+
+def _columns(session: ServerSession, dataset: Dataset) -> list[str]:
+    """Return SQL for the label and the columns of features, of the row `source`."""
+    names = session.query(
+        "select quote_ident(n) as n from unnest($1) with ordinality as u(n, i) order by i",
+        [dataset.declaration.label, *dataset.declaration.columns],
+    )
+    return [f"source.{row['n']}" for row in names]
+
+
+def record_sql(session: ServerSession, dataset: Dataset, encoder: Encoder, values: list[str]) -> tuple[str, str]:
+    """Return SQL for a record's label and its array's bytes, from SQL for the label and the columns of features."""
+    declaration = dataset.declaration
+    label, *columns = values
+    if isinstance(encoder, VectorEncoder):
+        size = encoder.record_bytes - np.dtype(encoder.labels.layout).itemsize
+        elements = f"case when dbdp.array_size({columns[0]}) = {size} then dbdp.array_bytes({columns[0]}) end"
+    else:
+        types = [dataset.column_types[column] for column in declaration.columns]
+        features: list[Numeric | Categorical] = [*declaration.numeric, *declaration.categorical]
+        terms = [_number(*term) for term in zip(features, columns, types, strict=True)]
+        elements = f"dbdp.array_bytes(array[{', '.join(terms)}]::float8[])"
+    return _label(session, dataset, label), elements
+
+
+def _label(session: ServerSession, dataset: Dataset, column: str) -> str:
+    """Return SQL for the bytes of the label as the encoder reads them."""
+    declaration = dataset.declaration
+    type_name = dataset.column_types[declaration.label]
+    if declaration.kind == "real":
+        return f"float8send({_float(column, type_name)})"
+    compared = f'({_as_text(column, type_name)}) collate "C"' if is_text(type_name) else f"{column}::{type_name}"
+    literals = session.query(
+        "select quote_literal(v) as q from unnest($1) with ordinality as u(v, i) order by i",
+        list(_numbered(declaration)),
+    )
+    cases = " ".join(
+        f"when {row['q']}::{'text' if is_text(type_name) else type_name} then {_number_bytes(number)}"
+        for row, number in zip(literals, _numbered(declaration).values(), strict=True)
+    )
+    other = _number_bytes(0)
+    if declaration.kind == "binary" and declaration.negative is None:
+        other = f"case when {column} is not null then {_number_bytes(-1)} else {other} end"
+    return f"case {compared} {cases} else {other} end"
+
+
+def _numbered(declaration: Declaration) -> dict[str, int]:
+    """Return the declared values of a label, with the number that each is packed as."""
+    if declaration.classes:
+        return {value: number for number, value in enumerate(declaration.classes, start=1)}
+    values = {declaration.positive: 1, declaration.negative: -1}
+    return {value: number for value, number in values.items() if value is not None}
+
+
+def _number_bytes(number: int) -> str:
+    return f"decode('{number.to_bytes(4, 'little', signed=True).hex()}', 'hex')"
+
+
+def is_text(type_name: str) -> bool:
+    """Return whether values of a type are compared as text."""
+    return type_name in TEXT_TYPES or type_name.startswith("enum ")
+
+
+def _as_text(column: str, type_name: str) -> str:
+    """Return SQL for a column as text, by built-in functions alone.
+
+    A cast of an enum may be its owner's function, which would run with our rights.
+    """
+    if type_name.startswith("enum "):
+        return f"textin(enum_out({column}::{type_name.removeprefix('enum ')}))"
+    return f"{column}::text"
+
+
+def _number(feature: Numeric | Categorical, column: str, type_name: str) -> str:
+    """Return SQL for one number of a record; null becomes NaN, which makes the row a zero row."""
+    if isinstance(feature, Categorical):
+        longest = max(len(category.encode()) for category in feature.categories)
+        text = _as_text(column, type_name)
+        return (
+            f"case when octet_length({text}) <= {longest} then {category_number(text)}::float8 "
+            f"when {column} is null then 'NaN' else {_UNKNOWN} end"
+        )
+    return _float(column, type_name)
+
+
+def _float(column: str, type_name: str) -> str:
+    """Return SQL for a number's float; of null NaN."""
+    if type_name == "boolean":
+        column = f"{column}::int4"
+    elif type_name == "numeric":  # its cast to float8 raises outside the range, so no such value reaches it
+        column = (
+            f"case when abs({column}) < 1e-300 then 0.0 when abs({column}) < 1e300 then {column} "
+            f"when abs({column}) < 'infinity' then sign({column}) * 1e300 end"
+        )
+    return f"coalesce(({column})::float8, 'NaN')"
+
+
+def category_number(text: str) -> str:
+    """Return SQL for the number that stands for a category: a 64-bit hash."""
+    return f'hashtextextended({text} collate "C", 0)'
+
+
+def category_numbers(session: ServerSession, categories: tuple[str, ...]) -> tuple[float, ...]:
+    """Return the number of each category, as this server computes it."""
+    query = f"select {category_number('c')}::float8 as number from unnest($1) with ordinality as u(c, i) order by i"
+    return tuple(row["number"] for row in session.query(query, list(categories)))
+
+
+# --- numbers of one column ------------------------------------------------------------------------------
+
+
+def binned(
+    session: ServerSession,
+    dataset: Dataset,
+    column: str,
+    type_name: str,
+    edges: Sequence[float],
+    *,
+    memory: int = _COUNTING_BYTES,
+) -> np.ndarray:
+    """Return how many rows have a number of a column from each edge to the next, shape (edges - 1,), exact.
+
+    Of a unit r rows are counted at most, the same choice as for a training (privacy.md §11.6). A NaN, which a null is
+    read as, sorts above every number, and so does an infinity above all that are finite.
+
+    Parameters
+    ----------
+    column, type_name : of the dataset's table, declared or not; a type of `registry.NUMERIC_TYPES`
+    edges : rising, from the least finite number to infinity
+
+    Raises
+    ------
+    ValueError
+        If the number of rows, or of units, is not the registered one.
+    """
+    name = session.query("select quote_ident($1) as n", column)[0]["n"]
+    number = Record(f"float8send({_float(f'source.{name}', type_name)})", _NO_NUMBER, 32)
+    if dataset.unit:
+        pieces = _of_units(session, dataset, dataset.unit, number, None, memory)
+    else:
+        pieces = reading.records(session, dataset.source, number, memory=memory)
+    counts, seen = np.zeros(len(edges) + 1, np.int64), 0
+    for raw in pieces:
+        values = np.frombuffer(raw, ">f8")
+        counts += np.bincount(np.searchsorted(edges, values, side="right"), minlength=len(counts))
+        seen += len(values)
+    _check_seen(dataset, seen)
+    return counts[1:-1]

@@ -1,0 +1,174 @@
+"""Units of privacy: who they are, and which of their rows are read (privacy.md §11.6).
+
+How many rows a unit has is private. So rows are not sorted, which would take temporary files as large as they are many:
+for each unit the places of the rows with the least marks are kept, in memory that the number of units decides, over as
+many passes as it takes. It runs in the server, where search_path is pinned to pg_catalog.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from dbdp.privacy.shuffling import KeyedOrder
+from dbdp.registry.declarations import Unit
+from dbdp.registry.tables import reading
+from dbdp.registry.tables.reading import Record
+from dbdp.sessions.sessions import ServerSession
+
+KEY_BYTES = 32
+# Built-in types that a column naming the unit may have, and the bytes by which their values are equal.
+UNIT_TYPES = {
+    "smallint": "int8send(({})::int8)",
+    "integer": "int8send(({})::int8)",
+    "bigint": "int8send({})",
+    "uuid": "uuid_send({})",
+    "date": "date_send({})",
+    "timestamp without time zone": "timestamp_send({})",
+    "timestamp with time zone": "timestamptz_send({})",
+    **dict.fromkeys(("text", "character varying", "character"), "convert_to(({})::text, getdatabaseencoding())"),
+}
+# Of a row with a unit: a hash of that, and where it is stored; in memory its mark too.
+_STORED = np.dtype([("unit", "S12"), ("table", ">u4"), ("page", ">u4"), ("line", ">u2")])
+ENTRY = np.dtype([*_STORED.descr, ("mark", "<u8")])
+_ENTRY = "substring(sha256($4 || {unit}), 1, 12) || oidsend(source.tableoid) || tidsend(source.ctid)"
+_LEAST_WAITING = 1 << 12  # entries that are sorted at once
+_COUNTING_BYTES = 1 << 26  # of memory, to count the units
+
+
+def count(session: ServerSession, source: str, unit: Unit, types: Mapping[str, str]) -> int:
+    """Return the number of units, which is public."""
+    each = Unit(unit.column, 1)
+    return sum(len(kept) for kept in kept_places(session, source, each, types, None, _COUNTING_BYTES))
+
+
+def slots(
+    session: ServerSession,
+    source: str,
+    unit: Unit,
+    types: Mapping[str, str],
+    record: Record,
+    *,
+    key: bytes | None,
+    memory: int,
+) -> Iterator[bytes]:
+    """Give the records of all units, r of each, some at a time; of one that has fewer rows, blank ones for the rest.
+
+    All is read from one snapshot. The order goes by a hash of the unit and is that of every session with the same key
+    and snapshot, whatever its memory; without a key it is fresh.
+    """
+
+    def read() -> Iterator[bytes]:
+        most = reading.at_once(record, memory)
+        for kept in kept_places(session, source, unit, types, key, memory):
+            flat = kept.ravel()
+            for first in range(0, len(flat), most):
+                yield _records(session, source, record, flat[first : first + most])
+
+    return session.in_one_snapshot(read())
+
+
+def _records(session: ServerSession, source: str, record: Record, entries: np.ndarray) -> bytes:
+    """Return the records of entries, in their order; they are read table by table, as they are stored."""
+    there = np.flatnonzero(entries["line"])  # lines of a page count from 1
+    there = there[np.lexsort([entries[name][there] for name in ("line", "page", "table")])]
+    stored = (entries[name][there].tolist() for name in ("page", "line"))
+    places = [f"({page},{line})" for page, line in zip(*stored, strict=True)]
+    tables, begins = np.unique(entries["table"][there], return_index=True)
+    raw = b"".join(
+        reading.stored_at(session, source, record, int(table), places[begin:end])
+        for table, begin, end in zip(tables, begins, [*begins[1:], len(there)], strict=True)
+    )
+    records = np.repeat(np.frombuffer(record.blank, f"V{len(record.blank)}"), len(entries))
+    records[there] = np.frombuffer(raw, records.dtype)
+    return records.tobytes()
+
+
+def kept_places(
+    session: ServerSession, source: str, unit: Unit, types: Mapping[str, str], key: bytes | None, memory: int
+) -> Iterator[np.ndarray]:
+    """Give where the kept rows of all units are stored, shape (some units, r); all zero for what a unit has not.
+
+    Which rows of a unit: those with the least marks, independent uniform words by the numbers of the rows as they come:
+    a uniformly random subset, independently of all other units (privacy.md §11.6).
+    """
+    column = session.query("select quote_ident($1) as name", unit.column)[0]["name"]
+    sql = _ENTRY.format(unit=UNIT_TYPES[types[unit.column]].format(f"source.{column}"))
+    secret = key or os.urandom(KEY_BYTES)
+    names, marks = (hashlib.shake_256(secret + word).digest(KEY_BYTES) for word in (b"units", b"rows"))
+    record = Record(sql, bytes(_STORED.itemsize), 4 * ENTRY.itemsize, f"source.{column} is not null", (names,))
+    order, low = KeyedOrder(marks, 0), b""
+    while True:
+        least, seen = _Least(low, max(1, memory // 8 // (ENTRY.itemsize * unit.max_rows)), unit.max_rows), 0
+        for raw in reading.records(session, source, record, memory=memory // 4, one_order=key is not None):
+            stored = np.frombuffer(raw, _STORED)
+            least.add(_marked(stored, order.words(seen, seen + len(stored))))
+            seen += len(stored)
+        yield least.places()
+        if least.beyond is None:
+            return
+        low = least.beyond
+
+
+def _marked(stored: np.ndarray, marks: np.ndarray) -> np.ndarray:
+    entries = np.empty(len(stored), ENTRY)
+    for name in _STORED.names or ():
+        entries[name] = stored[name]
+    entries["mark"] = marks
+    return entries
+
+
+class _Least:
+    """The entries with the least marks of each of the least units that are not below a bound.
+
+    Attributes
+    ----------
+    beyond : the least unit that found no room, None where all did; those below it are complete
+
+    Notes
+    -----
+    A unit is only dropped when `units` lesser ones are held, and then `beyond` stays at or below it: what comes later
+    of it is passed over, and the next pass begins there. Of a unit that is held an entry is dropped only when r lesser
+    ones are.
+    """
+
+    def __init__(self, low: bytes, units: int, rows: int) -> None:
+        self.beyond: bytes | None = None
+        self._low, self._units, self._rows = low, units, rows
+        self._held = [np.zeros(0, ENTRY)]
+        self._waiting = 0
+
+    def add(self, entries: np.ndarray) -> None:
+        """Take the entries of some more rows."""
+        wanted = entries["unit"] >= self._low
+        if self.beyond is not None:
+            wanted &= entries["unit"] < self.beyond
+        self._held.append(entries[wanted])
+        self._waiting += len(self._held[-1])
+        if self._waiting >= max(_LEAST_WAITING, self._units * self._rows):
+            self._drop()
+
+    def places(self) -> np.ndarray:
+        """Return the entries by unit, shape (units, r)."""
+        self._drop()
+        [held] = self._held
+        units, places = _numbered(held)
+        found = np.zeros((units[-1] + 1 if len(units) else 0, self._rows), ENTRY)
+        found[units, places] = held
+        return found
+
+    def _drop(self) -> None:
+        entries = np.concatenate(self._held)
+        entries = entries[np.lexsort((entries["mark"], entries["unit"]))]
+        units, places = _numbered(entries)
+        if len(units) and units[-1] >= self._units:
+            self.beyond = bytes(entries["unit"][np.searchsorted(units, self._units)])
+        self._held, self._waiting = [entries[(units < self._units) & (places < self._rows)]], 0
+
+
+def _numbered(entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the number of each entry's unit, and its own within that unit, of entries in order."""
+    begins = np.flatnonzero(np.append(True, entries["unit"][1:] != entries["unit"][:-1])[: len(entries)])
+    units = np.repeat(np.arange(len(begins)), np.diff(np.append(begins, len(entries))))
+    return units, np.arange(len(entries)) - begins[units]

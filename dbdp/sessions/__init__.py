@@ -1,0 +1,1 @@
+"""Where SQL runs; alone knows plpy and psycopg."""
