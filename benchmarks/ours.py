@@ -15,16 +15,17 @@ from benchmarks.harness import timed
 from benchmarks.tables import ADULT, Table
 from dbdp.algorithms import PERTURBED_ONCE, Facts, Request
 from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
-from dbdp.controller import charging, controller, release
+from dbdp.controller import charging, release, requests
 from dbdp.controller.receipts import Receipt
 from dbdp.controller.rows import packed_rows
 from dbdp.interfaces.cli.demo import adult
 from dbdp.learning.losses import Logistic
 from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
-from dbdp.packing.packing import keep_blocks_at_hand
+from dbdp.packing.memory import keep_blocks_at_hand
 from dbdp.registry.datasets import load
-from dbdp.sessions.sessions import ClientSession, temporary_table
+from dbdp.sessions.client import ClientSession
+from dbdp.sessions.session import temporary_table
 
 COLUMNS = "block_no int8 not null, block bytea not null"
 EPSILON, DELTA = 1.0, 1e-6
@@ -140,7 +141,7 @@ def whole_run(connection: psycopg.Connection, table: Table, *, private: bool) ->
     """
     session = ClientSession(connection)
     if private:
-        return timed(lambda: controller.train(session, dataset_of(table), request()))
+        return timed(lambda: requests.train(session, dataset_of(table), request()))
     planned = plan_of(session, table)
     return timed(lambda: run_without_noise(session, table, planned))
 

@@ -23,7 +23,7 @@ from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Linear
 from dbdp.privacy.noise import streams
 from dbdp.registry.datasets import load
-from dbdp.sessions.sessions import ClientSession
+from dbdp.sessions.client import ClientSession
 
 SCANS = ("scs13", "dp_sgd", "dp_adam")
 CANDIDATES = 21  # step sizes that a step of DP-AGD compares, with none

@@ -166,7 +166,7 @@ def test_only_the_session_and_the_server_know_plpy():
         if any(isinstance(node, ast.Name) and node.id == "plpy" for node in ast.walk(tree))
     }
     assert importers("plpy") == {"interfaces.sql.functions"}
-    assert {name.removeprefix("dbdp.") for name in named} <= {"interfaces.sql.functions", "sessions.sessions"}
+    assert {name.removeprefix("dbdp.") for name in named} <= {"interfaces.sql.functions", "sessions.server"}
 
 
 def test_only_sessions_know_where_they_run():
@@ -181,7 +181,7 @@ def test_only_sessions_know_where_they_run():
 
 
 def test_only_interfaces_import_the_controller():
-    assert importers("dbdp.controller.controller") == {"interfaces.sql.functions", "interfaces.python.database"}
+    assert importers("dbdp.controller.requests") == {"interfaces.sql.functions", "interfaces.python.database"}
 
 
 def test_only_what_connects_imports_psycopg():
@@ -203,7 +203,7 @@ def modules_after(*names):
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize("name", ["interfaces.sql.scoring", "controller.controller", "packing.packing"])
+@pytest.mark.parametrize("name", ["interfaces.sql.scoring", "controller.requests", "packing.packer"])
 def test_what_the_server_imports_is_light(name):
     loaded = modules_after(f"dbdp.{name}")
     assert f"dbdp.{name}" in loaded
@@ -211,12 +211,12 @@ def test_what_the_server_imports_is_light(name):
 
 
 def test_balls_are_loaded_where_they_are_needed_first():
-    assert "flint" not in modules_after("dbdp.controller.controller", "dbdp.privacy.mechanisms")
+    assert "flint" not in modules_after("dbdp.controller.requests", "dbdp.privacy.mechanisms")
     assert "flint" in modules_after("dbdp.privacy.noise.rounding")
 
 
 def test_a_heavy_import_would_be_seen():
-    assert "psycopg" in modules_after("dbdp.controller.controller", "psycopg")
+    assert "psycopg" in modules_after("dbdp.controller.requests", "psycopg")
 
 
 def body_lines(function):

@@ -18,7 +18,7 @@ from dbdp.controller.rows import PackedRows, packed_rows
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.registry import datasets, releases
 from dbdp.registry.datasets import Dataset
-from dbdp.sessions.sessions import Session
+from dbdp.sessions.session import Session
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from typing import Any
 from dbdp.algorithms import Request
 from dbdp.controller import release
 from dbdp.controller.receipts import Receipt
-from dbdp.packing import packing
+from dbdp.packing.options import Share, check_share
 from dbdp.privacy.accounting.events import Release
 from dbdp.registry.datasets import Dataset
 from dbdp.sessions.errors import ChargedError, public_failure
-from dbdp.sessions.sessions import Charge, Session
+from dbdp.sessions.session import Charge, Session
 
 
 def check_trainable(session: Session, dataset: Dataset, request: Request) -> None:
@@ -27,7 +27,7 @@ def check_trainable(session: Session, dataset: Dataset, request: Request) -> Non
 
 def check_session(session: Session, dataset: Dataset, request: Request) -> None:
     """Raise ValueError if the session could not train: better before the charge than after it."""
-    packing.check_share(session, dataset, packing.Share(projection=request.projection))
+    check_share(session, dataset, Share(projection=request.projection))
     allowed = session.query(
         "select pg_catalog.has_database_privilege(pg_catalog.current_database(), 'temporary') as temporary, "
         "current_user::pg_catalog.text as role, pg_catalog.current_database()::pg_catalog.text as name"

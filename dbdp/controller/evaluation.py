@@ -32,7 +32,8 @@ from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import MAX_CLASSES, Declaration
 from dbdp.registry.spending import rights
 from dbdp.registry.tables import records
-from dbdp.sessions.sessions import Charge, Row, ServerSession, Session
+from dbdp.sessions.server import ServerSession
+from dbdp.sessions.session import Charge, Row, Session
 
 _STRAY = 1e-9  # what rounding leaves of an intercept that was never there, as a share of what it is made of
 

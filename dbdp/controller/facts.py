@@ -1,13 +1,13 @@
 """What a dataset says in public to the plan of a request."""
 
 from dbdp.algorithms import Facts, Request
-from dbdp.packing import packing
+from dbdp.packing.memory import model_dimension
 from dbdp.registry.datasets import Dataset
 
 
 def facts(dataset: Dataset, request: Request) -> Facts:
     """Return what the dataset says in public to the plan of a request."""
-    dimension = packing.model_dimension(dataset.declaration, request.projection)
+    dimension = model_dimension(dataset.declaration, request.projection)
     declaration = dataset.declaration
     return Facts(
         dataset.rows,

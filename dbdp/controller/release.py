@@ -11,7 +11,7 @@ from dbdp.learning.networks.networks import Network
 from dbdp.registry import network_models
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.releases import Model, in_column_units
-from dbdp.sessions.sessions import Session
+from dbdp.sessions.session import Session
 
 
 def store(session: Session, dataset: Dataset, request: Request, models: np.ndarray, receipt: Receipt) -> Model:

@@ -20,10 +20,13 @@ from dbdp.algorithms.rows import Layout, Progress, silent
 from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Objective
 from dbdp.learning.rows import blocks
-from dbdp.packing import filling, packing
+from dbdp.packing import filling
+from dbdp.packing.memory import blocks_of_step, keep_blocks_at_hand, steps_that_fit
+from dbdp.packing.options import KEY_BYTES
+from dbdp.packing.writers import BLOCK_COLUMNS, room
 from dbdp.privacy.accounting.padding import PoissonSamples
 from dbdp.registry.datasets import Dataset
-from dbdp.sessions.sessions import Session, temporary_table
+from dbdp.sessions.session import Session, temporary_table
 
 _ALL = 2**62  # blocks: more than there are
 
@@ -86,8 +89,8 @@ class PackedRows:
     def draw(self, samples: PoissonSamples, most: int, *, apart: bool = False) -> int:
         """Pack some mini-batches of a run; return how many, as the memory given allows."""
         session, dimension = self.packings[0].session, self.layout.dimension
-        steps = packing.steps_that_fit(session, samples.size, dimension, most)
-        self.batch_blocks = packing.blocks_of_step(samples.size, dimension)
+        steps = steps_that_fit(session, samples.size, dimension, most)
+        self.batch_blocks = blocks_of_step(samples.size, dimension)
         how = {"probability": samples.probability, "steps": steps, "size": samples.size, "apart": apart}
         self._pack({"poisson": how})
         return steps
@@ -156,11 +159,11 @@ def packed_rows(
 @contextmanager
 def _together(session: Session, dataset: Dataset, layout: Layout, progress: Progress) -> Iterator[PackedRows]:
     """Have the slices one after the other in one table; each begins a block."""
-    packing.keep_blocks_at_hand(session, dataset.rows, layout.dimension)
+    keep_blocks_at_hand(session, dataset.rows, layout.dimension)
     per_block = blocks.rows_per_block(layout.dimension)
     lasts = list(accumulate(-(-rows // per_block) for rows in layout.slices))
     cuts = list(accumulate(layout.slices))[:-1]
-    with packing.room(session, dataset) as (table, place):
+    with room(session, dataset) as (table, place):
         slices = [Slice(session, table, *ends) for ends in zip([0, *lasts], lasts, strict=False)]
         slices = slices if cuts else [Slice(session, table)]  # mini-batches may be more blocks than rows are
         options = _options(layout) | place | ({"cuts": cuts} if cuts else {})
@@ -176,12 +179,12 @@ def _side_by_side(
     All of them permute alike, by a secret key, and see the same snapshot. The first reports the progress: all of them
     read the whole table.
     """
-    name, key = f"dbdp_blocks_{secrets.token_hex(8)}", secrets.token_hex(packing.KEY_BYTES)
+    name, key = f"dbdp_blocks_{secrets.token_hex(8)}", secrets.token_hex(KEY_BYTES)
     slices, packings, reports = [], [], [progress] + [silent] * (len(workers) - 1)
     with ExitStack() as stack:
         for worker, rows, end, report in zip(workers, layout.slices, accumulate(layout.slices), reports, strict=True):
-            packing.keep_blocks_at_hand(worker, rows, layout.dimension)
-            table = stack.enter_context(temporary_table(worker, name, packing.BLOCK_COLUMNS))
+            keep_blocks_at_hand(worker, rows, layout.dimension)
+            table = stack.enter_context(temporary_table(worker, name, BLOCK_COLUMNS))
             options = _options(layout) | {"key": key, "first": end - rows, "last": end}
             slices.append(Slice(worker, table))
             packings.append(Packing(worker, dataset.name, table, options, report))

@@ -17,9 +17,9 @@ from psycopg.conninfo import make_conninfo
 from dbdp import __version__
 from dbdp.deployment.about import about
 from dbdp.deployment.installer import MINIMUM_SERVER, ROLES, Source, remedy_of_connection
-from dbdp.packing import packing
+from dbdp.packing.memory import memory_given
+from dbdp.sessions.client import ClientSession
 from dbdp.sessions.connections import PATH, opened
-from dbdp.sessions.sessions import ClientSession
 from dbdp.sessions.urls import URL_VARIABLE, libpq_url
 
 OK, FAULT, ADVICE, UNKNOWN = "ok", "fault", "advice", "unknown"
@@ -290,7 +290,7 @@ def _settings(patient: Patient) -> Iterator[Finding]:
 
 def _memory(patient: Patient) -> Finding | None:
     try:
-        packing.memory_given(patient.session)
+        memory_given(patient.session)
     except ValueError as error:
         remedy = f"alter database {patient.database} set dbdp.pack_memory = '256MB';"
         return Finding("dbdp.pack_memory", FAULT, str(error), remedy)

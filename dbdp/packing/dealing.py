@@ -12,11 +12,13 @@ from dataclasses import replace
 import numpy as np
 
 from dbdp.algorithms.several.groups import MOST_GROUPS, GroupsRequest
-from dbdp.packing import packing
+from dbdp.packing.memory import memory_given
+from dbdp.packing.writers import BLOCK_COLUMNS, Buckets
 from dbdp.registry import registering
 from dbdp.registry.datasets import Dataset, Group
 from dbdp.registry.tables import records
-from dbdp.sessions.sessions import ServerSession, Session, temporary_table
+from dbdp.sessions.server import ServerSession
+from dbdp.sessions.session import Session, temporary_table
 
 # Groups that are packed in one table, in turns: each truncation leaves a row in the catalogue, which every look-up
 # passes until the transaction ends, as it holds the locks of each table that it made.
@@ -81,7 +83,7 @@ def each(
         sql = "select dbdp.deal_groups($1, $2, $3, $4::pg_catalog.text[], $5::pg_catalog.int8[])"
         session.query(sql, dataset.name, table, request.group_by, list(request.groups), list(counted))
         for first in range(0, len(counted), IN_TURNS):
-            with temporary_table(session, f"dbdp_blocks_{secrets.token_hex(8)}", packing.BLOCK_COLUMNS) as blocks:
+            with temporary_table(session, f"dbdp_blocks_{secrets.token_hex(8)}", BLOCK_COLUMNS) as blocks:
                 for place, rows in enumerate(counted[first : first + IN_TURNS], start=first):
                     yield replace(dataset, rows=rows, group=Group(place, name, blocks))
 
@@ -116,9 +118,9 @@ def deal(
     """
     _check(dataset, group_by, groups)
     found = np.zeros(len(groups), np.int64)
-    encoder, memory = records.encoder_of(session, dataset), packing.memory_given(session)
+    encoder, memory = records.encoder_of(session, dataset), memory_given(session)
     held = max(1, memory // 8 // encoder.record_bytes)
-    buckets = packing.Buckets(session, table, len(groups), max(1, held // len(groups)))
+    buckets = Buckets(session, table, len(groups), max(1, held // len(groups)))
     pieces = records.read_by_group(session, dataset, encoder, group_by, groups, memory=memory)
     for piece in _evenly(pieces, min(held, _AT_ONCE)):
         buckets.deal(piece["group"], piece["raw"])

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from dbdp.algorithms.rows import Progress, silent
-from dbdp.sessions.sessions import ServerSession, Session
+from dbdp.sessions.server import ServerSession
+from dbdp.sessions.session import Session
 
 _MOST_PARTS, _ROWS_OF_A_PART = 100, 1000
 _TOLD = re.compile(r"dbdp: (\w+) (\d+)/(\d+)")

@@ -15,7 +15,8 @@ from dbdp.registry import registering
 from dbdp.registry.datasets import check_kind
 from dbdp.registry.registration import Registration
 from dbdp.registry.spending import rights
-from dbdp.sessions.sessions import Row, ServerSession
+from dbdp.sessions.server import ServerSession
+from dbdp.sessions.session import Row
 
 _LONGEST = 86_400  # seconds, a day
 _LABEL_KINDS = ("positive", "negative", "classes", "label_bounds")

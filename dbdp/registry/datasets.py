@@ -13,7 +13,8 @@ from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.events import REPLACE_ONE_UNIT
 from dbdp.registry.declarations import Declaration, Unit
 from dbdp.registry.tables import units
-from dbdp.sessions.sessions import ServerSession, Session
+from dbdp.sessions.server import ServerSession
+from dbdp.sessions.session import Session
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from dbdp.registry.spending import ledger, rights
 from dbdp.registry.tables import records
 from dbdp.registry.tables.units import UNIT_TYPES
 from dbdp.sessions.errors import DATA_EXCEPTION, UNIQUE_VIOLATION
-from dbdp.sessions.sessions import Row, ServerSession
+from dbdp.sessions.server import ServerSession
+from dbdp.sessions.session import Row
 
 NUMERIC_TYPES = ("smallint", "integer", "bigint", "real", "double precision", "numeric", "boolean")
 _CATEGORY_TYPES = (*records.TEXT_TYPES, "smallint", "integer", "bigint", "boolean", "enum")

@@ -15,7 +15,7 @@ from dbdp.registry import network_models
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.spending import ledger
-from dbdp.sessions.sessions import ServerSession
+from dbdp.sessions.server import ServerSession
 
 
 @dataclass(frozen=True)

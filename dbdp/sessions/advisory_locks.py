@@ -7,7 +7,7 @@ session holds one, nor whether to its end or to that of the transaction.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dbdp.sessions.sessions import ServerSession
+from dbdp.sessions.server import ServerSession
 
 _SHARED = {"ShareLock": "_shared", "ExclusiveLock": ""}
 _HELD = """

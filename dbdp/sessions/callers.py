@@ -5,7 +5,8 @@ rights of those who use it; a deferred trigger even runs after their last statem
 locks the relation until the transaction ends, so the locks of the transaction list all owners whose code may run now.
 """
 
-from dbdp.sessions.sessions import Row, ServerSession
+from dbdp.sessions.server import ServerSession
+from dbdp.sessions.session import Row
 
 Lock = tuple[str, int, str]  # of a transaction on a relation, in a mode
 

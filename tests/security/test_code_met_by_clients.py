@@ -22,7 +22,7 @@ from dbdp.algorithms import Request
 from dbdp.algorithms.several.tuning import TuningRequest
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.database import Database, connect
-from dbdp.sessions.sessions import ClientSession
+from dbdp.sessions.client import ClientSession
 
 pytestmark = pytest.mark.security
 

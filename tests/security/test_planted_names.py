@@ -30,7 +30,7 @@ from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.database import Database, connect
 from dbdp.interfaces.web.routes import forms, pages
 from dbdp.sessions import connections
-from dbdp.sessions.sessions import ClientSession
+from dbdp.sessions.client import ClientSession
 
 pytestmark = pytest.mark.security
 

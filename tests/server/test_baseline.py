@@ -13,7 +13,7 @@ from dbdp.algorithms import Request
 from dbdp.controller import baselines
 from dbdp.interfaces.python.database import Database
 from dbdp.interfaces.sql.server_registry import ServerRegistry
-from dbdp.sessions.sessions import ServerSession
+from dbdp.sessions.server import ServerSession
 
 ROWS, FEATURES = 400, 3
 

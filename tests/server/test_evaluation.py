@@ -22,7 +22,8 @@ from dbdp.learning.rows.encoding import RandomProjection
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS
 from dbdp.registry.declarations import declare
 from dbdp.registry.releases import in_column_units
-from dbdp.sessions.sessions import ClientSession, Row
+from dbdp.sessions.client import ClientSession
+from dbdp.sessions.session import Row
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]

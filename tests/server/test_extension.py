@@ -48,7 +48,9 @@ OPEN_TO_PUBLIC = """
 select p.oid::regprocedure::text from pg_proc as p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as a
 where p.pronamespace = 'dbdp'::regnamespace and a.grantee = 0"""
 WHERE = "create or replace function where_is_dbdp() returns text[] language plpython3u as $$\n{}\n$$"
-WHERE_BODY = "import dbdp, dbdp.interfaces.sql.functions as functions, numpy\nreturn [dbdp.__file__, functions.__file__, numpy.__file__]"
+WHERE_BODY = """import dbdp, numpy
+from dbdp.interfaces.sql import functions
+return [dbdp.__file__, functions.__file__, numpy.__file__]"""
 
 
 @pytest.fixture

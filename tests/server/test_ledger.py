@@ -12,7 +12,8 @@ from dbdp.algorithms import Request
 from dbdp.controller import ChargedError
 from dbdp.interfaces.python.database import Database, connect
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
-from dbdp.sessions.sessions import ClientSession, Row
+from dbdp.sessions.client import ClientSession
+from dbdp.sessions.session import Row
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]

@@ -20,7 +20,7 @@ from dbdp.learning.rows.encoding import RandomProjection
 from dbdp.registry import datasets, network_models
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.releases import Model
-from dbdp.sessions.sessions import ClientSession
+from dbdp.sessions.client import ClientSession
 
 Register = Callable[..., str]
 TINY = 1e-12

@@ -171,11 +171,11 @@ def test_only_packed_rows_ask_for_exact_sums() -> None:
     assert asking == {"rows"}
     assert set(calls("PackedRows")) == {("rows", "slice"), ("rows", "_together"), ("rows", "_side_by_side")}
     assert set(calls("packed_rows")) == {
-        *(("controller", name) for name in ("train", "tune", "_model_of_group")),
+        *(("requests", name) for name in ("train", "tune", "_model_of_group")),
         *(("baselines", name) for name in ("minimum", "descent")),
         ("evaluation", "_tallied"),
     }
-    assert [path.stem for path in PACKAGE.rglob("*.py") if "plan.run(" in path.read_text("utf-8")] == ["controller"]
+    assert [path.stem for path in PACKAGE.rglob("*.py") if "plan.run(" in path.read_text("utf-8")] == ["requests"]
     assert public_methods(PackedRows) - PROMISED == {"tally"}  # of the scores
     assert {module for module, _ in calls("tally")} == {"evaluation"}
     assert {module for module, _ in calls("errors")} - {"app"} == {"tuning", "baselines"}  # pydantic has some too
@@ -248,7 +248,7 @@ def reachable(*names: str) -> set[str]:
 def test_no_door_of_the_server_reaches_the_baseline_without_noise() -> None:
     found = reachable("dbdp.interfaces.sql.functions", "dbdp.interfaces.sql.scoring")
     assert {
-        "dbdp.controller.controller",
+        "dbdp.controller.requests",
         "dbdp.controller.rows",
         "dbdp.algorithms.noisy_search.privgene",
         "dbdp.controller.evaluation",

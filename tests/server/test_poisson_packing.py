@@ -14,12 +14,14 @@ import pytest
 from scipy import stats
 
 from dbdp.learning.rows import blocks
-from dbdp.packing import packing
+from dbdp.packing.memory import blocks_of_step, steps_that_fit
+from dbdp.packing.options import Poisson, Share
+from dbdp.packing.packer import shuffle_and_pack
 from dbdp.privacy import shuffling
 from dbdp.privacy.accounting.padding import padded_samples
 from dbdp.registry import datasets
-from dbdp.sessions import sessions
-from dbdp.sessions.sessions import ClientSession, Row
+from dbdp.sessions.client import ClientSession
+from dbdp.sessions.session import Row, postgres_type
 
 Register = Callable[..., str]
 Block = tuple[int, np.ndarray]
@@ -150,7 +152,7 @@ class InThisProcess(ClientSession):
     """Packs here what the server packs there, so that a test knows who was drawn."""
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
-        types = list(map(sessions._postgres_type, parameters))
+        types = list(map(postgres_type, parameters))
         return super().query(re.sub(r"\$(\d+)", lambda at: f"{at[0]}::{types[int(at[1]) - 1]}", sql), *parameters)
 
     def stream(self, sql: str, *parameters: Any) -> Iterator[Row]:
@@ -178,9 +180,9 @@ def test_each_step_has_the_rows_that_were_drawn_for_it(
 
     session = InThisProcess(connection)
     size = public_size(count, {"probability": probability, "steps": steps})
-    share = packing.Share(poisson=packing.Poisson(probability, steps, size, apart))
+    share = Share(poisson=Poisson(probability, steps, size, apart))
     with patch.object(shuffling, "hits", noted):
-        packing.shuffle_and_pack(session, datasets.load(session, name), "pg_temp.packed", share)
+        shuffle_and_pack(session, datasets.load(session, name), "pg_temp.packed", share)
     found = [numbers(rows, count) for rows in steps_of(read(connection), steps, size)]
     assert before == [count]
     assert sorted((step, number) for step, rows in enumerate(found) for number in rows) == sorted(expected)
@@ -216,7 +218,7 @@ def test_steps_apart_have_blocks_of_their_own(
 ) -> None:
     name = numbered(count)
     found = packed(connection, name, poisson={"probability": 1.0, "steps": steps, "size": count, "apart": True})
-    of_step = packing.blocks_of_step(count, 1)
+    of_step = blocks_of_step(count, 1)
     assert len(found) == of_step * steps
     for first in range(0, len(found), of_step):
         rows = np.concatenate([rows for _, rows in found[first : first + of_step]])
@@ -358,16 +360,16 @@ def test_steps_that_fit_stay_within_half_the_memory_and_nearly_fill_it(
     session = ClientSession(connection)
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
     half, step_bytes = int(memory[:-2]) << 19, size * (32 + 48) + 32
-    steps = packing.steps_that_fit(session, size, 1, 10**9)
-    assert packing.steps_that_fit(session, size, 1, 3) == min(3, steps)
+    steps = steps_that_fit(session, size, 1, 10**9)
+    assert steps_that_fit(session, size, 1, 3) == min(3, steps)
     assert steps * step_bytes <= half < (steps + 1) * step_bytes
 
 
 def test_a_step_that_does_not_fit_is_drawn_alone(connection: psycopg.Connection) -> None:
     session = ClientSession(connection)
     connection.execute("set dbdp.pack_memory = '1MB'")
-    assert packing.steps_that_fit(session, 40_000, 1, 1000) == 1
-    assert packing.steps_that_fit(session, 40, 1, 1000) > 100
+    assert steps_that_fit(session, 40_000, 1, 1000) == 1
+    assert steps_that_fit(session, 40, 1, 1000) > 100
 
 
 def memory_of(pid: int) -> dict[str, int]:

@@ -24,7 +24,7 @@ from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.database import Database
 from dbdp.learning.tallies import STEPS
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS
-from dbdp.sessions.sessions import Session
+from dbdp.sessions.session import Session
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from dbdp.learning.rows import blocks
-from dbdp.sessions.sessions import PLANNED
+from dbdp.sessions.server import PLANNED
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]
@@ -54,7 +54,7 @@ def python(connection: psycopg.Connection) -> Iterator[Callable[[str], None]]:
 
 RECORD = """
 from dbdp.registry.tables import reading
-from dbdp.sessions.sessions import ServerSession
+from dbdp.sessions.server import ServerSession
 if not hasattr(ServerSession, 'whole'):
     ServerSession.whole, ServerSession.pieces = ServerSession.batches_of, []
     def batches_of(self, *given):
@@ -65,14 +65,14 @@ if not hasattr(ServerSession, 'whole'):
 ServerSession.pieces.clear()
 """
 RESTORE = """
-from dbdp.sessions.sessions import ServerSession
+from dbdp.sessions.server import ServerSession
 if hasattr(ServerSession, 'whole'):
     ServerSession.batches_of = ServerSession.whole
     del ServerSession.whole
 """
 TOLD = """
 import plpy
-from dbdp.sessions.sessions import ServerSession
+from dbdp.sessions.server import ServerSession
 plpy.execute(plpy.prepare("select set_config('tests.pieces', $1, false)", ["text"]), [repr(ServerSession.pieces)])
 """
 
@@ -285,7 +285,7 @@ def test_the_parameters_are_set_to_what_is_said_and_are_the_sessions_own_afterwa
     code = """
 import plpy
 from dbdp.interfaces.sql.server_registry import ServerRegistry
-from dbdp.sessions.sessions import PLANNED, ServerSession
+from dbdp.sessions.server import PLANNED, ServerSession
 session = ServerSession(plpy, ServerRegistry())
 def now(name):
     return session.query("select current_setting($1, true) as value", name)[0]["value"]
@@ -309,7 +309,7 @@ import plpy
 from dbdp.registry import datasets
 from dbdp.registry.tables import reading, records
 from dbdp.interfaces.sql.server_registry import ServerRegistry
-from dbdp.sessions.sessions import ServerSession
+from dbdp.sessions.server import ServerSession
 session = ServerSession(plpy, ServerRegistry())
 dataset = datasets.load(session, NAME)
 encoder = records.encoder_of(session, dataset)

@@ -15,8 +15,9 @@ import psycopg
 import pytest
 
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
+from dbdp.sessions.client import ClientSession
 from dbdp.sessions.errors import is_cancel, public_failure
-from dbdp.sessions.sessions import ClientSession, Session
+from dbdp.sessions.session import Session
 
 Action = Callable[..., Any]
 Register = Callable[..., str]
@@ -29,7 +30,7 @@ import json
 from typing import Any
 
 from dbdp.interfaces.sql.functions import _session
-from dbdp.sessions.sessions import Session
+from dbdp.sessions.session import Session
 
 {source}
 with _session.as_owner():
@@ -266,7 +267,7 @@ def test_statements_at_once_take_effect_together_or_not_at_all(
 
 
 def table_within(session: Session, ending: str) -> Any:
-    from dbdp.sessions.sessions import temporary_table
+    from dbdp.sessions.session import temporary_table
 
     present = "select pg_catalog.count(*) as n from pg_catalog.pg_class as c where c.relname = 'of_contract'"
     within = None

@@ -22,7 +22,7 @@ from dbdp.learning.rows import blocks
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
 from dbdp.registry import datasets
 from dbdp.sessions import callers
-from dbdp.sessions.sessions import ClientSession
+from dbdp.sessions.client import ClientSession
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from dbdp.deployment.cluster import Cluster
-from dbdp.sessions.sessions import ServerSession
+from dbdp.sessions.server import ServerSession
 
 REGISTER = "select dbdp.register_dataset('t', 't', 'y', '1', '{\"x\": [0, 1]}', 100, 0, mode => 'basic')"
 TRAIN = "select model from dbdp.dp_logreg('t', 1)"

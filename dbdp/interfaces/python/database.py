@@ -18,12 +18,13 @@ from dbdp.algorithms.scores.bounds import BETA
 from dbdp.algorithms.scores.score_bins import BINS
 from dbdp.algorithms.several.groups import GroupsRequest
 from dbdp.algorithms.several.tuning import TuningRequest
-from dbdp.controller import baselines, controller
+from dbdp.controller import baselines, requests
 from dbdp.controller.baselines import Baseline, Descent
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.registration import Registration
 from dbdp.registry.releases import Model
-from dbdp.sessions.sessions import ClientSession, Row
+from dbdp.sessions.client import ClientSession
+from dbdp.sessions.session import Row
 from dbdp.sessions.urls import URL_VARIABLE, libpq_url
 
 # What a model predicts for rows that the server has read: by internal functions, since a row's type is its owner's.
@@ -405,7 +406,7 @@ class Database:
 
     def explain(self, dataset: str, request: Request) -> dict[str, Any]:
         """Return plan, sensitivity, noise scale and charge; nothing is read or spent."""
-        return controller.explain(self._session, dataset, request)
+        return requests.explain(self._session, dataset, request)
 
     def explain_in_server(self, dataset: str, request: Request) -> dict[str, Any]:
         """Return the same, planned by the server with its time and memory in place of this process's."""
@@ -413,12 +414,12 @@ class Database:
 
     def explain_tuning(self, dataset: str, request: TuningRequest) -> dict[str, Any]:
         """Return the plan of a tuning and its charge; nothing is read or spent."""
-        return controller.explain_tuning(self._session, dataset, request)
+        return requests.explain_tuning(self._session, dataset, request)
 
     def train(self, dataset: str, request: Request, progress: Progress = silent) -> Model:
         """Train in this client where the role may drive it, else in the server; the result is the same."""
         if self._may_drive(dataset):
-            return controller.train(self._session, dataset, request, progress)
+            return requests.train(self._session, dataset, request, progress)
         return self._stored(dataset, self._call("dp_train", {"dataset": dataset}, asdict(request), progress)[0])
 
     def explain_groups(self, dataset: str, request: Request, *, group_by: str, groups: Sequence[str]) -> dict[str, Any]:
@@ -426,7 +427,7 @@ class Database:
         _check_list(groups)
         if self._may_drive(dataset):
             given = GroupsRequest(request, group_by, tuple(groups))
-            return controller.explain_groups(self._session, dataset, given)
+            return requests.explain_groups(self._session, dataset, given)
         leading = {"dataset": dataset, "group_by": group_by, "groups": list(groups)}
         return self._call("dp_explain_groups", leading, asdict(request))[0]["dp_explain_groups"]
 
@@ -447,7 +448,7 @@ class Database:
         _check_list(groups)
         if self._may_drive(dataset):
             given = GroupsRequest(request, group_by, tuple(groups))
-            return controller.train_groups(self._session, dataset, given, progress)
+            return requests.train_groups(self._session, dataset, given, progress)
         leading = {"dataset": dataset, "group_by": group_by, "groups": list(groups)}
         return {
             row["group"]: self._stored(dataset, row)
@@ -457,7 +458,7 @@ class Database:
     def tune(self, dataset: str, request: TuningRequest, progress: Progress = silent) -> Model:
         """Choose among settings privately, in this client where the role may drive it, else in the server."""
         if self._may_drive(dataset):
-            return controller.tune(self._session, dataset, request, progress)
+            return requests.tune(self._session, dataset, request, progress)
         given = asdict(request.base) | {
             name: getattr(request, name) for name in ("method", "repetitions", "distribution")
         }

@@ -24,7 +24,7 @@ from dbdp.algorithms.scores.metrics import ScoreRequest  # noqa: E402
 from dbdp.algorithms.several import tuning  # noqa: E402
 from dbdp.algorithms.several.groups import GroupsRequest  # noqa: E402
 from dbdp.algorithms.several.tuning import TuningRequest  # noqa: E402
-from dbdp.controller import controller, evaluation  # noqa: E402
+from dbdp.controller import evaluation, requests  # noqa: E402
 from dbdp.deployment import about as runtime  # noqa: E402
 from dbdp.interfaces.sql.server_registry import ServerRegistry  # noqa: E402
 from dbdp.learning import kernels, noisy  # noqa: E402
@@ -33,7 +33,10 @@ from dbdp.learning.objectives import objective_from  # noqa: E402
 from dbdp.learning.rows import blocks  # noqa: E402
 from dbdp.learning.state import State  # noqa: E402
 from dbdp.learning.tallies import Labels  # noqa: E402
-from dbdp.packing import dealing, packing  # noqa: E402
+from dbdp.packing import dealing  # noqa: E402
+from dbdp.packing.options import Share  # noqa: E402
+from dbdp.packing.packer import shuffle_and_pack  # noqa: E402
+from dbdp.packing.writers import named  # noqa: E402
 from dbdp.privacy import sensitivity  # noqa: E402
 from dbdp.privacy.noise import streams  # noqa: E402
 from dbdp.registry import amendments, datasets, registering, releases  # noqa: E402
@@ -44,7 +47,7 @@ from dbdp.registry.tables import reading  # noqa: E402
 from dbdp.sessions import advisory_locks  # noqa: E402
 from dbdp.sessions.callers import Transactions  # noqa: E402
 from dbdp.sessions.errors import PUBLIC_SQLSTATE, ChargedError  # noqa: E402
-from dbdp.sessions.sessions import ServerSession, unmetered  # noqa: E402
+from dbdp.sessions.server import ServerSession, unmetered  # noqa: E402
 
 _session = ServerSession(plpy, ServerRegistry())
 _transactions = Transactions(_session)
@@ -297,9 +300,9 @@ def record_outcome(ledger_id: int, outcome: str, detail: str | None) -> None:
 def shuffle(name: str, table: str, options: str) -> None:
     """dbdp.shuffle, with the caller's rights."""
     _check_given(blocks=table, options=options)
-    dataset, share = datasets.load(_session, name), packing.Share.from_data(_parsed("options", options))
-    blocks_table = packing.named(_session, "blocks", table, "block_no int8, block bytea")
-    packing.shuffle_and_pack(_session, dataset, blocks_table, share)
+    dataset, share = datasets.load(_session, name), Share.from_data(_parsed("options", options))
+    blocks_table = named(_session, "blocks", table, "block_no int8, block bytea")
+    shuffle_and_pack(_session, dataset, blocks_table, share)
 
 
 @door
@@ -349,7 +352,7 @@ def group_sizes(dataset: str, group_by: str, groups: list[str]) -> list[int]:
 def deal_groups(dataset: str, table: str, group_by: str, groups: list[str], sizes: list[int]) -> None:
     """dbdp.deal_groups, with the caller's rights."""
     _check_given(target=table, group_by=group_by, groups=groups, sizes=sizes)
-    loaded, target = datasets.load(_session, dataset), packing.named(_session, "target", table, dealing.COLUMNS)
+    loaded, target = datasets.load(_session, dataset), named(_session, "target", table, dealing.COLUMNS)
     dealing.deal(_session, loaded, target, group_by, groups, sizes)
 
 
@@ -419,7 +422,7 @@ def count_errors_transition(errors: int, block: bytes, models: bytes, outputs: i
 @as_owner
 def dp_train(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_train, as dbdp_owner."""
-    return _released(controller.train(_session, dataset, _request(values)))
+    return _released(requests.train(_session, dataset, _request(values)))
 
 
 @door
@@ -427,7 +430,7 @@ def dp_train(dataset: str, *values: Any) -> dict[str, Any]:
 @as_owner
 def dp_logreg(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_logreg, as dbdp_owner."""
-    return _released(controller.train(_session, dataset, _request(values, loss="logistic", huber_width=None)))
+    return _released(requests.train(_session, dataset, _request(values, loss="logistic", huber_width=None)))
 
 
 @door
@@ -435,7 +438,7 @@ def dp_logreg(dataset: str, *values: Any) -> dict[str, Any]:
 @as_owner
 def dp_svm(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_svm, as dbdp_owner."""
-    return _released(controller.train(_session, dataset, _request(values, loss="huber_svm")))
+    return _released(requests.train(_session, dataset, _request(values, loss="huber_svm")))
 
 
 @door
@@ -443,16 +446,14 @@ def dp_svm(dataset: str, *values: Any) -> dict[str, Any]:
 @as_owner
 def dp_linreg(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_linreg, as dbdp_owner."""
-    return _released(
-        controller.train(_session, dataset, _request(values, loss="huber_regression", positive_weight=1.0))
-    )
+    return _released(requests.train(_session, dataset, _request(values, loss="huber_regression", positive_weight=1.0)))
 
 
 @door
 @as_owner
 def dp_explain(dataset: str, *values: Any) -> str:
     """dbdp.dp_explain, as dbdp_owner."""
-    return json.dumps(controller.explain(_session, dataset, _request(values)))
+    return json.dumps(requests.explain(_session, dataset, _request(values)))
 
 
 @door
@@ -460,14 +461,14 @@ def dp_explain(dataset: str, *values: Any) -> str:
 @as_owner
 def dp_tune(dataset: str, candidates: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_tune, as dbdp_owner."""
-    return _released(controller.tune(_session, dataset, _tuning(candidates, values)))
+    return _released(requests.tune(_session, dataset, _tuning(candidates, values)))
 
 
 @door
 @as_owner
 def dp_explain_tuning(dataset: str, candidates: str, *values: Any) -> str:
     """dbdp.dp_explain_tuning, as dbdp_owner."""
-    return json.dumps(controller.explain_tuning(_session, dataset, _tuning(candidates, values)))
+    return json.dumps(requests.explain_tuning(_session, dataset, _tuning(candidates, values)))
 
 
 @door
@@ -475,7 +476,7 @@ def dp_explain_tuning(dataset: str, candidates: str, *values: Any) -> str:
 @as_owner
 def dp_train_groups(dataset: str, group_by: str, groups: list[str], *values: Any) -> list[dict[str, Any]]:
     """dbdp.dp_train_groups, as dbdp_owner."""
-    made = controller.train_groups(_session, dataset, _grouped(group_by, groups, values))
+    made = requests.train_groups(_session, dataset, _grouped(group_by, groups, values))
     return [{"group": group} | _released(model) for group, model in made.items()]
 
 
@@ -483,7 +484,7 @@ def dp_train_groups(dataset: str, group_by: str, groups: list[str], *values: Any
 @as_owner
 def dp_explain_groups(dataset: str, group_by: str, groups: list[str], *values: Any) -> str:
     """dbdp.dp_explain_groups, as dbdp_owner."""
-    return json.dumps(controller.explain_groups(_session, dataset, _grouped(group_by, groups, values)))
+    return json.dumps(requests.explain_groups(_session, dataset, _grouped(group_by, groups, values)))
 
 
 @door

@@ -12,7 +12,7 @@ from typing import Any
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget, largest_epsilon
 from dbdp.registry import datasets
 from dbdp.registry.spending import ledger
-from dbdp.sessions.sessions import Session
+from dbdp.sessions.session import Session
 
 _TOLERANCE = 1e-9  # of a limit that is computed anew, beside one unit
 

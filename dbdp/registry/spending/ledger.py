@@ -17,7 +17,8 @@ from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS
 from dbdp.privacy.accounting.events import Release
 from dbdp.registry import datasets
 from dbdp.registry.datasets import Dataset
-from dbdp.sessions.sessions import Charge, ServerSession, Session
+from dbdp.sessions.server import ServerSession
+from dbdp.sessions.session import Charge, Session
 
 Result = TypeVar("Result")
 

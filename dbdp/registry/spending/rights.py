@@ -8,7 +8,8 @@ from typing import Any
 
 from dbdp.registry import datasets
 from dbdp.registry.spending import ledger
-from dbdp.sessions.sessions import Row, ServerSession
+from dbdp.sessions.server import ServerSession
+from dbdp.sessions.session import Row
 
 _REGISTERED = """
 select d.id,

@@ -8,7 +8,8 @@ search_path is pinned to pg_catalog.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dbdp.sessions.sessions import Row, ServerSession
+from dbdp.sessions.server import ServerSession
+from dbdp.sessions.session import Row
 
 MOST_BYTES = 1 << 28  # of records that are held at once, whatever the memory given: a value has 1 GB at most
 _MOST_ROWS = 1 << 14  # of a batch: more is no faster

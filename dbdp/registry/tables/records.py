@@ -25,7 +25,7 @@ from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import Categorical, Declaration, Numeric, Unit
 from dbdp.registry.tables import reading, units
 from dbdp.registry.tables.reading import Record
-from dbdp.sessions.sessions import ServerSession
+from dbdp.sessions.server import ServerSession
 
 TEXT_TYPES = ("text", "character varying", "character")
 _UNKNOWN = 0.5  # no category: those are hashes, whole numbers

@@ -15,7 +15,7 @@ from dbdp.privacy.shuffling import KeyedOrder
 from dbdp.registry.declarations import Unit
 from dbdp.registry.tables import reading
 from dbdp.registry.tables.reading import Record
-from dbdp.sessions.sessions import ServerSession
+from dbdp.sessions.server import ServerSession
 
 KEY_BYTES = 32
 # Built-in types that a column naming the unit may have, and the bytes by which their values are equal.

@@ -18,7 +18,7 @@ from dbdp.interfaces.python.database import Database
 from dbdp.interfaces.python.frames import as_text
 from dbdp.interfaces.python.tables import quoted
 from dbdp.registry.declarations import Declaration
-from dbdp.sessions.sessions import Row
+from dbdp.sessions.session import Row
 
 ONCE = tuple(PERTURBED_ONCE)
 IN_UPDATES = tuple(name for name in having("epochs") if name not in PERTURBED_ONCE)

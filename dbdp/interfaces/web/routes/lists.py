@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dbdp.interfaces.python.database import Database
-from dbdp.sessions.sessions import Row
+from dbdp.sessions.session import Row
 
 ROWS_OF_A_PAGE = 50
 

@@ -13,7 +13,7 @@ from dbdp.interfaces.web.views import bars, receipts
 from dbdp.interfaces.web.views.columns import declared
 from dbdp.interfaces.web.views.refusals import Refusal, missing, missing_dataset
 from dbdp.registry.declarations import Declaration
-from dbdp.sessions.sessions import Row
+from dbdp.sessions.session import Row
 
 router = APIRouter(default_response_class=HTMLResponse)
 Search = Annotated[str, Query(max_length=200)]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from dbdp.sessions.sessions import Row
+from dbdp.sessions.session import Row
 
 UNITS = {"renyi": "Rényi divergence", "basic": "ε", "gaussian": "μ²", "zcdp": "ρ"}  # that charges of a mode are in
 _COLOURS = 6  # roles with a colour of their own

@@ -21,11 +21,12 @@ from dbdp.controller.charging import answering, charged, check_trainable, explai
 from dbdp.controller.facts import facts
 from dbdp.controller.receipts import Receipt
 from dbdp.controller.rows import packed_rows
-from dbdp.packing import dealing, packing
+from dbdp.packing import dealing
+from dbdp.packing.memory import keep_blocks_at_hand
 from dbdp.registry import datasets
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.releases import Model
-from dbdp.sessions.sessions import Session
+from dbdp.sessions.session import Session
 
 
 def explain(session: Session, name: str, request: Request) -> dict[str, Any]:
@@ -111,7 +112,7 @@ def _plan_groups(session: Session, dataset: Dataset, request: GroupsRequest) -> 
 def _models_of_groups(session: Session, dataset: Dataset, plan: GroupsPlan, progress: Progress) -> list[np.ndarray]:
     """Return the noisy models of the groups; the table is read once. A group without a row is not trained."""
     models: list[np.ndarray] = []
-    packing.keep_blocks_at_hand(session, max(plan.sizes), plan.facts.dimension)
+    keep_blocks_at_hand(session, max(plan.sizes), plan.facts.dimension)
     progress("group", 0, len(plan.plans))
     with closing(dealing.each(session, dataset, plan.request, plan.sizes)) as dealt:
         for group, own in zip(dealt, plan.plans, strict=True):

@@ -1,51 +1,20 @@
-"""Where SQL runs: in the server through plpy, or in a client through psycopg.
-
-Both speak the same dialect: parameters are $1, $2, …, rows are dictionaries. Nothing else in the
-project knows plpy or psycopg.
-"""
+"""The session inside a backend: SPI through plpy, with the rights of dbdp_owner or of a table's owner."""
 
 import ctypes
-import json
 import math
 import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, cached_property, lru_cache
 from types import ModuleType
 from typing import Any, Protocol
 
-from dbdp.sessions.errors import DATA_EXCEPTION, PREFIX, PUBLIC_SQLSTATE, is_cancel
-
-Row = dict[str, Any]
-Json = dict[str, Any]  # an object, as `json` has it
+from dbdp.sessions.errors import PREFIX, is_cancel
+from dbdp.sessions.session import FLUSHED, Charge, Json, Registered, Row, Session, postgres_type, refusable, wait_until
 
 _MOST_PLANS = 128  # prepared at a time; a training takes some thirty, and those of its own tables are of no use later
-
-_POSTGRES_TYPES = {
-    bool: "bool",
-    int: "int8",
-    float: "float8",
-    str: "text",
-    bytes: "bytea",
-    type(None): "text",
-}
-
-
-# In this order: a new session_authorization resets the role.
-_SETTINGS = """
-select name, setting
-from (
-    values
-        (1, 'session_authorization', session_user::pg_catalog.text),
-        (2, 'role', pg_catalog.current_setting('role')),
-        (3, 'dbdp.pack_memory', pg_catalog.current_setting('dbdp.pack_memory', true))
-) as settings (place, name, setting)
-where setting is not null
-order by place
-"""
 
 
 # Whose rights a table is read with: its owner's, or of a table of a superuser still the reader's own.
@@ -126,176 +95,16 @@ from (select pg_catalog.unnest($1) as name, pg_catalog.unnest($2) as value) as p
 where pg_catalog.current_setting(p.name, true) is not null
 """
 
-# A table that a caller names: along the caller's own path, and then by its number.
-_OID_OF_TABLE = "select pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid as oid"
-_NAME_OF_TABLE = """
-select pg_catalog.format('%I.%I', n.nspname, c.relname) as name
-from pg_catalog.pg_class as c
-join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
-where c.oid = $1::pg_catalog.oid
-"""
 _LOCAL_USER, _RESTRICTED = 1, 2  # of miscadmin.h: no SET ROLE, nothing that outlives the operation
 _OWNER = "select r.oid::pg_catalog.int8 as number from pg_catalog.pg_roles as r where r.rolname = 'dbdp_owner'"
 _IN_FORCE = "select current_user::pg_catalog.text as code, session_user::pg_catalog.text as session"
-
-
-# How far the WAL is on disk, and on how many synchronous standbys.
-_FLUSHED = (
-    "select pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_flush_lsn(), $1::pg_catalog.pg_lsn) >= 0 as done"
-)
 _REPLICATED = """
 select count(*) >= $2 as done
 from pg_stat_get_wal_senders() -- what pg_stat_replication adds is frozen within a transaction
 where sync_state in ('sync', 'quorum')
 and flush_lsn >= $1::pg_lsn
 """
-_POLL_SECONDS = 0.005
 _NAP = 0.02  # seconds; a cancel is noticed between two of them
-
-# What a client has of the registry: the server's interfaces, which check who calls.
-_CHARGE = """
-select c.ledger_id as ledger, c.wal_position::pg_catalog.text as position
-from dbdp.charge($1, $2::pg_catalog.json) as c
-"""
-_STORE_RELEASE = """
-select dbdp.store_release($1, $2::pg_catalog.float8[], $3::pg_catalog.float8[], $4::pg_catalog.json)::pg_catalog.text
-    as stored
-"""
-_STORE_NETWORK = """
-select dbdp.store_network($1, $2::pg_catalog.json, $3::pg_catalog.float8[], $4::pg_catalog.json)::pg_catalog.text
-    as stored
-"""
-
-
-@dataclass(frozen=True)
-class Charge:
-    """A charge that was made.
-
-    Attributes
-    ----------
-    ledger : the number of its row in dbdp.ledger
-    position : of the WAL, to be on disk before anything that was paid for is shown
-    """
-
-    ledger: int
-    position: str
-
-
-class Registered(Protocol):
-    """A registered dataset, as far as every session knows it."""
-
-    @property
-    def name(self) -> str:
-        """Its name in dbdp.datasets."""
-
-
-class Session(Protocol):
-    """What the controller needs of the place where SQL runs.
-
-    An implementation runs PostgreSQL's SQL on a database with dbdp: parameters are $1, $2, …, rows are dictionaries,
-    and the types of parameters are those of `query`. Three groups of methods:
-
-    - statements: `query`, `recover`, `failure`, `prefer`, `at_once`, `hearing`, `uncounted`, `cancel`;
-    - sessions side by side: `workers`, `one_snapshot`; one that opens no other returns itself alone;
-    - the border, where the place decides who checks, who writes and who waits: `check_rows`, `check_exact_results`,
-      `charge`, `leaving_at_multiples`, `await_durable`, `note`, `store_release`, `store_network`. Outside the server
-      these call its SQL functions of like names, which check the caller; see `ClientSession`.
-
-    `tests/server/test_session_contract.py` holds for every implementation.
-    """
-
-    def query(self, sql: str, *parameters: Any) -> list[Row]:
-        """Run one statement; return its rows, by the names of their columns.
-
-        A parameter is a bool, int, float, str, bytes or None, or a list of one of these; SQL casts it where its type
-        matters.
-
-        Raises
-        ------
-        Exception
-            The driver's own, which `failure` reads. It is a ValueError outside the server where dbdp refuses.
-        """
-
-    def recover(self) -> None:
-        """Make the session usable after a failed statement; do nothing where it is usable."""
-
-    def prefer(self, parameter: str, value: str) -> None:
-        """Set a parameter where the server still allows it in this session; else do nothing."""
-
-    def failure(self, error: BaseException) -> tuple[str, str]:
-        """Return SQLSTATE and text of a failed statement; an empty SQLSTATE for an error that is not the server's."""
-
-    def workers(self, count: int) -> AbstractContextManager[list["Session"]]:
-        """Open so many further sessions of the same role, to work side by side; or return this one alone."""
-
-    def one_snapshot(self, workers: list["Session"]) -> AbstractContextManager[None]:
-        """Have all workers see the same rows within the block."""
-
-    def at_once(self) -> AbstractContextManager[Any]:
-        """Have the statements within the block take effect together, or none where an error leaves the block."""
-
-    def uncounted(self) -> AbstractContextManager[None]:
-        """Have the server's interfaces keep no statistics of pages that are read within the block."""
-
-    def cancel(self) -> None:
-        """Cancel the statement that runs, from another thread; do nothing where there is no other thread."""
-
-    def check_rows(self, dataset: Registered) -> None:
-        """Raise ValueError unless the table still has the registered, public number of rows, or of units."""
-
-    def check_exact_results(self) -> None:
-        """Raise ValueError unless results without noise may be computed here, by the caller's right to read rows."""
-
-    def charge(self, dataset: Registered, plan: Json) -> Charge:
-        """Charge a planned release, before a row is read; a ROLLBACK does not undo it.
-
-        Parameters
-        ----------
-        plan : what was planned, as JSON has it: its `algorithm`, its `guarantee` (`Release.as_data`), and public facts
-
-        Raises
-        ------
-        ValueError
-            Before anything is spent: the budget does not cover it, or the plan has no algorithm or guarantee. Of a
-            client it is a `psycopg.DatabaseError` as well.
-        """
-
-    def leaving_at_multiples(self, seconds: int | None) -> AbstractContextManager[None]:
-        """Leave the block a multiple of `seconds` after it was entered, where an answer is the server's; None: at once.
-
-        Also after an error; a cancel ends block and wait at once.
-        """
-
-    def await_durable(self, charge: Charge) -> None:
-        """Wait until neither a crash nor a failover to a synchronous standby can undo the charge."""
-
-    def note(self, ledger: int, outcome: str, detail: str | None = None) -> None:
-        """Record what became of a charge that no model came of: `shown`, or `failed` with a public reason.
-
-        A failure is recorded only where the ledger's row outlives it.
-        """
-
-    def store_release(
-        self, dataset: Registered, coefficients: list[Any], intercepts: list[float], receipt: Json
-    ) -> Json:
-        """Store linear models with their receipt, which names the charge as `ledger`; return `id` and `receipt`.
-
-        Parameters
-        ----------
-        coefficients : shape (features,), for classes (classes, features)
-        intercepts : shape (outputs,)
-
-        Raises
-        ------
-        ValueError
-            If the shapes are not the declaration's, a number is null or not finite, or the charge is another's.
-        """
-
-    def store_network(self, dataset: Registered, network: Json, parameters: list[float], receipt: Json) -> Json:
-        """Store a network (`network_models.as_data`) and its parameters, shape (P,), as `store_release` does."""
-
-    def hearing(self, hear: Callable[[str], None]) -> AbstractContextManager[None]:
-        """Have a function called with what the server tells the client within the block."""
 
 
 @cache
@@ -582,7 +391,7 @@ class ServerSession:
 
     def prefer(self, parameter: str, value: str) -> None:
         """Set a parameter until the transaction ends, where the server still allows it; else the session lives on."""
-        with _refusable(self):
+        with refusable(self):
             self.query("select pg_catalog.set_config('exit_on_error', 'off', true)")
             self.query("select pg_catalog.set_config($1, $2, true)", parameter, value)
 
@@ -653,9 +462,9 @@ class ServerSession:
 
     def await_durable(self, charge: Charge) -> None:
         """Wait for the disk and the standbys: the release may be seen in a transaction that never commits."""
-        _await(self, _FLUSHED, charge.position)
+        wait_until(self, FLUSHED, charge.position)
         if standbys := self.synchronous_standbys():
-            _await(self, _REPLICATED, charge.position, standbys)
+            wait_until(self, _REPLICATED, charge.position, standbys)
 
     def synchronous_standbys(self) -> int:
         """Return how many standbys synchronous_standby_names asks for, 0 if it is empty (as dbdp_owner).
@@ -699,215 +508,4 @@ class ServerSession:
         self._plpy.info(text)
 
     def _plan(self, sql: str, parameters: tuple[Any, ...]) -> Any:
-        return self._prepared(sql, tuple(map(_postgres_type, parameters)))
-
-
-class ClientSession:
-    """A session over a psycopg connection."""
-
-    def __init__(self, connection: Any) -> None:
-        self.connection = connection
-
-    def query(self, sql: str, *parameters: Any) -> list[Row]:
-        """Run one statement, whose names mean the server's own, whatever the connection's search_path; return its rows.
-
-        What dbdp refuses is a ValueError, or after a charge a ChargedError, and psycopg's DatabaseError.
-        """
-        from dbdp.sessions import connections
-
-        return self._run(connections.pinned, sql, parameters)
-
-    def table(self, name: str) -> str | None:
-        """Return a table's name with its schema, quoted, found along the connection's own path; None without one.
-
-        The first statement looks nothing up along that path but the name: it has no operator, and its function, types
-        and casts are the server's.
-        """
-        found = self._run(nullcontext, _OID_OF_TABLE, (name,))[0]["oid"]
-        return None if found is None else str(self.query(_NAME_OF_TABLE, found)[0]["name"])
-
-    def uncounted(self) -> AbstractContextManager[None]:
-        """Leave statistics as they are: who drives the training may read the table itself."""
-        return nullcontext()
-
-    def control(self, sql: str) -> None:
-        """Run a statement that controls a transaction and looks no name up, as the first of it must be."""
-        self._run(nullcontext, sql, ())
-
-    def _run(
-        self, scope: Callable[[Any], AbstractContextManager[Any]], sql: str, parameters: tuple[Any, ...]
-    ) -> list[Row]:
-        from psycopg import DatabaseError, RawCursor
-        from psycopg.rows import dict_row
-
-        from dbdp.sessions import refusals
-
-        with RawCursor(self.connection, row_factory=dict_row) as cursor:
-            try:
-                with scope(self.connection):
-                    cursor.execute(sql.encode(), parameters or None)
-            except KeyboardInterrupt:
-                self._settle()
-                raise
-            except DatabaseError as error:
-                raise refusals.told(error, is_ours=error.sqlstate == PUBLIC_SQLSTATE) from None
-            return cursor.fetchall() if cursor.description else []
-
-    def recover(self) -> None:
-        """Roll back a transaction that a failed statement left behind."""
-        from psycopg.pq import TransactionStatus
-
-        self._settle()
-        if not self.connection.closed and self.connection.info.transaction_status == TransactionStatus.INERROR:
-            self.connection.rollback()
-
-    def _settle(self) -> None:
-        """End a statement that an interrupt left running: psycopg may be interrupted before it has seen the end."""
-        from psycopg.pq import TransactionStatus
-
-        if not self.connection.closed and self.connection.info.transaction_status == TransactionStatus.ACTIVE:
-            self.connection.cancel()
-            while self.connection.pgconn.get_result():
-                pass
-
-    def prefer(self, parameter: str, value: str) -> None:
-        """Set a parameter for the session, where the server still allows it; never within a transaction."""
-        from psycopg.pq import TransactionStatus
-
-        if self.connection.autocommit and self.connection.info.transaction_status == TransactionStatus.IDLE:
-            with _refusable(self):
-                self.query("select pg_catalog.set_config($1, $2, false)", parameter, value)
-
-    @contextmanager
-    def workers(self, count: int) -> Iterator[list[Session]]:
-        """Open further connections with the same parameters, role and memory; they close at the end."""
-        from dbdp.sessions.connections import opened
-
-        info = self.connection.info
-        settings = self.query(_SETTINGS)
-        with ExitStack() as stack:
-            workers: list[Session] = []
-            for _ in range(count):
-                workers.append(ClientSession(stack.enter_context(opened(info.dsn, password=info.password or None))))
-                for row in settings:
-                    workers[-1].query("select pg_catalog.set_config($1, $2, false)", row["name"], row["setting"])
-            yield workers
-
-    @contextmanager
-    def one_snapshot(self, workers: list[Any]) -> Iterator[None]:
-        """Run a transaction in each worker, all with the snapshot of the first one."""
-        from psycopg.sql import SQL, Literal
-
-        first, *others = workers
-        begin = "begin transaction isolation level repeatable read"
-        first.control(begin)
-        snapshot = first.query("select pg_catalog.pg_export_snapshot() as name")[0]["name"]
-        for worker in others:
-            worker.control(begin)
-            worker.control(SQL("set transaction snapshot {}").format(Literal(snapshot)).as_string())
-        yield  # an error leaves the transactions to `recover`
-        for worker in workers:
-            worker.control("commit")
-
-    def at_once(self) -> AbstractContextManager[Any]:
-        """Run a transaction, or a savepoint of the one that runs."""
-        transaction: AbstractContextManager[Any] = self.connection.transaction()
-        return transaction
-
-    def cancel(self) -> None:
-        """Cancel the statement that runs, from another thread."""
-        self.connection.cancel()
-
-    @contextmanager
-    def hearing(self, hear: Callable[[str], None]) -> Iterator[None]:
-        """Have a function called with what the server tells the client within the block."""
-
-        def handler(notice: Any) -> None:
-            if notice.severity_nonlocalized == "INFO":
-                hear(notice.message_primary)
-
-        self.connection.add_notice_handler(handler)
-        try:
-            yield
-        finally:
-            self.connection.remove_notice_handler(handler)
-
-    def failure(self, error: BaseException) -> tuple[str, str]:
-        """Return SQLSTATE and text of a failed statement."""
-        text = getattr(getattr(error, "diag", None), "message_primary", None)
-        return getattr(error, "sqlstate", None) or "", (text or str(error).strip()).removeprefix(PREFIX)
-
-    def check_rows(self, dataset: Registered) -> None:
-        """Call dbdp.check_rows: what plans a statement on a table may run code of the table's owner."""
-        self.query("select dbdp.check_rows($1)", dataset.name)
-
-    def check_exact_results(self) -> None:
-        """Do nothing: rows are read by the caller's own right."""
-
-    def charge(self, dataset: Registered, plan: Json) -> Charge:
-        """Call dbdp.charge."""
-        return Charge(**self.query(_CHARGE, dataset.name, json.dumps(plan))[0])
-
-    def leaving_at_multiples(self, seconds: int | None) -> AbstractContextManager[None]:
-        """Leave at once: who drives a training from a client may read the table."""
-        return nullcontext()
-
-    def await_durable(self, charge: Charge) -> None:
-        """Wait for the disk: the charge has committed, and PostgreSQL itself has waited for the standbys."""
-        _await(self, _FLUSHED, charge.position)
-
-    def note(self, ledger: int, outcome: str, detail: str | None = None) -> None:
-        """Call dbdp.record_outcome."""
-        self.query("select dbdp.record_outcome($1, $2, $3)", ledger, outcome, detail)
-
-    def store_release(
-        self, dataset: Registered, coefficients: list[Any], intercepts: list[float], receipt: Json
-    ) -> Json:
-        """Call dbdp.store_release."""
-        return self._stored(_STORE_RELEASE, dataset.name, coefficients, intercepts, json.dumps(receipt))
-
-    def store_network(self, dataset: Registered, network: Json, parameters: list[float], receipt: Json) -> Json:
-        """Call dbdp.store_network."""
-        return self._stored(_STORE_NETWORK, dataset.name, json.dumps(network), parameters, json.dumps(receipt))
-
-    def _stored(self, sql: str, *parameters: Any) -> Json:
-        stored: Json = json.loads(self.query(sql, *parameters)[0]["stored"])
-        return stored
-
-
-def _await(session: Session, condition: str, *parameters: Any) -> None:
-    while not session.query(condition, *parameters)[0]["done"]:
-        session.query("select pg_catalog.pg_sleep($1)", _POLL_SECONDS)
-
-
-@contextmanager
-def _refusable(session: Session) -> Iterator[None]:
-    """Pass over the server's refusal of a value; a cancel or a broken connection goes on."""
-    try:
-        yield
-    except Exception as error:
-        if not session.failure(error)[0].startswith(DATA_EXCEPTION):
-            raise
-
-
-def _postgres_type(value: Any) -> str:
-    if isinstance(value, list):
-        return _postgres_type(value[0]) + "[]" if value else "text[]"
-    return _POSTGRES_TYPES[type(value)]
-
-
-@contextmanager
-def temporary_table(session: Session, name: str, columns: str) -> Iterator[str]:
-    """Create a temporary table for the time of the block; give its qualified name.
-
-    It is dropped at the end, also after an error or a cancel; a backend that dies takes it along.
-    `bytea` columns are stored without compression: packed rows do not compress.
-    """
-    table = f'pg_temp."{name}"'
-    try:
-        session.query(f"create temporary table {table} ({columns})")
-        session.query(f"alter table {table} alter column block set storage external")
-        yield table
-    finally:
-        session.recover()
-        session.query(f"drop table if exists {table}")
+        return self._prepared(sql, tuple(map(postgres_type, parameters)))

@@ -1,0 +1,249 @@
+"""Shuffle and pack: a table, to packed blocks in a secret uniform order or of Poisson samples, in bounded memory.
+
+The server hands out the raw records of some pages at a time (`records`), NumPy decodes them at once.
+Rows that fit the memory given are put straight to their places of a uniform permutation. When they do
+not fit, each row is first dealt to a bucket of public size, kept in a temporary table, and each bucket is
+permuted by itself: again exactly a uniform permutation, and each row is written twice, however many
+there are. With a key the order is the same in every session, and each may pack a share of it: disjoint
+shares of public sizes. Poisson mini-batches are packed one after the other, with the places where each
+step ends; every row is drawn into every step independently, in the same one pass. All of it runs in the
+server, where search_path is pinned to pg_catalog.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
+
+import numpy as np
+
+from dbdp.learning.rows import blocks
+from dbdp.learning.rows.encoding import Encoder
+from dbdp.packing.filling import Teller
+from dbdp.packing.memory import memory_given
+from dbdp.packing.options import WHOLE, Poisson, Share, check_share
+from dbdp.packing.writers import BlockWriter, Buckets, table_name
+from dbdp.privacy import shuffling
+from dbdp.registry.datasets import Dataset, Group
+from dbdp.registry.tables import records
+from dbdp.sessions.server import ServerSession
+from dbdp.sessions.session import temporary_table
+
+
+def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share: Share = WHOLE) -> None:
+    """Fill `table` (block_no, block) with the dataset, or a share of it, in a secret order.
+
+    With Poisson steps the blocks hold `size` rows for each of them, one step after the other; where they are
+    apart, every step has the next `blocks_of_step` blocks. Rows are in no particular order within a step.
+
+    Raises
+    ------
+    ValueError
+        If the number of rows is no longer the registered one, or there is no such share.
+    """
+    encoder = records.encoder_of(session, dataset, share.projection)
+    if share.group is not None:
+        dataset = _group_of(session, dataset, Group(*share.group, table), encoder.record_bytes)
+    check_share(session, dataset, share)
+    packing = _Packing(session, dataset, encoder, table, Teller(session, dataset.rows, asked=share.progress))
+    cuts: Sequence[int] = share.cuts
+    if share.poisson is not None and share.poisson.apart:
+        cuts = range(share.poisson.size, share.poisson.size * share.poisson.steps, share.poisson.size)
+    store = BlockWriter(session, table, encoder.dimension, cuts)
+    if share.poisson is not None:
+        packing.in_steps(store, share.poisson)
+    elif share.key is None:
+        packing.in_fresh_order(store)
+    else:
+        last = dataset.rows if share.last is None else share.last
+        section = shuffling.Section.of(shuffling.KeyedOrder(share.key, dataset.rows), share.first, last)
+        packing.in_keyed_order(store, section)
+    store.end_block()
+
+
+def _group_of(session: ServerSession, dataset: Dataset, group: Group, record_bytes: int) -> Dataset:
+    """Return a group as a dataset, with as many rows as were dealt to its bucket."""
+    sql = f'select coalesce(sum(octet_length(block)), 0)::int8 as size from pg_temp."{group.dealt}" where bucket = $1'
+    return replace(dataset, rows=session.query(sql, group.bucket)[0]["size"] // record_bytes, group=group)
+
+
+def _deal_keyed(session: ServerSession, staged: str, numbers: np.ndarray, *values: np.ndarray) -> None:
+    """Append rows to the buckets that a key decides, as does their number: for those who own the table (`spread`)."""
+    order = np.argsort(numbers, kind="stable")
+    present, begins = np.unique(numbers[order], return_index=True)
+    pieces = [[piece.tobytes() for piece in np.split(each[order], begins[1:])] for each in values]
+    arguments = ", ".join(f"${number}" for number in range(1, len(values) + 2))
+    session.query(f"insert into {staged} select * from unnest({arguments})", present.tolist(), *pieces)
+
+
+def _ranks(steps: np.ndarray, count: int) -> np.ndarray:
+    """Return for each row how many before it are of the same step; steps are 0, …, count - 1."""
+    order = np.argsort(steps.astype(np.min_scalar_type(count)), kind="stable")
+    sizes = np.bincount(steps, minlength=count)
+    ranks = np.empty_like(order)
+    ranks[order] = np.arange(len(steps)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return ranks
+
+
+class _Packing:
+    """Packs a dataset: reads its rows, and writes them in a secret order, in the memory given."""
+
+    def __init__(self, session: ServerSession, dataset: Dataset, encoder: Encoder, table: str, teller: Teller) -> None:
+        self._session = session
+        self._teller = teller
+        self._dataset = dataset
+        self._encoder = encoder
+        self._table = table
+        self._stride = blocks.stride_of(encoder.dimension)
+        self._row_bytes = self._stride * blocks.ELEMENT.itemsize
+        self._memory = memory_given(session)
+
+    def in_fresh_order(self, store: BlockWriter) -> None:
+        """Pack all rows, in an order that nobody can repeat."""
+        count = self._dataset.rows
+        if not self._fits(count):
+            with self._buckets("bucket int8, block bytea") as staged, self._session.uncounted():
+                self._through_fresh_buckets(store, staged)  # where a piece lies, which page is still held, is secret
+            return
+        rows, places = self._room_for(count), shuffling.permutation(count)
+        for first, raw in self._read():
+            chunk = self._encoder.rows(raw)
+            rows[places[first : first + len(chunk)]] = chunk
+        store.write(rows)
+
+    def _through_fresh_buckets(self, store: BlockWriter, staged: str) -> None:
+        """Give every row a uniform place that is left, of which its bucket is noted, and permute each bucket.
+
+        Proof. Each row's place is uniform among those that no earlier row has: all of them are a uniform permutation.
+        Given the buckets, which are ranges of places, every order within them is equally likely, so that another
+        one, drawn later, changes nothing. A bucket is as large as its range: public.
+        """
+        count = self._dataset.rows
+        places = shuffling.Places(count, min(count, -(-4 * count * self._row_bytes // self._memory)))
+        piece_records = max(1, self._memory // 8 // (len(places.left) * self._row_bytes))
+        buckets = Buckets(self._session, staged, len(places.left), piece_records)
+        for _, raw in self._read():
+            chunk = self._encoder.rows(raw)
+            buckets.deal(places.take(len(chunk)), chunk)
+        buckets.close()
+        for done, block in enumerate(self._each_bucket(staged), start=1):
+            rows = self._decoded(block)
+            store.write(rows, shuffling.permutation(len(rows)))
+            if not store.has_cuts:
+                store.end_block()  # no row is carried over to the next bucket
+            self._teller.tell("pack", done, len(places.left))
+
+    def _each_bucket(self, staged: str) -> Iterator[bytes]:
+        """Give the records of each bucket, in one pass in their order: pages are counted once, whatever lies where."""
+        pieces = self._session.stream(f"select bucket, block from {staged} order by bucket")
+        for _, of_bucket in groupby(pieces, key=itemgetter("bucket")):
+            yield b"".join(piece["block"] for piece in of_bucket)
+
+    def in_keyed_order(self, store: BlockWriter, section: shuffling.Section) -> None:
+        """Pack the places of a section; rows of other bins are not even decoded."""
+        if not self._fits(section.rows):
+            with self._buckets("bucket int8, words bytea, block bytea") as staged:
+                self._through_keyed_buckets(store, section, staged)
+            return
+        words, rows, filled = np.empty(section.rows, "<u8"), self._room_for(section.rows), 0
+        for chunk_words, chunk in self._chosen(section):
+            words[filled : filled + len(chunk)], rows[filled : filled + len(chunk)] = chunk_words, chunk
+            filled += len(chunk)
+        store.write(rows, section.places(words, int(section.starts[0])))
+
+    def _through_keyed_buckets(self, store: BlockWriter, section: shuffling.Section, staged: str) -> None:
+        """Deal every row to a bucket of neighbouring bins, and put each bucket in order."""
+        bucket_rows = max(1, self._memory // 4 // self._row_bytes)
+        bucket_of_bin = (section.starts[:-1] - section.starts[0]) // bucket_rows
+        for words, chunk in self._chosen(section):
+            _deal_keyed(self._session, staged, bucket_of_bin[section.bins(words)], words, chunk)
+        for bucket, first_bin in zip(*np.unique(bucket_of_bin, return_index=True), strict=True):
+            numbers, block = self._bucket(staged, int(bucket), "words", "block")
+            order = section.places(np.frombuffer(numbers, "<u8"), int(section.starts[first_bin]))
+            store.write(self._decoded(block), order)
+            self._teller.tell("pack", int(bucket) + 1, int(bucket_of_bin[-1]) + 1)
+
+    def in_steps(self, store: BlockWriter, poisson: Poisson) -> None:
+        """Pack Poisson steps, one after the other, each of the public size."""
+        if poisson.steps == 1:
+            self._one_step(store, poisson)
+        else:
+            self._steps_in_memory(store, poisson)
+
+    def _one_step(self, store: BlockWriter, poisson: Poisson) -> None:
+        """Write the rows as they are drawn: within a step they need no order."""
+        left = poisson.size
+        for rows in self._drawn(poisson.probability):
+            store.write(rows[:left])
+            left -= min(left, len(rows))
+        store.fill(left)
+
+    def _steps_in_memory(self, store: BlockWriter, poisson: Poisson) -> None:
+        """Draw who takes part before the first row is read, and put the rows straight to their places."""
+        taking, steps = shuffling.participation(self._dataset.rows, poisson.steps, poisson.probability)
+        ranks = _ranks(steps, poisson.steps)
+        taking, places = (each[ranks < poisson.size] for each in (taking, steps * poisson.size + ranks))
+        rows = np.zeros((poisson.steps * poisson.size, self._stride), blocks.ELEMENT)
+        for first, raw in self._read():
+            last = first + len(raw) // self._encoder.record_bytes
+            here = slice(*np.searchsorted(taking, [first, last]))
+            rows[places[here]] = self._taken(raw, taking[here] - first)
+        store.write(rows)
+
+    def _drawn(self, probability: float) -> Iterator[np.ndarray]:
+        """Give packed rows of one step, some at a time, drawn as the rows are read."""
+        most = max(1, self._memory // 16 // self._row_bytes)
+        for _, raw in self._read():
+            count = len(raw) // self._encoder.record_bytes
+            for taking, _ in shuffling.hits(count, 1, probability, most):
+                yield self._taken(raw, taking)
+
+    def _taken(self, raw: bytes, taking: np.ndarray) -> np.ndarray:
+        """Return packed rows of some of the records, ascending, perhaps repeated; no other is decoded."""
+        fresh = np.diff(taking, prepend=-1) > 0
+        chosen = np.frombuffer(raw, f"V{self._encoder.record_bytes}")[taking[fresh]]
+        return self._encoder.rows(chosen.tobytes())[np.cumsum(fresh) - 1]
+
+    def _chosen(self, section: shuffling.Section) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Give words and packed rows of the section's bins, in the order of their slots."""
+        record = np.dtype(f"V{self._encoder.record_bytes}")
+        for first, raw in self._read(section.order.key):
+            raws = np.frombuffer(raw, record)
+            words = section.order.words(first, first + len(raws))
+            chosen = np.flatnonzero(section.bins(words) >= 0)
+            if len(chosen):
+                yield words[chosen], self._encoder.rows(raws[chosen].tobytes())
+
+    def _read(self, key: bytes | None = None) -> Iterator[tuple[int, bytes]]:
+        """Give the raw records of some slots at a time, and how many were before; tell when they are dealt with."""
+        if self._dataset.group:
+            pieces = self._read_group(self._dataset.group)
+        else:
+            pieces = records.read(self._session, self._dataset, self._encoder, memory=self._memory, key=key)
+        for first, raw in pieces:
+            yield first, raw
+            self._teller.tell("shuffle", first + len(raw) // self._encoder.record_bytes, self._dataset.rows)
+
+    def _read_group(self, group: Group) -> Iterator[tuple[int, bytes]]:
+        seen, query = 0, f'select block from pg_temp."{group.dealt}" where bucket = $1'
+        for piece in self._session.stream(query, group.bucket):
+            yield seen, piece["block"]
+            seen += len(piece["block"]) // self._encoder.record_bytes
+
+    def _fits(self, rows: int) -> bool:
+        return rows * self._row_bytes <= self._memory // 2
+
+    def _room_for(self, rows: int) -> np.ndarray:
+        return np.empty((rows, self._stride), blocks.ELEMENT)
+
+    def _decoded(self, block: bytes) -> np.ndarray:
+        return np.frombuffer(block, blocks.ELEMENT).reshape(-1, self._stride)
+
+    def _buckets(self, columns: str) -> AbstractContextManager[str]:
+        return temporary_table(self._session, table_name(self._table) + "_buckets", columns)
+
+    def _bucket(self, staged: str, bucket: int, *columns: str) -> list[bytes]:
+        query = f"select {', '.join(columns)} from {staged} where bucket = $1"
+        pieces = list(self._session.stream(query, bucket))
+        return [b"".join(piece[column] for piece in pieces) for column in columns]

@@ -1,0 +1,154 @@
+"""Writers of packed blocks: to a table, or to buckets of one; and where such tables are."""
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from dbdp.learning.rows import blocks
+from dbdp.registry.datasets import Dataset
+from dbdp.sessions.errors import INVALID_NAME
+from dbdp.sessions.server import ServerSession
+from dbdp.sessions.session import Session, temporary_table
+
+BLOCK_COLUMNS = "block_no int8 not null, block bytea not null"
+
+
+_NAME = """
+select format('%I.%I', n.nspname, c.relname) as name
+from pg_class as c
+join pg_namespace as n on n.oid = c.relnamespace
+where c.oid = to_regclass($1)
+"""
+
+
+def named(session: ServerSession, argument: str, table: str, columns: str) -> str:
+    """Return the name of a table as statements write it: qualified, and quoted by the server.
+
+    Parameters
+    ----------
+    argument, columns : what the caller was to give
+
+    Raises
+    ------
+    ValueError
+        If there is no such table.
+    """
+    try:
+        found = session.query(_NAME, table)
+    except Exception as error:  # plpy's names are known in the server only
+        if session.failure(error)[0] != INVALID_NAME:
+            raise
+        found = []
+    if not found:
+        raise ValueError(f"{argument} = {table!r} is no table; make one with the columns {columns}")
+    return found[0]["name"]
+
+
+def table_name(qualified: str) -> str:
+    """Return the bare name of a qualified, quoted temporary table."""
+    return qualified.partition(".")[2].strip('"')
+
+
+@contextmanager
+def room(session: Session, dataset: Dataset) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Have a table for packed blocks within the block, and the options by which dbdp.shuffle finds the rows.
+
+    Groups share a table, in turns.
+    """
+    if dataset.group:
+        yield dataset.group.blocks, {"group": [dataset.group.bucket, dataset.group.dealt]}
+        return
+    with temporary_table(session, f"dbdp_blocks_{secrets.token_hex(8)}", BLOCK_COLUMNS) as table:
+        yield table, {}
+
+
+class BlockWriter:
+    """Writes permuted rows as numbered blocks; a cut ends a block, however short."""
+
+    def __init__(self, session: ServerSession, table: str, dimension: int, cuts: Sequence[int]) -> None:
+        self.has_cuts = bool(cuts)
+        self._session = session
+        self._insert = f"insert into {table} (block_no, block) values ($1, $2)"
+        self._number = self._written = 0
+        self._block_rows, self._stride = blocks.rows_per_block(dimension), blocks.stride_of(dimension)
+        self._cuts = list(reversed(cuts))
+        self._open: list[bytes] = []
+        self._missing = self._size_of_next()
+
+    def write(self, rows: np.ndarray, order: np.ndarray | None = None) -> None:
+        """Append rows, as they are or in an order; the last block may stay open."""
+        first, count = 0, len(rows if order is None else order)
+        while first < count:
+            last = min(first + self._missing, count)
+            self._open.append((rows[first:last] if order is None else rows[order[first:last]]).tobytes())
+            self._missing -= last - first
+            self._written += last - first
+            first = last
+            if not self._missing:
+                self.end_block()
+
+    def fill(self, count: int) -> None:
+        """Append so many zero rows."""
+        while count:
+            zeros = np.zeros((min(count, self._block_rows), self._stride), blocks.ELEMENT)
+            self.write(zeros)
+            count -= len(zeros)
+
+    def end_block(self) -> None:
+        """Write the open block."""
+        if self._open:
+            self._session.query(self._insert, self._number, b"".join(self._open))
+            self._number += 1
+            self._open = []
+        self._missing = self._size_of_next()
+
+    def _size_of_next(self) -> int:
+        while self._cuts and self._cuts[-1] <= self._written:
+            self._cuts.pop()
+        return min(self._block_rows, self._cuts[-1] - self._written) if self._cuts else self._block_rows
+
+
+class Buckets:
+    """Deals records to the numbered buckets of a temporary table, in pieces that all have the same number of them.
+
+    The last piece of a bucket is what is left of it. So where the sizes of the buckets are public, sizes and
+    number of all pieces are.
+    """
+
+    def __init__(self, session: ServerSession, table: str, number: int, piece_records: int) -> None:
+        self._session = session
+        self._insert = f"insert into {table} select * from unnest($1, $2)"
+        self._piece_records = piece_records
+        self._open: list[list[np.ndarray]] = [[] for _ in range(number)]
+        self._held = np.zeros(number, np.int64)
+
+    def deal(self, numbers: np.ndarray, records: np.ndarray) -> None:
+        """Append records to the buckets of those numbers, and write the pieces that are full."""
+        order = np.argsort(numbers, kind="stable")
+        present, begins = np.unique(numbers[order], return_index=True)
+        for bucket, dealt in zip(present.tolist(), np.split(records[order], begins[1:]), strict=True):
+            self._open[bucket].append(dealt)
+            self._held[bucket] += len(dealt)
+        self._write(np.flatnonzero(self._held >= self._piece_records), self._full_pieces)
+
+    def close(self) -> None:
+        """Write what is left of each bucket."""
+        self._write(np.flatnonzero(self._held), self._rest)
+
+    def _full_pieces(self, bucket: int) -> list[bytes]:
+        joined = np.concatenate(self._open[bucket])
+        *full, rest = np.split(joined, range(self._piece_records, len(joined) + 1, self._piece_records))
+        self._open[bucket], self._held[bucket] = [rest.copy()] if len(rest) else [], len(rest)
+        return [piece.tobytes() for piece in full]
+
+    def _rest(self, bucket: int) -> list[bytes]:
+        left, self._open[bucket], self._held[bucket] = self._open[bucket], [], 0
+        return [b"".join(piece.tobytes() for piece in left)]
+
+    def _write(self, present: np.ndarray, pieces_of: Callable[[int], list[bytes]]) -> None:
+        found = [(bucket, piece) for bucket in present.tolist() for piece in pieces_of(bucket)]
+        if found:
+            self._session.query(self._insert, [bucket for bucket, _ in found], [piece for _, piece in found])

@@ -1,0 +1,219 @@
+"""The session of a client: psycopg, with the client's own rights."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
+
+from dbdp.sessions.errors import PREFIX, PUBLIC_SQLSTATE
+from dbdp.sessions.session import FLUSHED, Charge, Json, Registered, Row, Session, refusable, wait_until
+
+# In this order: a new session_authorization resets the role.
+_SETTINGS = """
+select name, setting
+from (
+    values
+        (1, 'session_authorization', session_user::pg_catalog.text),
+        (2, 'role', pg_catalog.current_setting('role')),
+        (3, 'dbdp.pack_memory', pg_catalog.current_setting('dbdp.pack_memory', true))
+) as settings (place, name, setting)
+where setting is not null
+order by place
+"""
+
+# A table that a caller names: along the caller's own path, and then by its number.
+_OID_OF_TABLE = "select pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid as oid"
+_NAME_OF_TABLE = """
+select pg_catalog.format('%I.%I', n.nspname, c.relname) as name
+from pg_catalog.pg_class as c
+join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+where c.oid = $1::pg_catalog.oid
+"""
+
+
+# What a client has of the registry: the server's interfaces, which check who calls.
+_CHARGE = """
+select c.ledger_id as ledger, c.wal_position::pg_catalog.text as position
+from dbdp.charge($1, $2::pg_catalog.json) as c
+"""
+_STORE_RELEASE = """
+select dbdp.store_release($1, $2::pg_catalog.float8[], $3::pg_catalog.float8[], $4::pg_catalog.json)::pg_catalog.text
+    as stored
+"""
+_STORE_NETWORK = """
+select dbdp.store_network($1, $2::pg_catalog.json, $3::pg_catalog.float8[], $4::pg_catalog.json)::pg_catalog.text
+    as stored
+"""
+
+
+class ClientSession:
+    """A session over a psycopg connection."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    def query(self, sql: str, *parameters: Any) -> list[Row]:
+        """Run one statement, whose names mean the server's own, whatever the connection's search_path; return its rows.
+
+        What dbdp refuses is a ValueError, or after a charge a ChargedError, and psycopg's DatabaseError.
+        """
+        from dbdp.sessions import connections
+
+        return self._run(connections.pinned, sql, parameters)
+
+    def table(self, name: str) -> str | None:
+        """Return a table's name with its schema, quoted, found along the connection's own path; None without one.
+
+        The first statement looks nothing up along that path but the name: it has no operator, and its function, types
+        and casts are the server's.
+        """
+        found = self._run(nullcontext, _OID_OF_TABLE, (name,))[0]["oid"]
+        return None if found is None else str(self.query(_NAME_OF_TABLE, found)[0]["name"])
+
+    def uncounted(self) -> AbstractContextManager[None]:
+        """Leave statistics as they are: who drives the training may read the table itself."""
+        return nullcontext()
+
+    def control(self, sql: str) -> None:
+        """Run a statement that controls a transaction and looks no name up, as the first of it must be."""
+        self._run(nullcontext, sql, ())
+
+    def _run(
+        self, scope: Callable[[Any], AbstractContextManager[Any]], sql: str, parameters: tuple[Any, ...]
+    ) -> list[Row]:
+        from psycopg import DatabaseError, RawCursor
+        from psycopg.rows import dict_row
+
+        from dbdp.sessions import refusals
+
+        with RawCursor(self.connection, row_factory=dict_row) as cursor:
+            try:
+                with scope(self.connection):
+                    cursor.execute(sql.encode(), parameters or None)
+            except KeyboardInterrupt:
+                self._settle()
+                raise
+            except DatabaseError as error:
+                raise refusals.told(error, is_ours=error.sqlstate == PUBLIC_SQLSTATE) from None
+            return cursor.fetchall() if cursor.description else []
+
+    def recover(self) -> None:
+        """Roll back a transaction that a failed statement left behind."""
+        from psycopg.pq import TransactionStatus
+
+        self._settle()
+        if not self.connection.closed and self.connection.info.transaction_status == TransactionStatus.INERROR:
+            self.connection.rollback()
+
+    def _settle(self) -> None:
+        """End a statement that an interrupt left running: psycopg may be interrupted before it has seen the end."""
+        from psycopg.pq import TransactionStatus
+
+        if not self.connection.closed and self.connection.info.transaction_status == TransactionStatus.ACTIVE:
+            self.connection.cancel()
+            while self.connection.pgconn.get_result():
+                pass
+
+    def prefer(self, parameter: str, value: str) -> None:
+        """Set a parameter for the session, where the server still allows it; never within a transaction."""
+        from psycopg.pq import TransactionStatus
+
+        if self.connection.autocommit and self.connection.info.transaction_status == TransactionStatus.IDLE:
+            with refusable(self):
+                self.query("select pg_catalog.set_config($1, $2, false)", parameter, value)
+
+    @contextmanager
+    def workers(self, count: int) -> Iterator[list[Session]]:
+        """Open further connections with the same parameters, role and memory; they close at the end."""
+        from dbdp.sessions.connections import opened
+
+        info = self.connection.info
+        settings = self.query(_SETTINGS)
+        with ExitStack() as stack:
+            workers: list[Session] = []
+            for _ in range(count):
+                workers.append(ClientSession(stack.enter_context(opened(info.dsn, password=info.password or None))))
+                for row in settings:
+                    workers[-1].query("select pg_catalog.set_config($1, $2, false)", row["name"], row["setting"])
+            yield workers
+
+    @contextmanager
+    def one_snapshot(self, workers: list[Any]) -> Iterator[None]:
+        """Run a transaction in each worker, all with the snapshot of the first one."""
+        from psycopg.sql import SQL, Literal
+
+        first, *others = workers
+        begin = "begin transaction isolation level repeatable read"
+        first.control(begin)
+        snapshot = first.query("select pg_catalog.pg_export_snapshot() as name")[0]["name"]
+        for worker in others:
+            worker.control(begin)
+            worker.control(SQL("set transaction snapshot {}").format(Literal(snapshot)).as_string())
+        yield  # an error leaves the transactions to `recover`
+        for worker in workers:
+            worker.control("commit")
+
+    def at_once(self) -> AbstractContextManager[Any]:
+        """Run a transaction, or a savepoint of the one that runs."""
+        transaction: AbstractContextManager[Any] = self.connection.transaction()
+        return transaction
+
+    def cancel(self) -> None:
+        """Cancel the statement that runs, from another thread."""
+        self.connection.cancel()
+
+    @contextmanager
+    def hearing(self, hear: Callable[[str], None]) -> Iterator[None]:
+        """Have a function called with what the server tells the client within the block."""
+
+        def handler(notice: Any) -> None:
+            if notice.severity_nonlocalized == "INFO":
+                hear(notice.message_primary)
+
+        self.connection.add_notice_handler(handler)
+        try:
+            yield
+        finally:
+            self.connection.remove_notice_handler(handler)
+
+    def failure(self, error: BaseException) -> tuple[str, str]:
+        """Return SQLSTATE and text of a failed statement."""
+        text = getattr(getattr(error, "diag", None), "message_primary", None)
+        return getattr(error, "sqlstate", None) or "", (text or str(error).strip()).removeprefix(PREFIX)
+
+    def check_rows(self, dataset: Registered) -> None:
+        """Call dbdp.check_rows: what plans a statement on a table may run code of the table's owner."""
+        self.query("select dbdp.check_rows($1)", dataset.name)
+
+    def check_exact_results(self) -> None:
+        """Do nothing: rows are read by the caller's own right."""
+
+    def charge(self, dataset: Registered, plan: Json) -> Charge:
+        """Call dbdp.charge."""
+        return Charge(**self.query(_CHARGE, dataset.name, json.dumps(plan))[0])
+
+    def leaving_at_multiples(self, seconds: int | None) -> AbstractContextManager[None]:
+        """Leave at once: who drives a training from a client may read the table."""
+        return nullcontext()
+
+    def await_durable(self, charge: Charge) -> None:
+        """Wait for the disk: the charge has committed, and PostgreSQL itself has waited for the standbys."""
+        wait_until(self, FLUSHED, charge.position)
+
+    def note(self, ledger: int, outcome: str, detail: str | None = None) -> None:
+        """Call dbdp.record_outcome."""
+        self.query("select dbdp.record_outcome($1, $2, $3)", ledger, outcome, detail)
+
+    def store_release(
+        self, dataset: Registered, coefficients: list[Any], intercepts: list[float], receipt: Json
+    ) -> Json:
+        """Call dbdp.store_release."""
+        return self._stored(_STORE_RELEASE, dataset.name, coefficients, intercepts, json.dumps(receipt))
+
+    def store_network(self, dataset: Registered, network: Json, parameters: list[float], receipt: Json) -> Json:
+        """Call dbdp.store_network."""
+        return self._stored(_STORE_NETWORK, dataset.name, json.dumps(network), parameters, json.dumps(receipt))
+
+    def _stored(self, sql: str, *parameters: Any) -> Json:
+        stored: Json = json.loads(self.query(sql, *parameters)[0]["stored"])
+        return stored
