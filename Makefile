@@ -6,8 +6,8 @@ BOOTSTRAP = $(PYTHON) dbdp/deployment/bootstrap.py .venv
 # Each of two workers has a server of its own; one that DBDP_TEST_URL names is shared by none.
 WORKERS = $(if $(DBDP_TEST_URL),0,2)
 
-TESTS_OF_IMAGE = tests/image tests/server tests/end_to_end tests/security tests/fuzz \
-	--ignore tests/server/test_cluster.py --ignore tests/server/test_installer.py
+TESTS_OF_IMAGE = tests/image $(addprefix tests/,sessions registry packing controller deployment sql python cli docs security fuzz) \
+	--ignore tests/deployment/test_cluster.py --ignore tests/deployment/test_installer.py
 NO_WAY_OUT = { echo "docker build failed: its message above says why. If it could not fetch packages, containers have no" \
 	"way out: build in the host's network, with the same command and DOCKER_BUILD=--network=host" >&2; exit 1; }
 LOCK = .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes

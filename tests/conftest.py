@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from hypothesis import settings
 from psycopg import conninfo
 from psycopg.rows import tuple_row
 from servers import drop_datasets, is_here, server, temporary_cluster
@@ -35,6 +36,8 @@ REGISTRATION = {
     "mode": "basic",
 }
 
+settings.register_profile("patient", deadline=None)  # of generated examples: machines are busy
+settings.load_profile("patient")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore Ctrl-C
 
 

@@ -59,7 +59,7 @@ class Session(Protocol):
       `charge`, `leaving_at_multiples`, `await_durable`, `note`, `store_release`, `store_network`. Outside the server
       these call its SQL functions of like names, which check the caller; see `ClientSession`.
 
-    `tests/server/test_session_contract.py` holds for every implementation.
+    `tests/sessions/test_session_contract.py` holds for every implementation.
     """
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:

@@ -1,6 +1,6 @@
 """A receipt of every kind of release keeps its names, in their order: users and stored rows depend on them.
 
-A difference is a decision: read it, then renew the file by DBDP_RENEW_GOLDEN=1 pytest tests/server/test_receipts.py.
+A difference is a decision: read it, then renew the file: DBDP_RENEW_GOLDEN=1 pytest tests/controller/test_receipts.py.
 """
 
 import json

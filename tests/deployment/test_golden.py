@@ -1,6 +1,6 @@
 """Every object of the extension, and every right of a role on it, as a reviewer last read them.
 
-A difference is a decision: read it, then renew the files by DBDP_RENEW_GOLDEN=1 pytest tests/server/test_golden.py.
+A difference is a decision: read it, then renew the files by DBDP_RENEW_GOLDEN=1 pytest tests/deployment/test_golden.py.
 """
 
 import os
