@@ -189,7 +189,7 @@ def test_whoever_asks_for_an_exact_sum_is_known_by_name() -> None:
         callers |= {f"{module}.{function}" for module, function in calls(name) if module in of_algorithms}
     assert found == {
         "gradient_sum": {
-            "sums.noisy_gradient_sum",
+            "noisy_sums.noisy_gradient_sum",
             "minimisation.minimiser",  # of objective perturbation: the noise is in what is minimised
             *("minimisation.minimise", "minimisation.gradient"),  # the baseline's
         },
