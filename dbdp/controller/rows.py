@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Any, Protocol, TypeVar
 
@@ -49,7 +50,7 @@ class Slice:
 
     def epoch(self, states: list[bytes]) -> list[bytes]:
         """Return the states of several models after one epoch of SGD."""
-        return [self.value("dbdp.sgd_epoch(block, $1 order by block_no)", state) for state in states]
+        return list(map(partial(self.value, "dbdp.sgd_epoch(block, $1 order by block_no)"), states))
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ class PackedRows:
 
     def epoch(self, states: Sequence[list[bytes]]) -> list[list[bytes]]:
         """Return the states of the models of each slice after one epoch of SGD over it."""
+        if len(self.packings) <= 1:
+            return list(map(Slice.epoch, self.slices, states))
         return side_by_side(Slice.epoch, self.slices, states)
 
     def scan(self, state: NoisyState) -> NoisyState:
@@ -141,7 +144,10 @@ class PackedRows:
         return rows.value(call, *parameters)
 
     def _pack(self, options: dict[str, Any]) -> None:
-        side_by_side(Packing.fill, self.packings, [options] * len(self.packings))
+        if len(self.packings) == 1:
+            self.packings[0].fill(options)
+        else:
+            side_by_side(Packing.fill, self.packings, [options] * len(self.packings))
 
 
 @contextmanager
@@ -206,12 +212,7 @@ Result = TypeVar("Result")
 
 
 def side_by_side(action: Callable[..., Result], works: Sequence[Work], *arguments: Sequence[Any]) -> list[Result]:
-    """Do all the work at once where each has a session of its own, else one after the other.
-
-    After an error or an interrupt none goes on.
-    """
-    if len({id(work.session) for work in works}) == 1:
-        return list(map(action, works, *arguments))
+    """Do all the work at once, each in a session of its own. After an error or an interrupt none goes on."""
     with ThreadPoolExecutor(len(works)) as pool:
         running = [pool.submit(action, *each) for each in zip(works, *arguments, strict=True)]
         try:

@@ -11,6 +11,7 @@ threads.hold_blas_to_one()
 
 import json  # noqa: E402
 from collections.abc import Callable, Iterator, Sequence  # noqa: E402
+from contextlib import AbstractContextManager, ExitStack, contextmanager  # noqa: E402
 from dataclasses import fields  # noqa: E402
 from functools import wraps  # noqa: E402
 from typing import Any  # noqa: E402
@@ -74,54 +75,61 @@ def _pause() -> None:
 sensitivity.pause = _pause
 
 
-def door(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn our errors into PostgreSQL's, with the bare text."""
+def interface(*contexts: Callable[[], AbstractContextManager[None]]) -> Callable[..., Callable[..., Any]]:
+    """Make a function an interface of the server: it runs within the contexts, and its errors are PostgreSQL's."""
 
-    @wraps(function)
-    def call(*arguments: Any) -> Any:
-        try:
-            _check_caller()
-            with _session.in_own_memory(), advisory_locks.kept(_session), unmetered(_session.version):
-                return function(*arguments)
-        except ChargedError as error:
-            sqlstate, text = error.sqlstate, str(error)
-        except (ValueError, PermissionError) as error:
-            sqlstate, text = PUBLIC_SQLSTATE, str(error)
-        except RecursionError:
-            sqlstate, text = PUBLIC_SQLSTATE, "an argument is nested too deeply; give one with fewer levels"
-        except plpy.SPIError as error:
-            sqlstate, text = _session.failure(error)
-            if sqlstate != PUBLIC_SQLSTATE:
-                raise
-        raise DoorError(_shortened(text), sqlstate)
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def call(*arguments: Any) -> Any:
+            try:
+                _check_caller()
+                with ExitStack() as stack:
+                    for context in (*_EVERYWHERE, *contexts):
+                        stack.enter_context(context())
+                    return function(*arguments)
+            except (ChargedError, ValueError, PermissionError, RecursionError, plpy.SPIError) as error:
+                sqlstate, text = _shown(error)
+            raise DoorError(_shortened(text), sqlstate)
 
-    return call
+        return call
+
+    return decorate
 
 
-def as_owner(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Run an interface as dbdp_owner: its caller was checked."""
-
-    @wraps(function)
-    def call(*arguments: Any) -> Any:
-        with _session.as_owner():
-            return function(*arguments)
-
-    return call
+def _unmetered() -> AbstractContextManager[None]:
+    return unmetered(_session.version)
 
 
-def in_own_transaction(function: Callable[..., Any]) -> Callable[..., Any]:
+def _locks_released() -> AbstractContextManager[None]:
+    return advisory_locks.kept(_session)
+
+
+_EVERYWHERE = (_session.in_own_memory, _locks_released, _unmetered)
+
+
+def _shown(error: Exception) -> tuple[str, str]:
+    """Return SQLSTATE and text of an error of ours; raise what is PostgreSQL's own."""
+    if isinstance(error, ChargedError):
+        return error.sqlstate, str(error)
+    if isinstance(error, RecursionError):
+        return PUBLIC_SQLSTATE, "an argument is nested too deeply; give one with fewer levels"
+    if isinstance(error, plpy.SPIError):
+        sqlstate, text = _session.failure(error)
+        if sqlstate != PUBLIC_SQLSTATE:
+            raise error
+        return sqlstate, text
+    return PUBLIC_SQLSTATE, str(error)
+
+
+@contextmanager
+def in_own_transaction() -> Iterator[None]:
     """Refuse an interface that spends or amends where others' code may run with the caller's rights."""
-
-    @wraps(function)
-    def call(*arguments: Any) -> Any:
-        if _session.acts_as_owner():  # within another interface, which was checked
-            return function(*arguments)
-        _transactions.check()
-        answer = function(*arguments)
-        _transactions.note()
-        return answer
-
-    return call
+    if _session.acts_as_owner():  # within another interface, which was checked
+        yield
+        return
+    _transactions.check()
+    yield
+    _transactions.note()
 
 
 def _shortened(text: str) -> str:
@@ -143,84 +151,68 @@ def _check_caller() -> None:
     _session.check_caller()
 
 
-@door
+@interface()
 def about() -> str:
     """Return what runs in the server, as JSON."""
     return json.dumps(runtime.about())
 
 
-@door
-@in_own_transaction
+@interface(in_own_transaction)
 def register_dataset(*values: Any) -> None:
     """dbdp.register_dataset, with the caller's rights and as dbdp_owner."""
     given = _by_field(Registration, values)
     registering.register(_session, Registration(**given | {"features": _parsed("features", given["features"])}))
 
 
-@door
-@in_own_transaction
+@interface(in_own_transaction)
 def drop_dataset(name: str) -> None:
     """dbdp.drop_dataset, as dbdp_owner and with the caller's rights."""
     registering.drop(_session, name)
 
 
-@door
-@in_own_transaction
-@as_owner
+@interface(in_own_transaction, _session.as_owner)
 def grant_training(name: str, role: str, epsilon: float | None) -> None:
     """dbdp.grant_training, as dbdp_owner."""
     _check_given(dataset=name, role=role)
     rights.grant_training(_session, name, role, epsilon)
 
 
-@door
-@in_own_transaction
-@as_owner
+@interface(in_own_transaction, _session.as_owner)
 def revoke_training(name: str, role: str) -> None:
     """dbdp.revoke_training, as dbdp_owner."""
     _check_given(dataset=name, role=role)
     rights.revoke_training(_session, name, role)
 
 
-@door
-@in_own_transaction
-@as_owner
+@interface(in_own_transaction, _session.as_owner)
 def grant_prediction(model: int, role: str) -> None:
     """dbdp.grant_prediction, as dbdp_owner."""
     _check_given(model=model, role=role)
     rights.grant_prediction(_session, model, role)
 
 
-@door
-@in_own_transaction
-@as_owner
+@interface(in_own_transaction, _session.as_owner)
 def revoke_prediction(model: int, role: str) -> None:
     """dbdp.revoke_prediction, as dbdp_owner."""
     _check_given(model=model, role=role)
     rights.revoke_prediction(_session, model, role)
 
 
-@door
-@in_own_transaction
-@as_owner
+@interface(in_own_transaction, _session.as_owner)
 def renew_budget(name: str, reason: str, epsilon: float | None, delta: float | None) -> None:
     """dbdp.renew_budget, as dbdp_owner."""
     _check_given(dataset=name, reason=reason)
     amendments.renew(_session, name, reason, epsilon, delta)
 
 
-@door
-@in_own_transaction
-@as_owner
+@interface(in_own_transaction, _session.as_owner)
 def answer_at_multiples(name: str, reason: str, seconds: int | None) -> None:
     """dbdp.answer_at_multiples, as dbdp_owner."""
     _check_given(dataset=name, reason=reason)
     amendments.answer_at_multiples(_session, name, reason, seconds)
 
 
-@door
-@in_own_transaction
-@as_owner
+@interface(in_own_transaction, _session.as_owner)
 def redeclare(
     name: str,
     reason: str,
@@ -242,16 +234,14 @@ def redeclare(
     amendments.redeclare(_session, name, reason, corrections)
 
 
-@door
-@as_owner
+@interface(_session.as_owner)
 def budget(name: str, release_delta: float) -> dict[str, Any]:
     """dbdp.budget, as dbdp_owner."""
     _check_given(dataset=name, release_delta=release_delta)
     return budgets.budget(_session, name, release_delta)
 
 
-@door
-@as_owner
+@interface(_session.as_owner)
 def check_ledger() -> list[dict[str, Any]]:
     """dbdp.check_ledger, as dbdp_owner."""
     return budgets.check(_session)
@@ -267,17 +257,14 @@ def allowance_spent(allowance: int) -> dict[str, Any]:
         return budgets.allowance_spent(_session, allowance)
 
 
-@door
-@in_own_transaction
+@interface(in_own_transaction)
 def check_rows(name: str) -> None:
     """dbdp.check_rows, with the caller's rights."""
     _check_given(dataset=name)
     _session.check_rows(datasets.load(_session, name))
 
 
-@door
-@in_own_transaction
-@as_owner
+@interface(in_own_transaction, _session.as_owner)
 def charge(name: str, plan: str) -> dict[str, Any]:
     """dbdp.charge, as dbdp_owner."""
     _check_given(plan=plan)
@@ -287,16 +274,14 @@ def charge(name: str, plan: str) -> dict[str, Any]:
     return {"ledger_id": made.ledger, "wal_position": made.position}
 
 
-@door
-@as_owner
+@interface(_session.as_owner)
 def record_outcome(ledger_id: int, outcome: str, detail: str | None) -> None:
     """dbdp.record_outcome, as dbdp_owner."""
     _check_given(ledger_id=ledger_id, outcome=outcome)
     ledger.record_outcome(_session, ledger_id, outcome, detail)
 
 
-@door
-@in_own_transaction
+@interface(in_own_transaction)
 def shuffle(name: str, table: str, options: str) -> None:
     """dbdp.shuffle, with the caller's rights."""
     _check_given(blocks=table, options=options)
@@ -305,21 +290,20 @@ def shuffle(name: str, table: str, options: str) -> None:
     shuffle_and_pack(_session, dataset, blocks_table, share)
 
 
-@door
+@interface()
 def table_rows(source: str, vector: str | None, limit: int | None) -> list[dict[str, Any]]:
     """dbdp.table_rows, with the caller's rights."""
     _check_given(source=source)
     return reading.shown(_session, source, vector, limit)
 
 
-@door
+@interface()
 def resume(name: str) -> Iterator[bytes]:
     """dbdp.resume, with the caller's rights."""
     return _session.resume(name)
 
 
-@door
-@as_owner
+@interface(_session.as_owner)
 def store_release(name: str, coefficients: list[Any], intercepts: list[float], receipt: str) -> str:
     """dbdp.store_release, as dbdp_owner."""
     _check_given(coefficients=coefficients, intercepts=intercepts, receipt=receipt)
@@ -328,8 +312,7 @@ def store_release(name: str, coefficients: list[Any], intercepts: list[float], r
     return json.dumps(_session.store_release(dataset, coefficients, intercepts, _receipt(receipt)))
 
 
-@door
-@as_owner
+@interface(_session.as_owner)
 def store_network(name: str, network: str, parameters: list[float], receipt: str) -> str:
     """dbdp.store_network, as dbdp_owner."""
     _check_given(network=network, parameters=parameters, receipt=receipt)
@@ -339,16 +322,14 @@ def store_network(name: str, network: str, parameters: list[float], receipt: str
     return json.dumps(_session.store_network(dataset, _object("network", network), parameters, said))
 
 
-@door
-@in_own_transaction
+@interface(in_own_transaction)
 def group_sizes(dataset: str, group_by: str, groups: list[str]) -> list[int]:
     """dbdp.group_sizes, with the caller's rights."""
     _check_given(group_by=group_by, groups=groups)
     return dealing.count(_session, datasets.load(_session, dataset), group_by, groups)
 
 
-@door
-@in_own_transaction
+@interface(in_own_transaction)
 def deal_groups(dataset: str, table: str, group_by: str, groups: list[str], sizes: list[int]) -> None:
     """dbdp.deal_groups, with the caller's rights."""
     _check_given(target=table, group_by=group_by, groups=groups, sizes=sizes)
@@ -417,79 +398,62 @@ def count_errors_transition(errors: int, block: bytes, models: bytes, outputs: i
     return errors + kernels.count_errors(vectors, blocks.decode(block, vectors.shape[1]))
 
 
-@door
-@in_own_transaction
-@as_owner
+@interface(in_own_transaction, _session.as_owner)
 def dp_train(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_train, as dbdp_owner."""
     return _released(requests.train(_session, dataset, _request(values)))
 
 
-@door
-@in_own_transaction
-@as_owner
+@interface(in_own_transaction, _session.as_owner)
 def dp_logreg(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_logreg, as dbdp_owner."""
     return _released(requests.train(_session, dataset, _request(values, loss="logistic", huber_width=None)))
 
 
-@door
-@in_own_transaction
-@as_owner
+@interface(in_own_transaction, _session.as_owner)
 def dp_svm(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_svm, as dbdp_owner."""
     return _released(requests.train(_session, dataset, _request(values, loss="huber_svm")))
 
 
-@door
-@in_own_transaction
-@as_owner
+@interface(in_own_transaction, _session.as_owner)
 def dp_linreg(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_linreg, as dbdp_owner."""
     return _released(requests.train(_session, dataset, _request(values, loss="huber_regression", positive_weight=1.0)))
 
 
-@door
-@as_owner
+@interface(_session.as_owner)
 def dp_explain(dataset: str, *values: Any) -> str:
     """dbdp.dp_explain, as dbdp_owner."""
     return json.dumps(requests.explain(_session, dataset, _request(values)))
 
 
-@door
-@in_own_transaction
-@as_owner
+@interface(in_own_transaction, _session.as_owner)
 def dp_tune(dataset: str, candidates: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_tune, as dbdp_owner."""
     return _released(requests.tune(_session, dataset, _tuning(candidates, values)))
 
 
-@door
-@as_owner
+@interface(_session.as_owner)
 def dp_explain_tuning(dataset: str, candidates: str, *values: Any) -> str:
     """dbdp.dp_explain_tuning, as dbdp_owner."""
     return json.dumps(requests.explain_tuning(_session, dataset, _tuning(candidates, values)))
 
 
-@door
-@in_own_transaction
-@as_owner
+@interface(in_own_transaction, _session.as_owner)
 def dp_train_groups(dataset: str, group_by: str, groups: list[str], *values: Any) -> list[dict[str, Any]]:
     """dbdp.dp_train_groups, as dbdp_owner."""
     made = requests.train_groups(_session, dataset, _grouped(group_by, groups, values))
     return [{"group": group} | _released(model) for group, model in made.items()]
 
 
-@door
-@as_owner
+@interface(_session.as_owner)
 def dp_explain_groups(dataset: str, group_by: str, groups: list[str], *values: Any) -> str:
     """dbdp.dp_explain_groups, as dbdp_owner."""
     return json.dumps(requests.explain_groups(_session, dataset, _grouped(group_by, groups, values)))
 
 
-@door
-@in_own_transaction
-@as_owner
+@interface(in_own_transaction, _session.as_owner)
 def dp_score(
     model: int, dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None
 ) -> str:
@@ -498,35 +462,28 @@ def dp_score(
     return json.dumps(evaluation.score(_session, model, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
 
 
-@door
-@as_owner
+@interface(_session.as_owner)
 def dp_explain_score(dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None) -> str:
     """dbdp.dp_explain_score, as dbdp_owner."""
     _check_given(dataset=dataset, metric=metric, epsilon=epsilon, delta=delta, bins=bins)
     return json.dumps(evaluation.explain(_session, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
 
 
-@door
-@in_own_transaction
-@as_owner
+@interface(in_own_transaction, _session.as_owner)
 def dp_confusion(model: int, dataset: str, epsilon: float, delta: float) -> str:
     """dbdp.dp_confusion, as dbdp_owner."""
     _check_given(model=model, dataset=dataset, epsilon=epsilon, delta=delta)
     return json.dumps(evaluation.score(_session, model, dataset, ScoreRequest("confusion", epsilon, delta)))
 
 
-@door
-@in_own_transaction
-@as_owner
+@interface(in_own_transaction, _session.as_owner)
 def dp_bounds(dataset: str, column: str, epsilon: float, delta: float, beta: float) -> str:
     """dbdp.dp_bounds, as dbdp_owner."""
     _check_given(dataset=dataset, column_name=column, epsilon=epsilon, delta=delta, beta=beta)
     return json.dumps(evaluation.bounds(_session, dataset, column, epsilon=epsilon, delta=delta, beta=beta))
 
 
-@door
-@in_own_transaction
-@as_owner
+@interface(in_own_transaction, _session.as_owner)
 def dp_class_balance(dataset: str, epsilon: float, delta: float) -> str:
     """dbdp.dp_class_balance, as dbdp_owner."""
     _check_given(dataset=dataset, epsilon=epsilon, delta=delta)
