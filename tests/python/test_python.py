@@ -1,6 +1,7 @@
 """The Python door: any kind of connection, scikit-learn's conventions, no secret kept from the user."""
 
 import ast
+import gc
 import inspect
 import os
 import pickle
@@ -74,6 +75,17 @@ def test_connect_takes_every_kind_of_target(kind: str, server_url: str, dataset:
         model = dbdp.LogisticRegression(epsilon=1, delta=1e-6, batch_size=10).fit(database, dataset)
         assert model.coef_.shape == (1, 3)
         database.connection.rollback()
+
+
+def test_a_lent_connection_is_not_collected_while_it_is_used(server_url: str) -> None:
+    """SQLAlchemy resets a connection whose object is gone: in the middle of a statement that would wait for itself."""
+    engine = sqlalchemy.create_engine(server_url.replace("postgresql://", "postgresql+psycopg://"))
+    database = dbdp.connect(engine.connect())
+    gc.collect()
+    assert engine.pool.checkedout() == 1
+    del database
+    gc.collect()
+    assert engine.pool.checkedout() == 0
 
 
 def test_connect_reads_the_environment(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def connect(target: Any = None) -> "Database":
     if hasattr(target, "connection") and hasattr(target, "dialect"):  # a SQLAlchemy connection
         if not target.in_transaction():
             target.exec_driver_sql("select")  # begins the transaction that its commit() will end
-        return Database(_driver_connection(target.connection))
+        return Database(_driver_connection(target.connection), lender=target)
     return Database(psycopg.connect(libpq_url(_text_of(target)), autocommit=True), owned=True)
 
 
@@ -143,9 +143,10 @@ def _driver_connection(pooled: Any) -> psycopg.Connection:
 class Database:
     """A connection; use it as a context manager to close it."""
 
-    def __init__(self, connection: psycopg.Connection, *, owned: bool = False) -> None:
+    def __init__(self, connection: psycopg.Connection, *, owned: bool = False, lender: Any = None) -> None:
         self.connection = connection
         self._owned = owned
+        self._lender = lender  # whose collection would reset the connection, even in the middle of a statement
         self._session = ClientSession(connection)
         self._check_version()
 
