@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 
-from dbdp.interfaces.python import models as orm
+from dbdp import orm
 from dbdp.interfaces.python.database import Database
 
 MODELS = (orm.Dataset, orm.Charge, orm.Model, orm.Allowance)
