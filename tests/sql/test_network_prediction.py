@@ -316,12 +316,12 @@ MISFITS: dict[str, tuple[Any, Any, str]] = {
     "NaN": (of(SMALL), [*FINE[1:], float("nan")], "a parameter is null or not finite"),
     "no network": ({"kind": "network"}, FINE, "describes no network"),
     "no object": (None, FINE, "network is null|describes no network"),
-    "no units": (of(SMALL, hidden=[0]), FINE, "hidden = 0"),
+    "no units": (of(SMALL, hidden=[0]), FINE, "hidden of a network = 0"),
     "another dataset's inputs": (of(SMALL, inputs=5), FINE, r"\(5, 1, True\); the dataset's are \(4, 1, True\)"),
     "a class more": (of(SMALL, outputs=2), FINE, r"\(4, 2, True\)"),
     "no intercept": (of(SMALL, inputs=4, intercept=False), FINE, r"\(4, 1, False\)"),
     "no projection": (of(SMALL, projection={"a": 1}), FINE, "describes no projection"),
-    "a projection to nothing": (of(SMALL, projection={"dimension": 0, "seed": 1}), FINE, "dimension = 0"),
+    "a projection to nothing": (of(SMALL, projection={"dimension": 0, "seed": 1}), FINE, "dimension of the projection = 0"),
     "another projection": (of(SMALL, projection={"dimension": 2, "seed": 1}), FINE, r"the dataset's are \(3, 1"),
 }
 
