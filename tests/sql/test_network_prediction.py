@@ -321,7 +321,11 @@ MISFITS: dict[str, tuple[Any, Any, str]] = {
     "a class more": (of(SMALL, outputs=2), FINE, r"\(4, 2, True\)"),
     "no intercept": (of(SMALL, inputs=4, intercept=False), FINE, r"\(4, 1, False\)"),
     "no projection": (of(SMALL, projection={"a": 1}), FINE, "describes no projection"),
-    "a projection to nothing": (of(SMALL, projection={"dimension": 0, "seed": 1}), FINE, "dimension of the projection = 0"),
+    "a projection to nothing": (
+        of(SMALL, projection={"dimension": 0, "seed": 1}),
+        FINE,
+        "dimension of the projection = 0",
+    ),
     "another projection": (of(SMALL, projection={"dimension": 2, "seed": 1}), FINE, r"the dataset's are \(3, 1"),
 }
 
