@@ -22,7 +22,7 @@ demo:  ## from a fresh machine to a private model, with everything it did printe
 	$(BOOTSTRAP) && .venv/bin/dbdp demo
 
 test:  ## the ordinary tests
-	$(BOOTSTRAP) --extras test && .venv/bin/pytest -n $(WORKERS) --dist loadfile -m "not slow and not statistical"
+	$(BOOTSTRAP) --extras test && .venv/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not statistical"
 
 test-security:  ## the attacks, the slow ones too
 	$(BOOTSTRAP) --extras test && .venv/bin/pytest -m security

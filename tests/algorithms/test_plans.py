@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from examples import GIVEN, example, examples_of_lists
 from memory import RowsInMemory
+from pairs import others_slow
 from scipy import special
 from typer.testing import CliRunner
 
@@ -188,7 +189,7 @@ def finite_or_refused(**request):
 
 
 @pytest.mark.parametrize("algorithm", NOISY_WHILE_TRAINING)
-@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("epsilon", others_slow(EPSILONS, 1e-9, 1e6))
 def test_small_and_large_promises_of_noise_while_training_are_planned_or_refused_with_a_remedy(epsilon, algorithm):
     planned_ones = {delta for delta in DELTAS if finite_or_refused(algorithm=algorithm, epsilon=epsilon, delta=delta)}
     pure = algorithm in ("scs13", "objective_perturbation", "privgene", "majority")
@@ -855,7 +856,7 @@ def test_every_option_of_a_training_has_been_tried():
 
 
 @pytest.mark.parametrize("algorithm", NOISY_WHILE_TRAINING)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", others_slow(list(LOSSES), "logistic"))
 def test_the_command_line_explains_every_algorithm_that_adds_noise_while_it_trains(algorithm, loss):
     is_classifier = loss not in REGRESSIONS
     request = {"rows": 1000, "dimension": 10, "algorithm": algorithm, "loss": loss, "is_classifier": is_classifier}
@@ -871,7 +872,7 @@ NOT_LEARNED = {"majority": REGRESSIONS, "objective_perturbation": ("squared",)}
 
 
 @pytest.mark.parametrize("algorithm", PERTURBED_ONCE)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", others_slow(list(LOSSES), "logistic"))
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
 def test_the_command_line_explains_every_algorithm_that_perturbs_once(algorithm, loss, calibration):
     found = explained("--algorithm", algorithm, "--loss", loss, "--calibration", calibration)

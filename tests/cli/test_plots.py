@@ -350,6 +350,7 @@ def plot(*arguments: str | Path, url: str, **options: object) -> subprocess.Comp
     return subprocess.run(command, env=settings, capture_output=True, text=True, check=False, **options)
 
 
+@pytest.mark.slow
 def test_the_command_draws_public_rows_and_leaves_nothing(
     public: Path, server_url: str, connection: psycopg.Connection, tmp_path: Path
 ) -> None:

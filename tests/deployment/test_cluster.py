@@ -242,6 +242,7 @@ def test_psql_speaks_to_the_cluster(running, capfd):
     assert capfd.readouterr().out == "dbdp:postgres\n"
 
 
+@pytest.mark.slow
 def test_a_long_home_gets_a_short_socket(make_cluster):
     cluster = make_cluster("long-" * 20)
     cluster.start()
@@ -257,6 +258,7 @@ def test_a_long_home_gets_a_short_socket(make_cluster):
     assert not socket.exists()
 
 
+@pytest.mark.slow
 def test_nothing_is_left_after_a_removal(make_cluster):
     cluster = make_cluster("removed")
     cluster.start()

@@ -99,7 +99,7 @@ def goes_on(url: str) -> None:
 
 
 @pytest.mark.parametrize("prepared", [False, True], ids=["into an empty database", "where the extension is"])
-@pytest.mark.parametrize("form", ["plain", "custom"])
+@pytest.mark.parametrize("form", ["plain", pytest.param("custom", marks=pytest.mark.slow)])
 def test_a_dump_carries_the_books_and_what_was_spent(
     used: str, make_database: MakeDatabase, tmp_path: Path, form: str, prepared: bool
 ) -> None:
