@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import time
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from moments import in_moments
 
 from dbdp.learning import kernels
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Squared
@@ -679,9 +679,8 @@ def test_extreme_trainings_have_a_finite_sensitivity(facts):
 
 
 def test_a_run_of_many_updates_is_planned_in_moments():
-    begin = time.process_time()
-    sgd_sensitivity(strongly_convex(0.001, rows=COVERTYPE, dimension=54, batch_size=1, epochs=10))
-    assert time.process_time() - begin < 20
+    with in_moments():
+        sgd_sensitivity(strongly_convex(0.001, rows=COVERTYPE, dimension=54, batch_size=1, epochs=10))
 
 
 def test_shares_are_the_sizes_of_the_mini_batches():
