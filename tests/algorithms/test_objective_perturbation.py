@@ -606,7 +606,7 @@ def test_what_is_released_has_the_law_of_the_perturbed_minimum(delta):
     made = planned(rows=3, dimension=1, regularisation=3.0, delta=delta)
     rows = RowsInMemory([[1.0], [0.5], [-1.0]], [1.0, -1.0, 1.0])
     table = Table(rows.all[:, :1].astype(float), rows.all[:, -1].astype(float), "logistic", 9.0)
-    models = np.array([made.method(rows, silent) for _ in range(3000)])
+    models = np.array([made.method(rows, silent) for _ in range(8000)])
     drawn = np.array([table.noise(each[None])[0, 0] for each in models]) / told(made, "objective_noise_scale")
     law = Law(special.ndtr) if delta else Law(lambda x: np.where(x < 0, np.exp(x) / 2, 1 - np.exp(-x) / 2))
     assert of_reals(drawn, law) > ALPHA

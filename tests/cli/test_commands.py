@@ -224,10 +224,9 @@ def test_a_file_that_is_no_json_object_is_named(tmp_path: Path) -> None:
 
 
 def test_a_right_that_is_missing_has_a_remedy(server_url: str, connection: psycopg.Connection) -> None:
-    for role in ("stranger", "analyst_only"):
-        connection.execute(f"drop role if exists {role}; create role {role}")
+    connection.execute("drop role if exists unrelated, analyst_only; create role unrelated; create role analyst_only")
     connection.execute("grant dbdp_analyst to analyst_only")
-    stranger, analyst = (make_conninfo(server_url, options=f"-c role={role}") for role in ("stranger", "analyst_only"))
+    stranger, analyst = (make_conninfo(server_url, options=f"-c role={role}") for role in ("unrelated", "analyst_only"))
     refused = run("datasets", DBDP_URL=stranger)
     assert refused.returncode == 1
     assert (
@@ -240,7 +239,7 @@ def test_a_right_that_is_missing_has_a_remedy(server_url: str, connection: psyco
     refused = run("baseline", "for_eyes", DBDP_URL=analyst)
     assert refused.stderr.startswith("error: permission denied for ")
     assert "a baseline takes the right to read the table and membership in dbdp_data_owner" in refused.stderr
-    connection.execute("select dbdp.drop_dataset('for_eyes'); drop table for_eyes")
+    connection.execute("select dbdp.drop_dataset('for_eyes'); drop table for_eyes; drop role unrelated, analyst_only")
 
 
 @pytest.mark.parametrize("runs", [False, True])

@@ -450,13 +450,13 @@ def test_a_role_without_rights_is_refused(
     connection: psycopg.Connection, dataset: str, spent: Spent, door: str
 ) -> None:
     with nothing_lost(connection, spent, dataset):
-        connection.execute("create role stranger")
+        connection.execute("create role nobody_special")
         try:
-            connection.execute("set session authorization stranger")
+            connection.execute("set session authorization nobody_special")
             with pytest.raises((psycopg.Error, ValueError), match="permission denied"):
                 train(connection, door, dataset)
         finally:
-            connection.execute("reset session authorization; drop role stranger")
+            connection.execute("reset session authorization; drop role nobody_special")
 
 
 def test_a_failed_transaction_is_left_as_it_is(connection: psycopg.Connection, dataset: str, spent: Spent) -> None:
