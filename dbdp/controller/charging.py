@@ -18,14 +18,17 @@ from dbdp.sessions.session import Charge, Session
 
 
 def check_trainable(session: Session, dataset: Dataset, request: Request) -> None:
-    """Raise ValueError if the table, the session or the network would not do: before the charge, not after it."""
+    """Raise ValueError if the table, the session or the network would not do: better before the charge than after it.
+
+    A score packs rows as a training does.
+    """
     if request.network is not None:
         release.network_of(dataset, request)
     session.check_rows(dataset)
-    check_session(session, dataset, request)
+    _check_session(session, dataset, request)
 
 
-def check_session(session: Session, dataset: Dataset, request: Request) -> None:
+def _check_session(session: Session, dataset: Dataset, request: Request) -> None:
     """Raise ValueError if the session could not train: better before the charge than after it."""
     check_share(session, dataset, Share(projection=request.projection))
     allowed = session.query(

@@ -76,7 +76,6 @@ def score(session: ServerSession, model: int, name: str, request: ScoreRequest) 
     found = _model(session, model)
     plan = score_plan(request, _facts(dataset, is_network=found["network"] is not None))
     scorer = _scorer(model, found, dataset, request.epsilon)
-    charging.check_session(session, dataset, scorer.request)
     details = {"model": model, "metric": request.metric}
     return _names(dataset) | _tallied(session, dataset, plan, plan.tally, details, scorer)
 
@@ -87,7 +86,6 @@ def class_balance(session: Session, name: str, *, epsilon: float, delta: float) 
     plan = _balance_plan(dataset, epsilon, delta)
     dimension = dataset.declaration.dimension
     nobody = Scorer(np.zeros((1, dimension)), None, dimension, Request(epsilon))  # labels are counted, not its scores
-    charging.check_session(session, dataset, nobody.request)
     return _names(dataset) | _tallied(session, dataset, plan, plan.tally, {}, nobody)
 
 
@@ -156,7 +154,7 @@ def _tallied(
 ) -> dict[str, Any]:
     """Charge, tally the packed rows, and add the noise; `details` are what else the ledger and the receipt show."""
     receipt = Receipt.of(dataset, plan.explain() | details, plan.guarantee)
-    session.check_rows(dataset)
+    charging.check_trainable(session, dataset, scorer.request)
     layout = Layout(scorer.dimension, (dataset.rows,), scorer.request.projection)
     with charging.charged(session, dataset, receipt) as charge:
         with charging.answering(session, dataset, charge), packed_rows(session, dataset, layout) as rows:

@@ -9,7 +9,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import accumulate
@@ -79,9 +79,7 @@ class PackedRows:
 
     def shuffle(self) -> None:
         """Pack all rows once, in a fresh secret order."""
-        sessions = [packing.session for packing in self.packings]
-        with sessions[0].one_snapshot(sessions) if len(sessions) > 1 else nullcontext():
-            self._pack({})
+        self._pack({})
 
     def slice(self, number: int) -> "PackedRows":
         """Return one slice as rows of its own."""
@@ -144,9 +142,12 @@ class PackedRows:
         return rows.value(call, *parameters)
 
     def _pack(self, options: dict[str, Any]) -> None:
-        if len(self.packings) == 1:
-            self.packings[0].fill(options)
-        else:
+        """Fill the tables anew; several sessions see one snapshot."""
+        first, *others = self.packings
+        if not others:
+            first.fill(options)
+            return
+        with first.session.one_snapshot([packing.session for packing in self.packings]):
             side_by_side(Packing.fill, self.packings, [options] * len(self.packings))
 
 

@@ -5,9 +5,9 @@ Rows that fit the memory given are put straight to their places of a uniform per
 not fit, each row is first dealt to a bucket of public size, kept in a temporary table, and each bucket is
 permuted by itself: again exactly a uniform permutation, and each row is written twice, however many
 there are. With a key the order is the same in every session, and each may pack a share of it: disjoint
-shares of public sizes. Poisson mini-batches are packed one after the other, with the places where each
-step ends; every row is drawn into every step independently, in the same one pass. All of it runs in the
-server, where search_path is pinned to pg_catalog.
+shares of public sizes. Poisson mini-batches are packed one after the other, each of one public size; every row
+is drawn into every step independently, in the same one pass. All of it runs in the server, where search_path is
+pinned to pg_catalog.
 """
 
 from collections.abc import Iterator, Sequence

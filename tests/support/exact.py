@@ -44,6 +44,15 @@ $exact$;
 """
 
 
+def in_secret_order(session: Any, dataset: Any, plan: Any) -> Any:
+    """Return the exact models of a plan over rows in an order that nobody knows."""
+    from dbdp.controller.rows import packed_rows
+
+    with packed_rows(session, dataset, plan.layout) as rows:
+        rows.shuffle()
+        return plan.exact(rows).tolist()
+
+
 def train_exactly(name: str, requests: str, orders: list[str], fault: str | None) -> str:
     """Train as the controller does, in the server, and return the exact models of each request as JSON.
 
@@ -73,11 +82,7 @@ def train_exactly(name: str, requests: str, orders: list[str], fault: str | None
     given = [algorithms.Request(**each) for each in json.loads(requests)]
     plans = [algorithms.plan(each, facts(dataset, each)) for each in given]
     if not orders:
-        for plan in plans:
-            with packed_rows(_session, dataset, plan.layout) as rows:
-                rows.shuffle()
-                found.append(plan.exact(rows).tolist())
-        return json.dumps(found)
+        return json.dumps([in_secret_order(_session, dataset, plan) for plan in plans])
     with ExitStack() as stack:
         if fault == "short batch":
             stack.enter_context(patch.object(kernels, "terminate", divided_by_own_size(kernels.terminate)))
@@ -144,7 +149,7 @@ def misweighted(learning: Any) -> Any:
 
 
 FAULTS = ("short batch", "weights")
-BODY = (divided_by_own_size, misweighted, train_exactly)
+BODY = (divided_by_own_size, misweighted, in_secret_order, train_exactly)
 
 
 @contextmanager
