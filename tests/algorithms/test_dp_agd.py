@@ -149,6 +149,7 @@ def price_of_more(spy, answered, growth):
     return (last * (Fraction(growth) if zero else 1) + costs[-1]) * Fraction(1001, 1000)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(answered=answers, probability=st.sampled_from([1, 3, 5]), **budgets)
 def test_mini_batches_never_overdraw_it_either_and_none_is_read_twice(

@@ -10,7 +10,7 @@ import pytest
 from examples import GIVEN, example, examples_of_lists
 from memory import RowsInMemory
 from moments import in_moments
-from pairs import others_slow
+from pairs import a_third_quick, others_slow
 from scipy import special
 from typer.testing import CliRunner
 
@@ -243,8 +243,7 @@ SEVERAL_MODELS = ("dp_agd", "dp_blsgd", "dp_blgd", "dp_blsgd_ac", "privgene")  #
 NOT_PLANNED |= {("sixteen million features", name) for name in SEVERAL_MODELS}
 
 
-@pytest.mark.parametrize("algorithm", NOISY_WHILE_TRAINING)
-@pytest.mark.parametrize("extreme", WHILE_TRAINING)
+@pytest.mark.parametrize(("extreme", "algorithm"), a_third_quick(list(WHILE_TRAINING), list(NOISY_WHILE_TRAINING)))
 def test_extreme_requests_of_noise_while_training_are_planned_in_moments(extreme, algorithm):
     request = WHILE_TRAINING[extreme]
     option = next(iter(request))
@@ -695,8 +694,7 @@ def has(algorithm, option):
     return ALGORITHMS[algorithm].OPTIONS.has(option)
 
 
-@pytest.mark.parametrize("option", GIVEN)
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(("algorithm", "option"), a_third_quick(list(ALGORITHMS), list(GIVEN)))
 def test_what_an_algorithm_has_is_told_and_what_it_has_not_is_refused(algorithm, option):
     request = example(algorithm, option)
     if not has(algorithm, option):

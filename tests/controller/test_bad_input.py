@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from examples import GIVEN, example
+from pairs import others_slow
 from short import FEW
 
 from dbdp import algorithms
@@ -279,7 +280,9 @@ def test_explain_refuses_what_training_refuses(connection: psycopg.Connection, d
             connection.execute(f"select dbdp.dp_explain('{dataset}', {values})")
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    "algorithm", others_slow(list(ALGORITHMS), "bolt_on", "dp_sgd", "dp_agd", "objective_perturbation")
+)
 def test_the_options_of_an_algorithm_are_explained_and_all_others_are_refused_before_a_charge(
     connection: psycopg.Connection, dataset: str, spent: Spent, algorithm: str
 ) -> None:

@@ -11,6 +11,7 @@ import exact
 import numpy as np
 import psycopg
 import pytest
+from pairs import a_third_quick, others_slow
 from psycopg import conninfo
 
 from dbdp.algorithms import Facts, Plan, Request, plan
@@ -103,7 +104,7 @@ def exact_model(session: ClientSession, dataset: datasets.Dataset, plan: Plan) -
         return plan.exact(made)
 
 
-@pytest.mark.parametrize("sizes", [(334, 333, 333), (1, 998, 1), (500, 500)])
+@pytest.mark.parametrize("sizes", others_slow([((334, 333, 333),), ((1, 998, 1),), ((500, 500),)], ((1, 998, 1),)))
 def test_the_parts_are_disjoint_complete_and_of_their_public_sizes(
     database: Database, numbered: str, sizes: tuple[int, ...]
 ) -> None:
@@ -159,8 +160,7 @@ def test_without_noise_workers_learn_what_one_session_learns(
     assert connection.execute(TEMPORARY).fetchall() == []
 
 
-@pytest.mark.parametrize("kind", ["binary", "classes"])
-@pytest.mark.parametrize("when", ["once", "each_epoch"])
+@pytest.mark.parametrize(("kind", "when"), a_third_quick(["binary", "classes"], ["once", "each_epoch"]))
 def test_of_records_that_are_alike_shards_learn_what_each_of_them_learns(
     connection: psycopg.Connection, schema: str, register: Register, kind: str, when: str
 ) -> None:
@@ -277,7 +277,7 @@ def test_after_a_worker_is_stopped_the_others_stop_and_nothing_stays(
     assert connection.execute("select 1").fetchone() == (1,)
 
 
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("shards", others_slow([1, 3], 3))
 def test_an_interrupt_from_the_keyboard_stops_all_workers_and_nothing_stays(
     server_url: str,
     connection: psycopg.Connection,

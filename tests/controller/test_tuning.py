@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from pairs import a_third_quick, others_slow
 
 from dbdp.algorithms import NOISY_WHILE_TRAINING, PERTURBED_ONCE, Request
 from dbdp.algorithms.several import tuning
@@ -24,6 +25,7 @@ GOOD, BAD = {"epochs": 3}, {"epochs": 3, "positive_weight": 1e5}  # the bad one 
 METHODS = ("disjoint_portions", "random_repetition")
 EVERY_METHOD = pytest.mark.parametrize("method", METHODS)
 EVERY_DOOR = pytest.mark.parametrize("door", ["client", "server"])
+METHOD_AND_DOOR = pytest.mark.parametrize(("method", "door"), a_third_quick(METHODS, ["client", "server"]))
 DECLARED = {
     "binary": {"positive": "1", "negative": "-1"},
     "classes": {"label": "k", "positive": None, "classes": ["a", "b", "c"]},
@@ -92,8 +94,7 @@ def test_a_good_candidate_is_chosen_and_told(
         assert model.coefficients[0] > 5 * np.abs(model.coefficients[1:]).max()
 
 
-@EVERY_METHOD
-@EVERY_DOOR
+@METHOD_AND_DOOR
 def test_classes_are_tuned_too(
     connection: psycopg.Connection, dataset: Callable[..., str], method: str, door: str
 ) -> None:
@@ -123,8 +124,7 @@ def test_a_projection_is_common_to_all_candidates(database: Database, dataset: C
 TOLD = ("model", "ledger", "chosen", "version", "released_at", "released_by")
 
 
-@EVERY_DOOR
-@EVERY_METHOD
+@METHOD_AND_DOOR
 def test_what_is_explained_is_what_the_receipt_says_in_every_door(
     connection: psycopg.Connection, dataset: Callable[..., str], method: str, door: str
 ) -> None:
@@ -274,7 +274,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
     yield Runs(monkeypatch)
 
 
-@pytest.mark.parametrize("distribution", ["geometric", "poisson"])
+@pytest.mark.parametrize("distribution", others_slow(["geometric", "poisson"], "geometric"))
 def test_the_number_of_runs_tells_nothing_of_the_number_drawn(
     connection: psycopg.Connection, database: Database, dataset: Callable[..., str], runs: Runs, distribution: str
 ) -> None:

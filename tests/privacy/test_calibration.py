@@ -205,7 +205,7 @@ def least_epsilon(mixture, multiplier, delta, kappa):
 
 
 @pytest.mark.parametrize("kappa", [conversion, paper_conversion])
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(mixture=mixtures(), epsilon=st.floats(0.05, 8), delta=st.floats(-10, -3).map(lambda exponent: 10.0**exponent))
 def test_a_renyi_multiplier_suffices_and_less_does_not(kappa, mixture, epsilon, delta):
     found = renyi_multiplier(epsilon, delta, mixture, kappa)

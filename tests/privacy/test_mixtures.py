@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pairs import a_third_quick
 from scipy import optimize, special, stats
 
 from dbdp.algorithms import Facts, Request, plan
@@ -221,8 +222,7 @@ PLANNED = {
 }
 
 
-@pytest.mark.parametrize("calibration", MIXTURES)
-@pytest.mark.parametrize("case", PLANNED)
+@pytest.mark.parametrize(("case", "calibration"), a_third_quick(list(PLANNED), list(MIXTURES)))
 def test_the_noise_of_a_plan_is_sound_and_hardly_above_the_least(case, calibration):
     settings_, rows, dimension = PLANNED[case]
     request = Request(**{"epsilon": 1.0, "delta": 1e-6, "calibration": calibration} | settings_)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pairs import a_third_quick
 from scipy import optimize, special, stats
 
 from dbdp.privacy.accounting.budget import Budget
@@ -860,8 +861,7 @@ def test_the_best_of_a_geometric_number_of_runs_is_three_epsilon_private_and_of_
 
 
 @pytest.mark.parametrize(("shape", "law"), [(1, geometric), (math.inf, poisson)])
-@pytest.mark.parametrize("mean", [3.0, 20.0])
-@pytest.mark.parametrize("order", [1.5, 4.0, 12.0])
+@pytest.mark.parametrize(("mean", "order"), a_third_quick([3.0, 20.0], [1.5, 4.0, 12.0]))
 def test_the_charge_of_random_repetitions_is_never_too_small(shape, law, mean, order):
     charge = divergence(RepeatAndSelectDpEvent(EpsilonDeltaDpEvent(0.5, 0.0), mean, shape, 0.0), order)
     costs = [

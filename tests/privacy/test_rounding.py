@@ -10,6 +10,7 @@ import mpmath
 import numpy as np
 import pytest
 from goodness import ALPHA, of_cells, of_integers, of_reals
+from pairs import others_slow
 from scipy import integrate, stats
 
 from dbdp.privacy.noise import rounding
@@ -193,6 +194,7 @@ def test_the_discrete_gaussian_is_another_law():
     assert of_integers(noise, log_of(normal_cell(1)), 12) < ALPHA
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("scale", [1, pytest.param(2, marks=pytest.mark.slow), 7])
 def test_in_one_dimension_the_spherical_laplace_is_the_rounded_laplace(scale):
     entropy = Entropy()
@@ -246,7 +248,7 @@ def spherical(dimension, count):
     return np.array(noise, float) / SCALE
 
 
-@pytest.mark.parametrize("dimension", [1, 2, 5, 40])
+@pytest.mark.parametrize("dimension", others_slow([1, 2, 5, 40], 5))
 def test_the_norm_is_gamma_and_the_direction_uniform_on_the_sphere(dimension):
     noise = spherical(dimension, 20_000 // dimension + 4000)
     norms = np.linalg.norm(noise, axis=1)
@@ -269,6 +271,7 @@ def test_a_direction_from_a_cube_would_be_noticed():
     assert of_reals(along, stats.beta(1 / 2, 2)) < ALPHA
 
 
+@pytest.mark.statistical
 def test_the_gaussian_has_its_tails():
     count = 400_000
     noise = np.array(rounded_gaussian(SCALE, count, Entropy()), float) / SCALE

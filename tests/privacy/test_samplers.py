@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 from goodness import ALPHA, of_integers, of_reals, of_two, p_value
+from pairs import others_slow
 from scipy import stats
 
 from dbdp.privacy.noise.samplers import Entropy, bernoulli_exp, discrete_gaussian, discrete_laplace
@@ -40,6 +41,7 @@ def test_the_discrete_laplace_has_exactly_its_law(scale):
     assert of_integers(noise, laplace(scale * 1.05), 90 * scale) < ALPHA
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("sampler", "law"),
     [(discrete_gaussian, stats.norm), (discrete_laplace, stats.laplace)],
@@ -182,7 +184,7 @@ SECOND_OPINIONS = {"gaussian": discrete_gaussian, "laplace": discrete_laplace}
 
 
 @pytest.mark.parametrize("kind", SECOND_OPINIONS)
-@pytest.mark.parametrize("scale", [pytest.param(1, marks=pytest.mark.slow), 7, 100_000])
+@pytest.mark.parametrize("scale", others_slow([1, 7, 100_000], 7))
 def test_opendp_draws_from_the_same_law(kind, scale):
     theirs, _ = opendp_noise(kind, scale, 40_000)
     assert of_two(many(SECOND_OPINIONS[kind], scale, 40_000), theirs) > ALPHA

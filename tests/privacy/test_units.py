@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pairs import a_third_quick
 from short import FEW
 from test_white_box import recomputed
 
@@ -107,8 +108,7 @@ def test_without_a_delta_a_unit_is_pure_at_r_times_a_rows_epsilon(name, unit_row
     assert unit.explain()["noise_scale"] == pytest.approx(row.explain()["noise_scale"], rel=1e-9)
 
 
-@EVERY_WHITE_BOX
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "name"), a_third_quick(list(MODES), list(NOISY_WHILE_TRAINING)))
 def test_a_ledger_takes_it_and_charges_what_the_claim_is_worth(name, mode):
     """Not 1/5 or 1/25 of it, as for one row; what has more noise than rΔ needs costs a little less."""
     budget = Budget.of(epsilon=8.0, delta=1e-3, mode=mode)

@@ -14,7 +14,7 @@ Spent = Callable[[str], tuple[int, int]]
 
 DOORS = ("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune", "dp_explain", "dp_explain_tuning", "dp_confusion")
 DOORS += ("dp_score", "dp_explain_score", "dp_class_balance", "dp_train_groups", "dp_explain_groups")
-QUICK = ("dp_train", "dp_explain", "dp_train_groups", "dp_score", "dp_class_balance")  # others take the same options
+QUICK = ("dp_train", "dp_score")  # others take the same options
 NUMBERS = {
     "double precision": ("'NaN'", "'Infinity'", "'-Infinity'", "-1", "0", "5e-324", "1.7976931348623157e308", "-0.0"),
     "integer": ("-2147483648", "2147483647", "-1", "0"),

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 from attacker import DECLARED, GROUPED, PASSWORD, ROWS, TRAIN, Arena
+from pairs import a_third_quick, others_slow
 from typer.testing import CliRunner
 
 from dbdp import LogisticRegression
@@ -89,6 +90,8 @@ INTERFACES: dict[str, Callable[[Database, str], object]] = {
     ),
 }
 ONCE = ["--repeats", "1", "--yes"]
+QUICK_INTERFACES = ("train", "tune", "baseline", "an estimator")
+QUICK_COMMANDS = ("train", "predict")
 COMMANDS = {
     "train": ["train", "{d}", "--epsilon", "1", "--batch-size", "20", "--epochs", "1"],
     "train-groups": ["train-groups", "{d}", "--group-by", "g", "--group", "a", "--epsilon", "1", "--batch-size", "20"],
@@ -164,8 +167,7 @@ def name_of(host: Host, guest: str) -> str:
     return "postgres" if guest == "superuser" else host.arena.names[guest]
 
 
-@pytest.mark.parametrize("guest", ["superuser", "rival"])
-@pytest.mark.parametrize("plant", PLANTS)
+@pytest.mark.parametrize(("plant", "guest"), a_third_quick(list(PLANTS), ["superuser", "rival"]))
 def test_a_client_that_trains_lends_the_tables_owner_no_rights(host: Host, plant: str, guest: str) -> None:
     """The control: a plain count by the same role runs the code that is planned, as that role."""
     name, role = host.table(plant), name_of(host, guest)
@@ -185,7 +187,7 @@ def test_a_client_that_trains_lends_the_tables_owner_no_rights(host: Host, plant
         assert seen == (set() if plant == "a CHECK constraint" else {(host.schema, role)})
 
 
-@pytest.mark.parametrize("interface", INTERFACES)
+@pytest.mark.parametrize("interface", others_slow(list(INTERFACES), *QUICK_INTERFACES))
 def test_no_interface_of_python_plans_a_statement_on_the_table(host: Host, interface: str) -> None:
     """Each in a session of its own: a backend evaluates an index once."""
     guest = "rival"
@@ -199,7 +201,7 @@ def test_no_interface_of_python_plans_a_statement_on_the_table(host: Host, inter
     assert host.met() <= {(host.schema, name_of(host, guest))}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", others_slow(list(COMMANDS), *QUICK_COMMANDS))
 def test_no_command_plans_a_statement_on_the_table(host: Host, tmp_path: Path, command: str) -> None:
     """Of a superuser, whose rights would be all."""
     guest = "superuser"
@@ -262,7 +264,7 @@ def test_a_refused_training_of_a_client_charges_nothing(host: Host) -> None:
     assert json.dumps(host.session.execute("select charged::text from dbdp.budget(%s)", (name,)).fetchone()) == before
 
 
-@pytest.mark.parametrize("kind", ["an array", "columns", "classes", "a number"])
+@pytest.mark.parametrize("kind", others_slow(["an array", "columns", "classes", "a number"], "columns"))
 def test_rows_that_the_server_reads_are_predicted_as_in_a_query(host: Host, kind: str) -> None:
     name = f"met_{secrets.token_hex(4)}"
     host.session.execute(

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 from attacker import DECLARED, REGISTER, ROWS, TRAIN, Arena, allow, attempt
+from pairs import others_slow
 
 pytestmark = pytest.mark.security
 Spent = Callable[[str], tuple[int, int]]
@@ -112,7 +113,7 @@ DOORS = {
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("door", others_slow(list(DOORS), "dp_logreg", "dp_tune"))
 def test_no_door_lends_a_tables_owner_any_rights(
     arena: Arena,
     admin: psycopg.Connection,
@@ -186,7 +187,7 @@ def maintain(arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection,
     admin.execute(MAINTENANCE[command].format(s=schema, n=spied))
 
 
-@pytest.mark.parametrize("command", MAINTENANCE)
+@pytest.mark.parametrize("command", others_slow(list(MAINTENANCE), "ANALYZE"))
 def test_code_that_runs_where_a_superuser_maintains_a_table_sees_the_books_of_its_role_only(
     arena: Arena,
     admin: psycopg.Connection,
@@ -209,7 +210,7 @@ def test_code_that_runs_where_a_superuser_maintains_a_table_sees_the_books_of_it
         owner.execute(f"drop table {spied}_child, {spied}_key cascade")
 
 
-@pytest.mark.parametrize("command", MAINTENANCE)
+@pytest.mark.parametrize("command", others_slow(list(MAINTENANCE), "ANALYZE"))
 def test_code_that_runs_where_a_superuser_maintains_a_table_cannot_use_the_doors_for_it(
     arena: Arena,
     admin: psycopg.Connection,

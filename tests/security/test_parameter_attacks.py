@@ -7,6 +7,7 @@ import numpy as np
 import psycopg
 import pytest
 from attacker import TRAIN, Arena, allow, attempt
+from pairs import others_slow
 
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
 
@@ -105,7 +106,7 @@ def neighbours(arena: Arena, owner: psycopg.Connection, kind: str) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize("kind", NEIGHBOURS)
+@pytest.mark.parametrize("kind", others_slow(list(NEIGHBOURS), "rows stored out of line"))
 @pytest.mark.parametrize("share", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, SHARES))])
 def test_no_parameter_parts_neighbours(
     arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, spent: Spent, kind: str, share: int

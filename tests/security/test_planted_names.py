@@ -32,7 +32,7 @@ from dbdp.interfaces.web.routes import forms, pages
 from dbdp.sessions import connections
 from dbdp.sessions.client import ClientSession
 
-pytestmark = pytest.mark.security
+pytestmark = [pytest.mark.security, pytest.mark.slow]  # CI runs it
 
 PASSWORD = "of the tests alone"
 FIRST, BEHIND = "traps, pg_catalog, public", '"$user", public, dbdp'  # copies are met first; pairs fit better
@@ -213,7 +213,6 @@ def test_no_command_is_left_out(world: World) -> None:
     assert {name for name, calls in world.commands().items() if not calls} == {"web", "server stop"} | NOTHING_OF_OURS
 
 
-@pytest.mark.parametrize("path", [FIRST, pytest.param(BEHIND, marks=pytest.mark.slow)], indirect=True)
 def test_no_command_meets_a_planted_name(world: World, path: str) -> None:
     for name, calls in world.commands().items():
         for role, *arguments in calls:

@@ -242,6 +242,7 @@ def test_a_network_is_read_once_in_a_session(connection: psycopg.Connection, sch
         assert connection.execute(lookups).fetchone()[0] < 5
 
 
+@pytest.mark.slow
 def test_a_paper_sized_network_is_stored_and_predicts(
     connection: psycopg.Connection, schema: str, register: Register
 ) -> None:

@@ -516,7 +516,7 @@ def test_the_compiled_scorer_of_arrays_is_the_reference(
 
 
 @given(WEIGHTS, st.binary(max_size=250))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_garbage_is_no_array(weights: list[float], garbage: bytes) -> None:
     reference = called(scoring.VectorScorer(weights, 0.5), garbage)
     assert same(called(compiled.VectorScorer(weights, 0.5), garbage), reference)
@@ -562,7 +562,7 @@ def test_the_compiled_scorer_of_rows_is_the_reference(
 
 
 @given(records(), st.binary(max_size=200), st.integers(0, 200))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_garbage_is_no_row_and_no_crash(made: tuple[list[scoring.Column], bytes], garbage: bytes, place: int) -> None:
     columns, record = made
     for data in (garbage, record[:place], record[:place] + garbage, record[:place] + garbage + record[place:]):
@@ -570,7 +570,7 @@ def test_garbage_is_no_row_and_no_crash(made: tuple[list[scoring.Column], bytes]
 
 
 @given(records(), st.binary(max_size=120), st.integers(0, 3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_garbage_is_no_stored_row_and_no_crash(
     made: tuple[list[scoring.Column], bytes], garbage: bytes, flags: int
 ) -> None:

@@ -51,3 +51,12 @@ def others_slow(cases: Sequence[Any], *quick: Any) -> list[Any]:
         pytest.param(*values, marks=() if each in quick else pytest.mark.slow)
         for each, values in zip(cases, marked, strict=True)
     ]
+
+
+def a_third_quick(*settings: Sequence[Any]) -> list[Any]:
+    """Return the full cross of some settings, of which every third case is in the ordinary suite.
+
+    Every value is in an ordinary case, as long as no setting but the first has a multiple of three values.
+    """
+    cases = list(product(*settings))
+    return others_slow(cases, *cases[::3])

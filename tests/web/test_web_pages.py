@@ -335,6 +335,7 @@ def many(people: People) -> object:
         admin.execute("select dbdp.drop_dataset(%s)", (name,))
 
 
+@pytest.mark.slow
 def test_a_thousand_models_are_searched_and_shown_by_the_page(owner: httpx.Client, many: str) -> None:
     seen: list[str] = []
     address: str | None = f"/models?dataset={many}"
