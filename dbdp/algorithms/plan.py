@@ -83,7 +83,6 @@ class Request:
     clip_norm : C, what the gradient of a row is clipped to, in the algorithms that add noise while they train
     network : linear (None), or a network's name and sizes, see `dbdp.learning.networks.networks`
     settings : what only this algorithm has, as JSON; a mapping is taken too
-    tolerance : refused: a stop that depends on the data is not covered by any bound
     """
 
     epsilon: float
@@ -111,7 +110,6 @@ class Request:
     clip_norm: float | None = None
     network: str | None = None
     settings: str | None = None
-    tolerance: float | None = None
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -56,12 +56,6 @@ def check_request(request: Request, facts: Facts) -> None:
         raise ValueError("projection_dimension and projection_seed belong together; give both, or neither")
     if request.projection_dimension is not None:
         whole("projection_dimension", request.projection_dimension, 1, facts.dimension, "features after the projection")
-    if request.tolerance is not None:
-        raise ValueError(
-            f"tolerance = {request.tolerance}: a stop that depends on the data is refused. Two neighbours may stop in "
-            "different epochs, and their models are then up to hundreds of times further apart than the noise covers "
-            "(privacy.md §11.8); leave it out and choose epochs"
-        )
 
 
 def _check_kinds(request: Request) -> None:

@@ -42,7 +42,6 @@ HELP = {
     "clip_norm": "What the gradient of a row is clipped to, where noise is added while training.",
     "network": "A network instead of a linear model: mlp or cnn, with sizes such as mlp:256.",
     "settings": 'What only this algorithm has, as JSON, such as {"splits": 60}.',
-    "tolerance": "Refused: a stop that depends on the data is not private.",
 }
 _SQL_TYPES = {float: "float8", int: "int", str: "text"}
 

@@ -254,8 +254,8 @@ def _roles(patient: Patient) -> Iterator[Finding]:
         yield Finding("roles", FAULT, error.diag.message_primary or str(error), error.diag.message_hint)
 
 
-_PARTS_OF_ROLES = ("01-roles.sql", "90-privileges.sql")  # both can be run again
-_CHECK_OF_ROLES = "02-sound-roles.sql"  # which reads only
+_PARTS_OF_ROLES = ("schema/2-roles.sql", "policies/2-privileges.sql")  # both can be run again
+_CHECK_OF_ROLES = "schema/3-sound-roles.sql"  # which reads only
 
 
 def _rights(patient: Patient) -> Iterator[Finding]:

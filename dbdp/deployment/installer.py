@@ -31,7 +31,8 @@ from dbdp.sessions.urls import libpq_url
 MINIMUM_SERVER = 150000
 PACKAGE = Path(__file__).parents[1]
 LIBRARIES = {"numpy": ("numpy", "numpy.libs"), "python-flint": ("flint", "python_flint.libs")}  # and their folders
-MADE_ONCE = ("00-schema.sql", "10-tables.sql")  # all other parts can be run again: an update does
+FOLDERS = ("schema", "functions", "policies")  # of sql/, in the order of the script
+MADE_ONCE = ("schema/1-schema.sql", "schema/5-tables.sql")  # all other parts can be run again: an update does
 NOT_FOR_THE_SERVER = frozenset({"_sql", "_plpython", "__pycache__", "tests", "test"})
 ROLES = ("dbdp_owner", "dbdp_predictor", "dbdp_analyst", "dbdp_data_owner")
 BODY = re.compile(r"@plpython (\w+)@")
@@ -103,6 +104,12 @@ class Source:
         if (PACKAGE / "_sql").exists():
             return cls(PACKAGE / "_sql", PACKAGE / "_plpython")
         return cls(PACKAGE.parent / "sql", PACKAGE.parent / "plpython")
+
+    def parts(self) -> dict[str, Path]:
+        """Return the parts of the extension's script, by folder and name, in their order."""
+        return {
+            f"{folder}/{part.name}": part for folder in FOLDERS for part in sorted((self.sql / folder).glob("*.sql"))
+        }
 
 
 def install(url: str, source: Source | None = None) -> None:
@@ -194,7 +201,7 @@ def render_extension(python_directory: Path, source: Source | None = None) -> di
     """
     source = source or Source.installed()
     control = (source.sql / "dbdp.control").read_text()
-    parts = {part.name: _with_bodies(part, source) for part in sorted(source.sql.glob("[0-9][0-9]-*.sql"))}
+    parts = {name: _with_bodies(part, source) for name, part in source.parts().items()}
     files = {"dbdp.control": control, f"dbdp--{__version__}.sql": "\n".join(parts.values())}
     again = [script for name, script in parts.items() if name not in MADE_ONCE]
     for version, migrations in _migrations(source).items():
@@ -218,7 +225,7 @@ def fingerprint(source: Source | None = None) -> str:
     source = source or Source.installed()
     digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
     digest.update("".join(f"{item} {item.hash}\n" for item in _library_files()).encode())
-    parts = [*source.sql.glob("*.*"), *source.sql.glob("upgrade/*.sql"), *source.plpython.glob("*.py")]
+    parts = [*source.sql.rglob("*.*"), *source.plpython.glob("*.py")]
     for path in [*_package_files(), *sorted(parts)]:
         if path.is_file():
             digest.update(f"{path.name}\0".encode() + path.read_bytes())

@@ -64,6 +64,8 @@ alter table dbdp.model alter column released_by set default session_user, alter 
 
 -- Functions with other arguments or results than before, and one that another took the place of.
 drop function dbdp.register_dataset(text, regclass, text, text, json, float8, float8, text, boolean, text, text[], float8[]);
+drop function
+  dbdp.dp_train, dbdp.dp_logreg, dbdp.dp_svm, dbdp.dp_linreg, dbdp.dp_explain, dbdp.dp_tune, dbdp.dp_explain_tuning, dbdp.dp_confusion;
 drop function dbdp.record_dataset(text, regclass, json, float8, float8, text);
 drop function dbdp.close_dataset(text);
 drop function dbdp.charge(text, json);

@@ -657,12 +657,6 @@ REFUSED = {
         {"projection_dimension": 8, "projection_seed": 1},
         r"projection_dimension = 8 must be a whole number between 1 and 7",
     ),
-    "a stop that depends on the data": (
-        {"tolerance": 1e-3},
-        r"tolerance = 0.001: a stop that depends on the data is refused. Two neighbours may stop in different epochs, "
-        r".*further apart than the noise covers .*leave it out and choose epochs",
-    ),
-    "a tolerance of nothing": ({"tolerance": 0.0}, r"tolerance = 0.0: a stop that depends on the data is refused"),
     "no rows": ({"rows": 0}, r"rows = 0 must be .*at least one is needed to train"),
     "no features": ({"dimension": 0}, r"features = 0 must be a whole number between 1"),
     "a delta of one for a mixture": (
@@ -682,7 +676,7 @@ def test_what_cannot_be_planned_is_refused_with_the_value_and_the_remedy(request
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize(
-    "wrong", [{"epsilon": -1.0}, {"delta": 1.5}, {"epochs": 0}, {"tolerance": 0.1}, {"loss": "no"}]
+    "wrong", [{"epsilon": -1.0}, {"delta": 1.5}, {"epochs": 0}, {"regularisation": -1.0}, {"loss": "no"}]
 )
 def test_every_algorithm_refuses_what_none_can_plan(algorithm, wrong):
     (name,) = wrong
@@ -745,7 +739,7 @@ def test_what_a_plan_tells_has_no_name_that_the_receipt_has_for_something_else(a
 
 
 def test_every_option_has_been_given_to_every_algorithm():
-    assert set(GIVEN) | {"epsilon", "delta", "algorithm", "loss", "projection_seed", "tolerance"} == {
+    assert set(GIVEN) | {"epsilon", "delta", "algorithm", "loss", "projection_seed"} == {
         each.name for each, _ in options()
     }
     assert all(isinstance(planned(algorithm=each), PerturbedOnce) for each in PERTURBED_ONCE)
@@ -848,7 +842,7 @@ def test_the_command_line_explains_every_flag(flag):
 
 def test_every_option_of_a_training_has_been_tried():
     names = {"--" + each.name.replace("_", "-") for each, _ in options()}
-    assert names - set(FLAGS) == {"--tolerance"}
+    assert names == set(FLAGS)
 
 
 @pytest.mark.parametrize("algorithm", NOISY_WHILE_TRAINING)
@@ -882,10 +876,6 @@ def test_the_command_line_explains_every_algorithm_that_perturbs_once(algorithm,
     )
     assert found == made.explain()
     assert ("sensitivity_by_position" in found) == (calibration != "worst_position")
-
-
-def test_the_command_line_refuses_a_tolerance_with_the_reason():
-    assert "a stop that depends on the data is refused" in str(explained("--tolerance", "0.1", code=1))
 
 
 def test_without_json_a_table_is_shown():

@@ -150,7 +150,7 @@ def command_line(*words: str) -> Any:
 
 def test_the_requests_of_these_tests_set_every_option_and_reach_every_loss() -> None:
     assert {loss for _, loss in ONE_LOSS_EACH} == set(LOSSES)
-    assert {name for options in REQUESTS.values() for name in options} | {"epsilon"} == set(OPTIONS) - {"tolerance"}
+    assert {name for options in REQUESTS.values() for name in options} | {"epsilon"} == set(OPTIONS)
 
 
 @pytest.mark.parametrize("door", LEFT_OUT)
@@ -351,21 +351,6 @@ def test_the_command_line_tunes(server_url: str, made: dict[str, str], tmp_path:
         model = command_line("tune", made["binary"], *options, "--epochs", "2", *more)
         assert (model["receipt"]["algorithm"], model["receipt"]["method"]) == ("tuning", more[1])
         assert len(model["receipt"]["plans"]) == 2
-
-
-@pytest.mark.parametrize("door", ["sql", "python", "command line"])
-def test_a_stop_that_depends_on_the_data_is_refused_everywhere_with_the_reason(
-    connection: psycopg.Connection, database: Database, server_url: str, made: dict[str, str], door: str
-) -> None:
-    with pytest.raises(
-        (ValueError, psycopg.Error), match=r"a stop that depends on the data is refused.*neighbours may stop"
-    ):
-        if door == "sql":
-            in_sql(connection, "dp_train", made["binary"], BASE | {"tolerance": 1e-3})
-        elif door == "python":
-            database.train(made["binary"], Request(**BASE, tolerance=1e-3))
-        else:
-            command_line("train", made["binary"], *flags(BASE | {"tolerance": 1e-3}), "--url", server_url)
 
 
 # Real data: where DBDP_DATA has it.

@@ -27,7 +27,7 @@ from dbdp.sessions.session import Row
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]
-MATRIX = "select dbdp.dp_confusion(%s, %s, %s)"
+MATRIX = "select dbdp.dp_score(%s, %s, 'confusion', %s)"
 EXACT = 1e5  # with so much ε hardly a cell has noise
 KINDS: dict[str, dict[str, Any]] = {
     "binary": {"label": "y", "positive": "1", "negative": "-1"},
@@ -295,7 +295,7 @@ def test_the_noise_is_fresh_each_time_and_has_the_scale_that_is_told(
 ) -> None:
     name = dataset()
     model = released(connection, name)
-    sql = "select array_agg(dbdp.dp_confusion(%s, %s, 0.1)::jsonb -> 'matrix') from generate_series(1, 40)"
+    sql = "select array_agg(dbdp.dp_score(%s, %s, 'confusion', 0.1)::jsonb -> 'matrix') from generate_series(1, 40)"
     found = np.array(connection.execute(sql, (model, name)).fetchone()[0], np.float64).reshape(40, -1)
     exact = np.array(connection.execute(MATRIX, (model, name, EXACT)).fetchone()[0]["matrix"]).ravel()
     mean = np.abs(found - exact).mean()  # of 160 numbers, about the scale of 20; its deviation is 20/√160 = 1.6
@@ -395,7 +395,7 @@ def test_a_stranger_gets_nothing(connection: psycopg.Connection, schema: str, da
     connection.execute(f"create role stranger_{schema}")
     try:
         connection.execute(f"set session authorization stranger_{schema}")
-        for statement in (*FORBIDDEN.values(), f"select dbdp.dp_confusion({model}, '{name}', 1)"):
+        for statement in (*FORBIDDEN.values(), f"select dbdp.dp_score({model}, '{name}', 'confusion', 1)"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(statement)
     finally:

@@ -41,7 +41,7 @@ LEARNING |= {"noisy_transition", "noisy_terminate", "noisy_steps", "gradient_tra
 LEARNING |= {"loss_transition", "loss_sum", "label_transition", "label_counts", "count_errors_transition"}
 LEARNING |= {"count_errors", "tally_transition", "tally_terminate", "tally"}
 DOORS = dict.fromkeys(("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune"), "record")
-DOORS |= dict.fromkeys(("dp_confusion", "dp_score", "dp_class_balance"), "json")
+DOORS |= dict.fromkeys(("dp_score", "dp_class_balance"), "json")
 RIGHTS = {"own_roles", "own_datasets", "open_datasets", "granted_models"}  # numbers and names that a role may know
 SWITCHES = re.compile(r"environ(?:\.get\(|\[)\s*f?[\"']?(\w*)|current_setting\('([\w.]+)'")
 

@@ -363,7 +363,6 @@ REFUSED: dict[str, tuple[dict[str, Any], list[Any], str]] = {
     "an unknown loss": ({}, [{"loss": "hinge"}], "loss 'hinge' is unknown"),
     "a batch beyond the portion": ({}, [{"batch_size": 301}, GOOD], "batch_size = 301 must be .* between 1 and 200"),
     "a step beyond 2/β": ({}, [{"schedule": "constant", "step_size": 99.0}], "step size 99.0 is above 2/β"),
-    "a stop": ({}, [{"tolerance": 0.1}], "tolerance = 0.1: a stop that depends on the data is refused"),
     "a network": ({}, [{"network": "mlp:8"}], "has no network"),
     "more than the budget": ({"epsilon": 1e5}, [GOOD], "does not cover this release"),
     **{

@@ -1,6 +1,7 @@
 """The doctor finds each fault, made for real; what it names as the remedy is done, and the finding is gone."""
 
 import json
+import lzma
 import os
 import shlex
 import subprocess
@@ -19,7 +20,7 @@ from dbdp.deployment import doctor, installer
 from dbdp.deployment.cluster import Cluster
 from dbdp.deployment.doctor import ADVICE, FAULT, OK, UNKNOWN, Finding, examine
 
-RELEASED = Path(__file__).parents[2] / "sql" / "released"
+RELEASED = Path(__file__).parent / "released" / "dbdp--0.1.0.sql.xz"
 PATIENCE = 120  # seconds for a new setting to reach new sessions
 
 
@@ -151,7 +152,7 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_each_fault_is_found_alone_and_its_remedy_ends_it(cluster: Cluster, name: str) -> None:
     check, state, cause = FAULTS[name]
-    (share(cluster) / "extension" / "dbdp--0.1.0.sql").write_text((RELEASED / "dbdp--0.1.0.sql").read_text())
+    (share(cluster) / "extension" / RELEASED.stem).write_bytes(lzma.decompress(RELEASED.read_bytes()))
     assert is_well(cluster)
     execute(cluster, cause)
     do(cluster, found(cluster, check, state).remedy)

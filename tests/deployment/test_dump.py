@@ -48,7 +48,7 @@ def used(make_database: MakeDatabase) -> str:
         connection.execute("select dbdp.renew_budget('kept', 'for the test')")
         connection.execute("""select dbdp.redeclare('kept', 'for the test', '{"x": {"length": 3, "norm": 9}}')""")
         connection.execute(TRAIN)
-        connection.execute("select dbdp.dp_confusion(2, 'kept', 0.5)")
+        connection.execute("select dbdp.dp_score(2, 'kept', 'confusion', 0.5)")
         with connection.transaction(force_rollback=True):
             connection.execute(TRAIN)
     return url

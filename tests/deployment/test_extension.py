@@ -16,7 +16,7 @@ from dbdp.deployment import installer
 from dbdp.interfaces.python.database import connect
 
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1)"
-# A query calls these for each row, where a setting would cost as much as the prediction (sql/40-prediction.sql).
+# A query calls these for each row, where a setting would cost as much as predicting: sql/functions/6-prediction.sql.
 PER_ROW = {"predict", "predict_probability", "predict_stored", "probability", "probability_stored"}
 PER_ROW |= {"predict_class", "predict_class_stored", "predict_value", "predict_value_stored"}
 PER_ROW |= {"knows", "learn", "model_description"}

@@ -26,12 +26,12 @@ relocatable = false
 requires = 'plpython3u'
 """
 SCRIPTS = {
-    "02-where.sql": """
+    "functions/1-where.sql": """
 create function dbdp.paths() returns text[] language plpython3u as $$
 @plpython paths@
 $$;
 """,
-    "01-role.sql": """
+    "schema/1-role.sql": """
 create schema dbdp;
 do $$ begin create role dbdp_owner; exception when duplicate_object then null; end $$;
 """,
@@ -58,6 +58,7 @@ def source(folder: Path) -> Source:
     small.sql.mkdir()
     small.plpython.mkdir()
     for name, content in {"dbdp.control": CONTROL, **SCRIPTS}.items():
+        (small.sql / name).parent.mkdir(exist_ok=True)
         (small.sql / name).write_text(content)
     for name, content in BODIES.items():
         (small.plpython / name).write_text(content)
@@ -109,8 +110,9 @@ def test_the_script_is_the_parts_in_order_with_their_bodies(source):
 def test_a_missing_body_is_named(tmp_path):
     (tmp_path / "dbdp.control").touch()
     (tmp_path / "_prologue.py").touch()
-    (tmp_path / "01-it.sql").write_text("@plpython absent@")
-    with pytest.raises(InstallError, match=r"01-it.sql names the body absent, .*absent.py: add it"):
+    (tmp_path / "schema").mkdir()
+    (tmp_path / "schema" / "1-it.sql").write_text("@plpython absent@")
+    with pytest.raises(InstallError, match=r"1-it.sql names the body absent, .*absent.py: add it"):
         installer.render_extension(Path("/"), Source(tmp_path, tmp_path))
 
 

@@ -215,7 +215,6 @@ def test_not_even_an_owner_touches_the_books(
 DOORS = [
     "dbdp.dp_logreg('{}', 1)",
     "dbdp.dp_train('{}', 1, 1e-6, 'dp_sgd')",
-    "dbdp.dp_confusion(1, '{}', 1)",
     "dbdp.dp_train_groups('{}', 'y', '{{1}}', 1)",
     "dbdp.dp_explain_groups('{}', 'y', '{{1}}', 1)",
     "dbdp.dp_score(1, '{}', 'accuracy', 1)",

@@ -1,6 +1,7 @@
 """An update from each released version: the catalogue is then that of a new installation, and nothing is lost."""
 
 import json
+import lzma
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from dbdp.deployment import installer
 from dbdp.interfaces.python.database import connect
 from dbdp.privacy.accounting.budget import Budget
 
-RELEASED = Path(__file__).parents[2] / "sql" / "released"
-VERSIONS = sorted(path.stem.removeprefix("dbdp--") for path in RELEASED.glob("dbdp--*.sql"))
+RELEASED = Path(__file__).parent / "released"  # the scripts as they were released, packed
+VERSIONS = sorted(path.name.removeprefix("dbdp--").removesuffix(".sql.xz") for path in RELEASED.iterdir())
 EVERY_VERSION = pytest.mark.parametrize("version", VERSIONS)
 
 # What the extension is, without numbers that depend on the order of making. Columns are compared by name.
@@ -83,9 +84,9 @@ def make_old(server_machine: None, make_database: Callable[[], str], server_url:
     written: list[Path] = []
 
     def make(version: str) -> str:
-        script = RELEASED / f"dbdp--{version}.sql"
-        written.append(Path(share) / "extension" / script.name)
-        written[-1].write_text(script.read_text())
+        script = RELEASED / f"dbdp--{version}.sql.xz"
+        written.append(Path(share) / "extension" / script.stem)
+        written[-1].write_bytes(lzma.decompress(script.read_bytes()))
         url = make_database()
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"create extension dbdp schema pg_catalog version '{version}' cascade")
@@ -232,9 +233,11 @@ def test_every_version_but_this_one_has_its_script_and_a_step_from_it() -> None:
 
 def test_the_parts_that_an_update_runs_again_make_nothing_that_is_there_already() -> None:
     source = installer.Source.installed()
-    parts = [part for part in source.sql.glob("[0-9][0-9]-*.sql") if part.name not in installer.MADE_ONCE]
+    parts = [part for name, part in source.parts().items() if name not in installer.MADE_ONCE]
     lines = [line for part in parts for line in part.read_text().splitlines() if line.startswith("create ")]
     assert len(lines) > 50
     careless = [line for line in lines if "or replace" not in line and "if not exists" not in line]
     assert all(line.startswith("create policy ") for line in careless)
-    assert "drop policy %I on %s" in (source.sql / "80-policies.sql").read_text()  # all of them, before it makes them
+    assert (
+        "drop policy %I on %s" in (source.sql / "policies" / "1-rows.sql").read_text()
+    )  # all of them, before it makes them

@@ -526,10 +526,6 @@ REFUSED = {
     ),
     "shards": ({"shards": 2}, r"tuning trains on one shard"),
     "fresh permutations": ({"permutation": "fresh"}, r"tuning trains on one shard over one permutation"),
-    "a stop that depends on the data": (
-        {"candidates": ({"tolerance": 0.1},)},
-        r"tolerance = 0.1: a stop .* is refused",
-    ),
     "too few rows": ({"facts": Facts(4, 3)}, r"4 rows cannot be split into 5 portions; give fewer candidates"),
     "repetitions of portions": ({"repetitions": 3.0}, r"belong to method 'random_repetition'; leave them out"),
     "a law of portions": ({"distribution": "poisson"}, r"belong to method 'random_repetition'; leave them out"),

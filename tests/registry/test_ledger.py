@@ -93,7 +93,7 @@ def test_history_tells_who_charged_what_and_which_model_came_of_it(
 def test_a_matrix_that_was_shown_is_no_model(connection: psycopg.Connection, table: str, register: Register) -> None:
     name = register(table)
     model = train(connection, "server", name)
-    connection.execute("select dbdp.dp_confusion(%s, %s, 1)", (model, name))
+    connection.execute("select dbdp.dp_score(%s, %s, 'confusion', 1)", (model, name))
     shown = history(connection, name)[1]
     assert (shown["algorithm"], shown["outcome"], shown["models"]) == ("confusion", "shown", None)
 

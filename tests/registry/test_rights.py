@@ -29,7 +29,7 @@ TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => %s, delta => %s, epochs
 GRANT = "select dbdp.grant_training(%s, %s, %s)"
 REVOKE = "select dbdp.revoke_training(%s, %s)"
 PREDICT = "select dbdp.predict(%s, '{.1, .2, .3}'::float8[]) is not null"
-MATRIX = "select dbdp.dp_confusion(%s, %s, 1) is not null"
+MATRIX = "select dbdp.dp_score(%s, %s, 'confusion', 1) is not null"
 UNKNOWN = "dataset '{}' is not registered; see dbdp.datasets, or call dbdp.register_dataset"
 NO_MODEL = "model {} does not exist; see dbdp.models"
 
@@ -126,7 +126,7 @@ DOORS = {
     "tuning": """select dbdp.dp_tune('{}', '[{{"schedule": "square_root"}}]', 1)""",
     "explaining": "select dbdp.dp_explain('{}', 1)",
     "explaining a tuning": """select dbdp.dp_explain_tuning('{}', '[{{"schedule": "square_root"}}]', 1)""",
-    "scoring": "select dbdp.dp_confusion(1, '{}', 1)",
+    "scoring": "select dbdp.dp_score(1, '{}', 'confusion', 1)",
 }
 DOORS_OF_OWNERS = {
     "charging": "select dbdp.charge('{}', '{{}}')",

@@ -12,7 +12,7 @@ from dbdp.algorithms import Request
 pytestmark = pytest.mark.security
 Spent = Callable[[str], tuple[int, int]]
 
-DOORS = ("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune", "dp_explain", "dp_explain_tuning", "dp_confusion")
+DOORS = ("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune", "dp_explain", "dp_explain_tuning")
 DOORS += ("dp_score", "dp_explain_score", "dp_class_balance", "dp_train_groups", "dp_explain_groups")
 QUICK = ("dp_train", "dp_score")  # others take the same options
 NUMBERS = {

@@ -108,7 +108,7 @@ DOORS = {
     "dp_logreg": "select dbdp.dp_logreg('{n}', 1, batch_size => 20, epochs => 1)",
     "dp_train": "select dbdp.dp_train('{n}', 1, 1e-6, 'dp_sgd', batch_size => 20, epochs => 1)",
     "dp_tune": """select dbdp.dp_tune('{n}', '[{{"epochs": 1}}, {{"epochs": 2}}]', 1, batch_size => 10)""",
-    "dp_confusion": "select dbdp.dp_confusion(model, '{n}', 1) from dbdp.dp_logreg('{m}', 1, batch_size => 20)",
+    "dp_score": "select dbdp.dp_score(model, '{n}', 'confusion', 1) from dbdp.dp_logreg('{m}', 1, batch_size => 20)",
     "dp_explain": "select dbdp.dp_explain('{n}', 1)",
 }
 

@@ -387,7 +387,7 @@ def test_a_connection_of_ours_is_pinned_whatever_set_its_path(
 # --- the control: the same traps are met where the path is the user's ------------------------------------------
 
 BEFORE = {  # statements of the code as it was, or as it is, over a connection that is not pinned
-    "the roles of the doctor": (installer.Source.installed().sql / "02-sound-roles.sql").read_text(),
+    "the roles of the doctor": (installer.Source.installed().sql / "schema/3-sound-roles.sql").read_text(),
     "rights of dbdp_owner": installer.GRANTS_TO_OWNER,
     "a setting of the database": installer.SETTING_OF_DATABASE,
     "waiting for the log": "select 1::pg_catalog.numeric >= 1",

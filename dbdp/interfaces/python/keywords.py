@@ -28,7 +28,6 @@ class _OfEstimators(TypedDict, total=False):
     projection_seed: int | None
     clip_norm: float | None
     settings: str | Mapping[str, Any] | None
-    tolerance: float | None
     database: Any
     bounds: Any
     intercept: bool

@@ -470,13 +470,6 @@ def dp_explain_score(dataset: str, metric: str, epsilon: float, delta: float, bi
 
 
 @interface(in_own_transaction, _session.as_owner)
-def dp_confusion(model: int, dataset: str, epsilon: float, delta: float) -> str:
-    """dbdp.dp_confusion, as dbdp_owner."""
-    _check_given(model=model, dataset=dataset, epsilon=epsilon, delta=delta)
-    return json.dumps(evaluation.score(_session, model, dataset, ScoreRequest("confusion", epsilon, delta)))
-
-
-@interface(in_own_transaction, _session.as_owner)
 def dp_bounds(dataset: str, column: str, epsilon: float, delta: float, beta: float) -> str:
     """dbdp.dp_bounds, as dbdp_owner."""
     _check_given(dataset=dataset, column_name=column, epsilon=epsilon, delta=delta, beta=beta)

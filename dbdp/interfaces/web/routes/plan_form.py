@@ -48,7 +48,7 @@ def read(given: Mapping[str, str]) -> tuple[list[Field], Request | None]:
     """Return the fields as they were filled in, and the request that they make, if they do."""
     values: dict[str, Any] = {}
     fields = []
-    for each, kind in options(without=("tolerance",)):
+    for each, kind in options():
         text = given.get(each.name, "").strip()
         problem = ""
         try:

@@ -60,17 +60,6 @@ $body$;
 comment on function dbdp.dp_explain_score is
 'what a dp_score would do and be charged, with its noise; metric may be bounds or class_balance too; nothing is read or spent';
 
-create or replace function dbdp.dp_confusion(model bigint, dataset text, epsilon float8, delta float8 default 0) returns json
-language plpython3u
-set client_min_messages = error
-set search_path = pg_catalog, pg_temp
-set jit = off
-as $body$
-@plpython dp_confusion@
-$body$;
-comment on function dbdp.dp_confusion is
-'dp_score with metric confusion: the confusion matrix of a released model, with accuracy, precision and recall of each class';
-
 create or replace function dbdp.dp_bounds(
   dataset text, column_name text, epsilon float8, delta float8 default 0, beta float8 default 0.001
 ) returns json

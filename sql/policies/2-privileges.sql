@@ -55,7 +55,7 @@ to dbdp_owner;
 
 grant execute on function
   dbdp.dp_train, dbdp.dp_logreg, dbdp.dp_svm, dbdp.dp_linreg, dbdp.dp_tune, dbdp.dp_explain, dbdp.dp_explain_tuning,
-  dbdp.dp_confusion, dbdp.dp_score, dbdp.dp_explain_score, dbdp.dp_class_balance,
+  dbdp.dp_score, dbdp.dp_explain_score, dbdp.dp_class_balance,
   dbdp.dp_train_groups, dbdp.dp_explain_groups,
   dbdp.allowance_spent, dbdp.grant_prediction, dbdp.revoke_prediction
 to dbdp_analyst;
