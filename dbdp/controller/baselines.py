@@ -27,10 +27,14 @@ class Baseline:
 
     Attributes
     ----------
-    coefficients : (outputs, features)
-    intercepts : (outputs,)
-    feature_names : a name for each coefficient
-    errors : rows of the dataset that it classifies wrongly; None for a label that is a number
+    coefficients : list[list[float]]
+        (outputs, features).
+    intercepts : list[float]
+        (outputs,).
+    feature_names : list[str]
+        A name for each coefficient.
+    errors : int | None
+        Rows of the dataset that it classifies wrongly; None for a label that is a number.
     """
 
     dataset: str
@@ -76,8 +80,10 @@ class Descent:
 
     Attributes
     ----------
-    objective : (epochs,) mean loss plus (λ/2)‖model‖² after each epoch, over the dataset's own rows
-    minimum : the least possible, by L-BFGS; None where λ = 0, and it may not be attained
+    objective : list[float]
+        (epochs,) mean loss plus (λ/2)‖model‖² after each epoch, over the dataset's own rows.
+    minimum : float | None
+        The least possible, by L-BFGS; None where λ = 0, and it may not be attained.
     """
 
     dataset: str

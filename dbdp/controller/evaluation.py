@@ -44,10 +44,14 @@ class Scorer:
 
     Attributes
     ----------
-    vectors : linear models (outputs, d), or the parameters of a network (1, P)
-    network : None for linear models
-    dimension : coordinates of a packed row
-    request : says which rows to pack: with the projection of a network, if it has one
+    vectors : np.ndarray
+        Linear models (outputs, d), or the parameters of a network (1, P).
+    network : str | None
+        None for linear models.
+    dimension : int
+        Coordinates of a packed row.
+    request : Request
+        Says which rows to pack: with the projection of a network, if it has one.
     """
 
     vectors: np.ndarray

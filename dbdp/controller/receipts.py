@@ -16,15 +16,24 @@ class Receipt:
 
     Attributes
     ----------
-    dataset : its name
-    plan : what is done, by name: algorithm, neighbours, rows, epsilon, delta, and the algorithm's own details
-    guarantee : what is charged
-    relation : what neighbours are, and the unit, where that is not one row
-    mode, order : how the charges of the dataset add up, and its Rényi order α, None in other modes
-    charge : in the unit of the mode
-    leak : of the budget's δ
-    notes : what else is public: which candidate was chosen, the plans of all groups, when the server answers
-    ledger, version : entry of the ledger that pays, and the version of dbdp; None before the charge
+    dataset : str
+        Its name.
+    plan : dict[str, Any]
+        What is done, by name: algorithm, neighbours, rows, epsilon, delta, and the algorithm's own details.
+    guarantee : Release
+        What is charged.
+    relation : Mapping[str, Any]
+        What neighbours are, and the unit, where that is not one row.
+    mode, order : str or float | None
+        How the charges of the dataset add up, and its Rényi order α, None in other modes.
+    charge : float
+        In the unit of the mode.
+    leak : float
+        Of the budget's δ.
+    notes : Mapping[str, Any]
+        What else is public: which candidate was chosen, the plans of all groups, when the server answers.
+    ledger, version : int | None or str | None
+        Entry of the ledger that pays, and the version of dbdp; None before the charge.
     """
 
     dataset: str

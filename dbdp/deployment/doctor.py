@@ -106,7 +106,8 @@ def examine(target: str | None) -> list[Finding]:
 
     Parameters
     ----------
-    target : libpq URL; None takes the environment's DBDP_URL, else the private server, which is not started
+    target : str | None
+        Libpq URL; None takes the environment's DBDP_URL, else the private server, which is not started.
     """
     found = [_here()]
     url = target or os.environ.get(URL_VARIABLE) or _private_server()

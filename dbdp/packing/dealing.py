@@ -76,7 +76,8 @@ def each(
 
     Parameters
     ----------
-    counted : the rows of each group, as the plan has them
+    counted : Sequence[int]
+        The rows of each group, as the plan has them.
     """
     name = f"dbdp_groups_{secrets.token_hex(8)}"
     with temporary_table(session, name, COLUMNS) as table:

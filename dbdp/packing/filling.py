@@ -41,8 +41,10 @@ class Teller:
 
     Parameters
     ----------
-    rows : registered number, which decides the number of parts
-    asked : whether anything is told
+    rows : int
+        Registered number, which decides the number of parts.
+    asked : bool
+        Whether anything is told.
     """
 
     def __init__(self, session: ServerSession, rows: int, *, asked: bool) -> None:

@@ -22,8 +22,10 @@ def steps_that_fit(session: Session, size: int, dimension: int, most: int) -> in
 
     Parameters
     ----------
-    size : rows of a step as it is packed
-    dimension : coordinates of a packed row
+    size : int
+        Rows of a step as it is packed.
+    dimension : int
+        Coordinates of a packed row.
     """
     fitting = memory_given(session) // 2 // step_bytes(size, dimension)
     return max(1, min(most, fitting, MOST_STEPS, MOST_PACKED // size))

@@ -20,10 +20,14 @@ class Poisson:
 
     Attributes
     ----------
-    probability : of every row to take part in every step, exactly and independently (privacy.md §10)
-    steps : how many are packed
-    size : rows of each, filled with zero rows; of those that are drawn beyond it, the last ones are left out
-    apart : whether every step has blocks of its own
+    probability : float
+        Of every row to take part in every step, exactly and independently (privacy.md §10).
+    steps : int
+        How many are packed.
+    size : int
+        Rows of each, filled with zero rows; of those that are drawn beyond it, the last ones are left out.
+    apart : bool
+        Whether every step has blocks of its own.
 
     Raises
     ------
@@ -54,15 +58,21 @@ class Share:
 
     Attributes
     ----------
-    key : decides the order; secret, of at least 32 bytes, and drawn for this release. None is a fresh
-        order
-    first, last : the places first, …, last - 1 of the key's order are packed; last None is the number of rows
-    cuts : numbers of packed rows, rising, after which a new block begins; the parts between have no
-        more blocks than they need
-    projection : applied to the features
-    poisson : packs the mini-batches of Poisson steps instead of an order; it has no key, places or cuts
-    group : packs the records in this bucket of the temporary table of this name, as if they were the dataset
-    progress : whether the client is told how far it is
+    key : bytes | None
+        Decides the order; secret, of at least 32 bytes, and drawn for this release. None is a fresh order.
+    first, last : int or int | None
+        The places first, …, last - 1 of the key's order are packed; last None is the number of rows.
+    cuts : tuple[int, ...]
+        Numbers of packed rows, rising, after which a new block begins; the parts between have no more blocks than they
+        need.
+    projection : RandomProjection | None
+        Applied to the features.
+    poisson : Poisson | None
+        Packs the mini-batches of Poisson steps instead of an order; it has no key, places or cuts.
+    group : tuple[int, str] | None
+        Packs the records in this bucket of the temporary table of this name, as if they were the dataset.
+    progress : bool
+        Whether the client is told how far it is.
 
     Raises
     ------

@@ -29,7 +29,8 @@ def named(session: ServerSession, argument: str, table: str, columns: str) -> st
 
     Parameters
     ----------
-    argument, columns : what the caller was to give
+    argument, columns : str
+        What the caller was to give.
 
     Raises
     ------

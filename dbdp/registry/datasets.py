@@ -23,9 +23,12 @@ class Group:
 
     Attributes
     ----------
-    bucket : its number
-    dealt : the bare name of the table (bucket, block) of raw records
-    blocks : the qualified, quoted table in which one group after the other is packed
+    bucket : int
+        Its number.
+    dealt : str
+        The bare name of the table (bucket, block) of raw records.
+    blocks : str
+        The qualified, quoted table in which one group after the other is packed.
     """
 
     bucket: int
@@ -39,11 +42,16 @@ class Dataset:
 
     Attributes
     ----------
-    source : a quoted, qualified name
-    rows : public number of slots: of rows, or of units times `unit_rows`
-    unit : the unit of privacy, None for one row
-    group : None for all rows
-    answer_seconds : the server answers at multiples of them after each charge; None: at once
+    source : str
+        A quoted, qualified name.
+    rows : int
+        Public number of slots: of rows, or of units times `unit_rows`.
+    unit : Unit | None
+        The unit of privacy, None for one row.
+    group : Group | None
+        None for all rows.
+    answer_seconds : int | None
+        The server answers at multiples of them after each charge; None: at once.
     """
 
     id: int

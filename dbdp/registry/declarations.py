@@ -52,8 +52,10 @@ class Unit:
 
     Attributes
     ----------
-    column : its values name the units; a row without one belongs to nobody and is never read
-    max_rows : r; of each unit at most so many rows take part, and every unit takes so many places
+    column : str
+        Its values name the units; a row without one belongs to nobody and is never read.
+    max_rows : int
+        r; of each unit at most so many rows take part, and every unit takes so many places.
     """
 
     column: str
@@ -154,13 +156,18 @@ def declare(
 
     Parameters
     ----------
-    features : column → `[lower, upper]` (public bounds), `["a", "b", …]` (public categories), or, as
-        the only entry, `{"length": d, "norm": bound}` for an array column
-    positive, negative : the label's two values; without `negative` every other value is negative
-    classes : the label's values, two or more, instead
-    label_bounds : `[lower, upper]` of a label that is a number, instead; values outside are clipped
-    public_columns : columns whose value in every row, and so the number of rows of each value, is public;
-        models may be trained for each group of rows that they make
+    features : Mapping[str, Any]
+        Column → `[lower, upper]` (public bounds), `["a", "b", …]` (public categories), or, as the only entry,
+        `{"length": d, "norm": bound}` for an array column.
+    positive, negative : str | None
+        The label's two values; without `negative` every other value is negative.
+    classes : Sequence[str] | None
+        The label's values, two or more, instead.
+    label_bounds : Sequence[float] | None
+        `[lower, upper]` of a label that is a number, instead; values outside are clipped.
+    public_columns : Sequence[str] | None
+        Columns whose value in every row, and so the number of rows of each value, is public; models may be trained for
+        each group of rows that they make.
 
     Raises
     ------

@@ -32,9 +32,12 @@ class Renewal:
 
     Attributes
     ----------
-    period : number of the registration that it follows
-    registered_by : the role that registered the dataset, whoever renews it
-    answer_seconds : its interfaces answer at multiples of so many seconds; None: as soon as they can
+    period : int | None
+        Number of the registration that it follows.
+    registered_by : str | None
+        The role that registered the dataset, whoever renews it.
+    answer_seconds : int | None
+        Its interfaces answer at multiples of so many seconds; None: as soon as they can.
     """
 
     period: int | None = None

@@ -17,12 +17,16 @@ class Registration:
 
     Attributes
     ----------
-    name : of the dataset
-    source : name of the table, as SQL has it
-    label, positive, negative, classes, label_bounds, features, intercept, public_columns : see
-        `dbdp.registry.declarations.declare`
-    epsilon, delta, mode, rho : the budget, of ε and δ or of ρ and δ, see `dbdp.privacy.accounting.budget.Budget.of`
-    unit, max_rows : all rows with one value of this column are protected together; at most so many are read
+    name : str
+        Of the dataset.
+    source : str
+        Name of the table, as SQL has it.
+    label, positive, negative, classes, label_bounds, features, intercept, public_columns : str or str | None or Sequence[str] | None or Sequence[float] | None or Mapping[str, Any] or bool
+        See `dbdp.registry.declarations.declare`.
+    epsilon, delta, mode, rho : float | None or float or str
+        The budget, of ε and δ or of ρ and δ, see `dbdp.privacy.accounting.budget.Budget.of`.
+    unit, max_rows : str | None or int | None
+        All rows with one value of this column are protected together; at most so many are read.
     """
 
     name: str

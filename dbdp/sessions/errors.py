@@ -35,7 +35,8 @@ def public_failure(error: BaseException, sqlstate: str, text: str) -> tuple[str,
 
     Parameters
     ----------
-    sqlstate, text : of the error, as `Session.failure` returns them
+    sqlstate, text : str
+        Of the error, as `Session.failure` returns them.
     """
     if sqlstate == PUBLIC_SQLSTATE:
         return sqlstate, text

@@ -20,7 +20,8 @@ def told(error: psycopg.DatabaseError, *, is_ours: bool) -> psycopg.DatabaseErro
 
     Parameters
     ----------
-    is_ours : whether the error's text says public facts only; others stay as they are, but for a charge that stands
+    is_ours : bool
+        Whether the error's text says public facts only; others stay as they are, but for a charge that stands.
     """
     text = (error.diag.message_primary or "").removeprefix(PREFIX)
     if text.startswith(CHARGED):

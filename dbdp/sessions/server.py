@@ -138,7 +138,8 @@ def unmetered(version: int) -> Iterator[None]:
 
     Parameters
     ----------
-    version : the server's major version; of one that is not known nothing is touched
+    version : int
+        The server's major version; of one that is not known nothing is touched.
     """
     if version not in _BUFFER_BYTES:
         yield
@@ -233,8 +234,10 @@ class ServerSession:
 
     Parameters
     ----------
-    plpy : PL/Python's module
-    registry : what of the registry this session writes itself, its caller having been checked
+    plpy : ModuleType
+        PL/Python's module.
+    registry : Registry
+        What of the registry this session writes itself, its caller having been checked.
     """
 
     def __init__(self, plpy: ModuleType, registry: Registry) -> None:

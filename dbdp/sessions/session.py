@@ -31,8 +31,10 @@ class Charge:
 
     Attributes
     ----------
-    ledger : the number of its row in dbdp.ledger
-    position : of the WAL, to be on disk before anything that was paid for is shown
+    ledger : int
+        The number of its row in dbdp.ledger.
+    position : str
+        Of the WAL, to be on disk before anything that was paid for is shown.
     """
 
     ledger: int
@@ -109,7 +111,8 @@ class Session(Protocol):
 
         Parameters
         ----------
-        plan : what was planned, as JSON has it: its `algorithm`, its `guarantee` (`Release.as_data`), and public facts
+        plan : Json
+            What was planned, as JSON has it: its `algorithm`, its `guarantee` (`Release.as_data`), and public facts.
 
         Raises
         ------
@@ -140,8 +143,10 @@ class Session(Protocol):
 
         Parameters
         ----------
-        coefficients : shape (features,), for classes (classes, features)
-        intercepts : shape (outputs,)
+        coefficients : list[Any]
+            Shape (features,), for classes (classes, features).
+        intercepts : list[float]
+            Shape (outputs,).
 
         Raises
         ------

@@ -87,10 +87,14 @@ class Account:
 
     Attributes
     ----------
-    title : in words
-    words, id : name its odometers
-    limits : None for an allowance that has none of its own
-    recorded : what the odometers show at least, by the ledger
+    title : str
+        In words.
+    words, id : tuple[str, str] or int
+        Name its odometers.
+    limits : Amounts | None
+        None for an allowance that has none of its own.
+    recorded : Amounts
+        What the odometers show at least, by the ledger.
     """
 
     title: str

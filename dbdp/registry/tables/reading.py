@@ -23,12 +23,17 @@ class Record:
 
     Attributes
     ----------
-    sql : of the row `source`: bytes, as many as `blank` has whatever the row holds; its parameters are numbered from
-        $4 on, and $1 is `blank`, or nothing where that will be put in its place
-    blank : what stands for a row that has no such record
-    held : bytes that one record takes until it is dealt with
-    where : SQL of the rows that are read at all, by public facts
-    parameters : from $4 on
+    sql : str
+        Of the row `source`: bytes, as many as `blank` has whatever the row holds; its parameters are numbered from $4
+        on, and $1 is `blank`, or nothing where that will be put in its place.
+    blank : bytes
+        What stands for a row that has no such record.
+    held : int
+        Bytes that one record takes until it is dealt with.
+    where : str
+        SQL of the rows that are read at all, by public facts.
+    parameters : tuple[object, ...]
+        From $4 on.
     """
 
     sql: str
@@ -92,7 +97,8 @@ def records(
 
     Parameters
     ----------
-    one_order : whether the order must be that of every other session: table by table, whatever the memory
+    one_order : bool
+        Whether the order must be that of every other session: table by table, whatever the memory.
     """
     facts = session.query(_TABLES, source)[0]
     room = min(memory // 4, MOST_BYTES)
@@ -137,8 +143,10 @@ def shown(session: ServerSession, source: str, vector: str | None, most: int | N
 
     Parameters
     ----------
-    vector : the column whose array is predicted from; None for the whole row
-    most : no more rows than these; None for all
+    vector : str | None
+        The column whose array is predicted from; None for the whole row.
+    most : int | None
+        No more rows than these; None for all.
 
     Raises
     ------

@@ -298,8 +298,10 @@ def binned(
 
     Parameters
     ----------
-    column, type_name : of the dataset's table, declared or not; a type of `registry.NUMERIC_TYPES`
-    edges : rising, from the least finite number to infinity
+    column, type_name : str
+        Of the dataset's table, declared or not; a type of `registry.NUMERIC_TYPES`.
+    edges : Sequence[float]
+        Rising, from the least finite number to infinity.
 
     Raises
     ------

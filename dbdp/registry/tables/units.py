@@ -124,7 +124,8 @@ class _Least:
 
     Attributes
     ----------
-    beyond : the least unit that found no room, None where all did; those below it are complete
+    beyond : bytes | None
+        The least unit that found no room, None where all did; those below it are complete.
 
     Notes
     -----
