@@ -96,7 +96,7 @@ def _literal(value: Any) -> str:
     return f"'{value}'" if isinstance(value, str) else f"{value:g}"
 
 
-def taking_a_request(command: Callable[..., None]) -> Callable[..., None]:
+def with_request_options(command: Callable[..., None]) -> Callable[..., None]:
     """Make a typer command whose keyword `request` is built from one option for each field of `Request`."""
     import typer
 

@@ -22,7 +22,7 @@ from dbdp.controller.facts import facts
 from dbdp.controller.receipts import Receipt
 from dbdp.controller.rows import packed_rows
 from dbdp.packing import dealing
-from dbdp.packing.memory import keep_blocks_at_hand
+from dbdp.packing.memory import keep_blocks_in_memory
 from dbdp.registry import datasets
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.releases import Model
@@ -97,7 +97,7 @@ def train_groups(session: Session, name: str, request: GroupsRequest, progress: 
             models = _models_of_groups(session, dataset, plan, progress)
         paid = receipt.charged(charge.ledger)
         receipts = [replace(paid, plan=of_group) for of_group in plan.explain_each()]
-        with session.at_once():
+        with session.atomic():
             released = [
                 release.store(session, dataset, request.base, *each) for each in zip(models, receipts, strict=True)
             ]
@@ -112,9 +112,9 @@ def _plan_groups(session: Session, dataset: Dataset, request: GroupsRequest) -> 
 def _models_of_groups(session: Session, dataset: Dataset, plan: GroupsPlan, progress: Progress) -> list[np.ndarray]:
     """Return the noisy models of the groups; the table is read once. A group without a row is not trained."""
     models: list[np.ndarray] = []
-    keep_blocks_at_hand(session, max(plan.sizes), plan.facts.dimension)
+    keep_blocks_in_memory(session, max(plan.sizes), plan.facts.dimension)
     progress("group", 0, len(plan.plans))
-    with closing(dealing.each(session, dataset, plan.request, plan.sizes)) as dealt:
+    with closing(dealing.each_group(session, dataset, plan.request, plan.sizes)) as dealt:
         for group, own in zip(dealt, plan.plans, strict=True):
             models.append(plan.untrained if own is None else _model_of_group(session, group, own))
             progress("group", len(models), len(plan.plans))

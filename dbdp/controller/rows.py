@@ -22,9 +22,9 @@ from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Objective
 from dbdp.learning.rows import blocks
 from dbdp.packing import filling
-from dbdp.packing.memory import blocks_of_step, keep_blocks_at_hand, steps_that_fit
+from dbdp.packing.memory import blocks_of_step, keep_blocks_in_memory, steps_that_fit
 from dbdp.packing.options import KEY_BYTES
-from dbdp.packing.writers import BLOCK_COLUMNS, room
+from dbdp.packing.writers import BLOCK_COLUMNS, block_table
 from dbdp.privacy.accounting.padding import PoissonSamples
 from dbdp.registry.datasets import Dataset
 from dbdp.sessions.session import Session, temporary_table
@@ -166,11 +166,11 @@ def packed_rows(
 @contextmanager
 def _together(session: Session, dataset: Dataset, layout: Layout, progress: Progress) -> Iterator[PackedRows]:
     """Have the slices one after the other in one table; each begins a block."""
-    keep_blocks_at_hand(session, dataset.rows, layout.dimension)
+    keep_blocks_in_memory(session, dataset.rows, layout.dimension)
     per_block = blocks.rows_per_block(layout.dimension)
     lasts = list(accumulate(-(-rows // per_block) for rows in layout.slices))
     cuts = list(accumulate(layout.slices))[:-1]
-    with room(session, dataset) as (table, place):
+    with block_table(session, dataset) as (table, place):
         slices = [Slice(session, table, *ends) for ends in zip([0, *lasts], lasts, strict=False)]
         slices = slices if cuts else [Slice(session, table)]  # mini-batches may be more blocks than rows are
         options = _options(layout) | place | ({"cuts": cuts} if cuts else {})
@@ -190,7 +190,7 @@ def _side_by_side(
     slices, packings, reports = [], [], [progress] + [silent] * (len(workers) - 1)
     with ExitStack() as stack:
         for worker, rows, end, report in zip(workers, layout.slices, accumulate(layout.slices), reports, strict=True):
-            keep_blocks_at_hand(worker, rows, layout.dimension)
+            keep_blocks_in_memory(worker, rows, layout.dimension)
             table = stack.enter_context(temporary_table(worker, name, BLOCK_COLUMNS))
             options = _options(layout) | {"key": key, "first": end - rows, "last": end}
             slices.append(Slice(worker, table))

@@ -33,7 +33,7 @@ from dbdp.deployment import installer
 from dbdp.deployment.bootstrap import BootstrapError, PostgreSQL, find_postgresql, linked_python
 from dbdp.sessions.connections import opened
 
-PATIENCE = 120  # seconds for a start, which may have to recover from a crash, or for a stop
+TIMEOUT = 120  # seconds for a start, which may have to recover from a crash, or for a stop
 LONGEST_SOCKET = 100  # bytes; the kernel's limit for a socket's path is 107
 NO_PROCESS = 2**31 - 1  # above every kernel's largest process number
 PROGRAMS = ("postgres", "initdb", "pg_ctl")
@@ -256,9 +256,9 @@ class Cluster:
         self._prepare_socket()
         self._configure()
         self._log.touch(mode=0o600)
-        _give(self._log)
-        self._bury()
-        command = ["start", "--wait", f"--timeout={PATIENCE}", f"--log={self._log}"]
+        _hand_over(self._log)
+        self._clear_dead_lock()
+        command = ["start", "--wait", f"--timeout={TIMEOUT}", f"--log={self._log}"]
         if self._pg_ctl(*command).returncode:
             raise ClusterError(
                 f"the server of {self.home} did not start; {self._log} says why, at its end:\n{self._tail()}"
@@ -280,7 +280,7 @@ class Cluster:
         unfinished = self.home / "data.new"
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(mode=0o700)
-        _give(unfinished)
+        _hand_over(unfinished)
         options = ["--username=postgres", "--data-checksums", "--encoding=UTF8", "--locale=C.UTF-8"]
         options += ["--auth-local=peer", "--auth-host=scram-sha-256", f"--pgdata={unfinished}"]
         result = self._run([str(self._private().programs / "initdb"), *options])
@@ -300,7 +300,7 @@ class Cluster:
             link.symlink_to(tempfile.mkdtemp(prefix="dbdp-", dir="/tmp"))
         else:
             link.mkdir(mode=0o700)
-        _give(link)
+        _hand_over(link)
 
     def _configure(self) -> None:
         hba, ident = self.home / "pg_hba.conf", self.home / "pg_ident.conf"
@@ -313,7 +313,7 @@ class Cluster:
             path.write_text(content)
             path.chmod(0o644)  # the server's account reads them, and cannot change them under root
 
-    def _bury(self) -> None:
+    def _clear_dead_lock(self) -> None:
         """Strike a killed server that its parent has not reaped, as in many containers, off its lock files.
 
         PostgreSQL would take it for alive. The rest of postmaster.pid stays: it leads the new server to the
@@ -327,14 +327,14 @@ class Cluster:
 
     def _bring_up(self) -> None:
         """Launch the server where none runs, also after one that was dying when it was looked at, until it answers."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not self._is_ready():
             if self._pid() is None:
                 self._launch()
             if time.monotonic() > deadline:
                 raise ClusterError(
                     f"the server of {self.home} (process {self._pid()}) did not answer at {self._socket} "
-                    f"within {PATIENCE} s: stop it with `dbdp server stop`, then start it again"
+                    f"within {TIMEOUT} s: stop it with `dbdp server stop`, then start it again"
                 )
             time.sleep(0.05)
 
@@ -348,7 +348,7 @@ class Cluster:
     def _halt(self, mode: str) -> None:
         if self._pid() is None:
             return
-        result = self._pg_ctl("stop", "--wait", f"--timeout={PATIENCE}", f"--mode={mode}")
+        result = self._pg_ctl("stop", "--wait", f"--timeout={TIMEOUT}", f"--mode={mode}")
         if result.returncode and self._pid() is not None:  # pg_ctl fails too where the server was dying of a kill
             raise ClusterError(f"the server of {self.home} did not stop: {result.stderr.strip()}")
 
@@ -420,7 +420,7 @@ def _make_folder(path: Path, mode: int) -> None:
             folder.chmod(mode)
 
 
-def _give(path: Path) -> None:
+def _hand_over(path: Path) -> None:
     """Let the server's account own a file or folder that root made for it."""
     if os.geteuid() == 0:
         os.chown(path, _account().pw_uid, _account().pw_gid)

@@ -436,10 +436,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no column": ({"group_by": "nothing"}, "'nothing' is not among the public columns"),
     "a null column": ({"group_by": None}, "group_by is null"),
     "no list": ({"groups": None}, "groups is null"),
-    "no groups": ({"groups": []}, "0 groups were given; give 1 to 10000"),
+    "no groups": ({"groups": []}, "groups has 0 values; list 1 to 10000"),
     "a null group": ({"groups": ["a", None]}, "a group is null"),
-    "a group twice": ({"groups": ["a", "b", "a"]}, "group 'a' is given twice"),
-    "too many groups": ({"groups": [str(number) for number in range(10_001)]}, "10001 groups were given"),
+    "a group twice": ({"groups": ["a", "b", "a"]}, "group 'a' is listed twice"),
+    "too many groups": ({"groups": [str(number) for number in range(10_001)]}, "groups has 10001 values"),
     "groups without rows": ({"groups": ["x", "y"]}, "none of the groups of 'g' has a row"),
     "a group too small": ({"groups": ["a", "c"], "options": "shards => 2"}, "group 'c' of 'g' has 1 rows"),
     "what no group can do": ({"options": "epochs => 0"}, "^dbdp: epochs = 0 must be"),
@@ -469,7 +469,7 @@ def test_what_cannot_be_trained_is_refused_before_the_charge(
     [
         (["y"], "column 'y' is the label, which is private"),
         (["x"], "column 'x' is a feature, which is private"),
-        (["g", "g"], "hold a column twice"),
+        (["g", "g"], "lists a column twice"),
         (["missing"], "column 'missing' does not exist"),
         ([None], "give a list of names of columns"),
         (["r"], "is double precision; it must be one of"),
@@ -566,7 +566,9 @@ create trigger refuse before insert on dbdp.model for each row execute function 
 def test_what_is_no_table_is_not_dealt_to(connection: psycopg.Connection, dataset: Callable[..., str]) -> None:
     name = dataset()
     for target in ("", "nowhere", "pg_temp.t (bucket, block); drop table t; --"):
-        with pytest.raises(psycopg.Error, match=r"^dbdp: target = .* is no table; make one with the columns bucket"):
+        with pytest.raises(
+            psycopg.Error, match=r"^dbdp: target = .* is not a table; create one with the columns bucket"
+        ):
             connection.execute("select dbdp.deal_groups(%s, %s, 'g', '{a}', '{1}')", (name, target))
     assert connection.execute("select count(*) > 0 from t").fetchone() == (True,)
 

@@ -200,7 +200,7 @@ def test_the_time_survives_a_renewal_and_a_correction_and_is_on_record(
         ("because", -5, "seconds = -5 must be"),
         ("because", 86401, "seconds = 86401 must be"),
         (" ", 5, "reason is empty"),
-        ("because", None, "answers so already"),
+        ("because", None, "has this answer time already"),
         (None, 5, "reason is null"),
     ],
 )

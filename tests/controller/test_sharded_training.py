@@ -16,7 +16,7 @@ from psycopg import conninfo
 from dbdp.algorithms import Facts, Plan, Request, plan
 from dbdp.algorithms.rows import Layout
 from dbdp.controller import ChargedError, rows
-from dbdp.deployment.cluster import PATIENCE
+from dbdp.deployment.cluster import TIMEOUT
 from dbdp.interfaces.python.database import Database, connect
 from dbdp.learning.rows import blocks
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
@@ -72,7 +72,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
 
 def assert_nothing_stays(connection: psycopg.Connection, opened: Opened) -> None:
     """No table, no session of a worker, no lock, once the backends have ended."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while connection.execute(PRESENT, (opened.pids,)).fetchall() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert opened.pids
@@ -125,7 +125,7 @@ def test_each_shard_works_in_a_session_of_its_own_at_the_same_time(
     together, epoch, at_work = threading.Barrier(3), rows.Slice.epoch, set()
 
     def meeting(part: rows.Slice, states: list[bytes]) -> list[bytes]:
-        together.wait(timeout=PATIENCE)
+        together.wait(timeout=TIMEOUT)
         at_work.add(part.session.query("select pg_backend_pid() as pid")[0]["pid"])
         return epoch(part, states)
 

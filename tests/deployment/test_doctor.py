@@ -20,7 +20,7 @@ from dbdp.deployment.cluster import Cluster
 from dbdp.deployment.doctor import ADVICE, FAULT, OK, UNKNOWN, Finding, examine
 
 RELEASED = Path(__file__).parents[2] / "sql" / "released"
-PATIENCE = 120  # seconds for a new setting to reach new sessions
+TIMEOUT = 120  # seconds for a new setting to reach new sessions
 
 
 ON_ITS_OWN = pytest.mark.slow  # a server that can be damaged takes its time
@@ -69,7 +69,7 @@ def bad(cluster: Cluster) -> list[Finding]:
 
 def found(cluster: Cluster, check: str, state: str) -> Finding:
     """Return the only finding that is not ok, once it is there."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while (findings := bad(cluster)) == [] and time.monotonic() < deadline:
         time.sleep(0.05)
     assert [(each.check, each.state) for each in findings] == [(check, state)]
@@ -78,7 +78,7 @@ def found(cluster: Cluster, check: str, state: str) -> Finding:
 
 def until(cluster: Cluster, query: str, value: str) -> None:
     """Wait until fresh sessions answer a query so."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
         with psycopg.connect(cluster.url) as connection:
             if connection.execute(query).fetchone() == (value,):
@@ -88,7 +88,7 @@ def until(cluster: Cluster, query: str, value: str) -> None:
 
 
 def is_well(cluster: Cluster) -> bool:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while bad(cluster) and time.monotonic() < deadline:
         time.sleep(0.05)
     return bad(cluster) == []

@@ -90,7 +90,7 @@ def test_json_that_nothing_can_store_is_refused(vectors: Watch, text: str) -> No
 
 def test_a_number_that_names_no_table_is_refused(vectors: Watch) -> None:
     declared = {"source": "99999999", "label": "y", "positive": "1", "features": {"z": [0, 1]}}
-    assert "source 99999999 is no table; give" in register(vectors, "other", **declared).message
+    assert "source 99999999 is not a table; give" in register(vectors, "other", **declared).message
 
 
 @pytest.mark.parametrize("door", ["settings", "candidates", "options"])
@@ -134,7 +134,7 @@ def network(outputs: int, parameters: int | None = None) -> dict[str, Any]:
     ("told", "message"),
     [
         (network(900), "the network has inputs, outputs and intercept"),
-        (network(2, parameters=4), "4 parameters are given; the network has 8"),
+        (network(2, parameters=4), "4 parameters do not fit the network, which has 8"),
     ],
 )
 def test_a_network_that_is_not_its_datasets_is_not_learned(

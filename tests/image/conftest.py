@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from containers import PATIENCE, Server
+from containers import TIMEOUT, Server
 from servers import IMAGE
 
 collect_ignore_glob = [] if IMAGE else ["test_*.py"]
@@ -22,7 +22,7 @@ def image() -> str:
 def engine(image: str) -> Any:
     """The client of the container engine."""
     docker = pytest.importorskip("docker", reason="the extra `docker` is not installed")
-    return docker.from_env(timeout=2 * PATIENCE)
+    return docker.from_env(timeout=2 * TIMEOUT)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ Register = Callable[..., str]
 
 
 def told(connection: psycopg.Connection, table: str, dataset: str, options: dict[str, object]) -> list[str]:
-    """What the client hears while a dataset is packed."""
+    """What the client needs_no_session while a dataset is packed."""
     heard: list[str] = []
 
     def hear(notice: psycopg.errors.Diagnostic) -> None:
@@ -55,9 +55,9 @@ def test_a_client_that_asks_is_told_each_part_once_and_nothing_of_the_rows(
 
 
 class Bars(list[tuple[str, int, int]]):
-    """A report that hears how far a statement is."""
+    """A report that needs_no_session how far a statement is."""
 
-    hears = True
+    needs_no_session = True
 
     def __call__(self, *report: int) -> None:
         self.append(report)

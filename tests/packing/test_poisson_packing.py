@@ -311,19 +311,19 @@ REFUSED = {
     ),
     "a key": (
         '{"probability": 0.5, "steps": 1, "size": 9}, "key": "' + "00" * 32 + '"',
-        "poisson is given with key, first, last",
+        "poisson excludes key, first, last",
     ),
     "cuts": (
         '{"probability": 0.5, "steps": 1, "size": 9}, "cuts": [5]',
-        "poisson is given with key, first, last or cuts",
+        "poisson excludes key, first, last and cuts",
     ),
     "a place": (
         '{"probability": 0.5, "steps": 1, "size": 9}, "first": 5',
-        "poisson is given with key, first, last or cuts",
+        "poisson excludes key, first, last and cuts",
     ),
     "an end": (
         '{"probability": 0.5, "steps": 1, "size": 9}, "last": 5',
-        "poisson is given with key, first, last or cuts",
+        "poisson excludes key, first, last and cuts",
     ),
 }
 
@@ -346,7 +346,7 @@ def test_more_steps_than_the_memory_holds_are_refused_with_the_remedy(
 ) -> None:
     name, poisson = numbered(100), {"probability": 1e-9, "steps": 40_000, "size": 3}
     connection.execute("set dbdp.pack_memory = '1MB'")
-    with pytest.raises(psycopg.Error, match="steps = 40000 of poisson are put together in memory, and dbdp") as error:
+    with pytest.raises(psycopg.Error, match="steps = 40000 of poisson are packed in memory, and dbdp") as error:
         packed(connection, name, poisson=poisson)
     connection.execute(re.search(r"set dbdp.pack_memory = '\d+MB'", str(error.value))[0])
     assert len(steps_of(packed(connection, name, poisson=poisson), 40_000, 3)) == 40_000

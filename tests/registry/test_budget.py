@@ -17,7 +17,7 @@ from short import FEW
 from dbdp.algorithms import ALGORITHMS, PERTURBED_ONCE, Facts, Request, plan
 from dbdp.algorithms.rows import Progress, silent
 from dbdp.controller import ChargedError
-from dbdp.deployment.cluster import PATIENCE, Cluster
+from dbdp.deployment.cluster import TIMEOUT, Cluster
 from dbdp.interfaces.python.database import Database, connect
 from dbdp.interfaces.python.estimators import LogisticRegression
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
@@ -424,7 +424,7 @@ def crash(cluster: Cluster, charge: int, *, server: bool) -> None:
 def after_recovery(url: str) -> tuple[int, int]:
     """Charge and number of models, once the server is back."""
     sql = "select last_value, (select count(*) from dbdp.model) from dbdp.charge_1"
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while True:
         try:
             with psycopg.connect(url) as connection:

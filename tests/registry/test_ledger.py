@@ -497,8 +497,8 @@ def test_a_redeclaration_corrects_bounds_and_touches_neither_budget_nor_models(
 @pytest.mark.parametrize(
     ("given", "refusal"),
     [
-        ("""features => '{"x": {"length": 3, "norm": 1}}'""", "is declared so already"),
-        ("positive => '1'", "is declared so already"),
+        ("""features => '{"x": {"length": 3, "norm": 1}}'""", "has this declaration already"),
+        ("positive => '1'", "has this declaration already"),
         ("""features => '{"z": [0, 1]}'""", "column 'z' does not exist"),
         ("""features => '{"x": [1, 0]}'""", "bounds of 'x'"),
         ("positive => 'yes'", "label value 'yes' is no integer"),

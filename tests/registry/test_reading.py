@@ -300,7 +300,7 @@ assert before["work_mem"] == "77kB"
 
 
 def test_nobody_resumes_what_was_not_left(connection: psycopg.Connection) -> None:
-    with pytest.raises(psycopg.Error, match="nothing was left to resume"):
+    with pytest.raises(psycopg.Error, match="no suspended read"):
         connection.execute("select dbdp.resume('0123456789abcdef')")
 
 

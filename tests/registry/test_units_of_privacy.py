@@ -394,7 +394,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "too many rows": ({"max_rows": 1001}, "max_rows = 1001 must be a whole number between 1 and 1000"),
     "too much at once": (
         {"max_rows": 900, "features": {"x": {"length": 3000, "norm": 1}}},
-        "900 rows of 3000 numbers are more than a unit may have, 2097152; choose at most 699",
+        "900 rows of 3000 numbers are above the limit of 2097152 numbers in a unit; choose max_rows = 699 at most",
     ),
 }
 
@@ -411,7 +411,7 @@ def test_what_is_no_unit_is_refused(connection: psycopg.Connection, schema: str,
 
 def test_a_table_without_units_is_refused(connection: psycopg.Connection, schema: str, register: Register) -> None:
     visits(connection, "v", [])
-    with pytest.raises(psycopg.Error, match="is empty; a dataset needs at least one row with a unit"):
+    with pytest.raises(psycopg.Error, match="is empty; insert at least one row with a unit"):
         registered(register, "v", 4, 2)
 
 

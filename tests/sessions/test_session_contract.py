@@ -250,7 +250,7 @@ def test_a_preference_that_is_refused_leaves_a_transaction_usable(place: Place, 
 
 
 def two_inserts(session: Session, table: str, second: str) -> Any:
-    with session.at_once():
+    with session.atomic():
         for value in ("1", second):
             session.query(f"insert into {table} values ($1::pg_catalog.text::pg_catalog.int4)", value)
 
@@ -524,9 +524,9 @@ def test_a_stored_model_is_the_outcome_of_its_charge_and_its_receipt_says_which(
 
 
 SPOILT = {
-    ("linear", "shorter"): "coefficients have the shape (2,) and intercepts (1,); the dataset's are (3,) and (1,)",
+    ("linear", "shorter"): "coefficients have the shape (2,) and intercepts (1,); the dataset needs (3,) and (1,)",
     ("linear", "null"): "a coefficient or an intercept is null or not finite; a release has numbers only",
-    ("network", "shorter"): "parameters have the shape (10,); the network's are 11 in one row",
+    ("network", "shorter"): "parameters have the shape (10,); the network needs (11,)",
     ("network", "null"): "a parameter is null or not finite; a release has numbers only",
 }
 

@@ -122,7 +122,7 @@ def stored_at(session: ServerSession, source: str, record: Record, table: int, p
         return bytes(session.query(sql, record.blank, list(places), table, *record.parameters)[0]["raw"])
 
 
-def at_once(record: Record, memory: int) -> int:
+def batch_size(record: Record, memory: int) -> int:
     """Return how many records are read at once."""
     return max(1, min(_MOST_ROWS, min(memory // 4, MOST_BYTES) // record.held))
 

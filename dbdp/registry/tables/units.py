@@ -40,7 +40,7 @@ _COUNTING_BYTES = 1 << 26  # of memory, to count the units
 def count(session: ServerSession, source: str, unit: Unit, types: Mapping[str, str]) -> int:
     """Return the number of units, which is public."""
     each = Unit(unit.column, 1)
-    return sum(len(kept) for kept in kept_places(session, source, each, types, None, _COUNTING_BYTES))
+    return sum(len(kept) for kept in selected_places(session, source, each, types, None, _COUNTING_BYTES))
 
 
 def slots(
@@ -60,8 +60,8 @@ def slots(
     """
 
     def read() -> Iterator[bytes]:
-        most = reading.at_once(record, memory)
-        for kept in kept_places(session, source, unit, types, key, memory):
+        most = reading.batch_size(record, memory)
+        for kept in selected_places(session, source, unit, types, key, memory):
             flat = kept.ravel()
             for first in range(0, len(flat), most):
                 yield _records(session, source, record, flat[first : first + most])
@@ -85,7 +85,7 @@ def _records(session: ServerSession, source: str, record: Record, entries: np.nd
     return records.tobytes()
 
 
-def kept_places(
+def selected_places(
     session: ServerSession, source: str, unit: Unit, types: Mapping[str, str], key: bytes | None, memory: int
 ) -> Iterator[np.ndarray]:
     """Give where the kept rows of all units are stored, shape (some units, r); all zero for what a unit has not.
