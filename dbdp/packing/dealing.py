@@ -50,7 +50,7 @@ def _check(dataset: Dataset, group_by: str, groups: Sequence[str]) -> None:
     if group_by not in public:
         raise ValueError(
             f"column {group_by!r} is not among the public columns of dataset {dataset.name!r} "
-            f"({', '.join(map(repr, public)) or 'it has none'}); choose one of them: its owner declares them at registration"
+            f"({', '.join(map(repr, public)) or 'it has none'}); choose one that its owner declared at registration"
         )
     if not 1 <= len(groups) <= MOST_GROUPS:
         raise ValueError(f"groups has {len(groups)} values; list 1 to {MOST_GROUPS}")

@@ -126,7 +126,7 @@ def scorer(
     vector = np.frombuffer(b64decode(parameters), np.float64, offset=HEADER_BYTES)
     if len(vector) != network.parameters:
         raise ValueError(
-            f"{len(vector)} parameters do not fit the network, which has {network.parameters}; pass as many"
+            f"{len(vector)} parameters do not fit the network; pass {network.parameters}, the number that it has"
         )
     return NetworkScorer(network, vector, list(declaration.classes), packer(declaration, projection))
 

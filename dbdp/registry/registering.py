@@ -244,8 +244,7 @@ def check_canonical(session: ServerSession, word: str, column: str, type_name: s
         if canonical != value:
             hint = f"write it as {canonical!r}" if canonical else f"correct the {word}, or leave it out"
             raise ValueError(
-                f"{word} {value!r} of {column!r} is not of type {type_name}, as PostgreSQL writes the column's values; "
-                f"{hint}"
+                f"{word} {value!r} of {column!r} is not a value of type {type_name} as PostgreSQL writes it; {hint}"
             )
 
 

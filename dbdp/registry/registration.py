@@ -15,8 +15,8 @@ LONGEST_NAME = 63  # characters of a dataset's name
 class Registration:
     """What an owner states of a table; every interface builds this record, with the fields of dbdp.register_dataset.
 
-    `label` to `label_bounds` and `public_columns` are the parameters of `dbdp.registry.declarations.declare`; `epsilon`,
-    `delta`, `mode` and `rho` those of `dbdp.privacy.accounting.budget.Budget.of`.
+    The other fields are the parameters of `dbdp.registry.declarations.declare`, and those of the budget, `epsilon`,
+    `delta`, `mode` and `rho`, of `dbdp.privacy.accounting.budget.Budget.of`.
 
     Attributes
     ----------

@@ -134,7 +134,7 @@ def network(outputs: int, parameters: int | None = None) -> dict[str, Any]:
     ("told", "message"),
     [
         (network(900), "the network has inputs, outputs and intercept"),
-        (network(2, parameters=4), "4 parameters do not fit the network, which has 8"),
+        (network(2, parameters=4), "4 parameters do not fit the network; pass 8"),
     ],
 )
 def test_a_network_that_is_not_its_datasets_is_not_learned(

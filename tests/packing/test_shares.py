@@ -308,7 +308,7 @@ def test_a_projection_that_memory_does_not_hold_is_refused_with_the_remedy(
     name = register("t", features={"x": {"length": 20_000, "norm": 1}})
     connection.execute("set dbdp.pack_memory = '1MB'")
     options = {"projection": {"dimension": 10, "seed": 1}}
-    with pytest.raises(psycopg.Error, match=r"takes 4 MB of memory, above dbdp.pack_memory") as error:
+    with pytest.raises(psycopg.Error, match=r"needs 4 MB of memory, above dbdp.pack_memory") as error:
         shuffled(connection, name, 11, **options)
     remedy = error.value.diag.message_primary.partition("; ")[2].partition(", or ")[0]
     connection.execute(remedy)

@@ -169,7 +169,7 @@ def test_a_record_that_the_memory_does_not_hold_is_refused_before_the_charge_wit
     wide(connection, "t", 10, 100_000, first_is_short=False)
     name = register("t", features={"x": {"length": 100_000, "norm": 1000}})
     connection.execute("set dbdp.pack_memory = '1MB'")
-    with pytest.raises(psycopg.Error, match=r"a record of 100001 coordinates takes 8 MB of memory") as error:
+    with pytest.raises(psycopg.Error, match=r"a record of 100001 coordinates needs 8 MB of memory") as error:
         connection.execute(TRAIN, (name,))
     assert spent(name) == (0, 0)
     connection.execute(re.search(r"set dbdp.pack_memory = '\d+MB'", str(error.value))[0])

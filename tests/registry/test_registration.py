@@ -327,7 +327,7 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "class not of the label": ({"positive": None, "classes": ["1", "x"]}, "class 'x' of 'y' is no integer"),
     "class written otherwise": (
         {"positive": None, "classes": ["1", "+2"]},
-        r"class '\+2' of 'y' is no integer, .* as PostgreSQL writes it; write it as '2'",
+        r"class '\+2' of 'y' is not a value of type integer as PostgreSQL writes it; write it as '2'",
     ),
     "one number in two classes": (
         {"label": "n", "features": {"a": [0, 1]}, "positive": None, "classes": ["1", "1.0"]},

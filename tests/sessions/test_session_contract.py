@@ -391,11 +391,11 @@ REFUSALS = {
     "beyond the budget": (
         plan(2.5),
         "the budget of dataset {name!r} does not cover this release: it would add a charge of 2.5 to 0 spent of 2; "
-        "ask for less (a smaller epsilon or delta: dbdp.dp_explain shows the charge before it is spent)",
+        "choose a smaller epsilon or delta (dbdp.dp_explain shows the charge before it is spent)",
     ),
     "without an algorithm": (
         plan(0.5) | {"algorithm": None},
-        "algorithm of the plan is None; give the name of what was planned",
+        "algorithm of the plan is None; give the algorithm's name",
     ),
     "with half a budget": (plan(1.0), None),
 }
