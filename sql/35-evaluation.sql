@@ -1,4 +1,4 @@
-create or replace function dbdp.tally_transition(counts bytea, block bytea, models bytea, asked text) returns bytea
+create or replace function dbdp.tally_transition(counts bytea, block bytea, models bytea, description text) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
@@ -14,7 +14,7 @@ as $body$
 $body$;
 comment on function dbdp.tally_terminate is 'internal: end of tally: the numbers of a state';
 
-create or replace aggregate dbdp.tally(block bytea, models bytea, asked text) (
+create or replace aggregate dbdp.tally(block bytea, models bytea, description text) (
   sfunc = dbdp.tally_transition,
   stype = bytea,
   finalfunc = dbdp.tally_terminate,

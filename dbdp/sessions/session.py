@@ -87,7 +87,7 @@ class Session(Protocol):
         """Set a parameter where the server still allows it in this session; else do nothing."""
 
     def failure(self, error: BaseException) -> tuple[str, str]:
-        """Return the SQLSTATE and the text of a failed statement; an empty SQLSTATE if the error is not the server's."""
+        """Return the SQLSTATE and the text of a failed statement; an empty SQLSTATE for an error that is not SQL's."""
 
     def workers(self, count: int) -> AbstractContextManager[list["Session"]]:
         """Open `count` further sessions of the same role for parallel work; or return this one alone."""

@@ -527,7 +527,7 @@ def test_bounds_are_for_the_role_that_registered_the_table_alone(
     connection.execute(f"set session authorization {roles['owner']}")
     connection.execute("select dbdp.grant_training(%s, %s)", (name, roles["rival"]))
     connection.execute(f"set session authorization {roles['rival']}")
-    with pytest.raises(psycopg.Error, match=rf"belongs to {roles['owner']}; only that role may look for bounds"):
+    with pytest.raises(psycopg.Error, match=rf"belongs to {roles['owner']}; only that role may estimate bounds"):
         connection.execute("select dbdp.dp_bounds(%s, 'y', 1)", (name,))
     connection.execute(f"set session authorization {roles['analyst']}")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -571,7 +571,7 @@ def test_of_units_no_share_of_all_rows_is_shown(connection: psycopg.Connection, 
     model = connection.execute("select model from dbdp.dp_logreg(%s, 50, 1e-6)", (visits,)).fetchone()[0]
     before = spent(visits)
     for door in (f"dp_score({model}, %s, 'accuracy', 1)", "dp_explain_score(%s, 'accuracy', 1)"):
-        with pytest.raises(psycopg.Error, match=r"'patient' of dataset .* is private; ask for 'confusion'"):
+        with pytest.raises(psycopg.Error, match=r"'patient' of dataset .* is private; choose 'confusion'"):
             connection.execute(f"select dbdp.{door}", (visits,))
     assert spent(visits) == before
 

@@ -414,7 +414,7 @@ def test_workers_that_cannot_connect_are_refused_in_clear_words_before_the_charg
         request = Request(epsilon=1.0, shards=2, batch_size=5)
         assert database.train(f"{schema}_owned", request).receipt["shards"] == 2  # the password is kept
         connection.execute(statement.format(owner))
-        with pytest.raises(ValueError, match=f"shards = 2 need as many further connections, and one failed.*{message}"):
+        with pytest.raises(ValueError, match=f"shards = 2 needs as many further connections, and one failed.*{message}"):
             database.train(f"{schema}_owned", request)
         assert mine.execute(TEMPORARY).fetchall() == []
         assert spent(f"{schema}_owned") == (CHARGE_UNITS, 0)

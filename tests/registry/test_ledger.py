@@ -501,7 +501,7 @@ def test_a_redeclaration_corrects_bounds_and_touches_neither_budget_nor_models(
         ("positive => '1'", "has this declaration already"),
         ("""features => '{"z": [0, 1]}'""", "column 'z' does not exist"),
         ("""features => '{"x": [1, 0]}'""", "bounds of 'x'"),
-        ("positive => 'yes'", "label value 'yes' is no integer"),
+        ("positive => 'yes'", "label value 'yes' is not of type integer"),
         ("classes => array['0']", "1 classes; it must have 2"),
         ("negative => '0'", "positive is null"),
     ],

@@ -147,9 +147,9 @@ class _Least:
 
     Notes
     -----
-    A unit is dropped only while `units` lesser ones are stored, and from then on `beyond` is at most that unit: its later
-    entries are ignored, and the next pass begins at `beyond`. An entry of a stored unit is dropped only while r lesser
-    entries of it are stored.
+    A unit is dropped only while `units` lesser ones are stored, and from then on `beyond` is at most that unit: its
+    later entries are ignored, and the next pass begins at `beyond`. An entry of a stored unit is dropped only while r
+    lesser entries of it are stored.
     """
 
     def __init__(self, low: bytes, units: int, rows: int) -> None:
