@@ -60,4 +60,4 @@ left join lateral (
   from dbdp.outcome as o
   where o.ledger_id = l.id
 ) as o on true;
-comment on view dbdp.history is 'who charged which dataset when, for what, how much, and what became of it; without an outcome it is not finished, or was lost';
+comment on view dbdp.history is 'which role charged which dataset, when, for what, how much, and the outcome; without an outcome the charge is not finished, or was interrupted';

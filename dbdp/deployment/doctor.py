@@ -1,7 +1,7 @@
-"""The doctor: what a server and this machine lack for dbdp, and the remedy for each; it changes nothing.
+"""Checks what a server and this machine lack for dbdp, and names the remedy for each fault; it changes nothing.
 
-A finding is `ok`; a `fault`, with which something does not work or is not safe; an `advice`; or `unknown`, where the
-role that asks may not look. A remedy is a command for a shell, or SQL that ends in a semicolon.
+The state of a finding is `ok`; `fault`, if something does not work or is not safe; `advice`; or `unknown`, if the role
+may not check it. A remedy is a shell command, or SQL that ends in a semicolon.
 """
 
 import os
@@ -27,10 +27,11 @@ _TIMEOUT = 10  # seconds for a connection
 _MEMBERS = (("dbdp_predictor", "dbdp_analyst"), ("dbdp_analyst", "dbdp_data_owner"))
 _RIGHTS = {
     "dbdp_data_owner": "register own tables, train and predict",
-    "dbdp_analyst": "train and predict where it was given the right",
-    "dbdp_predictor": "predict where it was given the right",
+    "dbdp_analyst": "train and predict where it has been granted the right",
+    "dbdp_predictor": "predict where it has been granted the right",
 }
-# What writes the statements within a training to a log, plans with exact models among them; and what does not.
+# Settings that may write the statements of a training to a log, among them plans with exact models: the values that do
+# so, and one that does not.
 _LOG_SETTINGS = {
     "log_min_messages": (re.compile("debug"), "warning"),
     "auto_explain.log_nested_statements": (re.compile("on"), "off"),
@@ -46,7 +47,7 @@ _PLACE = (
     "select quote_ident(n.nspname) from pg_namespace as n join pg_extension as e on e.extnamespace = n.oid "
     "where e.extname = 'dbdp'"
 )
-# No command moves an extension whose objects are in a schema of its own; what depends on pg_catalog is not recorded.
+# No command moves an extension whose objects are in a schema of its own. Dependencies on pg_catalog are not recorded.
 _TO_PG_CATALOG = (
     "set search_path = pg_catalog, pg_temp; with moved as (update pg_extension set extnamespace = "
     "'pg_catalog'::regnamespace where extname = 'dbdp' returning oid) delete from pg_depend using moved where "
@@ -57,7 +58,19 @@ _TO_PG_CATALOG = (
 
 @dataclass(frozen=True)
 class Finding:
-    """What was looked at, its state, what was found there, and what to do about it."""
+    """The result of one check.
+
+    Attributes
+    ----------
+    check : str
+        What was checked.
+    state : str
+        `ok`, `fault`, `advice` or `unknown`.
+    found : str
+        What the check observed.
+    remedy : str | None
+        A shell command or SQL; None if there is nothing to do.
+    """
 
     check: str
     state: str
@@ -67,7 +80,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Server:
-    """A server that answers, and the role that asks."""
+    """A server that accepts a connection, and the role that connects."""
 
     connection: psycopg.Connection
     session: ClientSession
@@ -77,6 +90,7 @@ class Server:
 
     @classmethod
     def of(cls, connection: psycopg.Connection) -> "Server":
+        """Return the server of a connection."""
         session = ClientSession(connection)
         sql = (
             "select quote_ident(session_user) as role, rolsuper as is_superuser, quote_ident(current_database()) "
@@ -90,9 +104,9 @@ class Server:
 
     @property
     def superuser_target(self) -> str:
-        """The target as an argument for a shell, without a password, for a superuser."""
-        given = self.connection.info.get_parameters()
-        where = {name: given[name] for name in ("host", "port", "dbname", "user") if name in given}
+        """The target as a quoted shell argument with a superuser and without a password."""
+        parameters = self.connection.info.get_parameters()
+        where = {name: parameters[name] for name in ("host", "port", "dbname", "user") if name in parameters}
         return shlex.quote(make_conninfo(**where | ({} if self.is_superuser else {"user": "postgres"})))
 
     @property
@@ -102,27 +116,32 @@ class Server:
 
 
 def examine(target: str | None) -> list[Finding]:
-    """Return what was found on this machine, on the server, and in its database.
+    """Check this machine, a server and its database.
 
     Parameters
     ----------
     target : str | None
-        Libpq URL; None takes the environment's DBDP_URL, else the private server, which is not started.
+        A libpq URL; None means the variable DBDP_URL, else the private server, which is not started.
+
+    Returns
+    -------
+    list of Finding
+        The result of each check.
     """
-    found = [_here()]
+    here = _here()
     url = target or os.environ.get(URL_VARIABLE) or _private_server()
     if url is None:
-        return [*found, Finding("server", FAULT, "the private server does not run", "dbdp server start")]
+        return [here, Finding("server", FAULT, "the private server does not run", "dbdp server start")]
     try:
         url = libpq_url(url)
     except ValueError as error:
         what, _, remedy = str(error).partition(": ")
-        return [*found, Finding("server", FAULT, what, remedy)]
+        return [here, Finding("server", FAULT, what, remedy)]
     try:
         with opened(url, connect_timeout=_TIMEOUT) as connection:
-            return [*found, *_of_server(Server.of(connection))]
+            return [here, *_of_server(Server.of(connection))]
     except psycopg.OperationalError as error:
-        return [*found, Finding("server", FAULT, str(error).strip(), remedy_of_connection(str(error)))]
+        return [here, Finding("server", FAULT, str(error).strip(), remedy_of_connection(str(error)))]
 
 
 def _private_server() -> str | None:
@@ -133,7 +152,7 @@ def _private_server() -> str | None:
 
 
 def _of_server(server: Server) -> Iterator[Finding]:
-    yield from _server(server)
+    yield from _versions(server)
     extension = _extension(server)
     yield extension
     checks = (_rights, _settings) if extension.state == OK else (_settings,)
@@ -167,7 +186,7 @@ def _runtime(check: str, ran: dict[str, Any], remedy: str) -> Finding:
     )
 
 
-def _server(server: Server) -> Iterator[Finding]:
+def _versions(server: Server) -> Iterator[Finding]:
     version, major = server.connection.info.server_version, server.connection.info.server_version // 10000
     if version < MINIMUM_SERVER:
         remedy = f"pg_upgrade to PostgreSQL {MINIMUM_SERVER // 10000} or later"
@@ -182,7 +201,7 @@ def _server(server: Server) -> Iterator[Finding]:
         yield Finding("PL/Python", OK, "available")
     else:
         remedy = f"apt-get install postgresql-plpython3-{major}"
-        yield Finding("PL/Python", FAULT, "the server's package plpython3u is not there", remedy)
+        yield Finding("PL/Python", FAULT, "the server's package plpython3u is not installed", remedy)
     yield _files(server)
 
 
@@ -196,25 +215,25 @@ def _files(server: Server) -> Finding:
 
 
 def _extension(server: Server) -> Finding:
-    there = server.value("select extversion from pg_extension where extname = 'dbdp'")
-    if there == __version__:
-        return Finding("extension", OK, f"version {there}")
-    is_here = server.value(_AVAILABLE, __version__)
-    if there is None:
-        remedy = "create extension dbdp schema pg_catalog cascade;" if is_here else server.install
+    version = server.value("select extversion from pg_extension where extname = 'dbdp'")
+    if version == __version__:
+        return Finding("extension", OK, f"version {version}")
+    is_available = server.value(_AVAILABLE, __version__)
+    if version is None:
+        remedy = "create extension dbdp schema pg_catalog cascade;" if is_available else server.install
         return Finding("extension", FAULT, "not in this database", remedy)
-    can_update = is_here and server.value(_UPDATE, there, __version__)
+    can_update = is_available and server.value(_UPDATE, version, __version__)
     remedy = "alter extension dbdp update;" if can_update else server.install
-    if _numbers(there) > _numbers(__version__):
-        remedy = f"pip install dbdp=={there}"
-    return Finding("extension", FAULT, f"version {there} in the database, {__version__} here", remedy)
+    if _numbers(version) > _numbers(__version__):
+        remedy = f"pip install dbdp=={version}"
+    return Finding("extension", FAULT, f"version {version} in the database, {__version__} here", remedy)
 
 
 def _place(server: Server) -> Iterator[Finding]:
-    """Who owns the schema of an extension can drop it, with the extension."""
+    """Yield a fault unless the extension is in pg_catalog: another schema's owner can drop it with the extension."""
     place = server.value(_PLACE)
     if place != "pg_catalog":
-        found = f"it belongs to schema {place}: who drops that drops the extension and all books"
+        found = f"it is in schema {place}, whose owner can drop it with the extension, all ledgers and all models"
         yield Finding("schema of the extension", FAULT, found, _TO_PG_CATALOG)
 
 
@@ -223,7 +242,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def _python(server: Server) -> Finding:
-    """Let the server import what a training imports."""
+    """Check that the server can import what a training imports."""
     try:
         ran = server.value("select dbdp.about()")
     except psycopg.errors.InsufficientPrivilege:
@@ -248,7 +267,7 @@ def _roles(server: Server) -> Iterator[Finding]:
         return
     for role, member in _MEMBERS:
         if not server.value("select pg_has_role($1::name, $2::name, 'usage')", member, role):
-            yield Finding("roles", FAULT, f"{member} is no member of {role}", f"grant {role} to {member};")
+            yield Finding("roles", FAULT, f"{member} is not a member of {role}", f"grant {role} to {member};")
     try:
         server.session.query((Source.installed().sql / _CHECK_OF_ROLES).read_text())
     except psycopg.errors.ObjectNotInPrerequisiteState as error:
@@ -267,18 +286,18 @@ def _rights(server: Server) -> Iterator[Finding]:
         "and not has_database_privilege(r, current_database(), 'temporary')"
     )
     for role in server.value(sql) or []:
-        found = f"{role} may not make temporary tables, which a training needs"
+        found = f"{role} may not create temporary tables, which a training needs"
         remedy = f"grant temporary on database {server.database} to {role};"
         yield Finding("temporary tables", FAULT, found, remedy)
 
 
 def _own_rights(server: Server) -> Finding:
     if server.is_superuser:
-        return Finding("role", OK, f"{server.role}, a superuser: may do everything")
+        return Finding("role", OK, f"{server.role}, a superuser, may do everything")
     for role, may in _RIGHTS.items():
         if server.value("select pg_has_role(session_user, $1::name, 'usage')", role):
-            return Finding("role", OK, f"{server.role}, in {role}: may {may}")
-    found = f"{server.role} is in none of {', '.join(_RIGHTS)}"
+            return Finding("role", OK, f"{server.role}, a member of {role}, may {may}")
+    found = f"{server.role} is not a member of {', '.join(_RIGHTS)}"
     return Finding("role", FAULT, found, f"grant dbdp_analyst to {server.role};")
 
 
@@ -301,7 +320,7 @@ def _memory(server: Server) -> Finding | None:
 def _fsync(server: Server) -> Finding | None:
     if server.value("select current_setting('fsync')") == "on":
         return None
-    found = "off: a crash can undo a charge whose release was seen"
+    found = "off: a crash can undo a charge after its release was read"
     return Finding("fsync", FAULT, found, _set_system("fsync", "on"))
 
 
@@ -309,7 +328,7 @@ def _standbys(server: Server) -> Finding | None:
     names = server.value("select current_setting('synchronous_standby_names')").strip()
     may = server.value("select pg_has_role('dbdp_owner', 'pg_read_all_stats', 'usage')")
     if names and not may:
-        found = "dbdp_owner may not see how far the synchronous standbys are: training is refused"
+        found = "dbdp_owner may not see how far the synchronous standbys have replicated: training is refused"
         return Finding("standbys", FAULT, found, "grant pg_read_all_stats to dbdp_owner;")
     if not names and (standbys := server.value("select count(*) from pg_stat_replication")):
         found = f"{standbys} connected, none synchronous: a failover can undo the last charges"
@@ -318,10 +337,10 @@ def _standbys(server: Server) -> Finding | None:
 
 
 def _logs(server: Server) -> Iterator[Finding]:
-    for parameter, (talkative, quiet) in _LOG_SETTINGS.items():
+    for parameter, (unsafe, quiet) in _LOG_SETTINGS.items():
         value = server.value("select current_setting($1, true)", parameter) or ""
-        if talkative.match(value):
-            found = f"{value}: plans with exact models may be in a log, which is then as secret as the tables"
+        if unsafe.match(value):
+            found = f"{value}: a log may contain plans with exact models, and is then as secret as the tables"
             yield Finding(parameter, ADVICE, found, _set_system(parameter, quiet))
 
 

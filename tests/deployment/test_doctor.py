@@ -249,13 +249,13 @@ def test_a_stranger_learns_what_it_may_and_its_password_is_never_shown(cluster: 
     assert states["role"] == {
         "check": "role",
         "state": FAULT,
-        "found": '"A stranger" is in none of dbdp_data_owner, dbdp_analyst, dbdp_predictor',
+        "found": '"A stranger" is not a member of dbdp_data_owner, dbdp_analyst, dbdp_predictor',
         "remedy": 'grant dbdp_analyst to "A stranger";',
     }
     do(cluster, states["role"]["remedy"])
     findings = examine(url)
     assert {each.state for each in findings} == {OK}
-    assert '"A stranger", in dbdp_analyst: may train' in next(each.found for each in findings if each.check == "role")
+    assert '"A stranger", a member of dbdp_analyst, may train' in next(each.found for each in findings if each.check == "role")
 
 
 @pytest.mark.parametrize(

@@ -627,7 +627,7 @@ FORGERIES = {
     "delete from dbdp.model",
     "update dbdp.allowance set dataset_id = 1",
     "delete from dbdp.allowance",
-    "drop policy seen on dbdp.ledger",
+    "drop policy visible on dbdp.ledger",
     "create policy mine on dbdp.ledger using (true)",
     "create trigger mine before insert on dbdp.ledger execute function tsvector_update_trigger()",
 }
