@@ -168,11 +168,11 @@ PREPARED = {
     ),
     "what it makes is lent": (
         "create role intruder; alter default privileges for role dbdp_owner grant update on sequences to intruder",
-        "intruder may use sequences that dbdp_owner makes",
+        "intruder may use sequences that dbdp_owner creates",
     ),
     "what it makes in a schema is lent": (
         "alter default privileges for role dbdp_owner in schema public grant select on tables to public",
-        "public may use tables that dbdp_owner makes",
+        "public may use tables that dbdp_owner creates",
     ),
 }
 

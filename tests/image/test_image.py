@@ -21,7 +21,7 @@ REFUSED = {
     "an empty password": ({"POSTGRES_PASSWORD": ""}, "POSTGRES_PASSWORD_FILE"),
     "two passwords": ({"POSTGRES_PASSWORD": "x", "POSTGRES_PASSWORD_FILE": "/etc/hostname"}, "keep one"),
     "no such file": ({"POSTGRES_PASSWORD_FILE": "/nowhere"}, "cannot read"),
-    "two lines": (MANY_LINES, "give one line"),
+    "two lines": (MANY_LINES, "use one line"),
     "a name to quote": ({"POSTGRES_PASSWORD": "x", "POSTGRES_USER": 'a"b'}, "POSTGRES_USER"),
     "trust": ({"POSTGRES_PASSWORD": "x", "POSTGRES_HOST_AUTH_METHOD": "trust"}, "leave the variable out"),
     "a carriage return": ({"POSTGRES_PASSWORD": "x\r"}, "carriage return"),
@@ -32,7 +32,7 @@ REFUSED = {
         {"POSTGRES_PASSWORD": "x", "POSTGRES_INITDB_ARGS": "--waldir=/tmp/w"},
         "leave them",
     ),
-    "a place of root's": ({"POSTGRES_PASSWORD": "x", "PGDATA": "/pgdata"}, "cannot write /, where it makes PGDATA"),
+    "a place of root's": ({"POSTGRES_PASSWORD": "x", "PGDATA": "/pgdata"}, "cannot write /, where it creates PGDATA"),
     "a mount point": ({"POSTGRES_PASSWORD": "x", "PGDATA": "/var/lib/postgresql/data"}, "mount point"),
 }
 PREPARE = """
@@ -136,7 +136,7 @@ def test_scripts_run_once_and_in_order(create: Create) -> None:
         assert connection.execute("select array_agg(who order by number) from said").fetchone() == (
             ["sql", "gz", "run", "postgres"],
         )
-    assert "left alone" in made.log()
+    assert "ignored" in made.log()
 
 
 @pytest.mark.parametrize("name", ["20-wrong.sql", "20-wrong.sh", "20-left.sh"])
