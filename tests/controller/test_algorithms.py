@@ -154,7 +154,7 @@ def test_the_requests_of_these_tests_set_every_option_and_reach_every_loss() -> 
 
 
 @pytest.mark.parametrize("door", LEFT_OUT)
-def test_every_option_is_a_parameter_of_every_sql_door(connection: psycopg.Connection, door: str) -> None:
+def test_every_option_is_a_parameter_of_every_sql_function(connection: psycopg.Connection, door: str) -> None:
     sql = """
 select proargnames[:pronargs], pronargs - pronargdefaults
 from pg_proc where oid = (select oid from pg_proc where proname = %s and pronamespace = 'dbdp'::regnamespace)"""
@@ -175,7 +175,7 @@ def test_every_option_is_a_parameter_of_every_estimator_and_a_flag_of_the_comman
 
 
 @pytest.mark.parametrize("case", REQUESTS)
-def test_the_doors_agree_on_the_plan(
+def test_the_interfaces_agree_on_the_plan(
     connection: psycopg.Connection, database: Database, made: dict[str, str], case: str
 ) -> None:
     options = BASE | REQUESTS[case]
@@ -190,7 +190,7 @@ def test_the_doors_agree_on_the_plan(
         assert in_server.items() <= database.train(made["binary"], Request(**options)).receipt.items()
 
 
-def test_the_doors_agree_on_classes_and_on_numbers(
+def test_the_interfaces_agree_on_classes_and_on_numbers(
     connection: psycopg.Connection, database: Database, made: dict[str, str]
 ) -> None:
     public = ("--rows", str(ROWS), "--features", str(FEATURES + 1))
@@ -248,7 +248,7 @@ def quality(connection: psycopg.Connection, kind: str, weights: np.ndarray, offs
 @pytest.mark.parametrize(
     ("door", "loss"), [("dp_logreg", "logistic"), ("dp_svm", "huber_svm"), ("dp_linreg", "huber_regression")]
 )
-def test_the_short_doors_reach_every_algorithm(
+def test_the_functions_of_one_loss_reach_every_algorithm(
     connection: psycopg.Connection, made: dict[str, str], algorithm: str, door: str, loss: str
 ) -> None:
     if (algorithm, loss) in REFUSED:

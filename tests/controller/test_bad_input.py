@@ -222,7 +222,7 @@ def test_a_bad_request_is_refused(
 
 
 @pytest.mark.parametrize("case", NOISY_REQUESTS)
-def test_a_bad_request_to_add_noise_while_training_is_refused_by_both_doors(
+def test_a_bad_request_to_add_noise_while_training_is_refused_by_both_interfaces(
     connection: psycopg.Connection, dataset: str, spent: Spent, case: str
 ) -> None:
     given, message = NOISY_REQUESTS[case]

@@ -218,7 +218,7 @@ def test_sessions_train_on_one_dataset_side_by_side(
     assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (4,)
 
 
-def test_a_client_whose_connection_breaks_is_told_that_the_charge_stands(
+def test_a_client_whose_connection_breaks_reads_that_the_charge_stands(
     server_url: str, connection: psycopg.Connection, table: str, register: Register, spent: Spent
 ) -> None:
     name = register(table)

@@ -105,7 +105,7 @@ CHARGED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("case", CHARGED)
-def test_the_dearest_group_pays_once_for_all(
+def test_the_most_expensive_group_is_charged_once_for_all(
     connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, case: str, mode: str
 ) -> None:
     name, given = dataset(mode=mode), {"epsilon": 1.0, "batch_size": 10} | CHARGED[case]
@@ -171,7 +171,7 @@ def test_beyond_the_budget_nothing_is_read_or_spent(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_explaining_tells_the_plan_of_each_group_and_the_charge_of_all(
+def test_explaining_returns_the_plan_of_each_group_and_the_charge_of_all(
     connection: psycopg.Connection, database: Database, dataset: Callable[..., str], spent: Spent, mode: str
 ) -> None:
     name, options = dataset(mode=mode), {"epsilon": 1.0, "delta": 1e-6, "batch_size": 10}
@@ -482,7 +482,7 @@ def test_only_other_columns_of_plain_types_can_be_public(
         register(table, public_columns=columns)
 
 
-def test_public_columns_are_declared_alike_through_every_door(
+def test_public_columns_are_declared_alike_through_every_interface(
     connection: psycopg.Connection, database: Database, dataset: Callable[..., str]
 ) -> None:
     name, sql = dataset(), "select declaration from dbdp.datasets where name = %s"
@@ -507,7 +507,7 @@ def test_a_key_whose_type_changed_is_refused(
 # --- what goes wrong after the charge ----------------------------------------------------------------------------
 
 
-def test_a_group_that_changes_after_the_charge_is_told_in_public_words(
+def test_a_group_that_changes_after_the_charge_is_reported_by_public_facts(
     connection: psycopg.Connection, server_url: str, dataset: Callable[..., str], schema: str, spent: Spent
 ) -> None:
     """In the client another session can come between the charge and the reading."""
@@ -524,7 +524,7 @@ def test_a_group_that_changes_after_the_charge_is_told_in_public_words(
     assert released(connection, name) == 0
 
 
-def test_a_training_that_stops_on_its_way_releases_nothing_and_keeps_its_charge(
+def test_a_training_that_stops_halfway_releases_nothing_and_keeps_its_charge(
     connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent
 ) -> None:
     name = dataset(mode="basic")
@@ -563,7 +563,7 @@ create trigger refuse before insert on dbdp.model for each row execute function 
     assert released(connection, name) == 0
 
 
-def test_what_is_no_table_is_not_dealt_to(connection: psycopg.Connection, dataset: Callable[..., str]) -> None:
+def test_groups_are_distributed_to_a_table_only(connection: psycopg.Connection, dataset: Callable[..., str]) -> None:
     name = dataset()
     for target in ("", "nowhere", "pg_temp.t (bucket, block); drop table t; --"):
         with pytest.raises(

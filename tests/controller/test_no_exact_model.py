@@ -57,7 +57,7 @@ def suspects(connection: psycopg.Connection) -> list[str]:
     return found
 
 
-def test_every_function_in_python_calls_one_name_of_the_doors(connection: psycopg.Connection) -> None:
+def test_every_function_in_python_calls_one_name_of_the_interface(connection: psycopg.Connection) -> None:
     assert suspects(connection) == []
 
 
@@ -77,7 +77,7 @@ def test_the_hook_is_gone_when_its_test_is_over(connection: psycopg.Connection) 
     assert connection.execute(sql).fetchone() == (0,)
 
 
-def test_an_analyst_reaches_training_through_the_doors_that_add_noise_and_no_other_way(
+def test_an_analyst_reaches_training_only_through_interfaces_that_add_noise(
     connection: psycopg.Connection,
 ) -> None:
     members = connection.execute(MEMBERS).fetchall()
@@ -165,7 +165,7 @@ def texts(path: Path) -> Iterator[str]:
             yield node.value
 
 
-def test_only_packed_rows_ask_for_exact_sums() -> None:
+def test_only_packed_rows_request_exact_sums() -> None:
     """And only what runs a plan, or tallies for a score, and the baseline of the owner's client, has packed rows."""
     asking = {path.stem for path in PACKAGE.rglob("*.py") for text in texts(path) if ASKED.search(text)}
     assert asking == {"rows"}
@@ -181,7 +181,7 @@ def test_only_packed_rows_ask_for_exact_sums() -> None:
     assert {module for module, _ in calls("errors")} - {"app"} == {"tuning", "baselines"}  # pydantic has some too
 
 
-def test_whoever_asks_for_an_exact_sum_is_known_by_name() -> None:
+def test_every_caller_of_an_exact_sum_is_listed() -> None:
     """What each of them does next is a mechanism: their own tests, and §14.8, are about that."""
     of_algorithms = {path.stem for path in (PACKAGE / "algorithms").rglob("*.py")}
     found = {name: set() for name in ("gradient_sum", "loss_sums", "label_counts", "scan")}
@@ -245,7 +245,7 @@ def reachable(*names: str) -> set[str]:
     return found
 
 
-def test_no_door_of_the_server_reaches_the_baseline_without_noise() -> None:
+def test_no_interface_of_the_server_reaches_the_baseline_without_noise() -> None:
     found = reachable("dbdp.interfaces.sql.functions", "dbdp.interfaces.sql.scoring")
     assert {
         "dbdp.controller.requests",

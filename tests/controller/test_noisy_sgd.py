@@ -146,7 +146,7 @@ def test_in_the_server_every_update_is_the_papers(records: Records, asked: str) 
 
 
 @requests_but("rrpsgd")
-def test_the_noise_in_the_server_is_as_wide_as_the_plan_says(records: Records, asked: str) -> None:
+def test_the_noise_in_the_server_has_the_plans_scale(records: Records, asked: str) -> None:
     """The mean of squares is within 12 deviations of what the law has."""
     _, made, training = made_of(asked)
     noise = records(asked).noise * training.noise.grid

@@ -168,7 +168,7 @@ def test_a_replaced_row_moves_the_counts_as_far_as_the_noise_covers_at_most_and_
     assert furthest == pytest.approx(plan["sensitivity"] / step, abs=0.02 if kind == "real" else 0)
 
 
-def test_a_network_and_a_projection_are_judged_by_their_probabilities(database: Database, judged: Judged) -> None:
+def test_a_network_and_a_projection_are_scored_by_their_probabilities(database: Database, judged: Judged) -> None:
     name, _ = judged("classes")
     more = {"projection_dimension": 1, "projection_seed": 3}
     request = Request(10.0, 1e-3, algorithm="dp_sgd", network="mlp:4", batch_size=50, epochs=1, **more)
@@ -310,7 +310,7 @@ def test_what_is_no_numeric_column_is_refused_before_the_charge(
 # --- what it costs --------------------------------------------------------------------------------------
 
 
-def every_door(name: str, model: int, epsilon: float, delta: float) -> dict[str, tuple[str, tuple[Any, ...]]]:
+def every_interface(name: str, model: int, epsilon: float, delta: float) -> dict[str, tuple[str, tuple[Any, ...]]]:
     """A call of each door on a dataset with a binary label."""
     scores = {
         metric: ("select dbdp.dp_score($1, $2, $3, $4, $5) as f", (model, name, metric, epsilon, delta))
@@ -323,12 +323,12 @@ def every_door(name: str, model: int, epsilon: float, delta: float) -> dict[str,
 
 
 @pytest.mark.parametrize(("mode", "delta"), [("basic", 0.0), ("basic", 1e-7), ("renyi", 0.0), ("gaussian", 1e-7)])
-def test_every_door_is_charged_what_is_explained(
+def test_every_interface_is_charged_what_is_explained(
     database: Database, judged: Judged, spent: Spent, mode: str, delta: float
 ) -> None:
     name, model = judged(epsilon=20.0, delta=1e-5, mode=mode)
     total = np.zeros(2, np.int64)
-    for door, (sql, parameters) in every_door(name, model, 0.5, delta).items():
+    for door, (sql, parameters) in every_interface(name, model, 0.5, delta).items():
         told = database.explain_score(name, door, epsilon=0.5, delta=delta)
         assert spent(name) == tuple(total)
         receipt = database.query(sql, *parameters)[0]["f"]["receipt"]
@@ -358,7 +358,7 @@ def test_plans_are_those_of_the_algorithms(database: Database, judged: Judged) -
         assert {key: told[key] for key in plan.explain()} == plan.explain()
 
 
-def test_defaults_are_the_same_in_every_door(database: Database) -> None:
+def test_defaults_are_the_same_in_every_interface(database: Database) -> None:
     sql = "select pg_get_function_arguments(oid) as a from pg_proc where proname = $1"
     arguments = {door: database.query(sql, door)[0]["a"] for door in ("dp_score", "dp_explain_score", "dp_bounds")}
     assert f"bins integer DEFAULT {BINS}" in arguments["dp_score"]
@@ -408,7 +408,7 @@ def test_beyond_the_budget_no_row_is_read(
 
 def test_a_rollback_keeps_every_charge(database: Database, judged: Judged, spent: Spent) -> None:
     name, model = judged()
-    doors = every_door(name, model, 0.5, 0.0)
+    doors = every_interface(name, model, 0.5, 0.0)
     with database.connection.transaction(force_rollback=True):
         for sql, parameters in doors.values():
             database.query(sql, *parameters)
@@ -435,10 +435,10 @@ def test_rows_that_came_behind_the_registration_are_noticed(
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("door", ["accuracy", "class_balance"])
-def test_released_counts_have_the_law_that_is_told(database: Database, judged: Judged, door: str) -> None:
+def test_released_counts_have_the_stated_law(database: Database, judged: Judged, door: str) -> None:
     """By chi-square over eleven bins; a scale that is twice as large, or half, would be seen."""
     name, model = judged()
-    sql, parameters = every_door(name, model, 0.2, 0.0)[door]
+    sql, parameters = every_interface(name, model, 0.2, 0.0)[door]
     exact = database.query(sql, *(EXACT if value == 0.2 else value for value in parameters))[0]["f"]
     found = [database.query(sql, *parameters)[0]["f"] for _ in range(300)]
     if door == "accuracy":  # a share is cut off at 0 and 1, about ten scales away

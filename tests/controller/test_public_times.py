@@ -113,7 +113,7 @@ def test_what_is_refused_before_the_charge_does_not_wait(
     assert spent(name) == (0, 0)
 
 
-def test_a_plan_says_when_the_answer_comes_and_comes_at_once(connection: psycopg.Connection, name: str) -> None:
+def test_a_plan_states_the_answer_time_and_is_itself_not_delayed(connection: psycopg.Connection, name: str) -> None:
     explain = "select dbdp.dp_explain(%s, epsilon => 1) -> 'answer_seconds'"
     assert connection.execute(explain, (name,)).fetchone() == (None,)
     connection.execute(SET, (name, LATE))

@@ -182,7 +182,7 @@ def test_of_records_that_are_alike_shards_learn_what_each_of_them_learns(
 
 @pytest.mark.parametrize("door", ["client", "server"])
 @pytest.mark.parametrize("when", ["once", "each_epoch"])
-def test_both_doors_release_models_of_shards_and_nothing_else_stays(
+def test_both_interfaces_release_models_of_shards_and_nothing_else_stays(
     connection: psycopg.Connection,
     database: Database,
     numbered: str,
@@ -414,7 +414,9 @@ def test_workers_that_cannot_connect_are_refused_in_clear_words_before_the_charg
         request = Request(epsilon=1.0, shards=2, batch_size=5)
         assert database.train(f"{schema}_owned", request).receipt["shards"] == 2  # the password is kept
         connection.execute(statement.format(owner))
-        with pytest.raises(ValueError, match=f"shards = 2 needs as many further connections, and one failed.*{message}"):
+        with pytest.raises(
+            ValueError, match=f"shards = 2 needs as many further connections, and one failed.*{message}"
+        ):
             database.train(f"{schema}_owned", request)
         assert mine.execute(TEMPORARY).fetchall() == []
         assert spent(f"{schema}_owned") == (CHARGE_UNITS, 0)

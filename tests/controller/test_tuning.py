@@ -78,7 +78,7 @@ def through(door: str, connection: psycopg.Connection, name: str, request: Tunin
 
 @EVERY_DOOR
 @EVERY_METHOD
-def test_a_good_candidate_is_chosen_and_told(
+def test_a_good_candidate_is_chosen_and_reported(
     connection: psycopg.Connection, dataset: Callable[..., str], method: str, door: str
 ) -> None:
     """The bad ones err on half of the rows: they are chosen with probability exp(-εgap/2), with a gap above 30."""
@@ -125,7 +125,7 @@ TOLD = ("model", "ledger", "chosen", "version", "released_at", "released_by")
 
 @EVERY_DOOR
 @EVERY_METHOD
-def test_what_is_explained_is_what_the_receipt_says_in_every_door(
+def test_what_is_explained_is_in_the_receipt_in_every_interface(
     connection: psycopg.Connection, dataset: Callable[..., str], method: str, door: str
 ) -> None:
     name, request = dataset(), asked(epsilon=1.0, method=method)
@@ -141,7 +141,7 @@ def test_what_is_explained_is_what_the_receipt_says_in_every_door(
 
 
 @EVERY_DOOR
-def test_disjoint_portions_cost_what_the_dearest_one_does(
+def test_disjoint_portions_cost_what_the_most_expensive_one_does(
     connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, door: str
 ) -> None:
     """In basic ε and δ once, not once for each portion (privacy.md §6)."""
@@ -236,7 +236,7 @@ def test_errors_are_those_of_the_rows_of_the_last_portion(
     assert 100 < bad < 180  # and half of the others
 
 
-def test_the_choice_is_made_from_errors_alone(
+def test_the_choice_depends_on_errors_alone(
     database: Database, dataset: Callable[..., str], counted: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[list[int]] = []
@@ -275,7 +275,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
 
 
 @pytest.mark.parametrize("distribution", ["geometric", "poisson"])
-def test_the_number_of_runs_tells_nothing_of_the_number_drawn(
+def test_the_number_of_runs_is_independent_of_the_number_drawn(
     connection: psycopg.Connection, database: Database, dataset: Callable[..., str], runs: Runs, distribution: str
 ) -> None:
     """All runs up to the public cap are made; receipt, ledger and model have the same entries."""
@@ -450,7 +450,7 @@ def test_an_analyst_tunes_in_the_server(
         connection.execute(f"reset session authorization; drop role tuner_{schema}")
 
 
-def test_a_tuning_that_fails_after_its_charge_says_so(
+def test_a_tuning_that_fails_after_its_charge_reports_the_charge(
     connection: psycopg.Connection, database: Database, schema: str, dataset: Callable[..., str], spent: Spent
 ) -> None:
     name = dataset()

@@ -94,7 +94,7 @@ def test_the_status_of_a_cluster_that_does_not_exist_creates_nothing(folder):
     assert not (folder / "nowhere").exists()
 
 
-def test_an_environment_of_another_python_is_refused_before_anything_is_made(folder, monkeypatch):
+def test_an_environment_of_another_python_is_refused_before_anything_is_created(folder, monkeypatch):
     monkeypatch.setattr(cluster_module, "linked_python", lambda _: ((3, 99), Path("libpython3.99.so")))
     ours = "{}.{}".format(*sys.version_info[:2])
     with pytest.raises(
@@ -157,7 +157,7 @@ def test_an_interrupted_first_start_is_begun_again(make_cluster):
     assert not (cluster.home / "data.new").exists()
 
 
-def test_a_process_number_given_to_another_process_is_not_the_server(make_cluster):
+def test_a_process_id_of_another_process_is_not_the_server(make_cluster):
     cluster = make_cluster("stale")
     (cluster.home / "data").mkdir(parents=True)
     (cluster.home / "data" / "postmaster.pid").write_text(f"{os.getpid()}\n")
@@ -203,7 +203,7 @@ def test_another_installation_of_dbdp_is_not_linked(tmp_path):
         ("log_statement", "none"),
     ],
 )
-def test_the_settings_keep_what_is_committed_and_tell_nobody(running, setting, value):
+def test_the_settings_are_durable_and_log_no_statement(running, setting, value):
     assert ask(running, f"show {setting}") == value
 
 

@@ -149,7 +149,7 @@ FAULTS = {
 
 @ON_ITS_OWN
 @pytest.mark.parametrize("name", FAULTS)
-def test_each_fault_is_found_alone_and_its_remedy_ends_it(cluster: Cluster, name: str) -> None:
+def test_each_fault_is_reported_alone_and_its_remedy_ends_it(cluster: Cluster, name: str) -> None:
     check, state, cause = FAULTS[name]
     (share(cluster) / "extension" / "dbdp--0.1.0.sql").write_text((RELEASED / "dbdp--0.1.0.sql").read_text())
     assert is_well(cluster)
@@ -182,7 +182,7 @@ def test_where_the_files_are_in_place_the_remedy_needs_no_access_to_them(cluster
 
 
 @ON_ITS_OWN
-def test_plans_that_auto_explain_writes_are_found(cluster: Cluster) -> None:
+def test_plans_that_auto_explain_writes_are_reported(cluster: Cluster) -> None:
     execute(cluster, "alter system set session_preload_libraries = 'auto_explain'; select pg_reload_conf()")
     until(cluster, "show session_preload_libraries", "auto_explain")
     execute(cluster, "alter system set auto_explain.log_nested_statements = on; select pg_reload_conf()")
@@ -191,7 +191,7 @@ def test_plans_that_auto_explain_writes_are_found(cluster: Cluster) -> None:
 
 
 @ON_ITS_OWN
-def test_a_server_without_plpython_is_told_which_package(cluster: Cluster) -> None:
+def test_a_server_without_plpython_is_refused_with_the_missing_package(cluster: Cluster) -> None:
     control = share(cluster) / "extension" / "plpython3u.control"
     target = control.readlink()
     control.unlink()
@@ -231,7 +231,7 @@ def test_a_server_without_compiled_code_is_advised(cluster: Cluster, monkeypatch
 
 
 @ON_ITS_OWN
-def test_a_newer_extension_asks_for_a_newer_client(cluster: Cluster) -> None:
+def test_a_newer_extension_requires_a_newer_client(cluster: Cluster) -> None:
     execute(cluster, "update pg_extension set extversion = '99.1' where extname = 'dbdp'")
     assert found(cluster, "extension", FAULT).remedy == "pip install dbdp==99.1"
     execute(cluster, f"update pg_extension set extversion = '{__version__}' where extname = 'dbdp'")
@@ -255,7 +255,9 @@ def test_a_stranger_learns_what_it_may_and_its_password_is_never_shown(cluster: 
     do(cluster, states["role"]["remedy"])
     findings = examine(url)
     assert {each.state for each in findings} == {OK}
-    assert '"A stranger", a member of dbdp_analyst, may train' in next(each.found for each in findings if each.check == "role")
+    assert '"A stranger", a member of dbdp_analyst, may train' in next(
+        each.found for each in findings if each.check == "role"
+    )
 
 
 @pytest.mark.parametrize(
@@ -279,13 +281,13 @@ def test_a_private_server_that_sleeps_is_not_woken(tmp_path: Path, monkeypatch: 
 
 
 @ON_ITS_OWN
-def test_a_server_that_is_too_old_is_found(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_too_old_is_reported(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "MINIMUM_SERVER", 990000)
     assert found(cluster, "server", FAULT).remedy == "pg_upgrade to PostgreSQL 99 or later"
 
 
 @ON_ITS_OWN
-def test_standbys_that_nobody_waits_for_are_advised(cluster: Cluster) -> None:
+def test_asynchronous_standbys_are_reported_as_advice(cluster: Cluster) -> None:
     with (cluster.home / "pg_hba.conf").open("a") as file:
         file.write("local replication postgres peer map=dbdp\n")
     execute(cluster, "alter system reset synchronous_standby_names; select pg_reload_conf()")

@@ -100,7 +100,7 @@ def goes_on(url: str) -> None:
 
 @pytest.mark.parametrize("prepared", [False, True], ids=["into an empty database", "where the extension is"])
 @pytest.mark.parametrize("form", ["plain", pytest.param("custom", marks=pytest.mark.slow)])
-def test_a_dump_carries_the_books_and_what_was_spent(
+def test_a_dump_has_the_ledger_and_what_was_spent(
     used: str, make_database: MakeDatabase, tmp_path: Path, form: str, prepared: bool
 ) -> None:
     copy = make_database()
@@ -118,7 +118,7 @@ def test_a_dump_carries_the_books_and_what_was_spent(
     goes_on(copy)
 
 
-def test_a_dump_of_an_extension_in_public_is_restored_where_the_extension_was_made_first(
+def test_a_dump_of_an_extension_in_public_is_restored_where_the_extension_was_created_first(
     used: str, make_database: MakeDatabase
 ) -> None:
     with psycopg.connect(used, autocommit=True) as connection:
@@ -201,7 +201,7 @@ def test_an_older_odometer_below_the_ledger_refuses_to_train(used: str) -> None:
 
 
 @pytest.mark.parametrize("change", ["alter table kept rename to renamed", "alter table kept set schema moved"])
-def test_a_table_that_was_renamed_is_found_again(used: str, make_database: MakeDatabase, change: str) -> None:
+def test_a_renamed_table_is_still_registered(used: str, make_database: MakeDatabase, change: str) -> None:
     with psycopg.connect(used, autocommit=True) as connection:
         connection.execute(f"create schema moved; grant usage on schema moved to dbdp_owner; {change}")
     copy = make_database()

@@ -173,7 +173,7 @@ def test_dbdp_comes_last_on_the_search_path_and_leaves_it_again(database):
     assert ask(database(), f"{settings} where datname = current_database()") == 0
 
 
-def test_the_search_path_of_the_database_is_kept(database):
+def test_the_search_path_of_the_database_is_preserved(database):
     name = ask(database(), "select current_database()")
     execute(database(), f"""alter database {name} set search_path = 'Odd, "name"', public""")
     before = ask(database(), "show search_path")
@@ -183,7 +183,7 @@ def test_the_search_path_of_the_database_is_kept(database):
     assert ask(database(), "show search_path") == before
 
 
-def test_an_empty_search_path_is_kept(database):
+def test_an_empty_search_path_stays_empty(database):
     execute(database(), f"alter database {ask(database(), 'select current_database()')} set search_path = ''")
     installer.install(database())
     assert ask(database(), "show search_path") == "dbdp"
@@ -202,7 +202,7 @@ def test_an_uninstallation_leaves_only_the_files(cluster, database):
     assert ask(database(), "select paths() is not null")
 
 
-def test_a_role_that_is_still_needed_is_kept(database):
+def test_a_role_that_is_still_needed_stays(database):
     installer.install(database())
     execute(database(), "create table theirs (); alter table theirs owner to dbdp_owner")
     installer.uninstall(database())
@@ -212,7 +212,7 @@ def test_a_role_that_is_still_needed_is_kept(database):
     assert ask(database(), "select to_regrole('dbdp_owner') is null")
 
 
-def test_a_role_that_somebody_is_a_member_of_is_kept_with_what_it_is_a_member_of(database):
+def test_a_role_with_members_stays_with_the_roles_of_which_it_is_a_member(database):
     execute(database(), "create role dbdp_predictor; create role dbdp_analyst in role dbdp_predictor; create role anna")
     execute(database(), "create role dbdp_data_owner in role dbdp_analyst; grant dbdp_analyst to anna")
     installer.install(database())
@@ -225,13 +225,13 @@ def test_a_role_that_somebody_is_a_member_of_is_kept_with_what_it_is_a_member_of
     assert ask(database(), roles) is None
 
 
-def test_a_schema_of_that_name_is_not_taken_over_and_the_remedy_is_told(database):
+def test_a_schema_of_that_name_is_not_taken_over_and_the_remedy_is_named(database):
     execute(database(), "create schema dbdp")
     with pytest.raises(InstallError, match=r"not the extension's: run `alter schema dbdp rename to"):
         installer.install(database())
 
 
-def test_a_refusal_of_peer_says_which_role_is_missing(monkeypatch):
+def test_a_refusal_of_peer_names_the_missing_role(monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise psycopg.OperationalError('FATAL:  Peer authentication failed for user "postgres"')
 
@@ -302,7 +302,7 @@ def test_the_interpreter_is_the_one_that_plpython_embeds(cluster):
     assert bootstrap._identity(found) == ask(cluster.url, "select embedded()")
 
 
-def test_the_first_python_on_the_path_is_not_asked(tmp_path, monkeypatch):
+def test_the_first_python_on_the_path_is_ignored(tmp_path, monkeypatch):
     found = bootstrap.find_interpreter(bootstrap.find_postgresql())
     for name in ("python3", found.name):
         (tmp_path / name).write_text('#!/bin/sh\ntouch "$0.was-asked"\n')
@@ -359,20 +359,20 @@ def test_a_missing_server_is_installed_from_the_distribution(bare_machine):
     assert install[-2:] == ["postgresql-17", "postgresql-plpython3-17"]
 
 
-def test_without_rights_bootstrap_says_what_to_install(bare_machine, monkeypatch):
+def test_without_rights_bootstrap_names_what_to_install(bare_machine, monkeypatch):
     monkeypatch.setattr(bootstrap, "_privilege", lambda: None)
     with pytest.raises(bootstrap.BootstrapError, match="install postgresql-17 postgresql-plpython3-17`"):
         bootstrap._ensure_postgresql()
     assert bare_machine == [["apt-cache", "depends", "postgresql"]]
 
 
-def test_without_a_package_manager_bootstrap_says_what_to_install(bare_machine, monkeypatch):
+def test_without_a_package_manager_bootstrap_names_what_to_install(bare_machine, monkeypatch):
     monkeypatch.setattr(bootstrap.shutil, "which", lambda name: None)
     with pytest.raises(bootstrap.BootstrapError, match=r"install PostgreSQL 15 or later, .* PL/Python 3"):
         bootstrap._ensure_postgresql()
 
 
-def test_a_distribution_with_old_packages_is_told_of_newer_ones(bare_machine, monkeypatch):
+def test_a_distribution_with_old_packages_is_refused_with_the_place_of_newer_ones(bare_machine, monkeypatch):
     monkeypatch.setattr(bootstrap, "_output", lambda command: "  Depends: postgresql-14\n")
     with pytest.raises(bootstrap.BootstrapError, match=r"offer PostgreSQL 14, but .* https://apt\.postgresql\.org"):
         bootstrap._ensure_postgresql()

@@ -204,7 +204,7 @@ def test_what_is_not_released_is_closed(
     assert permitted(connection, roles[kind], statements) == []
 
 
-def test_not_even_an_owner_touches_the_books(
+def test_not_even_an_owner_changes_the_ledger(
     connection: psycopg.Connection, dataset: str, roles: dict[str, str]
 ) -> None:
     statements = {action: forbidden(connection, dataset, action) for action in set(FORBIDDEN) - OF_THE_OWNER}

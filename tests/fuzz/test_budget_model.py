@@ -210,7 +210,7 @@ class AnySession(RuleBasedStateMachine):
         self._settle()
 
     @invariant()
-    def the_books_are_right(self) -> None:
+    def the_ledger_is_consistent(self) -> None:
         for number in self.world.committed:
             assert self._odometer(number) == self.spent[number]
             assert self.spent[number] <= LIMIT

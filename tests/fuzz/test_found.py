@@ -48,7 +48,9 @@ def changed(plan: dict[str, Any], **guarantee: Any) -> str:
         (DEEP, "too many levels"),
     ],
 )
-def test_a_plan_that_the_ledger_cannot_keep_is_refused_before_it_costs(vectors: Watch, plan: str, message: str) -> None:
+def test_a_plan_that_the_ledger_cannot_store_is_refused_before_its_charge(
+    vectors: Watch, plan: str, message: str
+) -> None:
     assert message in vectors.attempt(*call("charge", {"dataset": "vectors", "plan": plan})).message
     assert vectors.attempt(*call("charge", {"dataset": "vectors", "plan": json.dumps(PLAN)}), charges=1).error is None
 

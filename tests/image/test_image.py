@@ -47,7 +47,7 @@ COMPILERS = "cc gcc c++ g++ clang as ld make cmake cython pip pip3 apt-file"
 
 
 @pytest.mark.parametrize("reason", REFUSED)
-def test_it_refuses_to_make_a_database_and_says_what_to_do(create: Create, reason: str) -> None:
+def test_it_refuses_to_create_a_database_and_names_the_remedy(create: Create, reason: str) -> None:
     environment, remedy = REFUSED[reason]
     refused = create(environment)
     assert refused.exit_code() == 1
@@ -63,7 +63,7 @@ def test_it_refuses_another_uid_and_names_the_one_that_works(create: Create) -> 
 
 
 @pytest.mark.parametrize("word", ["-V", "-?", "--describe-config"])
-def test_what_only_asks_the_program_needs_no_password(create: Create, word: str) -> None:
+def test_printing_a_version_needs_no_password(create: Create, word: str) -> None:
     asked = create({}, command=["postgres", word] if word == "-V" else [word])
     assert asked.exit_code() == 0
     assert "dbdp: " not in asked.log()
@@ -81,7 +81,7 @@ def test_it_trains_over_tcp_as_soon_as_it_is_healthy(server: Server) -> None:
         )
 
 
-def test_nobody_comes_in_without_a_password(server: Server) -> None:
+def test_nobody_logs_in_without_a_password(server: Server) -> None:
     for wrong in ("", "guess"):
         with pytest.raises(psycopg.OperationalError, match="password"):
             server.connect(password=wrong)
@@ -189,7 +189,7 @@ def test_a_restart_keeps_models_and_charges_and_so_does_a_kill(create: Create) -
         assert connection.execute("select bool_and(ok) from dbdp.check_ledger()").fetchone() == (True,)
 
 
-def test_stopping_is_clean_and_fast_though_somebody_is_connected(create: Create) -> None:
+def test_stopping_is_clean_and_fast_with_open_connections(create: Create) -> None:
     made = create().start()
     with made.connect():
         began = time.monotonic()

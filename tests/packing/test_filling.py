@@ -30,7 +30,7 @@ def told(connection: psycopg.Connection, table: str, dataset: str, options: dict
     "options",
     [{}, {"key": "ab" * 32, "first": 100, "last": 4900}, {"poisson": {"probability": 0.2, "steps": 12, "size": 1500}}],
 )
-def test_a_client_that_asks_is_told_each_part_once_and_nothing_of_the_rows(
+def test_progress_reports_each_part_once_and_nothing_of_the_rows(
     connection: psycopg.Connection, schema: str, register: Register, memory: str, options: dict[str, object]
 ) -> None:
     """The same words of rows that fill few pages and of rows that fill many, in memory and through buckets.
@@ -64,7 +64,7 @@ class Bars(list[tuple[str, int, int]]):
 
 
 @pytest.mark.parametrize("options", [{"shards": 2}, {"algorithm": "dp_sgd"}, {}])
-def test_bars_hear_of_an_owners_packing_part_by_part_and_reports_that_may_use_the_session_do_not(
+def test_only_progress_that_needs_no_session_receives_the_parts_of_an_owners_packing(
     connection: psycopg.Connection, schema: str, register: Register, options: dict[str, object]
 ) -> None:
     connection.execute("create table many (x float8[], y int)")

@@ -192,7 +192,7 @@ def test_each_step_has_the_rows_that_were_drawn_for_it(
     ("count", "steps", "memory"),
     [(70_000, 3, "64MB"), (70_000, 1, "1MB"), (IN_BLOCK, 4, "64MB"), (IN_BLOCK // 4, 8, "64MB"), (100, 40, "1MB")],
 )
-def test_a_probability_of_one_gives_every_step_the_whole_table(
+def test_a_probability_of_one_draws_all_rows_in_every_step(
     connection: psycopg.Connection, numbered: Callable[[int], str], count: int, steps: int, memory: str
 ) -> None:
     """Steps of several blocks, blocks of several steps, and steps that end with a block."""
@@ -396,7 +396,7 @@ def growth(connection: psycopg.Connection, name: str, memory: str, options: str)
     return memory_of(pid)["VmHWM"] - before
 
 
-def test_a_step_that_is_larger_than_the_memory_given_is_packed_within_it(
+def test_a_step_that_is_larger_than_the_memory_is_packed_within_it(
     server_url: str, connection: psycopg.Connection, schema: str, register: Register
 ) -> None:
     """80,000 rows of 64 bytes are five times the memory."""

@@ -106,7 +106,7 @@ insert into t {rows}""")
         assert order == orders["as they are"], setting
 
 
-def test_one_snapshot_gives_one_order_while_others_write(
+def test_one_snapshot_has_one_order_while_others_write(
     server_url: str, connection: psycopg.Connection, numbered: str, schema: str
 ) -> None:
     key = fresh_key()
@@ -154,7 +154,7 @@ def test_a_row_comes_to_every_share_and_place_equally_often(
     assert p_value(cells) < ALPHA  # it would notice half as many again in one cell
 
 
-def test_a_keys_order_says_nothing_of_the_order_without_it(connection: psycopg.Connection, numbered: str) -> None:
+def test_a_keys_order_is_independent_of_the_order_without_it(connection: psycopg.Connection, numbered: str) -> None:
     fresh = [numbers(connection, numbered) for _ in range(2)]
     assert fresh[0] != fresh[1]
     assert all(sorted(order) == list(range(ROWS)) for order in fresh)

@@ -62,7 +62,7 @@ join dbdp.dataset as d on d.id = dataset_id where d.name = %s order by l.id"""
 @pytest.mark.parametrize("door", ["server", "client"])
 @pytest.mark.parametrize("mode", BUDGETS)
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.0), (0.5, 1e-7)])
-def test_a_release_is_charged_what_the_accountant_says(
+def test_a_release_is_charged_as_the_accountant_computes(
     connection: psycopg.Connection,
     database: Database,
     table: str,
@@ -153,7 +153,7 @@ def test_releases_of_one_statement_are_charged_each(
 
 
 @contextmanager
-def whenever_a_table_is_made(connection: psycopg.Connection, schema: str, action: str) -> Iterator[None]:
+def whenever_a_table_is_created(connection: psycopg.Connection, schema: str, action: str) -> Iterator[None]:
     """Run a PL/pgSQL statement at each CREATE TABLE: in training that is after the charge, before the first row."""
     connection.execute(f"""
 create function {schema}.act() returns event_trigger language plpgsql security definer as $$ begin {action}; end $$;
@@ -186,12 +186,12 @@ def test_the_charge_is_made_before_there_is_a_place_for_the_rows(
     connection: psycopg.Connection, schema: str, table: str, register: Register, door: str
 ) -> None:
     name = register(table)
-    with whenever_a_table_is_made(connection, schema, charge_seen(connection, schema, name)):
+    with whenever_a_table_is_created(connection, schema, visible_charge(connection, schema, name)):
         by(connection, door, name, "bolt_on")
     assert connection.execute(f"select last_value from {schema}.seen").fetchone() == (CHARGE_UNITS,)
 
 
-def charge_seen(connection: psycopg.Connection, schema: str, name: str) -> str:
+def visible_charge(connection: psycopg.Connection, schema: str, name: str) -> str:
     """A statement that notes a dataset's odometer in a sequence, which no failure undoes."""
     number = connection.execute("select id from dbdp.dataset where name = %s", (name,)).fetchone()[0]
     connection.execute(f"create sequence {schema}.seen minvalue 0")
@@ -211,9 +211,9 @@ def test_a_training_that_fails_was_charged_before_and_keeps_its_charge_and_its_s
 ) -> None:
     """It fails where the place for the rows is made, before the first of them is read."""
     name = register(table)
-    action = f"{charge_seen(connection, schema, name)}; raise exception 'row 1 holds a secret'"
+    action = f"{visible_charge(connection, schema, name)}; raise exception 'row 1 holds a secret'"
     stopped = pytest.raises((psycopg.Error, ChargedError), match="training stopped after its charge, which stands")
-    with whenever_a_table_is_made(connection, schema, action), stopped as error:
+    with whenever_a_table_is_created(connection, schema, action), stopped as error:
         by(connection, door, name, algorithm)
     assert connection.execute(f"select last_value from {schema}.seen").fetchone() == (CHARGE_UNITS,)
     assert "secret" not in str(error.value)
@@ -223,7 +223,7 @@ def test_a_training_that_fails_was_charged_before_and_keeps_its_charge_and_its_s
 
 
 @EVERY_ALGORITHM
-def test_a_training_that_is_interrupted_on_its_way_keeps_its_charge_and_leaves_no_table(
+def test_an_interrupted_training_keeps_its_charge_and_leaves_no_table(
     connection: psycopg.Connection, table: str, register: Register, spent: Spent, algorithm: str
 ) -> None:
     """By the key: at the first report after the rows were read."""
@@ -313,7 +313,7 @@ def pure_of_charge(budget: Budget, charge: int) -> float:
 @pytest.mark.parametrize(
     ("epsilon", "delta", "fits"), [(3.0, 3e-6, True), (3.000001, 0.0, False), (0.1, 3.1e-6, False)]
 )
-def test_one_release_may_take_the_whole_budget_and_no_more(
+def test_one_release_may_spend_all_of_the_budget_and_no_more(
     connection: psycopg.Connection,
     table: str,
     register: Register,

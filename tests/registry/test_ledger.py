@@ -71,7 +71,7 @@ def checked(connection: psycopg.Connection, name: str) -> list[tuple[bool, str |
 
 
 @EVERY_DOOR
-def test_history_tells_who_charged_what_and_which_model_came_of_it(
+def test_history_shows_who_charged_what_and_the_resulting_model(
     connection: psycopg.Connection, table: str, register: Register, door: str
 ) -> None:
     name = register(table)
@@ -134,7 +134,7 @@ def test_a_failure_that_a_client_cannot_note_any_more_stays_open(
     assert [row["outcome"] for row in history(connection, name)] == [None]
 
 
-def test_a_failure_in_the_server_undoes_its_row_and_the_budget_tells_of_it(
+def test_a_failure_in_the_server_undoes_its_row_and_the_budget_shows_it(
     connection: psycopg.Connection, table: str, register: Register
 ) -> None:
     name = register(table)
@@ -156,7 +156,7 @@ def charged(connection: psycopg.Connection, name: str) -> int:
     ("outcome", "refusal"),
     [("released", "'released' must be failed or shown"), ("lost", "'lost' must be failed or shown")],
 )
-def test_a_client_cannot_say_what_the_server_knows_better(
+def test_a_client_cannot_override_facts_of_the_server(
     connection: psycopg.Connection, table: str, register: Register, outcome: str, refusal: str
 ) -> None:
     number = charged(connection, register(table))
@@ -164,7 +164,7 @@ def test_a_client_cannot_say_what_the_server_knows_better(
         connection.execute("select dbdp.record_outcome(%s, %s)", (number, outcome))
 
 
-def test_an_outcome_is_said_once_and_by_the_role_that_charged(
+def test_an_outcome_is_recorded_once_and_by_the_role_that_charged(
     connection: psycopg.Connection, table: str, register: Register, rival: str
 ) -> None:
     name = register(table)
@@ -239,7 +239,9 @@ def test_nothing_is_left_for_a_delta_that_does_not_fit(
     assert budget(connection, name, 3e-6)["epsilon_left"] == 3.0
 
 
-def test_an_unknown_dataset_or_delta_is_said(connection: psycopg.Connection, table: str, register: Register) -> None:
+def test_an_unknown_dataset_or_delta_is_refused_by_name(
+    connection: psycopg.Connection, table: str, register: Register
+) -> None:
     with pytest.raises(psycopg.Error, match="dataset 'nowhere' is not registered"):
         budget(connection, "nowhere")
     with pytest.raises(psycopg.Error, match=r"release_delta = 1.0 must be at least 0 and below 1"):
@@ -263,7 +265,7 @@ DAMAGES = {
 
 @EVERY_DOOR
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_nothing_is_trained_where_nobody_knows_what_was_spent(
+def test_nothing_is_trained_if_the_amount_spent_is_unknown(
     connection: psycopg.Connection, table: str, register: Register, damage: str, door: str
 ) -> None:
     name = register(table, epsilon=9.0)
@@ -307,7 +309,7 @@ def forget(connection: psycopg.Connection, number: int) -> None:
         ("charge_limit = 1", "more was spent than the limits allow"),
     ],
 )
-def test_limits_that_were_changed_are_found(
+def test_limits_that_were_changed_are_reported(
     connection: psycopg.Connection, table: str, register: Register, change: str, word: str
 ) -> None:
     name = register(table, epsilon=3.0, delta=1e-6, mode="renyi")
@@ -463,7 +465,7 @@ def test_dropping_and_registering_again_adds_up_like_a_renewal(
     assert (found["total_epsilon"], found["total_delta"]) == (2.0, 2e-7)
 
 
-def test_a_partition_that_was_registered_by_itself_counts_for_the_whole(
+def test_a_partition_that_was_registered_by_itself_counts_for_the_partitioned_table(
     connection: psycopg.Connection, schema: str, register: Register
 ) -> None:
     connection.execute("create table whole (x float8[], y int) partition by list (y)")

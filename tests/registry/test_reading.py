@@ -278,7 +278,7 @@ def test_every_parameter_of_the_planner_is_set_while_a_table_is_read(connection:
             connection.execute("select set_config(%s, %s, false)", (name, value))
 
 
-def test_the_parameters_are_set_to_what_is_said_and_are_the_sessions_own_afterwards(
+def test_the_parameters_are_pinned_within_and_the_sessions_own_afterwards(
     connection: psycopg.Connection, schema: str
 ) -> None:
     connection.execute("create table t (); set enable_sort = on; set work_mem = '77kB'")
@@ -299,7 +299,7 @@ assert before["work_mem"] == "77kB"
     connection.execute(f"do $python$\n{code}\n$python$ language plpython3u")
 
 
-def test_nobody_resumes_what_was_not_left(connection: psycopg.Connection) -> None:
+def test_nothing_is_resumed_that_was_not_suspended(connection: psycopg.Connection) -> None:
     with pytest.raises(psycopg.Error, match="no suspended read"):
         connection.execute("select dbdp.resume('0123456789abcdef')")
 

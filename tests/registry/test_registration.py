@@ -170,7 +170,7 @@ insert into {weird} select i, 'a''b', case when i % 2 = 0 then 'p''o\\s' else 'n
 
 
 @pytest.mark.parametrize("door", ["server", "client"])
-def test_a_partitioned_table_is_trained_on_whole(
+def test_a_partitioned_table_is_trained_on_with_all_partitions(
     connection: psycopg.Connection, database: Database, schema: str, register: Register, door: str
 ) -> None:
     connection.execute("""
@@ -520,7 +520,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_label_of_every_kind_is_declared_through_every_door(
+def test_a_label_of_every_kind_is_declared_through_every_interface(
     connection: psycopg.Connection,
     database: Database,
     schema: str,

@@ -144,7 +144,7 @@ def test_shares_of_a_key_are_disjoint_and_together_all_slots(
     assert_slots_of(found, counts, 3)
 
 
-def test_blocks_do_not_tell_how_many_rows_a_unit_has(
+def test_blocks_do_not_show_how_many_rows_a_unit_has(
     connection: psycopg.Connection, schema: str, register: Register
 ) -> None:
     lengths = []
@@ -192,7 +192,7 @@ def p_value(cells: np.ndarray) -> float:
     return float(chi2.sf(((cells - mean) ** 2 / mean).sum(), cells.size - 1))
 
 
-def test_which_rows_are_kept_is_a_uniform_choice_for_every_unit_by_itself(
+def test_which_rows_are_selected_is_a_uniform_choice_for_every_unit_by_itself(
     connection: psycopg.Connection, schema: str, register: Register
 ) -> None:
     """Five rows of each of 600 units, stored one after the other: every two are kept equally often."""
@@ -358,7 +358,7 @@ TYPES = {  # a type, its values, and how many units they are
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_units_are_told_apart_by_built_in_code_alone(
+def test_units_are_compared_by_built_in_code_alone(
     connection: psycopg.Connection, schema: str, register: Register, database: Database, kind: str
 ) -> None:
     values, expected = TYPES[kind]

@@ -113,7 +113,7 @@ DOORS = {
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_no_door_lends_a_tables_owner_any_rights(
+def test_no_interface_lends_a_tables_owner_any_rights(
     arena: Arena,
     admin: psycopg.Connection,
     owner: psycopg.Connection,
@@ -187,7 +187,7 @@ def maintain(arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection,
 
 
 @pytest.mark.parametrize("command", MAINTENANCE)
-def test_code_that_runs_where_a_superuser_maintains_a_table_sees_the_books_of_its_role_only(
+def test_code_that_runs_where_a_superuser_maintains_a_table_sees_the_ledger_of_its_role_only(
     arena: Arena,
     admin: psycopg.Connection,
     owner: psycopg.Connection,
@@ -210,7 +210,7 @@ def test_code_that_runs_where_a_superuser_maintains_a_table_sees_the_books_of_it
 
 
 @pytest.mark.parametrize("command", MAINTENANCE)
-def test_code_that_runs_where_a_superuser_maintains_a_table_cannot_use_the_doors_for_it(
+def test_code_that_runs_where_a_superuser_maintains_a_table_cannot_call_the_interfaces(
     arena: Arena,
     admin: psycopg.Connection,
     owner: psycopg.Connection,
@@ -517,7 +517,7 @@ def test_a_column_type_with_code_is_refused_or_its_code_does_not_run(
     owner.execute(f"drop function if exists {schema}.canonical")
 
 
-def test_partitions_are_read_with_the_rights_of_the_whole_tables_owner(
+def test_partitions_are_read_with_the_rights_of_the_partitioned_tables_owner(
     arena: Arena, owner: psycopg.Connection, spied: str
 ) -> None:
     """The expressions of a partition key, of a partition's constraint and of its indexes are evaluated too."""

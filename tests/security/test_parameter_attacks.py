@@ -169,7 +169,7 @@ def test_no_room_for_temporary_files_parts_no_neighbours(
         "alter database dbdp set session_replication_role = replica",
     ],
 )
-def test_what_would_open_a_door_is_not_for_an_analyst_to_set(analyst: psycopg.Connection, statement: str) -> None:
+def test_an_analyst_cannot_set_what_would_show_exact_results(analyst: psycopg.Connection, statement: str) -> None:
     statement = statement.replace("dbdp set", f"{analyst.info.dbname} set") if "database" in statement else statement
     assert attempt(analyst, statement) in ("42501", "55P02")
 

@@ -87,7 +87,7 @@ def test_large_objects_are_the_callers_own(arena: Arena, analyst: psycopg.Connec
     analyst.execute(f"select lo_unlink({number})")
 
 
-def test_a_listener_hears_nothing(arena: Arena, analyst: psycopg.Connection, dataset: str) -> None:
+def test_a_listener_receives_nothing(arena: Arena, analyst: psycopg.Connection, dataset: str) -> None:
     for channel in ("dbdp", dataset, "charge"):
         analyst.execute(f'listen "{channel}"')
     with arena.login("colleague") as other:

@@ -273,7 +273,7 @@ from pg_class as c left join pg_index as i on i.indrelid = c.reltoastrelid where
     return dict(zip([column.name for column in cursor.description], cursor.fetchone(), strict=True))
 
 
-def test_what_the_server_tells_everybody_of_the_storage_of_a_table_is_stated(
+def test_what_the_server_shows_everybody_of_a_tables_storage_is_documented(
     arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, dataset: str
 ) -> None:
     """A leak that is PostgreSQL's own, without any training: docs/security.md names it, with the remedy."""

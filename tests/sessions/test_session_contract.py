@@ -447,7 +447,7 @@ def test_the_server_leaves_at_a_multiple_and_a_client_at_once_and_errors_pass(
     assert (taken < 2, failed) == (True, sqlstate)
 
 
-def test_a_cancel_is_not_kept_waiting(place: Place, connection: psycopg.Connection) -> None:
+def test_a_cancel_takes_effect_without_delay(place: Place, connection: psycopg.Connection) -> None:
     connection.execute("set statement_timeout = '1s'")
     taken, failed = place.run(seconds_within, 30, "select pg_catalog.pg_sleep(600)")
     assert taken < 30
@@ -509,7 +509,7 @@ KINDS = pytest.mark.parametrize("kind", ["linear", "network"])
 
 
 @KINDS
-def test_a_stored_model_is_the_outcome_of_its_charge_and_its_receipt_says_which(
+def test_a_stored_model_is_the_outcome_of_its_charge_and_its_receipt_names_it(
     place: Place, connection: psycopg.Connection, name: str, kind: str
 ) -> None:
     made = place.run(stored, name, kind, plan(0.5), "")
