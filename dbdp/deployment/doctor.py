@@ -194,8 +194,8 @@ def _versions(server: Server) -> Iterator[Finding]:
     else:
         yield Finding("server", OK, f"PostgreSQL {major}")
     if server.value("select pg_is_in_recovery()"):
-        found = "a standby: models can be used, nothing can be charged or trained"
-        yield Finding("primary", ADVICE, found, "connect to the primary for training")
+        observation = "a standby: models can be used, nothing can be charged or trained"
+        yield Finding("primary", ADVICE, observation, "connect to the primary for training")
     available = "select exists (select from pg_available_extensions where name = 'plpython3u')"
     if server.value(available):
         yield Finding("PL/Python", OK, "available")
@@ -210,8 +210,8 @@ def _files(server: Server) -> Finding:
     versions = server.value(sql) or []
     if __version__ in versions:
         return Finding("extension files", OK, f"version {__version__}")
-    found = f"of version {', '.join(versions)}, not {__version__}" if versions else "none on the server's disk"
-    return Finding("extension files", FAULT, found, server.install)
+    observation = f"of version {', '.join(versions)}, not {__version__}" if versions else "none on the server's disk"
+    return Finding("extension files", FAULT, observation, server.install)
 
 
 def _extension(server: Server) -> Finding:
@@ -233,8 +233,8 @@ def _place(server: Server) -> Iterator[Finding]:
     """Yield a fault unless the extension is in pg_catalog: another schema's owner can drop it with the extension."""
     place = server.value(_PLACE)
     if place != "pg_catalog":
-        found = f"it is in schema {place}, whose owner can drop it with the extension, all ledgers and all models"
-        yield Finding("schema of the extension", FAULT, found, _TO_PG_CATALOG)
+        observation = f"it is in schema {place}, whose owner can drop it with the extension, all ledgers and all models"
+        yield Finding("schema of the extension", FAULT, observation, _TO_PG_CATALOG)
 
 
 def _numbers(version: str) -> list[int]:
@@ -286,9 +286,9 @@ def _rights(server: Server) -> Iterator[Finding]:
         "and not has_database_privilege(r, current_database(), 'temporary')"
     )
     for role in server.value(sql) or []:
-        found = f"{role} may not create temporary tables, which a training needs"
+        observation = f"{role} may not create temporary tables, which a training needs"
         remedy = f"grant temporary on database {server.database} to {role};"
-        yield Finding("temporary tables", FAULT, found, remedy)
+        yield Finding("temporary tables", FAULT, observation, remedy)
 
 
 def _own_rights(server: Server) -> Finding:
@@ -297,15 +297,15 @@ def _own_rights(server: Server) -> Finding:
     for role, may in _RIGHTS.items():
         if server.value("select pg_has_role(session_user, $1::name, 'usage')", role):
             return Finding("role", OK, f"{server.role}, a member of {role}, may {may}")
-    found = f"{server.role} is not a member of {', '.join(_RIGHTS)}"
-    return Finding("role", FAULT, found, f"grant dbdp_analyst to {server.role};")
+    observation = f"{server.role} is not a member of {', '.join(_RIGHTS)}"
+    return Finding("role", FAULT, observation, f"grant dbdp_analyst to {server.role};")
 
 
 def _settings(server: Server) -> Iterator[Finding]:
     checks: tuple[Callable[[Server], Finding | None], ...] = (_memory, _fsync, _standbys)
-    found = [finding for check in checks if (finding := check(server))]
-    found += [*_logs(server)]
-    yield from found or [Finding("settings", OK, "fsync, standbys, dbdp.pack_memory and logs")]
+    findings = [finding for check in checks if (finding := check(server))]
+    findings += [*_logs(server)]
+    yield from findings or [Finding("settings", OK, "fsync, standbys, dbdp.pack_memory and logs")]
 
 
 def _memory(server: Server) -> Finding | None:
@@ -320,19 +320,19 @@ def _memory(server: Server) -> Finding | None:
 def _fsync(server: Server) -> Finding | None:
     if server.value("select current_setting('fsync')") == "on":
         return None
-    found = "off: a crash can undo a charge after its release was read"
-    return Finding("fsync", FAULT, found, _set_system("fsync", "on"))
+    observation = "off: a crash can undo a charge after its release was read"
+    return Finding("fsync", FAULT, observation, _set_system("fsync", "on"))
 
 
 def _standbys(server: Server) -> Finding | None:
     names = server.value("select current_setting('synchronous_standby_names')").strip()
     may = server.value("select pg_has_role('dbdp_owner', 'pg_read_all_stats', 'usage')")
     if names and not may:
-        found = "dbdp_owner may not see how far the synchronous standbys have replicated: training is refused"
-        return Finding("standbys", FAULT, found, "grant pg_read_all_stats to dbdp_owner;")
+        observation = "dbdp_owner may not see how far the synchronous standbys have replicated: training is refused"
+        return Finding("standbys", FAULT, observation, "grant pg_read_all_stats to dbdp_owner;")
     if not names and (standbys := server.value("select count(*) from pg_stat_replication")):
-        found = f"{standbys} connected, none synchronous: a failover can undo the last charges"
-        return Finding("standbys", ADVICE, found, _set_system("synchronous_standby_names", "*"))
+        observation = f"{standbys} connected, none synchronous: a failover can undo the last charges"
+        return Finding("standbys", ADVICE, observation, _set_system("synchronous_standby_names", "*"))
     return None
 
 
@@ -340,8 +340,8 @@ def _logs(server: Server) -> Iterator[Finding]:
     for parameter, (unsafe, quiet) in _LOG_SETTINGS.items():
         value = server.value("select current_setting($1, true)", parameter) or ""
         if unsafe.match(value):
-            found = f"{value}: a log may contain plans with exact models, and is then as secret as the tables"
-            yield Finding(parameter, ADVICE, found, _set_system(parameter, quiet))
+            observation = f"{value}: a log may contain plans with exact models, and is then as secret as the tables"
+            yield Finding(parameter, ADVICE, observation, _set_system(parameter, quiet))
 
 
 def _set_system(parameter: str, value: str) -> str:

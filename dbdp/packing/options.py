@@ -106,7 +106,7 @@ class Share:
         if not (_is_place(self.first) and (self.last is None or (_is_place(self.last) and self.first < self.last))):
             raise ValueError(f"first = {self.first!r} and last = {self.last!r} must be whole numbers with first < last")
         if not all(map(_is_place, self.cuts)) or any(b <= a for a, b in pairwise((0, *self.cuts))):
-            raise ValueError(f"cuts = {list(self.cuts)!r} must be rising whole numbers, above 0")
+            raise ValueError(f"cuts = {list(self.cuts)!r} must be increasing whole numbers, above 0")
 
     @classmethod
     def from_data(cls, options: Any) -> "Share":

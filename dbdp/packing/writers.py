@@ -97,7 +97,7 @@ class BlockWriter:
         self._missing = self._size_of_next()
 
     def write(self, rows: np.ndarray, order: np.ndarray | None = None) -> None:
-        """Append rows, as they are or in the given order; the last block may stay open."""
+        """Append rows, as they are or in this order; the last block may stay open."""
         first, count = 0, len(rows if order is None else order)
         while first < count:
             last = min(first + self._missing, count)

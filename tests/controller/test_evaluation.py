@@ -88,10 +88,10 @@ def declared(connection: psycopg.Connection, name: str) -> dict[str, Any]:
 
 
 def predicted(connection: psycopg.Connection, model: int, kind: str, features: str) -> np.ndarray:
-    """The matrix by the doors for predictions, over the rows whose features are all numbers."""
-    door, label = ("predict_class", "k") if kind == "classes" else ("predict", "y")
+    """The matrix by the SQL functions for predictions, over the rows whose features are all numbers."""
+    interface, label = ("predict_class", "k") if kind == "classes" else ("predict", "y")
     row = "t.x" if features == "array" else "t"
-    found = connection.execute(f"select {label}, dbdp.{door}(%s, {row}) from t", (model,)).fetchall()
+    found = connection.execute(f"select {label}, dbdp.{interface}(%s, {row}) from t", (model,)).fetchall()
     names = {"binary": [-1, 1], "classes": ["a", "b", "c"], "other": [-1, 1]}[kind]
     matrix = np.zeros((len(names),) * 2, np.int64)
     for true, chosen in found:

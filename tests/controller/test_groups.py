@@ -24,7 +24,7 @@ Spent = Callable[[str], tuple[int, int]]
 SIZES = {"a": 40, "b": 7, "c": 1, "d": 0}
 ELSEWHERE = 12  # rows of a group that nobody asks for, and as many without a group
 GROUPS = list(SIZES)
-EVERY_DOOR = pytest.mark.parametrize("door", ["client", "server"])
+EVERY_INTERFACE = pytest.mark.parametrize("interface", ["client", "server"])
 
 
 def fill(connection: psycopg.Connection, table: str, keys: Sequence[str | None], features: np.ndarray) -> None:
@@ -58,15 +58,15 @@ def dataset(table: str, register: Register) -> Callable[..., str]:
 
 def trained(
     connection: psycopg.Connection,
-    door: str,
+    interface: str,
     name: str,
     groups: Sequence[str] = GROUPS,
     progress: Progress = silent,
     **options: Any,
 ) -> dict[str, Model]:
-    """Train the groups through a door; the models as both give them."""
+    """Train the groups through an interface; the models as both give them."""
     given = {"epsilon": 1.0, "delta": 1e-6} | options
-    if door == "client":
+    if interface == "client":
         return connect(connection).train_groups(name, Request(**given), group_by="g", groups=groups, progress=progress)
     named = ", ".join(f"{each} => %({each})s" for each in given)
     sql = f"select * from dbdp.dp_train_groups(%(name)s, 'g', %(groups)s, {named})"
@@ -262,7 +262,7 @@ NUMBERED = 12_000
 def test_every_way_of_packing_has_the_rows_of_the_group_once(
     connection: psycopg.Connection, schema: str, register: Register, options: dict[str, Any], memory: str
 ) -> None:
-    """Also where they do not fit the memory given, and go through buckets; 40 numbers a row."""
+    """Also where they do not fit the memory, and are packed through buckets; 40 numbers a row."""
     connection.execute(f"""
 create table n as select i % 3 as g, array_fill(0::float8, array[39]) || i::float8 as x, 1 as y
 from generate_series(0, {NUMBERED - 1}) as i""")
@@ -307,14 +307,14 @@ OTHERWISE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@EVERY_DOOR
+@EVERY_INTERFACE
 @pytest.mark.parametrize("case", OTHERWISE)
 def test_what_a_dataset_is_trained_with_a_group_is(
-    connection: psycopg.Connection, dataset: Callable[..., str], case: str, door: str
+    connection: psycopg.Connection, dataset: Callable[..., str], case: str, interface: str
 ) -> None:
     declared, options = OTHERWISE[case]
     name = dataset(**declared)
-    models = trained(connection, door, name, ["b", "d", "a"], **options)
+    models = trained(connection, interface, name, ["b", "d", "a"], **options)
     assert list(models) == ["b", "d", "a"]
     sql = "select coefficients, intercepts, network is null, parameters from dbdp.model where id = %s"
     for group, model in models.items():
@@ -457,8 +457,8 @@ def test_what_cannot_be_trained_is_refused_before_the_charge(
     changed, message = REFUSED[case]
     given = {"group_by": "g", "groups": GROUPS, "options": "batch_size => 5"} | changed
     name = dataset()
-    for door in ("dp_train_groups", "dp_explain_groups"):
-        sql = f"select dbdp.{door}(%s, %s, %s::text[], 1, 1e-6, {given['options']})"
+    for interface in ("dp_train_groups", "dp_explain_groups"):
+        sql = f"select dbdp.{interface}(%s, %s, %s::text[], 1, 1e-6, {given['options']})"
         with pytest.raises(psycopg.Error, match=message):
             connection.execute(sql, (name, given["group_by"], given["groups"]))
     assert spent(name) == (0, 0)
@@ -540,9 +540,9 @@ def test_a_training_that_stops_halfway_releases_nothing_and_keeps_its_charge(
     assert connection.execute("select relname from pg_class where relname ~ '^dbdp_(blocks|groups)'").fetchall() == []
 
 
-@EVERY_DOOR
+@EVERY_INTERFACE
 def test_models_are_stored_together_or_not_at_all(
-    connection: psycopg.Connection, dataset: Callable[..., str], schema: str, spent: Spent, door: str
+    connection: psycopg.Connection, dataset: Callable[..., str], schema: str, spent: Spent, interface: str
 ) -> None:
     """Storing fails at the second of the models."""
     name = dataset(mode="basic")
@@ -556,7 +556,7 @@ grant execute on function {schema}.refuse() to public;
 create trigger refuse before insert on dbdp.model for each row execute function {schema}.refuse()""")
     try:
         with pytest.raises((ChargedError, psycopg.Error), match="training stopped after its charge"):
-            trained(connection, door, name, ["a", "b"], delta=0.0)
+            trained(connection, interface, name, ["a", "b"], delta=0.0)
     finally:
         connection.execute("drop trigger refuse on dbdp.model")
     assert spent(name) == (10**9, 0)
@@ -573,7 +573,7 @@ def test_groups_are_distributed_to_a_table_only(connection: psycopg.Connection, 
     assert connection.execute("select count(*) > 0 from t").fetchone() == (True,)
 
 
-# --- doors ---------------------------------------------------------------------------------------------------
+# --- interfaces ---------------------------------------------------------------------------------------------------
 
 
 def test_an_analyst_trains_groups_without_reading_the_table(

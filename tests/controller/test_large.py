@@ -1,4 +1,4 @@
-"""A table of ten times the memory given is packed whole, in bounded memory."""
+"""All rows of a table of ten times the memory are packed, in bounded memory."""
 
 from pathlib import Path
 

@@ -76,7 +76,7 @@ def test_what_the_ledger_shows_has_the_time_after_the_wait(connection: psycopg.C
 
 @contextmanager
 def failing(connection: psycopg.Connection, schema: str) -> Iterator[None]:
-    """Have each call fail where its temporary table is made, right after the charge."""
+    """Make each call fail where its temporary table is created, right after the charge."""
     connection.execute(f"""
 create function {schema}.act() returns event_trigger language plpgsql as $$ begin raise exception 'no room'; end $$;
 create event trigger act_{schema} on ddl_command_end when tag in ('CREATE TABLE') execute function {schema}.act()""")

@@ -180,7 +180,7 @@ def test_of_records_that_are_alike_shards_learn_what_each_of_them_learns(
     assert np.abs(learned[0]).max() > 0.1
 
 
-@pytest.mark.parametrize("door", ["client", "server"])
+@pytest.mark.parametrize("interface", ["client", "server"])
 @pytest.mark.parametrize("when", ["once", "each_epoch"])
 def test_both_interfaces_release_models_of_shards_and_nothing_else_stays(
     connection: psycopg.Connection,
@@ -188,10 +188,10 @@ def test_both_interfaces_release_models_of_shards_and_nothing_else_stays(
     numbered: str,
     spent: Spent,
     opened: Opened,
-    door: str,
+    interface: str,
     when: str,
 ) -> None:
-    if door == "client":
+    if interface == "client":
         receipt = database.train(numbered, Request(epsilon=1.0, shards=3, shard_averaging=when)).receipt
         assert_nothing_stays(connection, opened)
     else:

@@ -1,4 +1,4 @@
-"""The doctor finds each fault, made for real; what it names as the remedy is done, and the finding is gone."""
+"""The doctor reports each real fault; after the remedy that it names, the fault is no longer reported."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def dbdp(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
 
 
 def do(cluster: Cluster, remedy: str) -> None:
-    """Do what a finding says: SQL as the superuser, or a command in a shell."""
+    """Apply the remedy of a finding: SQL as the superuser, or a command in a shell."""
     if remedy.endswith(";"):
         execute(cluster, remedy)
         return
@@ -68,7 +68,7 @@ def bad(cluster: Cluster) -> list[Finding]:
 
 
 def found(cluster: Cluster, check: str, state: str) -> Finding:
-    """Return the only finding that is not ok, once it is there."""
+    """Wait for the only finding that is not ok, and return it."""
     deadline = time.monotonic() + TIMEOUT
     while (findings := bad(cluster)) == [] and time.monotonic() < deadline:
         time.sleep(0.05)

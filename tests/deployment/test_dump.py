@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("pg_dump")
 
 MakeDatabase = Callable[[], str]
 TRAIN = "select model from dbdp.dp_logreg('kept', epsilon => 1)"
-BOOKS = [
+LEDGER = [
     "select id, name, source::text, source_name, rows, declaration::text, epsilon, delta, mode, charge_limit, "
     "leak_limit, registered_by, registered_at, dropped_at, renews, reason from dbdp.dataset order by id",
     "select * from dbdp.ledger order by id",
@@ -69,9 +69,9 @@ def dumped(url: str, *options: str) -> str:
     return subprocess.run(["pg_dump", *options, url], capture_output=True, check=True, text=True).stdout
 
 
-def books(url: str) -> list[list[tuple[Any, ...]]]:
+def ledger_tables(url: str) -> list[list[tuple[Any, ...]]]:
     with psycopg.connect(url, autocommit=True) as connection:
-        return [connection.execute(query).fetchall() for query in BOOKS]
+        return [connection.execute(query).fetchall() for query in LEDGER]
 
 
 def odometers(url: str) -> list[tuple[int, int]]:
@@ -113,7 +113,7 @@ def test_a_dump_has_the_ledger_and_what_was_spent(
         assert run("psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={file}", copy) == ""
     else:
         assert run("pg_restore", "--exit-on-error", f"--dbname={copy}", file) == ""
-    assert books(copy) == books(used)
+    assert ledger_tables(copy) == ledger_tables(used)
     assert odometers(copy) == odometers(used) == [(10**9, 0), (25 * 10**8, 0)]
     goes_on(copy)
 
@@ -130,7 +130,7 @@ def test_a_dump_of_an_extension_in_public_is_restored_where_the_extension_was_cr
     with psycopg.connect(copy, autocommit=True) as connection:
         connection.execute("create extension dbdp cascade")
     assert run("psql", "--quiet", "--set=ON_ERROR_STOP=1", copy, given=dump) == ""
-    assert books(copy) == books(used)
+    assert ledger_tables(copy) == ledger_tables(used)
 
 
 @pytest.mark.slow
@@ -153,7 +153,7 @@ def test_a_dump_of_roles_and_one_of_the_database_move_to_another_server(
         file = str(tmp_path / "dump")
         assert run("pg_dump", "--format=custom", f"--file={file}", used) == ""
         assert run("pg_restore", "--exit-on-error", f"--dbname={copy}", file) == ""
-        assert books(copy) == books(used)
+        assert ledger_tables(copy) == ledger_tables(used)
         goes_on(copy)
     finally:
         with psycopg.connect(used, autocommit=True) as connection:

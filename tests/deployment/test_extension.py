@@ -1,4 +1,4 @@
-"""The extension comes and goes whole, imports from one place, and opens nothing to the public."""
+"""The extension is created and dropped completely, imports from one place, and grants nothing to the public."""
 
 import secrets
 import subprocess

@@ -116,7 +116,7 @@ def objects(connection: psycopg.Connection) -> list[str]:
 
 
 def privileges(connection: psycopg.Connection) -> list[str]:
-    """A role's own: what it may by being a member of another one is told once, with that one."""
+    """A role's own rights: those of a role of which it is a member are listed with that role only."""
     rows = connection.execute(PRIVILEGES.encode(), {"roles": list(ROLES)}).fetchall()
     members = connection.execute(
         "select m.role, g.role from unnest(%(roles)s::text[]) as m(role), unnest(%(roles)s::text[]) as g(role) "

@@ -1,4 +1,4 @@
-"""The installer and the bootstrap: the right files, the right Python, and errors that say what to do."""
+"""The installer and the bootstrap: the right files, the right Python, and errors that name the remedy."""
 
 import os
 import shutil
@@ -85,7 +85,7 @@ def database(cluster: Cluster) -> Iterator[Callable[[str], str]]:
         connection.execute(f"drop database {name} (force)")
 
 
-def ask(url: str, query: str) -> object:
+def value_of(url: str, query: str) -> object:
     with psycopg.connect(url, autocommit=True) as connection:
         return connection.execute(query).fetchone()[0]
 
@@ -116,8 +116,8 @@ def test_a_missing_body_is_named(tmp_path):
 
 def test_the_server_imports_its_own_copies(cluster, database):
     installer.install(database())
-    share = Path(ask(database(), "select setting from pg_config where name = 'SHAREDIR'"))
-    dbdp_file, numpy_file, _, flint_file, root = ask(database(), "select paths()")
+    share = Path(value_of(database(), "select setting from pg_config where name = 'SHAREDIR'"))
+    dbdp_file, numpy_file, _, flint_file, root = value_of(database(), "select paths()")
     assert dbdp_file == f"{share}/dbdp/{__version__}/dbdp/__init__.py"
     assert numpy_file == f"{share}/dbdp/{__version__}/numpy/__init__.py"
     assert flint_file == f"{share}/dbdp/{__version__}/flint/__init__.py"
@@ -143,7 +143,7 @@ def test_a_second_installation_writes_nothing(cluster, database, monkeypatch):
 
 def test_a_script_that_was_changed_on_the_server_is_put_back(cluster, database):
     installer.install(database())
-    share = Path(ask(database(), "select setting from pg_config where name = 'SHAREDIR'"))
+    share = Path(value_of(database(), "select setting from pg_config where name = 'SHAREDIR'"))
     script = share / "extension" / f"dbdp--{__version__}.sql"
     content = script.read_text()
     script.write_text("-- something else")
@@ -158,7 +158,7 @@ def test_changed_code_of_the_same_version_serves_new_sessions(cluster, database,
     for mark in ("first", "second"):
         (package / "__init__.py").write_text(f"mark = {mark!r}\n")
         installer.install(database())
-        assert ask(database(), "select (paths())[3]") == mark
+        assert value_of(database(), "select (paths())[3]") == mark
     folders = list((cluster.home / "prefix").glob(f"share/**/dbdp/{__version__}-*"))
     assert len(folders) == 1  # the old code is gone
 
@@ -166,29 +166,29 @@ def test_changed_code_of_the_same_version_serves_new_sessions(cluster, database,
 def test_dbdp_comes_last_on_the_search_path_and_leaves_it_again(database):
     installer.install(database())
     installer.install(database())
-    assert ask(database(), "show search_path") == '"$user", public, dbdp'
+    assert value_of(database(), "show search_path") == '"$user", public, dbdp'
     installer.uninstall(database())
-    assert ask(database(), "show search_path") == '"$user", public'
+    assert value_of(database(), "show search_path") == '"$user", public'
     settings = "select count(*) from pg_db_role_setting join pg_database d on d.oid = setdatabase"
-    assert ask(database(), f"{settings} where datname = current_database()") == 0
+    assert value_of(database(), f"{settings} where datname = current_database()") == 0
 
 
 def test_the_search_path_of_the_database_is_preserved(database):
-    name = ask(database(), "select current_database()")
+    name = value_of(database(), "select current_database()")
     execute(database(), f"""alter database {name} set search_path = 'Odd, "name"', public""")
-    before = ask(database(), "show search_path")
+    before = value_of(database(), "show search_path")
     installer.install(database())
-    assert ask(database(), "show search_path") == f"{before}, dbdp"
+    assert value_of(database(), "show search_path") == f"{before}, dbdp"
     installer.uninstall(database())
-    assert ask(database(), "show search_path") == before
+    assert value_of(database(), "show search_path") == before
 
 
 def test_an_empty_search_path_stays_empty(database):
-    execute(database(), f"alter database {ask(database(), 'select current_database()')} set search_path = ''")
+    execute(database(), f"alter database {value_of(database(), 'select current_database()')} set search_path = ''")
     installer.install(database())
-    assert ask(database(), "show search_path") == "dbdp"
+    assert value_of(database(), "show search_path") == "dbdp"
     installer.uninstall(database())
-    assert ask(database(), "show search_path") == '""'
+    assert value_of(database(), "show search_path") == '""'
 
 
 def test_an_uninstallation_leaves_only_the_files(cluster, database):
@@ -196,20 +196,20 @@ def test_an_uninstallation_leaves_only_the_files(cluster, database):
     execute(database(), "create table dbdp.made_later ()")
     installer.uninstall(database())
     installer.uninstall(database())
-    assert ask(database(), "select count(*) from pg_extension where extname = 'dbdp'") == 0
-    assert ask(database(), "select to_regnamespace('dbdp') is null")
+    assert value_of(database(), "select count(*) from pg_extension where extname = 'dbdp'") == 0
+    assert value_of(database(), "select to_regnamespace('dbdp') is null")
     installer.install(database())
-    assert ask(database(), "select paths() is not null")
+    assert value_of(database(), "select paths() is not null")
 
 
 def test_a_role_that_is_still_needed_stays(database):
     installer.install(database())
     execute(database(), "create table theirs (); alter table theirs owner to dbdp_owner")
     installer.uninstall(database())
-    assert ask(database(), "select to_regrole('dbdp_owner') is not null")
+    assert value_of(database(), "select to_regrole('dbdp_owner') is not null")
     execute(database(), "drop table theirs")
     installer.uninstall(database())
-    assert ask(database(), "select to_regrole('dbdp_owner') is null")
+    assert value_of(database(), "select to_regrole('dbdp_owner') is null")
 
 
 def test_a_role_with_members_stays_with_the_roles_of_which_it_is_a_member(database):
@@ -218,11 +218,11 @@ def test_a_role_with_members_stays_with_the_roles_of_which_it_is_a_member(databa
     installer.install(database())
     installer.uninstall(database())
     roles = "select array_agg(rolname::text order by rolname) from pg_roles where rolname like 'dbdp%'"
-    assert ask(database(), roles) == ["dbdp_analyst", "dbdp_predictor"]
-    assert ask(database(), "select pg_has_role('anna', 'dbdp_predictor', 'usage')")
+    assert value_of(database(), roles) == ["dbdp_analyst", "dbdp_predictor"]
+    assert value_of(database(), "select pg_has_role('anna', 'dbdp_predictor', 'usage')")
     execute(database(), "drop role anna")
     installer.uninstall(database())
-    assert ask(database(), roles) is None
+    assert value_of(database(), roles) is None
 
 
 def test_a_schema_of_that_name_is_not_taken_over_and_the_remedy_is_named(database):
@@ -288,7 +288,7 @@ def test_another_python_in_the_server_is_named_and_nothing_is_left(database, mon
     monkeypatch.setattr(installer, "sys", SimpleNamespace(version_info=(3, 99), prefix=sys.prefix))
     with pytest.raises(InstallError, match=r"is Python 3\.\d+, but dbdp is installed in Python 3\.99: run"):
         installer.install(database())
-    assert ask(database(), "select count(*) from pg_extension where extname <> 'plpgsql'") == 0
+    assert value_of(database(), "select count(*) from pg_extension where extname <> 'plpgsql'") == 0
 
 
 def test_the_interpreter_is_the_one_that_plpython_embeds(cluster):
@@ -299,7 +299,7 @@ def test_the_interpreter_is_the_one_that_plpython_embeds(cluster):
         "create or replace function embedded() returns text language plpython3u "
         "as 'import sys; return \"%d %d %s\" % (*sys.version_info[:2], sys.base_prefix)'",
     )
-    assert bootstrap._identity(found) == ask(cluster.url, "select embedded()")
+    assert bootstrap._identity(found) == value_of(cluster.url, "select embedded()")
 
 
 def test_the_first_python_on_the_path_is_ignored(tmp_path, monkeypatch):
@@ -390,6 +390,6 @@ def test_an_uninstallation_takes_back_what_was_granted_to_the_owner_role(cluster
     execute(database(), "create schema s; create table s.opened (); grant usage on schema s to dbdp_owner")
     execute(database(), "grant select on s.opened to dbdp_owner")
     installer.uninstall(database())
-    assert ask(database(), "select relacl::text from pg_class where relname = 'opened'").count("dbdp_owner") == 0
-    assert ask(database(), "select nspacl::text from pg_namespace where nspname = 's'").count("dbdp_owner") == 0
-    assert ask(database(), "select to_regrole('dbdp_owner') is null")
+    assert value_of(database(), "select relacl::text from pg_class where relname = 'opened'").count("dbdp_owner") == 0
+    assert value_of(database(), "select nspacl::text from pg_namespace where nspname = 's'").count("dbdp_owner") == 0
+    assert value_of(database(), "select to_regrole('dbdp_owner') is null")

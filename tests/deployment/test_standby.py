@@ -17,7 +17,7 @@ TRAIN = "select model from dbdp.dp_logreg('t', 1)"
 
 
 class Settings:
-    """A session that says what a server is set to."""
+    """A session that returns a server's settings."""
 
     def __init__(self, names: str, *, may: bool = True) -> None:
         self.row = {"names": names, "may": may}

@@ -42,7 +42,7 @@ _done: Counter[str] = Counter()  # statements that did what they say, by their f
 
 @dataclass
 class Table:
-    """A table: `identity` tells it from one of the same name before it."""
+    """A table: `identity` distinguishes it from an earlier one of the same name."""
 
     rows: int = 0
     kind: str = "text"
@@ -80,9 +80,9 @@ class World:
 class AnySession(RuleBasedStateMachine):
     """Runs statements and keeps the model beside them."""
 
-    def __init__(self, session: psycopg.Connection, books: psycopg.Connection) -> None:
+    def __init__(self, session: psycopg.Connection, ledger: psycopg.Connection) -> None:
         super().__init__()
-        self.session, self.books = session, books
+        self.session, self.ledger = session, ledger
         self.world, self.before, self.spent = World(), [], {}
         self.first = self._models()
 
@@ -238,7 +238,7 @@ class AnySession(RuleBasedStateMachine):
             self.world.committed |= {dataset.number for dataset in self.world.datasets.values()}
 
     def _does(self, sql: str, parameters: tuple[Any, ...], possible: bool) -> bool:
-        """Run a statement that is possible or not, as the model says."""
+        """Run a statement that the model allows or refuses."""
         told = self._attempt(sql, parameters)
         assert (told is None) == possible, (sql, parameters, told, self.world)
         _done[sql.strip()[:22]] += possible
@@ -262,7 +262,7 @@ class AnySession(RuleBasedStateMachine):
         return None
 
     def _odometer(self, number: int) -> float:
-        return self.books.execute(f"select last_value from dbdp.charge_{number}").fetchone()[0] / UNITS
+        return self.ledger.execute(f"select last_value from dbdp.charge_{number}").fetchone()[0] / UNITS
 
     def _models(self) -> int:
         return self.session.execute("select count(*) from dbdp.model").fetchone()[0]

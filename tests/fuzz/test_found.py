@@ -1,4 +1,4 @@
-"""What fuzzing has found, each by itself."""
+"""The errors that fuzzing has found, one test for each."""
 
 import base64
 import json
@@ -63,7 +63,7 @@ def test_a_receipt_stops_nobody_from_listing_the_models(vectors: Watch, receipt:
     assert vectors.attempt(*call("store_release", given)).sqlstate == "DP001"
     sound = given | {"receipt": '{"algorithm": "a", "epsilon": 1, "delta": 0}'}
     assert vectors.attempt(*call("store_release", sound), stores=1).error is None
-    assert vectors.books.execute("select count(*) from dbdp.models where receipt ->> 'x' is null").fetchone()[0] > 0
+    assert vectors.ledger.execute("select count(*) from dbdp.models where receipt ->> 'x' is null").fetchone()[0] > 0
 
 
 def test_a_model_that_is_not_finite_is_not_stored(vectors: Watch) -> None:
@@ -95,14 +95,14 @@ def test_a_number_that_names_no_table_is_refused(vectors: Watch) -> None:
     assert "source 99999999 is not a table; give" in register(vectors, "other", **declared).message
 
 
-@pytest.mark.parametrize("door", ["settings", "candidates", "options"])
-def test_levels_without_end_are_refused_in_words_of_our_own(vectors: Watch, door: str) -> None:
+@pytest.mark.parametrize("interface", ["settings", "candidates", "options"])
+def test_levels_without_end_are_refused_in_words_of_our_own(vectors: Watch, interface: str) -> None:
     calls = {
         "settings": ("dp_train", {"dataset": "vectors", "epsilon": 1.0, "algorithm": "dp_agd", "settings": DEEP}),
         "candidates": ("dp_tune", {"dataset": "vectors", "epsilon": 1.0, "candidates": DEEP}),
         "options": ("shuffle", {"dataset": "vectors", "blocks": "pg_temp.packed", "options": DEEP}),
     }
-    assert vectors.attempt(*call(*calls[door])).sqlstate == "DP001"
+    assert vectors.attempt(*call(*calls[interface])).sqlstate == "DP001"
 
 
 def test_events_within_events_without_end_are_none() -> None:

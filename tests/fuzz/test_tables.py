@@ -12,7 +12,7 @@ from watch import SHARES, Outcome, Share, Watch, assert_silent, finite
 from dbdp.algorithms import Request
 from dbdp.interfaces.python.database import connect
 
-DOORS = {
+INTERFACES = {
     "positive": ("predict", "predict_probability"),
     "classes": ("predict_class",),
     "label_bounds": ("predict_value",),
@@ -39,7 +39,7 @@ def test_no_row_decides_whether_a_training_succeeds(watch: Watch, share: Share) 
 def trained_as_explained(watch: Watch, asked: dict[str, Any]) -> int | None:
     """Train; what is refused is refused by the plan, in the server and in the client, and costs nothing."""
     told = watch.attempt(*call("dp_explain", {"dataset": "t"} | asked))
-    assert explained_by_the_client(watch, asked) == said(told)
+    assert explained_by_the_client(watch, asked) == message_of(told)
     trained = watch.attempt(*call("dp_train", {"dataset": "t"} | asked), charges=1, stores=1)
     if trained.error is not None:
         assert trained.message == told.message
@@ -48,13 +48,13 @@ def trained_as_explained(watch: Watch, asked: dict[str, Any]) -> int | None:
     assert finite(coefficients)
     assert finite(intercepts)
     assert json.loads(json.dumps(told.rows[0][0])).items() <= receipt.items()
-    stored = watch.books.execute("select m::text, parameters from dbdp.model as m where id = %s", (model,)).fetchone()
+    stored = watch.ledger.execute("select m::text, parameters from dbdp.model as m where id = %s", (model,)).fetchone()
     assert_silent(stored[0])
     assert finite(stored[1])
     return model
 
 
-def said(told: Outcome) -> Any:
+def message_of(told: Outcome) -> Any:
     return told.message.removeprefix("dbdp: ") if told.rows is None else told.rows[0][0]
 
 
@@ -67,9 +67,9 @@ def explained_by_the_client(watch: Watch, asked: dict[str, Any]) -> Any:
 
 def predicts(watch: Watch, table: Table, model: int) -> None:
     """Predict for the rows that it was trained on, one by one: a prediction or null."""
-    for door in DOORS[table.kind]:
+    for interface in INTERFACES[table.kind]:
         argument = f"source.{quoted(table.columns[0][0])}" if "norm" in str(table.declared["features"]) else "source"
-        found = watch.attempt(f"select dbdp.{door}({model}, {argument}) from t as source")
+        found = watch.attempt(f"select dbdp.{interface}({model}, {argument}) from t as source")
         assert len(found.rows or []) == len(table.rows)
 
 

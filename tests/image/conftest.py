@@ -27,7 +27,7 @@ def engine(image: str) -> Any:
 
 @pytest.fixture(scope="module")
 def create(engine: Any, image: str) -> Iterator[Callable[..., Server]]:
-    """Create containers, with a password unless told otherwise; they and their volumes go at the end."""
+    """Create containers, with a password by default; they and their volumes are removed at the end."""
     made: list[Any] = []
 
     def call(environment: dict[str, str] | None = None, **options: Any) -> Server:

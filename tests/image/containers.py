@@ -66,7 +66,7 @@ class Server:
         return output.decode()
 
     def connect(self, **different: Any) -> psycopg.Connection:
-        """Connect over TCP, as its superuser unless told otherwise."""
+        """Connect over TCP, by default as its superuser."""
         self.container.reload()
         port = self.container.ports["5432/tcp"][0]["HostPort"]
         known = {"host": "127.0.0.1", "port": port, "user": self.user, "password": self.password}

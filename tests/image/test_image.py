@@ -116,8 +116,8 @@ def test_the_server_is_process_1_and_nothing_is_root(server: Server) -> None:
 
 def test_the_database_is_open_to_its_own_user_within_the_container(server: Server) -> None:
     assert "dbdp" in server.run("psql", "-U", "keeper", "-d", "clinic", "-c", r"\dx")
-    books = json.loads(server.run("dbdp", "check-ledger", "--json", "--url", "postgresql://keeper@/clinic"))
-    assert all(each["ok"] for each in books)
+    ledger = json.loads(server.run("dbdp", "check-ledger", "--json", "--url", "postgresql://keeper@/clinic"))
+    assert all(each["ok"] for each in ledger)
 
 
 def test_scripts_run_once_and_in_order(create: Create) -> None:

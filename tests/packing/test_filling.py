@@ -1,4 +1,4 @@
-"""What a client that asks is told while a dataset is packed."""
+"""The progress reports to a client while a dataset is packed."""
 
 import json
 from collections.abc import Callable
@@ -12,17 +12,17 @@ from dbdp.interfaces.python.database import connect
 Register = Callable[..., str]
 
 
-def told(connection: psycopg.Connection, table: str, dataset: str, options: dict[str, object]) -> list[str]:
-    """What the client needs_no_session while a dataset is packed."""
-    heard: list[str] = []
+def reports(connection: psycopg.Connection, table: str, dataset: str, options: dict[str, object]) -> list[str]:
+    """Return the messages that the client receives while a dataset is packed."""
+    messages: list[str] = []
 
-    def hear(notice: psycopg.errors.Diagnostic) -> None:
-        heard.append(f"{notice.severity} {notice.message_primary}")
+    def receive(notice: psycopg.errors.Diagnostic) -> None:
+        messages.append(f"{notice.severity} {notice.message_primary}")
 
-    connection.add_notice_handler(hear)
+    connection.add_notice_handler(receive)
     connection.execute("select dbdp.shuffle(%s, %s, %s)", (dataset, table, json.dumps(options)))
-    connection.remove_notice_handler(hear)
-    return heard
+    connection.remove_notice_handler(receive)
+    return messages
 
 
 @pytest.mark.parametrize("memory", ["64MB", "1MB"])
@@ -41,21 +41,23 @@ def test_progress_reports_each_part_once_and_nothing_of_the_rows(
         options = {"poisson": {"probability": 0.2, "steps": 1, "size": 1500}}
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
     connection.execute("create temporary table packed (block_no int8, block bytea)")
-    heard = {}
+    messages = {}
     for name, rows in (("slim", "null::float8[], null"), ("wide", "array_fill(0.01 * (i % 9), array[60]), i % 2")):
         connection.execute(f"create table {name} (x float8[], y int)")
         connection.execute(f"insert into {name} select {rows} from generate_series(1, 5000) as i")
         dataset = register(name, features={"x": {"length": 60, "norm": 10}}, negative="0")
-        assert told(connection, "packed", dataset, options) == []
-        heard[name] = told(connection, "packed", dataset, options | {"progress": True})
+        assert reports(connection, "packed", dataset, options) == []
+        messages[name] = reports(connection, "packed", dataset, options | {"progress": True})
     stages = ["shuffle"] if memory == "64MB" or "poisson" in options else ["shuffle", "pack"]
     assert (
-        heard["slim"] == heard["wide"] == [f"INFO dbdp: {stage} {part}/5" for stage in stages for part in range(1, 6)]
+        messages["slim"]
+        == messages["wide"]
+        == [f"INFO dbdp: {stage} {part}/5" for stage in stages for part in range(1, 6)]
     )
 
 
 class Bars(list[tuple[str, int, int]]):
-    """A report that needs_no_session how far a statement is."""
+    """A progress function that may be called while a statement runs."""
 
     needs_no_session = True
 
@@ -73,8 +75,8 @@ def test_only_progress_that_needs_no_session_receives_the_parts_of_an_owners_pac
     request = Request(1.0, 1e-6, epochs=1, batch_size=100, **options)
     bars, reports = Bars(), []
 
-    def report(*told: int) -> None:
-        reports.append(told)
+    def report(*reports: int) -> None:
+        reports.append(reports)
         assert connection.execute("select 1").fetchone() == (1,)
 
     connect(connection).train(dataset, request, bars)

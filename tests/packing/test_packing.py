@@ -350,7 +350,7 @@ def in_order(rows: np.ndarray, sizes: list[int]) -> list[np.ndarray]:
 def packed_quietly(
     connection: psycopg.Connection, server_log: Callable[[], str], name: str, dimension: int
 ) -> list[np.ndarray]:
-    """Shuffle and train; neither may say a word."""
+    """Shuffle and train; neither may send a message."""
     notices: list[str] = []
     connection.add_notice_handler(lambda notice: notices.append(notice.message_primary))
     connection.execute("set client_min_messages = log")
@@ -508,18 +508,18 @@ LONG = {"epochs": 30_000, "batch_size": 100}  # a minute of training, less than 
 LONG_SQL = "select model from dbdp.dp_logreg(%s, 1, epochs => 30000, batch_size => 100)"
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("interface", ["server", "client"])
 def test_a_cancel_stops_training_before_its_end_and_leaves_no_table(
     server_url: str,
     connection: psycopg.Connection,
     database: Database,
     slow: str,
     spent: Callable[[str], tuple[int, int]],
-    door: str,
+    interface: str,
 ) -> None:
     watcher = cancel_once_charged(server_url, connection.info.backend_pid, slow)
     with pytest.raises((psycopg.Error, ChargedError), match="after its charge, which stands: it was cancelled"):
-        if door == "server":
+        if interface == "server":
             connection.execute(LONG_SQL, (slow,))
         else:
             LogisticRegression(epsilon=1.0, progress=False, **LONG).fit(database, slow)

@@ -266,12 +266,12 @@ REFUSED = {
     "beyond the rows": ('{"key": "KEY", "last": 3001}', "last = 3001 is above the 3000 rows of dataset"),
     "behind the rows": ('{"key": "KEY", "first": 3000}', "first = 3000 must be below the 3000 rows"),
     "cuts a number": ('{"cuts": 5}', "cuts = 5 must be a list of whole numbers"),
-    "cuts falling": ('{"cuts": [5, 4]}', r"cuts = \[5, 4\] must be rising whole numbers, above 0"),
-    "cuts twice": ('{"cuts": [5, 5]}', "must be rising whole numbers"),
-    "cut at the start": ('{"cuts": [0, 5]}', "must be rising whole numbers, above 0"),
+    "cuts falling": ('{"cuts": [5, 4]}', r"cuts = \[5, 4\] must be increasing whole numbers, above 0"),
+    "cuts twice": ('{"cuts": [5, 5]}', "must be increasing whole numbers"),
+    "cut at the start": ('{"cuts": [0, 5]}', "must be increasing whole numbers, above 0"),
     "cut at the end": ('{"cuts": [3000]}', r"cuts = \[3000\] must be below the 3000 rows that are packed"),
     "cut behind the share": ('{"key": "KEY", "first": 5, "last": 9, "cuts": [4]}', "must be below the 4 rows"),
-    "cut a text": ('{"cuts": ["5"]}', "must be rising whole numbers"),
+    "cut a text": ('{"cuts": ["5"]}', "must be increasing whole numbers"),
     "projection a number": ('{"projection": 5}', 'projection needs exactly "dimension" and "seed"'),
     "projection without a seed": (
         '{"projection": {"dimension": 1}}',
@@ -315,7 +315,7 @@ def test_a_projection_that_memory_does_not_hold_is_refused_with_the_remedy(
     assert len(np.concatenate(shuffled(connection, name, 11, **options))) == 3
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("interface", ["server", "client"])
 @pytest.mark.parametrize(
     ("dimension", "memory", "message"),
     [(20_000, "256MB", "must be below the 20000 features"), (10, "1MB", "above dbdp.pack_memory; set ")],
@@ -326,7 +326,7 @@ def test_a_projection_that_cannot_be_is_refused_before_the_charge(
     schema: str,
     register: Register,
     spent: Callable[[str], tuple[int, int]],
-    door: str,
+    interface: str,
     dimension: int,
     memory: str,
     message: str,
@@ -336,7 +336,7 @@ def test_a_projection_that_cannot_be_is_refused_before_the_charge(
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
     given = {"batch_size": 3, "projection_dimension": dimension, "projection_seed": 1}
     with pytest.raises((psycopg.Error, ValueError), match=message):
-        if door == "server":
+        if interface == "server":
             arguments = ", ".join(f"{key} => {value}" for key, value in given.items())
             connection.execute(f"select dbdp.dp_logreg(%s, epsilon => 1, {arguments})", (name,))
         else:

@@ -1,4 +1,4 @@
-"""The books: what became of each charge, what is left, whether ledger and odometers agree, what an owner amends."""
+"""The ledger: the outcome of each charge, what remains, whether ledger and odometers agree, an owner's amendments."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from dbdp.sessions.session import Row
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => %s, delta => %s, epochs => 1, batch_size => 20)"
-EVERY_DOOR = pytest.mark.parametrize("door", ["server", "client"])
+EVERY_INTERFACE = pytest.mark.parametrize("interface", ["server", "client"])
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def rival(connection: psycopg.Connection, schema: str) -> Iterator[str]:
     connection.execute(f"reset session authorization; drop owned by {name} cascade; drop role {name}")
 
 
-def train(connection: psycopg.Connection, door: str, name: str, epsilon: float = 1.0, delta: float = 0.0) -> int:
-    if door == "server":
+def train(connection: psycopg.Connection, interface: str, name: str, epsilon: float = 1.0, delta: float = 0.0) -> int:
+    if interface == "server":
         return connection.execute(TRAIN, (name, epsilon, delta)).fetchone()[0]
     return connect(connection).train(name, Request(epsilon=epsilon, delta=delta, epochs=1, batch_size=20)).id
 
@@ -70,12 +70,12 @@ def checked(connection: psycopg.Connection, name: str) -> list[tuple[bool, str |
 # --- what became of a charge -----------------------------------------------------------------------------
 
 
-@EVERY_DOOR
+@EVERY_INTERFACE
 def test_history_shows_who_charged_what_and_the_resulting_model(
-    connection: psycopg.Connection, table: str, register: Register, door: str
+    connection: psycopg.Connection, table: str, register: Register, interface: str
 ) -> None:
     name = register(table)
-    model = train(connection, door, name)
+    model = train(connection, interface, name)
     (row,) = history(connection, name)
     assert (row["charged_by"], row["algorithm"], row["outcome"], row["models"]) == (
         "postgres",
@@ -263,10 +263,10 @@ DAMAGES = {
 }
 
 
-@EVERY_DOOR
+@EVERY_INTERFACE
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_nothing_is_trained_if_the_amount_spent_is_unknown(
-    connection: psycopg.Connection, table: str, register: Register, damage: str, door: str
+    connection: psycopg.Connection, table: str, register: Register, damage: str, interface: str
 ) -> None:
     name = register(table, epsilon=9.0)
     train(connection, "server", name, 1.0, 1e-7)
@@ -274,14 +274,14 @@ def test_nothing_is_trained_if_the_amount_spent_is_unknown(
     number = number_of(connection, name)
     connection.execute(action.format(number))
     with pytest.raises(psycopg.Error, match=f"{word}.* or begin a new budget with dbdp.renew_budget"):
-        train(connection, door, name)
+        train(connection, interface, name)
     assert len(history(connection, name)) == 1
     ((ok, finding),) = checked(connection, name)
     assert (ok, "training is refused" in finding) == (False, True)
     left = budget(connection, name)
     assert (left["left_share"], left["epsilon_left"]) == (0, 0)
     connection.execute("select dbdp.renew_budget(%s, 'the odometers are lost')", (name,))
-    train(connection, door, name)
+    train(connection, interface, name)
     forget(connection, number)
     if damage == "a table":
         connection.execute(f"drop table dbdp.leak_{number}")
@@ -343,7 +343,7 @@ REFUSALS = {
 }
 
 
-@EVERY_DOOR
+@EVERY_INTERFACE
 @pytest.mark.parametrize("case", REFUSALS)
 def test_what_is_refused_before_the_first_row_costs_nothing_and_leaves_no_trace(
     connection: psycopg.Connection,
@@ -352,7 +352,7 @@ def test_what_is_refused_before_the_first_row_costs_nothing_and_leaves_no_trace(
     register: Register,
     spent: Spent,
     case: str,
-    door: str,
+    interface: str,
 ) -> None:
     options, change = REFUSALS[case]
     name = register(table, epsilon=3.0, delta=1e-6)
@@ -360,7 +360,7 @@ def test_what_is_refused_before_the_first_row_costs_nothing_and_leaves_no_trace(
         connection.execute(change)
     given = {"epsilon": 1.0, **options}
     with pytest.raises((psycopg.Error, ValueError)) as error:
-        if door == "client":
+        if interface == "client":
             database.train(name, Request(**given))
         else:
             named = ", ".join(f"{each} => %({each})s" for each in given)
@@ -373,17 +373,17 @@ def test_what_is_refused_before_the_first_row_costs_nothing_and_leaves_no_trace(
 # --- another period --------------------------------------------------------------------------------------
 
 
-@EVERY_DOOR
+@EVERY_INTERFACE
 def test_a_renewal_begins_a_fresh_budget_and_what_is_promised_adds_up(
-    connection: psycopg.Connection, table: str, register: Register, spent: Spent, door: str
+    connection: psycopg.Connection, table: str, register: Register, spent: Spent, interface: str
 ) -> None:
     name = register(table, epsilon=1.0, delta=1e-6, mode="basic")
-    first = train(connection, door, name)
+    first = train(connection, interface, name)
     with pytest.raises(psycopg.Error, match="does not cover"):
-        train(connection, door, name)
+        train(connection, interface, name)
     connection.execute("select dbdp.renew_budget(%s, 'the records are a year old', epsilon => 2)", (name,))
     assert spent(name) == (0, 0)
-    train(connection, door, name, 1.5)
+    train(connection, interface, name, 1.5)
     found = budget(connection, name)
     assert (found["epsilon"], found["charged"], found["registrations"]) == (2.0, 1.5, 2)
     assert (found["total_epsilon"], found["total_delta"]) == (3.0, 2e-6)

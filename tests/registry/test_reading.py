@@ -145,7 +145,7 @@ def test_wide_rows_are_read_alike_in_pieces_and_row_by_row(
 def test_a_page_of_more_than_a_gigabyte_trains_and_so_does_its_neighbour(
     connection: psycopg.Connection, schema: str, register: Register, spent: Spent, memory: str
 ) -> None:
-    """140 rows of 8 MB lie on one page. The control joins them as one value: of one neighbour it cannot be made."""
+    """140 rows of 8 MB are on one page. The control joins them to one value, which is too large for one neighbour."""
     outcomes = []
     for number in (0, 1):
         wide(connection, f"t{number}", 140, 1_000_000, first_is_short=bool(number))
@@ -180,7 +180,7 @@ def test_a_record_that_the_memory_does_not_hold_is_refused_before_the_charge_wit
 def test_an_array_of_another_length_is_neither_fetched_nor_unpacked(
     connection: psycopg.Connection, schema: str, register: Register
 ) -> None:
-    """A compressed one of 2 MB is stored in 24 kB, less than a whole record. The control unpacks it."""
+    """A compressed one of 2 MB is stored in 24 kB, less than one record. The control unpacks it."""
     connection.execute("create table t (x float8[], y int)")
     connection.execute("insert into t select array_fill(0::float8, array[3000]), 1 from generate_series(1, 50)")
     connection.execute("insert into t values (array_fill(0::float8, array[250000]), 1)")

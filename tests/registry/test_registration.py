@@ -1,4 +1,4 @@
-"""A dataset is declared once, as public facts; whatever is wrong with it is said before anything is stored."""
+"""A dataset is declared once, as public facts; each error in it is reported before anything is stored."""
 
 import json
 import subprocess
@@ -143,9 +143,9 @@ def labels(connection: psycopg.Connection, name: str) -> list[float]:
     return sorted(blocks.decode(block, 2)[:, -1].tolist())
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("interface", ["server", "client"])
 def test_names_may_be_as_weird_as_sql_allows(
-    connection: psycopg.Connection, database: Database, schema: str, register: Register, door: str
+    connection: psycopg.Connection, database: Database, schema: str, register: Register, interface: str
 ) -> None:
     weird = f'"We ird{schema}"."Ta\'b""le\\x"'
     connection.execute(f"""
@@ -156,7 +156,7 @@ insert into {weird} select i, 'a''b', case when i % 2 = 0 then 'p''o\\s' else 'n
     try:
         features = {"Col\"um'n %": [0, 20], "sel;ect": ["a'b", 'c"d']}
         name = register(weird, name=f"it's {schema}\"\\", label="y Y", positive="p'o\\s", features=features)
-        if door == "server":
+        if interface == "server":
             connection.execute(TRAIN, (name,))
         else:
             LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(database, name)
@@ -169,9 +169,9 @@ insert into {weird} select i, 'a''b', case when i % 2 = 0 then 'p''o\\s' else 'n
         connection.execute(f'drop schema "We ird{schema}" cascade')
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("interface", ["server", "client"])
 def test_a_partitioned_table_is_trained_on_with_all_partitions(
-    connection: psycopg.Connection, database: Database, schema: str, register: Register, door: str
+    connection: psycopg.Connection, database: Database, schema: str, register: Register, interface: str
 ) -> None:
     connection.execute("""
 create table p (x float8[], y int, k int) partition by list (k);
@@ -181,7 +181,7 @@ create table p10 partition of p1 for values in (0);
 create table p11 partition of p1 default;
 insert into p select array[.1, .2, .3], i % 2, i % 3 % 2 from generate_series(1, 30) i""")
     name = register("p")
-    if door == "server":
+    if interface == "server":
         connection.execute(TRAIN, (name,))
     else:
         LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(database, name)
@@ -457,7 +457,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("interface", ["server", "client"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_table_that_changed_is_refused_before_any_charge(
     connection: psycopg.Connection,
@@ -466,13 +466,13 @@ def test_a_table_that_changed_is_refused_before_any_charge(
     register: Register,
     spent: Callable[[str], tuple[int, int]],
     change: str,
-    door: str,
+    interface: str,
 ) -> None:
     name = register(array_table)
     statement, message = CHANGES[change]
     connection.execute(statement)
     with pytest.raises((psycopg.Error, ValueError), match=message):
-        if door == "server":
+        if interface == "server":
             connection.execute(TRAIN, (name,))
         else:
             LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(database, name)
@@ -493,9 +493,9 @@ def test_a_renamed_or_moved_table_is_the_same_dataset(
     connection.execute(f"drop schema {schema}_2 cascade")
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("interface", ["server", "client"])
 def test_a_dataset_of_this_transaction_cannot_be_trained_on(
-    server_url: str, schema: str, connection: psycopg.Connection, array_table: str, door: str
+    server_url: str, schema: str, connection: psycopg.Connection, array_table: str, interface: str
 ) -> None:
     with psycopg.connect(server_url) as mine:
         mine.execute(f"set search_path = {schema}")
@@ -504,7 +504,7 @@ def test_a_dataset_of_this_transaction_cannot_be_trained_on(
         sql = "select dbdp.register_dataset('fresh', 't', 'y', '1', %s, 9, 0, mode => 'basic')"
         mine.execute(sql, (declared,))
         with pytest.raises((psycopg.Error, ValueError), match="registered in this transaction, which could still undo"):
-            if door == "server":
+            if interface == "server":
                 mine.execute(TRAIN, ("fresh",))
             else:
                 LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(connect(mine), "fresh")
@@ -540,11 +540,11 @@ def test_a_label_of_every_kind_is_declared_through_every_interface(
     common = {"label": "y", "features": json.loads(features.read_text()), "epsilon": 2, "delta": 1e-6}
     options = ["--label", "y", "--features", str(features), "--epsilon", "2", "--delta", "1e-6", "--url", server_url]
     found = []
-    for door in ("sql", "python", "command line"):
-        name = f"{schema}_{door}"
-        if door == "sql":
+    for interface in ("sql", "python", "command line"):
+        name = f"{schema}_{interface}"
+        if interface == "sql":
             register(array_table, name=name, **{"positive": None} | KINDS[kind], **common | {"mode": "renyi"})
-        elif door == "python":
+        elif interface == "python":
             database.register_dataset(name, array_table, **KINDS[kind], **common)
         else:
             source = f"{schema}.{array_table}"

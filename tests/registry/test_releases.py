@@ -1,4 +1,4 @@
-"""Releases: coefficients in the user's units say what the models over packed rows say, for every kind of label."""
+"""Releases: coefficients in the user's units predict as the models over packed rows do, for every kind of label."""
 
 from collections.abc import Callable
 from typing import Any

@@ -36,7 +36,7 @@ NO_MODEL = "model {} does not exist; see dbdp.models"
 
 @dataclass(frozen=True)
 class Stage:
-    """A schema with a table and roles of its own; the table is registered when a test says so."""
+    """A schema with a table and roles of its own; the table is registered when a test requests it."""
 
     connection: psycopg.Connection
     url: str
@@ -120,7 +120,7 @@ def refused(text: str) -> "pytest.RaisesExc[psycopg.Error]":
 # --- who may train --------------------------------------------------------------------------------------
 
 
-DOORS = {
+INTERFACES = {
     "training": "select dbdp.dp_logreg('{}', 1)",
     "training with noise in every update": "select dbdp.dp_train('{}', 1, 1e-6, 'dp_sgd')",
     "tuning": """select dbdp.dp_tune('{}', '[{{"schedule": "square_root"}}]', 1)""",
@@ -128,7 +128,7 @@ DOORS = {
     "explaining a tuning": """select dbdp.dp_explain_tuning('{}', '[{{"schedule": "square_root"}}]', 1)""",
     "scoring": "select dbdp.dp_confusion(1, '{}', 1)",
 }
-DOORS_OF_OWNERS = {
+INTERFACES_OF_OWNERS = {
     "charging": "select dbdp.charge('{}', '{{}}')",
     "storing": "select dbdp.store_release('{}', '{{1, 2, 3}}', '{{0}}', '{{}}')",
     "storing a network": "select dbdp.store_network('{}', '{{}}', '{{1}}', '{{}}')",
@@ -144,13 +144,13 @@ def test_a_dataset_without_a_right_looks_as_if_it_were_not_registered(stage: Sta
     """Word for word as for a name that nobody registered, also for a role that may read the table."""
     stage.register()
     stage.connection.execute(f"grant select on t to {stage.rival}")
-    for door, statement in (DOORS | (DOORS_OF_OWNERS if kind == "rival" else {})).items():
+    for interface, statement in (INTERFACES | (INTERFACES_OF_OWNERS if kind == "rival" else {})).items():
         texts = []
         for name in (stage.name, "nobody_registered_this"):
             with stage.acting(kind) as stranger, pytest.raises(psycopg.Error) as error:
                 stranger.execute(statement.format(name))
             texts.append(error.value.diag.message_primary.replace(name, "<name>"))
-        assert texts == ["dbdp: " + UNKNOWN.format("<name>")] * 2, door
+        assert texts == ["dbdp: " + UNKNOWN.format("<name>")] * 2, interface
     with stage.acting(kind) as stranger:
         for view in ("dbdp.dataset", "dbdp.datasets"):
             assert stranger.execute(f"select from {view} where name = %s", (stage.name,)).fetchall() == []
@@ -181,7 +181,7 @@ def test_a_grant_opens_every_interface_of_an_analyst_and_a_revocation_closes_it(
     model = stage.train("alice")
     with stage.acting("alice") as alice:
         assert alice.execute("select source from dbdp.datasets where name = %s", (stage.name,)).fetchone()
-        alice.execute(DOORS["explaining"].format(stage.name))
+        alice.execute(INTERFACES["explaining"].format(stage.name))
         assert alice.execute(MATRIX, (model, stage.name)).fetchone() == (True,)
     with stage.acting("owner") as owner:
         owner.execute(REVOKE, (stage.name, stage.alice))
@@ -370,21 +370,21 @@ def test_a_cancelled_training_is_charged_to_both(stage: Stage) -> None:
     assert stage.spent("alice") == stage.spent() == 600_000_000
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
-def test_both_interfaces_charge_the_allowance(stage: Stage, door: str) -> None:
+@pytest.mark.parametrize("interface", ["server", "client"])
+def test_both_interfaces_charge_the_allowance(stage: Stage, interface: str) -> None:
     stage.register()
     stage.connection.execute(f"grant select on t to {stage.rival}")
     stage.grant("rival", 1.0)
     stages: list[str] = []
     with stage.acting("rival") as rival:
-        if door == "server":
+        if interface == "server":
             rival.execute(TRAIN, (stage.name, 0.8, 0.0))
         else:
             request = Request(epsilon=0.8, batch_size=20)
             connect(rival).train(stage.name, request, lambda stage, *_: stages.append(stage))
         with pytest.raises((psycopg.Error, ValueError), match="the allowance of role"):
             connect(rival).train(stage.name, Request(epsilon=0.3, batch_size=20))
-    assert bool(stages) == (door == "client")
+    assert bool(stages) == (interface == "client")
     assert stage.spent("rival") == stage.spent() == 800_000_000
 
 
@@ -612,7 +612,7 @@ def test_rows_of_roles_that_are_gone_raise_nothing(stage: Stage) -> None:
     stage.connection.execute("select dbdp.drop_dataset(%s)", (stage.name,))  # a superuser still may
 
 
-# --- the books ------------------------------------------------------------------------------------------
+# --- the ledger -----------------------------------------------------------------------------------------
 
 
 FORGERIES = {
@@ -673,7 +673,7 @@ def test_a_model_can_be_granted_to_a_role_that_only_predicts(stage: Stage, relea
         listed = app.execute("select id from dbdp.models where dataset = %s", (stage.name,)).fetchall()
         assert listed == [(released,)]
         for statement in (
-            DOORS["explaining"].format(stage.name),
+            INTERFACES["explaining"].format(stage.name),
             "select from dbdp.dataset",
             "select from dbdp.ledger",
         ):
@@ -748,7 +748,7 @@ set parallel_tuple_cost = 0; set min_parallel_table_scan_size = 0; set parallel_
 
 
 def test_the_policies_look_up_rights_once_for_a_query(stage: Stage, released: int) -> None:
-    """A plan that asked for each row would name the functions outside an InitPlan."""
+    """A plan that checked each row would name the functions outside an InitPlan."""
     with stage.acting("bob") as bob:
         rows = bob.execute("explain (verbose, costs off) select id from dbdp.model").fetchall()
     text = "\n".join(line for (line,) in rows)

@@ -195,7 +195,7 @@ def p_value(cells: np.ndarray) -> float:
 def test_which_rows_are_selected_is_a_uniform_choice_for_every_unit_by_itself(
     connection: psycopg.Connection, schema: str, register: Register
 ) -> None:
-    """Five rows of each of 600 units, stored one after the other: every two are kept equally often."""
+    """Five rows of each of 600 units, stored one after the other: every two are selected equally often."""
     sizes = [5] * 600
     visits(connection, "v", sizes)
     name, pairs = registered(register, "v", sum(sizes), 2), list(combinations(range(5), 2))
@@ -418,15 +418,15 @@ def test_a_table_without_units_is_refused(connection: psycopg.Connection, schema
 # --- changes --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("door", ["client", "server"])
+@pytest.mark.parametrize("interface", ["client", "server"])
 def test_the_number_of_rows_is_private_and_that_of_units_is_not(
-    connection: psycopg.Connection, schema: str, register: Register, database: Database, spent: Spent, door: str
+    connection: psycopg.Connection, schema: str, register: Register, database: Database, spent: Spent, interface: str
 ) -> None:
     visits(connection, "v", [1, 2, 3])
     name = registered(register, "v", 6, 2)
 
     def train() -> None:
-        if door == "client":
+        if interface == "client":
             database.train(name, Request(1.0, batch_size=2))
         else:
             connection.execute("select model from dbdp.dp_logreg(%s, epsilon => 1, batch_size => 2)", (name,))
@@ -465,7 +465,7 @@ def test_a_unit_column_of_another_type_is_refused(
         database.explain(name, Request(1.0))
 
 
-# --- every door -----------------------------------------------------------------------------------------
+# --- every interface -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """A table's owner whose code a client meets: the client is a superuser, or another data owner, who trains or compares.
 
-What plans a statement on a table may run code of its owner, so no client plans one: it asks functions of the server,
+What plans a statement on a table may run code of its owner, so no client plans one: it calls functions of the server,
 which read as the table's owner.
 """
 
@@ -213,7 +213,7 @@ def test_no_command_plans_a_statement_on_the_table(host: Host, tmp_path: Path, c
 
 
 def test_a_client_sends_no_statement_that_names_a_table_of_a_user(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: the name stands in the messages of the functions that are asked instead."""
+    """The control: the messages of the functions that are called instead have the name."""
     sent: list[tuple[str, tuple[Any, ...]]] = []
     query = ClientSession.query
 
@@ -235,7 +235,7 @@ def test_a_client_has_no_way_to_read_a_table(host: Host) -> None:
 
 
 def test_the_number_of_rows_is_checked_for_those_who_may_read_them(host: Host) -> None:
-    """It says what it said to a client that counted itself; without the right to read it says nothing of rows."""
+    """It reports what a client that counts itself reads; without the right to read it reports nothing of rows."""
     name = host.table("what no query needs")
     rival, analyst = host.arena.session("rival"), host.arena.session("analyst")
     host.session.execute("select dbdp.grant_training(%s, %s)", (name, host.arena.names["analyst"]))

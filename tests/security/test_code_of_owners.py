@@ -103,7 +103,7 @@ def test_what_a_query_does_not_need_does_not_run(
     assert ran_as(owner) == set()
 
 
-DOORS = {
+INTERFACES = {
     "dp_logreg": "select dbdp.dp_logreg('{n}', 1, batch_size => 20, epochs => 1)",
     "dp_train": "select dbdp.dp_train('{n}', 1, 1e-6, 'dp_sgd', batch_size => 20, epochs => 1)",
     "dp_tune": """select dbdp.dp_tune('{n}', '[{{"epochs": 1}}, {{"epochs": 2}}]', 1, batch_size => 10)""",
@@ -112,14 +112,14 @@ DOORS = {
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("interface", INTERFACES)
 def test_no_interface_lends_a_tables_owner_any_rights(
     arena: Arena,
     admin: psycopg.Connection,
     owner: psycopg.Connection,
     make: Callable[..., str],
     spied: str,
-    door: str,
+    interface: str,
 ) -> None:
     """The loot would be a row of another owner's table, and its odometer."""
     other = make("rival")
@@ -128,9 +128,9 @@ def test_no_interface_lends_a_tables_owner_any_rights(
     orders(arena, owner, f"select setval('dbdp.charge_{number}', 0)::text || ({row})")
     plant(arena, owner, spied, PLANNED["an index on an expression"])
     with arena.login("analyst") as fresh:
-        fresh.execute(DOORS[door].format(n=spied, m=other))
+        fresh.execute(INTERFACES[interface].format(n=spied, m=other))
     seen = set(owner.execute("select who, loot from seen").fetchall())
-    assert seen == ({(arena.names["owner"], "42501")} if door != "dp_explain" else set())
+    assert seen == ({(arena.names["owner"], "42501")} if interface != "dp_explain" else set())
 
 
 def test_a_registration_lends_no_rights_either(arena: Arena, owner: psycopg.Connection, spied: str) -> None:
@@ -155,7 +155,7 @@ def test_a_client_that_reads_anothers_table_lends_its_owner_no_rights(
 def test_code_that_runs_while_a_table_is_read_cannot_spend_for_the_reader(
     arena: Arena, owner: psycopg.Connection, make: Callable[..., str], spied: str, spent: Spent
 ) -> None:
-    """Doors go by who logged in. The owner of the table would train on another's with the rights of the analyst."""
+    """Interfaces check the role that logged in. The owner would train on another table with the analyst's rights."""
     other = make("rival")
     for call in (f"dbdp.dp_logreg('{other}', 1)", f"dbdp.dp_explain('{other}', 1)", f"dbdp.drop_dataset('{other}')"):
         orders(arena, owner, f"select {call}::text")
@@ -218,7 +218,7 @@ def test_code_that_runs_where_a_superuser_maintains_a_table_cannot_call_the_inte
     spied: str,
     command: str,
 ) -> None:
-    """To the doors a superuser is a member of every role, and autovacuum is a superuser's session."""
+    """For the interfaces a superuser is a member of every role, and autovacuum is a superuser's session."""
     schema, other = arena.names["owner"], make("rival")
     orders(arena, owner, f"select dbdp.drop_dataset('{other}')::text")
     maintain(arena, admin, owner, spied, command)

@@ -1,4 +1,4 @@
-"""Forged models, states, blocks, rows and plans, given to functions that nobody calls by hand."""
+"""Forged models, states, blocks, rows and plans, passed to internal functions."""
 
 import json
 import random
@@ -34,7 +34,7 @@ def forged(session: psycopg.Connection, model: int) -> str:
 
 
 def allow_prediction(session: psycopg.Connection, model: int, role: str) -> None:
-    """Grant prediction with a model, where the extension asks for it."""
+    """Grant prediction with a model, if the extension has such a right."""
     sql = "select from pg_proc where proname = 'grant_prediction' and pronamespace = 'dbdp'::regnamespace"
     if session.execute(sql).fetchall():
         session.execute("select dbdp.grant_prediction(%s, %s)", (model, role))
@@ -234,7 +234,7 @@ def test_predictions_determine_a_linear_model(analyst: psycopg.Connection, datas
 
 
 def test_no_forged_description_brings_a_backend_down(analyst: psycopg.Connection, dataset: str) -> None:
-    """An analyst may call what predictions are made of, with columns of any length and alignment, too."""
+    """An analyst may call the internal functions of prediction, with columns of any length and alignment."""
     model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
     analyst.execute("create temporary table forged_rows as select 1.5::float8 as v, 'a'::text as k, 3::int2 as i")
     [(row_type,)] = analyst.execute("select 'forged_rows'::regtype::oid::int8").fetchall()

@@ -35,7 +35,7 @@ LONG = "select model from dbdp.dp_logreg(%s, 1, batch_size => 60, epochs => 1000
 
 
 def listened(session: psycopg.Connection, name: str) -> list[str]:
-    """Everything that the server says while a session trains, with all that it can be asked to say."""
+    """Return all messages of the server while a session trains, with every setting that adds messages."""
     heard: list[str] = []
 
     def listen(said: psycopg.errors.Diagnostic) -> None:
@@ -168,7 +168,7 @@ def during(arena: Arena, name: str, spent: Spent, look: Callable[[psycopg.Connec
 def test_the_blocks_of_a_running_training_are_not_even_listed(
     arena: Arena, admin: psycopg.Connection, dataset: str, spent: Spent
 ) -> None:
-    """Locks show the number of a relation. Its name is not committed, and who asks for its size waits for its end."""
+    """Locks show the oid of a relation. Its name is not committed, and a query of its size waits for its end."""
 
     def look(session: psycopg.Connection) -> list[str | None]:
         sql = "select distinct relation from pg_locks where relation not in (select oid from pg_class)"
@@ -263,7 +263,7 @@ def test_everything_that_an_analyst_can_select_after_a_training_holds_no_row(
 
 
 def physical(session: psycopg.Connection, source: str) -> dict[str, int]:
-    """What PostgreSQL tells every role of the storage of a table that it may not read."""
+    """What PostgreSQL shows every role of the storage of a table that it may not read."""
     sql = """
 select pg_relation_size(c.oid) as pages, pg_relation_size(c.reltoastrelid) as toast,
        pg_stat_get_tuples_returned(c.oid) as read, pg_stat_get_numscans(c.oid) as scans,

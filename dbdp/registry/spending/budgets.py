@@ -81,12 +81,12 @@ _OWN = "d.id in (select o.id from dbdp.own_datasets as o)"
 _SAME_TABLE = """
 exists (
     select
-    from dbdp.dataset as given
-    where given.id = $1
-    and (d.source_name = given.source_name
-        or d.source = given.source
-        or d.source in (select relid from pg_partition_ancestors(given.source))
-        or d.source in (select relid from pg_partition_tree(given.source)))
+    from dbdp.dataset as named
+    where named.id = $1
+    and (d.source_name = named.source_name
+        or d.source = named.source
+        or d.source in (select relid from pg_partition_ancestors(named.source))
+        or d.source in (select relid from pg_partition_tree(named.source)))
 )
 """
 
