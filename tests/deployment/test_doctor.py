@@ -262,7 +262,7 @@ def test_a_stranger_learns_what_it_may_and_its_password_is_never_shown(cluster: 
 
 @pytest.mark.parametrize(
     ("url", "told"),
-    [("postgresql:///none?host=/nonexistent", "/nonexistent"), ("postgresql://me:hunter2@[broken", "no libpq URL")],
+    [("postgresql:///none?host=/nonexistent", "/nonexistent"), ("postgresql://me:hunter2@[broken", "not a libpq URL")],
 )
 def test_a_server_that_does_not_answer_is_a_fault_with_a_remedy(url: str, told: str) -> None:
     *_, server = examine(url)

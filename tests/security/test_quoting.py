@@ -41,7 +41,7 @@ QUOTED = {
     "registry.spending.budgets._periods": "a condition written in the module",
     "registry.datasets.count": _OF_SERVER,
     "packing.dealing.distribute": _TEMPORARY,
-    "deployment.doctor.Patient.value": "a query written in the module",
+    "deployment.doctor.Server.value": "a query written in the module",
     "deployment.doctor._roles": _FOR_PEOPLE,
     "deployment.doctor._rights": _FOR_PEOPLE,
     "deployment.doctor._own_rights": _FOR_PEOPLE,
