@@ -194,7 +194,7 @@ def test_the_interfaces_agree_on_classes_and_on_numbers(
     connection: psycopg.Connection, database: Database, datasets: dict[str, str]
 ) -> None:
     public = ("--rows", str(ROWS), "--features", str(FEATURES + 1))
-    for kind, more, said in (
+    for kind, more, label_flags in (
         ("classes", {"positive_weight": 2.0}, ("--classes", "3")),
         ("real", {"loss": "huber_regression", "huber_width": 0.5}, ()),
         ("real", {"loss": "squared", "radius": 0.7}, ()),
@@ -202,7 +202,7 @@ def test_the_interfaces_agree_on_classes_and_on_numbers(
         options = BASE | more
         (in_server,) = in_sql(connection, "dp_explain", datasets[kind], options)
         assert in_server == database.explain(datasets[kind], Request(**options))
-        assert command_line("explain", *public, *said, *flags(options)).items() <= in_server.items()
+        assert command_line("explain", *public, *label_flags, *flags(options)).items() <= in_server.items()
 
 
 @EVERY_PAIR
@@ -226,8 +226,8 @@ def test_sql_and_python_reach_every_algorithm_with_every_loss_and_it_learns(
 
     def python_learns() -> bool:
         model = database.train(dataset, Request(**options))
-        told = model.receipt
-        assert (told["algorithm"], told["loss"], told["epsilon"]) == (algorithm, loss, 1000.0)
+        receipt = model.receipt
+        assert (receipt["algorithm"], receipt["loss"], receipt["epsilon"]) == (algorithm, loss, 1000.0)
         return quality(connection, LOSSES[loss], np.array(model.coefficients), model.intercept) > least
 
     for learns in (sql_learns, python_learns):

@@ -90,8 +90,8 @@ join dbdp.dataset as d on d.id = dataset_id where d.name = %s order by l.id"""
 
 def alone(rows: int, **options: Any) -> Release:
     """What one group would be charged by itself, with mini-batches of all its rows where it has few."""
-    asked = Request(**options | {"batch_size": min(options["batch_size"], rows)})
-    return plan(asked, Facts(rows, 4)).guarantee.as_replace_one()
+    request = Request(**options | {"batch_size": min(options["batch_size"], rows)})
+    return plan(request, Facts(rows, 4)).guarantee.as_replace_one()
 
 
 CHARGED: dict[str, dict[str, Any]] = {
@@ -175,14 +175,14 @@ def test_explaining_returns_the_plan_of_each_group_and_the_charge_of_all(
     connection: psycopg.Connection, database: Database, dataset: Callable[..., str], spent: Spent, mode: str
 ) -> None:
     name, options = dataset(mode=mode), {"epsilon": 1.0, "delta": 1e-6, "batch_size": 10}
-    told = database.explain_groups(name, Request(**options), group_by="g", groups=GROUPS)
+    explanation = database.explain_groups(name, Request(**options), group_by="g", groups=GROUPS)
     sql = "select dbdp.dp_explain_groups(%s, 'g', %s, 1, 1e-6, batch_size => 10)"
-    assert connection.execute(sql, (name, GROUPS)).fetchone()[0] == told
+    assert connection.execute(sql, (name, GROUPS)).fetchone()[0] == explanation
     assert spent(name) == (0, 0)
     assert ledger(connection, name) == []
     models = trained(connection, "server", name, **options)
-    assert told["charge"] == spent(name)[0] / 1e9
-    for each in told["plans"]:
+    assert explanation["charge"] == spent(name)[0] / 1e9
+    for each in explanation["plans"]:
         assert each.items() <= models[each["group"]].receipt.items()
 
 
@@ -585,13 +585,13 @@ def test_an_analyst_trains_groups_without_reading_the_table(
     try:
         connection.execute(f"set session authorization analyst_{schema}")
         database = connect(connection)
-        told = database.explain_groups(name, Request(1.0), group_by="g", groups=GROUPS)
+        explanation = database.explain_groups(name, Request(1.0), group_by="g", groups=GROUPS)
         models = database.train_groups(name, Request(1.0), group_by="g", groups=GROUPS)
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             connection.execute("select count(*) from t group by g")
     finally:
         connection.execute("reset session authorization")
         connection.execute(f"drop role analyst_{schema}")
-    assert told["groups"] == {group: model.receipt["rows"] for group, model in models.items()} == SIZES
+    assert explanation["groups"] == {group: model.receipt["rows"] for group, model in models.items()} == SIZES
     assert {model.receipt["released_by"] for model in models.values()} == {f"analyst_{schema}"}
     assert all(model.feature_names == ["x[1]", "x[2]", "x[3]"] for model in models.values())

@@ -85,7 +85,7 @@ def test_an_analyst_reaches_training_only_through_interfaces_that_add_noise(
     assert names >= LEARNING | set(INTERFACES)
     for name, _, definer, owner, _, of_analysts, result, arguments in members:
         bare = name.partition("(")[0].removeprefix("dbdp.")
-        if "block" in (arguments or ()):  # what reads packed rows is told by its argument's name
+        if "block" in (arguments or ()):  # what reads packed rows is recognised by its argument's name
             assert bare in LEARNING, name
         if bare in LEARNING:  # a state, blocks and the odometer are for roles that may read the table
             assert not of_analysts, name
@@ -211,11 +211,11 @@ class OnlyPromised:
     def __init__(self) -> None:
         features = np.random.default_rng().normal(size=(300, 3))
         self._rows = RowsInMemory(features, np.where(features[:, 0] > 0, 1.0, -1.0))
-        self.asked: set[str] = set()
+        self.requested: set[str] = set()
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         assert name in PROMISED
-        self.asked.add(name)
+        self.requested.add(name)
         return (lambda: None) if name == "shuffle" else getattr(self._rows, name)
 
 
@@ -226,7 +226,7 @@ def test_an_algorithm_gets_exact_sums_through_its_access_alone_and_its_model_is_
     made, rows = plan(Request(epsilon, 1e-6, algorithm=algorithm), Facts(300, 3)), OnlyPromised()
     assert isinstance(made, NoisyWhileTraining)
     models = {np.asarray(made.run(rows, lambda *_: None)).tobytes() for _ in range(runs)}
-    assert rows.asked & {"gradient_sum", "loss_sums", "label_counts", "scan"}
+    assert rows.requested & {"gradient_sum", "loss_sums", "label_counts", "scan"}
     assert len(models) == 2
 
 

@@ -331,16 +331,16 @@ def test_every_interface_is_charged_what_is_explained(
     name, model = with_model(epsilon=20.0, delta=1e-5, mode=mode)
     total = np.zeros(2, np.int64)
     for interface, (sql, parameters) in every_interface(name, model, 0.5, delta).items():
-        told = database.explain_score(name, interface, epsilon=0.5, delta=delta)
+        explanation = database.explain_score(name, interface, epsilon=0.5, delta=delta)
         assert spent(name) == tuple(total)
         receipt = database.query(sql, *parameters)[0]["f"]["receipt"]
-        total += [round(told["charge"] * CHARGE_UNITS), round(told["leak"] * LEAK_UNITS)]
+        total += [round(explanation["charge"] * CHARGE_UNITS), round(explanation["leak"] * LEAK_UNITS)]
         assert spent(name) == tuple(total), interface
-        assert {key: receipt[key] for key in told if key != "metric"} == {
-            key: value for key, value in told.items() if key != "metric"
+        assert {key: receipt[key] for key in explanation if key != "metric"} == {
+            key: value for key, value in explanation.items() if key != "metric"
         }
         if mode == "basic":
-            assert (told["charge"], told["leak"]) == (0.5, delta)
+            assert (explanation["charge"], explanation["leak"]) == (0.5, delta)
     kept = database.query("select algorithm, plan::text as plan from dbdp.ledger order by id desc limit 6")
     assert [row["algorithm"] for row in kept[::-1]] == [
         *("accuracy", "confusion", "score_bins", "score_bins", "bounds", "class_balance")
@@ -356,8 +356,8 @@ def test_plans_are_those_of_the_algorithms(database: Database, with_model: WithM
         "class_balance": ClassBalancePlan(0.5, 1e-6, ROWS, 1),
     }
     for metric, plan in plans.items():
-        told = database.explain_score(name, metric, epsilon=0.5, delta=1e-6)
-        assert {key: told[key] for key in plan.explain()} == plan.explain()
+        explanation = database.explain_score(name, metric, epsilon=0.5, delta=1e-6)
+        assert {key: explanation[key] for key in plan.explain()} == plan.explain()
 
 
 def test_defaults_are_the_same_in_every_interface(database: Database) -> None:
@@ -452,8 +452,8 @@ def test_released_counts_have_the_stated_law(database: Database, with_model: Wit
     scale, every = found[0]["receipt"]["noise_scale"], np.arange(-500, 501)
     edges = np.array([-3, -2, -1.2, -0.7, -0.3, 0.3, 0.7, 1.2, 2, 3]) * scale
 
-    def fits(told: float) -> float:
-        law = np.bincount(np.searchsorted(edges, every), np.exp(-np.abs(every) / told))
+    def fits(scale: float) -> float:
+        law = np.bincount(np.searchsorted(edges, every), np.exp(-np.abs(every) / scale))
         seen = np.bincount(np.searchsorted(edges, noise), minlength=len(law))
         return float(chisquare(seen, law / law.sum() * len(noise)).pvalue)
 
@@ -558,16 +558,16 @@ def test_of_units_counts_have_noise_for_all_rows_of_one_and_no_more_rows_are_cou
     connection: psycopg.Connection, visits: str
 ) -> None:
     model = connection.execute("select model from dbdp.dp_logreg(%s, 50, 1e-6)", (visits,)).fetchone()[0]
-    asked = {
+    queries = {
         "select dbdp.dp_score(%(model)s, %(name)s, 'confusion', 50)": "matrix",
         "select dbdp.dp_class_balance(%(name)s, 50)": "counts",
         "select dbdp.dp_bounds(%(name)s, 'y', 50)": "bins",
     }
-    for sql, counts in asked.items():
-        told = connection.execute(sql, {"model": model, "name": visits}).fetchone()[0]
-        assert told["receipt"]["sensitivity"] == 4
-        assert told["receipt"]["neighbours"] == "replace-one-unit"
-        found = [each["rows"] for each in told[counts]] if counts == "bins" else np.ravel(told[counts])
+    for sql, counts in queries.items():
+        result = connection.execute(sql, {"model": model, "name": visits}).fetchone()[0]
+        assert result["receipt"]["sensitivity"] == 4
+        assert result["receipt"]["neighbours"] == "replace-one-unit"
+        found = [each["rows"] for each in result[counts]] if counts == "bins" else np.ravel(result[counts])
         assert abs(sum(found) - 360) < 10  # 40 patients have one visit, 160 two or more
 
 

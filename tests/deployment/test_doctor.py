@@ -261,13 +261,13 @@ def test_a_stranger_learns_what_it_may_and_its_password_is_never_shown(cluster: 
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "part"),
     [("postgresql:///none?host=/nonexistent", "/nonexistent"), ("postgresql://me:hunter2@[broken", "not a libpq URL")],
 )
-def test_a_server_that_does_not_answer_is_a_fault_with_a_remedy(url: str, told: str) -> None:
+def test_a_server_that_does_not_answer_is_a_fault_with_a_remedy(url: str, part: str) -> None:
     *_, server = examine(url)
     assert (server.check, server.state) == ("server", FAULT)
-    assert told in server.found
+    assert part in server.found
     assert server.remedy
     assert "hunter2" not in str(server)
 

@@ -91,7 +91,7 @@ def opened(owner: Watch, name: str, **given: Any) -> None:
 
 def register(watch: Watch, name: str | None, **given: Any) -> Outcome:
     """Attempt a registration of table t, or of another source, by default with the largest budget."""
-    asked = {"name": name, "source": "t", "epsilon": 1e6, "delta": 0.5, "mode": "basic"} | given
-    if not isinstance(asked["features"], str | None):
-        asked["features"] = json.dumps(asked["features"])
-    return watch.attempt(*call("register_dataset", asked))
+    arguments = {"name": name, "source": "t", "epsilon": 1e6, "delta": 0.5, "mode": "basic"} | given
+    if not isinstance(arguments["features"], str | None):
+        arguments["features"] = json.dumps(arguments["features"])
+    return watch.attempt(*call("register_dataset", arguments))

@@ -168,13 +168,13 @@ class AnySession(RuleBasedStateMachine):
         """Cancelled before its charge, in it, or after it: never with a model, seldom in vain."""
         affords = self._affords(name, cost)
         self.session.execute(f"set statement_timeout = '{patience}ms'")
-        told = self._attempt(LONG, (name, cost))
+        message = self._attempt(LONG, (name, cost))
         self.session.execute("reset statement_timeout")
-        assert told is not None
+        assert message is not None
         number = self.world.datasets[name].number if name in self.world.datasets else None
         moved = self._odometer(number) - self.spent[number] if number in self.world.committed else 0.0
         assert moved in ((0.0, cost) if affords else (0.0,))
-        assert moved == cost or "after its charge" not in told
+        assert moved == cost or "after its charge" not in message
         if moved:
             self.spent[number] += moved
 
@@ -239,8 +239,8 @@ class AnySession(RuleBasedStateMachine):
 
     def _does(self, sql: str, parameters: tuple[Any, ...], possible: bool) -> bool:
         """Run a statement that the model allows or refuses."""
-        told = self._attempt(sql, parameters)
-        assert (told is None) == possible, (sql, parameters, told, self.world)
+        message = self._attempt(sql, parameters)
+        assert (message is None) == possible, (sql, parameters, message, self.world)
         _done[sql.strip()[:22]] += possible
         return possible
 

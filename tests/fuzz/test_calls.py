@@ -68,10 +68,10 @@ def test_a_training_is_charged_by_its_receipt_or_refused(datasets: Watch, watche
     def check(case: tuple[str, dict[str, Any]]) -> None:
         interface, given = case
         renew(datasets, given["dataset"])
-        asked = {name: value for name, value in given.items() if name in signatures[interface]}
+        arguments = {name: value for name, value in given.items() if name in signatures[interface]}
         makes = 0 if "explain" in interface else 1
         watch.of(given["dataset"] or "")
-        released(watch.attempt(*call(interface, asked), charges=makes, stores=makes))
+        released(watch.attempt(*call(interface, arguments), charges=makes, stores=makes))
 
     share.cases(3000, trainings(), check)
     watch.saw_both()

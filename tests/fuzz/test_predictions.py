@@ -98,8 +98,8 @@ def test_a_forged_description_of_a_model_harms_nothing(
     sound = [(description(watch.ledger, model, kind), kind) for model in models.values() for kind in (0, *tables)]
 
     def check(case: tuple[str, int, str, list[str]]) -> None:
-        told, row_type, kind, values = case
-        analyst.attempt("select dbdp.learn(%s::int8, %s::oid, %s, %s)", [FORGED, row_type, told, kind])
+        described, row_type, kind, values = case
+        analyst.attempt("select dbdp.learn(%s::int8, %s::oid, %s, %s)", [FORGED, row_type, described, kind])
         for interface in FUNCTIONS_BY_KIND.get(kind, INTERFACES):
             if row_type:
                 analyst.attempt(f"select dbdp.{interface}({FORGED}, r) from {tables[row_type]} as r")
@@ -114,13 +114,13 @@ def test_a_forged_description_of_a_model_harms_nothing(
     analyst.saw_both()
 
 
-def damaged(told: Any) -> st.SearchStrategy[str]:
-    return (st.just(told) | mutated(told)).map(json.dumps)
+def damaged(described: Any) -> st.SearchStrategy[str]:
+    return (st.just(described) | mutated(described)).map(json.dumps)
 
 
-def kinds_of(told: Any) -> st.SearchStrategy[str]:
+def kinds_of(described: Any) -> st.SearchStrategy[str]:
     """The kind that the model is of, mostly."""
-    declared = told["declaration"]
+    declared = described["declaration"]
     own = "classes" if "classes" in declared else "real" if "label_bounds" in declared else "binary"
     return st.sampled_from([own] * 8 + ["binary", "classes", "real", "nope"])
 

@@ -2,7 +2,7 @@
 
 `Watch.attempt` runs a statement, and asks afterwards: the same backend is there; the odometer of the dataset moved
 by what the receipt says, and by nothing where there is none; no temporary table, lock, cursor or setting is left;
-nothing that was said holds a value of a row; an error is one of ours, and says what to do.
+nothing that was texts holds a value of a row; an error is one of ours, and says what to do.
 """
 
 import math
@@ -174,14 +174,14 @@ class Watch:
         return self.ledger.execute(LEDGER.encode()).fetchone()
 
     def _check_words(self, outcome: Outcome) -> None:
-        said = [*self._notices, str(outcome.rows)]
+        texts = [*self._notices, str(outcome.rows)]
         if outcome.error is not None:
-            said.append(everything(outcome.error.diag))
+            texts.append(everything(outcome.error.diag))
             assert outcome.sqlstate in (OURS, *self.allowed), (outcome.sqlstate, everything(outcome.error.diag))
         if outcome.sqlstate == OURS:
             assert REMEDY.search(outcome.message), outcome.message
             assert not STRANGE.search(outcome.message), outcome.message
-        assert_silent(" ".join(said))
+        assert_silent(" ".join(texts))
 
 
 def assert_silent(text: str) -> None:

@@ -64,9 +64,9 @@ def test_it_refuses_another_uid_and_names_the_one_that_works(create: Create) -> 
 
 @pytest.mark.parametrize("word", ["-V", "-?", "--describe-config"])
 def test_printing_a_version_needs_no_password(create: Create, word: str) -> None:
-    asked = create({}, command=["postgres", word] if word == "-V" else [word])
-    assert asked.exit_code() == 0
-    assert "dbdp: " not in asked.log()
+    container = create({}, command=["postgres", word] if word == "-V" else [word])
+    assert container.exit_code() == 0
+    assert "dbdp: " not in container.log()
 
 
 def test_it_trains_over_tcp_as_soon_as_it_is_healthy(server: Server) -> None:
@@ -123,17 +123,18 @@ def test_the_database_is_open_to_its_own_user_within_the_container(server: Serve
 def test_scripts_run_once_and_in_order(create: Create) -> None:
     made = create()
     made.put(
-        f"{SCRIPTS}/10-first.sql", "create table said (number serial, who text); insert into said (who) values ('sql')"
+        f"{SCRIPTS}/10-first.sql",
+        "create table log_lines (number serial, who text); insert into log_lines (who) values ('sql')",
     )
-    made.put(f"{SCRIPTS}/20-next.sql.gz", gzip.compress(b"insert into said (who) values ('gz')"))
-    made.put(f"{SCRIPTS}/30-run.sh", "#!/bin/sh\npsql -c \"insert into said (who) values ('run')\"\n", 0o755)
-    made.put(f"{SCRIPTS}/40-read.sh", "psql -c \"insert into said (who) values ('$POSTGRES_USER')\"\n")
+    made.put(f"{SCRIPTS}/20-next.sql.gz", gzip.compress(b"insert into log_lines (who) values ('gz')"))
+    made.put(f"{SCRIPTS}/30-run.sh", "#!/bin/sh\npsql -c \"insert into log_lines (who) values ('run')\"\n", 0o755)
+    made.put(f"{SCRIPTS}/40-read.sh", "psql -c \"insert into log_lines (who) values ('$POSTGRES_USER')\"\n")
     made.put(f"{SCRIPTS}/50-note.txt", "not a script")
     made.start()
     made.container.restart(timeout=60)
     made.start()
     with made.connect() as connection:
-        assert connection.execute("select array_agg(who order by number) from said").fetchone() == (
+        assert connection.execute("select array_agg(who order by number) from log_lines").fetchone() == (
             ["sql", "gz", "run", "postgres"],
         )
     assert "ignored" in made.log()

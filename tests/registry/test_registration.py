@@ -324,7 +324,10 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "class twice": ({"positive": None, "classes": ["1", "2", "1"]}, "classes of 'y' list a value twice"),
     "class null": ({"positive": None, "classes": ["1", None]}, "classes of 'y' are .* give a list of strings"),
     "classes in rows": ({"positive": None, "classes": [["1"], ["2"]]}, "classes of 'y' are .* give a list of strings"),
-    "class not of the label": ({"positive": None, "classes": ["1", "x"]}, "class 'x' of 'y' is not a value of type integer"),
+    "class not of the label": (
+        {"positive": None, "classes": ["1", "x"]},
+        "class 'x' of 'y' is not a value of type integer",
+    ),
     "class written otherwise": (
         {"positive": None, "classes": ["1", "+2"]},
         r"class '\+2' of 'y' is not a value of type integer as PostgreSQL writes it; write it as '2'",

@@ -324,8 +324,8 @@ def test_the_catalogue_has_the_unit_and_counts_slots(
     name = registered(register, "v", 10, 3)
     row = next(each for each in database.datasets() if each["name"] == name)
     assert (row["unit"], row["max_rows"], row["rows"]) == ("patient", 3, 12)
-    told = database.explain(name, Request(1.0))
-    assert {key: told[key] for key in ("neighbours", "unit", "max_rows", "units", "rows")} == {
+    explanation = database.explain(name, Request(1.0))
+    assert {key: explanation[key] for key in ("neighbours", "unit", "max_rows", "units", "rows")} == {
         "neighbours": "replace-one-unit", "unit": "patient", "max_rows": 3, "units": 4, "rows": 12,
     }  # fmt: skip
 
@@ -337,8 +337,8 @@ def test_a_unit_of_one_row_is_a_unit_still(
     name = registered(register, "v", 11, 1)
     database.train(name, Request(1.0, batch_size=2))
     sql = "select plan from dbdp.ledger where dataset_id = (select id from dbdp.dataset where name = $1)"
-    for told in (database.explain(name, Request(1.0)), database.query(sql, name)[0]["plan"]):
-        assert (told["neighbours"], told["units"], told["rows"]) == ("replace-one-unit", 4, 4)
+    for explanation in (database.explain(name, Request(1.0)), database.query(sql, name)[0]["plan"]):
+        assert (explanation["neighbours"], explanation["units"], explanation["rows"]) == ("replace-one-unit", 4, 4)
 
 
 TYPES = {  # a type, its values, and how many units they are
@@ -488,8 +488,8 @@ def test_every_algorithm_trains_on_units(
     given = ", ".join(f"{key} => %({key})s" for key in options)
     sql = f"select receipt from dbdp.dp_train(%(dataset)s, {given})"
     receipt = connection.execute(sql, options | {"dataset": clinic}).fetchone()[0]
-    told = {key: receipt[key] for key in ("neighbours", "unit", "max_rows", "units", "rows", "epsilon")}
-    assert told == {
+    explanation = {key: receipt[key] for key in ("neighbours", "unit", "max_rows", "units", "rows", "epsilon")}
+    assert explanation == {
         "neighbours": "replace-one-unit", "unit": "patient", "max_rows": 3, "units": 400, "rows": 1200, "epsilon": 2.0,
     }  # fmt: skip
     assert spent(clinic)[0] == 2 * 10**9
@@ -532,9 +532,9 @@ def test_the_command_line_registers_units_and_explains_what_they_cost(
     unit = ["--unit", "patient", "--max-rows", "2", "--url", server_url]
     run = CliRunner().invoke(app, ["register", schema, f"{schema}.v", *declared, *unit])
     assert run.exit_code == 0, run.output
-    asked = {"epsilon": 1.0, "batch_size": 2}
-    told = database.explain(schema, Request(**asked))
+    options = {"epsilon": 1.0, "batch_size": 2}
+    explanation = database.explain(schema, Request(**options))
     shape = ["--rows", "6", "--features", "2", "--max-rows", "2", "--epsilon", "1", "--batch-size", "2", "--json"]
     run = CliRunner().invoke(app, ["explain", *shape])
-    assert json.loads(run.output).items() <= told.items()
-    assert told["units"] == 3
+    assert json.loads(run.output).items() <= explanation.items()
+    assert explanation["units"] == 3

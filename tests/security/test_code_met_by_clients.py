@@ -280,8 +280,10 @@ def test_rows_that_the_server_reads_are_predicted_as_in_a_query(host: Host, kind
         found = database.predictions(model, f"{host.schema}.{name}", most=9)
     function = {"classes": "predict_class", "a number": "predict_value"}.get(kind, "predict_probability")
     argument = "t.x" if kind == "an array" else "t"
-    asked = host.session.execute(f"select to_json(t), dbdp.{function}({model}, {argument}) from {name} as t").fetchall()
-    assert list(zip(found.rows, found.answers, strict=True)) == asked
+    predicted = host.session.execute(
+        f"select to_json(t), dbdp.{function}({model}, {argument}) from {name} as t"
+    ).fetchall()
+    assert list(zip(found.rows, found.answers, strict=True)) == predicted
     assert kind == "an array" or None not in found.answers
 
 

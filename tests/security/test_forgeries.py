@@ -200,7 +200,7 @@ def test_no_argument_of_an_internal_aggregate_takes_memory_out_of_proportion(are
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "sizes",
     [
         {"outputs": 10**9},
         {"outputs": 0},
@@ -212,12 +212,12 @@ def test_no_argument_of_an_internal_aggregate_takes_memory_out_of_proportion(are
     ],
     ids=str,
 )
-def test_a_forged_tally_is_bounded(admin: psycopg.Connection, asked: dict[str, object]) -> None:
+def test_a_forged_tally_is_bounded(admin: psycopg.Connection, sizes: dict[str, object]) -> None:
     """Nobody but dbdp_owner may call it; it is bounded all the same."""
     sound = {"tally": {"kind": "Correct"}, "outputs": 1, "dimension": 4, "network": None}
     call = "select dbdp.tally_transition(null, %s, %s, %s)"
     admin.execute(call, (block(), VECTOR, json.dumps(sound)))
-    assert attempt(admin, call, block(), VECTOR, json.dumps(sound | asked)) is not None
+    assert attempt(admin, call, block(), VECTOR, json.dumps(sound | sizes)) is not None
 
 
 def test_predictions_determine_a_linear_model(analyst: psycopg.Connection, dataset: str) -> None:
@@ -227,8 +227,8 @@ def test_predictions_determine_a_linear_model(analyst: psycopg.Connection, datas
     ).fetchone()
     rows = np.vstack([np.zeros(3), 0.5 * np.eye(3)])
     sql = "select dbdp.predict_probability(%s, %s::float8[])"
-    asked = np.array([analyst.execute(sql, (model, row.tolist())).fetchone()[0] for row in rows])
-    scores = np.log(asked) - np.log1p(-asked)
+    probabilities = np.array([analyst.execute(sql, (model, row.tolist())).fetchone()[0] for row in rows])
+    scores = np.log(probabilities) - np.log1p(-probabilities)
     assert scores[0] == pytest.approx(intercept, rel=1e-6, abs=1e-9)
     assert 2 * (scores[1:] - scores[0]) == pytest.approx(weights, rel=1e-6, abs=1e-9)
 

@@ -60,8 +60,8 @@ def with_row(arena: Arena, owner: psycopg.Connection, row: str, rows: int, numbe
 def test_no_row_changes_a_word_of_the_answer(
     arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, interface: str
 ) -> None:
-    heard: list[str] = []
-    analyst.add_notice_handler(lambda said: heard.append(str(said.message_primary)))
+    messages: list[str] = []
+    analyst.add_notice_handler(lambda notice: messages.append(str(notice.message_primary)))
     receipts = []
     for number, row in enumerate(CRAFTED):
         owner.execute(f"drop table if exists crafted_{number}_60")
@@ -70,7 +70,7 @@ def test_no_row_changes_a_word_of_the_answer(
         model = analyst.execute(INTERFACES[interface], (name,)).fetchone()[0]
         receipts.append(analyst.execute(RECEIPT, (model,)).fetchone())
     assert all(receipt == receipts[0] for receipt in receipts)
-    assert heard == []
+    assert messages == []
 
 
 TEXTS = {
