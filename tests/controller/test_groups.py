@@ -347,7 +347,7 @@ from (values ('{-.4,0,0}'::float8[]), ('{.4,0,0}')) v (x)"""
 def test_many_groups_hold_few_locks(connection: psycopg.Connection, schema: str, register: Register) -> None:
     """A table for each group would hold the locks of all of them until the transaction ends.
 
-    Only what was made or dropped is locked exclusively; locks on catalogues come and go with the backend's caches.
+    Only what was created or dropped is locked exclusively; locks on catalogues come and go with the backend's caches.
     """
     sql = "select count(*) from pg_locks where pid = pg_backend_pid() and mode = 'AccessExclusiveLock'"
     connection.execute(

@@ -1,8 +1,8 @@
 """What must hold around every statement of a fuzzed session: no crash, no leak, no budget lost or gained, no residue.
 
-`Watch.attempt` runs a statement, and asks afterwards: the same backend is there; the odometer of the dataset moved
-by what the receipt says, and by nothing where there is none; no temporary table, lock, cursor or setting is left;
-nothing that was texts holds a value of a row; an error is one of ours, and says what to do.
+`Watch.attempt` runs a statement, and checks afterwards: the same backend runs; the odometer of the dataset advanced by
+the receipt's charge, and by nothing without a receipt; no temporary table, lock, cursor or setting is left; no text of
+the server contains a value of a row; an error is one of dbdp's own, and names the remedy.
 """
 
 import math
@@ -102,7 +102,7 @@ class Watch:
     Attributes
     ----------
     connection : the session that is watched, autocommit
-    ledger : of a superuser, autocommit
+    ledger : a superuser's session, autocommit
     allowed : SQLSTATEs of errors beside our own
     """
 
