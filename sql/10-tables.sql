@@ -26,12 +26,10 @@ create table dbdp.dataset (
 );
 create unique index dataset_name on dbdp.dataset (name) where dropped_at is null;
 create unique index dataset_source on dbdp.dataset (source) where dropped_at is null;
-comment on table dbdp.dataset is 'what owners declared, as public facts; two sequences for each row, its odometers, count what was spent';
 
 -- A sequence can be owned only by a column of the same role's table, and dbdp_owner owns none of the other tables.
 create table dbdp.odometers (id int);
 alter table dbdp.odometers owner to dbdp_owner;
-comment on table dbdp.odometers is 'always empty: it owns the sequences that count what was spent, so that they are dropped with the extension';
 
 create table dbdp.ledger (
   id bigint generated always as identity primary key,
@@ -48,7 +46,6 @@ create table dbdp.ledger (
   leak_after bigint not null
 );
 create index ledger_height on dbdp.ledger (dataset_id, charge_after);
-comment on table dbdp.ledger is 'the readable history of charges; the odometers are authoritative, since a rollback cannot undo them';
 
 create table dbdp.model (
   id bigint generated always as identity primary key,
@@ -69,7 +66,6 @@ create table dbdp.model (
   check ((network is null) = (intercepts is not null))
 );
 alter table dbdp.model alter column parameters set storage external; -- noise cannot be compressed
-comment on table dbdp.model is 'released models with their receipts: coefficients and intercepts, or a network and its parameters';
 
 select pg_catalog.pg_extension_config_dump('dbdp.dataset', '');
 select pg_catalog.pg_extension_config_dump('dbdp.ledger', '');

@@ -1,3 +1,9 @@
+-- Comments on the tables of 10-tables.sql, which an update does not run again.
+comment on table dbdp.dataset is 'what owners declared, as public facts; two sequences for each row, its odometers, count what was spent';
+comment on table dbdp.odometers is 'always empty: it owns the sequences that count what was spent, so that they are dropped with the extension';
+comment on table dbdp.ledger is 'the readable history of charges; the odometers are authoritative, since a rollback cannot undo them';
+comment on table dbdp.model is 'released models with their receipts: coefficients and intercepts, or a network and its parameters';
+
 create or replace view dbdp.datasets with (security_invoker) as
 select d.name,
        d.source_name as source,

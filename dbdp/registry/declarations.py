@@ -271,7 +271,7 @@ def _label_kind(
     kinds = {"positive": positive, "classes": classes, "label_bounds": label_bounds}
     present = [name for name, value in kinds.items() if value is not None]
     if not present:
-        raise ValueError("positive, classes and label_bounds are all null; give the one that describes the label")
+        raise ValueError("positive is null, and so are classes and label_bounds; give the one that describes the label")
     if len(present) > 1:
         raise ValueError(f"{' and '.join(present)} are set; a label has one kind: keep one of them")
     if negative is not None and positive is None:

@@ -236,7 +236,7 @@ def test_a_label_without_a_kind_is_one_line(server_url: str, tmp_path: os.PathLi
     declared = ("--label", "ill", "--features", features, "--epsilon", "3", "--delta", "1e-5")
     done = run("register", "ward", "ward", *declared, DBDP_URL=server_url)
     assert done.returncode == 1
-    assert "positive, classes and label_bounds are all null" in done.stderr
+    assert "positive is null, and so are classes and label_bounds" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -471,7 +471,7 @@ def test_what_cannot_be_trained_is_refused_before_the_charge(
         (["x"], "column 'x' is a feature, which is private"),
         (["g", "g"], "lists a column twice"),
         (["missing"], "column 'missing' does not exist"),
-        ([None], "give a list of names of columns"),
+        ([None], "give a list of column names"),
         (["r"], "is double precision; it must be one of"),
     ],
 )

@@ -505,7 +505,7 @@ def test_a_redeclaration_corrects_bounds_and_touches_neither_budget_nor_models(
         ("""features => '{"x": [1, 0]}'""", "bounds of 'x'"),
         ("positive => 'yes'", "label value 'yes' is not of type integer"),
         ("classes => array['0']", "1 classes; it must have 2"),
-        ("negative => '0'", "positive, classes and label_bounds are all null"),
+        ("negative => '0'", "positive is null, and so are classes and label_bounds"),
     ],
 )
 def test_what_is_no_correction_is_refused_and_changes_nothing(

@@ -305,7 +305,7 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "category no value of its type": ({"features": {"y2": ["one"]}}, "category 'one' .* integer"),
     "category no boolean": ({"features": {"b": ["yes!"]}}, "category 'yes!' .* boolean"),
     "category no label of its enum": ({"features": {"m": ["nope"]}}, "category 'nope' .* enum"),
-    "no kind of label": ({"positive": None}, "positive, classes and label_bounds are all null; give the one"),
+    "no kind of label": ({"positive": None}, "positive is null, and so are classes and label_bounds; give the one"),
     "two kinds": ({"classes": ["1", "2"]}, "positive and classes are set; a label has one kind"),
     "all kinds": (
         {"classes": ["1", "2"], "label_bounds": [0, 1]},
