@@ -75,8 +75,8 @@ def test_only_progress_that_needs_no_session_receives_the_parts_of_an_owners_pac
     request = Request(1.0, 1e-6, epochs=1, batch_size=100, **options)
     bars, reports = Bars(), []
 
-    def report(*reports: int) -> None:
-        reports.append(reports)
+    def report(*part: int) -> None:
+        reports.append(part)
         assert connection.execute("select 1").fetchone() == (1,)
 
     connect(connection).train(dataset, request, bars)
