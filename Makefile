@@ -1,15 +1,15 @@
-# Everything starts from nothing but make and a Python >= 3.8: `make demo`, `make test`.
+# Every target needs only make and a Python >= 3.8 to begin with: `make demo`, `make test`.
 
 PYTHON ?= python3
 BOOTSTRAP = $(PYTHON) dbdp/deployment/bootstrap.py .venv
 
-# Each of two workers has a server of its own; one that DBDP_TEST_URL names is shared by none.
+# Each of two workers starts its own server; a server that DBDP_TEST_URL names is used by one process only.
 WORKERS = $(if $(DBDP_TEST_URL),0,2)
 
 TESTS_OF_IMAGE = tests/image $(addprefix tests/,sessions registry packing controller deployment sql python cli docs security fuzz) \
 	--ignore tests/deployment/test_cluster.py --ignore tests/deployment/test_installer.py
-NO_WAY_OUT = { echo "docker build failed: its message above says why. If it could not fetch packages, containers have no" \
-	"way out: build in the host's network, with the same command and DOCKER_BUILD=--network=host" >&2; exit 1; }
+BUILD_FAILED = { echo "docker build failed: see its message above. If it could not download packages, containers have no" \
+	"network: build in the host's network, with the same command and DOCKER_BUILD=--network=host" >&2; exit 1; }
 LOCK = .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes
 
 .DEFAULT_GOAL := help
@@ -18,13 +18,13 @@ LOCK = .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):  *## /\1\t/p' Makefile | expand -t 20
 
-demo:  ## from a fresh machine to a private model, with everything it did printed
+demo:  ## train a private model on a fresh machine, and print every step
 	$(BOOTSTRAP) && .venv/bin/dbdp demo
 
 test:  ## the ordinary tests
 	$(BOOTSTRAP) --extras test && .venv/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not statistical"
 
-test-security:  ## the attacks, the slow ones too
+test-security:  ## the attacks, including the slow ones
 	$(BOOTSTRAP) --extras test && .venv/bin/pytest -m security
 
 test-slow:  ## the tests that take minutes
@@ -34,16 +34,16 @@ test-statistical:  ## the tests that repeat an experiment many times
 	$(BOOTSTRAP) --extras test && .venv/bin/pytest -m statistical
 
 image:  ## the images of PostgreSQL 17 and 15; DOCKER_BUILD may hold options for docker build
-	@docker info >/dev/null || { echo "no container engine answers: start one, or set DOCKER_HOST" >&2; exit 1; }
-	docker build $(DOCKER_BUILD) --force-rm -f docker/Dockerfile -t dbdp:17 . || $(NO_WAY_OUT)
-	docker build $(DOCKER_BUILD) --force-rm -f docker/Dockerfile -t dbdp:15 --build-arg DEBIAN=bookworm-slim . || $(NO_WAY_OUT)
+	@docker info >/dev/null || { echo "no container engine is running: start one, or set DOCKER_HOST" >&2; exit 1; }
+	docker build $(DOCKER_BUILD) --force-rm -f docker/Dockerfile -t dbdp:17 . || $(BUILD_FAILED)
+	docker build $(DOCKER_BUILD) --force-rm -f docker/Dockerfile -t dbdp:15 --build-arg DEBIAN=bookworm-slim . || $(BUILD_FAILED)
 
-test-docker: image  ## both images, and what the server tests say of them; DOCKER_BUILD as for image
+test-docker: image  ## the server tests on both images; DOCKER_BUILD as for image
 	$(BOOTSTRAP) --extras test,docker
 	DBDP_TEST_IMAGE=dbdp:17 .venv/bin/pytest -n 2 --dist loadfile $(TESTS_OF_IMAGE)
 	DBDP_TEST_IMAGE=dbdp:15 .venv/bin/pytest -n 2 --dist loadfile $(TESTS_OF_IMAGE)
 
-lock:  ## pin the Python packages of the image, with their hashes, to what is newest
+lock:  ## pin the Python packages of the image to their newest versions, with hashes
 	$(BOOTSTRAP) --extras docker
 	$(LOCK) pyproject.toml -o docker/requirements.txt
 	$(LOCK) docker/build-requirements.in -o docker/build-requirements.txt
@@ -54,11 +54,11 @@ bench:  ## speed against a C aggregate, written to build/bench.json
 docs:  ## the site of docs/, built into build/site; a warning is an error
 	$(BOOTSTRAP) --extras docs && NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
 
-reference:  ## write the generated pages of docs/reference/ anew
+reference:  ## regenerate the pages of docs/reference/
 	$(BOOTSTRAP) --extras docs && .venv/bin/python docs/generate.py
 
 lint:  ## ruff and mypy
 	$(BOOTSTRAP) --extras test && .venv/bin/ruff check . && .venv/bin/mypy
 
-clean:  ## delete what was built here; the private cluster and its data stay
+clean:  ## delete build results; the private cluster and its data stay
 	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache dbdp/*/*/*.so

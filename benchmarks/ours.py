@@ -22,7 +22,7 @@ from dbdp.interfaces.cli.demo import adult
 from dbdp.learning.losses import Logistic
 from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
-from dbdp.packing.memory import keep_blocks_at_hand
+from dbdp.packing.memory import keep_blocks_in_memory
 from dbdp.registry.datasets import load
 from dbdp.sessions.client import ClientSession
 from dbdp.sessions.session import temporary_table
@@ -50,7 +50,7 @@ def registered(connection: psycopg.Connection, table: Table) -> Iterator[None]:
     for name, declaration in datasets.items():
         register(connection, name, declaration)
     session = ClientSession(connection)
-    keep_blocks_at_hand(session, load(session, dataset_of(table)).rows, table.features)
+    keep_blocks_in_memory(session, load(session, dataset_of(table)).rows, table.features)
     connection.execute(f"create temporary table {blocks(table)} ({COLUMNS})")
     connection.execute(f"alter table {blocks(table)} alter column block set storage external")
     connection.execute("select dbdp.shuffle(%s, %s)", (dataset_of(table), blocks(table)))

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes the data directory at the first start, then becomes the server: PID 1 is postgres.
+# Creates the data directory at the first start, then executes the server: PID 1 is postgres.
 #
-# A new data directory is made beside PGDATA and takes that name when all in it is finished and on the disk:
-# what a start that was cut short leaves behind never looks like a database.
+# A new data directory is created beside PGDATA and renamed when it is complete and on the disk, so that an
+# interrupted first start never leaves an incomplete database.
 set -Eeuo pipefail
 shopt -s nullglob
 
@@ -13,10 +13,10 @@ fail() {
   exit 1
 }
 
-from_file() { # a variable's name: its value may be in the file that NAME_FILE names
+from_file() { # a variable's name: reads its value from the file that NAME_FILE names, if that is set
   local name=$1 file=${1}_FILE
   [ -n "${!file-}" ] || return 0
-  [ -z "${!name-}" ] || fail "$name and $file are both set: keep one"
+  [ -z "${!name-}" ] || fail "$name and $file are both set: unset one"
   [ ! -d "${!file}" ] || fail "$file is ${!file}, a directory: mount a file there" \
     "(docker makes a directory where the host has no such file)"
   [ -r "${!file}" ] || fail "$file is ${!file}, which uid $UID cannot read: mount it there, readable for uid $UID"
@@ -29,17 +29,17 @@ check_variables() {
   export POSTGRES_DB=${POSTGRES_DB:-$POSTGRES_USER}
   [ -n "${POSTGRES_PASSWORD-}" ] || fail "the superuser needs a password:" \
     "set POSTGRES_PASSWORD_FILE to a file with it, or POSTGRES_PASSWORD to the password itself"
-  [[ $POSTGRES_PASSWORD != *$'\n'* ]] || fail "the password has more than one line: give one line"
+  [[ $POSTGRES_PASSWORD != *$'\n'* ]] || fail "the password has more than one line: use one line"
   [[ $POSTGRES_PASSWORD != *$'\r'* ]] || fail "the password has a carriage return: end the file's line with \\n alone"
   [[ $POSTGRES_USER =~ ^[A-Za-z_][A-Za-z0-9_.-]*$ ]] ||
     fail "POSTGRES_USER is '$POSTGRES_USER': use letters, digits, '_', '.' and '-', a letter first"
   [[ $POSTGRES_USER != dbdp_* ]] || fail "POSTGRES_USER is '$POSTGRES_USER', but roles dbdp_* are the extension's:" \
     "use another name"
   [ -z "${POSTGRES_INITDB_WALDIR-}" ] && [[ ! " ${POSTGRES_INITDB_ARGS-}" =~ [[:space:]](-X|--wald) ]] ||
-    fail "POSTGRES_INITDB_WALDIR, --waldir and -X are not for this image, which makes all or nothing of a database:" \
+    fail "POSTGRES_INITDB_WALDIR, --waldir and -X are not supported by this image, which creates a database in one step:" \
       "leave them out, and move pg_wal when the server is stopped"
   [[ ${POSTGRES_HOST_AUTH_METHOD-scram-sha-256} == scram-sha-256 ]] ||
-    fail "POSTGRES_HOST_AUTH_METHOD is '$POSTGRES_HOST_AUTH_METHOD', but this image lets nobody in without a password" \
+    fail "POSTGRES_HOST_AUTH_METHOD is '$POSTGRES_HOST_AUTH_METHOD', but this image accepts no login without a password" \
       "(scram-sha-256): leave the variable out"
 }
 
@@ -49,10 +49,10 @@ check_place() {
   [ ! -e "$place/PG_VERSION" ] ||
     fail "$place is a data directory itself: set PGDATA=$place to use it, or mount an empty volume"
   [ ! -e "$PGDATA" ] || rmdir "$PGDATA" 2>/dev/null ||
-    fail "$PGDATA is no database, but is not empty or is a mount point:" \
-      "empty it, or set PGDATA to a folder that is not there yet, within the volume"
+    fail "$PGDATA is not a database, but is not empty or is a mount point:" \
+      "empty it, or set PGDATA to a folder within the volume that does not exist yet"
   mkdir -p "$place" 2>/dev/null && [ -w "$place" ] ||
-    fail "uid $UID cannot write $place, where it makes PGDATA:" \
+    fail "uid $UID cannot write $place, where it creates PGDATA:" \
       "set PGDATA to a folder within a volume, and give the volume to it (chown $UID)"
 }
 
@@ -61,7 +61,7 @@ make_cluster() { # the folder
   read -ra arguments <<<"${POSTGRES_INITDB_ARGS-}"
   initdb --pgdata="$1" --username="$POSTGRES_USER" --pwfile=<(printf '%s\n' "$POSTGRES_PASSWORD") \
     --auth=scram-sha-256 --data-checksums --no-instructions ${arguments[@]+"${arguments[@]}"}
-  # Whoever is postgres in this container is its superuser; everybody else shows a password.
+  # The account postgres of this container is the superuser; all other roles need a password.
   sed -i "1i local all \"$POSTGRES_USER\" peer map=container" "$1/pg_hba.conf"
   echo 'host all all all scram-sha-256' >>"$1/pg_hba.conf"
   echo "container postgres \"$POSTGRES_USER\"" >>"$1/pg_ident.conf"
@@ -84,7 +84,7 @@ run_script() {
     *.sh) if [ -x "$1" ]; then "$1"; else read_script "$1"; fi ;;
     *.sql) query "$POSTGRES_DB" --file "$1" ;;
     *.sql.gz) gunzip --stdout "$1" | query "$POSTGRES_DB" ;;
-    *) say "$1 is neither *.sh nor *.sql nor *.sql.gz: left alone" ;;
+    *) say "$1 is neither *.sh nor *.sql nor *.sql.gz: ignored" ;;
   esac
 }
 
@@ -103,7 +103,7 @@ run_scripts() {
 }
 
 end_short() {
-  [ -z "${running-}" ] || say "$running failed, or ended this shell: mend it; the next start begins anew"
+  [ -z "${running-}" ] || say "$running failed, or ended this shell: correct it; the next start begins again"
   pg_ctl --silent --mode=immediate stop || true
 }
 
@@ -111,11 +111,11 @@ first_start() { # the server's arguments
   local finished=$PGDATA
   check_variables
   check_place
-  say "making database $POSTGRES_DB of $POSTGRES_USER"
+  say "creating database $POSTGRES_DB of $POSTGRES_USER"
   export PGDATA=$finished.unfinished
   rm -rf "$PGDATA"
   make_cluster "$PGDATA"
-  PGHOST=$(mktemp -d) # nobody outside sees this server, and no stale lock is in its way
+  PGHOST=$(mktemp -d) # only this container can reach this server, and no stale lock blocks it
   export PGHOST PGUSER=$POSTGRES_USER PGDATABASE=$POSTGRES_DB
   running=
   trap end_short EXIT
@@ -135,7 +135,7 @@ first_start() { # the server's arguments
   say "database $POSTGRES_DB is ready, with the extension dbdp"
 }
 
-serves() { # whether these words start a server, rather than ask its program something
+serves() { # whether these arguments start a server, rather than print its version or help
   local word
   [ "${1-}" = postgres ] || return 1
   for word; do

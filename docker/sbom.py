@@ -1,4 +1,4 @@
-"""Prints what the image is made of, as CycloneDX: its Debian packages, and the Python packages of a folder."""
+"""Prints the image's bill of materials as CycloneDX: its Debian packages, and the Python packages of a folder."""
 
 import platform
 import sys
@@ -15,7 +15,7 @@ DEBIAN = Path("/usr/share/dbdp/debian-packages.tsv")
 
 
 def debian_packages() -> Iterator[PackageURL]:
-    """Each Debian package of the image's first stage, before any compiler."""
+    """Yield each Debian package of the image's first stage, before any compiler."""
     suite = platform.freedesktop_os_release()["VERSION_CODENAME"]
     for line in DEBIAN.read_text().splitlines():
         name, version, architecture = line.split("\t")
@@ -23,9 +23,9 @@ def debian_packages() -> Iterator[PackageURL]:
 
 
 def python_packages(folder: str) -> Iterator[PackageURL]:
-    """Each package that pip installed into the folder."""
-    for found in distributions(path=[folder]):
-        yield PackageURL("pypi", None, found.name.lower(), found.version)
+    """Yield each package that pip installed into a folder."""
+    for package in distributions(path=[folder]):
+        yield PackageURL("pypi", None, package.name.lower(), package.version)
 
 
 if __name__ == "__main__":

@@ -16,5 +16,5 @@ if "dbdp" not in SD:
             f"extension dbdp is @version@, its Python package in the server is {dbdp.__version__}",
             hint="run `dbdp install` with one version on the server's machine, then start a new session",
         )
-    scoring.forget()  # a function that is new may belong to a new extension, with models of its own
+    scoring.forget()  # a new function may belong to a new extension, with other models
     SD["dbdp"] = scoring

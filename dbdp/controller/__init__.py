@@ -1,3 +1,3 @@
-"""One request: plan, charge, shuffle, epochs, release."""
+"""The controller: runs one request, in the order plan, charge, shuffle, epochs, release."""
 
 from dbdp.sessions.errors import ChargedError as ChargedError

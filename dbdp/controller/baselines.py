@@ -1,7 +1,7 @@
-"""The non-private baseline, for the owner of the rows alone: what a model without noise would be.
+"""Non-private baselines, for a role that may read the rows: a linear model without noise.
 
-It runs in a client, with that client's own right to read the table; no door of the server reaches it. Nothing
-is charged and nothing is stored: what comes back is not private, and must not be published.
+They run in a client, with that client's own right to read the table; no interface of the server reaches them. Nothing
+is charged and nothing is stored: the results are not private, and must not be published.
 """
 
 import math
@@ -27,10 +27,18 @@ class Baseline:
 
     Attributes
     ----------
-    coefficients : (outputs, features)
-    intercepts : (outputs,)
-    feature_names : a name for each coefficient
-    errors : rows of the dataset that it classifies wrongly; None for a label that is a number
+    dataset : str
+        Name of the dataset.
+    feature_names : list[str]
+        A name for each coefficient.
+    coefficients : list[list[float]], shape (outputs, features)
+        In the units of the columns.
+    intercepts : list[float], shape (outputs,)
+        In the unit of the label, if that is a number.
+    errors : int | None
+        Rows of the dataset that it classifies wrongly; None for a label that is a number.
+    private : bool
+        False: the model must not be published.
     """
 
     dataset: str
@@ -44,10 +52,25 @@ class Baseline:
 def minimum(session: Session, name: str, request: Request) -> Baseline:
     """Minimise the request's loss and regulariser over a dataset by L-BFGS (SciPy), without privacy.
 
+    Parameters
+    ----------
+    session : Session
+        A client's session, whose role may read the table.
+    name : str
+        Name of the dataset.
+    request : Request
+        Loss, regularisation and projection; epsilon is not used.
+
+    Returns
+    -------
+    Baseline
+        The model, in the units of the columns.
+
     Raises
     ------
     ValueError
-        If the session is the server's own, which must never see such a model, or the loss does not fit.
+        If the session runs in the server, the dataset is not registered, the request names a network, or the loss does
+        not fit the label.
     """
     dataset = _own(session, name)
     public = facts(dataset, request)
@@ -65,19 +88,25 @@ def minimum(session: Session, name: str, request: Request) -> Baseline:
 
 
 def _own(session: Session, name: str) -> Dataset:
-    """Return a dataset for what is not private: never in the server, which must see no such model."""
+    """Return a dataset for a non-private computation; raise ValueError in the server, which must not run one."""
     session.check_exact_results()
     return datasets.load(session, name)
 
 
 @dataclass(frozen=True)
 class Descent:
-    """How the training of an exact model goes down, epoch by epoch, without privacy.
+    """The objective of an exact model after each epoch of its training, without privacy.
 
     Attributes
     ----------
-    objective : (epochs,) mean loss plus (λ/2)‖model‖² after each epoch, over the dataset's own rows
-    minimum : the least possible, by L-BFGS; None where λ = 0, and it may not be attained
+    dataset : str
+        Name of the dataset.
+    objective : list[float], shape (epochs,)
+        Mean loss over the dataset's rows plus (λ/2)‖model‖², after each epoch.
+    minimum : float | None
+        The minimum, by L-BFGS; None for λ = 0, where it may not be attained.
+    private : bool
+        False: the values must not be published.
     """
 
     dataset: str
@@ -87,12 +116,26 @@ class Descent:
 
 
 def descent(session: Session, name: str, request: Request) -> Descent:
-    """Train as a request plans it, release nothing, and tell what its model would lose after each epoch.
+    """Train as a request plans it, release nothing, and return the objective after each epoch.
+
+    Parameters
+    ----------
+    session : Session
+        A client's session, whose role may read the table.
+    name : str
+        Name of the dataset.
+    request : Request
+        The training, by an algorithm that adds its noise at the end.
+
+    Returns
+    -------
+    Descent
+        The objective after each epoch, and its minimum.
 
     Raises
     ------
     ValueError
-        As `minimum` does; or the algorithm adds its noise while it trains, and has no exact model at any time.
+        As `minimum` does; or if the algorithm adds its noise during training, and so has no exact model.
     """
     dataset = _own(session, name)
     public = facts(dataset, request)

@@ -1,6 +1,6 @@
-"""A charge, before the first row: what is checked before it, what it pays for, what the receipt says of it.
+"""Charges a request before the first row is read: the checks before the charge, and what happens after it.
 
-Nothing after the charge raises, reports or branches because of a row's value.
+After the charge nothing raises, reports or branches because of a row's value.
 """
 
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ from dbdp.sessions.session import Charge, Session
 
 
 def check_trainable(session: Session, dataset: Dataset, request: Request) -> None:
-    """Raise ValueError if the table, the session or the network would not do: better before the charge than after it.
+    """Raise ValueError unless table, session and network fit the request; called before the charge.
 
-    A score packs rows as a training does.
+    A score packs rows as a training does, and so calls it too.
     """
     if request.network is not None:
         release.network_of(dataset, request)
@@ -29,7 +29,7 @@ def check_trainable(session: Session, dataset: Dataset, request: Request) -> Non
 
 
 def _check_session(session: Session, dataset: Dataset, request: Request) -> None:
-    """Raise ValueError if the session could not train: better before the charge than after it."""
+    """Raise ValueError unless the session can pack the dataset and open the sessions that the request needs."""
     check_share(session, dataset, Share(projection=request.projection))
     allowed = session.query(
         "select pg_catalog.has_database_privilege(pg_catalog.current_database(), 'temporary') as temporary, "
@@ -50,21 +50,21 @@ def _check_workers(session: Session, count: int) -> None:
             pass
     except Exception as error:
         raise ValueError(
-            f"shards = {count} need as many further connections, and one failed: {session.failure(error)[1]}; let "
-            "this role connect so often, or choose shards = 1"
+            f"shards = {count} needs as many further connections, and one failed: {session.failure(error)[1]}; allow "
+            f"this role {count} more connections, or choose shards = 1"
         ) from None
 
 
 @contextmanager
 def charged(session: Session, dataset: Dataset, receipt: Receipt) -> Iterator[Charge]:
-    """Charge a release, before the first row; the block computes and stores it.
+    """Charge a release before the first row is read; the block computes and stores the release.
 
     Raises
     ------
     ValueError
         Before anything is spent: the budget does not cover it.
     ChargedError
-        After the charge, whatever fails in the block.
+        After the charge, if anything fails in the block.
     """
     charge = charge_for(session, dataset, receipt.plan, receipt.guarantee)
     try:
@@ -76,10 +76,10 @@ def charged(session: Session, dataset: Dataset, receipt: Receipt) -> Iterator[Ch
 
 @contextmanager
 def answering(session: Session, dataset: Dataset, charge: Charge) -> Iterator[None]:
-    """Leave the block at a public time, where the owner has set one, and not before the charge is durable.
+    """Leave the block at a public time, if the owner has set one, and not before the charge is durable.
 
-    The time of the block, and what fails in it, may depend on the rows; what is stored after it has the time after
-    the wait.
+    The duration of the block, and whether it fails, may depend on the rows; the release is stored after the block, and
+    so after the wait.
     """
     with session.leaving_at_multiples(dataset.answer_seconds):
         yield
@@ -93,7 +93,7 @@ def charge_for(session: Session, dataset: Dataset, described: dict[str, Any], gu
 
 @contextmanager
 def _failure_noted(session: Session, ledger: int) -> Iterator[None]:
-    """Note the failure of what was charged, where the session, and the ledger's row, are still there."""
+    """Record a failure in the block as the charge's outcome, where the session and the ledger's row still exist."""
     try:
         yield
     except BaseException as error:
@@ -106,6 +106,6 @@ def _failure_noted(session: Session, ledger: int) -> Iterator[None]:
 
 
 def explained(dataset: Dataset, described: dict[str, Any], guarantee: Release) -> dict[str, Any]:
-    """Return what would be done and what it costs the dataset, and when the server answers, where that is public."""
+    """Return the plan and its cost as data, with the dataset's answer time if it has one."""
     when = {} if dataset.answer_seconds is None else {"answer_seconds": dataset.answer_seconds}
     return Receipt.of(dataset, described, guarantee).noting(when).as_data()

@@ -1,7 +1,8 @@
-"""Evaluation: figures of a released model on a registered dataset, and of the dataset itself, with noise.
+"""Evaluation: noisy scores of a released model on a registered dataset, and noisy statistics of the dataset itself.
 
-Each is charged before a row is read. It runs in the server, as dbdp_owner, for every door. For a model, and for
-classes, the rows are packed as for a training, and tallied by one aggregate; the exact tally never leaves the backend.
+Each is charged before a row is read, and runs in the server, as dbdp_owner, for every interface. For scores and for
+class balance the rows are packed as for a training, and tallied by one aggregate; the exact tally never leaves the
+backend.
 """
 
 import json
@@ -35,19 +36,23 @@ from dbdp.registry.tables import records
 from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Charge, Row, Session
 
-_STRAY = 1e-9  # what rounding leaves of an intercept that was never there, as a share of what it is made of
+_ROUNDING = 1e-9  # relative rounding error of an intercept that is 0 in exact arithmetic
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """A released model as it scores packed rows.
+    """A released model, prepared to score packed rows.
 
     Attributes
     ----------
-    vectors : linear models (outputs, d), or the parameters of a network (1, P)
-    network : None for linear models
-    dimension : coordinates of a packed row
-    request : says which rows to pack: with the projection of a network, if it has one
+    vectors : np.ndarray
+        Linear models, shape (outputs, d), or the parameters of a network, shape (1, P).
+    network : str | None
+        The network as JSON; None for linear models.
+    dimension : int
+        Coordinates of a packed row, d.
+    request : Request
+        How to pack the rows: with the projection of a network, if it has one.
     """
 
     vectors: np.ndarray
@@ -56,13 +61,24 @@ class Scorer:
     request: Request
 
     def of(self, tally: tallies.Tally) -> dict[str, Any]:
-        """Return a tally of this model's scores, as data for `tally_transition`."""
+        """Return the description of a tally of this model's scores for `tally_transition`."""
         data = tallies.as_data(tally)
         return {"tally": data, "outputs": len(self.vectors), "dimension": self.dimension, "network": self.network}
 
 
 def score(session: ServerSession, model: int, name: str, request: ScoreRequest) -> dict[str, Any]:
-    """Return a figure of a released model on a dataset, with noise, what follows from it, and the receipt.
+    """Return a noisy score of a released model on a dataset, the figures derived from it, and the receipt.
+
+    Parameters
+    ----------
+    session : ServerSession
+        Acts as dbdp_owner.
+    model : int
+        Id of the model.
+    name : str
+        Name of the dataset.
+    request : ScoreRequest
+        The metric and its options.
 
     Raises
     ------
@@ -73,36 +89,47 @@ def score(session: ServerSession, model: int, name: str, request: ScoreRequest) 
     """
     dataset = datasets.load(session, name)
     _check_denominator(dataset, request.metric)
-    found = _model(session, model)
-    plan = score_plan(request, _facts(dataset, is_network=found["network"] is not None))
-    scorer = _scorer(model, found, dataset, request.epsilon)
+    row = _model(session, model)
+    plan = score_plan(request, _facts(dataset, is_network=row["network"] is not None))
+    scorer = _scorer(model, row, dataset, request.epsilon)
     details = {"model": model, "metric": request.metric}
     return _names(dataset) | _tallied(session, dataset, plan, plan.tally, details, scorer)
 
 
 def class_balance(session: Session, name: str, *, epsilon: float, delta: float) -> dict[str, Any]:
-    """Return how many rows each class of a dataset has, with noise, and the receipt; raises as `score` does."""
+    """Return the noisy number of rows of each class of a dataset, and the receipt; raises as `score` does."""
     dataset = datasets.load(session, name)
     plan = _balance_plan(dataset, epsilon, delta)
     dimension = dataset.declaration.dimension
-    nobody = Scorer(np.zeros((1, dimension)), None, dimension, Request(epsilon))  # labels are counted, not its scores
-    return _names(dataset) | _tallied(session, dataset, plan, plan.tally, {}, nobody)
+    scorer = Scorer(np.zeros((1, dimension)), None, dimension, Request(epsilon))  # the tally ignores its scores
+    return _names(dataset) | _tallied(session, dataset, plan, plan.tally, {}, scorer)
 
 
 def bounds(
     session: ServerSession, name: str, column: str, *, epsilon: float, delta: float, beta: float
 ) -> dict[str, Any]:
-    """Return bounds of a numeric column of a dataset's table, found with noise, and the receipt.
+    """Return noisy bounds of a numeric column of a dataset's table, and the receipt; raises as `score` does too.
 
-    The column need not be declared. Raises as `score` does.
+    Parameters
+    ----------
+    session : ServerSession
+        Acts as dbdp_owner.
+    name : str
+        Name of the dataset.
+    column : str
+        Name of the column, declared or not.
+    epsilon, delta : float
+        Guarantee of the release.
+    beta : float
+        Probability with which the bounds may be wider than the numbers.
 
     Raises
     ------
     PermissionError
-        If the role that logged in is no member of the one that registered the dataset.
+        If the role that logged in is not a member of the role that registered the dataset.
     """
     dataset = datasets.load(session, name)
-    rights.registered(session, name, action="look for bounds of its columns")
+    rights.registered(session, name, action="estimate bounds of its columns")
     type_name = registering.numeric_type(session, dataset.source, column)
     plan = BoundsPlan(epsilon, delta, dataset.rows, beta, moved=dataset.unit_rows)
     receipt = Receipt.of(dataset, plan.explain() | {"column": column}, plan.guarantee)
@@ -114,7 +141,7 @@ def bounds(
 
 
 def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any]:
-    """Return the plan of a metric, of class_balance or of bounds, and its charge; nothing is read or spent."""
+    """Return the plan of a metric, of class_balance or of bounds, and its charge; read no row and spend nothing."""
     dataset = datasets.load(session, name)
     if request.metric == ClassBalancePlan.algorithm:
         plan: CountPlan = _balance_plan(dataset, request.epsilon, request.delta)
@@ -129,8 +156,8 @@ def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any
 def _check_denominator(dataset: Dataset, metric: str) -> None:
     if dataset.unit and metric in OF_ALL_ROWS:
         raise ValueError(
-            f"metric {metric!r} is a share of all rows, and how many rows each {dataset.unit.column!r} of dataset "
-            f"{dataset.name!r} has is private; ask for 'confusion', whose accuracy is of the rows that it counts"
+            f"metric {metric!r} is a share of all rows, and the number of rows of each {dataset.unit.column!r} of "
+            f"dataset {dataset.name!r} is private; choose 'confusion', whose accuracy is a share of the counted rows"
         )
 
 
@@ -138,8 +165,8 @@ def _balance_plan(dataset: Dataset, epsilon: float, delta: float) -> ClassBalanc
     declaration = dataset.declaration
     if declaration.kind == "real":
         raise ValueError(
-            f"label {declaration.label!r} of dataset {dataset.name!r} is a number and has no classes; ask for bounds "
-            "of the column: dbdp.dp_bounds"
+            f"label {declaration.label!r} of dataset {dataset.name!r} is a number and has no classes; call "
+            "dbdp.dp_bounds for bounds of the column"
         )
     return ClassBalancePlan(epsilon, delta, dataset.rows, declaration.outputs, moved=dataset.unit_rows)
 
@@ -152,7 +179,7 @@ def _tallied(
     details: dict[str, Any],
     scorer: Scorer,
 ) -> dict[str, Any]:
-    """Charge, tally the packed rows, and add the noise; `details` are what else the ledger and the receipt show."""
+    """Charge, tally the packed rows, and add noise; the ledger and the receipt show the plan and `details`."""
     receipt = Receipt.of(dataset, plan.explain() | details, plan.guarantee)
     charging.check_trainable(session, dataset, scorer.request)
     layout = Layout(scorer.dimension, (dataset.rows,), scorer.request.projection)
@@ -169,7 +196,7 @@ def _shown(session: Session, plan: CountPlan, noisy: np.ndarray, receipt: Receip
 
 
 def _facts(dataset: Dataset, *, is_network: bool) -> ScoredFacts:
-    """Return what the dataset says in public to the plan of a metric."""
+    """Return the public facts of a dataset that the plan of a metric depends on."""
     declaration = dataset.declaration
     classes = _names(dataset).get("classes", [])
     return ScoredFacts(
@@ -178,7 +205,7 @@ def _facts(dataset: Dataset, *, is_network: bool) -> ScoredFacts:
 
 
 def _names(dataset: Dataset) -> dict[str, Any]:
-    """Return the names of the classes, in the order of counts and matrices; nothing where the label is a number."""
+    """Return the names of the classes, in the order of counts and matrices; nothing if the label is a number."""
     declaration = dataset.declaration
     if declaration.kind == "real":
         return {}
@@ -188,33 +215,39 @@ def _names(dataset: Dataset) -> dict[str, Any]:
 # --- rows -----------------------------------------------------------------------------------------------
 
 
-def tally_transition(counts: bytes | None, block: bytes, models: bytes, asked: str) -> bytes:
-    """One block: tally its rows by their labels and by the scores of the models."""
-    given = _asked(asked)
-    vectors, rows = np.frombuffer(models, "<f8"), blocks.decode(block, given["dimension"])
-    if given["network"] is None:
-        scores = linear_scores(vectors.reshape(given["outputs"], -1), rows)
+def tally_transition(counts: bytes | None, block: bytes, models: bytes, description: str) -> bytes:
+    """Add the tally of one block, by its rows' labels and the models' scores, to the counts so far.
+
+    Raises
+    ------
+    ValueError
+        If a size in the description is out of range.
+    """
+    parsed = _parsed(description)
+    vectors, rows = np.frombuffer(models, "<f8"), blocks.decode(block, parsed["dimension"])
+    if parsed["network"] is None:
+        scores = linear_scores(vectors.reshape(parsed["outputs"], -1), rows)
     else:
-        scores = objective_from(given["network"]).scores(vectors, rows)  # type: ignore[attr-defined]
-    found = tallies.tally_from(given["tally"])(scores, rows[:, -1])
-    return (found if counts is None else np.frombuffer(counts, "<i8") + found).tobytes()
+        scores = objective_from(parsed["network"]).scores(vectors, rows)  # type: ignore[attr-defined]
+    added = tallies.tally_from(parsed["tally"])(scores, rows[:, -1])
+    return (added if counts is None else np.frombuffer(counts, "<i8") + added).tobytes()
 
 
 @lru_cache(maxsize=8)
-def _asked(text: str) -> dict[str, Any]:
-    """Return what a tally is asked for; with sizes beyond those of any model a block would take all memory."""
-    given: dict[str, Any] = json.loads(text)
+def _parsed(description: str) -> dict[str, Any]:
+    """Return the parsed description of a tally; raise ValueError for sizes with which a block would need all memory."""
+    parsed: dict[str, Any] = json.loads(description)
     for name, value, most in (
-        ("outputs", given["outputs"], MAX_CLASSES),
-        ("classes", given["tally"].get("classes", 1), MAX_CLASSES),
-        ("bins", given["tally"].get("bins", 1), MOST_BINS),
+        ("outputs", parsed["outputs"], MAX_CLASSES),
+        ("classes", parsed["tally"].get("classes", 1), MAX_CLASSES),
+        ("bins", parsed["tally"].get("bins", 1), MOST_BINS),
     ):
         checks.whole(f"{name} of a tally", value, 1, most)
-    return given
+    return parsed
 
 
 def tally_terminate(counts: bytes | None) -> list[int] | None:
-    """End a tally: as an array."""
+    """Return the counts of a tally as a list; None without a block."""
     return None if counts is None else np.frombuffer(counts, "<i8").tolist()
 
 
@@ -231,7 +264,7 @@ where m.id = $1
 """
 
 
-# A grant that was revoked since an old snapshot cannot be locked by it: PostgreSQL's 40001, before anything is spent.
+# A grant that was revoked since an old snapshot cannot be locked: PostgreSQL raises 40001, before anything is spent.
 _LOCKED_GRANTS = """
 select from dbdp.prediction_grant as g
 where g.model_id = $1
@@ -241,7 +274,7 @@ for key share
 
 
 def _model(session: ServerSession, model: int) -> Row:
-    """Return what there is of a released model, by the rights as they are now.
+    """Return the row of a released model, if the caller may predict with it now.
 
     Raises
     ------
@@ -250,49 +283,62 @@ def _model(session: ServerSession, model: int) -> Row:
     """
     with session.undone():
         session.query(_LOCKED_GRANTS, model)
-    found = session.query(_MODEL, model)
-    if not found:
+    rows = session.query(_MODEL, model)
+    if not rows:
         raise ValueError(f"model {model} does not exist; see dbdp.models")
-    return found[0]
+    return rows[0]
 
 
-def _scorer(model: int, found: Row, dataset: Dataset, epsilon: float) -> Scorer:
-    """Return a released model that fits the dataset.
+def _scorer(model: int, row: Row, dataset: Dataset, epsilon: float) -> Scorer:
+    """Return the scorer of a released model on a dataset.
 
     Raises
     ------
     ValueError
-        If it was trained on other columns.
+        If the model's declaration does not fit the dataset's.
     """
     declaration, request = dataset.declaration, Request(epsilon)
-    _check_fit(model, Declaration.from_json(found["declaration"]), dataset)
-    if found["network"] is None:
-        vectors = in_packed_coordinates(declaration, np.array(found["coefficients"]), np.array(found["intercepts"]))
+    _check_fit(model, Declaration.from_json(row["declaration"]), dataset)
+    if row["network"] is None:
+        vectors = in_packed_coordinates(declaration, np.array(row["coefficients"]), np.array(row["intercepts"]))
         return Scorer(vectors, None, declaration.dimension, request)
-    network, projection = network_models.parsed(json.loads(found["network"]))
+    network, projection = network_models.parsed(json.loads(row["network"]))
     if projection:
         request = Request(epsilon, projection_dimension=projection.dimension, projection_seed=projection.seed)
-    parameters = np.frombuffer(found["parameters"], np.float64, offset=HEADER_BYTES)
-    return Scorer(parameters[None], found["network"], network.inputs, request)
+    parameters = np.frombuffer(row["parameters"], np.float64, offset=HEADER_BYTES)
+    return Scorer(parameters[None], row["network"], network.inputs, request)
 
 
 def _check_fit(model: int, trained: Declaration, dataset: Dataset) -> None:
     """Raise ValueError for a model whose features or classes are not the dataset's; the label's column may differ."""
-    given = dataset.declaration
-    for word in ("kind", "classes", "label_bounds", "feature_names", "features", "intercept"):
-        if getattr(trained, word) != getattr(given, word):
+    for field in ("kind", "classes", "label_bounds", "feature_names", "features", "intercept"):
+        if getattr(trained, field) != getattr(dataset.declaration, field):
             raise ValueError(
-                f"model {model} was trained on rows whose declaration differs from that of dataset {dataset.name!r} "
-                f"in {word}; choose a dataset that is declared alike: see declaration in dbdp.datasets and dbdp.model"
+                f"model {model} was trained on rows whose declaration differs from that of dataset {dataset.name!r} in "
+                f"{field}; choose a dataset with the same declaration: see declaration in dbdp.datasets and dbdp.model"
             )
 
 
 def in_packed_coordinates(declaration: Declaration, coefficients: np.ndarray, intercepts: np.ndarray) -> np.ndarray:
     """Return linear models over packed rows, from those in column units: the inverse of `releases.in_column_units`.
 
-    Packing divides a row that is too long by a positive number, intercept and all: signs and the largest of
-    several scores stay. So a packed row is taken for the class that the row is predicted to be, but where scores
-    are so near that the rounding to float32 decides.
+    Packing divides a row that is too long by a positive number, including its intercept, so that the signs and the
+    order of the scores stay. So a packed row has the predicted class of the row, unless scores differ by less than the
+    rounding to float32.
+
+    Parameters
+    ----------
+    declaration : Declaration
+        The dataset's declaration.
+    coefficients : np.ndarray, shape (features,) or (outputs, features)
+        In the units of the columns.
+    intercepts : np.ndarray, shape (outputs,)
+        In the unit of the label.
+
+    Returns
+    -------
+    np.ndarray, shape (outputs, dimension)
+        The models over packed rows.
 
     Raises
     ------
@@ -310,9 +356,9 @@ def in_packed_coordinates(declaration: Declaration, coefficients: np.ndarray, in
     offsets = offsets + shift
     if declaration.intercept:
         return np.hstack([packed, (offsets / last)[:, None]])
-    if (np.abs(offsets) > _STRAY * (size + np.abs(shift))).any():
+    if (np.abs(offsets) > _ROUNDING * (size + np.abs(shift))).any():
         raise ValueError(
-            "the model has an intercept, and the dataset is declared without one; choose a dataset with an intercept"
+            "the model has an intercept, but the dataset is declared without one; choose a dataset with an intercept"
         )
     return packed
 
@@ -320,7 +366,7 @@ def in_packed_coordinates(declaration: Declaration, coefficients: np.ndarray, in
 def _per_packed_label(
     declaration: Declaration, models: np.ndarray, intercepts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return models and intercepts for the label as it is packed, and how large the intercepts' parts are."""
+    """Return models and intercepts for the packed label, and the size of the intercepts' terms."""
     if declaration.label_bounds is None:
         return models, intercepts, np.abs(intercepts)
     lower, upper = declaration.label_bounds
@@ -329,7 +375,7 @@ def _per_packed_label(
 
 
 def _column_scales(declaration: Declaration) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return lower bounds of the numeric columns, the width of each feature, and what packing divides a row by."""
+    """Return the numeric columns' lower bounds, each feature's width, and the number by which packing divides a row."""
     lower = np.array([feature.lower for feature in declaration.numeric])
     upper = np.array([feature.upper for feature in declaration.numeric])
     categories = tuple((0.0,) * len(feature.categories) for feature in declaration.categorical)

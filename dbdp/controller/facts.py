@@ -1,4 +1,4 @@
-"""What a dataset says in public to the plan of a request."""
+"""The public facts of a dataset that a plan depends on."""
 
 from dbdp.algorithms import Facts, Request
 from dbdp.packing.memory import model_dimension
@@ -6,7 +6,7 @@ from dbdp.registry.datasets import Dataset
 
 
 def facts(dataset: Dataset, request: Request) -> Facts:
-    """Return what the dataset says in public to the plan of a request."""
+    """Return the public facts of a dataset that the plan of a request depends on."""
     dimension = model_dimension(dataset.declaration, request.projection)
     declaration = dataset.declaration
     return Facts(

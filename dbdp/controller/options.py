@@ -1,7 +1,7 @@
-"""The options of a training: every interface is made from them.
+"""The options of a training, from which every interface is generated.
 
-`Request` has their names, types and defaults, and each algorithm declares which of them it has; what they mean to a
-user is here.
+`Request` defines their names, types and defaults, and each algorithm declares which of them it has; this module
+describes them for users.
 """
 
 import inspect
@@ -16,38 +16,38 @@ from dbdp.learning.losses import LOSSES
 
 HELP = {
     "epsilon": "ε of this release.",
-    "delta": "δ of this release; 0 asks for pure ε.",
+    "delta": "δ of this release; 0 means pure ε.",
     "algorithm": f"{', '.join(ALGORITHMS)}.",
     "loss": f"{', '.join(LOSSES)}.",
     "huber_width": "Half-width h of huber_svm, or δ of huber_regression.",
-    "positive_weight": "What the loss of positive rows is multiplied by; public or from dp_class_balance, never from "
-    "exact label counts.",
+    "positive_weight": "Factor of the loss of positive rows; public or from dp_class_balance, never from exact label "
+    "counts.",
     "epochs": "Passes over the data.",
-    "batch_size": "Rows of a mini-batch, or those to be expected of a Poisson sample; default 50, of a sample √rows.",
+    "batch_size": "Rows of a mini-batch, default 50; or expected rows of a Poisson sample, default √rows.",
     "schedule": f"Step sizes: {', '.join(values_of('schedule'))}.",
-    "step_size": "Step size of the constant and the restarted schedule; where noise is added while training, of all.",
+    "step_size": "Step size of the constant and the restarted schedule; of every schedule with noise during training.",
     "exponent": "c of the decreasing and the square_root schedule; default 0.5.",
     "averaging": f"Which iterates make up the model: {', '.join(values_of('averaging'))}.",
     "averaging_interval": "Epochs between the restarts; default 5.",
     "permutation": f"The order of the rows in each epoch: {', '.join(values_of('permutation'))}.",
-    "shards": "Disjoint parts trained side by side and averaged.",
+    "shards": "Disjoint parts of the rows that are trained in parallel and averaged.",
     "shard_averaging": f"When shards are averaged: {', '.join(values_of('shard_averaging'))}.",
     "regularisation": "λ of the L2 regulariser.",
-    "radius": "The model is kept within this norm.",
-    "mechanism": f"{', '.join(values_of('mechanism'))}; default by delta.",
+    "radius": "The model is projected to this norm.",
+    "mechanism": f"{', '.join(values_of('mechanism'))}; the default depends on delta.",
     "calibration": "How the noise is calibrated: worst_position, or hockey_stick, rdp_tight or rdp of all positions; "
-    "with Poisson mini-batches rdp or pld (less noise alone, dearer in a renyi ledger), and for bst14 published.",
+    "with Poisson mini-batches rdp or pld (less noise, but a larger charge in a renyi ledger), for bst14 published.",
     "projection_dimension": "Features after a Gaussian random projection.",
     "projection_seed": "Public seed of the projection.",
-    "clip_norm": "What the gradient of a row is clipped to, where noise is added while training.",
+    "clip_norm": "Norm to which the gradient of a row is clipped, with noise during training.",
     "network": "A network instead of a linear model: mlp or cnn, with sizes such as mlp:256.",
-    "settings": 'What only this algorithm has, as JSON, such as {"splits": 60}.',
+    "settings": 'Settings of this algorithm alone, as JSON, such as {"splits": 60}.',
 }
 _SQL_TYPES = {float: "float8", int: "int", str: "text"}
 
 
 def help_of(name: str) -> str:
-    """Return what an option means, and which algorithms have it if not all have."""
+    """Return the description of an option, with the algorithms that have it if not all do."""
     algorithms = having(name)
     others = [each for each in ALGORITHMS if each not in algorithms]
     if not others or not algorithms:
@@ -57,7 +57,7 @@ def help_of(name: str) -> str:
 
 
 def options(*, without: tuple[str, ...] = ()) -> Iterator[tuple[Field[Any], type]]:
-    """Give the fields of a request and their types (of `T | None`: T)."""
+    """Yield the fields of a request and their types (for `T | None`: T)."""
     hints = get_type_hints(Request)
     for each in fields(Request):
         if each.name not in without:
@@ -77,7 +77,7 @@ def sql_parameters(*, without: tuple[str, ...] = ()) -> str:
 def keywords(
     annotation: Callable[[Field[Any], type], Any], *, without: tuple[str, ...] = ()
 ) -> list[inspect.Parameter]:
-    """Return the options as keyword parameters of a Python function."""
+    """Return the options as keyword parameters of a Python function, annotated by a function of field and type."""
     return [
         inspect.Parameter(
             each.name,
@@ -95,8 +95,8 @@ def _literal(value: Any) -> str:
     return f"'{value}'" if isinstance(value, str) else f"{value:g}"
 
 
-def taking_a_request(command: Callable[..., None]) -> Callable[..., None]:
-    """Make a typer command whose keyword `request` is built from one option for each field of `Request`."""
+def with_request_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a typer command whose keyword `request` is built from one option for each field of `Request`."""
     import typer
 
     own = [each for name, each in inspect.signature(command).parameters.items() if name != "request"]
@@ -108,10 +108,10 @@ def taking_a_request(command: Callable[..., None]) -> Callable[..., None]:
     names = {each.name for each in added}
 
     @wraps(command)
-    def call(**given: Any) -> None:
+    def call(**values: Any) -> None:
         command(
-            **{name: value for name, value in given.items() if name not in names},
-            request=Request(**{name: value for name, value in given.items() if name in names}),
+            **{name: value for name, value in values.items() if name not in names},
+            request=Request(**{name: value for name, value in values.items() if name in names}),
         )
 
     parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + added

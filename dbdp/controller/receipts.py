@@ -1,4 +1,4 @@
-"""Receipts: what a release does and what it costs its dataset."""
+"""Receipts: the public record of what a release does and costs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,19 +12,32 @@ from dbdp.registry.datasets import Dataset
 
 @dataclass(frozen=True)
 class Receipt:
-    """What a release does and costs, as it is planned, and once it is charged.
+    """What a release does and costs, before and after its charge.
 
     Attributes
     ----------
-    dataset : its name
-    plan : what is done, by name: algorithm, neighbours, rows, epsilon, delta, and the algorithm's own details
-    guarantee : what is charged
-    relation : what neighbours are, and the unit, where that is not one row
-    mode, order : how the charges of the dataset add up, and its Rényi order α, None in other modes
-    charge : in the unit of the mode
-    leak : of the budget's δ
-    notes : what else is public: which candidate was chosen, the plans of all groups, when the server answers
-    ledger, version : entry of the ledger that pays, and the version of dbdp; None before the charge
+    dataset : str
+        Name of the dataset.
+    plan : dict[str, Any]
+        What is done: algorithm, neighbours, rows, epsilon, delta, and the algorithm's own details.
+    guarantee : Release
+        The guarantee that is charged.
+    relation : Mapping[str, Any]
+        The neighbouring relation and the unit; empty if the unit is one row.
+    mode : str
+        How the charges of the dataset compose.
+    order : float | None
+        The Rényi order α of the dataset's budget; None in other modes.
+    charge : float
+        In the unit of the mode.
+    leak : float
+        Part of the budget's δ.
+    notes : Mapping[str, Any]
+        Other public facts: the chosen candidate, the plans of all groups, the answer time.
+    ledger : int | None
+        Id of the charge in the ledger; None before the charge.
+    version : str | None
+        Version of dbdp; None before the charge.
     """
 
     dataset: str
@@ -54,7 +67,7 @@ class Receipt:
         return cls(dataset.name, plan, guarantee, dataset.relation, budget.mode, budget.order, *cost)
 
     def charged(self, ledger: int) -> "Receipt":
-        """Return the receipt with the entry of the ledger that pays for the release."""
+        """Return the receipt with the id of its charge in the ledger."""
         return replace(self, ledger=ledger, version=dbdp.__version__)
 
     def noting(self, notes: Mapping[str, Any]) -> "Receipt":

@@ -1,4 +1,4 @@
-"""The release of what a request trained: in the units of the user's columns, with its receipt, stored by the server."""
+"""Stores the models that a request trained, in the units of the user's columns, with their receipt."""
 
 from typing import Any
 
@@ -15,9 +15,25 @@ from dbdp.sessions.session import Session
 
 
 def store(session: Session, dataset: Dataset, request: Request, models: np.ndarray, receipt: Receipt) -> Model:
-    """Store what was released: linear models over packed rows, shape (outputs, dimension), or a network (P,).
+    """Store released linear models or a network, and return the model as users see it.
 
-    Raises as `Session.store_release` or `Session.store_network`.
+    Parameters
+    ----------
+    session : Session
+        Stores the model.
+    dataset : Dataset
+        The dataset that was charged.
+    request : Request
+        The request that was trained.
+    models : np.ndarray
+        Linear models over packed rows, shape (outputs, dimension), or a network's parameters, shape (P,).
+    receipt : Receipt
+        The receipt, with its charge.
+
+    Raises
+    ------
+    ValueError
+        As `Session.store_release` or `Session.store_network` does.
     """
     if request.network is None:
         return _store_linear(session, dataset, request, models, receipt.as_data())
@@ -41,7 +57,7 @@ def _store_linear(
 
 
 def network_of(dataset: Dataset, request: Request) -> dict[str, Any]:
-    """Return the network of a request as it is stored; raise ValueError unless it fits the dataset's declaration."""
+    """Return the network of a request as data; raise ValueError unless it fits the dataset's declaration."""
     network = settings.objective_of(request, facts(dataset, request))
     if not isinstance(network, Network):
         raise AssertionError("a request that names a network has one as its objective")

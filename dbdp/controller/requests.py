@@ -1,7 +1,7 @@
-"""The request, in the order of the proof: plan, charge, shuffle, epochs, release.
+"""Runs requests in the order of the proof: plan, charge, shuffle, epochs, release.
 
-One controller runs in the server and in a client; only the session differs. Nothing after the charge
-raises, reports or branches because of a row's value.
+The same code runs in the server and in a client; only the session differs. After the charge nothing raises, reports or
+branches because of a row's value.
 """
 
 from contextlib import closing
@@ -22,7 +22,7 @@ from dbdp.controller.facts import facts
 from dbdp.controller.receipts import Receipt
 from dbdp.controller.rows import packed_rows
 from dbdp.packing import dealing
-from dbdp.packing.memory import keep_blocks_at_hand
+from dbdp.packing.memory import keep_blocks_in_memory
 from dbdp.registry import datasets
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.releases import Model
@@ -30,21 +30,21 @@ from dbdp.sessions.session import Session
 
 
 def explain(session: Session, name: str, request: Request) -> dict[str, Any]:
-    """Return the plan of a request and what it would be charged; nothing is read or spent."""
+    """Return the plan of a request and its charge; read no row and spend nothing."""
     dataset = datasets.load(session, name)
     plan = algorithms.plan(request, facts(dataset, request))
     return explained(dataset, plan.explain(), plan.guarantee)
 
 
 def explain_tuning(session: Session, name: str, request: TuningRequest) -> dict[str, Any]:
-    """Return the plan of a tuning and what it would be charged; nothing is read or spent."""
+    """Return the plan of a tuning and its charge; read no row and spend nothing."""
     dataset = datasets.load(session, name)
     plan = tuning.plan(request, facts(dataset, request.base))
     return explained(dataset, plan.explain(), plan.guarantee)
 
 
 def explain_groups(session: Session, name: str, request: GroupsRequest) -> dict[str, Any]:
-    """Return the plan of each group and what all would be charged; the public key is counted, and nothing spent."""
+    """Return the plan of each group and the charge for all; count the public key, and spend nothing."""
     dataset = datasets.load(session, name)
     plan = _plan_groups(session, dataset, request)
     return explained(dataset, plan.explain(), plan.guarantee) | {"plans": plan.explain_each()}
@@ -52,6 +52,22 @@ def explain_groups(session: Session, name: str, request: GroupsRequest) -> dict[
 
 def train(session: Session, name: str, request: Request, progress: Progress = silent) -> Model:
     """Train a private model on a registered dataset, and release it once.
+
+    Parameters
+    ----------
+    session : Session
+        Where SQL runs.
+    name : str
+        Name of the dataset.
+    request : Request
+        The options of the training.
+    progress : Progress
+        Called with a stage, the parts that are done, and all parts.
+
+    Returns
+    -------
+    Model
+        The released model, as stored.
 
     Raises
     ------
@@ -84,9 +100,9 @@ def tune(session: Session, name: str, request: TuningRequest, progress: Progress
 
 
 def train_groups(session: Session, name: str, request: GroupsRequest, progress: Progress = silent) -> dict[str, Model]:
-    """Train a private model on each group of a public key, for one charge, and release all of them at once.
+    """Train a private model on each group of a public key, for one charge, and release all of them together.
 
-    Returns the models by group; raises as `train` does. A group is trained like a dataset.
+    A group is trained like a dataset. Return the models by group; raises as `train` does.
     """
     dataset = datasets.load(session, name)
     plan = _plan_groups(session, dataset, request)
@@ -97,7 +113,7 @@ def train_groups(session: Session, name: str, request: GroupsRequest, progress: 
             models = _models_of_groups(session, dataset, plan, progress)
         paid = receipt.charged(charge.ledger)
         receipts = [replace(paid, plan=of_group) for of_group in plan.explain_each()]
-        with session.at_once():
+        with session.atomic():
             released = [
                 release.store(session, dataset, request.base, *each) for each in zip(models, receipts, strict=True)
             ]
@@ -110,12 +126,12 @@ def _plan_groups(session: Session, dataset: Dataset, request: GroupsRequest) -> 
 
 
 def _models_of_groups(session: Session, dataset: Dataset, plan: GroupsPlan, progress: Progress) -> list[np.ndarray]:
-    """Return the noisy models of the groups; the table is read once. A group without a row is not trained."""
+    """Return the noisy models of the groups; the table is read once, and a group without a row is not trained."""
     models: list[np.ndarray] = []
-    keep_blocks_at_hand(session, max(plan.sizes), plan.facts.dimension)
+    keep_blocks_in_memory(session, max(plan.sizes), plan.facts.dimension)
     progress("group", 0, len(plan.plans))
-    with closing(dealing.each(session, dataset, plan.request, plan.sizes)) as dealt:
-        for group, own in zip(dealt, plan.plans, strict=True):
+    with closing(dealing.each_group(session, dataset, plan.request, plan.sizes)) as datasets_of_groups:
+        for group, own in zip(datasets_of_groups, plan.plans, strict=True):
             models.append(plan.untrained if own is None else _model_of_group(session, group, own))
             progress("group", len(models), len(plan.plans))
     return models

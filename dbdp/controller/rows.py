@@ -1,8 +1,8 @@
-"""The packed rows of a dataset over SQL: what `dbdp.algorithms.rows` promises a plan.
+"""The packed rows of a dataset over SQL: implements `dbdp.algorithms.rows.Rows`.
 
-Every sum is one query, that is one pass over the blocks (of a slice, or of one mini-batch, where it asks for one).
-A slice is a range of positions of one secret uniform permutation: its size is public, and who is in it does not
-depend on any value (privacy.md §1.6, §6).
+Every sum is one query, and so one pass over the blocks of a slice, or of one mini-batch. A slice is a range of
+positions in one secret uniform permutation: its size is public, and which rows are in it does not depend on any value
+(privacy.md §1.6, §6).
 """
 
 import json
@@ -22,14 +22,14 @@ from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Objective
 from dbdp.learning.rows import blocks
 from dbdp.packing import filling
-from dbdp.packing.memory import blocks_of_step, keep_blocks_at_hand, steps_that_fit
+from dbdp.packing.memory import blocks_of_step, keep_blocks_in_memory, steps_that_fit
 from dbdp.packing.options import KEY_BYTES
-from dbdp.packing.writers import BLOCK_COLUMNS, room
+from dbdp.packing.writers import BLOCK_COLUMNS, block_table
 from dbdp.privacy.accounting.padding import PoissonSamples
 from dbdp.registry.datasets import Dataset
 from dbdp.sessions.session import Session, temporary_table
 
-_ALL = 2**62  # blocks: more than there are
+_ALL = 2**62  # above every block's number
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Slice:
     last: int = _ALL
 
     def value(self, call: str, *parameters: Any) -> Any:
-        """Return the value of an aggregate over the blocks; which pages it reads anew, the secret order may decide."""
+        """Return the value of an aggregate over the blocks, uncounted: which pages it reads may depend on the order."""
         first, last = (f"${len(parameters) + place}" for place in (1, 2))
         sql = f"select {call} as value from {self.table} where block_no >= {first} and block_no < {last}"
         with self.session.uncounted():
@@ -55,7 +55,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Packing:
-    """How a table is filled: a call of dbdp.shuffle in a session."""
+    """How a table of packed rows is filled: a call of dbdp.shuffle in a session."""
 
     session: Session
     dataset: str
@@ -64,18 +64,30 @@ class Packing:
     progress: Progress = silent
 
     def fill(self, options: dict[str, Any]) -> None:
-        """Fill the table anew, with further options."""
+        """Replace the table's content, with further options of dbdp.shuffle."""
         filling.fill(self.session, self.dataset, self.table, self.options | options, self.progress)
 
 
 @dataclass
 class PackedRows:
-    """The rows of a dataset in temporary tables, of one session or of several; see `dbdp.algorithms.rows.Rows`."""
+    """The packed rows of a dataset in temporary tables of one or several sessions; a `dbdp.algorithms.rows.Rows`.
+
+    Attributes
+    ----------
+    slices : Sequence[Slice]
+        The slices, in order.
+    packings : Sequence[Packing]
+        How each table is filled, one for each session; empty for a single slice, which cannot be packed again.
+    layout : Layout
+        How the rows are packed.
+    batch_blocks : int
+        Blocks of each mini-batch of the last draw.
+    """
 
     slices: Sequence[Slice]
     packings: Sequence[Packing]
     layout: Layout
-    batch_blocks: int = 1  # of each mini-batch of the last draw
+    batch_blocks: int = 1
 
     def shuffle(self) -> None:
         """Pack all rows once, in a fresh secret order."""
@@ -86,7 +98,7 @@ class PackedRows:
         return PackedRows([self.slices[number]], [], self.layout)
 
     def draw(self, samples: PoissonSamples, most: int, *, apart: bool = False) -> int:
-        """Pack some mini-batches of a run; return how many, as the memory given allows."""
+        """Pack at most `most` mini-batches, as many as fit `dbdp.pack_memory`; return their number."""
         session, dimension = self.packings[0].session, self.layout.dimension
         steps = steps_that_fit(session, samples.size, dimension, most)
         self.batch_blocks = blocks_of_step(samples.size, dimension)
@@ -101,7 +113,7 @@ class PackedRows:
         return side_by_side(Slice.epoch, self.slices, states)
 
     def scan(self, state: NoisyState) -> NoisyState:
-        """Return the state after the updates over all that is packed."""
+        """Return the state after the noisy updates over all packed rows."""
         return NoisyState.decode(self._value("dbdp.noisy_steps(block, $1 order by block_no)", state.encode()))
 
     def gradient_sum(
@@ -142,7 +154,7 @@ class PackedRows:
         return rows.value(call, *parameters)
 
     def _pack(self, options: dict[str, Any]) -> None:
-        """Fill the tables anew; several sessions see one snapshot."""
+        """Replace the content of the tables; several sessions see one snapshot."""
         first, *others = self.packings
         if not others:
             first.fill(options)
@@ -155,9 +167,9 @@ class PackedRows:
 def packed_rows(
     session: Session, dataset: Dataset, layout: Layout, progress: Progress = silent
 ) -> Iterator[PackedRows]:
-    """Have tables for packed rows within the block, in this session or side by side; nothing is packed yet."""
+    """Yield packed rows in temporary tables of this session, or of one session for each slice; none is packed yet."""
     with ExitStack() as stack:
-        apart = layout.side_by_side and len(layout.slices) > 1 and not dataset.group  # a group's rows lie in this one
+        apart = layout.side_by_side and len(layout.slices) > 1 and not dataset.group  # this session has a group's rows
         workers = stack.enter_context(session.workers(len(layout.slices))) if apart else [session]
         here = _side_by_side(workers, dataset, layout, progress) if len(workers) > 1 else None
         yield stack.enter_context(here or _together(session, dataset, layout, progress))
@@ -165,14 +177,14 @@ def packed_rows(
 
 @contextmanager
 def _together(session: Session, dataset: Dataset, layout: Layout, progress: Progress) -> Iterator[PackedRows]:
-    """Have the slices one after the other in one table; each begins a block."""
-    keep_blocks_at_hand(session, dataset.rows, layout.dimension)
+    """Yield packed rows whose slices are one after the other in one table; each begins a new block."""
+    keep_blocks_in_memory(session, dataset.rows, layout.dimension)
     per_block = blocks.rows_per_block(layout.dimension)
     lasts = list(accumulate(-(-rows // per_block) for rows in layout.slices))
     cuts = list(accumulate(layout.slices))[:-1]
-    with room(session, dataset) as (table, place):
+    with block_table(session, dataset) as (table, place):
         slices = [Slice(session, table, *ends) for ends in zip([0, *lasts], lasts, strict=False)]
-        slices = slices if cuts else [Slice(session, table)]  # mini-batches may be more blocks than rows are
+        slices = slices if cuts else [Slice(session, table)]  # padded mini-batches may have more blocks than the rows
         options = _options(layout) | place | ({"cuts": cuts} if cuts else {})
         yield PackedRows(slices, [Packing(session, dataset.name, table, options, progress)], layout)
 
@@ -181,16 +193,16 @@ def _together(session: Session, dataset: Dataset, layout: Layout, progress: Prog
 def _side_by_side(
     workers: Sequence[Session], dataset: Dataset, layout: Layout, progress: Progress
 ) -> Iterator[PackedRows]:
-    """Have each slice in a session of its own.
+    """Yield packed rows with each slice in a session of its own.
 
-    All of them permute alike, by a secret key, and see the same snapshot. The first reports the progress: all of them
-    read the whole table.
+    All sessions use the same order, by a secret key, and see the same snapshot. Only the first reports progress, since
+    all of them read all rows.
     """
     name, key = f"dbdp_blocks_{secrets.token_hex(8)}", secrets.token_hex(KEY_BYTES)
     slices, packings, reports = [], [], [progress] + [silent] * (len(workers) - 1)
     with ExitStack() as stack:
         for worker, rows, end, report in zip(workers, layout.slices, accumulate(layout.slices), reports, strict=True):
-            keep_blocks_at_hand(worker, rows, layout.dimension)
+            keep_blocks_in_memory(worker, rows, layout.dimension)
             table = stack.enter_context(temporary_table(worker, name, BLOCK_COLUMNS))
             options = _options(layout) | {"key": key, "first": end - rows, "last": end}
             slices.append(Slice(worker, table))
@@ -213,7 +225,7 @@ Result = TypeVar("Result")
 
 
 def side_by_side(action: Callable[..., Result], works: Sequence[Work], *arguments: Sequence[Any]) -> list[Result]:
-    """Do all the work at once, each in a session of its own. After an error or an interrupt none goes on."""
+    """Run an action on each work in a thread and a session of its own; an error or an interrupt stops all of them."""
     with ThreadPoolExecutor(len(works)) as pool:
         running = [pool.submit(action, *each) for each in zip(works, *arguments, strict=True)]
         try:
@@ -227,8 +239,8 @@ def side_by_side(action: Callable[..., Result], works: Sequence[Work], *argument
 
 
 def _stop(works: Sequence[Work], running: Sequence[Future[Result]]) -> None:
-    """Cancel until all have stopped: a cancel that comes between two statements stops nothing."""
-    while left := [work for work, each in zip(works, running, strict=True) if not each.done()]:
-        for work in left:
+    """Cancel repeatedly until all have stopped: a cancel between two statements has no effect."""
+    while unfinished := [work for work, each in zip(works, running, strict=True) if not each.done()]:
+        for work in unfinished:
             work.session.cancel()
         wait(running, timeout=0.1)

@@ -1,1 +1,1 @@
-"""Files on disk, a private server, what is missing."""
+"""Deployment: installs the extension, runs a private server, and checks what a server lacks."""

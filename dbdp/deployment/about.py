@@ -1,4 +1,4 @@
-"""What runs in this interpreter: versions, and which of our compiled modules can be loaded."""
+"""Reports what runs in this interpreter: versions, and which of dbdp's compiled modules can be loaded."""
 
 import platform
 from importlib import import_module
@@ -14,7 +14,7 @@ COMPILED = {
 
 
 def about() -> dict[str, Any]:
-    """Return versions by name, and what is done by compiled code: True, or False for the same in Python."""
+    """Return versions by name, and for each task whether compiled code does it; else the same code in Python does."""
     import flint
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Makes a virtual environment of the Python that PL/Python embeds, and installs PostgreSQL if it is missing.
+"""Creates a virtual environment of the Python that PL/Python embeds, and installs PostgreSQL if it is missing.
 
 Run by path, before anything is installed, with any Python >= 3.8 and the standard library only:
 
@@ -61,7 +61,7 @@ def say(message: str) -> None:
 
 
 def find_postgresql(major: int | None = None) -> PostgreSQL | None:
-    """Find the newest installed PostgreSQL server that has PL/Python.
+    """Return the newest installed PostgreSQL server that has PL/Python.
 
     Parameters
     ----------
@@ -73,14 +73,14 @@ def find_postgresql(major: int | None = None) -> PostgreSQL | None:
     PostgreSQL or None
         None when no server >= 15 with PL/Python is installed.
     """
-    complete = [found for found in _servers() if found.plpython.exists() and major in (None, found.major)]
-    return max(complete, key=lambda found: found.major, default=None)
+    complete = [server for server in _servers() if server.plpython.exists() and major in (None, server.major)]
+    return max(complete, key=lambda server: server.major, default=None)
 
 
 def find_interpreter(postgresql: PostgreSQL) -> Path:
-    """Find the interpreter that belongs to the libpython which PL/Python is linked to.
+    """Return the interpreter that belongs to the libpython to which PL/Python is linked.
 
-    PATH is not consulted: its first python3 may come from pyenv, conda or another environment.
+    PATH is ignored: its first python3 may come from pyenv, conda or another environment.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def find_interpreter(postgresql: PostgreSQL) -> Path:
 
 
 def linked_python(postgresql: PostgreSQL) -> tuple[tuple[int, int], Path]:
-    """Read which libpython PL/Python is linked to.
+    """Return the libpython to which PL/Python is linked.
 
     Parameters
     ----------
@@ -125,14 +125,19 @@ def linked_python(postgresql: PostgreSQL) -> tuple[tuple[int, int], Path]:
     -------
     tuple of (tuple of int, Path)
         The version of Python, and the path of its library.
+
+    Raises
+    ------
+    BootstrapError
+        When ldd lists no libpython.
     """
     listing = _output(["ldd", str(postgresql.plpython)]) or ""
-    found = re.search(r"libpython(3)\.(\d+)\S* => (/\S+)", listing)
-    if found is None:
+    line = re.search(r"libpython(3)\.(\d+)\S* => (/\S+)", listing)
+    if line is None:
         raise BootstrapError(
             f"ldd {postgresql.plpython} names no libpython: reinstall postgresql-plpython3-{postgresql.major}"
         )
-    return (int(found[1]), int(found[2])), Path(found[3])
+    return (int(line[1]), int(line[2])), Path(line[3])
 
 
 def prepare(environment: Path, extras: Sequence[str]) -> None:
@@ -141,9 +146,14 @@ def prepare(environment: Path, extras: Sequence[str]) -> None:
     Parameters
     ----------
     environment : Path
-        The virtual environment to make or bring up to date.
+        The virtual environment to create or bring up to date.
     extras : sequence of str
         Optional dependencies of the project to install too.
+
+    Raises
+    ------
+    BootstrapError
+        When something is missing that only the user can provide.
     """
     postgresql = _ensure_postgresql()
     say(f"PostgreSQL {postgresql.major} with PL/Python is in {postgresql.programs}")
@@ -160,7 +170,7 @@ def _servers() -> list[PostgreSQL]:
     places = [path for pattern in PG_CONFIG_PLACES for path in glob.glob(pattern)]
     on_path = shutil.which("pg_config")
     described = [_describe(place) for place in ([on_path] if on_path else []) + places]
-    return [found for found in described if found and (found.programs / "initdb").exists()]
+    return [server for server in described if server and (server.programs / "initdb").exists()]
 
 
 def _describe(pg_config: str) -> PostgreSQL | None:
@@ -174,26 +184,28 @@ def _describe(pg_config: str) -> PostgreSQL | None:
 
 
 def _ensure_postgresql() -> PostgreSQL:
-    found = find_postgresql()
-    if found is None:
+    postgresql = find_postgresql()
+    if postgresql is None:
         say(f"no PostgreSQL >= {MINIMUM_POSTGRESQL} with PL/Python is installed")
         _require_apt("PostgreSQL 15 or later, with its server programs and PL/Python 3")
         major = _packaged_major()
         _apt_install([f"postgresql-{major}", f"postgresql-plpython3-{major}"])
-        found = find_postgresql()
-    if found is None:
-        raise BootstrapError("PostgreSQL was installed, but pg_config names no initdb and plpython3.so")
-    return found
+        postgresql = find_postgresql()
+    if postgresql is None:
+        raise BootstrapError(
+            "PostgreSQL was installed, but pg_config names no folder with initdb and plpython3.so: reinstall it"
+        )
+    return postgresql
 
 
 def _packaged_major() -> int:
-    """The server that is here already but lacks PL/Python, else the one that the distribution offers."""
-    present = [found.major for found in _servers()]
+    """Return the major version of an installed server without PL/Python, else of the distribution's server."""
+    present = [server.major for server in _servers()]
     offered = re.findall(r"Depends: postgresql-(\d+)", _output(["apt-cache", "depends", "postgresql"]) or "")
     majors = present or [int(version) for version in offered]
     if max(majors, default=0) < MINIMUM_POSTGRESQL:
         raise BootstrapError(
-            f"the package lists offer PostgreSQL {max(majors, default='of no version')}, but dbdp needs >= "
+            f"the package lists offer PostgreSQL {max(majors, default='in no version')}, but dbdp needs >= "
             f"{MINIMUM_POSTGRESQL}: run `apt-get update` as root, or add the packages of "
             "https://apt.postgresql.org, then try again"
         )
@@ -226,12 +238,12 @@ def _ensure_compiler(interpreter: Path) -> bool:
 
 
 def _ensure_headers(postgresql: PostgreSQL) -> None:
-    """Install what compiles a module for the server: the benchmark's C aggregate is one."""
+    """Install the headers with which a module for the server is compiled, such as the benchmark's C aggregate."""
     package = f"postgresql-server-dev-{postgresql.major}"
     if not (postgresql.headers / "postgres.h").exists():
         _apt_install([package])
     if not (postgresql.headers / "postgres.h").exists():
-        raise BootstrapError(f"{postgresql.headers} holds no postgres.h: install {package}")
+        raise BootstrapError(f"{postgresql.headers} has no postgres.h: install {package}")
 
 
 def _has_compiler(interpreter: Path) -> bool:
@@ -265,7 +277,7 @@ def _apt() -> list[str]:
 
 
 def _privilege() -> list[str] | None:
-    """The words that make a command run as root, or None when there are none."""
+    """Return the prefix with which a command runs as root, or None when there is none."""
     if os.geteuid() == 0:
         return []
     return None if _output(["sudo", "-n", "true"]) is None else ["sudo", "-n"]
@@ -277,7 +289,7 @@ def _ensure_environment(environment: Path, interpreter: Path) -> None:
         return
     if environment.exists() and any(environment.iterdir()) and not (environment / "pyvenv.cfg").exists():
         raise BootstrapError(f"{environment} is not a virtual environment and would be emptied: name another folder")
-    say(f"making the virtual environment {environment}")
+    say(f"creating the virtual environment {environment}")
     if not _runs([str(interpreter), "-I", "-m", "venv", "--clear", str(environment)]):
         raise BootstrapError(f"`{interpreter} -m venv {environment}` failed: install {interpreter.name}-venv")
 
@@ -317,27 +329,27 @@ def _pip_install(environment: Path, extras: Sequence[str], editable: bool) -> No
     with tempfile.TemporaryDirectory() as scratch:
         if editable:
             source = ["--editable", f"{PROJECT}{suffix}"]
-        else:  # a build writes beside the sources, so it gets a copy of them
+        else:  # a build writes beside the sources, so it uses a copy of them
             ignored = shutil.ignore_patterns(".git", ".venv", "build")
             shutil.copytree(PROJECT, f"{scratch}/dbdp", ignore=ignored)
             source = [f"{scratch}/dbdp{suffix}"]
         if not _runs([*pip, *source]):
-            raise BootstrapError(f"pip could not install {source[-1]}: its message above says why")
+            raise BootstrapError(f"pip could not install {source[-1]}: see its message above")
 
 
 def _identity(python: Path) -> str | None:
-    found = _output([str(python), "-I", "-c", IDENTITY])
-    return found.strip() if found else None
+    output = _output([str(python), "-I", "-c", IDENTITY])
+    return output.strip() if output else None
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment, without what would redirect another interpreter."""
+    """Return this process's environment variables without those that would redirect another interpreter."""
     redirecting = ("PYTHON", "VIRTUAL_ENV", "__PYVENV")
     return {name: value for name, value in os.environ.items() if not name.startswith(redirecting)}
 
 
 def _output(command: Sequence[str]) -> str | None:
-    """What a command prints, or None when it cannot be run or fails."""
+    """Return what a command prints, or None when it cannot be run or fails."""
     environment = {**_environment(), "LC_ALL": "C"}
     try:
         return subprocess.run(

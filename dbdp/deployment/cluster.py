@@ -1,12 +1,12 @@
-"""The private PostgreSQL cluster that dbdp uses when it is given no URL.
+"""The private PostgreSQL cluster that dbdp uses without a URL.
 
-There is one for each virtual environment and user. Its home holds everything:
+There is one for each virtual environment and user. Its home folder contains everything:
 
     data/        the database files
     prefix/      copies of the server's programs, which look for their other parts beside themselves, so
-                 that extension files can be added without the rights to the distribution's folders
-    socket       the folder of the Unix socket, or a link to it; there is no other way in
-    server.log   what the server says
+                 that extension files can be added without write access to the distribution's folders
+    socket       the folder of the Unix socket, or a link to it; the server accepts no other connections
+    server.log   the server's log
 """
 
 import fcntl
@@ -33,14 +33,14 @@ from dbdp.deployment import installer
 from dbdp.deployment.bootstrap import BootstrapError, PostgreSQL, find_postgresql, linked_python
 from dbdp.sessions.connections import opened
 
-PATIENCE = 120  # seconds for a start, which may have to recover from a crash, or for a stop
+TIMEOUT = 120  # seconds for a start, which may have to recover from a crash, or for a stop
 LONGEST_SOCKET = 100  # bytes; the kernel's limit for a socket's path is 107
-NO_PROCESS = 2**31 - 1  # above every kernel's largest process number
+NO_PROCESS = 2**31 - 1  # above every kernel's largest process id
 PROGRAMS = ("postgres", "initdb", "pg_ctl")
 ROOT_OF_ROOT = Path("/var/lib/dbdp")
 
 SETTINGS = """\
-# Written by dbdp at each start. Your own settings belong behind the include in data/postgresql.conf.
+# Written by dbdp at each start. Write your own settings after the include in data/postgresql.conf.
 listen_addresses = ''
 port = 5432  # part of the socket's name only
 unix_socket_directories = {socket}
@@ -61,7 +61,7 @@ local all all scram-sha-256
 
 
 class ClusterError(RuntimeError):
-    """The private cluster cannot do what was asked; the message says why and what to do."""
+    """The private cluster cannot do what was requested; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,14 @@ class Cluster:
     Parameters
     ----------
     home : Path
-        The cluster's folder; it is made on the first start.
+        The cluster's folder; the first start creates it.
     """
 
     home: Path
 
     @classmethod
     def default(cls) -> "Cluster":
-        """Return the cluster of this virtual environment and user, whether or not it exists."""
+        """Return the cluster of this virtual environment and user, whether or not it exists yet."""
         environment = os.path.realpath(sys.prefix)
         name = re.sub(r"[^A-Za-z0-9._-]", "_", Path(environment).parent.name) or "system"
         return cls(_root() / f"{name}-{hashlib.sha256(environment.encode()).hexdigest()[:8]}")
@@ -94,7 +94,9 @@ class Cluster:
         Raises
         ------
         ClusterError
-            When there is no usable PostgreSQL, its Python is not this one's version, or the server does not start.
+            When there is no usable PostgreSQL, its Python has another version, or the server does not start.
+        InstallError
+            When the extension cannot be installed.
         """
         if self._is_ready() and self._is_installed():
             return
@@ -107,13 +109,19 @@ class Cluster:
                 self._marker.write_text(installer.fingerprint())
 
     def stop(self) -> None:
-        """Stop the server if it runs; connections are closed and their transactions rolled back."""
+        """Stop the server if it runs; connections are closed and their transactions rolled back.
+
+        Raises
+        ------
+        ClusterError
+            When it does not stop.
+        """
         if self.home.exists():
             with self._locked():
                 self._halt("fast")
 
     def status(self) -> dict[str, str | int | bool | None]:
-        """Describe the cluster.
+        """Return the state of the cluster.
 
         Returns
         -------
@@ -144,21 +152,26 @@ class Cluster:
         -------
         int
             The exit status of psql.
+
+        Raises
+        ------
+        ClusterError
+            As `start`.
         """
         self.start()
         program = self._distribution().programs / "psql"
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-        return subprocess.call([str(program), "--dbname", self.url, *arguments], env=kept)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+        return subprocess.call([str(program), "--dbname", self.url, *arguments], env=environment)
 
     def remove(self) -> None:
-        """Stop the server and delete the cluster with all its data."""
+        """Stop the server and delete the cluster with all its data; raises as `stop` does."""
         if self.home.exists():
             with self._locked():
-                self._halt("immediate")  # its data go
+                self._halt("immediate")  # its data are deleted anyway
                 shutil.rmtree(self._socket, ignore_errors=True)
-                doomed = self.home.with_name(f".{self.home.name}-{os.getpid()}")
-                self.home.rename(doomed)  # in one step, for whoever waits for the lock
-                shutil.rmtree(doomed)
+                renamed = self.home.with_name(f".{self.home.name}-{os.getpid()}")
+                self.home.rename(renamed)  # in one step, for another process that waits for the lock
+                shutil.rmtree(renamed)
 
     @property
     def _data(self) -> Path:
@@ -174,7 +187,7 @@ class Cluster:
 
     @property
     def _marker(self) -> Path:
-        """The file that holds the fingerprint of what was last installed."""
+        """The file with the fingerprint of the last installation."""
         return self.home / "installed"
 
     def _url(self, database: str) -> str:
@@ -187,7 +200,7 @@ class Cluster:
         return PGconn.ping(self._url("postgres").encode()) == Ping.OK
 
     def _pid(self) -> int | None:
-        """The postmaster's process, unless its number is a dead server's and was given to another process."""
+        """Return the postmaster's process id, unless that server is dead and its id belongs to another process."""
         try:
             pid = int((self._data / "postmaster.pid").read_text().split()[0])
             arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")  # readable by all, empty for a zombie
@@ -199,12 +212,12 @@ class Cluster:
         if not (self._data / "PG_VERSION").exists():
             return None
         printed = self._run([str(self._private().programs / "postgres"), "--version"]).stdout
-        found = re.search(r"\d[\w.]*", printed)
-        return found[0] if found else None
+        version = re.search(r"\d[\w.]*", printed)
+        return version[0] if version else None
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep other processes from starting, stopping or removing this cluster."""
+        """Prevent other processes from starting, stopping or removing this cluster within the block."""
         while True:
             self._make_home()
             with (self.home / "lock").open("w") as file:
@@ -214,7 +227,7 @@ class Cluster:
                     return
 
     def _make_home(self) -> None:
-        mode = 0o755 if os.geteuid() == 0 else 0o700  # below root's home, data and socket are closed
+        mode = 0o755 if os.geteuid() == 0 else 0o700  # in root's home, data and socket have mode 0700 themselves
         _make_folder(self.home, mode)
         owner = self.home.stat().st_uid
         if owner != os.geteuid():
@@ -223,26 +236,26 @@ class Cluster:
             )
         if self._run(["test", "-x", str(self.home)]).returncode:
             raise ClusterError(
-                f"{_account().pw_name}, who runs the server for root, cannot enter {self.home}: "
+                f"account {_account().pw_name}, which runs the server for root, cannot enter {self.home}: "
                 "`chmod a+x` the folders above it, or set DBDP_HOME to another folder"
             )
 
     def _distribution(self) -> PostgreSQL:
-        """The PostgreSQL that the cluster was made with, or else the newest."""
+        """Return the PostgreSQL that created the cluster, or else the newest; raise ClusterError without one."""
         stamp = self._data / "PG_VERSION"
         major = int(stamp.read_text()) if stamp.exists() else None
-        found = find_postgresql(major)
-        if found is None:
+        postgresql = find_postgresql(major)
+        if postgresql is None:
             wanted = f"PostgreSQL {major}" if major else "PostgreSQL 15 or later"
             package = f"postgresql-plpython3-{major or 'N'}"
             raise ClusterError(
                 f"{self.home} needs {wanted} with PL/Python, which is not installed: "
                 f"run `apt-get install {package}` as root"
             )
-        return found
+        return postgresql
 
     def _private(self) -> PostgreSQL:
-        """Where the distribution's PostgreSQL appears under the cluster's own prefix."""
+        """Return the distribution's PostgreSQL with its folders under the cluster's own prefix."""
         origin = self._distribution()
         common = os.path.commonpath([origin.programs, origin.share, origin.libraries])
         parts = (origin.programs, origin.share, origin.libraries)
@@ -256,31 +269,31 @@ class Cluster:
         self._prepare_socket()
         self._configure()
         self._log.touch(mode=0o600)
-        _give(self._log)
-        self._bury()
-        command = ["start", "--wait", f"--timeout={PATIENCE}", f"--log={self._log}"]
+        _hand_over(self._log)
+        self._clear_dead_lock()
+        command = ["start", "--wait", f"--timeout={TIMEOUT}", f"--log={self._log}"]
         if self._pg_ctl(*command).returncode:
             raise ClusterError(
-                f"the server of {self.home} did not start; {self._log} says why, at its end:\n{self._tail()}"
+                f"the server of {self.home} did not start; see the end of its log {self._log}:\n{self._tail()}"
             )
 
     def _mirror(self) -> None:
-        """Make the prefix show the distribution's files, and keep what was installed into it."""
+        """Link the distribution's files into the prefix, and leave what was installed there."""
         origin, private = self._distribution(), self._private()
         for folder in (private.programs, private.share / "extension", private.libraries.parent):
             _make_folder(folder, 0o755)
-        for name in PROGRAMS:  # copies: a program follows a link to where it really is
+        for name in PROGRAMS:  # copies, since a program that is a link looks for its parts beside its target
             _copy_if_changed(origin.programs / name, private.programs / name)
         _link_missing(origin.libraries, private.libraries)
         _link_entries(origin.share, private.share)
         _link_entries(origin.share / "extension", private.share / "extension")
 
     def _initialise(self) -> None:
-        """Make the data folder under another name first, so that half a cluster is never taken for one."""
+        """Create the data folder under another name first, so that an incomplete one is never used."""
         unfinished = self.home / "data.new"
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(mode=0o700)
-        _give(unfinished)
+        _hand_over(unfinished)
         options = ["--username=postgres", "--data-checksums", "--encoding=UTF8", "--locale=C.UTF-8"]
         options += ["--auth-local=peer", "--auth-host=scram-sha-256", f"--pgdata={unfinished}"]
         result = self._run([str(self._private().programs / "initdb"), *options])
@@ -291,7 +304,7 @@ class Cluster:
         unfinished.rename(self._data)
 
     def _prepare_socket(self) -> None:
-        """Provide a folder that only the server's account can enter, with a path short enough."""
+        """Create a folder for the socket that only the server's account can enter, with a path that is short enough."""
         link = self.home / "socket"
         if _is_private(self._socket):
             return
@@ -300,7 +313,7 @@ class Cluster:
             link.symlink_to(tempfile.mkdtemp(prefix="dbdp-", dir="/tmp"))
         else:
             link.mkdir(mode=0o700)
-        _give(link)
+        _hand_over(link)
 
     def _configure(self) -> None:
         hba, ident = self.home / "pg_hba.conf", self.home / "pg_ident.conf"
@@ -311,13 +324,13 @@ class Cluster:
         contents = {self.home / "server.conf": settings, hba: AUTHENTICATION, ident: identities}
         for path, content in contents.items():
             path.write_text(content)
-            path.chmod(0o644)  # the server's account reads them, and cannot change them under root
+            path.chmod(0o644)  # the server's account can read them, and cannot change those of root
 
-    def _bury(self) -> None:
-        """Strike a killed server that its parent has not reaped, as in many containers, off its lock files.
+    def _clear_dead_lock(self) -> None:
+        """Remove from the lock files a killed server that its parent has not reaped, as in many containers.
 
-        PostgreSQL would take it for alive. The rest of postmaster.pid stays: it leads the new server to the
-        old one's shared memory, and so to the sessions that may have outlived it.
+        PostgreSQL would assume that it is alive. The rest of postmaster.pid stays: by it the new server finds the old
+        one's shared memory, and so sessions that may have survived it.
         """
         lock = self._data / "postmaster.pid"
         with suppress(OSError, ValueError, IndexError):
@@ -326,15 +339,15 @@ class Cluster:
                 (self._socket / ".s.PGSQL.5432.lock").unlink()
 
     def _bring_up(self) -> None:
-        """Launch the server where none runs, also after one that was dying when it was looked at, until it answers."""
-        deadline = time.monotonic() + PATIENCE
+        """Launch the server if none runs, again if a dying one was in the way, and wait until it answers."""
+        deadline = time.monotonic() + TIMEOUT
         while not self._is_ready():
             if self._pid() is None:
                 self._launch()
             if time.monotonic() > deadline:
                 raise ClusterError(
                     f"the server of {self.home} (process {self._pid()}) did not answer at {self._socket} "
-                    f"within {PATIENCE} s: stop it with `dbdp server stop`, then start it again"
+                    f"within {TIMEOUT} s: stop it with `dbdp server stop`, then start it again"
                 )
             time.sleep(0.05)
 
@@ -348,9 +361,12 @@ class Cluster:
     def _halt(self, mode: str) -> None:
         if self._pid() is None:
             return
-        result = self._pg_ctl("stop", "--wait", f"--timeout={PATIENCE}", f"--mode={mode}")
-        if result.returncode and self._pid() is not None:  # pg_ctl fails too where the server was dying of a kill
-            raise ClusterError(f"the server of {self.home} did not stop: {result.stderr.strip()}")
+        result = self._pg_ctl("stop", "--wait", f"--timeout={TIMEOUT}", f"--mode={mode}")
+        if result.returncode and self._pid() is not None:  # pg_ctl also fails for a server that was just killed
+            raise ClusterError(
+                f"the server of {self.home} (process {self._pid()}) did not stop: {result.stderr.strip()}: close its "
+                "sessions, then try again"
+            )
 
     def _pg_ctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self._run([str(self._private().programs / "pg_ctl"), f"--pgdata={self._data}", *arguments])
@@ -359,9 +375,9 @@ class Cluster:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-20:])
 
     def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
-        """Run a program as the server's account, with nothing of this process's environment."""
+        """Run a program as the server's account, without this process's environment variables."""
         account = _account()
-        # Python starts where the first python3 on PATH is at home; the user's own packages stay out of it.
+        # PL/Python takes its prefix from the first python3 on PATH; the user's own packages are not imported.
         environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONNOUSERSITE": "1"}
         return subprocess.run(
             command,
@@ -377,24 +393,24 @@ class Cluster:
 
 
 def _check_python(distribution: PostgreSQL) -> None:
-    """Raise ClusterError where the server could not import this environment's packages: better than when it runs."""
+    """Raise ClusterError, before a server is started, if it could not import this environment's packages."""
     try:
         version, _ = linked_python(distribution)
-    except BootstrapError:  # installer.install asks the server
+    except BootstrapError:  # installer.install queries the server instead
         return
     theirs, ours = ("{}.{}".format(*each) for each in (version, sys.version_info[:2]))
     if theirs != ours:
         raise ClusterError(
-            f"a private server's PL/Python is Python {theirs}, and this environment is one of Python {ours}: make the "
+            f"a private server's PL/Python is Python {theirs}, but this environment has Python {ours}: create the "
             f"environment with python{theirs}, or connect to a server that has the extension"
         )
 
 
 def _root() -> Path:
-    """The folder that holds this user's clusters."""
-    named = os.environ.get("DBDP_HOME")
-    if named:
-        return Path(named).absolute()
+    """Return the folder of this user's clusters."""
+    home = os.environ.get("DBDP_HOME")
+    if home:
+        return Path(home).absolute()
     if os.geteuid() == 0:
         return ROOT_OF_ROOT
     data = os.environ.get("XDG_DATA_HOME", "")
@@ -402,7 +418,7 @@ def _root() -> Path:
 
 
 def _account() -> pwd.struct_passwd:
-    """Whom the server runs as: PostgreSQL refuses root."""
+    """Return the account that runs the server: for root another one, since PostgreSQL refuses root."""
     try:
         if os.geteuid() != 0:
             return pwd.getpwuid(os.geteuid())
@@ -413,27 +429,27 @@ def _account() -> pwd.struct_passwd:
 
 
 def _make_folder(path: Path, mode: int) -> None:
-    """Make a folder and its parents with this mode, whatever the umask."""
+    """Create a folder and its parents with this mode, whatever the umask."""
     for folder in [*reversed(path.parents), path]:
         if not folder.exists():
             folder.mkdir(exist_ok=True)
             folder.chmod(mode)
 
 
-def _give(path: Path) -> None:
-    """Let the server's account own a file or folder that root made for it."""
+def _hand_over(path: Path) -> None:
+    """Make the server's account the owner of a file or folder that root created for it."""
     if os.geteuid() == 0:
         os.chown(path, _account().pw_uid, _account().pw_gid)
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether a folder exists and nobody but the server's account can enter it."""
+    """Return whether a folder exists and only the server's account can enter it."""
     try:
-        found = folder.stat()
+        status = folder.stat()
     except OSError:
         return False
-    closed = stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o700
-    return closed and found.st_uid == _account().pw_uid
+    closed = stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o700
+    return closed and status.st_uid == _account().pw_uid
 
 
 def _is_zombie(pid: int) -> bool:
@@ -445,8 +461,8 @@ def _is_same_file(descriptor: int, path: Path) -> bool:
 
 
 def _copy_if_changed(origin: Path, copy: Path) -> None:
-    wanted = origin.stat()
-    if copy.exists() and (copy.stat().st_size, copy.stat().st_mtime) == (wanted.st_size, wanted.st_mtime):
+    status = origin.stat()
+    if copy.exists() and (copy.stat().st_size, copy.stat().st_mtime) == (status.st_size, status.st_mtime):
         return
     fresh = copy.with_name(f".new-{copy.name}")
     shutil.copy2(origin, fresh)
@@ -454,7 +470,7 @@ def _copy_if_changed(origin: Path, copy: Path) -> None:
 
 
 def _link_entries(origin: Path, private: Path) -> None:
-    """Link what the distribution has, except another installation of dbdp; drop links to what it lost."""
+    """Link the distribution's entries, except another installation of dbdp; remove links without a target."""
     for entry in private.iterdir():
         if entry.is_symlink() and not entry.exists():
             entry.unlink()
@@ -470,6 +486,6 @@ def _link_missing(target: Path, link: Path) -> None:
 
 
 def _quoted(value: object) -> str:
-    """A string as postgresql.conf writes it."""
+    """Return a value as a quoted string of postgresql.conf."""
     escaped = str(value).replace("\\", "\\\\").replace("'", "''")
     return f"'{escaped}'"

@@ -1,7 +1,7 @@
-"""The doctor: what a server and this machine lack for dbdp, and the remedy for each; it changes nothing.
+"""Checks what a server and this machine lack for dbdp, and names the remedy for each fault; it changes nothing.
 
-A finding is `ok`; a `fault`, with which something does not work or is not safe; an `advice`; or `unknown`, where the
-role that asks may not look. A remedy is a command for a shell, or SQL that ends in a semicolon.
+The state of a finding is `ok`; `fault`, if something does not work or is not safe; `advice`; or `unknown`, if the role
+may not check it. A remedy is a shell command, or SQL that ends in a semicolon.
 """
 
 import os
@@ -17,21 +17,22 @@ from psycopg.conninfo import make_conninfo
 from dbdp import __version__
 from dbdp.deployment.about import about
 from dbdp.deployment.installer import MINIMUM_SERVER, ROLES, Source, remedy_of_connection
-from dbdp.packing.memory import memory_given
+from dbdp.packing.memory import pack_memory
 from dbdp.sessions.client import ClientSession
 from dbdp.sessions.connections import PATH, opened
 from dbdp.sessions.urls import URL_VARIABLE, libpq_url
 
 OK, FAULT, ADVICE, UNKNOWN = "ok", "fault", "advice", "unknown"
-_PATIENCE = 10  # seconds for a connection
+_TIMEOUT = 10  # seconds for a connection
 _MEMBERS = (("dbdp_predictor", "dbdp_analyst"), ("dbdp_analyst", "dbdp_data_owner"))
 _RIGHTS = {
     "dbdp_data_owner": "register own tables, train and predict",
-    "dbdp_analyst": "train and predict where it was given the right",
-    "dbdp_predictor": "predict where it was given the right",
+    "dbdp_analyst": "train and predict where it has been granted the right",
+    "dbdp_predictor": "predict where it has been granted the right",
 }
-# What writes the statements within a training to a log, plans with exact models among them; and what does not.
-_TALKATIVE = {
+# Settings that may write the statements of a training to a log, among them plans with exact models: the values that do
+# so, and one that does not.
+_LOG_SETTINGS = {
     "log_min_messages": (re.compile("debug"), "warning"),
     "auto_explain.log_nested_statements": (re.compile("on"), "off"),
     "pg_stat_statements.track": (re.compile("all"), "top"),
@@ -46,7 +47,7 @@ _PLACE = (
     "select quote_ident(n.nspname) from pg_namespace as n join pg_extension as e on e.extnamespace = n.oid "
     "where e.extname = 'dbdp'"
 )
-# No command moves an extension whose objects are in a schema of its own; what depends on pg_catalog is not recorded.
+# No command moves an extension whose objects are in a schema of its own. Dependencies on pg_catalog are not recorded.
 _TO_PG_CATALOG = (
     "set search_path = pg_catalog, pg_temp; with moved as (update pg_extension set extnamespace = "
     "'pg_catalog'::regnamespace where extname = 'dbdp' returning oid) delete from pg_depend using moved where "
@@ -57,7 +58,19 @@ _TO_PG_CATALOG = (
 
 @dataclass(frozen=True)
 class Finding:
-    """What was looked at, its state, what was found there, and what to do about it."""
+    """The result of one check.
+
+    Attributes
+    ----------
+    check : str
+        What was checked.
+    state : str
+        `ok`, `fault`, `advice` or `unknown`.
+    found : str
+        What the check observed.
+    remedy : str | None
+        A shell command or SQL; None if there is nothing to do.
+    """
 
     check: str
     state: str
@@ -66,8 +79,8 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Patient:
-    """A server that answers, and the role that asks."""
+class Server:
+    """A server that accepts a connection, and the role that connects."""
 
     connection: psycopg.Connection
     session: ClientSession
@@ -76,7 +89,8 @@ class Patient:
     database: str
 
     @classmethod
-    def of(cls, connection: psycopg.Connection) -> "Patient":
+    def of(cls, connection: psycopg.Connection) -> "Server":
+        """Return the server of a connection."""
         session = ClientSession(connection)
         sql = (
             "select quote_ident(session_user) as role, rolsuper as is_superuser, quote_ident(current_database()) "
@@ -90,9 +104,9 @@ class Patient:
 
     @property
     def superuser_target(self) -> str:
-        """The target as an argument for a shell, without a password, for a superuser."""
-        given = self.connection.info.get_parameters()
-        where = {name: given[name] for name in ("host", "port", "dbname", "user") if name in given}
+        """The target as a quoted shell argument with a superuser and without a password."""
+        parameters = self.connection.info.get_parameters()
+        where = {name: parameters[name] for name in ("host", "port", "dbname", "user") if name in parameters}
         return shlex.quote(make_conninfo(**where | ({} if self.is_superuser else {"user": "postgres"})))
 
     @property
@@ -102,26 +116,32 @@ class Patient:
 
 
 def examine(target: str | None) -> list[Finding]:
-    """Return what was found on this machine, on the server, and in its database.
+    """Check this machine, a server and its database.
 
     Parameters
     ----------
-    target : libpq URL; None takes the environment's DBDP_URL, else the private server, which is not started
+    target : str | None
+        A libpq URL; None means the variable DBDP_URL, else the private server, which is not started.
+
+    Returns
+    -------
+    list of Finding
+        The result of each check.
     """
-    found = [_here()]
+    here = _here()
     url = target or os.environ.get(URL_VARIABLE) or _private_server()
     if url is None:
-        return [*found, Finding("server", FAULT, "the private server does not run", "dbdp server start")]
+        return [here, Finding("server", FAULT, "the private server does not run", "dbdp server start")]
     try:
         url = libpq_url(url)
     except ValueError as error:
         what, _, remedy = str(error).partition(": ")
-        return [*found, Finding("server", FAULT, what, remedy)]
+        return [here, Finding("server", FAULT, what, remedy)]
     try:
-        with opened(url, connect_timeout=_PATIENCE) as connection:
-            return [*found, *_of_server(Patient.of(connection))]
+        with opened(url, connect_timeout=_TIMEOUT) as connection:
+            return [here, *_of_server(Server.of(connection))]
     except psycopg.OperationalError as error:
-        return [*found, Finding("server", FAULT, str(error).strip(), remedy_of_connection(str(error)))]
+        return [here, Finding("server", FAULT, str(error).strip(), remedy_of_connection(str(error)))]
 
 
 def _private_server() -> str | None:
@@ -131,19 +151,19 @@ def _private_server() -> str | None:
     return cluster.url if cluster.status()["running"] else None
 
 
-def _of_server(patient: Patient) -> Iterator[Finding]:
-    yield from _server(patient)
-    extension = _extension(patient)
+def _of_server(server: Server) -> Iterator[Finding]:
+    yield from _versions(server)
+    extension = _extension(server)
     yield extension
     checks = (_rights, _settings) if extension.state == OK else (_settings,)
     if extension.state == OK:
-        yield from _place(patient)
-        yield _python(patient)
-        missing = [*_roles(patient)]
+        yield from _place(server)
+        yield _python(server)
+        missing = [*_roles(server)]
         yield from missing or [Finding("roles", OK, ", ".join(ROLES))]
-    if not patient.value("select to_regrole('dbdp_owner') is null"):
+    if not server.value("select to_regrole('dbdp_owner') is null"):
         for check in checks:
-            yield from check(patient)
+            yield from check(server)
 
 
 # --- the machine, the server, the extension -------------------------------------------------------------
@@ -166,90 +186,90 @@ def _runtime(check: str, ran: dict[str, Any], remedy: str) -> Finding:
     )
 
 
-def _server(patient: Patient) -> Iterator[Finding]:
-    version, major = patient.connection.info.server_version, patient.connection.info.server_version // 10000
+def _versions(server: Server) -> Iterator[Finding]:
+    version, major = server.connection.info.server_version, server.connection.info.server_version // 10000
     if version < MINIMUM_SERVER:
         remedy = f"pg_upgrade to PostgreSQL {MINIMUM_SERVER // 10000} or later"
         yield Finding("server", FAULT, f"PostgreSQL {major}, which is too old", remedy)
     else:
         yield Finding("server", OK, f"PostgreSQL {major}")
-    if patient.value("select pg_is_in_recovery()"):
-        found = "a standby: models can be used, nothing can be charged or trained"
-        yield Finding("primary", ADVICE, found, "connect to the primary for training")
+    if server.value("select pg_is_in_recovery()"):
+        observation = "a standby: models can be used, nothing can be charged or trained"
+        yield Finding("primary", ADVICE, observation, "connect to the primary for training")
     available = "select exists (select from pg_available_extensions where name = 'plpython3u')"
-    if patient.value(available):
+    if server.value(available):
         yield Finding("PL/Python", OK, "available")
     else:
         remedy = f"apt-get install postgresql-plpython3-{major}"
-        yield Finding("PL/Python", FAULT, "the server's package plpython3u is not there", remedy)
-    yield _files(patient)
+        yield Finding("PL/Python", FAULT, "the server's package plpython3u is not installed", remedy)
+    yield _files(server)
 
 
-def _files(patient: Patient) -> Finding:
+def _files(server: Server) -> Finding:
     sql = "select array_agg(version order by version) from pg_available_extension_versions where name = 'dbdp'"
-    versions = patient.value(sql) or []
+    versions = server.value(sql) or []
     if __version__ in versions:
         return Finding("extension files", OK, f"version {__version__}")
-    found = f"of version {', '.join(versions)}, not {__version__}" if versions else "none on the server's disk"
-    return Finding("extension files", FAULT, found, patient.install)
+    observation = f"of version {', '.join(versions)}, not {__version__}" if versions else "none on the server's disk"
+    return Finding("extension files", FAULT, observation, server.install)
 
 
-def _extension(patient: Patient) -> Finding:
-    there = patient.value("select extversion from pg_extension where extname = 'dbdp'")
-    if there == __version__:
-        return Finding("extension", OK, f"version {there}")
-    is_here = patient.value(_AVAILABLE, __version__)
-    if there is None:
-        remedy = "create extension dbdp schema pg_catalog cascade;" if is_here else patient.install
+def _extension(server: Server) -> Finding:
+    version = server.value("select extversion from pg_extension where extname = 'dbdp'")
+    if version == __version__:
+        return Finding("extension", OK, f"version {version}")
+    is_available = server.value(_AVAILABLE, __version__)
+    if version is None:
+        remedy = "create extension dbdp schema pg_catalog cascade;" if is_available else server.install
         return Finding("extension", FAULT, "not in this database", remedy)
-    can_update = is_here and patient.value(_UPDATE, there, __version__)
-    remedy = "alter extension dbdp update;" if can_update else patient.install
-    if _numbers(there) > _numbers(__version__):
-        remedy = f"pip install dbdp=={there}"
-    return Finding("extension", FAULT, f"version {there} in the database, {__version__} here", remedy)
+    can_update = is_available and server.value(_UPDATE, version, __version__)
+    remedy = "alter extension dbdp update;" if can_update else server.install
+    if _numbers(version) > _numbers(__version__):
+        remedy = f"pip install dbdp=={version}"
+    return Finding("extension", FAULT, f"version {version} in the database, {__version__} here", remedy)
 
 
-def _place(patient: Patient) -> Iterator[Finding]:
-    """Who owns the schema of an extension can drop it, with the extension."""
-    place = patient.value(_PLACE)
+def _place(server: Server) -> Iterator[Finding]:
+    """Yield a fault unless the extension is in pg_catalog: another schema's owner can drop it with the extension."""
+    place = server.value(_PLACE)
     if place != "pg_catalog":
-        found = f"it belongs to schema {place}: who drops that drops the extension and all books"
-        yield Finding("schema of the extension", FAULT, found, _TO_PG_CATALOG)
+        observation = f"it is in schema {place}, whose owner can drop it with the extension, all ledgers and all models"
+        yield Finding("schema of the extension", FAULT, observation, _TO_PG_CATALOG)
 
 
 def _numbers(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", version)]
 
 
-def _python(patient: Patient) -> Finding:
-    """Let the server import what a training imports."""
+def _python(server: Server) -> Finding:
+    """Check that the server can import what a training imports."""
     try:
-        ran = patient.value("select dbdp.about()")
+        ran = server.value("select dbdp.about()")
     except psycopg.errors.InsufficientPrivilege:
-        return Finding("server's Python", UNKNOWN, f"{patient.role} may not call dbdp.about", "connect as a superuser")
+        return Finding("server's Python", UNKNOWN, f"{server.role} may not call dbdp.about", "connect as a superuser")
     except psycopg.Error as error:
         text = error.diag.message_primary or str(error)
-        return Finding("server's Python", FAULT, text, patient.install)
+        return Finding("server's Python", FAULT, text, server.install)
     again = "pip install --force-reinstall --no-cache-dir dbdp"
-    return _runtime("server's Python", ran, f"{again} && {patient.install}")
+    return _runtime("server's Python", ran, f"{again} && {server.install}")
 
 
 # --- roles, rights, settings ----------------------------------------------------------------------------
 
 
-def _roles(patient: Patient) -> Iterator[Finding]:
-    absent = [role for role in ROLES if patient.value("select to_regrole($1) is null", role)]
+def _roles(server: Server) -> Iterator[Finding]:
+    absent = [role for role in ROLES if server.value("select to_regrole($1) is null", role)]
     if absent:
         parts = " ".join(f"-f {shlex.quote(str(Source.installed().sql / part))}" for part in _PARTS_OF_ROLES)
         pin = shlex.quote(f"set search_path = {PATH}")
-        remedy = f"psql {patient.superuser_target} --set ON_ERROR_STOP=1 --single-transaction --command {pin} {parts}"
+        remedy = f"psql {server.superuser_target} --set ON_ERROR_STOP=1 --single-transaction --command {pin} {parts}"
         yield Finding("roles", FAULT, f"missing: {', '.join(absent)}", remedy)
         return
     for role, member in _MEMBERS:
-        if not patient.value("select pg_has_role($1::name, $2::name, 'usage')", member, role):
-            yield Finding("roles", FAULT, f"{member} is no member of {role}", f"grant {role} to {member};")
+        if not server.value("select pg_has_role($1::name, $2::name, 'usage')", member, role):
+            yield Finding("roles", FAULT, f"{member} is not a member of {role}", f"grant {role} to {member};")
     try:
-        patient.session.query((Source.installed().sql / _CHECK_OF_ROLES).read_text())
+        server.session.query((Source.installed().sql / _CHECK_OF_ROLES).read_text())
     except psycopg.errors.ObjectNotInPrerequisiteState as error:
         yield Finding("roles", FAULT, error.diag.message_primary or str(error), error.diag.message_hint)
 
@@ -258,70 +278,70 @@ _PARTS_OF_ROLES = ("schema/2-roles.sql", "policies/2-privileges.sql")  # both ca
 _CHECK_OF_ROLES = "schema/3-sound-roles.sql"  # which reads only
 
 
-def _rights(patient: Patient) -> Iterator[Finding]:
-    yield _own_rights(patient)
+def _rights(server: Server) -> Iterator[Finding]:
+    yield _own_rights(server)
     sql = (
         "select array_agg(quote_ident(r)) from unnest(array['dbdp_owner', session_user]) as r "
         "where (r = 'dbdp_owner' or pg_has_role(r, 'dbdp_data_owner', 'usage')) "
         "and not has_database_privilege(r, current_database(), 'temporary')"
     )
-    for role in patient.value(sql) or []:
-        found = f"{role} may not make temporary tables, which a training needs"
-        remedy = f"grant temporary on database {patient.database} to {role};"
-        yield Finding("temporary tables", FAULT, found, remedy)
+    for role in server.value(sql) or []:
+        observation = f"{role} may not create temporary tables, which a training needs"
+        remedy = f"grant temporary on database {server.database} to {role};"
+        yield Finding("temporary tables", FAULT, observation, remedy)
 
 
-def _own_rights(patient: Patient) -> Finding:
-    if patient.is_superuser:
-        return Finding("role", OK, f"{patient.role}, a superuser: may do everything")
+def _own_rights(server: Server) -> Finding:
+    if server.is_superuser:
+        return Finding("role", OK, f"{server.role}, a superuser, may do everything")
     for role, may in _RIGHTS.items():
-        if patient.value("select pg_has_role(session_user, $1::name, 'usage')", role):
-            return Finding("role", OK, f"{patient.role}, in {role}: may {may}")
-    found = f"{patient.role} is in none of {', '.join(_RIGHTS)}"
-    return Finding("role", FAULT, found, f"grant dbdp_analyst to {patient.role};")
+        if server.value("select pg_has_role(session_user, $1::name, 'usage')", role):
+            return Finding("role", OK, f"{server.role}, a member of {role}, may {may}")
+    observation = f"{server.role} is not a member of {', '.join(_RIGHTS)}"
+    return Finding("role", FAULT, observation, f"grant dbdp_analyst to {server.role};")
 
 
-def _settings(patient: Patient) -> Iterator[Finding]:
-    checks: tuple[Callable[[Patient], Finding | None], ...] = (_memory, _fsync, _standbys)
-    found = [finding for check in checks if (finding := check(patient))]
-    found += [*_logs(patient)]
-    yield from found or [Finding("settings", OK, "fsync, standbys, dbdp.pack_memory and logs")]
+def _settings(server: Server) -> Iterator[Finding]:
+    checks: tuple[Callable[[Server], Finding | None], ...] = (_memory, _fsync, _standbys)
+    findings = [finding for check in checks if (finding := check(server))]
+    findings += [*_logs(server)]
+    yield from findings or [Finding("settings", OK, "fsync, standbys, dbdp.pack_memory and logs")]
 
 
-def _memory(patient: Patient) -> Finding | None:
+def _memory(server: Server) -> Finding | None:
     try:
-        memory_given(patient.session)
+        pack_memory(server.session)
     except ValueError as error:
-        remedy = f"alter database {patient.database} set dbdp.pack_memory = '256MB';"
+        remedy = f"alter database {server.database} set dbdp.pack_memory = '256MB';"
         return Finding("dbdp.pack_memory", FAULT, str(error), remedy)
     return None
 
 
-def _fsync(patient: Patient) -> Finding | None:
-    if patient.value("select current_setting('fsync')") == "on":
+def _fsync(server: Server) -> Finding | None:
+    if server.value("select current_setting('fsync')") == "on":
         return None
-    found = "off: a crash can undo a charge whose release was seen"
-    return Finding("fsync", FAULT, found, _set_system("fsync", "on"))
+    observation = "off: a crash can undo a charge after its release was read"
+    return Finding("fsync", FAULT, observation, _set_system("fsync", "on"))
 
 
-def _standbys(patient: Patient) -> Finding | None:
-    names = patient.value("select current_setting('synchronous_standby_names')").strip()
-    may = patient.value("select pg_has_role('dbdp_owner', 'pg_read_all_stats', 'usage')")
+def _standbys(server: Server) -> Finding | None:
+    names = server.value("select current_setting('synchronous_standby_names')").strip()
+    may = server.value("select pg_has_role('dbdp_owner', 'pg_read_all_stats', 'usage')")
     if names and not may:
-        found = "dbdp_owner may not see how far the synchronous standbys are: training is refused"
-        return Finding("standbys", FAULT, found, "grant pg_read_all_stats to dbdp_owner;")
-    if not names and (standbys := patient.value("select count(*) from pg_stat_replication")):
-        found = f"{standbys} connected, none synchronous: a failover can undo the last charges"
-        return Finding("standbys", ADVICE, found, _set_system("synchronous_standby_names", "*"))
+        observation = "dbdp_owner may not see how far the synchronous standbys have replicated: training is refused"
+        return Finding("standbys", FAULT, observation, "grant pg_read_all_stats to dbdp_owner;")
+    if not names and (standbys := server.value("select count(*) from pg_stat_replication")):
+        observation = f"{standbys} connected, none synchronous: a failover can undo the last charges"
+        return Finding("standbys", ADVICE, observation, _set_system("synchronous_standby_names", "*"))
     return None
 
 
-def _logs(patient: Patient) -> Iterator[Finding]:
-    for parameter, (talkative, quiet) in _TALKATIVE.items():
-        value = patient.value("select current_setting($1, true)", parameter) or ""
-        if talkative.match(value):
-            found = f"{value}: plans with exact models may be in a log, which is then as secret as the tables"
-            yield Finding(parameter, ADVICE, found, _set_system(parameter, quiet))
+def _logs(server: Server) -> Iterator[Finding]:
+    for parameter, (unsafe, quiet) in _LOG_SETTINGS.items():
+        value = server.value("select current_setting($1, true)", parameter) or ""
+        if unsafe.match(value):
+            observation = f"{value}: a log may contain plans with exact models, and is then as secret as the tables"
+            yield Finding(parameter, ADVICE, observation, _set_system(parameter, quiet))
 
 
 def _set_system(parameter: str, value: str) -> str:

@@ -1,7 +1,7 @@
-"""Puts the extension's files on the machine of a server, and creates the extension in a database.
+"""Copies the extension's files to a server's machine, and creates the extension in a database.
 
-The server imports dbdp and the libraries that it needs there from SHAREDIR/dbdp/<version>, a link to a folder
-named after its content: a new session sees either all of the old code or all of the new.
+The server imports dbdp and the libraries that it needs from SHAREDIR/dbdp/<version>, a link to a folder named after a
+hash of its content, so that a new session imports either all of the old code or all of the new.
 """
 
 import compileall
@@ -32,11 +32,11 @@ MINIMUM_SERVER = 150000
 PACKAGE = Path(__file__).parents[1]
 LIBRARIES = {"numpy": ("numpy", "numpy.libs"), "python-flint": ("flint", "python_flint.libs")}  # and their folders
 FOLDERS = ("schema", "functions", "policies")  # of sql/, in the order of the script
-MADE_ONCE = ("schema/1-schema.sql", "schema/5-tables.sql")  # all other parts can be run again: an update does
+MADE_ONCE = ("schema/1-schema.sql", "schema/5-tables.sql")  # an update runs all other parts again
 NOT_FOR_THE_SERVER = frozenset({"_sql", "_plpython", "__pycache__", "tests", "test"})
 ROLES = ("dbdp_owner", "dbdp_predictor", "dbdp_analyst", "dbdp_data_owner")
 BODY = re.compile(r"@plpython (\w+)@")
-OPTIONS = re.compile(r"@options(?: without ([\w ]+))?@")  # the options of a training, of dbdp.options
+OPTIONS = re.compile(r"@options(?: without ([\w ]+))?@")  # the options of a training (`controller.options`)
 PATH_ITEM = re.compile(r'"(?:[^"]|"")*"|[^,\s]+')
 
 SETTING_OF_DATABASE = """
@@ -77,7 +77,7 @@ select exists (
 from pg_roles as r
 where r.rolname = %s
 """
-# Where the extension of an earlier version is in another schema, an update would look names up there.
+# If an earlier version of the extension is in another schema, an update would look names up there.
 PINNED = f"set local search_path = {PATH};\n\n"
 PYTHON_OF_SERVER = """
 create function pg_temp.dbdp_python_version() returns text language plpython3u as $$
@@ -93,14 +93,22 @@ class InstallError(RuntimeError):
 
 @dataclass(frozen=True)
 class Source:
-    """The folders that the extension's script is rendered from."""
+    """The folders from which the extension's script is rendered.
+
+    Attributes
+    ----------
+    sql : Path
+        The parts of the script, and the steps of an update.
+    plpython : Path
+        The bodies of the functions.
+    """
 
     sql: Path
     plpython: Path
 
     @classmethod
     def installed(cls) -> "Source":
-        """Return the folders of this installation: inside the wheel, else beside the package."""
+        """Return the folders of this installation: inside an installed wheel, else beside the package."""
         if (PACKAGE / "_sql").exists():
             return cls(PACKAGE / "_sql", PACKAGE / "_plpython")
         return cls(PACKAGE.parent / "sql", PACKAGE.parent / "plpython")
@@ -113,19 +121,20 @@ class Source:
 
 
 def install(url: str, source: Source | None = None) -> None:
-    """Put the extension's files in place and create the extension, or bring one of an earlier version up to date.
+    """Copy the extension's files to the server and create the extension, or update one of an earlier version.
 
     Parameters
     ----------
     url : str
         libpq URL of the database, with a superuser; the server must run on this machine.
     source : Source, optional
-        Where the extension's script is rendered from; this installation's folders by default.
+        The folders from which the script is rendered; this installation's by default.
 
     Raises
     ------
     InstallError
-        When the server is too old, remote or without PL/Python, or its folders are not writable.
+        When the server refuses the connection, is too old, remote or without PL/Python, its folders are not writable,
+        or the database has a schema or a version that cannot be updated.
     """
     source = source or Source.installed()
     with _connected(url) as connection:
@@ -147,12 +156,17 @@ def install(url: str, source: Source | None = None) -> None:
 def uninstall(url: str) -> None:
     """Drop the extension from a database, with all that `contents` counts and lists; the files stay.
 
-    What else `install` left in the database, and roles that nobody uses, go also where the extension went before.
+    Other changes of `install` to the database, and unused roles, are removed even if the extension was dropped before.
 
     Parameters
     ----------
     url : str
         libpq URL of the database, with a superuser.
+
+    Raises
+    ------
+    InstallError
+        When the server refuses the connection, or the role is not a superuser.
     """
     with _connected(url) as connection:
         connection.execute("drop extension if exists dbdp cascade")
@@ -164,7 +178,7 @@ def uninstall(url: str) -> None:
 
 
 def contents(url: str) -> dict[str, Any] | None:
-    """Return what goes with the extension of a database; None where the extension is not there.
+    """Return what would be dropped with the extension of a database; None if it does not have the extension.
 
     Parameters
     ----------
@@ -174,8 +188,13 @@ def contents(url: str) -> dict[str, Any] | None:
     Returns
     -------
     dict
-        The numbers of datasets (dropped ones too), charges and models, and under `others` what is not of the
-        extension and depends on it, views of owners for instance.
+        The numbers of datasets (dropped ones too), charges and models, and as `others` the objects outside the
+        extension that depend on it, such as views of owners.
+
+    Raises
+    ------
+    InstallError
+        As `uninstall`.
     """
     with _connected(url) as connection:
         if not _value(connection, "select 1 from pg_extension where extname = 'dbdp'"):
@@ -185,12 +204,12 @@ def contents(url: str) -> dict[str, Any] | None:
 
 
 def render_extension(python_directory: Path, source: Source | None = None) -> dict[str, str]:
-    """Render the control file and the scripts of the extension: one that makes it, one from each earlier version.
+    """Return the control file and the scripts of the extension: one that creates it, one from each earlier version.
 
     Parameters
     ----------
     python_directory : Path
-        The folder from which the server shall import dbdp.
+        The folder from which the server will import dbdp.
     source : Source, optional
         The folders to render from; this installation's by default.
 
@@ -198,6 +217,11 @@ def render_extension(python_directory: Path, source: Source | None = None) -> di
     -------
     dict of str to str
         The content of each file, by its name in SHAREDIR/extension.
+
+    Raises
+    ------
+    InstallError
+        When a part names a body that does not exist.
     """
     source = source or Source.installed()
     control = (source.sql / "dbdp.control").read_text()
@@ -215,12 +239,17 @@ def render_extension(python_directory: Path, source: Source | None = None) -> di
 
 
 def fingerprint(source: Source | None = None) -> str:
-    """Return a short hash of everything that an installation puts on the server.
+    """Return a short hash of everything that an installation copies to the server.
 
     Parameters
     ----------
     source : Source, optional
-        Where the extension's script is rendered from; this installation's folders by default.
+        The folders from which the script is rendered; this installation's by default.
+
+    Raises
+    ------
+    InstallError
+        When a library's files are not listed.
     """
     source = source or Source.installed()
     digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
@@ -233,10 +262,10 @@ def fingerprint(source: Source | None = None) -> str:
 
 
 def _migrations(source: Source) -> dict[str, list[str]]:
-    """Return, for each version that came before, the hand-written steps from it to this one, in order.
+    """Return, for each earlier version, the hand-written steps from it to this one, in order.
 
-    A step, sql/upgrade/<from>--<to>.sql, changes what the parts MADE_ONCE made, and drops the functions
-    whose arguments or results changed; the other parts are run again behind the last step.
+    A step, sql/upgrade/<from>--<to>.sql, changes what the parts in MADE_ONCE created, and drops the functions whose
+    arguments or results changed; the other parts are run again after the last step.
     """
     steps = {path.stem.partition("--")[0]: path.read_text() for path in (source.sql / "upgrade").glob("*--*.sql")}
     versions = sorted(steps, key=lambda version: [int(number) for number in version.split(".")])
@@ -244,22 +273,22 @@ def _migrations(source: Source) -> dict[str, list[str]]:
 
 
 def _with_bodies(part: Path, source: Source) -> str:
-    def body(found: re.Match[str]) -> str:
-        path = source.plpython / f"{found[1]}.py"
+    def body(name: re.Match[str]) -> str:
+        path = source.plpython / f"{name[1]}.py"
         if not path.exists():
-            raise InstallError(f"{part.name} names the body {found[1]}, but there is no {path}: add it")
+            raise InstallError(f"{part.name} names the body {name[1]}, but {path} does not exist: add it")
         return prologue + path.read_text()
 
     prologue = (source.plpython / "_prologue.py").read_text().replace("@version@", __version__)
-    script = OPTIONS.sub(lambda found: sql_parameters(without=tuple((found[1] or "").split())), part.read_text())
+    script = OPTIONS.sub(lambda mark: sql_parameters(without=tuple((mark[1] or "").split())), part.read_text())
     return BODY.sub(body, script)
 
 
 def remedy_of_connection(error: str) -> str:
-    """Return what to do where a server did not let us in, or did not answer."""
+    """Return the remedy for a refused connection, or a server that does not answer."""
     if "Peer authentication failed" in error:
         return (
-            "the account of this machine must have a role of its name: `sudo -u postgres createuser --superuser "
+            "this machine's account needs a role with its name: `sudo -u postgres createuser --superuser "
             f"{getpass.getuser()}`, and a URL without a user, postgresql:///database; or use a password over TCP"
         )
     return "start the server, or correct host, port, database, user or password of the URL"
@@ -267,7 +296,7 @@ def remedy_of_connection(error: str) -> str:
 
 @contextmanager
 def _connected(url: str) -> Iterator[psycopg.Connection]:
-    """Connect, keeping the URL out of every message: it may hold a password."""
+    """Connect as a superuser; no message quotes the URL, since it may hold a password."""
     try:
         connected = opened(libpq_url(url))
     except ValueError as error:
@@ -277,7 +306,7 @@ def _connected(url: str) -> Iterator[psycopg.Connection]:
     with connected as connection:
         if not _value(connection, "select rolsuper from pg_roles where rolname = current_user"):
             user = connection.info.user
-            raise InstallError(f"{user} is not a superuser, and only one may do this: connect as postgres")
+            raise InstallError(f"{user} is not a superuser, and only a superuser may do this: connect as postgres")
         yield connection
 
 
@@ -287,7 +316,7 @@ def _value(connection: psycopg.Connection, query: LiteralString) -> str | None:
 
 
 def _share(connection: psycopg.Connection) -> Path:
-    """The server's SHAREDIR, when the server is new enough."""
+    """Return the server's SHAREDIR; raise InstallError if the server is too old."""
     version = connection.info.server_version
     if version < MINIMUM_SERVER:
         raise InstallError(
@@ -298,7 +327,7 @@ def _share(connection: psycopg.Connection) -> Path:
 
 
 def _is_in_place(connection: psycopg.Connection, folder: Path, scripts: dict[Path, str]) -> bool:
-    """Whether the server sees these very files already, as in an image or before a second database."""
+    """Return whether the server has exactly these files already, as in an image or for a second database."""
     python_directory = folder.with_name(__version__)
     if python_directory.resolve() != folder.resolve() or not folder.is_dir():
         return False
@@ -314,19 +343,19 @@ def _check_writable(connection: psycopg.Connection, share: Path) -> None:
 
 
 def _check_folder(connection: psycopg.Connection, folder: Path) -> None:
-    """Let the server read a file written here: a folder of the same name may be on both machines."""
+    """Check that the server reads a file written here: both machines may have a folder of the same name."""
     probe = folder / f".dbdp-{secrets.token_hex(8)}"
     try:
         _write(probe, probe.name)
         query = "select pg_read_file(%s, 0, 100, true)"
-        seen = connection.execute(query, [str(probe)]).fetchone()
+        content = connection.execute(query, [str(probe)]).fetchone()
     except OSError as error:
         raise InstallError(
             f"{folder} cannot be written ({error.strerror}): run `dbdp install` as root or as the folder's owner"
         ) from None
     finally:
         probe.unlink(missing_ok=True)
-    if seen != (probe.name,):
+    if content != (probe.name,):
         raise _elsewhere(connection, folder)
 
 
@@ -338,7 +367,7 @@ def _elsewhere(connection: psycopg.Connection, folder: Path) -> InstallError:
 
 
 def _check_python(connection: psycopg.Connection) -> None:
-    """Compiled modules serve one minor version of Python, so both sides must have the same."""
+    """Raise InstallError unless the server has this minor version of Python, for which the modules are compiled."""
     if not _value(connection, "select 1 from pg_available_extensions where name = 'plpython3u'"):
         major = connection.info.server_version // 10000
         raise InstallError(
@@ -362,7 +391,7 @@ def _package_files() -> list[Path]:
 
 
 def _library_files() -> list[PackagePath]:
-    """The modules of every library and the shared objects that its wheel brings, without its tests."""
+    """Return the modules of every library and the shared objects in its wheel, without its tests."""
     return [item for name, folders in LIBRARIES.items() for item in _files_of(name, folders)]
 
 
@@ -373,10 +402,10 @@ def _files_of(name: str, folders: tuple[str, ...]) -> list[PackagePath]:
         files = None
     if not files:
         raise InstallError(f"{name} in {sys.prefix} lists no files: run `pip install --force-reinstall {name}`")
-    return [item for item in files if item.parts[0] in folders and _serves(item)]
+    return [item for item in files if item.parts[0] in folders and _is_needed(item)]
 
 
-def _serves(item: PackagePath) -> bool:
+def _is_needed(item: PackagePath) -> bool:
     code = item.suffix in (".py", ".so") or ".so." in item.name
     return code and not NOT_FOR_THE_SERVER & set(item.parts)
 
@@ -386,7 +415,7 @@ def _folder(python_directory: Path, content: str) -> Path:
 
 
 def _copy_packages(python_directory: Path, content: str) -> None:
-    """Make python_directory a link to a folder with this content, in one step."""
+    """Copy the packages to a folder with this content, and link python_directory to it in one step."""
     target = _folder(python_directory, content)
     if python_directory.resolve() == target.resolve() and target.is_dir():
         return
@@ -406,7 +435,7 @@ def _copy_packages(python_directory: Path, content: str) -> None:
 
 @contextmanager
 def _staged(target: Path) -> Iterator[Path]:
-    """Give a fresh folder that takes target's place once it is complete."""
+    """Yield a fresh folder that replaces target once the block has filled it."""
     stage = Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
     try:
         yield stage
@@ -455,9 +484,8 @@ def create_extension(connection: psycopg.Connection) -> None:
         connection.execute(sql.SQL("alter extension dbdp update to {}").format(__version__))
     except psycopg.errors.InvalidParameterValue:
         raise InstallError(
-            f"the database has dbdp {present}, which cannot become {__version__} in place: "
-            f"install dbdp {present} on this side, or run `drop extension dbdp`, which deletes all books, "
-            "and install again"
+            f"the database has dbdp {present}, which cannot be updated to {__version__}: install dbdp {present} on "
+            "this machine, or run `drop extension dbdp`, which deletes all ledgers and models, and install again"
         ) from None
 
 
@@ -485,7 +513,7 @@ def _path_items(setting: str | None) -> list[str]:
 
 
 def _set_search_path(connection: psycopg.Connection, path: list[str]) -> None:
-    """Set a database's search_path, or reset it where that says the same."""
+    """Set a database's search_path, or reset it if the server's own is the same."""
     database = sql.Identifier(connection.info.dbname)
     if path == _path_items(_value(connection, SETTING_OF_SERVER)):
         statement = sql.SQL("alter database {} reset search_path").format(database)
@@ -496,7 +524,7 @@ def _set_search_path(connection: psycopg.Connection, path: list[str]) -> None:
 
 
 def _dependents(connection: psycopg.Connection) -> list[str]:
-    """What the server says a plain `drop extension` would leave in the lurch."""
+    """Return the server's list of objects that depend on the extension and prevent a plain `drop extension`."""
     try:
         with connection.transaction(force_rollback=True):
             connection.execute("drop extension dbdp")
@@ -506,6 +534,6 @@ def _dependents(connection: psycopg.Connection) -> list[str]:
 
 
 def _drop_unused_role(connection: psycopg.Connection, role: str) -> None:
-    """Drop a role unless it has members, or objects of this database or of another one still depend on it."""
+    """Drop a role unless it has members, or objects of any database still depend on it."""
     if connection.execute(USED, [role]).fetchone() == (False,):
         connection.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))

@@ -1,1 +1,1 @@
-"""A table to packed blocks in a secret order, in bounded memory."""
+"""Packing: writes a table's rows as packed blocks in a secret order, in bounded memory."""

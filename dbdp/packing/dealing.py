@@ -1,7 +1,7 @@
-"""Dealing: the rows of a dataset, dealt once to the groups of a public key (privacy.md §11.10).
+"""Distributes the rows of a dataset to the groups of a public key, in one pass (privacy.md §11.10).
 
-The number of rows of each group is public. `count` and `deal` run in the server, where search_path is pinned to
-pg_catalog; `sizes` and `each` call them over a session.
+The number of rows of each group is public. `count` and `distribute` run in the server, where search_path is pinned to
+pg_catalog; `sizes` and `each_group` call them over a session.
 """
 
 import secrets
@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from dbdp.algorithms.several.groups import MOST_GROUPS, GroupsRequest
-from dbdp.packing.memory import memory_given
+from dbdp.packing.memory import pack_memory
 from dbdp.packing.writers import BLOCK_COLUMNS, Buckets
 from dbdp.registry import registering
 from dbdp.registry.datasets import Dataset, Group
@@ -20,10 +20,10 @@ from dbdp.registry.tables import records
 from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Session, temporary_table
 
-# Groups that are packed in one table, in turns: each truncation leaves a row in the catalogue, which every look-up
-# passes until the transaction ends, as it holds the locks of each table that it made.
-IN_TURNS = 64
-_AT_ONCE = 1 << 14  # records
+# So many groups are packed into one table, one after the other. Each truncation leaves a dead row in pg_class, which
+# every look-up passes until the transaction ends; each table costs locks that the transaction holds until its end.
+GROUPS_PER_TABLE = 64
+_MOST_RECORDS = 1 << 14  # of one batch
 COLUMNS = "bucket int8, block bytea"
 
 
@@ -33,7 +33,7 @@ def sizes(session: Session, dataset: Dataset, group_by: str, groups: Sequence[st
     Raises
     ------
     ValueError
-        If the column is not public, or the groups are none of its values as PostgreSQL writes them.
+        If the column is not public, or a group is not one of its values as PostgreSQL writes them.
     """
     _check(dataset, group_by, groups)
     sql = "select dbdp.group_sizes($1, $2, $3::pg_catalog.text[]) as sizes"
@@ -43,65 +43,72 @@ def sizes(session: Session, dataset: Dataset, group_by: str, groups: Sequence[st
 def _check(dataset: Dataset, group_by: str, groups: Sequence[str]) -> None:
     if dataset.unit:
         raise ValueError(
-            f"dataset {dataset.name!r} protects all rows of one {dataset.unit.column!r} together, and these may lie in "
-            "several groups: one charge would not cover them (privacy.md §11.10); train on the whole dataset"
+            f"dataset {dataset.name!r} protects all rows of one {dataset.unit.column!r} together, and these may be in "
+            "several groups: one charge would not cover them (privacy.md §11.10); train on all rows"
         )
     public = dataset.declaration.public_columns
     if group_by not in public:
         raise ValueError(
             f"column {group_by!r} is not among the public columns of dataset {dataset.name!r} "
-            f"({', '.join(map(repr, public)) or 'it has none'}); its owner declares them at registration"
+            f"({', '.join(map(repr, public)) or 'it has none'}); choose one that its owner declared at registration"
         )
     if not 1 <= len(groups) <= MOST_GROUPS:
-        raise ValueError(f"{len(groups)} groups were given; give 1 to {MOST_GROUPS}")
+        raise ValueError(f"groups has {len(groups)} values; list 1 to {MOST_GROUPS}")
     if not all(isinstance(group, str) for group in groups):
-        raise ValueError("a group is null, or no text; give values of the column: rows without one belong to no group")
+        raise ValueError("a group is null or not text; list values of the column: rows without one belong to no group")
     if len(set(groups)) != len(groups):
-        raise ValueError(f"group {Counter(groups).most_common(1)[0][0]!r} is given twice; list each once")
+        raise ValueError(f"group {Counter(groups).most_common(1)[0][0]!r} is listed twice; list each once")
 
 
 def count(session: ServerSession, dataset: Dataset, group_by: str, groups: Sequence[str]) -> list[int]:
-    """Count the rows of each group, by the public column alone; raises as `sizes` does."""
+    """Return the number of rows of each group, by the public column alone; raises as `sizes` does."""
     _check(dataset, group_by, groups)
-    registering.check_written(session, "group", group_by, dataset.column_types[group_by], groups)
+    registering.check_canonical(session, "group", group_by, dataset.column_types[group_by], groups)
     return records.count_groups(session, dataset, group_by, groups)
 
 
-def each(
+def each_group(
     session: Session, dataset: Dataset, request: GroupsRequest, counted: Sequence[int]
 ) -> Generator[Dataset, None, None]:
-    """Deal the raw records of the groups to a temporary table, in one pass; yield one group after the other.
+    """Distribute the raw records of the groups to a temporary table, in one pass; yield one group after the other.
 
-    Close the generator where the groups may not be read to the end: so its tables are dropped.
+    Close the generator if it is not read to its end, so that its tables are dropped.
 
     Parameters
     ----------
-    counted : the rows of each group, as the plan has them
+    session : Session
+        Where the tables are created.
+    dataset : Dataset
+        The dataset with all groups.
+    request : GroupsRequest
+        Names the public column and the groups.
+    counted : Sequence[int]
+        Number of rows of each group, as the plan has it.
     """
     name = f"dbdp_groups_{secrets.token_hex(8)}"
     with temporary_table(session, name, COLUMNS) as table:
         sql = "select dbdp.deal_groups($1, $2, $3, $4::pg_catalog.text[], $5::pg_catalog.int8[])"
         session.query(sql, dataset.name, table, request.group_by, list(request.groups), list(counted))
-        for first in range(0, len(counted), IN_TURNS):
+        for first in range(0, len(counted), GROUPS_PER_TABLE):
             with temporary_table(session, f"dbdp_blocks_{secrets.token_hex(8)}", BLOCK_COLUMNS) as blocks:
-                for place, rows in enumerate(counted[first : first + IN_TURNS], start=first):
+                for place, rows in enumerate(counted[first : first + GROUPS_PER_TABLE], start=first):
                     yield replace(dataset, rows=rows, group=Group(place, name, blocks))
 
 
 def _evenly(pieces: Iterable[np.ndarray], count: int) -> Iterator[np.ndarray]:
-    """Give the same records, so many at a time: where pages end, which decides the pieces, decides nothing more."""
+    """Yield the same records, `count` at a time, so that their number no longer depends on where pages end."""
     held: list[np.ndarray] = []
     for piece in pieces:
         held.append(piece)
         if sum(map(len, held)) >= count:
             joined = np.concatenate(held)
-            whole = len(joined) - len(joined) % count
-            yield from np.split(joined[:whole], range(count, whole, count))
-            held = [joined[whole:]]
+            end = len(joined) - len(joined) % count
+            yield from np.split(joined[:end], range(count, end, count))
+            held = [joined[end:]]
     yield np.concatenate(held) if held else np.zeros(0, np.dtype([("group", ">i4"), ("raw", "V1")]))
 
 
-def deal(
+def distribute(
     session: ServerSession,
     dataset: Dataset,
     table: str,
@@ -109,25 +116,25 @@ def deal(
     groups: Sequence[str],
     counted: Sequence[int],
 ) -> None:
-    """Fill `table` (bucket, block): the records of each group to the bucket of its place in the list.
+    """Fill `table` (bucket, block) with the records of the groups; a group's bucket is its place in the list, from 0.
 
     Raises
     ------
     ValueError
-        If a group has no longer as many rows as were counted: a public fact.
+        If a group no longer has as many rows as were counted: a public fact.
     """
     _check(dataset, group_by, groups)
-    found = np.zeros(len(groups), np.int64)
-    encoder, memory = records.encoder_of(session, dataset), memory_given(session)
+    row_counts = np.zeros(len(groups), np.int64)
+    encoder, memory = records.encoder_of(session, dataset), pack_memory(session)
     held = max(1, memory // 8 // encoder.record_bytes)
     buckets = Buckets(session, table, len(groups), max(1, held // len(groups)))
     pieces = records.read_by_group(session, dataset, encoder, group_by, groups, memory=memory)
-    for piece in _evenly(pieces, min(held, _AT_ONCE)):
-        buckets.deal(piece["group"], piece["raw"])
-        found += np.bincount(piece["group"], minlength=len(groups))
+    for piece in _evenly(pieces, min(held, _MOST_RECORDS)):
+        buckets.append(piece["group"], piece["raw"])
+        row_counts += np.bincount(piece["group"], minlength=len(groups))
     buckets.close()
     session.query(f"create index on {table} (bucket)")
-    for group, now, before in zip(groups, found.tolist(), counted, strict=True):
+    for group, now, before in zip(groups, row_counts.tolist(), counted, strict=True):
         if now != before:
             raise ValueError(
                 f"group {group!r} of {group_by!r} had {now} rows while it was read, and {before} when it was counted: "

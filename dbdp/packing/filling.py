@@ -1,7 +1,7 @@
-"""A call of dbdp.shuffle, and what the server tells of its way to a client that asks.
+"""Calls dbdp.shuffle, and reports its progress from the server to a client that requests it.
 
-What is told is public: the words and their number depend on the registered number of rows alone; only when they
-come is up to the server. They are messages of level INFO, which no setting holds back from the client.
+The reports are public: their text and their number depend only on the registered number of rows; only their times
+depend on the server. They are messages of level INFO, which no setting hides from the client.
 """
 
 import json
@@ -14,45 +14,53 @@ from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Session
 
 _MOST_PARTS, _ROWS_OF_A_PART = 100, 1000
-_TOLD = re.compile(r"dbdp: (\w+) (\d+)/(\d+)")
+_REPORT = re.compile(r"dbdp: (\w+) (\d+)/(\d+)")
 
 
 def fill(session: Session, dataset: str, table: str, options: dict[str, Any], progress: Progress = silent) -> None:
-    """Fill a table anew with the packed rows of a dataset; options are those of dbdp.shuffle.
+    """Replace a table's content by the packed rows of a dataset; options are those of dbdp.shuffle.
 
-    Only a report that `hears` is told of the way: others may use the session, which is busy.
+    Only a progress function with the attribute `needs_no_session` is called meanwhile: another one may use the session,
+    which is busy.
     """
     sql = "select dbdp.shuffle($1, $2, $3::pg_catalog.json)"
     session.query(f"truncate {table}")
-    with session.hearing(_hearer(progress)):
-        session.query(sql, dataset, table, json.dumps(options | {"progress": getattr(progress, "hears", False)}))
+    options = options | {"progress": getattr(progress, "needs_no_session", False)}
+    with session.messages_to(_receiver(progress)):
+        session.query(sql, dataset, table, json.dumps(options))
 
 
-def _hearer(progress: Progress) -> Callable[[str], None]:
-    def hear(message: str) -> None:
-        if told := _TOLD.fullmatch(message):
-            progress(told[1], int(told[2]), int(told[3]))
+def _receiver(progress: Progress) -> Callable[[str], None]:
+    """Return a function that passes the server's reports on to a progress function."""
 
-    return hear
+    def receive(message: str) -> None:
+        if report := _REPORT.fullmatch(message):
+            progress(report[1], int(report[2]), int(report[3]))
+
+    return receive
 
 
-class Teller:
-    """Tells how many parts of each stage are done: each of them, once, in their order.
+class ProgressReporter:
+    """Reports the progress of each stage in equal parts, each part once and in order.
 
     Parameters
     ----------
-    rows : registered number, which decides the number of parts
-    asked : whether anything is told
+    session : ServerSession
+        Sends the reports.
+    rows : int
+        Registered number of rows, which determines the number of parts.
+    enabled : bool
+        Whether anything is reported.
     """
 
-    def __init__(self, session: ServerSession, rows: int, *, asked: bool) -> None:
+    def __init__(self, session: ServerSession, rows: int, *, enabled: bool) -> None:
         self._session = session
-        self._parts = max(1, min(_MOST_PARTS, rows // _ROWS_OF_A_PART)) if asked else 0
-        self._told: dict[str, int] = {}
+        self._parts = max(1, min(_MOST_PARTS, rows // _ROWS_OF_A_PART)) if enabled else 0
+        self._reported: dict[str, int] = {}
 
-    def tell(self, stage: str, done: int, whole: int) -> None:
-        """Tell the parts that were not told and are done by now."""
-        reached = min(done, whole) * self._parts // whole
-        for part in range(self._told.get(stage, 0), reached):
-            self._session.tell(f"dbdp: {stage} {part + 1}/{self._parts}")
-        self._told[stage] = reached
+    def report(self, stage: str, done: int, total: int) -> None:
+        """Report the parts that are done and were not reported yet."""
+        reached = min(done, total) * self._parts // total
+        for part in range(self._reported.get(stage, 0), reached):
+            self._session.report(f"dbdp: {stage} {part + 1}/{self._parts}")
+        self._reported[stage] = reached

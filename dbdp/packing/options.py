@@ -1,4 +1,4 @@
-"""The options of dbdp.shuffle: which share of the rows is packed, in which order; checked before anything is read."""
+"""The options of dbdp.shuffle: which share of the rows is packed, in which order; checked before any row is read."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -6,12 +6,12 @@ from typing import Any
 
 from dbdp import checks
 from dbdp.learning.rows.encoding import RandomProjection
-from dbdp.packing.memory import MOST_PACKED, MOST_STEPS, memory_given, model_dimension, step_bytes
+from dbdp.packing.memory import MOST_PACKED, MOST_STEPS, model_dimension, pack_memory, step_bytes
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.tables import records
 from dbdp.sessions.session import Session
 
-KEY_BYTES = 32  # the least: 256 bits of entropy
+KEY_BYTES = 32  # minimum length of a key: 256 bits of entropy
 
 
 @dataclass(frozen=True)
@@ -20,15 +20,19 @@ class Poisson:
 
     Attributes
     ----------
-    probability : of every row to take part in every step, exactly and independently (privacy.md §10)
-    steps : how many are packed
-    size : rows of each, filled with zero rows; of those that are drawn beyond it, the last ones are left out
-    apart : whether every step has blocks of its own
+    probability : float
+        With which every row takes part in every step, exactly and independently (privacy.md §10).
+    steps : int
+        Number of steps to pack.
+    size : int
+        Rows of each step: fewer are padded with zero rows; of more, the last ones are left out.
+    apart : bool
+        Whether every step begins a new block.
 
     Raises
     ------
     ValueError
-        If they are none.
+        If a value is of the wrong type or out of range.
     """
 
     probability: float
@@ -40,7 +44,7 @@ class Poisson:
         if type(self.probability) not in (int, float) or not 0 < self.probability <= 1:
             raise ValueError(
                 f"probability = {self.probability!r} of poisson must be above 0 and at most 1; "
-                "for batches of b rows of n give b / n"
+                "for batches of b of n rows choose b / n"
             )
         checks.whole("steps of poisson", self.steps, 1, MOST_STEPS, "draw more steps in several calls")
         if not (checks.is_whole(self.size) and self.size >= 1):
@@ -50,24 +54,32 @@ class Poisson:
 
 @dataclass(frozen=True)
 class Share:
-    """What of a table is packed, and how.
+    """The share of a dataset's rows that is packed, and how.
 
     Attributes
     ----------
-    key : decides the order; secret, of at least 32 bytes, and drawn for this release. None is a fresh
-        order
-    first, last : the places first, …, last - 1 of the key's order are packed; last None is the number of rows
-    cuts : numbers of packed rows, rising, after which a new block begins; the parts between have no
-        more blocks than they need
-    projection : applied to the features
-    poisson : packs the mini-batches of Poisson steps instead of an order; it has no key, places or cuts
-    group : packs the records in this bucket of the temporary table of this name, as if they were the dataset
-    progress : whether the client is told how far it is
+    key : bytes | None
+        Determines the order: secret, at least 32 bytes, drawn for this release alone. None draws a fresh order.
+    first : int
+        First place of the key's order that is packed, from 0.
+    last : int | None
+        Place after the last one that is packed; None is the number of rows.
+    cuts : tuple[int, ...]
+        Increasing numbers of packed rows after which a new block begins; between two cuts there are no more blocks
+        than necessary.
+    projection : RandomProjection | None
+        Applied to the features.
+    poisson : Poisson | None
+        Packs the mini-batches of Poisson steps instead of an order; excludes key, first, last and cuts.
+    group : tuple[int, str] | None
+        A bucket and a temporary table's name: packs the records in that bucket as if they were the dataset.
+    progress : bool
+        Whether progress is reported to the client.
 
     Raises
     ------
     ValueError
-        If the key or the places are none, or do not go with the steps.
+        If a value is not valid, or excludes another.
     """
 
     key: bytes | None = None
@@ -84,61 +96,68 @@ class Share:
         if self.group is not None and not (_is_place(self.group[0]) and str(self.group[1]).isidentifier()):
             raise ValueError(f"group = {self.group!r} must be a bucket and the name of a temporary table")
         if self.poisson and (self.key is not None or (self.first, self.last, self.cuts) != (0, None, ())):
-            raise ValueError("poisson is given with key, first, last or cuts, which are of an order; leave them out")
+            raise ValueError("poisson excludes key, first, last and cuts, which belong to an order; leave them out")
         if self.key is None and (self.first, self.last) != (0, None):
-            raise ValueError("first and last are given without a key; only the order of a key has shares")
+            raise ValueError(
+                "first and last need a key, since only a key's order has shares; add key, or leave them out"
+            )
         if self.key is not None and len(self.key) < KEY_BYTES:
             raise ValueError(f"key has {len(self.key)} bytes; it must have at least {KEY_BYTES}")
         if not (_is_place(self.first) and (self.last is None or (_is_place(self.last) and self.first < self.last))):
             raise ValueError(f"first = {self.first!r} and last = {self.last!r} must be whole numbers with first < last")
         if not all(map(_is_place, self.cuts)) or any(b <= a for a, b in pairwise((0, *self.cuts))):
-            raise ValueError(f"cuts = {list(self.cuts)!r} must be rising whole numbers, above 0")
+            raise ValueError(f"cuts = {list(self.cuts)!r} must be increasing whole numbers, above 0")
 
     @classmethod
-    def from_data(cls, given: Any) -> "Share":
-        """Return the share that the options of `dbdp.shuffle` describe, as JSON gives them.
+    def from_data(cls, options: Any) -> "Share":
+        """Return the share that the options of `dbdp.shuffle` describe.
+
+        Parameters
+        ----------
+        options : Any
+            The parsed JSON.
 
         Raises
         ------
         ValueError
-            If an option is unknown, or has no sound value.
+            If an option is unknown, or its value is not valid.
         """
         names = ("key", "first", "last", "cuts", "projection", "poisson", "group", "progress")
-        if not isinstance(given, dict) or set(given) - set(names):
+        if not isinstance(options, dict) or set(options) - set(names):
             raise ValueError(f"options of shuffle must be an object of {', '.join(names)}")
-        key, cuts, projection = given.get("key"), given.get("cuts", []), given.get("projection")
+        key, cuts, projection = options.get("key"), options.get("cuts", []), options.get("projection")
         if not isinstance(cuts, list):
             raise ValueError(f"cuts = {cuts!r} must be a list of whole numbers")
         if projection is not None and (not isinstance(projection, dict) or set(projection) != {"dimension", "seed"}):
             raise ValueError('projection needs exactly "dimension" and "seed"')
         return cls(
             None if key is None else _key(key),
-            given.get("first", 0),
-            given.get("last"),
+            options.get("first", 0),
+            options.get("last"),
             tuple(cuts),
             RandomProjection(**projection) if projection else None,
-            None if given.get("poisson") is None else _poisson(given["poisson"]),
-            None if given.get("group") is None else _group(given["group"]),
-            given.get("progress", False),
+            None if options.get("poisson") is None else _poisson(options["poisson"]),
+            None if options.get("group") is None else _group(options["group"]),
+            options.get("progress", False),
         )
 
 
-def _poisson(given: Any) -> Poisson:
+def _poisson(option: Any) -> Poisson:
     needed = {"probability", "steps", "size"}
-    if not isinstance(given, dict) or not needed <= set(given) <= needed | {"apart"}:
+    if not isinstance(option, dict) or not needed <= set(option) <= needed | {"apart"}:
         raise ValueError('poisson needs "probability", "steps" and "size", and may have "apart"')
-    return Poisson(**given)
+    return Poisson(**option)
 
 
-def _group(given: Any) -> tuple[int, str]:
-    if not isinstance(given, list) or len(given) != 2:
+def _group(option: Any) -> tuple[int, str]:
+    if not isinstance(option, list) or len(option) != 2:
         raise ValueError("group must be a list of a bucket and the name of a temporary table")
-    return given[0], given[1]
+    return option[0], option[1]
 
 
-def _key(written: Any) -> bytes:
+def _key(digits: Any) -> bytes:
     try:
-        return bytes.fromhex(written)
+        return bytes.fromhex(digits)
     except (TypeError, ValueError):
         raise ValueError("key must be written in hexadecimal digits, two for each byte") from None  # never shown
 
@@ -147,11 +166,11 @@ def _is_place(value: Any) -> bool:
     return checks.is_whole(value) and value >= 0
 
 
-WHOLE = Share()
+ALL_ROWS = Share()
 
 
 def check_share(session: Session, dataset: Dataset, share: Share) -> None:
-    """Raise ValueError if a share of the dataset cannot be packed: better before the charge than after it."""
+    """Raise ValueError if the share of the dataset cannot be packed; called before the charge."""
     if share.last is not None and share.last > dataset.rows:
         raise ValueError(f"last = {share.last} is above the {dataset.rows} rows of dataset {dataset.name!r}")
     if share.first >= dataset.rows:
@@ -159,7 +178,7 @@ def check_share(session: Session, dataset: Dataset, share: Share) -> None:
     packed = (dataset.rows if share.last is None else share.last) - share.first
     if share.cuts and share.cuts[-1] >= packed:
         raise ValueError(f"cuts = {list(share.cuts)} must be below the {packed} rows that are packed")
-    memory = memory_given(session)
+    memory = pack_memory(session)
     if share.poisson is not None:
         _check_poisson(dataset, share.poisson, memory, model_dimension(dataset.declaration, share.projection))
     if share.projection is not None:
@@ -172,22 +191,22 @@ def _check_projection(dataset: Dataset, projection: RandomProjection, memory: in
     if projection.dimension >= features:
         raise ValueError(
             f"dimension = {projection.dimension} of the projection must be below the {features} features of "
-            f"dataset {dataset.name!r}; leave the projection out, or ask for fewer"
+            f"dataset {dataset.name!r}; leave the projection out, or choose a smaller one"
         )
     needed = 2 * 8 * features * projection.dimension  # its matrix, and as much for the rows
     if needed > memory:
         megabytes = -(-needed >> 20)
         raise ValueError(
-            f"the projection of {features} features to {projection.dimension} takes {megabytes} MB of memory, "
-            f"above dbdp.pack_memory; set dbdp.pack_memory = '{megabytes}MB', or ask for fewer"
+            f"the projection of {features} features to {projection.dimension} needs {megabytes} MB of memory, "
+            f"above dbdp.pack_memory; set dbdp.pack_memory = '{megabytes}MB', or choose fewer dimensions"
         )
 
 
 def _check_poisson(dataset: Dataset, poisson: Poisson, memory: int, dimension: int) -> None:
     if poisson.size > dataset.rows:
         raise ValueError(
-            f"size = {poisson.size} of poisson is above the {dataset.rows} rows of dataset {dataset.name!r}; no step "
-            "takes more"
+            f"size = {poisson.size} of poisson is above the {dataset.rows} rows of dataset {dataset.name!r}; choose at "
+            "most as many"
         )
     packed = poisson.size * poisson.steps
     if packed > MOST_PACKED:
@@ -198,6 +217,6 @@ def _check_poisson(dataset: Dataset, poisson: Poisson, memory: int, dimension: i
     needed = 2 * poisson.steps * step_bytes(poisson.size, dimension)
     if poisson.steps > 1 and needed > memory:
         raise ValueError(
-            f"steps = {poisson.steps} of poisson are put together in memory, and dbdp.pack_memory is too small for "
-            f"them; set dbdp.pack_memory = '{-(-needed >> 20)}MB', or draw fewer in one call"
+            f"steps = {poisson.steps} of poisson are packed in memory, and dbdp.pack_memory is too small for them; set "
+            f"dbdp.pack_memory = '{-(-needed >> 20)}MB', or draw fewer in one call"
         )

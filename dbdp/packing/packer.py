@@ -1,13 +1,12 @@
-"""Shuffle and pack: a table, to packed blocks in a secret uniform order or of Poisson samples, in bounded memory.
+"""Shuffles and packs a table: to blocks in a secret uniform order, or of Poisson samples, in bounded memory.
 
-The server hands out the raw records of some pages at a time (`records`), NumPy decodes them at once.
-Rows that fit the memory given are put straight to their places of a uniform permutation. When they do
-not fit, each row is first dealt to a bucket of public size, kept in a temporary table, and each bucket is
-permuted by itself: again exactly a uniform permutation, and each row is written twice, however many
-there are. With a key the order is the same in every session, and each may pack a share of it: disjoint
-shares of public sizes. Poisson mini-batches are packed one after the other, each of one public size; every row
-is drawn into every step independently, in the same one pass. All of it runs in the server, where search_path is
-pinned to pg_catalog.
+The server returns the raw records of some pages at a time (`records`), and NumPy decodes them together. Rows that fit
+`dbdp.pack_memory` are written directly to their places in a uniform permutation. If they do not fit, each row is first
+written to a bucket of public size in a temporary table, and each bucket is permuted by itself: this too is exactly a
+uniform permutation, and each row is written twice, however many there are. With a key the order is the same in every
+session, and each session may pack a share of it: the shares are disjoint and of public sizes. Poisson mini-batches are
+packed one after the other, each of the same public size; every row is drawn into every step independently, all in one
+pass. This module runs in the server, where search_path is pinned to pg_catalog.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,9 +19,9 @@ import numpy as np
 
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import Encoder
-from dbdp.packing.filling import Teller
-from dbdp.packing.memory import memory_given
-from dbdp.packing.options import WHOLE, Poisson, Share, check_share
+from dbdp.packing.filling import ProgressReporter
+from dbdp.packing.memory import pack_memory
+from dbdp.packing.options import ALL_ROWS, Poisson, Share, check_share
 from dbdp.packing.writers import BlockWriter, Buckets, table_name
 from dbdp.privacy import shuffling
 from dbdp.registry.datasets import Dataset, Group
@@ -31,22 +30,34 @@ from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import temporary_table
 
 
-def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share: Share = WHOLE) -> None:
+def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share: Share = ALL_ROWS) -> None:
     """Fill `table` (block_no, block) with the dataset, or a share of it, in a secret order.
 
-    With Poisson steps the blocks hold `size` rows for each of them, one step after the other; where they are
-    apart, every step has the next `blocks_of_step` blocks. Rows are in no particular order within a step.
+    With Poisson steps the blocks have `size` rows for each step, one step after the other; where the steps are apart,
+    each has the next `blocks_of_step` blocks. Within a step the rows are in no particular order.
+
+    Parameters
+    ----------
+    session : ServerSession
+        Reads the dataset as its owner, and writes the table.
+    dataset : Dataset
+        The dataset to pack.
+    table : str
+        Qualified, quoted name of an empty table.
+    share : Share
+        Which rows are packed, and how; all of them in a fresh order by default.
 
     Raises
     ------
     ValueError
-        If the number of rows is no longer the registered one, or there is no such share.
+        If the number of rows is no longer the registered one, or the share does not fit the dataset or the memory.
     """
     encoder = records.encoder_of(session, dataset, share.projection)
     if share.group is not None:
         dataset = _group_of(session, dataset, Group(*share.group, table), encoder.record_bytes)
     check_share(session, dataset, share)
-    packing = _Packing(session, dataset, encoder, table, Teller(session, dataset.rows, asked=share.progress))
+    reporter = ProgressReporter(session, dataset.rows, enabled=share.progress)
+    packing = _Packing(session, dataset, encoder, table, reporter)
     cuts: Sequence[int] = share.cuts
     if share.poisson is not None and share.poisson.apart:
         cuts = range(share.poisson.size, share.poisson.size * share.poisson.steps, share.poisson.size)
@@ -63,13 +74,13 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
 
 
 def _group_of(session: ServerSession, dataset: Dataset, group: Group, record_bytes: int) -> Dataset:
-    """Return a group as a dataset, with as many rows as were dealt to its bucket."""
-    sql = f'select coalesce(sum(octet_length(block)), 0)::int8 as size from pg_temp."{group.dealt}" where bucket = $1'
+    """Return a group as a dataset, with as many rows as its bucket has records."""
+    sql = f'select coalesce(sum(octet_length(block)), 0)::int8 as size from pg_temp."{group.staged}" where bucket = $1'
     return replace(dataset, rows=session.query(sql, group.bucket)[0]["size"] // record_bytes, group=group)
 
 
-def _deal_keyed(session: ServerSession, staged: str, numbers: np.ndarray, *values: np.ndarray) -> None:
-    """Append rows to the buckets that a key decides, as does their number: for those who own the table (`spread`)."""
+def _append_keyed(session: ServerSession, staged: str, numbers: np.ndarray, *values: np.ndarray) -> None:
+    """Append rows to the buckets that a key determines; how many go to each is visible to the table's owner alone."""
     order = np.argsort(numbers, kind="stable")
     present, begins = np.unique(numbers[order], return_index=True)
     pieces = [[piece.tobytes() for piece in np.split(each[order], begins[1:])] for each in values]
@@ -78,7 +89,7 @@ def _deal_keyed(session: ServerSession, staged: str, numbers: np.ndarray, *value
 
 
 def _ranks(steps: np.ndarray, count: int) -> np.ndarray:
-    """Return for each row how many before it are of the same step; steps are 0, …, count - 1."""
+    """Return for each row how many rows before it are in the same step; steps are 0, …, count - 1."""
     order = np.argsort(steps.astype(np.min_scalar_type(count)), kind="stable")
     sizes = np.bincount(steps, minlength=count)
     ranks = np.empty_like(order)
@@ -87,24 +98,26 @@ def _ranks(steps: np.ndarray, count: int) -> np.ndarray:
 
 
 class _Packing:
-    """Packs a dataset: reads its rows, and writes them in a secret order, in the memory given."""
+    """Packs a dataset: reads its rows, and writes them in a secret order, within `dbdp.pack_memory`."""
 
-    def __init__(self, session: ServerSession, dataset: Dataset, encoder: Encoder, table: str, teller: Teller) -> None:
+    def __init__(
+        self, session: ServerSession, dataset: Dataset, encoder: Encoder, table: str, reporter: ProgressReporter
+    ) -> None:
         self._session = session
-        self._teller = teller
+        self._reporter = reporter
         self._dataset = dataset
         self._encoder = encoder
         self._table = table
         self._stride = blocks.stride_of(encoder.dimension)
         self._row_bytes = self._stride * blocks.ELEMENT.itemsize
-        self._memory = memory_given(session)
+        self._memory = pack_memory(session)
 
     def in_fresh_order(self, store: BlockWriter) -> None:
-        """Pack all rows, in an order that nobody can repeat."""
+        """Pack all rows in a fresh order, which no call can repeat."""
         count = self._dataset.rows
         if not self._fits(count):
             with self._buckets("bucket int8, block bytea") as staged, self._session.uncounted():
-                self._through_fresh_buckets(store, staged)  # where a piece lies, which page is still held, is secret
+                self._through_fresh_buckets(store, staged)  # which pages are read again is secret, so uncounted
             return
         rows, places = self._room_for(count), shuffling.permutation(count)
         for first, raw in self._read():
@@ -113,11 +126,11 @@ class _Packing:
         store.write(rows)
 
     def _through_fresh_buckets(self, store: BlockWriter, staged: str) -> None:
-        """Give every row a uniform place that is left, of which its bucket is noted, and permute each bucket.
+        """Draw for every row one of the free places, write the row to that place's bucket, and permute each bucket.
 
-        Proof. Each row's place is uniform among those that no earlier row has: all of them are a uniform permutation.
-        Given the buckets, which are ranges of places, every order within them is equally likely, so that another
-        one, drawn later, changes nothing. A bucket is as large as its range: public.
+        Proof. Each row's place is uniform among those that no earlier row has: together they are a uniform permutation.
+        Given the buckets, which are ranges of places, every order within them is equally likely, so an order that is
+        drawn later has the same law. A bucket has as many rows as its range has places, which is public.
         """
         count = self._dataset.rows
         places = shuffling.Places(count, min(count, -(-4 * count * self._row_bytes // self._memory)))
@@ -125,23 +138,23 @@ class _Packing:
         buckets = Buckets(self._session, staged, len(places.left), piece_records)
         for _, raw in self._read():
             chunk = self._encoder.rows(raw)
-            buckets.deal(places.take(len(chunk)), chunk)
+            buckets.append(places.take(len(chunk)), chunk)
         buckets.close()
         for done, block in enumerate(self._each_bucket(staged), start=1):
             rows = self._decoded(block)
             store.write(rows, shuffling.permutation(len(rows)))
             if not store.has_cuts:
-                store.end_block()  # no row is carried over to the next bucket
-            self._teller.tell("pack", done, len(places.left))
+                store.end_block()  # no block has rows of two buckets
+            self._reporter.report("pack", done, len(places.left))
 
     def _each_bucket(self, staged: str) -> Iterator[bytes]:
-        """Give the records of each bucket, in one pass in their order: pages are counted once, whatever lies where."""
+        """Yield the records of each bucket, in order, in one pass: each page is read once, wherever its pieces are."""
         pieces = self._session.stream(f"select bucket, block from {staged} order by bucket")
         for _, of_bucket in groupby(pieces, key=itemgetter("bucket")):
             yield b"".join(piece["block"] for piece in of_bucket)
 
     def in_keyed_order(self, store: BlockWriter, section: shuffling.Section) -> None:
-        """Pack the places of a section; rows of other bins are not even decoded."""
+        """Pack the places of a section; rows of other bins are not decoded."""
         if not self._fits(section.rows):
             with self._buckets("bucket int8, words bytea, block bytea") as staged:
                 self._through_keyed_buckets(store, section, staged)
@@ -153,26 +166,26 @@ class _Packing:
         store.write(rows, section.places(words, int(section.starts[0])))
 
     def _through_keyed_buckets(self, store: BlockWriter, section: shuffling.Section, staged: str) -> None:
-        """Deal every row to a bucket of neighbouring bins, and put each bucket in order."""
+        """Write every row to a bucket of adjacent bins, and sort each bucket."""
         bucket_rows = max(1, self._memory // 4 // self._row_bytes)
         bucket_of_bin = (section.starts[:-1] - section.starts[0]) // bucket_rows
         for words, chunk in self._chosen(section):
-            _deal_keyed(self._session, staged, bucket_of_bin[section.bins(words)], words, chunk)
+            _append_keyed(self._session, staged, bucket_of_bin[section.bins(words)], words, chunk)
         for bucket, first_bin in zip(*np.unique(bucket_of_bin, return_index=True), strict=True):
             numbers, block = self._bucket(staged, int(bucket), "words", "block")
             order = section.places(np.frombuffer(numbers, "<u8"), int(section.starts[first_bin]))
             store.write(self._decoded(block), order)
-            self._teller.tell("pack", int(bucket) + 1, int(bucket_of_bin[-1]) + 1)
+            self._reporter.report("pack", int(bucket) + 1, int(bucket_of_bin[-1]) + 1)
 
     def in_steps(self, store: BlockWriter, poisson: Poisson) -> None:
-        """Pack Poisson steps, one after the other, each of the public size."""
+        """Pack Poisson steps, one after the other, each padded or cut to the public size."""
         if poisson.steps == 1:
             self._one_step(store, poisson)
         else:
             self._steps_in_memory(store, poisson)
 
     def _one_step(self, store: BlockWriter, poisson: Poisson) -> None:
-        """Write the rows as they are drawn: within a step they need no order."""
+        """Write the rows of a single step as they are drawn: within a step they need no order."""
         left = poisson.size
         for rows in self._drawn(poisson.probability):
             store.write(rows[:left])
@@ -180,7 +193,7 @@ class _Packing:
         store.fill(left)
 
     def _steps_in_memory(self, store: BlockWriter, poisson: Poisson) -> None:
-        """Draw who takes part before the first row is read, and put the rows straight to their places."""
+        """Draw the participating rows before the first one is read, and write them directly to their places."""
         taking, steps = shuffling.participation(self._dataset.rows, poisson.steps, poisson.probability)
         ranks = _ranks(steps, poisson.steps)
         taking, places = (each[ranks < poisson.size] for each in (taking, steps * poisson.size + ranks))
@@ -188,25 +201,25 @@ class _Packing:
         for first, raw in self._read():
             last = first + len(raw) // self._encoder.record_bytes
             here = slice(*np.searchsorted(taking, [first, last]))
-            rows[places[here]] = self._taken(raw, taking[here] - first)
+            rows[places[here]] = self._selected(raw, taking[here] - first)
         store.write(rows)
 
     def _drawn(self, probability: float) -> Iterator[np.ndarray]:
-        """Give packed rows of one step, some at a time, drawn as the rows are read."""
+        """Yield the packed rows of one step, some at a time, drawn as the rows are read."""
         most = max(1, self._memory // 16 // self._row_bytes)
         for _, raw in self._read():
             count = len(raw) // self._encoder.record_bytes
             for taking, _ in shuffling.hits(count, 1, probability, most):
-                yield self._taken(raw, taking)
+                yield self._selected(raw, taking)
 
-    def _taken(self, raw: bytes, taking: np.ndarray) -> np.ndarray:
-        """Return packed rows of some of the records, ascending, perhaps repeated; no other is decoded."""
+    def _selected(self, raw: bytes, taking: np.ndarray) -> np.ndarray:
+        """Return packed rows of the records at some places, ascending and perhaps repeated; decode no other record."""
         fresh = np.diff(taking, prepend=-1) > 0
         chosen = np.frombuffer(raw, f"V{self._encoder.record_bytes}")[taking[fresh]]
         return self._encoder.rows(chosen.tobytes())[np.cumsum(fresh) - 1]
 
     def _chosen(self, section: shuffling.Section) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Give words and packed rows of the section's bins, in the order of their slots."""
+        """Yield the order's words and the packed rows of the section's bins, in the order of their slots."""
         record = np.dtype(f"V{self._encoder.record_bytes}")
         for first, raw in self._read(section.order.key):
             raws = np.frombuffer(raw, record)
@@ -216,17 +229,17 @@ class _Packing:
                 yield words[chosen], self._encoder.rows(raws[chosen].tobytes())
 
     def _read(self, key: bytes | None = None) -> Iterator[tuple[int, bytes]]:
-        """Give the raw records of some slots at a time, and how many were before; tell when they are dealt with."""
+        """Yield how many slots came before, and the raw records of the next ones; report each piece once processed."""
         if self._dataset.group:
             pieces = self._read_group(self._dataset.group)
         else:
             pieces = records.read(self._session, self._dataset, self._encoder, memory=self._memory, key=key)
         for first, raw in pieces:
             yield first, raw
-            self._teller.tell("shuffle", first + len(raw) // self._encoder.record_bytes, self._dataset.rows)
+            self._reporter.report("shuffle", first + len(raw) // self._encoder.record_bytes, self._dataset.rows)
 
     def _read_group(self, group: Group) -> Iterator[tuple[int, bytes]]:
-        seen, query = 0, f'select block from pg_temp."{group.dealt}" where bucket = $1'
+        seen, query = 0, f'select block from pg_temp."{group.staged}" where bucket = $1'
         for piece in self._session.stream(query, group.bucket):
             yield seen, piece["block"]
             seen += len(piece["block"]) // self._encoder.record_bytes

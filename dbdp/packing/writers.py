@@ -1,4 +1,4 @@
-"""Writers of packed blocks: to a table, or to buckets of one; and where such tables are."""
+"""Writers of packed blocks to a table, and of records to buckets of one; and the temporary tables for them."""
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +15,6 @@ from dbdp.sessions.session import Session, temporary_table
 
 BLOCK_COLUMNS = "block_no int8 not null, block bytea not null"
 
-
 _NAME = """
 select format('%I.%I', n.nspname, c.relname) as name
 from pg_class as c
@@ -29,7 +28,14 @@ def named(session: ServerSession, argument: str, table: str, columns: str) -> st
 
     Parameters
     ----------
-    argument, columns : what the caller was to give
+    session : ServerSession
+        Looks the name up.
+    argument : str
+        Name of the caller's argument, for the message.
+    table : str
+        The name to look up.
+    columns : str
+        Columns that the table should have, for the message.
 
     Raises
     ------
@@ -37,14 +43,14 @@ def named(session: ServerSession, argument: str, table: str, columns: str) -> st
         If there is no such table.
     """
     try:
-        found = session.query(_NAME, table)
-    except Exception as error:  # plpy's names are known in the server only
+        rows = session.query(_NAME, table)
+    except Exception as error:  # plpy's exceptions have names in the server only
         if session.failure(error)[0] != INVALID_NAME:
             raise
-        found = []
-    if not found:
-        raise ValueError(f"{argument} = {table!r} is no table; make one with the columns {columns}")
-    return found[0]["name"]
+        rows = []
+    if not rows:
+        raise ValueError(f"{argument} = {table!r} is not a table; create one with the columns {columns}")
+    return rows[0]["name"]
 
 
 def table_name(qualified: str) -> str:
@@ -53,20 +59,32 @@ def table_name(qualified: str) -> str:
 
 
 @contextmanager
-def room(session: Session, dataset: Dataset) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Have a table for packed blocks within the block, and the options by which dbdp.shuffle finds the rows.
+def block_table(session: Session, dataset: Dataset) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield a temporary table for packed blocks, and the options by which dbdp.shuffle locates the rows.
 
-    Groups share a table, in turns.
+    Groups share a table, one after the other.
     """
     if dataset.group:
-        yield dataset.group.blocks, {"group": [dataset.group.bucket, dataset.group.dealt]}
+        yield dataset.group.blocks, {"group": [dataset.group.bucket, dataset.group.staged]}
         return
     with temporary_table(session, f"dbdp_blocks_{secrets.token_hex(8)}", BLOCK_COLUMNS) as table:
         yield table, {}
 
 
 class BlockWriter:
-    """Writes permuted rows as numbered blocks; a cut ends a block, however short."""
+    """Writes permuted rows as numbered blocks.
+
+    Parameters
+    ----------
+    session : ServerSession
+        Runs the inserts.
+    table : str
+        Qualified, quoted name of a table with `BLOCK_COLUMNS`.
+    dimension : int
+        Coordinates of a packed row.
+    cuts : Sequence[int]
+        Increasing numbers of rows after which a block ends, even if it is not full.
+    """
 
     def __init__(self, session: ServerSession, table: str, dimension: int, cuts: Sequence[int]) -> None:
         self.has_cuts = bool(cuts)
@@ -79,7 +97,7 @@ class BlockWriter:
         self._missing = self._size_of_next()
 
     def write(self, rows: np.ndarray, order: np.ndarray | None = None) -> None:
-        """Append rows, as they are or in an order; the last block may stay open."""
+        """Append rows, as they are or in this order; the last block may stay open."""
         first, count = 0, len(rows if order is None else order)
         while first < count:
             last = min(first + self._missing, count)
@@ -91,14 +109,14 @@ class BlockWriter:
                 self.end_block()
 
     def fill(self, count: int) -> None:
-        """Append so many zero rows."""
+        """Append `count` zero rows."""
         while count:
             zeros = np.zeros((min(count, self._block_rows), self._stride), blocks.ELEMENT)
             self.write(zeros)
             count -= len(zeros)
 
     def end_block(self) -> None:
-        """Write the open block."""
+        """Write the open block, if it has rows."""
         if self._open:
             self._session.query(self._insert, self._number, b"".join(self._open))
             self._number += 1
@@ -112,10 +130,21 @@ class BlockWriter:
 
 
 class Buckets:
-    """Deals records to the numbered buckets of a temporary table, in pieces that all have the same number of them.
+    """Writes records to the numbered buckets of a temporary table, in pieces with the same number of records each.
 
-    The last piece of a bucket is what is left of it. So where the sizes of the buckets are public, sizes and
-    number of all pieces are.
+    Only the last piece of a bucket may have fewer. So where the sizes of the buckets are public, the sizes and the
+    number of all pieces are public too.
+
+    Parameters
+    ----------
+    session : ServerSession
+        Runs the inserts.
+    table : str
+        Qualified, quoted name of a table (bucket, block).
+    number : int
+        Number of buckets.
+    piece_records : int
+        Records of a piece.
     """
 
     def __init__(self, session: ServerSession, table: str, number: int, piece_records: int) -> None:
@@ -125,17 +154,17 @@ class Buckets:
         self._open: list[list[np.ndarray]] = [[] for _ in range(number)]
         self._held = np.zeros(number, np.int64)
 
-    def deal(self, numbers: np.ndarray, records: np.ndarray) -> None:
-        """Append records to the buckets of those numbers, and write the pieces that are full."""
+    def append(self, numbers: np.ndarray, records: np.ndarray) -> None:
+        """Append records, shape (n,), to the buckets with these numbers, shape (n,), and write the full pieces."""
         order = np.argsort(numbers, kind="stable")
         present, begins = np.unique(numbers[order], return_index=True)
-        for bucket, dealt in zip(present.tolist(), np.split(records[order], begins[1:]), strict=True):
-            self._open[bucket].append(dealt)
-            self._held[bucket] += len(dealt)
+        for bucket, added in zip(present.tolist(), np.split(records[order], begins[1:]), strict=True):
+            self._open[bucket].append(added)
+            self._held[bucket] += len(added)
         self._write(np.flatnonzero(self._held >= self._piece_records), self._full_pieces)
 
     def close(self) -> None:
-        """Write what is left of each bucket."""
+        """Write the remaining records of each bucket."""
         self._write(np.flatnonzero(self._held), self._rest)
 
     def _full_pieces(self, bucket: int) -> list[bytes]:
@@ -145,10 +174,10 @@ class Buckets:
         return [piece.tobytes() for piece in full]
 
     def _rest(self, bucket: int) -> list[bytes]:
-        left, self._open[bucket], self._held[bucket] = self._open[bucket], [], 0
-        return [b"".join(piece.tobytes() for piece in left)]
+        remaining, self._open[bucket], self._held[bucket] = self._open[bucket], [], 0
+        return [b"".join(piece.tobytes() for piece in remaining)]
 
     def _write(self, present: np.ndarray, pieces_of: Callable[[int], list[bytes]]) -> None:
-        found = [(bucket, piece) for bucket in present.tolist() for piece in pieces_of(bucket)]
-        if found:
-            self._session.query(self._insert, [bucket for bucket, _ in found], [piece for _, piece in found])
+        pieces = [(bucket, piece) for bucket in present.tolist() for piece in pieces_of(bucket)]
+        if pieces:
+            self._session.query(self._insert, [bucket for bucket, _ in pieces], [piece for _, piece in pieces])

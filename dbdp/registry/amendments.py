@@ -1,8 +1,8 @@
-"""What the owner of a dataset may do later, on record: a new budget, a corrected declaration, a public time of answers.
+"""Later changes to a dataset, on record: a new budget, a corrected declaration, public answer times.
 
-It runs in the server, as dbdp_owner. privacy.md §13: a budget never changes. A renewal is another registration of
-the same table, with odometers of its own, and what is promised over all of them adds up. A declaration is of public
-facts: correcting it touches neither the budget nor the models that were released, which keep their own.
+This module runs in the server, as dbdp_owner. A budget never changes (privacy.md §13): a renewal is another
+registration of the same table, with odometers of its own, and the guarantees of all registrations add up. A declaration
+states public facts: correcting it changes neither the budget nor the released models, which have their own copy.
 """
 
 import json
@@ -23,14 +23,26 @@ _LABEL_KINDS = ("positive", "negative", "classes", "label_bounds")
 
 
 def renew(session: ServerSession, name: str, reason: str, epsilon: float | None, delta: float | None) -> None:
-    """End the budget of a dataset and begin a new one, of the same role's dataset, whoever renews it.
+    """End the budget of a dataset and begin a new one; the dataset still belongs to the role that registered it.
+
+    Parameters
+    ----------
+    session : ServerSession
+        Acts as dbdp_owner.
+    name : str
+        Name of the dataset.
+    reason : str
+        Why, for the record.
+    epsilon, delta : float | None
+        The new budget; None is the former one's.
 
     Raises
     ------
     ValueError
-        If there is no such dataset, or no reason, or the new budget cannot be, or the table is gone or empty.
+        If the dataset does not exist, the reason is empty, the budget is not valid, or the table was dropped or is
+        empty.
     PermissionError
-        If the role neither registered the dataset nor is a member of the role that did, or the table is another's.
+        If the role is not a member of the role that registered the dataset, or does not own the table.
     """
     former = _own(session, name, "renew its budget", reason)
     present = _registration(former)
@@ -46,14 +58,25 @@ def renew(session: ServerSession, name: str, reason: str, epsilon: float | None,
 
 
 def answer_at_multiples(session: ServerSession, name: str, reason: str, seconds: int | None) -> None:
-    """Have the server answer at whole multiples of so many seconds after each charge, or, without, at once.
+    """Make the server answer at multiples of `seconds` after each charge; None: as soon as it can.
 
-    What it was before is kept in dbdp.former_answer_time.
+    The former value is recorded in dbdp.former_answer_time.
+
+    Parameters
+    ----------
+    session : ServerSession
+        Acts as dbdp_owner.
+    name : str
+        Name of the dataset.
+    reason : str
+        Why, for the record.
+    seconds : int | None
+        From 1 to 86400, or None.
 
     Raises
     ------
     ValueError
-        If there is no such dataset, or no reason, or nothing changes, or the number is not from 1 to a day's.
+        If the dataset does not exist, the reason is empty, nothing changes, or the number is out of range.
     PermissionError
         As `renew`.
     """
@@ -61,7 +84,7 @@ def answer_at_multiples(session: ServerSession, name: str, reason: str, seconds:
         checks.whole("seconds", seconds, 1, _LONGEST, "or give null, to answer at once")
     present = _own(session, name, "set when it answers", reason)
     if seconds == present["answer_seconds"]:
-        raise ValueError(f"dataset {name!r} answers so already; give what changes")
+        raise ValueError(f"dataset {name!r} has this answer time already; choose another number of seconds, or null")
     session.query(
         "insert into dbdp.former_answer_time (dataset_id, seconds, reason) values ($1, $2::int4, $3)",
         present["id"],
@@ -72,12 +95,23 @@ def answer_at_multiples(session: ServerSession, name: str, reason: str, seconds:
 
 
 def redeclare(session: ServerSession, name: str, reason: str, corrections: Mapping[str, Any]) -> None:
-    """Correct what was declared of a dataset; what it was before is kept in dbdp.former_declaration.
+    """Correct the declaration of a dataset; the former one is recorded in dbdp.former_declaration.
+
+    Parameters
+    ----------
+    session : ServerSession
+        Acts as dbdp_owner.
+    name : str
+        Name of the dataset.
+    reason : str
+        Why, for the record.
+    corrections : Mapping[str, Any]
+        New values by field of `Registration`; None leaves a field as it is.
 
     Raises
     ------
     ValueError
-        If there is no such dataset, or no reason, or nothing changes, or the declaration is not sound.
+        If the dataset does not exist, the reason is empty, nothing changes, or the declaration is not valid.
     PermissionError
         As `renew`.
     """
@@ -85,7 +119,7 @@ def redeclare(session: ServerSession, name: str, reason: str, corrections: Mappi
     corrected = _corrected(_registration(present), corrections)
     declared = corrected.declaration.to_json()
     if declared == present["declaration"]:
-        raise ValueError(f"dataset {name!r} is declared so already; give what changes")
+        raise ValueError(f"dataset {name!r} has this declaration already; pass a value that differs")
     types = registering.check_source(session, corrected)
     session.query(
         "insert into dbdp.former_declaration (dataset_id, declaration, column_types, reason) "
@@ -104,24 +138,24 @@ def redeclare(session: ServerSession, name: str, reason: str, corrections: Mappi
 
 
 def _corrected(present: Registration, corrections: Mapping[str, Any]) -> Registration:
-    """Return a registration with features, or the label's values, replaced by those that are given."""
-    given = {name: value for name, value in corrections.items() if value is not None}
-    without: dict[str, Any] = dict.fromkeys(_LABEL_KINDS) if given.keys() & set(_LABEL_KINDS) else {}
-    return replace(present, **without | given)
+    """Return a registration with the corrections that are not None; a new label value replaces the label's kind."""
+    changed = {name: value for name, value in corrections.items() if value is not None}
+    cleared: dict[str, Any] = dict.fromkeys(_LABEL_KINDS) if changed.keys() & set(_LABEL_KINDS) else {}
+    return replace(present, **cleared | changed)
 
 
 def _registration(row: Row) -> Registration:
-    """Return the registration that the catalogue's row of a dataset has; its budget is one of ε."""
+    """Return the registration in a dataset's row of the catalogue; its budget is stated as ε and δ."""
     stated = ("name", "source", "epsilon", "delta", "mode", "unit", "max_rows")
     return Registration(**{name: row[name] for name in stated}, **json.loads(row["declaration"]))
 
 
 def _own(session: ServerSession, name: str, act: str, reason: str) -> Row:
-    """Return the catalogue's row of a dataset that this role may amend, with a reason."""
-    found = rights.registered(session, name, action=act)
+    """Return a dataset's row of the catalogue; raise ValueError or PermissionError unless this role may amend it."""
+    row = rights.registered(session, name, action=act)
     if not reason.strip():
-        raise ValueError("reason is empty; say in a few words why, for the record")
-    if not check_kind(session, found["source_oid"]):
-        raise ValueError(f"table {found['source_name']} of dataset {name!r} was dropped; call dbdp.drop_dataset")
-    registering.check_opened(session, found["source"])
-    return found
+        raise ValueError("reason is empty; write in a few words why, for the record")
+    if not check_kind(session, row["source_oid"]):
+        raise ValueError(f"table {row['source_name']} of dataset {name!r} was dropped; call dbdp.drop_dataset")
+    registering.check_opened(session, row["source"])
+    return row

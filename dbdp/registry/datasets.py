@@ -1,7 +1,7 @@
-"""Datasets: registered tables, and whether they still are what was registered.
+"""Datasets: registered tables, and checks that they are unchanged since registration.
 
-Nothing is read from the rows but their number, or that of the units of privacy: what is public under
-replace-one neighbours.
+The only thing read from the rows is their number, or that of the units of privacy, which is public under replace-one
+neighbours.
 """
 
 import json
@@ -19,31 +19,49 @@ from dbdp.sessions.session import Session
 
 @dataclass(frozen=True)
 class Group:
-    """The rows of one value of a public key, which a session has dealt to a bucket of a temporary table.
+    """The rows of one value of a public key, whose records are in a bucket of a temporary table.
 
     Attributes
     ----------
-    bucket : its number
-    dealt : the bare name of the table (bucket, block) of raw records
-    blocks : the qualified, quoted table in which one group after the other is packed
+    bucket : int
+        Number of the bucket.
+    staged : str
+        Unqualified name of the table (bucket, block) of raw records.
+    blocks : str
+        Qualified, quoted name of the table into which the groups are packed, one after the other.
     """
 
     bucket: int
-    dealt: str
+    staged: str
     blocks: str
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A registered dataset, as the catalogue has it, or a group of it.
+    """A registered dataset, as the catalogue describes it, or a group of it.
 
     Attributes
     ----------
-    source : a quoted, qualified name
-    rows : public number of slots: of rows, or of units times `unit_rows`
-    unit : the unit of privacy, None for one row
-    group : None for all rows
-    answer_seconds : the server answers at multiples of them after each charge; None: at once
+    id : int
+        Id of its row in dbdp.dataset.
+    name : str
+        Its name in dbdp.datasets.
+    source : str
+        Qualified, quoted name of the table.
+    rows : int
+        Public number of slots: the number of rows, or of units times `unit_rows`.
+    declaration : Declaration
+        What the owner stated about the columns.
+    budget : Budget
+        The total budget.
+    column_types : Mapping[str, str]
+        Type of each declared column, and of the unit's, at registration.
+    unit : Unit | None
+        The unit of privacy; None is one row.
+    group : Group | None
+        The group; None is all rows.
+    answer_seconds : int | None
+        The server answers at multiples of so many seconds after each charge; None: as soon as it can.
     """
 
     id: int
@@ -59,7 +77,7 @@ class Dataset:
 
     @property
     def unit_rows(self) -> int:
-        """Slots of each unit, r."""
+        """Number of slots of each unit, r."""
         return self.unit.max_rows if self.unit else 1
 
     @property
@@ -69,7 +87,7 @@ class Dataset:
 
     @property
     def relation(self) -> dict[str, Any]:
-        """What neighbours are, as data, where that is not one row."""
+        """The neighbouring relation as data; empty if the unit is one row."""
         if self.unit is None:
             return {}
         named = {"unit": self.unit.column, "max_rows": self.unit_rows, "units": self.units}
@@ -96,7 +114,7 @@ and d.id in (select o.id from dbdp.open_datasets as o)
 
 
 def unknown(name: str) -> ValueError:
-    """Return the error for a dataset that there is not, or that the caller may not train on: it tells neither."""
+    """Return the one error for both a missing dataset and one on which the caller may not train."""
     return ValueError(f"dataset {name!r} is not registered; see dbdp.datasets, or call dbdp.register_dataset")
 
 
@@ -107,17 +125,18 @@ def budget_of(row: Mapping[str, Any]) -> Budget:
 
 
 def load(session: Session, name: str) -> Dataset:
-    """Return the registered dataset of that name, checked against the table as it is now.
+    """Return the registered dataset of a name, checked against the table as it is now.
 
     Raises
     ------
     ValueError
-        If there is none that the caller may train on, or its table was dropped or altered.
+        If there is none that the caller may train on, it was registered in this transaction, or its table was dropped
+        or altered.
     """
-    found = session.query(_LOAD, name)
-    if not found:
+    rows = session.query(_LOAD, name)
+    if not rows:
         raise unknown(name)
-    row = found[0]
+    row = rows[0]
     if row["uncommitted"]:
         raise ValueError(
             f"dataset {name!r} was registered in this transaction, which could still undo its budget; commit first"
@@ -162,20 +181,20 @@ def check_kind(session: Session, source_oid: int) -> bool:
     Raises
     ------
     ValueError
-        If it, or a partition of it, is no ordinary table: reading it could run its owner's code with
-        our rights, or one record could show up as many.
+        If it, or a partition of it, is not an ordinary table: reading it could run its owner's code with the reader's
+        rights, or one record could appear as several.
     """
-    found = session.query(_KINDS, source_oid)
-    for row in found:
+    rows = session.query(_KINDS, source_oid)
+    for row in rows:
         _check_kind(row)
-    return bool(found)
+    return bool(rows)
 
 
 def _check_kind(row: Mapping[str, Any]) -> None:
     if not row["is_table"]:
         raise ValueError(
-            f"{row['source']} is no ordinary table; one record of a view or a foreign table may depend on many "
-            "others, and a temporary table goes with its session: register the table that holds the records"
+            f"{row['source']} is not an ordinary table; one record of a view or a foreign table may depend on many "
+            "others, and a temporary table is dropped with its session: register the table that holds the records"
         )
     if row["is_inherited"]:
         raise ValueError(
@@ -224,24 +243,24 @@ order by base.attnum
 
 
 def column_types(session: Session, source_oid: int) -> dict[str, str]:
-    """Return the type of each column; of a domain the type below it, of an enum `enum <name>`."""
+    """Return the type of each column; for a domain its base type, for an enum `enum <name>`."""
     return {row["column"]: row["type"] for row in session.query(_COLUMN_TYPES, source_oid)}
 
 
 def count(session: ServerSession, source: str, unit: Unit | None, types: Mapping[str, str]) -> int:
-    """Return what is public of a table: its number of rows, or of units."""
+    """Return the public size of a table: its number of rows, or of units."""
     if unit:
         return units.count(session, source, unit, types)
     with session.reading(source):
-        return int(session.query(f"select count(*) as found from {source} as source")[0]["found"])
+        return int(session.query(f"select count(*) as number from {source} as source")[0]["number"])
 
 
 def check_rows(session: ServerSession, dataset: Dataset) -> None:
     """Raise ValueError if the table no longer has the registered, public number of rows, or of units."""
-    found = count(session, dataset.source, dataset.unit, dataset.column_types)
-    if found != dataset.units:
+    size = count(session, dataset.source, dataset.unit, dataset.column_types)
+    if size != dataset.units:
         counted = "rows" if dataset.unit is None else f"units in column {dataset.unit.column!r}"
         raise ValueError(
-            f"{dataset.source} has {found} {counted}, but dataset {dataset.name!r} was registered with "
+            f"{dataset.source} has {size} {counted}, but dataset {dataset.name!r} was registered with "
             f"{dataset.units}; the number is part of the guarantee: drop the dataset and register it again"
         )

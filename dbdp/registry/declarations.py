@@ -1,8 +1,8 @@
-"""Declarations: what an owner states once about the columns of a table, as public facts.
+"""Declarations: the public facts that an owner states once about the columns of a table.
 
-Bounds, categories and classes are stated, never read from the rows. A label is of one kind: `binary`
-(a positive value, and a negative one or any other), `classes` (a list of values), or `real` (a number
-within bounds). Prediction imports this module, so it needs nothing but `checks` and the standard library.
+Bounds, categories and classes are stated, never read from the rows. A label has one of three kinds: `binary` (a
+positive value, and a negative one or any other), `classes` (a list of values), or `real` (a number within bounds).
+Prediction imports this module, so it imports only `checks` and the standard library.
 """
 
 import json
@@ -14,10 +14,10 @@ from dbdp.checks import is_number, whole
 
 MAX_BOUND = 1e300
 LABEL_BOUND, LEAST_WIDTH = 1e100, 1e-100  # coefficients in the units of label and columns stay finite
-MAX_CLASSES = 1000  # one model for each; a training reads the rows as often
-MAX_LENGTH = (1 << 24) - 1  # of an array: a model's state, of four vectors at most, is one value of the server
-MAX_UNIT_ROWS = 1000  # so many times the noise: more would leave nothing of a model
-MAX_UNIT_NUMBERS = 1 << 21  # 16 MB: some units are read at once, and what they hold may not decide whether they fit
+MAX_CLASSES = 1000  # one model for each, and a training reads the rows once for each
+MAX_LENGTH = (1 << 24) - 1  # of an array: a model's state, of four vectors at most, is one value in the server
+MAX_UNIT_ROWS = 1000  # the noise grows by this factor: with more a model would be noise alone
+MAX_UNIT_NUMBERS = 1 << 21  # 16 MB: some units are read together, and must fit memory whatever their rows hold
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Numeric:
 
 @dataclass(frozen=True)
 class Categorical:
-    """A column with public categories; any other value has none of them."""
+    """A column with public categories; any other value belongs to none of them."""
 
     column: str
     categories: tuple[str, ...]
@@ -48,12 +48,14 @@ class Vector:
 
 @dataclass(frozen=True)
 class Unit:
-    """Whom a dataset protects, where that is not a single row: all rows with one value of a column.
+    """The unit of privacy, if it is not one row: all rows with one value of a column.
 
     Attributes
     ----------
-    column : its values name the units; a row without one belongs to nobody and is never read
-    max_rows : r; of each unit at most so many rows take part, and every unit takes so many places
+    column : str
+        Its values identify the units; a row with null belongs to no unit and is never read.
+    max_rows : int
+        r: at most so many rows of each unit take part, and every unit has so many slots.
     """
 
     column: str
@@ -64,10 +66,31 @@ class Unit:
 class Declaration:
     """What the owner states about the columns of a table.
 
-    Either one `vector`, or `numeric` and `categorical` columns in the order of the model.
-    Of the label's kinds one is given: `positive`, where `negative` None means every other value that
-    is not null; `classes`; or `label_bounds`. `public_columns` hold public keys: neighbours have the same
-    value there in every row (privacy.md §11.10).
+    The features are either one `vector`, or `numeric` and `categorical` columns in the order of the model. The label
+    has exactly one of `positive`, `classes` and `label_bounds`.
+
+    Attributes
+    ----------
+    label : str
+        Name of the label's column.
+    intercept : bool
+        Whether a model has an intercept.
+    positive : str | None
+        The positive value of a binary label.
+    negative : str | None
+        The negative value; None means every other value that is not null.
+    classes : tuple[str, ...]
+        The values of a label with classes.
+    label_bounds : tuple[float, float] | None
+        Bounds of a label that is a number.
+    vector : Vector | None
+        The only feature, if it is an array.
+    numeric : tuple[Numeric, ...]
+        The numeric features.
+    categorical : tuple[Categorical, ...]
+        The categorical features.
+    public_columns : tuple[str, ...]
+        Columns of public keys: neighbours have the same value there in every row (privacy.md §11.10).
     """
 
     label: str
@@ -117,7 +140,7 @@ class Declaration:
 
     @property
     def features(self) -> dict[str, Any]:
-        """The features as `declare` reads them."""
+        """The features as `declare` accepts them."""
         if self.vector:
             return {self.vector.column: {"length": self.vector.length, "norm": self.vector.norm_bound}}
         bounds: dict[str, Any] = {feature.column: [feature.lower, feature.upper] for feature in self.numeric}
@@ -150,22 +173,36 @@ def declare(
     intercept: bool = True,
     public_columns: Sequence[str] | None = None,
 ) -> Declaration:
-    """Return a declaration, checked.
+    """Check what an owner states about the columns of a table, and return it as a declaration.
 
     Parameters
     ----------
-    features : column → `[lower, upper]` (public bounds), `["a", "b", …]` (public categories), or, as
-        the only entry, `{"length": d, "norm": bound}` for an array column
-    positive, negative : the label's two values; without `negative` every other value is negative
-    classes : the label's values, two or more, instead
-    label_bounds : `[lower, upper]` of a label that is a number, instead; values outside are clipped
-    public_columns : columns whose value in every row, and so the number of rows of each value, is public;
-        models may be trained for each group of rows that they make
+    label : str
+        Name of the label's column.
+    features : Mapping[str, Any]
+        Column → `[lower, upper]` (public bounds), `["a", "b", …]` (public categories), or, as the only entry,
+        `{"length": d, "norm": bound}` for an array column.
+    positive, negative : str | None
+        The two values of a binary label; without `negative` every other value is negative.
+    classes : Sequence[str] | None
+        The values of a label with two or more classes, instead of `positive`.
+    label_bounds : Sequence[float] | None
+        `[lower, upper]` of a label that is a number, instead of `positive`; values outside are clipped.
+    intercept : bool
+        Whether a model has an intercept.
+    public_columns : Sequence[str] | None
+        Columns whose value in every row, and so the number of rows with each value, is public; a model may be trained
+        for each value.
+
+    Returns
+    -------
+    Declaration
+        The checked declaration.
 
     Raises
     ------
     ValueError
-        If the declaration is not sound; the message names the column and the remedy.
+        If the declaration is not valid; the message names the column and the remedy.
     """
     kind = _label_kind(label, positive, negative, classes, label_bounds)
     parsed = _features(label, features)
@@ -183,13 +220,13 @@ def declare(
 
 def _public_columns(label: str, features: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
     if isinstance(columns, str) or not isinstance(columns, Sequence) or any(not isinstance(c, str) for c in columns):
-        raise ValueError(f"public_columns are {columns!r}; give a list of names of columns")
+        raise ValueError(f"public_columns is {columns!r}; give a list of column names")
     if len(set(columns)) != len(columns):
-        raise ValueError(f"public_columns {list(columns)!r} hold a column twice; list each once")
+        raise ValueError(f"public_columns {list(columns)!r} lists a column twice; list each once")
     for column in columns:
         if column == label or column in features:
             role = "the label" if column == label else "a feature"
-            raise ValueError(f"column {column!r} is {role}, which is private; take it out of public_columns")
+            raise ValueError(f"column {column!r} is {role}, which is private; remove it from public_columns")
     return tuple(columns)
 
 
@@ -199,26 +236,26 @@ def unit_of(declaration: Declaration, column: str | None, max_rows: int | None) 
     Raises
     ------
     ValueError
-        If only one of the two is given, the column is trained on, or the number of rows is none.
+        If only one of the two is set, the column is the label or a feature, or the number of rows is out of range.
     """
     if column is None and max_rows is None:
         return None
     if column is None or max_rows is None:
         raise ValueError(
-            f"unit = {column!r} and max_rows = {max_rows!r} belong together; give the column that names the unit and "
-            "how many rows of each are read, or neither"
+            f"unit = {column!r} and max_rows = {max_rows!r} belong together; give the column that identifies the unit "
+            "and how many rows of each are read, or neither"
         )
     if column in (declaration.label, *declaration.columns):
         raise ValueError(
-            f"unit {column!r} is the label or a feature too; who a row belongs to stays as it is when neighbours' rows "
-            "are replaced: take the column out of the model"
+            f"unit {column!r} is the label or a feature too, but neighbours have the same units in their rows: remove "
+            "the column from the label and the features, or choose another unit"
         )
-    whole("max_rows", max_rows, 1, MAX_UNIT_ROWS, "noise grows with it, so choose what most units need")
+    whole("max_rows", max_rows, 1, MAX_UNIT_ROWS, "noise grows with it, so choose a number that most units need")
     width = declaration.vector.length if declaration.vector else len(declaration.columns)
     if max_rows * width > MAX_UNIT_NUMBERS:
         raise ValueError(
-            f"max_rows = {max_rows} rows of {width} numbers are more than a unit may have, {MAX_UNIT_NUMBERS}; choose "
-            f"at most {MAX_UNIT_NUMBERS // width}"
+            f"max_rows = {max_rows} rows of {width} numbers are above the limit of {MAX_UNIT_NUMBERS} numbers in a "
+            f"unit; choose max_rows = {MAX_UNIT_NUMBERS // width} at most"
         )
     return Unit(column, max_rows)
 
@@ -230,15 +267,15 @@ def _label_kind(
     classes: Sequence[str] | None,
     label_bounds: Sequence[float] | None,
 ) -> dict[str, Any]:
-    """Return what `Declaration` holds of the label's kind."""
+    """Return the fields of `Declaration` that describe the label's kind."""
     kinds = {"positive": positive, "classes": classes, "label_bounds": label_bounds}
-    given = [name for name, value in kinds.items() if value is not None]
-    if not given:
-        raise ValueError("positive is null, and so are classes and label_bounds; give the one that the label has")
-    if len(given) > 1:
-        raise ValueError(f"{' and '.join(given)} are given; a label is of one kind: give one of them")
+    present = [name for name, value in kinds.items() if value is not None]
+    if not present:
+        raise ValueError("positive is null, and so are classes and label_bounds; give the one that describes the label")
+    if len(present) > 1:
+        raise ValueError(f"{' and '.join(present)} are set; a label has one kind: keep one of them")
     if negative is not None and positive is None:
-        raise ValueError(f"negative {negative!r} is given with {given[0]}; it goes with positive alone")
+        raise ValueError(f"negative = {negative!r} is set with {present[0]}; it belongs to positive: leave it out")
     if positive is not None and positive == negative:
         raise ValueError(f"positive and negative are both {positive!r}; they must differ")
     if classes is not None:
@@ -254,7 +291,7 @@ def _classes(label: str, classes: Sequence[str]) -> tuple[str, ...]:
     if not 2 <= len(classes) <= MAX_CLASSES:
         raise ValueError(f"label {label!r} has {len(classes)} classes; it must have 2 to {MAX_CLASSES}")
     if len(set(classes)) != len(classes):
-        raise ValueError(f"classes of {label!r} hold a value twice; list each once")
+        raise ValueError(f"classes of {label!r} list a value twice; list each once")
     return tuple(classes)
 
 
@@ -269,7 +306,7 @@ def _label_bounds(label: str, bounds: Sequence[float]) -> tuple[float, float]:
     lower, upper = bounds
     if not (-LABEL_BOUND <= lower < upper <= LABEL_BOUND and upper - lower >= LEAST_WIDTH):
         raise ValueError(
-            f"label_bounds of {label!r} are [{_shown(bounds)}]; they must be finite and rising, within "
+            f"label_bounds of {label!r} are [{_shown(bounds)}]; they must be finite and increasing, within "
             f"±{LABEL_BOUND:g} and at least {LEAST_WIDTH:g} apart"
         )
     return float(lower), float(upper)
@@ -281,7 +318,7 @@ def _features(label: str, features: Mapping[str, Any]) -> list["Numeric | Catego
     if not features:
         raise ValueError("features is empty; declare at least one column with its bounds or categories")
     if label in features:
-        raise ValueError(f"column {label!r} is the label and cannot be a feature too; take it out of features")
+        raise ValueError(f"column {label!r} is the label and cannot be a feature too; remove it from features")
     return [_feature(column, declared) for column, declared in features.items()]
 
 
@@ -302,7 +339,7 @@ def _feature(column: str, declared: Any) -> Numeric | Categorical | Vector:
 def _numeric(column: str, lower: float, upper: float) -> Numeric:
     if not (-MAX_BOUND <= lower < upper <= MAX_BOUND and upper - lower >= LEAST_WIDTH):
         raise ValueError(
-            f"bounds of {column!r} are [{_shown((lower, upper))}]; they must be finite and rising, within "
+            f"bounds of {column!r} are [{_shown((lower, upper))}]; they must be finite and increasing, within "
             f"±{MAX_BOUND:g} and at least {LEAST_WIDTH:g} apart"
         )
     return Numeric(column, float(lower), float(upper))
@@ -314,7 +351,7 @@ def _shown(bounds: Sequence[float]) -> str:
 
 def _categorical(column: str, categories: Sequence[str]) -> Categorical:
     if len(set(categories)) != len(categories):
-        raise ValueError(f"categories of {column!r} hold a value twice; list each once")
+        raise ValueError(f"categories of {column!r} list a value twice; list each once")
     return Categorical(column, tuple(categories))
 
 

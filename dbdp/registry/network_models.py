@@ -1,7 +1,7 @@
-"""Released networks: as data, and as scorers of the bytes of an array or of a row.
+"""Released networks, as data and as scorers of the bytes of an array or of a row.
 
-A row is packed for its prediction as it was for the training, by the same code: scaled, clipped, projected,
-rounded to float32. What packing makes a zero row of has no prediction.
+A row is packed for prediction by the same code as for training: scaled, clipped, projected, rounded to float32. A row
+that packing replaces by a zero row has no prediction.
 
 Shapes: parameters (P,) as in `dbdp.learning.networks.networks`, a packed row (1, stride).
 """
@@ -19,52 +19,64 @@ from dbdp.learning.rows.encoding import HEADER_BYTES, ColumnEncoder, RandomProje
 from dbdp.registry.declarations import Declaration
 
 Packer = Callable[[bytes], np.ndarray | None]
-_FLOAT8, _FLOAT4 = 701, 700  # PostgreSQL's numbers of the types
-_LABEL = struct.pack("<i", 1)  # of a row to be scored: any that a training takes
+_FLOAT8, _FLOAT4 = 701, 700  # PostgreSQL's oids of the types
+_LABEL = struct.pack("<i", 1)  # of a row to be scored: any label that training accepts
 _ELEMENT = struct.Struct("<8xi")  # an array's header, as far as the type of its elements
 
 
 def as_data(network: Network, projection: RandomProjection | None) -> dict[str, Any]:
-    """Return network and projection as data, for `parsed`."""
+    """Return a network and its projection as data; `parsed` is the inverse."""
     return network.as_data() | {"projection": asdict(projection) if projection else None}
 
 
 def parsed(data: dict[str, Any]) -> tuple[Network, RandomProjection | None]:
-    """Return the network and the projection of `as_data`.
+    """Return the network and the projection that `as_data` described.
 
     Raises
     ------
     ValueError
-        If the data describes none.
+        If the data does not describe a network, or its projection is not one.
     """
     network = Network.from_data(data)
     projection = data.get("projection")
     try:
         return network, RandomProjection(**projection) if projection else None
     except TypeError:
-        raise ValueError(f"{str(projection)[:200]} describes no projection; give dimension and seed") from None
+        raise ValueError(f"{str(projection)[:200]} does not describe a projection; give dimension and seed") from None
 
 
 def check(declaration: Declaration, network: Network, projection: RandomProjection | None) -> None:
-    """Raise ValueError for a network that is none of such a dataset; of public facts alone."""
+    """Raise ValueError unless the network fits the dataset's declaration."""
     if declaration.kind == "real":
-        raise ValueError(f"label {declaration.label!r} is a number, networks are for classes; leave network out")
+        raise ValueError(f"label {declaration.label!r} is a number, and networks are for classes; leave network out")
     inputs = (projection.dimension + declaration.intercept) if projection else declaration.dimension
     expected = inputs, declaration.outputs, declaration.intercept
-    found = network.inputs, network.outputs, network.intercept
-    if found != expected:
+    present = network.inputs, network.outputs, network.intercept
+    if present != expected:
         raise ValueError(
-            f"the network has inputs, outputs and intercept {found}; the dataset's are {expected}: name it again"
+            f"the network has inputs, outputs and intercept {present}, the dataset needs {expected}; choose a network "
+            "of that shape"
         )
     if network.channels and (projection or not declaration.vector):
-        raise ValueError("a cnn reads the pixels of one array column, as they are; choose mlp for other features")
+        raise ValueError("a cnn reads the pixels of one array column without projection; choose mlp for other features")
 
 
 class NetworkScorer:
     """The decision of a network: the score of the label +1, or the number of the class with the largest score.
 
-    It is called with bytes that `pack` makes a packed row of. No packed row, and a score that is no
-    number, give None. Classes count from 0, and the first of equal ones is taken.
+    Classes count from 0; of equal scores the first class wins. A row that cannot be packed and a score that is not
+    finite give None.
+
+    Parameters
+    ----------
+    network : Network
+        The released network.
+    parameters : np.ndarray, shape (P,)
+        Its parameters.
+    classes : list[str]
+        The label's classes; empty for a binary label.
+    pack : Packer
+        Converts the bytes of an array or a row to a packed row, shape (1, stride), or None.
     """
 
     def __init__(self, network: Network, parameters: np.ndarray, classes: list[str], pack: Packer) -> None:
@@ -74,6 +86,7 @@ class NetworkScorer:
         self._pack = pack
 
     def __call__(self, features: bytes) -> float | None:
+        """Return the decision for the bytes of an array or a row."""
         row = self._pack(features)
         if row is None or row[0, -1] == 0.0:
             return None
@@ -89,24 +102,37 @@ def scorer(
     parameters: str,
     packer: Callable[[Declaration, RandomProjection | None], Packer],
 ) -> NetworkScorer:
-    """Return the scorer of a network; its parameters are the bytes of an array, in base64.
+    """Return the scorer of a network.
+
+    Parameters
+    ----------
+    declaration : Declaration
+        The declaration that the network was trained with.
+    data : dict[str, Any]
+        The network as `as_data` describes it.
+    parameters : str
+        The bytes of the array of parameters, in base64.
+    packer : Callable[[Declaration, RandomProjection | None], Packer]
+        Returns the function that packs a row.
 
     Raises
     ------
     ValueError
-        If the data is no network of such rows and classes, or the parameters are not its own: whoever may
+        If the network does not fit the declaration, or the number of parameters is not the network's: a role that may
         predict may pass any description.
     """
     network, projection = parsed(data)
     check(declaration, network, projection)
     vector = np.frombuffer(b64decode(parameters), np.float64, offset=HEADER_BYTES)
     if len(vector) != network.parameters:
-        raise ValueError(f"{len(vector)} parameters are given; the network has {network.parameters}: describe it again")
+        raise ValueError(
+            f"{len(vector)} parameters do not fit the network; pass {network.parameters}, the number that it has"
+        )
     return NetworkScorer(network, vector, list(declaration.classes), packer(declaration, projection))
 
 
 def array_packer(declaration: Declaration, projection: RandomProjection | None) -> Packer:
-    """Return what packs the bytes of a float8[] or float4[]."""
+    """Return the function that packs the bytes of a float8[] or float4[]."""
     vector = declaration.vector
     if vector is None:
         raise AssertionError("a declaration of columns has no array")
@@ -127,7 +153,7 @@ def array_packer(declaration: Declaration, projection: RandomProjection | None) 
 def column_packer(
     read: Callable[[bytes], list[float] | None],
 ) -> Callable[[Declaration, RandomProjection | None], Packer]:
-    """Return a packer of rows; `read` gives the columns' numbers: a category's place, -1 for none, NaN for a null."""
+    """Return a packer of rows; `read` returns the columns' numbers: a category's index, -1 for none, NaN for null."""
 
     def packer(declaration: Declaration, projection: RandomProjection | None) -> Packer:
         encoder = ColumnEncoder(

@@ -1,7 +1,7 @@
-"""Registration of datasets, inside the server.
+"""Registers and drops datasets, inside the server.
 
-A table is opened to dbdp_owner, and closed to it, with the caller's rights (only its owner can do that); what the
-catalogue says of it is written as dbdp_owner.
+Granting and revoking dbdp_owner's right to read the table use the caller's rights, since only the table's owner may
+do so; the catalogue is written as dbdp_owner.
 """
 
 import json
@@ -28,13 +28,18 @@ _KEY_TYPES = (*records.TEXT_TYPES, "smallint", "integer", "bigint", "boolean", "
 
 @dataclass(frozen=True)
 class Renewal:
-    """What a registration that follows another one keeps, and says of it; all None for a first one.
+    """What a registration inherits from the one that it renews; all None for a first one.
 
     Attributes
     ----------
-    period : number of the registration that it follows
-    registered_by : the role that registered the dataset, whoever renews it
-    answer_seconds : its interfaces answer at multiples of so many seconds; None: as soon as they can
+    period : int | None
+        Id of the registration that it renews.
+    reason : str | None
+        Why, for the record.
+    registered_by : str | None
+        The role that registered the dataset, whichever role renews it.
+    answer_seconds : int | None
+        The server answers at multiples of so many seconds after each charge; None: as soon as it can.
     """
 
     period: int | None = None
@@ -47,26 +52,40 @@ _FIRST = Renewal()
 
 
 def register(session: ServerSession, registration: Registration) -> None:
-    """Open the table to dbdp_owner, as its owner, and write the catalogue's row and the odometers, as dbdp_owner."""
+    """Register a dataset: grant dbdp_owner the right to read the table, and write its row and its odometers.
+
+    Raises
+    ------
+    ValueError
+        If the registration is not valid, does not fit the table, or the name or the table is registered already.
+    PermissionError
+        If the role does not own the table, or dbdp_owner cannot reach it.
+    """
     registration.check()
     source = registration.source
     check_source(session, registration)
     check_owner(session, source)
-    session.query(f"lock table only {source} in share update exclusive mode")  # two grants at once would fail
+    session.query(f"lock table only {source} in share update exclusive mode")  # two simultaneous grants would fail
     session.query(f"grant select on {source} to dbdp_owner")
     with session.as_owner():
-        types = check_source(session, registration)  # which is locked now
+        types = check_source(session, registration)  # again, now that the table is locked
         check_opened(session, source)
         _check_new(session, registration.name, source)
         enter(session, registration, types)
 
 
 def enter(session: ServerSession, registration: Registration, types: dict[str, str], renewal: Renewal = _FIRST) -> None:
-    """Write a row of the catalogue, checked already, and make its odometers (as dbdp_owner)."""
+    """Write a checked registration's row and create its odometers (as dbdp_owner).
+
+    Raises
+    ------
+    ValueError
+        If the table is empty, or registered at the same time by another transaction.
+    """
     source, unit, budget = registration.source, registration.privacy_unit, registration.budget
     rows = count(session, source, unit, types) * (unit.max_rows if unit else 1)
     if rows == 0:
-        raise ValueError(f"{source} is empty; a dataset needs at least one row{' with a unit' if unit else ''}")
+        raise ValueError(f"{source} is empty; insert at least one row{' with a unit' if unit else ''} first")
     inserted = _insert_new(
         session,
         """
@@ -90,17 +109,27 @@ returning id""",
 
 
 def _insert_new(session: ServerSession, sql: str, name: str, source: str, *more: Any) -> list[Row]:
-    """Insert the catalogue's row; where two registrations met, say which was first."""
+    """Insert a dataset's row; if a simultaneous registration was first, raise the ValueError that names it."""
     try:
         return session.query(sql, name, source, *more)
-    except Exception as error:  # plpy's names are known in the server only
+    except Exception as error:  # plpy's exceptions have names in the server only
         if session.failure(error)[0] == UNIQUE_VIOLATION:
-            _check_new(session, name, source)  # by now it sees the other
+            _check_new(session, name, source)  # the other registration is visible now
         raise
 
 
 def drop(session: ServerSession, name: str) -> None:
-    """Close a dataset, and the table to dbdp_owner where the caller owns it; history and odometers stay."""
+    """Close a dataset, and revoke dbdp_owner's right to read the table if the caller owns it.
+
+    History and odometers stay.
+
+    Raises
+    ------
+    ValueError
+        If the dataset does not exist.
+    PermissionError
+        If another role registered it.
+    """
     with session.as_owner():
         row = rights.registered(session, name, action="drop it")
         end(session, row["id"])
@@ -127,11 +156,19 @@ where c.oid = to_regclass($1)
 
 
 def check_source(session: ServerSession, registration: Registration) -> dict[str, str]:
-    """Check that the table can be trained on as declared; return the types of the declared columns, and the unit's."""
-    found = session.query(_SOURCE, registration.source)
-    if not found:
-        raise ValueError(f"source {registration.source} is no table; give the one that holds the records")
-    row = found[0]
+    """Check that the table fits the registration; return the types of the declared columns and of the unit's.
+
+    Raises
+    ------
+    ValueError
+        If the table does not exist or is not an ordinary one, or a column or a declared value does not fit.
+    PermissionError
+        If dbdp_owner may not use the table's schema.
+    """
+    rows = session.query(_SOURCE, registration.source)
+    if not rows:
+        raise ValueError(f"source {registration.source} is not a table; give the one that holds the records")
+    row = rows[0]
     check_kind(session, row["oid"])
     if not row["is_reachable"]:
         raise PermissionError(
@@ -144,12 +181,12 @@ def check_source(session: ServerSession, registration: Registration) -> dict[str
 
 
 def numeric_type(session: ServerSession, source: str, column: str) -> str:
-    """Return the type of a numeric column of a table; of a domain the type below it.
+    """Return the type of a numeric column of a table; for a domain its base type.
 
     Raises
     ------
     ValueError
-        If there is no such column, or it holds no numbers.
+        If there is no such column, or it is not numeric.
     """
     types = column_types(session, session.query("select $1::regclass::oid::int8 as oid", source)[0]["oid"])
     _check_column(source, types, column, NUMERIC_TYPES)
@@ -183,10 +220,10 @@ def _check_values(session: ServerSession, declaration: Declaration, types: dict[
     if declaration.kind == "binary":
         _check_signs(session, declaration, types[declaration.label])
     if declaration.kind == "classes":
-        check_written(session, "class", declaration.label, types[declaration.label], declaration.classes)
+        check_canonical(session, "class", declaration.label, types[declaration.label], declaration.classes)
         _check_distinct(session, declaration.label, types[declaration.label], declaration.classes)
     for feature in declaration.categorical:
-        check_written(session, "category", feature.column, types[feature.column], feature.categories)
+        check_canonical(session, "category", feature.column, types[feature.column], feature.categories)
         if len(set(records.category_numbers(session, feature.categories))) < len(feature.categories):
             raise ValueError(f"two categories of {feature.column!r} have the same hash; rename one of them")
 
@@ -197,22 +234,22 @@ def _check_signs(session: ServerSession, declaration: Declaration, type_name: st
         raise ValueError(f"label {label!r} is {type_name}; declare its negative value too")
     for value in (declaration.positive, declaration.negative):
         if value is not None and _canonical(session, value, type_name) is None:
-            raise ValueError(f"label value {value!r} is no {type_name}, the type of column {label!r}")
+            raise ValueError(f"label value {value!r} is not of type {type_name}, that of column {label!r}; correct it")
 
 
-def check_written(session: ServerSession, word: str, column: str, type_name: str, values: Sequence[str]) -> None:
-    """Raise ValueError unless every value is one of that type, as PostgreSQL writes it."""
+def check_canonical(session: ServerSession, word: str, column: str, type_name: str, values: Sequence[str]) -> None:
+    """Raise ValueError unless every value has that type, and is written as PostgreSQL writes it."""
     for value in values:
-        written = _canonical(session, value, type_name)
-        if written != value:
-            hint = f"write it as {written!r}" if written else f"correct the {word}, or leave it out"
+        canonical = _canonical(session, value, type_name)
+        if canonical != value:
+            hint = f"write it as {canonical!r}" if canonical else f"correct the {word}, or leave it out"
             raise ValueError(
-                f"{word} {value!r} of {column!r} is no {type_name}, the column's type, as PostgreSQL writes it; {hint}"
+                f"{word} {value!r} of {column!r} is not a value of type {type_name} as PostgreSQL writes it; {hint}"
             )
 
 
 def _check_distinct(session: ServerSession, label: str, type_name: str, classes: tuple[str, ...]) -> None:
-    """Check that no two classes are one number, written in two ways."""
+    """Raise ValueError if two classes are the same number, written in two ways."""
     if records.is_text(type_name):
         return
     query = f"select count(distinct v::{type_name}) as number from unnest($1) as u(v)"
@@ -221,7 +258,7 @@ def _check_distinct(session: ServerSession, label: str, type_name: str, classes:
 
 
 def _canonical(session: ServerSession, value: str, type_name: str) -> str | None:
-    """Return a value as PostgreSQL writes it in that type, or None if it is none."""
+    """Return a value as PostgreSQL writes it in that type; None if it does not have the type."""
     if type_name.startswith("enum "):
         labels = session.query(
             "select from pg_enum where enumtypid = $1::regtype and enumlabel = $2",
@@ -233,14 +270,14 @@ def _canonical(session: ServerSession, value: str, type_name: str) -> str | None
         return value
     try:
         return session.query(f"select $1::text::{type_name}::text as value", value)[0]["value"]
-    except Exception as error:  # plpy's names are known in the server only
+    except Exception as error:  # plpy's exceptions have names in the server only
         if not session.failure(error)[0].startswith(DATA_EXCEPTION):
             raise
         return None
 
 
 def check_owner(session: ServerSession, source: str) -> None:
-    """Refuse a role that has logged in as somebody else than the owner."""
+    """Raise PermissionError unless the role that logged in owns the table."""
     row = session.query(
         "select pg_has_role(session_user, c.relowner, 'member') as may, c.relowner::regrole::text as owner "
         "from pg_class as c where c.oid = $1::regclass",
@@ -251,7 +288,7 @@ def check_owner(session: ServerSession, source: str) -> None:
 
 
 def check_opened(session: ServerSession, source: str) -> None:
-    """Refuse a role that is not the owner, and a table that dbdp_owner, who asks, may not read."""
+    """Raise PermissionError unless the role that logged in owns the table and dbdp_owner, who checks, may read it."""
     check_owner(session, source)
     sql = "select has_table_privilege(current_user, $1::regclass, 'select') as readable"
     if not session.query(sql, source)[0]["readable"]:
@@ -274,23 +311,23 @@ limit 1
 def _check_new(session: ServerSession, name: str, source: str) -> None:
     for partner in session.query(_RELATIVES, source):
         raise ValueError(
-            f"{source} shares records with {partner['source']}, registered already as dataset {partner['name']!r} "
+            f"{source} shares records with {partner['source']}, which is registered as dataset {partner['name']!r} "
             "(one is a partition of the other): use that dataset"
         )
-    found = session.query(
+    rows = session.query(
         "select name from dbdp.dataset where (name = $1 or source = $2::regclass) and dropped_at is null",
         name,
         source,
     )
-    if any(row["name"] == name for row in found):
+    if any(row["name"] == name for row in rows):
         raise ValueError(
-            f"dataset {name!r} is registered already, and its declaration and budget never change of themselves: "
-            "correct it by dbdp.redeclare, begin a new budget by dbdp.renew_budget, choose another name, or drop it by "
+            f"dataset {name!r} is registered already, and registering it again changes nothing: correct it with "
+            "dbdp.redeclare, begin a new budget with dbdp.renew_budget, choose another name, or drop it with "
             "dbdp.drop_dataset"
         )
-    if found:
+    if rows:
         raise ValueError(
-            f"{source} is registered already as dataset {found[0]['name']!r}; a table has one budget: use that dataset"
+            f"{source} is registered already as dataset {rows[0]['name']!r}; a table has one budget: use that dataset"
         )
 
 

@@ -1,4 +1,4 @@
-"""What an owner states of a table once: public facts and a total budget, as one record."""
+"""The registration of a dataset: the public facts and the total budget that an owner states once, as one record."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,16 +13,21 @@ LONGEST_NAME = 63  # characters of a dataset's name
 
 @dataclass(frozen=True, kw_only=True)
 class Registration:
-    """What registers a dataset; every interface builds this record. Its fields are dbdp.register_dataset's, in order.
+    """What an owner states of a table; every interface builds this record, with the fields of dbdp.register_dataset.
+
+    The other fields are the parameters of `dbdp.registry.declarations.declare`, and those of the budget, `epsilon`,
+    `delta`, `mode` and `rho`, of `dbdp.privacy.accounting.budget.Budget.of`.
 
     Attributes
     ----------
-    name : of the dataset
-    source : name of the table, as SQL has it
-    label, positive, negative, classes, label_bounds, features, intercept, public_columns : see
-        `dbdp.registry.declarations.declare`
-    epsilon, delta, mode, rho : the budget, of ε and δ or of ρ and δ, see `dbdp.privacy.accounting.budget.Budget.of`
-    unit, max_rows : all rows with one value of this column are protected together; at most so many are read
+    name : str
+        Name of the dataset, 1 to 63 printable characters.
+    source : str
+        Name of the table, as SQL writes it.
+    unit : str | None
+        All rows with one value of this column are protected together; None protects single rows.
+    max_rows : int | None
+        At most so many rows of each unit are read; None without a unit.
     """
 
     name: str
@@ -44,7 +49,7 @@ class Registration:
 
     @cached_property
     def declaration(self) -> Declaration:
-        """What is stated of the columns, checked; raises ValueError as `declare` does."""
+        """The checked declaration of the columns; raises ValueError as `declare` does."""
         return declare(
             label=self.label,
             features=self.features,
@@ -58,26 +63,26 @@ class Registration:
 
     @cached_property
     def privacy_unit(self) -> Unit | None:
-        """The unit of privacy, checked, None where it is one row; raises ValueError as `unit_of` does."""
+        """The checked unit of privacy, None if it is one row; raises ValueError as `unit_of` does."""
         return unit_of(self.declaration, self.unit, self.max_rows)
 
     @cached_property
     def budget(self) -> Budget:
-        """The budget, checked; raises ValueError as `Budget.of` does."""
+        """The checked budget; raises ValueError as `Budget.of` does."""
         return Budget.of(epsilon=self.epsilon, delta=self.delta, mode=self.mode, rho=self.rho)
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns that are declared, and of the unit's: those whose types may not change."""
+        """Names of the declared columns and of the unit's: those whose types may not change."""
         declared = self.declaration
         named = [self.unit] if self.unit is not None else []
         return [declared.label, *declared.columns, *declared.public_columns, *named]
 
     def check(self) -> None:
-        """Raise ValueError for what no table could make a sound registration; no database is needed."""
+        """Raise ValueError if the registration is not valid for any table; no database is needed."""
         if not 1 <= len(self.name) <= LONGEST_NAME:
             raise ValueError(
-                f"dataset name {self.name!r} has {len(self.name)} characters; it must have 1 to {LONGEST_NAME}"
+                f"dataset name {self.name!r} has {len(self.name)} characters; choose one with 1 to {LONGEST_NAME}"
             )
         if not self.name.isprintable():
             raise ValueError(

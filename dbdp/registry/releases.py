@@ -1,4 +1,4 @@
-"""Releases: the noisy models in the units of the user's columns, their receipt, and where they are kept.
+"""Releases: noisy models in the units of the user's columns, and how they are stored with their receipts.
 
 Shapes: models (outputs, dimension), coefficients (outputs, features), intercepts (outputs,); the parameters
 of a network (P,).
@@ -58,9 +58,23 @@ class Model:
 def in_column_units(
     declaration: Declaration, models: np.ndarray, projection: RandomProjection | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return coefficients and intercepts for the columns as they are, from models over packed rows.
+    """Return coefficients and intercepts in the units of the columns, from models over packed rows.
 
-    An affine map with public constants: post-processing. One model (dimension,) is taken too.
+    This is an affine map with public constants, and so post-processing.
+
+    Parameters
+    ----------
+    declaration : Declaration
+        The declaration that the models were trained with.
+    models : np.ndarray, shape (outputs, dimension) or (dimension,)
+        Linear models over packed rows.
+    projection : RandomProjection | None
+        The projection with which the rows were packed.
+
+    Returns
+    -------
+    tuple of np.ndarray
+        Coefficients, shape (outputs, features), and intercepts, shape (outputs,); for one model without `outputs`.
     """
     if projection:
         features = declaration.dimension - declaration.intercept
@@ -99,12 +113,12 @@ def _of_columns(declaration: Declaration, models: np.ndarray) -> tuple[np.ndarra
 def record(
     session: ServerSession, dataset: Dataset, coefficients: list[Any], intercepts: list[float], receipt: dict[str, Any]
 ) -> dict[str, Any]:
-    """Write the row of dbdp.model (runs in the server, as dbdp_owner); return id and receipt.
+    """Write linear models to dbdp.model (in the server, as dbdp_owner); return id and receipt.
 
     Raises
     ------
     ValueError
-        If the shapes are not those that the declaration asks for, or a number is null or not finite.
+        If the shapes are not the declaration's, a number is null or not finite, or another role made the charge.
     """
     _check(dataset.declaration, coefficients, intercepts)
     return _insert(session, dataset, receipt, coefficients, intercepts, None, None)
@@ -113,18 +127,19 @@ def record(
 def record_network(
     session: ServerSession, dataset: Dataset, data: dict[str, Any], parameters: list[float], receipt: dict[str, Any]
 ) -> dict[str, Any]:
-    """Write a network's row of dbdp.model (runs in the server, as dbdp_owner); return id and receipt.
+    """Write a network to dbdp.model (in the server, as dbdp_owner); return id and receipt.
 
     Raises
     ------
     ValueError
-        If the data is no network of such a dataset, or the parameters are not its own, or not finite.
+        If the network does not fit the dataset, the parameters do not fit the network or are not finite, or another
+        role made the charge.
     """
     network, projection = network_models.parsed(data)
     network_models.check(dataset.declaration, network, projection)
     shape = np.shape(parameters)
     if shape != (network.parameters,):
-        raise ValueError(f"parameters have the shape {shape}; the network's are {network.parameters} in one row")
+        raise ValueError(f"parameters have the shape {shape}; the network needs ({network.parameters},)")
     if not np.isfinite(np.array(parameters, np.float64)).all():
         raise ValueError("a parameter is null or not finite; a release has numbers only")
     described = json.dumps(network_models.as_data(network, projection))
@@ -139,14 +154,14 @@ def _insert(
 ) -> dict[str, Any]:
     """Write a row of dbdp.model: coefficients and intercepts, or a network and parameters.
 
-    Where the receipt names the charge that paid for it, that charge's outcome is this model.
+    If the receipt names a charge, record the model as its outcome.
     """
     paid = receipt.get("ledger")
     if paid is not None:
         ledger.check_own(session, paid, dataset.id)
     row = session.query("select nextval('dbdp.model_id_seq') as id, now()::text as at, session_user::text as by")[0]
     facts = {"model": row["id"], "dataset": dataset.name, "released_at": row["at"], "released_by": row["by"]}
-    receipt = facts | receipt | facts  # read first, and whatever a client says of them
+    receipt = facts | receipt | facts  # the facts come first, and override a client's
     session.query(
         "insert into dbdp.model (id, dataset_id, feature_names, declaration, receipt, "
         "coefficients, intercepts, network, parameters) overriding system value "
@@ -169,7 +184,7 @@ def _check(declaration: Declaration, coefficients: list[Any], intercepts: list[f
     shapes = np.shape(coefficients), np.shape(intercepts)
     if shapes != (expected, (declaration.outputs,)):
         raise ValueError(
-            f"coefficients have the shape {shapes[0]} and intercepts {shapes[1]}; the dataset's are {expected} and "
+            f"coefficients have the shape {shapes[0]} and intercepts {shapes[1]}; the dataset needs {expected} and "
             f"({declaration.outputs},)"
         )
     if not all(np.isfinite(np.array(each, np.float64)).all() for each in (coefficients, intercepts)):

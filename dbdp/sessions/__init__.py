@@ -1,1 +1,1 @@
-"""Where SQL runs; alone knows plpy and psycopg."""
+"""Sessions: where SQL runs. Only this folder knows whether plpy or psycopg runs it."""

@@ -1,7 +1,7 @@
-"""Advisory locks of a session: those that code of a table's owner takes while a table is read do not stay.
+"""Restores a session's advisory locks after a table was read: its owner's code may have taken or released some.
 
-PostgreSQL undoes such a lock neither with a setting nor with a subtransaction. `pg_locks` does not show how often a
-session holds one, nor whether to its end or to that of the transaction.
+Neither a setting nor a subtransaction makes PostgreSQL undo such a lock. `pg_locks` shows neither how often a session
+holds one, nor whether until its end or until that of the transaction.
 """
 
 from collections.abc import Iterator
@@ -26,13 +26,13 @@ Lock = tuple[str, str]  # what its functions' names end in, and their arguments
 
 
 @contextmanager
-def kept(session: ServerSession) -> Iterator[None]:
-    """Leave the session at the end of the block with those of its own advisory locks that it had at the beginning.
+def preserved(session: ServerSession) -> Iterator[None]:
+    """Leave the session at the end of the block with the advisory locks that it held at the beginning.
 
-    Proof that nobody else gets one of them meanwhile. While session locks are counted or given up, a lock of the
-    transaction on the same key is held too, which a session that holds the key is granted at once. It goes with the
-    subtransaction that is undone; what is locked for the session stays. Nothing waits: a lock that such code gave up
-    and another session took is lost.
+    Proof that no other session acquires one of them meanwhile. While session locks are counted or released, a lock of
+    the transaction on the same key is held too; a session that holds the key is granted that lock at once. It is
+    released with the subtransaction that is undone; locks of the session stay. Nothing waits: a lock that such code
+    released and another session acquired is lost.
     """
     before = _held(session)
     counts = _counted(session, before) if before else []
@@ -53,7 +53,7 @@ def _held(session: ServerSession) -> list[Lock]:
 
 
 def _arguments(form: int, first: int, second: int) -> str:
-    """Return a key as its functions take it: one number of 64 bits (form 1), or two of 32 (form 2)."""
+    """Return a key as arguments of the lock functions: one number of 64 bits (form 1), or two of 32 (form 2)."""
     if form == 1:
         return f"{_signed(first << 32 | second, 64)}::pg_catalog.int8"
     return ", ".join(f"{_signed(each, 32)}::pg_catalog.int4" for each in (first, second))
@@ -64,7 +64,7 @@ def _signed(number: int, bits: int) -> str:
 
 
 def _counted(session: ServerSession, locks: list[Lock]) -> list[int]:
-    """Return how often each lock is held for the session: what can be unlocked, and is locked again."""
+    """Return how often the session holds each lock: count how often it can be unlocked, then lock it again."""
     counts = []
     with session.undone():
         _hold(session, locks)

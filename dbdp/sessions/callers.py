@@ -1,8 +1,9 @@
-"""Whose code calls: what may run in a transaction with the rights of its session.
+"""Checks whose code may run in a transaction with the rights of its session.
 
-Whoever owns a view, or a table with a trigger, a rule, a default, a CHECK or a policy, writes code that runs with the
-rights of those who use it; a deferred trigger even runs after their last statement. Whatever runs a relation's code
-locks the relation until the transaction ends, so the locks of the transaction list all owners whose code may run now.
+The owner of a view, or of a table with a trigger, a rule, a default, a CHECK or a policy, writes code that runs with
+the rights of those who use it; a deferred trigger even runs after their last statement. A statement that runs a
+relation's code locks the relation until the transaction ends, so the transaction's locks list all owners whose code
+may run now.
 """
 
 from dbdp.sessions.server import ServerSession
@@ -10,11 +11,12 @@ from dbdp.sessions.session import Row
 
 Lock = tuple[str, int, str]  # of a transaction on a relation, in a mode
 
-# Locks of this transaction on relations of others. Of a table that is read, the code that a plan may evaluate counts;
-# of one that is written, any may run. An old snapshot does not show all code that is there, nor a new relation. A
-# group's relations count as another's: each of its members may have written their code. Only a superuser's do not. The
-# code of this session's temporary tables is put there by this session: before the snapshot or in this transaction. One
-# without triggers, rules, defaults and types of users (from oid 16384 on) runs none when it is written either.
+# Locks of this transaction on relations of other roles. For a table that is read, the code that a plan may evaluate
+# counts; for one that is written, any code may run. An old snapshot shows neither new code nor a new relation. A
+# group's relations count as another role's: each of its members may have written their code. Only a superuser's do not
+# count. This session itself wrote the code of its temporary tables, before the snapshot or in this transaction. A
+# temporary table without triggers, rules, defaults and user-defined types (from oid 16384 on) runs no code when it is
+# written either.
 _FOREIGN = """
 select l.virtualtransaction as transaction,
        l.relation::int8 as relation,
@@ -63,7 +65,7 @@ end
 
 
 class Transactions:
-    """Which locks of the present transaction the interfaces took themselves, where owners' code has no rights."""
+    """The locks of the current transaction that an interface took itself; owners' code has no rights under them."""
 
     def __init__(self, session: ServerSession) -> None:
         self._session = session
@@ -73,10 +75,10 @@ class Transactions:
         """Raise PermissionError if others' code may run in this transaction with the rights of its session.
 
         Proof. Code of a view, a rule, a trigger, a default, a generated column, a CHECK, a policy, an index or a
-        statistic runs in a statement that names its relation, or at the end of that statement's transaction. The
-        statement holds a lock of the relation until then, of RowExclusiveLock or above where it writes. So, of a
-        relation that neither a superuser nor the session's user owns, the lock is listed here, but for those that
-        `note` has listed: these an interface took, which reads as the relation's owner and restricted.
+        statistic runs in a statement that names its relation, or at the end of that statement's transaction. Until
+        then the statement holds a lock on the relation, RowExclusiveLock or above where it writes. So the query lists
+        the lock on every relation that neither a superuser nor the session's user owns. Those that `note` recorded
+        are excepted: an interface took them, which reads with the restricted rights of the relation's owner.
         """
         for row in self._foreign():
             if _lock(row) not in self._taken:
@@ -87,7 +89,7 @@ class Transactions:
                 )
 
     def note(self) -> None:
-        """Note the locks that an interface took since the check."""
+        """Record the locks that an interface took since the check."""
         self._taken = {_lock(row) for row in self._foreign()}
 
     def _foreign(self) -> list[Row]:

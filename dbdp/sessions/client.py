@@ -21,7 +21,7 @@ where setting is not null
 order by place
 """
 
-# A table that a caller names: along the caller's own path, and then by its number.
+# A table that a caller names is looked up along the caller's own search_path, and then by its oid.
 _OID_OF_TABLE = "select pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid as oid"
 _NAME_OF_TABLE = """
 select pg_catalog.format('%I.%I', n.nspname, c.relname) as name
@@ -31,7 +31,7 @@ where c.oid = $1::pg_catalog.oid
 """
 
 
-# What a client has of the registry: the server's interfaces, which check who calls.
+# A client reaches the registry through the server's SQL functions, which check the caller.
 _CHARGE = """
 select c.ledger_id as ledger, c.wal_position::pg_catalog.text as position
 from dbdp.charge($1, $2::pg_catalog.json) as c
@@ -53,29 +53,32 @@ class ClientSession:
         self.connection = connection
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
-        """Run one statement, whose names mean the server's own, whatever the connection's search_path; return its rows.
+        """Run one statement, with names resolved in pg_catalog whatever the connection's search_path; return its rows.
 
-        What dbdp refuses is a ValueError, or after a charge a ChargedError, and psycopg's DatabaseError.
+        Raises
+        ------
+        psycopg.DatabaseError
+            If the statement fails. Where dbdp refuses it is a ValueError too, after a charge a ChargedError.
         """
         from dbdp.sessions import connections
 
         return self._run(connections.pinned, sql, parameters)
 
     def table(self, name: str) -> str | None:
-        """Return a table's name with its schema, quoted, found along the connection's own path; None without one.
+        """Return the qualified, quoted name of a table on the connection's own search_path; None if there is none.
 
-        The first statement looks nothing up along that path but the name: it has no operator, and its function, types
-        and casts are the server's.
+        The first statement resolves only the table's name along that path: it has no operator, and its function, types
+        and casts are qualified.
         """
-        found = self._run(nullcontext, _OID_OF_TABLE, (name,))[0]["oid"]
-        return None if found is None else str(self.query(_NAME_OF_TABLE, found)[0]["name"])
+        oid = self._run(nullcontext, _OID_OF_TABLE, (name,))[0]["oid"]
+        return None if oid is None else str(self.query(_NAME_OF_TABLE, oid)[0]["name"])
 
     def uncounted(self) -> AbstractContextManager[None]:
-        """Leave statistics as they are: who drives the training may read the table itself."""
+        """Do nothing: the role that runs the training may read the table itself."""
         return nullcontext()
 
     def control(self, sql: str) -> None:
-        """Run a statement that controls a transaction and looks no name up, as the first of it must be."""
+        """Run a statement that controls a transaction; it resolves no name, so it needs no pinned search_path."""
         self._run(nullcontext, sql, ())
 
     def _run(
@@ -94,7 +97,7 @@ class ClientSession:
                 self._settle()
                 raise
             except DatabaseError as error:
-                raise refusals.told(error, is_ours=error.sqlstate == PUBLIC_SQLSTATE) from None
+                raise refusals.client_error(error, is_public=error.sqlstate == PUBLIC_SQLSTATE) from None
             return cursor.fetchall() if cursor.description else []
 
     def recover(self) -> None:
@@ -106,7 +109,7 @@ class ClientSession:
             self.connection.rollback()
 
     def _settle(self) -> None:
-        """End a statement that an interrupt left running: psycopg may be interrupted before it has seen the end."""
+        """Cancel a statement that an interrupt left running: psycopg may be interrupted before the statement ends."""
         from psycopg.pq import TransactionStatus
 
         if not self.connection.closed and self.connection.info.transaction_status == TransactionStatus.ACTIVE:
@@ -115,7 +118,7 @@ class ClientSession:
                 pass
 
     def prefer(self, parameter: str, value: str) -> None:
-        """Set a parameter for the session, where the server still allows it; never within a transaction."""
+        """Set a parameter for the session, where the server still allows it; do nothing within a transaction."""
         from psycopg.pq import TransactionStatus
 
         if self.connection.autocommit and self.connection.info.transaction_status == TransactionStatus.IDLE:
@@ -153,8 +156,8 @@ class ClientSession:
         for worker in workers:
             worker.control("commit")
 
-    def at_once(self) -> AbstractContextManager[Any]:
-        """Run a transaction, or a savepoint of the one that runs."""
+    def atomic(self) -> AbstractContextManager[Any]:
+        """Run a transaction, or a savepoint within the current one."""
         transaction: AbstractContextManager[Any] = self.connection.transaction()
         return transaction
 
@@ -163,12 +166,12 @@ class ClientSession:
         self.connection.cancel()
 
     @contextmanager
-    def hearing(self, hear: Callable[[str], None]) -> Iterator[None]:
-        """Have a function called with what the server tells the client within the block."""
+    def messages_to(self, receive: Callable[[str], None]) -> Iterator[None]:
+        """Call a function with each message of level INFO that the server sends within the block."""
 
         def handler(notice: Any) -> None:
             if notice.severity_nonlocalized == "INFO":
-                hear(notice.message_primary)
+                receive(notice.message_primary)
 
         self.connection.add_notice_handler(handler)
         try:
@@ -177,23 +180,23 @@ class ClientSession:
             self.connection.remove_notice_handler(handler)
 
     def failure(self, error: BaseException) -> tuple[str, str]:
-        """Return SQLSTATE and text of a failed statement."""
+        """Return the SQLSTATE and the text of a failed statement."""
         text = getattr(getattr(error, "diag", None), "message_primary", None)
         return getattr(error, "sqlstate", None) or "", (text or str(error).strip()).removeprefix(PREFIX)
 
     def check_rows(self, dataset: Registered) -> None:
-        """Call dbdp.check_rows: what plans a statement on a table may run code of the table's owner."""
+        """Call dbdp.check_rows: planning a statement on the table here could run code of the table's owner."""
         self.query("select dbdp.check_rows($1)", dataset.name)
 
     def check_exact_results(self) -> None:
-        """Do nothing: rows are read by the caller's own right."""
+        """Do nothing: rows are read with the caller's own rights."""
 
     def charge(self, dataset: Registered, plan: Json) -> Charge:
         """Call dbdp.charge."""
         return Charge(**self.query(_CHARGE, dataset.name, json.dumps(plan))[0])
 
     def leaving_at_multiples(self, seconds: int | None) -> AbstractContextManager[None]:
-        """Leave at once: who drives a training from a client may read the table."""
+        """Leave at once: the role that runs a training from a client may read the table."""
         return nullcontext()
 
     def await_durable(self, charge: Charge) -> None:

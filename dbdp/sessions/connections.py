@@ -1,15 +1,16 @@
-"""Connections, and what a name means in a statement that dbdp sends over one.
+"""Connections with a pinned search_path, so that names in dbdp's statements mean the server's own objects.
 
-Names without a schema (functions, operators, types, tables, collations) are looked up along `search_path`, where an
-operator of anybody's whose types fit better is preferred to the server's own. With PATH the server's own are found.
-Two ways set it, and nothing else in dbdp does; with it `row_security` is on, since off stops each statement that
-a policy of dbdp's own tables is about:
+Names without a schema (functions, operators, types, tables, collations) are looked up along `search_path`, where any
+role's operator whose types fit better is preferred to the server's own. PATH finds the server's own first. Only two
+functions in dbdp set it. They also switch `row_security` on, since off makes each statement fail to which a policy of
+dbdp's own tables applies:
 
 - `opened` sets it for the life of a connection that dbdp opens for its own statements;
-- `pinned` sets it for one statement on a connection that its user shares, whose settings stay as they are.
+- `pinned` sets it for one statement on a user's connection, whose settings stay as they are.
 
-Proof that no name is met on the way there: PIN and READ have no operator; each names one function, by its schema, and
-that takes what stands there without a cast that could be planted (casts belong to types, not schemas).
+Proof that these two statements resolve no name along the old path: PIN and READ have no operator; each names its
+functions with their schema, and their arguments need no cast that a role could plant (casts belong to types, not
+schemas).
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-PATH = "pg_catalog, pg_temp"  # temporary objects last: they hide nothing of the server's
+PATH = "pg_catalog, pg_temp"  # temporary objects last, so that they hide none of the server's
 PIN = b"""select pg_catalog.set_config('search_path', $1::pg_catalog.text, $3::pg_catalog.bool),
        pg_catalog.set_config('row_security', $2::pg_catalog.text, $3::pg_catalog.bool)"""
 READ = b"select pg_catalog.current_setting('search_path'), pg_catalog.current_setting('row_security')"
@@ -28,10 +29,10 @@ _PINNED = (PATH, "on")
 
 
 def opened(url: str = "", *, autocommit: bool = True, **options: Any) -> psycopg.Connection:
-    """Connect, and have names mean the server's own from the first statement on.
+    """Connect with the pinned search_path, so that names mean the server's own from the first statement on.
 
-    A statement sets the path, since a startup option would be refused by some poolers; it comes behind, and so undoes,
-    what the URL, the environment, a service file, the role or the database set.
+    A statement sets the path, since some poolers refuse a startup option. It runs after the URL, the environment, a
+    service file, the role and the database have set theirs, and so overrides them.
 
     Parameters
     ----------
@@ -54,11 +55,11 @@ def opened(url: str = "", *, autocommit: bool = True, **options: Any) -> psycopg
 
 @contextmanager
 def pinned(connection: psycopg.Connection) -> Iterator[None]:
-    """Have names mean the server's own in the one statement of the block; its results are there when that ends.
+    """Pin search_path for the one statement of the block; its results are complete when the block ends.
 
-    Settings and statement are sent in one pipeline. Without a transaction they are one, which ends with the block and
-    takes the settings along; within one they are put back behind the statement, or, where that fails, by the rollback
-    that must follow.
+    Settings and statement are sent in one pipeline. Outside a transaction the pipeline is one, and its settings end
+    with it. Within a transaction the settings are restored after the statement, or, if it fails, by the rollback that
+    must follow.
     """
     is_alone = connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE
     before = None if is_alone else _settings_of(connection)
@@ -77,5 +78,5 @@ def _settings_of(connection: psycopg.Connection) -> tuple[str, str]:
 
 def _set(connection: psycopg.Connection, settings: tuple[str, str], *, is_local: bool) -> None:
     with psycopg.RawCursor(connection, row_factory=tuple_row) as cursor:
-        # Not prepared: nothing of ours is kept beside the user's statements.
+        # Not prepared, so that none of dbdp's statements is stored beside the user's.
         cursor.execute(PIN, (*settings, is_local), prepare=False)

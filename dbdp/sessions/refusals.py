@@ -1,4 +1,4 @@
-"""What a client raises where the server refuses: errors of psycopg that are this project's own as well."""
+"""The errors that a client raises where the server refuses: psycopg's errors that are also this project's own."""
 
 import psycopg
 
@@ -6,7 +6,7 @@ from dbdp.sessions.errors import CHARGED, PREFIX, ChargedError
 
 
 class RefusedError(psycopg.DatabaseError, ValueError):
-    """The server refused, before anything was spent; the text is the server's, without the place in its code."""
+    """The server refused, before anything was spent; the text is the server's, without the location in its code."""
 
 
 class StoppedError(psycopg.DatabaseError, ChargedError):
@@ -15,14 +15,17 @@ class StoppedError(psycopg.DatabaseError, ChargedError):
     sqlstate: str
 
 
-def told(error: psycopg.DatabaseError, *, is_ours: bool) -> psycopg.DatabaseError:
-    """Return an error of a statement as the doors of this client have it.
+def client_error(error: psycopg.DatabaseError, *, is_public: bool) -> psycopg.DatabaseError:
+    """Return the error that this client's interfaces raise for an error of a statement.
 
     Parameters
     ----------
-    is_ours : whether the error's text says public facts only; others stay as they are, but for a charge that stands
+    error : psycopg.DatabaseError
+        The error that psycopg raised.
+    is_public : bool
+        Whether its text states public facts only. Any other is returned as it is, unless it follows a charge.
     """
     text = (error.diag.message_primary or "").removeprefix(PREFIX)
     if text.startswith(CHARGED):
         return StoppedError(error.sqlstate or "", text.removeprefix(CHARGED), info=error.pgresult)
-    return RefusedError(text, info=error.pgresult) if is_ours else error
+    return RefusedError(text, info=error.pgresult) if is_public else error

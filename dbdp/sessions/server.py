@@ -14,10 +14,10 @@ from typing import Any, Protocol
 from dbdp.sessions.errors import PREFIX, is_cancel
 from dbdp.sessions.session import FLUSHED, Charge, Json, Registered, Row, Session, postgres_type, refusable, wait_until
 
-_MOST_PLANS = 128  # prepared at a time; a training takes some thirty, and those of its own tables are of no use later
+_MOST_PLANS = 128  # prepared at a time; a training needs about 30, and those on its own tables are useless afterwards
 
 
-# Whose rights a table is read with: its owner's, or of a table of a superuser still the reader's own.
+# A table is read with its owner's rights; a superuser's table with the reader's own.
 _READER = """
 select pg_catalog.format('%I', current_user) as reader,
        n.nspname::pg_catalog.text as schema,
@@ -30,8 +30,9 @@ join pg_catalog.pg_roles as r on r.oid = c.relowner
 where c.oid = $1::pg_catalog.regclass
 """
 
-# A table is read by one plan, whatever the session has set: from place to place, without sorting, hashing or keeping
-# rows aside, which would take temporary files. The costs are the server's own: beyond some all plans cost alike.
+# These settings make the server read a table by one plan, whatever the session has set: in the order of storage,
+# without sorting, hashing or materialising rows, which would need temporary files. The costs are the server's defaults:
+# with much larger ones all plans cost the same.
 PLANNED = {
     "constraint_exclusion": "off",
     "cpu_index_tuple_cost": "0.005",
@@ -104,41 +105,43 @@ from pg_stat_get_wal_senders() -- what pg_stat_replication adds is frozen within
 where sync_state in ('sync', 'quorum')
 and flush_lsn >= $1::pg_lsn
 """
-_NAP = 0.02  # seconds; a cancel is noticed between two of them
+_NAP = 0.02  # seconds of one sleep; a cancel is noticed between two sleeps
 
 
 @cache
 def _backend() -> ctypes.PyDLL:
-    """Return the server's own functions: this interpreter is part of it."""
+    """Return the server's C functions: this interpreter runs in its process."""
     functions = ctypes.PyDLL(None)
     functions.GetSessionUserId.restype = functions.GetOuterUserId.restype = ctypes.c_uint
     return functions
 
 
 def _identity() -> tuple[ctypes.c_uint, ctypes.c_int]:
-    """Return the current role's number, and the restrictions that it works under."""
+    """Return the current role's oid, and the restrictions (security context) under which it runs."""
     user, context = ctypes.c_uint(), ctypes.c_int()
     _backend().GetUserIdAndSecContext(ctypes.byref(user), ctypes.byref(context))
     return user, context
 
 
 # Bytes of BufferUsage, by the server's major version (executor/instrument.h): ten counts of blocks, then the times
-# spent on them, of 16 bytes each before 16 and of 8 since: two for blocks and two for temporary files, and in 17
-# two for shared, two for local blocks and two for temporary files. WalUsage is three counts in all of them.
+# spent on them, 16 bytes each in version 15, 8 bytes since 16. Versions 15 and 16 have two times for blocks and two for
+# temporary files; version 17 has two for shared blocks, two for local blocks and two for temporary files. WalUsage has
+# three counts in all versions.
 _BUFFER_BYTES = {15: 80 + 4 * 16, 16: 80 + 4 * 8, 17: 80 + 6 * 8}
 _WAL_BYTES = 24
 
 
 @contextmanager
 def unmetered(version: int) -> Iterator[None]:
-    """Have what the block reads and writes not count in what `EXPLAIN (ANALYZE, BUFFERS, WAL)` shows of the statement.
+    """Hide what the block reads and writes from `EXPLAIN (ANALYZE, BUFFERS, WAL)` of the calling statement.
 
-    Pages of a table and of what it stores out of line depend on how wide its rows are stored: on their values. What
-    training writes has public sizes anyway (`packing`); this is the second line, and it hides the first, too.
+    The number of pages of a table and of its out-of-line values depends on how wide its rows are stored, and so on
+    their values. What training writes has public sizes anyway (`packing`); this is a second line of defence.
 
     Parameters
     ----------
-    version : the server's major version; of one that is not known nothing is touched
+    version : int
+        The server's major version; nothing is hidden for a version that is not in `_BUFFER_BYTES`.
     """
     if version not in _BUFFER_BYTES:
         yield
@@ -155,10 +158,10 @@ def unmetered(version: int) -> Iterator[None]:
 
 @contextmanager
 def _uncounted() -> Iterator[None]:
-    """Have the server keep no statistics of what is read within the block: tuples, pages, values stored out of line.
+    """Switch off the statistics of what the block reads: tuples, pages, values stored out of line.
 
-    They are for every role to see, of any table. It is `track_counts`, of which no more than this is switched off:
-    tables that are made and dropped go on to count for the server's own upkeep.
+    Every role may see the statistics of any table. This is `track_counts` for reads only: tables that are created and
+    dropped still count for the server's own maintenance.
     """
     counting = ctypes.c_bool.in_dll(_backend(), "pgstat_track_counts")
     before = counting.value
@@ -170,8 +173,8 @@ def _uncounted() -> Iterator[None]:
 
 
 @contextmanager
-def _being(user: ctypes.c_uint, added: int) -> Iterator[None]:
-    """Be a role within the block, with more restrictions; the server ends it itself where a transaction aborts."""
+def _as_role(user: ctypes.c_uint, added: int) -> Iterator[None]:
+    """Run the block as a role, with added restrictions; the server resets both itself if the transaction aborts."""
     former, context = _identity()
     _backend().SetUserIdAndSecContext(user, ctypes.c_int(context.value | added))
     try:
@@ -182,7 +185,7 @@ def _being(user: ctypes.c_uint, added: int) -> Iterator[None]:
 
 @contextmanager
 def _settings_undone() -> Iterator[None]:
-    """Undo at the end of the block what was set within it."""
+    """Reset at the end of the block the settings that were changed within it."""
     level = _backend().NewGUCNestLevel()
     try:
         yield
@@ -192,24 +195,24 @@ def _settings_undone() -> Iterator[None]:
 
 @contextmanager
 def _acting_as(owner: int | None) -> Iterator[None]:
-    """Be a role within the block, None the current one, restricted and uncounted; undo what is set there."""
+    """Run the block as a role (None: the current one), restricted and without statistics; reset its settings after."""
     user = _identity()[0] if owner is None else ctypes.c_uint(owner)
-    with _being(user, _LOCAL_USER | _RESTRICTED), _uncounted(), _settings_undone():
+    with _as_role(user, _LOCAL_USER | _RESTRICTED), _uncounted(), _settings_undone():
         yield
 
 
 class _Undo(Exception):
-    """Ends a subtransaction that is to be undone."""
+    """Raised to roll back a subtransaction."""
 
 
 class Registry(Protocol):
-    """What the server's session checks and writes in the registry; each dataset is a `datasets.Dataset`.
+    """The registry's functions that the server's session calls; each dataset is a `datasets.Dataset`.
 
-    What writes runs as dbdp_owner. Parameters, results and errors are those of `Session`.
+    Those that write run as dbdp_owner. Parameters, results and errors are those of `Session`.
     """
 
     def check_rows(self, session: "ServerSession", dataset: Any) -> None:
-        """Check the number of rows, with the rights in force."""
+        """Check the number of rows, with the rights of the current role."""
 
     def charge(self, session: "ServerSession", dataset: Any, plan: Json) -> Charge:
         """Advance the odometers and write the ledger's row."""
@@ -220,12 +223,12 @@ class Registry(Protocol):
     def store_release(
         self, session: "ServerSession", dataset: Any, coefficients: list[Any], intercepts: list[float], receipt: Json
     ) -> Json:
-        """Write linear models, and that they are the outcome of their charge."""
+        """Write linear models, and record them as the outcome of their charge."""
 
     def store_network(
         self, session: "ServerSession", dataset: Any, network: Json, parameters: list[float], receipt: Json
     ) -> Json:
-        """Write a network, and that it is the outcome of its charge."""
+        """Write a network, and record it as the outcome of its charge."""
 
 
 class ServerSession:
@@ -233,8 +236,10 @@ class ServerSession:
 
     Parameters
     ----------
-    plpy : PL/Python's module
-    registry : what of the registry this session writes itself, its caller having been checked
+    plpy : ModuleType
+        PL/Python's module.
+    registry : Registry
+        The registry's functions, which this session calls itself, since its caller was checked.
     """
 
     def __init__(self, plpy: ModuleType, registry: Registry) -> None:
@@ -244,7 +249,7 @@ class ServerSession:
         self._suspended: dict[str, Iterator[bytes]] = {}
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
-        """Run one statement; return its rows."""
+        """Run one statement and return its rows; an error is plpy's."""
         return [dict(row) for row in self._plpy.execute(self._plan(sql, parameters), list(parameters))]
 
     @cached_property
@@ -255,17 +260,22 @@ class ServerSession:
         )
 
     def stream(self, sql: str, *parameters: Any) -> Iterator[Row]:
-        """Run one query with one snapshot; give its rows one at a time."""
+        """Run one query with one snapshot and yield its rows one at a time."""
         return iter(self._plpy.cursor(self._plan(sql, parameters), list(parameters)))
 
     def batches_of(self, source: str, size: int, sql: str, *parameters: Any) -> Iterator[list[Row]]:
-        """Run one query that reads a table, with one snapshot and the plan of `PLANNED`; give so many rows at a time.
+        """Run one query that reads a table, with one snapshot and the plan of `PLANNED`; yield `size` rows at a time.
 
-        The table has the same owner until the query ends, since that holds a lock on it.
+        The query's lock on the table ensures that its owner stays the same until the query ends.
+
+        Raises
+        ------
+        PermissionError
+            If this role may not read the table.
         """
         owner = self._owner_of(source)
         with _acting_as(owner):
-            self._plan_as_ever()
+            self._pin_plan()
             cursor = self._plpy.cursor(self._plan(sql, parameters), list(parameters))
         while True:
             with _acting_as(owner):
@@ -275,7 +285,7 @@ class ServerSession:
             yield rows
 
     def in_one_snapshot(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """Give what an iterator gives, whose queries all see one snapshot: that of now. They only read.
+        """Yield an iterator's items; its queries, which only read, all see one snapshot, taken at the first item.
 
         Proof. dbdp.resume, a stable function, runs the iterator; queries of a stable function see the snapshot of the
         one query that calls it.
@@ -289,7 +299,7 @@ class ServerSession:
             self._suspended.pop(name, None)
 
     def resume(self, name: str) -> Iterator[bytes]:
-        """Return the iterator that `in_one_snapshot` left.
+        """Return the iterator that `in_one_snapshot` stored under a name.
 
         Raises
         ------
@@ -297,16 +307,16 @@ class ServerSession:
             If there is none.
         """
         if name not in self._suspended:
-            raise ValueError(f"nothing was left to resume as {name!r}; dbdp calls this function itself")
+            raise ValueError(f"there is no suspended read named {name!r}; only dbdp itself calls dbdp.resume")
         return self._suspended[name]
 
     def uncounted(self) -> AbstractContextManager[None]:
-        """Have the server keep no statistics of what the block reads, or writes to temporary tables."""
+        """Switch off statistics of what the block reads, or writes to temporary tables."""
         return _uncounted()
 
     @contextmanager
     def undone(self) -> Iterator[None]:
-        """Undo what the block did, and release its locks; what a sequence was set to stays."""
+        """Roll back what the block did, and release its locks; the values of sequences stay."""
         try:
             with self._plpy.subtransaction():
                 yield
@@ -316,11 +326,11 @@ class ServerSession:
 
     @contextmanager
     def reading(self, source: str) -> Iterator[None]:
-        """Read a table within the block with the rights of its owner, if this role may read it, by one plan.
+        """Read a table within the block by the plan of `PLANNED`, with its owner's rights, if this role may read it.
 
-        Whoever owns a table writes code that runs when others only plan to read it: functions in its indexes,
-        CHECK constraints and statistics, or a view put in its place. So that it gains no rights, it runs as its
-        owner and as restricted as in the server's own maintenance of tables, and what it sets is undone.
+        A table's owner writes code that runs as soon as another role plans to read it: functions in its indexes, CHECK
+        constraints and statistics, or a view put in its place. So that this code gains no rights, it runs as its owner,
+        as restricted as in the server's own maintenance of tables, and its settings are reset.
 
         Raises
         ------
@@ -328,43 +338,42 @@ class ServerSession:
             If this role may not read the table.
         """
         with _acting_as(self._owner_of(source)):
-            self._plan_as_ever()
+            self._pin_plan()
             yield
 
-    def _plan_as_ever(self) -> None:
-        """Set what a plan depends on, until the role is given back."""
+    def _pin_plan(self) -> None:
+        """Set all that a plan depends on, until the block of `_acting_as` ends."""
         self.query(_PLAN, list(PLANNED), list(PLANNED.values()))
 
     @contextmanager
     def in_own_memory(self) -> Iterator[None]:
-        """Have the statements of the block use as much memory as ever, whatever `work_mem` the session has set.
+        """Run the statements of the block with the default `work_mem`, whatever the session has set.
 
-        So a list of datasets or of locks goes to no temporary file, which `temp_file_limit` might refuse.
+        So a list of datasets or of locks needs no temporary file, which `temp_file_limit` might refuse.
         """
         with _settings_undone():
             self.query("select pg_catalog.set_config('work_mem', $1, true)", PLANNED["work_mem"])
             yield
 
     def is_restricted(self) -> bool:
-        """Return whether the caller is code of a table's owner, run where the server reads or maintains the table."""
+        """Return whether the caller is code of a table's owner, run while the server reads or maintains the table."""
         return _identity()[1].value & ~_LOCAL_USER != 0
 
     def check_caller(self) -> None:
         """Raise PermissionError for code that runs with the rights of another role than the session's.
 
-        Right are the role that logged in; that of SET ROLE, outside of SECURITY DEFINER functions, whose owner may be
-        a group; and dbdp_owner, which nobody is but an interface that has checked its own caller.
+        Allowed are the role that logged in; the role of SET ROLE, outside SECURITY DEFINER functions, whose owner may
+        be a group; and dbdp_owner, as which only an interface runs that has checked its own caller.
         """
         user, context = _identity()
-        right = {_backend().GetSessionUserId(), self._dbdp_owner()}
+        allowed = {_backend().GetSessionUserId(), self._dbdp_owner()}
         if not context.value & _LOCAL_USER:
-            right.add(_backend().GetOuterUserId())
-        if user.value not in right:
+            allowed.add(_backend().GetOuterUserId())
+        if user.value not in allowed:
             row = self.query(_IN_FORCE)[0]
             raise PermissionError(
                 f"dbdp was called by code that runs with the rights of {row['code']!r}, in a session of "
-                f"{row['session']!r}; call it by itself, as the role that logged in, and have that role granted what "
-                "it needs"
+                f"{row['session']!r}; call it directly, as the role that logged in, and grant that role what it needs"
             )
 
     def acts_as_owner(self) -> bool:
@@ -372,8 +381,8 @@ class ServerSession:
         return _identity()[0].value == self._dbdp_owner()
 
     def as_owner(self) -> AbstractContextManager[None]:
-        """Act as dbdp_owner within the block, as a SECURITY DEFINER function of it would; the caller was checked."""
-        return _being(ctypes.c_uint(self._dbdp_owner()), _LOCAL_USER)
+        """Run the block as dbdp_owner, as its SECURITY DEFINER function would; the caller must have been checked."""
+        return _as_role(ctypes.c_uint(self._dbdp_owner()), _LOCAL_USER)
 
     def _dbdp_owner(self) -> int:
         return self.query(_OWNER)[0]["number"]
@@ -390,13 +399,13 @@ class ServerSession:
         """Do nothing: SPI ends the failed statement's subtransaction itself."""
 
     def prefer(self, parameter: str, value: str) -> None:
-        """Set a parameter until the transaction ends, where the server still allows it; else the session lives on."""
+        """Set a parameter until the transaction ends, where the server still allows it; a refusal changes nothing."""
         with refusable(self):
             self.query("select pg_catalog.set_config('exit_on_error', 'off', true)")
             self.query("select pg_catalog.set_config($1, $2, true)", parameter, value)
 
     def failure(self, error: BaseException) -> tuple[str, str]:
-        """Return SQLSTATE and text of a failed statement."""
+        """Return the SQLSTATE and the text of a failed statement."""
         code = getattr(error, "spidata", None)
         text = str(error).removeprefix(PREFIX)
         if not code:
@@ -405,42 +414,42 @@ class ServerSession:
         return "".join(letters), text
 
     def workers(self, count: int) -> AbstractContextManager[list[Session]]:
-        """A backend is one worker."""
+        """Return this session alone: a backend is one worker."""
         return nullcontext([self])
 
     def one_snapshot(self, workers: list[Session]) -> AbstractContextManager[None]:
-        """A single statement has one snapshot anyway."""
+        """Do nothing: a single statement has one snapshot."""
         return nullcontext()
 
-    def at_once(self) -> AbstractContextManager[Any]:
-        """What a single statement does is undone if it fails."""
+    def atomic(self) -> AbstractContextManager[Any]:
+        """Do nothing: a single statement is atomic."""
         return nullcontext()
 
     def cancel(self) -> None:
         """Do nothing: a backend has no other thread."""
 
-    def hearing(self, hear: Callable[[str], None]) -> AbstractContextManager[None]:
-        """A backend hears nothing: it tells."""
+    def messages_to(self, receive: Callable[[str], None]) -> AbstractContextManager[None]:
+        """Do nothing: a backend sends messages and receives none."""
         return nullcontext()
 
     def check_rows(self, dataset: Registered) -> None:
-        """Count the rows, or the units, and compare."""
+        """Count the rows, or the units, and compare the number with the registered one."""
         self._registry.check_rows(self, dataset)
 
     def check_exact_results(self) -> None:
-        """Raise ValueError: the server must see no result that is not private."""
+        """Raise ValueError: no result without noise may be computed in the server."""
         raise ValueError("the baseline is not private and runs in a client that may read the table; call it from there")
 
     def charge(self, dataset: Registered, plan: Json) -> Charge:
-        """Charge as dbdp_owner already."""
+        """Charge through the registry; this session runs as dbdp_owner already."""
         return self._registry.charge(self, dataset, plan)
 
     @contextmanager
     def leaving_at_multiples(self, seconds: int | None) -> Iterator[None]:
-        """Leave the block, also by an error, a multiple of `seconds` after it was entered; None: at once.
+        """Leave the block, also after an error, a multiple of `seconds` after it was entered; None: at once.
 
-        A cancel ends the block, and the wait, at once: when it comes is up to whoever sends it. Nothing of the wait
-        shows in pg_stat_activity, as PostgreSQL's own pg_sleep would.
+        A cancel ends the block and the wait at once: the role that sends it chooses its time. Unlike PostgreSQL's
+        pg_sleep, the wait does not show in pg_stat_activity.
         """
         entered = time.monotonic()
         try:
@@ -452,7 +461,7 @@ class ServerSession:
         self._await_multiple(entered, seconds)
 
     def _await_multiple(self, entered: float, seconds: int | None) -> None:
-        """Wait for the next multiple; raise what the server raises for a cancel."""
+        """Wait for the next multiple; a cancel raises the server's error."""
         if seconds is None:
             return
         end = entered + seconds * math.ceil((time.monotonic() - entered) / seconds)
@@ -461,18 +470,18 @@ class ServerSession:
             self.query("select")
 
     def await_durable(self, charge: Charge) -> None:
-        """Wait for the disk and the standbys: the release may be seen in a transaction that never commits."""
+        """Wait for the disk and the standbys: a release may be read in a transaction that never commits."""
         wait_until(self, FLUSHED, charge.position)
         if standbys := self.synchronous_standbys():
             wait_until(self, _REPLICATED, charge.position, standbys)
 
     def synchronous_standbys(self) -> int:
-        """Return how many standbys synchronous_standby_names asks for, 0 if it is empty (as dbdp_owner).
+        """Return how many standbys synchronous_standby_names requires, 0 if it is empty (as dbdp_owner).
 
         Raises
         ------
         ValueError
-            If it is not empty, and dbdp_owner may not see how far the standbys are.
+            If it is not empty, and dbdp_owner may not see how far the standbys have replicated.
         """
         row = self.query(
             "select current_setting('synchronous_standby_names') as names, "
@@ -482,29 +491,29 @@ class ServerSession:
             return 0
         if not row["may"]:
             raise ValueError(
-                "synchronous_standby_names is set, and dbdp_owner may not see how far the standbys are, so that a "
-                "failover could undo a charge; grant pg_read_all_stats to dbdp_owner"
+                "synchronous_standby_names is set, but dbdp_owner may not see how far the standbys have replicated, so "
+                "that a failover could undo a charge; grant pg_read_all_stats to dbdp_owner"
             )
         counted = re.match(r"\s*(?:(?:first|any)\s+)?(\d+)\s*\(", row["names"], re.IGNORECASE)
         return int(counted[1]) if counted else 1
 
     def note(self, ledger: int, outcome: str, detail: str | None = None) -> None:
-        """Write an outcome, but not a failure: the error undoes the ledger's row with all else."""
+        """Write an outcome, but not a failure: the error rolls back the ledger's row too."""
         if outcome != "failed":
             self._registry.note(self, ledger, outcome)
 
     def store_release(
         self, dataset: Registered, coefficients: list[Any], intercepts: list[float], receipt: Json
     ) -> Json:
-        """Write the models as dbdp_owner already."""
+        """Write the models through the registry; this session runs as dbdp_owner already."""
         return self._registry.store_release(self, dataset, coefficients, intercepts, receipt)
 
     def store_network(self, dataset: Registered, network: Json, parameters: list[float], receipt: Json) -> Json:
-        """Write the network as dbdp_owner already."""
+        """Write the network through the registry; this session runs as dbdp_owner already."""
         return self._registry.store_network(self, dataset, network, parameters, receipt)
 
-    def tell(self, text: str) -> None:
-        """Tell the client, whatever its settings; nothing that a row could decide."""
+    def report(self, text: str) -> None:
+        """Send the client a message, whatever its settings; the text must not depend on any row's value."""
         self._plpy.info(text)
 
     def _plan(self, sql: str, parameters: tuple[Any, ...]) -> Any:

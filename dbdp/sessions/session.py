@@ -1,4 +1,4 @@
-"""A session: where SQL runs, and what the controller needs of it. Parameters are $1, $2, …, rows are dictionaries."""
+"""The session's interface: what the controller needs of the place where SQL runs, and helpers on it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from dbdp.sessions.errors import DATA_EXCEPTION
 
 Row = dict[str, Any]
-Json = dict[str, Any]  # an object, as `json` has it
+Json = dict[str, Any]  # a JSON object
 
 _POSTGRES_TYPES = {
     bool: "bool",
@@ -20,19 +20,21 @@ _POSTGRES_TYPES = {
 }
 
 
-# How far the WAL is on disk, and on how many synchronous standbys.
+# Whether the WAL is on disk up to a position.
 FLUSHED = "select pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_flush_lsn(), $1::pg_catalog.pg_lsn) >= 0 as done"
 _POLL_SECONDS = 0.005
 
 
 @dataclass(frozen=True)
 class Charge:
-    """A charge that was made.
+    """A charge, as the ledger records it.
 
     Attributes
     ----------
-    ledger : the number of its row in dbdp.ledger
-    position : of the WAL, to be on disk before anything that was paid for is shown
+    ledger : int
+        The id of its row in dbdp.ledger.
+    position : str
+        The WAL position that must be on disk before the charged release is shown.
     """
 
     ledger: int
@@ -40,7 +42,7 @@ class Charge:
 
 
 class Registered(Protocol):
-    """A registered dataset, as far as every session knows it."""
+    """The part of a registered dataset that every session needs."""
 
     @property
     def name(self) -> str:
@@ -48,30 +50,34 @@ class Registered(Protocol):
 
 
 class Session(Protocol):
-    """What the controller needs of the place where SQL runs.
+    """The interface that the controller needs of the place where SQL runs.
 
     An implementation runs PostgreSQL's SQL on a database with dbdp: parameters are $1, $2, …, rows are dictionaries,
-    and the types of parameters are those of `query`. Three groups of methods:
+    and the types of parameters are those of `query`. It has three groups of methods:
 
-    - statements: `query`, `recover`, `failure`, `prefer`, `at_once`, `hearing`, `uncounted`, `cancel`;
-    - sessions side by side: `workers`, `one_snapshot`; one that opens no other returns itself alone;
-    - the border, where the place decides who checks, who writes and who waits: `check_rows`, `check_exact_results`,
+    - statements: `query`, `recover`, `failure`, `prefer`, `atomic`, `messages_to`, `uncounted`, `cancel`;
+    - parallel sessions: `workers`, `one_snapshot`; a session that cannot open another returns itself alone;
+    - the border, which differs in who checks, who writes and who waits: `check_rows`, `check_exact_results`,
       `charge`, `leaving_at_multiples`, `await_durable`, `note`, `store_release`, `store_network`. Outside the server
-      these call its SQL functions of like names, which check the caller; see `ClientSession`.
+      these call its SQL functions of similar names, which check the caller; see `ClientSession`.
 
-    `tests/sessions/test_session_contract.py` holds for every implementation.
+    `tests/sessions/test_session_contract.py` tests every implementation.
     """
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
-        """Run one statement; return its rows, by the names of their columns.
+        """Run one statement; return its rows as dictionaries by column name.
 
-        A parameter is a bool, int, float, str, bytes or None, or a list of one of these; SQL casts it where its type
-        matters.
+        Parameters
+        ----------
+        sql : str
+            The statement, with parameters $1, $2, …, which it casts where their type matters.
+        *parameters : bool, int, float, str, bytes or None, or a list of one of these
+            Their values.
 
         Raises
         ------
         Exception
-            The driver's own, which `failure` reads. It is a ValueError outside the server where dbdp refuses.
+            The driver's own, which `failure` reads. Outside the server it is a ValueError too where dbdp refuses.
         """
 
     def recover(self) -> None:
@@ -81,56 +87,64 @@ class Session(Protocol):
         """Set a parameter where the server still allows it in this session; else do nothing."""
 
     def failure(self, error: BaseException) -> tuple[str, str]:
-        """Return SQLSTATE and text of a failed statement; an empty SQLSTATE for an error that is not the server's."""
+        """Return the SQLSTATE and the text of a failed statement; an empty SQLSTATE for an error that is not SQL's."""
 
     def workers(self, count: int) -> AbstractContextManager[list["Session"]]:
-        """Open so many further sessions of the same role, to work side by side; or return this one alone."""
+        """Open `count` further sessions of the same role for parallel work; or return this one alone."""
 
     def one_snapshot(self, workers: list["Session"]) -> AbstractContextManager[None]:
-        """Have all workers see the same rows within the block."""
+        """Show all workers the same rows within the block."""
 
-    def at_once(self) -> AbstractContextManager[Any]:
-        """Have the statements within the block take effect together, or none where an error leaves the block."""
+    def atomic(self) -> AbstractContextManager[Any]:
+        """Apply the statements of the block together, or none of them if an error leaves the block."""
 
     def uncounted(self) -> AbstractContextManager[None]:
-        """Have the server's interfaces keep no statistics of pages that are read within the block."""
+        """Switch off the server's statistics of pages that are read within the block."""
 
     def cancel(self) -> None:
-        """Cancel the statement that runs, from another thread; do nothing where there is no other thread."""
+        """Cancel the running statement, from another thread; do nothing where there is no other thread."""
 
     def check_rows(self, dataset: Registered) -> None:
         """Raise ValueError unless the table still has the registered, public number of rows, or of units."""
 
     def check_exact_results(self) -> None:
-        """Raise ValueError unless results without noise may be computed here, by the caller's right to read rows."""
+        """Raise ValueError unless results without noise may be computed here: by a caller that may read the rows."""
 
     def charge(self, dataset: Registered, plan: Json) -> Charge:
         """Charge a planned release, before a row is read; a ROLLBACK does not undo it.
 
         Parameters
         ----------
-        plan : what was planned, as JSON has it: its `algorithm`, its `guarantee` (`Release.as_data`), and public facts
+        dataset : Registered
+            The dataset whose budget is charged.
+        plan : Json
+            The plan as data: its `algorithm`, its `guarantee` (`Release.as_data`), and public facts.
+
+        Returns
+        -------
+        Charge
+            The row of the ledger, and the WAL position to wait for.
 
         Raises
         ------
         ValueError
-            Before anything is spent: the budget does not cover it, or the plan has no algorithm or guarantee. Of a
-            client it is a `psycopg.DatabaseError` as well.
+            Before anything is spent, if the budget does not cover the release, or the plan has no algorithm or
+            guarantee. In a client it is a `psycopg.DatabaseError` too.
         """
 
     def leaving_at_multiples(self, seconds: int | None) -> AbstractContextManager[None]:
-        """Leave the block a multiple of `seconds` after it was entered, where an answer is the server's; None: at once.
+        """Leave the block, also after an error, a multiple of `seconds` after it was entered; None: at once.
 
-        Also after an error; a cancel ends block and wait at once.
+        Only the server waits. A cancel ends the block and the wait at once.
         """
 
     def await_durable(self, charge: Charge) -> None:
         """Wait until neither a crash nor a failover to a synchronous standby can undo the charge."""
 
     def note(self, ledger: int, outcome: str, detail: str | None = None) -> None:
-        """Record what became of a charge that no model came of: `shown`, or `failed` with a public reason.
+        """Record the outcome of a charge without a model: `shown`, or `failed` with a public reason.
 
-        A failure is recorded only where the ledger's row outlives it.
+        A failure is recorded only where it does not roll back the ledger's row.
         """
 
     def store_release(
@@ -140,30 +154,37 @@ class Session(Protocol):
 
         Parameters
         ----------
-        coefficients : shape (features,), for classes (classes, features)
-        intercepts : shape (outputs,)
+        dataset : Registered
+            The dataset on which the models were trained.
+        coefficients : list, shape (features,), for classes (classes, features)
+            One row for each linear model.
+        intercepts : list of float, shape (outputs,)
+            One for each linear model.
+        receipt : Json
+            What was done and what it cost, with the id of the charge as `ledger`.
 
         Raises
         ------
         ValueError
-            If the shapes are not the declaration's, a number is null or not finite, or the charge is another's.
+            If the shapes are not the declaration's, a number is null or not finite, or another role made the charge.
         """
 
     def store_network(self, dataset: Registered, network: Json, parameters: list[float], receipt: Json) -> Json:
         """Store a network (`network_models.as_data`) and its parameters, shape (P,), as `store_release` does."""
 
-    def hearing(self, hear: Callable[[str], None]) -> AbstractContextManager[None]:
-        """Have a function called with what the server tells the client within the block."""
+    def messages_to(self, receive: Callable[[str], None]) -> AbstractContextManager[None]:
+        """Call a function with each message that the server sends the client within the block."""
 
 
 def wait_until(session: Session, condition: str, *parameters: Any) -> None:
+    """Poll a query until its column `done` is true."""
     while not session.query(condition, *parameters)[0]["done"]:
         session.query("select pg_catalog.pg_sleep($1)", _POLL_SECONDS)
 
 
 @contextmanager
 def refusable(session: Session) -> Iterator[None]:
-    """Pass over the server's refusal of a value; a cancel or a broken connection goes on."""
+    """Ignore the server's refusal of a value; raise any other error, such as a cancel or a broken connection."""
     try:
         yield
     except Exception as error:
@@ -172,6 +193,7 @@ def refusable(session: Session) -> Iterator[None]:
 
 
 def postgres_type(value: Any) -> str:
+    """Return the name of the PostgreSQL type of a parameter."""
     if isinstance(value, list):
         return postgres_type(value[0]) + "[]" if value else "text[]"
     return _POSTGRES_TYPES[type(value)]
@@ -179,10 +201,10 @@ def postgres_type(value: Any) -> str:
 
 @contextmanager
 def temporary_table(session: Session, name: str, columns: str) -> Iterator[str]:
-    """Create a temporary table for the time of the block; give its qualified name.
+    """Create a temporary table for the block, with a `bytea` column `block`; yield its qualified name.
 
-    It is dropped at the end, also after an error or a cancel; a backend that dies takes it along.
-    `bytea` columns are stored without compression: packed rows do not compress.
+    It is dropped at the end, also after an error or a cancel, or with its backend.
+    `block` is stored without compression, since packed rows do not compress.
     """
     table = f'pg_temp."{name}"'
     try:

@@ -5,7 +5,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython record_outcome@
 $body$;
-comment on function dbdp.record_outcome is 'internal: what became of a charge, failed or shown, for the client that made it; store_release writes released';
+comment on function dbdp.record_outcome is 'internal: record the outcome of a client''s charge, failed or shown; store_release records released';
 
 create or replace function dbdp.budget(
   dataset text,
@@ -34,7 +34,7 @@ as $body$
 @plpython budget@
 $body$;
 comment on function dbdp.budget is
-'what a dataset has spent and what is left: epsilon_left is the largest epsilon of one more release with noise at the end and release_delta; total_epsilon and total_delta are promised over all registrations of the table together';
+'what a dataset has spent and what remains: epsilon_left is the largest epsilon of one more release with noise at the end and release_delta; total_epsilon and total_delta are the guarantee of all registrations of the table together';
 
 create or replace function dbdp.check_ledger(
   out dataset text,
@@ -52,4 +52,4 @@ as $body$
 @plpython check_ledger@
 $body$;
 comment on function dbdp.check_ledger is
-'odometers against the ledger and limits against the promise, of each registration of this role; finding says what is wrong';
+'compare the odometers with the ledger, and the limits with the guarantee, for each registration of this role; finding says what is wrong';

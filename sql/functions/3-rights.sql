@@ -1,7 +1,7 @@
--- Rights belong to the role that logged in: SET ROLE neither adds any nor takes any away. Code that runs with the rights
--- of another role, as a SECURITY DEFINER function, or what the server runs while it maintains a table, has that role's
--- rights: it sees that role's part of the ledger, in any session. No function of the extension is SECURITY DEFINER: each
--- sees which role is in force where it is called, and the interfaces act as dbdp_owner only after they have checked it.
+-- Rights belong to the role that logged in: SET ROLE neither adds nor removes any. Code that runs with the rights of
+-- another role, such as a SECURITY DEFINER function or code that the server runs while it maintains a table, has that
+-- role's rights: it sees that role's part of the ledger, in any session. No function of the extension is SECURITY
+-- DEFINER: each can check which role calls it, and the interfaces act as dbdp_owner only after that check.
 
 create or replace function dbdp.caller() returns name
 language sql
@@ -13,7 +13,7 @@ begin atomic
     else current_user
   end;
 end;
-comment on function dbdp.caller is 'internal: the role whose rights count: the one that logged in, or the owner of the code that runs with its own rights';
+comment on function dbdp.caller is 'internal: the role whose rights apply: the one that logged in, or the owner of code that runs with its owner''s rights';
 
 create or replace function dbdp.own_roles() returns name[]
 language sql
@@ -28,13 +28,13 @@ begin atomic
 end;
 comment on function dbdp.own_roles is 'internal: the roles that the caller is a member of, itself included';
 
--- These views read as dbdp_owner, for which no policy asks them again; the functions in them run as whoever reads.
+-- These views read as dbdp_owner, whose policies do not use them; the functions in them run as the role that reads.
 create or replace view dbdp.own_datasets as
 select d.id
 from dbdp.dataset as d
 where d.registered_by = any ((select dbdp.own_roles())::name[])
 or pg_catalog.pg_has_role((select dbdp.caller()), 'dbdp_owner', 'member'); -- a superuser is, and nobody else
-comment on view dbdp.own_datasets is 'internal: datasets that the caller, or a role that it is a member of, registered; for a superuser all, also of roles that are gone';
+comment on view dbdp.own_datasets is 'internal: datasets that the caller, or a role of which it is a member, registered; for a superuser all, also those of dropped roles';
 
 create or replace view dbdp.open_datasets as
 select o.id
@@ -50,7 +50,7 @@ create or replace view dbdp.granted_models as
 select g.model_id as id
 from dbdp.prediction_grant as g
 where g.role = any ((select dbdp.own_roles())::name[]);
-comment on view dbdp.granted_models is 'internal: models that the caller was given to predict with';
+comment on view dbdp.granted_models is 'internal: models with which the caller was granted prediction';
 
 alter view dbdp.own_datasets owner to dbdp_owner;
 alter view dbdp.open_datasets owner to dbdp_owner;
@@ -63,7 +63,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython allowance_spent@
 $body$;
-comment on function dbdp.allowance_spent is 'internal: what was spent within an allowance of the caller, or of a dataset that it registered';
+comment on function dbdp.allowance_spent is 'internal: what an allowance of the caller, or of a dataset that it registered, has spent';
 
 create or replace view dbdp.allowances with (security_invoker) as
 select d.name as dataset,
@@ -82,7 +82,7 @@ join dbdp.dataset as d on d.id = a.dataset_id
 cross join lateral dbdp.allowance_spent(a.id) as spent
 where a.revoked_at is null
 and d.dropped_at is null;
-comment on view dbdp.allowances is 'who may train on which dataset, and how much of its budget each may spend and has spent; without an epsilon the dataset''s budget alone binds';
+comment on view dbdp.allowances is 'which roles may train on which dataset, and how much of its budget each may spend and has spent; without an epsilon only the dataset''s budget limits it';
 
 create or replace function dbdp.grant_training(dataset text, role name, epsilon float8 default null) returns void
 language plpython3u
@@ -92,7 +92,7 @@ as $body$
 @plpython grant_training@
 $body$;
 comment on function dbdp.grant_training is
-'let a role, and its members, train on a dataset; with an epsilon they may spend that part of its budget and no more. For the role that registered it.';
+'let a role and its members train on a dataset; with an epsilon they may spend at most that part of its budget. For the role that registered it.';
 
 create or replace function dbdp.revoke_training(dataset text, role name) returns void
 language plpython3u
@@ -102,7 +102,7 @@ as $body$
 @plpython revoke_training@
 $body$;
 comment on function dbdp.revoke_training is
-'end a role''s right to train on a dataset; what it spent stays spent if it is given the right again. For the role that registered it.';
+'end a role''s right to train on a dataset; what it spent still counts if it is granted the right again. For the role that registered it.';
 
 create or replace function dbdp.grant_prediction(model bigint, role name) returns void
 language plpython3u
@@ -112,7 +112,7 @@ as $body$
 @plpython grant_prediction@
 $body$;
 comment on function dbdp.grant_prediction is
-'let a role, and its members, predict with a model. For the role that released it, or registered its dataset.';
+'let a role and its members predict with a model. For the role that released it, or registered its dataset.';
 
 create or replace function dbdp.revoke_prediction(model bigint, role name) returns void
 language plpython3u
@@ -122,4 +122,4 @@ as $body$
 @plpython revoke_prediction@
 $body$;
 comment on function dbdp.revoke_prediction is
-'end a role''s right to predict with a model; a session that has used it may do so until it ends. For the role that released it, or registered its dataset.';
+'end a role''s right to predict with a model; a session that has used the model can use it until the session ends. For the role that released it, or registered its dataset.';

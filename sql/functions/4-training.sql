@@ -1,24 +1,24 @@
--- byteasend copies a value's bytes as they are. Declared for arrays it shows an array's own bytes
+-- byteasend copies a value's bytes as they are. Declared for arrays it returns an array's own bytes
 -- (dimensions, null offset, element type, length, lower bound, elements) in one copy, where
--- array_send calls a function for each element: 0.05 against 1.7 microseconds for 54 of them.
+-- array_send calls a function for each element: 0.05 instead of 1.7 microseconds for 54 of them.
 create or replace function dbdp.array_bytes(float8[]) returns bytea
 language internal immutable strict parallel safe
 as 'byteasend';
 create or replace function dbdp.array_bytes(float4[]) returns bytea
 language internal immutable strict parallel safe
 as 'byteasend';
-comment on function dbdp.array_bytes(float8[]) is 'internal: the bytes of an array as the server holds them';
-comment on function dbdp.array_bytes(float4[]) is 'internal: the bytes of an array as the server holds them';
+comment on function dbdp.array_bytes(float8[]) is 'internal: the bytes of an array as the server stores them';
+comment on function dbdp.array_bytes(float4[]) is 'internal: the bytes of an array as the server stores them';
 
--- Its length, as text's is told: without unpacking it, or fetching what is stored elsewhere.
+-- The length of these bytes, without unpacking the array or fetching it from out-of-line storage.
 create or replace function dbdp.array_size(float8[]) returns int
 language internal immutable strict parallel safe
 as 'byteaoctetlen';
 create or replace function dbdp.array_size(float4[]) returns int
 language internal immutable strict parallel safe
 as 'byteaoctetlen';
-comment on function dbdp.array_size(float8[]) is 'internal: how many array_bytes are';
-comment on function dbdp.array_size(float4[]) is 'internal: how many array_bytes are';
+comment on function dbdp.array_size(float8[]) is 'internal: the number of bytes that array_bytes returns';
+comment on function dbdp.array_size(float4[]) is 'internal: the number of bytes that array_bytes returns';
 
 create or replace function dbdp.check_rows(dataset text) returns void
 language plpython3u
@@ -27,16 +27,16 @@ set jit = off
 as $body$
 @plpython check_rows@
 $body$;
-comment on function dbdp.check_rows is 'internal: for a client that may read the table, refuse unless it still has the registered number of rows, or of units';
+comment on function dbdp.check_rows is 'internal: raise an error unless the table still has the registered number of rows, or of units; for a client that may read it';
 
--- Stable, so that all that is read on the way sees one snapshot.
+-- Stable, so that all queries within it see one snapshot.
 create or replace function dbdp.resume(name text) returns setof bytea
 language plpython3u stable
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython resume@
 $body$;
-comment on function dbdp.resume is 'internal: read on where dbdp left a reading, in one snapshot';
+comment on function dbdp.resume is 'internal: continue a read that dbdp suspended, in one snapshot';
 
 create or replace function dbdp.charge(dataset text, plan json, out ledger_id bigint, out wal_position pg_lsn)
 language plpython3u
@@ -45,7 +45,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython charge@
 $body$;
-comment on function dbdp.charge is 'internal: charge a planned release before a row is read, for a client that may read the table; returns the row of the ledger, and the WAL position to await';
+comment on function dbdp.charge is 'internal: charge a planned release before a row is read, for a client that may read the table; returns the id in the ledger, and the WAL position to wait for';
 
 create or replace function dbdp.shuffle(dataset text, blocks text, options json default '{}') returns void
 language plpython3u
@@ -55,7 +55,7 @@ set jit = off
 as $body$
 @plpython shuffle@
 $body$;
-comment on function dbdp.shuffle is 'internal: fill a table (block_no, block) with the packed rows of a dataset in a secret order; options: cuts, projection, for the order of a key that several sessions share key, first, last, and for Poisson mini-batches poisson: probability, steps, size, which each of them is padded to, and apart; with progress the client is told how far it is';
+comment on function dbdp.shuffle is 'internal: fill a table (block_no, block) with the packed rows of a dataset in a secret order; options: cuts; projection; key, first and last for an order that several sessions share; poisson for mini-batches, with probability, steps, size to which each is padded, and apart; progress to report to the client how much is done';
 
 create or replace function dbdp.sgd_transition(state bytea, block bytea, initial bytea) returns bytea
 language plpython3u
@@ -63,7 +63,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython sgd_transition@
 $body$;
-comment on function dbdp.sgd_transition is 'internal: transition of sgd_epoch: a block on top of a state';
+comment on function dbdp.sgd_transition is 'internal: transition of sgd_epoch: the state after one more block';
 
 create or replace function dbdp.sgd_terminate(state bytea) returns bytea
 language plpython3u
@@ -71,7 +71,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython sgd_terminate@
 $body$;
-comment on function dbdp.sgd_terminate is 'internal: end of sgd_epoch: the model of a state';
+comment on function dbdp.sgd_terminate is 'internal: final function of sgd_epoch: the model in a state';
 
 -- No combine function: merging models would be another algorithm, with another sensitivity.
 create or replace aggregate dbdp.sgd_epoch(block bytea, initial bytea) (
@@ -82,7 +82,7 @@ create or replace aggregate dbdp.sgd_epoch(block bytea, initial bytea) (
 );
 comment on aggregate dbdp.sgd_epoch(bytea, bytea) is 'internal: one epoch of mini-batch SGD over packed blocks, or the gradient sum and one step where the mini-batch is all rows; call it with order by block_no';
 
--- The options of a training are written from dbdp.algorithms.Request, so that every door has the same.
+-- The options of a training are generated from dbdp.algorithms.Request, so that every interface has the same.
 create or replace function dbdp.dp_train(
   dataset text,
 @options@,
@@ -100,7 +100,7 @@ as $body$
 @plpython dp_train@
 $body$;
 comment on function dbdp.dp_train is
-'train a linear model or a network with differential privacy on a registered dataset, and store the release; docs/reference/options.md tells the options';
+'train a linear model or a network with differential privacy on a registered dataset, and store the release; docs/reference/options.md describes the options';
 
 create or replace function dbdp.dp_logreg(
   dataset text,
@@ -213,7 +213,7 @@ $body$;
 comment on function dbdp.dp_explain_tuning is
 'plan and charge of dp_tune with the same arguments; reads no row and spends nothing';
 
--- Dates are compared as text, so their style is pinned.
+-- Dates are compared as text, so datestyle is pinned.
 create or replace function dbdp.group_sizes(dataset text, group_by text, groups text[]) returns bigint[]
 language plpython3u
 set search_path = pg_catalog, pg_temp
@@ -221,7 +221,7 @@ set datestyle = 'ISO, YMD'
 as $body$
 @plpython group_sizes@
 $body$;
-comment on function dbdp.group_sizes is 'internal: number of rows of some groups of a public column, as PostgreSQL writes its values';
+comment on function dbdp.group_sizes is 'internal: number of rows in each group of a public column; groups are written as PostgreSQL writes the values';
 
 create or replace function dbdp.deal_groups(dataset text, target text, group_by text, groups text[], sizes bigint[]) returns void
 language plpython3u
@@ -231,7 +231,7 @@ set datestyle = 'ISO, YMD'
 as $body$
 @plpython deal_groups@
 $body$;
-comment on function dbdp.deal_groups is 'internal: deal the records of some groups of a public column, in one pass, to a table (bucket, block): each to the bucket of its place in the list, from 0';
+comment on function dbdp.deal_groups is 'internal: distribute the records of some groups of a public column, in one pass, to a table (bucket, block); a group''s bucket is its place in the list, from 0';
 
 create or replace function dbdp.dp_train_groups(
   dataset text,
@@ -253,7 +253,7 @@ as $body$
 @plpython dp_train_groups@
 $body$;
 comment on function dbdp.dp_train_groups is
-'dp_train for each of the listed groups of a public column: one model each, one charge for all, that of the dearest';
+'dp_train for each of the listed groups of a public column: one model for each, and one charge for all, that of the most expensive';
 
 create or replace function dbdp.dp_explain_groups(
   dataset text,
@@ -286,7 +286,7 @@ create or replace aggregate dbdp.count_errors(block bytea, models bytea, outputs
   parallel = unsafe
 );
 comment on aggregate dbdp.count_errors(bytea, bytea, int) is
-'internal: rows of packed blocks that models, one float8 vector for each output, classify wrongly';
+'internal: number of packed rows that models, one float8 vector for each output, classify wrongly';
 
 create or replace function dbdp.noisy_transition(state bytea, block bytea, initial bytea) returns bytea
 language plpython3u
@@ -294,7 +294,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython noisy_transition@
 $body$;
-comment on function dbdp.noisy_transition is 'internal: transition of noisy_steps: a block on top of a state';
+comment on function dbdp.noisy_transition is 'internal: transition of noisy_steps: the state after one more block';
 
 create or replace function dbdp.noisy_terminate(state bytea) returns bytea
 language plpython3u
@@ -302,7 +302,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython noisy_terminate@
 $body$;
-comment on function dbdp.noisy_terminate is 'internal: end of noisy_steps: the model of a state';
+comment on function dbdp.noisy_terminate is 'internal: final function of noisy_steps: the model in a state';
 
 create or replace aggregate dbdp.noisy_steps(block bytea, initial bytea) (
   sfunc = dbdp.noisy_transition,
@@ -310,9 +310,9 @@ create or replace aggregate dbdp.noisy_steps(block bytea, initial bytea) (
   finalfunc = dbdp.noisy_terminate,
   parallel = unsafe
 );
-comment on aggregate dbdp.noisy_steps(bytea, bytea) is 'internal: noisy updates over packed blocks, one for every so many rows; call it with order by block_no';
+comment on aggregate dbdp.noisy_steps(bytea, bytea) is 'internal: noisy updates over packed blocks, one for each mini-batch; call it with order by block_no';
 
--- Exact sums: whoever asks adds noise. Sums of parts may be added in any order; the noise covers the rounding.
+-- Exact sums: the caller adds noise. Sums of parts may be added in any order; the noise covers the rounding.
 create or replace function dbdp.gradient_transition(total bytea, block bytea, model bytea, objective text, clip float8) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
@@ -343,7 +343,7 @@ create or replace aggregate dbdp.loss_sum(block bytea, models bytea, objective t
   parallel = unsafe
 );
 comment on aggregate dbdp.loss_sum(bytea, bytea, text, float8) is
-'internal: sums of the clipped losses of packed rows, for many candidate models in one pass';
+'internal: sums of the clipped losses of packed rows, for several candidate models in one pass';
 
 create or replace function dbdp.label_transition(counts bigint[], block bytea, dimension int, classes int) returns bigint[]
 language plpython3u
@@ -359,7 +359,7 @@ create or replace aggregate dbdp.label_counts(block bytea, dimension int, classe
   parallel = unsafe
 );
 comment on aggregate dbdp.label_counts(bytea, int, int) is
-'internal: rows of packed blocks with each label: -1 and +1 (classes = 1), or 1, 2, …';
+'internal: number of packed rows with each label: -1 and +1 (classes = 1), or 1, 2, …';
 
 create or replace function dbdp.store_release(dataset text, coefficients float8[], intercepts float8[], receipt json) returns json
 language plpython3u

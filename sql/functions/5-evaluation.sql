@@ -1,4 +1,4 @@
-create or replace function dbdp.tally_transition(counts bytea, block bytea, models bytea, asked text) returns bytea
+create or replace function dbdp.tally_transition(counts bytea, block bytea, models bytea, description text) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
@@ -12,16 +12,16 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython tally_terminate@
 $body$;
-comment on function dbdp.tally_terminate is 'internal: end of tally: the numbers of a state';
+comment on function dbdp.tally_terminate is 'internal: final function of tally: the counts in a state';
 
-create or replace aggregate dbdp.tally(block bytea, models bytea, asked text) (
+create or replace aggregate dbdp.tally(block bytea, models bytea, description text) (
   sfunc = dbdp.tally_transition,
   stype = bytea,
   finalfunc = dbdp.tally_terminate,
   parallel = unsafe
 );
 comment on aggregate dbdp.tally(bytea, bytea, text) is
-'internal: whole numbers that the rows of packed blocks add up to, by their labels and the scores of models: exact, to be noised; dbdp/learning/tallies.py has the kinds';
+'internal: exact integer sums over packed rows, by their labels and the scores of models, to which the caller adds noise; dbdp/learning/tallies.py has the kinds';
 
 create or replace function dbdp.dp_score(
   model bigint,
@@ -40,7 +40,7 @@ as $body$
 @plpython dp_score@
 $body$;
 comment on function dbdp.dp_score is
-'a figure of a released model on a registered dataset, with noise, charged to its budget; metric is accuracy, confusion, auc or calibration (both from one histogram of bins), mean_absolute_error or mean_squared_error; docs/evaluation.md tells more';
+'a noisy score of a released model on a registered dataset, charged to its budget; metric is accuracy, confusion, auc or calibration (both from one histogram of bins), mean_absolute_error or mean_squared_error; see docs/evaluation.md';
 
 create or replace function dbdp.dp_explain_score(
   dataset text,
@@ -58,7 +58,7 @@ as $body$
 @plpython dp_explain_score@
 $body$;
 comment on function dbdp.dp_explain_score is
-'what a dp_score would do and be charged, with its noise; metric may be bounds or class_balance too; nothing is read or spent';
+'plan, noise and charge of dp_score with the same arguments; metric may be bounds or class_balance too; reads no row and spends nothing';
 
 create or replace function dbdp.dp_bounds(
   dataset text, column_name text, epsilon float8, delta float8 default 0, beta float8 default 0.001
@@ -71,7 +71,7 @@ as $body$
 @plpython dp_bounds@
 $body$;
 comment on function dbdp.dp_bounds is
-'bounds of a numeric column of a registered table, found with noise, charged to its budget; with probability beta or less they are wider than the numbers. For the role that registered it.';
+'noisy bounds of a numeric column of a registered table, charged to its budget; with probability beta or less they are wider than the numbers. For the role that registered it.';
 
 create or replace function dbdp.dp_class_balance(dataset text, epsilon float8, delta float8 default 0) returns json
 language plpython3u
@@ -82,4 +82,4 @@ as $body$
 @plpython dp_class_balance@
 $body$;
 comment on function dbdp.dp_class_balance is
-'rows of each class of a registered dataset, with noise, charged to its budget; with the positive_weight that balances a binary label';
+'noisy number of rows of each class of a registered dataset, charged to its budget, and the positive_weight that balances a binary label';

@@ -1,6 +1,6 @@
--- The functions that a query calls for each row set no search_path: a setting for each row would cost
--- as much as the prediction. They qualify all that they name. The wrappers are inlined, so that
--- `description` is looked up for the first row of a session only, in parallel workers too.
+-- The functions that a query calls for each row set no search_path: setting it for each row would cost as much as the
+-- prediction. They qualify all names. The wrappers are inlined, so that `model_description` is called for the first row of
+-- a session only, in parallel workers too.
 
 create or replace function dbdp.base_type(type oid) returns oid
 language sql
@@ -17,15 +17,15 @@ begin atomic
   )
   select base.oid from base where base.typtype <> 'd';
 end;
-comment on function dbdp.base_type is 'internal: the type below a domain, or the type itself';
+comment on function dbdp.base_type is 'internal: the base type of a domain, or the type itself';
 
--- What a scorer is made from: declaration, weights or network, and for rows the columns of their type.
+-- All that a scorer needs: declaration, coefficients or network, and for rows the columns of their type.
 create or replace function dbdp.model_description(model bigint, row_type oid default 0) returns text
 language sql
 stable parallel safe
 set search_path = pg_catalog, pg_temp
 set quote_all_identifiers = off
-set extra_float_digits = 1 -- a coefficient is written with all its digits, whatever the session wants
+set extra_float_digits = 1 -- a coefficient is written with all its digits, whatever the session has set
 begin atomic
   select pg_catalog.json_build_object(
     'declaration', m.declaration,
@@ -56,13 +56,13 @@ begin atomic
   from dbdp.model as m
   where m.id = model;
 end;
-comment on function dbdp.model_description is 'internal: a released model as predict reads it';
+comment on function dbdp.model_description is 'internal: the description of a released model that predict parses';
 
--- As array_bytes: a row's own bytes in one copy, where record_send calls a function for each column.
+-- Like array_bytes: a row's own bytes in one copy, where record_send calls a function for each column.
 create or replace function dbdp.row_bytes(record) returns bytea
 language internal immutable strict parallel safe
 as 'byteasend';
-comment on function dbdp.row_bytes is 'internal: the bytes of a row as the server holds them';
+comment on function dbdp.row_bytes is 'internal: the bytes of a row as the server stores them';
 
 create or replace function dbdp.table_rows(
   source regclass, vector text, "limit" bigint, out shown json, out row_type oid, out features bytea
@@ -72,7 +72,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython table_rows@
 $body$;
-comment on function dbdp.table_rows is 'internal: rows of a table for a client that may read it, read as the table''s owner, and what a prediction is made of';
+comment on function dbdp.table_rows is 'internal: rows of a table for a client that may read it, read as the table''s owner, with the bytes that a prediction needs';
 
 create or replace function dbdp.probability(model bigint, row_type oid, features bytea) returns float8
 language plpython3u
@@ -224,7 +224,7 @@ return coalesce(
     when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'real') then dbdp.predict_value(model, 0::oid, dbdp.array_bytes(features))
   end);
 
--- Arrays as people write them: array[1, 2.5]
+-- Arrays of literals, such as array[1, 2.5], have these types.
 create or replace function dbdp.predict(model bigint, features int4[]) returns boolean
 language sql
 stable parallel safe
@@ -321,33 +321,33 @@ select coalesce(
   end)
 $body$;
 
-comment on function dbdp.predict(bigint, float8[]) is 'whether a released model takes the row for a positive one; null for a null or not finite feature';
+comment on function dbdp.predict(bigint, float8[]) is 'whether a released model predicts the positive class; null for a null or not finite feature';
 comment on function dbdp.predict_probability(bigint, float8[]) is 'the probability of the positive class by a released model; null for a null or not finite feature';
-comment on function dbdp.predict_class(bigint, float8[]) is 'the class that a released model of a label with classes takes the row for; null for a null or not finite feature';
+comment on function dbdp.predict_class(bigint, float8[]) is 'the class that a released model of a label with classes predicts; null for a null or not finite feature';
 comment on function dbdp.predict_value(bigint, float8[]) is 'the number that a released model of a label with bounds predicts; null for a null or not finite feature';
-comment on function dbdp.predict(bigint, float4[]) is 'whether a released model takes the row for a positive one; null for a null or not finite feature';
+comment on function dbdp.predict(bigint, float4[]) is 'whether a released model predicts the positive class; null for a null or not finite feature';
 comment on function dbdp.predict_probability(bigint, float4[]) is 'the probability of the positive class by a released model; null for a null or not finite feature';
-comment on function dbdp.predict_class(bigint, float4[]) is 'the class that a released model of a label with classes takes the row for; null for a null or not finite feature';
+comment on function dbdp.predict_class(bigint, float4[]) is 'the class that a released model of a label with classes predicts; null for a null or not finite feature';
 comment on function dbdp.predict_value(bigint, float4[]) is 'the number that a released model of a label with bounds predicts; null for a null or not finite feature';
-comment on function dbdp.predict(bigint, int4[]) is 'whether a released model takes the row for a positive one; null for a null or not finite feature';
+comment on function dbdp.predict(bigint, int4[]) is 'whether a released model predicts the positive class; null for a null or not finite feature';
 comment on function dbdp.predict_probability(bigint, int4[]) is 'the probability of the positive class by a released model; null for a null or not finite feature';
-comment on function dbdp.predict_class(bigint, int4[]) is 'the class that a released model of a label with classes takes the row for; null for a null or not finite feature';
+comment on function dbdp.predict_class(bigint, int4[]) is 'the class that a released model of a label with classes predicts; null for a null or not finite feature';
 comment on function dbdp.predict_value(bigint, int4[]) is 'the number that a released model of a label with bounds predicts; null for a null or not finite feature';
-comment on function dbdp.predict(bigint, numeric[]) is 'whether a released model takes the row for a positive one; null for a null or not finite feature';
+comment on function dbdp.predict(bigint, numeric[]) is 'whether a released model predicts the positive class; null for a null or not finite feature';
 comment on function dbdp.predict_probability(bigint, numeric[]) is 'the probability of the positive class by a released model; null for a null or not finite feature';
-comment on function dbdp.predict_class(bigint, numeric[]) is 'the class that a released model of a label with classes takes the row for; null for a null or not finite feature';
+comment on function dbdp.predict_class(bigint, numeric[]) is 'the class that a released model of a label with classes predicts; null for a null or not finite feature';
 comment on function dbdp.predict_value(bigint, numeric[]) is 'the number that a released model of a label with bounds predicts; null for a null or not finite feature';
-comment on function dbdp.predict(bigint, anyelement) is 'whether a released model takes a row of any table with its columns for a positive one';
+comment on function dbdp.predict(bigint, anyelement) is 'whether a released model predicts the positive class for a row of any table with the model''s columns';
 comment on function dbdp.predict_probability(bigint, anyelement) is 'the probability of the positive class for a row of any table with the model''s columns';
-comment on function dbdp.predict_class(bigint, anyelement) is 'the class that a released model takes a row of any table with its columns for';
-comment on function dbdp.predict_value(bigint, anyelement) is 'the number that a released model predicts for a row of any table with its columns';
-comment on function dbdp.predict(bigint, oid, bytea) is 'internal: predict of a scorer that the session has, for the bytes of an array or a row; null where it has none';
+comment on function dbdp.predict_class(bigint, anyelement) is 'the class that a released model predicts for a row of any table with the model''s columns';
+comment on function dbdp.predict_value(bigint, anyelement) is 'the number that a released model predicts for a row of any table with the model''s columns';
+comment on function dbdp.predict(bigint, oid, bytea) is 'internal: predict with the session''s scorer for the bytes of an array or a row; null if the session has none';
 comment on function dbdp.probability(bigint, oid, bytea) is 'internal: as predict(bigint, oid, bytea), the probability';
 comment on function dbdp.predict_class(bigint, oid, bytea) is 'internal: as predict(bigint, oid, bytea), the class';
 comment on function dbdp.predict_value(bigint, oid, bytea) is 'internal: as predict(bigint, oid, bytea), the number';
-comment on function dbdp.predict_stored is 'internal: predict for the bytes of a row as it is stored, once in a statement for each row';
+comment on function dbdp.predict_stored is 'internal: predict for the bytes of a stored row; called once for each row of a statement';
 comment on function dbdp.probability_stored is 'internal: as predict_stored, the probability';
 comment on function dbdp.predict_class_stored is 'internal: as predict_stored, the class';
 comment on function dbdp.predict_value_stored is 'internal: as predict_stored, the number';
-comment on function dbdp.knows is 'internal: whether the session has a scorer of a model for such rows';
-comment on function dbdp.learn is 'internal: make the session''s scorer of a model from its description';
+comment on function dbdp.knows is 'internal: whether the session has a scorer of a model for rows of a type';
+comment on function dbdp.learn is 'internal: create the session''s scorer of a model from its description';

@@ -1,6 +1,6 @@
--- Row-level security: a role sees its own. dbdp_owner sees all datasets, charges and rights, since the interfaces
--- decide for others; of models it sees what the caller sees, so that no interface shows another one. The policies of
--- what dbdp.own_datasets and its like read are not for dbdp_owner: they would ask themselves.
+-- Row-level security: a role sees its own rows. dbdp_owner sees all datasets, charges and rights, since the interfaces
+-- check the rights of other roles; of models it sees those that the caller sees, so that no interface shows another one.
+-- The policies of tables that dbdp.own_datasets and similar views read are not for dbdp_owner: they would be recursive.
 alter table dbdp.dataset enable row level security;
 alter table dbdp.allowance enable row level security;
 alter table dbdp.ledger enable row level security;
@@ -10,7 +10,7 @@ alter table dbdp.outcome enable row level security;
 alter table dbdp.former_declaration enable row level security;
 alter table dbdp.former_answer_time enable row level security;
 
--- Made afresh, so that this file can be run again.
+-- Dropped first, so that this file can be run again.
 do $policies$
 declare
   old record;
@@ -26,22 +26,22 @@ begin
 end
 $policies$;
 
-create policy seen on dbdp.dataset for select to dbdp_predictor
+create policy visible on dbdp.dataset for select to dbdp_predictor
 using (id in (select o.id from dbdp.open_datasets as o));
-create policy kept on dbdp.dataset to dbdp_owner
+create policy managed on dbdp.dataset to dbdp_owner
 using (true) with check (true);
 
-create policy seen on dbdp.allowance for select to dbdp_predictor
+create policy visible on dbdp.allowance for select to dbdp_predictor
 using (role = any ((select dbdp.own_roles())::name[]) or dataset_id in (select o.id from dbdp.own_datasets as o));
-create policy kept on dbdp.allowance to dbdp_owner
+create policy managed on dbdp.allowance to dbdp_owner
 using (true) with check (true);
 
-create policy seen on dbdp.ledger for select to dbdp_predictor
+create policy visible on dbdp.ledger for select to dbdp_predictor
 using (charged_by = any ((select dbdp.own_roles())::name[]) or dataset_id in (select o.id from dbdp.own_datasets as o));
-create policy kept on dbdp.ledger to dbdp_owner
+create policy managed on dbdp.ledger to dbdp_owner
 using (true) with check (true);
 
-create policy seen on dbdp.model for select to dbdp_predictor, dbdp_owner
+create policy visible on dbdp.model for select to dbdp_predictor, dbdp_owner
 using (
   released_by = any ((select dbdp.own_roles())::name[])
   or dataset_id in (select o.id from dbdp.own_datasets as o)
@@ -50,7 +50,7 @@ using (
 create policy released on dbdp.model for insert to dbdp_owner
 with check (true);
 
-create policy seen on dbdp.prediction_grant for select to dbdp_predictor
+create policy visible on dbdp.prediction_grant for select to dbdp_predictor
 using (
   role = any ((select dbdp.own_roles())::name[])
   or model_id in (
@@ -60,20 +60,20 @@ using (
     or m.dataset_id in (select o.id from dbdp.own_datasets as o)
   )
 );
-create policy kept on dbdp.prediction_grant to dbdp_owner
+create policy managed on dbdp.prediction_grant to dbdp_owner
 using (true) with check (true);
 
-create policy seen on dbdp.outcome for select to dbdp_predictor -- of the charges that a role sees
+create policy visible on dbdp.outcome for select to dbdp_predictor -- of the charges that a role sees
 using (exists (select from dbdp.ledger as l where l.id = ledger_id));
-create policy kept on dbdp.outcome to dbdp_owner
+create policy managed on dbdp.outcome to dbdp_owner
 using (true) with check (true);
 
-create policy seen on dbdp.former_declaration for select to dbdp_predictor -- of the datasets that a role sees
+create policy visible on dbdp.former_declaration for select to dbdp_predictor -- of the datasets that a role sees
 using (exists (select from dbdp.dataset as d where d.id = dataset_id));
-create policy kept on dbdp.former_declaration to dbdp_owner
+create policy managed on dbdp.former_declaration to dbdp_owner
 using (true) with check (true);
 
-create policy seen on dbdp.former_answer_time for select to dbdp_predictor -- of the datasets that a role sees
+create policy visible on dbdp.former_answer_time for select to dbdp_predictor -- of the datasets that a role sees
 using (exists (select from dbdp.dataset as d where d.id = dataset_id));
-create policy kept on dbdp.former_answer_time to dbdp_owner
+create policy managed on dbdp.former_answer_time to dbdp_owner
 using (true) with check (true);

@@ -1,9 +1,9 @@
 revoke all on all functions in schema dbdp from public;
 revoke all on all tables in schema dbdp from public;
 
--- What acts as dbdp_owner is marked by client_min_messages = error. Whoever calls it sees its answer or its error, and
--- nothing of its way there: with these parameters as a caller may set them, plans with the exact model among their
--- constants are printed.
+-- Functions that act as dbdp_owner are marked by client_min_messages = error. Their callers see the result or the error,
+-- and nothing in between: with the values of these parameters that a caller may set, the server would print plans, with
+-- the exact model among their constants.
 do $acting$
 declare
   called regprocedure;
@@ -16,7 +16,7 @@ begin
     and 'client_min_messages=error' = any (p.proconfig)
   loop
     execute pg_catalog.format('alter function %s owner to dbdp_owner', called);
-    -- Where a session turned it off, policies would stop a training behind its charge.
+    -- If a session has switched it off, policies would stop a training after its charge.
     execute pg_catalog.format('alter function %s set row_security = on', called);
     foreach parameter in array array[
       'debug_print_parse', 'debug_print_rewritten', 'debug_print_plan', 'trace_sort', 'quote_all_identifiers'
@@ -27,7 +27,7 @@ begin
 end
 $acting$;
 
--- The books belong to the superuser: what is written stays written.
+-- The ledger and the other tables belong to the superuser, so that dbdp_owner cannot change what it has written.
 grant select, insert on dbdp.dataset, dbdp.ledger, dbdp.model, dbdp.allowance, dbdp.prediction_grant to dbdp_owner;
 grant select, insert on dbdp.outcome, dbdp.former_declaration, dbdp.former_answer_time to dbdp_owner;
 grant update (dropped_at, declaration, column_types, answer_seconds) on dbdp.dataset to dbdp_owner;
@@ -40,7 +40,7 @@ grant execute on function dbdp.caller, dbdp.own_roles to dbdp_owner;
 
 grant execute on function dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate to dbdp_owner;
 grant execute on function dbdp.group_sizes, dbdp.deal_groups, dbdp.resume to dbdp_owner;
--- A table is read with the rights of its owner, who may be no data owner: any member may have registered it.
+-- A table is read with the rights of its owner, which may lack dbdp_data_owner if one of its members registered it.
 grant execute on function
   dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[]), dbdp.array_size(float8[]), dbdp.array_size(float4[])
 to public;
@@ -94,7 +94,7 @@ grant execute on function
   dbdp.label_transition, dbdp.label_counts(bytea, int, int)
 to dbdp_data_owner;
 
--- The readable side of the books.
+-- Reports of what was spent.
 grant execute on function dbdp.budget to dbdp_analyst;
 grant select on dbdp.history, dbdp.outcome to dbdp_analyst;
 grant execute on function dbdp.check_ledger, dbdp.record_outcome, dbdp.renew_budget, dbdp.redeclare, dbdp.answer_at_multiples

@@ -1,5 +1,5 @@
--- dbdp @version@. Made from sql/ and plpython/; run by CREATE EXTENSION.
+-- dbdp @version@. Rendered from sql/ and plpython/; run by CREATE EXTENSION.
 
--- Made here and not by the control file, so that it belongs to the extension and goes with it; this
--- fails where another role prepared a schema of that name.
+-- Created here and not by the control file, so that the schema belongs to the extension and is dropped with it; this
+-- fails if another role created a schema of that name before.
 create schema dbdp;

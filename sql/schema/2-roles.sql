@@ -1,15 +1,15 @@
--- Roles belong to the whole cluster, so another database may have made them.
---   dbdp_owner       owns tables and definer functions; nobody logs in as it; sees only granted tables
---   dbdp_predictor   predicts with the models that it was given
---   dbdp_analyst     also trains and explains on the datasets that it was given
+-- Roles belong to the cluster, so another database may have created them.
+--   dbdp_owner       the interfaces act as it; nobody logs in as it; it reads only tables granted to it
+--   dbdp_predictor   predicts with the models granted to it
+--   dbdp_analyst     also trains and explains on the datasets granted to it
 --   dbdp_data_owner  also registers tables and drives training from a client
 do $roles$
 declare
-  wanted text;
+  role_name text;
 begin
-  foreach wanted in array array['dbdp_owner', 'dbdp_predictor', 'dbdp_analyst', 'dbdp_data_owner'] loop
-    if not exists (select from pg_catalog.pg_roles where rolname = wanted) then
-      execute pg_catalog.format('create role %I nologin', wanted);
+  foreach role_name in array array['dbdp_owner', 'dbdp_predictor', 'dbdp_analyst', 'dbdp_data_owner'] loop
+    if not exists (select from pg_catalog.pg_roles where rolname = role_name) then
+      execute pg_catalog.format('create role %I nologin', role_name);
     end if;
   end loop;
 end

@@ -1,5 +1,5 @@
--- Somebody may have made a role of ours before: one that logs in, that has members, or that lends what it makes would
--- open every registered table, or the odometers. This reads only; `dbdp doctor` runs it too.
+-- A role with a name of dbdp's may exist already. If it can log in, has members, or grants others what it creates, it would
+-- give access to every registered table, or to the odometers. This file only reads; `dbdp doctor` runs it too.
 do $sound$
 declare
   faults text;
@@ -27,12 +27,12 @@ begin
       select pg_catalog.quote_ident(r.rolname) as rolname from pg_catalog.pg_roles as r where r.oid = m.grantor
     ) as g on true
     where m.roleid = pg_catalog.to_regrole('dbdp_owner')
-      and exists ( -- a superuser may do everything anyway, its members may not
+      and exists ( -- a superuser may do everything anyway, members of its role may not
         select from pg_catalog.pg_roles as r
         where not r.rolsuper and pg_catalog.pg_has_role(r.oid, m.member, 'member')
       )
     union all
-    select pg_catalog.format('%s may use %s that dbdp_owner makes', t.grantee, t.objects),
+    select pg_catalog.format('%s may use %s that dbdp_owner creates', t.grantee, t.objects),
            pg_catalog.format('alter default privileges for role dbdp_owner%s revoke all on %s from %s;',
              t.place, t.objects, t.grantee)
     from (
@@ -50,7 +50,7 @@ begin
   if faults is not null then
     raise exception using
       errcode = 'object_not_in_prerequisite_state',
-      message = 'the roles of dbdp would let somebody read registered tables or change budgets: ' || faults,
+      message = 'the roles of dbdp would allow other roles to read registered tables or change budgets: ' || faults,
       hint = remedies;
   end if;
 end

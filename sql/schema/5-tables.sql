@@ -18,20 +18,18 @@ create table dbdp.dataset (
   dropped_at timestamptz,
   unit text,
   max_rows int,
-  renews int unique, -- the period that this one follows; a foreign key to its own table would make pg_dump warn
+  renews int unique, -- the period before this one; a foreign key to its own table would make pg_dump warn
   reason text, -- of the renewal
-  answer_seconds int, -- what is computed of the rows is answered at multiples of them after the charge; null: at once
+  answer_seconds int, -- results computed from rows are returned at multiples of them after the charge; null: at once
   constraint dataset_unit check ((unit is null) = (max_rows is null)),
   constraint dataset_renewal check ((renews is null) = (reason is null))
 );
 create unique index dataset_name on dbdp.dataset (name) where dropped_at is null;
 create unique index dataset_source on dbdp.dataset (source) where dropped_at is null;
-comment on table dbdp.dataset is 'what owners declared, as public facts; two sequences for each row count what was spent';
 
--- A sequence goes with a column of its owner's, and the tables of the books do not belong to dbdp_owner.
+-- A sequence can be owned only by a column of the same role's table, and dbdp_owner owns none of the other tables.
 create table dbdp.odometers (id int);
 alter table dbdp.odometers owner to dbdp_owner;
-comment on table dbdp.odometers is 'always empty: the sequences that count what was spent belong to it, and so go with the extension';
 
 create table dbdp.ledger (
   id bigint generated always as identity primary key,
@@ -44,11 +42,10 @@ create table dbdp.ledger (
   charge bigint not null,
   leak bigint not null,
   plan json not null,
-  charge_after bigint not null, -- the odometers behind this charge, with what other charges left no row of
+  charge_after bigint not null, -- the odometers after this charge, which include charges without a row
   leak_after bigint not null
 );
 create index ledger_height on dbdp.ledger (dataset_id, charge_after);
-comment on table dbdp.ledger is 'the readable history of charges; the odometers are the truth, since a rollback cannot undo them';
 
 create table dbdp.model (
   id bigint generated always as identity primary key,
@@ -69,7 +66,6 @@ create table dbdp.model (
   check ((network is null) = (intercepts is not null))
 );
 alter table dbdp.model alter column parameters set storage external; -- noise cannot be compressed
-comment on table dbdp.model is 'released models with their receipts: coefficients and intercepts, or a network and its parameters';
 
 select pg_catalog.pg_extension_config_dump('dbdp.dataset', '');
 select pg_catalog.pg_extension_config_dump('dbdp.ledger', '');

@@ -1,8 +1,8 @@
--- Who may train, and spend how much; who may predict.
+-- Which roles may train, and how much they may spend; which roles may predict.
 create table if not exists dbdp.allowance (
   id int generated always as identity primary key,
   dataset_id int not null references dbdp.dataset,
-  role name not null, -- not an oid, which a dump would not keep
+  role name not null, -- not an oid, which a dump would not preserve
   epsilon float8,
   charge_limit bigint,
   leak_limit bigint,
@@ -14,10 +14,10 @@ create table if not exists dbdp.allowance (
   unique (dataset_id, role),
   check (pg_catalog.num_nulls(epsilon, charge_limit, leak_limit, implied_epsilon, implied_delta) in (0, 5))
 );
-comment on table dbdp.allowance is 'which roles may train on a dataset, and how much of its budget each may spend; two sequences for each row count what was spent, also after a right was revoked';
+comment on table dbdp.allowance is 'which roles may train on a dataset, and how much of its budget each may spend; two sequences for each row, its odometers, count what was spent, and stay when a right is revoked';
 
 alter table dbdp.ledger
-  add column if not exists allowance_id int references dbdp.allowance; -- null where the role that registered the dataset trained
+  add column if not exists allowance_id int references dbdp.allowance; -- null if the role that registered the dataset trained
 
 create table if not exists dbdp.prediction_grant (
   model_id bigint not null references dbdp.model,

@@ -1,4 +1,4 @@
--- What became of each charge. Append-only: the functions of dbdp_owner add rows, and nobody but a superuser changes them.
+-- The outcome of each charge. Append-only: the functions of dbdp_owner add rows, and only a superuser can change them.
 create table if not exists dbdp.outcome (
   id bigint generated always as identity primary key,
   ledger_id bigint not null references dbdp.ledger,
@@ -9,7 +9,7 @@ create table if not exists dbdp.outcome (
   check ((outcome = 'released') = (model is not null))
 );
 create index if not exists outcome_ledger on dbdp.outcome (ledger_id);
-comment on table dbdp.outcome is 'what became of a charge: a model was released, an answer was shown, or it failed; a charge without a row is not finished, or was lost';
+comment on table dbdp.outcome is 'the outcome of a charge: a model was released, a score was shown, or it failed; a charge without a row is not finished, or was interrupted';
 
 -- The declarations that dbdp.redeclare replaced.
 create table if not exists dbdp.former_declaration (
@@ -21,9 +21,9 @@ create table if not exists dbdp.former_declaration (
   replaced_by name not null default session_user,
   reason text not null
 );
-comment on table dbdp.former_declaration is 'declarations that an owner replaced, when, and why; the present one is in dbdp.dataset, each model has its own';
+comment on table dbdp.former_declaration is 'declarations that an owner replaced, when and why; the current one is in dbdp.dataset, and each model has its own copy';
 
--- When datasets answered before dbdp.answer_at_multiples changed it.
+-- The answer times that dbdp.answer_at_multiples replaced.
 create table if not exists dbdp.former_answer_time (
   id bigint generated always as identity primary key,
   dataset_id int not null references dbdp.dataset,
@@ -32,7 +32,7 @@ create table if not exists dbdp.former_answer_time (
   replaced_by name not null default session_user,
   reason text not null
 );
-comment on table dbdp.former_answer_time is 'at multiples of how many seconds after a charge a dataset answered, null at once, until an owner changed it, when, and why; the present number is in dbdp.dataset';
+comment on table dbdp.former_answer_time is 'answer times that an owner replaced, when and why: results were returned at multiples of so many seconds after a charge, with null at once; the current number is in dbdp.dataset';
 
 select pg_catalog.pg_extension_config_dump('dbdp.outcome', '');
 select pg_catalog.pg_extension_config_dump('dbdp.outcome_id_seq', '');

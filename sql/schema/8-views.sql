@@ -1,3 +1,9 @@
+-- Comments on the tables of 10-tables.sql, which an update does not run again.
+comment on table dbdp.dataset is 'what owners declared, as public facts; two sequences for each row, its odometers, count what was spent';
+comment on table dbdp.odometers is 'always empty: it owns the sequences that count what was spent, so that they are dropped with the extension';
+comment on table dbdp.ledger is 'the readable history of charges; the odometers are authoritative, since a rollback cannot undo them';
+comment on table dbdp.model is 'released models with their receipts: coefficients and intercepts, or a network and its parameters';
+
 create or replace view dbdp.datasets with (security_invoker) as
 select d.name,
        d.source_name as source,
@@ -60,4 +66,4 @@ left join lateral (
   from dbdp.outcome as o
   where o.ledger_id = l.id
 ) as o on true;
-comment on view dbdp.history is 'who charged which dataset when, for what, how much, and what became of it; without an outcome it is not finished, or was lost';
+comment on view dbdp.history is 'which role charged which dataset, when, for what, how much, and the outcome; without an outcome the charge is not finished, or was interrupted';

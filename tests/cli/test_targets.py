@@ -38,7 +38,7 @@ WELL_FORMED = [
 @pytest.mark.parametrize("url", MALFORMED)
 def test_a_malformed_url_is_refused_without_its_password(url: str) -> None:
     for opened in (dbdp.connect, Server):
-        with pytest.raises(ValueError, match="no libpq URL: write postgresql://user@host:port/database") as error:
+        with pytest.raises(ValueError, match="not a libpq URL: write postgresql://user@host:port/database") as error:
             opened(url)
         told = "".join(traceback.format_exception(error.value))
         assert "S3" not in told and "CRET" not in told
@@ -60,7 +60,7 @@ def test_no_command_prints_the_password_of_a_malformed_url(
             main()
         told = "".join(capfd.readouterr())
         assert ended.value.code == 1
-        assert "no libpq URL" in told
+        assert "not a libpq URL" in told
         assert "S3" not in told and "CRET" not in told
 
 

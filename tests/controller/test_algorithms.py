@@ -1,4 +1,4 @@
-"""Every door reaches every algorithm, loss and option; the doors agree; and what is learned is of use."""
+"""Every interface reaches every algorithm, loss and option; the interfaces agree; and the models are useful."""
 
 import csv
 import gzip
@@ -34,7 +34,7 @@ ESTIMATORS = {
     "squared": dbdp.Ridge,
 }
 OPTIONS = [each.name for each in fields(Request)]
-LEFT_OUT = {  # what a door decides by its name
+LEFT_OUT = {  # what an interface decides by its name
     "dp_train": set(),
     "dp_explain": set(),
     "dp_logreg": {"loss", "huber_width"},
@@ -98,7 +98,7 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def made(server_url: str) -> Iterator[dict[str, str]]:
+def datasets(server_url: str) -> Iterator[dict[str, str]]:
     """A dataset for each kind of label, of rows that a linear model separates."""
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute("create schema separable; grant usage on schema separable to public")
@@ -125,10 +125,10 @@ def made(server_url: str) -> Iterator[dict[str, str]]:
         connection.execute("drop schema separable cascade")
 
 
-def in_sql(connection: psycopg.Connection, door: str, dataset: str, options: dict[str, Any]) -> tuple[Any, ...]:
+def in_sql(connection: psycopg.Connection, interface: str, dataset: str, options: dict[str, Any]) -> tuple[Any, ...]:
     named = ", ".join(f"{name} => %({name})s" for name in options)
     return connection.execute(
-        f"select * from dbdp.{door}(%(dataset)s, {named})", options | {"dataset": dataset}
+        f"select * from dbdp.{interface}(%(dataset)s, {named})", options | {"dataset": dataset}
     ).fetchone()
 
 
@@ -153,13 +153,13 @@ def test_the_requests_of_these_tests_set_every_option_and_reach_every_loss() -> 
     assert {name for options in REQUESTS.values() for name in options} | {"epsilon"} == set(OPTIONS)
 
 
-@pytest.mark.parametrize("door", LEFT_OUT)
-def test_every_option_is_a_parameter_of_every_sql_door(connection: psycopg.Connection, door: str) -> None:
+@pytest.mark.parametrize("interface", LEFT_OUT)
+def test_every_option_is_a_parameter_of_every_sql_function(connection: psycopg.Connection, interface: str) -> None:
     sql = """
 select proargnames[:pronargs], pronargs - pronargdefaults
 from pg_proc where oid = (select oid from pg_proc where proname = %s and pronamespace = 'dbdp'::regnamespace)"""
-    names, needed = connection.execute(sql, (door,)).fetchone()
-    assert names == ["dataset", *(name for name in OPTIONS if name not in LEFT_OUT[door])]
+    names, needed = connection.execute(sql, (interface,)).fetchone()
+    assert names == ["dataset", *(name for name in OPTIONS if name not in LEFT_OUT[interface])]
     assert needed == 2  # the dataset and ε
 
 
@@ -175,46 +175,46 @@ def test_every_option_is_a_parameter_of_every_estimator_and_a_flag_of_the_comman
 
 
 @pytest.mark.parametrize("case", REQUESTS)
-def test_the_doors_agree_on_the_plan(
-    connection: psycopg.Connection, database: Database, made: dict[str, str], case: str
+def test_the_interfaces_agree_on_the_plan(
+    connection: psycopg.Connection, database: Database, datasets: dict[str, str], case: str
 ) -> None:
     options = BASE | REQUESTS[case]
-    (in_server,) = in_sql(connection, "dp_explain", made["binary"], options)
-    assert in_server == database.explain(made["binary"], Request(**options))
+    (in_server,) = in_sql(connection, "dp_explain", datasets["binary"], options)
+    assert in_server == database.explain(datasets["binary"], Request(**options))
     dimension = REQUESTS[case].get("projection_dimension", FEATURES) + 1
     public = ("--rows", str(ROWS), "--features", str(dimension), "--budget-epsilon", str(BUDGET_EPSILON))
     assert command_line("explain", *public, *flags(options)).items() <= in_server.items()
-    _, _, _, _, receipt = in_sql(connection, "dp_train", made["binary"], options)
+    _, _, _, _, receipt = in_sql(connection, "dp_train", datasets["binary"], options)
     assert in_server.items() <= receipt.items()
     if case in ("defaults", "shards", "rsgd_ar", "projected") or options.get("algorithm") in NOISY_WHILE_TRAINING:
-        assert in_server.items() <= database.train(made["binary"], Request(**options)).receipt.items()
+        assert in_server.items() <= database.train(datasets["binary"], Request(**options)).receipt.items()
 
 
-def test_the_doors_agree_on_classes_and_on_numbers(
-    connection: psycopg.Connection, database: Database, made: dict[str, str]
+def test_the_interfaces_agree_on_classes_and_on_numbers(
+    connection: psycopg.Connection, database: Database, datasets: dict[str, str]
 ) -> None:
     public = ("--rows", str(ROWS), "--features", str(FEATURES + 1))
-    for kind, more, said in (
+    for kind, more, label_flags in (
         ("classes", {"positive_weight": 2.0}, ("--classes", "3")),
         ("real", {"loss": "huber_regression", "huber_width": 0.5}, ()),
         ("real", {"loss": "squared", "radius": 0.7}, ()),
     ):
         options = BASE | more
-        (in_server,) = in_sql(connection, "dp_explain", made[kind], options)
-        assert in_server == database.explain(made[kind], Request(**options))
-        assert command_line("explain", *public, *said, *flags(options)).items() <= in_server.items()
+        (in_server,) = in_sql(connection, "dp_explain", datasets[kind], options)
+        assert in_server == database.explain(datasets[kind], Request(**options))
+        assert command_line("explain", *public, *label_flags, *flags(options)).items() <= in_server.items()
 
 
 @EVERY_PAIR
 def test_sql_and_python_reach_every_algorithm_with_every_loss_and_it_learns(
-    connection: psycopg.Connection, database: Database, made: dict[str, str], algorithm: str, loss: str
+    connection: psycopg.Connection, database: Database, datasets: dict[str, str], algorithm: str, loss: str
 ) -> None:
     """Where noise decides nothing, a model is right on most separable rows, or explains most of the variance.
 
     A majority is right on one of the classes. RRPSGD stops too soon with a probability of 9/1000; other runs
     miss less often than that, by far.
     """
-    dataset, binary = made[LOSSES[loss]], LOSSES[loss] == "binary"
+    dataset, binary = datasets[LOSSES[loss]], LOSSES[loss] == "binary"
     options = {"epsilon": 1000.0, "delta": 1e-5, "algorithm": algorithm, "loss": loss}
     options |= LEARNING.get(algorithm, lasting(algorithm, 20))
     least = {"majority": 0.499}.get(algorithm, 0.9) if binary else 0.5
@@ -226,8 +226,8 @@ def test_sql_and_python_reach_every_algorithm_with_every_loss_and_it_learns(
 
     def python_learns() -> bool:
         model = database.train(dataset, Request(**options))
-        told = model.receipt
-        assert (told["algorithm"], told["loss"], told["epsilon"]) == (algorithm, loss, 1000.0)
+        receipt = model.receipt
+        assert (receipt["algorithm"], receipt["loss"], receipt["epsilon"]) == (algorithm, loss, 1000.0)
         return quality(connection, LOSSES[loss], np.array(model.coefficients), model.intercept) > least
 
     for learns in (sql_learns, python_learns):
@@ -246,44 +246,44 @@ def quality(connection: psycopg.Connection, kind: str, weights: np.ndarray, offs
 
 @EVERY_ALGORITHM
 @pytest.mark.parametrize(
-    ("door", "loss"), [("dp_logreg", "logistic"), ("dp_svm", "huber_svm"), ("dp_linreg", "huber_regression")]
+    ("interface", "loss"), [("dp_logreg", "logistic"), ("dp_svm", "huber_svm"), ("dp_linreg", "huber_regression")]
 )
-def test_the_short_doors_reach_every_algorithm(
-    connection: psycopg.Connection, made: dict[str, str], algorithm: str, door: str, loss: str
+def test_the_functions_of_one_loss_reach_every_algorithm(
+    connection: psycopg.Connection, datasets: dict[str, str], algorithm: str, interface: str, loss: str
 ) -> None:
     if (algorithm, loss) in REFUSED:
         with pytest.raises(psycopg.Error, match="choose"):
-            in_sql(connection, door, made[LOSSES[loss]], BASE | {"algorithm": algorithm})
+            in_sql(connection, interface, datasets[LOSSES[loss]], BASE | {"algorithm": algorithm})
         return
     options = BASE | {"algorithm": algorithm} | FEW.get(algorithm, {"epochs": 2})
-    *_, receipt = in_sql(connection, door, made[LOSSES[loss]], options)
+    *_, receipt = in_sql(connection, interface, datasets[LOSSES[loss]], options)
     assert (receipt["algorithm"], receipt["loss"]) == (algorithm, loss)
 
 
 @pytest.mark.parametrize(("algorithm", "loss"), sorted(REFUSED))
 def test_an_algorithm_refuses_what_it_cannot_learn_before_the_charge(
-    connection: psycopg.Connection, database: Database, made: dict[str, str], algorithm: str, loss: str
+    connection: psycopg.Connection, database: Database, datasets: dict[str, str], algorithm: str, loss: str
 ) -> None:
     spent = connection.execute("select count(*) from dbdp.ledger").fetchone()
     with pytest.raises(ValueError, match="choose"):
-        database.train(made[LOSSES[loss]], Request(**BASE, algorithm=algorithm, loss=loss))
+        database.train(datasets[LOSSES[loss]], Request(**BASE, algorithm=algorithm, loss=loss))
     with pytest.raises(psycopg.Error, match="choose"):
-        in_sql(connection, "dp_train", made[LOSSES[loss]], BASE | {"algorithm": algorithm, "loss": loss})
+        in_sql(connection, "dp_train", datasets[LOSSES[loss]], BASE | {"algorithm": algorithm, "loss": loss})
     assert connection.execute("select count(*) from dbdp.ledger").fetchone() == spent
 
 
 @pytest.mark.parametrize(("algorithm", "loss"), ONE_LOSS_EACH)
 def test_the_command_line_reaches_every_algorithm_and_every_loss(
-    server_url: str, made: dict[str, str], algorithm: str, loss: str
+    server_url: str, datasets: dict[str, str], algorithm: str, loss: str
 ) -> None:
     options = BASE | {"algorithm": algorithm, "loss": loss} | FEW.get(algorithm, {"epochs": 2})
-    model = command_line("train", made[LOSSES[loss]], *flags(options), "--url", server_url)
+    model = command_line("train", datasets[LOSSES[loss]], *flags(options), "--url", server_url)
     assert (model["receipt"]["algorithm"], model["receipt"]["loss"]) == (algorithm, loss)
 
 
 @EVERY_LOSS
 def test_every_estimator_keeps_scikit_learns_conventions_and_predicts(
-    database: Database, made: dict[str, str], loss: str
+    database: Database, datasets: dict[str, str], loss: str
 ) -> None:
     estimator = ESTIMATORS[loss](epsilon=1000, delta=1e-5, epochs=20, progress=False)
     copy = clone(estimator).set_params(algorithm="nsgd", batch_size=100)
@@ -293,21 +293,21 @@ def test_every_estimator_keeps_scikit_learns_conventions_and_predicts(
         ESTIMATORS[loss]()  # no default for a privacy parameter
     with pytest.raises(TypeError):
         ESTIMATORS[loss](epsilon=1, loss="other")
-    assert copy.fit(database, made[LOSSES[loss]]) is copy
+    assert copy.fit(database, datasets[LOSSES[loss]]) is copy
     features, scores = rows()
     expected = scores > 0 if LOSSES[loss] == "binary" else 10 + 10 * scores
     assert copy.predict(features).shape == (len(features),)
     least = 0.5 + 0.4 * (LOSSES[loss] == "binary")
-    assert usually(lambda: copy.fit(database, made[LOSSES[loss]]).score(features, expected) > least)
+    assert usually(lambda: copy.fit(database, datasets[LOSSES[loss]]).score(features, expected) > least)
     assert copy.receipt_["algorithm"] == "nsgd"
 
 
 @pytest.mark.parametrize("loss", ["logistic", "huber_svm"])
 def test_classes_are_learned_one_against_the_rest(
-    connection: psycopg.Connection, database: Database, made: dict[str, str], loss: str
+    connection: psycopg.Connection, database: Database, datasets: dict[str, str], loss: str
 ) -> None:
     """The middle class lies between the others: no linear score prefers it, and it takes rows of both."""
-    estimator = ESTIMATORS[loss](epsilon=1000, delta=1e-5, epochs=20, progress=False).fit(database, made["classes"])
+    estimator = ESTIMATORS[loss](epsilon=1000, delta=1e-5, epochs=20, progress=False).fit(database, datasets["classes"])
     sql = "select dbdp.predict_class(%s, %s::float8[])"
     assert estimator.classes_.tolist() == ["a", "b", "c"]
     assert estimator.coef_.shape == (3, FEATURES)
@@ -316,7 +316,7 @@ def test_classes_are_learned_one_against_the_rest(
     outer = classes != "b"
 
     def learns() -> bool:
-        estimator.fit(database, made["classes"])
+        estimator.fit(database, datasets["classes"])
         highest = connection.execute(sql, (estimator.model_id_, [0.5, -0.5, 0.5])).fetchone()
         return np.mean(estimator.predict(features)[outer] == classes[outer]) > 0.65 and highest == ("c",)
 
@@ -325,9 +325,11 @@ def test_classes_are_learned_one_against_the_rest(
 
 @EVERY_ALGORITHM
 def test_every_algorithm_trains_a_model_for_each_class(
-    connection: psycopg.Connection, database: Database, made: dict[str, str], algorithm: str
+    connection: psycopg.Connection, database: Database, datasets: dict[str, str], algorithm: str
 ) -> None:
-    model = database.train(made["classes"], Request(**BASE, algorithm=algorithm, **FEW.get(algorithm, {"epochs": 2})))
+    model = database.train(
+        datasets["classes"], Request(**BASE, algorithm=algorithm, **FEW.get(algorithm, {"epochs": 2}))
+    )
     assert np.shape(model.coefficients) == (3, FEATURES)
     assert model.receipt["classes"] == 3
     sql = "select dbdp.predict_class(%s, %s::float8[])"
@@ -335,20 +337,20 @@ def test_every_algorithm_trains_a_model_for_each_class(
 
 
 def test_the_settings_of_one_algorithm_are_a_mapping_or_json_in_python(
-    database: Database, made: dict[str, str]
+    database: Database, datasets: dict[str, str]
 ) -> None:
     estimator = dbdp.LogisticRegression(**BASE, algorithm="dp_agd", settings={"splits": 4}, progress=False)
     assert estimator.request == Request(**BASE, algorithm="dp_agd", settings='{"splits": 4}')
     assert clone(estimator).settings == {"splits": 4}
-    assert estimator.fit(database, made["binary"]).receipt_["splits"] == 4
+    assert estimator.fit(database, datasets["binary"]).receipt_["splits"] == 4
 
 
-def test_the_command_line_tunes(server_url: str, made: dict[str, str], tmp_path: Path) -> None:
+def test_the_command_line_tunes(server_url: str, datasets: dict[str, str], tmp_path: Path) -> None:
     candidates = tmp_path / "candidates.json"
     candidates.write_text('[{"regularisation": 0.01}, {"algorithm": "rsgd_ar"}]')
     options = ("--epsilon", "5", "--delta", "1e-6", "--candidates", str(candidates), "--url", server_url)
     for more in (("--method", "disjoint_portions"), ("--method", "random_repetition", "--repetitions", "2")):
-        model = command_line("tune", made["binary"], *options, "--epochs", "2", *more)
+        model = command_line("tune", datasets["binary"], *options, "--epochs", "2", *more)
         assert (model["receipt"]["algorithm"], model["receipt"]["method"]) == ("tuning", more[1])
         assert len(model["receipt"]["plans"]) == 2
 

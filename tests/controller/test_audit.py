@@ -73,10 +73,10 @@ select array[case when i = 7 then {value} else 0 end]::float8[] as x, 1 as y fro
 def in_server(url: str, name: str, options: dict[str, Any]) -> np.ndarray:
     """Many releases by SQL, some in each statement."""
     given = ", ".join(f"{option} => {value!r}" for option, value in options.items() if option != "epochs")
-    doors = {"huber_svm": "dp_svm"}
+    interfaces = {"huber_svm": "dp_svm"}
     sql = f"""
 select r.coefficients[1] from generate_series(1, {TOGETHER}) as i,
-lateral dbdp.{doors[options["loss"]]}({name!r}, epochs => {options["epochs"]} + 0 * i, {given}) as r"""
+lateral dbdp.{interfaces[options["loss"]]}({name!r}, epochs => {options["epochs"]} + 0 * i, {given}) as r"""
     sql = sql.replace("loss => 'huber_svm', ", "")
     with psycopg.connect(url, autocommit=True) as connection:
         found = [row for _ in range(RELEASES // TOGETHER) for row in connection.execute(sql).fetchall()]

@@ -1,4 +1,4 @@
-"""Bad input, through both doors: a clear error, and nothing lost or spent (issue 2, §8)."""
+"""Bad input, through both interfaces: a clear error, and nothing lost or spent (issue 2, §8)."""
 
 import resource
 import signal
@@ -171,13 +171,13 @@ def dataset(connection: psycopg.Connection, schema: str, register: Register) -> 
     return register("t", epsilon=10.0, delta=1e-3)
 
 
-def train(connection: psycopg.Connection, door: str, name: str | None, **given: Any) -> None:
-    """Train through a door, on this connection: a short time, but where the algorithm has a length of its own."""
+def train(connection: psycopg.Connection, interface: str, name: str | None, **given: Any) -> None:
+    """Train through an interface, on this connection: for a short time, unless the algorithm fixes the length."""
     algorithm = given.get("algorithm", "bolt_on")
     options = {"epsilon": 1.0} | (SHORT if algorithm not in FEW or FEW[algorithm] == {"epochs": 2} else {}) | given
-    if door == "client" and {"loss", "network"} & set(options):
+    if interface == "client" and {"loss", "network"} & set(options):
         connect(connection).train(name, Request(**options))
-    elif door == "client":
+    elif interface == "client":
         LogisticRegression(progress=False, **options).fit(connect(connection), name)
     else:
         arguments = ", ".join(f"{key} => %({key})s::{CASTS.get(key, kind(value))}" for key, value in options.items())
@@ -210,27 +210,27 @@ def assert_clear(error: Exception) -> None:
     assert not any(word in text for word in ("Error:", "Traceback", "NoneType", "math domain")), text
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("interface", ["server", "client"])
 @pytest.mark.parametrize("case", REQUESTS)
 def test_a_bad_request_is_refused(
-    connection: psycopg.Connection, dataset: str, spent: Spent, case: str, door: str
+    connection: psycopg.Connection, dataset: str, spent: Spent, case: str, interface: str
 ) -> None:
     given, message = REQUESTS[case]
     with nothing_lost(connection, spent, dataset):
         with pytest.raises((psycopg.Error, ValueError), match=message) as error:
-            train(connection, door, dataset, **given)
+            train(connection, interface, dataset, **given)
         assert_clear(error.value)
 
 
 @pytest.mark.parametrize("case", NOISY_REQUESTS)
-def test_a_bad_request_to_add_noise_while_training_is_refused_by_both_doors(
+def test_a_bad_request_to_add_noise_while_training_is_refused_by_both_interfaces(
     connection: psycopg.Connection, dataset: str, spent: Spent, case: str
 ) -> None:
     given, message = NOISY_REQUESTS[case]
-    for door in ("server", "client"):
+    for interface in ("server", "client"):
         with nothing_lost(connection, spent, dataset):
             with pytest.raises((psycopg.Error, ValueError), match=message) as error:
-                train(connection, door, dataset, **given)
+                train(connection, interface, dataset, **given)
             assert_clear(error.value)
 
 
@@ -252,21 +252,23 @@ def test_a_null_where_a_default_stands_is_the_default(connection: psycopg.Connec
     assert connection.execute(sql, (dataset,)).fetchone() == plain
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("interface", ["server", "client"])
 @pytest.mark.parametrize("name", ["nope", "", "x" * 500, "it's \"", None])
 def test_an_unknown_dataset_is_named(
-    connection: psycopg.Connection, dataset: str, spent: Spent, name: str | None, door: str
+    connection: psycopg.Connection, dataset: str, spent: Spent, name: str | None, interface: str
 ) -> None:
     refused = pytest.raises((psycopg.Error, ValueError), match=r"dataset .* is not registered; see dbdp.datasets")
     with nothing_lost(connection, spent, dataset), refused:
-        train(connection, door, name)
+        train(connection, interface, name)
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
-def test_after_a_bad_request_the_next_one_is_served(connection: psycopg.Connection, dataset: str, door: str) -> None:
+@pytest.mark.parametrize("interface", ["server", "client"])
+def test_after_a_bad_request_the_next_one_is_served(
+    connection: psycopg.Connection, dataset: str, interface: str
+) -> None:
     with pytest.raises((psycopg.Error, ValueError)):
-        train(connection, door, dataset, epsilon=0.0)
-    train(connection, door, dataset)
+        train(connection, interface, dataset, epsilon=0.0)
+    train(connection, interface, dataset)
     assert connection.execute("select count(*) from dbdp.models where dataset = %s", (dataset,)).fetchone() == (1,)
 
 
@@ -352,14 +354,14 @@ def test_a_statement_timeout_ends_the_planning_too(connection: psycopg.Connectio
     assert used[1] < used[0] / 2
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("interface", ["server", "client"])
 def test_a_read_only_transaction_is_refused(
-    connection: psycopg.Connection, dataset: str, spent: Spent, door: str
+    connection: psycopg.Connection, dataset: str, spent: Spent, interface: str
 ) -> None:
     with nothing_lost(connection, spent, dataset):
         connection.execute("set default_transaction_read_only = on")
         with pytest.raises((psycopg.Error, ValueError), match="read-only transaction"):
-            train(connection, door, dataset)
+            train(connection, interface, dataset)
         connection.execute("set default_transaction_read_only = off")
 
 
@@ -388,10 +390,10 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("door", ["server", pytest.param("client", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("interface", ["server", pytest.param("client", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("setting", "value"), [(name, value) for name, values in SETTINGS.items() for value in values])
 def test_no_setting_of_a_session_costs_budget_without_a_model(
-    connection: psycopg.Connection, dataset: str, spent: Spent, setting: str, value: str, door: str
+    connection: psycopg.Connection, dataset: str, spent: Spent, setting: str, value: str, interface: str
 ) -> None:
     """A training either succeeds and is charged, or fails before its charge."""
     warnings: list[str] = []
@@ -403,7 +405,7 @@ def test_no_setting_of_a_session_costs_budget_without_a_model(
         pytest.skip(f"the server refuses it: {error}")
     for count, given in enumerate(({}, {"algorithm": "dp_sgd"} | WHITE_BOX, {"algorithm": "majority"}), start=1):
         try:
-            train(connection, door, dataset, **given)
+            train(connection, interface, dataset, **given)
         except (psycopg.Error, ValueError, ChargedError):
             assert spent(dataset) == (0, 0)
             assert setting == "dbdp.pack_memory"  # the only one that may be wrong
@@ -413,9 +415,9 @@ def test_no_setting_of_a_session_costs_budget_without_a_model(
     assert warnings == []
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("interface", ["server", "client"])
 def test_a_database_that_allows_no_temporary_table_is_noticed_before_the_charge(
-    connection: psycopg.Connection, dataset: str, schema: str, spent: Spent, door: str
+    connection: psycopg.Connection, dataset: str, schema: str, spent: Spent, interface: str
 ) -> None:
     connection.execute("create role owns_t in role dbdp_data_owner; alter table t owner to owns_t")
     connection.execute(f"grant usage on schema {schema} to owns_t; grant select on t to owns_t, dbdp_owner")
@@ -424,16 +426,16 @@ def test_a_database_that_allows_no_temporary_table_is_noticed_before_the_charge(
     try:
         connection.execute("set session authorization owns_t")
         with pytest.raises((psycopg.Error, ValueError), match="temporary"):
-            train(connection, door, dataset)
+            train(connection, interface, dataset)
     finally:
         connection.execute("reset session authorization; grant temporary on database dbdp to public")
         connection.execute("alter table t owner to postgres; drop owned by owns_t; drop role owns_t")
     assert spent(dataset) == (0, 0)
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("interface", ["server", "client"])
 def test_a_table_that_dbdp_owner_may_not_read_any_more_is_noticed_before_the_charge(
-    connection: psycopg.Connection, dataset: str, spent: Spent, door: str
+    connection: psycopg.Connection, dataset: str, spent: Spent, interface: str
 ) -> None:
     connection.execute("create role stands_by in role dbdp_analyst; revoke select on t from dbdp_owner")
     connection.execute("select dbdp.grant_training(%s, 'stands_by')", (dataset,))
@@ -442,22 +444,22 @@ def test_a_table_that_dbdp_owner_may_not_read_any_more_is_noticed_before_the_cha
         with pytest.raises(
             (psycopg.Error, ValueError), match=r"grant select on .*t to dbdp_owner|permission denied for table t"
         ):
-            train(connection, door, dataset)
+            train(connection, interface, dataset)
     finally:
         connection.execute("reset session authorization; drop role stands_by; grant select on t to dbdp_owner")
     assert spent(dataset) == (0, 0)
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("interface", ["server", "client"])
 def test_a_role_without_rights_is_refused(
-    connection: psycopg.Connection, dataset: str, spent: Spent, door: str
+    connection: psycopg.Connection, dataset: str, spent: Spent, interface: str
 ) -> None:
     with nothing_lost(connection, spent, dataset):
         connection.execute("create role nobody_special")
         try:
             connection.execute("set session authorization nobody_special")
             with pytest.raises((psycopg.Error, ValueError), match="permission denied"):
-                train(connection, door, dataset)
+                train(connection, interface, dataset)
         finally:
             connection.execute("reset session authorization; drop role nobody_special")
 
@@ -495,27 +497,27 @@ def stop_once_charged(cluster: Cluster) -> threading.Thread:
 
 @pytest.mark.slow
 def test_a_server_that_stops_in_an_epoch_is_reported(private_cluster: Cluster) -> None:
-    """Through both doors; afterwards the charges are there and the tables are not."""
-    for door in ("server", "client"):
+    """Through both interfaces; afterwards the charges are there and the tables are not."""
+    for interface in ("server", "client"):
         private_cluster.start()
         with psycopg.connect(private_cluster.url, autocommit=True) as connection:
-            fresh_table(connection, door)
+            fresh_table(connection, interface)
             stopping = stop_once_charged(private_cluster)
             with pytest.raises(
                 (psycopg.Error, ChargedError), match=r"or the server was stopped|terminating connection"
             ) as error:
-                train(connection, door, "t", epochs=100_000, batch_size=100)
+                train(connection, interface, "t", epochs=100_000, batch_size=100)
             stopping.join()
-            if door == "client":
+            if interface == "client":
                 assert "after its charge, which stands" in str(error.value)
         private_cluster.start()
         with psycopg.connect(private_cluster.url, autocommit=True) as connection:
             left = "select count(*) from pg_class where relname like 'dbdp_blocks%'"
             state = connection.execute(f"select last_value, ({left}) from dbdp.charge_1").fetchone()
-            assert state == (10**9, 0), door
+            assert state == (10**9, 0), interface
 
 
-def fresh_table(connection: psycopg.Connection, door: str) -> None:
+def fresh_table(connection: psycopg.Connection, interface: str) -> None:
     """A new extension, table and dataset number 1."""
     connection.execute("drop extension dbdp; create extension dbdp; drop table if exists t")
     connection.execute(

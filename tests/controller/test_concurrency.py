@@ -39,7 +39,7 @@ def fit(database: Database, name: str, epsilon: float, **options: int) -> None:
 def test_eight_sessions_at_once_never_overspend_by_a_unit(
     server_url: str, connection: psycopg.Connection, table: str, register: Register, spent: Spent
 ) -> None:
-    """Both doors; a budget of five and a bit, eight at once, each twice."""
+    """Both interfaces; a budget of five and a bit, eight at once, each twice."""
     epsilon = 0.123456789
     name = register(table, epsilon=5 * epsilon + 1e-9, delta=0)
     together = threading.Barrier(8)
@@ -218,7 +218,7 @@ def test_sessions_train_on_one_dataset_side_by_side(
     assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (4,)
 
 
-def test_a_client_whose_connection_breaks_is_told_that_the_charge_stands(
+def test_a_client_whose_connection_breaks_reads_that_the_charge_stands(
     server_url: str, connection: psycopg.Connection, table: str, register: Register, spent: Spent
 ) -> None:
     name = register(table)

@@ -88,10 +88,10 @@ def declared(connection: psycopg.Connection, name: str) -> dict[str, Any]:
 
 
 def predicted(connection: psycopg.Connection, model: int, kind: str, features: str) -> np.ndarray:
-    """The matrix by the doors for predictions, over the rows whose features are all numbers."""
-    door, label = ("predict_class", "k") if kind == "classes" else ("predict", "y")
+    """The matrix by the SQL functions for predictions, over the rows whose features are all numbers."""
+    interface, label = ("predict_class", "k") if kind == "classes" else ("predict", "y")
     row = "t.x" if features == "array" else "t"
-    found = connection.execute(f"select {label}, dbdp.{door}(%s, {row}) from t", (model,)).fetchall()
+    found = connection.execute(f"select {label}, dbdp.{interface}(%s, {row}) from t", (model,)).fetchall()
     names = {"binary": [-1, 1], "classes": ["a", "b", "c"], "other": [-1, 1]}[kind]
     matrix = np.zeros((len(names),) * 2, np.int64)
     for true, chosen in found:
@@ -183,7 +183,7 @@ def test_a_network_is_counted_as_it_predicts(
     assert apart(found, predicted(database.connection, model.id, "classes", "array")) <= 1
 
 
-def test_another_dataset_that_is_declared_alike_can_be_judged(
+def test_a_model_is_scored_on_another_dataset_with_the_same_declaration(
     connection: psycopg.Connection, dataset: Callable[..., str], register: Register, spent: Spent
 ) -> None:
     """A table of test rows: it is charged, and the one that was trained on is not."""
@@ -203,7 +203,7 @@ def test_another_dataset_that_is_declared_alike_can_be_judged(
 
 @pytest.mark.parametrize("mode", ["basic", "renyi", "gaussian"])
 @pytest.mark.parametrize("delta", [0.0, 1e-7])
-def test_a_matrix_is_charged_what_the_accountant_says(
+def test_a_matrix_is_charged_as_the_accountant_computes(
     connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, mode: str, delta: float
 ) -> None:
     name = dataset(epsilon=5.0, delta=1e-5, mode=mode)
@@ -290,7 +290,7 @@ def test_a_rollback_keeps_the_charge(connection: psycopg.Connection, dataset: Ca
     assert spent(name) == (CHARGE_UNITS, 0)
 
 
-def test_the_noise_is_fresh_each_time_and_has_the_scale_that_is_told(
+def test_the_noise_is_fresh_each_time_and_has_the_stated_scale(
     connection: psycopg.Connection, dataset: Callable[..., str]
 ) -> None:
     name = dataset()
@@ -417,7 +417,7 @@ def test_models_in_column_units_are_mapped_back(kind: str, features: str, interc
     assert np.abs(back - models).max() < 1e-12 * np.abs(models).max() * 100
 
 
-def test_the_plan_is_kept_as_json(connection: psycopg.Connection, dataset: Callable[..., str]) -> None:
+def test_the_plan_is_stored_as_json(connection: psycopg.Connection, dataset: Callable[..., str]) -> None:
     name = dataset()
     connection.execute(MATRIX, (released(connection, name), name, 1.0))
     kept = connection.execute("select plan::text from dbdp.ledger order by id desc limit 1").fetchone()[0]

@@ -24,7 +24,7 @@ Spent = Callable[[str], tuple[int, int]]
 SIZES = {"a": 40, "b": 7, "c": 1, "d": 0}
 ELSEWHERE = 12  # rows of a group that nobody asks for, and as many without a group
 GROUPS = list(SIZES)
-EVERY_DOOR = pytest.mark.parametrize("door", ["client", "server"])
+EVERY_INTERFACE = pytest.mark.parametrize("interface", ["client", "server"])
 
 
 def fill(connection: psycopg.Connection, table: str, keys: Sequence[str | None], features: np.ndarray) -> None:
@@ -58,15 +58,15 @@ def dataset(table: str, register: Register) -> Callable[..., str]:
 
 def trained(
     connection: psycopg.Connection,
-    door: str,
+    interface: str,
     name: str,
     groups: Sequence[str] = GROUPS,
     progress: Progress = silent,
     **options: Any,
 ) -> dict[str, Model]:
-    """Train the groups through a door; the models as both give them."""
+    """Train the groups through an interface; the models as both give them."""
     given = {"epsilon": 1.0, "delta": 1e-6} | options
-    if door == "client":
+    if interface == "client":
         return connect(connection).train_groups(name, Request(**given), group_by="g", groups=groups, progress=progress)
     named = ", ".join(f"{each} => %({each})s" for each in given)
     sql = f"select * from dbdp.dp_train_groups(%(name)s, 'g', %(groups)s, {named})"
@@ -90,8 +90,8 @@ join dbdp.dataset as d on d.id = dataset_id where d.name = %s order by l.id"""
 
 def alone(rows: int, **options: Any) -> Release:
     """What one group would be charged by itself, with mini-batches of all its rows where it has few."""
-    asked = Request(**options | {"batch_size": min(options["batch_size"], rows)})
-    return plan(asked, Facts(rows, 4)).guarantee.as_replace_one()
+    request = Request(**options | {"batch_size": min(options["batch_size"], rows)})
+    return plan(request, Facts(rows, 4)).guarantee.as_replace_one()
 
 
 CHARGED: dict[str, dict[str, Any]] = {
@@ -105,7 +105,7 @@ CHARGED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("case", CHARGED)
-def test_the_dearest_group_pays_once_for_all(
+def test_the_most_expensive_group_is_charged_once_for_all(
     connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, case: str, mode: str
 ) -> None:
     name, given = dataset(mode=mode), {"epsilon": 1.0, "batch_size": 10} | CHARGED[case]
@@ -171,18 +171,18 @@ def test_beyond_the_budget_nothing_is_read_or_spent(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_explaining_tells_the_plan_of_each_group_and_the_charge_of_all(
+def test_explaining_returns_the_plan_of_each_group_and_the_charge_of_all(
     connection: psycopg.Connection, database: Database, dataset: Callable[..., str], spent: Spent, mode: str
 ) -> None:
     name, options = dataset(mode=mode), {"epsilon": 1.0, "delta": 1e-6, "batch_size": 10}
-    told = database.explain_groups(name, Request(**options), group_by="g", groups=GROUPS)
+    explanation = database.explain_groups(name, Request(**options), group_by="g", groups=GROUPS)
     sql = "select dbdp.dp_explain_groups(%s, 'g', %s, 1, 1e-6, batch_size => 10)"
-    assert connection.execute(sql, (name, GROUPS)).fetchone()[0] == told
+    assert connection.execute(sql, (name, GROUPS)).fetchone()[0] == explanation
     assert spent(name) == (0, 0)
     assert ledger(connection, name) == []
     models = trained(connection, "server", name, **options)
-    assert told["charge"] == spent(name)[0] / 1e9
-    for each in told["plans"]:
+    assert explanation["charge"] == spent(name)[0] / 1e9
+    for each in explanation["plans"]:
         assert each.items() <= models[each["group"]].receipt.items()
 
 
@@ -262,7 +262,7 @@ NUMBERED = 12_000
 def test_every_way_of_packing_has_the_rows_of_the_group_once(
     connection: psycopg.Connection, schema: str, register: Register, options: dict[str, Any], memory: str
 ) -> None:
-    """Also where they do not fit the memory given, and go through buckets; 40 numbers a row."""
+    """Also where they do not fit the memory, and are packed through buckets; 40 numbers a row."""
     connection.execute(f"""
 create table n as select i % 3 as g, array_fill(0::float8, array[39]) || i::float8 as x, 1 as y
 from generate_series(0, {NUMBERED - 1}) as i""")
@@ -307,14 +307,14 @@ OTHERWISE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@EVERY_DOOR
+@EVERY_INTERFACE
 @pytest.mark.parametrize("case", OTHERWISE)
 def test_what_a_dataset_is_trained_with_a_group_is(
-    connection: psycopg.Connection, dataset: Callable[..., str], case: str, door: str
+    connection: psycopg.Connection, dataset: Callable[..., str], case: str, interface: str
 ) -> None:
     declared, options = OTHERWISE[case]
     name = dataset(**declared)
-    models = trained(connection, door, name, ["b", "d", "a"], **options)
+    models = trained(connection, interface, name, ["b", "d", "a"], **options)
     assert list(models) == ["b", "d", "a"]
     sql = "select coefficients, intercepts, network is null, parameters from dbdp.model where id = %s"
     for group, model in models.items():
@@ -347,7 +347,7 @@ from (values ('{-.4,0,0}'::float8[]), ('{.4,0,0}')) v (x)"""
 def test_many_groups_hold_few_locks(connection: psycopg.Connection, schema: str, register: Register) -> None:
     """A table for each group would hold the locks of all of them until the transaction ends.
 
-    Only what was made or dropped is locked exclusively; locks on catalogues come and go with the backend's caches.
+    Only what was created or dropped is locked exclusively; locks on catalogues come and go with the backend's caches.
     """
     sql = "select count(*) from pg_locks where pid = pg_backend_pid() and mode = 'AccessExclusiveLock'"
     connection.execute(
@@ -436,10 +436,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no column": ({"group_by": "nothing"}, "'nothing' is not among the public columns"),
     "a null column": ({"group_by": None}, "group_by is null"),
     "no list": ({"groups": None}, "groups is null"),
-    "no groups": ({"groups": []}, "0 groups were given; give 1 to 10000"),
+    "no groups": ({"groups": []}, "groups has 0 values; list 1 to 10000"),
     "a null group": ({"groups": ["a", None]}, "a group is null"),
-    "a group twice": ({"groups": ["a", "b", "a"]}, "group 'a' is given twice"),
-    "too many groups": ({"groups": [str(number) for number in range(10_001)]}, "10001 groups were given"),
+    "a group twice": ({"groups": ["a", "b", "a"]}, "group 'a' is listed twice"),
+    "too many groups": ({"groups": [str(number) for number in range(10_001)]}, "groups has 10001 values"),
     "groups without rows": ({"groups": ["x", "y"]}, "none of the groups of 'g' has a row"),
     "a group too small": ({"groups": ["a", "c"], "options": "shards => 2"}, "group 'c' of 'g' has 1 rows"),
     "what no group can do": ({"options": "epochs => 0"}, "^dbdp: epochs = 0 must be"),
@@ -457,8 +457,8 @@ def test_what_cannot_be_trained_is_refused_before_the_charge(
     changed, message = REFUSED[case]
     given = {"group_by": "g", "groups": GROUPS, "options": "batch_size => 5"} | changed
     name = dataset()
-    for door in ("dp_train_groups", "dp_explain_groups"):
-        sql = f"select dbdp.{door}(%s, %s, %s::text[], 1, 1e-6, {given['options']})"
+    for interface in ("dp_train_groups", "dp_explain_groups"):
+        sql = f"select dbdp.{interface}(%s, %s, %s::text[], 1, 1e-6, {given['options']})"
         with pytest.raises(psycopg.Error, match=message):
             connection.execute(sql, (name, given["group_by"], given["groups"]))
     assert spent(name) == (0, 0)
@@ -469,9 +469,9 @@ def test_what_cannot_be_trained_is_refused_before_the_charge(
     [
         (["y"], "column 'y' is the label, which is private"),
         (["x"], "column 'x' is a feature, which is private"),
-        (["g", "g"], "hold a column twice"),
+        (["g", "g"], "lists a column twice"),
         (["missing"], "column 'missing' does not exist"),
-        ([None], "give a list of names of columns"),
+        ([None], "give a list of column names"),
         (["r"], "is double precision; it must be one of"),
     ],
 )
@@ -482,7 +482,7 @@ def test_only_other_columns_of_plain_types_can_be_public(
         register(table, public_columns=columns)
 
 
-def test_public_columns_are_declared_alike_through_every_door(
+def test_public_columns_are_declared_alike_through_every_interface(
     connection: psycopg.Connection, database: Database, dataset: Callable[..., str]
 ) -> None:
     name, sql = dataset(), "select declaration from dbdp.datasets where name = %s"
@@ -507,7 +507,7 @@ def test_a_key_whose_type_changed_is_refused(
 # --- what goes wrong after the charge ----------------------------------------------------------------------------
 
 
-def test_a_group_that_changes_after_the_charge_is_told_in_public_words(
+def test_a_group_that_changes_after_the_charge_is_reported_by_public_facts(
     connection: psycopg.Connection, server_url: str, dataset: Callable[..., str], schema: str, spent: Spent
 ) -> None:
     """In the client another session can come between the charge and the reading."""
@@ -524,7 +524,7 @@ def test_a_group_that_changes_after_the_charge_is_told_in_public_words(
     assert released(connection, name) == 0
 
 
-def test_a_training_that_stops_on_its_way_releases_nothing_and_keeps_its_charge(
+def test_a_training_that_stops_halfway_releases_nothing_and_keeps_its_charge(
     connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent
 ) -> None:
     name = dataset(mode="basic")
@@ -540,9 +540,9 @@ def test_a_training_that_stops_on_its_way_releases_nothing_and_keeps_its_charge(
     assert connection.execute("select relname from pg_class where relname ~ '^dbdp_(blocks|groups)'").fetchall() == []
 
 
-@EVERY_DOOR
+@EVERY_INTERFACE
 def test_models_are_stored_together_or_not_at_all(
-    connection: psycopg.Connection, dataset: Callable[..., str], schema: str, spent: Spent, door: str
+    connection: psycopg.Connection, dataset: Callable[..., str], schema: str, spent: Spent, interface: str
 ) -> None:
     """Storing fails at the second of the models."""
     name = dataset(mode="basic")
@@ -556,22 +556,24 @@ grant execute on function {schema}.refuse() to public;
 create trigger refuse before insert on dbdp.model for each row execute function {schema}.refuse()""")
     try:
         with pytest.raises((ChargedError, psycopg.Error), match="training stopped after its charge"):
-            trained(connection, door, name, ["a", "b"], delta=0.0)
+            trained(connection, interface, name, ["a", "b"], delta=0.0)
     finally:
         connection.execute("drop trigger refuse on dbdp.model")
     assert spent(name) == (10**9, 0)
     assert released(connection, name) == 0
 
 
-def test_what_is_no_table_is_not_dealt_to(connection: psycopg.Connection, dataset: Callable[..., str]) -> None:
+def test_groups_are_distributed_to_a_table_only(connection: psycopg.Connection, dataset: Callable[..., str]) -> None:
     name = dataset()
     for target in ("", "nowhere", "pg_temp.t (bucket, block); drop table t; --"):
-        with pytest.raises(psycopg.Error, match=r"^dbdp: target = .* is no table; make one with the columns bucket"):
+        with pytest.raises(
+            psycopg.Error, match=r"^dbdp: target = .* is not a table; create one with the columns bucket"
+        ):
             connection.execute("select dbdp.deal_groups(%s, %s, 'g', '{a}', '{1}')", (name, target))
     assert connection.execute("select count(*) > 0 from t").fetchone() == (True,)
 
 
-# --- doors ---------------------------------------------------------------------------------------------------
+# --- interfaces ---------------------------------------------------------------------------------------------------
 
 
 def test_an_analyst_trains_groups_without_reading_the_table(
@@ -583,13 +585,13 @@ def test_an_analyst_trains_groups_without_reading_the_table(
     try:
         connection.execute(f"set session authorization analyst_{schema}")
         database = connect(connection)
-        told = database.explain_groups(name, Request(1.0), group_by="g", groups=GROUPS)
+        explanation = database.explain_groups(name, Request(1.0), group_by="g", groups=GROUPS)
         models = database.train_groups(name, Request(1.0), group_by="g", groups=GROUPS)
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             connection.execute("select count(*) from t group by g")
     finally:
         connection.execute("reset session authorization")
         connection.execute(f"drop role analyst_{schema}")
-    assert told["groups"] == {group: model.receipt["rows"] for group, model in models.items()} == SIZES
+    assert explanation["groups"] == {group: model.receipt["rows"] for group, model in models.items()} == SIZES
     assert {model.receipt["released_by"] for model in models.values()} == {f"analyst_{schema}"}
     assert all(model.feature_names == ["x[1]", "x[2]", "x[3]"] for model in models.values())

@@ -1,4 +1,4 @@
-"""A table of ten times the memory given is packed whole, in bounded memory."""
+"""All rows of a table of ten times the memory are packed, in bounded memory."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def large(connection: psycopg.Connection, database: Database) -> str:
     connection.execute("drop table large")
 
 
-def test_a_table_of_ten_times_the_memory_is_permuted_whole(connection: psycopg.Connection, large: str) -> None:
+def test_all_rows_of_a_table_of_ten_times_the_memory_are_permuted(connection: psycopg.Connection, large: str) -> None:
     packed_mb = ROWS * blocks.stride_of(FEATURES + 1) * 4 / 2**20
     assert packed_mb > 10 * MEMORY_MB
     connection.execute(f"set dbdp.pack_memory = '{MEMORY_MB}MB'")

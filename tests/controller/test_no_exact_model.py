@@ -40,14 +40,14 @@ LEARNING = {"sgd_transition", "sgd_terminate", "sgd_epoch", "shuffle", "charge",
 LEARNING |= {"noisy_transition", "noisy_terminate", "noisy_steps", "gradient_transition", "gradient_sum"}
 LEARNING |= {"loss_transition", "loss_sum", "label_transition", "label_counts", "count_errors_transition"}
 LEARNING |= {"count_errors", "tally_transition", "tally_terminate", "tally"}
-DOORS = dict.fromkeys(("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune"), "record")
-DOORS |= dict.fromkeys(("dp_score", "dp_class_balance"), "json")
+INTERFACES = dict.fromkeys(("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune"), "record")
+INTERFACES |= dict.fromkeys(("dp_score", "dp_class_balance"), "json")
 RIGHTS = {"own_roles", "own_datasets", "open_datasets", "granted_models"}  # numbers and names that a role may know
 SWITCHES = re.compile(r"environ(?:\.get\(|\[)\s*f?[\"']?(\w*)|current_setting\('([\w.]+)'")
 
 
 def suspects(connection: psycopg.Connection) -> list[str]:
-    """Functions of the extension in Python that are not a call of one name of the package's doors."""
+    """Functions of the extension in Python that are not a call of one name of the package's interfaces."""
     prologue = (Source.installed().plpython / "_prologue.py").read_text().rpartition("\n")[0].splitlines()[-1].strip()
     found = []
     for name, language, _, _, source, *_ in connection.execute(MEMBERS).fetchall():
@@ -57,7 +57,7 @@ def suspects(connection: psycopg.Connection) -> list[str]:
     return found
 
 
-def test_every_function_in_python_calls_one_name_of_the_doors(connection: psycopg.Connection) -> None:
+def test_every_function_in_python_calls_one_name_of_the_interface(connection: psycopg.Connection) -> None:
     assert suspects(connection) == []
 
 
@@ -77,22 +77,24 @@ def test_the_hook_is_gone_when_its_test_is_over(connection: psycopg.Connection) 
     assert connection.execute(sql).fetchone() == (0,)
 
 
-def test_an_analyst_reaches_training_through_the_doors_that_add_noise_and_no_other_way(
+def test_an_analyst_reaches_training_only_through_interfaces_that_add_noise(
     connection: psycopg.Connection,
 ) -> None:
     members = connection.execute(MEMBERS).fetchall()
     names = {name.partition("(")[0].removeprefix("dbdp.") for name, *_ in members}
-    assert names >= LEARNING | set(DOORS)
+    assert names >= LEARNING | set(INTERFACES)
     for name, _, definer, owner, _, of_analysts, result, arguments in members:
         bare = name.partition("(")[0].removeprefix("dbdp.")
-        if "block" in (arguments or ()):  # what reads packed rows is told by its argument's name
+        if "block" in (arguments or ()):  # what reads packed rows is recognised by its argument's name
             assert bare in LEARNING, name
         if bare in LEARNING:  # a state, blocks and the odometer are for roles that may read the table
             assert not of_analysts, name
-        if bare in DOORS:
-            assert (owner, of_analysts, result) == ("dbdp_owner", True, DOORS[bare]), name
+        if bare in INTERFACES:
+            assert (owner, of_analysts, result) == ("dbdp_owner", True, INTERFACES[bare]), name
         assert not definer, name
-        if of_analysts and bare not in DOORS:  # no state, no block; array_bytes and row_bytes show their own argument
+        if (
+            of_analysts and bare not in INTERFACES
+        ):  # no state, no block; array_bytes and row_bytes show their own argument
             assert result != "bytea" or bare in ("array_bytes", "row_bytes"), name
             assert not result.endswith("[]") or bare in RIGHTS, name
 
@@ -129,7 +131,7 @@ def statements(function: ast.FunctionDef) -> list[str]:
 
 
 def test_wherever_the_package_trains_the_next_thing_is_noise() -> None:
-    """An exact model is only made in `noisy`, where the next and only thing is noise, or is nobody's."""
+    """An exact model is computed only in `noisy`, which then only adds noise, or has no use for it."""
     training = {call for call in calls("exact") if call[0] != "streams"}  # which have exact noise
     assert training == {("output_perturbation", "noisy"), ("tuning", "_read_on")}
     once = functions("algorithms/perturbed_once/output_perturbation.py")
@@ -165,7 +167,7 @@ def texts(path: Path) -> Iterator[str]:
             yield node.value
 
 
-def test_only_packed_rows_ask_for_exact_sums() -> None:
+def test_only_packed_rows_request_exact_sums() -> None:
     """And only what runs a plan, or tallies for a score, and the baseline of the owner's client, has packed rows."""
     asking = {path.stem for path in PACKAGE.rglob("*.py") for text in texts(path) if ASKED.search(text)}
     assert asking == {"rows"}
@@ -181,7 +183,7 @@ def test_only_packed_rows_ask_for_exact_sums() -> None:
     assert {module for module, _ in calls("errors")} - {"app"} == {"tuning", "baselines"}  # pydantic has some too
 
 
-def test_whoever_asks_for_an_exact_sum_is_known_by_name() -> None:
+def test_every_caller_of_an_exact_sum_is_listed() -> None:
     """What each of them does next is a mechanism: their own tests, and §14.8, are about that."""
     of_algorithms = {path.stem for path in (PACKAGE / "algorithms").rglob("*.py")}
     found = {name: set() for name in ("gradient_sum", "loss_sums", "label_counts", "scan")}
@@ -209,11 +211,11 @@ class OnlyPromised:
     def __init__(self) -> None:
         features = np.random.default_rng().normal(size=(300, 3))
         self._rows = RowsInMemory(features, np.where(features[:, 0] > 0, 1.0, -1.0))
-        self.asked: set[str] = set()
+        self.requested: set[str] = set()
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         assert name in PROMISED
-        self.asked.add(name)
+        self.requested.add(name)
         return (lambda: None) if name == "shuffle" else getattr(self._rows, name)
 
 
@@ -224,7 +226,7 @@ def test_an_algorithm_gets_exact_sums_through_its_access_alone_and_its_model_is_
     made, rows = plan(Request(epsilon, 1e-6, algorithm=algorithm), Facts(300, 3)), OnlyPromised()
     assert isinstance(made, NoisyWhileTraining)
     models = {np.asarray(made.run(rows, lambda *_: None)).tobytes() for _ in range(runs)}
-    assert rows.asked & {"gradient_sum", "loss_sums", "label_counts", "scan"}
+    assert rows.requested & {"gradient_sum", "loss_sums", "label_counts", "scan"}
     assert len(models) == 2
 
 
@@ -245,7 +247,7 @@ def reachable(*names: str) -> set[str]:
     return found
 
 
-def test_no_door_of_the_server_reaches_the_baseline_without_noise() -> None:
+def test_no_interface_of_the_server_reaches_the_baseline_without_noise() -> None:
     found = reachable("dbdp.interfaces.sql.functions", "dbdp.interfaces.sql.scoring")
     assert {
         "dbdp.controller.requests",
@@ -297,11 +299,10 @@ REFUSED = {
     "a function of the server": "create function pg_temp.mine() returns int language internal as 'pg_backend_pid'",
     "a block in Python": "do language plpython3u $$ pass $$",
     "the hook's schema": "create schema test_build",
-    "a door of another body": "create or replace function dbdp.dp_explain(dataset text) returns json as 'select 1' "
-    "language sql",
-    "another setting of a door": "alter function dbdp.dp_train reset all",
-    "another owner of a door": "alter function dbdp.dp_train owner to current_user",
-    "the rights of a door": "alter function dbdp.dp_train security invoker",
+    "another body": "create or replace function dbdp.dp_explain(dataset text) returns json as 'select 1' language sql",
+    "another setting of an interface": "alter function dbdp.dp_train reset all",
+    "another owner of an interface": "alter function dbdp.dp_train owner to current_user",
+    "the rights of an interface": "alter function dbdp.dp_train security invoker",
     "another member of the extension": "alter extension dbdp drop function dbdp.dp_explain",
     "a trigger on the models": "create trigger t before insert on dbdp.model "
     "execute function tsvector_update_trigger()",

@@ -1,4 +1,4 @@
-"""What both doors release is the exact model plus noise of the scale that the receipt claims."""
+"""What both interfaces release is the exact model plus noise of the scale that the receipt claims."""
 
 import numpy as np
 import psycopg
@@ -35,10 +35,10 @@ def nothing(connection: psycopg.Connection, database: Database) -> str:
     return "nothing"
 
 
-def release(database: Database, dataset: str, door: str, mechanism: str) -> tuple[list[float], float]:
+def release(database: Database, dataset: str, interface: str, mechanism: str) -> tuple[list[float], float]:
     """Return one release's coefficients, and the claimed noise scale."""
     delta = DELTAS[mechanism]
-    if door == "server":
+    if interface == "server":
         row = database.query(ON_THE_SERVER, dataset, delta, mechanism)[0]
         return row["coefficients"], row["receipt"]["noise_scale"]
     request = dbdp.Request(epsilon=1.0, delta=delta, epochs=1, batch_size=25, mechanism=mechanism)
@@ -46,9 +46,9 @@ def release(database: Database, dataset: str, door: str, mechanism: str) -> tupl
     return model.coefficients, model.receipt["noise_scale"]
 
 
-def released(database: Database, dataset: str, door: str, mechanism: str) -> tuple[np.ndarray, float]:
+def released(database: Database, dataset: str, interface: str, mechanism: str) -> tuple[np.ndarray, float]:
     """Return many releases (a row for each), and the claimed noise scale."""
-    each = [release(database, dataset, door, mechanism) for _ in range(RELEASES)]
+    each = [release(database, dataset, interface, mechanism) for _ in range(RELEASES)]
     return np.array([coefficients for coefficients, _ in each]), each[0][1]
 
 
@@ -64,10 +64,10 @@ def p_value(sample: np.ndarray, scale: float, mechanism: str) -> float:
     return float(2 * min(chi2.cdf(statistic, degrees), chi2.sf(statistic, degrees)))
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("interface", ["server", "client"])
 @MECHANISM
-def test_the_noise_has_the_claimed_scale(database: Database, nothing: str, door: str, mechanism: str) -> None:
-    noise, scale = released(database, nothing, door, mechanism)
+def test_the_noise_has_the_claimed_scale(database: Database, nothing: str, interface: str, mechanism: str) -> None:
+    noise, scale = released(database, nothing, interface, mechanism)
     assert p_value(noise, scale, mechanism) > ALPHA
     assert p_value(noise, scale * 0.95, mechanism) < ALPHA  # it would notice more noise than claimed
     assert p_value(noise, scale * 1.05, mechanism) < ALPHA  # and less
@@ -93,7 +93,7 @@ def test_sessions_have_noise_of_their_own_whatever_they_seed(server_url: str, no
 
 
 def spherical(directions: np.ndarray) -> np.ndarray:
-    """Return noise of scale 1 in directions that are given."""
+    """Return noise of scale 1 in some directions."""
     lengths = np.random.default_rng().gamma(LENGTH, size=RELEASES)
     return lengths[:, None] * directions / np.linalg.norm(directions, axis=1)[:, None]
 

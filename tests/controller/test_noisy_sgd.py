@@ -46,8 +46,8 @@ SECOND = {"scs13, convex", "bst14, convex, published", "dp_sgd"}  # another sett
 
 def requests_but(*names: str) -> pytest.MarkDecorator:
     """Parametrise a test by the requests; of an algorithm's second ones in the slow suite."""
-    cases = [asked for asked in REQUESTS if asked not in names]
-    return pytest.mark.parametrize("asked", others_slow(cases, *(asked for asked in cases if asked not in SECOND)))
+    cases = [case for case in REQUESTS if case not in names]
+    return pytest.mark.parametrize("case", others_slow(cases, *(case for case in cases if case not in SECOND)))
 
 
 @pytest.fixture(scope="module")
@@ -73,16 +73,16 @@ def records(server_url: str) -> Iterator[Callable[[str], recorded.Record]]:
         )
 
         @cache
-        def record(asked: str) -> recorded.Record:
-            return recorded.noisy_model(connection, "noisy", BASE | REQUESTS[asked], DIMENSION)
+        def record(case: str) -> recorded.Record:
+            return recorded.noisy_model(connection, "noisy", BASE | REQUESTS[case], DIMENSION)
 
         yield record
         connection.execute("select dbdp.drop_dataset('noisy')")
         connection.execute("drop table noisy_rows")
 
 
-def made_of(asked: str) -> tuple[Request, NoisyWhileTraining, NoisyTraining]:
-    request = Request(**(BASE | REQUESTS[asked]))
+def planned(case: str) -> tuple[Request, NoisyWhileTraining, NoisyTraining]:
+    request = Request(**(BASE | REQUESTS[case]))
     made = plan(request, Facts(ROWS, DIMENSION))
     assert isinstance(made, NoisyWhileTraining)
     run = made.method.args[0] if isinstance(made.method, partial) else made.method
@@ -135,9 +135,9 @@ def batches(request: Request, record: recorded.Record) -> list[np.ndarray]:
 
 
 @requests_but()
-def test_in_the_server_every_update_is_the_papers(records: Records, asked: str) -> None:
-    request, made, training = made_of(asked)
-    record = records(asked)
+def test_in_the_server_every_update_is_the_papers(records: Records, case: str) -> None:
+    request, made, training = planned(case)
+    record = records(case)
     expected = reference(request, made, training.noise.grid, record)
     assert np.abs(record.model[0] - expected).max() < 1e-10
     assert np.abs(expected).max() > 1e-3
@@ -146,20 +146,20 @@ def test_in_the_server_every_update_is_the_papers(records: Records, asked: str) 
 
 
 @requests_but("rrpsgd")
-def test_the_noise_in_the_server_is_as_wide_as_the_plan_says(records: Records, asked: str) -> None:
+def test_the_noise_in_the_server_has_the_plans_scale(records: Records, case: str) -> None:
     """The mean of squares is within 12 deviations of what the law has."""
-    _, made, training = made_of(asked)
-    noise = records(asked).noise * training.noise.grid
-    pure = asked == "scs13, pure"
+    _, made, training = planned(case)
+    noise = records(case).noise * training.noise.grid
+    pure = case == "scs13, pure"
     expected = made.details["noise_scale"] ** 2 * (DIMENSION + 1 if pure else 1)  # E zᵢ² = (d + 1)b² on a sphere
     spread = math.sqrt((8 / 15 + 1 / 3 if pure else 2 / DIMENSION) / len(noise))  # of ‖z‖²: Gamma(5), or χ²
     assert abs((noise**2).mean() / expected - 1) < 12 * spread < 0.3
 
 
 @requests_but(*FIXED, "rrpsgd")
-def test_mini_batches_are_poisson_samples(records: Records, asked: str) -> None:
+def test_mini_batches_are_poisson_samples(records: Records, case: str) -> None:
     """Their sizes vary as binomial ones do; a permutation's would all be the same."""
-    sizes = [len(batch) for packing in records(asked).batches for batch in packing]
+    sizes = [len(batch) for packing in records(case).batches for batch in packing]
     mean, deviation = BASE["batch_size"], math.sqrt(BASE["batch_size"] * (1 - BASE["batch_size"] / ROWS))
     assert abs(np.mean(sizes) - mean) < 7 * deviation / math.sqrt(len(sizes))
     tail = stats.chi2(len(sizes) - 1)  # the law of the sum of squares, nearly: that of a binomial of 9 has a tail

@@ -28,7 +28,7 @@ from dbdp.sessions.session import Session
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]
-Judged = Callable[..., tuple[str, int]]
+WithModel = Callable[..., tuple[str, int]]
 ROWS = 120
 EXACT = 1e4  # with so much ε no count has noise, and a sum of errors hardly any
 FEATURES = {"u": [-5, 20], "v": [0, 1]}
@@ -42,9 +42,9 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "classes": ([[-1.0, 0.0], [0.0, 2.0], [1.0, 0.0]], [2.0, 0.0, -12.0]),
     "real": ([10.0, 1.0], [-75.0]),  # beyond the label's bounds nearly everywhere
 }
-ASKED = [(kind, metric) for kind in ("binary", "classes") for metric in METRICS[:4]]
-ASKED += [("real", metric) for metric in METRICS[4:]]
-EVERY_KIND = pytest.mark.parametrize(("kind", "metric"), ASKED)
+KINDS_AND_METRICS = [(kind, metric) for kind in ("binary", "classes") for metric in METRICS[:4]]
+KINDS_AND_METRICS += [("real", metric) for metric in METRICS[4:]]
+EVERY_KIND = pytest.mark.parametrize(("kind", "metric"), KINDS_AND_METRICS)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def table(connection: psycopg.Connection, schema: str) -> str:
 
 
 @pytest.fixture
-def judged(connection: psycopg.Connection, table: str, register: Register) -> Judged:
+def with_model(connection: psycopg.Connection, table: str, register: Register) -> WithModel:
     """Register the table with a label of some kind, and release a model for it."""
 
     def call(kind: str = "binary", **given: Any) -> tuple[str, int]:
@@ -72,7 +72,7 @@ def judged(connection: psycopg.Connection, table: str, register: Register) -> Ju
     return call
 
 
-def asked(kind: str, metric: str, epsilon: float = EXACT, delta: float = 0.0) -> ScoreRequest:
+def request_for(kind: str, metric: str, epsilon: float = EXACT, delta: float = 0.0) -> ScoreRequest:
     positive = "b" if kind == "classes" and metric in ("auc", "calibration") else None
     return ScoreRequest(metric, epsilon, delta, 5, positive)
 
@@ -127,10 +127,10 @@ def expected(connection: psycopg.Connection, kind: str, metric: str) -> np.ndarr
 
 @EVERY_KIND
 def test_with_much_epsilon_every_score_is_that_of_the_models_formula(
-    database: Database, judged: Judged, kind: str, metric: str
+    database: Database, with_model: WithModel, kind: str, metric: str
 ) -> None:
-    name, model = judged(kind)
-    found = scored(database, model, name, asked(kind, metric))
+    name, model = with_model(kind)
+    found = scored(database, model, name, request_for(kind, metric))
     exact = expected(database.connection, kind, metric)
     assert counts(found) == pytest.approx(exact, abs=0.02 if kind == "real" else 0)
     assert exact.sum() > 0
@@ -154,22 +154,24 @@ REPLACED: dict[str, tuple[Any, ...]] = {
 
 @EVERY_KIND
 def test_a_replaced_row_moves_the_counts_as_far_as_the_noise_covers_at_most_and_raises_nothing(
-    database: Database, judged: Judged, kind: str, metric: str
+    database: Database, with_model: WithModel, kind: str, metric: str
 ) -> None:
     """Through packing and the aggregate; some rows attain it."""
-    name, model = judged(kind)
-    plan = database.explain_score(name, metric, epsilon=1, positive=asked(kind, metric).positive)
+    name, model = with_model(kind)
+    plan = database.explain_score(name, metric, epsilon=1, positive=request_for(kind, metric).positive)
     found = []
     for row in REPLACED.values():
         database.connection.execute("update t set (u, v, y, k, r) = (%s, %s, %s, %s, %s) where id = 0", row)
-        found.append(counts(scored(database, model, name, asked(kind, metric))))
+        found.append(counts(scored(database, model, name, request_for(kind, metric))))
     furthest = max(np.abs(one - other).sum() for one in found for other in found)
     step = STEPS * 2 ** (1 + METRICS.index(metric) - 4) if kind == "real" else 1
     assert furthest == pytest.approx(plan["sensitivity"] / step, abs=0.02 if kind == "real" else 0)
 
 
-def test_a_network_and_a_projection_are_judged_by_their_probabilities(database: Database, judged: Judged) -> None:
-    name, _ = judged("classes")
+def test_a_network_and_a_projection_are_scored_by_their_probabilities(
+    database: Database, with_model: WithModel
+) -> None:
+    name, _ = with_model("classes")
     more = {"projection_dimension": 1, "projection_seed": 3}
     request = Request(10.0, 1e-3, algorithm="dp_sgd", network="mlp:4", batch_size=50, epochs=1, **more)
     model = database.train(name, request).id
@@ -186,8 +188,8 @@ def test_a_network_and_a_projection_are_judged_by_their_probabilities(database: 
 
 
 @pytest.mark.parametrize("kind", ["binary", "classes"])
-def test_a_balance_counts_the_rows_of_each_class(database: Database, judged: Judged, kind: str) -> None:
-    name, _ = judged(kind)
+def test_a_balance_counts_the_rows_of_each_class(database: Database, with_model: WithModel, kind: str) -> None:
+    name, _ = with_model(kind)
     database.connection.execute("update t set y = 7, k = 'z' where id < 5; update t set u = 'NaN' where id = 5")
     found = database.class_balance(name, epsilon=EXACT)
     column, names = ("y", [-1, 1]) if kind == "binary" else ("k", ["a", "b", "c"])
@@ -200,7 +202,7 @@ def test_a_balance_counts_the_rows_of_each_class(database: Database, judged: Jud
 
 
 def test_scores_of_adult_are_within_their_noise_of_the_exact_ones(database: Database, schema: str) -> None:
-    """Of the noise told, seven times as much is exceeded once in 10⁹ releases."""
+    """The noise exceeds seven times its stated error once in 10⁹ releases."""
     connection, (text, _) = database.connection, adult.read()
     columns = ", ".join(
         f"{name} {'int' if name in adult.NUMERIC else 'text'}" for name in text.partition("\n")[0].split(",")
@@ -299,9 +301,9 @@ def test_a_replaced_number_moves_two_counts_by_one(database: Database, table: st
     ],
 )
 def test_what_is_no_numeric_column_is_refused_before_the_charge(
-    database: Database, judged: Judged, spent: Spent, column: str | None, named: str
+    database: Database, with_model: WithModel, spent: Spent, column: str | None, named: str
 ) -> None:
-    name, _ = judged()
+    name, _ = with_model()
     with pytest.raises(psycopg.Error, match=named):
         database.query("select dbdp.dp_bounds($1, $2, 1)", name, column)
     assert spent(name) == (0, 0)
@@ -310,8 +312,8 @@ def test_what_is_no_numeric_column_is_refused_before_the_charge(
 # --- what it costs --------------------------------------------------------------------------------------
 
 
-def every_door(name: str, model: int, epsilon: float, delta: float) -> dict[str, tuple[str, tuple[Any, ...]]]:
-    """A call of each door on a dataset with a binary label."""
+def every_interface(name: str, model: int, epsilon: float, delta: float) -> dict[str, tuple[str, tuple[Any, ...]]]:
+    """A call of each interface on a dataset with a binary label."""
     scores = {
         metric: ("select dbdp.dp_score($1, $2, $3, $4, $5) as f", (model, name, metric, epsilon, delta))
         for metric in METRICS[:4]
@@ -323,22 +325,22 @@ def every_door(name: str, model: int, epsilon: float, delta: float) -> dict[str,
 
 
 @pytest.mark.parametrize(("mode", "delta"), [("basic", 0.0), ("basic", 1e-7), ("renyi", 0.0), ("gaussian", 1e-7)])
-def test_every_door_is_charged_what_is_explained(
-    database: Database, judged: Judged, spent: Spent, mode: str, delta: float
+def test_every_interface_is_charged_what_is_explained(
+    database: Database, with_model: WithModel, spent: Spent, mode: str, delta: float
 ) -> None:
-    name, model = judged(epsilon=20.0, delta=1e-5, mode=mode)
+    name, model = with_model(epsilon=20.0, delta=1e-5, mode=mode)
     total = np.zeros(2, np.int64)
-    for door, (sql, parameters) in every_door(name, model, 0.5, delta).items():
-        told = database.explain_score(name, door, epsilon=0.5, delta=delta)
+    for interface, (sql, parameters) in every_interface(name, model, 0.5, delta).items():
+        explanation = database.explain_score(name, interface, epsilon=0.5, delta=delta)
         assert spent(name) == tuple(total)
         receipt = database.query(sql, *parameters)[0]["f"]["receipt"]
-        total += [round(told["charge"] * CHARGE_UNITS), round(told["leak"] * LEAK_UNITS)]
-        assert spent(name) == tuple(total), door
-        assert {key: receipt[key] for key in told if key != "metric"} == {
-            key: value for key, value in told.items() if key != "metric"
+        total += [round(explanation["charge"] * CHARGE_UNITS), round(explanation["leak"] * LEAK_UNITS)]
+        assert spent(name) == tuple(total), interface
+        assert {key: receipt[key] for key in explanation if key != "metric"} == {
+            key: value for key, value in explanation.items() if key != "metric"
         }
         if mode == "basic":
-            assert (told["charge"], told["leak"]) == (0.5, delta)
+            assert (explanation["charge"], explanation["leak"]) == (0.5, delta)
     kept = database.query("select algorithm, plan::text as plan from dbdp.ledger order by id desc limit 6")
     assert [row["algorithm"] for row in kept[::-1]] == [
         *("accuracy", "confusion", "score_bins", "score_bins", "bounds", "class_balance")
@@ -346,87 +348,89 @@ def test_every_door_is_charged_what_is_explained(
     assert all(json.loads(row["plan"])["guarantee"]["epsilon"] == 0.5 for row in kept)
 
 
-def test_plans_are_those_of_the_algorithms(database: Database, judged: Judged) -> None:
-    name, _ = judged()
+def test_plans_are_those_of_the_algorithms(database: Database, with_model: WithModel) -> None:
+    name, _ = with_model()
     plans = {
         "accuracy": AccuracyPlan(0.5, 1e-6, ROWS),
         "bounds": BoundsPlan(0.5, 1e-6, ROWS),
         "class_balance": ClassBalancePlan(0.5, 1e-6, ROWS, 1),
     }
     for metric, plan in plans.items():
-        told = database.explain_score(name, metric, epsilon=0.5, delta=1e-6)
-        assert {key: told[key] for key in plan.explain()} == plan.explain()
+        explanation = database.explain_score(name, metric, epsilon=0.5, delta=1e-6)
+        assert {key: explanation[key] for key in plan.explain()} == plan.explain()
 
 
-def test_defaults_are_the_same_in_every_door(database: Database) -> None:
+def test_defaults_are_the_same_in_every_interface(database: Database) -> None:
     sql = "select pg_get_function_arguments(oid) as a from pg_proc where proname = $1"
-    arguments = {door: database.query(sql, door)[0]["a"] for door in ("dp_score", "dp_explain_score", "dp_bounds")}
+    arguments = {
+        interface: database.query(sql, interface)[0]["a"] for interface in ("dp_score", "dp_explain_score", "dp_bounds")
+    }
     assert f"bins integer DEFAULT {BINS}" in arguments["dp_score"]
     assert f"bins integer DEFAULT {BINS}" in arguments["dp_explain_score"]
     assert f"beta double precision DEFAULT {BETA}" in arguments["dp_bounds"]
 
 
-def direct(session: Session, door: str, name: str, model: int) -> dict[str, Any]:
-    """A call of what is behind a door, in a session that is watched."""
-    if door == "bounds":
+def direct(session: Session, interface: str, name: str, model: int) -> dict[str, Any]:
+    """A call of an internal function, in a session that is watched."""
+    if interface == "bounds":
         return evaluation.bounds(session, name, "u", epsilon=1.0, delta=0.0, beta=BETA)
-    if door == "class_balance":
+    if interface == "class_balance":
         return evaluation.class_balance(session, name, epsilon=1.0, delta=0.0)
-    return evaluation.score(session, model, name, ScoreRequest(door, 1.0))
+    return evaluation.score(session, model, name, ScoreRequest(interface, 1.0))
 
 
 READS = {"accuracy": "dbdp.shuffle(", "auc": "dbdp.tally(", "class_balance": "dbdp.tally(", "bounds": "float8send("}
 
 
-@pytest.mark.parametrize("door", READS)
+@pytest.mark.parametrize("interface", READS)
 def test_the_charge_comes_before_the_first_row_and_stands_where_the_reading_fails(
-    connection: psycopg.Connection, judged: Judged, spent: Spent, door: str
+    connection: psycopg.Connection, with_model: WithModel, spent: Spent, interface: str
 ) -> None:
-    name, model = judged()
+    name, model = with_model()
     watched = Watched(connection)
-    direct(watched, door, name, model)
-    places = [watched.place(word) for word in ("dbdp.charge(", READS[door], "wal_flush")]
+    direct(watched, interface, name, model)
+    places = [watched.place(word) for word in ("dbdp.charge(", READS[interface], "wal_flush")]
     assert places == sorted(places)
     assert places[-1] < len(watched.statements)
     with pytest.raises(ChargedError, match="charge, which stands") as error:
-        direct(Watched(connection, READS[door]), door, name, model)
+        direct(Watched(connection, READS[interface]), interface, name, model)
     assert not any(value in str(error.value) for value in ("4711", "815"))
     assert spent(name) == (2 * CHARGE_UNITS, 0)
 
 
-@pytest.mark.parametrize("door", READS)
+@pytest.mark.parametrize("interface", READS)
 def test_beyond_the_budget_no_row_is_read(
-    connection: psycopg.Connection, judged: Judged, spent: Spent, door: str
+    connection: psycopg.Connection, with_model: WithModel, spent: Spent, interface: str
 ) -> None:
-    name, model = judged(epsilon=0.9)
+    name, model = with_model(epsilon=0.9)
     watched = Watched(connection)
     with pytest.raises(psycopg.Error, match="does not cover this release"):
-        direct(watched, door, name, model)
-    assert watched.place(READS[door]) == watched.place("dbdp.shuffle(") == len(watched.statements)
+        direct(watched, interface, name, model)
+    assert watched.place(READS[interface]) == watched.place("dbdp.shuffle(") == len(watched.statements)
     assert spent(name) == (0, 0)
 
 
-def test_a_rollback_keeps_every_charge(database: Database, judged: Judged, spent: Spent) -> None:
-    name, model = judged()
-    doors = every_door(name, model, 0.5, 0.0)
+def test_a_rollback_keeps_every_charge(database: Database, with_model: WithModel, spent: Spent) -> None:
+    name, model = with_model()
+    interfaces = every_interface(name, model, 0.5, 0.0)
     with database.connection.transaction(force_rollback=True):
-        for sql, parameters in doors.values():
+        for sql, parameters in interfaces.values():
             database.query(sql, *parameters)
-    assert spent(name) == (len(doors) * CHARGE_UNITS // 2, 0)
+    assert spent(name) == (len(interfaces) * CHARGE_UNITS // 2, 0)
 
 
-def test_bounds_do_not_wait_for_later_writes(database: Database, judged: Judged) -> None:
+def test_bounds_do_not_wait_for_later_writes(database: Database, with_model: WithModel) -> None:
     """Nothing is written behind their charge but what pushes it to the disk."""
-    name, _ = judged()
+    name, _ = with_model()
     database.connection.execute("set statement_timeout = '120s'")
     for _ in range(5):
         database.bounds(name, "u", epsilon=0.1)
 
 
 def test_rows_that_came_behind_the_registration_are_noticed(
-    connection: psycopg.Connection, judged: Judged, spent: Spent
+    connection: psycopg.Connection, with_model: WithModel, spent: Spent
 ) -> None:
-    name, _ = judged()
+    name, _ = with_model()
     connection.execute("insert into t (id) values (0)")
     with pytest.raises(psycopg.Error, match=r"has 121 rows, but dataset .* was registered with 120"):
         connection.execute("select dbdp.dp_bounds(%s, 'u', 1)", (name,))
@@ -434,26 +438,26 @@ def test_rows_that_came_behind_the_registration_are_noticed(
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("door", ["accuracy", "class_balance"])
-def test_released_counts_have_the_law_that_is_told(database: Database, judged: Judged, door: str) -> None:
+@pytest.mark.parametrize("interface", ["accuracy", "class_balance"])
+def test_released_counts_have_the_stated_law(database: Database, with_model: WithModel, interface: str) -> None:
     """By chi-square over eleven bins; a scale that is twice as large, or half, would be seen."""
-    name, model = judged()
-    sql, parameters = every_door(name, model, 0.2, 0.0)[door]
+    name, model = with_model()
+    sql, parameters = every_interface(name, model, 0.2, 0.0)[interface]
     exact = database.query(sql, *(EXACT if value == 0.2 else value for value in parameters))[0]["f"]
     found = [database.query(sql, *parameters)[0]["f"] for _ in range(300)]
-    if door == "accuracy":  # a share is cut off at 0 and 1, about ten scales away
+    if interface == "accuracy":  # a share is cut off at 0 and 1, about ten scales away
         noise = np.array([round((one["accuracy"] - exact["accuracy"]) * ROWS) for one in found])
     else:
         noise = (np.array([one["counts"] for one in found]) - exact["counts"]).ravel()
     scale, every = found[0]["receipt"]["noise_scale"], np.arange(-500, 501)
     edges = np.array([-3, -2, -1.2, -0.7, -0.3, 0.3, 0.7, 1.2, 2, 3]) * scale
 
-    def fits(told: float) -> float:
-        law = np.bincount(np.searchsorted(edges, every), np.exp(-np.abs(every) / told))
+    def fits(scale: float) -> float:
+        law = np.bincount(np.searchsorted(edges, every), np.exp(-np.abs(every) / scale))
         seen = np.bincount(np.searchsorted(edges, noise), minlength=len(law))
         return float(chisquare(seen, law / law.sum() * len(noise)).pvalue)
 
-    assert scale == (5 if door == "accuracy" else 10)
+    assert scale == (5 if interface == "accuracy" else 10)
     assert fits(scale) > 1e-9
     assert fits(scale * 2) < 1e-9
     assert fits(scale / 2) < 1e-9
@@ -463,9 +467,9 @@ def test_released_counts_have_the_law_that_is_told(database: Database, judged: J
 
 
 def test_what_cannot_be_scored_is_refused_before_the_charge(
-    connection: psycopg.Connection, judged: Judged, spent: Spent
+    connection: psycopg.Connection, with_model: WithModel, spent: Spent
 ) -> None:
-    name, model = judged("real")
+    name, model = with_model("real")
     score = f"select dbdp.dp_score({model}, '{name}', "
     cases = {
         score + "'auc', 1)": "metric 'auc' is of classes, and the label is a number",
@@ -489,9 +493,9 @@ def test_what_cannot_be_scored_is_refused_before_the_charge(
 
 
 def test_a_model_of_another_labels_bounds_is_refused(
-    connection: psycopg.Connection, judged: Judged, register: Register
+    connection: psycopg.Connection, with_model: WithModel, register: Register
 ) -> None:
-    _, model = judged("real")
+    _, model = with_model("real")
     connection.execute("create table other as table t")
     other = register("other", **{"epsilon": 10, "features": FEATURES} | LABELS["real"] | {"label_bounds": [0, 5]})
     with pytest.raises(psycopg.Error, match=r"differs from that of dataset .* in label_bounds"):
@@ -527,7 +531,7 @@ def test_bounds_are_for_the_role_that_registered_the_table_alone(
     connection.execute(f"set session authorization {roles['owner']}")
     connection.execute("select dbdp.grant_training(%s, %s)", (name, roles["rival"]))
     connection.execute(f"set session authorization {roles['rival']}")
-    with pytest.raises(psycopg.Error, match=rf"belongs to {roles['owner']}; only that role may look for bounds"):
+    with pytest.raises(psycopg.Error, match=rf"belongs to {roles['owner']}; only that role may estimate bounds"):
         connection.execute("select dbdp.dp_bounds(%s, 'y', 1)", (name,))
     connection.execute(f"set session authorization {roles['analyst']}")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -554,33 +558,33 @@ def test_of_units_counts_have_noise_for_all_rows_of_one_and_no_more_rows_are_cou
     connection: psycopg.Connection, visits: str
 ) -> None:
     model = connection.execute("select model from dbdp.dp_logreg(%s, 50, 1e-6)", (visits,)).fetchone()[0]
-    asked = {
+    queries = {
         "select dbdp.dp_score(%(model)s, %(name)s, 'confusion', 50)": "matrix",
         "select dbdp.dp_class_balance(%(name)s, 50)": "counts",
         "select dbdp.dp_bounds(%(name)s, 'y', 50)": "bins",
     }
-    for sql, counts in asked.items():
-        told = connection.execute(sql, {"model": model, "name": visits}).fetchone()[0]
-        assert told["receipt"]["sensitivity"] == 4
-        assert told["receipt"]["neighbours"] == "replace-one-unit"
-        found = [each["rows"] for each in told[counts]] if counts == "bins" else np.ravel(told[counts])
+    for sql, counts in queries.items():
+        result = connection.execute(sql, {"model": model, "name": visits}).fetchone()[0]
+        assert result["receipt"]["sensitivity"] == 4
+        assert result["receipt"]["neighbours"] == "replace-one-unit"
+        found = [each["rows"] for each in result[counts]] if counts == "bins" else np.ravel(result[counts])
         assert abs(sum(found) - 360) < 10  # 40 patients have one visit, 160 two or more
 
 
 def test_of_units_no_share_of_all_rows_is_shown(connection: psycopg.Connection, visits: str, spent: Spent) -> None:
     model = connection.execute("select model from dbdp.dp_logreg(%s, 50, 1e-6)", (visits,)).fetchone()[0]
     before = spent(visits)
-    for door in (f"dp_score({model}, %s, 'accuracy', 1)", "dp_explain_score(%s, 'accuracy', 1)"):
-        with pytest.raises(psycopg.Error, match=r"'patient' of dataset .* is private; ask for 'confusion'"):
-            connection.execute(f"select dbdp.{door}", (visits,))
+    for interface in (f"dp_score({model}, %s, 'accuracy', 1)", "dp_explain_score(%s, 'accuracy', 1)"):
+        with pytest.raises(psycopg.Error, match=r"'patient' of dataset .* is private; choose 'confusion'"):
+            connection.execute(f"select dbdp.{interface}", (visits,))
     assert spent(visits) == before
 
 
 # --- the command line -----------------------------------------------------------------------------------
 
 
-def test_the_command_line_shows_scores_bounds_and_balance(judged: Judged, server_url: str) -> None:
-    name, model = judged()
+def test_the_command_line_shows_scores_bounds_and_balance(with_model: WithModel, server_url: str) -> None:
+    name, model = with_model()
     commands = {
         "accuracy_noise": ["score", str(model), name, "--epsilon", "10"],
         "observed": ["score", str(model), name, "--metric", "calibration", "--bins", "4", "--epsilon", "10"],

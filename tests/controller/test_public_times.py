@@ -76,7 +76,7 @@ def test_what_the_ledger_shows_has_the_time_after_the_wait(connection: psycopg.C
 
 @contextmanager
 def failing(connection: psycopg.Connection, schema: str) -> Iterator[None]:
-    """Have each call fail where its temporary table is made, right after the charge."""
+    """Make each call fail where its temporary table is created, right after the charge."""
     connection.execute(f"""
 create function {schema}.act() returns event_trigger language plpgsql as $$ begin raise exception 'no room'; end $$;
 create event trigger act_{schema} on ddl_command_end when tag in ('CREATE TABLE') execute function {schema}.act()""")
@@ -113,7 +113,7 @@ def test_what_is_refused_before_the_charge_does_not_wait(
     assert spent(name) == (0, 0)
 
 
-def test_a_plan_says_when_the_answer_comes_and_comes_at_once(connection: psycopg.Connection, name: str) -> None:
+def test_a_plan_states_the_answer_time_and_is_itself_not_delayed(connection: psycopg.Connection, name: str) -> None:
     explain = "select dbdp.dp_explain(%s, epsilon => 1) -> 'answer_seconds'"
     assert connection.execute(explain, (name,)).fetchone() == (None,)
     connection.execute(SET, (name, LATE))
@@ -200,7 +200,7 @@ def test_the_time_survives_a_renewal_and_a_correction_and_is_on_record(
         ("because", -5, "seconds = -5 must be"),
         ("because", 86401, "seconds = 86401 must be"),
         (" ", 5, "reason is empty"),
-        ("because", None, "answers so already"),
+        ("because", None, "has this answer time already"),
         (None, 5, "reason is null"),
     ],
 )

@@ -17,7 +17,7 @@ from psycopg import conninfo
 from dbdp.algorithms import Facts, Plan, Request, plan
 from dbdp.algorithms.rows import Layout
 from dbdp.controller import ChargedError, rows
-from dbdp.deployment.cluster import PATIENCE
+from dbdp.deployment.cluster import TIMEOUT
 from dbdp.interfaces.python.database import Database, connect
 from dbdp.learning.rows import blocks
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
@@ -73,7 +73,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
 
 def assert_nothing_stays(connection: psycopg.Connection, opened: Opened) -> None:
     """No table, no session of a worker, no lock, once the backends have ended."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while connection.execute(PRESENT, (opened.pids,)).fetchall() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert opened.pids
@@ -126,7 +126,7 @@ def test_each_shard_works_in_a_session_of_its_own_at_the_same_time(
     together, epoch, at_work = threading.Barrier(3), rows.Slice.epoch, set()
 
     def meeting(part: rows.Slice, states: list[bytes]) -> list[bytes]:
-        together.wait(timeout=PATIENCE)
+        together.wait(timeout=TIMEOUT)
         at_work.add(part.session.query("select pg_backend_pid() as pid")[0]["pid"])
         return epoch(part, states)
 
@@ -180,18 +180,18 @@ def test_of_records_that_are_alike_shards_learn_what_each_of_them_learns(
     assert np.abs(learned[0]).max() > 0.1
 
 
-@pytest.mark.parametrize("door", ["client", "server"])
+@pytest.mark.parametrize("interface", ["client", "server"])
 @pytest.mark.parametrize("when", ["once", "each_epoch"])
-def test_both_doors_release_models_of_shards_and_nothing_else_stays(
+def test_both_interfaces_release_models_of_shards_and_nothing_else_stays(
     connection: psycopg.Connection,
     database: Database,
     numbered: str,
     spent: Spent,
     opened: Opened,
-    door: str,
+    interface: str,
     when: str,
 ) -> None:
-    if door == "client":
+    if interface == "client":
         receipt = database.train(numbered, Request(epsilon=1.0, shards=3, shard_averaging=when)).receipt
         assert_nothing_stays(connection, opened)
     else:
@@ -414,7 +414,9 @@ def test_workers_that_cannot_connect_are_refused_in_clear_words_before_the_charg
         request = Request(epsilon=1.0, shards=2, batch_size=5)
         assert database.train(f"{schema}_owned", request).receipt["shards"] == 2  # the password is kept
         connection.execute(statement.format(owner))
-        with pytest.raises(ValueError, match=f"shards = 2 need as many further connections, and one failed.*{message}"):
+        with pytest.raises(
+            ValueError, match=f"shards = 2 needs as many further connections, and one failed.*{message}"
+        ):
             database.train(f"{schema}_owned", request)
         assert mine.execute(TEMPORARY).fetchall() == []
         assert spent(f"{schema}_owned") == (CHARGE_UNITS, 0)

@@ -1,4 +1,4 @@
-"""Private tuning: the choice is charged once, told in the receipt, and nothing else of the runs is kept."""
+"""Private tuning: the choice is charged once and is in the receipt, and nothing else of the runs is stored."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -24,8 +24,8 @@ ROWS, FEATURES = 600, 4
 GOOD, BAD = {"epochs": 3}, {"epochs": 3, "positive_weight": 1e5}  # the bad one takes every row for a positive one
 METHODS = ("disjoint_portions", "random_repetition")
 EVERY_METHOD = pytest.mark.parametrize("method", METHODS)
-EVERY_DOOR = pytest.mark.parametrize("door", ["client", "server"])
-METHOD_AND_DOOR = pytest.mark.parametrize(("method", "door"), a_third_quick(METHODS, ["client", "server"]))
+EVERY_INTERFACE = pytest.mark.parametrize("interface", ["client", "server"])
+METHOD_AND_INTERFACE = pytest.mark.parametrize(("method", "interface"), a_third_quick(METHODS, ["client", "server"]))
 DECLARED = {
     "binary": {"positive": "1", "negative": "-1"},
     "classes": {"label": "k", "positive": None, "classes": ["a", "b", "c"]},
@@ -57,17 +57,17 @@ def dataset(table: str, register: Register) -> Callable[..., str]:
     return call
 
 
-def asked(*candidates: dict[str, Any], method: str = METHODS[0], **more: Any) -> TuningRequest:
+def tuning_of(*candidates: dict[str, Any], method: str = METHODS[0], **more: Any) -> TuningRequest:
     """A tuning of much ε, so that noise decides nothing."""
     own = {name: more.pop(name) for name in ("repetitions", "distribution") if name in more}
     base = Request(**{"epsilon": 50.0, "delta": 1e-5, "batch_size": 10} | more)
     return TuningRequest(base, candidates or (BAD, GOOD, BAD), method, **own)
 
 
-def through(door: str, connection: psycopg.Connection, name: str, request: TuningRequest) -> Model:
-    """Tune through a door; a model as both give it."""
+def through(interface: str, connection: psycopg.Connection, name: str, request: TuningRequest) -> Model:
+    """Tune through an interface; a model as both give it."""
     database = connect(connection)
-    if door == "client":
+    if interface == "client":
         return database.tune(name, request)
     base = {each: value for each, value in vars(request.base).items() if value is not None}
     own = {each: getattr(request, each) for each in ("method", "repetitions", "distribution")}
@@ -78,15 +78,15 @@ def through(door: str, connection: psycopg.Connection, name: str, request: Tunin
     return Model(row[0], name, [], row[1], row[2], row[3], row[4])
 
 
-@EVERY_DOOR
+@EVERY_INTERFACE
 @EVERY_METHOD
-def test_a_good_candidate_is_chosen_and_told(
-    connection: psycopg.Connection, dataset: Callable[..., str], method: str, door: str
+def test_a_good_candidate_is_chosen_and_reported(
+    connection: psycopg.Connection, dataset: Callable[..., str], method: str, interface: str
 ) -> None:
     """The bad ones err on half of the rows: they are chosen with probability exp(-εgap/2), with a gap above 30."""
     connection.execute("insert into t select t.* from t, generate_series(1, 3)")  # so that a portion has enough rows
-    name, request = dataset(), asked(method=method)
-    model = through(door, connection, name, request)
+    name, request = dataset(), tuning_of(method=method)
+    model = through(interface, connection, name, request)
     assert model.receipt["candidates"] == [BAD, GOOD, BAD]
     if method == METHODS[0]:
         assert model.receipt["chosen"] == 1
@@ -94,11 +94,11 @@ def test_a_good_candidate_is_chosen_and_told(
         assert model.coefficients[0] > 5 * np.abs(model.coefficients[1:]).max()
 
 
-@METHOD_AND_DOOR
+@METHOD_AND_INTERFACE
 def test_classes_are_tuned_too(
-    connection: psycopg.Connection, dataset: Callable[..., str], method: str, door: str
+    connection: psycopg.Connection, dataset: Callable[..., str], method: str, interface: str
 ) -> None:
-    model = through(door, connection, dataset("classes"), asked(GOOD, {"loss": "huber_svm"}, method=method))
+    model = through(interface, connection, dataset("classes"), tuning_of(GOOD, {"loss": "huber_svm"}, method=method))
     assert np.shape(model.coefficients) == (3, FEATURES)
     assert np.shape(model.intercepts) == (3,)
     assert model.intercept is None
@@ -110,46 +110,46 @@ def test_every_algorithm_that_perturbs_once_can_be_tuned(
     database: Database, dataset: Callable[..., str], algorithm: str
 ) -> None:
     settings = {"algorithm": algorithm, **({"batch_size": None} if algorithm == "output_perturbation_gd" else {})}
-    model = database.tune(dataset(), asked({**settings, "epochs": 2}, {**settings, "epochs": 3}))
+    model = database.tune(dataset(), tuning_of({**settings, "epochs": 2}, {**settings, "epochs": 3}))
     assert {plan["algorithm"] for plan in model.receipt["plans"]} == {algorithm}
     assert model.receipt["chosen"] in (0, 1)
 
 
 def test_a_projection_is_common_to_all_candidates(database: Database, dataset: Callable[..., str]) -> None:
-    model = database.tune(dataset(), asked(projection_dimension=2, projection_seed=7))
+    model = database.tune(dataset(), tuning_of(projection_dimension=2, projection_seed=7))
     assert {plan["features"] for plan in model.receipt["plans"]} == {3}  # two and the intercept
     assert len(model.coefficients) == FEATURES
 
 
-TOLD = ("model", "ledger", "chosen", "version", "released_at", "released_by")
+RECEIPT_ONLY = ("model", "ledger", "chosen", "version", "released_at", "released_by")
 
 
-@METHOD_AND_DOOR
-def test_what_is_explained_is_what_the_receipt_says_in_every_door(
-    connection: psycopg.Connection, dataset: Callable[..., str], method: str, door: str
+@METHOD_AND_INTERFACE
+def test_what_is_explained_is_in_the_receipt_in_every_interface(
+    connection: psycopg.Connection, dataset: Callable[..., str], method: str, interface: str
 ) -> None:
-    name, request = dataset(), asked(epsilon=1.0, method=method)
+    name, request = dataset(), tuning_of(epsilon=1.0, method=method)
     explained = connect(connection).explain_tuning(name, request)
     sql = "select dbdp.dp_explain_tuning(%s, %s, epsilon => 1, delta => 1e-5, batch_size => 10, method => %s)"
     candidates = json.dumps(request.candidates)
     assert connection.execute(sql, (name, candidates, method)).fetchone() == (explained,)
-    receipt = through(door, connection, name, request).receipt
-    assert {key: value for key, value in receipt.items() if key not in TOLD} == explained
-    assert set(receipt) == set(explained) | set(TOLD)
+    receipt = through(interface, connection, name, request).receipt
+    assert {key: value for key, value in receipt.items() if key not in RECEIPT_ONLY} == explained
+    assert set(receipt) == set(explained) | set(RECEIPT_ONLY)
     assert sum(explained["portions"]) == ROWS
     assert (explained["algorithm"], explained["method"], explained["epsilon"]) == ("tuning", method, 1.0)
 
 
-@EVERY_DOOR
-def test_disjoint_portions_cost_what_the_dearest_one_does(
-    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, door: str
+@EVERY_INTERFACE
+def test_disjoint_portions_cost_what_the_most_expensive_one_does(
+    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, interface: str
 ) -> None:
     """In basic ε and δ once, not once for each portion (privacy.md §6)."""
     name = dataset()
-    through(door, connection, name, asked(epsilon=2.0))
+    through(interface, connection, name, tuning_of(epsilon=2.0))
     assert spent(name) == (2 * 10**9, 10**13)
-    pure = asked(epsilon=0.5, delta=0.0)
-    through(door, connection, name, pure)
+    pure = tuning_of(epsilon=0.5, delta=0.0)
+    through(interface, connection, name, pure)
     assert spent(name) == (25 * 10**8, 10**13)
 
 
@@ -157,7 +157,7 @@ def test_in_a_ledger_of_renyi_they_cost_the_largest_divergence(
     database: Database, dataset: Callable[..., str], spent: Spent
 ) -> None:
     name = dataset(mode="renyi", epsilon=50)
-    receipt = database.tune(name, asked(epsilon=1.0)).receipt
+    receipt = database.tune(name, tuning_of(epsilon=1.0)).receipt
     order, (plan, *_) = receipt["order"], receipt["plans"]
     of_models = order / 2 * (plan["sensitivity"] / plan["noise_scale"]) ** 2
     of_choice = min(pure_divergence(1.0, order), order / 8)
@@ -166,13 +166,13 @@ def test_in_a_ledger_of_renyi_they_cost_the_largest_divergence(
     assert spent(name)[1] == 0
 
 
-@EVERY_DOOR
+@EVERY_INTERFACE
 def test_a_repetition_is_charged_its_epsilon_and_delta_whatever_was_drawn(
-    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, door: str
+    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, interface: str
 ) -> None:
-    name, request = dataset(), asked(epsilon=2.0, method=METHODS[1])
+    name, request = dataset(), tuning_of(epsilon=2.0, method=METHODS[1])
     for turn in (1, 2):
-        through(door, connection, name, request)
+        through(interface, connection, name, request)
         assert spent(name) == (turn * 2 * 10**9, turn * 10**13)
 
 
@@ -181,7 +181,7 @@ def test_nothing_but_the_chosen_model_is_stored(
     connection: psycopg.Connection, database: Database, dataset: Callable[..., str], method: str
 ) -> None:
     name = dataset()
-    model = database.tune(name, asked(method=method))
+    model = database.tune(name, tuning_of(method=method))
     stored = connection.execute(
         "select id, coefficients, intercept, receipt from dbdp.models where dataset = %s", (name,)
     ).fetchall()
@@ -221,7 +221,7 @@ def test_rows_without_a_label_count_as_errors(
     column = DECLARED[kind].get("label", "y")
     connection.execute(f"update {schema}.t set {column} = null")
     connection.execute(f"vacuum full {schema}.t")
-    receipt = database.tune(dataset(kind), asked(GOOD, GOOD, method=method)).receipt
+    receipt = database.tune(dataset(kind), tuning_of(GOOD, GOOD, method=method)).receipt
     assert set(counted) == {receipt["portions"][-1]}
 
 
@@ -230,23 +230,23 @@ def test_errors_are_those_of_the_rows_of_the_last_portion(
 ) -> None:
     """A third has no label: of 200 rows about 67 are errors whatever the model, the good one has few more."""
     connection.execute(f"update {schema}.t set y = null where ctid in (select ctid from {schema}.t limit {ROWS // 3})")
-    database.tune(dataset(), asked(GOOD, {**BAD}))
+    database.tune(dataset(), tuning_of(GOOD, {**BAD}))
     good, bad = counted
     assert 30 < good < 110  # of 200; 67 on average, standard deviation 5.4
     assert 100 < bad < 180  # and half of the others
 
 
-def test_the_choice_is_made_from_errors_alone(
+def test_the_choice_depends_on_errors_alone(
     database: Database, dataset: Callable[..., str], counted: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[list[int]] = []
     monkeypatch.setattr(ExponentialMechanism, "choose", lambda self, errors: given.append(list(errors)) or 2)
-    assert database.tune(dataset(), asked()).receipt["chosen"] == 2
+    assert database.tune(dataset(), tuning_of()).receipt["chosen"] == 2
     assert given == [counted]
 
 
 class Runs:
-    """What a repetition does: reports, epochs, and a number of runs that is given instead of drawn."""
+    """What a repetition does: reports, epochs, and a number of runs that is fixed instead of drawn."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch, self._epoch = monkeypatch, rows.Slice.epoch
@@ -275,12 +275,12 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
 
 
 @pytest.mark.parametrize("distribution", others_slow(["geometric", "poisson"], "geometric"))
-def test_the_number_of_runs_tells_nothing_of_the_number_drawn(
+def test_the_number_of_runs_is_independent_of_the_number_drawn(
     connection: psycopg.Connection, database: Database, dataset: Callable[..., str], runs: Runs, distribution: str
 ) -> None:
-    """All runs up to the public cap are made; receipt, ledger and model have the same entries."""
+    """All runs up to the public cap are executed; receipt, ledger and model have the same entries."""
     name = dataset()
-    request = asked(GOOD, {**GOOD, "regularisation": 0.01}, method=METHODS[1], distribution=distribution)
+    request = tuning_of(GOOD, {**GOOD, "regularisation": 0.01}, method=METHODS[1], distribution=distribution)
     cap, seen = database.explain_tuning(name, request)["runs"], []
     for number in (1, 2, None):
         runs.draw(number)
@@ -290,8 +290,8 @@ def test_the_number_of_runs_tells_nothing_of_the_number_drawn(
         assert [each for each in runs.reports if each[0] == "candidate"] == [
             ("candidate", run, cap) for run in range(1, cap + 1)
         ]
-        kept = {key: value for key, value in receipt.items() if key not in TOLD}
-        assert set(receipt) == set(kept) | set(TOLD)
+        kept = {key: value for key, value in receipt.items() if key not in RECEIPT_ONLY}
+        assert set(receipt) == set(kept) | set(RECEIPT_ONLY)
         seen.append((kept, runs.reports))
     assert cap > 10
     assert seen[0] == seen[1] == seen[2]
@@ -305,7 +305,7 @@ def test_the_best_of_the_runs_that_count_is_released_and_no_later_one(
     database: Database, dataset: Callable[..., str], runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bad candidate runs first, then the good one for ever."""
-    name, request, order = dataset(), asked(BAD, GOOD, method=METHODS[1]), iter(())
+    name, request, order = dataset(), tuning_of(BAD, GOOD, method=METHODS[1]), iter(())
 
     def begin() -> Iterator[int]:
         yield 0
@@ -331,7 +331,7 @@ def test_candidates_are_drawn_evenly(
     asked_for: list[int] = []
     monkeypatch.setattr(tuning.secrets, "randbelow", lambda bound: asked_for.append(bound) or 0)
     runs.draw(1)
-    database.tune(dataset(), asked(GOOD, GOOD, GOOD, method=METHODS[1]))
+    database.tune(dataset(), tuning_of(GOOD, GOOD, GOOD, method=METHODS[1]))
     assert set(asked_for) == {3}
 
 
@@ -386,32 +386,32 @@ def test_what_cannot_be_tuned_is_refused_before_the_charge(
     own = {each: settings[each] for each in ("method", "repetitions", "distribution") if each in settings}
     base = {"epsilon": 1.0, "delta": 1e-6} | {each: value for each, value in settings.items() if each not in own}
     request = TuningRequest(Request(**base), tuple(candidates), **own)
-    for door in ("client", "server"):
+    for interface in ("client", "server"):
         with pytest.raises((ValueError, psycopg.Error), match=message) as error:
-            through(door, connection, name, request)
+            through(interface, connection, name, request)
         assert not isinstance(error.value, ChargedError)
         assert spent(name) == (0, 0)
     left = "select relname from pg_class where relpersistence = 't' and relname like '%dbdp%'"
     assert connection.execute(left).fetchall() == []
 
 
-@EVERY_DOOR
+@EVERY_INTERFACE
 def test_a_label_that_is_a_number_has_no_errors_to_count(
-    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, door: str
+    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, interface: str
 ) -> None:
     name = dataset("real")
     with pytest.raises((ValueError, psycopg.Error), match="counts wrongly classified rows, and this label is a number"):
-        through(door, connection, name, asked({"loss": "huber_regression"}))
+        through(interface, connection, name, tuning_of({"loss": "huber_regression"}))
     assert spent(name) == (0, 0)
 
 
-@EVERY_DOOR
+@EVERY_INTERFACE
 def test_a_candidate_that_learns_a_number_is_refused_for_classes(
-    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, door: str
+    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, interface: str
 ) -> None:
     name = dataset("classes")
     with pytest.raises((ValueError, psycopg.Error), match="loss 'squared' learns a number, this label has classes"):
-        through(door, connection, name, asked(GOOD, {"loss": "squared"}))
+        through(interface, connection, name, tuning_of(GOOD, {"loss": "squared"}))
     assert spent(name) == (0, 0)
 
 
@@ -430,7 +430,7 @@ def test_candidates_of_another_form_are_refused_with_an_example(
 def test_fewer_rows_than_portions_are_refused(connection: psycopg.Connection, schema: str, register: Register) -> None:
     connection.execute("create table few as select array[i, 1, 1]::float8[] x, i % 2 y from generate_series(1, 3) i")
     with pytest.raises(ValueError, match="3 rows cannot be split into 4 portions; give fewer candidates"):
-        connect(connection).tune(register("few"), asked({}, {}, {}, batch_size=None))
+        connect(connection).tune(register("few"), tuning_of({}, {}, {}, batch_size=None))
 
 
 def test_an_analyst_tunes_in_the_server(
@@ -442,14 +442,14 @@ def test_an_analyst_tunes_in_the_server(
     try:
         connection.execute(f"set session authorization tuner_{schema}")
         for method in METHODS:
-            model = connect(connection).tune(name, asked(GOOD, BAD, method=method, repetitions=None))
+            model = connect(connection).tune(name, tuning_of(GOOD, BAD, method=method, repetitions=None))
             assert model.receipt["released_by"] == f"tuner_{schema}"
             assert len(model.coefficients) == len(model.feature_names) == FEATURES
     finally:
         connection.execute(f"reset session authorization; drop role tuner_{schema}")
 
 
-def test_a_tuning_that_fails_after_its_charge_says_so(
+def test_a_tuning_that_fails_after_its_charge_reports_the_charge(
     connection: psycopg.Connection, database: Database, schema: str, dataset: Callable[..., str], spent: Spent
 ) -> None:
     name = dataset()
@@ -459,6 +459,6 @@ def test_a_tuning_that_fails_after_its_charge_says_so(
             connection.execute(f"alter table {schema}.t drop x")
 
     with pytest.raises(ChargedError, match=r"after its charge, which stands: column 'x' of .* is now gone"):
-        database.tune(name, asked(epsilon=1.0), report)
+        database.tune(name, tuning_of(epsilon=1.0), report)
     assert spent(name) == (10**9, 10**13)
     assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (0,)

@@ -71,7 +71,7 @@ def running(make_cluster: Callable[[str], Cluster]) -> Cluster:
     return cluster
 
 
-def ask(cluster: Cluster, query: str) -> str:
+def value_of(cluster: Cluster, query: str) -> str:
     with psycopg.connect(cluster.url, autocommit=True) as connection:
         return connection.execute(query).fetchone()[0]
 
@@ -94,7 +94,7 @@ def test_the_status_of_a_cluster_that_does_not_exist_creates_nothing(folder):
     assert not (folder / "nowhere").exists()
 
 
-def test_an_environment_of_another_python_is_refused_before_anything_is_made(folder, monkeypatch):
+def test_an_environment_of_another_python_is_refused_before_anything_is_created(folder, monkeypatch):
     monkeypatch.setattr(cluster_module, "linked_python", lambda _: ((3, 99), Path("libpython3.99.so")))
     ours = "{}.{}".format(*sys.version_info[:2])
     with pytest.raises(
@@ -110,7 +110,7 @@ def test_a_stop_can_be_repeated_and_keeps_the_data(running):
     running.stop()
     assert not running.status()["running"]
     running.start()
-    assert ask(running, "select value from stopped") == 7
+    assert value_of(running, "select value from stopped") == 7
 
 
 @pytest.mark.slow
@@ -118,11 +118,11 @@ def test_two_homes_do_not_disturb_each_other(running, make_cluster):
     other = make_cluster("other")
     other.start()
     execute(other, "create table here_only ()")
-    assert ask(running, "select to_regclass('here_only')") is None
+    assert value_of(running, "select to_regclass('here_only')") is None
     pid = running.status()["pid"]
     other.remove()
     assert running.status()["pid"] == pid
-    assert ask(running, "select 1") == 1
+    assert value_of(running, "select 1") == 1
 
 
 @pytest.mark.slow
@@ -135,7 +135,7 @@ def test_two_processes_may_start_at_once(make_cluster):
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0, 0, 0]
-    assert ask(cluster, "select count(*) from pg_extension where extname = 'dbdp'") == 1
+    assert value_of(cluster, "select count(*) from pg_extension where extname = 'dbdp'") == 1
 
 
 def test_a_killed_server_starts_again_with_what_was_committed(running):
@@ -144,7 +144,7 @@ def test_a_killed_server_starts_again_with_what_was_committed(running):
     while running.status()["running"]:
         time.sleep(0.01)
     running.start()
-    assert ask(running, "select value from killed") == 7
+    assert value_of(running, "select value from killed") == 7
 
 
 def test_an_interrupted_first_start_is_begun_again(make_cluster):
@@ -153,11 +153,11 @@ def test_an_interrupted_first_start_is_begun_again(make_cluster):
     (cluster.home / "data.new" / "PG_VERSION").write_text("15")
     cluster.home.chmod(0o755)
     cluster.start()
-    assert ask(cluster, "select 1") == 1
+    assert value_of(cluster, "select 1") == 1
     assert not (cluster.home / "data.new").exists()
 
 
-def test_a_process_number_given_to_another_process_is_not_the_server(make_cluster):
+def test_a_process_id_of_another_process_is_not_the_server(make_cluster):
     cluster = make_cluster("stale")
     (cluster.home / "data").mkdir(parents=True)
     (cluster.home / "data" / "postmaster.pid").write_text(f"{os.getpid()}\n")
@@ -176,7 +176,7 @@ def test_a_failed_start_shows_the_end_of_the_log(make_cluster):
 
 
 def test_the_server_finds_its_files_in_the_private_prefix(running):
-    share = ask(running, "select setting from pg_config where name = 'SHAREDIR'")
+    share = value_of(running, "select setting from pg_config where name = 'SHAREDIR'")
     assert Path(share).is_relative_to(running.home / "prefix")
     assert (Path(share) / "extension" / "dbdp.control").is_file()
 
@@ -203,8 +203,8 @@ def test_another_installation_of_dbdp_is_not_linked(tmp_path):
         ("log_statement", "none"),
     ],
 )
-def test_the_settings_keep_what_is_committed_and_tell_nobody(running, setting, value):
-    assert ask(running, f"show {setting}") == value
+def test_the_settings_are_durable_and_log_no_statement(running, setting, value):
+    assert value_of(running, f"show {setting}") == value
 
 
 def test_nobody_else_can_reach_the_socket(running):
@@ -233,8 +233,8 @@ def test_settings_of_the_caller_do_not_reach_the_server(make_cluster, monkeypatc
     execute(cluster, "create extension if not exists plpython3u")
     execute(cluster, PYTHON.format("base()", "base_prefix"))
     execute(cluster, PYTHON.format("path()", "path"))
-    assert ask(cluster, "select base()") == sys.base_prefix
-    assert "/elsewhere" not in ask(cluster, "select path()")
+    assert value_of(cluster, "select base()") == sys.base_prefix
+    assert "/elsewhere" not in value_of(cluster, "select path()")
 
 
 def test_psql_speaks_to_the_cluster(running, capfd):
@@ -248,11 +248,11 @@ def test_a_long_home_gets_a_short_socket(make_cluster):
     cluster.start()
     socket = Path(cluster.status()["socket"])
     assert len(bytes(socket)) < 100
-    assert ask(cluster, "select 1") == 1
+    assert value_of(cluster, "select 1") == 1
     cluster.stop()
     shutil.rmtree(socket)  # as a cleaner of /tmp does
     cluster.start()
-    assert ask(cluster, "select 1") == 1
+    assert value_of(cluster, "select 1") == 1
     socket = Path(cluster.status()["socket"])
     cluster.remove()
     assert not socket.exists()

@@ -1,4 +1,4 @@
-"""The doctor finds each fault, made for real; what it names as the remedy is done, and the finding is gone."""
+"""The doctor reports each real fault; after the remedy that it names, the fault is no longer reported."""
 
 import json
 import lzma
@@ -21,7 +21,7 @@ from dbdp.deployment.cluster import Cluster
 from dbdp.deployment.doctor import ADVICE, FAULT, OK, UNKNOWN, Finding, examine
 
 RELEASED = Path(__file__).parent / "released" / "dbdp--0.1.0.sql.xz"
-PATIENCE = 120  # seconds for a new setting to reach new sessions
+TIMEOUT = 120  # seconds for a new setting to reach new sessions
 
 
 ON_ITS_OWN = pytest.mark.slow  # a server that can be damaged takes its time
@@ -55,7 +55,7 @@ def dbdp(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
 
 
 def do(cluster: Cluster, remedy: str) -> None:
-    """Do what a finding says: SQL as the superuser, or a command in a shell."""
+    """Apply the remedy of a finding: SQL as the superuser, or a command in a shell."""
     if remedy.endswith(";"):
         execute(cluster, remedy)
         return
@@ -69,8 +69,8 @@ def bad(cluster: Cluster) -> list[Finding]:
 
 
 def found(cluster: Cluster, check: str, state: str) -> Finding:
-    """Return the only finding that is not ok, once it is there."""
-    deadline = time.monotonic() + PATIENCE
+    """Wait for the only finding that is not ok, and return it."""
+    deadline = time.monotonic() + TIMEOUT
     while (findings := bad(cluster)) == [] and time.monotonic() < deadline:
         time.sleep(0.05)
     assert [(each.check, each.state) for each in findings] == [(check, state)]
@@ -79,7 +79,7 @@ def found(cluster: Cluster, check: str, state: str) -> Finding:
 
 def until(cluster: Cluster, query: str, value: str) -> None:
     """Wait until fresh sessions answer a query so."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
         with psycopg.connect(cluster.url) as connection:
             if connection.execute(query).fetchone() == (value,):
@@ -89,7 +89,7 @@ def until(cluster: Cluster, query: str, value: str) -> None:
 
 
 def is_well(cluster: Cluster) -> bool:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while bad(cluster) and time.monotonic() < deadline:
         time.sleep(0.05)
     return bad(cluster) == []
@@ -150,7 +150,7 @@ FAULTS = {
 
 @ON_ITS_OWN
 @pytest.mark.parametrize("name", FAULTS)
-def test_each_fault_is_found_alone_and_its_remedy_ends_it(cluster: Cluster, name: str) -> None:
+def test_each_fault_is_reported_alone_and_its_remedy_ends_it(cluster: Cluster, name: str) -> None:
     check, state, cause = FAULTS[name]
     (share(cluster) / "extension" / RELEASED.stem).write_bytes(lzma.decompress(RELEASED.read_bytes()))
     assert is_well(cluster)
@@ -183,7 +183,7 @@ def test_where_the_files_are_in_place_the_remedy_needs_no_access_to_them(cluster
 
 
 @ON_ITS_OWN
-def test_plans_that_auto_explain_writes_are_found(cluster: Cluster) -> None:
+def test_plans_that_auto_explain_writes_are_reported(cluster: Cluster) -> None:
     execute(cluster, "alter system set session_preload_libraries = 'auto_explain'; select pg_reload_conf()")
     until(cluster, "show session_preload_libraries", "auto_explain")
     execute(cluster, "alter system set auto_explain.log_nested_statements = on; select pg_reload_conf()")
@@ -192,7 +192,7 @@ def test_plans_that_auto_explain_writes_are_found(cluster: Cluster) -> None:
 
 
 @ON_ITS_OWN
-def test_a_server_without_plpython_is_told_which_package(cluster: Cluster) -> None:
+def test_a_server_without_plpython_is_refused_with_the_missing_package(cluster: Cluster) -> None:
     control = share(cluster) / "extension" / "plpython3u.control"
     target = control.readlink()
     control.unlink()
@@ -232,7 +232,7 @@ def test_a_server_without_compiled_code_is_advised(cluster: Cluster, monkeypatch
 
 
 @ON_ITS_OWN
-def test_a_newer_extension_asks_for_a_newer_client(cluster: Cluster) -> None:
+def test_a_newer_extension_requires_a_newer_client(cluster: Cluster) -> None:
     execute(cluster, "update pg_extension set extversion = '99.1' where extname = 'dbdp'")
     assert found(cluster, "extension", FAULT).remedy == "pip install dbdp==99.1"
     execute(cluster, f"update pg_extension set extversion = '{__version__}' where extname = 'dbdp'")
@@ -250,23 +250,25 @@ def test_a_stranger_learns_what_it_may_and_its_password_is_never_shown(cluster: 
     assert states["role"] == {
         "check": "role",
         "state": FAULT,
-        "found": '"A stranger" is in none of dbdp_data_owner, dbdp_analyst, dbdp_predictor',
+        "found": '"A stranger" is not a member of dbdp_data_owner, dbdp_analyst, dbdp_predictor',
         "remedy": 'grant dbdp_analyst to "A stranger";',
     }
     do(cluster, states["role"]["remedy"])
     findings = examine(url)
     assert {each.state for each in findings} == {OK}
-    assert '"A stranger", in dbdp_analyst: may train' in next(each.found for each in findings if each.check == "role")
+    assert '"A stranger", a member of dbdp_analyst, may train' in next(
+        each.found for each in findings if each.check == "role"
+    )
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
-    [("postgresql:///none?host=/nonexistent", "/nonexistent"), ("postgresql://me:hunter2@[broken", "no libpq URL")],
+    ("url", "part"),
+    [("postgresql:///none?host=/nonexistent", "/nonexistent"), ("postgresql://me:hunter2@[broken", "not a libpq URL")],
 )
-def test_a_server_that_does_not_answer_is_a_fault_with_a_remedy(url: str, told: str) -> None:
+def test_a_server_that_does_not_answer_is_a_fault_with_a_remedy(url: str, part: str) -> None:
     *_, server = examine(url)
     assert (server.check, server.state) == ("server", FAULT)
-    assert told in server.found
+    assert part in server.found
     assert server.remedy
     assert "hunter2" not in str(server)
 
@@ -280,13 +282,13 @@ def test_a_private_server_that_sleeps_is_not_woken(tmp_path: Path, monkeypatch: 
 
 
 @ON_ITS_OWN
-def test_a_server_that_is_too_old_is_found(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_too_old_is_reported(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "MINIMUM_SERVER", 990000)
     assert found(cluster, "server", FAULT).remedy == "pg_upgrade to PostgreSQL 99 or later"
 
 
 @ON_ITS_OWN
-def test_standbys_that_nobody_waits_for_are_advised(cluster: Cluster) -> None:
+def test_asynchronous_standbys_are_reported_as_advice(cluster: Cluster) -> None:
     with (cluster.home / "pg_hba.conf").open("a") as file:
         file.write("local replication postgres peer map=dbdp\n")
     execute(cluster, "alter system reset synchronous_standby_names; select pg_reload_conf()")

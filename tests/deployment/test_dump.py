@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("pg_dump")
 
 MakeDatabase = Callable[[], str]
 TRAIN = "select model from dbdp.dp_logreg('kept', epsilon => 1)"
-BOOKS = [
+LEDGER = [
     "select id, name, source::text, source_name, rows, declaration::text, epsilon, delta, mode, charge_limit, "
     "leak_limit, registered_by, registered_at, dropped_at, renews, reason from dbdp.dataset order by id",
     "select * from dbdp.ledger order by id",
@@ -69,9 +69,9 @@ def dumped(url: str, *options: str) -> str:
     return subprocess.run(["pg_dump", *options, url], capture_output=True, check=True, text=True).stdout
 
 
-def books(url: str) -> list[list[tuple[Any, ...]]]:
+def ledger_tables(url: str) -> list[list[tuple[Any, ...]]]:
     with psycopg.connect(url, autocommit=True) as connection:
-        return [connection.execute(query).fetchall() for query in BOOKS]
+        return [connection.execute(query).fetchall() for query in LEDGER]
 
 
 def odometers(url: str) -> list[tuple[int, int]]:
@@ -100,7 +100,7 @@ def goes_on(url: str) -> None:
 
 @pytest.mark.parametrize("prepared", [False, True], ids=["into an empty database", "where the extension is"])
 @pytest.mark.parametrize("form", ["plain", pytest.param("custom", marks=pytest.mark.slow)])
-def test_a_dump_carries_the_books_and_what_was_spent(
+def test_a_dump_has_the_ledger_and_what_was_spent(
     used: str, make_database: MakeDatabase, tmp_path: Path, form: str, prepared: bool
 ) -> None:
     copy = make_database()
@@ -113,12 +113,12 @@ def test_a_dump_carries_the_books_and_what_was_spent(
         assert run("psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={file}", copy) == ""
     else:
         assert run("pg_restore", "--exit-on-error", f"--dbname={copy}", file) == ""
-    assert books(copy) == books(used)
+    assert ledger_tables(copy) == ledger_tables(used)
     assert odometers(copy) == odometers(used) == [(10**9, 0), (25 * 10**8, 0)]
     goes_on(copy)
 
 
-def test_a_dump_of_an_extension_in_public_is_restored_where_the_extension_was_made_first(
+def test_a_dump_of_an_extension_in_public_is_restored_where_the_extension_was_created_first(
     used: str, make_database: MakeDatabase
 ) -> None:
     with psycopg.connect(used, autocommit=True) as connection:
@@ -130,7 +130,7 @@ def test_a_dump_of_an_extension_in_public_is_restored_where_the_extension_was_ma
     with psycopg.connect(copy, autocommit=True) as connection:
         connection.execute("create extension dbdp cascade")
     assert run("psql", "--quiet", "--set=ON_ERROR_STOP=1", copy, given=dump) == ""
-    assert books(copy) == books(used)
+    assert ledger_tables(copy) == ledger_tables(used)
 
 
 @pytest.mark.slow
@@ -153,7 +153,7 @@ def test_a_dump_of_roles_and_one_of_the_database_move_to_another_server(
         file = str(tmp_path / "dump")
         assert run("pg_dump", "--format=custom", f"--file={file}", used) == ""
         assert run("pg_restore", "--exit-on-error", f"--dbname={copy}", file) == ""
-        assert books(copy) == books(used)
+        assert ledger_tables(copy) == ledger_tables(used)
         goes_on(copy)
     finally:
         with psycopg.connect(used, autocommit=True) as connection:
@@ -183,7 +183,7 @@ def test_data_without_odometers_refuses_to_train(used: str, make_database: MakeD
 def test_odometers_of_another_owner_refuse_to_train(used: str, make_database: MakeDatabase) -> None:
     copy = make_database()
     assert run("psql", "--quiet", "--set=ON_ERROR_STOP=1", copy, given=dumped(used, "--no-owner")) == ""
-    assert "is missing or not dbdp_owner's" in refusal(copy)
+    assert "is missing or does not belong to dbdp_owner" in refusal(copy)
     with psycopg.connect(copy, autocommit=True) as connection:
         for name in ("charge_1", "leak_1", "charge_2", "leak_2"):
             connection.execute(
@@ -201,7 +201,7 @@ def test_an_older_odometer_below_the_ledger_refuses_to_train(used: str) -> None:
 
 
 @pytest.mark.parametrize("change", ["alter table kept rename to renamed", "alter table kept set schema moved"])
-def test_a_table_that_was_renamed_is_found_again(used: str, make_database: MakeDatabase, change: str) -> None:
+def test_a_renamed_table_is_still_registered(used: str, make_database: MakeDatabase, change: str) -> None:
     with psycopg.connect(used, autocommit=True) as connection:
         connection.execute(f"create schema moved; grant usage on schema moved to dbdp_owner; {change}")
     copy = make_database()

@@ -1,4 +1,4 @@
-"""The extension comes and goes whole, imports from one place, and opens nothing to the public."""
+"""The extension is created and dropped completely, imports from one place, and grants nothing to the public."""
 
 import secrets
 import subprocess
@@ -129,7 +129,7 @@ def test_a_closed_dataset_leaves_no_grant_on_the_table(fresh: str) -> None:
         assert connection.execute(GRANTS, ("public",)).fetchall() == []
 
 
-def test_the_extension_can_be_made_again(fresh: str) -> None:
+def test_the_extension_can_be_created_again(fresh: str) -> None:
     for _ in range(2):
         with psycopg.connect(fresh, autocommit=True) as connection:
             trained(connection)
@@ -168,11 +168,11 @@ PREPARED = {
     ),
     "what it makes is lent": (
         "create role intruder; alter default privileges for role dbdp_owner grant update on sequences to intruder",
-        "intruder may use sequences that dbdp_owner makes",
+        "intruder may use sequences that dbdp_owner creates",
     ),
     "what it makes in a schema is lent": (
         "alter default privileges for role dbdp_owner in schema public grant select on tables to public",
-        "public may use tables that dbdp_owner makes",
+        "public may use tables that dbdp_owner creates",
     ),
 }
 
@@ -207,14 +207,14 @@ def test_who_owns_the_database_and_its_schemas_cannot_drop_the_extension(fresh: 
 
 
 @pytest.mark.parametrize("place", ["", "schema public"])
-def test_the_extension_belongs_to_pg_catalog_whatever_is_asked_for(copy: str, place: str) -> None:
+def test_the_extension_belongs_to_pg_catalog_whatever_is_requested(copy: str, place: str) -> None:
     with psycopg.connect(copy, autocommit=True) as connection:
         connection.execute(f"create extension dbdp {place} cascade".encode())
         found = connection.execute("select extnamespace::regnamespace::text from pg_extension where extname = 'dbdp'")
         assert found.fetchone() == ("pg_catalog",)
 
 
-def test_a_client_of_another_version_is_told_so(connection: psycopg.Connection) -> None:
+def test_a_client_of_another_version_is_refused_with_both_versions(connection: psycopg.Connection) -> None:
     set_version = "update pg_extension set extversion = %s where extname = 'dbdp'"
     try:
         connection.execute(set_version, ("0.0.9",))
@@ -224,7 +224,7 @@ def test_a_client_of_another_version_is_told_so(connection: psycopg.Connection) 
         connection.execute(set_version, (__version__,))
 
 
-def test_a_database_without_the_extension_is_told_what_to_do(fresh: str) -> None:
+def test_a_database_without_the_extension_is_refused_with_the_remedy(fresh: str) -> None:
     with psycopg.connect(fresh, autocommit=True) as connection:
         connection.execute("drop extension dbdp")
         with pytest.raises(ValueError, match="dbdp is not in this database; run `dbdp install"):
@@ -246,7 +246,7 @@ def test_a_package_of_another_version_in_the_server_is_refused(fresh: str) -> No
 
 
 @pytest.mark.usefixtures("server_machine")
-def test_a_server_that_cannot_import_dbdp_is_told_what_to_do(fresh: str) -> None:
+def test_a_server_that_cannot_import_dbdp_names_the_remedy(fresh: str) -> None:
     with psycopg.connect(fresh) as connection:
         directory = python_directory(connection)
     with renamed(directory), psycopg.connect(fresh) as connection:
@@ -314,7 +314,7 @@ def test_a_backend_has_one_thread(
     assert len(list(tasks.iterdir())) == 1
 
 
-def test_every_function_behind_a_door_pins_its_search_path(connection: psycopg.Connection) -> None:
+def test_every_function_of_an_interface_pins_its_search_path(connection: psycopg.Connection) -> None:
     found = connection.execute(
         "select proname, proconfig from pg_proc where pronamespace = 'dbdp'::regnamespace"
     ).fetchall()

@@ -116,7 +116,7 @@ def objects(connection: psycopg.Connection) -> list[str]:
 
 
 def privileges(connection: psycopg.Connection) -> list[str]:
-    """A role's own: what it may by being a member of another one is told once, with that one."""
+    """A role's own rights: those of a role of which it is a member are listed with that role only."""
     rows = connection.execute(PRIVILEGES.encode(), {"roles": list(ROLES)}).fetchall()
     members = connection.execute(
         "select m.role, g.role from unnest(%(roles)s::text[]) as m(role), unnest(%(roles)s::text[]) as g(role) "
@@ -149,7 +149,7 @@ CHANGES = {
     "alter function dbdp.charge reset all": "dbdp.charge(text",
     "alter table dbdp.ledger owner to dbdp_owner": "table dbdp.ledger, owner dbdp_owner",
     "alter table dbdp.model disable row level security": "table dbdp.model",
-    "drop policy seen on dbdp.model": "policy seen on dbdp.model",
+    "drop policy visible on dbdp.model": "policy visible on dbdp.model",
     "alter view dbdp.models reset (security_invoker)": "view dbdp.models",
     "grant select (declaration) on dbdp.model to public": "public: select column dbdp.model.declaration",
     "grant delete on dbdp.ledger to dbdp_data_owner": "dbdp_data_owner: delete table dbdp.ledger",

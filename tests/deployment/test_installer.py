@@ -1,4 +1,4 @@
-"""The installer and the bootstrap: the right files, the right Python, and errors that say what to do."""
+"""The installer and the bootstrap: the right files, the right Python, and errors that name the remedy."""
 
 import os
 import shutil
@@ -86,7 +86,7 @@ def database(cluster: Cluster) -> Iterator[Callable[[str], str]]:
         connection.execute(f"drop database {name} (force)")
 
 
-def ask(url: str, query: str) -> object:
+def value_of(url: str, query: str) -> object:
     with psycopg.connect(url, autocommit=True) as connection:
         return connection.execute(query).fetchone()[0]
 
@@ -112,14 +112,14 @@ def test_a_missing_body_is_named(tmp_path):
     (tmp_path / "_prologue.py").touch()
     (tmp_path / "schema").mkdir()
     (tmp_path / "schema" / "1-it.sql").write_text("@plpython absent@")
-    with pytest.raises(InstallError, match=r"1-it.sql names the body absent, .*absent.py: add it"):
+    with pytest.raises(InstallError, match=r"1-it.sql names the body absent, but .*absent.py does not exist: add it"):
         installer.render_extension(Path("/"), Source(tmp_path, tmp_path))
 
 
 def test_the_server_imports_its_own_copies(cluster, database):
     installer.install(database())
-    share = Path(ask(database(), "select setting from pg_config where name = 'SHAREDIR'"))
-    dbdp_file, numpy_file, _, flint_file, root = ask(database(), "select paths()")
+    share = Path(value_of(database(), "select setting from pg_config where name = 'SHAREDIR'"))
+    dbdp_file, numpy_file, _, flint_file, root = value_of(database(), "select paths()")
     assert dbdp_file == f"{share}/dbdp/{__version__}/dbdp/__init__.py"
     assert numpy_file == f"{share}/dbdp/{__version__}/numpy/__init__.py"
     assert flint_file == f"{share}/dbdp/{__version__}/flint/__init__.py"
@@ -145,7 +145,7 @@ def test_a_second_installation_writes_nothing(cluster, database, monkeypatch):
 
 def test_a_script_that_was_changed_on_the_server_is_put_back(cluster, database):
     installer.install(database())
-    share = Path(ask(database(), "select setting from pg_config where name = 'SHAREDIR'"))
+    share = Path(value_of(database(), "select setting from pg_config where name = 'SHAREDIR'"))
     script = share / "extension" / f"dbdp--{__version__}.sql"
     content = script.read_text()
     script.write_text("-- something else")
@@ -160,7 +160,7 @@ def test_changed_code_of_the_same_version_serves_new_sessions(cluster, database,
     for mark in ("first", "second"):
         (package / "__init__.py").write_text(f"mark = {mark!r}\n")
         installer.install(database())
-        assert ask(database(), "select (paths())[3]") == mark
+        assert value_of(database(), "select (paths())[3]") == mark
     folders = list((cluster.home / "prefix").glob(f"share/**/dbdp/{__version__}-*"))
     assert len(folders) == 1  # the old code is gone
 
@@ -168,29 +168,29 @@ def test_changed_code_of_the_same_version_serves_new_sessions(cluster, database,
 def test_dbdp_comes_last_on_the_search_path_and_leaves_it_again(database):
     installer.install(database())
     installer.install(database())
-    assert ask(database(), "show search_path") == '"$user", public, dbdp'
+    assert value_of(database(), "show search_path") == '"$user", public, dbdp'
     installer.uninstall(database())
-    assert ask(database(), "show search_path") == '"$user", public'
+    assert value_of(database(), "show search_path") == '"$user", public'
     settings = "select count(*) from pg_db_role_setting join pg_database d on d.oid = setdatabase"
-    assert ask(database(), f"{settings} where datname = current_database()") == 0
+    assert value_of(database(), f"{settings} where datname = current_database()") == 0
 
 
-def test_the_search_path_of_the_database_is_kept(database):
-    name = ask(database(), "select current_database()")
+def test_the_search_path_of_the_database_is_preserved(database):
+    name = value_of(database(), "select current_database()")
     execute(database(), f"""alter database {name} set search_path = 'Odd, "name"', public""")
-    before = ask(database(), "show search_path")
+    before = value_of(database(), "show search_path")
     installer.install(database())
-    assert ask(database(), "show search_path") == f"{before}, dbdp"
+    assert value_of(database(), "show search_path") == f"{before}, dbdp"
     installer.uninstall(database())
-    assert ask(database(), "show search_path") == before
+    assert value_of(database(), "show search_path") == before
 
 
-def test_an_empty_search_path_is_kept(database):
-    execute(database(), f"alter database {ask(database(), 'select current_database()')} set search_path = ''")
+def test_an_empty_search_path_stays_empty(database):
+    execute(database(), f"alter database {value_of(database(), 'select current_database()')} set search_path = ''")
     installer.install(database())
-    assert ask(database(), "show search_path") == "dbdp"
+    assert value_of(database(), "show search_path") == "dbdp"
     installer.uninstall(database())
-    assert ask(database(), "show search_path") == '""'
+    assert value_of(database(), "show search_path") == '""'
 
 
 def test_an_uninstallation_leaves_only_the_files(cluster, database):
@@ -198,42 +198,42 @@ def test_an_uninstallation_leaves_only_the_files(cluster, database):
     execute(database(), "create table dbdp.made_later ()")
     installer.uninstall(database())
     installer.uninstall(database())
-    assert ask(database(), "select count(*) from pg_extension where extname = 'dbdp'") == 0
-    assert ask(database(), "select to_regnamespace('dbdp') is null")
+    assert value_of(database(), "select count(*) from pg_extension where extname = 'dbdp'") == 0
+    assert value_of(database(), "select to_regnamespace('dbdp') is null")
     installer.install(database())
-    assert ask(database(), "select paths() is not null")
+    assert value_of(database(), "select paths() is not null")
 
 
-def test_a_role_that_is_still_needed_is_kept(database):
+def test_a_role_that_is_still_needed_stays(database):
     installer.install(database())
     execute(database(), "create table theirs (); alter table theirs owner to dbdp_owner")
     installer.uninstall(database())
-    assert ask(database(), "select to_regrole('dbdp_owner') is not null")
+    assert value_of(database(), "select to_regrole('dbdp_owner') is not null")
     execute(database(), "drop table theirs")
     installer.uninstall(database())
-    assert ask(database(), "select to_regrole('dbdp_owner') is null")
+    assert value_of(database(), "select to_regrole('dbdp_owner') is null")
 
 
-def test_a_role_that_somebody_is_a_member_of_is_kept_with_what_it_is_a_member_of(database):
+def test_a_role_with_members_stays_with_the_roles_of_which_it_is_a_member(database):
     execute(database(), "create role dbdp_predictor; create role dbdp_analyst in role dbdp_predictor; create role anna")
     execute(database(), "create role dbdp_data_owner in role dbdp_analyst; grant dbdp_analyst to anna")
     installer.install(database())
     installer.uninstall(database())
     roles = "select array_agg(rolname::text order by rolname) from pg_roles where rolname like 'dbdp%'"
-    assert ask(database(), roles) == ["dbdp_analyst", "dbdp_predictor"]
-    assert ask(database(), "select pg_has_role('anna', 'dbdp_predictor', 'usage')")
+    assert value_of(database(), roles) == ["dbdp_analyst", "dbdp_predictor"]
+    assert value_of(database(), "select pg_has_role('anna', 'dbdp_predictor', 'usage')")
     execute(database(), "drop role anna")
     installer.uninstall(database())
-    assert ask(database(), roles) is None
+    assert value_of(database(), roles) is None
 
 
-def test_a_schema_of_that_name_is_not_taken_over_and_the_remedy_is_told(database):
+def test_a_schema_of_that_name_is_not_taken_over_and_the_remedy_is_named(database):
     execute(database(), "create schema dbdp")
     with pytest.raises(InstallError, match=r"not the extension's: run `alter schema dbdp rename to"):
         installer.install(database())
 
 
-def test_a_refusal_of_peer_says_which_role_is_missing(monkeypatch):
+def test_a_refusal_of_peer_names_the_missing_role(monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise psycopg.OperationalError('FATAL:  Peer authentication failed for user "postgres"')
 
@@ -245,7 +245,7 @@ def test_a_refusal_of_peer_says_which_role_is_missing(monkeypatch):
 def test_another_version_in_the_database_is_named(database, monkeypatch):
     installer.install(database())
     execute(database(), "update pg_extension set extversion = '0.0.9' where extname = 'dbdp'")
-    with pytest.raises(InstallError, match=r"has dbdp 0\.0\.9, which cannot become .* in place"):
+    with pytest.raises(InstallError, match=r"has dbdp 0\.0\.9, which cannot be updated to"):
         installer.install(database())
 
 
@@ -257,7 +257,7 @@ def test_a_role_that_is_not_superuser_is_refused_without_its_password(database):
 
 
 def test_a_malformed_url_is_not_repeated():
-    with pytest.raises(InstallError, match="no libpq URL") as error:
+    with pytest.raises(InstallError, match="not a libpq URL") as error:
         installer.install("postgresql://me:hunter2@[broken")
     assert "hunter2" not in str(error.value)
     assert error.value.__suppress_context__
@@ -290,7 +290,7 @@ def test_another_python_in_the_server_is_named_and_nothing_is_left(database, mon
     monkeypatch.setattr(installer, "sys", SimpleNamespace(version_info=(3, 99), prefix=sys.prefix))
     with pytest.raises(InstallError, match=r"is Python 3\.\d+, but dbdp is installed in Python 3\.99: run"):
         installer.install(database())
-    assert ask(database(), "select count(*) from pg_extension where extname <> 'plpgsql'") == 0
+    assert value_of(database(), "select count(*) from pg_extension where extname <> 'plpgsql'") == 0
 
 
 def test_the_interpreter_is_the_one_that_plpython_embeds(cluster):
@@ -301,10 +301,10 @@ def test_the_interpreter_is_the_one_that_plpython_embeds(cluster):
         "create or replace function embedded() returns text language plpython3u "
         "as 'import sys; return \"%d %d %s\" % (*sys.version_info[:2], sys.base_prefix)'",
     )
-    assert bootstrap._identity(found) == ask(cluster.url, "select embedded()")
+    assert bootstrap._identity(found) == value_of(cluster.url, "select embedded()")
 
 
-def test_the_first_python_on_the_path_is_not_asked(tmp_path, monkeypatch):
+def test_the_first_python_on_the_path_is_ignored(tmp_path, monkeypatch):
     found = bootstrap.find_interpreter(bootstrap.find_postgresql())
     for name in ("python3", found.name):
         (tmp_path / name).write_text('#!/bin/sh\ntouch "$0.was-asked"\n')
@@ -344,7 +344,7 @@ def bare_machine(monkeypatch) -> list[list[str]]:
 
 def test_missing_headers_of_the_server_are_installed_for_the_benchmark(bare_machine, tmp_path):
     server = bootstrap.PostgreSQL(17, *[tmp_path] * 4)
-    with pytest.raises(bootstrap.BootstrapError, match=r"holds no postgres\.h: install postgresql-server-dev-17"):
+    with pytest.raises(bootstrap.BootstrapError, match=r"has no postgres\.h: install postgresql-server-dev-17"):
         bootstrap._ensure_headers(server)  # since nothing was really installed
     assert [command[-1] for command in bare_machine] == ["postgresql-server-dev-17"]
     (tmp_path / "postgres.h").touch()
@@ -353,7 +353,7 @@ def test_missing_headers_of_the_server_are_installed_for_the_benchmark(bare_mach
 
 
 def test_a_missing_server_is_installed_from_the_distribution(bare_machine):
-    with pytest.raises(bootstrap.BootstrapError, match="pg_config names no initdb"):
+    with pytest.raises(bootstrap.BootstrapError, match="pg_config names no folder with initdb"):
         bootstrap._ensure_postgresql()  # since nothing was really installed
     update, _, install = bare_machine
     assert update[:2] == install[:2] == ["sudo", "-n"]
@@ -361,20 +361,20 @@ def test_a_missing_server_is_installed_from_the_distribution(bare_machine):
     assert install[-2:] == ["postgresql-17", "postgresql-plpython3-17"]
 
 
-def test_without_rights_bootstrap_says_what_to_install(bare_machine, monkeypatch):
+def test_without_rights_bootstrap_names_what_to_install(bare_machine, monkeypatch):
     monkeypatch.setattr(bootstrap, "_privilege", lambda: None)
     with pytest.raises(bootstrap.BootstrapError, match="install postgresql-17 postgresql-plpython3-17`"):
         bootstrap._ensure_postgresql()
     assert bare_machine == [["apt-cache", "depends", "postgresql"]]
 
 
-def test_without_a_package_manager_bootstrap_says_what_to_install(bare_machine, monkeypatch):
+def test_without_a_package_manager_bootstrap_names_what_to_install(bare_machine, monkeypatch):
     monkeypatch.setattr(bootstrap.shutil, "which", lambda name: None)
     with pytest.raises(bootstrap.BootstrapError, match=r"install PostgreSQL 15 or later, .* PL/Python 3"):
         bootstrap._ensure_postgresql()
 
 
-def test_a_distribution_with_old_packages_is_told_of_newer_ones(bare_machine, monkeypatch):
+def test_a_distribution_with_old_packages_is_refused_with_the_place_of_newer_ones(bare_machine, monkeypatch):
     monkeypatch.setattr(bootstrap, "_output", lambda command: "  Depends: postgresql-14\n")
     with pytest.raises(bootstrap.BootstrapError, match=r"offer PostgreSQL 14, but .* https://apt\.postgresql\.org"):
         bootstrap._ensure_postgresql()
@@ -392,6 +392,6 @@ def test_an_uninstallation_takes_back_what_was_granted_to_the_owner_role(cluster
     execute(database(), "create schema s; create table s.opened (); grant usage on schema s to dbdp_owner")
     execute(database(), "grant select on s.opened to dbdp_owner")
     installer.uninstall(database())
-    assert ask(database(), "select relacl::text from pg_class where relname = 'opened'").count("dbdp_owner") == 0
-    assert ask(database(), "select nspacl::text from pg_namespace where nspname = 's'").count("dbdp_owner") == 0
-    assert ask(database(), "select to_regrole('dbdp_owner') is null")
+    assert value_of(database(), "select relacl::text from pg_class where relname = 'opened'").count("dbdp_owner") == 0
+    assert value_of(database(), "select nspacl::text from pg_namespace where nspname = 's'").count("dbdp_owner") == 0
+    assert value_of(database(), "select to_regrole('dbdp_owner') is null")

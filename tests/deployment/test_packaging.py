@@ -54,7 +54,7 @@ def sdist(tree: Path) -> Path:
 
 
 def files(tree: Path, *folders: str, suffixes: tuple[str, ...] = ()) -> set[str]:
-    """The files of a tree below some folders, with one of some suffixes if any are given."""
+    """Return the files of a tree below some folders, with one of some suffixes if there are any."""
     found = (path for folder in folders for path in (tree / folder).rglob("*") if path.is_file())
     return {str(path.relative_to(tree)) for path in found if not suffixes or path.suffix in suffixes}
 
@@ -68,7 +68,7 @@ def test_the_sdist_holds_the_tree(tree: Path, sdist: Path) -> None:
 
 
 def test_the_installed_package_reads_the_same_parts(tree: Path) -> None:
-    """What a wheel takes is said in pyproject: all packages, and the data of each."""
+    """The content of a wheel is listed in pyproject: all packages, and the data of each."""
     settings = tomllib.loads((tree / "pyproject.toml").read_text())["tool"]["setuptools"]
     folders = {path.parent.relative_to(tree) for path in tree.glob("dbdp/**/__init__.py")}
     packages = {".".join(folder.parts) for folder in folders}

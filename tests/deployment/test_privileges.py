@@ -204,7 +204,7 @@ def test_what_is_not_released_is_closed(
     assert permitted(connection, roles[kind], statements) == []
 
 
-def test_not_even_an_owner_touches_the_books(
+def test_not_even_an_owner_changes_the_ledger(
     connection: psycopg.Connection, dataset: str, roles: dict[str, str]
 ) -> None:
     statements = {action: forbidden(connection, dataset, action) for action in set(FORBIDDEN) - OF_THE_OWNER}
@@ -212,7 +212,7 @@ def test_not_even_an_owner_touches_the_books(
     assert permitted(connection, roles["owner"], {"the rows": "select * from t"}) == ["the rows"]
 
 
-DOORS = [
+INTERFACES = [
     "dbdp.dp_logreg('{}', 1)",
     "dbdp.dp_train('{}', 1, 1e-6, 'dp_sgd')",
     "dbdp.dp_train_groups('{}', 'y', '{{1}}', 1)",
@@ -240,7 +240,7 @@ DOORS = [
 
 
 def test_a_stranger_has_no_access(connection: psycopg.Connection, dataset: str, roles: dict[str, str]) -> None:
-    statements = {door: f"select {door.format(dataset)}" for door in DOORS}
+    statements = {interface: f"select {interface.format(dataset)}" for interface in INTERFACES}
     assert permitted(connection, roles["stranger"], statements) == []
 
 

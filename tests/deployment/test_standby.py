@@ -17,7 +17,7 @@ TRAIN = "select model from dbdp.dp_logreg('t', 1)"
 
 
 class Settings:
-    """A session that says what a server is set to."""
+    """A session that returns a server's settings."""
 
     def __init__(self, names: str, *, may: bool = True) -> None:
         self.row = {"names": names, "may": may}
@@ -34,7 +34,7 @@ def test_as_many_standbys_are_awaited_as_postgresql_would(names: str, standbys: 
     assert ServerSession.synchronous_standbys(Settings(names)) == standbys
 
 
-def test_standbys_that_cannot_be_watched_are_said_before_the_charge() -> None:
+def test_standbys_that_cannot_be_watched_are_reported_before_the_charge() -> None:
     assert ServerSession.synchronous_standbys(Settings("", may=False)) == 0
     with pytest.raises(ValueError, match="grant pg_read_all_stats to dbdp_owner"):
         ServerSession.synchronous_standbys(Settings("a", may=False))

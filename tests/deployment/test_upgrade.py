@@ -166,7 +166,7 @@ def old_data(connection: psycopg.Connection) -> None:
     connection.execute("create view released as select id, receipt from dbdp.models")
 
 
-def kept(connection: psycopg.Connection) -> list[object]:
+def catalogue_rows(connection: psycopg.Connection) -> list[object]:
     queries = [
         "select id, name, source::text, rows, declaration::text, column_types::text, epsilon, delta, charge_limit, "
         "registered_by, registered_at, dropped_at from dbdp.dataset",
@@ -187,10 +187,10 @@ def test_an_update_keeps_data_odometers_and_views_and_training_goes_on(
     url = make_old(version)
     with psycopg.connect(url, autocommit=True) as connection:
         old_data(connection)
-        before = kept(connection)
+        before = catalogue_rows(connection)
         connection.execute("alter extension dbdp update")
     with psycopg.connect(url, autocommit=True) as connection:
-        assert kept(connection) == before
+        assert catalogue_rows(connection) == before
         assert connection.execute("select count(taken), count(probability) from scored").fetchone() == (60, 60)
         checked = connection.execute("select ok, unrecorded * 1e9 from dbdp.check_ledger()").fetchall()
         assert checked == [(True, SPENT[0] - SPENT[0] // 2 - 5)]

@@ -66,11 +66,11 @@ def kind_of(table: Table, column: str) -> str:
     return dict(table.columns).get(column, "int")
 
 
-def call(door: str, given: dict[str, Any]) -> tuple[str, list[Any]]:
-    """Return a call of a door by named arguments, and its parameters."""
-    casts = CASTS | ({"network": "json"} if door == "store_network" else {})
+def call(interface: str, given: dict[str, Any]) -> tuple[str, list[Any]]:
+    """Return a call of an interface by named arguments, and its parameters."""
+    casts = CASTS | ({"network": "json"} if interface == "store_network" else {})
     arguments = ", ".join(f"{name} => %s::{casts.get(name) or type_of(value)}" for name, value in given.items())
-    return f"select * from dbdp.{door}({arguments})", list(map(_plain, given.values()))
+    return f"select * from dbdp.{interface}({arguments})", list(map(_plain, given.values()))
 
 
 def _plain(value: Any) -> Any:
@@ -85,13 +85,13 @@ def type_of(value: Any) -> str:
 def opened(owner: Watch, name: str, **given: Any) -> None:
     """Register a dataset, which must succeed, and let the analyst train on it."""
     assert register(owner, name, **given).error is None
-    if owner.books.execute("select to_regproc('dbdp.grant_training')").fetchone()[0]:
+    if owner.ledger.execute("select to_regproc('dbdp.grant_training')").fetchone()[0]:
         owner.connection.execute("select dbdp.grant_training(%s, %s)", (name, ANALYST))
 
 
 def register(watch: Watch, name: str | None, **given: Any) -> Outcome:
-    """Attempt a registration of table t, or of another source, with the largest budget if no other is given."""
-    asked = {"name": name, "source": "t", "epsilon": 1e6, "delta": 0.5, "mode": "basic"} | given
-    if not isinstance(asked["features"], str | None):
-        asked["features"] = json.dumps(asked["features"])
-    return watch.attempt(*call("register_dataset", asked))
+    """Attempt a registration of table t, or of another source, by default with the largest budget."""
+    arguments = {"name": name, "source": "t", "epsilon": 1e6, "delta": 0.5, "mode": "basic"} | given
+    if not isinstance(arguments["features"], str | None):
+        arguments["features"] = json.dumps(arguments["features"])
+    return watch.attempt(*call("register_dataset", arguments))

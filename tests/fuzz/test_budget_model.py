@@ -42,7 +42,7 @@ _done: Counter[str] = Counter()  # statements that did what they say, by their f
 
 @dataclass
 class Table:
-    """A table: `identity` tells it from one of the same name before it."""
+    """A table: `identity` distinguishes it from an earlier one of the same name."""
 
     rows: int = 0
     kind: str = "text"
@@ -80,9 +80,9 @@ class World:
 class AnySession(RuleBasedStateMachine):
     """Runs statements and keeps the model beside them."""
 
-    def __init__(self, session: psycopg.Connection, books: psycopg.Connection) -> None:
+    def __init__(self, session: psycopg.Connection, ledger: psycopg.Connection) -> None:
         super().__init__()
-        self.session, self.books = session, books
+        self.session, self.ledger = session, ledger
         self.world, self.before, self.spent = World(), [], {}
         self.first = self._models()
 
@@ -168,13 +168,13 @@ class AnySession(RuleBasedStateMachine):
         """Cancelled before its charge, in it, or after it: never with a model, seldom in vain."""
         affords = self._affords(name, cost)
         self.session.execute(f"set statement_timeout = '{patience}ms'")
-        told = self._attempt(LONG, (name, cost))
+        message = self._attempt(LONG, (name, cost))
         self.session.execute("reset statement_timeout")
-        assert told is not None
+        assert message is not None
         number = self.world.datasets[name].number if name in self.world.datasets else None
         moved = self._odometer(number) - self.spent[number] if number in self.world.committed else 0.0
         assert moved in ((0.0, cost) if affords else (0.0,))
-        assert moved == cost or "after its charge" not in told
+        assert moved == cost or "after its charge" not in message
         if moved:
             self.spent[number] += moved
 
@@ -210,7 +210,7 @@ class AnySession(RuleBasedStateMachine):
         self._settle()
 
     @invariant()
-    def the_books_are_right(self) -> None:
+    def the_ledger_is_consistent(self) -> None:
         for number in self.world.committed:
             assert self._odometer(number) == self.spent[number]
             assert self.spent[number] <= LIMIT
@@ -238,9 +238,9 @@ class AnySession(RuleBasedStateMachine):
             self.world.committed |= {dataset.number for dataset in self.world.datasets.values()}
 
     def _does(self, sql: str, parameters: tuple[Any, ...], possible: bool) -> bool:
-        """Run a statement that is possible or not, as the model says."""
-        told = self._attempt(sql, parameters)
-        assert (told is None) == possible, (sql, parameters, told, self.world)
+        """Run a statement that the model allows or refuses."""
+        message = self._attempt(sql, parameters)
+        assert (message is None) == possible, (sql, parameters, message, self.world)
         _done[sql.strip()[:22]] += possible
         return possible
 
@@ -262,7 +262,7 @@ class AnySession(RuleBasedStateMachine):
         return None
 
     def _odometer(self, number: int) -> float:
-        return self.books.execute(f"select last_value from dbdp.charge_{number}").fetchone()[0] / UNITS
+        return self.ledger.execute(f"select last_value from dbdp.charge_{number}").fetchone()[0] / UNITS
 
     def _models(self) -> int:
         return self.session.execute("select count(*) from dbdp.model").fetchone()[0]

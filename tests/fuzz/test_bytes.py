@@ -1,4 +1,4 @@
-"""Whatever bytes the aggregates are given, they are refused or computed with; no byte outside them is read."""
+"""The aggregates refuse any bytes or compute with them, and read no byte outside them."""
 
 import json
 import struct
@@ -62,7 +62,7 @@ def damaged(draw: st.DrawFn, sound: list[bytes]) -> bytes:
 
 @st.composite
 def packed(draw: st.DrawFn) -> bytes:
-    """A block of a few rows of any numbers, mostly whole."""
+    """A block of a few rows of any numbers, mostly complete."""
     stride = blocks.stride_of(DIMENSION)
     numbers = st.sampled_from([0.0, 0.5, 1.0, -1.0, 2.0, 3.0, 1e38, float("nan"), float("inf"), 1e-45])
     rows = draw(st.lists(numbers, max_size=4 * stride))

@@ -1,4 +1,4 @@
-"""Whatever a door is called with, it answers or refuses; a charge is what the receipt says, and nothing else."""
+"""An interface answers or refuses any arguments; a charge is that of the receipt, and nothing else."""
 
 import json
 from typing import Any
@@ -37,17 +37,17 @@ def datasets(watch: Watch) -> Watch:
 
 @st.composite
 def trainings(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
-    """A door of a training, and arguments."""
-    door, name = draw(st.sampled_from(TRAINING)), draw(NAMES)
+    """A interface of a training, and arguments."""
+    interface, name = draw(st.sampled_from(TRAINING)), draw(NAMES)
     kind = "label_bounds" if name == "numbers" else "positive"
     given = {"dataset": name} | draw(requests(kind))
-    if "tun" in door:
+    if "tun" in interface:
         given = {option: value for option, value in given.items() if option in ("dataset", "epsilon", "delta", "loss")}
         given["candidates"] = draw(_candidates())
         given["method"] = draw(st.sampled_from(["disjoint_portions"] * 3 + ["random_repetition"] * 3 + ["nope", None]))
         given["repetitions"] = draw(st.sampled_from([None] * 6 + [1.0, 2.0, 0.0, -1.0, float("nan"), 1e308]))
         given["distribution"] = draw(st.sampled_from([None] * 6 + ["geometric", "poisson", "nope"]))
-    return door, given
+    return interface, given
 
 
 def _candidates() -> st.SearchStrategy[str | None]:
@@ -62,24 +62,24 @@ def _candidates() -> st.SearchStrategy[str | None]:
 def test_a_training_is_charged_by_its_receipt_or_refused(datasets: Watch, watched_analyst: Watch, share: Share) -> None:
     watch = watched_analyst
     watch.allowed = FORMATS
-    signatures = {door: arguments_of(watch.books, door) for door in TRAINING}
+    signatures = {interface: arguments_of(watch.ledger, interface) for interface in TRAINING}
     watch.connection.execute("set statement_timeout = '120s'")
 
     def check(case: tuple[str, dict[str, Any]]) -> None:
-        door, given = case
+        interface, given = case
         renew(datasets, given["dataset"])
-        asked = {name: value for name, value in given.items() if name in signatures[door]}
-        makes = 0 if "explain" in door else 1
+        arguments = {name: value for name, value in given.items() if name in signatures[interface]}
+        makes = 0 if "explain" in interface else 1
         watch.of(given["dataset"] or "")
-        released(watch.attempt(*call(door, asked), charges=makes, stores=makes))
+        released(watch.attempt(*call(interface, arguments), charges=makes, stores=makes))
 
     share.cases(3000, trainings(), check)
     watch.saw_both()
 
 
-def arguments_of(books: psycopg.Connection, door: str) -> set[str]:
+def arguments_of(ledger: psycopg.Connection, interface: str) -> set[str]:
     sql = "select proargnames[1:pronargs] from pg_proc where proname = %s and pronamespace = 'dbdp'::regnamespace"
-    return set(books.execute(sql, (door,)).fetchone()[0])
+    return set(ledger.execute(sql, (interface,)).fetchone()[0])
 
 
 def renew(owner: Watch, name: str | None) -> None:
@@ -127,25 +127,27 @@ def written(sound: Any) -> st.SearchStrategy[str | None]:
 
 @st.composite
 def forgeries(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
-    """A door of an owner, and arguments."""
-    door = draw(st.sampled_from(["charge", "store_release", "store_network", "shuffle", "drop_dataset", "check_rows"]))
-    given: dict[str, Any] = {"name" if "drop" in door else "dataset": draw(NAMES)}
-    if door == "charge":
+    """A interface of an owner, and arguments."""
+    interface = draw(
+        st.sampled_from(["charge", "store_release", "store_network", "shuffle", "drop_dataset", "check_rows"])
+    )
+    given: dict[str, Any] = {"name" if "drop" in interface else "dataset": draw(NAMES)}
+    if interface == "charge":
         given["plan"] = draw(written(draw(st.sampled_from(PLANS))))
-    elif door == "store_release":
+    elif interface == "store_release":
         numbers = ELEMENTS.filter(lambda text: text != "NULL")
         given["coefficients"] = draw(st.none() | arrays(numbers, 3))
         given["intercepts"] = draw(st.sampled_from(["{0}", "{0}", "{}", "{NULL}", "{NaN}", "{0,1}", None, "{{0}}"]))
         given["receipt"] = draw(written(RECEIPT))
-    elif door == "store_network":
+    elif interface == "store_network":
         given |= {"network": draw(written(NETWORK)), "parameters": draw(st.none() | arrays(FLOATS, 4))}
         given["receipt"] = draw(written(RECEIPT))
-    elif door == "shuffle":
+    elif interface == "shuffle":
         given["blocks"] = draw(
             st.sampled_from(["pg_temp.packed"] * 5 + ["nope", "", "packed; select 1", "vectors", None])
         )
         given["options"] = draw(written(draw(OPTIONS_OF_SHUFFLE)))
-    return door, given
+    return interface, given
 
 
 @pytest.mark.parametrize("share", SHARES)
@@ -155,14 +157,16 @@ def test_an_owner_forges_no_budget(datasets: Watch, share: Share) -> None:
     watch.allowed = (*FORMATS, "42P01", "42703", "42601")
 
     def check(case: tuple[str, dict[str, Any]]) -> None:
-        door, given = case
+        interface, given = case
         name = given.get("dataset", given.get("name"))
         renew(watch, name)
         watch.of(name or "")
-        makes = {"charge": {"charges": 1}, "store_release": {"stores": 1}, "store_network": {"stores": 1}}.get(door, {})
-        done = watch.attempt(*call(door, given), **makes)
+        makes = {"charge": {"charges": 1}, "store_release": {"stores": 1}, "store_network": {"stores": 1}}.get(
+            interface, {}
+        )
+        done = watch.attempt(*call(interface, given), **makes)
         watch.connection.execute("truncate packed")
-        if name in DATASETS and done.error is None and door == "drop_dataset":
+        if name in DATASETS and done.error is None and interface == "drop_dataset":
             opened(watch, name, source=name, **DATASETS[name])
 
     share.cases(1000, forgeries(), check)

@@ -95,7 +95,7 @@ def _gallery() -> tuple[tuple[str | None, ...], ...]:
 
 def train_once(watch: Watch, name: str, kind: str) -> None:
     loss = {"loss": "huber_regression"} if kind == "label_bounds" else {}
-    asked = {"dataset": name, "epsilon": 0.5, "epochs": 1} | loss
-    told = watch.attempt(*call("dp_explain", asked))
-    trained = watch.attempt(*call("dp_train", asked), charges=1, stores=1)
-    assert (trained.error is None) == (told.error is None) or "does not cover" in trained.message, trained
+    arguments = {"dataset": name, "epsilon": 0.5, "epochs": 1} | loss
+    explained = watch.attempt(*call("dp_explain", arguments))
+    trained = watch.attempt(*call("dp_train", arguments), charges=1, stores=1)
+    assert (trained.error is None) == (explained.error is None) or "does not cover" in trained.message, trained

@@ -1,4 +1,4 @@
-"""What fuzzing has found, each by itself."""
+"""The errors that fuzzing has found, one test for each."""
 
 import base64
 import json
@@ -48,7 +48,9 @@ def changed(plan: dict[str, Any], **guarantee: Any) -> str:
         (DEEP, "too many levels"),
     ],
 )
-def test_a_plan_that_the_ledger_cannot_keep_is_refused_before_it_costs(vectors: Watch, plan: str, message: str) -> None:
+def test_a_plan_that_the_ledger_cannot_store_is_refused_before_its_charge(
+    vectors: Watch, plan: str, message: str
+) -> None:
     assert message in vectors.attempt(*call("charge", {"dataset": "vectors", "plan": plan})).message
     assert vectors.attempt(*call("charge", {"dataset": "vectors", "plan": json.dumps(PLAN)}), charges=1).error is None
 
@@ -61,7 +63,7 @@ def test_a_receipt_stops_nobody_from_listing_the_models(vectors: Watch, receipt:
     assert vectors.attempt(*call("store_release", given)).sqlstate == "DP001"
     sound = given | {"receipt": '{"algorithm": "a", "epsilon": 1, "delta": 0}'}
     assert vectors.attempt(*call("store_release", sound), stores=1).error is None
-    assert vectors.books.execute("select count(*) from dbdp.models where receipt ->> 'x' is null").fetchone()[0] > 0
+    assert vectors.ledger.execute("select count(*) from dbdp.models where receipt ->> 'x' is null").fetchone()[0] > 0
 
 
 def test_a_model_that_is_not_finite_is_not_stored(vectors: Watch) -> None:
@@ -90,17 +92,17 @@ def test_json_that_nothing_can_store_is_refused(vectors: Watch, text: str) -> No
 
 def test_a_number_that_names_no_table_is_refused(vectors: Watch) -> None:
     declared = {"source": "99999999", "label": "y", "positive": "1", "features": {"z": [0, 1]}}
-    assert "source 99999999 is no table; give" in register(vectors, "other", **declared).message
+    assert "source 99999999 is not a table; give" in register(vectors, "other", **declared).message
 
 
-@pytest.mark.parametrize("door", ["settings", "candidates", "options"])
-def test_levels_without_end_are_refused_in_words_of_our_own(vectors: Watch, door: str) -> None:
+@pytest.mark.parametrize("interface", ["settings", "candidates", "options"])
+def test_levels_without_end_are_refused_in_words_of_our_own(vectors: Watch, interface: str) -> None:
     calls = {
         "settings": ("dp_train", {"dataset": "vectors", "epsilon": 1.0, "algorithm": "dp_agd", "settings": DEEP}),
         "candidates": ("dp_tune", {"dataset": "vectors", "epsilon": 1.0, "candidates": DEEP}),
         "options": ("shuffle", {"dataset": "vectors", "blocks": "pg_temp.packed", "options": DEEP}),
     }
-    assert vectors.attempt(*call(*calls[door])).sqlstate == "DP001"
+    assert vectors.attempt(*call(*calls[interface])).sqlstate == "DP001"
 
 
 def test_events_within_events_without_end_are_none() -> None:
@@ -111,7 +113,7 @@ def test_events_within_events_without_end_are_none() -> None:
         Release.from_data({"event": event, "epsilon": 1.0, "delta": 0.0})
 
 
-# --- what a session is told of a model --------------------------------------------------------------------
+# --- what a session stores of a model ---------------------------------------------------------------------
 
 ARRAY = struct.pack("<5i3d", 1, 0, 701, 3, 1, 0.1, 0.2, 0.3)
 
@@ -119,8 +121,8 @@ ARRAY = struct.pack("<5i3d", 1, 0, 701, 3, 1, 0.1, 0.2, 0.3)
 def described(**changes: Any) -> str:
     """A description of a model of two classes, as dbdp.model_description gives it."""
     declaration = {"label": "y", "classes": ["a", "b"], "intercept": False, "features": {"x": {"length": 3, "norm": 1}}}
-    told = {"declaration": declaration, "coefficients": None, "intercept": None, "intercepts": None, "network": None}
-    return json.dumps(told | {"parameters": None, "columns": None, "dropped": False} | changes)
+    fields = {"declaration": declaration, "coefficients": None, "intercept": None, "intercepts": None, "network": None}
+    return json.dumps(fields | {"parameters": None, "columns": None, "dropped": False} | changes)
 
 
 def network(outputs: int, parameters: int | None = None) -> dict[str, Any]:
@@ -131,20 +133,20 @@ def network(outputs: int, parameters: int | None = None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("fields", "message"),
     [
         (network(900), "the network has inputs, outputs and intercept"),
-        (network(2, parameters=4), "4 parameters are given; the network has 8"),
+        (network(2, parameters=4), "4 parameters do not fit the network; pass 8"),
     ],
 )
 def test_a_network_that_is_not_its_datasets_is_not_learned(
-    watched_analyst: Watch, told: dict[str, Any], message: str
+    watched_analyst: Watch, fields: dict[str, Any], message: str
 ) -> None:
     """With more outputs than classes the backend read beyond the list of classes."""
     watch = watched_analyst
     watch.allowed = ("38000",)
     learn, predict = "select dbdp.learn(7, 0::oid, %s, 'classes')", "select dbdp.predict_class(7, 0::oid, %s)"
-    assert message in watch.attempt(learn, [described(**told)]).message
+    assert message in watch.attempt(learn, [described(**fields)]).message
     assert watch.attempt(predict, [ARRAY]).rows == [(None,)]
     assert watch.attempt(learn, [described(**network(2))]).rows == [(True,)]
     assert watch.attempt(predict, [ARRAY]).rows[0][0] in ("a", "b")
@@ -158,10 +160,10 @@ def test_columns_of_no_type_are_not_learned(watched_analyst: Watch, column: list
     watch.allowed = ("38000",)
     kind = column[0] == "text"
     declaration = {"label": "y", "positive": "1", "features": {"c": ["a"] if kind else [0, 1]}}
-    told = described(declaration=declaration, coefficients=[1.0], intercept=0.0, columns={"c": column})
-    sound = json.loads(told) | {"columns": {"c": ["text", -1, "i"] if kind else ["double precision", 8, "d"]}}
+    fields = described(declaration=declaration, coefficients=[1.0], intercept=0.0, columns={"c": column})
+    sound = json.loads(fields) | {"columns": {"c": ["text", -1, "i"] if kind else ["double precision", 8, "d"]}}
     learn = "select dbdp.learn(7, 23::oid, %s, 'binary')"
-    assert watch.attempt(learn, [told]).error is not None
+    assert watch.attempt(learn, [fields]).error is not None
     assert watch.attempt(learn, [json.dumps(sound)]).rows == [(True,)]
 
 
@@ -171,9 +173,9 @@ def test_columns_of_no_type_are_not_learned(watched_analyst: Watch, column: list
 def test_labels_are_counted_for_no_more_classes_than_a_label_has(watch: Watch) -> None:
     watch.allowed = ("38000",)
     watch.connection.execute("set statement_timeout = '120s'")
-    asked = "select dbdp.label_transition(null, ''::bytea, 4, %s)"
-    assert "classes = 2147483647 must be a whole number between 1 and 1000" in watch.attempt(asked, [2**31 - 1]).message
-    assert watch.attempt(asked, [3]).rows == [([0, 0, 0],)]
+    query = "select dbdp.label_transition(null, ''::bytea, 4, %s)"
+    assert "classes = 2147483647 must be a whole number between 1 and 1000" in watch.attempt(query, [2**31 - 1]).message
+    assert watch.attempt(query, [3]).rows == [([0, 0, 0],)]
 
 
 @pytest.mark.parametrize("damage", [lambda state: state.__setattr__("filled", 10**9), None])

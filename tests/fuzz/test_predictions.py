@@ -1,4 +1,4 @@
-"""Whatever a model is asked to predict for, and whatever it is described as, the backend answers or refuses."""
+"""The backend answers or refuses any features and any description of a model."""
 
 import json
 from typing import Any
@@ -13,8 +13,12 @@ from watch import SHARES, Share, Watch
 
 REFUSALS = ("38000", "42883", "22003", "22P02", "22P05")  # predictions refuse with Python's class of errors
 FORGED = 10**6
-KIND_DOORS = {"binary": ("predict", "predict_probability"), "classes": ("predict_class",), "real": ("predict_value",)}
-DOORS = ("predict", "predict_probability", "predict_class", "predict_value")
+FUNCTIONS_BY_KIND = {
+    "binary": ("predict", "predict_probability"),
+    "classes": ("predict_class",),
+    "real": ("predict_value",),
+}
+INTERFACES = ("predict", "predict_probability", "predict_class", "predict_value")
 ARRAYS = {"float8[]": arrays(FLOATS, 3), "float4[]": arrays(REALS, 3), "numeric[]": arrays(NUMERICS, 3)}
 ARRAYS |= {"int4[]": arrays(st.sampled_from(["0", "1", "-1", "2147483647"]), 3)}
 KINDS = ("double precision", "real", "numeric", "integer", "text", "fuzz_word", "boolean", "character(4)", "fuzz_mood")
@@ -59,16 +63,16 @@ def _of_table(source: str) -> tuple[str, list[Any]]:
 @st.composite
 def questions(draw: st.DrawFn, models: dict[str, int]) -> tuple[str, list[Any]]:
     """A prediction, as SQL and parameters."""
-    door = draw(st.sampled_from(DOORS))
+    interface = draw(st.sampled_from(INTERFACES))
     model = draw(st.sampled_from([*models.values()] * 3 + [0, -1, 2**63 - 1, None]))
     if draw(st.booleans()):
         kind = draw(st.sampled_from(list(ARRAYS)))
-        return f"select dbdp.{door}(%s::int8, %s::{kind})", [model, draw(ARRAYS[kind])]
+        return f"select dbdp.{interface}(%s::int8, %s::{kind})", [model, draw(ARRAYS[kind])]
     if draw(st.integers(0, 9)) == 0:
         thing = draw(st.sampled_from(["1", "'a'::text", "null::text", "row(1, 'a')", "row()", "now()"]))
-        return f"select dbdp.{door}(%s::int8, {thing})", [model]
+        return f"select dbdp.{interface}(%s::int8, {thing})", [model]
     source, values = draw(rows())
-    return f"select dbdp.{door}(%s::int8, r) {source}", [model, *values]
+    return f"select dbdp.{interface}(%s::int8, r) {source}", [model, *values]
 
 
 @pytest.mark.parametrize("share", SHARES)
@@ -86,21 +90,21 @@ def test_every_row_is_predicted_or_refused(watch: Watch, models: dict[str, int],
 def test_a_forged_description_of_a_model_harms_nothing(
     watch: Watch, watched_analyst: Watch, models: dict[str, int], share: Share
 ) -> None:
-    """dbdp.learn keeps what it is told in the session's own process."""
+    """dbdp.learn stores the description in the session's own process."""
     analyst = watched_analyst
     analyst.allowed = REFUSALS
     watch.connection.execute("grant select on classes, vectors to public")
-    tables = {oid: name for oid, name in watch.books.execute(ROW_TYPES).fetchall()}
-    sound = [(description(watch.books, model, kind), kind) for model in models.values() for kind in (0, *tables)]
+    tables = {oid: name for oid, name in watch.ledger.execute(ROW_TYPES).fetchall()}
+    sound = [(description(watch.ledger, model, kind), kind) for model in models.values() for kind in (0, *tables)]
 
     def check(case: tuple[str, int, str, list[str]]) -> None:
-        told, row_type, kind, values = case
-        analyst.attempt("select dbdp.learn(%s::int8, %s::oid, %s, %s)", [FORGED, row_type, told, kind])
-        for door in KIND_DOORS.get(kind, DOORS):
+        described, row_type, kind, values = case
+        analyst.attempt("select dbdp.learn(%s::int8, %s::oid, %s, %s)", [FORGED, row_type, described, kind])
+        for interface in FUNCTIONS_BY_KIND.get(kind, INTERFACES):
             if row_type:
-                analyst.attempt(f"select dbdp.{door}({FORGED}, r) from {tables[row_type]} as r")
+                analyst.attempt(f"select dbdp.{interface}({FORGED}, r) from {tables[row_type]} as r")
             for value in values:
-                analyst.attempt(f"select dbdp.{door}({FORGED}, %s::float8[])", [value])
+                analyst.attempt(f"select dbdp.{interface}({FORGED}, %s::float8[])", [value])
 
     values = st.lists(ARRAYS["float8[]"], min_size=1, max_size=2)
     cases = st.sampled_from(sound).flatmap(
@@ -110,13 +114,13 @@ def test_a_forged_description_of_a_model_harms_nothing(
     analyst.saw_both()
 
 
-def damaged(told: Any) -> st.SearchStrategy[str]:
-    return (st.just(told) | mutated(told)).map(json.dumps)
+def damaged(described: Any) -> st.SearchStrategy[str]:
+    return (st.just(described) | mutated(described)).map(json.dumps)
 
 
-def kinds_of(told: Any) -> st.SearchStrategy[str]:
+def kinds_of(described: Any) -> st.SearchStrategy[str]:
     """The kind that the model is of, mostly."""
-    declared = told["declaration"]
+    declared = described["declaration"]
     own = "classes" if "classes" in declared else "real" if "label_bounds" in declared else "binary"
     return st.sampled_from([own] * 8 + ["binary", "classes", "real", "nope"])
 
@@ -124,6 +128,6 @@ def kinds_of(told: Any) -> st.SearchStrategy[str]:
 ROW_TYPES = "select reltype::int8, relname from pg_class where relname in ('classes', 'vectors') and reltype <> 0"
 
 
-def description(books: psycopg.Connection, model: int, row_type: int) -> Any:
-    found = books.execute("select dbdp.model_description(%s, %s::oid)", (model, row_type)).fetchone()[0]
+def description(ledger: psycopg.Connection, model: int, row_type: int) -> Any:
+    found = ledger.execute("select dbdp.model_description(%s, %s::oid)", (model, row_type)).fetchone()[0]
     return json.loads(found)

@@ -12,7 +12,7 @@ from watch import SHARES, Outcome, Share, Watch, assert_silent, finite
 from dbdp.algorithms import Request
 from dbdp.interfaces.python.database import connect
 
-DOORS = {
+INTERFACES = {
     "positive": ("predict", "predict_probability"),
     "classes": ("predict_class",),
     "label_bounds": ("predict_value",),
@@ -23,11 +23,11 @@ CASES = tables().flatmap(lambda table: st.tuples(st.just(table), sound_requests(
 @pytest.mark.parametrize("share", SHARES)
 def test_no_row_decides_whether_a_training_succeeds(watch: Watch, share: Share) -> None:
     def check(case: tuple[Table, dict[str, Any]]) -> None:
-        table, asked = case
+        table, options = case
         create(watch.connection, table)
         if register(watch, "t", intercept=table.intercept, **table.declared).error is None:
             watch.of("t")
-            model = trained_as_explained(watch, asked)
+            model = trained_as_explained(watch, options)
             if model is not None:
                 predicts(watch, table, model)
             watch.attempt("select dbdp.drop_dataset('t')")
@@ -36,40 +36,40 @@ def test_no_row_decides_whether_a_training_succeeds(watch: Watch, share: Share) 
     watch.saw_both()
 
 
-def trained_as_explained(watch: Watch, asked: dict[str, Any]) -> int | None:
+def trained_as_explained(watch: Watch, options: dict[str, Any]) -> int | None:
     """Train; what is refused is refused by the plan, in the server and in the client, and costs nothing."""
-    told = watch.attempt(*call("dp_explain", {"dataset": "t"} | asked))
-    assert explained_by_the_client(watch, asked) == said(told)
-    trained = watch.attempt(*call("dp_train", {"dataset": "t"} | asked), charges=1, stores=1)
+    explained = watch.attempt(*call("dp_explain", {"dataset": "t"} | options))
+    assert explained_by_the_client(watch, options) == message_of(explained)
+    trained = watch.attempt(*call("dp_train", {"dataset": "t"} | options), charges=1, stores=1)
     if trained.error is not None:
-        assert trained.message == told.message
+        assert trained.message == explained.message
         return None
     model, coefficients, _, intercepts, receipt = trained.rows[0]
     assert finite(coefficients)
     assert finite(intercepts)
-    assert json.loads(json.dumps(told.rows[0][0])).items() <= receipt.items()
-    stored = watch.books.execute("select m::text, parameters from dbdp.model as m where id = %s", (model,)).fetchone()
+    assert json.loads(json.dumps(explained.rows[0][0])).items() <= receipt.items()
+    stored = watch.ledger.execute("select m::text, parameters from dbdp.model as m where id = %s", (model,)).fetchone()
     assert_silent(stored[0])
     assert finite(stored[1])
     return model
 
 
-def said(told: Outcome) -> Any:
-    return told.message.removeprefix("dbdp: ") if told.rows is None else told.rows[0][0]
+def message_of(explained: Outcome) -> Any:
+    return explained.message.removeprefix("dbdp: ") if explained.rows is None else explained.rows[0][0]
 
 
-def explained_by_the_client(watch: Watch, asked: dict[str, Any]) -> Any:
+def explained_by_the_client(watch: Watch, options: dict[str, Any]) -> Any:
     try:
-        return json.loads(json.dumps(connect(watch.connection).explain("t", Request(**asked))))
+        return json.loads(json.dumps(connect(watch.connection).explain("t", Request(**options))))
     except ValueError as error:
         return str(error)
 
 
 def predicts(watch: Watch, table: Table, model: int) -> None:
     """Predict for the rows that it was trained on, one by one: a prediction or null."""
-    for door in DOORS[table.kind]:
+    for interface in INTERFACES[table.kind]:
         argument = f"source.{quoted(table.columns[0][0])}" if "norm" in str(table.declared["features"]) else "source"
-        found = watch.attempt(f"select dbdp.{door}({model}, {argument}) from t as source")
+        found = watch.attempt(f"select dbdp.{interface}({model}, {argument}) from t as source")
         assert len(found.rows or []) == len(table.rows)
 
 

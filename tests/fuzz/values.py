@@ -146,7 +146,7 @@ def _plain_columns(draw: st.DrawFn) -> tuple[tuple[tuple[str, str], ...], dict[s
 
 @st.composite
 def _labels(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
-    """A label's type, and what a declaration says of it."""
+    """A label's type, and its part of a declaration."""
     if draw(st.integers(0, 3)) == 0:
         bounds = draw(st.sampled_from([[-1, 1], [0, 1e13], [-1e100, 1e100], [0, 1e-100]]))
         return draw(st.sampled_from(NUMBERS)), {"label_bounds": bounds}

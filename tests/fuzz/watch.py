@@ -1,8 +1,8 @@
 """What must hold around every statement of a fuzzed session: no crash, no leak, no budget lost or gained, no residue.
 
-`Watch.attempt` runs a statement, and asks afterwards: the same backend is there; the odometer of the dataset moved
-by what the receipt says, and by nothing where there is none; no temporary table, lock, cursor or setting is left;
-nothing that was said holds a value of a row; an error is one of ours, and says what to do.
+`Watch.attempt` runs a statement, and checks afterwards: the same backend runs; the odometer of the dataset advanced by
+the receipt's charge, and by nothing without a receipt; no temporary table, lock, cursor or setting is left; no text of
+the server contains a value of a row; an error is one of dbdp's own, and names the remedy.
 """
 
 import math
@@ -35,7 +35,7 @@ select pg_backend_pid(),
   (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()),
   (select count(*) from pg_cursors where name <> ''),
   (select md5(string_agg(name || '=' || setting, ',' order by name)) from pg_settings where source = 'session')"""
-BOOKS = """
+LEDGER = """
 select (select count(*) from dbdp.model), (select count(*) from dbdp.ledger),
   (select count(*) from pg_class where relkind = 'S' and relnamespace = 'dbdp'::regnamespace)
     - 2 * (select count(*) from dbdp.dataset)"""
@@ -97,18 +97,18 @@ class Outcome:
 
 
 class Watch:
-    """Watches one session, and the books through another one.
+    """Watches one session, and the ledger through another one.
 
     Attributes
     ----------
     connection : the session that is watched, autocommit
-    books : of a superuser, autocommit
+    ledger : a superuser's session, autocommit
     allowed : SQLSTATEs of errors beside our own
     """
 
-    def __init__(self, connection: psycopg.Connection, books: psycopg.Connection) -> None:
+    def __init__(self, connection: psycopg.Connection, ledger: psycopg.Connection) -> None:
         self.connection = connection
-        self.books = books
+        self.ledger = ledger
         self.allowed: tuple[str, ...] = ()
         self._dataset: int | None = None
         self._notices: list[str] = []
@@ -117,7 +117,7 @@ class Watch:
 
     def of(self, name: str) -> "Watch":
         """Watch the odometers of a dataset from now on."""
-        found = self.books.execute("select max(id) from dbdp.dataset where name = %s", (name,)).fetchone()
+        found = self.ledger.execute("select max(id) from dbdp.dataset where name = %s", (name,)).fetchone()
         self._dataset = found[0]
         return self
 
@@ -125,7 +125,7 @@ class Watch:
         """The odometers, in units; never above the limits."""
         if self._dataset is None:
             return 0, 0
-        charge, leak, *limits = self.books.execute(SPENT.format(self._dataset).encode()).fetchone()
+        charge, leak, *limits = self.ledger.execute(SPENT.format(self._dataset).encode()).fetchone()
         assert charge <= limits[0]
         assert leak <= limits[1]
         return charge, leak
@@ -137,15 +137,15 @@ class Watch:
         ----------
         charges, stores : rows of the ledger, and models, that a success leaves
         """
-        before, books, spent = self._session(), self._books(), self.spent()
+        before, ledger, spent = self._session(), self._ledger(), self.spent()
         self._notices.clear()
         outcome = self._run(sql, parameters)
-        made = [now - then for now, then in zip(self._books(), books, strict=True)]
+        made = [now - then for now, then in zip(self._ledger(), ledger, strict=True)]
         assert (now := self._session()) == before, (before, now, outcome)
         succeeded = outcome.error is None
         assert made == [stores * succeeded, charges if succeeded else outcome.stopped, 0], outcome
         moved = tuple(now - then for now, then in zip(self.spent(), spent, strict=True))
-        assert moved == self.books.execute(LATEST, (self._dataset, made[1])).fetchone(), outcome
+        assert moved == self.ledger.execute(LATEST, (self._dataset, made[1])).fetchone(), outcome
         if receipt := receipt_in(outcome):
             assert (moved[0] / CHARGE_UNITS, moved[1] / LEAK_UNITS) == (receipt["charge"], receipt["leak"]), outcome
         self._check_words(outcome)
@@ -154,7 +154,7 @@ class Watch:
         return outcome
 
     def saw_both(self) -> None:
-        """Both answers and refusals were among what was tried: else it could not have found much."""
+        """Check that some statements were answered and some refused: otherwise the search was too narrow."""
         assert min(self.answered, self.refused) > (self.answered + self.refused) / 20, (self.answered, self.refused)
 
     def _run(self, sql: str, parameters: Sequence[Any]) -> Outcome:
@@ -170,18 +170,18 @@ class Watch:
     def _session(self) -> tuple[Any, ...]:
         return self.connection.execute(SESSION.encode()).fetchone()
 
-    def _books(self) -> tuple[int, ...]:
-        return self.books.execute(BOOKS.encode()).fetchone()
+    def _ledger(self) -> tuple[int, ...]:
+        return self.ledger.execute(LEDGER.encode()).fetchone()
 
     def _check_words(self, outcome: Outcome) -> None:
-        said = [*self._notices, str(outcome.rows)]
+        texts = [*self._notices, str(outcome.rows)]
         if outcome.error is not None:
-            said.append(everything(outcome.error.diag))
+            texts.append(everything(outcome.error.diag))
             assert outcome.sqlstate in (OURS, *self.allowed), (outcome.sqlstate, everything(outcome.error.diag))
         if outcome.sqlstate == OURS:
             assert REMEDY.search(outcome.message), outcome.message
             assert not STRANGE.search(outcome.message), outcome.message
-        assert_silent(" ".join(said))
+        assert_silent(" ".join(texts))
 
 
 def assert_silent(text: str) -> None:
@@ -191,7 +191,7 @@ def assert_silent(text: str) -> None:
 
 
 def everything(diagnostic: Any) -> str:
-    """All that the server told of an error or a notice."""
+    """Return all fields of an error or a notice of the server."""
     return " | ".join(
         str(getattr(diagnostic, name)) for name in dir(diagnostic) if not name.startswith("_") and name != "sqlstate"
     )

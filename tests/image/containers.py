@@ -11,7 +11,7 @@ import psycopg
 from psycopg import conninfo
 
 SCRIPTS = "/docker-entrypoint-initdb.d"
-PATIENCE = 90  # seconds for a first start on a busy machine
+TIMEOUT = 90  # seconds for a first start on a busy machine
 
 
 @dataclass
@@ -42,11 +42,11 @@ class Server:
     def exit_code(self) -> int:
         """Start it, and wait until it has ended."""
         self.container.start()
-        return self.container.wait(timeout=PATIENCE)["StatusCode"]
+        return self.container.wait(timeout=TIMEOUT)["StatusCode"]
 
     def until(self, reached: Callable[[], bool]) -> None:
         """Wait for what must come while the container runs."""
-        limit = time.monotonic() + PATIENCE
+        limit = time.monotonic() + TIMEOUT
         while not reached():
             assert self.state()["Running"], self.log()
             assert time.monotonic() < limit, self.log()
@@ -66,7 +66,7 @@ class Server:
         return output.decode()
 
     def connect(self, **different: Any) -> psycopg.Connection:
-        """Connect over TCP, as its superuser unless told otherwise."""
+        """Connect over TCP, by default as its superuser."""
         self.container.reload()
         port = self.container.ports["5432/tcp"][0]["HostPort"]
         known = {"host": "127.0.0.1", "port": port, "user": self.user, "password": self.password}

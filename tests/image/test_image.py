@@ -21,7 +21,7 @@ REFUSED = {
     "an empty password": ({"POSTGRES_PASSWORD": ""}, "POSTGRES_PASSWORD_FILE"),
     "two passwords": ({"POSTGRES_PASSWORD": "x", "POSTGRES_PASSWORD_FILE": "/etc/hostname"}, "keep one"),
     "no such file": ({"POSTGRES_PASSWORD_FILE": "/nowhere"}, "cannot read"),
-    "two lines": (MANY_LINES, "give one line"),
+    "two lines": (MANY_LINES, "use one line"),
     "a name to quote": ({"POSTGRES_PASSWORD": "x", "POSTGRES_USER": 'a"b'}, "POSTGRES_USER"),
     "trust": ({"POSTGRES_PASSWORD": "x", "POSTGRES_HOST_AUTH_METHOD": "trust"}, "leave the variable out"),
     "a carriage return": ({"POSTGRES_PASSWORD": "x\r"}, "carriage return"),
@@ -32,7 +32,7 @@ REFUSED = {
         {"POSTGRES_PASSWORD": "x", "POSTGRES_INITDB_ARGS": "--waldir=/tmp/w"},
         "leave them",
     ),
-    "a place of root's": ({"POSTGRES_PASSWORD": "x", "PGDATA": "/pgdata"}, "cannot write /, where it makes PGDATA"),
+    "a place of root's": ({"POSTGRES_PASSWORD": "x", "PGDATA": "/pgdata"}, "cannot write /, where it creates PGDATA"),
     "a mount point": ({"POSTGRES_PASSWORD": "x", "PGDATA": "/var/lib/postgresql/data"}, "mount point"),
 }
 PREPARE = """
@@ -47,7 +47,7 @@ COMPILERS = "cc gcc c++ g++ clang as ld make cmake cython pip pip3 apt-file"
 
 
 @pytest.mark.parametrize("reason", REFUSED)
-def test_it_refuses_to_make_a_database_and_says_what_to_do(create: Create, reason: str) -> None:
+def test_it_refuses_to_create_a_database_and_names_the_remedy(create: Create, reason: str) -> None:
     environment, remedy = REFUSED[reason]
     refused = create(environment)
     assert refused.exit_code() == 1
@@ -63,10 +63,10 @@ def test_it_refuses_another_uid_and_names_the_one_that_works(create: Create) -> 
 
 
 @pytest.mark.parametrize("word", ["-V", "-?", "--describe-config"])
-def test_what_only_asks_the_program_needs_no_password(create: Create, word: str) -> None:
-    asked = create({}, command=["postgres", word] if word == "-V" else [word])
-    assert asked.exit_code() == 0
-    assert "dbdp: " not in asked.log()
+def test_printing_a_version_needs_no_password(create: Create, word: str) -> None:
+    container = create({}, command=["postgres", word] if word == "-V" else [word])
+    assert container.exit_code() == 0
+    assert "dbdp: " not in container.log()
 
 
 def test_it_trains_over_tcp_as_soon_as_it_is_healthy(server: Server) -> None:
@@ -81,7 +81,7 @@ def test_it_trains_over_tcp_as_soon_as_it_is_healthy(server: Server) -> None:
         )
 
 
-def test_nobody_comes_in_without_a_password(server: Server) -> None:
+def test_nobody_logs_in_without_a_password(server: Server) -> None:
     for wrong in ("", "guess"):
         with pytest.raises(psycopg.OperationalError, match="password"):
             server.connect(password=wrong)
@@ -101,10 +101,10 @@ def test_the_variables_of_the_first_start_are_heeded(server: Server) -> None:
 
 
 def test_the_password_is_neither_in_the_log_nor_in_the_server(create: Create) -> None:
-    made = create().start()
-    assert made.password not in made.log()
-    assert made.password not in made.run("cat", "/proc/1/environ")
-    assert "PGDATA" in made.run("cat", "/proc/1/environ")
+    created = create().start()
+    assert created.password not in created.log()
+    assert created.password not in created.run("cat", "/proc/1/environ")
+    assert "PGDATA" in created.run("cat", "/proc/1/environ")
 
 
 def test_the_server_is_process_1_and_nothing_is_root(server: Server) -> None:
@@ -116,88 +116,89 @@ def test_the_server_is_process_1_and_nothing_is_root(server: Server) -> None:
 
 def test_the_database_is_open_to_its_own_user_within_the_container(server: Server) -> None:
     assert "dbdp" in server.run("psql", "-U", "keeper", "-d", "clinic", "-c", r"\dx")
-    books = json.loads(server.run("dbdp", "check-ledger", "--json", "--url", "postgresql://keeper@/clinic"))
-    assert all(each["ok"] for each in books)
+    ledger = json.loads(server.run("dbdp", "check-ledger", "--json", "--url", "postgresql://keeper@/clinic"))
+    assert all(each["ok"] for each in ledger)
 
 
 def test_scripts_run_once_and_in_order(create: Create) -> None:
-    made = create()
-    made.put(
-        f"{SCRIPTS}/10-first.sql", "create table said (number serial, who text); insert into said (who) values ('sql')"
+    created = create()
+    created.put(
+        f"{SCRIPTS}/10-first.sql",
+        "create table log_lines (number serial, who text); insert into log_lines (who) values ('sql')",
     )
-    made.put(f"{SCRIPTS}/20-next.sql.gz", gzip.compress(b"insert into said (who) values ('gz')"))
-    made.put(f"{SCRIPTS}/30-run.sh", "#!/bin/sh\npsql -c \"insert into said (who) values ('run')\"\n", 0o755)
-    made.put(f"{SCRIPTS}/40-read.sh", "psql -c \"insert into said (who) values ('$POSTGRES_USER')\"\n")
-    made.put(f"{SCRIPTS}/50-note.txt", "not a script")
-    made.start()
-    made.container.restart(timeout=60)
-    made.start()
-    with made.connect() as connection:
-        assert connection.execute("select array_agg(who order by number) from said").fetchone() == (
+    created.put(f"{SCRIPTS}/20-next.sql.gz", gzip.compress(b"insert into log_lines (who) values ('gz')"))
+    created.put(f"{SCRIPTS}/30-run.sh", "#!/bin/sh\npsql -c \"insert into log_lines (who) values ('run')\"\n", 0o755)
+    created.put(f"{SCRIPTS}/40-read.sh", "psql -c \"insert into log_lines (who) values ('$POSTGRES_USER')\"\n")
+    created.put(f"{SCRIPTS}/50-note.txt", "not a script")
+    created.start()
+    created.container.restart(timeout=60)
+    created.start()
+    with created.connect() as connection:
+        assert connection.execute("select array_agg(who order by number) from log_lines").fetchone() == (
             ["sql", "gz", "run", "postgres"],
         )
-    assert "left alone" in made.log()
+    assert "ignored" in created.log()
 
 
 @pytest.mark.parametrize("name", ["20-wrong.sql", "20-wrong.sh", "20-left.sh"])
 def test_a_script_that_fails_is_named_at_the_end(create: Create, name: str) -> None:
-    made = create({"POSTGRES_PASSWORD": "x", "PGDATA": "/var/lib/postgresql/data/deep/er/"})
-    made.put(f"{SCRIPTS}/10-right.sh", 'echo "unset: $UNHEARD_OF"')
-    made.put(f"{SCRIPTS}/{name}", {".sql": "select 1 / 0"}.get(name[-4:], "exit 7" if "left" in name else "false"))
-    assert made.exit_code() != 0
-    assert f"dbdp: {SCRIPTS}/{name} failed, or ended this shell" in made.log()
-    made.put(f"{SCRIPTS}/{name}", "")
-    made.start()
-    assert made.run("sh", "-c", "ls /var/lib/postgresql/data/deep") == "er\n"
+    created = create({"POSTGRES_PASSWORD": "x", "PGDATA": "/var/lib/postgresql/data/deep/er/"})
+    created.put(f"{SCRIPTS}/10-right.sh", 'echo "unset: $UNHEARD_OF"')
+    created.put(f"{SCRIPTS}/{name}", {".sql": "select 1 / 0"}.get(name[-4:], "exit 7" if "left" in name else "false"))
+    assert created.exit_code() != 0
+    assert f"dbdp: {SCRIPTS}/{name} failed, or ended this shell" in created.log()
+    created.put(f"{SCRIPTS}/{name}", "")
+    created.start()
+    assert created.run("sh", "-c", "ls /var/lib/postgresql/data/deep") == "er\n"
 
 
 @pytest.mark.parametrize("end", ["an error", "a kill"])
 def test_a_first_start_that_is_cut_short_leaves_no_database(create: Create, end: str) -> None:
-    made = create()
-    made.put(f"{SCRIPTS}/10-table.sql", "create table once ()")
-    made.put(f"{SCRIPTS}/20-end.sh", "exit 7" if end == "an error" else "echo asleep; sleep 600")
+    created = create()
+    created.put(f"{SCRIPTS}/10-table.sql", "create table once ()")
+    created.put(f"{SCRIPTS}/20-end.sh", "exit 7" if end == "an error" else "echo asleep; sleep 600")
     if end == "an error":
-        assert made.exit_code() == 7
+        assert created.exit_code() == 7
     else:
-        made.container.start()
-        made.until(lambda: "asleep" in made.log())
-        assert made.state()["Health"]["Status"] != "healthy"
-        made.container.kill()
-    made.put(f"{SCRIPTS}/20-end.sh", "echo done")
-    made.start()  # which runs the first script again, in a database that does not have the table
-    with made.connect() as connection:
+        created.container.start()
+        created.until(lambda: "asleep" in created.log())
+        assert created.state()["Health"]["Status"] != "healthy"
+        created.container.kill()
+    created.put(f"{SCRIPTS}/20-end.sh", "echo done")
+    created.start()  # which runs the first script again, in a database that does not have the table
+    with created.connect() as connection:
         assert connection.execute("select count(*) from once").fetchone() == (0,)
-    assert made.run("sh", "-c", "ls /var/lib/postgresql/data") == "pgdata\n"
+    assert created.run("sh", "-c", "ls /var/lib/postgresql/data") == "pgdata\n"
 
 
 def test_a_restart_keeps_models_and_charges_and_so_does_a_kill(create: Create) -> None:
-    made = create().start()
-    with made.connect() as connection:
+    created = create().start()
+    with created.connect() as connection:
         connection.execute(PREPARE.encode())
         connection.execute(TRAIN)
         once = connection.execute(CHARGED).fetchone()[0]
-    made.container.restart(timeout=60)
-    made.start()
-    session = made.connect()
+    created.container.restart(timeout=60)
+    created.start()
+    session = created.connect()
     session.execute("begin")
     assert session.execute(TRAIN).fetchone() == (2,)  # seen, and never committed
-    made.container.kill()
-    made.start()
-    with made.connect() as connection:
+    created.container.kill()
+    created.start()
+    with created.connect() as connection:
         assert connection.execute(CHARGED).fetchone() == (2 * once,)
         assert connection.execute("select array_agg(id) from dbdp.models").fetchone() == ([1],)
         assert connection.execute("select bool_and(ok) from dbdp.check_ledger()").fetchone() == (True,)
 
 
-def test_stopping_is_clean_and_fast_though_somebody_is_connected(create: Create) -> None:
-    made = create().start()
-    with made.connect():
+def test_stopping_is_clean_and_fast_with_open_connections(create: Create) -> None:
+    created = create().start()
+    with created.connect():
         began = time.monotonic()
-        made.container.stop(timeout=60)
+        created.container.stop(timeout=60)
         took = time.monotonic() - began
     assert took < 10
-    assert made.state()["ExitCode"] == 0
-    assert "database system is shut down" in made.log().splitlines()[-1]
+    assert created.state()["ExitCode"] == 0
+    assert "database system is shut down" in created.log().splitlines()[-1]
 
 
 def test_it_runs_with_a_read_only_system_and_no_capabilities(create: Create) -> None:
@@ -209,9 +210,9 @@ def test_it_runs_with_a_read_only_system_and_no_capabilities(create: Create) -> 
 
 
 def test_a_command_runs_in_place_of_the_server(create: Create) -> None:
-    made = create({}, command=["dbdp", "explain", "--rows", "60", "--features", "3", "--epsilon", "1", "--json"])
-    assert made.exit_code() == 0
-    assert "noise_scale" in made.log()
+    created = create({}, command=["dbdp", "explain", "--rows", "60", "--features", "3", "--epsilon", "1", "--json"])
+    assert created.exit_code() == 0
+    assert "noise_scale" in created.log()
 
 
 def test_a_second_database_gets_the_extension_by_the_same_commands_as_elsewhere(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""What a client that asks is told while a dataset is packed."""
+"""The progress reports to a client while a dataset is packed."""
 
 import json
 from collections.abc import Callable
@@ -12,17 +12,17 @@ from dbdp.interfaces.python.database import connect
 Register = Callable[..., str]
 
 
-def told(connection: psycopg.Connection, table: str, dataset: str, options: dict[str, object]) -> list[str]:
-    """What the client hears while a dataset is packed."""
-    heard: list[str] = []
+def reports(connection: psycopg.Connection, table: str, dataset: str, options: dict[str, object]) -> list[str]:
+    """Return the messages that the client receives while a dataset is packed."""
+    messages: list[str] = []
 
-    def hear(notice: psycopg.errors.Diagnostic) -> None:
-        heard.append(f"{notice.severity} {notice.message_primary}")
+    def receive(notice: psycopg.errors.Diagnostic) -> None:
+        messages.append(f"{notice.severity} {notice.message_primary}")
 
-    connection.add_notice_handler(hear)
+    connection.add_notice_handler(receive)
     connection.execute("select dbdp.shuffle(%s, %s, %s)", (dataset, table, json.dumps(options)))
-    connection.remove_notice_handler(hear)
-    return heard
+    connection.remove_notice_handler(receive)
+    return messages
 
 
 @pytest.mark.parametrize("memory", ["64MB", "1MB"])
@@ -30,7 +30,7 @@ def told(connection: psycopg.Connection, table: str, dataset: str, options: dict
     "options",
     [{}, {"key": "ab" * 32, "first": 100, "last": 4900}, {"poisson": {"probability": 0.2, "steps": 12, "size": 1500}}],
 )
-def test_a_client_that_asks_is_told_each_part_once_and_nothing_of_the_rows(
+def test_progress_reports_each_part_once_and_nothing_of_the_rows(
     connection: psycopg.Connection, schema: str, register: Register, memory: str, options: dict[str, object]
 ) -> None:
     """The same words of rows that fill few pages and of rows that fill many, in memory and through buckets.
@@ -41,30 +41,32 @@ def test_a_client_that_asks_is_told_each_part_once_and_nothing_of_the_rows(
         options = {"poisson": {"probability": 0.2, "steps": 1, "size": 1500}}
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
     connection.execute("create temporary table packed (block_no int8, block bytea)")
-    heard = {}
+    messages = {}
     for name, rows in (("slim", "null::float8[], null"), ("wide", "array_fill(0.01 * (i % 9), array[60]), i % 2")):
         connection.execute(f"create table {name} (x float8[], y int)")
         connection.execute(f"insert into {name} select {rows} from generate_series(1, 5000) as i")
         dataset = register(name, features={"x": {"length": 60, "norm": 10}}, negative="0")
-        assert told(connection, "packed", dataset, options) == []
-        heard[name] = told(connection, "packed", dataset, options | {"progress": True})
+        assert reports(connection, "packed", dataset, options) == []
+        messages[name] = reports(connection, "packed", dataset, options | {"progress": True})
     stages = ["shuffle"] if memory == "64MB" or "poisson" in options else ["shuffle", "pack"]
     assert (
-        heard["slim"] == heard["wide"] == [f"INFO dbdp: {stage} {part}/5" for stage in stages for part in range(1, 6)]
+        messages["slim"]
+        == messages["wide"]
+        == [f"INFO dbdp: {stage} {part}/5" for stage in stages for part in range(1, 6)]
     )
 
 
 class Bars(list[tuple[str, int, int]]):
-    """A report that hears how far a statement is."""
+    """A progress function that may be called while a statement runs."""
 
-    hears = True
+    needs_no_session = True
 
     def __call__(self, *report: int) -> None:
         self.append(report)
 
 
 @pytest.mark.parametrize("options", [{"shards": 2}, {"algorithm": "dp_sgd"}, {}])
-def test_bars_hear_of_an_owners_packing_part_by_part_and_reports_that_may_use_the_session_do_not(
+def test_only_progress_that_needs_no_session_receives_the_parts_of_an_owners_packing(
     connection: psycopg.Connection, schema: str, register: Register, options: dict[str, object]
 ) -> None:
     connection.execute("create table many (x float8[], y int)")
@@ -73,8 +75,8 @@ def test_bars_hear_of_an_owners_packing_part_by_part_and_reports_that_may_use_th
     request = Request(1.0, 1e-6, epochs=1, batch_size=100, **options)
     bars, reports = Bars(), []
 
-    def report(*told: int) -> None:
-        reports.append(told)
+    def report(*part: int) -> None:
+        reports.append(part)
         assert connection.execute("select 1").fetchone() == (1,)
 
     connect(connection).train(dataset, request, bars)

@@ -182,7 +182,7 @@ def growth(connection: psycopg.Connection, name: str, memory: str, options: str)
         pytest.param('{"cuts": [20000, 150000]}', 6 << 20, id="cut", marks=pytest.mark.slow),
     ],  # the last two write full blocks, of 1 MiB
 )
-def test_a_table_larger_than_the_memory_given_is_packed_within_it(
+def test_a_table_larger_than_the_memory_is_packed_within_it(
     server_url: str, connection: psycopg.Connection, schema: str, register: Register, options: str, most: int
 ) -> None:
     """170,000 rows of 64 bytes are ten times the memory."""
@@ -198,7 +198,7 @@ select array_fill(i % 100 / 100.0::float8, array[14]) x, i % 2 y from generate_s
 
 
 @pytest.mark.parametrize("kind", ["array", "columns"])
-def test_buckets_give_the_rows_that_memory_gives(
+def test_packing_through_buckets_equals_packing_in_memory(
     connection: psycopg.Connection, schema: str, register: Register, kind: str
 ) -> None:
     """115,000 rows of 96 bytes: ten times the memory."""
@@ -220,7 +220,7 @@ from generate_series(1, 115000) i""")
     assert len(in_buckets) > len(in_memory)  # the other path was taken
 
 
-def test_toasted_arrays_are_read_whole(connection: psycopg.Connection, schema: str, register: Register) -> None:
+def test_toasted_arrays_are_read_completely(connection: psycopg.Connection, schema: str, register: Register) -> None:
     random = np.random.default_rng(1)
     values = random.normal(size=(60, 1000)) / 40
     connection.execute("create table wide (x float8[], y int); alter table wide alter x set storage extended")
@@ -350,7 +350,7 @@ def in_order(rows: np.ndarray, sizes: list[int]) -> list[np.ndarray]:
 def packed_quietly(
     connection: psycopg.Connection, server_log: Callable[[], str], name: str, dimension: int
 ) -> list[np.ndarray]:
-    """Shuffle and train; neither may say a word."""
+    """Shuffle and train; neither may send a message."""
     notices: list[str] = []
     connection.add_notice_handler(lambda notice: notices.append(notice.message_primary))
     connection.execute("set client_min_messages = log")
@@ -508,18 +508,18 @@ LONG = {"epochs": 30_000, "batch_size": 100}  # a minute of training, less than 
 LONG_SQL = "select model from dbdp.dp_logreg(%s, 1, epochs => 30000, batch_size => 100)"
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("interface", ["server", "client"])
 def test_a_cancel_stops_training_before_its_end_and_leaves_no_table(
     server_url: str,
     connection: psycopg.Connection,
     database: Database,
     slow: str,
     spent: Callable[[str], tuple[int, int]],
-    door: str,
+    interface: str,
 ) -> None:
     watcher = cancel_once_charged(server_url, connection.info.backend_pid, slow)
     with pytest.raises((psycopg.Error, ChargedError), match="after its charge, which stands: it was cancelled"):
-        if door == "server":
+        if interface == "server":
             connection.execute(LONG_SQL, (slow,))
         else:
             LogisticRegression(epsilon=1.0, progress=False, **LONG).fit(database, slow)

@@ -192,7 +192,7 @@ def test_each_step_has_the_rows_that_were_drawn_for_it(
     ("count", "steps", "memory"),
     [(70_000, 3, "64MB"), (70_000, 1, "1MB"), (IN_BLOCK, 4, "64MB"), (IN_BLOCK // 4, 8, "64MB"), (100, 40, "1MB")],
 )
-def test_a_probability_of_one_gives_every_step_the_whole_table(
+def test_a_probability_of_one_draws_all_rows_in_every_step(
     connection: psycopg.Connection, numbered: Callable[[int], str], count: int, steps: int, memory: str
 ) -> None:
     """Steps of several blocks, blocks of several steps, and steps that end with a block."""
@@ -311,19 +311,19 @@ REFUSED = {
     ),
     "a key": (
         '{"probability": 0.5, "steps": 1, "size": 9}, "key": "' + "00" * 32 + '"',
-        "poisson is given with key, first, last",
+        "poisson excludes key, first, last",
     ),
     "cuts": (
         '{"probability": 0.5, "steps": 1, "size": 9}, "cuts": [5]',
-        "poisson is given with key, first, last or cuts",
+        "poisson excludes key, first, last and cuts",
     ),
     "a place": (
         '{"probability": 0.5, "steps": 1, "size": 9}, "first": 5',
-        "poisson is given with key, first, last or cuts",
+        "poisson excludes key, first, last and cuts",
     ),
     "an end": (
         '{"probability": 0.5, "steps": 1, "size": 9}, "last": 5',
-        "poisson is given with key, first, last or cuts",
+        "poisson excludes key, first, last and cuts",
     ),
 }
 
@@ -346,7 +346,7 @@ def test_more_steps_than_the_memory_holds_are_refused_with_the_remedy(
 ) -> None:
     name, poisson = numbered(100), {"probability": 1e-9, "steps": 40_000, "size": 3}
     connection.execute("set dbdp.pack_memory = '1MB'")
-    with pytest.raises(psycopg.Error, match="steps = 40000 of poisson are put together in memory, and dbdp") as error:
+    with pytest.raises(psycopg.Error, match="steps = 40000 of poisson are packed in memory, and dbdp") as error:
         packed(connection, name, poisson=poisson)
     connection.execute(re.search(r"set dbdp.pack_memory = '\d+MB'", str(error.value))[0])
     assert len(steps_of(packed(connection, name, poisson=poisson), 40_000, 3)) == 40_000
@@ -396,7 +396,7 @@ def growth(connection: psycopg.Connection, name: str, memory: str, options: str)
     return memory_of(pid)["VmHWM"] - before
 
 
-def test_a_step_that_is_larger_than_the_memory_given_is_packed_within_it(
+def test_a_step_that_is_larger_than_the_memory_is_packed_within_it(
     server_url: str, connection: psycopg.Connection, schema: str, register: Register
 ) -> None:
     """80,000 rows of 64 bytes are five times the memory."""

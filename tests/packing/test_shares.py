@@ -106,7 +106,7 @@ insert into t {rows}""")
         assert order == orders["as they are"], setting
 
 
-def test_one_snapshot_gives_one_order_while_others_write(
+def test_one_snapshot_has_one_order_while_others_write(
     server_url: str, connection: psycopg.Connection, numbered: str, schema: str
 ) -> None:
     key = fresh_key()
@@ -154,7 +154,7 @@ def test_a_row_comes_to_every_share_and_place_equally_often(
     assert p_value(cells) < ALPHA  # it would notice half as many again in one cell
 
 
-def test_a_keys_order_says_nothing_of_the_order_without_it(connection: psycopg.Connection, numbered: str) -> None:
+def test_a_keys_order_is_independent_of_the_order_without_it(connection: psycopg.Connection, numbered: str) -> None:
     fresh = [numbers(connection, numbered) for _ in range(2)]
     assert fresh[0] != fresh[1]
     assert all(sorted(order) == list(range(ROWS)) for order in fresh)
@@ -250,8 +250,8 @@ REFUSED = {
     "no object": ("[1]", "options of shuffle must be an object of key, first, last, cuts, projection"),
     "unknown": ('{"seed": 1}', "options of shuffle must be an object"),
     "null": (None, "options is null; give a value"),
-    "a share without a key": ('{"first": 1}', "first and last are given without a key"),
-    "an end without a key": ('{"last": 1}', "first and last are given without a key"),
+    "a share without a key": ('{"first": 1}', "first and last need a key"),
+    "an end without a key": ('{"last": 1}', "first and last need a key"),
     "short key": (json.dumps({"key": "00" * 31}), "key has 31 bytes; it must have at least 32"),
     "no key": ('{"key": "secret"}', "key must be written in hexadecimal digits, two for each byte"),
     "a number as a key": ('{"key": 5}', "key must be written in hexadecimal digits"),
@@ -266,12 +266,12 @@ REFUSED = {
     "beyond the rows": ('{"key": "KEY", "last": 3001}', "last = 3001 is above the 3000 rows of dataset"),
     "behind the rows": ('{"key": "KEY", "first": 3000}', "first = 3000 must be below the 3000 rows"),
     "cuts a number": ('{"cuts": 5}', "cuts = 5 must be a list of whole numbers"),
-    "cuts falling": ('{"cuts": [5, 4]}', r"cuts = \[5, 4\] must be rising whole numbers, above 0"),
-    "cuts twice": ('{"cuts": [5, 5]}', "must be rising whole numbers"),
-    "cut at the start": ('{"cuts": [0, 5]}', "must be rising whole numbers, above 0"),
+    "cuts falling": ('{"cuts": [5, 4]}', r"cuts = \[5, 4\] must be increasing whole numbers, above 0"),
+    "cuts twice": ('{"cuts": [5, 5]}', "must be increasing whole numbers"),
+    "cut at the start": ('{"cuts": [0, 5]}', "must be increasing whole numbers, above 0"),
     "cut at the end": ('{"cuts": [3000]}', r"cuts = \[3000\] must be below the 3000 rows that are packed"),
     "cut behind the share": ('{"key": "KEY", "first": 5, "last": 9, "cuts": [4]}', "must be below the 4 rows"),
-    "cut a text": ('{"cuts": ["5"]}', "must be rising whole numbers"),
+    "cut a text": ('{"cuts": ["5"]}', "must be increasing whole numbers"),
     "projection a number": ('{"projection": 5}', 'projection needs exactly "dimension" and "seed"'),
     "projection without a seed": (
         '{"projection": {"dimension": 1}}',
@@ -308,14 +308,14 @@ def test_a_projection_that_memory_does_not_hold_is_refused_with_the_remedy(
     name = register("t", features={"x": {"length": 20_000, "norm": 1}})
     connection.execute("set dbdp.pack_memory = '1MB'")
     options = {"projection": {"dimension": 10, "seed": 1}}
-    with pytest.raises(psycopg.Error, match=r"takes 4 MB of memory, above dbdp.pack_memory") as error:
+    with pytest.raises(psycopg.Error, match=r"needs 4 MB of memory, above dbdp.pack_memory") as error:
         shuffled(connection, name, 11, **options)
     remedy = error.value.diag.message_primary.partition("; ")[2].partition(", or ")[0]
     connection.execute(remedy)
     assert len(np.concatenate(shuffled(connection, name, 11, **options))) == 3
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("interface", ["server", "client"])
 @pytest.mark.parametrize(
     ("dimension", "memory", "message"),
     [(20_000, "256MB", "must be below the 20000 features"), (10, "1MB", "above dbdp.pack_memory; set ")],
@@ -326,7 +326,7 @@ def test_a_projection_that_cannot_be_is_refused_before_the_charge(
     schema: str,
     register: Register,
     spent: Callable[[str], tuple[int, int]],
-    door: str,
+    interface: str,
     dimension: int,
     memory: str,
     message: str,
@@ -336,7 +336,7 @@ def test_a_projection_that_cannot_be_is_refused_before_the_charge(
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
     given = {"batch_size": 3, "projection_dimension": dimension, "projection_seed": 1}
     with pytest.raises((psycopg.Error, ValueError), match=message):
-        if door == "server":
+        if interface == "server":
             arguments = ", ".join(f"{key} => {value}" for key, value in given.items())
             connection.execute(f"select dbdp.dp_logreg(%s, epsilon => 1, {arguments})", (name,))
         else:

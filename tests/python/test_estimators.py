@@ -198,7 +198,7 @@ def test_values_outside_their_bounds_are_clipped_and_a_label_outside_its_classes
         ([0, 1, 2], {"age": [1, 2]}, "nor a pair for 1 columns"),
         (2.0, {"ward": ["A", "B"]}, "'ward' holds texts, which have no norm"),
         ([0, 1], {f"c{number}": [0, 1] for number in range(901)}, "901 columns.*at most 900.*bounds=norm"),
-        ({"age": [2, 1]}, {"age": [1, 2]}, "must be finite and rising"),
+        ({"age": [2, 1]}, {"age": [1, 2]}, "must be finite and increasing"),
         (None, {"age": [1, None]}, "'age' has missing or infinite values"),
         (None, {"age": [1, float("inf")]}, "'age' has missing or infinite values"),
         (None, {"ward": ["A", None]}, "'ward' has missing or infinite values"),

@@ -1,4 +1,4 @@
-"""The budget: charged before the first read, kept whatever happens next, and never overspent."""
+"""The budget is charged before the first read, stays charged whatever happens next, and is never overspent."""
 
 import math
 import os
@@ -17,7 +17,7 @@ from short import FEW
 from dbdp.algorithms import ALGORITHMS, PERTURBED_ONCE, Facts, Request, plan
 from dbdp.algorithms.rows import Progress, silent
 from dbdp.controller import ChargedError
-from dbdp.deployment.cluster import PATIENCE, Cluster
+from dbdp.deployment.cluster import TIMEOUT, Cluster
 from dbdp.interfaces.python.database import Database, connect
 from dbdp.interfaces.python.estimators import LogisticRegression
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
@@ -25,7 +25,7 @@ from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => %s, delta => %s, epochs => 1, batch_size => 20)"
-EVERY_DOOR = pytest.mark.parametrize("door", ["server", "client"])
+EVERY_INTERFACE = pytest.mark.parametrize("interface", ["server", "client"])
 EVERY_ALGORITHM = pytest.mark.parametrize("algorithm", ALGORITHMS)
 LONG = "select model from dbdp.dp_logreg(%s, 1, epochs => 3000, batch_size => 100)"
 BUDGETS = {
@@ -43,7 +43,7 @@ def table(connection: psycopg.Connection, schema: str) -> str:
 
 
 def cost(budget: Budget, epsilon: float, delta: float) -> tuple[int, int]:
-    """What one release on the table is charged, as the accountant says."""
+    """Return the charge of one release on the table, as the accountant computes it."""
     request = Request(epsilon=epsilon, delta=delta, epochs=1, batch_size=20)
     return budget.cost(plan(request, Facts(60, 4)).mechanism.guarantee)
 
@@ -59,10 +59,10 @@ join dbdp.dataset as d on d.id = dataset_id where d.name = %s order by l.id"""
     return connection.execute(sql, (name,)).fetchall()
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("interface", ["server", "client"])
 @pytest.mark.parametrize("mode", BUDGETS)
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.0), (0.5, 1e-7)])
-def test_a_release_is_charged_what_the_accountant_says(
+def test_a_release_is_charged_as_the_accountant_computes(
     connection: psycopg.Connection,
     database: Database,
     table: str,
@@ -71,11 +71,11 @@ def test_a_release_is_charged_what_the_accountant_says(
     mode: str,
     epsilon: float,
     delta: float,
-    door: str,
+    interface: str,
 ) -> None:
     name = register(table, epsilon=3.0, delta=3e-6, mode=mode)
     for count in (1, 2):
-        if door == "server":
+        if interface == "server":
             connection.execute(TRAIN, (name, epsilon, delta))
         else:
             fit(database, name, epsilon, delta)
@@ -153,7 +153,7 @@ def test_releases_of_one_statement_are_charged_each(
 
 
 @contextmanager
-def whenever_a_table_is_made(connection: psycopg.Connection, schema: str, action: str) -> Iterator[None]:
+def whenever_a_table_is_created(connection: psycopg.Connection, schema: str, action: str) -> Iterator[None]:
     """Run a PL/pgSQL statement at each CREATE TABLE: in training that is after the charge, before the first row."""
     connection.execute(f"""
 create function {schema}.act() returns event_trigger language plpgsql security definer as $$ begin {action}; end $$;
@@ -165,12 +165,17 @@ create event trigger act_{schema} on ddl_command_end when tag in ('CREATE TABLE'
 
 
 def by(
-    connection: psycopg.Connection, door: str, name: str, algorithm: str, progress: Progress = silent, **options: object
+    connection: psycopg.Connection,
+    interface: str,
+    name: str,
+    algorithm: str,
+    progress: Progress = silent,
+    **options: object,
 ) -> None:
-    """Train with ε = 1 through a door; with δ = 1e-6 where noise is added while training."""
+    """Train with ε = 1 through an interface; with δ = 1e-6 where noise is added while training."""
     given = {"epsilon": 1.0, "delta": 0.0 if algorithm in PERTURBED_ONCE else 1e-6, "algorithm": algorithm}
     given |= options or FEW.get(algorithm, {"epochs": 1})
-    if door == "client":
+    if interface == "client":
         connect(connection).train(name, Request(**given), progress)
     else:
         named = ", ".join(f"{each} => %({each})s" for each in given)
@@ -181,24 +186,24 @@ def left_behind(connection: psycopg.Connection) -> list[tuple]:
     return connection.execute("select relname from pg_class where relpersistence = 't' and relname ~ 'dbdp'").fetchall()
 
 
-@EVERY_DOOR
+@EVERY_INTERFACE
 def test_the_charge_is_made_before_there_is_a_place_for_the_rows(
-    connection: psycopg.Connection, schema: str, table: str, register: Register, door: str
+    connection: psycopg.Connection, schema: str, table: str, register: Register, interface: str
 ) -> None:
     name = register(table)
-    with whenever_a_table_is_made(connection, schema, charge_seen(connection, schema, name)):
-        by(connection, door, name, "bolt_on")
+    with whenever_a_table_is_created(connection, schema, visible_charge(connection, schema, name)):
+        by(connection, interface, name, "bolt_on")
     assert connection.execute(f"select last_value from {schema}.seen").fetchone() == (CHARGE_UNITS,)
 
 
-def charge_seen(connection: psycopg.Connection, schema: str, name: str) -> str:
+def visible_charge(connection: psycopg.Connection, schema: str, name: str) -> str:
     """A statement that notes a dataset's odometer in a sequence, which no failure undoes."""
     number = connection.execute("select id from dbdp.dataset where name = %s", (name,)).fetchone()[0]
     connection.execute(f"create sequence {schema}.seen minvalue 0")
     return f"perform setval('{schema}.seen', (select last_value from dbdp.charge_{number}))"
 
 
-@EVERY_DOOR
+@EVERY_INTERFACE
 @EVERY_ALGORITHM
 def test_a_training_that_fails_was_charged_before_and_keeps_its_charge_and_its_secrets(
     connection: psycopg.Connection,
@@ -207,14 +212,14 @@ def test_a_training_that_fails_was_charged_before_and_keeps_its_charge_and_its_s
     register: Register,
     spent: Spent,
     algorithm: str,
-    door: str,
+    interface: str,
 ) -> None:
-    """It fails where the place for the rows is made, before the first of them is read."""
+    """Fail where the table for the rows is created, before the first row is read."""
     name = register(table)
-    action = f"{charge_seen(connection, schema, name)}; raise exception 'row 1 holds a secret'"
+    action = f"{visible_charge(connection, schema, name)}; raise exception 'row 1 holds a secret'"
     stopped = pytest.raises((psycopg.Error, ChargedError), match="training stopped after its charge, which stands")
-    with whenever_a_table_is_made(connection, schema, action), stopped as error:
-        by(connection, door, name, algorithm)
+    with whenever_a_table_is_created(connection, schema, action), stopped as error:
+        by(connection, interface, name, algorithm)
     assert connection.execute(f"select last_value from {schema}.seen").fetchone() == (CHARGE_UNITS,)
     assert "secret" not in str(error.value)
     assert spent(name)[0] == CHARGE_UNITS
@@ -223,7 +228,7 @@ def test_a_training_that_fails_was_charged_before_and_keeps_its_charge_and_its_s
 
 
 @EVERY_ALGORITHM
-def test_a_training_that_is_interrupted_on_its_way_keeps_its_charge_and_leaves_no_table(
+def test_an_interrupted_training_keeps_its_charge_and_leaves_no_table(
     connection: psycopg.Connection, table: str, register: Register, spent: Spent, algorithm: str
 ) -> None:
     """By the key: at the first report after the rows were read."""
@@ -254,7 +259,7 @@ LASTING: dict[str, dict[str, object]] = {  # what takes seconds; rrpsgd may stop
 def test_a_cancel_in_the_middle_keeps_the_charge_and_leaves_no_table(
     connection: psycopg.Connection, server_url: str, table: str, register: Register, spent: Spent, algorithm: str
 ) -> None:
-    """In the server, where the whole training is one statement."""
+    """In the server, where all of the training is one statement."""
     connection.execute(f"insert into {table} select t.* from t, generate_series(1, 499)")
     name = register(table)
     cancelling = cancel_once_charged(server_url, connection.info.backend_pid, name)
@@ -267,7 +272,7 @@ def test_a_cancel_in_the_middle_keeps_the_charge_and_leaves_no_table(
     assert left_behind(connection) == []
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("interface", ["server", "client"])
 @pytest.mark.parametrize("mode", BUDGETS)
 def test_the_limit_is_reached_and_not_passed(
     connection: psycopg.Connection,
@@ -276,14 +281,14 @@ def test_the_limit_is_reached_and_not_passed(
     register: Register,
     spent: Spent,
     mode: str,
-    door: str,
+    interface: str,
 ) -> None:
     """Releases of half the budget's charge: the second fills the odometer to the unit, the third is refused."""
     half = 1.5 if mode == "basic" else pure_of_charge(BUDGETS["renyi"], BUDGETS["renyi"].charge_limit // 2)
     name = register(table, epsilon=3.0, delta=3e-6, mode=mode)
     act = (
         (lambda e: connection.execute(TRAIN, (name, e, 0.0)))
-        if door == "server"
+        if interface == "server"
         else (lambda e: fit(database, name, e, 0.0))
     )
     act(half)
@@ -313,7 +318,7 @@ def pure_of_charge(budget: Budget, charge: int) -> float:
 @pytest.mark.parametrize(
     ("epsilon", "delta", "fits"), [(3.0, 3e-6, True), (3.000001, 0.0, False), (0.1, 3.1e-6, False)]
 )
-def test_one_release_may_take_the_whole_budget_and_no_more(
+def test_one_release_may_spend_all_of_the_budget_and_no_more(
     connection: psycopg.Connection,
     table: str,
     register: Register,
@@ -363,10 +368,10 @@ def idle_server(connection: psycopg.Connection) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("idle_server")
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("interface", ["server", "client"])
 @pytest.mark.parametrize("synchronous", ["on", "off"])
 def test_the_charge_is_on_disk_when_the_release_is_shown(
-    connection: psycopg.Connection, database: Database, table: str, register: Register, synchronous: str, door: str
+    connection: psycopg.Connection, database: Database, table: str, register: Register, synchronous: str, interface: str
 ) -> None:
     """On an idle server; within a transaction that has not committed."""
     name = register(table)
@@ -374,7 +379,7 @@ def test_the_charge_is_on_disk_when_the_release_is_shown(
     connection.execute("checkpoint")
     with connection.transaction(force_rollback=True):
         position = connection.execute("select pg_current_wal_insert_lsn()").fetchone()[0]
-        if door == "server":
+        if interface == "server":
             connection.execute(TRAIN, (name, 1.0, 0.0))
         else:
             fit(database, name, 1.0, 0.0)
@@ -412,7 +417,7 @@ def crash_setup(url: str) -> None:
 
 
 def crash(cluster: Cluster, charge: int, *, server: bool) -> None:
-    """Kill the backend, or with it the whole server, in the middle of a training."""
+    """Kill the backend, or with it the server, in the middle of a training."""
     with psycopg.connect(cluster.url, autocommit=True) as connection:
         postmaster = [cluster.status()["pid"]] if server else []
         killer = kill_once_charged(cluster.url, charge, *postmaster, connection.info.backend_pid)
@@ -424,7 +429,7 @@ def crash(cluster: Cluster, charge: int, *, server: bool) -> None:
 def after_recovery(url: str) -> tuple[int, int]:
     """Charge and number of models, once the server is back."""
     sql = "select last_value, (select count(*) from dbdp.model) from dbdp.charge_1"
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while True:
         try:
             with psycopg.connect(url) as connection:

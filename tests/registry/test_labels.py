@@ -1,4 +1,4 @@
-"""Labels of every kind are packed as declared, and no value of a row raises, drops a row or says a word."""
+"""Labels of every kind are packed as declared, and no value of a row raises, drops a row or causes a message."""
 
 from collections.abc import Callable
 from typing import Any

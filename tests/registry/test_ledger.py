@@ -1,4 +1,4 @@
-"""The books: what became of each charge, what is left, whether ledger and odometers agree, what an owner amends."""
+"""The ledger: the outcome of each charge, what remains, whether ledger and odometers agree, an owner's amendments."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from dbdp.sessions.session import Row
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => %s, delta => %s, epochs => 1, batch_size => 20)"
-EVERY_DOOR = pytest.mark.parametrize("door", ["server", "client"])
+EVERY_INTERFACE = pytest.mark.parametrize("interface", ["server", "client"])
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def rival(connection: psycopg.Connection, schema: str) -> Iterator[str]:
     connection.execute(f"reset session authorization; drop owned by {name} cascade; drop role {name}")
 
 
-def train(connection: psycopg.Connection, door: str, name: str, epsilon: float = 1.0, delta: float = 0.0) -> int:
-    if door == "server":
+def train(connection: psycopg.Connection, interface: str, name: str, epsilon: float = 1.0, delta: float = 0.0) -> int:
+    if interface == "server":
         return connection.execute(TRAIN, (name, epsilon, delta)).fetchone()[0]
     return connect(connection).train(name, Request(epsilon=epsilon, delta=delta, epochs=1, batch_size=20)).id
 
@@ -70,12 +70,12 @@ def checked(connection: psycopg.Connection, name: str) -> list[tuple[bool, str |
 # --- what became of a charge -----------------------------------------------------------------------------
 
 
-@EVERY_DOOR
-def test_history_tells_who_charged_what_and_which_model_came_of_it(
-    connection: psycopg.Connection, table: str, register: Register, door: str
+@EVERY_INTERFACE
+def test_history_shows_who_charged_what_and_the_resulting_model(
+    connection: psycopg.Connection, table: str, register: Register, interface: str
 ) -> None:
     name = register(table)
-    model = train(connection, door, name)
+    model = train(connection, interface, name)
     (row,) = history(connection, name)
     assert (row["charged_by"], row["algorithm"], row["outcome"], row["models"]) == (
         "postgres",
@@ -134,7 +134,7 @@ def test_a_failure_that_a_client_cannot_note_any_more_stays_open(
     assert [row["outcome"] for row in history(connection, name)] == [None]
 
 
-def test_a_failure_in_the_server_undoes_its_row_and_the_budget_tells_of_it(
+def test_a_failure_in_the_server_undoes_its_row_and_the_budget_shows_it(
     connection: psycopg.Connection, table: str, register: Register
 ) -> None:
     name = register(table)
@@ -154,9 +154,9 @@ def charged(connection: psycopg.Connection, name: str) -> int:
 
 @pytest.mark.parametrize(
     ("outcome", "refusal"),
-    [("released", "'released' is not for a client to say"), ("lost", "'lost' is not for a client to say")],
+    [("released", "'released' must be failed or shown"), ("lost", "'lost' must be failed or shown")],
 )
-def test_a_client_cannot_say_what_the_server_knows_better(
+def test_a_client_cannot_override_facts_of_the_server(
     connection: psycopg.Connection, table: str, register: Register, outcome: str, refusal: str
 ) -> None:
     number = charged(connection, register(table))
@@ -164,7 +164,7 @@ def test_a_client_cannot_say_what_the_server_knows_better(
         connection.execute("select dbdp.record_outcome(%s, %s)", (number, outcome))
 
 
-def test_an_outcome_is_said_once_and_by_the_role_that_charged(
+def test_an_outcome_is_recorded_once_and_by_the_role_that_charged(
     connection: psycopg.Connection, table: str, register: Register, rival: str
 ) -> None:
     name = register(table)
@@ -173,7 +173,7 @@ def test_an_outcome_is_said_once_and_by_the_role_that_charged(
     with acting(connection, rival), pytest.raises(psycopg.Error, match="another role made it"):
         connection.execute(say, (number,))
     connection.execute(say, (number,))
-    with pytest.raises(psycopg.Error, match=f"the outcome of charge {number} is known already"):
+    with pytest.raises(psycopg.Error, match=f"charge {number} has an outcome already"):
         connection.execute(say, (number,))
     assert [(row["outcome"], row["detail"]) for row in history(connection, name)] == [("failed", "by hand")]
 
@@ -239,7 +239,9 @@ def test_nothing_is_left_for_a_delta_that_does_not_fit(
     assert budget(connection, name, 3e-6)["epsilon_left"] == 3.0
 
 
-def test_an_unknown_dataset_or_delta_is_said(connection: psycopg.Connection, table: str, register: Register) -> None:
+def test_an_unknown_dataset_or_delta_is_refused_by_name(
+    connection: psycopg.Connection, table: str, register: Register
+) -> None:
     with pytest.raises(psycopg.Error, match="dataset 'nowhere' is not registered"):
         budget(connection, "nowhere")
     with pytest.raises(psycopg.Error, match=r"release_delta = 1.0 must be at least 0 and below 1"):
@@ -261,10 +263,10 @@ DAMAGES = {
 }
 
 
-@EVERY_DOOR
+@EVERY_INTERFACE
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_nothing_is_trained_where_nobody_knows_what_was_spent(
-    connection: psycopg.Connection, table: str, register: Register, damage: str, door: str
+def test_nothing_is_trained_if_the_amount_spent_is_unknown(
+    connection: psycopg.Connection, table: str, register: Register, damage: str, interface: str
 ) -> None:
     name = register(table, epsilon=9.0)
     train(connection, "server", name, 1.0, 1e-7)
@@ -272,14 +274,14 @@ def test_nothing_is_trained_where_nobody_knows_what_was_spent(
     number = number_of(connection, name)
     connection.execute(action.format(number))
     with pytest.raises(psycopg.Error, match=f"{word}.* or begin a new budget with dbdp.renew_budget"):
-        train(connection, door, name)
+        train(connection, interface, name)
     assert len(history(connection, name)) == 1
     ((ok, finding),) = checked(connection, name)
     assert (ok, "training is refused" in finding) == (False, True)
     left = budget(connection, name)
     assert (left["left_share"], left["epsilon_left"]) == (0, 0)
     connection.execute("select dbdp.renew_budget(%s, 'the odometers are lost')", (name,))
-    train(connection, door, name)
+    train(connection, interface, name)
     forget(connection, number)
     if damage == "a table":
         connection.execute(f"drop table dbdp.leak_{number}")
@@ -307,7 +309,7 @@ def forget(connection: psycopg.Connection, number: int) -> None:
         ("charge_limit = 1", "more was spent than the limits allow"),
     ],
 )
-def test_limits_that_were_changed_are_found(
+def test_limits_that_were_changed_are_reported(
     connection: psycopg.Connection, table: str, register: Register, change: str, word: str
 ) -> None:
     name = register(table, epsilon=3.0, delta=1e-6, mode="renyi")
@@ -341,7 +343,7 @@ REFUSALS = {
 }
 
 
-@EVERY_DOOR
+@EVERY_INTERFACE
 @pytest.mark.parametrize("case", REFUSALS)
 def test_what_is_refused_before_the_first_row_costs_nothing_and_leaves_no_trace(
     connection: psycopg.Connection,
@@ -350,7 +352,7 @@ def test_what_is_refused_before_the_first_row_costs_nothing_and_leaves_no_trace(
     register: Register,
     spent: Spent,
     case: str,
-    door: str,
+    interface: str,
 ) -> None:
     options, change = REFUSALS[case]
     name = register(table, epsilon=3.0, delta=1e-6)
@@ -358,7 +360,7 @@ def test_what_is_refused_before_the_first_row_costs_nothing_and_leaves_no_trace(
         connection.execute(change)
     given = {"epsilon": 1.0, **options}
     with pytest.raises((psycopg.Error, ValueError)) as error:
-        if door == "client":
+        if interface == "client":
             database.train(name, Request(**given))
         else:
             named = ", ".join(f"{each} => %({each})s" for each in given)
@@ -371,17 +373,17 @@ def test_what_is_refused_before_the_first_row_costs_nothing_and_leaves_no_trace(
 # --- another period --------------------------------------------------------------------------------------
 
 
-@EVERY_DOOR
+@EVERY_INTERFACE
 def test_a_renewal_begins_a_fresh_budget_and_what_is_promised_adds_up(
-    connection: psycopg.Connection, table: str, register: Register, spent: Spent, door: str
+    connection: psycopg.Connection, table: str, register: Register, spent: Spent, interface: str
 ) -> None:
     name = register(table, epsilon=1.0, delta=1e-6, mode="basic")
-    first = train(connection, door, name)
+    first = train(connection, interface, name)
     with pytest.raises(psycopg.Error, match="does not cover"):
-        train(connection, door, name)
+        train(connection, interface, name)
     connection.execute("select dbdp.renew_budget(%s, 'the records are a year old', epsilon => 2)", (name,))
     assert spent(name) == (0, 0)
-    train(connection, door, name, 1.5)
+    train(connection, interface, name, 1.5)
     found = budget(connection, name)
     assert (found["epsilon"], found["charged"], found["registrations"]) == (2.0, 1.5, 2)
     assert (found["total_epsilon"], found["total_delta"]) == (3.0, 2e-6)
@@ -463,7 +465,7 @@ def test_dropping_and_registering_again_adds_up_like_a_renewal(
     assert (found["total_epsilon"], found["total_delta"]) == (2.0, 2e-7)
 
 
-def test_a_partition_that_was_registered_by_itself_counts_for_the_whole(
+def test_a_partition_that_was_registered_by_itself_counts_for_the_partitioned_table(
     connection: psycopg.Connection, schema: str, register: Register
 ) -> None:
     connection.execute("create table whole (x float8[], y int) partition by list (y)")
@@ -497,13 +499,13 @@ def test_a_redeclaration_corrects_bounds_and_touches_neither_budget_nor_models(
 @pytest.mark.parametrize(
     ("given", "refusal"),
     [
-        ("""features => '{"x": {"length": 3, "norm": 1}}'""", "is declared so already"),
-        ("positive => '1'", "is declared so already"),
+        ("""features => '{"x": {"length": 3, "norm": 1}}'""", "has this declaration already"),
+        ("positive => '1'", "has this declaration already"),
         ("""features => '{"z": [0, 1]}'""", "column 'z' does not exist"),
         ("""features => '{"x": [1, 0]}'""", "bounds of 'x'"),
-        ("positive => 'yes'", "label value 'yes' is no integer"),
+        ("positive => 'yes'", "label value 'yes' is not of type integer"),
         ("classes => array['0']", "1 classes; it must have 2"),
-        ("negative => '0'", "positive is null"),
+        ("negative => '0'", "positive is null, and so are classes and label_bounds"),
     ],
 )
 def test_what_is_no_correction_is_refused_and_changes_nothing(

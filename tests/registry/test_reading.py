@@ -145,7 +145,7 @@ def test_wide_rows_are_read_alike_in_pieces_and_row_by_row(
 def test_a_page_of_more_than_a_gigabyte_trains_and_so_does_its_neighbour(
     connection: psycopg.Connection, schema: str, register: Register, spent: Spent, memory: str
 ) -> None:
-    """140 rows of 8 MB lie on one page. The control joins them as one value: of one neighbour it cannot be made."""
+    """140 rows of 8 MB are on one page. The control joins them to one value, which is too large for one neighbour."""
     outcomes = []
     for number in (0, 1):
         wide(connection, f"t{number}", 140, 1_000_000, first_is_short=bool(number))
@@ -169,7 +169,7 @@ def test_a_record_that_the_memory_does_not_hold_is_refused_before_the_charge_wit
     wide(connection, "t", 10, 100_000, first_is_short=False)
     name = register("t", features={"x": {"length": 100_000, "norm": 1000}})
     connection.execute("set dbdp.pack_memory = '1MB'")
-    with pytest.raises(psycopg.Error, match=r"a record of 100001 coordinates takes 8 MB of memory") as error:
+    with pytest.raises(psycopg.Error, match=r"a record of 100001 coordinates needs 8 MB of memory") as error:
         connection.execute(TRAIN, (name,))
     assert spent(name) == (0, 0)
     connection.execute(re.search(r"set dbdp.pack_memory = '\d+MB'", str(error.value))[0])
@@ -180,7 +180,7 @@ def test_a_record_that_the_memory_does_not_hold_is_refused_before_the_charge_wit
 def test_an_array_of_another_length_is_neither_fetched_nor_unpacked(
     connection: psycopg.Connection, schema: str, register: Register
 ) -> None:
-    """A compressed one of 2 MB is stored in 24 kB, less than a whole record. The control unpacks it."""
+    """A compressed one of 2 MB is stored in 24 kB, less than one record. The control unpacks it."""
     connection.execute("create table t (x float8[], y int)")
     connection.execute("insert into t select array_fill(0::float8, array[3000]), 1 from generate_series(1, 50)")
     connection.execute("insert into t values (array_fill(0::float8, array[250000]), 1)")
@@ -278,7 +278,7 @@ def test_every_parameter_of_the_planner_is_set_while_a_table_is_read(connection:
             connection.execute("select set_config(%s, %s, false)", (name, value))
 
 
-def test_the_parameters_are_set_to_what_is_said_and_are_the_sessions_own_afterwards(
+def test_the_parameters_are_pinned_within_and_the_sessions_own_afterwards(
     connection: psycopg.Connection, schema: str
 ) -> None:
     connection.execute("create table t (); set enable_sort = on; set work_mem = '77kB'")
@@ -299,8 +299,8 @@ assert before["work_mem"] == "77kB"
     connection.execute(f"do $python$\n{code}\n$python$ language plpython3u")
 
 
-def test_nobody_resumes_what_was_not_left(connection: psycopg.Connection) -> None:
-    with pytest.raises(psycopg.Error, match="nothing was left to resume"):
+def test_nothing_is_resumed_that_was_not_suspended(connection: psycopg.Connection) -> None:
+    with pytest.raises(psycopg.Error, match="no suspended read"):
         connection.execute("select dbdp.resume('0123456789abcdef')")
 
 

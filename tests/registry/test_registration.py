@@ -1,4 +1,4 @@
-"""A dataset is declared once, as public facts; whatever is wrong with it is said before anything is stored."""
+"""A dataset is declared once, as public facts; each error in it is reported before anything is stored."""
 
 import json
 import subprocess
@@ -143,9 +143,9 @@ def labels(connection: psycopg.Connection, name: str) -> list[float]:
     return sorted(blocks.decode(block, 2)[:, -1].tolist())
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("interface", ["server", "client"])
 def test_names_may_be_as_weird_as_sql_allows(
-    connection: psycopg.Connection, database: Database, schema: str, register: Register, door: str
+    connection: psycopg.Connection, database: Database, schema: str, register: Register, interface: str
 ) -> None:
     weird = f'"We ird{schema}"."Ta\'b""le\\x"'
     connection.execute(f"""
@@ -156,7 +156,7 @@ insert into {weird} select i, 'a''b', case when i % 2 = 0 then 'p''o\\s' else 'n
     try:
         features = {"Col\"um'n %": [0, 20], "sel;ect": ["a'b", 'c"d']}
         name = register(weird, name=f"it's {schema}\"\\", label="y Y", positive="p'o\\s", features=features)
-        if door == "server":
+        if interface == "server":
             connection.execute(TRAIN, (name,))
         else:
             LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(database, name)
@@ -169,9 +169,9 @@ insert into {weird} select i, 'a''b', case when i % 2 = 0 then 'p''o\\s' else 'n
         connection.execute(f'drop schema "We ird{schema}" cascade')
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
-def test_a_partitioned_table_is_trained_on_whole(
-    connection: psycopg.Connection, database: Database, schema: str, register: Register, door: str
+@pytest.mark.parametrize("interface", ["server", "client"])
+def test_a_partitioned_table_is_trained_on_with_all_partitions(
+    connection: psycopg.Connection, database: Database, schema: str, register: Register, interface: str
 ) -> None:
     connection.execute("""
 create table p (x float8[], y int, k int) partition by list (k);
@@ -181,7 +181,7 @@ create table p10 partition of p1 for values in (0);
 create table p11 partition of p1 default;
 insert into p select array[.1, .2, .3], i % 2, i % 3 % 2 from generate_series(1, 30) i""")
     name = register("p")
-    if door == "server":
+    if interface == "server":
         connection.execute(TRAIN, (name,))
     else:
         LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(database, name)
@@ -207,14 +207,14 @@ insert into p select array[.1, .2, .3], i % 2 from generate_series(1, 30) i""")
 
 
 UNSOUND_SOURCES = {
-    "view": ("create view s as select * from t", "is no ordinary table"),
-    "materialised view": ("create materialized view s as select * from t", "is no ordinary table"),
-    "temporary table": ("create temporary table s as select * from t", "is no ordinary table"),
-    "sequence": ("create sequence s", "is no ordinary table"),
+    "view": ("create view s as select * from t", "is not an ordinary table"),
+    "materialised view": ("create materialized view s as select * from t", "is not an ordinary table"),
+    "temporary table": ("create temporary table s as select * from t", "is not an ordinary table"),
+    "sequence": ("create sequence s", "is not an ordinary table"),
     "foreign table": (
         "create extension if not exists file_fdw; create server files foreign data wrapper file_fdw;"
         "create foreign table s (x float8[], y int) server files options (filename '/dev/null')",
-        "is no ordinary table",
+        "is not an ordinary table",
     ),
     "inheritance": ("create table s (like t); create table child () inherits (s)", "has inheriting tables"),
     "row-level security": ("create table s (like t); alter table s enable row level security", "row-level security"),
@@ -259,12 +259,12 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "no categories": ({"features": {"a": []}}, r"feature 'a' is declared as \[\]"),
     "one bound": ({"features": {"a": [1]}}, r"feature 'a' is declared as \[1\]"),
     "booleans as bounds": ({"features": {"a": [False, True]}}, "feature 'a' is declared as"),
-    "falling bounds": ({"features": {"a": [1, 0]}}, r"bounds of 'a' are \[1, 0\]; they must be finite and rising"),
-    "equal bounds": ({"features": {"a": [1, 1]}}, "they must be finite and rising"),
-    "infinite width": ({"features": {"a": [-1e308, 1e308]}}, "they must be finite and rising"),
-    "infinite bound": ({"features": '{"a": [0, 1e999]}'}, "they must be finite and rising"),
-    "bound beyond a float": ({"features": '{"a": [0, 1' + "0" * 400 + "]}"}, "they must be finite and rising"),
-    "category twice": ({"features": {"c": ["u", "u"]}}, "categories of 'c' hold a value twice"),
+    "falling bounds": ({"features": {"a": [1, 0]}}, r"bounds of 'a' are \[1, 0\]; they must be finite and increasing"),
+    "equal bounds": ({"features": {"a": [1, 1]}}, "they must be finite and increasing"),
+    "infinite width": ({"features": {"a": [-1e308, 1e308]}}, "they must be finite and increasing"),
+    "infinite bound": ({"features": '{"a": [0, 1e999]}'}, "they must be finite and increasing"),
+    "bound beyond a float": ({"features": '{"a": [0, 1' + "0" * 400 + "]}"}, "they must be finite and increasing"),
+    "category twice": ({"features": {"c": ["u", "u"]}}, "categories of 'c' list a value twice"),
     "vector without norm": ({"features": {"x": {"length": 3}}}, 'needs exactly "length" and "norm"'),
     "length 0": ({"features": {"x": {"length": 0, "norm": 1}}}, "length of 'x' = 0 must be a whole number between 1"),
     "length huge": ({"features": {"x": {"length": 2**24, "norm": 1}}}, "length of 'x' = 16777216"),
@@ -287,11 +287,11 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "number as a category": ({"features": {"a": ["1"]}}, "column 'a' of .* is double precision; it must be one of"),
     "text as a number": ({"features": {"c": [0, 1]}}, "column 'c' of .* is text; it must be one of"),
     "array as a label": ({"label": "x", "features": {"a": [0, 1]}}, "column 'x' of .* must be one of"),
-    "value not of the label": ({"positive": "yes"}, "label value 'yes' is no integer, the type of column 'y'"),
-    "negative not of the label": ({"negative": "no"}, "label value 'no' is no integer, the type of column 'y'"),
+    "value not of the label": ({"positive": "yes"}, "label value 'yes' is not of type integer, that of column 'y'"),
+    "negative not of the label": ({"negative": "no"}, "label value 'no' is not of type integer, that of column 'y'"),
     "undeclared negative of a float": ({"label": "a"}, "label 'a' is double precision; declare its negative value too"),
-    "no name": ({"name": ""}, "dataset name '' has 0 characters; it must have 1 to 63"),
-    "long name": ({"name": "n" * 64}, "has 64 characters; it must have 1 to 63"),
+    "no name": ({"name": ""}, "dataset name '' has 0 characters; choose one with 1 to 63"),
+    "long name": ({"name": "n" * 64}, "has 64 characters; choose one with 1 to 63"),
     "epsilon 0": ({"epsilon": 0}, "epsilon = 0.0 must be positive"),
     "epsilon negative": ({"epsilon": -1}, "epsilon = -1.0 must be positive"),
     "epsilon NaN": ({"epsilon": float("nan")}, "epsilon = nan must be positive"),
@@ -306,14 +306,14 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "category no boolean": ({"features": {"b": ["yes!"]}}, "category 'yes!' .* boolean"),
     "category no label of its enum": ({"features": {"m": ["nope"]}}, "category 'nope' .* enum"),
     "no kind of label": ({"positive": None}, "positive is null, and so are classes and label_bounds; give the one"),
-    "two kinds": ({"classes": ["1", "2"]}, "positive and classes are given; a label is of one kind"),
+    "two kinds": ({"classes": ["1", "2"]}, "positive and classes are set; a label has one kind"),
     "all kinds": (
         {"classes": ["1", "2"], "label_bounds": [0, 1]},
-        "positive and classes and label_bounds are given; a label is of one kind",
+        "positive and classes and label_bounds are set; a label has one kind",
     ),
     "negative of classes": (
         {"positive": None, "classes": ["1", "2"], "negative": "0"},
-        "negative '0' is given with classes; it goes with positive alone",
+        "negative = '0' is set with classes; it belongs to positive",
     ),
     "one class": ({"positive": None, "classes": ["1"]}, "label 'y' has 1 classes; it must have 2 to 1000"),
     "no class": ({"positive": None, "classes": []}, "label 'y' has 0 classes; it must have 2 to 1000"),
@@ -321,13 +321,16 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
         {"positive": None, "classes": [str(number) for number in range(1001)]},
         "label 'y' has 1001 classes; it must have 2 to 1000",
     ),
-    "class twice": ({"positive": None, "classes": ["1", "2", "1"]}, "classes of 'y' hold a value twice"),
+    "class twice": ({"positive": None, "classes": ["1", "2", "1"]}, "classes of 'y' list a value twice"),
     "class null": ({"positive": None, "classes": ["1", None]}, "classes of 'y' are .* give a list of strings"),
     "classes in rows": ({"positive": None, "classes": [["1"], ["2"]]}, "classes of 'y' are .* give a list of strings"),
-    "class not of the label": ({"positive": None, "classes": ["1", "x"]}, "class 'x' of 'y' is no integer"),
+    "class not of the label": (
+        {"positive": None, "classes": ["1", "x"]},
+        "class 'x' of 'y' is not a value of type integer",
+    ),
     "class written otherwise": (
         {"positive": None, "classes": ["1", "+2"]},
-        r"class '\+2' of 'y' is no integer, .* as PostgreSQL writes it; write it as '2'",
+        r"class '\+2' of 'y' is not a value of type integer as PostgreSQL writes it; write it as '2'",
     ),
     "one number in two classes": (
         {"label": "n", "features": {"a": [0, 1]}, "positive": None, "classes": ["1", "1.0"]},
@@ -335,7 +338,7 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "class no label of its enum": (
         {"label": "m", "features": {"a": [0, 1]}, "positive": None, "classes": ["sad", "nope"]},
-        "class 'nope' of 'm' is no enum",
+        "class 'nope' of 'm' is not a value of type enum",
     ),
     "classes of an array": (
         {"label": "x", "features": {"a": [0, 1]}, "positive": None, "classes": ["1", "2"]},
@@ -357,9 +360,9 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "null bound of the label": ({"positive": None, "label_bounds": [0.0, None]}, "label_bounds of 'y' are .* give"),
     "falling bounds of the label": (
         {"positive": None, "label_bounds": [1, 0]},
-        r"label_bounds of 'y' are \[1.0, 0.0\]; they must be finite and rising, within ±1e.100",
+        r"label_bounds of 'y' are \[1.0, 0.0\]; they must be finite and increasing, within ±1e.100",
     ),
-    "equal bounds of the label": ({"positive": None, "label_bounds": [1, 1]}, "they must be finite and rising"),
+    "equal bounds of the label": ({"positive": None, "label_bounds": [1, 1]}, "they must be finite and increasing"),
     "infinite bound of the label": ({"positive": None, "label_bounds": [0.0, float("inf")]}, "they must be finite"),
     "NaN as a bound of the label": ({"positive": None, "label_bounds": [float("nan"), 1.0]}, "they must be finite"),
     "huge bound of the label": ({"positive": None, "label_bounds": [0.0, 1e101]}, "they must be finite"),
@@ -389,7 +392,7 @@ def test_an_unsound_declaration_is_refused_and_leaves_nothing(
 
 def test_an_empty_table_is_refused(connection: psycopg.Connection, schema: str, register: Register) -> None:
     connection.execute("create table t (x float8[], y int)")
-    with pytest.raises(psycopg.Error, match="is empty; a dataset needs at least one row"):
+    with pytest.raises(psycopg.Error, match="is empty; insert at least one row"):
         register("t")
     assert nothing_left(connection, schema)
 
@@ -415,7 +418,7 @@ def test_a_name_and_a_table_are_registered_once(
     connection.execute("create table other as select * from t")
     with pytest.raises(
         psycopg.Error,
-        match=f"dataset '{name}' is registered already, and its declaration and budget never .* dbdp.renew_budget",
+        match=f"dataset '{name}' is registered already, and registering it again .* dbdp.renew_budget",
     ):
         register(array_table)
     with pytest.raises(psycopg.Error, match=f"dataset '{name}' is registered already"):
@@ -457,7 +460,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("interface", ["server", "client"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_table_that_changed_is_refused_before_any_charge(
     connection: psycopg.Connection,
@@ -466,13 +469,13 @@ def test_a_table_that_changed_is_refused_before_any_charge(
     register: Register,
     spent: Callable[[str], tuple[int, int]],
     change: str,
-    door: str,
+    interface: str,
 ) -> None:
     name = register(array_table)
     statement, message = CHANGES[change]
     connection.execute(statement)
     with pytest.raises((psycopg.Error, ValueError), match=message):
-        if door == "server":
+        if interface == "server":
             connection.execute(TRAIN, (name,))
         else:
             LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(database, name)
@@ -493,9 +496,9 @@ def test_a_renamed_or_moved_table_is_the_same_dataset(
     connection.execute(f"drop schema {schema}_2 cascade")
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
+@pytest.mark.parametrize("interface", ["server", "client"])
 def test_a_dataset_of_this_transaction_cannot_be_trained_on(
-    server_url: str, schema: str, connection: psycopg.Connection, array_table: str, door: str
+    server_url: str, schema: str, connection: psycopg.Connection, array_table: str, interface: str
 ) -> None:
     with psycopg.connect(server_url) as mine:
         mine.execute(f"set search_path = {schema}")
@@ -504,7 +507,7 @@ def test_a_dataset_of_this_transaction_cannot_be_trained_on(
         sql = "select dbdp.register_dataset('fresh', 't', 'y', '1', %s, 9, 0, mode => 'basic')"
         mine.execute(sql, (declared,))
         with pytest.raises((psycopg.Error, ValueError), match="registered in this transaction, which could still undo"):
-            if door == "server":
+            if interface == "server":
                 mine.execute(TRAIN, ("fresh",))
             else:
                 LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(connect(mine), "fresh")
@@ -520,7 +523,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_label_of_every_kind_is_declared_through_every_door(
+def test_a_label_of_every_kind_is_declared_through_every_interface(
     connection: psycopg.Connection,
     database: Database,
     schema: str,
@@ -540,11 +543,11 @@ def test_a_label_of_every_kind_is_declared_through_every_door(
     common = {"label": "y", "features": json.loads(features.read_text()), "epsilon": 2, "delta": 1e-6}
     options = ["--label", "y", "--features", str(features), "--epsilon", "2", "--delta", "1e-6", "--url", server_url]
     found = []
-    for door in ("sql", "python", "command line"):
-        name = f"{schema}_{door}"
-        if door == "sql":
+    for interface in ("sql", "python", "command line"):
+        name = f"{schema}_{interface}"
+        if interface == "sql":
             register(array_table, name=name, **{"positive": None} | KINDS[kind], **common | {"mode": "renyi"})
-        elif door == "python":
+        elif interface == "python":
             database.register_dataset(name, array_table, **KINDS[kind], **common)
         else:
             source = f"{schema}.{array_table}"

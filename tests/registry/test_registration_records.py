@@ -148,8 +148,8 @@ def test_a_registration_never_changes() -> None:
 
 
 UNSOUND: dict[str, tuple[dict[str, Any], str]] = {
-    "no name": ({"name": ""}, "dataset name '' has 0 characters; it must have 1 to 63"),
-    "a long name": ({"name": "x" * 64}, "has 64 characters; it must have 1 to 63"),
+    "no name": ({"name": ""}, "dataset name '' has 0 characters; choose one with 1 to 63"),
+    "a long name": ({"name": "x" * 64}, "has 64 characters; choose one with 1 to 63"),
     "a name of several lines": ({"name": "a\nb"}, "has characters that cannot be printed; choose a name without them"),
     "features that are none": ({"features": {}}, "features is empty; declare at least one column"),
     "half a unit": ({"unit": "who"}, "max_rows = None belong together"),

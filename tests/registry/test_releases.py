@@ -1,4 +1,4 @@
-"""Releases: coefficients in the user's units say what the models over packed rows say, for every kind of label."""
+"""Releases: coefficients in the user's units predict as the models over packed rows do, for every kind of label."""
 
 from collections.abc import Callable
 from typing import Any
@@ -54,7 +54,7 @@ def rows(features: str, intercept: bool, projection: RandomProjection | None) ->
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_coefficients_say_what_the_models_say(
+def test_coefficients_predict_as_the_models_do(
     kind: str, features: str, intercept: bool, projection: RandomProjection | None
 ) -> None:
     declaration = declared(kind, features, intercept=intercept)

@@ -36,7 +36,7 @@ NO_MODEL = "model {} does not exist; see dbdp.models"
 
 @dataclass(frozen=True)
 class Stage:
-    """A schema with a table and roles of its own; the table is registered when a test says so."""
+    """A schema with a table and roles of its own; the table is registered when a test requests it."""
 
     connection: psycopg.Connection
     url: str
@@ -120,7 +120,7 @@ def refused(text: str) -> "pytest.RaisesExc[psycopg.Error]":
 # --- who may train --------------------------------------------------------------------------------------
 
 
-DOORS = {
+INTERFACES = {
     "training": "select dbdp.dp_logreg('{}', 1)",
     "training with noise in every update": "select dbdp.dp_train('{}', 1, 1e-6, 'dp_sgd')",
     "tuning": """select dbdp.dp_tune('{}', '[{{"schedule": "square_root"}}]', 1)""",
@@ -128,7 +128,7 @@ DOORS = {
     "explaining a tuning": """select dbdp.dp_explain_tuning('{}', '[{{"schedule": "square_root"}}]', 1)""",
     "scoring": "select dbdp.dp_score(1, '{}', 'confusion', 1)",
 }
-DOORS_OF_OWNERS = {
+INTERFACES_OF_OWNERS = {
     "charging": "select dbdp.charge('{}', '{{}}')",
     "storing": "select dbdp.store_release('{}', '{{1, 2, 3}}', '{{0}}', '{{}}')",
     "storing a network": "select dbdp.store_network('{}', '{{}}', '{{1}}', '{{}}')",
@@ -144,20 +144,20 @@ def test_a_dataset_without_a_right_looks_as_if_it_were_not_registered(stage: Sta
     """Word for word as for a name that nobody registered, also for a role that may read the table."""
     stage.register()
     stage.connection.execute(f"grant select on t to {stage.rival}")
-    for door, statement in (DOORS | (DOORS_OF_OWNERS if kind == "rival" else {})).items():
+    for interface, statement in (INTERFACES | (INTERFACES_OF_OWNERS if kind == "rival" else {})).items():
         texts = []
         for name in (stage.name, "nobody_registered_this"):
             with stage.acting(kind) as stranger, pytest.raises(psycopg.Error) as error:
                 stranger.execute(statement.format(name))
             texts.append(error.value.diag.message_primary.replace(name, "<name>"))
-        assert texts == ["dbdp: " + UNKNOWN.format("<name>")] * 2, door
+        assert texts == ["dbdp: " + UNKNOWN.format("<name>")] * 2, interface
     with stage.acting(kind) as stranger:
         for view in ("dbdp.dataset", "dbdp.datasets"):
             assert stranger.execute(f"select from {view} where name = %s", (stage.name,)).fetchall() == []
     assert stage.spent() == 0
 
 
-def test_a_python_client_without_a_right_is_told_the_same(stage: Stage) -> None:
+def test_a_python_client_without_a_right_reads_the_same_refusal(stage: Stage) -> None:
     stage.register()
     stage.connection.execute(f"grant select on t to {stage.rival}")
     with stage.acting("rival") as rival, pytest.raises((psycopg.Error, ValueError), match="is not registered"):
@@ -175,13 +175,13 @@ def test_the_owner_and_its_members_train_without_a_grant(stage: Stage) -> None:
     )
 
 
-def test_a_grant_opens_every_door_of_an_analyst_and_a_revocation_closes_it(stage: Stage) -> None:
+def test_a_grant_opens_every_interface_of_an_analyst_and_a_revocation_closes_it(stage: Stage) -> None:
     stage.register()
     stage.grant("alice")
     model = stage.train("alice")
     with stage.acting("alice") as alice:
         assert alice.execute("select source from dbdp.datasets where name = %s", (stage.name,)).fetchone()
-        alice.execute(DOORS["explaining"].format(stage.name))
+        alice.execute(INTERFACES["explaining"].format(stage.name))
         assert alice.execute(MATRIX, (model, stage.name)).fetchone() == (True,)
     with stage.acting("owner") as owner:
         owner.execute(REVOKE, (stage.name, stage.alice))
@@ -241,7 +241,7 @@ def test_a_dataset_may_be_registered_and_opened_in_one_transaction(stage: Stage)
     stage.train("alice")
 
 
-def test_a_dataset_registered_anew_is_open_to_nobody(stage: Stage) -> None:
+def test_a_dataset_registered_again_is_open_to_no_other_role(stage: Stage) -> None:
     stage.register()
     stage.grant("alice")
     with stage.acting("owner") as owner:
@@ -301,7 +301,7 @@ def test_without_an_epsilon_the_datasets_budget_alone_binds(stage: Stage) -> Non
         stage.train("alice", 1e-9)
 
 
-def test_allowances_may_add_to_more_than_the_whole_which_still_binds(stage: Stage) -> None:
+def test_allowances_may_add_up_to_more_than_the_budget_which_still_limits_them(stage: Stage) -> None:
     stage.register(epsilon=2.0, delta=0.0)
     stage.grant("alice", 1.5)
     stage.grant("bob", 1.5)
@@ -323,7 +323,7 @@ def test_what_is_refused_by_one_limit_advances_no_odometer(stage: Stage) -> None
     assert (stage.spent("alice"), stage.spent()) == (0, 1_700_000_000)
 
 
-def test_what_a_role_spent_stays_spent_when_the_right_is_given_again(stage: Stage) -> None:
+def test_what_a_role_spent_still_counts_when_the_right_is_granted_again(stage: Stage) -> None:
     """Also what it spent while it had no limit."""
     stage.register()
     stage.grant("alice")
@@ -343,7 +343,7 @@ def test_what_a_role_spent_stays_spent_when_the_right_is_given_again(stage: Stag
     assert stage.spent("alice") == CHARGE_UNITS
 
 
-def test_a_rollback_gives_no_allowance_back(stage: Stage) -> None:
+def test_a_rollback_refunds_no_allowance(stage: Stage) -> None:
     stage.register()
     stage.grant("alice", 1.0)
     with stage.connection.transaction(force_rollback=True):
@@ -370,21 +370,21 @@ def test_a_cancelled_training_is_charged_to_both(stage: Stage) -> None:
     assert stage.spent("alice") == stage.spent() == 600_000_000
 
 
-@pytest.mark.parametrize("door", ["server", "client"])
-def test_both_doors_charge_the_allowance(stage: Stage, door: str) -> None:
+@pytest.mark.parametrize("interface", ["server", "client"])
+def test_both_interfaces_charge_the_allowance(stage: Stage, interface: str) -> None:
     stage.register()
     stage.connection.execute(f"grant select on t to {stage.rival}")
     stage.grant("rival", 1.0)
     stages: list[str] = []
     with stage.acting("rival") as rival:
-        if door == "server":
+        if interface == "server":
             rival.execute(TRAIN, (stage.name, 0.8, 0.0))
         else:
             request = Request(epsilon=0.8, batch_size=20)
             connect(rival).train(stage.name, request, lambda stage, *_: stages.append(stage))
         with pytest.raises((psycopg.Error, ValueError), match="the allowance of role"):
             connect(rival).train(stage.name, Request(epsilon=0.3, batch_size=20))
-    assert bool(stages) == (door == "client")
+    assert bool(stages) == (interface == "client")
     assert stage.spent("rival") == stage.spent() == 800_000_000
 
 
@@ -490,7 +490,7 @@ def test_a_dataset_can_be_opened_to_all_analysts(stage: Stage) -> None:
         stage.train("bob")
 
 
-def test_set_role_neither_gives_a_right_nor_takes_one(stage: Stage) -> None:
+def test_set_role_neither_adds_a_right_nor_removes_one(stage: Stage) -> None:
     """Rights are those of the role that logged in: bob, as whom alice may act, keeps his own."""
     stage.register()
     stage.grant("alice")
@@ -554,7 +554,7 @@ def test_each_role_sees_its_own_and_an_owner_all_of_its_datasets(stage: Stage) -
     assert seen(stage, "rival") == everything
 
 
-def test_what_is_left_of_ones_own_allowance_can_be_seen_and_of_anothers_not(stage: Stage) -> None:
+def test_a_role_sees_the_rest_of_its_own_allowance_and_of_no_others(stage: Stage) -> None:
     stage.register(epsilon=8.0, delta=8e-6)
     stage.grant("alice", 2.0)
     stage.grant("bob")
@@ -612,7 +612,7 @@ def test_rows_of_roles_that_are_gone_raise_nothing(stage: Stage) -> None:
     stage.connection.execute("select dbdp.drop_dataset(%s)", (stage.name,))  # a superuser still may
 
 
-# --- the books ------------------------------------------------------------------------------------------
+# --- the ledger -----------------------------------------------------------------------------------------
 
 
 FORGERIES = {
@@ -627,14 +627,14 @@ FORGERIES = {
     "delete from dbdp.model",
     "update dbdp.allowance set dataset_id = 1",
     "delete from dbdp.allowance",
-    "drop policy seen on dbdp.ledger",
+    "drop policy visible on dbdp.ledger",
     "create policy mine on dbdp.ledger using (true)",
     "create trigger mine before insert on dbdp.ledger execute function tsvector_update_trigger()",
 }
 
 
 @pytest.mark.parametrize("statement", sorted(FORGERIES))
-def test_not_even_dbdp_owner_rewrites_the_books(connection: psycopg.Connection, statement: str) -> None:
+def test_not_even_dbdp_owner_rewrites_the_ledger(connection: psycopg.Connection, statement: str) -> None:
     connection.execute("set role dbdp_owner")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         connection.execute(statement.encode())
@@ -663,7 +663,7 @@ def released(stage: Stage) -> int:
     return stage.train("alice")
 
 
-def test_a_model_is_given_to_a_role_that_only_predicts(stage: Stage, released: int) -> None:
+def test_a_model_can_be_granted_to_a_role_that_only_predicts(stage: Stage, released: int) -> None:
     with stage.session("app") as app, refused(NO_MODEL.format(released)):
         app.execute(PREDICT, (released,))
     with stage.acting("alice") as alice:
@@ -673,7 +673,7 @@ def test_a_model_is_given_to_a_role_that_only_predicts(stage: Stage, released: i
         listed = app.execute("select id from dbdp.models where dataset = %s", (stage.name,)).fetchall()
         assert listed == [(released,)]
         for statement in (
-            DOORS["explaining"].format(stage.name),
+            INTERFACES["explaining"].format(stage.name),
             "select from dbdp.dataset",
             "select from dbdp.ledger",
         ):
@@ -684,7 +684,7 @@ def test_a_model_is_given_to_a_role_that_only_predicts(stage: Stage, released: i
 
 
 @pytest.mark.parametrize("kind", ["alice", "owner"])
-def test_who_released_a_model_and_who_registered_its_dataset_give_and_take_it(
+def test_who_released_a_model_and_who_registered_its_dataset_grant_and_revoke_it(
     stage: Stage, released: int, kind: str
 ) -> None:
     grant, revoke = (f"select dbdp.{each}_prediction(%s, %s)" for each in ("grant", "revoke"))
@@ -748,7 +748,7 @@ set parallel_tuple_cost = 0; set min_parallel_table_scan_size = 0; set parallel_
 
 
 def test_the_policies_look_up_rights_once_for_a_query(stage: Stage, released: int) -> None:
-    """A plan that asked for each row would name the functions outside an InitPlan."""
+    """A plan that checked each row would name the functions outside an InitPlan."""
     with stage.acting("bob") as bob:
         rows = bob.execute("explain (verbose, costs off) select id from dbdp.model").fetchall()
     text = "\n".join(line for (line,) in rows)

@@ -144,7 +144,7 @@ def test_shares_of_a_key_are_disjoint_and_together_all_slots(
     assert_slots_of(found, counts, 3)
 
 
-def test_blocks_do_not_tell_how_many_rows_a_unit_has(
+def test_blocks_do_not_show_how_many_rows_a_unit_has(
     connection: psycopg.Connection, schema: str, register: Register
 ) -> None:
     lengths = []
@@ -192,10 +192,10 @@ def p_value(cells: np.ndarray) -> float:
     return float(chi2.sf(((cells - mean) ** 2 / mean).sum(), cells.size - 1))
 
 
-def test_which_rows_are_kept_is_a_uniform_choice_for_every_unit_by_itself(
+def test_which_rows_are_selected_is_a_uniform_choice_for_every_unit_by_itself(
     connection: psycopg.Connection, schema: str, register: Register
 ) -> None:
-    """Five rows of each of 600 units, stored one after the other: every two are kept equally often."""
+    """Five rows of each of 600 units, stored one after the other: every two are selected equally often."""
     sizes = [5] * 600
     visits(connection, "v", sizes)
     name, pairs = registered(register, "v", sum(sizes), 2), list(combinations(range(5), 2))
@@ -324,8 +324,8 @@ def test_the_catalogue_has_the_unit_and_counts_slots(
     name = registered(register, "v", 10, 3)
     row = next(each for each in database.datasets() if each["name"] == name)
     assert (row["unit"], row["max_rows"], row["rows"]) == ("patient", 3, 12)
-    told = database.explain(name, Request(1.0))
-    assert {key: told[key] for key in ("neighbours", "unit", "max_rows", "units", "rows")} == {
+    explanation = database.explain(name, Request(1.0))
+    assert {key: explanation[key] for key in ("neighbours", "unit", "max_rows", "units", "rows")} == {
         "neighbours": "replace-one-unit", "unit": "patient", "max_rows": 3, "units": 4, "rows": 12,
     }  # fmt: skip
 
@@ -337,8 +337,8 @@ def test_a_unit_of_one_row_is_a_unit_still(
     name = registered(register, "v", 11, 1)
     database.train(name, Request(1.0, batch_size=2))
     sql = "select plan from dbdp.ledger where dataset_id = (select id from dbdp.dataset where name = $1)"
-    for told in (database.explain(name, Request(1.0)), database.query(sql, name)[0]["plan"]):
-        assert (told["neighbours"], told["units"], told["rows"]) == ("replace-one-unit", 4, 4)
+    for explanation in (database.explain(name, Request(1.0)), database.query(sql, name)[0]["plan"]):
+        assert (explanation["neighbours"], explanation["units"], explanation["rows"]) == ("replace-one-unit", 4, 4)
 
 
 TYPES = {  # a type, its values, and how many units they are
@@ -358,7 +358,7 @@ TYPES = {  # a type, its values, and how many units they are
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_units_are_told_apart_by_built_in_code_alone(
+def test_units_are_compared_by_built_in_code_alone(
     connection: psycopg.Connection, schema: str, register: Register, database: Database, kind: str
 ) -> None:
     values, expected = TYPES[kind]
@@ -394,7 +394,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "too many rows": ({"max_rows": 1001}, "max_rows = 1001 must be a whole number between 1 and 1000"),
     "too much at once": (
         {"max_rows": 900, "features": {"x": {"length": 3000, "norm": 1}}},
-        "900 rows of 3000 numbers are more than a unit may have, 2097152; choose at most 699",
+        "900 rows of 3000 numbers are above the limit of 2097152 numbers in a unit; choose max_rows = 699 at most",
     ),
 }
 
@@ -411,22 +411,22 @@ def test_what_is_no_unit_is_refused(connection: psycopg.Connection, schema: str,
 
 def test_a_table_without_units_is_refused(connection: psycopg.Connection, schema: str, register: Register) -> None:
     visits(connection, "v", [])
-    with pytest.raises(psycopg.Error, match="is empty; a dataset needs at least one row with a unit"):
+    with pytest.raises(psycopg.Error, match="is empty; insert at least one row with a unit"):
         registered(register, "v", 4, 2)
 
 
 # --- changes --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("door", ["client", "server"])
+@pytest.mark.parametrize("interface", ["client", "server"])
 def test_the_number_of_rows_is_private_and_that_of_units_is_not(
-    connection: psycopg.Connection, schema: str, register: Register, database: Database, spent: Spent, door: str
+    connection: psycopg.Connection, schema: str, register: Register, database: Database, spent: Spent, interface: str
 ) -> None:
     visits(connection, "v", [1, 2, 3])
     name = registered(register, "v", 6, 2)
 
     def train() -> None:
-        if door == "client":
+        if interface == "client":
             database.train(name, Request(1.0, batch_size=2))
         else:
             connection.execute("select model from dbdp.dp_logreg(%s, epsilon => 1, batch_size => 2)", (name,))
@@ -465,7 +465,7 @@ def test_a_unit_column_of_another_type_is_refused(
         database.explain(name, Request(1.0))
 
 
-# --- every door -----------------------------------------------------------------------------------------
+# --- every interface -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -488,8 +488,8 @@ def test_every_algorithm_trains_on_units(
     given = ", ".join(f"{key} => %({key})s" for key in options)
     sql = f"select receipt from dbdp.dp_train(%(dataset)s, {given})"
     receipt = connection.execute(sql, options | {"dataset": clinic}).fetchone()[0]
-    told = {key: receipt[key] for key in ("neighbours", "unit", "max_rows", "units", "rows", "epsilon")}
-    assert told == {
+    explanation = {key: receipt[key] for key in ("neighbours", "unit", "max_rows", "units", "rows", "epsilon")}
+    assert explanation == {
         "neighbours": "replace-one-unit", "unit": "patient", "max_rows": 3, "units": 400, "rows": 1200, "epsilon": 2.0,
     }  # fmt: skip
     assert spent(clinic)[0] == 2 * 10**9
@@ -532,9 +532,9 @@ def test_the_command_line_registers_units_and_explains_what_they_cost(
     unit = ["--unit", "patient", "--max-rows", "2", "--url", server_url]
     run = CliRunner().invoke(app, ["register", schema, f"{schema}.v", *declared, *unit])
     assert run.exit_code == 0, run.output
-    asked = {"epsilon": 1.0, "batch_size": 2}
-    told = database.explain(schema, Request(**asked))
+    options = {"epsilon": 1.0, "batch_size": 2}
+    explanation = database.explain(schema, Request(**options))
     shape = ["--rows", "6", "--features", "2", "--max-rows", "2", "--epsilon", "1", "--batch-size", "2", "--json"]
     run = CliRunner().invoke(app, ["explain", *shape])
-    assert json.loads(run.output).items() <= told.items()
-    assert told["units"] == 3
+    assert json.loads(run.output).items() <= explanation.items()
+    assert explanation["units"] == 3

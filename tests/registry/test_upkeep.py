@@ -16,7 +16,7 @@ from dbdp.interfaces.sql.scoring import MOST_KNOWN, VectorScorer
 
 CATALOGUES = ("pg_class", "pg_attribute", "pg_type", "pg_depend", "pg_index", "pg_shdepend")
 OURS = ("ledger", "model", "dataset")
-KEPT = "select count(*), sum(total_bytes)::int8 from pg_backend_memory_contexts where name = %s"
+MEMORY = "select count(*), sum(total_bytes)::int8 from pg_backend_memory_contexts where name = %s"
 WARM = 200  # trainings until libraries are loaded, and the C library's heap has its size
 REQUESTS: list[dict[str, Any]] = [
     {"algorithm": name} | options for name, options in {"bolt_on": {"epochs": 2}, **FEW}.items()
@@ -55,7 +55,7 @@ def test_a_session_keeps_no_plan_of_a_table_that_is_gone(url: str) -> None:
         counts = []
         for number in range(45):
             train(connection, number % 3)
-            counts.append(connection.execute(KEPT, ("CachedPlanSource",)).fetchone()[0])
+            counts.append(connection.execute(MEMORY, ("CachedPlanSource",)).fetchone()[0])
     assert counts[14] > 64  # it does keep plans
     assert counts[-1] < 160
 
@@ -87,7 +87,7 @@ def test_memory_and_time_of_a_backend_are_flat_over_500_trainings(url: str) -> N
             train(connection, number)
             times.append(time.monotonic() - began)
             memory.append(anonymous_kb(connection.info.backend_pid))
-        buffers = connection.execute(KEPT, ("LocalBufferContext",)).fetchone()[1]
+        buffers = connection.execute(MEMORY, ("LocalBufferContext",)).fetchone()[1]
     assert buffers < 2 << 20
     assert memory[-1] - memory[WARM - 1] < 2 << 10  # 55 MB when plans were kept
     assert median(times[-100:]) < 2 * median(times[WARM : WARM + 100])
@@ -103,18 +103,18 @@ def sizes(connection: psycopg.Connection) -> dict[str, int]:
 @pytest.mark.slow
 def test_a_thousand_trainings_bloat_no_catalogue_for_good(url: str) -> None:
     """Without any vacuum a training adds some kilobytes to the catalogues; after one the space is used again."""
-    with psycopg.connect(url, autocommit=True) as books:
+    with psycopg.connect(url, autocommit=True) as admin:
         for name in CATALOGUES:
-            books.execute(f"vacuum full pg_catalog.{name}")
-        before = sizes(books)
+            admin.execute(f"vacuum full pg_catalog.{name}")
+        before = sizes(admin)
         _train_in_sessions(url, 1000)
-        after = sizes(books)
+        after = sizes(admin)
         for name in CATALOGUES:
-            books.execute(f"vacuum pg_catalog.{name}")
+            admin.execute(f"vacuum pg_catalog.{name}")
         _train_in_sessions(url, 200)
-        again = sizes(books)
+        again = sizes(admin)
         left = "select count(*) from pg_class where relpersistence = 't' and relname like '%dbdp%'"
-        assert books.execute(left).fetchone() == (0,)
+        assert admin.execute(left).fetchone() == (0,)
     for name, size in after.items():
         assert size - before[name] < 1000 * (8 << 10), name
     for name in CATALOGUES:

@@ -86,7 +86,7 @@ def arena_of(url: str) -> Iterator[Arena]:
 
 
 def allow(owner: psycopg.Connection, dataset: str, role: str) -> None:
-    """Grant training on a dataset, where the extension asks for it."""
+    """Grant training on a dataset, if the extension has such a right."""
     sql = "select from pg_proc where proname = 'grant_training' and pronamespace = 'dbdp'::regnamespace"
     if owner.execute(sql).fetchall():
         owner.execute("select dbdp.grant_training(%s, %s)", (dataset, role))

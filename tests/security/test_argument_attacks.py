@@ -1,4 +1,4 @@
-"""Arguments of every door that are no numbers, no names, too long, too deep, or SQL."""
+"""Arguments of every interface that are not numbers, not names, too long, too deep, or SQL."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields
@@ -12,8 +12,8 @@ from dbdp.algorithms import Request
 pytestmark = pytest.mark.security
 Spent = Callable[[str], tuple[int, int]]
 
-DOORS = ("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune", "dp_explain", "dp_explain_tuning")
-DOORS += ("dp_score", "dp_explain_score", "dp_class_balance", "dp_train_groups", "dp_explain_groups")
+INTERFACES = ("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune", "dp_explain", "dp_explain_tuning")
+INTERFACES += ("dp_score", "dp_explain_score", "dp_class_balance", "dp_train_groups", "dp_explain_groups")
 QUICK = ("dp_train", "dp_score")  # others take the same options
 NUMBERS = {
     "double precision": ("'NaN'", "'Infinity'", "'-Infinity'", "-1", "0", "5e-324", "1.7976931348623157e308", "-0.0"),
@@ -52,20 +52,20 @@ USUAL = {
 }
 
 
-def signature(session: psycopg.Connection, door: str) -> list[tuple[str, str]]:
-    """Names and types of what a door is given."""
+def signature(session: psycopg.Connection, interface: str) -> list[tuple[str, str]]:
+    """Names and types of an interface's arguments."""
     sql = """
 select a.name, pg_catalog.format_type(a.type, null)
 from pg_proc as p, unnest(p.proargnames, coalesce(p.proallargtypes, p.proargtypes::oid[]),
      coalesce(p.proargmodes::text[], array_fill('i'::text, array[cardinality(p.proargnames)]))) as a(name, type, mode)
 where p.oid = %s::regproc and a.mode = 'i'"""
-    return session.execute(sql, (f"dbdp.{door}",)).fetchall()
+    return session.execute(sql, (f"dbdp.{interface}",)).fetchall()
 
 
-def call(door: str, arguments: list[tuple[str, str]], name: str, model: int, odd: dict[str, str]) -> str:
-    """A call of a door with usual arguments, but for the odd ones."""
+def call(interface: str, arguments: list[tuple[str, str]], name: str, model: int, odd: dict[str, str]) -> str:
+    """A call of an interface with usual arguments, except the odd ones."""
     given = {each: USUAL[each].format(name=name, model=model) for each, _ in arguments if each in USUAL} | odd
-    return f"select dbdp.{door}({', '.join(f'{each} => {value}' for each, value in given.items())})"
+    return f"select dbdp.{interface}({', '.join(f'{each} => {value}' for each, value in given.items())})"
 
 
 def odd_values(session: psycopg.Connection, kind: str, name: str) -> list[str]:
@@ -82,27 +82,27 @@ def odd_values(session: psycopg.Connection, kind: str, name: str) -> list[str]:
     return [f"{text}::{kind}" for text in texts]
 
 
-def odd_calls(session: psycopg.Connection, door: str, name: str, model: int) -> Iterator[tuple[str, str]]:
+def odd_calls(session: psycopg.Connection, interface: str, name: str, model: int) -> Iterator[tuple[str, str]]:
     """Each argument by itself with each odd value of its type."""
-    arguments = signature(session, door)
+    arguments = signature(session, interface)
     assert arguments
     for each, kind in arguments:
         for value in odd_values(session, kind, name):
-            yield each, call(door, arguments, name, model, {each: value})
+            yield each, call(interface, arguments, name, model, {each: value})
 
 
-EACH = [pytest.param(door, marks=() if door in QUICK else pytest.mark.slow) for door in DOORS]
+EACH = [pytest.param(interface, marks=() if interface in QUICK else pytest.mark.slow) for interface in INTERFACES]
 
 
-@pytest.mark.parametrize("door", EACH)
+@pytest.mark.parametrize("interface", EACH)
 def test_odd_arguments_are_refused_in_clear_words_or_are_arguments(
-    arena: Arena, admin: psycopg.Connection, analyst: psycopg.Connection, dataset: str, spent: Spent, door: str
+    arena: Arena, admin: psycopg.Connection, analyst: psycopg.Connection, dataset: str, spent: Spent, interface: str
 ) -> None:
     """What is refused costs nothing; an error is ours or PostgreSQL's own of a bad value, and short."""
     model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
     analyst.execute("set statement_timeout = '120s'")
-    analyst.execute(call(door, signature(analyst, door), dataset, model, {}))  # the usual arguments are taken
-    for each, statement in odd_calls(analyst, door, dataset, model):
+    analyst.execute(call(interface, signature(analyst, interface), dataset, model, {}))  # the usual arguments are taken
+    for each, statement in odd_calls(analyst, interface, dataset, model):
         before = spent(dataset)
         try:
             analyst.execute(statement)
@@ -123,7 +123,10 @@ def test_odd_arguments_are_refused_in_clear_words_or_are_arguments(
 def test_every_option_of_a_training_is_attacked(analyst: psycopg.Connection) -> None:
     assert {each.name for each in fields(Request)} <= {name for name, _ in signature(analyst, "dp_train")}
     sql = "select proname from pg_proc where pronamespace = 'dbdp'::regnamespace and proname ~ '^dp_'"
-    assert {name for (name,) in analyst.execute(sql).fetchall()} == {*DOORS, "dp_bounds"}  # that one is the owner's
+    assert {name for (name,) in analyst.execute(sql).fetchall()} == {
+        *INTERFACES,
+        "dp_bounds",
+    }  # that one is the owner's
 
 
 PREDICTING = ("predict", "predict_probability", "predict_class", "predict_value")

@@ -249,7 +249,7 @@ def test_a_group_that_all_are_members_of_owns_no_harmless_trap(trapper: Trapper,
 
 
 def test_an_old_snapshot_does_not_hide_a_trap(trapper: Trapper) -> None:
-    """The table, or its code, is made after the snapshot was taken, so that catalogues do not show it to a query."""
+    """The table, or its code, is created after the snapshot was taken, so that catalogues do not show it to a query."""
     trapper.prepare(trapper.act("grant training"), "")
     for trap in ("a trigger", "a view", "the predicate of an index"):
         victim = trapper.arena.session("owner")
@@ -422,7 +422,7 @@ def test_an_old_snapshot_spends_by_no_interface(
 def test_a_client_with_an_old_snapshot_charges_nothing(
     arena: Arena, owner: psycopg.Connection, dataset: str, odometers: Odometers
 ) -> None:
-    """A data owner that was given an allowance and may read the table, as a client does it: dbdp.charge."""
+    """A data owner with an allowance that may read the table, as a client does: dbdp.charge."""
     rival = arena.session("rival")
     owner.execute(f"grant select on {dataset} to {arena.names['rival']}")
     owner.execute("select dbdp.grant_training(%s, %s)", (dataset, arena.names["rival"]))

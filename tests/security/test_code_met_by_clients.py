@@ -1,6 +1,6 @@
 """A table's owner whose code a client meets: the client is a superuser, or another data owner, who trains or compares.
 
-What plans a statement on a table may run code of its owner, so no client plans one: it asks functions of the server,
+What plans a statement on a table may run code of its owner, so no client plans one: it calls functions of the server,
 which read as the table's owner.
 """
 
@@ -215,7 +215,7 @@ def test_no_command_plans_a_statement_on_the_table(host: Host, tmp_path: Path, c
 
 
 def test_a_client_sends_no_statement_that_names_a_table_of_a_user(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: the name stands in the messages of the functions that are asked instead."""
+    """The control: the messages of the functions that are called instead have the name."""
     sent: list[tuple[str, tuple[Any, ...]]] = []
     query = ClientSession.query
 
@@ -237,7 +237,7 @@ def test_a_client_has_no_way_to_read_a_table(host: Host) -> None:
 
 
 def test_the_number_of_rows_is_checked_for_those_who_may_read_them(host: Host) -> None:
-    """It says what it said to a client that counted itself; without the right to read it says nothing of rows."""
+    """It reports what a client that counts itself reads; without the right to read it reports nothing of rows."""
     name = host.table("what no query needs")
     rival, analyst = host.arena.session("rival"), host.arena.session("analyst")
     host.session.execute("select dbdp.grant_training(%s, %s)", (name, host.arena.names["analyst"]))
@@ -282,8 +282,10 @@ def test_rows_that_the_server_reads_are_predicted_as_in_a_query(host: Host, kind
         found = database.predictions(model, f"{host.schema}.{name}", most=9)
     function = {"classes": "predict_class", "a number": "predict_value"}.get(kind, "predict_probability")
     argument = "t.x" if kind == "an array" else "t"
-    asked = host.session.execute(f"select to_json(t), dbdp.{function}({model}, {argument}) from {name} as t").fetchall()
-    assert list(zip(found.rows, found.answers, strict=True)) == asked
+    predicted = host.session.execute(
+        f"select to_json(t), dbdp.{function}({model}, {argument}) from {name} as t"
+    ).fetchall()
+    assert list(zip(found.rows, found.answers, strict=True)) == predicted
     assert kind == "an array" or None not in found.answers
 
 

@@ -104,7 +104,7 @@ def test_what_a_query_does_not_need_does_not_run(
     assert ran_as(owner) == set()
 
 
-DOORS = {
+INTERFACES = {
     "dp_logreg": "select dbdp.dp_logreg('{n}', 1, batch_size => 20, epochs => 1)",
     "dp_train": "select dbdp.dp_train('{n}', 1, 1e-6, 'dp_sgd', batch_size => 20, epochs => 1)",
     "dp_tune": """select dbdp.dp_tune('{n}', '[{{"epochs": 1}}, {{"epochs": 2}}]', 1, batch_size => 10)""",
@@ -113,14 +113,14 @@ DOORS = {
 }
 
 
-@pytest.mark.parametrize("door", others_slow(list(DOORS), "dp_logreg", "dp_tune"))
-def test_no_door_lends_a_tables_owner_any_rights(
+@pytest.mark.parametrize("interface", others_slow(list(INTERFACES), "dp_logreg", "dp_tune"))
+def test_no_interface_lends_a_tables_owner_any_rights(
     arena: Arena,
     admin: psycopg.Connection,
     owner: psycopg.Connection,
     make: Callable[..., str],
     spied: str,
-    door: str,
+    interface: str,
 ) -> None:
     """The loot would be a row of another owner's table, and its odometer."""
     other = make("rival")
@@ -129,9 +129,9 @@ def test_no_door_lends_a_tables_owner_any_rights(
     orders(arena, owner, f"select setval('dbdp.charge_{number}', 0)::text || ({row})")
     plant(arena, owner, spied, PLANNED["an index on an expression"])
     with arena.login("analyst") as fresh:
-        fresh.execute(DOORS[door].format(n=spied, m=other))
+        fresh.execute(INTERFACES[interface].format(n=spied, m=other))
     seen = set(owner.execute("select who, loot from seen").fetchall())
-    assert seen == ({(arena.names["owner"], "42501")} if door != "dp_explain" else set())
+    assert seen == ({(arena.names["owner"], "42501")} if interface != "dp_explain" else set())
 
 
 def test_a_registration_lends_no_rights_either(arena: Arena, owner: psycopg.Connection, spied: str) -> None:
@@ -156,7 +156,7 @@ def test_a_client_that_reads_anothers_table_lends_its_owner_no_rights(
 def test_code_that_runs_while_a_table_is_read_cannot_spend_for_the_reader(
     arena: Arena, owner: psycopg.Connection, make: Callable[..., str], spied: str, spent: Spent
 ) -> None:
-    """Doors go by who logged in. The owner of the table would train on another's with the rights of the analyst."""
+    """Interfaces check the role that logged in. The owner would train on another table with the analyst's rights."""
     other = make("rival")
     for call in (f"dbdp.dp_logreg('{other}', 1)", f"dbdp.dp_explain('{other}', 1)", f"dbdp.drop_dataset('{other}')"):
         orders(arena, owner, f"select {call}::text")
@@ -188,7 +188,7 @@ def maintain(arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection,
 
 
 @pytest.mark.parametrize("command", others_slow(list(MAINTENANCE), "ANALYZE"))
-def test_code_that_runs_where_a_superuser_maintains_a_table_sees_the_books_of_its_role_only(
+def test_code_that_runs_where_a_superuser_maintains_a_table_sees_the_ledger_of_its_role_only(
     arena: Arena,
     admin: psycopg.Connection,
     owner: psycopg.Connection,
@@ -211,7 +211,7 @@ def test_code_that_runs_where_a_superuser_maintains_a_table_sees_the_books_of_it
 
 
 @pytest.mark.parametrize("command", others_slow(list(MAINTENANCE), "ANALYZE"))
-def test_code_that_runs_where_a_superuser_maintains_a_table_cannot_use_the_doors_for_it(
+def test_code_that_runs_where_a_superuser_maintains_a_table_cannot_call_the_interfaces(
     arena: Arena,
     admin: psycopg.Connection,
     owner: psycopg.Connection,
@@ -219,7 +219,7 @@ def test_code_that_runs_where_a_superuser_maintains_a_table_cannot_use_the_doors
     spied: str,
     command: str,
 ) -> None:
-    """To the doors a superuser is a member of every role, and autovacuum is a superuser's session."""
+    """For the interfaces a superuser is a member of every role, and autovacuum is a superuser's session."""
     schema, other = arena.names["owner"], make("rival")
     orders(arena, owner, f"select dbdp.drop_dataset('{other}')::text")
     maintain(arena, admin, owner, spied, command)
@@ -518,7 +518,7 @@ def test_a_column_type_with_code_is_refused_or_its_code_does_not_run(
     owner.execute(f"drop function if exists {schema}.canonical")
 
 
-def test_partitions_are_read_with_the_rights_of_the_whole_tables_owner(
+def test_partitions_are_read_with_the_rights_of_the_partitioned_tables_owner(
     arena: Arena, owner: psycopg.Connection, spied: str
 ) -> None:
     """The expressions of a partition key, of a partition's constraint and of its indexes are evaluated too."""

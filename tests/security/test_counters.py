@@ -1,8 +1,8 @@
 """No counter that an analyst may read differs between neighbours, or between two runs on one table.
 
-The counters are found, not listed: every number of `EXPLAIN (ANALYZE, BUFFERS, WAL, SETTINGS)`, and every function of
-PostgreSQL that shows what happened to a relation within a transaction, asked for the table, what it stores out of
-line, and every number that a relation of the run may have had. So is what is run: every algorithm of the catalogue.
+The counters are enumerated, not listed: every number of `EXPLAIN (ANALYZE, BUFFERS, WAL, SETTINGS)`, and every function
+of PostgreSQL that shows what happened to a relation within a transaction, called for the table, what it stores out of
+line, and every oid that a relation of the run may have had. So are the runs: every algorithm of the catalogue.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Forged models, states, blocks, rows and plans, given to functions that nobody calls by hand."""
+"""Forged models, states, blocks, rows and plans, passed to internal functions."""
 
 import json
 import random
@@ -34,7 +34,7 @@ def forged(session: psycopg.Connection, model: int) -> str:
 
 
 def allow_prediction(session: psycopg.Connection, model: int, role: str) -> None:
-    """Grant prediction with a model, where the extension asks for it."""
+    """Grant prediction with a model, if the extension has such a right."""
     sql = "select from pg_proc where proname = 'grant_prediction' and pronamespace = 'dbdp'::regnamespace"
     if session.execute(sql).fetchall():
         session.execute("select dbdp.grant_prediction(%s, %s)", (model, role))
@@ -200,7 +200,7 @@ def test_no_argument_of_an_internal_aggregate_takes_memory_out_of_proportion(are
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "sizes",
     [
         {"outputs": 10**9},
         {"outputs": 0},
@@ -212,12 +212,12 @@ def test_no_argument_of_an_internal_aggregate_takes_memory_out_of_proportion(are
     ],
     ids=str,
 )
-def test_a_forged_tally_is_bounded(admin: psycopg.Connection, asked: dict[str, object]) -> None:
+def test_a_forged_tally_is_bounded(admin: psycopg.Connection, sizes: dict[str, object]) -> None:
     """Nobody but dbdp_owner may call it; it is bounded all the same."""
     sound = {"tally": {"kind": "Correct"}, "outputs": 1, "dimension": 4, "network": None}
     call = "select dbdp.tally_transition(null, %s, %s, %s)"
     admin.execute(call, (block(), VECTOR, json.dumps(sound)))
-    assert attempt(admin, call, block(), VECTOR, json.dumps(sound | asked)) is not None
+    assert attempt(admin, call, block(), VECTOR, json.dumps(sound | sizes)) is not None
 
 
 def test_predictions_determine_a_linear_model(analyst: psycopg.Connection, dataset: str) -> None:
@@ -227,14 +227,14 @@ def test_predictions_determine_a_linear_model(analyst: psycopg.Connection, datas
     ).fetchone()
     rows = np.vstack([np.zeros(3), 0.5 * np.eye(3)])
     sql = "select dbdp.predict_probability(%s, %s::float8[])"
-    asked = np.array([analyst.execute(sql, (model, row.tolist())).fetchone()[0] for row in rows])
-    scores = np.log(asked) - np.log1p(-asked)
+    probabilities = np.array([analyst.execute(sql, (model, row.tolist())).fetchone()[0] for row in rows])
+    scores = np.log(probabilities) - np.log1p(-probabilities)
     assert scores[0] == pytest.approx(intercept, rel=1e-6, abs=1e-9)
     assert 2 * (scores[1:] - scores[0]) == pytest.approx(weights, rel=1e-6, abs=1e-9)
 
 
 def test_no_forged_description_brings_a_backend_down(analyst: psycopg.Connection, dataset: str) -> None:
-    """An analyst may call what predictions are made of, with columns of any length and alignment, too."""
+    """An analyst may call the internal functions of prediction, with columns of any length and alignment."""
     model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
     analyst.execute("create temporary table forged_rows as select 1.5::float8 as v, 'a'::text as k, 3::int2 as i")
     [(row_type,)] = analyst.execute("select 'forged_rows'::regtype::oid::int8").fetchall()

@@ -170,7 +170,7 @@ def test_no_room_for_temporary_files_parts_no_neighbours(
         "alter database dbdp set session_replication_role = replica",
     ],
 )
-def test_what_would_open_a_door_is_not_for_an_analyst_to_set(analyst: psycopg.Connection, statement: str) -> None:
+def test_an_analyst_cannot_set_what_would_show_exact_results(analyst: psycopg.Connection, statement: str) -> None:
     statement = statement.replace("dbdp set", f"{analyst.info.dbname} set") if "database" in statement else statement
     assert attempt(analyst, statement) in ("42501", "55P02")
 
@@ -211,7 +211,7 @@ TRAPPED = {  # what our SQL calls, as the trap's functions take it
     "float8send": "float8",
 }
 OPERATORS = {"=": "bigint, bigint", ">=": "tid, tid", "<": "tid, tid", "||": "bytea, bytea", "/": "bigint, bigint"}
-DOORS = (
+INTERFACES = (
     TRAIN,
     "select dbdp.dp_train(%s, 1, 1e-6, 'dp_sgd', batch_size => 20, epochs => 1)",
     "select dbdp.dp_explain(%s, 1)",
@@ -219,7 +219,7 @@ DOORS = (
 
 
 def set_traps(session: psycopg.Connection, schema: str) -> None:
-    """Plant functions, operators, types and tables that tell whose they are, and stop whoever meets them."""
+    """Plant functions, operators, types and tables that name their owner, and raise for the role that runs them."""
     stop = "$$ begin raise exception 'trapped' using errcode = 'TRAP1'; end $$"
     for name, arguments in TRAPPED.items():
         result = "anyelement" if "anyelement" in arguments else "bigint"
@@ -256,14 +256,14 @@ def test_objects_with_the_names_of_those_we_use_are_not_met(
         met = attempt(fresh, "select octet_length('abc'::pg_catalog.bytea)")
         assert met == (None if place == "pg_temp" else "TRAP1")
         assert attempt(fresh, "select trapped from pg_class") is None
-        for door in DOORS:
-            assert attempt(fresh, door, dataset) is None, door
+        for interface in INTERFACES:
+            assert attempt(fresh, interface, dataset) is None, interface
         if place != "pg_temp":
             admin.execute(f"drop schema {schema} cascade")
 
 
 def test_objects_in_public_are_not_met(arena: Arena, admin: psycopg.Connection, dataset: str) -> None:
-    """Where an administrator lets everybody write to it, as before PostgreSQL 15; kept in one transaction."""
+    """Where every role may create objects in it, as before PostgreSQL 15; within one transaction."""
     admin.execute("begin")
     set_traps(admin, "public")
     admin.execute(f"set local search_path = public, pg_catalog; set session authorization {arena.names['analyst']}")
@@ -271,7 +271,7 @@ def test_objects_in_public_are_not_met(arena: Arena, admin: psycopg.Connection, 
         admin.execute("savepoint a")
         assert attempt(admin, "select octet_length('abc'::pg_catalog.bytea)") == "TRAP1"
         admin.execute("rollback to a")
-        for door in DOORS:
-            admin.execute(door, (dataset,))
+        for interface in INTERFACES:
+            admin.execute(interface, (dataset,))
     finally:
         admin.execute("rollback; reset session authorization")

@@ -87,7 +87,7 @@ class World:
                 traps.plant(admin, schema, copies=False)
 
     def set_path(self, path: str, dbname: str = "dbdp") -> None:
-        """Have the path found by database and by role, which is stronger."""
+        """Set the path for the database and for the role, which overrides it."""
         self.admin.execute(f"alter database {dbname} set search_path = {path}")
         for role in ("alice", "bob", "postgres"):
             self.admin.execute(f"alter role {role} set search_path = {path}")
@@ -278,7 +278,7 @@ def planted_in_session(connection: psycopg.Connection) -> None:
 
 
 def engine(url: str) -> sqlalchemy.Engine:
-    """An engine that has asked what it asks of its first connection, by names of its own, where no trap was."""
+    """An engine that has run its first connection's queries, with names of its own, before a trap was there."""
     options = ["-c search_path=pg_catalog"]
     made = sqlalchemy.create_engine(
         "postgresql+psycopg://",

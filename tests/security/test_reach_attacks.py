@@ -36,13 +36,13 @@ CLOSED = {
     "COPY to a program": "copy (select 1) to program 'cat'",
     "a large object of a file": "select lo_import('/etc/passwd')",
     "a large object to a file": "select lo_export(1, '/tmp/dbdp_attack')",
-    "the role that owns the doors": "set role dbdp_owner",
+    "the role that owns the interfaces": "set role dbdp_owner",
     "membership in it": "grant dbdp_owner to current_user",
     "another's session": "set session authorization postgres",
     "default privileges of it": "alter default privileges for role dbdp_owner grant select on tables to public",
     "an event trigger": "create event trigger e on ddl_command_end execute function pg_temp.f()",
-    "another version of a door": "create or replace function dbdp.dp_explain() returns int language sql as 'select 1'",
-    "the settings of a door": "alter function dbdp.dp_svm reset all",
+    "another function": "create or replace function dbdp.dp_explain() returns int language sql as 'select 1'",
+    "the settings of an interface": "alter function dbdp.dp_svm reset all",
     "the extension": "drop extension dbdp",
     "an update of the extension": "alter extension dbdp update",
     "a table in the schema": "create table dbdp.mine (a int)",
@@ -52,11 +52,11 @@ CLOSED = {
     "another odometer": "drop sequence dbdp.charge_{id}; create sequence dbdp.charge_{id}",
     "a restart of it": "alter sequence dbdp.charge_{id} restart",
     "the limit": "update dbdp.dataset set charge_limit = 9e15",
-    "the books": "truncate dbdp.ledger",
-    "a lock on the books": "select from dbdp.dataset for update",
-    "a lock on a table of the books": "begin; lock table dbdp.model in exclusive mode",
-    "an index on the books": "create index on dbdp.dataset (name)",
-    "a trigger on the books": "create trigger t before insert on dbdp.ledger execute function "
+    "the ledger": "truncate dbdp.ledger",
+    "a lock on a dataset's row": "select from dbdp.dataset for update",
+    "a lock on a table of the registry": "begin; lock table dbdp.model in exclusive mode",
+    "an index on a table of the registry": "create index on dbdp.dataset (name)",
+    "a trigger on the ledger": "create trigger t before insert on dbdp.ledger execute function "
     "suppress_redundant_updates_trigger()",
     "a publication": "create publication p for table dbdp.dataset",
     "a subscription": "create subscription s connection '' publication p",
@@ -87,7 +87,7 @@ def test_large_objects_are_the_callers_own(arena: Arena, analyst: psycopg.Connec
     analyst.execute(f"select lo_unlink({number})")
 
 
-def test_a_listener_hears_nothing(arena: Arena, analyst: psycopg.Connection, dataset: str) -> None:
+def test_a_listener_receives_nothing(arena: Arena, analyst: psycopg.Connection, dataset: str) -> None:
     for channel in ("dbdp", dataset, "charge"):
         analyst.execute(f'listen "{channel}"')
     with arena.login("colleague") as other:
@@ -119,7 +119,7 @@ def test_no_variable_of_the_environment_reaches_the_server_from_a_client(
 def test_a_wrapper_of_an_analyst_hands_on_nothing(
     arena: Arena, analyst: psycopg.Connection, dataset: str, spent: Spent
 ) -> None:
-    """A SECURITY DEFINER function lends its owner's right to call an interface, which asks who logged in as well.
+    """A SECURITY DEFINER function lends its owner's right to call an interface, which checks who logged in too.
 
     The control: its owner may call it.
     """

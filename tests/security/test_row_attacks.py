@@ -1,4 +1,4 @@
-"""Rows that were made to be noticed: whatever one of them holds, the answer, its words and its way are the same."""
+"""Rows designed to be noticed: whatever one contains, the result, its messages and its statements are the same."""
 
 import re
 import time
@@ -34,7 +34,7 @@ RECEIPT = (
     "select receipt::jsonb - array['model', 'ledger', 'dataset', 'released_at', 'released_by'] "
     "from dbdp.models where id = %s"
 )
-DOORS = {
+INTERFACES = {
     "dp_logreg": "select model from dbdp.dp_logreg(%s, 1, epochs => 2)",
     "dp_sgd": "select model from dbdp.dp_train(%s, 1, 1e-6, 'dp_sgd', epochs => 1)",
     "objective_perturbation": "select model from dbdp.dp_train(%s, 1, 1e-6, 'objective_perturbation')",
@@ -57,21 +57,21 @@ def with_row(arena: Arena, owner: psycopg.Connection, row: str, rows: int, numbe
     return f"{name}_{arena.names['owner']}"
 
 
-@pytest.mark.parametrize("door", others_slow(list(DOORS), "dp_logreg"))
+@pytest.mark.parametrize("interface", others_slow(list(INTERFACES), "dp_logreg"))
 def test_no_row_changes_a_word_of_the_answer(
-    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, door: str
+    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, interface: str
 ) -> None:
-    heard: list[str] = []
-    analyst.add_notice_handler(lambda said: heard.append(str(said.message_primary)))
+    messages: list[str] = []
+    analyst.add_notice_handler(lambda notice: messages.append(str(notice.message_primary)))
     receipts = []
     for number, row in enumerate(CRAFTED):
         owner.execute(f"drop table if exists crafted_{number}_60")
         attempt(owner, "select dbdp.drop_dataset(%s)", f"crafted_{number}_60_{arena.names['owner']}")
         name = with_row(arena, owner, row, 60, number)
-        model = analyst.execute(DOORS[door], (name,)).fetchone()[0]
+        model = analyst.execute(INTERFACES[interface], (name,)).fetchone()[0]
         receipts.append(analyst.execute(RECEIPT, (model,)).fetchone())
     assert all(receipt == receipts[0] for receipt in receipts)
-    assert heard == []
+    assert messages == []
 
 
 TEXTS = {
@@ -112,7 +112,7 @@ def milliseconds(session: psycopg.Connection, name: str) -> float:
 
 
 def buffers(session: psycopg.Connection, name: str) -> int:
-    """Pages of shared buffers that EXPLAIN tells a caller were touched; the least of several calls."""
+    """Return the number of shared buffers that EXPLAIN shows a caller; the least of several calls."""
     sql = "explain (analyze, buffers, timing off) select model from dbdp.dp_logreg(%s, 1, epochs => 1)"
     plans = ["\n".join(line for (line,) in session.execute(sql, (name,)).fetchall()) for _ in range(5)]
     return min(int(re.search(r"Buffers: shared hit=(\d+)", plan)[1]) for plan in plans)

@@ -42,9 +42,9 @@ def test_every_attack_of_the_document_names_a_test_that_exists() -> None:
 
 
 def test_every_attack_of_this_folder_is_in_the_document() -> None:
-    told = {name for cells in rows() for name in named(cells[2])}
+    documented = {name for cells in rows() for name in named(cells[2])}
     here = Path(__file__)
-    assert names_of_tests(*(path for path in here.parent.glob("test_*.py") if path != here)) <= told
+    assert names_of_tests(*(path for path in here.parent.glob("test_*.py") if path != here)) <= documented
 
 
 def test_every_test_of_this_folder_is_marked_as_one_of_security() -> None:

@@ -70,7 +70,7 @@ UNDONE = {  # statements, and how many trainings they start; {call} trains
 
 
 @pytest.mark.parametrize("way", UNDONE)
-def test_what_ends_a_transaction_gives_no_charge_back(
+def test_no_end_of_a_transaction_refunds_a_charge(
     analyst: psycopg.Connection, dataset: str, spent: Spent, way: str
 ) -> None:
     statements, trainings = UNDONE[way]
@@ -79,7 +79,7 @@ def test_what_ends_a_transaction_gives_no_charge_back(
     assert spent(dataset) == (trainings * CHARGE_UNITS, 0)
 
 
-def test_an_ordinary_row_would_have_been_given_back(analyst: psycopg.Connection) -> None:
+def test_an_ordinary_row_would_have_been_rolled_back(analyst: psycopg.Connection) -> None:
     """The attacks above work on a counter in a table."""
     analyst.execute("create temporary table counter as select 0 as spent")
     for statements, _ in UNDONE.values():
@@ -90,7 +90,7 @@ def test_an_ordinary_row_would_have_been_given_back(analyst: psycopg.Connection)
 
 
 @pytest.mark.slow
-def test_a_prepared_transaction_gives_no_charge_back(watched: Arena) -> None:
+def test_a_prepared_transaction_refunds_no_charge(watched: Arena) -> None:
     """Training makes temporary tables, with which no transaction is prepared; a mere charge stays, too."""
     name = registered(watched)
     analyst, owner = watched.session("analyst"), watched.session("owner")

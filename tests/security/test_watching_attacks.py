@@ -35,11 +35,11 @@ LONG = "select model from dbdp.dp_logreg(%s, 1, batch_size => 60, epochs => 1000
 
 
 def listened(session: psycopg.Connection, name: str) -> list[str]:
-    """Everything that the server says while a session trains, with all that it can be asked to say."""
-    heard: list[str] = []
+    """Return all messages of the server while a session trains, with every setting that adds messages."""
+    messages: list[str] = []
 
-    def listen(said: psycopg.errors.Diagnostic) -> None:
-        heard.append(f"{said.message_primary}\n{said.message_detail}\n{said.context}")
+    def listen(notice: psycopg.errors.Diagnostic) -> None:
+        messages.append(f"{notice.message_primary}\n{notice.message_detail}\n{notice.context}")
 
     for name_of, value in TALKATIVE.items():
         session.execute(f"set {name_of} = {value}")
@@ -49,13 +49,13 @@ def listened(session: psycopg.Connection, name: str) -> list[str]:
     finally:
         session.remove_notice_handler(listen)
         session.execute("reset all")
-    return heard
+    return messages
 
 
-def exact_states(heard: list[str]) -> list[np.ndarray]:
+def exact_states(messages: list[str]) -> list[np.ndarray]:
     """Models without noise among printed constants: states of the aggregate."""
     found = []
-    for constant in re.findall(r"constvalue \d+ \[ ([-\d ]+)\]", "\n".join(heard).replace("\n", " ")):
+    for constant in re.findall(r"constvalue \d+ \[ ([-\d ]+)\]", "\n".join(messages).replace("\n", " ")):
         raw = bytes(int(byte) % 256 for byte in constant.split())
         if raw[4:8] == b"dbs2":
             dimension = struct.unpack_from("<q", raw, 12)[0]
@@ -123,12 +123,12 @@ def test_an_analyst_cannot_load_what_records_queries(analyst: psycopg.Connection
 def test_what_an_administrator_records_reaches_no_analyst(watched: Arena) -> None:
     """With auto_explain and pg_stat_statements for every nested statement; the administrator does see it."""
     name = registered(watched)
-    heard: list[str] = []
+    messages: list[str] = []
     analyst = watched.session("analyst")
-    analyst.add_notice_handler(lambda said: heard.append(str(said.message_primary)))
+    analyst.add_notice_handler(lambda notice: messages.append(str(notice.message_primary)))
     analyst.execute("set client_min_messages = log")
     analyst.execute(TRAIN, (name,))
-    assert not any("sgd_epoch" in text for text in heard)
+    assert not any("sgd_epoch" in text for text in messages)
     assert "sgd_epoch" in watched.log()
     sql = "select query from pg_stat_statements"
     with watched.admin() as admin:
@@ -168,7 +168,7 @@ def during(arena: Arena, name: str, spent: Spent, look: Callable[[psycopg.Connec
 def test_the_blocks_of_a_running_training_are_not_even_listed(
     arena: Arena, admin: psycopg.Connection, dataset: str, spent: Spent
 ) -> None:
-    """Locks show the number of a relation. Its name is not committed, and who asks for its size waits for its end."""
+    """Locks show the oid of a relation. Its name is not committed, and a query of its size waits for its end."""
 
     def look(session: psycopg.Connection) -> list[str | None]:
         sql = "select distinct relation from pg_locks where relation not in (select oid from pg_class)"
@@ -263,7 +263,7 @@ def test_everything_that_an_analyst_can_select_after_a_training_holds_no_row(
 
 
 def physical(session: psycopg.Connection, source: str) -> dict[str, int]:
-    """What PostgreSQL tells every role of the storage of a table that it may not read."""
+    """What PostgreSQL shows every role of the storage of a table that it may not read."""
     sql = """
 select pg_relation_size(c.oid) as pages, pg_relation_size(c.reltoastrelid) as toast,
        pg_stat_get_tuples_returned(c.oid) as read, pg_stat_get_numscans(c.oid) as scans,
@@ -273,7 +273,7 @@ from pg_class as c left join pg_index as i on i.indrelid = c.reltoastrelid where
     return dict(zip([column.name for column in cursor.description], cursor.fetchone(), strict=True))
 
 
-def test_what_the_server_tells_everybody_of_the_storage_of_a_table_is_stated(
+def test_what_the_server_shows_everybody_of_a_tables_storage_is_documented(
     arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, dataset: str
 ) -> None:
     """A leak that is PostgreSQL's own, without any training: docs/security.md names it, with the remedy."""
@@ -282,8 +282,8 @@ def test_what_the_server_tells_everybody_of_the_storage_of_a_table_is_stated(
     owner.execute(
         "insert into wide select array_fill(random(), array[100 + 2000 * (i % 2)]), 1 from generate_series(1, 20) i"
     )
-    told = physical(analyst, source)
-    assert told["toast"] >= 10 * 8 * 2000
+    sizes = physical(analyst, source)
+    assert sizes["toast"] >= 10 * 8 * 2000
     assert attempt(analyst, f"select * from {source}") == "42501"
     with arena.admin() as admin, admin.transaction(force_rollback=True):
         admin.execute(remedy())

@@ -1,4 +1,4 @@
-"""Traps: in a schema, things named like the server's own, each of which says that it was met, and by whom.
+"""Traps: objects in a schema, named like the server's own, each of which reports that it was run, and by which role.
 
 Whoever lets names be looked up along a path on which such a schema stands runs its owner's code. Before pg_catalog,
 copies of the server's own are met; behind it, as where `pg_catalog` is not written, what fits better: operators for
@@ -160,7 +160,7 @@ def met(admin: psycopg.Connection) -> int:
 
 
 def names_in(statement: str) -> tuple[set[str], set[str]]:
-    """The functions and the operators that a statement names without a schema, as far as a reader can tell."""
+    """Return the functions and the operators that a statement names without a schema, as far as its text shows."""
     bare = re.sub(r"'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*", " ", statement)
     functions = set(re.findall(r"(?<![\w.])([a-z_][a-z_0-9]*)\s*\(", bare))
     operators = set(re.findall(r"(?<![-+*/<>=~!@#%^&|])([-+*/<>=~!@#%^&|]+)(?![-+*/<>=~!@#%^&|])", bare))

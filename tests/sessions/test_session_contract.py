@@ -250,7 +250,7 @@ def test_a_preference_that_is_refused_leaves_a_transaction_usable(place: Place, 
 
 
 def two_inserts(session: Session, table: str, second: str) -> Any:
-    with session.at_once():
+    with session.atomic():
         for value in ("1", second):
             session.query(f"insert into {table} values ($1::pg_catalog.text::pg_catalog.int4)", value)
 
@@ -391,11 +391,11 @@ REFUSALS = {
     "beyond the budget": (
         plan(2.5),
         "the budget of dataset {name!r} does not cover this release: it would add a charge of 2.5 to 0 spent of 2; "
-        "ask for less (a smaller epsilon or delta: dbdp.dp_explain shows the charge before it is spent)",
+        "choose a smaller epsilon or delta (dbdp.dp_explain shows the charge before it is spent)",
     ),
     "without an algorithm": (
         plan(0.5) | {"algorithm": None},
-        "algorithm of the plan is None; give the name of what was planned",
+        "algorithm of the plan is None; give the algorithm's name",
     ),
     "with half a budget": (plan(1.0), None),
 }
@@ -447,7 +447,7 @@ def test_the_server_leaves_at_a_multiple_and_a_client_at_once_and_errors_pass(
     assert (taken < 2, failed) == (True, sqlstate)
 
 
-def test_a_cancel_is_not_kept_waiting(place: Place, connection: psycopg.Connection) -> None:
+def test_a_cancel_takes_effect_without_delay(place: Place, connection: psycopg.Connection) -> None:
     connection.execute("set statement_timeout = '1s'")
     taken, failed = place.run(seconds_within, 30, "select pg_catalog.pg_sleep(600)")
     assert taken < 30
@@ -509,7 +509,7 @@ KINDS = pytest.mark.parametrize("kind", ["linear", "network"])
 
 
 @KINDS
-def test_a_stored_model_is_the_outcome_of_its_charge_and_its_receipt_says_which(
+def test_a_stored_model_is_the_outcome_of_its_charge_and_its_receipt_names_it(
     place: Place, connection: psycopg.Connection, name: str, kind: str
 ) -> None:
     made = place.run(stored, name, kind, plan(0.5), "")
@@ -524,9 +524,9 @@ def test_a_stored_model_is_the_outcome_of_its_charge_and_its_receipt_says_which(
 
 
 SPOILT = {
-    ("linear", "shorter"): "coefficients have the shape (2,) and intercepts (1,); the dataset's are (3,) and (1,)",
+    ("linear", "shorter"): "coefficients have the shape (2,) and intercepts (1,); the dataset needs (3,) and (1,)",
     ("linear", "null"): "a coefficient or an intercept is null or not finite; a release has numbers only",
-    ("network", "shorter"): "parameters have the shape (10,); the network's are 11 in one row",
+    ("network", "shorter"): "parameters have the shape (10,); the network needs (11,)",
     ("network", "null"): "a parameter is null or not finite; a release has numbers only",
 }
 

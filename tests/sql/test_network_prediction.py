@@ -311,23 +311,23 @@ def of(network: Network, **changes: Any) -> dict[str, Any]:
 SMALL = Network(4, 1, True, 2.0, (), (2,))  # 11 parameters
 FINE = [0.5] * 11
 MISFITS: dict[str, tuple[Any, Any, str]] = {
-    "a parameter less": (of(SMALL), FINE[1:], r"parameters have the shape \(10,\); the network's are 11"),
+    "a parameter less": (of(SMALL), FINE[1:], r"parameters have the shape \(10,\); the network needs \(11,\)"),
     "parameters in two rows": (of(SMALL), [FINE], r"parameters have the shape \(1, 11\)"),
     "a null": (of(SMALL), [None, *FINE[1:]], "a parameter is null or not finite"),
     "NaN": (of(SMALL), [*FINE[1:], float("nan")], "a parameter is null or not finite"),
     "no network": ({"kind": "network"}, FINE, "describes no network"),
     "no object": (None, FINE, "network is null|describes no network"),
     "no units": (of(SMALL, hidden=[0]), FINE, "hidden of a network = 0"),
-    "another dataset's inputs": (of(SMALL, inputs=5), FINE, r"\(5, 1, True\); the dataset's are \(4, 1, True\)"),
+    "another dataset's inputs": (of(SMALL, inputs=5), FINE, r"\(5, 1, True\), the dataset needs \(4, 1, True\)"),
     "a class more": (of(SMALL, outputs=2), FINE, r"\(4, 2, True\)"),
     "no intercept": (of(SMALL, inputs=4, intercept=False), FINE, r"\(4, 1, False\)"),
-    "no projection": (of(SMALL, projection={"a": 1}), FINE, "describes no projection"),
+    "no projection": (of(SMALL, projection={"a": 1}), FINE, "does not describe a projection"),
     "a projection to nothing": (
         of(SMALL, projection={"dimension": 0, "seed": 1}),
         FINE,
         "dimension of the projection = 0",
     ),
-    "another projection": (of(SMALL, projection={"dimension": 2, "seed": 1}), FINE, r"the dataset's are \(3, 1"),
+    "another projection": (of(SMALL, projection={"dimension": 2, "seed": 1}), FINE, r"the dataset needs \(3, 1"),
 }
 
 
@@ -355,9 +355,11 @@ def test_a_cnn_reads_one_array_as_it_is() -> None:
     cnn = network_named("cnn:3:4", 50, 1, True)
     network_models.check(image, cnn, None)
     for declaration, projection in ((columns, None), (image, RandomProjection(49, 1))):
-        with pytest.raises(ValueError, match="a cnn reads the pixels of one array column, as they are; choose mlp"):
+        with pytest.raises(
+            ValueError, match="a cnn reads the pixels of one array column without projection; choose mlp"
+        ):
             network_models.check(declaration, cnn, projection)
-    with pytest.raises(ValueError, match="label 'y' is a number, networks are for classes"):
+    with pytest.raises(ValueError, match="label 'y' is a number, and networks are for classes"):
         network_models.check(number, cnn, None)
 
 

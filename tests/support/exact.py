@@ -122,7 +122,7 @@ def train_groups_exactly(name: str, request: str, group_by: str, groups: list[st
     asked = by_groups.GroupsRequest(Request(**json.loads(request)), group_by, tuple(groups))
     sizes = dealing.sizes(_session, dataset, group_by, asked.groups)
     plan = by_groups.plan(asked, facts(dataset, asked.base), sizes)
-    for group, own in zip(dealing.each(_session, dataset, asked, sizes), plan.plans, strict=True):
+    for group, own in zip(dealing.each_group(_session, dataset, asked, sizes), plan.plans, strict=True):
         with packed_rows(_session, group, own.layout) as rows:
             rows.packings[0].options["key"] = order
             rows.shuffle()

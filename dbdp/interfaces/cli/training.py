@@ -8,7 +8,7 @@ import typer
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.several.tuning import TuningRequest, parsed
-from dbdp.controller.options import taking_a_request
+from dbdp.controller.options import with_request_options
 from dbdp.interfaces.cli.output import AsJson, Url, opened, show, show_mapping
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ Classes = Annotated[int, typer.Option(help="Classes of a one-vs-rest training; 1
 
 
 @app.command()
-@taking_a_request
+@with_request_options
 def train(dataset: str, request: Request, as_json: AsJson = False, url: Url = None) -> None:
     """Train a private model on a registered dataset, and store the release."""
     from dbdp.interfaces.python.progress import progress_bar
@@ -50,7 +50,7 @@ def _show_model(model: "Model", as_json: bool) -> None:
 
 
 @app.command("train-groups")
-@taking_a_request
+@with_request_options
 def train_groups(
     dataset: str, request: Request, group_by: GroupBy, groups: Groups, as_json: AsJson = False, url: Url = None
 ) -> None:
@@ -77,7 +77,7 @@ def train_groups(
 
 
 @app.command()
-@taking_a_request
+@with_request_options
 def tune(
     dataset: str,
     request: Request,
@@ -98,7 +98,7 @@ def tune(
 
 
 @app.command()
-@taking_a_request
+@with_request_options
 def explain(
     request: Request,
     rows: Rows,

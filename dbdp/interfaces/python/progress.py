@@ -57,7 +57,7 @@ def progress_bar(*, enabled: bool = True) -> Iterator[Report]:
 class Bars:
     """A report on bars, one for each stage."""
 
-    hears = True  # may be called while a statement runs: it uses no session
+    needs_no_session = True  # may be called while a statement runs: it uses no session
 
     def __init__(self, shown: Progress) -> None:
         self._shown = shown

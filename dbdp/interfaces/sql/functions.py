@@ -101,7 +101,7 @@ def _unmetered() -> AbstractContextManager[None]:
 
 
 def _locks_released() -> AbstractContextManager[None]:
-    return advisory_locks.kept(_session)
+    return advisory_locks.preserved(_session)
 
 
 _EVERYWHERE = (_session.in_own_memory, _locks_released, _unmetered)
@@ -334,7 +334,7 @@ def deal_groups(dataset: str, table: str, group_by: str, groups: list[str], size
     """dbdp.deal_groups, with the caller's rights."""
     _check_given(target=table, group_by=group_by, groups=groups, sizes=sizes)
     loaded, target = datasets.load(_session, dataset), named(_session, "target", table, dealing.COLUMNS)
-    dealing.deal(_session, loaded, target, group_by, groups, sizes)
+    dealing.distribute(_session, loaded, target, group_by, groups, sizes)
 
 
 def sgd_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:

@@ -1,1 +1,1 @@
-"""What is spent of a budget, by whom, and what is left."""
+"""Spending: charges to budgets, the rights to make them, and reports of what remains."""

@@ -1,7 +1,7 @@
-"""The readable side of the books: what a dataset has spent, what is left, and whether ledger and odometers agree.
+"""Reports what a dataset has spent, what remains, and whether the ledger and the odometers agree.
 
-It runs in the server, as dbdp_owner. Charges and leaks are functions of public facts and earlier releases, so
-whoever may train may know them.
+This module runs in the server, as dbdp_owner. Charges and leaks are functions of public facts and earlier releases, so
+every role that may train may see them.
 """
 
 from collections.abc import Iterator
@@ -14,15 +14,31 @@ from dbdp.registry import datasets
 from dbdp.registry.spending import ledger
 from dbdp.sessions.session import Session
 
-_TOLERANCE = 1e-9  # of a limit that is computed anew, beside one unit
+_TOLERANCE = 1e-9  # relative, of a recomputed limit, in addition to one unit
 
 
 @dataclass(frozen=True)
 class Period:
-    """One registration of a table with its budget: what the ledger says, and what the odometers say.
+    """One registration of a table with its budget, its ledger and its odometers; amounts are (charge, leak), in units.
 
-    Amounts are pairs (charge, leak) in units. `spent` is None where an odometer is missing, `height` is how far
-    the odometers were behind the highest charge on record.
+    Attributes
+    ----------
+    id : int
+        Id of the registration in dbdp.dataset.
+    dataset : str
+        Name of the dataset.
+    is_open : bool
+        Whether the registration has not ended.
+    budget : Budget
+        Its budget.
+    releases : int
+        Number of its rows in the ledger.
+    recorded : tuple[int, int]
+        Sum of the amounts in the ledger.
+    height : tuple[int, int]
+        The odometers after the highest charge in the ledger.
+    spent : tuple[int, int] | None
+        The odometers now; None if one is missing.
     """
 
     id: int
@@ -36,12 +52,12 @@ class Period:
 
     @property
     def unrecorded(self) -> int | None:
-        """Charges whose row in the ledger a rollback, an error or a crash undid."""
+        """Charge without a row in the ledger, since a rollback, an error or a crash undid the row; None if unknown."""
         return None if self.spent is None else self.spent[0] - self.recorded[0]
 
     @property
     def counts(self) -> bool:
-        """Whether it adds to what is promised of the table: not if it ended before anything was spent."""
+        """Whether the budget counts towards the table's total guarantee: not if it ended before anything was spent."""
         return self.is_open or self.spent != (0, 0) or self.releases > 0
 
 
@@ -65,18 +81,18 @@ _OWN = "d.id in (select o.id from dbdp.own_datasets as o)"
 _SAME_TABLE = """
 exists (
     select
-    from dbdp.dataset as asked
-    where asked.id = $1
-    and (d.source_name = asked.source_name
-        or d.source = asked.source
-        or d.source in (select relid from pg_partition_ancestors(asked.source))
-        or d.source in (select relid from pg_partition_tree(asked.source)))
+    from dbdp.dataset as named
+    where named.id = $1
+    and (d.source_name = named.source_name
+        or d.source = named.source
+        or d.source in (select relid from pg_partition_ancestors(named.source))
+        or d.source in (select relid from pg_partition_tree(named.source)))
 )
 """
 
 
 def budget(session: Session, name: str, release_delta: float) -> dict[str, Any]:
-    """Return the row of dbdp.budget.
+    """Return the row of dbdp.budget for a dataset.
 
     Raises
     ------
@@ -85,10 +101,10 @@ def budget(session: Session, name: str, release_delta: float) -> dict[str, Any]:
     """
     if not 0 <= release_delta < 1:
         raise ValueError(f"release_delta = {release_delta} must be at least 0 and below 1")
-    found = list(_periods(session, _OPEN, name))
-    if not found:
+    periods = list(_periods(session, _OPEN, name))
+    if not periods:
         raise datasets.unknown(name)
-    period, limits = found[0], found[0].budget
+    period, limits = periods[0], periods[0].budget
     together = [each for each in _periods(session, _SAME_TABLE, period.id) if each.counts]
     return {
         "epsilon": limits.epsilon,
@@ -108,7 +124,7 @@ def budget(session: Session, name: str, release_delta: float) -> dict[str, Any]:
 
 
 def _left(period: Period, release_delta: float) -> dict[str, Any]:
-    """Return what was spent and what is left; nothing is left where nobody knows what was spent."""
+    """Return what was spent and what remains; nothing remains if the amount spent is unknown."""
     if _finding(period):
         charged, leaked = period.spent or (None, None)
         left = {"left_share": 0.0, "epsilon_left": 0.0}
@@ -123,7 +139,7 @@ def _left(period: Period, release_delta: float) -> dict[str, Any]:
 
 
 def check(session: Session) -> list[dict[str, Any]]:
-    """Return the rows of dbdp.check_ledger: a finding for each registration of this role."""
+    """Return the rows of dbdp.check_ledger: the result for each registration of this role."""
     return [
         {
             "dataset": period.dataset,
@@ -146,7 +162,7 @@ and (a.role = any (dbdp.own_roles()) or a.dataset_id in (select o.id from dbdp.o
 
 
 def allowance_spent(session: Session, allowance: int) -> dict[str, float | None]:
-    """Return what was spent within an allowance, null unless it is the caller's, or of a dataset that it registered."""
+    """Return what an allowance has spent; None unless it, or its dataset, belongs to the caller."""
     if not session.query(_SEEN_ALLOWANCE, allowance):
         return {"charged": None, "leaked": None}
     charge, leak = ledger.odometers(session, allowance, ledger.OF_ALLOWANCE) or (0, 0)
@@ -168,10 +184,10 @@ def _periods(session: Session, condition: str, *parameters: Any) -> Iterator[Per
 
 
 def _finding(period: Period) -> str | None:
-    """Return what is wrong with a period, in words; None if nothing is."""
+    """Return what is wrong with a period, as text; None if nothing is."""
     limits = (period.budget.charge_limit, period.budget.leak_limit)
     if period.spent is None:
-        return "an odometer is missing, or not dbdp_owner's; training is refused"
+        return "an odometer is missing, or does not belong to dbdp_owner; training is refused"
     if _any_above(period.height, period.spent) or _any_above(period.recorded, period.spent):
         return "the odometers show less than the ledger: they were wound back; training is refused"
     if _any_above(period.spent, limits):
@@ -185,17 +201,18 @@ def _any_above(some: tuple[int, int], others: tuple[int, int]) -> bool:
     return some[0] > others[0] or some[1] > others[1]
 
 
-def _as_promised(found: Budget) -> bool:
+def _as_promised(budget: Budget) -> bool:
+    """Return whether a budget's limits are those that follow from its ε, δ and mode."""
     try:
-        meant = Budget.of(epsilon=found.epsilon, delta=found.delta, mode=found.mode)
+        expected = Budget.of(epsilon=budget.epsilon, delta=budget.delta, mode=budget.mode)
     except ValueError:
         return False
-    pairs = [(found.charge_limit, meant.charge_limit), (found.leak_limit, meant.leak_limit)]
+    pairs = [(budget.charge_limit, expected.charge_limit), (budget.leak_limit, expected.leak_limit)]
     near = all(abs(one - other) <= 1 + _TOLERANCE * other for one, other in pairs)
-    orders = (found.order or 0.0, meant.order or 0.0)
+    orders = (budget.order or 0.0, expected.order or 0.0)
     return near and abs(orders[0] - orders[1]) <= _TOLERANCE * orders[1]
 
 
-def _shown(units: int | None, per_whole: int) -> Decimal | None:
-    """Return an amount exactly, as numeric."""
-    return None if units is None else Decimal(units) / per_whole
+def _shown(units: int | None, units_of_one: int) -> Decimal | None:
+    """Return an amount in units as an exact numeric."""
+    return None if units is None else Decimal(units) / units_of_one

@@ -1,11 +1,11 @@
-"""The ledger: what each dataset has spent, charged before a row is read.
+"""The ledger: what each dataset has spent, charged before a row is read (privacy.md §13).
 
-privacy.md §13. Two odometers for each dataset are the truth: sequences, since a
-ROLLBACK does not undo `setval`. They are read and advanced together under a lock, refused beyond the
-limit, never refunded. The ledger's rows are the readable history: each has the odometers as they stood
-behind its charge, so that odometers which were wound back show; then nothing is charged.
+Two odometers of each dataset are authoritative: sequences, since a ROLLBACK does not undo `setval`. They are read and
+advanced together under a lock; a charge beyond a limit is refused, and none is refunded. The ledger's rows are the
+readable history. Each records the odometers after its charge, so that odometers which were set back are detected; then
+every charge is refused.
 
-Who trains by an allowance advances two odometers of that too, with the dataset's: all or none.
+A charge of a role that trains by an allowance also advances that allowance's two odometers: all four or none.
 """
 
 import json
@@ -22,23 +22,32 @@ from dbdp.sessions.session import Charge, Session
 
 Result = TypeVar("Result")
 
-_WAL_NUDGE_BYTES = 16384  # the WAL writer flushes completed pages only: two of them push the charge out
+_WAL_NUDGE_BYTES = 16384  # two pages: the WAL writer flushes completed pages only
 _LONGEST_DETAIL = 1000
 
 
 def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]) -> Charge:
-    """Advance the odometers, write the ledger's row (as dbdp_owner).
+    """Advance the odometers and write the ledger's row (as dbdp_owner).
+
+    Parameters
+    ----------
+    session : ServerSession
+        Acts as dbdp_owner.
+    dataset : Dataset
+        The dataset to charge.
+    plan : dict[str, Any]
+        What is charged: `algorithm`, `guarantee` (`Release.as_data`), and other public facts.
 
     Raises
     ------
     ValueError
-        Before anything is spent: the plan says no algorithm or guarantee, or the budget does not cover it.
+        Before anything is spent: the plan has no algorithm or guarantee, or the budget does not cover it.
     """
     if not isinstance(plan.get("algorithm"), str):
-        raise ValueError(f"algorithm of the plan is {plan.get('algorithm')!r}; give the name of what was planned")
-    session.synchronous_standbys()  # raises now what could not be awaited later
+        raise ValueError(f"algorithm of the plan is {plan.get('algorithm')!r}; give the algorithm's name")
+    session.synchronous_standbys()  # raises before the charge if the standbys could not be awaited after it
     release = Release.from_data(plan.get("guarantee"))
-    costs, written = dataset.budget.cost(release), json.dumps(plan)
+    costs, plan_json = dataset.budget.cost(release), json.dumps(plan)
     after, allowance = _locked(session, dataset, lambda allowances: _advance(session, dataset, costs, allowances))
     row = session.query(
         "insert into dbdp.ledger (dataset_id, algorithm, epsilon, delta, charge, leak, allowance_id, plan, "
@@ -49,21 +58,21 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
         release.delta,
         *costs,
         allowance,
-        written,
+        plan_json,
         *after,
     )[0]
     position = session.query("select pg_current_wal_insert_lsn()::text as position")[0]["position"]
     session.query("select pg_logical_emit_message(false, 'dbdp', repeat(' ', $1::int4))", _WAL_NUDGE_BYTES)
-    return Charge(row["id"], position)  # before the message, whose own last page may stay for long
+    return Charge(row["id"], position)  # of before the message, whose own last page may not be flushed for long
 
 
 def _locked(session: ServerSession, dataset: Dataset, action: Callable[[list["Account"]], Result]) -> Result:
-    """Run the action under locks that dbdp_owner alone can take, and let them go at once.
+    """Run the action under locks that dbdp_owner alone can take, and release them directly afterwards.
 
-    They are of rows, the caller's allowances and the dataset, so that no other role can hold them up, in a
-    subtransaction that is undone, so that they do not last as long as the caller's transaction: the odometers are
-    sequences and stay. A row that was changed since an old snapshot (a right revoked or lowered, a dataset dropped,
-    renewed or redeclared) cannot be locked by it: PostgreSQL's 40001, before anything is spent.
+    The locks are on the rows of the caller's allowances and of the dataset, so that no other role can block them. They
+    are taken in a subtransaction that is rolled back, so that they end before the caller's transaction; the odometers
+    are sequences and stay. A row that was changed since an old snapshot (a right revoked or lowered, a dataset dropped,
+    renewed or redeclared) cannot be locked: PostgreSQL raises 40001, before anything is spent.
     """
     with session.undone():
         allowances = _allowances(session, dataset)
@@ -78,19 +87,25 @@ def _locked(session: ServerSession, dataset: Dataset, action: Callable[[list["Ac
 OF_DATASET, OF_ALLOWANCE = ("charge", "leak"), ("allowance_charge", "allowance_leak")
 _UNITS = (CHARGE_UNITS, LEAK_UNITS)
 Amounts = tuple[int, int]  # a charge and a leak, in units
-_NOBODY_KNOWS = "restore what is missing from a dump, or begin a new budget with dbdp.renew_budget"
+_REMEDY = "restore what is missing from a dump, or begin a new budget with dbdp.renew_budget"
 
 
 @dataclass(frozen=True)
 class Account:
-    """Something that is spent: a dataset's budget, or an allowance of it.
+    """An account that is charged: a dataset's budget, or an allowance of it.
 
     Attributes
     ----------
-    title : in words
-    words, id : name its odometers
-    limits : None for an allowance that has none of its own
-    recorded : what the odometers show at least, by the ledger
+    title : str
+        How messages name it.
+    words : tuple[str, str]
+        Begin the names of its two odometers.
+    id : int
+        Ends the names of its odometers.
+    limits : Amounts | None
+        Limits of the charge and the leak; None for an allowance without its own.
+    recorded : Amounts
+        The ledger's minimum for the odometers.
     """
 
     title: str
@@ -100,12 +115,12 @@ class Account:
     recorded: Amounts = (0, 0)
 
     def after(self, session: Session, costs: Amounts) -> Amounts:
-        """Return what would be spent after a release.
+        """Return the odometers after a release of some costs.
 
         Raises
         ------
         ValueError
-            If that is beyond a limit, or nobody knows what was spent.
+            If they would be above a limit, or the amount spent is unknown.
         """
         spent = self._spent(session)
         for word, before, more, limit, unit in zip(
@@ -114,25 +129,25 @@ class Account:
             if limit is not None and before + more > limit:
                 raise ValueError(
                     f"{self.title} does not cover this release: it would add a {word} of "
-                    f"{more / unit:.9g} to {before / unit:.9g} spent of {limit / unit:.9g}; ask for less "
-                    "(a smaller epsilon or delta: dbdp.dp_explain shows the charge before it is spent)"
+                    f"{more / unit:.9g} to {before / unit:.9g} spent of {limit / unit:.9g}; choose a smaller epsilon "
+                    "or delta (dbdp.dp_explain shows the charge before it is spent)"
                 )
         return spent[0] + costs[0], spent[1] + costs[1]
 
     def _spent(self, session: Session) -> Amounts:
-        """Return the odometers; raise ValueError if one is missing, or shows less than the ledger."""
+        """Return the odometers; raise ValueError if one is missing, or below the ledger's minimum."""
         spent = odometers(session, self.id, self.words)
         if spent is None:
             names = " or ".join(f"dbdp.{word}_{self.id}" for word in self.words)
             raise ValueError(
-                f"an odometer of {self.title}, {names}, is missing or not dbdp_owner's, so that nobody knows what was "
-                f"spent; {_NOBODY_KNOWS}"
+                f"an odometer of {self.title}, {names}, is missing or does not belong to dbdp_owner, so that the "
+                f"amount spent is unknown; {_REMEDY}"
             )
         if spent[0] < self.recorded[0] or spent[1] < self.recorded[1]:
             raise ValueError(
                 f"the odometers of {self.title} were wound back: they show a charge of "
                 f"{spent[0] / CHARGE_UNITS:.9g} and a leak of {spent[1] / LEAK_UNITS:.9g}, the ledger "
-                f"{self.recorded[0] / CHARGE_UNITS:.9g} and {self.recorded[1] / LEAK_UNITS:.9g}; {_NOBODY_KNOWS}"
+                f"{self.recorded[0] / CHARGE_UNITS:.9g} and {self.recorded[1] / LEAK_UNITS:.9g}; {_REMEDY}"
             )
         return spent
 
@@ -147,7 +162,7 @@ def _advance(
 ) -> tuple[Amounts, int | None]:
     """Advance the dataset's odometers and those of the allowance that is used, all or none.
 
-    Returns how the dataset's stand, and the allowance's id.
+    Return the dataset's odometers after it, and the allowance's id, None without one.
     """
     limits = (dataset.budget.charge_limit, dataset.budget.leak_limit)
     recorded = height(session, dataset.id)
@@ -172,9 +187,9 @@ for no key update
 
 
 def _allowances(session: Session, dataset: Dataset) -> list[Account]:
-    """Return, locked, what the caller may spend by: its own allowance, else those of its roles, by name.
+    """Lock and return the allowances of the caller: its own, else those of its roles, ordered by name.
 
-    None are asked of the role that registered the dataset.
+    The role that registered the dataset needs none. Raise ValueError if the caller needs one and has none.
     """
     if session.query("select $1 in (select o.id from dbdp.own_datasets as o) as own", dataset.id)[0]["own"]:
         return []
@@ -193,7 +208,7 @@ def _allowances(session: Session, dataset: Dataset) -> list[Account]:
 
 
 def _first_that_covers(session: Session, allowances: list[Account], costs: Amounts) -> tuple[Account, Amounts]:
-    """Return the first account that covers a release, and what it would have spent; raise what the first one says."""
+    """Return the first account that covers a release, and its odometers after it; else raise the first one's error."""
     refusals = []
     for account in allowances:
         try:
@@ -204,20 +219,20 @@ def _first_that_covers(session: Session, allowances: list[Account], costs: Amoun
 
 
 def make_odometers(session: Session, words: tuple[str, str], owner: int) -> None:
-    """Make the two odometers of a dataset or an allowance."""
+    """Create the two odometers of a dataset or an allowance."""
     for word in words:
         session.query(f"create sequence dbdp.{word}_{owner} minvalue 0 start 0 owned by dbdp.odometers.id")
 
 
 def height(session: Session, dataset_id: int) -> Amounts:
-    """Return the odometers behind the highest charge that the ledger has, in units; an index has them."""
+    """Return the odometers after the highest charge in the ledger, in units; an index serves the query."""
     sql = "select charge_after, leak_after from dbdp.ledger where dataset_id = $1 order by charge_after desc limit 1"
-    found = session.query(sql, dataset_id)
-    return (found[0]["charge_after"], found[0]["leak_after"]) if found else (0, 0)
+    rows = session.query(sql, dataset_id)
+    return (rows[0]["charge_after"], rows[0]["leak_after"]) if rows else (0, 0)
 
 
 _OWN_SEQUENCE = """
-select count(*) as found
+select count(*) as number
 from pg_class as c
 where c.oid in (to_regclass($1), to_regclass($2))
 and c.relkind = 'S'
@@ -226,21 +241,21 @@ and pg_has_role(current_user, c.relowner, 'usage')
 
 
 def odometers(session: Session, owner: int, words: tuple[str, str] = OF_DATASET) -> Amounts | None:
-    """Return the charge and the leak spent, in units; None if an odometer is missing, or another role's."""
+    """Return the charge and the leak spent, in units; None if an odometer is missing, or belongs to another role."""
     names = [f"dbdp.{word}_{owner}" for word in words]
-    if session.query(_OWN_SEQUENCE, *names)[0]["found"] < len(names):
+    if session.query(_OWN_SEQUENCE, *names)[0]["number"] < len(names):
         return None
     charge, leak = (session.query(f"select o.last_value as value from {name} as o")[0]["value"] for name in names)
     return charge, leak
 
 
-# --- what became of a charge -----------------------------------------------------------------------------
+# --- the outcome of a charge -----------------------------------------------------------------------------
 
 
 def note(
     session: ServerSession, ledger: int, outcome: str, *, model: int | None = None, detail: str | None = None
 ) -> None:
-    """Write what became of a charge: `released`, with the model, or `shown`, or `failed`."""
+    """Write the outcome of a charge: `released`, with the model, or `shown`, or `failed`."""
     sql = "insert into dbdp.outcome (ledger_id, outcome, model, detail) values ($1, $2, $3::int8, $4)"
     session.query(sql, ledger, outcome, model, detail)
 
@@ -248,24 +263,24 @@ def note(
 def check_own(session: Session, ledger: Any, dataset_id: int | None = None) -> None:
     """Raise ValueError unless this role made the charge, of that dataset (in the server, as dbdp_owner)."""
     sql = "select dataset_id as dataset from dbdp.ledger where id = $1 and charged_by = session_user"
-    found = session.query(sql, ledger) if type(ledger) is int and ledger < 2**63 else []
-    if not found:
+    rows = session.query(sql, ledger) if type(ledger) is int and ledger < 2**63 else []
+    if not rows:
         raise ValueError(f"charge {ledger} is not in the ledger, or another role made it; see dbdp.history")
-    if dataset_id not in (None, found[0]["dataset"]):
+    if dataset_id not in (None, rows[0]["dataset"]):
         raise ValueError(f"charge {ledger} is of another dataset, or of a budget that has ended; see dbdp.history")
 
 
 def record_outcome(session: ServerSession, ledger: int, outcome: str, detail: str | None) -> None:
-    """Write what became of a client's charge, once (in the server, as dbdp_owner).
+    """Write the outcome of a client's charge, once (in the server, as dbdp_owner).
 
     Raises
     ------
     ValueError
-        If this role did not make the charge, or its outcome is known, or is none that a client may say.
+        If this role did not make the charge, it has an outcome already, or the outcome is not `failed` or `shown`.
     """
     if outcome not in ("failed", "shown"):
-        raise ValueError(f"outcome {outcome!r} is not for a client to say; it is failed or shown")
+        raise ValueError(f"outcome {outcome!r} must be failed or shown; storing a model records released")
     check_own(session, ledger)
     if session.query("select from dbdp.outcome where ledger_id = $1", ledger):
-        raise ValueError(f"the outcome of charge {ledger} is known already; see dbdp.history")
+        raise ValueError(f"charge {ledger} has an outcome already; see dbdp.history")
     note(session, ledger, outcome, detail=detail and detail[:_LONGEST_DETAIL])

@@ -1,7 +1,7 @@
-"""Rights: who may train on a dataset and spend how much of its budget, and who may predict with a model.
+"""Rights: which roles may train on a dataset and how much of its budget they may spend, and which may predict.
 
-It runs in the server, as dbdp_owner, and decides for the role that logged in (`session_user`). To a role without a
-right a dataset or a model looks as if there were none.
+This module runs in the server, as dbdp_owner, and checks the rights of the role that logged in (`session_user`). For a
+role without a right, a dataset or a model looks as if it did not exist.
 """
 
 from typing import Any
@@ -33,22 +33,31 @@ and d.id in (select o.id from dbdp.open_datasets as o)
 def registered(session: ServerSession, name: str, *, action: str) -> Row:
     """Return the row of a dataset that the caller's role registered.
 
+    Parameters
+    ----------
+    session : ServerSession
+        Acts as dbdp_owner.
+    name : str
+        Name of the dataset.
+    action : str
+        What only that role may do, for the message.
+
     Raises
     ------
     ValueError
-        If the caller sees no such dataset.
+        If the caller may not see such a dataset.
     PermissionError
-        If another role registered it: only that one may do the action.
+        If another role registered it.
     """
-    found = session.query(_REGISTERED, name)
-    if not found:
+    rows = session.query(_REGISTERED, name)
+    if not rows:
         raise datasets.unknown(name)
-    if not found[0]["own"]:
-        raise PermissionError(f"dataset {name!r} belongs to {found[0]['registered_by']}; only that role may {action}")
-    return found[0]
+    if not rows[0]["own"]:
+        raise PermissionError(f"dataset {name!r} belongs to {rows[0]['registered_by']}; only that role may {action}")
+    return rows[0]
 
 
-# A role that has the right again keeps its row, and so what it has spent.
+# A role that is granted the right again has its former row, and so what it has spent.
 _GRANT_TRAINING = """
 insert into dbdp.allowance (dataset_id, role, epsilon, charge_limit, leak_limit, implied_epsilon, implied_delta)
 values ($1, $2::name, $3::float8, $4::int8, $5::int8, $6::float8, $7::float8)
@@ -66,20 +75,36 @@ returning id, xmax = 0 as is_new
 
 
 def grant_training(session: ServerSession, name: str, role: str, epsilon: float | None) -> None:
-    """Let a role train on a dataset, within that part of its budget (None: all of it)."""
+    """Let a role train on a dataset, within that part of its budget (None: all of it).
+
+    Raises
+    ------
+    ValueError
+        If the dataset or the role does not exist, or epsilon is not part of the budget.
+    PermissionError
+        If another role registered the dataset.
+    """
     row = registered(session, name, action="grant training on it")
     _check_role(session, role)
     limits: list[Any] = [None] * 4
     if epsilon is not None:
         allowance = datasets.budget_of(row).allowance(epsilon)
         limits = [allowance.charge_limit, allowance.leak_limit, allowance.epsilon, allowance.delta]
-    written = session.query(_GRANT_TRAINING, row["id"], role, epsilon, *limits)[0]
-    if written["is_new"]:
-        ledger.make_odometers(session, ledger.OF_ALLOWANCE, written["id"])
+    granted = session.query(_GRANT_TRAINING, row["id"], role, epsilon, *limits)[0]
+    if granted["is_new"]:
+        ledger.make_odometers(session, ledger.OF_ALLOWANCE, granted["id"])
 
 
 def revoke_training(session: ServerSession, name: str, role: str) -> None:
-    """End a role's right to train on a dataset; its odometers stay."""
+    """End a role's right to train on a dataset; its odometers stay.
+
+    Raises
+    ------
+    ValueError
+        If the dataset does not exist, or the role does not have the right.
+    PermissionError
+        If another role registered the dataset.
+    """
     row = registered(session, name, action="revoke training on it")
     ended = session.query(
         "update dbdp.allowance set revoked_at = now() "
@@ -92,7 +117,15 @@ def revoke_training(session: ServerSession, name: str, role: str) -> None:
 
 
 def grant_prediction(session: ServerSession, model: int, role: str) -> None:
-    """Let a role predict with a model."""
+    """Let a role predict with a model.
+
+    Raises
+    ------
+    ValueError
+        If the model or the role does not exist.
+    PermissionError
+        If the caller neither released the model nor registered its dataset.
+    """
     _check_released(session, model, action="grant prediction with it")
     _check_role(session, role)
     session.query(
@@ -101,7 +134,15 @@ def grant_prediction(session: ServerSession, model: int, role: str) -> None:
 
 
 def revoke_prediction(session: ServerSession, model: int, role: str) -> None:
-    """End a role's right to predict with a model."""
+    """End a role's right to predict with a model.
+
+    Raises
+    ------
+    ValueError
+        If the model does not exist, or the role does not have the right.
+    PermissionError
+        If the caller neither released the model nor registered its dataset.
+    """
     _check_released(session, model, action="revoke prediction with it")
     ended = session.query(
         "delete from dbdp.prediction_grant where model_id = $1 and role = $2::name returning model_id", model, role
@@ -120,17 +161,17 @@ where m.id = $1
 
 
 def _check_released(session: ServerSession, model: int, *, action: str) -> None:
-    """Raise ValueError if the caller sees no such model, PermissionError if it is neither its nor its dataset's."""
-    found = session.query(_RELEASED, model)
-    if not found:
+    """Raise ValueError if the caller sees no such model, PermissionError unless it released it or owns its dataset."""
+    rows = session.query(_RELEASED, model)
+    if not rows:
         raise ValueError(f"model {model} does not exist; see dbdp.models")
-    if not found[0]["own"]:
+    if not rows[0]["own"]:
         raise PermissionError(
-            f"model {model} was released by {found[0]['released_by']}; only that role, or the one that registered its "
+            f"model {model} was released by {rows[0]['released_by']}; only that role, or the one that registered its "
             f"dataset, may {action}"
         )
 
 
 def _check_role(session: ServerSession, role: str) -> None:
     if not session.query("select from pg_roles where rolname = $1::name", role):
-        raise ValueError(f"role {role!r} does not exist; create it first, or write its name as pg_roles has it")
+        raise ValueError(f"role {role!r} does not exist; create it first, or write its name as in pg_roles")

@@ -1,1 +1,1 @@
-"""The table behind a dataset: how its rows, and the units of privacy, are read."""
+"""Tables: how the rows of a dataset's table, and its units of privacy, are read."""

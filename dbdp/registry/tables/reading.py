@@ -1,8 +1,8 @@
-"""Reads of a registered table: records of a public size, some rows at a time, in bounded memory.
+"""Reads a registered table: records of a public size, some rows at a time, in bounded memory.
 
-What is held at once is decided by the size of a record and by the memory given, never by what a row holds. No
-statement here sorts, hashes or keeps rows aside, so that nothing goes to a temporary file. It runs in the server, where
-search_path is pinned to pg_catalog.
+How many records are in memory at a time depends on the size of a record and on the memory, never on a row's content.
+No statement here sorts, hashes or materialises rows, so that nothing is written to a temporary file. This module runs
+in the server, where search_path is pinned to pg_catalog.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Row
 
-MOST_BYTES = 1 << 28  # of records that are held at once, whatever the memory given: a value has 1 GB at most
-_MOST_ROWS = 1 << 14  # of a batch: more is no faster
-_ROW_BYTES = 512  # what a row of an answer takes beside its record
-_PAGE_HEADER, _LEAST_TUPLE = 24, 28  # bytes: a page holds (block_size - 24) / 28 tuples at most, whatever they hold
+MOST_BYTES = 1 << 28  # of records in memory at a time, whatever the setting: a value has 1 GB at most
+_MOST_ROWS = 1 << 14  # of a batch: more rows are not faster
+_ROW_BYTES = 512  # memory of a result's row besides its record
+_PAGE_HEADER, _LEAST_TUPLE = 24, 28  # bytes: a page has (block_size - 24) / 28 tuples at most, whatever they contain
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,17 @@ class Record:
 
     Attributes
     ----------
-    sql : of the row `source`: bytes, as many as `blank` has whatever the row holds; its parameters are numbered from
-        $4 on, and $1 is `blank`, or nothing where that will be put in its place
-    blank : what stands for a row that has no such record
-    held : bytes that one record takes until it is dealt with
-    where : SQL of the rows that are read at all, by public facts
-    parameters : from $4 on
+    sql : str
+        Expression over the row `source`: bytes, as many as `blank` has, whatever the row contains. $1 is `blank`, or
+        empty bytes, which are then replaced by it; the record's own parameters begin with $4.
+    blank : bytes
+        The record of a row for which the expression is empty.
+    held : int
+        Bytes of memory that one record needs until it is processed.
+    where : str
+        Condition of the rows that are read, on public facts.
+    parameters : tuple[object, ...]
+        Values of $4, $5, ….
     """
 
     sql: str
@@ -44,8 +49,8 @@ from pg_partition_tree($1::regclass)
 where isleaf
 """
 
-# A partitioned table is read through itself, so that its own rights count; pages of the same numbers of all partitions
-# together. The sizes are looked up after the snapshot is taken: every row that it sees is below them.
+# A partitioned table is read through its root, so that its own rights apply; pages with the same numbers in all
+# partitions are read together. The sizes are looked up after the snapshot is taken: all rows in it are below them.
 _BY_PAGES = """
 select (
     select string_agg({record}, ''::bytea)
@@ -84,15 +89,30 @@ and source.tableoid = $3::oid
 def records(
     session: ServerSession, source: str, record: Record, *, memory: int, one_order: bool = False
 ) -> Iterator[bytes]:
-    """Give the records of all rows, joined as a quarter of the memory holds them; all from one snapshot.
+    """Yield the records of all rows, joined in pieces of at most a quarter of the memory; all from one snapshot.
 
-    They come page by page where a page of each partition fits, whose records one aggregate joins in the server, else
-    row by row. Proof that pieces are bounded: a page has at most (block_size - 24) / 28 tuples, so P pages of T tables
-    have at most P·T times as many, of `held` bytes each, which is at most `MOST_BYTES`; the product looks at no row.
+    They are read page by page where one page of each partition fits (one aggregate joins their records in the server),
+    else row by row. Proof that pieces are bounded: a page has at most (block_size - 24) / 28 tuples, so P pages of T
+    tables have at most P·T times as many, of `held` bytes each, which is at most `MOST_BYTES`; the product does not
+    depend on any row.
 
     Parameters
     ----------
-    one_order : whether the order must be that of every other session: table by table, whatever the memory
+    session : ServerSession
+        Reads the table as its owner.
+    source : str
+        Qualified, quoted name of the table.
+    record : Record
+        What is read of each row.
+    memory : int
+        Bytes that reading may use.
+    one_order : bool
+        Whether the order must be the same in every session: table by table, whatever the memory.
+
+    Raises
+    ------
+    PermissionError
+        If this role may not read the table.
     """
     facts = session.query(_TABLES, source)[0]
     room = min(memory // 4, MOST_BYTES)
@@ -110,14 +130,14 @@ def records(
 
 
 def stored_at(session: ServerSession, source: str, record: Record, table: int, places: Sequence[str]) -> bytes:
-    """Return the records of the rows that are stored at rising places of a table, one after the other."""
+    """Return the records of the rows at increasing places (ctid) of one table, joined in that order."""
     sql = _BY_PLACES.format(record=record.sql, source=source)
     with session.reading(source):
         return bytes(session.query(sql, record.blank, list(places), table, *record.parameters)[0]["raw"])
 
 
-def at_once(record: Record, memory: int) -> int:
-    """Return how many records are read at once."""
+def batch_size(record: Record, memory: int) -> int:
+    """Return how many records are read in one batch."""
     return max(1, min(_MOST_ROWS, min(memory // 4, MOST_BYTES) // record.held))
 
 
@@ -126,24 +146,31 @@ select c.reltype::int8 as row_type, c.relkind in ('r', 'p', 'm') and not c.relro
 from pg_class as c
 where c.oid = $1::regclass
 """
-# `t` alone would be a column of that name, where the table has one.
+# `t.*`, since `t` alone would be a column of that name if the table has one.
 _SHOWN = "select row_to_json(t.*)::text as shown, {features} as features from {source} as t limit $1::int8"
 
 
 def shown(session: ServerSession, source: str, vector: str | None, most: int | None) -> list[Row]:
-    """Return rows of a table for whoever may read it: each as JSON, and the bytes that a prediction is made of.
+    """Return rows of a table for a role that may read it: each as JSON, with the bytes that a prediction needs.
 
-    It is read as its owner: a query of the reader's own would lend the owner's code in its indexes the reader's rights.
+    The table is read as its owner: in a query of the reader's own, the owner's code in its indexes would have the
+    reader's rights.
 
     Parameters
     ----------
-    vector : the column whose array is predicted from; None for the whole row
-    most : no more rows than these; None for all
+    session : ServerSession
+        Reads the table as its owner.
+    source : str
+        Qualified, quoted name of the table.
+    vector : str | None
+        The array column to predict from; None for all columns.
+    most : int | None
+        Maximum number of rows; None for all.
 
     Raises
     ------
     ValueError
-        If it is not a plain table: its owner would see other rows of it than the reader.
+        If it is not a plain table: its owner could see other rows than the reader.
     PermissionError
         If this role may not read the table.
     """

@@ -1,8 +1,8 @@
-"""Raw records: the SQL of a dataset's rows as bytes, and the encoder that reads them.
+"""Raw records: the SQL that writes a dataset's rows as bytes, and the encoder that decodes them.
 
-`array_bytes` shows an array's own bytes, and no Python runs for a row. No expression here can raise, whatever a row
-holds, and none fetches an array that is not as long as declared. It runs in the server, where search_path is pinned to
-pg_catalog.
+`array_bytes` returns an array's own bytes, and no Python runs for a row. No expression here can raise, whatever a row
+contains, and none fetches an array whose length is not the declared one. This module runs in the server, where
+search_path is pinned to pg_catalog.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,13 +28,13 @@ from dbdp.registry.tables.reading import Record
 from dbdp.sessions.server import ServerSession
 
 TEXT_TYPES = ("text", "character varying", "character")
-_UNKNOWN = 0.5  # no category: those are hashes, whole numbers
+_UNKNOWN = 0.5  # not a category: those are hashes, which are integers
 _COUNTING_BYTES = 1 << 26  # of memory, to count rows of groups and of bins
 _NO_NUMBER = np.array(np.nan, ">f8").tobytes()
 
 
 def encoder_of(session: ServerSession, dataset: Dataset, projection: RandomProjection | None = None) -> Encoder:
-    """Return the encoder of a dataset's records."""
+    """Return the encoder that decodes a dataset's records into packed rows."""
     declaration = dataset.declaration
     labels = _labels(declaration)
     if vector := declaration.vector:
@@ -59,11 +59,24 @@ def _labels(declaration: Declaration) -> Labels:
 def read(
     session: ServerSession, dataset: Dataset, encoder: Encoder, *, memory: int, key: bytes | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Give the raw records of some slots at a time, and how many were before; all from one snapshot.
+    """Yield how many slots came before, and the raw records of the next slots, some at a time; all from one snapshot.
 
-    Sessions with the same key and snapshot number the slots alike. Of a unit r slots are given, a zero record for each
-    that it has no row for: only the law of a permutation, or of independent draws, counts, and so slots are numbered
-    as they come.
+    Sessions with the same key and snapshot number the slots alike. Each unit has r slots, with a zero record for each
+    missing row. Only the law of a permutation, or of independent draws, matters, so that slots are numbered in the
+    order in which they are read.
+
+    Parameters
+    ----------
+    session : ServerSession
+        Reads the table as its owner.
+    dataset : Dataset
+        The dataset to read.
+    encoder : Encoder
+        Its encoder, `encoder_of`.
+    memory : int
+        Bytes that reading may use.
+    key : bytes | None
+        Makes the order the same in every session; None for a fresh one.
 
     Raises
     ------
@@ -91,37 +104,37 @@ def _of_units(
 
 def _check_seen(dataset: Dataset, seen: int) -> None:
     if seen != dataset.rows:
-        found = f"{seen} rows" if dataset.unit is None else f"{seen // dataset.unit_rows} units"
+        size = f"{seen} rows" if dataset.unit is None else f"{seen // dataset.unit_rows} units"
         raise ValueError(
-            f"{dataset.source} had {found} while it was read, dataset {dataset.name!r} has {dataset.units}: "
+            f"{dataset.source} had {size} while it was read, dataset {dataset.name!r} has {dataset.units}: "
             "the table changed during training; the charge stands"
         )
 
 
 def check_memory(declaration: Declaration, memory: int) -> None:
-    """Raise ValueError if one record of a declaration is more than the memory given holds: a public fact."""
+    """Raise ValueError if one record of a declaration, whose size is public, does not fit `dbdp.pack_memory`."""
     length = declaration.vector.length if declaration.vector else len(declaration.columns)
     needed = 4 * _held(8 * length, declaration.dimension, declaration.dimension)
     if needed > memory:
         megabytes = -(-needed >> 20)
         raise ValueError(
-            f"a record of {declaration.dimension} coordinates takes {megabytes} MB of memory to be packed, above "
+            f"a record of {declaration.dimension} coordinates needs {megabytes} MB of memory to be packed, above "
             f"dbdp.pack_memory; set dbdp.pack_memory = '{megabytes}MB', or register fewer features"
         )
 
 
 def _held(record_bytes: int, width: int, dimension: int) -> int:
-    """Return what a record takes while it is decoded: as it is stored, in float64, and packed."""
+    """Return the bytes that a record needs while it is decoded: as stored, in float64, and packed."""
     return record_bytes + 8 * width + 4 * blocks.stride_of(dimension)
 
 
 def read_by_group(
     session: ServerSession, dataset: Dataset, encoder: Encoder, column: str, groups: Sequence[str], *, memory: int
 ) -> Iterator[np.ndarray]:
-    """Give the raw records whose public key is one of the groups, some at a time, in one pass.
+    """Yield the raw records whose public key is one of the groups, some at a time, in one pass.
 
-    They are arrays of `group`, the group's number from 0, and `raw`, the record; in no particular order,
-    which a fresh uniform permutation makes irrelevant (privacy.md §11.5). No other row is handed out.
+    Each item is an array with the fields `group`, the group's number from 0, and `raw`, the record. Their order does
+    not matter, since a fresh uniform permutation follows (privacy.md §11.5). No other row is returned.
     """
     record = _record(session, dataset, encoder)
     layout = np.dtype([("group", ">i4"), ("raw", f"V{len(record.blank)}")])
@@ -138,12 +151,12 @@ def read_by_group(
 
 
 def count_groups(session: ServerSession, dataset: Dataset, column: str, groups: Sequence[str]) -> list[int]:
-    """Return how many rows have each of some values of a public column."""
-    number, found = _group_number(session, dataset, column), np.zeros(len(groups), np.int64)
+    """Return the number of rows with each of some values of a public column."""
+    number, counts = _group_number(session, dataset, column), np.zeros(len(groups), np.int64)
     record = Record(f"int4send({number})", bytes(4), 16, f"{number} is not null", _numbers_of(groups))
     for raw in reading.records(session, dataset.source, record, memory=_COUNTING_BYTES):
-        found += np.bincount(np.frombuffer(raw, ">i4"), minlength=len(groups))
-    return list(map(int, found))
+        counts += np.bincount(np.frombuffer(raw, ">i4"), minlength=len(groups))
+    return list(map(int, counts))
 
 
 def _numbers_of(groups: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -151,11 +164,11 @@ def _numbers_of(groups: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _group_number(session: ServerSession, dataset: Dataset, column: str) -> str:
-    """Return SQL for the number of the group that the row `source` is in, null for none, looked up in an object.
+    """Return SQL for the number of the group of the row `source`, null for none, looked up in a JSON object.
 
-    The types that a public column may have are written in one way each, dates in the style that the functions
-    which call this are pinned to: equal texts are equal values. An object's keys are compared byte by byte, and no
-    join of the rows with the groups needs a plan, or memory.
+    A value of a type that a public column may have is written in one way only (dates in the style that the calling
+    functions pin), so equal texts are equal values. An object's keys are compared byte by byte; a join of the rows with
+    the groups would need a plan, and memory.
     """
     name = session.query("select quote_ident($1) as n", column)[0]["n"]
     key = _as_text(f"source.{name}", dataset.column_types[column])
@@ -163,7 +176,7 @@ def _group_number(session: ServerSession, dataset: Dataset, column: str) -> str:
 
 
 def _record(session: ServerSession, dataset: Dataset, encoder: Encoder) -> Record:
-    """Return a dataset's record: label and array; all zero where the array is not as long as declared.
+    """Return a dataset's record, label and array; all zero if the array's length is not the declared one.
 
     Only an array of exactly the declared length is fetched and unpacked.
     """
@@ -173,7 +186,7 @@ def _record(session: ServerSession, dataset: Dataset, encoder: Encoder) -> Recor
 
 
 def _columns(session: ServerSession, dataset: Dataset) -> list[str]:
-    """Return SQL for the label and the columns of features, of the row `source`."""
+    """Return SQL for the label and the feature columns of the row `source`."""
     names = session.query(
         "select quote_ident(n) as n from unnest($1) with ordinality as u(n, i) order by i",
         [dataset.declaration.label, *dataset.declaration.columns],
@@ -182,7 +195,7 @@ def _columns(session: ServerSession, dataset: Dataset) -> list[str]:
 
 
 def record_sql(session: ServerSession, dataset: Dataset, encoder: Encoder, values: list[str]) -> tuple[str, str]:
-    """Return SQL for a record's label and its array's bytes, from SQL for the label and the columns of features."""
+    """Return SQL for the bytes of a record's label and of its array, from SQL for the label and the feature columns."""
     declaration = dataset.declaration
     label, *columns = values
     if isinstance(encoder, VectorEncoder):
@@ -237,7 +250,7 @@ def is_text(type_name: str) -> bool:
 def _as_text(column: str, type_name: str) -> str:
     """Return SQL for a column as text, by built-in functions alone.
 
-    A cast of an enum may be its owner's function, which would run with our rights.
+    A cast of an enum may be its owner's function, which would run with the reader's rights.
     """
     if type_name.startswith("enum "):
         return f"textin(enum_out({column}::{type_name.removeprefix('enum ')}))"
@@ -257,10 +270,10 @@ def _number(feature: Numeric | Categorical, column: str, type_name: str) -> str:
 
 
 def _float(column: str, type_name: str) -> str:
-    """Return SQL for a number's float; of null NaN."""
+    """Return SQL for a number as float8; null becomes NaN."""
     if type_name == "boolean":
         column = f"{column}::int4"
-    elif type_name == "numeric":  # its cast to float8 raises outside the range, so no such value reaches it
+    elif type_name == "numeric":  # its cast to float8 raises outside the range, so such values are clipped first
         column = (
             f"case when abs({column}) < 1e-300 then 0.0 when abs({column}) < 1e300 then {column} "
             f"when abs({column}) < 'infinity' then sign({column}) * 1e300 end"
@@ -291,15 +304,25 @@ def binned(
     *,
     memory: int = _COUNTING_BYTES,
 ) -> np.ndarray:
-    """Return how many rows have a number of a column from each edge to the next, shape (edges - 1,), exact.
+    """Return the exact histogram of a column: how many rows are between each edge and the next, shape (edges - 1,).
 
-    Of a unit r rows are counted at most, the same choice as for a training (privacy.md §11.6). A NaN, which a null is
-    read as, sorts above every number, and so does an infinity above all that are finite.
+    At most r rows of each unit are counted, selected as for a training (privacy.md §11.6). NaN, which also replaces
+    null, sorts above every number, and infinity above every finite one: neither is counted.
 
     Parameters
     ----------
-    column, type_name : of the dataset's table, declared or not; a type of `registry.NUMERIC_TYPES`
-    edges : rising, from the least finite number to infinity
+    session : ServerSession
+        Reads the table as its owner.
+    dataset : Dataset
+        The dataset whose table is read.
+    column : str
+        Name of the column, declared or not.
+    type_name : str
+        Its type, one of `registering.NUMERIC_TYPES`.
+    edges : Sequence[float]
+        Increasing, from the least finite number to infinity.
+    memory : int
+        Bytes that reading may use.
 
     Raises
     ------

@@ -1,8 +1,9 @@
-"""Units of privacy: who they are, and which of their rows are read (privacy.md §11.6).
+"""Units of privacy: counts them, and selects which of their rows are read (privacy.md §11.6).
 
-How many rows a unit has is private. So rows are not sorted, which would take temporary files as large as they are many:
-for each unit the places of the rows with the least marks are kept, in memory that the number of units decides, over as
-many passes as it takes. It runs in the server, where search_path is pinned to pg_catalog.
+The number of rows of a unit is private. So rows are not sorted, which would need temporary files whose size depends on
+it. Instead the places of the rows with the least marks are stored for each unit, in memory whose size depends on the
+number of units, over as many passes as necessary. This module runs in the server, where search_path is pinned to
+pg_catalog.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from dbdp.registry.tables.reading import Record
 from dbdp.sessions.server import ServerSession
 
 KEY_BYTES = 32
-# Built-in types that a column naming the unit may have, and the bytes by which their values are equal.
+# Built-in types that a unit's column may have, and SQL for bytes that are equal exactly for equal values.
 UNIT_TYPES = {
     "smallint": "int8send(({})::int8)",
     "integer": "int8send(({})::int8)",
@@ -29,18 +30,18 @@ UNIT_TYPES = {
     "timestamp with time zone": "timestamptz_send({})",
     **dict.fromkeys(("text", "character varying", "character"), "convert_to(({})::text, getdatabaseencoding())"),
 }
-# Of a row with a unit: a hash of that, and where it is stored; in memory its mark too.
+# For a row with a unit: the unit's hash, and where the row is stored; in memory its mark too.
 _STORED = np.dtype([("unit", "S12"), ("table", ">u4"), ("page", ">u4"), ("line", ">u2")])
 ENTRY = np.dtype([*_STORED.descr, ("mark", "<u8")])
 _ENTRY = "substring(sha256($4 || {unit}), 1, 12) || oidsend(source.tableoid) || tidsend(source.ctid)"
-_LEAST_WAITING = 1 << 12  # entries that are sorted at once
+_LEAST_WAITING = 1 << 12  # entries that are sorted together
 _COUNTING_BYTES = 1 << 26  # of memory, to count the units
 
 
 def count(session: ServerSession, source: str, unit: Unit, types: Mapping[str, str]) -> int:
     """Return the number of units, which is public."""
-    each = Unit(unit.column, 1)
-    return sum(len(kept) for kept in kept_places(session, source, each, types, None, _COUNTING_BYTES))
+    single = Unit(unit.column, 1)
+    return sum(len(places) for places in selected_places(session, source, single, types, None, _COUNTING_BYTES))
 
 
 def slots(
@@ -53,16 +54,33 @@ def slots(
     key: bytes | None,
     memory: int,
 ) -> Iterator[bytes]:
-    """Give the records of all units, r of each, some at a time; of one that has fewer rows, blank ones for the rest.
+    """Yield the records of all units, r of each, some at a time; missing rows are blank records.
 
-    All is read from one snapshot. The order goes by a hash of the unit and is that of every session with the same key
-    and snapshot, whatever its memory; without a key it is fresh.
+    All are read from one snapshot. The order follows a hash of the unit; it is the same in every session with the same
+    key and snapshot, whatever the memory, and fresh without a key.
+
+    Parameters
+    ----------
+    session : ServerSession
+        Reads the table as its owner.
+    source : str
+        Qualified, quoted name of the table.
+    unit : Unit
+        The unit of privacy, with r = `max_rows`.
+    types : Mapping[str, str]
+        Types of the table's columns.
+    record : Record
+        What is read of each row.
+    key : bytes | None
+        Determines which rows are selected, and the order; None draws a fresh one.
+    memory : int
+        Bytes that reading may use.
     """
 
     def read() -> Iterator[bytes]:
-        most = reading.at_once(record, memory)
-        for kept in kept_places(session, source, unit, types, key, memory):
-            flat = kept.ravel()
+        most = reading.batch_size(record, memory)
+        for places in selected_places(session, source, unit, types, key, memory):
+            flat = places.ravel()
             for first in range(0, len(flat), most):
                 yield _records(session, source, record, flat[first : first + most])
 
@@ -70,7 +88,7 @@ def slots(
 
 
 def _records(session: ServerSession, source: str, record: Record, entries: np.ndarray) -> bytes:
-    """Return the records of entries, in their order; they are read table by table, as they are stored."""
+    """Return the records of entries, in their order; they are read table by table, in the order of storage."""
     there = np.flatnonzero(entries["line"])  # lines of a page count from 1
     there = there[np.lexsort([entries[name][there] for name in ("line", "page", "table")])]
     stored = (entries[name][there].tolist() for name in ("page", "line"))
@@ -85,13 +103,13 @@ def _records(session: ServerSession, source: str, record: Record, entries: np.nd
     return records.tobytes()
 
 
-def kept_places(
+def selected_places(
     session: ServerSession, source: str, unit: Unit, types: Mapping[str, str], key: bytes | None, memory: int
 ) -> Iterator[np.ndarray]:
-    """Give where the kept rows of all units are stored, shape (some units, r); all zero for what a unit has not.
+    """Yield where the selected rows of all units are stored, shape (some units, r); missing rows are zero entries.
 
-    Which rows of a unit: those with the least marks, independent uniform words by the numbers of the rows as they come:
-    a uniformly random subset, independently of all other units (privacy.md §11.6).
+    Selected are a unit's rows with the least marks. Marks are independent uniform words by the rows' numbers in the
+    order of reading: a uniformly random subset, independent of all other units (privacy.md §11.6).
     """
     column = session.query("select quote_ident($1) as name", unit.column)[0]["name"]
     sql = _ENTRY.format(unit=UNIT_TYPES[types[unit.column]].format(f"source.{column}"))
@@ -124,13 +142,14 @@ class _Least:
 
     Attributes
     ----------
-    beyond : the least unit that found no room, None where all did; those below it are complete
+    beyond : bytes | None
+        The least unit that did not fit, None if all fit; the units below it are complete.
 
     Notes
     -----
-    A unit is only dropped when `units` lesser ones are held, and then `beyond` stays at or below it: what comes later
-    of it is passed over, and the next pass begins there. Of a unit that is held an entry is dropped only when r lesser
-    ones are.
+    A unit is dropped only while `units` lesser ones are stored, and from then on `beyond` is at most that unit: its
+    later entries are ignored, and the next pass begins at `beyond`. An entry of a stored unit is dropped only while r
+    lesser entries of it are stored.
     """
 
     def __init__(self, low: bytes, units: int, rows: int) -> None:
@@ -140,7 +159,7 @@ class _Least:
         self._waiting = 0
 
     def add(self, entries: np.ndarray) -> None:
-        """Take the entries of some more rows."""
+        """Add the entries of some more rows."""
         wanted = entries["unit"] >= self._low
         if self.beyond is not None:
             wanted &= entries["unit"] < self.beyond
@@ -154,9 +173,9 @@ class _Least:
         self._drop()
         [held] = self._held
         units, places = _numbered(held)
-        found = np.zeros((units[-1] + 1 if len(units) else 0, self._rows), ENTRY)
-        found[units, places] = held
-        return found
+        selected = np.zeros((units[-1] + 1 if len(units) else 0, self._rows), ENTRY)
+        selected[units, places] = held
+        return selected
 
     def _drop(self) -> None:
         entries = np.concatenate(self._held)
@@ -168,7 +187,7 @@ class _Least:
 
 
 def _numbered(entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the number of each entry's unit, and its own within that unit, of entries in order."""
+    """Return the number of each entry's unit, and its own number within that unit, for sorted entries."""
     begins = np.flatnonzero(np.append(True, entries["unit"][1:] != entries["unit"][:-1])[: len(entries)])
     units = np.repeat(np.arange(len(begins)), np.diff(np.append(begins, len(entries))))
     return units, np.arange(len(entries)) - begins[units]
