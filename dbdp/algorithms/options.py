@@ -19,9 +19,12 @@ class Limits:
 
     Attributes
     ----------
-    least, most : the range of a number, both included
-    choices : of a word; empty for a number
-    meaning : one line for a user
+    least, most : float
+        The range of a number, both included.
+    choices : tuple[str, ...]
+        Of a word; empty for a number.
+    meaning : str
+        One line for a user.
     """
 
     least: float
@@ -123,10 +126,14 @@ class Options:
 
     Attributes
     ----------
-    values : by option, the values that it may have, beside its default; `None` for any
-    reason : why the algorithm does not have others, as a clause
-    remedies : by option that it does not have, what to do other than to leave it out or to change the algorithm
-    own_settings : the settings that only this algorithm has
+    values : Mapping[str, Values]
+        By option, the values that it may have, beside its default; `None` for any.
+    reason : str
+        Why the algorithm does not have others, as a clause.
+    remedies : Mapping[str, str]
+        By option that it does not have, what to do other than to leave it out or to change the algorithm.
+    own_settings : type[OwnSettings] | None
+        The settings that only this algorithm has.
     """
 
     values: Mapping[str, Values]

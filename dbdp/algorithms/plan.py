@@ -18,13 +18,20 @@ class Facts:
 
     Attributes
     ----------
-    rows : number of records; of slots, where a unit of privacy has several
-    dimension : coordinates of one model, with the intercept
-    outputs : models trained at once: the classes of a one-vs-rest training, else 1
-    is_classifier : whether the label is a class; otherwise it is a number in [-1, 1]
-    intercept : whether the last coordinate is the intercept's
-    unit_rows : slots of each unit of privacy, r: neighbours differ in up to so many records (privacy.md §11.6)
-    budget_epsilon : ε of the dataset's budget, which a leak is weighed with
+    rows : int
+        Number of records; of slots, where a unit of privacy has several.
+    dimension : int
+        Coordinates of one model, with the intercept.
+    outputs : int
+        Models trained at once: the classes of a one-vs-rest training, else 1.
+    is_classifier : bool
+        Whether the label is a class; otherwise it is a number in [-1, 1].
+    intercept : bool
+        Whether the last coordinate is the intercept's.
+    unit_rows : int
+        Slots of each unit of privacy, r: neighbours differ in up to so many records (privacy.md §11.6).
+    budget_epsilon : float
+        ε of the dataset's budget, which a leak is weighed with.
     """
 
     rows: int
@@ -66,24 +73,42 @@ class Request:
 
     Attributes
     ----------
-    epsilon, delta : the stand-alone guarantee of this release; delta = 0 asks for pure ε
-    algorithm, loss, schedule, mechanism, calibration : names
-    huber_width : half-width h of huber_svm, or δ of huber_regression
-    positive_weight : what the loss of positive rows is multiplied by (classes: of each class's own rows)
-    epochs, batch_size : passes over the data, rows of a mini-batch
-    step_size : of the constant and the restarted schedule
-    exponent : c of the offset m^c, of the decreasing and the square_root schedule
-    averaging : none, all (iterates) or last_epoch
-    averaging_interval : epochs between the restarts of rsgd_ar
-    permutation : reused, or fresh in each epoch
-    shards, shard_averaging : disjoint parts trained side by side, averaged once or each_epoch
-    regularisation : λ
-    radius : the model is projected onto ‖w‖₂ ≤ radius
-    projection_dimension, projection_seed : Gaussian random projection of the features, by a public seed
-    clip_norm : C, what the gradient of a row is clipped to, in the algorithms that add noise while they train
-    network : linear (None), or a network's name and sizes, see `dbdp.learning.networks.networks`
-    settings : what only this algorithm has, as JSON; a mapping is taken too
-    tolerance : refused: a stop that depends on the data is not covered by any bound
+    epsilon, delta : float
+        The stand-alone guarantee of this release; delta = 0 asks for pure ε.
+    algorithm, loss, schedule, mechanism, calibration : str, str | None
+        Names.
+    huber_width : float | None
+        Half-width h of huber_svm, or δ of huber_regression.
+    positive_weight : float
+        What the loss of positive rows is multiplied by (classes: of each class's own rows).
+    epochs, batch_size : int, int | None
+        Passes over the data, rows of a mini-batch.
+    step_size : float | None
+        Of the constant and the restarted schedule.
+    exponent : float | None
+        c of the offset m^c, of the decreasing and the square_root schedule.
+    averaging : str | None
+        None, all (iterates) or last_epoch.
+    averaging_interval : int | None
+        Epochs between the restarts of rsgd_ar.
+    permutation : str | None
+        Reused, or fresh in each epoch.
+    shards, shard_averaging : int, str | None
+        Disjoint parts trained side by side, averaged once or each_epoch.
+    regularisation : float | None
+        λ.
+    radius : float | None
+        The model is projected onto ‖w‖₂ ≤ radius.
+    projection_dimension, projection_seed : int | None
+        Gaussian random projection of the features, by a public seed.
+    clip_norm : float | None
+        C, what the gradient of a row is clipped to, in the algorithms that add noise while they train.
+    network : str | None
+        Linear (None), or a network's name and sizes, see `dbdp.learning.networks.networks`.
+    settings : str | None
+        What only this algorithm has, as JSON; a mapping is taken too.
+    tolerance : float | None
+        Refused: a stop that depends on the data is not covered by any bound.
     """
 
     epsilon: float
@@ -169,10 +194,13 @@ class NoisyWhileTraining:
 
     Attributes
     ----------
-    guarantee : the event and the stand-alone (ε, δ) of the whole run
-    details : what `explain` shows beside the request: steps, sampling rate, expected passes, noise scale, …
-    method : trains over packed rows; returns the noisy model, shape (P,). All that the rows return
-        is exact: it must release what depends on them through mechanisms whose events make up `guarantee`
+    guarantee : Release
+        The event and the stand-alone (ε, δ) of the whole run.
+    details : dict[str, Any]
+        What `explain` shows beside the request: steps, sampling rate, expected passes, noise scale, …
+    method : Callable[[Rows, Progress], np.ndarray]
+        Trains over packed rows; returns the noisy model, shape (P,). All that the rows return is exact: it must release
+        what depends on them through mechanisms whose events make up `guarantee`.
     """
 
     request: Request

@@ -28,10 +28,14 @@ class Layout:
 
     Attributes
     ----------
-    dimension : coordinates of a packed row
-    slices : rows of each slice; slices are disjoint ranges of one secret order (privacy.md §1.6, §6)
-    projection : of the features, by a public seed
-    side_by_side : whether each slice has a session of its own, where the session can open more
+    dimension : int
+        Coordinates of a packed row.
+    slices : tuple[int, ...]
+        Rows of each slice; slices are disjoint ranges of one secret order (privacy.md §1.6, §6).
+    projection : RandomProjection | None
+        Of the features, by a public seed.
+    side_by_side : bool
+        Whether each slice has a session of its own, where the session can open more.
     """
 
     dimension: int
@@ -62,9 +66,12 @@ class Rows(Protocol):
 
         Parameters
         ----------
-        samples : every row takes part independently, exactly with their probability
-        most : no more mini-batches than these
-        apart : whether `gradient_sum` and `loss_sums` may ask for one mini-batch
+        samples : PoissonSamples
+            Every row takes part independently, exactly with their probability.
+        most : int
+            No more mini-batches than these.
+        apart : bool
+            Whether `gradient_sum` and `loss_sums` may ask for one mini-batch.
 
         Returns
         -------

@@ -58,9 +58,11 @@ def count_errors(models: np.ndarray, rows: np.ndarray) -> int:
 
     Parameters
     ----------
-    models : (K, d); one model is wrong where label · score ≤ 0, several where the largest score is not
-        that of the label's class 1, …, K
-    rows : a row that is no packed row, and a label that is none, is an error
+    models : np.ndarray
+        (K, d); one model is wrong where label · score ≤ 0, several where the largest score is not that of the label's
+        class 1, …, K.
+    rows : np.ndarray
+        A row that is no packed row, and a label that is none, is an error.
     """
     features, labels, _ = _unpacked(rows, models.shape[1])
     scores = features @ models.T
@@ -73,9 +75,12 @@ def add_rows_reference(state: State, rows: np.ndarray, step_sizes: np.ndarray, a
 
     Parameters
     ----------
-    rows : (n, stride) float32
-    step_sizes : one for each mini-batch that ends within these rows
-    averaged : so many of the iterates, the last of them, are summed
+    rows : np.ndarray
+        (n, stride) float32.
+    step_sizes : np.ndarray
+        One for each mini-batch that ends within these rows.
+    averaged : int
+        So many of the iterates, the last of them, are summed.
     """
     features, labels = labelled(state.loss, state.target, rows, state.dimension)
     begin, end = 0, state.batch_size - state.filled

@@ -28,13 +28,20 @@ class Loss(Protocol):
 
     Attributes
     ----------
-    code : how the compiled kernel and the state name it
-    is_classifier : whether labels are -1 and +1; otherwise they are in [-1, 1]
-    width : of the smoothed part, None where there is none
-    positive_weight : what the loss of rows with label +1 is multiplied by
-    radius : the model must be kept within this norm; None needs no ball
-    lipschitz, smoothness : ‖∇‖₂ ≤ lipschitz, ‖∇²‖ ≤ smoothness
-    scalar_error : |computed - exact derivative| of an exact score, in units of 2⁻⁵³
+    code : ClassVar[int]
+        How the compiled kernel and the state name it.
+    is_classifier : ClassVar[bool]
+        Whether labels are -1 and +1; otherwise they are in [-1, 1].
+    width : float | None
+        Of the smoothed part, None where there is none.
+    positive_weight : float
+        What the loss of rows with label +1 is multiplied by.
+    radius : float | None
+        The model must be kept within this norm; None needs no ball.
+    lipschitz, smoothness : float
+        ‖∇‖₂ ≤ lipschitz, ‖∇²‖ ≤ smoothness.
+    scalar_error : float
+        |computed - exact derivative| of an exact score, in units of 2⁻⁵³.
     """
 
     name: ClassVar[str]

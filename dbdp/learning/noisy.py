@@ -43,11 +43,16 @@ class NoisyTraining:
 
     Attributes
     ----------
-    divisor : what the noisy sum is divided by: b, or the expected size of a Poisson mini-batch; public
-    rows_per_update : how many of the packed rows make a mini-batch
-    clip : what the norm of a row's gradient is clipped to
-    radius : after every update the model is projected onto ‖w‖₂ ≤ radius; math.inf: never
-    moments : decay rates of Adam's moments, and what is added to the root of the second; None is plain SGD
+    divisor : float
+        What the noisy sum is divided by: b, or the expected size of a Poisson mini-batch; public.
+    rows_per_update : int
+        How many of the packed rows make a mini-batch.
+    clip : float
+        What the norm of a row's gradient is clipped to.
+    radius : float
+        After every update the model is projected onto ‖w‖₂ ≤ radius; math.inf: never.
+    moments : tuple[float, float, float] | None
+        Decay rates of Adam's moments, and what is added to the root of the second; None is plain SGD.
     """
 
     objective: Objective
@@ -105,10 +110,14 @@ class NoisyState:
 
     Attributes
     ----------
-    gradient : sum of the clipped gradients of the unfinished mini-batch
-    averages : Adam's two moments, shape (2, P), or (0, P)
-    filled : rows in the unfinished mini-batch
-    updates : made so far
+    gradient : np.ndarray
+        Sum of the clipped gradients of the unfinished mini-batch.
+    averages : np.ndarray
+        Adam's two moments, shape (2, P), or (0, P).
+    filled : int
+        Rows in the unfinished mini-batch.
+    updates : int
+        Made so far.
     """
 
     training: NoisyTraining
@@ -161,7 +170,8 @@ def transition(state: NoisyState, rows: np.ndarray, *, draw: Draw) -> NoisyState
 
     Parameters
     ----------
-    draw : draws the noise, in steps of the grid
+    draw : Draw
+        Draws the noise, in steps of the grid.
     """
     size = state.training.rows_per_update
     ends = np.arange(size - state.filled, len(rows) + 1, size)
@@ -203,8 +213,10 @@ def updates_reference(
 
     Parameters
     ----------
-    ends, step_sizes : (U,), one for each mini-batch that ends within these rows
-    noise : (U, P), in steps of the grid
+    ends, step_sizes : np.ndarray
+        (U,), one for each mini-batch that ends within these rows.
+    noise : np.ndarray
+        (U, P), in steps of the grid.
     """
     how, begin = state.training, 0
     for number, end in enumerate(ends):

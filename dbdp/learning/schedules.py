@@ -98,8 +98,10 @@ class Restarted:
 
     Attributes
     ----------
-    batches : updates of one epoch, N
-    interval : epochs between restarts, τ; 0 never restarts, so that h is the epoch
+    batches : int
+        Updates of one epoch, N.
+    interval : int
+        Epochs between restarts, τ; 0 never restarts, so that h is the epoch.
     """
 
     step_size: float
@@ -161,9 +163,11 @@ class Averaging:
 
     Attributes
     ----------
-    first : number of the first update whose iterate counts
-    interval : after so many updates, always whole epochs, the model becomes the mean of the iterates
-        summed since the last time, and the sum begins anew; 0: never
+    first : int
+        Number of the first update whose iterate counts.
+    interval : int
+        After so many updates, always whole epochs, the model becomes the mean of the iterates summed since the last
+        time, and the sum begins anew; 0: never.
     """
 
     first: int = 0

@@ -25,12 +25,18 @@ class State:
 
     Attributes
     ----------
-    radius : after every update the model is projected onto ‖w‖₂ ≤ radius; math.inf: never
-    target : 0 takes labels as they are; c ≥ 1 is one class against the rest: label c is +1, any other -1
-    total : sum of iterates since the last restart, shape (d,), or (0,) where none are averaged
-    counted : iterates in `total`
-    filled : rows in the unfinished mini-batch
-    updates : made so far, over all epochs
+    radius : float
+        After every update the model is projected onto ‖w‖₂ ≤ radius; math.inf: never.
+    target : int
+        0 takes labels as they are; c ≥ 1 is one class against the rest: label c is +1, any other -1.
+    total : np.ndarray
+        Sum of iterates since the last restart, shape (d,), or (0,) where none are averaged.
+    counted : int
+        Iterates in `total`.
+    filled : int
+        Rows in the unfinished mini-batch.
+    updates : int
+        Made so far, over all epochs.
     """
 
     loss: Loss

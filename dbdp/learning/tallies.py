@@ -89,9 +89,12 @@ class ScoreBins:
 
     Attributes
     ----------
-    bins : B
-    output : the score of that class, from 0; of one output, the label +1's
-    softmax : whether the scores of several classes are a network's; else each has a logistic probability of its own
+    bins : int
+        B.
+    output : int
+        The score of that class, from 0; of one output, the label +1's.
+    softmax : bool
+        Whether the scores of several classes are a network's; else each has a logistic probability of its own.
     """
 
     bins: int
@@ -121,7 +124,8 @@ class Errors:
 
     Attributes
     ----------
-    power : 1 or 2
+    power : int
+        1 or 2.
     """
 
     power: int

@@ -118,7 +118,8 @@ def count_noise(cells: int, epsilon: float, delta: float, *, moved: int, dimensi
 
     Parameters
     ----------
-    cells, moved : how a neighbour's counts may differ, see `CountLaplace`
+    cells, moved : int
+        How a neighbour's counts may differ, see `CountLaplace`.
     """
     if delta == 0:
         return CountLaplace(cells, epsilon, moved)

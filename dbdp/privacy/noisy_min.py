@@ -25,8 +25,10 @@ class NoisyMin:
 
     Attributes
     ----------
-    epsilon : of one selection
-    sensitivity : s: the difference of two losses moves by at most 2s when one record is replaced
+    epsilon : float
+        Of one selection.
+    sensitivity : float
+        s: the difference of two losses moves by at most 2s when one record is replaced.
     """
 
     epsilon: float

@@ -38,8 +38,10 @@ class ExponentialMechanism:
 
     Attributes
     ----------
-    epsilon : of one selection
-    sensitivity : of every loss when one record is replaced, with the rounding of the sum that it is
+    epsilon : float
+        Of one selection.
+    sensitivity : float
+        Of every loss when one record is replaced, with the rounding of the sum that it is.
     """
 
     epsilon: float
@@ -107,9 +109,11 @@ class AboveThreshold:
 
     Attributes
     ----------
-    threshold_epsilon, query_epsilon : ε₁ and ε₂
-    sensitivity : of every value when one record is replaced, with the rounding of the sum that it is;
-        where the values come from a model that moves with the record, with that movement (§11.8)
+    threshold_epsilon, query_epsilon : float
+        ε₁ and ε₂.
+    sensitivity : float
+        Of every value when one record is replaced, with the rounding of the sum that it is; where the values come from
+        a model that moves with the record, with that movement (§11.8).
     """
 
     threshold_epsilon: float
@@ -164,8 +168,10 @@ class Repetitions:
 
     Attributes
     ----------
-    total_variation : how far the law of the number is from that without the cap
-    tails : P(K > r) for r = 0, …, cap - 1, in units of 2⁻²⁵⁶
+    total_variation : float
+        How far the law of the number is from that without the cap.
+    tails : tuple[int, ...]
+        P(K > r) for r = 0, …, cap - 1, in units of 2⁻²⁵⁶.
     """
 
     mean: float

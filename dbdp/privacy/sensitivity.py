@@ -30,18 +30,28 @@ class Training:
 
     Attributes
     ----------
-    rows, dimension : n and d
-    batch_size, epochs : rows of a mini-batch, passes over the data
-    step_sizes : `step_sizes(first, count)` gives the step sizes of updates first, …, counted from 1
-    lipschitz, smoothness : of the data part of the loss alone, for ‖x‖₂ ≤ 1
-    regularisation : λ of (λ/2)‖w‖²
-    scalar_error : error of the computed derivative of the loss, in units of 2⁻⁵³
-    permutation : REUSED in every epoch, or FRESH in each
-    averaged_from : the result is the mean of the iterates from this update on (the first of an
-        epoch); 0: the result is the last iterate
-    restart_every : after so many updates (whole epochs) the model becomes the mean of the iterates
-        since the last restart; 0: never
-    radius : the model is projected onto ‖w‖₂ ≤ radius after every update
+    rows, dimension : int
+        n and d.
+    batch_size, epochs : int
+        Rows of a mini-batch, passes over the data.
+    step_sizes : Callable[[int, int], np.ndarray]
+        `step_sizes(first, count)` gives the step sizes of updates first, …, counted from 1.
+    lipschitz, smoothness : float
+        Of the data part of the loss alone, for ‖x‖₂ ≤ 1.
+    regularisation : float
+        λ of (λ/2)‖w‖².
+    scalar_error : float
+        Error of the computed derivative of the loss, in units of 2⁻⁵³.
+    permutation : str
+        REUSED in every epoch, or FRESH in each.
+    averaged_from : int
+        The result is the mean of the iterates from this update on (the first of an epoch); 0: the result is the last
+        iterate.
+    restart_every : int
+        After so many updates (whole epochs) the model becomes the mean of the iterates since the last restart; 0:
+        never.
+    radius : float
+        The model is projected onto ‖w‖₂ ≤ radius after every update.
     """
 
     rows: int
@@ -191,8 +201,10 @@ class _Common:
 
     Attributes
     ----------
-    kept : the share of each epoch's end that the result takes over
-    before : Σ η of all earlier epochs, each in the shard where it is largest
+    kept : np.ndarray
+        The share of each epoch's end that the result takes over.
+    before : np.ndarray
+        Σ η of all earlier epochs, each in the shard where it is largest.
     """
 
     kept: np.ndarray

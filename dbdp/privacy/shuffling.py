@@ -43,7 +43,8 @@ class Places:
 
     Attributes
     ----------
-    left : places that are left in each range, shape (ranges,)
+    left : np.ndarray
+        Places that are left in each range, shape (ranges,).
     """
 
     def __init__(self, count: int, ranges: int) -> None:
@@ -149,8 +150,10 @@ class Section:
 
     Attributes
     ----------
-    begin : the first of the bins
-    starts : the place where each begins, and where the last one ends
+    begin : int
+        The first of the bins.
+    starts : np.ndarray
+        The place where each begins, and where the last one ends.
     """
 
     order: KeyedOrder

@@ -151,10 +151,14 @@ class Prices(Protocol):
 
     Attributes
     ----------
-    limit : what may be spent in all
-    gradient_rho : of the first measurement
-    selection_epsilon, selection_charge : of every selection
-    probability : with which a row is in the mini-batch of an access
+    limit : float
+        What may be spent in all.
+    gradient_rho : float
+        Of the first measurement.
+    selection_epsilon, selection_charge : float
+        Of every selection.
+    probability : float
+        With which a row is in the mini-batch of an access.
     """
 
     @property
@@ -339,9 +343,12 @@ class Descent:
 
     Attributes
     ----------
-    samples : the mini-batches of the accesses; with probability 1 they read all rows
-    rows, batch_size : n, and the rows of an access, or expected of one: all if there are no mini-batches
-    clip, loss_limit : what the norm of a row's gradient, and a row's loss, are clipped to
+    samples : PoissonSamples
+        The mini-batches of the accesses; with probability 1 they read all rows.
+    rows, batch_size : int
+        n, and the rows of an access, or expected of one: all if there are no mini-batches.
+    clip, loss_limit : float
+        What the norm of a row's gradient, and a row's loss, are clipped to.
     """
 
     objective: Objective

@@ -90,11 +90,16 @@ class Accounting:
 
     Attributes
     ----------
-    limit : what all accesses together may cost
-    gradient : cost of a noisy sum of gradients, by its noise multiplier
-    search : cost of a search, by its ε when all rows are read
-    sensitivity : of a sum of gradients; the noise is a multiple of it
-    multiplier, epsilon : of the first gradient, and of the first search
+    limit : float
+        What all accesses together may cost.
+    gradient : Callable[[float], float]
+        Cost of a noisy sum of gradients, by its noise multiplier.
+    search : Callable[[float], float]
+        Cost of a search, by its ε when all rows are read.
+    sensitivity : Sensitivity
+        Of a sum of gradients; the noise is a multiple of it.
+    multiplier, epsilon : float
+        Of the first gradient, and of the first search.
     """
 
     limit: float
@@ -138,10 +143,14 @@ class Descent:
 
     Attributes
     ----------
-    adaptation : begins one for each run
-    batches : gives the mini-batch of each access, None for all rows; `size` rows are expected in it
-    first_step, clip, loss_limit : as they begin
-    searches : no more than these are made
+    adaptation : Callable[[], Adaptation]
+        Begins one for each run.
+    batches : Batches
+        Gives the mini-batch of each access, None for all rows; `size` rows are expected in it.
+    first_step, clip, loss_limit : float
+        As they begin.
+    searches : int
+        No more than these are made.
     """
 
     objective: Objective
@@ -188,8 +197,10 @@ class Run:
 
     Attributes
     ----------
-    multiplier, epsilon, clip, loss_limit, first_step : of the next accesses
-    searched : searches made
+    multiplier, epsilon, clip, loss_limit, first_step : float
+        Of the next accesses.
+    searched : int
+        Searches made.
     """
 
     def __init__(self, plan: Descent, rows: Rows) -> None:

@@ -243,9 +243,12 @@ class Breeding:
 
     Attributes
     ----------
-    epsilon : ε₀ of one selection, on its rows
-    samples : the mini-batches of the selections; with probability 1 all rows are read, once for each generation
-    radius : each linear model is kept within this norm
+    epsilon : float
+        ε₀ of one selection, on its rows.
+    samples : PoissonSamples
+        The mini-batches of the selections; with probability 1 all rows are read, once for each generation.
+    radius : float
+        Each linear model is kept within this norm.
     """
 
     fitness: Fitness

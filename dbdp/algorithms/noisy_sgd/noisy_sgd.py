@@ -49,9 +49,12 @@ class Batches:
 
     Attributes
     ----------
-    size : rows of a mini-batch, or expected of a Poisson one: what the noisy sum is divided by, public
-    updates : noisy updates in all
-    samples : the Poisson mini-batches, padded to a public size
+    size : float
+        Rows of a mini-batch, or expected of a Poisson one: what the noisy sum is divided by, public.
+    updates : int
+        Noisy updates in all.
+    samples : PoissonSamples | None
+        The Poisson mini-batches, padded to a public size.
     """
 
     rows: int
@@ -149,7 +152,8 @@ class NoisySgd:
 
     Attributes
     ----------
-    trainings : one for each output that is trained by itself, on the same mini-batches
+    trainings : tuple[NoisyTraining, ...]
+        One for each output that is trained by itself, on the same mini-batches.
     """
 
     batches: Batches
@@ -267,8 +271,10 @@ def sampled_plan(
 
     Parameters
     ----------
-    linear_step, network_step : η of the constant schedule where the request has none
-    multiplier : σ/C*, by default the least that (ε, δ) needs
+    linear_step, network_step : float
+        η of the constant schedule where the request has none.
+    multiplier : Callable[[Request, Batches], float] | None
+        σ/C*, by default the least that (ε, δ) needs.
     """
     batches = poisson(request, facts)
     regularisation = settings.regularisation_of(request, 0.0)
@@ -295,7 +301,8 @@ def poisson_plan(
 
     Parameters
     ----------
-    schedule : from the noise's scale to step sizes
+    schedule : Callable[[float], Schedule]
+        From the noise's scale to step sizes.
     """
     _, contribution = contribution_of(request, facts)
     whole = settings.objective_of(request, facts)

@@ -83,10 +83,14 @@ class Training:
 
     Attributes
     ----------
-    perturbation : draws b
-    descent : finds the minimiser
-    radius : the minimiser is projected onto ‖f‖₂ ≤ radius, see `error_of`
-    finishing : the noise that covers the solver's error
+    perturbation : Noise
+        Draws b.
+    descent : AcceleratedDescent
+        Finds the minimiser.
+    radius : float
+        The minimiser is projected onto ‖f‖₂ ≤ radius, see `error_of`.
+    finishing : Noise
+        The noise that covers the solver's error.
     """
 
     perturbation: Noise

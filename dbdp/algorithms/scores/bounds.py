@@ -32,7 +32,8 @@ class BoundsPlan(CountPlan):
 
     Attributes
     ----------
-    beta : β, the chance that some empty bin is taken for one that is not
+    beta : float
+        β, the chance that some empty bin is taken for one that is not.
     """
 
     beta: float = BETA

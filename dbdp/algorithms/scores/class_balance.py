@@ -18,7 +18,8 @@ class ClassBalancePlan(CountPlan):
 
     Attributes
     ----------
-    outputs : linear models that a training has: 1 for a binary label, else its classes
+    outputs : int
+        Linear models that a training has: 1 for a binary label, else its classes.
     """
 
     outputs: int

@@ -32,9 +32,12 @@ class CountPlan(ABC):
 
     Attributes
     ----------
-    rows : records, public
-    moved : records that a neighbour may replace
-    step : what one record may move a count by
+    rows : int
+        Records, public.
+    moved : int
+        Records that a neighbour may replace.
+    step : int
+        What one record may move a count by.
     """
 
     epsilon: float
@@ -107,7 +110,8 @@ class CountPlan(ABC):
 
         Parameters
         ----------
-        figures : takes counts, gives figures (f,), NaN for one that they do not have
+        figures : Callable[[np.ndarray], np.ndarray]
+            Takes counts, gives figures (f,), NaN for one that they do not have.
         """
         found, moved = figures(noisy), np.empty((_DRAWS, len(figures(noisy))))
         for draw, noise in enumerate(self._simulated()):

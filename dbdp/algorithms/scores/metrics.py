@@ -21,9 +21,12 @@ class ScoreRequest:
 
     Attributes
     ----------
-    metric : one of METRICS; auc and calibration are two names of one histogram, which has both
-    bins : of that histogram
-    positive : the class that the histogram is of, against the rest; a binary label's is the positive value
+    metric : str
+        One of METRICS; auc and calibration are two names of one histogram, which has both.
+    bins : int
+        Of that histogram.
+    positive : str | None
+        The class that the histogram is of, against the rest; a binary label's is the positive value.
     """
 
     metric: str
@@ -39,11 +42,16 @@ class ScoredFacts:
 
     Attributes
     ----------
-    classes : names, in the order of packed labels; empty where the label is a number
-    outputs : linear models of a training: 1 for a binary label, else the number of classes
-    label_bounds : of a label that is a number
-    is_network : whether scores are a network's
-    moved : records that a neighbour may replace
+    classes : Sequence[str | None]
+        Names, in the order of packed labels; empty where the label is a number.
+    outputs : int
+        Linear models of a training: 1 for a binary label, else the number of classes.
+    label_bounds : tuple[float, float] | None
+        Of a label that is a number.
+    is_network : bool
+        Whether scores are a network's.
+    moved : int
+        Records that a neighbour may replace.
     """
 
     rows: int

@@ -25,8 +25,10 @@ class ResidualPlan(CountPlan):
 
     Attributes
     ----------
-    metric : one of POWERS
-    bounds : (lower, upper) of the label
+    metric : str
+        One of POWERS.
+    bounds : tuple[float, float]
+        (lower, upper) of the label.
     """
 
     metric: str

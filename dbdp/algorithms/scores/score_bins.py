@@ -25,7 +25,8 @@ class ScoreBinsPlan(CountPlan):
 
     Attributes
     ----------
-    tally : the bins, and the class that they are of
+    tally : ScoreBins
+        The bins, and the class that they are of.
     """
 
     tally: ScoreBins

@@ -25,9 +25,12 @@ class GroupsRequest:
 
     Attributes
     ----------
-    base : the request of every group; its ε and δ are those of each model, and of all together
-    group_by : a public column of the dataset
-    groups : the values that get a model, declared and never looked up
+    base : Request
+        The request of every group; its ε and δ are those of each model, and of all together.
+    group_by : str
+        A public column of the dataset.
+    groups : tuple[str, ...]
+        The values that get a model, declared and never looked up.
     """
 
     base: Request
@@ -92,8 +95,10 @@ def plan(request: GroupsRequest, facts: Facts, sizes: Sequence[int]) -> GroupsPl
 
     Parameters
     ----------
-    facts : of the dataset, with the rows of all groups
-    sizes : the public number of rows of each group
+    facts : Facts
+        Of the dataset, with the rows of all groups.
+    sizes : Sequence[int]
+        The public number of rows of each group.
 
     Raises
     ------

@@ -52,11 +52,15 @@ class TuningRequest:
 
     Attributes
     ----------
-    base : the request that the candidates change; its ε and δ are those of the whole tuning
-    candidates : for each candidate the settings in which it differs from `base`
-    method : disjoint_portions or random_repetition
-    repetitions, distribution : mean and law (geometric or poisson) of the secret number of runs; the mean
-        is by default the number of candidates
+    base : Request
+        The request that the candidates change; its ε and δ are those of the whole tuning.
+    candidates : tuple[Mapping[str, Any], ...]
+        For each candidate the settings in which it differs from `base`.
+    method : str
+        disjoint_portions or random_repetition.
+    repetitions, distribution : float | None, str | None
+        Mean and law (geometric or poisson) of the secret number of runs; the mean is by default the number of
+        candidates.
     """
 
     base: Request

@@ -37,9 +37,12 @@ class Layer(Protocol):
 
     Attributes
     ----------
-    fan_in : inputs of one output
-    parameters : how many there are
-    held : numbers of one row that live at a time, at most
+    fan_in : int
+        Inputs of one output.
+    parameters : int
+        How many there are.
+    held : int
+        Numbers of one row that live at a time, at most.
     """
 
     @property
@@ -139,9 +142,12 @@ class Convolution:
 
     Attributes
     ----------
-    side : of an image
-    channels : of an image
-    maps : channels of the outputs
+    side : int
+        Of an image.
+    channels : int
+        Of an image.
+    maps : int
+        Channels of the outputs.
     """
 
     side: int

@@ -35,12 +35,18 @@ class Network:
 
     Attributes
     ----------
-    inputs : coordinates of a packed row
-    outputs : classes, or 1
-    intercept : whether the last coordinate is an intercept's; it is not read, since layers have biases
-    scale : what a row is multiplied by, for coordinates of the order of 1
-    channels : maps of each convolution; the rows are then square images
-    hidden : units of each dense layer before the last
+    inputs : int
+        Coordinates of a packed row.
+    outputs : int
+        Classes, or 1.
+    intercept : bool
+        Whether the last coordinate is an intercept's; it is not read, since layers have biases.
+    scale : float
+        What a row is multiplied by, for coordinates of the order of 1.
+    channels : tuple[int, ...]
+        Maps of each convolution; the rows are then square images.
+    hidden : tuple[int, ...]
+        Units of each dense layer before the last.
     """
 
     inputs: int
@@ -275,9 +281,11 @@ def network_named(text: str, inputs: int, outputs: int, intercept: bool, *, scal
 
     Parameters
     ----------
-    inputs : coordinates of a packed row
-    scale : None takes √features, times √2 with an intercept, which gives an image's coordinates back as shares
-        of white where its norm bound is the norm of a white one
+    inputs : int
+        Coordinates of a packed row.
+    scale : float | None
+        None takes √features, times √2 with an intercept, which gives an image's coordinates back as shares of white
+        where its norm bound is the norm of a white one.
 
     Raises
     ------

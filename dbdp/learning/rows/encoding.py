@@ -177,8 +177,10 @@ class ColumnEncoder:
 
     Parameters
     ----------
-    lower, upper : bounds of the numeric columns
-    categories : for each categorical column the numbers that stand for its categories in a record
+    lower, upper : tuple[float, ...]
+        Bounds of the numeric columns.
+    categories : tuple[tuple[float, ...], ...]
+        For each categorical column the numbers that stand for its categories in a record.
     """
 
     lower: tuple[float, ...]
@@ -309,8 +311,10 @@ def pack_reference(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
     Parameters
     ----------
-    features : (n, d) float64, changed in place
-    labels : (n,); a row whose label is not finite, as NaN, becomes the zero row
+    features : np.ndarray
+        (n, d) float64, changed in place.
+    labels : np.ndarray
+        (n,); a row whose label is not finite, as NaN, becomes the zero row.
 
     Notes
     -----

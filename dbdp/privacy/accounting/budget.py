@@ -39,8 +39,10 @@ class Allowance:
 
     Attributes
     ----------
-    charge_limit, leak_limit : in units, as those of the budget
-    epsilon, delta : the guarantee that follows for them
+    charge_limit, leak_limit : int
+        In units, as those of the budget.
+    epsilon, delta : float
+        The guarantee that follows for them.
     """
 
     charge_limit: int
@@ -55,11 +57,16 @@ class Budget:
 
     Attributes
     ----------
-    epsilon, delta : the promise
-    mode : `renyi`, `basic`, `gaussian` or `zcdp`
-    order : the Rényi order α (mode renyi), else None
-    charge_limit : in units of 1e-9: B = ε - κ(α), or ε, or μ², or ρ
-    leak_limit : in units of 1e-18: δ₁, or δ (mode basic)
+    epsilon, delta : float
+        The promise.
+    mode : str
+        `renyi`, `basic`, `gaussian` or `zcdp`.
+    order : float | None
+        The Rényi order α (mode renyi), else None.
+    charge_limit : int
+        In units of 1e-9: B = ε - κ(α), or ε, or μ², or ρ.
+    leak_limit : int
+        In units of 1e-18: δ₁, or δ (mode basic).
 
     Notes
     -----

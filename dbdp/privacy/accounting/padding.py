@@ -41,10 +41,14 @@ class PoissonSamples:
 
     Attributes
     ----------
-    rows : n
-    probability : q, of every row to be in a sample
-    draws : T, how many samples are read at most: those of every step, sum and selection
-    size : M, what each is padded to with zero rows; what is beyond is cut by a rule that looks at no value
+    rows : int
+        n.
+    probability : float
+        q, of every row to be in a sample.
+    draws : int
+        T, how many samples are read at most: those of every step, sum and selection.
+    size : int
+        M, what each is padded to with zero rows; what is beyond is cut by a rule that looks at no value.
 
     Raises
     ------
@@ -92,7 +96,8 @@ def padded_samples(
 
     Parameters
     ----------
-    weight : the ε of the budget that is charged: a leak is weighed with the larger of both (privacy.md §13)
+    weight : float
+        The ε of the budget that is charged: a leak is weighed with the larger of both (privacy.md §13).
     """
     mean = rows * probability
     least = min(rows, math.ceil(mean + 8 * math.sqrt(mean) + 32))

@@ -29,10 +29,13 @@ def draw(law: str, steps: int, updates: int, dimension: int) -> np.ndarray:
 
     Parameters
     ----------
-    law : "gaussian", independent round(steps·Z), Z standard normal; or "spherical_laplace", rows that are
-        rounded vectors with density ∝ exp(-‖z‖₂/steps)
-    steps : the scale of the noise over the grid
-    updates, dimension : rows and columns
+    law : str
+        "gaussian", independent round(steps·Z), Z standard normal; or "spherical_laplace", rows that are rounded vectors
+        with density ∝ exp(-‖z‖₂/steps).
+    steps : int
+        The scale of the noise over the grid.
+    updates, dimension : int
+        Rows and columns.
 
     Notes
     -----
