@@ -12,16 +12,16 @@ from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Plan, Request
 from dbdp.algorithms.settings import check_request
 from dbdp.privacy.accounting import groups
 
-Made_co = TypeVar("Made_co", bound=Plan, covariant=True)
+Plan_co = TypeVar("Plan_co", bound=Plan, covariant=True)
 
 
-class Algorithm(Protocol[Made_co]):
+class Algorithm(Protocol[Plan_co]):
     """The module of an algorithm."""
 
     @property
     def OPTIONS(self) -> Options: ...
 
-    def plan(self, request: Request, facts: Facts) -> Made_co: ...
+    def plan(self, request: Request, facts: Facts) -> Plan_co: ...
 
 
 PERTURBED_ONCE: dict[str, Algorithm[PerturbedOnce]] = {
@@ -70,7 +70,7 @@ def check(request: Request, facts: Facts) -> None:
     _check_options(request, facts)
 
 
-def having(name: str) -> tuple[str, ...]:
+def algorithms_with(name: str) -> tuple[str, ...]:
     """Return the algorithms for which an option is a choice."""
     return tuple(each for each, module in ALGORITHMS.items() if module.OPTIONS.has(name))
 
@@ -100,7 +100,7 @@ def _of_units(algorithm: Algorithm[NoisyWhileTraining], request: Request, facts:
     if facts.unit_rows == 1:
         return algorithm.plan(request, facts)
     epsilon, delta = groups.share(request.epsilon, request.delta, facts.unit_rows)
-    made = algorithm.plan(replace(request, epsilon=epsilon, delta=delta), replace(facts, unit_rows=1))
-    guarantee = groups.grouped(made.guarantee, facts.unit_rows, epsilon=request.epsilon, delta=request.delta)
-    details = {"row_epsilon": made.guarantee.epsilon, "row_delta": made.guarantee.delta} | made.details
-    return replace(made, request=request, facts=facts, guarantee=guarantee, details=details)
+    row_plan = algorithm.plan(replace(request, epsilon=epsilon, delta=delta), replace(facts, unit_rows=1))
+    guarantee = groups.grouped(row_plan.guarantee, facts.unit_rows, epsilon=request.epsilon, delta=request.delta)
+    details = {"row_epsilon": row_plan.guarantee.epsilon, "row_delta": row_plan.guarantee.delta} | row_plan.details
+    return replace(row_plan, request=request, facts=facts, guarantee=guarantee, details=details)

@@ -53,14 +53,14 @@ def _shown(limit: float) -> str:
 
 def number(default: Default, least: float, most: float, meaning: str) -> Default:
     """Declare a setting that is a number, a whole one if its default is, in a range that includes both ends."""
-    made: Default = field(default=default, metadata={"limits": Limits(least, most, (), meaning)})
-    return made
+    setting: Default = field(default=default, metadata={"limits": Limits(least, most, (), meaning)})
+    return setting
 
 
 def word(choices: tuple[str, ...], meaning: str) -> str:
     """Declare a setting that is one of some words, the first by default."""
-    made: str = field(default=choices[0], metadata={"limits": Limits(0, 0, choices, meaning)})
-    return made
+    setting: str = field(default=choices[0], metadata={"limits": Limits(0, 0, choices, meaning)})
+    return setting
 
 
 @dataclass(frozen=True)
@@ -87,20 +87,20 @@ def own_settings(request: Request, kind: type[Own]) -> Own:
         If it names another setting, or a value is of another kind or out of its range.
     """
     try:
-        given = json.loads(request.settings or "{}")
+        values = json.loads(request.settings or "{}")
     except (ValueError, RecursionError):  # no JSON, or numbers or levels without end
-        given = request.settings
+        values = request.settings
     known = {name: default for name, (default, _) in declared(kind).items()}
-    if not isinstance(given, dict) or set(given) - set(known):
+    if not isinstance(values, dict) or set(values) - set(known):
         raise ValueError(
             f"settings of algorithm {request.algorithm!r} are {request.settings}; give an object with any of "
             f"{', '.join(f'{name} (default {value})' for name, value in known.items())}"
         )
-    for name, value in given.items():
+    for name, value in values.items():
         wanted = (int, float) if isinstance(known[name], float) else type(known[name])
         if isinstance(value, bool) or not isinstance(value, wanted):
             raise ValueError(f"setting {name} = {value!r} must be like its default, {known[name]!r}")
-    return kind(**given)
+    return kind(**values)
 
 
 Values = tuple[Any, ...] | None  # None: any value; its range is the plan's to check
@@ -113,7 +113,7 @@ def anything(*names: str) -> dict[str, Values]:
     return dict.fromkeys(names)
 
 
-EVERY: dict[str, Values] = {
+COMMON: dict[str, Values] = {
     **anything("epsilon", "delta", "algorithm", "projection_dimension", "projection_seed"),
     "loss": tuple(LOSSES),
 }
@@ -167,4 +167,4 @@ class Options:
     def _values(self, name: str) -> Values:
         if name == "settings":
             return None if self.own_settings else ()
-        return (EVERY | dict(self.values)).get(name, ())
+        return (COMMON | dict(self.values)).get(name, ())

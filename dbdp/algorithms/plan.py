@@ -154,10 +154,10 @@ class Request:
     @property
     def given(self) -> dict[str, Any]:
         """The options that differ from their defaults, but for epsilon and delta."""
-        asked = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
+        values = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
         return {
             name: value
-            for name, (value, default) in asked.items()
+            for name, (value, default) in values.items()
             if value != default and name not in ("epsilon", "delta")
         }
 

@@ -1,6 +1,6 @@
-"""Schedules: the number of an update, counted from 1, to its step size.
+"""Schedules: the step size of each update, as a function of its number, counted from 1.
 
-The executor and the accountant ask the same object, so they cannot disagree (privacy.md §14.3).
+Training and accounting use the same object, so that they cannot disagree (privacy.md §14.3).
 """
 
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ Parameters = tuple[float, float, float]
 
 
 class Schedule(Protocol):
-    """What every schedule offers."""
+    """The interface of a schedule."""
 
     name: ClassVar[str]
     code: ClassVar[int]
 
     @property
     def parameters(self) -> Parameters:
-        """The three numbers that the state carries."""
+        """The three numbers that a state stores."""
 
     def step_sizes(self, first: int, count: int) -> np.ndarray:
         """Return the step sizes of updates first, …, first + count - 1, shape (count,)."""
@@ -94,7 +94,7 @@ class SquareRoot:
 
 @dataclass(frozen=True)
 class Restarted:
-    """η_t = step_size / h, h the epoch counted from the last restart (Chen, Lee & Kifer 2019; privacy.md §3).
+    """η_t = step_size / h, where h counts epochs from the last restart (Chen, Lee & Kifer 2019; privacy.md §3).
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ def schedule_with(code: int, parameters: Parameters) -> Schedule:
     Raises
     ------
     ValueError
-        If no schedule has that code, or not with these parameters.
+        If no schedule has that code, or the parameters of `Restarted` are not counts.
     """
     first, second, third = parameters
     if code == Constant.code:
@@ -153,18 +153,21 @@ def _updates(first: int, count: int) -> np.ndarray:
 def _whole(batches: float, interval: float) -> tuple[int, int]:
     """Return N and τ; whole numbers up to 2⁵³ survive as float64."""
     if not (1 <= batches <= 2**53 and 0 <= interval <= 2**53 and batches % 1 == interval % 1 == 0):
-        raise ValueError(f"a restarted schedule of a state has {batches} updates and {interval} epochs; damaged")
+        raise ValueError(
+            f"the state is damaged: its restarted schedule has {batches} updates and {interval} epochs; "
+            "start with a new one"
+        )
     return int(batches), int(interval)
 
 
 @dataclass(frozen=True)
 class Averaging:
-    """Iterates w_t with t ≥ first are summed (0: never); see `interval`.
+    """Which iterates w_t are averaged: those with t ≥ first, none for first = 0.
 
     Attributes
     ----------
     first : int
-        Number of the first update whose iterate counts.
+        Number of the first update whose iterate is summed.
     interval : int
         After so many updates, always whole epochs, the model becomes the mean of the iterates summed since the last
         time, and the sum begins anew; 0: never.

@@ -85,11 +85,11 @@ class ExponentialMechanism:
 
         from dbdp.privacy.noise.balls import precision
 
-        given = _finite(losses)
-        least = min(given)
+        finite = _finite(losses)
+        least = min(finite)
         with precision(_WEIGHT_BITS + 128):
             scale = arb(self.epsilon * _ROOM) / 2 / arb(self.sensitivity)
-            exponents = [scale * (arb(least) - arb(loss)) for loss in given]
+            exponents = [scale * (arb(least) - arb(loss)) for loss in finite]
             cut = [exponent if exponent > -_DEEPEST else arb(-_DEEPEST) for exponent in exponents]
             scaled = [exponent.exp() * arb(2) ** _WEIGHT_BITS for exponent in cut]
             return [_whole(value.mid().ceil()) for value in scaled]
@@ -221,16 +221,16 @@ def _tails(mean: float, shape: float, least: int) -> list[int]:
 
     from dbdp.privacy.noise.balls import precision
 
-    poisson, found = math.isinf(shape), []
+    poisson, tails = math.isinf(shape), []
     with precision(_TAIL_BITS):
         rate = arb(mean)
         chance = (-rate).exp() if poisson else arb(1)  # P(K = r), or P(K > r)
         tail = 1 - chance if poisson else chance
         while True:
-            found.append(_whole((tail * _ONE).mid().floor()))
-            if found[-1] <= least:
-                return found
-            chance = chance * rate / len(found) if poisson else chance * (1 - 1 / rate)
+            tails.append(_whole((tail * _ONE).mid().floor()))
+            if tails[-1] <= least:
+                return tails
+            chance = chance * rate / len(tails) if poisson else chance * (1 - 1 / rate)
             tail = tail - chance if poisson else chance
 
 
@@ -247,10 +247,10 @@ def _check_sensitivity(sensitivity: float) -> None:
 
 def _finite(losses: Sequence[float]) -> list[float]:
     """Return the losses as floats. They are bounded by public facts, so that whether this holds tells nothing."""
-    given = [float(loss) for loss in losses]
-    if not all(map(math.isfinite, given)):
+    finite = [float(loss) for loss in losses]
+    if not all(map(math.isfinite, finite)):
         raise ArithmeticError("internal error: a loss that is not finite is never compared")
-    return given
+    return finite
 
 
 def _on_grid(value: float, grid: float) -> int:
@@ -258,5 +258,5 @@ def _on_grid(value: float, grid: float) -> int:
 
     ⌊x + n⌋ = ⌊x⌋ + n; to round halves to even instead would take 0.5 and 1.5 two steps apart.
     """
-    (given,) = _finite([value])
-    return math.floor(Fraction(given) / Fraction(grid))
+    (finite,) = _finite([value])
+    return math.floor(Fraction(finite) / Fraction(grid))

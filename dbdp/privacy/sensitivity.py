@@ -165,16 +165,16 @@ def sharded_sensitivity(shards: Sequence[Training], *, each_epoch: bool) -> Sens
     rows = sum(shard.rows for shard in shards)
     weights = np.array([kind.rows * sum(shard.rows == kind.rows for shard in shards) / rows for kind in kinds])
     contraction, stretch = np.array([_epochs(kind) for kind in kinds]).swapaxes(0, 1)
-    kept = _products_after((weights[:, None] * contraction).sum(axis=0))
+    retained = _products_after((weights[:, None] * contraction).sum(axis=0))
     reached = np.append(0.0, np.cumsum(stretch.max(axis=0)))
-    common = _Common(kept, reached[:-1]) if each_epoch else None
-    found = [
+    common = _Common(retained, reached[:-1]) if each_epoch else None
+    moved = [
         _moved(kind, _groups(kind, alone=each_epoch), common, by_position=False).joint(kind.rows / rows, 1.0)
         for kind in kinds
     ]
-    terms = (len(shards) + 2) * (float(kept.sum()) + 1 if each_epoch else 1.0)
+    terms = (len(shards) + 2) * (float(retained.sum()) + 1 if each_epoch else 1.0)
     means = _means_error(shards[0], terms, reached[-1])
-    return Sensitivity(max(each.exact for each in found), max(each.margin for each in found) + means)
+    return Sensitivity(max(each.exact for each in moved), max(each.margin for each in moved) + means)
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class _Common:
         Σ η of all earlier epochs, each in the shard where it is largest.
     """
 
-    kept: np.ndarray
+    retained: np.ndarray
     before: np.ndarray
 
 
@@ -305,7 +305,7 @@ def _walk(training: Training, groups: np.ndarray, common: _Common | None) -> tup
         group: _Group = groups[place]  # type: ignore[assignment]
         ended = group.epoch + group.epochs
         if group.last == training.batches and common is not None:
-            gain = float(common.kept[group.epoch])
+            gain = float(common.retained[group.epoch])
         if group.last == training.batches and ended % restarted == 0:
             terms += gain * (training.restart_every + 2)
             gain, weight = 0.0, gain / training.restart_every

@@ -77,11 +77,11 @@ def distinct(count: int, below: int) -> np.ndarray:
         raise ValueError(f"count = {count} must be at most {below}: there are no more numbers")
     if 2 * count > below:
         return permutation(below)[:count]
-    found = np.zeros(0, np.int64)
-    while len(found) < count:
-        found = np.concatenate([found, _below(below, count - len(found))])
-        found = found[np.sort(np.unique(found, return_index=True)[1])]
-    return found
+    numbers = np.zeros(0, np.int64)
+    while len(numbers) < count:
+        numbers = np.concatenate([numbers, _below(below, count - len(numbers))])
+        numbers = numbers[np.sort(np.unique(numbers, return_index=True)[1])]
+    return numbers
 
 
 def _below(limit: int, count: int) -> np.ndarray:
@@ -187,8 +187,8 @@ class Section:
 def participation(rows: int, steps: int, probability: float) -> tuple[np.ndarray, np.ndarray]:
     """Return row and step of every hit of one draw, ascending by row and then by step, each shape (hits,)."""
     none = np.zeros(0, np.int64)
-    found = [(none, none), *hits(rows, steps, probability)]
-    return np.concatenate([row for row, _ in found]), np.concatenate([step for _, step in found])
+    pieces = [(none, none), *hits(rows, steps, probability)]
+    return np.concatenate([row for row, _ in pieces]), np.concatenate([step for _, step in pieces])
 
 
 def hits(rows: int, steps: int, probability: float, most: int = _MOST_GAPS) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -225,9 +225,9 @@ def _cells(count: int, probability: float, most: int) -> Iterator[np.ndarray]:
     while passed < count:
         likely = (count - passed) * probability
         drawn = int(min(most, likely + 4 * likely**0.5 + 4))  # mostly enough for all that are left
-        found = passed - 1 + np.cumsum(_gaps(drawn, probability) + 1)
-        yield found[found < count]
-        passed = int(found[-1]) + 1
+        cells = passed - 1 + np.cumsum(_gaps(drawn, probability) + 1)
+        yield cells[cells < count]
+        passed = int(cells[-1]) + 1
 
 
 def _gaps(count: int, probability: float) -> np.ndarray:

@@ -220,7 +220,7 @@ def test_the_charge_of_a_selection_from_a_mini_batch_bounds_the_exact_divergence
 def test_a_small_selection_from_all_rows_costs_what_it_is_charged(selection):
     """Two candidates at even odds: the exponential mechanism attains ε²/8, and Laplace noise needs more than that."""
     request = Request(epsilon=0.5, delta=1e-6, algorithm="dp_agd")
-    prices = dp_agd.WholeTable.of(request, dp_agd.Settings(selection=selection))
+    prices = dp_agd.AllRows.of(request, dp_agd.Settings(selection=selection))
     epsilon, order = prices.selection_epsilon, 2.0
     chance = 1 / (1 + math.exp(-epsilon / 2)) if selection == dp_agd.EXPONENTIAL else above(epsilon)
     law, other = np.array([chance, 1 - chance]), np.array([1 - chance, chance])

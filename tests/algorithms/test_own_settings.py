@@ -6,12 +6,12 @@ import math
 import pytest
 
 from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
-from dbdp.algorithms.catalogue import having
+from dbdp.algorithms.catalogue import algorithms_with
 from dbdp.algorithms.options import declared
 
 OWN = [
     (name, setting, default, limits)
-    for name in having("settings")
+    for name in algorithms_with("settings")
     for setting, (default, limits) in declared(ALGORITHMS[name].OPTIONS.own_settings).items()
 ]
 EVERY = pytest.mark.parametrize(

@@ -301,7 +301,7 @@ def test_sums_do_not_depend_on_the_order_or_on_pieces(kind):
     rows = np.concatenate([rows, rows_for(network, 31)])
     whole = network.gradient_sum(model, rows, clip=0.5), network.loss_sums(np.array([model]), rows)
     shuffled = rows[np.random.default_rng().permutation(len(rows))]
-    for memory in (1, 8 * 5 * sum(layer.held for layer in network.layers), 2**24):
+    for memory in (1, 8 * 5 * sum(layer.peak_numbers for layer in network.layers), 2**24):
         with patch.object(networks, "_MEMORY", memory):
             sums = network.gradient_sum(model, shuffled, clip=0.5), network.loss_sums(np.array([model]), shuffled)
             assert network.scores(model, rows) == pytest.approx(network.scores(model, rows[::-1])[::-1], rel=TINY)
@@ -368,7 +368,7 @@ def test_memory_is_bounded_whatever_the_number_of_rows(text, count):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 40e6
-    assert count * sum(layer.held for layer in network.layers) * 8 > 80e6  # all at once would not fit
+    assert count * sum(layer.peak_numbers for layer in network.layers) * 8 > 80e6  # all at once would not fit
 
 
 # The first model, names, data.

@@ -115,10 +115,10 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     objective = settings.objective_of(request, facts)
     settings.check_numbers(own.step_candidates, objective.parameters, "give fewer step_candidates in settings")
     batch_size = facts.rows if request.batch_size is None else settings.batch_size_of(request, facts.rows)
-    prices: Prices = WholeTable.of(request, own)
+    prices: Prices = AllRows.of(request, own)
     if batch_size < facts.rows:
-        kept = replace(request, delta=request.delta * (1 - LEAKED))  # the rest pays for what cutting mini-batches leaks
-        prices = MiniBatches.of(kept, own, WholeTable.of(kept, own), batch_size / facts.rows)
+        noised = replace(request, delta=request.delta * (1 - LEAKED))  # the rest: what cutting leaks
+        prices = MiniBatches.of(noised, own, AllRows.of(noised, own), batch_size / facts.rows)
     samples = settings.samples_of(request, facts, prices.probability, 2 * most_selections(prices, own))
     descent = Descent(
         objective=objective,
@@ -133,8 +133,8 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
         radius=settings.radius_of(request, settings.loss_of(request, facts)),
     )
     guarantee = Release(prices.event(request), request.epsilon, request.delta)
-    told = descent.told() | ({} if prices.probability == 1 else settings.shown_samples(request, samples))
-    return NoisyWhileTraining(request, facts, guarantee, told, descent)
+    details = descent.details() | ({} if prices.probability == 1 else settings.shown_samples(request, samples))
+    return NoisyWhileTraining(request, facts, guarantee, details, descent)
 
 
 def _check_delta(request: Request) -> None:
@@ -185,12 +185,12 @@ class Prices(Protocol):
     def event(self, request: Request) -> Event:
         """Return what the whole run is charged as."""
 
-    def told(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return what `explain` says of it."""
 
 
 @dataclass(frozen=True)
-class WholeTable:
+class AllRows:
     """Every access reads all rows, and is charged ρ-zCDP: the whole run is `limit`-zCDP (§8(3), §13)."""
 
     limit: float
@@ -200,7 +200,7 @@ class WholeTable:
     probability: float = 1.0
 
     @classmethod
-    def of(cls, request: Request, own: Settings) -> "WholeTable":
+    def of(cls, request: Request, own: Settings) -> "AllRows":
         """Return the prices: of a selection by Laplace noise of ε/(2·splits), which is ε²/2-zCDP (Lemma 3.7).
 
         A classical Gaussian of that ε has σ = Δ√(2 ln(1.25/δ))/ε, and so ρ = ε²/(4 ln(1.25/δ)), by Lemma 3.6: the
@@ -236,7 +236,7 @@ class WholeTable:
         """See `Prices`."""
         return ZCDpEvent(self.limit)
 
-    def told(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """See `Prices`."""
         return {"sampling": "all rows", "rho": self.limit}
 
@@ -263,9 +263,9 @@ class MiniBatches:
     order: float
 
     @classmethod
-    def of(cls, request: Request, own: Settings, whole: WholeTable, probability: float) -> "MiniBatches":
+    def of(cls, request: Request, own: Settings, whole: AllRows, probability: float) -> "MiniBatches":
         """Return prices that are the same parts of the whole as without mini-batches, at the order with least noise."""
-        delta, found = request.delta * _ROOM, []
+        delta, choices = request.delta * _ROOM, []
         excess = best_order(request.epsilon, delta) - 1
         for order in (1 + excess * ratio for ratio in _ORDERS):
             limit = (request.epsilon - conversion(order, delta)) * _ROOM
@@ -273,8 +273,8 @@ class MiniBatches:
                 unit = limit / whole.limit
                 epsilon = _selection_epsilon(own.selection, whole.selection_charge * unit, probability, order)
                 rho = _gradient_rho(whole.gradient_rho * unit, probability, order)
-                found.append(cls(limit, rho, epsilon, own.selection, probability, order))
-        return max(found, key=lambda prices: prices.gradient_rho * prices.selection_epsilon**2)
+                choices.append(cls(limit, rho, epsilon, own.selection, probability, order))
+        return max(choices, key=lambda prices: prices.gradient_rho * prices.selection_epsilon**2)
 
     @property
     def selection_charge(self) -> float:
@@ -297,7 +297,7 @@ class MiniBatches:
         """See `Prices`: the order is the run's own, so a ledger is told (ε, δ)."""
         return EpsilonDeltaDpEvent(request.epsilon, request.delta)
 
-    def told(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """See `Prices`."""
         return {"sampling": "poisson", "renyi_order": self.order, "divergence": self.limit}
 
@@ -379,7 +379,7 @@ class Descent:
             progress("selection", selections, most)
             if chosen:
                 model, known = candidates[chosen], 0.0
-                steps.took(chosen)
+                steps.record(chosen)
             else:
                 rho, known = rho * (1 + self.own.growth), rho
         return model
@@ -388,10 +388,10 @@ class Descent:
         """Return a model for each step size, along the unit vector of the noisy gradient's direction."""
         gradient = raw / self.batch_size + self.regularisation * model
         norm = float(np.linalg.norm(gradient))
-        found = model - np.outer(steps, gradient / norm if norm > 0 else gradient)
+        models = model - np.outer(steps, gradient / norm if norm > 0 else gradient)
         if math.isfinite(self.radius):
-            found *= np.minimum(1.0, self.radius / np.maximum(np.linalg.norm(found, axis=1), self.radius))[:, None]
-        return found
+            models *= np.minimum(1.0, self.radius / np.maximum(np.linalg.norm(models, axis=1), self.radius))[:, None]
+        return models
 
     def noise(self, model: np.ndarray, rho: float) -> Gaussian:
         """Return the noise of a measurement at a model."""
@@ -423,7 +423,7 @@ class Descent:
         zeros before it alone: of all orders of k zeros and other selections, zeros first cost most.
         """
         spent, fewest = 0.0, self.most_selections
-        for zeros, (whole, more) in enumerate(self._dearer()):
+        for zeros, (whole, more) in enumerate(self._prices_after_zeros()):
             spent += whole if zeros == 0 else 0.0
             if spent > self.prices.limit:
                 break
@@ -433,7 +433,7 @@ class Descent:
                 fewest = min(fewest, zeros + 1)
         return max(fewest, 1)
 
-    def _dearer(self) -> Iterator[tuple[float, float]]:
+    def _prices_after_zeros(self) -> Iterator[tuple[float, float]]:
         """Yield what a first measurement costs, and one after a 0, with their selections, after 0, 1, … zeros."""
         rho, selection = self.prices.gradient_rho, self.prices.selection_charge
         while True:
@@ -441,13 +441,13 @@ class Descent:
             yield whole + selection, more + selection
             rho *= 1 + self.own.growth
 
-    def told(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return what `explain` says: noise scales are those of the first measurement and the first selection."""
         prices, parameters = self.prices, self.objective.parameters
         noise = self.noise(self.objective.initial(), prices.gradient_rho)
         return {
             "batch_size": self.batch_size,
-            **prices.told(),
+            **prices.details(),
             "sampling_rate": prices.probability,
             "parameters": parameters,
             "steps": self.most_selections,
@@ -476,7 +476,7 @@ class _StepSizes:
         """Return m step sizes from 0 on."""
         return np.linspace(0.0, self._largest, self._own.step_candidates)
 
-    def took(self, number: int) -> None:
+    def record(self, number: int) -> None:
         """Remember a step that was taken; after τ of them the largest becomes (1 + η) times theirs, if it may."""
         self._taken.append(float(self.candidates()[number]))
         if len(self._taken) == self._own.step_window:
@@ -520,11 +520,11 @@ class _Accesses:
         """Return the number of a mini-batch that nobody has read, or None for all rows."""
         if self._prices.probability == 1:
             return None
-        found = next(self._batches, None)
-        if found is None:
+        batch = next(self._batches, None)
+        if batch is None:
             self._batches = iter(range(self._rows.draw(self._descent.samples, self._most(), apart=True)))
-            found = next(self._batches)
-        return found
+            batch = next(self._batches)
+        return batch
 
     def _most(self) -> int:
         """Return how many accesses are left at most, this one included: a public bound."""

@@ -12,16 +12,16 @@ from itertools import repeat
 import numpy as np
 
 from dbdp.algorithms.noisy_search.line_search import (
-    HAS,
     REASON,
     REMEDIES,
+    SHARED,
     Accounting,
     Estimate,
     Run,
     Searching,
     check_delta,
     descent,
-    white_box,
+    noisy_plan,
 )
 from dbdp.algorithms.noisy_sums import multiplier_of_rho, replaced_sensitivity
 from dbdp.algorithms.options import ALL_ROWS, Options, own_settings
@@ -30,7 +30,7 @@ from dbdp.algorithms.rows import Rows
 from dbdp.privacy.accounting.composition import rho_of
 from dbdp.privacy.accounting.events import Release, ZCDpEvent
 
-OPTIONS = Options({**HAS, "batch_size": (ALL_ROWS,)}, REASON, REMEDIES, Searching)
+OPTIONS = Options({**SHARED, "batch_size": (ALL_ROWS,)}, REASON, REMEDIES, Searching)
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
@@ -59,7 +59,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
         searches=max(1, math.floor(accounting.limit / rarest)),
     )
     guarantee = Release(ZCDpEvent(accounting.limit), request.epsilon, request.delta)
-    return white_box(request, facts, guarantee, run, {"sampling": "all"})
+    return noisy_plan(request, facts, guarantee, run, {"sampling": "all"})
 
 
 def accounting_of(request: Request, own: Searching) -> Accounting:

@@ -17,9 +17,9 @@ import numpy as np
 from dbdp import checks
 from dbdp.algorithms import settings
 from dbdp.algorithms.noisy_search.line_search import (
-    HAS,
     REASON,
     REMEDIES,
+    SHARED,
     Accounting,
     Estimate,
     Run,
@@ -27,7 +27,7 @@ from dbdp.algorithms.noisy_search.line_search import (
     angle_between,
     check_delta,
     descent,
-    white_box,
+    noisy_plan,
 )
 from dbdp.algorithms.noisy_sums import sampled_sensitivity
 from dbdp.algorithms.options import Options, anything, number, own_settings
@@ -57,7 +57,7 @@ class Sampled(Searching):
     narrowest_angle: float = number(0.5, 0, 1, "φ, multiple below which it is blamed on the noise of the search")
 
 
-OPTIONS = Options(HAS | anything("batch_size"), REASON, REMEDIES, Sampled)
+OPTIONS = Options(SHARED | anything("batch_size"), REASON, REMEDIES, Sampled)
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
@@ -92,9 +92,9 @@ def planned(request: Request, facts: Facts, own: Sampled, *, clip_decay: float) 
         searches=own.planned_steps,
     )
     guarantee = Release(EpsilonDeltaDpEvent(request.epsilon, request.delta), request.epsilon, request.delta)
-    told = {"sampling": "poisson", "sampling_rate": probability, "renyi_order": order}
-    told |= settings.shown_samples(request, samples)
-    return white_box(request, facts, guarantee, run, told)
+    details = {"sampling": "poisson", "sampling_rate": probability, "renyi_order": order}
+    details |= settings.shown_samples(request, samples)
+    return noisy_plan(request, facts, guarantee, run, details)
 
 
 # --- accounting -------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from dbdp.privacy.selection import AboveThreshold
 Batches = Callable[[Rows], Iterator[int | None]]
 LEAST_STEP = 1e-9  # of the first candidate as planned: a search never begins below
 SCHEDULE = "line_search"
-HAS: dict[str, Values] = {  # the options of every line search
+SHARED: dict[str, Values] = {  # the options of every line search
     **LEARNING,
     **anything("step_size", "radius", "clip_norm", "network"),
     "schedule": (SCHEDULE,),
@@ -239,8 +239,8 @@ class Run:
         self.searched += 1
         sums = self.rows.loss_sums(plan.objective, models, limit=self.loss_limit, batch=next(self.batches))
         values = compared(plan, models, steps, sums, self.loss_limit)
-        found = threshold_of(self.epsilon).first_above(values, 0.0)
-        return None if found is None else float(steps[found])
+        index = threshold_of(self.epsilon).first_above(values, 0.0)
+        return None if index is None else float(steps[index])
 
     def moved(self, estimate: Estimate, step: float) -> np.ndarray:
         """Return the model after a step, within the ball."""
@@ -365,7 +365,7 @@ def descent(
     return planned
 
 
-def white_box(
+def noisy_plan(
     request: Request, facts: Facts, guarantee: Release, run: Descent, details: dict[str, Any]
 ) -> NoisyWhileTraining:
     """Return the plan; `details` are what only some of the three have."""

@@ -68,7 +68,7 @@ class Genes(OwnSettings):
         super().__post_init__()
         checks.whole("parents", self.parents, 1, self.population - 1, "2 suit most data, and others must have room")
 
-    def lasting(self, request: Request, facts: Facts) -> int:
+    def generation_count(self, request: Request, facts: Facts) -> int:
         """Return the number of generations, T."""
         if self.generations:
             return self.generations
@@ -104,7 +104,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
     own = own_settings(request, Genes)
-    generations = own.lasting(request, facts)
+    generations = own.generation_count(request, facts)
     selections = generations * own.parents + 1
     probability = 1.0 if request.batch_size is None else settings.batch_size_of(request, facts.rows) / facts.rows
     fitness = fitness_of(request, facts, own)
@@ -122,8 +122,8 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     )
     event = samples.event(SelfComposedDpEvent(ExponentialMechanismDpEvent(spent), selections))
     claimed = request.delta if delta else samples.leak(request.epsilon)
-    told = breeding.told(spent) | ({} if probability == 1 else settings.shown_samples(request, samples))
-    return NoisyWhileTraining(request, facts, Release(event, request.epsilon, claimed), told, breeding)
+    details = breeding.details(spent) | ({} if probability == 1 else settings.shown_samples(request, samples))
+    return NoisyWhileTraining(request, facts, Release(event, request.epsilon, claimed), details, breeding)
 
 
 # --- what it costs --------------------------------------------------------------------------------------
@@ -271,14 +271,14 @@ class Breeding:
 
     def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
         """Breed; return the model. Candidates depend on the rows through selections alone."""
-        judged = self._all(rows) if self.probability == 1 else self._sampled(rows)
+        batches = self._all(rows) if self.probability == 1 else self._sampled(rows)
         models = self.first()
         for generation in range(self.generations):
-            models = self.offspring(models[self._selected(rows, judged, models, self.own.parents)], generation)
+            models = self.offspring(models[self._selected(rows, batches, models, self.own.parents)], generation)
             progress("generation", generation + 1, self.generations)
-        return models[self._selected(rows, judged, models, 1)[0]]
+        return models[self._selected(rows, batches, models, 1)[0]]
 
-    def told(self, spent: float) -> dict[str, Any]:
+    def details(self, spent: float) -> dict[str, Any]:
         """Return what `explain` says; a selection is charged `spent`."""
         own, passes = self.own, self.generations + 1
         return {
@@ -328,17 +328,17 @@ class Breeding:
         norms = np.sqrt(np.einsum("ij,ij->i", each, each))
         return (each * np.minimum(1.0, self.radius / np.maximum(norms, SMALLEST**2))[:, None]).reshape(boxed.shape)
 
-    def _selected(self, rows: Rows, judged: Iterator[int | None], models: np.ndarray, count: int) -> list[int]:
+    def _selected(self, rows: Rows, batches: Iterator[int | None], models: np.ndarray, count: int) -> list[int]:
         """Return the numbers of different candidates, each by a selection."""
         expected = self.rows * self.probability
         mechanism = ExponentialMechanism(self.epsilon, sensitivity_among(self.fitness, models, self.rows, expected))
         if self.probability == 1:
-            return mechanism.choose_several(self.fitness.losses(rows, models, next(judged), expected).tolist(), count)
-        left, found = list(range(len(models))), []
-        for batch in (next(judged) for _ in range(count)):
+            return mechanism.choose_several(self.fitness.losses(rows, models, next(batches), expected).tolist(), count)
+        left, selected = list(range(len(models))), []
+        for batch in (next(batches) for _ in range(count)):
             losses = self.fitness.losses(rows, models[left], batch, expected)
-            found.append(left.pop(mechanism.choose(losses.tolist())))
-        return found
+            selected.append(left.pop(mechanism.choose(losses.tolist())))
+        return selected
 
     def _all(self, rows: Rows) -> Iterator[None]:
         """Pack all rows; they are judged again and again."""

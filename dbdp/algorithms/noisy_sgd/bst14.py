@@ -20,7 +20,7 @@ from dbdp.privacy.accounting.composition import strong_share
 PUBLISHED = "published"
 DEFAULT_RADIUS = 10.0  # of the convex algorithm, which needs a ball
 OPTIONS = Options(
-    {**noisy_sgd.HAS, "calibration": (*noisy_sgd.CALIBRATIONS, PUBLISHED)},
+    {**noisy_sgd.SHARED, "calibration": (*noisy_sgd.CALIBRATIONS, PUBLISHED)},
     "it adds noise in every update, and sets its own steps for a convex loss",
 )
 

@@ -34,13 +34,13 @@ COARSER = 2.0**8  # grid of spherical noise: its rounding is decided fast; g√P
 RDP, PLD = CALIBRATIONS = ("rdp", "pld")
 SCHEDULES = (Constant.name, SquareRoot.name, InverseTime.name)
 REASON = "it adds noise in every update"
-HAS: dict[str, Values] = {  # the options of all SGD with noise in every update
+SHARED: dict[str, Values] = {  # the options of all SGD with noise in every update
     **LEARNING,
     **anything("epochs", "batch_size", "radius", "clip_norm"),
     "averaging": ("none",),
     "permutation": (REUSED,),
 }
-SAMPLED = HAS | anything("step_size", "network") | {"schedule": SCHEDULES}  # where the steps are free
+SAMPLED = SHARED | anything("step_size", "network") | {"schedule": SCHEDULES}  # where the steps are free
 
 
 @dataclass(frozen=True)
@@ -253,9 +253,9 @@ def poisson_multiplier(request: Request, batches: Batches) -> float:
     that stands alone, most where few updates are made, and slower to plan. A ledger charges either by its event.
     """
     check_delta(request)
-    given = request.epsilon, request.delta, batches.probability or 1.0, batches.updates
+    setting = request.epsilon, request.delta, batches.probability or 1.0, batches.updates
     least = poisson_gaussian_pld_multiplier if request.calibration == PLD else poisson_gaussian_multiplier
-    return least(*given)
+    return least(*setting)
 
 
 def sampled_plan(
@@ -313,7 +313,7 @@ def poisson_plan(
     event: Event = PoissonGaussianDpEvent(batches.probability or 1.0, multiplier, batches.updates)
     if batches.samples is not None:
         event = batches.samples.event(event)
-    made = trainings(
+    parts = trainings(
         request,
         facts,
         batches,
@@ -324,18 +324,18 @@ def poisson_plan(
         radius=radius,
     )
     guarantee = Release(event, request.epsilon, request.delta)
-    plan = white_box(request, facts, guarantee, NoisySgd(batches, made), noise, covered)
+    plan = noisy_plan(request, facts, guarantee, NoisySgd(batches, parts), noise, covered)
     return replace(
         plan, details=plan.details | {"noise_multiplier": multiplier, "calibration": request.calibration or RDP}
     )
 
 
-def white_box(
+def noisy_plan(
     request: Request, facts: Facts, guarantee: Release, run: NoisySgd, noise: Noise, covered: float
 ) -> NoisyWhileTraining:
     """Return the plan; `covered` is C*."""
     batches, training = run.batches, run.trainings[0]
-    told: dict[str, Any] = {
+    details: dict[str, Any] = {
         "batch_size": batches.size,
         "sampling": "fixed" if batches.probability is None else "poisson",
         **settings.shown_samples(request, batches.samples),
@@ -351,5 +351,5 @@ def white_box(
         "noise_scale": noise.steps * noise.grid,
     }
     if training.radius < MOST_NORM:
-        told["radius"] = training.radius
-    return NoisyWhileTraining(request, facts, guarantee, told, run)
+        details["radius"] = training.radius
+    return NoisyWhileTraining(request, facts, guarantee, details, run)

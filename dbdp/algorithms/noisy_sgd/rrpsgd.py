@@ -34,13 +34,16 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    made = noisy_sgd.sampled_plan(request, facts, linear_step=LINEAR_STEP, network_step=NETWORK_STEP)
-    run = made.method
+    base = noisy_sgd.sampled_plan(request, facts, linear_step=LINEAR_STEP, network_step=NETWORK_STEP)
+    run = base.method
     if not isinstance(run, NoisySgd):
         raise AssertionError("a Poisson plan makes noisy updates")
     most = run.batches
-    details = made.details | {"steps_law": f"uniform from 1 to {most.updates}", "expected_passes": most.passes / 2}
-    return replace(made, details=details, method=partial(_stopped, run))
+    details = base.details | {
+        "steps_law": f"uniform from 1 to {most.updates}",
+        "expected_passes": most.passes / 2,
+    }
+    return replace(base, details=details, method=partial(_stopped, run))
 
 
 def _stopped(run: NoisySgd, rows: Rows, progress: Progress) -> np.ndarray:

@@ -37,7 +37,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     default = InverseTime.name if regularisation and request.network is None else SquareRoot.name
     schedule = noisy_sgd.schedule_of(request, facts, regularisation, default=default, step=1.0)
     trainings = noisy_sgd.trainings(request, facts, batches, noise, schedule, regularisation=regularisation)
-    return noisy_sgd.white_box(request, facts, guarantee, noisy_sgd.NoisySgd(batches, trainings), noise, covered)
+    return noisy_sgd.noisy_plan(request, facts, guarantee, noisy_sgd.NoisySgd(batches, trainings), noise, covered)
 
 
 def _calibrated(request: Request, facts: Facts) -> tuple[str, float, Release]:

@@ -28,8 +28,8 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
     noisy_sgd.check_delta(request)
-    made = noisy_sgd.sampled_plan(request, facts, linear_step=STEP, network_step=STEP, multiplier=advanced_multiplier)
-    return replace(made, details=made.details | {"calibration": "advanced composition"})
+    base = noisy_sgd.sampled_plan(request, facts, linear_step=STEP, network_step=STEP, multiplier=advanced_multiplier)
+    return replace(base, details=base.details | {"calibration": "advanced composition"})
 
 
 def advanced_multiplier(request: Request, batches: Batches) -> float:

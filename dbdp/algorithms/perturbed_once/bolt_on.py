@@ -7,14 +7,14 @@ are averaged; noise is exact (§2). Shards are trained side by side and averaged
 
 from dbdp.algorithms import settings
 from dbdp.algorithms.options import Options, anything
-from dbdp.algorithms.perturbed_once.output_perturbation import HAS, Learning, PerturbedOnce, planned
+from dbdp.algorithms.perturbed_once.output_perturbation import SHARED, Learning, PerturbedOnce, planned
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.learning.schedules import InverseTime
 from dbdp.privacy.sensitivity import FRESH, REUSED
 
 OPTIONS = Options(
     {
-        **HAS,
+        **SHARED,
         **anything("batch_size", "exponent", "shards"),
         "schedule": settings.SCHEDULES,
         "averaging": settings.AVERAGING,

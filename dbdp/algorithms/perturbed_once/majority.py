@@ -27,7 +27,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """
     _check(request, facts)
     selection = ExponentialMechanism(request.epsilon)
-    told = {
+    details = {
         "sampling_rate": 1.0,
         "steps": 1,
         "expected_passes": 1,
@@ -35,7 +35,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
         "selection_epsilon": selection.epsilon,
         "noise_scale": 2 / selection.epsilon,  # of Gumbel noise on the counts, which is the same
     }
-    return NoisyWhileTraining(request, facts, selection.guarantee, told, Counting(selection, facts))
+    return NoisyWhileTraining(request, facts, selection.guarantee, details, Counting(selection, facts))
 
 
 def _check(request: Request, facts: Facts) -> None:

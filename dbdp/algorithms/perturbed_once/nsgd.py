@@ -7,14 +7,14 @@ hockey-stick bound.
 
 from dbdp.algorithms import settings
 from dbdp.algorithms.options import Options, Values, anything
-from dbdp.algorithms.perturbed_once.output_perturbation import HAS, Learning, PerturbedOnce, planned
+from dbdp.algorithms.perturbed_once.output_perturbation import SHARED, Learning, PerturbedOnce, planned
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.learning.schedules import NONE, Averaging, Restarted
 from dbdp.privacy.sensitivity import REUSED
 
 DEFAULT_STEP_SIZE = 1.0
 RESTARTED: dict[str, Values] = {
-    **HAS,
+    **SHARED,
     **anything("batch_size"),
     "schedule": (Restarted.name,),
     "averaging": ("none",),

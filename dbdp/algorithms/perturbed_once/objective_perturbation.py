@@ -103,8 +103,8 @@ class Training:
         rows.shuffle()
         noise = self.perturbation.release(np.zeros(self.descent.objective.parameters))
         centre = noise / -(self.descent.rows * self.descent.regularisation)
-        found = self.descent.minimiser(rows, centre, progress)
-        return self.finishing.release(projected(found, self.radius))
+        model = self.descent.minimiser(rows, centre, progress)
+        return self.finishing.release(projected(model, self.radius))
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
@@ -126,7 +126,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     minimum = EpsilonDeltaDpEvent(shares.epsilon, shares.delta)
     event = ComposedDpEvent((minimum, training.finishing.guarantee.event))
     guarantee = Release(event, request.epsilon, request.delta if kind is Gaussian else 0.0)
-    told = {
+    details = {
         "regularisation": regularisation,
         "lipschitz": lipschitz_of(objective),
         "smoothness": objective.loss.smoothness,
@@ -143,7 +143,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
         "sensitivity": training.finishing.sensitivity,
         "noise_scale": training.finishing.noise_scale,
     }
-    return NoisyWhileTraining(request, facts, guarantee, told, training)
+    return NoisyWhileTraining(request, facts, guarantee, details, training)
 
 
 # --- what the perturbed minimum costs ----------------------------------------------------------------------

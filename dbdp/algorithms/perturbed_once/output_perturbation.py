@@ -37,7 +37,7 @@ MIXTURES: dict[str, Callable[[float, float, Mixture], float]] = {
     "rdp": partial(renyi_multiplier, conversion=paper_conversion),
 }
 CALIBRATIONS = (WORST, *MIXTURES)
-HAS: dict[str, Values] = {  # the options of all output perturbation
+SHARED: dict[str, Values] = {  # the options of all output perturbation
     **LEARNING,
     **anything("epochs", "step_size", "radius"),
     "mechanism": tuple(MECHANISMS),
@@ -211,13 +211,13 @@ class PerturbedOnce:
 
     def _positions(self) -> dict[str, Any]:
         """Return the sensitivity of each mini-batch that the record may sit in, or a summary of many."""
-        found = self.sensitivity.by_position
-        if found is None:
+        positions = self.sensitivity.by_position
+        if positions is None:
             return {}
-        if len(found) <= LONGEST_LIST:
-            return {"sensitivity_by_position": found.tolist()}
-        summary = {"positions": len(found), "first": float(found[0]), "last": float(found[-1])}
-        quantiles = np.quantile(found, [0, 0.25, 0.5, 0.75, 1])
+        if len(positions) <= LONGEST_LIST:
+            return {"sensitivity_by_position": positions.tolist()}
+        summary = {"positions": len(positions), "first": float(positions[0]), "last": float(positions[-1])}
+        quantiles = np.quantile(positions, [0, 0.25, 0.5, 0.75, 1])
         names = ("smallest", "lower_quartile", "median", "upper_quartile", "largest")
         return {"sensitivity_by_position": summary | dict(zip(names, quantiles.tolist(), strict=True))}
 
@@ -330,8 +330,10 @@ def _shuffled_gaussian(
     grid = grid_for(largest, dimension, too_small_multiplier(request.epsilon, request.delta, exact))
     mixture = exact.plus(grid * math.sqrt(dimension) * ROOM)
     multiplier = MIXTURES[name](request.epsilon, request.delta, mixture) * ROOM
-    told = mixture.summary()
-    event = ShuffledGaussianDpEvent(tuple(told.shares.tolist()), tuple((told.multipliers(multiplier) / ROOM).tolist()))
+    shown = mixture.shown()
+    event = ShuffledGaussianDpEvent(
+        tuple(shown.shares.tolist()), tuple((shown.multipliers(multiplier) / ROOM).tolist())
+    )
     return Gaussian.with_scale(
         sensitivity=mixture.largest,
         grid=grid,

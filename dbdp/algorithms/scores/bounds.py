@@ -61,23 +61,23 @@ class BoundsPlan(CountPlan):
 
     def answer(self, noisy: np.ndarray) -> dict[str, Any]:
         """Return the bounds, None where no bin reaches T, and the share of all rows that is not between them."""
-        found = np.flatnonzero(noisy >= self.threshold)
+        occupied = np.flatnonzero(noisy >= self.threshold)
         edges = np.clip(EDGES, -FAR, FAR).tolist()
-        first, last = (int(found[0]), int(found[-1]) + 1) if len(found) else (0, 0)
+        first, last = (int(occupied[0]), int(occupied[-1]) + 1) if len(occupied) else (0, 0)
 
         def outside(counts: np.ndarray) -> np.ndarray:
             rows = self.rows if self.moved == 1 else counts.sum()  # the rows that units have are not public
             return 1 - quotient(counts[first:last].sum(keepdims=True), rows)
 
         return {
-            "lower": edges[first] if len(found) else None,
-            "upper": edges[last] if len(found) else None,
+            "lower": edges[first] if len(occupied) else None,
+            "upper": edges[last] if len(occupied) else None,
             "outside": shown(np.clip(outside(noisy)[0], 0.0, 1.0)),
             "outside_noise": shown(self.half_widths(outside, noisy)[0]),
             "threshold": self.threshold,
             "bins": [
                 {"lower": edges[place], "upper": edges[place + 1], "rows": int(noisy[place])}
-                for place in found.tolist()
+                for place in occupied.tolist()
             ],
             "count_noise": self.half_width,
         }

@@ -40,16 +40,16 @@ class ClassBalancePlan(CountPlan):
 
         Counts below 0 count as 0.
         """
-        widths, found = self.half_widths(_figures, noisy), _figures(np.maximum(noisy, 0))
-        told = {
+        widths, figures = self.half_widths(_figures, noisy), _figures(np.maximum(noisy, 0))
+        answer = {
             "counts": noisy.tolist(),
             "count_noise": self.half_width,
-            "shares": shown_all(found[:-1]),
+            "shares": shown_all(figures[:-1]),
             "share_noise": shown_all(widths[:-1]),
         }
         if self.outputs > 1:
-            return told
-        return told | {"positive_weight": shown(found[-1]), "positive_weight_noise": shown(widths[-1])}
+            return answer
+        return answer | {"positive_weight": shown(figures[-1]), "positive_weight_noise": shown(widths[-1])}
 
 
 def _figures(counts: np.ndarray) -> np.ndarray:

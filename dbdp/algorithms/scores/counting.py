@@ -113,12 +113,12 @@ class CountPlan(ABC):
         figures : Callable[[np.ndarray], np.ndarray]
             Takes counts, gives figures (f,), NaN for one that they do not have.
         """
-        found, moved = figures(noisy), np.empty((_DRAWS, len(figures(noisy))))
+        own, moved = figures(noisy), np.empty((_DRAWS, len(figures(noisy))))
         for draw, noise in enumerate(self._simulated()):
-            moved[draw] = np.abs(figures(noisy + noise) - found)
+            moved[draw] = np.abs(figures(noisy + noise) - own)
         ordered = np.sort(np.where(np.isnan(moved), math.inf, moved), axis=0)
         widths = ordered[math.ceil(LEVEL * _DRAWS) - 1]
-        return np.where(np.isfinite(widths) & np.isfinite(found), widths, math.nan)
+        return np.where(np.isfinite(widths) & np.isfinite(own), widths, math.nan)
 
     def _simulated(self) -> np.ndarray:
         """Return draws of noise of the mechanism's law, or nearly: nothing is hidden by them."""

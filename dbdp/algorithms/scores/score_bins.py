@@ -47,11 +47,11 @@ class ScoreBinsPlan(CountPlan):
         """Return the area under the ROC curve, the curve, Brier score, log loss and the calibration of each bin."""
         names = ("auc", "brier", "log_loss")
         most = np.where(np.arange(3 + self.tally.bins) == 2, np.inf, 1.0)  # a log loss may be above 1
-        found, widths = np.clip(figures(noisy), 0.0, most), self.half_widths(figures, noisy)
-        told = {name: shown(value) for name, value in zip(names, found, strict=False)}
-        told |= {f"{name}_noise": shown(width) for name, width in zip(names, widths, strict=False)}
-        table = zip(shown_all(found[3:]), shown_all(widths[3:]), noisy.sum(axis=0).tolist(), strict=True)
-        return told | {
+        values, widths = np.clip(figures(noisy), 0.0, most), self.half_widths(figures, noisy)
+        answer = {name: shown(value) for name, value in zip(names, values, strict=False)}
+        answer |= {f"{name}_noise": shown(width) for name, width in zip(names, widths, strict=False)}
+        table = zip(shown_all(values[3:]), shown_all(widths[3:]), noisy.sum(axis=0).tolist(), strict=True)
+        return answer | {
             "auc_discretisation": shown(discretisation(noisy)),
             "roc": roc(noisy),
             "calibration": [

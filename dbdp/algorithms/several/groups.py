@@ -116,16 +116,16 @@ def plan(request: GroupsRequest, facts: Facts, sizes: Sequence[int]) -> GroupsPl
     check_request(request.base, facts)
     _check_numbers(request, facts)
     first = {rows: group for group, rows in reversed(list(zip(request.groups, sizes, strict=True)))}
-    made = {rows: _planned(request, facts, group, rows) for rows, group in first.items() if rows}
-    if not made:
+    plans = {rows: _planned(request, facts, group, rows) for rows, group in first.items() if rows}
+    if not plans:
         raise ValueError(f"none of the groups of {request.group_by!r} has a row; name values that the column has")
-    guarantees = [each.guarantee.as_replace_one() for each in made.values()]
+    guarantees = [each.guarantee.as_replace_one() for each in plans.values()]
     together = Release(
         DisjointDpEvent(tuple(dict.fromkeys(each.event for each in guarantees))),
         max(each.epsilon for each in guarantees),
         max(each.delta for each in guarantees),
     )
-    return GroupsPlan(request, facts, tuple(sizes), tuple(made.get(rows) for rows in sizes), together)
+    return GroupsPlan(request, facts, tuple(sizes), tuple(plans.get(rows) for rows in sizes), together)
 
 
 def _check_numbers(request: GroupsRequest, facts: Facts) -> None:

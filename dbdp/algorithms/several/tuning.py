@@ -169,9 +169,9 @@ def plan(request: TuningRequest, facts: Facts) -> TuningPlan:
     if rows == 1:
         return _plan(request, facts)
     epsilon, delta = groups.share(base.epsilon, base.delta, rows)
-    made = _plan(replace(request, base=replace(base, epsilon=epsilon, delta=delta)), replace(facts, unit_rows=1))
-    guarantee = groups.grouped(made.guarantee, rows, epsilon=base.epsilon, delta=base.delta)
-    return replace(made, facts=facts, guarantee=guarantee)
+    row_plan = _plan(replace(request, base=replace(base, epsilon=epsilon, delta=delta)), replace(facts, unit_rows=1))
+    guarantee = groups.grouped(row_plan.guarantee, rows, epsilon=base.epsilon, delta=base.delta)
+    return replace(row_plan, facts=facts, guarantee=guarantee)
 
 
 def _plan(request: TuningRequest, facts: Facts) -> TuningPlan:
@@ -207,12 +207,12 @@ def parsed(candidates: str | Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, 
         If they are anything else.
     """
     try:
-        found = json.loads(candidates) if isinstance(candidates, str) else candidates
+        values = json.loads(candidates) if isinstance(candidates, str) else candidates
     except (ValueError, RecursionError):  # no JSON, or numbers or levels without end
-        found = candidates
-    if not isinstance(found, list | tuple) or not all(isinstance(each, Mapping) for each in found):
-        raise ValueError(f'candidates are {found!r}; give a list of objects: [{{"regularisation": 0.01}}, …]')
-    return tuple(found)
+        values = candidates
+    if not isinstance(values, list | tuple) or not all(isinstance(each, Mapping) for each in values):
+        raise ValueError(f'candidates are {values!r}; give a list of objects: [{{"regularisation": 0.01}}, …]')
+    return tuple(values)
 
 
 def _candidate(base: Request, settings: Mapping[str, Any]) -> Request:
@@ -298,5 +298,7 @@ def _with_multiplier(plan: PerturbedOnce, multiplier: float) -> PerturbedOnce:
         raise AssertionError("a run of a random repetition has Gaussian noise")
     event = Release(GaussianDpEvent(multiplier), gaussian.guarantee.epsilon, gaussian.guarantee.delta)
     scale = gaussian.sensitivity * multiplier * ROOM**2
-    made = Gaussian.with_scale(sensitivity=gaussian.sensitivity, grid=gaussian.grid, noise_scale=scale, guarantee=event)
-    return replace(plan, mechanism=made)
+    noise = Gaussian.with_scale(
+        sensitivity=gaussian.sensitivity, grid=gaussian.grid, noise_scale=scale, guarantee=event
+    )
+    return replace(plan, mechanism=noise)

@@ -175,17 +175,18 @@ class Budget:
         ValueError
             If an add-remove release has no sound replace-one form.
         """
-        made = release.as_replace_one()
+        release = release.as_replace_one()
         if self.mode == "basic":
-            return _claimed(made.epsilon, CHARGE_UNITS), _claimed(made.delta, LEAK_UNITS)
+            return _claimed(release.epsilon, CHARGE_UNITS), _claimed(release.delta, LEAK_UNITS)
         if self.order is not None:
-            return _computed(divergence(made.event, self.order)), _claimed(leak(made.event, self.epsilon), LEAK_UNITS)
-        alone = EpsilonDeltaDpEvent(made.epsilon, made.delta)
+            charge = divergence(release.event, self.order)
+            return _computed(charge), _claimed(leak(release.event, self.epsilon), LEAK_UNITS)
+        alone = EpsilonDeltaDpEvent(release.epsilon, release.delta)
         if self.mode == "zcdp":
-            rho, leaking = zero_concentrated(made.event, alone)
+            rho, leaking = zero_concentrated(release.event, alone)
             return _computed(rho), _claimed(leak(leaking, self.epsilon), LEAK_UNITS)
-        square, leaks = gaussian_square(made.event, alone)
-        return _computed(square), _claimed(made.delta if leaks else 0.0, LEAK_UNITS)
+        square, leaks = gaussian_square(release.event, alone)
+        return _computed(square), _claimed(release.delta if leaks else 0.0, LEAK_UNITS)
 
 
 def largest_epsilon(budget: Budget, charge: int, leaks: int, delta: float) -> float:

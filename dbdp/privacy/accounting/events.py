@@ -388,9 +388,9 @@ def _(event: DisjointDpEvent) -> float | None:
 
 
 def _of_all(join: Callable[[list[float]], float], parts: tuple[Event, ...]) -> float | None:
-    found = [concentration(part) for part in parts]
-    known = [each for each in found if each is not None]
-    return join(known) if len(known) == len(found) else None
+    values = [concentration(part) for part in parts]
+    known = [each for each in values if each is not None]
+    return join(known) if len(known) == len(values) else None
 
 
 def pure_concentration(epsilon: float) -> float:
@@ -514,11 +514,11 @@ def _value_data(value: Any) -> Any:
 def _event_from(data: dict[str, Any], levels: int = MOST_LEVELS) -> Event:
     if not levels:
         raise ValueError(f"event cannot be charged: it holds events on more than {MOST_LEVELS} levels")
-    given = dict(data) if isinstance(data, dict) else {"event": data}
-    kind = given.pop("event")
+    values = dict(data) if isinstance(data, dict) else {"event": data}
+    kind = values.pop("event")
     if kind not in EVENTS:
         raise ValueError(f"event {kind!r} cannot be charged; known are {', '.join(EVENTS)}")
-    event = EVENTS[kind](**{_READ.get(name, name): _value_from(value, levels - 1) for name, value in given.items()})
+    event = EVENTS[kind](**{_READ.get(name, name): _value_from(value, levels - 1) for name, value in values.items()})
     for each in fields(event):
         _CHECKS[each.name](getattr(event, each.name))
     if kind == ShuffledGaussianDpEvent.__name__ and len(event.shares) != len(event.noise_multipliers):

@@ -89,11 +89,11 @@ def _tilt(epsilon: float, probability: float, multiplier: float, steps: int) -> 
 
     No less than one over ε, or over the standard deviation of the sum, about: widths are in units of 1/θ.
     """
-    found = [
+    bounds = [
         ((order - 1) * (steps * poisson_gaussian_divergence(probability, multiplier, order) - epsilon), order - 1)
         for order in _ORDERS
     ]
-    log_bound, tilt = min(found)
+    log_bound, tilt = min(bounds)
     deviation = math.sqrt(steps * poisson_gaussian_divergence(probability, multiplier, 2.0))
     return max(tilt, 1 / max(deviation, epsilon)), min(log_bound, 0.0)
 
@@ -210,11 +210,11 @@ def _between(excess: Callable[[float], float], low: float, below: float, high: f
             return high
         step = length / 2 if shift is None else length * below / (below - above) + shift
         middle = _rounded(low * math.exp(min(max(step, _PRECISION / 3), length - _PRECISION / 3)))
-        found = excess(middle)
-        if found <= 0:
-            high, above = middle, found
+        tried = excess(middle)
+        if tried <= 0:
+            high, above = middle, tried
         else:
-            low, below = middle, found
+            low, below = middle, tried
     raise AssertionError("the cycle has no end")
 
 

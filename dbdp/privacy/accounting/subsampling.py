@@ -81,10 +81,10 @@ def poisson_gaussian_multiplier(epsilon: float, delta: float, probability: float
     def excess(multiplier: float, among: np.ndarray) -> np.ndarray:
         return steps * _divergences(probability, multiplier, orders[among]) + excesses[among]
 
-    found = _least_multiplier(excess, len(orders)) * _ROOM
-    if excess(found, np.arange(len(orders))).min() > 0:
+    multiplier = _least_multiplier(excess, len(orders)) * _ROOM
+    if excess(multiplier, np.arange(len(orders))).min() > 0:
         raise ArithmeticError("the noise multiplier failed its own check")
-    return found
+    return multiplier
 
 
 def amplified(epsilon: float, probability: float) -> float:
@@ -116,16 +116,16 @@ def _least_multiplier(excess: Callable[[float, np.ndarray], np.ndarray], count: 
 
     A few orders are tried at a time, until none of all is better than they are.
     """
-    every, found = np.arange(count), None
+    every, multiplier = np.arange(count), None
     among = every[::_STRIDE]
     for _ in range(_WINDOWS):
-        found = least_multiplier(partial(_suffices, excess, among), near=found)
-        best = int(excess(found, every).argmin())
+        multiplier = least_multiplier(partial(_suffices, excess, among), near=multiplier)
+        best = int(excess(multiplier, every).argmin())
         if best in among:
             break
         among = every[max(best - _STRIDE, 0) : best + _STRIDE + 1]
-    assert found is not None
-    return found
+    assert multiplier is not None
+    return multiplier
 
 
 def _suffices(excess: Callable[[float, np.ndarray], np.ndarray], among: np.ndarray, multiplier: float) -> bool:
@@ -153,9 +153,9 @@ def _divergences(probability: float, multiplier: float, orders: np.ndarray) -> n
     mean, probability = max(1 / multiplier, _LEAST), max(probability, _LEAST)
     if probability == 1:
         return orders * (2 * mean) ** 2 / 2 * _ROOM
-    found = _closed_forms(probability, mean, orders)
+    bounds = _closed_forms(probability, mean, orders)
     if mean > _LARGEST:
-        return found
+        return bounds
     odds = abs(math.log(probability) - math.log1p(-probability))
     chosen = np.flatnonzero((orders - 1) * mean**2 < 2 * (odds + _CLEAR))
     below, above, widths = _reach(probability, mean, orders[chosen])
@@ -164,8 +164,8 @@ def _divergences(probability: float, multiplier: float, orders: np.ndarray) -> n
         logs = _trapezoid(
             orders[those], below[part], above[part], widths[part], lambda x, order: _pair(probability, mean, x, order)
         )
-        found[those] = np.minimum(found[those], _softplus(logs) / (orders[those] - 1) * _ROOM)
-    return found
+        bounds[those] = np.minimum(bounds[those], _softplus(logs) / (orders[those] - 1) * _ROOM)
+    return bounds
 
 
 def _closed_forms(probability: float, mean: float, orders: np.ndarray) -> np.ndarray:
@@ -252,9 +252,9 @@ def _log_gap(loss: np.ndarray, orders: np.ndarray) -> np.ndarray:
         once, often = np.expm1(-size), np.expm1(-excess * size)
         rising = excess * once * (1 + often) - often
         falling = often * (1 + once) - excess * once
-        found = np.log(np.where(loss > 0, rising, falling)) + np.where(loss > 0, orders * size, 0.0)
-        found[near] = _log_series(loss[near], orders[near])
-    return found
+        logs = np.log(np.where(loss > 0, rising, falling)) + np.where(loss > 0, orders * size, 0.0)
+        logs[near] = _log_series(loss[near], orders[near])
+    return logs
 
 
 def _log_series(loss: np.ndarray, orders: np.ndarray) -> np.ndarray:

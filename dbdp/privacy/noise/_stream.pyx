@@ -79,11 +79,11 @@ def sums(const uint64_t[:, :, ::1] uniforms, long dimension):
     """Return the norm and the square of the normal vector of each row, each with its error: for tests of the errors."""
     cdef double[::1] scratch = np.empty(24 * ((dimension + 15) // 16))
     cdef spherical_row row = _row_of(uniforms, dimension, scratch)
-    found = np.empty((uniforms.shape[0], 4))
-    cdef double[:, ::1] out = found
+    norms = np.empty((uniforms.shape[0], 4))
+    cdef double[:, ::1] out = norms
     for i in range(uniforms.shape[0]):
         raw_sums(&row, &uniforms[i, 0, 0], &out[i, 0])
-    return found
+    return norms
 
 
 cdef spherical_row _row_of(const uint64_t[:, :, ::1] uniforms, long dimension, double[::1] scratch) except *:
