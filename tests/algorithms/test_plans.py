@@ -620,7 +620,7 @@ REFUSED = {
     ),
     "a step too small for floating point": (
         {"schedule": "constant", "step_size": 1e-250},
-        r"sensitivity = .* must be finite and at least 1e-200.*choose larger steps",
+        r"sensitivity = .* must be finite and at least 1e-200.*choose a larger step_size",
     ),
     "a step that is a word": ({"schedule": "constant", "step_size": "0.5"}, r"step_size = '0.5' must be a number"),
     "a schedule that is a number": ({"schedule": 1}, r"schedule = 1 must be a word"),

@@ -47,7 +47,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
         {"delta": 0.5},
         "does not cover this release: it would add a leak of 0.5 to 0 spent of 0.001",
     ),
-    "Gaussian without delta": ({"mechanism": "discrete_gaussian"}, "delta = 0 with Gaussian noise gives no guarantee"),
+    "Gaussian without delta": ({"mechanism": "discrete_gaussian"}, "delta = 0: Gaussian noise has no pure guarantee"),
     "unknown mechanism": (
         {"mechanism": "gauss"},
         "mechanism 'gauss' is unknown; choose one of gaussian, spherical_laplace, discrete_gaussian",

@@ -355,7 +355,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[Any], str]] = {
     "half a run": (
         {"method": METHODS[1], "repetitions": 0.5},
         [GOOD],
-        "repetitions = 0.5 must be between 1 and 1000",
+        "repetitions = 0.5 on average must be between 1 and 1000",
     ),
     "runs of portions": ({"repetitions": 3}, [GOOD], "belong to method 'random_repetition'; leave them out"),
     "pure repetition": ({"method": METHODS[1], "delta": 0.0}, [GOOD], "needs a delta > 0"),

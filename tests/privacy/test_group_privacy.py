@@ -121,7 +121,7 @@ def test_a_pure_epsilon_is_shared_however_large_it_is(epsilon):
 
 @pytest.mark.parametrize(
     ("epsilon", "delta", "message"),
-    [(5e-9, 0.0, "5e-09 is too small for units of 10 rows; give 1e-08"), (501.0, 1e-6, "leaves one row no delta")],
+    [(5e-9, 0.0, "5e-09 is too small for units of 10 rows; give 1e-08"), (501.0, 1e-6, "leaves no delta for a row")],
 )
 def test_what_cannot_be_shared_is_refused(epsilon, delta, message):
     with pytest.raises(ValueError, match=message):

@@ -655,7 +655,9 @@ def test_every_shape_is_drawn(law, updates, dimension):
 
 
 def test_a_law_that_is_none_is_refused():
-    with pytest.raises(ValueError, match=r"no noise has the law 'cauchy'; choose one of gaussian, spherical_laplace"):
+    with pytest.raises(
+        ValueError, match=r"law 'cauchy' of noise is unknown; choose one of gaussian, spherical_laplace"
+    ):
         draw("cauchy", 1, 1, 1)
 
 

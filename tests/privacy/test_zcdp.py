@@ -147,7 +147,7 @@ def test_a_small_rho_with_a_large_delta_still_promises_a_positive_epsilon():
 @pytest.mark.parametrize(
     ("given", "refusal"),
     [
-        ({"epsilon": 1.0, "rho": 0.5, "delta": 1e-6}, "epsilon = 1.0 and rho = 0.5 are given; a budget is one of them"),
+        ({"epsilon": 1.0, "rho": 0.5, "delta": 1e-6}, "epsilon = 1.0 and rho = 0.5 exclude each other in a budget"),
         ({"epsilon": None, "rho": 0.5, "delta": 1e-6, "mode": "basic"}, "mode 'basic' has no rho"),
         ({"epsilon": None, "rho": 0.5, "delta": 0.0}, "delta = 0.0 must be above 0"),
         ({"epsilon": None, "rho": 0.5, "delta": math.nan}, "delta = nan must be above 0"),
