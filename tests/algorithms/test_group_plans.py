@@ -126,7 +126,7 @@ def test_a_group_without_rows_gets_the_model_that_nobody_trained():
 @pytest.mark.parametrize(
     ("sizes", "options", "message"),
     [
-        ({"a": 0, "b": 0}, {}, "none of the groups of 'g' has a row"),
+        ({"a": 0, "b": 0}, {}, "no group of 'g' has a row"),
         ({"a": 9, "b": 1}, {"shards": 2}, "group 'b' of 'g' has 1 rows and cannot be trained on: shards = 2"),
         ({"a": 9}, {"epsilon": 0.0}, r"^epsilon = 0\.0 must be positive"),
         ({"a": 9}, {"network": f"mlp:{MOST_NUMBERS // 4}", "algorithm": "dp_sgd"}, "parameters"),

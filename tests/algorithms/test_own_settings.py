@@ -46,5 +46,5 @@ def test_what_is_out_of_range_is_refused_with_the_range(algorithm, name, default
 @EVERY
 def test_a_value_of_another_kind_is_refused(algorithm, name, default, limits):
     for value in (True, None, [], 1 if limits.choices else "1"):
-        with pytest.raises(ValueError, match=f"setting {name} = .* must be like its default"):
+        with pytest.raises(ValueError, match=f"setting {name} = .* must be of the type of its default"):
             planned(algorithm, **{name: value})

@@ -115,7 +115,7 @@ NOISY_REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a setting of words": (
         {"algorithm": "dp_agd", "settings": '{"splits": "1"}'} | WHITE_BOX,
-        "must be like its default, 60",
+        "must be of the type of its default, 60",
     ),
     "a setting out of range": (
         {"algorithm": "dp_agd", "settings": '{"splits": 0}'} | WHITE_BOX,
@@ -127,7 +127,7 @@ NOISY_REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a setting without end": (
         {"algorithm": "dp_blgd", "settings": '{"planned_steps": 1e999}'} | WHITE_BOX,
-        "setting planned_steps = inf must be like its default",
+        "setting planned_steps = inf must be of the type of its default",
     ),
     "too many candidates": (
         {"algorithm": "privgene", "settings": '{"population": 1000000}'} | WHITE_BOX,

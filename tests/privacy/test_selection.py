@@ -509,8 +509,8 @@ def test_a_large_epsilon_is_planned_or_refused_in_moments():
 REFUSED = {
     "an unknown method": ({"method": "grid"}, r"method 'grid' is unknown; choose one of disjoint_portions"),
     "a number to learn": ({"facts": Facts(100, 3, 1, False)}, r"tuning counts wrongly classified rows"),
-    "no candidate": ({"candidates": ()}, r"0 candidates were given; give 1 to 100"),
-    "too many candidates": ({"candidates": ({},) * 101}, r"101 candidates were given"),
+    "no candidate": ({"candidates": ()}, r"0 candidates are given; give 1 to 100"),
+    "too many candidates": ({"candidates": ({},) * 101}, r"101 candidates are given"),
     "a candidate's own epsilon": ({"candidates": ({"epsilon": 2.0},)}, r"sets epsilon; it may set algorithm"),
     "an unknown setting": ({"candidates": ({"speed": 2.0},)}, r"sets speed; it may set"),
     "a bad setting": ({"candidates": ({"epochs": 0},)}, r"epochs = 0 must be a whole number"),

@@ -330,7 +330,7 @@ def _shuffled_gaussian(
     grid = grid_for(largest, dimension, too_small_multiplier(request.epsilon, request.delta, exact))
     mixture = exact.plus(grid * math.sqrt(dimension) * ROOM)
     multiplier = MIXTURES[name](request.epsilon, request.delta, mixture) * ROOM
-    shown = mixture.shown()
+    shown = mixture.summary()
     event = ShuffledGaussianDpEvent(
         tuple(shown.shares.tolist()), tuple((shown.multipliers(multiplier) / ROOM).tolist())
     )

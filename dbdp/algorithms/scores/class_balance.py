@@ -1,4 +1,4 @@
-"""How many rows each class of a dataset has, with noise. Shapes: counts (K,), K classes, two for a binary label."""
+"""Private counts of the rows of each class. Shapes: counts (K,), K classes, two for a binary label."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ from dbdp.learning.tallies import Labels
 
 @dataclass(frozen=True)
 class ClassBalancePlan(CountPlan):
-    """What showing the counts will do and cost, from public facts only. Neighbours are replace-one.
+    """The plan of a release of class counts, from public facts only. Neighbours are replace-one.
 
     Proof. A record is counted for the class of its own label, or for none where it has no label of the
     declaration or cannot be packed: replacing it takes 1 from one count at most and adds 1 to one at most.
@@ -19,7 +19,7 @@ class ClassBalancePlan(CountPlan):
     Attributes
     ----------
     outputs : int
-        Linear models that a training has: 1 for a binary label, else its classes.
+        Linear models of a training: 1 for a binary label, else the number of classes.
     """
 
     outputs: int
@@ -27,7 +27,7 @@ class ClassBalancePlan(CountPlan):
 
     @property
     def tally(self) -> Labels:
-        """What the rows add up to."""
+        """The tally of the rows."""
         return Labels(self.outputs)
 
     @property
@@ -36,7 +36,7 @@ class ClassBalancePlan(CountPlan):
         return (max(self.outputs, 2),)
 
     def answer(self, noisy: np.ndarray) -> dict[str, Any]:
-        """Return counts, shares of the counted rows, and the weight of positive rows that balances a binary label.
+        """Return counts, shares of the counted rows, and for a binary label the positive_weight that balances it.
 
         Counts below 0 count as 0.
         """
@@ -53,5 +53,5 @@ class ClassBalancePlan(CountPlan):
 
 
 def _figures(counts: np.ndarray) -> np.ndarray:
-    """Return the shares, and how many rows of the first class there are for one of the last; NaN for none."""
+    """Return the shares, and the rows of the first class per row of the last; NaN where undefined."""
     return np.append(quotient(counts, counts.sum()), quotient(counts[0], counts[-1]))
