@@ -674,7 +674,7 @@ REFUSED = {
     "mechanism": ({"mechanism": "discrete_gaussian"}, "gaussian, spherical_laplace"),
     "no delta": ({"mechanism": "gaussian", "delta": 0.0}, "spherical_laplace"),
     "many classes": ({"outputs": 300, "delta": 1e-6}, "more than 256"),
-    "small epsilon": ({"epsilon": 1e-8}, "too small to be shared"),
+    "small epsilon": ({"epsilon": 1e-8}, "too small to be divided"),
     "unknown loss": ({"loss": "hinge"}, "choose one of logistic"),
     "a number": ({"is_classifier": False}, "choose huber_regression"),
 }

@@ -553,7 +553,7 @@ REFUSED = {
     ),
     "a pure mixture": (
         {"delta": 0.0, "calibration": "hockey_stick"},
-        r"'hockey_stick' needs a delta > 0: shuffling amplifies no pure guarantee .*choose 'worst_position'",
+        r"'hockey_stick' needs a delta > 0: shuffling does not amplify pure guarantees .*choose 'worst_position'",
     ),
     "a mixture with other noise": (
         {"mechanism": "discrete_gaussian", "calibration": "rdp_tight"},

@@ -135,7 +135,7 @@ NOISY_REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "steps that diverge": (
         {"algorithm": "dp_sgd", "step_size": 10.0, "regularisation": 1.0} | WHITE_BOX,
-        "would only throw the model further and further; choose step_size ≤",
+        "would make the model diverge; choose step_size ≤",
     ),
     "steps beyond all numbers": (
         {"algorithm": "dp_sgd", "step_size": 1e308} | WHITE_BOX,

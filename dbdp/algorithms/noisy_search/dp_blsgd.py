@@ -207,7 +207,7 @@ class Checking:
         return run.multiplier
 
     def failed(self, run: Run, first: Estimate, second: Estimate) -> None:
-        """Enlarge the gradient's budget if two directions at one model differ much, the search's if they differ little."""
+        """Enlarge the gradient's budget if two directions at one model differ much, else the search's."""
         own, angle = self._own, angle_between(first.direction, second.direction)
         if angle > min(RIGHT_ANGLE, own.widest_angle * self._angle):
             multiplier = run.multiplier / math.sqrt(1 + own.growth)

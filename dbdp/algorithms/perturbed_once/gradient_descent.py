@@ -1,8 +1,8 @@
 """Output-perturbation gradient descent: full-batch steps, noise added once at the end.
 
 Zhang, Zheng, Mou & Wang 2017, Algorithm 1. Every epoch is one update with the sum of all gradients,
-which the aggregate gathers over the blocks. As privacy.md §4 has it: Δ = 2LTη/n for convex losses, and
-(2L/nμ)(1 - (1 - ημ)^T) where they are strongly convex and η ≤ 2/(β + μ), with L of the data part (the
+which the aggregate computes over the blocks. By privacy.md §4, Δ = 2LTη/n for convex losses, and
+(2L/nμ)(1 - (1 - ημ)^T) if they are strongly convex and η ≤ 2/(β + μ), with L without the regulariser (the
 paper's 3LTη/n and 5L(μ + β)/(nμβ) are sound, and 1.5 to 17 times too large).
 """
 

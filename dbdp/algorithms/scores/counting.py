@@ -28,7 +28,7 @@ class CountPlan(ABC):
     Proof (privacy.md §10.7). A record adds to the counts by a function of itself and of public facts alone, and of
     its place among the rows, which neighbours share. So a neighbour with `moved` other records has counts that
     differ in `cells` groups, in each by moved·step in all: with two, those that the new records add to and those
-    that the old ones added to; with one, a single count. That is what `CountLaplace` and `CountGaussian` ask for.
+    that the old ones added to; with one, a single count. `CountLaplace` and `CountGaussian` assume exactly that.
 
     Attributes
     ----------
