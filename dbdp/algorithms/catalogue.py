@@ -19,9 +19,11 @@ class Algorithm(Protocol[Plan_co]):
     """The interface of an algorithm's module."""
 
     @property
-    def OPTIONS(self) -> Options: ...
+    def OPTIONS(self) -> Options:
+        """The options that the algorithm has."""
 
-    def plan(self, request: Request, facts: Facts) -> Plan_co: ...
+    def plan(self, request: Request, facts: Facts) -> Plan_co:
+        """Return the plan of a request, whose options have been checked; raise ValueError if there is none."""
 
 
 PERTURBED_ONCE: dict[str, Algorithm[PerturbedOnce]] = {

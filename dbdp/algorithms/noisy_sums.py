@@ -1,8 +1,8 @@
 """Noisy sums over the rows, for algorithms that choose steps by noisy gradients and losses.
 
-privacy.md §8, §9, §14.8. Neighbours are replace-one. A sum of clipped gradients gets Gaussian noise on a
-grid; sums of clipped losses are only compared, by a private selection. The regulariser depends on no row and
-is added outside, at no cost. Shapes: a model is (P,), candidates are (C, P).
+privacy.md §8, §9, §14.8. Neighbours are replace-one. Gaussian noise on a grid is added to a sum of
+clipped gradients; sums of clipped losses are only compared, by a private selection. The regulariser depends on
+no row and is added outside, at no cost. Shapes: a model is (P,), candidates are (C, P).
 """
 
 import math
@@ -64,7 +64,7 @@ def replaced_sensitivity(clip: float, rows: int, *, evaluated: float = 0.0) -> f
     `rows` is b, the largest number of summands. Proof (§14.2, §14.8). The iterate is the same in both
     worlds, and a computed summand depends on it and on its row alone, with norm at most C. In any tree a
     sum of b summands errs by at most γ_b·bC, γ_b = bu/(1 - bu), and there are two sums: 2.02(b + 5)u·bC. Where
-    a computed summand may vary with its place, all b of them may, by twice what they err by, `evaluated`.
+    a computed summand may vary with its place, all b of them may, by twice their error, `evaluated`.
     """
     return (2 * clip + _summation(clip, rows) + 2 * rows * evaluated) * ROOM
 
@@ -74,7 +74,7 @@ def sampled_sensitivity(clip: float, rows: int, *, evaluated: float = 0.0) -> fl
 
     Proof. Given the other records of the batch, the sums of neighbours lie within this distance of the
     computed sum without the record, which is the same in both worlds: at worst on opposite sides of it, as
-    `PoissonGaussianDpEvent` takes them to be. The margin is that of `replaced_sensitivity`; `rows` is n,
+    `PoissonGaussianDpEvent` assumes. The margin is that of `replaced_sensitivity`; `rows` is n,
     since a batch may hold every row. Without the record those behind it have other places.
     """
     return (clip + _summation(clip, rows) + 2 * rows * evaluated) * ROOM

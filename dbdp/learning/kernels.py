@@ -12,7 +12,7 @@ from dbdp.learning.losses import Loss
 from dbdp.learning.state import State
 
 COMPILED = compiled is not None
-_MAX_NORM2 = 1.0 - 2.0**-30  # packed rows have ‖x‖² ≤ (1 - 2⁻²³)²; anything above is no such row
+_MAX_NORM2 = 1.0 - 2.0**-30  # packed rows have ‖x‖² ≤ (1 - 2⁻²³)²; a row above it is invalid
 
 
 @flushed

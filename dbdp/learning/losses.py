@@ -127,7 +127,7 @@ class HuberSvm:
     The slope in m falls from 0 to -1 over a stretch of 2h: |ℓ'| ≤ 1, ℓ'' ≤ 1/(2h).
     """
 
-    width: float = 0.5  # what the papers use
+    width: float = 0.5  # the papers' default
     positive_weight: float = 1.0
     name: ClassVar[str] = "huber_svm"
     code: ClassVar[int] = 2

@@ -64,9 +64,11 @@ class Linear:
 
     @property
     def parameters(self) -> int:
+        """P = K·d, the length of a model."""
         return self.inputs * self.outputs
 
     def initial(self) -> np.ndarray:
+        """Return the zero model, shape (P,)."""
         return np.zeros(self.parameters)
 
     @flushed
@@ -84,6 +86,7 @@ class Linear:
 
     @flushed
     def loss_sums(self, models: np.ndarray, rows: np.ndarray, *, limit: float = math.inf) -> np.ndarray:
+        """Return the sum of the losses, each at most `limit`, for each model, shape (C,)."""
         vectors, at_once = models.reshape(len(models), self.outputs, -1), max(1, _AT_ONCE // max(1, len(rows)))
         parts = [vectors[first : first + at_once] for first in range(0, len(vectors), at_once)]
         return np.concatenate([np.minimum(self._losses(part, rows), limit).sum(axis=1) for part in parts])
@@ -96,6 +99,7 @@ class Linear:
         return losses
 
     def as_data(self) -> dict[str, Any]:
+        """Return the objective as data, for `objective_from`."""
         return {
             "kind": "linear",
             "loss": self.loss.code,

@@ -142,7 +142,7 @@ def schedule_with(code: int, parameters: Parameters) -> Schedule:
     if code == SquareRoot.code:
         return SquareRoot(first, second)
     if code == Restarted.code:
-        return Restarted(first, *_whole(second, third))
+        return Restarted(first, *_counts(second, third))
     raise ValueError(f"schedule code {code} is unknown; known are {sorted(BY_CODE)}")
 
 
@@ -150,7 +150,7 @@ def _updates(first: int, count: int) -> np.ndarray:
     return np.arange(first, first + count, dtype=np.float64)
 
 
-def _whole(batches: float, interval: float) -> tuple[int, int]:
+def _counts(batches: float, interval: float) -> tuple[int, int]:
     """Return N and τ; whole numbers up to 2⁵³ survive as float64."""
     if not (1 <= batches <= 2**53 and 0 <= interval <= 2**53 and batches % 1 == interval % 1 == 0):
         raise ValueError(
@@ -169,7 +169,7 @@ class Averaging:
     first : int
         Number of the first update whose iterate is summed.
     interval : int
-        After so many updates, always whole epochs, the model becomes the mean of the iterates summed since the last
+        After this many updates (complete epochs) the model becomes the mean of the iterates summed since the last
         time, and the sum begins anew; 0: never.
     """
 

@@ -120,7 +120,7 @@ class Gaussian(_OnGrid):
 
     @classmethod
     def with_scale(cls, *, sensitivity: float, grid: float, noise_scale: float, guarantee: Release) -> Self:
-        """Return the mechanism whose standard deviation is `noise_scale`, rounded up to whole steps of the grid.
+        """Return the mechanism whose standard deviation is `noise_scale`, rounded up to a multiple of the grid.
 
         Parameters
         ----------
@@ -161,6 +161,7 @@ class SphericalLaplace(_OnGrid):
 
     @property
     def guarantee(self) -> Release:
+        """The event and the stand-alone (ε, 0)."""
         return Release(EpsilonDeltaDpEvent(self.epsilon, 0.0), self.epsilon, 0.0)
 
     def _noise(self, count: int) -> list[int]:
@@ -193,6 +194,7 @@ class DiscreteGaussian(_OnGrid):
 
     @property
     def guarantee(self) -> Release:
+        """The ρ-zCDP event and the stand-alone (ε, δ)."""
         rho = (Fraction(self.sensitivity) / (self.steps * Fraction(self.grid))) ** 2 / 2
         return Release(ZCDpEvent(math.nextafter(float(rho), math.inf)), self.epsilon, self.delta)
 
@@ -223,6 +225,7 @@ class DiscreteLaplace(_OnGrid):
 
     @property
     def guarantee(self) -> Release:
+        """The event and the stand-alone (ε, 0)."""
         return Release(EpsilonDeltaDpEvent(self.epsilon, 0.0), self.epsilon, 0.0)
 
     def _noise(self, count: int) -> list[int]:

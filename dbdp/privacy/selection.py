@@ -97,7 +97,7 @@ class ExponentialMechanism:
             exponents = [scale * (arb(least) - arb(loss)) for loss in finite]
             cut = [exponent if exponent > -_DEEPEST else arb(-_DEEPEST) for exponent in exponents]
             scaled = [exponent.exp() * arb(2) ** _WEIGHT_BITS for exponent in cut]
-            return [_whole(value.mid().ceil()) for value in scaled]
+            return [_integer(value.mid().ceil()) for value in scaled]
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class AboveThreshold:
     noise z, P(index = k | z) = Π_{i<k} P(v_i + ν_i < t + z)·P(v_k + ν_k ≥ t + z). Take z + D for the
     neighbour: v'_i ≤ v_i + D, so no factor with i < k falls; t + z - v_k moves by at most 2D, which costs
     the last factor e^{2ε₂}; the weight of z costs e^{ε₁}. Sum over z; for None the last factor is not
-    there. ∎ The discrete Laplace noise has whole scales s ≥ D/ε, and e^{-|k|/s} is exact. The version with
+    there. ∎ The discrete Laplace noise has integer scales s ≥ D/ε, and e^{-|k|/s} is exact. The version with
     Gaussian noise that DP-BLSGD's Theorem 3 charges with αρ is not used: that theorem is false (§9.1).
 
     Attributes
@@ -232,14 +232,14 @@ def _tails(mean: float, shape: float, least: int) -> list[int]:
         chance = (-rate).exp() if poisson else arb(1)  # P(K = r), or P(K > r)
         tail = 1 - chance if poisson else chance
         while True:
-            tails.append(_whole((tail * _ONE).mid().floor()))
+            tails.append(_integer((tail * _ONE).mid().floor()))
             if tails[-1] <= least:
                 return tails
             chance = chance * rate / len(tails) if poisson else chance * (1 - 1 / rate)
             tail = tail - chance if poisson else chance
 
 
-def _whole(ball: Any) -> int:
+def _integer(ball: Any) -> int:
     return int(ball.unique_fmpz())
 
 

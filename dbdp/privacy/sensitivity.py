@@ -47,7 +47,7 @@ class Training:
     averaged_from : int
         The result is the mean of the iterates from this update on (the first of an epoch); 0: the last iterate.
     restart_every : int
-        After so many updates (whole epochs) the model becomes the mean of the iterates since the last restart; 0:
+        After this many updates (complete epochs) the model becomes the mean of the iterates since the last restart; 0:
         never.
     radius : float
         The model is projected onto ‖w‖₂ ≤ radius after every update.
@@ -204,7 +204,7 @@ class _Common:
 
     Attributes
     ----------
-    kept : np.ndarray
+    retained : np.ndarray
         Change of the result per change of the model at the end of each epoch.
     before : np.ndarray
         Σ η of all earlier epochs, each in the shard where it is largest.
@@ -215,7 +215,7 @@ class _Common:
 
 
 def _groups(training: Training, *, alone: bool = False) -> np.ndarray:
-    """Return the updates in groups of about _PIECE: whole epochs, or parts of one, shape (rows, parts).
+    """Return the updates in groups of about _PIECE: complete epochs, or parts of one, shape (rows, parts).
 
     No group crosses a restart or the beginning of a mean; with `alone` none crosses an epoch's end.
     """
@@ -239,7 +239,7 @@ def _check(training: Training, by_position: bool) -> None:
     batches, first, period = training.batches, training.averaged_from, training.restart_every
     if period % batches or (first and ((first - 1) % batches or first > training.updates or period)):
         raise ValueError(
-            f"the mean from update {first} on, or of every {period} updates, is not of whole epochs of {batches}; "
+            f"the mean from update {first} on, or of every {period} updates, is not over complete epochs of {batches}; "
             "choose one of the two, and the first update of an epoch or a multiple of its updates"
         )
     if training.updates > MAX_UPDATES:

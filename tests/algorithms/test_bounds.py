@@ -51,7 +51,7 @@ def test_replacing_a_record_moves_two_counts_by_one_at_most_and_the_noise_is_for
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize("beta", [1e-6, BETA, 0.5])
-def test_no_empty_bin_passes_but_with_the_chance_that_is_told(delta, beta):
+def test_no_empty_bin_passes_but_with_the_reported_probability(delta, beta):
     """By the law of one count; and over many releases of nothing at all, at a chance of a half."""
     plan = BoundsPlan(0.3, delta, 100, beta)
     if not delta:
@@ -109,7 +109,7 @@ def test_a_chance_that_is_none_is_refused(beta):
         BoundsPlan(1.0, 0.0, 10, beta)
 
 
-def test_the_plan_tells_its_threshold():
+def test_the_plan_reports_its_threshold():
     told = BoundsPlan(0.1, 0.0, 1000).explain()
     assert (told["algorithm"], told["cells"], told["noise_scale"], told["beta"]) == ("bounds", BINS, 20.0, BETA)
     assert told["threshold"] == 231

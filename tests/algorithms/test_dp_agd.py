@@ -430,7 +430,7 @@ LOSSES = st.one_of(
 
 @settings(max_examples=200)
 @given(loss=LOSSES, classes=st.integers(1, 3), size=st.floats(-9, 4), length=st.floats(-18, 2))
-def test_the_losses_of_a_row_spread_no_further_among_candidates_than_said(loss, classes, size, length):
+def test_the_losses_of_a_row_spread_no_further_among_candidates_than_bounded(loss, classes, size, length):
     """Also candidates so near that only rounding tells them apart."""
     outputs = classes if loss.is_classifier else 1
     objective = Linear(loss, 5, outputs)
@@ -464,7 +464,7 @@ def exactly(loss, scores, labels):
 
 @settings(max_examples=200)
 @given(loss=LOSSES, classes=st.integers(1, 3), size=st.floats(-9, 4), clip=st.sampled_from([0.25, 1e6]))
-def test_losses_and_gradients_are_computed_as_well_as_said(loss, classes, size, clip):
+def test_losses_and_gradients_err_no_more_than_bounded(loss, classes, size, clip):
     """Against extended precision: what rows may err anew where their places change."""
     outputs = classes if loss.is_classifier else 1
     objective = Linear(loss, 5, outputs)
@@ -627,7 +627,7 @@ def test_the_published_shares_give_the_first_measurement_what_the_paper_measures
     assert even.details["noise_scale"] < plan.details["noise_scale"] / 6
 
 
-def test_a_plan_tells_what_it_will_do():
+def test_a_plan_reports_what_it_will_do():
     told = planned(Facts(1000, 3), batch_size=100).explain()
     assert told["sampling_rate"] == 0.1
     assert told["expected_passes"] == pytest.approx(2 * told["selections_at_most"] / 10)

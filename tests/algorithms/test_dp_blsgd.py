@@ -275,7 +275,7 @@ def test_a_budget_whose_growth_would_end_the_run_stays(algorithm, turn):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_no_more_searches_are_made_than_the_plan_tells(algorithm):
+def test_no_more_searches_are_made_than_the_plan_reports(algorithm):
     """Even where the filter would have more to give."""
     run = planned(algorithm).method
     generous = replace(run, searches=4, accounting=replace(run.accounting, limit=1e9))
@@ -294,7 +294,7 @@ def test_no_two_accesses_read_the_same_mini_batch(algorithm):
     assert rows.drawn == -(-len(rows.read) // 7)  # drawn again only when all were read
 
 
-def test_full_batches_are_packed_once_and_read_as_a_whole():
+def test_full_batches_are_packed_once_and_read_completely():
     rows = Watched(*separable())
     planned("dp_blgd").method(rows, silent)
     assert rows.drawn == 0
@@ -466,7 +466,7 @@ def least_delta(ends, epsilon):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_whole_runs_do_not_tell_neighbours_apart_beyond_the_promise_and_with_less_noise_they_do(algorithm):
+def test_runs_do_not_distinguish_neighbours_beyond_the_guarantee_and_with_less_noise_they_do(algorithm):
     sampling = {"batch_size": 1} if algorithm in SAMPLED else {}
     plan = planned(
         algorithm,
@@ -823,7 +823,7 @@ def test_a_network_is_trained_by_the_same_descent():
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_plan_tells_what_it_is_in_public(algorithm):
+def test_a_plan_reports_its_public_facts(algorithm):
     plan = planned(algorithm)
     told = plan.explain()
     assert json.loads(json.dumps(told)) == told
@@ -834,7 +834,7 @@ def test_a_plan_tells_what_it_is_in_public(algorithm):
     assert (plan.guarantee.epsilon, plan.guarantee.delta) == (1.0, 1e-6)
 
 
-def test_a_ledger_is_told_what_each_run_satisfies():
+def test_a_ledger_is_charged_what_each_run_satisfies():
     assert planned().guarantee.event == EpsilonDeltaDpEvent(1.0, 1e-6)
     assert planned("dp_blgd").guarantee.event == ZCDpEvent(rho_of(1.0, 1e-6))
 

@@ -52,7 +52,7 @@ LEAKING = [(0.3, 1e-3), (1.2, 1e-4), (0.7, 5e-3)]
 
 
 @pytest.mark.parametrize("order", [1.5, 4.0, 20.0])
-def test_neighbours_in_one_group_are_as_far_apart_as_the_dearest_group_says(order):
+def test_neighbours_in_one_group_are_as_far_apart_as_the_most_expensive_group_states(order):
     """Every pair of worlds that differ in one group's record, whatever the others hold; the bound is attained."""
     event = DisjointDpEvent(tuple(EpsilonDeltaDpEvent(*part) for part in PARTS))
     found, moving = [], []

@@ -84,7 +84,7 @@ def test_it_is_charged_as_one_selection_and_uses_no_delta(delta):
     assert (plan.explain()["epsilon"], plan.explain()["delta"]) == (0.3, 0.0)
 
 
-def test_the_rows_are_asked_for_counts_once_and_for_nothing_else():
+def test_the_rows_are_counted_once_and_read_for_nothing_else():
     data = rows([1, -1])
     planned(1.0).method(data, silent)
     assert data.asked == ["label_counts"]

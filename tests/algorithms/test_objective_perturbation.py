@@ -180,7 +180,7 @@ def hinge_pair(rows, scale):
     return table, table.replaced([1.0], -1.0)
 
 
-def test_the_pure_claim_is_attained_and_less_noise_would_be_found():
+def test_the_pure_claim_is_attained_and_less_noise_would_be_noticed():
     made = planned("huber_svm", rows=1000, dimension=1, regularisation=1.0)
     scale, claim = told(made, "objective_noise_scale"), told(made, "objective_epsilon")
     reached = log_ratio(*hinge_pair(1000, 1000.0), np.zeros((1, 1)), scale)
@@ -201,7 +201,7 @@ def logistic_pair(made):
     return table, table.replaced(ahead * [1, -1], 1.0), np.array([[-30.0, 0.0]])
 
 
-def test_half_the_noise_would_be_found_for_the_logistic_loss():
+def test_half_the_noise_would_be_noticed_for_the_logistic_loss():
     made = planned(rows=3000, regularisation=0.001)
     scale, claim = told(made, "objective_noise_scale"), told(made, "objective_epsilon")
     table, neighbour, models = logistic_pair(made)
@@ -219,7 +219,7 @@ def bent_pair(loss, scale):
 
 
 @pytest.mark.parametrize("loss", ["logistic", "huber_svm"])
-def test_the_curvature_is_attained_and_forgetting_it_would_be_found(loss):
+def test_the_curvature_is_attained_and_forgetting_it_would_be_noticed(loss):
     made = planned(loss, rows=10, dimension=2, regularisation=1e-9, epsilon=4.0)
     table, neighbour, models = bent_pair(loss, 10 * told(made, "regularisation"))
     curved = told(made, "curvature_epsilon")
@@ -273,7 +273,7 @@ def test_no_random_pair_exceeds_delta(loss, regularisation):
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
-def test_delta_is_attained_and_two_percent_less_noise_would_be_found(epsilon):
+def test_delta_is_attained_and_two_percent_less_noise_would_be_noticed(epsilon):
     made = planned("huber_svm", epsilon=epsilon, delta=1e-4, rows=1000, dimension=1, regularisation=1000.0)
     sigma, delta = told(made, "objective_noise_scale"), told(made, "objective_delta")
     pair = hinge_pair(1000, 1e6)
@@ -453,7 +453,7 @@ def solved(made, features, labels, noise):
 
 @settings(max_examples=60)
 @given(tables(), st.sampled_from(["logistic", "huber_svm"]), st.floats(0.003, 10), st.floats(0, 5))
-def test_every_minimum_is_found_to_within_the_promise(table, loss, regularisation, strength):
+def test_every_minimum_is_approached_to_within_the_bound(table, loss, regularisation, strength):
     features, labels = drawn(*table)
     rows, dimension = features.shape
     made = planned(loss, rows=rows, dimension=dimension, regularisation=regularisation, delta=1e-6)
@@ -530,7 +530,7 @@ def in_extended_precision(descent, rows, centre):
     return centre + z
 
 
-def test_one_row_after_the_other_is_asked_for_the_same_number_of_passes():
+def test_the_number_of_passes_is_the_same_for_every_dataset():
     made, asked = planned(rows=12, dimension=3, delta=1e-6), set()
     for seed, kind in enumerate(["separable", "zero", "same", "opposite", "mixed"]):
         for strength in (0.0, 1.0, 1e6):
@@ -539,7 +539,7 @@ def test_one_row_after_the_other_is_asked_for_the_same_number_of_passes():
     assert asked == {("gradient_sum",) * told(made, "expected_passes")}
 
 
-def test_progress_is_told_pass_by_pass():
+def test_progress_is_reported_pass_by_pass():
     made, heard = planned(rows=12, regularisation=0.5), []
     made.method(RowsInMemory(*drawn("mixed", 12, 2, 0)), lambda *each: heard.append(each))
     passes = told(made, "expected_passes")
@@ -650,7 +650,7 @@ def test_errors_that_grow_with_the_model_are_covered_at_every_length():
     assert closest < 0.01
 
 
-def test_what_the_solver_misses_is_made_up_of_all_that_it_may():
+def test_the_error_of_the_solver_is_the_sum_of_all_its_parts():
     made = planned(rows=45_000, dimension=100, delta=1e-8)
     run = made.method
     error = error_of(run.perturbation, run.descent, run.radius)
@@ -697,7 +697,7 @@ def test_too_many_passes_are_refused_and_the_remedy_works():
     assert 0.5 * MOST_PASSES < told(planned(rows=10**7, regularisation=enough), "expected_passes") <= MOST_PASSES
 
 
-def test_pure_noise_may_be_asked_for_where_there_is_a_delta():
+def test_pure_noise_may_be_requested_with_a_delta():
     made = planned(delta=1e-6, mechanism="spherical_laplace")
     assert (made.guarantee.delta, told(made, "objective_delta")) == (0.0, 0.0)
     assert told(planned(delta=1e-6), "mechanism") == "gaussian"

@@ -50,7 +50,7 @@ def test_a_plan_explains_itself_without_a_database():
     assert (explained["epsilon"], explained["delta"]) == (1.0, 1e-6)
 
 
-def test_the_constants_of_the_proof_are_told():
+def test_the_constants_of_the_proof_are_reported():
     explained = planned(regularisation=0.01).explain()
     assert explained["lipschitz"] == 1.0  # of the data part alone
     assert explained["smoothness"] == pytest.approx(0.26)
@@ -77,17 +77,17 @@ TOLD = {
 
 
 @pytest.mark.parametrize("name", TOLD)
-def test_what_was_asked_for_is_told(name):
+def test_what_was_requested_is_reported(name):
     request, value = TOLD[name]
     assert planned(**request).explain()[name] == value
 
 
-def test_what_a_plan_does_not_have_is_not_told():
+def test_what_a_plan_does_not_have_is_not_reported():
     without = set(TOLD) - {"averaging", "permutation", "calibration", "mechanism"}
     assert not without & set(planned().explain())
 
 
-def test_sensitivities_by_position_are_told_one_by_one_or_summed_up():
+def test_sensitivities_by_position_are_reported_one_by_one_or_summarised():
     short = planned(algorithm="rsgd_ar", batch_size=100)
     found = short.explain()["sensitivity_by_position"]
     assert found == short.sensitivity.by_position.tolist()
@@ -697,7 +697,7 @@ def has(algorithm, option):
 
 @pytest.mark.parametrize("option", GIVEN)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_what_an_algorithm_has_is_told_and_what_it_has_not_is_refused(algorithm, option):
+def test_what_an_algorithm_has_is_reported_and_what_it_has_not_is_refused(algorithm, option):
     request = example(algorithm, option)
     if not has(algorithm, option):
         with pytest.raises(ValueError, match=r"leave .*out|choose|give") as refusal:
@@ -741,12 +741,12 @@ OF_THE_RECEIPT |= {"released_at", "released_by"}
 
 @pytest.mark.parametrize("more", [{}, {"batch_size": 20}, {"loss": "huber_svm"}], ids=str)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_what_a_plan_tells_has_no_name_that_the_receipt_has_for_something_else(algorithm, more):
+def test_what_a_plan_reports_has_no_name_that_the_receipt_has_for_something_else(algorithm, more):
     if all(has(algorithm, option) for option in more):
         assert not set(planned(algorithm=algorithm, **more).explain()) & OF_THE_RECEIPT
 
 
-def test_every_option_has_been_given_to_every_algorithm():
+def test_every_option_has_been_tried_with_every_algorithm():
     assert set(GIVEN) | {"epsilon", "delta", "algorithm", "loss", "projection_seed", "tolerance"} == {
         each.name for each, _ in options()
     }

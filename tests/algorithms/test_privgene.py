@@ -122,7 +122,7 @@ def test_the_generations_are_the_papers_rule_within_their_range():
 
 @settings(max_examples=200)
 @given(spent=st.floats(1e-9, 300), probability=st.floats(1e-9, 1))
-def test_a_sampled_selection_costs_what_it_is_said_to(spent, probability):
+def test_a_sampled_selection_costs_what_is_charged(spent, probability):
     epsilon = sampled_epsilon(spent, probability)
     assert epsilon >= spent * (1 - 1e-11)
     cost = 2 * amplified(epsilon / 2, probability)
@@ -163,7 +163,7 @@ def renyi(one, other, order):
     probability=st.sampled_from([0.01, 0.2, 0.5, 0.9]),
     rows=st.lists(st.lists(st.floats(0, 1), min_size=4, max_size=4), min_size=2, max_size=5),
 )
-def test_no_replaced_record_tells_more_through_a_sample_than_is_charged(spent, probability, rows):
+def test_no_replaced_record_loses_more_through_a_sample_than_is_charged(spent, probability, rows):
     mechanism = ExponentialMechanism(sampled_epsilon(spent, probability), 1.0)
     *others, one, other = rows
     pair = [mixture(mechanism, probability, others, record) for record in (one, other)]
@@ -348,7 +348,7 @@ def test_nothing_but_the_selections_depends_on_a_row(batch_size):
 
 
 @pytest.mark.parametrize(("batch_size", "asked"), [(None, 7), (50, 13)])
-def test_the_rows_are_judged_once_for_each_generation_or_once_for_each_selection_of_a_sample(batch_size, asked):
+def test_the_rows_are_read_once_for_each_generation_or_once_for_each_selection_of_a_sample(batch_size, asked):
     rows = RowsInMemory(*separable(200, 4), portion=5)
     drawn = []
     draw = rows.draw

@@ -176,7 +176,7 @@ def test_errors_add_up_within_the_bounds(power):
 
 
 @pytest.mark.parametrize("kind", ["Confusion", "Correct", "Labels", "ScoreBins", "Errors"])
-def test_a_tally_is_told_as_data(kind):
+def test_a_tally_is_described_as_data(kind):
     given = {"Labels": {"classes": 3}, "ScoreBins": {"bins": 4, "output": 1, "softmax": True}, "Errors": {"power": 2}}
     tally = getattr(tallies, kind)(**given.get(kind, {}))
     assert tallies.tally_from(json.loads(json.dumps(tallies.as_data(tally)))) == tally
@@ -204,7 +204,7 @@ def test_of_exact_counts_the_figures_are_those_of_rows_in_the_middle_of_their_bi
     assert found[3:][counts.sum(axis=0) > 0] == pytest.approx(shares)
 
 
-def test_the_bins_move_the_area_by_no_more_than_is_told_and_by_that_at_worst():
+def test_the_bins_move_the_area_by_no_more_than_is_reported_and_by_that_at_worst():
     for _ in range(20):
         random = np.random.default_rng()
         own, bins = random.random(500) < 0.4, 4
@@ -243,7 +243,7 @@ def test_noise_moves_a_figure_by_no_more_than_the_width_in_95_of_100_releases(de
     assert stats.binom.cdf(850, releases, 0.95) + stats.binom.sf(919, releases, 0.85) < 1e-9  # false alarms
 
 
-def test_noise_of_one_count_stays_within_the_width_that_is_told():
+def test_noise_of_one_count_stays_within_the_reported_width():
     for delta in (0.0, 1e-6):
         plan = AccuracyPlan(0.05, delta, 1000)
         noise = np.array([plan.release(np.array([500]))[0] - 500 for _ in range(4000)])
@@ -306,7 +306,7 @@ def test_an_accuracy_costs_half_the_noise_of_a_matrix():
 
 
 @pytest.mark.parametrize("metric", ["auc", "calibration"])
-def test_two_names_ask_for_one_histogram(metric):
+def test_two_names_stand_for_one_histogram(metric):
     assert made("binary", metric) == made("binary", "auc")
 
 
@@ -314,7 +314,7 @@ def test_two_names_ask_for_one_histogram(metric):
     ("kind", "given", "named"),
     [
         ("binary", {"metric": "f1"}, r"metric 'f1' is unknown; choose one of accuracy, confusion, auc"),
-        ("binary", {"metric": "mean_squared_error"}, "needs a numeric label, and this one has classes; choose one of acc"),
+        ("binary", {"metric": "mean_squared_error"}, "needs a numeric label, and this one has classes; choose one"),
         ("number", {"metric": "auc"}, "needs classes, and the label is a number; choose one of mean_absolute_error"),
         ("binary", {"metric": "auc", "bins": 1}, "bins = 1 must be a whole number between 2 and 1000"),
         ("binary", {"metric": "auc", "bins": 1001}, "bins = 1001 must be"),

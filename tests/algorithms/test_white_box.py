@@ -189,7 +189,7 @@ def test_models_of_classes_are_released_together(name):
 @EVERY_ALGORITHM
 @settings(max_examples=5, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), epsilon=st.floats(0.02, 8))
-def test_what_is_asked_of_the_rows_is_bounded_by_what_the_plan_says(name, seed, epsilon):
+def test_what_is_read_of_the_rows_is_bounded_by_the_plan(name, seed, epsilon):
     """However the run goes, it makes no more passes than it told."""
     random = np.random.default_rng(seed)
     made = plan(asked(name, epsilon), FACTS)

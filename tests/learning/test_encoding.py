@@ -15,10 +15,10 @@ from dbdp.learning.rows import encoding
 from dbdp.learning.rows.encoding import (
     HEADER_BYTES,
     ColumnEncoder,
+    IntegerLabels,
     RandomProjection,
     RealLabels,
     VectorEncoder,
-    WholeLabels,
     image,
 )
 
@@ -247,7 +247,7 @@ def test_both_packers_agree_to_the_last_place_of_float32(dimension):
     assert (np.abs(packed - expected) <= np.spacing(np.abs(expected))).all()
 
 
-CLASSES = VectorEncoder(2, 1.0, True, labels=WholeLabels(1, 3))
+CLASSES = VectorEncoder(2, 1.0, True, labels=IntegerLabels(1, 3))
 BOUNDED = VectorEncoder(2, 1.0, True, labels=RealLabels(-10.0, 30.0))
 
 

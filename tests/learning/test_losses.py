@@ -170,7 +170,7 @@ def test_no_weight_makes_the_constants_smaller_than_those_of_negative_rows(kind)
             assert getattr(kind(positive_weight=weight), name) == factor * getattr(kind(), name)
 
 
-def test_losses_are_found_by_name_and_by_code_without_doubt():
+def test_losses_are_returned_by_name_and_by_code_without_doubt():
     made = [loss_named(name) for name in LOSSES]
     assert [loss.name for loss in made] == list(LOSSES)
     assert len({loss.code for loss in made}) == len(LOSSES)

@@ -116,7 +116,7 @@ def weighted(counts, weights):
     return stats.chi2.sf(((counts - expected) ** 2 / expected).sum(), len(counts) - 1)
 
 
-def test_distinct_numbers_are_distinct_and_as_many_as_asked():
+def test_distinct_numbers_are_distinct_and_as_many_as_requested():
     for count, below in ((0, 5), (3, 1000), (999, 1000), (1000, 1000), (400, 10**12), (1, 1)):
         found = shuffling.distinct(count, below)
         assert len(set(found.tolist())) == len(found) == count
@@ -188,7 +188,7 @@ def test_a_bins_words_are_at_its_places(count):
 
 
 @pytest.mark.parametrize("words_of_a_bin", [1, 8, 40, 64])
-def test_a_section_has_the_places_that_it_is_asked_for(words_of_a_bin):
+def test_a_section_has_the_requested_places(words_of_a_bin):
     """Also where they begin and end in the middle of a bin, and where there is one bin."""
     with patch.object(shuffling, "_BIN_WORDS", words_of_a_bin):
         order = keyed(60)

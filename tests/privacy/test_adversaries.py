@@ -229,7 +229,7 @@ def test_the_sensitivity_with_a_weight_is_attained(weight):
 
 @pytest.mark.parametrize("loss", LINEAR)
 @pytest.mark.parametrize("case", [case for case in CASES if "descent" not in case])
-def test_dividing_a_short_batch_by_its_own_size_would_be_found(case, loss):
+def test_dividing_a_short_batch_by_its_own_size_would_be_noticed(case, loss):
     made = planned(case, dimension=1, rows=41, **LINEAR[loss])
     assert made.facts.rows % made.learning.batch_size == 1
     assert furthest(made, own_divisor=True) > 1.2 * made.sensitivity.total
@@ -237,32 +237,32 @@ def test_dividing_a_short_batch_by_its_own_size_would_be_found(case, loss):
 
 
 @pytest.mark.parametrize("case", ["strongly convex, constant", "inverse time", "fresh", "nsgd", "rsgd_ar"])
-def test_dividing_the_bound_by_the_batch_size_would_be_found(case):
+def test_dividing_the_bound_by_the_batch_size_would_be_noticed(case):
     """What the papers do: the recursion with single rows, then /b. Strong convexity makes that too small."""
     made = planned(case, "huber_svm", dimension=1)
     single = planned(case, "huber_svm", dimension=1, batch_size=1)
     assert furthest(made) > 1.1 * single.sensitivity.total / BATCH
 
 
-def test_dividing_a_bound_that_has_b_in_it_once_more_would_be_found():
+def test_dividing_a_bound_that_contains_b_once_more_would_be_noticed():
     for case in CASES:
         made = planned(case, "huber_svm", dimension=1)
         assert furthest(made) > 4 * made.sensitivity.total / BATCH
 
 
 @pytest.mark.parametrize("case", ["constant", "strongly convex, constant", "decreasing", "nsgd", "gradient descent"])
-def test_forgetting_an_epoch_would_be_found(case):
+def test_forgetting_an_epoch_would_be_noticed(case):
     made = planned(case, "huber_svm", dimension=1)
     assert furthest(made) > plan(replace(made.request, epochs=EPOCHS - 1), made.facts).sensitivity.total
 
 
 @pytest.mark.parametrize("case", ["inverse time, all iterates", "inverse time, last epoch"])
-def test_noise_for_the_last_iterate_would_be_found_too_small_for_a_mean(case):
+def test_noise_for_the_last_iterate_is_noticeably_too_small_for_a_mean(case):
     mean, last = (planned(each, "huber_svm", dimension=1, batch_size=1) for each in (case, "inverse time"))
     assert furthest(mean) > 1.01 * last.sensitivity.total
 
 
-def test_a_smoothness_without_the_regulariser_would_be_found():
+def test_a_smoothness_without_the_regulariser_would_be_noticed():
     """Steps up to 2/β_φ look allowed, if λ is forgotten in β."""
     with pytest.raises(ValueError, match=r"is above 2/β"):
         planned("strongly convex, constant", "huber_svm", step_size=1.95)

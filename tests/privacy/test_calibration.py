@@ -118,7 +118,7 @@ def test_what_no_noise_can_do_is_refused():
 
 
 @given(threshold=st.floats(-100, 100).map(lambda exponent: 10.0**exponent))
-def test_the_least_multiplier_is_found_from_above_to_a_billionth(threshold):
+def test_the_least_multiplier_is_approached_from_above_to_a_billionth(threshold):
     found = least_multiplier(lambda multiplier: multiplier >= threshold)
     assert threshold <= found <= threshold * (1 + 1.1e-9)
 
@@ -230,7 +230,7 @@ def test_the_published_noise_is_the_largest_and_the_hockey_stick_bounds_the_leas
 
 @settings(max_examples=40)
 @given(mixture=mixtures(), epsilon=st.floats(0.05, 8), delta=st.floats(-10, -0.1).map(lambda exponent: 10.0**exponent))
-def test_the_bound_for_the_grid_is_below_the_multiplier_that_is_found(mixture, epsilon, delta):
+def test_the_bound_for_the_grid_is_below_the_least_multiplier(mixture, epsilon, delta):
     bound, found = too_small_multiplier(epsilon, delta, mixture), hockey_stick_multiplier(epsilon, delta, mixture)
     assert bound <= found * (1 + 1e-8)
     if delta < mixture.shares.min() / 4:

@@ -105,7 +105,7 @@ def test_no_adversary_within_an_allowance_exceeds_what_it_implies(part, mode):
     assert Adversary(replace(budget, epsilon=allowance.epsilon)).delta() > allowance.delta
 
 
-def test_forgetting_the_leaks_would_be_found():
+def test_forgetting_the_leaks_would_be_noticed():
     budget = Budget.of(epsilon=1.0, delta=0.05, mode="basic")
     adversary = Adversary(budget)
     adversary.options = [(steps, delta, cost, 0) for steps, delta, cost, _ in adversary.options]
@@ -275,7 +275,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize(("name", "mode", "factor"), CONTROLS)
-def test_a_charge_that_is_several_times_too_small_would_be_found(name, mode, factor):
+def test_a_charge_that_is_several_times_too_small_would_be_noticed(name, mode, factor):
     budget = Budget.of(epsilon=1.0, delta=0.05, mode=mode)
     assert without_stops(budget, SMALL[name](Offers(budget))) <= 0.045 * (1 + 1e-4)
     assert without_stops(budget, SMALL[name](_Cheap(budget, factor))) > 0.05
@@ -292,7 +292,7 @@ class _Cheap(Offers):
         return super().cost(event, epsilon) / self.factor
 
 
-def test_permute_and_flip_under_the_name_of_an_exponential_mechanism_would_be_found():
+def test_permute_and_flip_under_the_name_of_an_exponential_mechanism_would_be_noticed():
     """Its loss spans 2ε, as a randomised response's does."""
     budget = Budget.of(epsilon=1.0, delta=0.05)
     offers = Offers(budget)

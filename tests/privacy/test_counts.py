@@ -37,7 +37,7 @@ def neighbours(moved):
 
 
 @MOVED
-def test_counts_of_neighbours_are_as_far_apart_as_the_noise_is_told_and_no_further(moved):
+def test_counts_of_neighbours_are_as_far_apart_as_the_noise_assumes_and_no_further(moved):
     shifts = np.array(sorted(neighbours(moved)))
     laplace, gaussian = CountLaplace(2, 1.0, moved), CountGaussian.of(2, 1.0, 1e-6, moved=moved, dimension=CELLS)
     assert np.abs(shifts).sum(axis=1).max() == laplace.sensitivity == 2 * moved
@@ -101,7 +101,7 @@ def test_rounded_gaussian_counts_have_the_promised_delta(moved):
 
 
 @pytest.mark.parametrize(("cells", "moved", "epsilon"), [(1, 1, 0.3), (2, 1, 1.0), (1, 5, 0.7), (2, 3, 2.0)])
-def test_the_noise_is_discrete_laplace_of_the_scale_that_is_told(cells, moved, epsilon):
+def test_the_noise_is_discrete_laplace_of_the_reported_scale(cells, moved, epsilon):
     noise, counts = CountLaplace(cells, epsilon, moved), np.arange(10_000)
     sample = (noise.release(counts) - counts).astype(int)
     reach = math.ceil(50 * noise.noise_scale) + 20

@@ -429,7 +429,7 @@ def test_a_gaussian_counts_for_itself_and_a_mixture_for_its_worst_position():
     assert gaussian_square(SAMPLES[-1], promise) == (1.0, False)
 
 
-def test_disjoint_parts_count_for_the_dearest_and_leak_where_one_does():
+def test_disjoint_parts_cost_as_much_as_the_most_expensive_and_leak_where_one_does():
     promise, pure = EpsilonDeltaDpEvent(1.0, 1e-6), ExponentialMechanismDpEvent(1.0)
     dearest, cheapest = GaussianDpEvent(0.5), GaussianDpEvent(3.0)
     assert gaussian_square(DisjointDpEvent((cheapest, dearest)), promise) == (4.0, False)

@@ -96,7 +96,7 @@ def test_no_chain_exceeds_the_delta_of_a_group(rows):
 
 
 @given(epsilon=st.floats(1e-5, 500), delta=st.one_of(st.just(0.0), st.floats(1e-30, 0.5)), rows=st.integers(1, 1000))
-def test_the_share_of_a_row_is_worth_the_whole_for_the_unit_and_hardly_less(epsilon, delta, rows):
+def test_the_share_of_a_row_is_worth_all_of_the_guarantee_for_the_unit_and_hardly_less(epsilon, delta, rows):
     each, least = share(epsilon, delta, rows)
     assert Fraction(each) * rows <= Fraction(epsilon)
     assert each * rows >= epsilon * (1 - 1e-14)
@@ -271,7 +271,7 @@ def test_ranges_of_links_do_not_add_up_on_a_sample_but_the_unit_has_r_times_that
 
 
 @ROWS
-def test_no_unit_tells_more_through_a_sampled_selection_than_is_charged(rows):
+def test_no_unit_loses_more_through_a_sampled_selection_than_is_charged(rows):
     """Given the other rows of the sample the range is r times a record's; mixed over them, ε and every D_α are."""
     random, nearest = np.random.default_rng(), 0.0
     for _ in range(150):

@@ -109,7 +109,7 @@ def test_laplace_noise_is_exactly_pure(epsilon, sensitivity, dimension):
 @GAUSSIANS
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 10.0, 50.0])
 @pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.01])
-def test_a_gaussian_promises_what_was_asked_for(mechanism, epsilon, delta):
+def test_a_gaussian_has_the_requested_guarantee(mechanism, epsilon, delta):
     guarantee = calibrated(mechanism, epsilon=epsilon, delta=delta).guarantee
     assert isinstance(guarantee.event, GaussianDpEvent if mechanism is Gaussian else ZCDpEvent)
     assert (guarantee.epsilon, guarantee.delta) == (epsilon, delta)

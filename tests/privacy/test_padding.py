@@ -151,7 +151,7 @@ def mixture_delta(epsilon, multiplier, share):
 
 
 @pytest.mark.parametrize(("epsilon", "probability"), [(1.0, 0.1), (4.0, 0.5), (8.0, 0.1), (8.0, 0.9)])
-def test_knowing_how_many_rows_were_drawn_broke_the_claim_which_the_size_does_not_tell(epsilon, probability):
+def test_knowing_how_many_rows_were_drawn_broke_the_claim_and_the_size_does_not_reveal_it(epsilon, probability):
     """The attack of §10.8, exactly: rows of +C, one replaced by -C, one step. Given S, δ(ε) is above the claim.
 
     The noise is that of whole samples whose number is secret. With a public size there is nothing to condition on.

@@ -111,7 +111,7 @@ def test_bernoulli_of_nothing_never_happens_and_of_all_always():
 
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 128, 1000])
-def test_bits_are_as_many_as_asked_for_and_even(count):
+def test_bits_are_as_many_as_requested_and_even(count):
     entropy = Entropy()
     drawn = [entropy.bits(count) for _ in range(2000)]
     assert max(drawn).bit_length() == count

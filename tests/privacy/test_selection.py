@@ -74,7 +74,7 @@ def test_no_record_changes_a_probability_by_more_than_e_to_the_epsilon_exactly(e
         assert max(exact) / min(exact) <= limit
 
 
-def test_the_whole_range_is_used():
+def test_all_of_the_range_is_used():
     """Two candidates that swap places; weights e^(-ε errors) would span 2ε."""
     first, second = (probabilities(ExponentialMechanism(1.0), errors) for errors in ([0, 1], [1, 0]))
     span = math.log(first[0] / second[0]) - math.log(first[1] / second[1])
@@ -225,7 +225,7 @@ def test_the_first_above_has_its_law(one, two, control):
     assert of_cells(observed, law(*control)) < ALPHA  # and more
 
 
-def test_values_after_the_first_above_are_not_asked_for():
+def test_values_after_the_first_above_are_not_computed():
     asked = []
 
     def values():
@@ -409,7 +409,7 @@ def tuned(*, facts=FACTS, candidates=CANDIDATES, method="disjoint_portions", **r
     )
 
 
-def test_disjoint_portions_cost_what_the_dearest_costs():
+def test_disjoint_portions_cost_as_much_as_the_most_expensive_one():
     made = tuned()
     assert made.portions == (1001, 1001, 1001, 1000, 1000)
     assert sum(made.portions) == FACTS.rows
@@ -509,8 +509,8 @@ def test_a_large_epsilon_is_planned_or_refused_in_moments():
 REFUSED = {
     "an unknown method": ({"method": "grid"}, r"method 'grid' is unknown; choose one of disjoint_portions"),
     "a number to learn": ({"facts": Facts(100, 3, 1, False)}, r"tuning counts wrongly classified rows"),
-    "no candidate": ({"candidates": ()}, r"0 candidates are given; give 1 to 100"),
-    "too many candidates": ({"candidates": ({},) * 101}, r"101 candidates are given"),
+    "no candidate": ({"candidates": ()}, r"0 candidates are out of range; give 1 to 100"),
+    "too many candidates": ({"candidates": ({},) * 101}, r"101 candidates are out of range"),
     "a candidate's own epsilon": ({"candidates": ({"epsilon": 2.0},)}, r"sets epsilon; it may set algorithm"),
     "an unknown setting": ({"candidates": ({"speed": 2.0},)}, r"sets speed; it may set"),
     "a bad setting": ({"candidates": ({"epochs": 0},)}, r"epochs = 0 must be a whole number"),

@@ -403,7 +403,7 @@ def test_the_step_size_that_a_refusal_names_is_accepted(convexity, smoothness):
     assert sgd_sensitivity(replace(facts, step_sizes=constant(named))).exact > 0
 
 
-def test_a_single_step_above_two_over_beta_is_found_wherever_it_is():
+def test_a_single_step_above_two_over_beta_is_refused_wherever_it_is():
     def late(first, count):
         return np.where(np.arange(first, first + count) == 29, 8.1, 0.5)
 
@@ -443,7 +443,7 @@ def test_fresh_permutations_have_no_sensitivity_by_position():
         {"averaged_from": 1, "restart_every": 10},
     ],
 )
-def test_means_that_are_not_of_whole_epochs_are_refused(averaging):
+def test_means_that_are_not_over_complete_epochs_are_refused(averaging):
     with pytest.raises(ValueError, match=r"is not of whole epochs of 10"):
         sgd_sensitivity(training(**averaging))
 

@@ -440,7 +440,7 @@ def test_every_hockey_stick_of_the_grid_is_at_least_the_exact_one_and_on_the_gri
         assert found <= exact + width / 4
 
 
-def test_runs_of_the_worst_steps_tell_as_much_as_the_privacy_losses_say():
+def test_runs_of_the_worst_steps_lose_as_much_as_the_privacy_losses_state():
     """A row of +C for one of -C, in each of ten steps; by how often the loss is above ε in a million runs of each."""
     probability, multiplier, steps, epsilon, runs = 0.3, 2.0, 10, 1.0, 10**6
     generator, mean = np.random.default_rng(), 1 / multiplier
@@ -463,7 +463,7 @@ def test_runs_of_the_worst_steps_tell_as_much_as_the_privacy_losses_say():
 
 
 @pytest.mark.parametrize("steps", [1, 7])
-def test_steps_on_nearly_all_rows_tell_as_much_as_one_gaussian(steps):
+def test_steps_on_nearly_all_rows_lose_as_much_as_one_gaussian(steps):
     epsilon, mean = 1.0, 0.8 * math.sqrt(steps)  # 2C√T/σ
     exact = stats.norm.cdf(mean / 2 - epsilon / mean) - math.exp(epsilon) * stats.norm.cdf(-mean / 2 - epsilon / mean)
     found = poisson_gaussian_delta(epsilon, 1 - 1e-9, 2.5, steps)

@@ -163,7 +163,7 @@ def test_what_is_no_budget_of_rho_is_refused(given, refusal):
         Budget.of(**given)
 
 
-def test_for_gaussians_rho_is_as_good_as_renyi_and_for_pure_releases_dearer():
+def test_for_gaussians_rho_is_as_good_as_renyi_and_for_pure_releases_more_expensive():
     renyi, zcdp = (Budget.of(epsilon=1.0, delta=1e-6, mode=mode) for mode in ("renyi", "zcdp"))
     gaussian, pure = Release(GaussianDpEvent(20.0), 1.0, 1e-6), Release(EpsilonDeltaDpEvent(0.5, 0.0), 0.5, 0.0)
     shares = [

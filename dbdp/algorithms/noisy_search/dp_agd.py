@@ -70,7 +70,7 @@ class Settings(OwnSettings):
 
     splits: int = number(60, 1, MOST_SPLITS, "a selection is worth ε/(2·splits) by Laplace noise; fewer are less noisy")
     shares: str = word(
-        SHARES, "even: a first measurement costs what a selection does; published: 1/(2 ln(1.25/δ)) of that"
+        SHARES, "even: a first measurement costs as much as a selection; published: 1/(2 ln(1.25/δ)) of that"
     )
     growth: float = number(0.3, 1e-2, 1e2, "γ: after a selection of 0, ρ of the measurements grows by this share")
     loss_clip: float = number(
@@ -147,34 +147,27 @@ def _check_delta(request: Request) -> None:
 
 
 class Prices(Protocol):
-    """The costs of accesses, in one kind of charge; a measurement's noise is specified by its ρ over all rows.
-
-    Attributes
-    ----------
-    limit : float
-        The largest sum of charges.
-    gradient_rho : float
-        ρ of the first measurement.
-    selection_epsilon, selection_charge : float
-        ε and charge of every selection.
-    probability : float
-        Probability of a row to be in the mini-batch of an access.
-    """
+    """The costs of accesses, in one kind of charge; a measurement's noise is specified by its ρ over all rows."""
 
     @property
-    def limit(self) -> float: ...
+    def limit(self) -> float:
+        """The largest sum of charges."""
 
     @property
-    def gradient_rho(self) -> float: ...
+    def gradient_rho(self) -> float:
+        """The ρ of the first measurement."""
 
     @property
-    def selection_epsilon(self) -> float: ...
+    def selection_epsilon(self) -> float:
+        """The ε of every selection."""
 
     @property
-    def selection_charge(self) -> float: ...
+    def selection_charge(self) -> float:
+        """The charge of every selection."""
 
     @property
-    def probability(self) -> float: ...
+    def probability(self) -> float:
+        """Probability of a row to be in the mini-batch of an access."""
 
     def gradient_charge(self, rho: float) -> float:
         """Return the charge of a measurement."""

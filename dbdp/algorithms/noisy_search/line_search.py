@@ -81,7 +81,8 @@ class Searching(OwnSettings):
 class Sensitivity(Protocol):
     """A function that bounds the change of a sum of clipped gradients by one record, see `noisy_sums`."""
 
-    def __call__(self, clip: float, rows: int, *, evaluated: float = 0.0) -> float: ...
+    def __call__(self, clip: float, rows: int, *, evaluated: float = 0.0) -> float:
+        """Return the bound for gradients of norm at most `clip` and sums of at most `rows` of them."""
 
 
 @dataclass(frozen=True)
@@ -305,7 +306,7 @@ def check_delta(request: Request) -> None:
     """Raise ValueError for δ = 0."""
     if request.delta == 0:
         raise ValueError(
-            f"delta = 0: algorithm {request.algorithm!r} adds Gaussian noise, which gives no pure guarantee; "
+            f"delta = 0: algorithm {request.algorithm!r} adds Gaussian noise, which has no pure guarantee; "
             "give a delta > 0, such as 1e-6, or choose bolt_on"
         )
 

@@ -61,7 +61,7 @@ class Genes(OwnSettings):
     fitness: str = word(
         FITNESSES, "loss: the sum of clipped losses; errors, for two classes: the rows classified wrongly"
     )
-    loss_clip: float = number(3.0, SMALLEST, LARGEST, "what a row's loss is clipped to, for each class")
+    loss_clip: float = number(3.0, SMALLEST, LARGEST, "largest loss of a row, for each class")
 
     def __post_init__(self) -> None:
         """Check the ranges, and that there are fewer parents than candidates."""
@@ -89,7 +89,7 @@ OPTIONS = Options(
         "averaging": ("none",),
         "mechanism": ("exponential",),
     },
-    "it selects among candidates for some generations, and takes no steps",
+    "it selects among candidates for some generations, without steps",
     {"epochs": "give generations in settings"},
     Genes,
 )
@@ -126,7 +126,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     return NoisyWhileTraining(request, facts, Release(event, request.epsilon, claimed), details, breeding)
 
 
-# --- what it costs --------------------------------------------------------------------------------------
+# --- cost -----------------------------------------------------------------------------------------------
 
 
 def charge_of(request: Request, selections: int) -> tuple[float, float]:

@@ -222,7 +222,7 @@ def corners(objective: Linear) -> tuple[np.ndarray, np.ndarray]:
 def error_of(perturbation: Noise, descent: AcceleratedDescent, radius: float) -> float:
     """Return e: if neighbours have the same exact minimiser f, their projected results are within 2e.
 
-    Proof. The solver is given b rounded to the grid, which moves the minimiser by at most g√P/2nΛ as J is Λ-strongly
+    Proof. The solver uses b rounded to the grid, which moves the minimiser by at most g√P/2nΛ as J is Λ-strongly
     convex, and to floating point, by 4u‖centre‖. With the descent's errors its result q has ‖q - f‖ ≤ A + B‖f‖, and
     e = A + 2B·radius. If ‖f‖ ≤ 2·radius, 2e follows: a projection brings no points further apart. Otherwise, as
     2e ≤ radius, both q have norms above ‖f‖/2 ≥ radius, and the projection multiplies their distance by at most

@@ -182,7 +182,7 @@ def _plan(request: TuningRequest, facts: Facts) -> TuningPlan:
             "tuning counts wrongly classified rows, and this label is a number; train with chosen settings instead"
         )
     if not 1 <= len(request.candidates) <= MOST_CANDIDATES:
-        raise ValueError(f"{len(request.candidates)} candidates are given; give 1 to {MOST_CANDIDATES}")
+        raise ValueError(f"{len(request.candidates)} candidates are out of range; give 1 to {MOST_CANDIDATES}")
     requests = [_candidate(request.base, settings) for settings in request.candidates]
     if method == "random_repetition":
         return _repeated(request, facts, requests)

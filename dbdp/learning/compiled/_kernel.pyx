@@ -4,7 +4,7 @@
 import numpy as np
 from libc.math cimport INFINITY
 
-LOSSES = (1, 2, 3, 4)  # the codes that _sgd.h knows
+LOSSES = (1, 2, 3, 4)  # the codes of losses in _sgd.h
 
 cdef extern from "_sgd.h" nogil:
     ctypedef struct sgd_training:

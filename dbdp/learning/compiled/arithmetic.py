@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 def flushed(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Decorate a function so that numbers below 2⁻¹⁰²² count as 0 in this thread while it runs.
 
-    Processors take a hundred times as long for such numbers, so that one row could slow down a whole training.
+    Processors need a hundred times as long for such numbers, so that one row could slow down a training.
     The guarantee covers the change: rows are read in the same way, and privacy.md §14.2 bounds the error.
     """
     if compiled is None:

@@ -91,6 +91,7 @@ class Network:
 
     @property
     def parameters(self) -> int:
+        """P, the number of parameters."""
         return sum(layer.parameters for layer in self.layers)
 
     @cached_property
@@ -179,6 +180,7 @@ class Network:
         return sums
 
     def as_data(self) -> dict[str, Any]:
+        """Return the network as data, for `from_data`."""
         return {
             "kind": "network",
             "inputs": self.inputs,
@@ -291,7 +293,7 @@ def network_named(text: str, inputs: int, outputs: int, intercept: bool, *, scal
     inputs : int
         Coordinates of a packed row.
     scale : float | None
-        None takes √features, times √2 with an intercept, which gives an image's coordinates back as shares of white
+        None stands for √features, times √2 with an intercept, which restores an image's coordinates as shares of white
         where its norm bound is the norm of a white one.
 
     Raises
@@ -303,16 +305,16 @@ def network_named(text: str, inputs: int, outputs: int, intercept: bool, *, scal
     channels: tuple[int, ...] = ()
     if name == "cnn":
         first, _, second = (sizes or _CNN).partition(":")
-        channels, hidden = _whole(text, first), _whole(text, second or _CNN.partition(":")[2])
+        channels, hidden = _sizes(text, first), _sizes(text, second or _CNN.partition(":")[2])
     elif name == "mlp":
-        hidden = _whole(text, sizes or _MLP)
+        hidden = _sizes(text, sizes or _MLP)
     else:
         raise ValueError(f"network {text!r} is unknown; {_HELP}")
     usual = math.sqrt(max(1, inputs - intercept) * (1 + intercept))
     return Network(inputs, outputs, intercept, usual if scale is None else scale, channels, hidden)
 
 
-def _whole(text: str, sizes: str) -> tuple[int, ...]:
+def _sizes(text: str, sizes: str) -> tuple[int, ...]:
     try:
         return tuple(int(size) for size in sizes.split(","))
     except ValueError:

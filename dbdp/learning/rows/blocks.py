@@ -1,7 +1,7 @@
 """The packed block: some thousand rows of the shuffled table in one bytea value.
 
 A block is row-major, little-endian float32, shape (rows, stride). A row holds its d features, then
-zeros, then the label in the last place; the stride is a multiple of 8, so that the kernel reads whole
+zeros, then the label in the last place; the stride is a multiple of 8, so that the kernel reads full
 vectors (it relies on the zeros). A label of 0 marks the zero row, which stands for an invalid record.
 """
 

@@ -25,7 +25,7 @@ _SHRINK = 1.0 - 2.0**-22  # leaves room for the rounding to float32: ‖x‖ ≤
 
 
 @dataclass(frozen=True)
-class WholeLabels:
+class IntegerLabels:
     """Labels as int32 numbers of the server; 0, and those not from `least` to `most`, are invalid."""
 
     least: int
@@ -56,8 +56,8 @@ class RealLabels:
         return np.where(np.isfinite(values), 2.0 * shares - 1.0, np.nan)
 
 
-Labels = WholeLabels | RealLabels
-SIGNS = WholeLabels(-1, 1)
+Labels = IntegerLabels | RealLabels
+SIGNS = IntegerLabels(-1, 1)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def image(features: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     """Return features (n, f) of norm at most 1, times a projection's matrix (f, p), shape (n, p).
 
     The product is exact, so that a row's image depends on that row alone: not on the order in which
-    BLAS adds, which may change with the number of rows. Proof: entries are whole multiples of grids
+    BLAS adds, which may change with the number of rows. Proof: entries are integer multiples of grids
     whose product is 2⁻⁵³⁺ᵉ, and Σ|x_j r_j| ≤ ‖x‖‖r‖ < 2ᵉ for every column r and every part of the sum.
     """
     return _rounded(features, _grid(matrix)) @ matrix
@@ -268,7 +268,7 @@ def _layout(encoder: Encoder) -> np.dtype:
 def _packed(encoder: Encoder, features: np.ndarray, records: np.ndarray) -> np.ndarray:
     """Return packed rows, projected if the encoder has a projection; changes `features` in place."""
     labels = encoder.labels.packed(records["label"])
-    labels[~_whole(records)] = np.nan
+    labels[~_is_complete(records)] = np.nan
     if encoder.matrix is None:
         return pack(features, labels)
     taken, projected = len(encoder.matrix), np.empty((len(features), encoder.dimension))
@@ -278,7 +278,7 @@ def _packed(encoder: Encoder, features: np.ndarray, records: np.ndarray) -> np.n
     return pack(projected, labels)
 
 
-def _whole(records: np.ndarray) -> np.ndarray:
+def _is_complete(records: np.ndarray) -> np.ndarray:
     """Return whether each array has the declared shape and holds no null."""
     dimensions, nulls, _, length, _ = records["header"].T
     return (dimensions == 1) & (nulls == 0) & (length == records["elements"].shape[1])

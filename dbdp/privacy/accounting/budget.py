@@ -2,7 +2,7 @@
 
 privacy.md §13. A budget in mode `renyi` charges an event its Rényi divergence at one fixed order α, in
 mode `basic` its stand-alone (ε, δ), in mode `gaussian` its μ², in mode `zcdp` its ρ. Charges are counted in
-whole units of 1e-9, leaks in units of 1e-18, both rounded up; the limits are rounded down.
+integer units of 1e-9, leaks in units of 1e-18, both rounded up; the limits are rounded down.
 """
 
 import math
@@ -90,7 +90,7 @@ class Budget:
         Raises
         ------
         ValueError
-            If ε, ρ or δ is out of range, or too small for the mode, or both ε and ρ are given.
+            If ε, ρ or δ is out of range, or too small for the mode, or neither or both of ε and ρ are set.
         """
         if rho is not None:
             return cls._of_rho(epsilon, delta, mode, rho)

@@ -170,7 +170,7 @@ def mixture_divergence(shares: np.ndarray, multipliers: np.ndarray, order: float
 
 
 def paper_conversion(order: float, delta: float) -> float:
-    """Return ln(1/δ)/(α - 1): from Rényi to (ε, δ) as the RSGD-AR paper has it (Mironov 2017)."""
+    """Return ln(1/δ)/(α - 1), the conversion from Rényi to (ε, δ) of the RSGD-AR paper (Mironov 2017)."""
     return -math.log(delta) / (order - 1)
 
 

@@ -1,6 +1,6 @@
 """Events: the mechanism of a release, from which its cost is computed; dp_accounting's names where it has them.
 
-privacy.md §13. `divergence` gives the Rényi divergence of an event at one order α, both ways and for
+privacy.md §13. `divergence` bounds the Rényi divergence of an event at one order α, both ways and for
 all neighbours; `leak` the probability with which that bound may fail; `gaussian_square` the μ² of an event
 in a ledger of Gaussians, `concentration` its ρ in one of zero-concentrated privacy.
 """
@@ -254,7 +254,7 @@ def _(event: EpsilonDeltaDpEvent, epsilon: float) -> float:
 
 @leak.register
 def _(event: PaddedDpEvent, epsilon: float) -> float:
-    # P(S) ≤ P*(S) + τ ≤ e^ε Q*(S) + δ + τ ≤ e^ε (Q(S) + τ) + δ + τ (§2), for the whole ledger at once
+    # P(S) ≤ P*(S) + τ ≤ e^ε Q*(S) + δ + τ ≤ e^ε (Q(S) + τ) + δ + τ (§2), for all of the ledger at once
     return exceedance(event.total_variation, epsilon) + leak(event.event, epsilon)
 
 
@@ -275,7 +275,7 @@ def _(event: DisjointDpEvent, epsilon: float) -> float:
 
 @leak.register
 def _(event: RepeatAndSelectDpEvent, epsilon: float) -> float:
-    # P(S) ≤ P*(S) + τ ≤ e^ε Q*(S) + δ + τ ≤ e^ε (Q(S) + τ) + δ + τ (§2), for the whole ledger at once;
+    # P(S) ≤ P*(S) + τ ≤ e^ε Q*(S) + δ + τ ≤ e^ε (Q(S) + τ) + δ + τ (§2), for all of the ledger at once;
     # runs that leak with probability δ each are within E[K]δ of runs that do not
     return exceedance(event.total_variation + event.mean * leak(event.repeated, epsilon), epsilon)
 
@@ -553,7 +553,7 @@ def _within(low: float, high: float) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, int | float) and low <= value <= high
 
 
-def _whole(value: Any) -> bool:
+def _is_count(value: Any) -> bool:
     return checks.is_whole(value) and 1 <= value <= MAX_COUNT
 
 
@@ -578,8 +578,8 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "shape": _check(lambda value: value in (1, math.inf), "shape must be 1 or infinite"),
     "total_variation": _check(_within(0, 1), "total_variation must be between 0 and 1"),
     "sampling_probability": _check(_within(1e-15, 1), "sampling_probability must be between 1e-15 and 1"),
-    "steps": _check(_whole, f"steps must be a whole number from 1 to {MAX_COUNT}"),
-    "count": _check(_whole, f"count must be a whole number from 1 to {MAX_COUNT}"),
+    "steps": _check(_is_count, f"steps must be a whole number from 1 to {MAX_COUNT}"),
+    "count": _check(_is_count, f"count must be a whole number from 1 to {MAX_COUNT}"),
     "repeated": _check(_is_run, "`repeated` must be an event that is not itself repeated"),
     "event": _check(_is_event, "`composed` must be an event"),
     "events": _check(lambda value: value and all(map(_is_event, value)), "`events` must be a list of events"),

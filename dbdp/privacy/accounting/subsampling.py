@@ -1,7 +1,7 @@
 """Poisson-sampled Gaussian noise under replace-one: the cost of a step, and the least noise for many steps.
 
 privacy.md §4, §5, §9, §10. Each record is in a step's mini-batch with probability q, independently of all
-else; the sum of the rows' contributions, each of norm at most C, gets Gaussian noise of standard deviation σ.
+else; Gaussian noise of standard deviation σ is added to the sum of the rows' contributions, each of norm at most C.
 `multiplier` is σ/C. Neighbours replace a row; they never add or remove one. The bounds hold for Poisson
 sampling alone, not for shuffled, cyclic or fixed-size batches (§10).
 Shapes: orders and divergences are (K,).

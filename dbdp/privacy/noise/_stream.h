@@ -146,7 +146,7 @@ INLINED void turn(words v, lanes *cosine, lanes *sine) {
 
 /* ---- the laws ---- */
 
-#define RELATIVE 0x1p-49 /* of the radius, with ABSOLUTE: what a normal number, and its product with a scale, errs by */
+#define RELATIVE 0x1p-49 /* of the radius: with ABSOLUTE, bounds the error of a normal number and of its product with a scale */
 #define ABSOLUTE 0x1p-55
 
 /* Two independent normal numbers r·cos, r·sin and r = √(-2 ln u): |error| ≤ 11ε r + 2⁻⁵⁶, where `sure` is not
@@ -281,7 +281,7 @@ INLINED long stretched(const spherical_row *row, double stretch, double relative
   return count;
 }
 
-/* Rows of round(z), density ∝ exp(-‖z‖/steps): z = steps·G/‖n‖·n, G = -ln Π u, n normal. A row takes the numbers of G,
+/* Rows of round(z), density ∝ exp(-‖z‖/steps): z = steps·G/‖n‖·n, G = -ln Π u, n normal. A row uses the numbers of G,
  * then pairs; integers and doubts are in the places of the pairs' cosines, then of their sines. */
 CLONED long rounded_spherical(const spherical_row *row, const uint64_t *uniforms, long rows, double steps, int64_t *out,
                               uint8_t *doubt) {

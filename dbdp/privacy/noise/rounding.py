@@ -143,8 +143,8 @@ def spherical_laplace_of(numbers: Uniforms, scale: int, count: int, wanted: Sequ
         stretch = -scale * balls[0].log() / square.sqrt()
         return (stretch * normals[place] for place in wanted)
 
-    whole = [range(count), range(count, 2 * count - len(last), 2)]
-    return exactly_rounded(image, Products(numbers, [*whole, *singles]), bits)
+    norm_and_direction = [range(count), range(count, 2 * count - len(last), 2)]
+    return exactly_rounded(image, Products(numbers, [*norm_and_direction, *singles]), bits)
 
 
 def _normals(balls: list[arb]) -> Iterator[arb]:

@@ -19,7 +19,7 @@ from dbdp.learning.rows.encoding import (
     RandomProjection,
     RealLabels,
     VectorEncoder,
-    WholeLabels,
+    IntegerLabels,
 )
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import Categorical, Declaration, Numeric, Unit
@@ -53,7 +53,7 @@ def encoder_of(session: ServerSession, dataset: Dataset, projection: RandomProje
 def _labels(declaration: Declaration) -> Labels:
     if declaration.label_bounds:
         return RealLabels(*declaration.label_bounds)
-    return WholeLabels(1, len(declaration.classes)) if declaration.classes else SIGNS
+    return IntegerLabels(1, len(declaration.classes)) if declaration.classes else SIGNS
 
 
 def read(
