@@ -24,7 +24,7 @@ def counted(values):
     return counts
 
 
-def found(values, epsilon, **more):
+def released(values, epsilon, **more):
     plan = BoundsPlan(epsilon, 0.0, len(values), **more)
     return plan.answer(plan.release(counted(values)))
 
@@ -78,20 +78,20 @@ def test_no_empty_bin_passes_but_with_the_reported_probability(delta, beta):
 )
 def test_the_bounds_are_the_powers_of_two_around_the_numbers(values, lower, upper):
     """A bin has its lower edge and not its upper one, also below 0: -4 is in [-4, -2)."""
-    told = found(values, 1.0)
+    told = released(values, 1.0)
     assert (told["lower"], told["upper"]) == (lower, upper)
     assert told["outside"] < 0.2
     assert sum(each["rows"] for each in told["bins"]) == pytest.approx(5000, abs=1000)
 
 
 def test_what_is_no_number_counts_as_outside():
-    told = found([*np.linspace(1, 2, 3000, endpoint=False), *[math.nan] * 1000], 1.0)
+    told = released([*np.linspace(1, 2, 3000, endpoint=False), *[math.nan] * 1000], 1.0)
     assert abs(told["outside"] - 0.25) < 7 * told["outside_noise"]
     assert 0 < told["outside_noise"] < 0.02
 
 
 def test_few_rows_have_no_bounds_and_say_so():
-    told = found([1.0, 2.0, 3.0], 0.01, beta=1e-9)
+    told = released([1.0, 2.0, 3.0], 0.01, beta=1e-9)
     assert (told["lower"], told["upper"], told["outside"], told["bins"]) == (None, None, 1.0, [])
 
 

@@ -1,4 +1,4 @@
-"""The settings that one algorithm has: what the declaration admits is planned, the rest is refused by its name."""
+"""Settings of single algorithms: declared values are planned, others are refused by name."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What is packed comes out as it went in."""
+"""Packed rows are decoded unchanged."""
 
 import struct
 

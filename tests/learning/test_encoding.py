@@ -56,11 +56,11 @@ def records(elements, labels=None, *, header=None, element="<f8", label="<i4"):
     """Records as the server hands them out: label, array header, elements."""
     elements = np.atleast_2d(elements)
     layout = [("label", label), ("header", "<i4", (5,)), ("elements", element, (elements.shape[1],))]
-    made = np.zeros(len(elements), layout)
-    made["label"] = 1 if labels is None else labels
-    made["header"] = header or (1, 0, 701, elements.shape[1], 1)
-    made["elements"] = elements
-    return made.tobytes()
+    encoded = np.zeros(len(elements), layout)
+    encoded["label"] = 1 if labels is None else labels
+    encoded["header"] = header or (1, 0, 701, elements.shape[1], 1)
+    encoded["elements"] = elements
+    return encoded.tobytes()
 
 
 def vector(length, *, norm_bound=1.0, intercept=False, element="<f8"):

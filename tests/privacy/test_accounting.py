@@ -1,4 +1,4 @@
-"""Charges are what privacy.md §13 says, rounded the safe way."""
+"""Charges are those of privacy.md §13, rounded up."""
 
 import json
 import math
@@ -498,10 +498,10 @@ def test_what_does_not_fit_together_does_not_fit_one_by_one(mode, first, second)
 def test_the_least_epsilon_of_a_gaussian_is_that_of_the_tight_conversion(multiplier, delta):
     orders = 1 + np.geomspace(1e-3, 1e6, 20_000)
     expected, _ = reference.compute_epsilon(orders, orders / (2 * multiplier**2), delta)
-    found = least_epsilon(GaussianDpEvent(multiplier), delta)
-    assert max(found, 0.0) == pytest.approx(expected, rel=1e-3)
-    assert found >= expected or expected == 0
-    assert analytic_noise_multiplier(max(found, 1e-6), delta) <= multiplier  # what the conversion says is true
+    result = least_epsilon(GaussianDpEvent(multiplier), delta)
+    assert max(result, 0.0) == pytest.approx(expected, rel=1e-3)
+    assert result >= expected or expected == 0
+    assert analytic_noise_multiplier(max(result, 1e-6), delta) <= multiplier  # what the conversion says is true
 
 
 # --- allowances -----------------------------------------------------------------------------------------

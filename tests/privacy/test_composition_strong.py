@@ -1,4 +1,4 @@
-"""Advanced composition and the ρ of a promise, against the worst mechanisms there are."""
+"""Advanced composition, and the ρ of an (ε, δ), against the worst mechanisms."""
 
 import math
 
@@ -19,8 +19,8 @@ def responses_delta(own, count, epsilon):
     """δ(ε) of `count` randomised responses: no pure releases compose to more (Kairouz, Oh & Viswanath 2015)."""
     yes = stats.binom(count, 1 / (1 + math.exp(-own)))
     loss = own * (2 * np.arange(count + 1) - count)
-    told = loss > epsilon
-    return float(np.exp(yes.logpmf(np.arange(count + 1)[told]) + np.log(-np.expm1(epsilon - loss[told]))).sum())
+    observed = loss > epsilon
+    return float(np.exp(yes.logpmf(np.arange(count + 1)[observed]) + np.log(-np.expm1(epsilon - loss[observed]))).sum())
 
 
 def responses_epsilon(own, count, slack):

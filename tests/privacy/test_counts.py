@@ -21,10 +21,10 @@ CELLS = 3
 
 def histograms(records):
     """Counts of every dataset of so many records in three cells or none."""
-    found = set()
+    result = set()
     for places in itertools.product(range(CELLS + 1), repeat=records):
-        found.add(tuple(np.bincount(places, minlength=CELLS + 1)[:CELLS].tolist()))
-    return np.array(sorted(found))
+        result.add(tuple(np.bincount(places, minlength=CELLS + 1)[:CELLS].tolist()))
+    return np.array(sorted(result))
 
 
 def neighbours(moved):
@@ -92,9 +92,9 @@ def test_rounded_gaussian_counts_have_the_promised_delta(moved):
         return np.diff(edges)
 
     one, other = (np.outer(law(by), law(-by)) for by in (0, moved))
-    found = np.maximum(one - math.exp(epsilon) * other, 0).sum()
+    result = np.maximum(one - math.exp(epsilon) * other, 0).sum()
     assert len(k) ** 2 == one.size
-    assert delta / 2 < found <= delta
+    assert delta / 2 < result <= delta
 
 
 # --- the law --------------------------------------------------------------------------------------------
@@ -120,10 +120,10 @@ def test_the_noise_of_a_sum_of_many_steps_has_its_scale_too():
 
 def test_with_a_delta_it_is_the_analytic_gaussian_rounded():
     noise, counts = count_noise(1, 0.05, 1e-6, moved=3, dimension=10_000), np.full(10_000, 7)
-    found = noise.release(counts) - counts
-    assert np.array_equal(found, np.rint(found))
+    result = noise.release(counts) - counts
+    assert np.array_equal(result, np.rint(result))
     sigma = 3 * analytic_noise_multiplier(0.05, 1e-6)  # so large that the rounding is not seen
-    spread = found + np.random.default_rng().uniform(-0.5, 0.5, found.shape)
+    spread = result + np.random.default_rng().uniform(-0.5, 0.5, result.shape)
     assert of_reals(spread, stats.norm(scale=sigma)) > ALPHA
     for wrong in (sigma * 1.1, sigma / 1.1):
         assert of_reals(spread, stats.norm(scale=wrong)) < ALPHA

@@ -173,8 +173,8 @@ def test_zcdp_is_attained_by_gaussians(rows):
     logs = [-((grid - shift) ** 2) / 2 for shift in (0, rows)]
     first, last = (each - np.log(np.exp(each).sum()) for each in logs)
     orders = np.array([1.5, 2.0, 3.0])
-    found = divergences(first, last, orders)
-    assert found == pytest.approx([divergence(event_of(ZCDpEvent(0.5), rows), order) for order in orders], rel=1e-6)
+    result = divergences(first, last, orders)
+    assert result == pytest.approx([divergence(event_of(ZCDpEvent(0.5), rows), order) for order in orders], rel=1e-6)
 
 
 @ROWS
@@ -188,8 +188,8 @@ def test_pure_releases_add_up_and_a_geometric_counter_attains_it(rows, order):
     event = event_of(EpsilonDeltaDpEvent(epsilon, 0.0), rows)
     assert event.epsilon >= rows * epsilon
     assert event.epsilon == pytest.approx(rows * epsilon)
-    found = float(divergences(first, last, np.array([order]))[0])
-    assert 0.5 * divergence(event, order) < found <= divergence(event, order)
+    result = float(divergences(first, last, np.array([order]))[0])
+    assert 0.5 * divergence(event, order) < result <= divergence(event, order)
 
 
 @ROWS
@@ -313,10 +313,10 @@ UNKNOWN = [
 @pytest.mark.parametrize("event", UNKNOWN, ids=lambda event: type(event).__name__)
 @pytest.mark.parametrize("composed", [False, True])
 def test_where_no_form_is_proved_the_claim_itself_is_charged(event, composed):
-    asked = ComposedDpEvent((GaussianDpEvent(4.0), event)) if composed else event
+    event_of_row = ComposedDpEvent((GaussianDpEvent(4.0), event)) if composed else event
     epsilon, delta = share(1.0, 1e-6, 3)
-    made = grouped(release_of(asked, epsilon, delta), 3, epsilon=1.0, delta=1e-6)
-    assert made == Release(EpsilonDeltaDpEvent(1.0, 1e-6), 1.0, 1e-6)
+    release_of_units = grouped(release_of(event_of_row, epsilon, delta), 3, epsilon=1.0, delta=1e-6)
+    assert release_of_units == Release(EpsilonDeltaDpEvent(1.0, 1e-6), 1.0, 1e-6)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -172,10 +172,10 @@ def opendp_noise(kind, scale, count):
     dp.enable_features("contrib")
     integers = dp.vector_domain(dp.atom_domain(T=int))
     if kind == "gaussian":
-        made = dp.m.make_gaussian(integers, dp.l2_distance(T=float), float(scale))
+        sampled = dp.m.make_gaussian(integers, dp.l2_distance(T=float), float(scale))
     else:
-        made = dp.m.make_laplace(integers, dp.l1_distance(T=int), float(scale))
-    return np.array(made([0] * count)), made.map(1)
+        sampled = dp.m.make_laplace(integers, dp.l1_distance(T=int), float(scale))
+    return np.array(sampled([0] * count)), sampled.map(1)
 
 
 SECOND_OPINIONS = {"gaussian": discrete_gaussian, "laplace": discrete_laplace}

@@ -61,6 +61,11 @@ class TuningRequest:
     repetitions, distribution : float | None, str | None
         Mean and law (geometric or poisson) of the secret number of runs; the default mean is the number of
         candidates.
+
+    Raises
+    ------
+    ValueError
+        If the candidates are not a list of objects.
     """
 
     base: Request

@@ -47,6 +47,11 @@ class Network:
         Maps of each convolution; the rows are then square images.
     hidden : tuple[int, ...]
         Units of each dense layer before the last.
+
+    Raises
+    ------
+    ValueError
+        If a size is out of range, or the convolutions do not fit the image.
     """
 
     inputs: int
