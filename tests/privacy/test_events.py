@@ -88,7 +88,7 @@ def test_a_repetition_of_repetitions_is_refused_since_each_level_takes_hundreds_
         inner = {"event": around, "composed": REPEAT, "count": 2}
     data = {"event": REPEAT, "epsilon": 1.0, "delta": 0.0}
     assert Release.from_data(data)
-    with pytest.raises(ValueError, match="or one that is itself repeated"):
+    with pytest.raises(ValueError, match="must be an event that is not itself repeated"):
         Release.from_data(data | {"event": REPEAT | {"repeated": inner}})
 
 

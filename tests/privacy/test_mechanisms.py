@@ -250,7 +250,7 @@ def test_no_seed_repeats_a_release(mechanism):
 
 @GAUSSIANS
 def test_gaussian_noise_without_a_delta_is_refused(mechanism):
-    with pytest.raises(ValueError, match=r"delta = 0 .*use mechanism 'spherical_laplace'"):
+    with pytest.raises(ValueError, match=r"delta = 0: .*use mechanism 'spherical_laplace'"):
         calibrated(mechanism, delta=0.0)
 
 

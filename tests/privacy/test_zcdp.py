@@ -149,8 +149,8 @@ def test_a_small_rho_with_a_large_delta_still_promises_a_positive_epsilon():
     [
         ({"epsilon": 1.0, "rho": 0.5, "delta": 1e-6}, "epsilon = 1.0 and rho = 0.5 exclude each other in a budget"),
         ({"epsilon": None, "rho": 0.5, "delta": 1e-6, "mode": "basic"}, "mode 'basic' has no rho"),
-        ({"epsilon": None, "rho": 0.5, "delta": 0.0}, "delta = 0.0 must be above 0"),
-        ({"epsilon": None, "rho": 0.5, "delta": math.nan}, "delta = nan must be above 0"),
+        ({"epsilon": None, "rho": 0.5, "delta": 0.0}, "delta = 0.0 of a budget in rho must be above 0"),
+        ({"epsilon": None, "rho": 0.5, "delta": math.nan}, "delta = nan of a budget in rho must be above 0"),
         ({"epsilon": None, "rho": math.nan, "delta": 1e-6}, "rho = nan must be a number from 1e-09"),
         ({"epsilon": None, "rho": 1e-10, "delta": 1e-6}, "rho = 1e-10 must be a number from 1e-09"),
         ({"epsilon": None, "rho": 1e7, "delta": 1e-6}, "rho = 10000000.0 must be a number"),

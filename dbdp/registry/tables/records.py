@@ -15,11 +15,11 @@ from dbdp.learning.rows.encoding import (
     SIGNS,
     ColumnEncoder,
     Encoder,
+    IntegerLabels,
     Labels,
     RandomProjection,
     RealLabels,
     VectorEncoder,
-    IntegerLabels,
 )
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import Categorical, Declaration, Numeric, Unit
