@@ -56,7 +56,7 @@ def test_sums_are_of_the_floats_themselves():
 
 def test_nothing_is_spent_that_is_not_afforded():
     filter_ = Filter(0.5)
-    with pytest.raises(AssertionError, match=r"a charge of 0.6 exceeds the 0.5 left; ask affords"):
+    with pytest.raises(AssertionError, match=r"a charge of 0.6 exceeds the rest, 0.5; call affords"):
         filter_.spend(0.6)
     assert filter_.remaining == 0.5
     filter_.spend(0.5)

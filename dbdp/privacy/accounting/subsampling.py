@@ -108,7 +108,7 @@ def amplified(epsilon: float, probability: float) -> float:
 
 def _check_probability(probability: float) -> None:
     if not 0 < probability <= 1:
-        raise ValueError(f"probability = {probability} of sampling a row must be above 0 and at most 1")
+        raise ValueError(f"probability = {probability} of sampling a row must be positive and at most 1")
 
 
 def _least_multiplier(excess: Callable[[float, np.ndarray], np.ndarray], count: int) -> float:
