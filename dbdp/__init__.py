@@ -31,10 +31,10 @@ _PLACES = {
 }
 __all__ = list(_PLACES)
 
-if not TYPE_CHECKING:  # a type checker would take every name for one of ours
+if not TYPE_CHECKING:  # a type checker would accept every name as a member
 
     def __getattr__(name: str) -> Any:
-        """Load a public name when it is first used: the server needs none of them, and imports fast."""
+        """Import a public name when it is first used, so that the server, which needs none, starts fast."""
         if name not in _PLACES:
             raise AttributeError(f"module 'dbdp' has no attribute {name!r}")
         return getattr(import_module(_PLACES[name]), name)

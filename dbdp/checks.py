@@ -1,4 +1,4 @@
-"""Checks of single values: a refusal names the value, the limit and the remedy. Nothing of dbdp is imported here."""
+"""Checks of single values: an error names the value, the limit and the remedy. Imports nothing of dbdp."""
 
 import math
 from collections.abc import Collection
@@ -6,23 +6,23 @@ from typing import Any, TypeGuard
 
 
 def is_whole(value: Any) -> TypeGuard[int]:
-    """Whether a value is a whole number; true and false are not, nor is a float."""
+    """Return whether a value is an int; a bool and a float are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Whether a value is a number, NaN and infinities too; true and false are not."""
+    """Return whether a value is an int or a float, NaN and infinities included; a bool is not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def whole(name: str, value: Any, least: int, most: int, remedy: str = "") -> None:
-    """Raise ValueError unless a value is a whole number in a range that includes both ends."""
+    """Raise ValueError unless a value is an int from `least` to `most`."""
     if not is_whole(value) or not least <= value <= most:
         raise ValueError(f"{name} = {value!r} must be a whole number between {least} and {most}{_after(remedy)}")
 
 
 def between(name: str, value: float, least: float, most: float, remedy: str = "") -> None:
-    """Raise ValueError unless a number lies in a range that includes both ends; NaN does not."""
+    """Raise ValueError unless a number is from `least` to `most`; NaN is not."""
     if not least <= value <= most:
         raise ValueError(f"{name} = {value} must be between {least:g} and {most:g}{_after(remedy)}")
 
@@ -34,7 +34,7 @@ def positive(name: str, value: float, remedy: str) -> None:
 
 
 def truth(name: str, value: Any) -> None:
-    """Raise ValueError unless a value is true or false."""
+    """Raise ValueError unless a value is a bool."""
     if not isinstance(value, bool):
         raise ValueError(f"{name} = {value!r} must be true or false")
 

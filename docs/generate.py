@@ -14,8 +14,8 @@ import typer
 
 import dbdp
 from dbdp.algorithms import ALGORITHMS
-from dbdp.algorithms.catalogue import having
-from dbdp.algorithms.options import EVERY, Limits, declared
+from dbdp.algorithms.catalogue import algorithms_with
+from dbdp.algorithms.options import COMMON, Limits, declared
 from dbdp.controller.options import HELP, _literal, options
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.database import Database
@@ -165,7 +165,7 @@ estimators (`batch_size=500`) and `dbdp.Request`. A default of *by algorithm* is
 
 ## By algorithm
 
-Every algorithm has {_names(EVERY)}.
+Every algorithm has {_names(COMMON)}.
 Of the others an algorithm has those of its line, with the values in brackets only where there are any; the rest is
 refused before a charge, unless it is the default.
 
@@ -193,7 +193,7 @@ def _algorithm(name: str) -> str:
     shown = [
         f"`{each.name}`" + (f" ({', '.join(values)})" if (values := own.values.get(each.name)) else "")
         for each, _ in options()
-        if each.name in own.values or (own.has(each.name) and each.name not in EVERY)
+        if each.name in own.values or (own.has(each.name) and each.name not in COMMON)
     ]
     return f"| `{name}` | {', '.join(shown)} |"
 
@@ -201,7 +201,7 @@ def _algorithm(name: str) -> str:
 def _own_settings() -> Iterator[str]:
     """Give a line for each setting, with the algorithms that share it."""
     owners: dict[tuple[str, Any, Limits], list[str]] = {}
-    for algorithm in having("settings"):
+    for algorithm in algorithms_with("settings"):
         kind = ALGORITHMS[algorithm].OPTIONS.own_settings
         for name, (default, limits) in declared(kind).items() if kind else ():
             owners.setdefault((name, default, limits), []).append(algorithm)

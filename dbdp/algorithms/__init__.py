@@ -1,4 +1,4 @@
-"""One file for each published system: a plan = learning × privacy."""
+"""Training algorithms, one file for each: plans that combine learning and privacy."""
 
 from dbdp.algorithms.catalogue import ALGORITHMS, NOISY_WHILE_TRAINING, PERTURBED_ONCE, plan
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Plan, Request

@@ -1,4 +1,4 @@
-"""The algorithms by name, and which options each of them has."""
+"""The algorithms by name, and checks of a request against their options."""
 
 from dataclasses import fields, replace
 from typing import Any, Protocol, TypeVar
@@ -12,16 +12,18 @@ from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Plan, Request
 from dbdp.algorithms.settings import check_request
 from dbdp.privacy.accounting import groups
 
-Made_co = TypeVar("Made_co", bound=Plan, covariant=True)
+Plan_co = TypeVar("Plan_co", bound=Plan, covariant=True)
 
 
-class Algorithm(Protocol[Made_co]):
-    """The module of an algorithm."""
+class Algorithm(Protocol[Plan_co]):
+    """The interface of an algorithm's module."""
 
     @property
-    def OPTIONS(self) -> Options: ...
+    def OPTIONS(self) -> Options:
+        """The options that the algorithm has."""
 
-    def plan(self, request: Request, facts: Facts) -> Made_co: ...
+    def plan(self, request: Request, facts: Facts) -> Plan_co:
+        """Return the plan of a request, whose options have been checked; raise ValueError if there is none."""
 
 
 PERTURBED_ONCE: dict[str, Algorithm[PerturbedOnce]] = {
@@ -54,7 +56,7 @@ def plan(request: Request, facts: Facts) -> Plan:
     Raises
     ------
     ValueError
-        If there is no such algorithm, it does not have an option of the request, or it cannot be planned.
+        If the algorithm is unknown, does not have an option of the request, or cannot satisfy it.
     """
     check(request, facts)
     if request.algorithm in PERTURBED_ONCE:
@@ -63,31 +65,31 @@ def plan(request: Request, facts: Facts) -> Plan:
 
 
 def check(request: Request, facts: Facts) -> None:
-    """Raise ValueError if there is no such algorithm, or it does not have an option of the request."""
+    """Raise ValueError if the algorithm is unknown, or does not have an option of the request."""
     check_request(request, facts)
     if request.algorithm not in ALGORITHMS:
         raise ValueError(f"algorithm {request.algorithm!r} is unknown; choose one of {', '.join(ALGORITHMS)}")
     _check_options(request, facts)
 
 
-def having(name: str) -> tuple[str, ...]:
-    """Return the algorithms for which an option is a choice."""
+def algorithms_with(name: str) -> tuple[str, ...]:
+    """Return the algorithms that accept more than one value of an option."""
     return tuple(each for each, module in ALGORITHMS.items() if module.OPTIONS.has(name))
 
 
 def values_of(name: str) -> tuple[str, ...]:
-    """Return all values that an option has in some algorithm where only a list of values is accepted."""
+    """Return all values of an option that algorithms declare as a list."""
     lists = (module.OPTIONS.values.get(name) or () for module in ALGORITHMS.values())
     return tuple(dict.fromkeys(value for values in lists for value in values))
 
 
 def _check_options(request: Request, facts: Facts) -> None:
-    """Raise ValueError for the first option that the algorithm does not have, or not with this value."""
+    """Raise ValueError for the first option whose value the algorithm does not accept."""
     options = ALGORITHMS[request.algorithm].OPTIONS
     for each in fields(Request):
         value = getattr(request, each.name)
         if not options.accepts(each.name, value, facts.rows):
-            others = () if each.name == "settings" else _accepting(each.name, value, facts)  # they are of one algorithm
+            others = () if each.name == "settings" else _accepting(each.name, value, facts)  # each has its own
             raise ValueError(options.refusal(request, each.name, others))
 
 
@@ -100,7 +102,7 @@ def _of_units(algorithm: Algorithm[NoisyWhileTraining], request: Request, facts:
     if facts.unit_rows == 1:
         return algorithm.plan(request, facts)
     epsilon, delta = groups.share(request.epsilon, request.delta, facts.unit_rows)
-    made = algorithm.plan(replace(request, epsilon=epsilon, delta=delta), replace(facts, unit_rows=1))
-    guarantee = groups.grouped(made.guarantee, facts.unit_rows, epsilon=request.epsilon, delta=request.delta)
-    details = {"row_epsilon": made.guarantee.epsilon, "row_delta": made.guarantee.delta} | made.details
-    return replace(made, request=request, facts=facts, guarantee=guarantee, details=details)
+    row_plan = algorithm.plan(replace(request, epsilon=epsilon, delta=delta), replace(facts, unit_rows=1))
+    guarantee = groups.grouped(row_plan.guarantee, facts.unit_rows, epsilon=request.epsilon, delta=request.delta)
+    details = {"row_epsilon": row_plan.guarantee.epsilon, "row_delta": row_plan.guarantee.delta} | row_plan.details
+    return replace(row_plan, request=request, facts=facts, guarantee=guarantee, details=details)

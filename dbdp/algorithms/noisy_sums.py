@@ -1,8 +1,8 @@
-"""Noisy sums over the rows: what the algorithms share that look at the data, choose, and look again.
+"""Noisy sums over the rows, for algorithms that choose steps by noisy gradients and losses.
 
-privacy.md §8, §9, §14.8. Neighbours are replace-one. A sum of clipped gradients gets Gaussian noise on a
-grid; sums of clipped losses are only ever compared, by a selection. The regulariser depends on no row and
-is added outside, at no cost. Shapes: a model is (P,), candidates are (C, P).
+privacy.md §8, §9, §14.8. Neighbours are replace-one. Gaussian noise on a grid is added to a sum of
+clipped gradients; sums of clipped losses are only compared, by a private selection. The regulariser depends on
+no row and is added outside, at no cost. Shapes: a model is (P,), candidates are (C, P).
 """
 
 import math
@@ -19,11 +19,11 @@ from dbdp.privacy.mechanisms import ROOM, Gaussian, covered_sensitivity, grid_fo
 
 UNIT = 2.0**-53  # u, the relative error of one operation
 PLACED = 2.0**-32
-NETWORK_CLIP = 1.0  # a network's gradients have no public bound: what is usual for rows of norm at most 1
+NETWORK_CLIP = 1.0  # a network's gradients have no public bound: a usual value for rows of norm at most 1
 
 
 def lipschitz_of(objective: Objective) -> float:
-    """Return L: a row's loss changes by at most L‖w - w'‖ between two models; infinity where none is known.
+    """Return L: a row's loss changes by at most L‖w - w'‖ between two models; infinity if no bound is known.
 
     Proof. A row has ‖x‖ ≤ 1, and the slope of class c is at most s_c: the weight ω for the class of a
     positive row, else 1. Σ_c s_c|⟨w_c - w'_c, x⟩| ≤ √(Σ_c s_c²)‖w - w'‖, and a record is positive for
@@ -37,7 +37,7 @@ def lipschitz_of(objective: Objective) -> float:
 
 
 def clip_of(request: Request, objective: Objective) -> float:
-    """Return C, what the norm of a row's gradient is clipped to; by default no gradient of a linear model is."""
+    """Return C, the largest norm of a row's gradient; by default that of a linear model, so that none is clipped."""
     if request.clip_norm is not None:
         between("clip_norm", request.clip_norm, SMALLEST, LARGEST)
         return float(request.clip_norm)
@@ -46,9 +46,9 @@ def clip_of(request: Request, objective: Objective) -> float:
 
 
 def models_worth(objective: Objective, facts: Facts) -> float:
-    """Return how many times a binary model's loss a row's may be: the losses of K linear models add up.
+    """Return the factor by which a row's loss may exceed a binary model's: the losses of K linear models add up.
 
-    A network of K classes begins with a loss of about ln K: 3, the papers' clip, suits ten of them.
+    A network of K classes begins with a loss of about ln K: the papers' clip of 3 suits ten classes.
     """
     if isinstance(objective, Linear):
         return max(1.0, objective.loss.positive_weight) + objective.outputs - 1
@@ -59,34 +59,34 @@ def models_worth(objective: Objective, facts: Facts) -> float:
 
 
 def replaced_sensitivity(clip: float, rows: int, *, evaluated: float = 0.0) -> float:
-    """Return 2C with its margin: how far one replaced record moves a sum over all rows, as it is computed.
+    """Return 2C with its margin: a bound on the change of a computed sum over all rows by one replaced record.
 
-    `rows` is b, how many summands there are at most. Proof (§14.2, §14.8). The iterate is the same in both
+    `rows` is b, the largest number of summands. Proof (§14.2, §14.8). The iterate is the same in both
     worlds, and a computed summand depends on it and on its row alone, with norm at most C. In any tree a
     sum of b summands errs by at most γ_b·bC, γ_b = bu/(1 - bu), and there are two sums: 2.02(b + 5)u·bC. Where
-    a computed summand may vary with its place, all b of them may, by twice what they err by, `evaluated`.
+    a computed summand may vary with its place, all b of them may, by twice their error, `evaluated`.
     """
     return (2 * clip + _summation(clip, rows) + 2 * rows * evaluated) * ROOM
 
 
 def sampled_sensitivity(clip: float, rows: int, *, evaluated: float = 0.0) -> float:
-    """Return C with its margin: how far one record in a Poisson mini-batch moves its sum, as it is computed.
+    """Return C with its margin: a bound on the change of a Poisson mini-batch's computed sum by one record.
 
     Proof. Given the other records of the batch, the sums of neighbours lie within this distance of the
     computed sum without the record, which is the same in both worlds: at worst on opposite sides of it, as
-    `PoissonGaussianDpEvent` takes them to be. The margin is that of `replaced_sensitivity`; `rows` is n,
+    `PoissonGaussianDpEvent` assumes. The margin is that of `replaced_sensitivity`; `rows` is n,
     since a batch may hold every row. Without the record those behind it have other places.
     """
     return (clip + _summation(clip, rows) + 2 * rows * evaluated) * ROOM
 
 
 def gradient_error(objective: Objective, model: np.ndarray, clip: float) -> float:
-    """Return what a row's computed gradient errs by, whatever its place; for a network what is *assumed* of it.
+    """Return a bound on the error of a row's computed gradient, whatever its place; for a network an *assumed* one.
 
-    Nobody has a bound for a network: 2⁻³²C is taken, and a test finds less than 2⁻⁴⁰C.
+    No bound is known for a network: 2⁻³²C is assumed, and a test observes less than 2⁻⁴⁰C.
 
     Proof (§14.2). A score errs by γ_d·W, W ≥ ‖w‖, its slope by β times that and c_ℓu for the scalar code, in
-    each of K models; the products add less than (d + 8)u·L. What is clipped has ‖x‖ ≥ C/L; its ‖x‖² may be found
+    each of K models; the products add less than (d + 8)u·L. A clipped row has ‖x‖ ≥ C/L; its ‖x‖² may be computed
     as a sum less the label's 1, within (d + 8)u, so that the clipped gradient errs by (d + 8)u·C(L/C)² more.
     """
     if not isinstance(objective, Linear):
@@ -100,7 +100,7 @@ def gradient_error(objective: Objective, model: np.ndarray, clip: float) -> floa
 def gaussian_sum(sensitivity: float, parameters: int, *, multiplier: float) -> Gaussian:
     """Return noise of standard deviation `multiplier` × Δ*, where Δ* = Δ + g√P covers the grid too (§14.8).
 
-    Its event is what is accounted for; no finite ε is claimed for one sum alone.
+    Only its event is used for accounting; no finite ε is claimed for one sum alone.
     """
     grid = grid_for(sensitivity, parameters, multiplier)
     covered = covered_sensitivity(sensitivity, parameters, grid)
@@ -116,7 +116,7 @@ def multiplier_of_rho(rho: float) -> float:
 def noisy_gradient_sum(
     rows: Rows, objective: Objective, model: np.ndarray, *, clip: float, noise: Gaussian, batch: int | None = None
 ) -> np.ndarray:
-    """Return the noisy sum of the clipped gradients at a model, shape (P,): what is exact does not get out."""
+    """Return the noisy sum of the clipped gradients at a model, shape (P,); the exact sum is not returned."""
     return noise.release(rows.gradient_sum(objective, model, clip=clip, batch=batch))
 
 
@@ -135,14 +135,14 @@ def compared_sensitivity(
     Σ(ℓ_i - ℓ_j), moves by at most 2·spread. In any tree a sum of b losses, plus a public term of at most
     `added`, errs by e ≤ 1.01u((b + 5)b·limit + added), and four sums are computed: 4e. A record *in* a Poisson
     batch, against none there, moves the difference by min(limit, spread) + 4e ≤ s: half as far; and it moves
-    others to other places, where their losses err anew, each by at most `evaluated`: four times b of that.
+    others to other places, where their losses have new errors, each at most `evaluated`: four times b of that.
     """
     margin = 2 * (_summation(limit, rows) + 2.02 * UNIT * added) + 4 * rows * evaluated
     return (min(limit, spread) + margin) * ROOM
 
 
 def spread_of(objective: Objective, candidates: np.ndarray) -> float:
-    """Return how much the computed losses of one row may differ among candidates; infinity if nobody knows.
+    """Return a bound on the differences of one row's computed losses among candidates; infinity if none is known.
 
     Proof. Candidates lie in a box of diagonal D, so the exact losses differ by at most LD; and two losses err.
     """
@@ -153,7 +153,7 @@ def spread_of(objective: Objective, candidates: np.ndarray) -> float:
 
 
 def loss_error(objective: Objective, candidates: np.ndarray) -> float:
-    """Return what a row's computed loss errs by; 0 for a network, which nobody bounds.
+    """Return a bound on the error of a row's computed loss; 0 for a network, for which none is known.
 
     Proof (§14.2). A score errs by γ_d·W, W ≥ ‖w‖, and the loss by L times that; a label or margin 1 next to the
     score, K terms and the scalar code (16u, log(1 + exp) within 10u) add (K + 16)u·L(W + √K).
@@ -166,7 +166,7 @@ def loss_error(objective: Objective, candidates: np.ndarray) -> float:
 
 
 def penalties(candidates: np.ndarray, regularisation: float, rows: float) -> np.ndarray:
-    """Return rows·λ/2·‖w‖² of each candidate, which is public: its share of the regularised sum of losses."""
+    """Return rows·λ/2·‖w‖² of each candidate, shape (C,): the public part of the regularised sum of losses."""
     return 0.5 * regularisation * rows * np.einsum("ij,ij->i", candidates, candidates)
 
 
@@ -177,5 +177,5 @@ def _norm(vectors: np.ndarray) -> float:
 
 
 def _summation(norm: float, rows: int) -> float:
-    """Return 2.02(b + 5)u·b·norm: what two sums of b summands of that norm err by together."""
+    """Return 2.02(b + 5)u·b·norm: a bound on the errors of two sums of b summands of that norm."""
     return 2.02 * (rows + 5) * UNIT * rows * norm

@@ -1,4 +1,4 @@
-"""Which options of a request an algorithm has: a declaration beside each `plan`, read wherever options are listed."""
+"""Which options of a request an algorithm has: the declarations from which checks, help and documents are derived."""
 
 import json
 from collections.abc import Mapping
@@ -15,13 +15,16 @@ Own = TypeVar("Own", bound="OwnSettings")
 
 @dataclass(frozen=True)
 class Limits:
-    """What a setting may be, and what it means.
+    """The allowed values of a setting, and its meaning.
 
     Attributes
     ----------
-    least, most : the range of a number, both included
-    choices : of a word; empty for a number
-    meaning : one line for a user
+    least, most : float
+        The range of a number, both ends included.
+    choices : tuple[str, ...]
+        The values of a word; empty for a number.
+    meaning : str
+        One line for a user.
     """
 
     least: float
@@ -31,11 +34,11 @@ class Limits:
 
     @property
     def text(self) -> str:
-        """The range, or the choices, in words."""
+        """The range, or the choices, as text."""
         return ", ".join(self.choices) or f"{_shown(self.least)} to {_shown(self.most)}"
 
     def check(self, name: str, value: Any, default: float | str) -> None:
-        """Raise ValueError unless the value lies within; NaN does not."""
+        """Raise ValueError unless the value is one of the choices, or in the range; NaN is not."""
         if self.choices:
             checks.one_of(name, value, self.choices)
         elif isinstance(default, int):
@@ -49,15 +52,15 @@ def _shown(limit: float) -> str:
 
 
 def number(default: Default, least: float, most: float, meaning: str) -> Default:
-    """Declare a setting that is a number, a whole one if its default is, in a range that includes both ends."""
-    made: Default = field(default=default, metadata={"limits": Limits(least, most, (), meaning)})
-    return made
+    """Declare a setting that is a number in a range that includes both ends, an integer if its default is one."""
+    setting: Default = field(default=default, metadata={"limits": Limits(least, most, (), meaning)})
+    return setting
 
 
 def word(choices: tuple[str, ...], meaning: str) -> str:
     """Declare a setting that is one of some words, the first by default."""
-    made: str = field(default=choices[0], metadata={"limits": Limits(0, 0, choices, meaning)})
-    return made
+    setting: str = field(default=choices[0], metadata={"limits": Limits(0, 0, choices, meaning)})
+    return setting
 
 
 @dataclass(frozen=True)
@@ -71,37 +74,37 @@ class OwnSettings:
 
 
 def declared(kind: type[OwnSettings]) -> dict[str, tuple[Any, Limits]]:
-    """Return default and limits of each setting."""
+    """Return the default and the limits of each setting."""
     return {each.name: (each.default, each.metadata["limits"]) for each in fields(kind)}
 
 
 def own_settings(request: Request, kind: type[Own]) -> Own:
-    """Return the settings that only this algorithm has: its defaults, which the request's JSON overrides.
+    """Return the settings that only this algorithm has: its defaults, overridden by the request's JSON.
 
     Raises
     ------
     ValueError
-        If it names another setting, or a value is of another kind or out of its range.
+        If the JSON names another setting, or a value is of another type or out of its range.
     """
     try:
-        given = json.loads(request.settings or "{}")
-    except (ValueError, RecursionError):  # no JSON, or numbers or levels without end
-        given = request.settings
+        values = json.loads(request.settings or "{}")
+    except (ValueError, RecursionError):  # not JSON, or nested too deeply
+        values = request.settings
     known = {name: default for name, (default, _) in declared(kind).items()}
-    if not isinstance(given, dict) or set(given) - set(known):
+    if not isinstance(values, dict) or set(values) - set(known):
         raise ValueError(
             f"settings of algorithm {request.algorithm!r} are {request.settings}; give an object with any of "
             f"{', '.join(f'{name} (default {value})' for name, value in known.items())}"
         )
-    for name, value in given.items():
+    for name, value in values.items():
         wanted = (int, float) if isinstance(known[name], float) else type(known[name])
         if isinstance(value, bool) or not isinstance(value, wanted):
-            raise ValueError(f"setting {name} = {value!r} must be like its default, {known[name]!r}")
-    return kind(**given)
+            raise ValueError(f"setting {name} = {value!r} must be of the type of its default, {known[name]!r}")
+    return kind(**values)
 
 
-Values = tuple[Any, ...] | None  # None: any value; its range is the plan's to check
-ALL_ROWS = "all rows"  # of batch_size: as many as the dataset has
+Values = tuple[Any, ...] | None  # None: any value; its plan checks the range
+ALL_ROWS = "all rows"  # of batch_size: the number of rows of the dataset
 DEFAULTS: dict[str, Any] = {each.name: each.default for each in fields(Request)}
 
 
@@ -110,23 +113,27 @@ def anything(*names: str) -> dict[str, Values]:
     return dict.fromkeys(names)
 
 
-EVERY: dict[str, Values] = {
+COMMON: dict[str, Values] = {
     **anything("epsilon", "delta", "algorithm", "projection_dimension", "projection_seed"),
     "loss": tuple(LOSSES),
 }
-LEARNING = anything("regularisation", "huber_width", "positive_weight")  # of all that learns from the features
+LEARNING = anything("regularisation", "huber_width", "positive_weight")  # of algorithms that use the features
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options that an algorithm has beside those of every algorithm; the others keep their defaults.
+    """The options that an algorithm has beside the common ones; the others keep their defaults.
 
     Attributes
     ----------
-    values : by option, the values that it may have, beside its default; `None` for any
-    reason : why the algorithm does not have others, as a clause
-    remedies : by option that it does not have, what to do other than to leave it out or to change the algorithm
-    own_settings : the settings that only this algorithm has
+    values : Mapping[str, Values]
+        For each option, its values beside the default; None for any.
+    reason : str
+        Why the algorithm does not have the others, as a clause.
+    remedies : Mapping[str, str]
+        For options that it does not have, what to do other than to leave them out or to change the algorithm.
+    own_settings : type[OwnSettings] | None
+        The settings that only this algorithm has.
     """
 
     values: Mapping[str, Values]
@@ -135,17 +142,17 @@ class Options:
     own_settings: type[OwnSettings] | None = None
 
     def has(self, name: str) -> bool:
-        """Whether the option is a choice: more than one value is accepted."""
+        """Return whether more than one value of the option is accepted."""
         values = self._values(name)
         return values is None or len(values) > 1
 
     def accepts(self, name: str, value: Any, rows: int) -> bool:
-        """Whether the option may have the value, for a dataset of so many rows."""
+        """Return whether the option may have the value, for a dataset of that many rows."""
         values = self._values(name)
         return values is None or value in (DEFAULTS[name], *(rows if each == ALL_ROWS else each for each in values))
 
     def refusal(self, request: Request, name: str, others: tuple[str, ...]) -> str:
-        """Return why the request's value is refused, and what to do; `others` are the algorithms that accept it."""
+        """Return the message that refuses the request's value; `others` are the algorithms that accept it."""
         value, values = getattr(request, name), self._values(name) or ()
         if len(values) > 1:
             choice = f"choose one of {', '.join(values)}"
@@ -160,4 +167,4 @@ class Options:
     def _values(self, name: str) -> Values:
         if name == "settings":
             return None if self.own_settings else ()
-        return (EVERY | dict(self.values)).get(name, ())
+        return (COMMON | dict(self.values)).get(name, ())

@@ -1,4 +1,4 @@
-"""A plan: what one release will do and cost, from public facts only."""
+"""Requests, and plans: the training and the cost of one release, from public facts only."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -14,17 +14,24 @@ from dbdp.privacy.accounting.events import REPLACE_ONE, REPLACE_ONE_UNIT, Releas
 
 @dataclass(frozen=True)
 class Facts:
-    """What a dataset says in public.
+    """The public facts of a dataset that a plan needs.
 
     Attributes
     ----------
-    rows : number of records; of slots, where a unit of privacy has several
-    dimension : coordinates of one model, with the intercept
-    outputs : models trained at once: the classes of a one-vs-rest training, else 1
-    is_classifier : whether the label is a class; otherwise it is a number in [-1, 1]
-    intercept : whether the last coordinate is the intercept's
-    unit_rows : slots of each unit of privacy, r: neighbours differ in up to so many records (privacy.md §11.6)
-    budget_epsilon : ε of the dataset's budget, which a leak is weighed with
+    rows : int
+        Number of records; of slots, if units of privacy have several records.
+    dimension : int
+        Coordinates of one model, with the intercept.
+    outputs : int
+        Number of models: the classes of a one-vs-rest training, else 1.
+    is_classifier : bool
+        Whether the label is a class; otherwise it is a number in [-1, 1].
+    intercept : bool
+        Whether the last coordinate is the intercept.
+    unit_rows : int
+        r, the slots of each unit of privacy: neighbours differ in up to r records (privacy.md §11.6).
+    budget_epsilon : float
+        ε of the dataset's budget, which affects the cost of a leak.
     """
 
     rows: int
@@ -42,19 +49,19 @@ class Facts:
 
     @property
     def relation(self) -> dict[str, Any]:
-        """What neighbours are, and what is public of them, as data."""
+        """The neighbouring relation, and the public numbers of rows and units, as data."""
         return relation(self.rows, self.unit_rows)
 
 
 def relation(rows: int, unit_rows: int) -> dict[str, Any]:
-    """Return what neighbours are among that many slots, and what is public of them, as data."""
+    """Return the neighbouring relation for that many slots, and the public numbers of rows and units, as data."""
     if unit_rows == 1:
         return {"neighbours": REPLACE_ONE, "rows": rows}
     return {"neighbours": REPLACE_ONE_UNIT, "rows": rows, "units": rows // unit_rows, "max_rows": unit_rows}
 
 
 def plain(value: Any) -> Any:
-    """Return a value, NumPy's scalars as Python's own, also those in a mapping."""
+    """Return a value with NumPy's scalars converted to Python's, also inside a mapping."""
     if isinstance(value, Mapping):
         return {name: plain(each) for name, each in value.items()}
     return value.item() if isinstance(value, np.generic) else value
@@ -62,27 +69,44 @@ def plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asks for; every door builds this record. None takes the algorithm's own default.
+    """A request for a private training. None stands for the algorithm's default.
 
     Attributes
     ----------
-    epsilon, delta : the stand-alone guarantee of this release; delta = 0 asks for pure ε
-    algorithm, loss, schedule, mechanism, calibration : names
-    huber_width : half-width h of huber_svm, or δ of huber_regression
-    positive_weight : what the loss of positive rows is multiplied by (classes: of each class's own rows)
-    epochs, batch_size : passes over the data, rows of a mini-batch
-    step_size : of the constant and the restarted schedule
-    exponent : c of the offset m^c, of the decreasing and the square_root schedule
-    averaging : none, all (iterates) or last_epoch
-    averaging_interval : epochs between the restarts of rsgd_ar
-    permutation : reused, or fresh in each epoch
-    shards, shard_averaging : disjoint parts trained side by side, averaged once or each_epoch
-    regularisation : λ
-    radius : the model is projected onto ‖w‖₂ ≤ radius
-    projection_dimension, projection_seed : Gaussian random projection of the features, by a public seed
-    clip_norm : C, what the gradient of a row is clipped to, in the algorithms that add noise while they train
-    network : linear (None), or a network's name and sizes, see `dbdp.learning.networks.networks`
-    settings : what only this algorithm has, as JSON; a mapping is taken too
+    epsilon, delta : float
+        The stand-alone guarantee of this release; delta = 0 for pure ε.
+    algorithm, loss, schedule, mechanism, calibration : str, str | None
+        Names of the algorithm and its parts.
+    huber_width : float | None
+        Half-width h of huber_svm, or δ of huber_regression.
+    positive_weight : float
+        Factor of the loss of positive rows (with several classes: of each class's own rows).
+    epochs, batch_size : int, int | None
+        Passes over the data, and rows of a mini-batch.
+    step_size : float | None
+        Step size of the constant and the restarted schedule.
+    exponent : float | None
+        c of the offset m^c, of the decreasing and the square_root schedule.
+    averaging : str | None
+        Which iterates are averaged: `none`, `all` or `last_epoch`.
+    averaging_interval : int | None
+        Epochs between the restarts of rsgd_ar.
+    permutation : str | None
+        `reused`, or `fresh` in each epoch.
+    shards, shard_averaging : int, str | None
+        Number of disjoint parts, trained in parallel, and when they are averaged: `once` or `each_epoch`.
+    regularisation : float | None
+        λ.
+    radius : float | None
+        Norm of the ball that the model is projected onto, ‖w‖₂ ≤ radius.
+    projection_dimension, projection_seed : int | None
+        Gaussian random projection of the features, by a public seed.
+    clip_norm : float | None
+        C, the largest norm of a row's gradient, in the algorithms that add noise while they train.
+    network : str | None
+        Name and sizes of a network, see `dbdp.learning.networks.networks`; None for a linear model.
+    settings : str | None
+        Settings that only this algorithm has, as JSON or as a mapping.
     """
 
     epsilon: float
@@ -119,32 +143,32 @@ class Request:
 
     @property
     def projection(self) -> RandomProjection | None:
-        """The random projection of the features, if there is one."""
+        """The random projection of the features; None without one."""
         if self.projection_dimension is None or self.projection_seed is None:
             return None
         return RandomProjection(self.projection_dimension, self.projection_seed)
 
     @property
     def given(self) -> dict[str, Any]:
-        """The options that differ from their defaults, but for epsilon and delta."""
-        asked = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
+        """The options that differ from their defaults, without epsilon and delta."""
+        values = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
         return {
             name: value
-            for name, (value, default) in asked.items()
+            for name, (value, default) in values.items()
             if value != default and name not in ("epsilon", "delta")
         }
 
 
 class Plan(Protocol):
-    """What one release will do and cost. Neighbours are replace-one, of a record or a unit."""
+    """The interface of a plan of one release. Neighbours are replace-one, for records or units."""
 
     @property
     def request(self) -> Request:
-        """What was asked for."""
+        """The request."""
 
     @property
     def facts(self) -> Facts:
-        """What the plan was made from, with the request."""
+        """The public facts of the dataset."""
 
     @property
     def guarantee(self) -> Release:
@@ -152,7 +176,7 @@ class Plan(Protocol):
 
     @property
     def layout(self) -> Layout:
-        """How the rows are packed that it runs over."""
+        """How the rows are packed."""
 
     def explain(self) -> dict[str, Any]:
         """Return the plan as data."""
@@ -163,14 +187,17 @@ class Plan(Protocol):
 
 @dataclass(frozen=True)
 class NoisyWhileTraining:
-    """The plan of an algorithm that adds its noise while it trains.
+    """The plan of an algorithm that adds noise while it trains.
 
     Attributes
     ----------
-    guarantee : the event and the stand-alone (ε, δ) of the whole run
-    details : what `explain` shows beside the request: steps, sampling rate, expected passes, noise scale, …
-    method : trains over packed rows; returns the noisy model, shape (P,). All that the rows return
-        is exact: it must release what depends on them through mechanisms whose events make up `guarantee`
+    guarantee : Release
+        The event and the stand-alone (ε, δ) of the run.
+    details : dict[str, Any]
+        What `explain` adds to the request: steps, sampling rate, expected passes, noise scale, …
+    method : Callable[[Rows, Progress], np.ndarray]
+        Trains over packed rows and returns the noisy model, shape (P,). The rows return exact results: the method must
+        release what depends on them through mechanisms whose events compose to `guarantee`.
     """
 
     request: Request
@@ -190,7 +217,7 @@ class NoisyWhileTraining:
         return model if self.request.network is not None else model.reshape(self.facts.shape)
 
     def explain(self) -> dict[str, Any]:
-        """Return the plan as data: the options that were given, and what was made of them."""
+        """Return the plan as data: the request's options, and the details that follow from them."""
         return {
             "algorithm": self.request.algorithm,
             "loss": self.request.loss if self.request.network is None else "cross_entropy",

@@ -1,7 +1,7 @@
-"""The packed rows of a dataset, as an algorithm sees them: epochs of SGD, sums, and scans of noisy SGD.
+"""The interface between an algorithm and the packed rows: epochs of SGD, sums, and scans of noisy SGD.
 
-Shapes: a model is a vector of P parameters. What comes back is exact and secret: an algorithm adds noise
-to it before anything else depends on it.
+Shapes: a model is a vector of P parameters. Results are exact and secret: an algorithm adds noise
+to them before anything else depends on them.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from dbdp.learning.objectives import Objective
 from dbdp.learning.rows.encoding import RandomProjection
 from dbdp.privacy.accounting.padding import PoissonSamples
 
-Progress = Callable[[str, int, int], None]  # stage, parts that are done, parts in all
+Progress = Callable[[str, int, int], None]  # stage, completed parts, all parts
 
 
 def silent(_stage: str, _done: int, _total: int) -> None:
@@ -24,14 +24,18 @@ def silent(_stage: str, _done: int, _total: int) -> None:
 
 @dataclass(frozen=True)
 class Layout:
-    """How the rows are packed for a plan, from public facts alone.
+    """How the rows are packed for a plan; it follows from public facts alone.
 
     Attributes
     ----------
-    dimension : coordinates of a packed row
-    slices : rows of each slice; slices are disjoint ranges of one secret order (privacy.md §1.6, §6)
-    projection : of the features, by a public seed
-    side_by_side : whether each slice has a session of its own, where the session can open more
+    dimension : int
+        Coordinates of a packed row.
+    slices : tuple[int, ...]
+        Number of rows of each slice; slices are disjoint ranges of one secret order (privacy.md §1.6, §6).
+    projection : RandomProjection | None
+        Random projection of the features, by a public seed.
+    side_by_side : bool
+        Whether each slice has its own session, if the session can open more.
     """
 
     dimension: int
@@ -41,51 +45,55 @@ class Layout:
 
 
 class Rows(Protocol):
-    """The rows of one dataset, as packed last by `shuffle` or `draw`."""
+    """The rows of one dataset, as last packed by `shuffle` or `draw`."""
 
     def shuffle(self) -> None:
-        """Pack all rows once, in a fresh secret order."""
+        """Pack all rows once, in a new secret order."""
 
     def slice(self, number: int) -> "Rows":
-        """Return one slice, from 0, as rows of its own; it cannot be packed anew."""
+        """Return one slice, counted from 0, as rows; it cannot be packed again."""
 
     def epoch(self, states: Sequence[list[bytes]]) -> list[list[bytes]]:
-        """Return the states of the models of each slice after one epoch of SGD over it."""
+        """Return the states of each slice's models after one epoch of SGD over it."""
 
     def errors(self, models: np.ndarray) -> int:
         """Return how many rows the models (outputs, dimension) classify wrongly; a zero row counts as an error."""
 
     def draw(self, samples: PoissonSamples, most: int, *, apart: bool = False) -> int:
-        """Pack some mini-batches of a run: every row is in each of them with the same probability.
+        """Pack Poisson mini-batches, as many as fit in memory; return their number.
 
-        Each has exactly `samples.size` rows: zero rows fill it, and what is beyond is cut.
+        Each is padded with zero rows, or cut, to `samples.size` rows.
 
         Parameters
         ----------
-        samples : every row takes part independently, exactly with their probability
-        most : no more mini-batches than these
-        apart : whether `gradient_sum` and `loss_sums` may ask for one mini-batch
+        samples : PoissonSamples
+            Every row is in each mini-batch independently, with exactly their probability.
+        most : int
+            The largest number of mini-batches.
+        apart : bool
+            Whether `gradient_sum` and `loss_sums` may read single mini-batches.
 
         Returns
         -------
-        How many were drawn, as many as the memory given holds: a public number, at least 1.
+        int
+            The number of mini-batches, at least 1; it is public.
         """
 
     def scan(self, state: NoisyState) -> NoisyState:
-        """Return the state after the updates over all that is packed."""
+        """Return the state after the updates over all packed rows."""
 
     def gradient_sum(
         self, objective: Objective, model: np.ndarray, *, clip: float, batch: int | None = None
     ) -> np.ndarray:
         """Return the sum of the rows' gradients, each of norm at most `clip`, shape (P,).
 
-        `batch` is the number, from 0, of a mini-batch of the last `draw`; None takes all that is packed.
+        `batch` is the index of a mini-batch of the last `draw`; None stands for all packed rows.
         """
 
     def loss_sums(
         self, objective: Objective, models: np.ndarray, *, limit: float, batch: int | None = None
     ) -> np.ndarray:
-        """Return for each of C models (C, P) the sum of the rows' losses, each at most `limit`, shape (C,)."""
+        """Return the sum of the rows' losses, each at most `limit`, for each of C models (C, P), shape (C,)."""
 
     def label_counts(self, classes: int) -> np.ndarray:
         """Return how many rows have each label: -1 and +1 (classes = 1), or 1, …, K; shape (max(2, classes),)."""

@@ -1,4 +1,4 @@
-"""The parts of a request that several algorithms share, checked, with their defaults.
+"""The checked values and defaults of the options that several algorithms share.
 
 Every message names the value, the limit and the remedy.
 """
@@ -21,7 +21,7 @@ DEFAULT_BATCH_SIZE = 50
 DEFAULT_EXPONENT = 0.5
 MAX_REGULARISATION = 1e6
 MAX_EPOCHS = 100_000
-MOST_NUMBERS = 3 << 23  # of all models together: a state has four such vectors, 0.8 GB, and is one value of the server
+MOST_NUMBERS = 3 << 23  # of all models together: a state is one value with four such vectors, 0.8 GB
 MAX_SHARDS = 1024
 LEAST_RADIUS, LARGEST_RADIUS = 1e-6, 1e6
 SHARD_AVERAGING = ("once", "each_epoch")
@@ -30,7 +30,7 @@ SCHEDULES = (Constant.name, InverseTime.name, Decreasing.name, SquareRoot.name) 
 
 
 def check_numbers(models: int, each: int, remedy: str) -> None:
-    """Raise ValueError for models that are too many to be held at once, in one value of the server."""
+    """Raise ValueError if the models together are too large for one value of the server."""
     if models * each > MOST_NUMBERS:
         raise ValueError(
             f"{models} models of {each} parameters are above the limit of {MOST_NUMBERS} numbers; {remedy}"
@@ -38,7 +38,7 @@ def check_numbers(models: int, each: int, remedy: str) -> None:
 
 
 def check_request(request: Request, facts: Facts) -> None:
-    """Raise ValueError for what no algorithm can plan."""
+    """Raise ValueError for a request that no algorithm can plan."""
     check_epsilon_delta(request.epsilon, request.delta)
     _check_kinds(request)
     whole("rows", facts.rows, 1, 2**62, "at least one is needed to train")
@@ -47,8 +47,8 @@ def check_request(request: Request, facts: Facts) -> None:
         raise ValueError(
             f"rows = {facts.rows} must be a multiple of max_rows = {facts.unit_rows}: units times max_rows"
         )
-    whole("features", facts.dimension, 1, 2**24, "count the model's coordinates")
-    whole("classes", facts.outputs, 1, 10_000, "each is a model of its own")
+    whole("features", facts.dimension, 1, 2**24, "declare fewer or shorter columns")
+    whole("classes", facts.outputs, 1, 10_000, "each has its own model")
     check_numbers(facts.outputs, facts.dimension, "register fewer classes or features")
     whole("epochs", request.epochs, 1, MAX_EPOCHS, "more passes only add noise")
     whole("shards", request.shards, 1, min(MAX_SHARDS, facts.rows), "each needs a row and a connection")
@@ -59,7 +59,7 @@ def check_request(request: Request, facts: Facts) -> None:
 
 
 def _check_kinds(request: Request) -> None:
-    """Raise ValueError for a word where a number belongs, or the other way round: settings may come as JSON."""
+    """Raise ValueError for a word in place of a number, or the reverse, as JSON may contain."""
     for name, hint in get_type_hints(Request).items():
         value, kinds = getattr(request, name), getattr(hint, "__args__", (hint,))
         kind = "word" if str in kinds else "number"
@@ -68,7 +68,7 @@ def _check_kinds(request: Request) -> None:
 
 
 def refuse_given(request: Request, *names: str, of: str, remedy: str) -> None:
-    """Raise ValueError if the request sets options that what it chose elsewhere, `of`, leaves without a meaning."""
+    """Raise ValueError if the request sets options that have no meaning with another choice, `of`."""
     for name in names:
         value = getattr(request, name)
         if value != getattr(Request, name):
@@ -76,12 +76,12 @@ def refuse_given(request: Request, *names: str, of: str, remedy: str) -> None:
 
 
 def chosen(name: str, value: str | None, options: tuple[str, ...]) -> str:
-    """Return the option of that name, the first one if none is named."""
+    """Return the option of that name, or the first one for None; raise ValueError for an unknown name."""
     return options[0] if value is None else one_of(name, value, options)
 
 
 def loss_of(request: Request, facts: Facts) -> Loss:
-    """Return the loss, which must suit the dataset's label."""
+    """Return the loss; raise ValueError unless it fits the dataset's label."""
     radius = request.radius if request.loss == "squared" else None
     loss = loss_named(request.loss, width=request.huber_width, radius=radius, positive_weight=request.positive_weight)
     if loss.is_classifier and not facts.is_classifier:
@@ -94,7 +94,7 @@ def loss_of(request: Request, facts: Facts) -> Loss:
 
 
 def radius_of(request: Request, loss: Loss) -> float:
-    """Return the radius of the ball that the model is kept in; infinity without one."""
+    """Return the radius of the ball that the model is projected onto; infinity without one."""
     if loss.radius is not None:
         return loss.radius
     if request.radius is None:
@@ -104,7 +104,7 @@ def radius_of(request: Request, loss: Loss) -> float:
 
 
 def regularisation_of(request: Request, default: float) -> float:
-    """Return λ."""
+    """Return λ; raise ValueError if it is out of range."""
     if request.regularisation is None:
         return default
     if not (request.regularisation == 0 or 1e-12 <= request.regularisation <= MAX_REGULARISATION):
@@ -116,7 +116,7 @@ def regularisation_of(request: Request, default: float) -> float:
 
 
 def schedule_of(request: Request, name: str, facts: Facts, loss: Loss, regularisation: float) -> Schedule:
-    """Return the schedule of that name, one of Wu et al. 2017."""
+    """Return the schedule of that name, one of Wu et al. 2017; raise ValueError if an option does not fit it."""
     smoothness = loss.smoothness + regularisation
     if name == Constant.name:
         if request.step_size is None:
@@ -147,13 +147,13 @@ def _exponent(request: Request) -> float:
 
 
 def positive_step(step_size: float) -> float:
-    """Return the step size, which must be positive and finite."""
+    """Return the step size; raise ValueError unless it is positive and finite."""
     positive("step_size", step_size, "0.1 to 1 suits most data")
     return step_size
 
 
 def batch_size_of(request: Request, rows: int) -> int:
-    """Return b, at most the rows of the smallest shard."""
+    """Return b; raise ValueError if it is above the rows of the smallest shard."""
     if request.batch_size is None:
         return min(DEFAULT_BATCH_SIZE, rows)
     whole("batch_size", request.batch_size, 1, rows, "it cannot exceed the number of rows (of a shard)")
@@ -161,27 +161,27 @@ def batch_size_of(request: Request, rows: int) -> int:
 
 
 def samples_of(request: Request, facts: Facts, probability: float, draws: int) -> PoissonSamples:
-    """Return the Poisson mini-batches of a run that reads so many at most, with their public size."""
+    """Return the padded Poisson mini-batches of a run that reads at most `draws` of them."""
     return padded_samples(
         facts.rows, probability, draws, epsilon=request.epsilon, delta=request.delta, weight=facts.budget_epsilon
     )
 
 
 def without_leak(request: Request, samples: PoissonSamples | None) -> Request:
-    """Return the request with what its noise may use of δ: all but what cutting the mini-batches leaks."""
+    """Return the request with the δ for its noise: without the leak from cutting mini-batches."""
     leak = 0.0 if samples is None else samples.leak(request.epsilon)
     return replace(request, delta=math.nextafter(request.delta - leak, 0)) if leak else request
 
 
 def shown_samples(request: Request, samples: PoissonSamples | None) -> dict[str, Any]:
-    """Return what `explain` says of the mini-batches' public size, and of what cutting them leaks."""
+    """Return the mini-batches' public size and the leak from cutting them, for `explain`."""
     if samples is None:
         return {}
     return {"padded_size": samples.size, "padding_leak": samples.leak(request.epsilon)}
 
 
 def averaging_of(name: str, batches: int, epochs: int) -> Averaging:
-    """Return which iterates make up the result."""
+    """Return the averaging of that name."""
     return {"none": NONE, "all": Averaging(1), "last_epoch": Averaging((epochs - 1) * batches + 1)}[name]
 
 
@@ -191,7 +191,13 @@ def shard_rows(rows: int, shards: int) -> tuple[int, ...]:
 
 
 def objective_of(request: Request, facts: Facts) -> Objective:
-    """Return the objective of the whole model: a network, or the linear models of all outputs together."""
+    """Return the objective: a network, or the linear models of all outputs together.
+
+    Raises
+    ------
+    ValueError
+        If the network or the loss does not fit the dataset or the other options.
+    """
     if request.network is None:
         return Linear(loss_of(request, facts), facts.dimension, facts.outputs)
     from dbdp.learning.networks.networks import network_named  # only a training of one needs it

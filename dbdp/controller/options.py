@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Annotated, Any, get_type_hints
 
 from dbdp.algorithms import ALGORITHMS, Request
-from dbdp.algorithms.catalogue import having, values_of
+from dbdp.algorithms.catalogue import algorithms_with, values_of
 from dbdp.learning.losses import LOSSES
 
 HELP = {
@@ -48,7 +48,7 @@ _SQL_TYPES = {float: "float8", int: "int", str: "text"}
 
 def help_of(name: str) -> str:
     """Return the description of an option, with the algorithms that have it if not all do."""
-    algorithms = having(name)
+    algorithms = algorithms_with(name)
     others = [each for each in ALGORITHMS if each not in algorithms]
     if not others or not algorithms:
         return HELP[name]

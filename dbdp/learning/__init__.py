@@ -1,1 +1,1 @@
-"""What is learned: losses, schedules, the packed block, the kernels. No privacy, no SQL."""
+"""Losses, schedules, packed rows, and the training kernels. No privacy, no SQL."""

@@ -1,4 +1,4 @@
-"""The mini-batch SGD step: a reference in NumPy, and the compiled kernel that it holds to account.
+"""The mini-batch SGD step: the compiled kernel, and a reference in NumPy that it is tested against.
 
 Shapes: rows (n, stride) float32 as in `blocks`; model, gradient and sum of iterates (d,) float64.
 """
@@ -12,15 +12,15 @@ from dbdp.learning.losses import Loss
 from dbdp.learning.state import State
 
 COMPILED = compiled is not None
-_MAX_NORM2 = 1.0 - 2.0**-30  # packed rows have ‖x‖² ≤ (1 - 2⁻²³)²; anything above is no such row
+_MAX_NORM2 = 1.0 - 2.0**-30  # packed rows have ‖x‖² ≤ (1 - 2⁻²³)²; a row above it is invalid
 
 
 @flushed
 def transition(state: State, rows: np.ndarray) -> State:
-    """Advance the state by packed rows: one update whenever a mini-batch is full.
+    """Advance the state by packed rows: one update for each full mini-batch.
 
-    A mini-batch may begin in one call and end in a later one. A row that is no packed row with a
-    label of this training contributes nothing, as the zero row does.
+    A mini-batch may begin in one call and end in a later one. A row without a valid label for this training
+    contributes 0, as the zero row does.
     """
     ended, left = divmod(state.filled + len(rows), state.batch_size)
     add_rows = compiled.add_rows if COMPILED else add_rows_reference
@@ -34,7 +34,7 @@ def transition(state: State, rows: np.ndarray) -> State:
 
 @flushed
 def terminate(state: State) -> State:
-    """End an epoch: update with a last, short mini-batch; restart from the mean where that is due.
+    """End an epoch: update with a last, short mini-batch; restart from the mean if a restart is due.
 
     The short sum too is divided by `batch_size`: dividing by its own size would multiply the
     sensitivity (privacy.md §1.4, layout A).
@@ -54,13 +54,15 @@ def terminate(state: State) -> State:
 
 @flushed
 def count_errors(models: np.ndarray, rows: np.ndarray) -> int:
-    """Return how many packed rows the models label wrongly.
+    """Return how many packed rows the models classify wrongly.
 
     Parameters
     ----------
-    models : (K, d); one model is wrong where label · score ≤ 0, several where the largest score is not
-        that of the label's class 1, …, K
-    rows : a row that is no packed row, and a label that is none, is an error
+    models : np.ndarray
+        Shape (K, d). One model is wrong if label · score ≤ 0, several are if the largest score is not that of the
+        label's class 1, …, K.
+    rows : np.ndarray
+        Shape (n, stride). An invalid row counts as an error.
     """
     features, labels, _ = _unpacked(rows, models.shape[1])
     scores = features @ models.T
@@ -73,9 +75,12 @@ def add_rows_reference(state: State, rows: np.ndarray, step_sizes: np.ndarray, a
 
     Parameters
     ----------
-    rows : (n, stride) float32
-    step_sizes : one for each mini-batch that ends within these rows
-    averaged : so many of the iterates, the last of them, are summed
+    rows : np.ndarray
+        (n, stride) float32.
+    step_sizes : np.ndarray
+        One for each mini-batch that ends within these rows.
+    averaged : int
+        So many of the iterates, the last of them, are summed.
     """
     features, labels = labelled(state.loss, state.target, rows, state.dimension)
     begin, end = 0, state.batch_size - state.filled
@@ -87,7 +92,7 @@ def add_rows_reference(state: State, rows: np.ndarray, step_sizes: np.ndarray, a
 
 
 def labelled(loss: Loss, target: int, rows: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return features and labels as a training takes them; what it cannot take becomes the zero row.
+    """Return features and labels of a training; an invalid row becomes the zero row.
 
     Notes
     -----
@@ -102,22 +107,22 @@ def labelled(loss: Loss, target: int, rows: np.ndarray, dimension: int) -> tuple
         valid &= np.abs(labels) == 1.0
     else:
         valid &= np.abs(labels) <= 1.0
-    return kept(features, valid), kept(labels, valid)
+    return valid_or_zero(features, valid), valid_or_zero(labels, valid)
 
 
-def kept(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Return float64 rows (n, …) that are valid, and 0 for the others, NaN too: by masks, which take the same time."""
+def valid_or_zero(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Return float64 rows (n, …), with 0 in place of invalid ones, NaN too: by masks, in the same time for all rows."""
     masks = -valid.astype(np.int64).reshape(-1, *[1] * (values.ndim - 1))
     return (values.view(np.int64) & masks).view(np.float64)
 
 
 def _unpacked(rows: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return features, labels and which rows are packed rows; the others become the zero row."""
+    """Return features, labels and which rows are valid; the others become the zero row."""
     features = rows[:, :dimension].astype(np.float64)
     labels = rows[:, -1].astype(np.float64)
     with np.errstate(all="ignore"):
         valid = (np.einsum("ij,ij->i", features, features) <= _MAX_NORM2) & np.isfinite(labels)
-    return kept(features, valid), kept(labels, valid), valid
+    return valid_or_zero(features, valid), valid_or_zero(labels, valid), valid
 
 
 def _add_gradients(state: State, features: np.ndarray, labels: np.ndarray) -> None:
@@ -125,7 +130,7 @@ def _add_gradients(state: State, features: np.ndarray, labels: np.ndarray) -> No
 
 
 def _update(state: State, step: float, *, averaged: bool) -> None:
-    """model ← Π(model - step (gradient / batch_size + λ model)); gradient ← 0."""
+    """Set model ← Π(model - step (gradient / batch_size + λ model)) and gradient ← 0."""
     state.model *= 1.0 - step * state.regularisation
     state.model -= (step / state.batch_size) * state.gradient
     state.gradient[:] = 0.0
@@ -136,6 +141,6 @@ def _update(state: State, step: float, *, averaged: bool) -> None:
 
 
 def _summed(state: State, updates: int) -> int:
-    """Return how many of the next iterates are summed: the last of them, since all are from `first` on."""
-    made = state.updates
-    return state.averaging.summed(made + updates) - state.averaging.summed(made)
+    """Return how many of the next iterates are summed; they are the last ones."""
+    former = state.updates
+    return state.averaging.summed(former + updates) - state.averaging.summed(former)

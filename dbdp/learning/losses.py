@@ -1,8 +1,8 @@
-"""Losses of linear models, with the constants that sensitivity bounds need.
+"""Loss functions of linear models, with the constants that sensitivity bounds need.
 
 Shapes: features (n, d), labels (n,), model (d,), scores (n,) = ⟨w, x⟩. The labels of classifiers
-are -1 and +1, those of regressions in [-1, 1]. All constants are of the data part alone, for rows
-with ‖x‖₂ ≤ 1, and of the derivative as it is computed: |derivative| ≤ lipschitz without exception.
+are -1 and +1, those of regressions in [-1, 1]. The constants exclude the regulariser, assume rows with
+‖x‖₂ ≤ 1, and bound the derivative as computed: |derivative| ≤ lipschitz without exception.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ import numpy as np
 from dbdp.checks import between, one_of
 from dbdp.learning.compiled.arithmetic import exponential, log1p_exponential
 
-SMALLEST, LARGEST = 1e-6, 1e6  # of every parameter: beyond, steps or noise are useless, yet nothing overflows
+SMALLEST, LARGEST = 1e-6, 1e6  # limits of every parameter: beyond them steps or noise are useless
 WIDEST_HINGE = 1.0  # a wider smoothing would touch margin 0, where a hinge has slope -1
 _ADVICE = {
     "width": "0.1 to 1 suits most data",
@@ -24,17 +24,24 @@ _ADVICE = {
 
 
 class Loss(Protocol):
-    """What every loss offers.
+    """The interface of a loss.
 
     Attributes
     ----------
-    code : how the compiled kernel and the state name it
-    is_classifier : whether labels are -1 and +1; otherwise they are in [-1, 1]
-    width : of the smoothed part, None where there is none
-    positive_weight : what the loss of rows with label +1 is multiplied by
-    radius : the model must be kept within this norm; None needs no ball
-    lipschitz, smoothness : ‖∇‖₂ ≤ lipschitz, ‖∇²‖ ≤ smoothness
-    scalar_error : |computed - exact derivative| of an exact score, in units of 2⁻⁵³
+    code : ClassVar[int]
+        Number of the loss in the compiled kernel and in a state.
+    is_classifier : ClassVar[bool]
+        Whether labels are -1 and +1; otherwise they are in [-1, 1].
+    width : float | None
+        Width of the smoothed part, None for a loss without one.
+    positive_weight : float
+        Factor of the loss of rows with label +1.
+    radius : float | None
+        Largest norm of a model for which the constants hold; None if they hold for every model.
+    lipschitz, smoothness : float
+        ‖∇‖₂ ≤ lipschitz, ‖∇²‖ ≤ smoothness.
+    scalar_error : float
+        |computed - exact derivative| of an exact score, in units of 2⁻⁵³.
     """
 
     name: ClassVar[str]
@@ -61,7 +68,7 @@ class Loss(Protocol):
 
     @property
     def parameters(self) -> tuple[float, float]:
-        """The two numbers that the state carries: width or radius (else 0), and positive_weight."""
+        """The two numbers that a state stores: width or radius (else 0), and positive_weight."""
 
     def value(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Return the loss of each row."""
@@ -97,7 +104,7 @@ class Logistic:
 
     @property
     def scalar_error(self) -> float:
-        """exp errs by a relative 4u at most, sum, quotient and weight add 3u: 7u in all (§14.2 allows 8)."""
+        """Proof: exp errs by a relative 4u at most, sum, quotient and weight add 3u: 7u in all (§14.2 allows 8)."""
         return 8.0 * max(1.0, self.positive_weight)
 
     @property
@@ -109,7 +116,7 @@ class Logistic:
         return _weights(self, labels) * (np.maximum(0.0, -margins) + log1p_exponential(-np.abs(margins)))
 
     def derivative(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """The exponential may be infinite, which gives the right 0."""
+        """Return dℓ/dscore of each row; it is 0, as it should be, where the exponential is infinite."""
         return -labels * _weights(self, labels) / (1.0 + exponential(labels * scores))
 
 
@@ -120,7 +127,7 @@ class HuberSvm:
     The slope in m falls from 0 to -1 over a stretch of 2h: |ℓ'| ≤ 1, ℓ'' ≤ 1/(2h).
     """
 
-    width: float = 0.5  # what the papers use
+    width: float = 0.5  # the papers' default
     positive_weight: float = 1.0
     name: ClassVar[str] = "huber_svm"
     code: ClassVar[int] = 2
@@ -157,7 +164,7 @@ class HuberSvm:
         return -labels * _weights(self, labels) * (self._within(labels * scores) / (2.0 * self.width))
 
     def _within(self, margins: np.ndarray) -> np.ndarray:
-        """How far each margin has come down the parabola, in [0, 2h]."""
+        """Return the distance of each margin from the parabola's upper end 1 + h, clipped to [0, 2h]."""
         return np.clip((1.0 + self.width) - margins, 0.0, 2.0 * self.width)
 
 
@@ -237,7 +244,7 @@ class Squared:
         return np.clip(scores - labels, -self.lipschitz, self.lipschitz)
 
 
-# name: how to make it, and which of loss_named's settings it has
+# name: the class, and which of loss_named's settings it has
 LOSSES: dict[str, tuple[Callable[..., Loss], tuple[str, ...]]] = {
     Logistic.name: (Logistic, ("positive_weight",)),
     HuberSvm.name: (HuberSvm, ("width", "positive_weight")),
@@ -249,21 +256,21 @@ LOSSES: dict[str, tuple[Callable[..., Loss], tuple[str, ...]]] = {
 def loss_named(
     name: str, *, width: float | None = None, radius: float | None = None, positive_weight: float = 1.0
 ) -> Loss:
-    """Return the loss of that name; a setting that is None takes the loss's own default.
+    """Return the loss of that name; None stands for the loss's own default.
 
     Raises
     ------
     ValueError
-        If there is none, or it has no such setting, or the setting is out of bounds.
+        If the name is unknown, or the loss does not have the setting, or the setting is out of bounds.
     """
     one_of("loss", name, LOSSES)
-    given = {"width": width, "radius": radius, "positive_weight": None if positive_weight == 1.0 else positive_weight}
-    make, settings = LOSSES[name]
-    for setting, value in given.items():
+    values = {"width": width, "radius": radius, "positive_weight": None if positive_weight == 1.0 else positive_weight}
+    kind, settings = LOSSES[name]
+    for setting, value in values.items():
         if value is not None and setting not in settings:
-            having = ", ".join(other for other, (_, known) in LOSSES.items() if setting in known)
-            raise ValueError(f"loss {name!r} has no {setting} (given: {value}); leave it out, or choose {having}")
-    return make(**{setting: value for setting, value in given.items() if value is not None})
+            alternatives = ", ".join(other for other, (_, known) in LOSSES.items() if setting in known)
+            raise ValueError(f"loss {name!r} has no {setting} (given: {value}); leave it out, or choose {alternatives}")
+    return kind(**{setting: value for setting, value in values.items() if value is not None})
 
 
 def loss_with(code: int, parameters: tuple[float, float]) -> Loss:
@@ -272,7 +279,7 @@ def loss_with(code: int, parameters: tuple[float, float]) -> Loss:
     Raises
     ------
     ValueError
-        If no loss has that code, or not with these parameters.
+        If no loss has that code, or a parameter is out of bounds.
     """
     first, positive_weight = parameters
     if code == Logistic.code:

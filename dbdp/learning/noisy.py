@@ -1,6 +1,6 @@
-"""Noisy SGD: every update adds noise, on a grid, to the sum of its mini-batch's clipped gradients.
+"""Noisy SGD: every update adds noise on a grid to the sum of its mini-batch's clipped gradients.
 
-The noise is drawn by whoever calls, as whole numbers: this module knows how it enters, not what it covers.
+The caller draws the noise, as integers; this module adds it and does not know its privacy guarantee.
 Shapes: a model has P parameters; rows (n, stride) float32 as in `blocks`.
 """
 
@@ -20,17 +20,17 @@ from dbdp.learning.compiled.arithmetic import SHRINK, flushed
 from dbdp.learning.objectives import Linear, Objective, objective_from
 from dbdp.learning.schedules import Schedule, schedule_with
 
-Draw = Callable[[str, int, int, int], np.ndarray]  # law, steps, updates, parameters → whole numbers (updates, P)
+Draw = Callable[[str, int, int, int], np.ndarray]  # law, steps, updates, parameters → integers (updates, P)
 
 MOST_STEPS = 2.0**52  # sums and noise in steps of the grid stay below: they are exact in doubles
 _HEADER = struct.Struct("<4sIqq")  # magic, length of the training's JSON, filled, updates
 _MAGIC = b"dbn1"
-_DRAWN = 1 << 18  # whole numbers drawn at a time: 2 MB
+_DRAWN = 1 << 18  # integers drawn at a time: 2 MB
 
 
 @dataclass(frozen=True)
 class Noise:
-    """What is added to every sum of gradients: `steps` × `grid` is its scale, `law` names its law."""
+    """The noise of every sum of gradients: `law` names its distribution, `steps` × `grid` is its scale."""
 
     law: str
     steps: int
@@ -39,15 +39,20 @@ class Noise:
 
 @dataclass(frozen=True)
 class NoisyTraining:
-    """The constants of a training.
+    """The constants of a noisy training.
 
     Attributes
     ----------
-    divisor : what the noisy sum is divided by: b, or the expected size of a Poisson mini-batch; public
-    rows_per_update : how many of the packed rows make a mini-batch
-    clip : what the norm of a row's gradient is clipped to
-    radius : after every update the model is projected onto ‖w‖₂ ≤ radius; math.inf: never
-    moments : decay rates of Adam's moments, and what is added to the root of the second; None is plain SGD
+    divisor : float
+        Divisor of the noisy sum: b, or the expected size of a Poisson mini-batch; public.
+    rows_per_update : int
+        Packed rows of one mini-batch.
+    clip : float
+        Largest norm of a row's gradient.
+    radius : float
+        After every update the model is projected onto ‖w‖₂ ≤ radius; math.inf: never.
+    moments : tuple[float, float, float] | None
+        Decay rates of Adam's moments, and the constant added to the root of the second; None for plain SGD.
     """
 
     objective: Objective
@@ -62,7 +67,7 @@ class NoisyTraining:
 
     @property
     def limit(self) -> float:
-        """What the kernel clips to, so that norms are at most `clip` as real numbers."""
+        """The kernel's clipping norm, for which real norms are at most `clip`."""
         return self.clip * SHRINK
 
     @cached_property
@@ -101,14 +106,18 @@ def _training(text: bytes) -> NoisyTraining:
 
 @dataclass
 class NoisyState:
-    """What one transition hands to the next; model and gradient have shape (P,).
+    """The state between two transitions; model and gradient have shape (P,).
 
     Attributes
     ----------
-    gradient : sum of the clipped gradients of the unfinished mini-batch
-    averages : Adam's two moments, shape (2, P), or (0, P)
-    filled : rows in the unfinished mini-batch
-    updates : made so far
+    gradient : np.ndarray
+        Sum of the clipped gradients of the unfinished mini-batch.
+    averages : np.ndarray
+        Adam's two moments, shape (2, P), or (0, P).
+    filled : int
+        Rows in the unfinished mini-batch.
+    updates : int
+        Updates so far.
     """
 
     training: NoisyTraining
@@ -137,7 +146,7 @@ class NoisyState:
         Raises
         ------
         ValueError
-            If the bytes are no state.
+            If the bytes are not a state.
         """
         if len(value) < _HEADER.size or value[:4] != _MAGIC:
             raise ValueError(f"{len(value)} bytes are not a state of dbdp.noisy_steps; start with a new one")
@@ -161,7 +170,8 @@ def transition(state: NoisyState, rows: np.ndarray, *, draw: Draw) -> NoisyState
 
     Parameters
     ----------
-    draw : draws the noise, in steps of the grid
+    draw : Draw
+        Draws the noise, in steps of the grid: integers (updates, P).
     """
     size = state.training.rows_per_update
     ends = np.arange(size - state.filled, len(rows) + 1, size)
@@ -199,12 +209,14 @@ def _updates(state: NoisyState, rows: np.ndarray, ends: np.ndarray, draw: Draw) 
 def updates_reference(
     state: NoisyState, rows: np.ndarray, ends: np.ndarray, step_sizes: np.ndarray, noise: np.ndarray
 ) -> None:
-    """Add rows to the mini-batches, and update where one ends: the state changes in place.
+    """Add rows to the mini-batches, and update where one ends, in place.
 
     Parameters
     ----------
-    ends, step_sizes : (U,), one for each mini-batch that ends within these rows
-    noise : (U, P), in steps of the grid
+    ends, step_sizes : np.ndarray
+        (U,), one for each mini-batch that ends within these rows.
+    noise : np.ndarray
+        (U, P), in steps of the grid.
     """
     how, begin = state.training, 0
     for number, end in enumerate(ends):
@@ -219,7 +231,7 @@ def updates_reference(
 
 
 def _move(state: NoisyState, noisy: np.ndarray, step: float, update: int) -> None:
-    """model ← Π(model - step · direction), the direction that of SGD or of Adam (Kingma & Ba 2015)."""
+    """Set model ← Π(model - step · direction), with the direction of SGD or Adam (Kingma & Ba 2015)."""
     how = state.training
     if how.moments is None:
         state.model *= 1.0 - step * how.regularisation

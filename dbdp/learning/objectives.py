@@ -1,7 +1,7 @@
-"""Objectives: per-row losses and gradients of a whole model, summed over packed rows.
+"""Objectives: losses and clipped gradients of a model, summed over packed rows.
 
 Shapes: rows (n, stride) float32 as in `blocks`; a model is a vector of P parameters, several are (C, P).
-A row that is no packed row with a label of the training has loss and gradient 0: it keeps its place only.
+A row without a valid label for the training has loss and gradient 0.
 """
 
 import json
@@ -24,7 +24,7 @@ _AT_ONCE = 1 << 24  # losses, of some models at some rows
 
 
 class Objective(Protocol):
-    """What every objective offers; the regulariser is not part of it."""
+    """The interface of an objective, which excludes the regulariser."""
 
     @property
     def parameters(self) -> int:
@@ -35,7 +35,7 @@ class Objective(Protocol):
         """Coordinates of a packed row."""
 
     def initial(self) -> np.ndarray:
-        """Return the model before the first step, a public one, shape (P,)."""
+        """Return the model before the first step, shape (P,); it is public."""
 
     def gradient_sum(self, model: np.ndarray, rows: np.ndarray, *, clip: float = math.inf) -> np.ndarray:
         """Return Σ g·min(1, clip/‖g‖) over the rows' gradients g, shape (P,).
@@ -54,7 +54,7 @@ class Objective(Protocol):
 class Linear:
     """One linear model, or one for each class against the rest: K·d parameters; a row's loss is the sum of its K.
 
-    With outputs = 1 a target c ≥ 1 is that class against the rest; 0 takes labels as they are.
+    With outputs = 1 a target c ≥ 1 stands for that class against the rest; 0 for labels as they are.
     """
 
     loss: Loss
@@ -64,14 +64,16 @@ class Linear:
 
     @property
     def parameters(self) -> int:
+        """P = K·d, the length of a model."""
         return self.inputs * self.outputs
 
     def initial(self) -> np.ndarray:
+        """Return the zero model, shape (P,)."""
         return np.zeros(self.parameters)
 
     @flushed
     def gradient_sum(self, model: np.ndarray, rows: np.ndarray, *, clip: float = math.inf) -> np.ndarray:
-        """See `Objective`. The gradient of a row is c ⊗ x, with c (K,) the slopes: ‖g‖ = ‖c‖‖x‖."""
+        """Return the sum of the clipped gradients; that of a row is c ⊗ x, with slopes c (K,): ‖g‖ = ‖c‖‖x‖."""
         if self.outputs == 1 and kernels.COMPILED:
             return kernels.compiled.gradient_sum(self.loss, self.target, model, rows, clip * SHRINK)
         vectors, slopes, total = model.reshape(self.outputs, -1), np.empty((self.outputs, len(rows))), 0.0
@@ -84,6 +86,7 @@ class Linear:
 
     @flushed
     def loss_sums(self, models: np.ndarray, rows: np.ndarray, *, limit: float = math.inf) -> np.ndarray:
+        """Return the sum of the losses, each at most `limit`, for each model, shape (C,)."""
         vectors, at_once = models.reshape(len(models), self.outputs, -1), max(1, _AT_ONCE // max(1, len(rows)))
         parts = [vectors[first : first + at_once] for first in range(0, len(vectors), at_once)]
         return np.concatenate([np.minimum(self._losses(part, rows), limit).sum(axis=1) for part in parts])
@@ -96,6 +99,7 @@ class Linear:
         return losses
 
     def as_data(self) -> dict[str, Any]:
+        """Return the objective as data, for `objective_from`."""
         return {
             "kind": "linear",
             "loss": self.loss.code,
@@ -117,7 +121,7 @@ def objective_from(text: str) -> Objective:
     Raises
     ------
     ValueError
-        If it describes none, or one of more parameters than a model has.
+        If it does not describe an objective, or one whose model is above the limit.
     """
     data = json.loads(text)
     if data["kind"] == "linear":
@@ -134,4 +138,7 @@ def _check_sizes(inputs: Any, outputs: Any, target: Any) -> None:
     for name, (value, least, most) in limits.items():
         whole(f"{name} of an objective", value, least, most)
     if inputs * outputs > MOST_PARAMETERS:
-        raise ValueError(f"{inputs * outputs} parameters of an objective are above the limit of {MOST_PARAMETERS}")
+        raise ValueError(
+            f"{inputs * outputs} parameters of an objective are above the limit of {MOST_PARAMETERS}; "
+            "use fewer features or classes"
+        )

@@ -1,6 +1,6 @@
-"""Schedules: the number of an update, counted from 1, to its step size.
+"""Schedules: the step size of each update, as a function of its number, counted from 1.
 
-The executor and the accountant ask the same object, so they cannot disagree (privacy.md §14.3).
+Training and accounting use the same object, so that they cannot disagree (privacy.md §14.3).
 """
 
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ Parameters = tuple[float, float, float]
 
 
 class Schedule(Protocol):
-    """What every schedule offers."""
+    """The interface of a schedule."""
 
     name: ClassVar[str]
     code: ClassVar[int]
 
     @property
     def parameters(self) -> Parameters:
-        """The three numbers that the state carries."""
+        """The three numbers that a state stores."""
 
     def step_sizes(self, first: int, count: int) -> np.ndarray:
         """Return the step sizes of updates first, …, first + count - 1, shape (count,)."""
@@ -94,12 +94,14 @@ class SquareRoot:
 
 @dataclass(frozen=True)
 class Restarted:
-    """η_t = step_size / h, h the epoch counted from the last restart (Chen, Lee & Kifer 2019; privacy.md §3).
+    """η_t = step_size / h, where h counts epochs from the last restart (Chen, Lee & Kifer 2019; privacy.md §3).
 
     Attributes
     ----------
-    batches : updates of one epoch, N
-    interval : epochs between restarts, τ; 0 never restarts, so that h is the epoch
+    batches : int
+        Updates of one epoch, N.
+    interval : int
+        Epochs between restarts, τ; 0 never restarts, so that h is the epoch.
     """
 
     step_size: float
@@ -128,7 +130,7 @@ def schedule_with(code: int, parameters: Parameters) -> Schedule:
     Raises
     ------
     ValueError
-        If no schedule has that code, or not with these parameters.
+        If no schedule has that code, or the parameters of `Restarted` are not counts.
     """
     first, second, third = parameters
     if code == Constant.code:
@@ -140,7 +142,7 @@ def schedule_with(code: int, parameters: Parameters) -> Schedule:
     if code == SquareRoot.code:
         return SquareRoot(first, second)
     if code == Restarted.code:
-        return Restarted(first, *_whole(second, third))
+        return Restarted(first, *_counts(second, third))
     raise ValueError(f"schedule code {code} is unknown; known are {sorted(BY_CODE)}")
 
 
@@ -148,22 +150,27 @@ def _updates(first: int, count: int) -> np.ndarray:
     return np.arange(first, first + count, dtype=np.float64)
 
 
-def _whole(batches: float, interval: float) -> tuple[int, int]:
+def _counts(batches: float, interval: float) -> tuple[int, int]:
     """Return N and τ; whole numbers up to 2⁵³ survive as float64."""
     if not (1 <= batches <= 2**53 and 0 <= interval <= 2**53 and batches % 1 == interval % 1 == 0):
-        raise ValueError(f"a restarted schedule of a state has {batches} updates and {interval} epochs; damaged")
+        raise ValueError(
+            f"the state is damaged: its restarted schedule has {batches} updates and {interval} epochs; "
+            "start with a new one"
+        )
     return int(batches), int(interval)
 
 
 @dataclass(frozen=True)
 class Averaging:
-    """Iterates w_t with t ≥ first are summed (0: never); see `interval`.
+    """Which iterates w_t are averaged: those with t ≥ first, none for first = 0.
 
     Attributes
     ----------
-    first : number of the first update whose iterate counts
-    interval : after so many updates, always whole epochs, the model becomes the mean of the iterates
-        summed since the last time, and the sum begins anew; 0: never
+    first : int
+        Number of the first update whose iterate is summed.
+    interval : int
+        After this many updates (complete epochs) the model becomes the mean of the iterates summed since the last
+        time, and the sum begins anew; 0: never.
     """
 
     first: int = 0

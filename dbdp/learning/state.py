@@ -1,7 +1,7 @@
-"""The aggregate's state: one value, one codec.
+"""The state of the training aggregate, and its encoding as bytes.
 
 It holds what the next transition needs: the model, the sum of gradients of the unfinished
-mini-batch, the sum of iterates where they are averaged, the number of updates made, and the
+mini-batch, the sum of iterates if they are averaged, the number of updates, and the
 constants of the training.
 """
 
@@ -21,16 +21,22 @@ _MAGIC = b"dbs2"
 
 @dataclass
 class State:
-    """What one transition hands to the next; model and gradient have shape (d,), float64.
+    """The state between two transitions; model and gradient have shape (d,), float64.
 
     Attributes
     ----------
-    radius : after every update the model is projected onto ‖w‖₂ ≤ radius; math.inf: never
-    target : 0 takes labels as they are; c ≥ 1 is one class against the rest: label c is +1, any other -1
-    total : sum of iterates since the last restart, shape (d,), or (0,) where none are averaged
-    counted : iterates in `total`
-    filled : rows in the unfinished mini-batch
-    updates : made so far, over all epochs
+    radius : float
+        After every update the model is projected onto ‖w‖₂ ≤ radius; math.inf: never.
+    target : int
+        0 uses labels as they are; c ≥ 1 is one class against the rest: label c is +1, any other -1.
+    total : np.ndarray
+        Sum of iterates since the last restart, shape (d,), or (0,) where none are averaged.
+    counted : int
+        Iterates in `total`.
+    filled : int
+        Rows in the unfinished mini-batch.
+    updates : int
+        Updates so far, over all epochs.
     """
 
     loss: Loss
@@ -71,9 +77,9 @@ class State:
         return len(self.model)
 
     def result(self) -> np.ndarray:
-        """Return what the training has learned: the mean of the summed iterates, else the model.
+        """Return the trained model, shape (d,): the mean of the summed iterates, if there are any, else the last.
 
-        With restarts that is the model too: it was replaced by the mean where one was due.
+        With restarts it is the last one, which every restart has replaced by the mean.
         """
         averaged = self.averaging.first and not self.averaging.interval and self.counted
         return self.total / self.counted if averaged else self.model
@@ -106,7 +112,7 @@ class State:
         Raises
         ------
         ValueError
-            If the bytes are no state.
+            If the bytes are not a state.
         """
         if len(value) < _HEADER.size or value[:4] != _MAGIC:
             raise ValueError(f"{len(value)} bytes are not a state of dbdp.sgd_epoch; start with a new one")

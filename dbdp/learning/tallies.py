@@ -1,7 +1,7 @@
-"""Tallies: whole numbers that every packed row adds to, by its label and by the scores of a released model.
+"""Tallies: counts and sums over packed rows, by their labels and by the scores of a released model.
 
-What a row adds depends on its label and its own scores alone, and nothing that they hold raises. Tallies of several
-blocks add up. Shapes: scores (n, outputs) float64, labels (n,) as in `blocks`; a tally is a vector of int64.
+A row's contribution depends on its label and its own scores alone, and no value of them raises an error. Tallies of
+several blocks add up. Shapes: scores (n, outputs) float64, labels (n,) as in `blocks`; a tally is a vector of int64.
 """
 
 from dataclasses import asdict, dataclass
@@ -13,7 +13,7 @@ from dbdp.learning.compiled.arithmetic import exponential
 
 
 def linear_scores(models: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the scores of linear models. A row's depend on that row and the models alone, to the last bit.
+    """Return the scores (n, outputs) of linear models; a row's depend on it and the models alone, to the last bit.
 
     Each is a sum over the row's own products, in an order that its length decides: not on the number of the
     other rows, as a matrix product of BLAS does.
@@ -27,7 +27,7 @@ def linear_scores(models: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def true_classes(labels: np.ndarray, outputs: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return which rows have a label of the kind, and the place of its class, from 0, for each of these."""
+    """Return which rows have a valid label, shape (n,), and for these the class, counted from 0."""
     numbers = labels.astype(np.float64)
     if outputs == 1:
         valid, places = np.abs(numbers) == 1.0, (numbers + 1.0) / 2.0
@@ -37,10 +37,10 @@ def true_classes(labels: np.ndarray, outputs: int) -> tuple[np.ndarray, np.ndarr
 
 
 def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return how many rows are in each cell, int64; each row is in one or, without a label of the kind, in none.
+    """Return the confusion matrix (K, K), int64; a row without a valid label is not counted.
 
-    One score above 0 means +1; of several the largest decides, the first of equal ones. A score that is no
-    number raises nothing: whatever a row holds, it is in one cell at most.
+    A single score above 0 predicts +1; of several the largest decides, the first of equal ones. A NaN raises no
+    error: whatever a row contains, it is in at most one cell.
     """
     classes = max(scores.shape[1], 2)
     valid, true = true_classes(labels, scores.shape[1])
@@ -48,12 +48,12 @@ def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.bincount(classes * true + predicted[valid], minlength=classes**2).reshape(classes, classes)
 
 
-STEPS = 2**20  # whole steps of a packed label's unit: an error is rounded by a millionth of half the label's range
+STEPS = 2**20  # per unit of a packed label: rounds an error by a millionth of half the label's range
 
 
 @dataclass(frozen=True)
 class Confusion:
-    """Rows by true and predicted class, row-major; see `confusions.confusion`."""
+    """Rows by true and predicted class, row-major; see `confusion`."""
 
     def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Return the tally (K²,)."""
@@ -62,7 +62,7 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Correct:
-    """Rows whose class is predicted; a row without a label is not."""
+    """Rows whose predicted class is right; a row without a label is not counted."""
 
     def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Return the tally (1,)."""
@@ -71,7 +71,7 @@ class Correct:
 
 @dataclass(frozen=True)
 class Labels:
-    """Rows of each label; those without one are in no count. One class stands for -1 and +1."""
+    """Rows of each label; rows without one are not counted. `classes` = 1 stands for -1 and +1."""
 
     classes: int
 
@@ -82,16 +82,19 @@ class Labels:
 
 @dataclass(frozen=True)
 class ScoreBins:
-    """Rows of other classes, then rows of one class, by the probability that the model gives them for that class.
+    """Rows of other classes, then rows of one class, by the predicted probability of that class.
 
-    The bins are [0, 1/B), …, [(B - 1)/B, 1]. A probability that is no number is in the first bin; rows without a
-    label are in none.
+    The bins are [0, 1/B), …, [(B - 1)/B, 1]. A NaN is counted in the first bin; rows without a label are not
+    counted.
 
     Attributes
     ----------
-    bins : B
-    output : the score of that class, from 0; of one output, the label +1's
-    softmax : whether the scores of several classes are a network's; else each has a logistic probability of its own
+    bins : int
+        B.
+    output : int
+        The score of that class, from 0; of one output, the label +1's.
+    softmax : bool
+        Whether the scores of several classes are a network's; else each has a logistic probability of its own.
     """
 
     bins: int
@@ -115,20 +118,21 @@ class ScoreBins:
 
 @dataclass(frozen=True)
 class Errors:
-    """Sum over the rows of |prediction - label|^power in whole steps, both within [-1, 1].
+    """Sum over the rows of |prediction - label|^power, in steps of 1/STEPS; both are clipped to [-1, 1].
 
-    A zero row has label 0 and, from a model that is none of its own, prediction 0: no error.
+    A zero row has label 0 and prediction 0, and so no error.
 
     Attributes
     ----------
-    power : 1 or 2
+    power : int
+        1 or 2.
     """
 
     power: int
 
     @property
     def most(self) -> int:
-        """What one row adds at most; the least is 0."""
+        """The largest contribution of one row; the smallest is 0."""
         return STEPS * 2**self.power
 
     def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -149,5 +153,5 @@ def as_data(tally: Tally) -> dict[str, Any]:
 
 def tally_from(data: dict[str, Any]) -> Tally:
     """Return the tally of `as_data`."""
-    given = dict(data)
-    return _KINDS[given.pop("kind")](**given)
+    fields = dict(data)
+    return _KINDS[fields.pop("kind")](**fields)

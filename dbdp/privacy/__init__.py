@@ -1,1 +1,1 @@
-"""What a reviewer reads: sensitivity, mechanisms, accounting. No learning, no SQL."""
+"""Everything that the privacy guarantee rests on: sensitivity, mechanisms, accounting. No learning, no SQL."""

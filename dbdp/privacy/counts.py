@@ -1,4 +1,4 @@
-"""Noise for counts: whole numbers in, whole numbers out, exactly.
+"""Exact noise for counts: integers in, integers out.
 
 privacy.md §2(ii), §10.7. Entropy is the operating system's. Shapes: counts are (d,) int64.
 """
@@ -24,7 +24,7 @@ class CountLaplace:
     by `moved` in all. Proof. P(k) ∝ e^{-|k|/t}, so a count that moves by s changes the log of its probability by at
     most s/t, and a group by `moved`/t = ε/cells in all: ε together. The noise is independent, so the loss is that of
     `cells` mechanisms of ε/cells, and is charged as that: at small ε 1/`cells` of the charge of a pure ε. Counts
-    and noise are whole numbers, and the scale is a fraction: nothing is rounded.
+    and noise are integers, and the scale is a fraction: nothing is rounded.
     """
 
     cells: int
@@ -38,12 +38,12 @@ class CountLaplace:
 
     @property
     def scale(self) -> Fraction:
-        """The noise's scale t: P(k) ∝ e^{-|k|/t}; at least cells·moved/ε, for ε as a float and as it is written."""
+        """The scale t of the noise, P(k) ∝ e^{-|k|/t}: at least cells·moved/ε, for ε as a float and as a decimal."""
         return self.cells * self.moved / min(Fraction(self.epsilon), Fraction(repr(float(self.epsilon))))
 
     @property
     def noise_scale(self) -> float:
-        """The noise's scale."""
+        """The scale of the noise, as a float."""
         return float(self.scale)
 
     @property
@@ -58,23 +58,23 @@ class CountLaplace:
         return Release(SelfComposedDpEvent(each, self.cells), self.epsilon, 0.0)
 
     def release(self, counts: np.ndarray) -> np.ndarray:
-        """Return the noisy counts, whole numbers as floats."""
+        """Return the noisy counts, shape (d,), integers as floats."""
         scale, entropy = self.scale, Entropy()
         noise = (discrete_laplace(scale.numerator, entropy, scale.denominator) for _ in counts)
         return np.array([float(int(count) + each) for count, each in zip(counts.tolist(), noise, strict=True)])
 
     def tail(self, chance: float) -> int:
-        """Return the least whole T > 0 with P(noise of a count ≥ T) ≤ chance: e^{-T/t}/(1 + e^{-1/t}) is that."""
+        """Return the least integer T > 0 with P(noise of a count ≥ T) = e^{-T/t}/(1 + e^{-1/t}) ≤ chance."""
         return max(1, math.ceil(-self.noise_scale * math.log(chance * (1 + math.exp(-1 / self.noise_scale)))))
 
 
 @dataclass(frozen=True)
 class CountGaussian:
-    """Independent Gaussian noise on each of several counts, and the whole numbers nearest to the sums.
+    """Independent Gaussian noise on each of several counts, rounded to integers.
 
     A neighbour's counts differ as for `CountLaplace`. Proof. A group that moves by `moved` in all has L2 norm
     `moved` at most, and the groups have no count in common: √cells·moved together. `Gaussian` is (ε, δ)-DP for
-    that, and rounding is a function of what it gives. Below 2⁵³ whole numbers are exact floats.
+    that, and rounding is post-processing. Integers below 2⁵³ are exact floats.
     """
 
     gaussian: Gaussian
@@ -82,7 +82,7 @@ class CountGaussian:
 
     @classmethod
     def of(cls, cells: int, epsilon: float, delta: float, *, moved: int, dimension: int) -> "CountGaussian":
-        """Return the noise of `dimension` counts, of the analytic Gaussian."""
+        """Return the noise of `dimension` counts, calibrated as the analytic Gaussian."""
         distance = math.sqrt(cells) * moved * ROOM
         return cls(Gaussian.calibrated(epsilon=epsilon, delta=delta, sensitivity=distance, dimension=dimension))
 
@@ -102,11 +102,11 @@ class CountGaussian:
         return self.gaussian.guarantee
 
     def release(self, counts: np.ndarray) -> np.ndarray:
-        """Return the noisy counts, whole numbers as floats."""
+        """Return the noisy counts, shape (d,), integers as floats."""
         return np.rint(self.gaussian.release(counts.astype(np.float64)))
 
     def tail(self, chance: float) -> int:
-        """Return the least whole T > 0 with P(noise of a count ≥ T) ≤ chance, but for its last digits."""
+        """Return the least integer T > 0 with P(noise of a count ≥ T) ≤ chance, up to floating point."""
         return max(1, math.ceil(0.5 - self.noise_scale * NormalDist().inv_cdf(chance)))
 
 
@@ -118,7 +118,8 @@ def count_noise(cells: int, epsilon: float, delta: float, *, moved: int, dimensi
 
     Parameters
     ----------
-    cells, moved : how a neighbour's counts may differ, see `CountLaplace`
+    cells, moved : int
+        How the counts of neighbours may differ, see `CountLaplace`.
     """
     if delta == 0:
         return CountLaplace(cells, epsilon, moved)

@@ -1,7 +1,7 @@
 """Mechanisms: exact integer noise on a grid, from the operating system's entropy.
 
 privacy.md §2(ii). The model is rounded to a grid gℤ, which moves it by at most (g/2)√d, and integer
-noise times g is added: nothing that decides privacy is computed in floating point.
+noise times g is added: the privacy guarantee does not depend on floating point.
 Shapes: a model is (d,) float64.
 """
 
@@ -26,7 +26,7 @@ _GRID_BITS = 24  # grid = 2⁻²⁴ of the finest scale: the rounding of the mod
 
 
 class Mechanism(Protocol):
-    """What every mechanism offers: calibrated from public facts, applied once."""
+    """The interface of a mechanism, which is calibrated from public facts and applied once."""
 
     name: ClassVar[str]
 
@@ -37,33 +37,40 @@ class Mechanism(Protocol):
         Raises
         ------
         ValueError
-            If the mechanism cannot give that guarantee.
+            If the mechanism cannot satisfy (ε, δ), or a parameter is out of range.
         """
 
     @property
     def noise_scale(self) -> float:
-        """The noise's scale, in the model's units: the standard deviation of a coordinate's Gaussian noise,
-        or the b of a density ∝ exp(-‖z‖/b)."""
+        """The scale of the noise, in the model's units.
+
+        For Gaussian noise it is the standard deviation of a coordinate, else the b of a density ∝ exp(-‖z‖/b).
+        """
 
     @property
     def sensitivity(self) -> float:
-        """The L2 sensitivity that the noise covers, with the rounding to the grid."""
+        """The L2 sensitivity that the noise covers, including the rounding to the grid."""
 
     @property
     def guarantee(self) -> Release:
         """The event and the stand-alone (ε, δ)."""
 
     def release(self, model: np.ndarray) -> np.ndarray:
-        """Return the noisy model.
+        """Return the noisy model, shape (d,).
 
-        Every coordinate is finite: the iterates of training are bounded by public facts (privacy.md
+        Every coordinate must be finite: the iterates of training are bounded by public facts (privacy.md
         §14.2), so whether this holds depends on no row.
+
+        Raises
+        ------
+        ArithmeticError
+            If a coordinate is not finite, which is an internal error.
         """
 
 
 @dataclass(frozen=True)
 class _OnGrid(ABC):
-    """What the mechanisms share: the model rounded to `grid`, and integer noise of scale `steps`."""
+    """Base of the mechanisms: the model rounded to `grid`, and integer noise of scale `steps`."""
 
     sensitivity: float
     grid: float
@@ -71,28 +78,28 @@ class _OnGrid(ABC):
 
     @property
     def noise_scale(self) -> float:
-        """The noise's scale, see `Mechanism`."""
+        """The scale of the noise, see `Mechanism`."""
         return self.steps * self.grid
 
     def release(self, model: np.ndarray) -> np.ndarray:
         """Return the noisy model; see `Mechanism`."""
         if not np.isfinite(model).all():
-            raise ArithmeticError("internal error: a model that is not finite is never released")
+            raise ArithmeticError("internal error: the model is not finite")
         rounded = [round(value / self.grid) for value in model.tolist()]
         noisy = (step + noise for step, noise in zip(rounded, self._noise(len(rounded)), strict=True))
         return np.array([float(step * self.grid) for step in noisy])  # floating point comes last
 
     @abstractmethod
     def _noise(self, count: int) -> list[int]:
-        """Return the noise of a model with `count` coordinates, in steps of the grid."""
+        """Return the noise for `count` coordinates, in steps of the grid."""
 
 
 @dataclass(frozen=True)
 class Gaussian(_OnGrid):
     """Independent Gaussian noise of standard deviation `steps` × `grid`, exactly rounded to the grid.
 
-    Proof (privacy.md §2(ii)). A model w on the grid has w + g·round(z/g) = round_g(w + z): what is
-    released is a function of the ideal continuous mechanism's output, and inherits its guarantee. For
+    Proof (privacy.md §2(ii)). A model w on the grid has w + g·round(z/g) = round_g(w + z): the released
+    model is a function of the ideal continuous mechanism's output, and inherits its guarantee. For
     neighbours the rounded models are within Δ' = Δ + g√d.
     """
 
@@ -113,18 +120,18 @@ class Gaussian(_OnGrid):
 
     @classmethod
     def with_scale(cls, *, sensitivity: float, grid: float, noise_scale: float, guarantee: Release) -> Self:
-        """Return the mechanism whose standard deviation is `noise_scale`, rounded up to whole steps of the grid.
+        """Return the mechanism whose standard deviation is `noise_scale`, rounded up to a multiple of the grid.
 
         Parameters
         ----------
         sensitivity : float
-            As covered: with the rounding to the grid (`covered_sensitivity`).
+            The covered sensitivity, including the rounding to the grid (`covered_sensitivity`).
         grid : float
-            Of `grid_for`.
+            The result of `grid_for`.
         noise_scale : float
-            What the guarantee needs, rounded up (`ROOM`).
+            The scale that the guarantee needs, rounded up (`ROOM`).
         guarantee : Release
-            What this noise guarantees, as the caller has proved it.
+            The guarantee of this noise, which the caller has proved.
         """
         return cls(sensitivity, grid, _steps(noise_scale, grid), guarantee)
 
@@ -154,6 +161,7 @@ class SphericalLaplace(_OnGrid):
 
     @property
     def guarantee(self) -> Release:
+        """The event and the stand-alone (ε, 0)."""
         return Release(EpsilonDeltaDpEvent(self.epsilon, 0.0), self.epsilon, 0.0)
 
     def _noise(self, count: int) -> list[int]:
@@ -186,6 +194,7 @@ class DiscreteGaussian(_OnGrid):
 
     @property
     def guarantee(self) -> Release:
+        """The ρ-zCDP event and the stand-alone (ε, δ)."""
         rho = (Fraction(self.sensitivity) / (self.steps * Fraction(self.grid))) ** 2 / 2
         return Release(ZCDpEvent(math.nextafter(float(rho), math.inf)), self.epsilon, self.delta)
 
@@ -216,6 +225,7 @@ class DiscreteLaplace(_OnGrid):
 
     @property
     def guarantee(self) -> Release:
+        """The event and the stand-alone (ε, 0)."""
         return Release(EpsilonDeltaDpEvent(self.epsilon, 0.0), self.epsilon, 0.0)
 
     def _noise(self, count: int) -> list[int]:
@@ -232,7 +242,13 @@ MECHANISMS: dict[str, type[Mechanism]] = {
 
 
 def mechanism_named(name: str | None, *, delta: float) -> type[Mechanism]:
-    """Return the mechanism of that name; without one, the Gaussian when there is a δ to spend."""
+    """Return the mechanism of that name; for None the Gaussian if δ > 0, else the spherical Laplace.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown.
+    """
     if name is None:
         return Gaussian if delta > 0 else SphericalLaplace
     return MECHANISMS[one_of("mechanism", name, MECHANISMS)]
@@ -241,19 +257,24 @@ def mechanism_named(name: str | None, *, delta: float) -> type[Mechanism]:
 def grid_for(sensitivity: float, dimension: int, multiplier: float) -> float:
     """Return the grid for noise of `multiplier` × `sensitivity` per coordinate.
 
-    A power of two, far below Δ/√d (§14.4) and below the noise.
+    It is a power of two, far below Δ/√d (§14.4) and below the noise.
+
+    Raises
+    ------
+    ValueError
+        If the sensitivity is not finite, or too small.
     """
     if not LEAST_SENSITIVITY <= sensitivity < math.inf:
         raise ValueError(
             f"sensitivity = {sensitivity:g} must be finite and at least {LEAST_SENSITIVITY:g}, since smaller numbers "
-            "lose their precision; choose larger steps, or less regularisation"
+            "lose their precision; choose a larger step_size, or less regularisation"
         )
     finest = sensitivity / math.sqrt(dimension) * min(1.0, multiplier)
     return 2.0 ** (math.floor(math.log2(finest)) - _GRID_BITS)
 
 
 def covered_sensitivity(sensitivity: float, dimension: int, grid: float) -> float:
-    """Return Δ' = Δ + g√d, rounded up: what noise must cover when models are rounded to the grid."""
+    """Return Δ' = Δ + g√d, rounded up: the sensitivity of models that are rounded to the grid."""
     return (sensitivity + grid * math.sqrt(dimension)) * ROOM
 
 
@@ -261,10 +282,10 @@ def _check_delta(epsilon: float, delta: float) -> None:
     check_epsilon_delta(epsilon, delta)
     if delta == 0:
         raise ValueError(
-            "delta = 0 with Gaussian noise gives no guarantee; give a delta > 0 or use mechanism 'spherical_laplace'"
+            "delta = 0: Gaussian noise has no pure guarantee; give a delta > 0 or use mechanism 'spherical_laplace'"
         )
 
 
 def _steps(noise_scale: float, grid: float) -> int:
-    """Return a noise scale in steps of the grid, rounded up: a whole number, exact for the samplers."""
+    """Return a noise scale in steps of the grid, rounded up to an integer, as the samplers need it."""
     return math.ceil(Fraction(noise_scale) / Fraction(grid))

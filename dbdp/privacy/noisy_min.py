@@ -1,4 +1,4 @@
-"""The least of several values, found with Laplace noise on each: what papers call NoisyMax.
+"""Select the least of several values with Laplace noise on each, known as report noisy max.
 
 privacy.md §8. The noise is discrete and exact, from the operating system's entropy.
 """
@@ -25,8 +25,10 @@ class NoisyMin:
 
     Attributes
     ----------
-    epsilon : of one selection
-    sensitivity : s: the difference of two losses moves by at most 2s when one record is replaced
+    epsilon : float
+        ε of one selection.
+    sensitivity : float
+        s: the difference of two losses moves by at most 2s when one record is replaced.
     """
 
     epsilon: float
@@ -44,7 +46,7 @@ class NoisyMin:
 
     @property
     def grid(self) -> float:
-        """What losses are rounded down to multiples of, far below the noise."""
+        """The grid to which losses are rounded down, far below the noise."""
         return grid_for(self.sensitivity, 1, 1 / self.epsilon)
 
     @property
@@ -54,7 +56,7 @@ class NoisyMin:
         return math.ceil(moved / Fraction(self.epsilon) * Fraction(ROOM))
 
     def choose(self, losses: Sequence[float]) -> int:
-        """Return the number of a candidate, given the loss of each, from 0."""
+        """Return the index of a candidate, selected by the losses of all."""
         grid, entropy, scale = Fraction(self.grid), Entropy(), self.steps
         noisy = [math.floor(Fraction(loss) / grid) + discrete_laplace(scale, entropy) for loss in losses]
         return noisy.index(min(noisy))

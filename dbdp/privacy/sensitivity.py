@@ -12,36 +12,45 @@ from itertools import pairwise
 import numpy as np
 
 UNIT_ROUNDOFF = 2.0**-53
-FLUSHED = 2.0**-960  # what one update errs by at most because numbers below 2⁻¹⁰²² are taken for 0
+FLUSHED = 2.0**-960  # bounds the error of one update that comes from treating numbers below 2⁻¹⁰²² as 0
 REUSED, FRESH = "reused", "fresh"  # the permutation of each epoch
-MAX_POSITIONS = 10**7  # 80 MB of sensitivities; to calibrate noise to them takes a gigabyte for a moment
+MAX_POSITIONS = 10**7  # 80 MB of sensitivities; calibrating noise to them needs a gigabyte for a moment
 MAX_UPDATES = 5 * 10**8  # half a minute of arithmetic, and Tu ≤ 10⁻⁷ (§14.3)
-_UP = 1 + 2.0**-50  # above what two products round off
-_PIECE = 1 << 15  # updates walked at once: they stay in the processor's cache
+_UP = 1 + 2.0**-50  # exceeds the rounding of two products
+_PIECE = 1 << 15  # updates processed at once: they stay in the processor's cache
 
 
 def pause() -> None:
-    """Is called after every piece; a server puts its own look for a cancel here."""
+    """Do nothing; called after every piece, so that a server can replace it with a check for cancellation."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """The public facts of a training that decide its sensitivity.
+    """The public facts that determine the sensitivity of a training.
 
     Attributes
     ----------
-    rows, dimension : n and d
-    batch_size, epochs : rows of a mini-batch, passes over the data
-    step_sizes : `step_sizes(first, count)` gives the step sizes of updates first, …, counted from 1
-    lipschitz, smoothness : of the data part of the loss alone, for ‖x‖₂ ≤ 1
-    regularisation : λ of (λ/2)‖w‖²
-    scalar_error : error of the computed derivative of the loss, in units of 2⁻⁵³
-    permutation : REUSED in every epoch, or FRESH in each
-    averaged_from : the result is the mean of the iterates from this update on (the first of an
-        epoch); 0: the result is the last iterate
-    restart_every : after so many updates (whole epochs) the model becomes the mean of the iterates
-        since the last restart; 0: never
-    radius : the model is projected onto ‖w‖₂ ≤ radius after every update
+    rows, dimension : int
+        n and d.
+    batch_size, epochs : int
+        Rows of a mini-batch, passes over the data.
+    step_sizes : Callable[[int, int], np.ndarray]
+        `step_sizes(first, count)` returns the step sizes of updates first, …, counted from 1, shape (count,).
+    lipschitz, smoothness : float
+        Constants of the loss without the regulariser, for ‖x‖₂ ≤ 1.
+    regularisation : float
+        λ of (λ/2)‖w‖².
+    scalar_error : float
+        Error of the computed derivative of the loss, in units of 2⁻⁵³.
+    permutation : str
+        REUSED in every epoch, or FRESH in each.
+    averaged_from : int
+        The result is the mean of the iterates from this update on (the first of an epoch); 0: the last iterate.
+    restart_every : int
+        After this many updates (complete epochs) the model becomes the mean of the iterates since the last restart; 0:
+        never.
+    radius : float
+        The model is projected onto ‖w‖₂ ≤ radius after every update.
     """
 
     rows: int
@@ -65,7 +74,7 @@ class Training:
 
     @property
     def updates(self) -> int:
-        """Updates of the whole training, T."""
+        """Updates of all epochs, T."""
         return self.epochs * self.batches
 
     @property
@@ -78,9 +87,9 @@ class Training:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """An upper bound on ‖w - w'‖₂ for neighbours: the exact one and what rounding adds.
+    """An upper bound on ‖w - w'‖₂ for neighbours: `exact` in real arithmetic, plus a `margin` for rounding.
 
-    `by_position` has the exact one for each mini-batch that the record may sit in, where asked for.
+    `by_position`, if computed, is the exact bound for each mini-batch that may contain the record, shape (N,).
     """
 
     exact: float
@@ -89,19 +98,18 @@ class Sensitivity:
 
     @property
     def total(self) -> float:
-        """What noise must cover, rounded up."""
+        """The bound with its margin, rounded up, which noise must cover."""
         return math.nextafter(self.exact + self.margin, math.inf)
 
     def joint(self, exact: float, margin: float) -> "Sensitivity":
-        """Return the sensitivity of several models on the same mini-batches, as factors of one model's."""
+        """Return the sensitivity multiplied by a factor for the exact bound and one for the margin."""
         positions = None if self.by_position is None else self.by_position * exact
         return Sensitivity(self.exact * exact, self.margin * margin, positions)
 
     def of_units(self, rows: int) -> "Sensitivity":
-        """Return that of units of r records: rΔ, by a chain of r neighbours and the triangle inequality (§11.6).
+        """Return the sensitivity for units of r records: rΔ, by a chain of r neighbours (§11.6).
 
-        For a given order a record's position bounds what it moves; a unit's records are in several, and no
-        mixture over one position covers them.
+        The records of a unit are in several positions, so that a mixture over one position does not cover them.
         """
         return self if rows == 1 else Sensitivity(self.exact * rows * _UP, self.margin * rows * _UP)
 
@@ -109,9 +117,9 @@ class Sensitivity:
 def sgd_sensitivity(training: Training, *, by_position: bool = False) -> Sensitivity:
     """Return the sensitivity of mini-batch SGD over a permutation that is independent of the values.
 
-    privacy.md §1.2. A record that sits in mini-batch j of every epoch moves the result by at most
-    Δ_j = Σ_p c_{pN+j}, with c_t = (2Lη_t / b) V_t, where V_t is what the result takes over of w_t;
-    Δ = max_j Δ_j. With a fresh permutation in each epoch it may sit elsewhere each time:
+    privacy.md §1.2. A record in mini-batch j of every epoch moves the result by at most
+    Δ_j = Σ_p c_{pN+j}, with c_t = (2Lη_t / b) V_t, where V_t bounds the change of the result per change of w_t;
+    Δ = max_j Δ_j. With a fresh permutation in each epoch its position may change each time:
     Δ = Σ_p max_j c_{pN+j}. For the last iterate V_t = Π_{s>t} ρ_s; for a mean Σ a_t w_t,
     V_t = a_t + ρ_{t+1} V_{t+1}.
 
@@ -123,7 +131,7 @@ def sgd_sensitivity(training: Training, *, by_position: bool = False) -> Sensiti
     for every permutation, so also for a random one. A last mini-batch of s < b rows is divided by b
     as well (§1.4, layout A): additive term 2ηL/b, smoothness β_φ s/b + λ.
 
-    The updates are walked in pieces: memory is a piece, and a few numbers for each.
+    The updates are processed in pieces, of which one is in memory at a time, and a few numbers for each.
 
     Raises
     ------
@@ -143,28 +151,33 @@ def sharded_sensitivity(shards: Sequence[Training], *, each_epoch: bool) -> Sens
     products: δ_{e+1} = R_e δ_e + α_p c_{e,j} with R_e = Σ_q α_q Π_{t in e} ρ_t^(q), where c_{e,j}
     counts to the end of its own epoch only. The maximum over p and j is the sensitivity. All shards err
     in their arithmetic: Σ_p α_p of their margins is at most the largest; a mean of P models errs by
-    1.01(P + 2)uW, and the last one is taken once more.
+    1.01(P + 2)uW, and the last one is counted once more.
+
+    Raises
+    ------
+    ValueError
+        As for `sgd_sensitivity`, or if shards averaged in each epoch also average iterates.
     """
     kinds = list({shard.rows: shard for shard in shards}.values())
     for kind in kinds:
         _check(kind, by_position=False)
         if each_epoch and (kind.averaged_from or kind.restart_every):
             raise ValueError(
-                "shards averaged in each epoch have no mean of iterates; average shards once, or leave it out"
+                "shards averaged in each epoch cannot average iterates too; average shards once, or leave averaging out"
             )
     rows = sum(shard.rows for shard in shards)
     weights = np.array([kind.rows * sum(shard.rows == kind.rows for shard in shards) / rows for kind in kinds])
     contraction, stretch = np.array([_epochs(kind) for kind in kinds]).swapaxes(0, 1)
-    kept = _products_after((weights[:, None] * contraction).sum(axis=0))
+    retained = _products_after((weights[:, None] * contraction).sum(axis=0))
     reached = np.append(0.0, np.cumsum(stretch.max(axis=0)))
-    common = _Common(kept, reached[:-1]) if each_epoch else None
-    found = [
+    common = _Common(retained, reached[:-1]) if each_epoch else None
+    moved = [
         _moved(kind, _groups(kind, alone=each_epoch), common, by_position=False).joint(kind.rows / rows, 1.0)
         for kind in kinds
     ]
-    terms = (len(shards) + 2) * (float(kept.sum()) + 1 if each_epoch else 1.0)
+    terms = (len(shards) + 2) * (float(retained.sum()) + 1 if each_epoch else 1.0)
     means = _means_error(shards[0], terms, reached[-1])
-    return Sensitivity(max(each.exact for each in found), max(each.margin for each in found) + means)
+    return Sensitivity(max(each.exact for each in moved), max(each.margin for each in moved) + means)
 
 
 @dataclass(frozen=True)
@@ -179,7 +192,7 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Carried:
-    """What the result takes over of a group's last iterate through later updates, and of each iterate."""
+    """Change of the result per change of a group's last iterate, through later updates, and of each iterate."""
 
     gain: float
     weight: float
@@ -187,20 +200,22 @@ class _Carried:
 
 @dataclass(frozen=True)
 class _Common:
-    """What shards have in common that are averaged in each epoch; shapes (epochs,).
+    """Common values of shards that are averaged in each epoch; shapes (epochs,).
 
     Attributes
     ----------
-    kept : the share of each epoch's end that the result takes over
-    before : Σ η of all earlier epochs, each in the shard where it is largest
+    retained : np.ndarray
+        Change of the result per change of the model at the end of each epoch.
+    before : np.ndarray
+        Σ η of all earlier epochs, each in the shard where it is largest.
     """
 
-    kept: np.ndarray
+    retained: np.ndarray
     before: np.ndarray
 
 
 def _groups(training: Training, *, alone: bool = False) -> np.ndarray:
-    """Return the updates in groups of about _PIECE: whole epochs, or parts of one, shape (rows, parts).
+    """Return the updates in groups of about _PIECE: complete epochs, or parts of one, shape (rows, parts).
 
     No group crosses a restart or the beginning of a mean; with `alone` none crosses an epoch's end.
     """
@@ -224,7 +239,7 @@ def _check(training: Training, by_position: bool) -> None:
     batches, first, period = training.batches, training.averaged_from, training.restart_every
     if period % batches or (first and ((first - 1) % batches or first > training.updates or period)):
         raise ValueError(
-            f"the mean from update {first} on, or of every {period} updates, is not of whole epochs of {batches}; "
+            f"the mean from update {first} on, or of every {period} updates, is not over complete epochs of {batches}; "
             "choose one of the two, and the first update of an epoch or a multiple of its updates"
         )
     if training.updates > MAX_UPDATES:
@@ -234,8 +249,8 @@ def _check(training: Training, by_position: bool) -> None:
         )
     if by_position and training.batches > MAX_POSITIONS:
         raise ValueError(
-            f"{training.batches} mini-batches are more than {MAX_POSITIONS}, the most whose sensitivities are kept one "
-            "by one; choose a larger batch_size or calibration 'worst_position'"
+            f"{training.batches} mini-batches are more than {MAX_POSITIONS}, the most whose sensitivities are stored; "
+            "choose a larger batch_size or calibration 'worst_position'"
         )
     if by_position and training.permutation == FRESH:
         raise ValueError(
@@ -279,10 +294,10 @@ def _check_steps(training: Training, steps: np.ndarray) -> None:
 
 
 def _walk(training: Training, groups: np.ndarray, common: _Common | None) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return for every group what is carried on, Σ η of all earlier groups, and the rounding of all means.
+    """Return for every group its `_Carried`, Σ η of all earlier groups, and the rounding error of all means.
 
-    From the last update to the first. Where a mean of M iterates is taken, each of them counts for 1/M
-    of what the mean counts for, and the last iterate for nothing more.
+    It runs from the last update to the first. Each of the M iterates of a mean has weight 1/M
+    of the mean's, and the last iterate has no further weight.
     """
     carried, sums = np.empty(groups.shape, object), np.zeros(groups.shape)
     count = training.updates - training.averaged_from + 1 if training.averaged_from else 0
@@ -293,7 +308,7 @@ def _walk(training: Training, groups: np.ndarray, common: _Common | None) -> tup
         group: _Group = groups[place]  # type: ignore[assignment]
         ended = group.epoch + group.epochs
         if group.last == training.batches and common is not None:
-            gain = float(common.kept[group.epoch])
+            gain = float(common.retained[group.epoch])
         if group.last == training.batches and ended % restarted == 0:
             terms += gain * (training.restart_every + 2)
             gain, weight = 0.0, gain / training.restart_every
@@ -336,7 +351,7 @@ def _products_after(expansions: np.ndarray) -> np.ndarray:
 
 
 def _sums_after(expansions: np.ndarray) -> np.ndarray:
-    """Return S_t = 1 + ρ_{t+1} S_{t+1}, S = 1 for the last; by doubling, so that no product is divided by."""
+    """Return S_t = 1 + ρ_{t+1} S_{t+1}, S = 1 for the last; by doubling, which needs no division."""
     sums, factors, reach = np.ones_like(expansions), np.append(expansions[1:], 0.0), 1
     while reach < len(expansions):
         sums[:-reach] = sums[:-reach] + factors[:-reach] * sums[reach:]
@@ -358,7 +373,7 @@ def _epochs(training: Training) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _errors(training: Training, steps: np.ndarray, before: float) -> np.ndarray:
-    """Return e_t: how far rounding moves one update (§14.2).
+    """Return e_t, a bound on the rounding error of each update, shape (T,) (§14.2).
 
     Proof. A dot product in any order errs by ≤ γ_d‖w‖‖x‖, hence the derivative by β_φγ_dW + c_ℓu, the
     batch sum by ≤ γ_b·bL, the update by 3uW + 4.1uη(L + λW), as a rounded 1 - ηλ times w. A projection
@@ -397,7 +412,10 @@ def _means_error(training: Training, terms: float, steps: float) -> float:
 
 
 def _margin(training: Training, exact: float, errors: float, means: float) -> float:
-    """Return Δ̂·4(T + k + 10)u + 2 Σ_t e_t V_t + e_avg (§14): both trajectories err, and Lemma A carries
-    each error on by V_t; the recursion itself has only sums and products of positive terms."""
+    """Return Δ̂·4(T + k + 10)u + 2 Σ_t e_t V_t + e_avg (§14).
+
+    Both trajectories err, and by Lemma A each error enters the result with factor V_t; the recursion itself has only
+    sums and products of positive terms.
+    """
     recursion = 4 * (training.updates + training.epochs + 10) * UNIT_ROUNDOFF * exact
     return float(recursion + 2.0 * errors * (1 + 1e-9) + means)

@@ -1,8 +1,8 @@
-"""Uniform secret permutations, and Poisson samples: who takes part in which step.
+"""Uniform secret permutations, and Poisson samples: which rows take part in which step.
 
-They come from the operating system's entropy or from a secret key. There is no seed: nobody can repeat,
+They are drawn from the operating system's entropy or from a secret key. There is no seed: nobody can repeat,
 choose or predict an order (privacy.md §3, §11.5) or a sample (§10). With a key, which is drawn for one
-release and never shown, several sessions compute the same order.
+release and never revealed, several sessions compute the same order.
 """
 
 import hashlib
@@ -16,9 +16,9 @@ import numpy as np
 _SPAN = 1 << 10  # slots whose words come from one call of SHAKE-256
 _COUNTED = 1 << 14  # slots whose words are counted at a time
 _BIN_WORDS = 64  # of a bin, on average
-_MOST_BINS = 1 << 16  # 512 kB of counts: a bin has few words, however many there are
+_MOST_BINS = 1 << 16  # 512 kB of counts
 _MOST_GAPS = 1 << 16  # drawn at a time
-_MOST_CELLS = 1 << 46  # counted through at a time, so that the sum of so many gaps is below 2⁶³
+_MOST_CELLS = 1 << 46  # cells at a time, so that the sum of their gaps is below 2⁶³
 _LN_2 = float.fromhex("0x1.62e42fefa39efp-1")
 _TERMS = 11  # of the series of a logarithm
 _GUARD = 64  # bits of precision beyond those of a uniform number
@@ -27,7 +27,7 @@ _GUARD = 64  # bits of precision beyond those of a uniform number
 def permutation(count: int) -> np.ndarray:
     """Return a uniform permutation of 0, …, count - 1, shape (count,).
 
-    The order of distinct random 64-bit keys; where two keys are equal all are drawn again, so that
+    It is the order of random 64-bit keys; if two keys are equal all are drawn again, so that
     every order is equally likely.
     """
     while True:
@@ -39,11 +39,12 @@ def permutation(count: int) -> np.ndarray:
 
 
 class Places:
-    """The places of a uniform permutation that are left, counted by ranges of like sizes.
+    """The free places of a uniform permutation, counted by ranges of similar sizes.
 
     Attributes
     ----------
-    left : places that are left in each range, shape (ranges,)
+    left : np.ndarray
+        Free places in each range, shape (ranges,).
     """
 
     def __init__(self, count: int, ranges: int) -> None:
@@ -51,9 +52,9 @@ class Places:
         self.left[: count % ranges] += 1
 
     def take(self, count: int) -> np.ndarray:
-        """Return the ranges of the places of the next rows, shape (count,); these places are left no more.
+        """Assign free places to the next rows; return the range of each, shape (count,).
 
-        Every row has a uniform one of those that are left: which of a range it is, is never decided.
+        Every row has a uniform free place; only the range of the place is determined.
         """
         borders = np.cumsum(self.left)
         ranges = np.searchsorted(borders, distinct(count, int(borders[-1])), side="right")
@@ -64,23 +65,23 @@ class Places:
 def distinct(count: int, below: int) -> np.ndarray:
     """Return the first `count` numbers of a uniform permutation of 0, …, below - 1, shape (count,).
 
-    Proof. A uniform number that is taken unless it was seen before is uniform among those not seen. Where that
-    would seldom succeed the whole permutation is drawn.
+    Proof. A uniform number that is rejected if it was seen before is uniform among those not seen. Where most
+    would be rejected, all of the permutation is drawn.
 
     Raises
     ------
     ValueError
-        If there are fewer.
+        If `count` is above `below`.
     """
     if count > below:
-        raise ValueError(f"count = {count} must be at most {below}: there are no more numbers")
+        raise ValueError(f"count = {count} must be at most {below}, which is how many numbers there are; draw fewer")
     if 2 * count > below:
         return permutation(below)[:count]
-    found = np.zeros(0, np.int64)
-    while len(found) < count:
-        found = np.concatenate([found, _below(below, count - len(found))])
-        found = found[np.sort(np.unique(found, return_index=True)[1])]
-    return found
+    numbers = np.zeros(0, np.int64)
+    while len(numbers) < count:
+        numbers = np.concatenate([numbers, _below(below, count - len(numbers))])
+        numbers = numbers[np.sort(np.unique(numbers, return_index=True)[1])]
+    return numbers
 
 
 def _below(limit: int, count: int) -> np.ndarray:
@@ -92,11 +93,11 @@ def _below(limit: int, count: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class KeyedOrder:
-    """The permutation of `count` slots that a secret key decides: the same in every session.
+    """The permutation of `count` slots that a secret key determines: the same in every session.
 
-    Each slot has a 64-bit word of SHAKE-256 under the key, and slots are placed in the order of their
-    words. Words below any border are counted without the rows, so that a part of the order is found
-    in little memory: a bin is the words with the same leading bits.
+    Each slot has a 64-bit word of SHAKE-256 under the key, and slots are sorted by their
+    words. The words of each bin, those with the same leading bits, are counted without the rows, so that a part
+    of the order is computed in little memory.
     """
 
     key: bytes
@@ -121,7 +122,7 @@ class KeyedOrder:
         return (words >> np.uint64(64 - bits)).astype(np.int64) if bits else np.zeros(len(words), np.int64)
 
     def starts(self) -> np.ndarray:
-        """Return the place where each bin begins, and `count`, shape (bins + 1,)."""
+        """Return the first place of each bin, then `count`, shape (bins + 1,)."""
         counts = np.zeros(1 << self._bin_bits, np.int64)
         for first in range(0, self.count, _COUNTED):
             words = self.words(first, min(first + _COUNTED, self.count))
@@ -129,9 +130,9 @@ class KeyedOrder:
         return np.concatenate([[0], np.cumsum(counts)])
 
     def order(self, words: np.ndarray) -> np.ndarray:
-        """Return the order of words that are given in the order of their slots, shape (n,).
+        """Return the order of words, which must be in the order of their slots, shape (n,).
 
-        Equal words are put in an order that another key decides, so that every order is equally likely.
+        The order of equal words is that of another key, so that every order is equally likely.
         """
         order = np.argsort(words, kind="stable")
         ranked = words[order]
@@ -145,12 +146,14 @@ class KeyedOrder:
 
 @dataclass(frozen=True)
 class Section:
-    """The bins of a key's order that hold the places first, …, last - 1, and some on both sides.
+    """The bins of a key's order that contain the places first, …, last - 1, and some on both sides.
 
     Attributes
     ----------
-    begin : the first of the bins
-    starts : the place where each begins, and where the last one ends
+    begin : int
+        Index of the first bin.
+    starts : np.ndarray
+        First place of each bin, then the end of the last one, shape (bins + 1,).
     """
 
     order: KeyedOrder
@@ -161,7 +164,7 @@ class Section:
 
     @classmethod
     def of(cls, order: KeyedOrder, first: int, last: int) -> "Section":
-        """Find the bins of these places."""
+        """Return the section of these places."""
         starts = order.starts()
         begin, end = int(np.searchsorted(starts, first, side="right")) - 1, int(np.searchsorted(starts, last))
         return cls(order, first, last, begin, starts[begin : end + 1])
@@ -172,37 +175,37 @@ class Section:
         return int(self.starts[-1] - self.starts[0])
 
     def bins(self, words: np.ndarray) -> np.ndarray:
-        """Return each word's bin, the first being 0; -1 for a bin that is not here."""
+        """Return each word's bin, counted from the first of the section, shape (n,); -1 for any other bin."""
         bins = self.order.bins(words) - self.begin
         return np.where(bins < len(self.starts) - 1, np.maximum(bins, -1), -1)
 
     def places(self, words: np.ndarray, start: int) -> np.ndarray:
-        """Return which of these words are at the places first, …, last - 1, in order; theirs begin at `start`."""
+        """Return which words are at the places first, …, last - 1, in order; those of `words` begin at `start`."""
         return self.order.order(words)[max(self.first - start, 0) : max(self.last - start, 0)]
 
 
 def participation(rows: int, steps: int, probability: float) -> tuple[np.ndarray, np.ndarray]:
     """Return row and step of every hit of one draw, ascending by row and then by step, each shape (hits,)."""
     none = np.zeros(0, np.int64)
-    found = [(none, none), *hits(rows, steps, probability)]
-    return np.concatenate([row for row, _ in found]), np.concatenate([step for _, step in found])
+    pieces = [(none, none), *hits(rows, steps, probability)]
+    return np.concatenate([row for row, _ in pieces]), np.concatenate([step for _, step in pieces])
 
 
 def hits(rows: int, steps: int, probability: float, most: int = _MOST_GAPS) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Give row and step of every hit, ascending by row and then by step, at most so many at a time.
+    """Yield row and step of every hit, ascending by row and then by step, at most `most` at a time.
 
-    Every row takes part in every step with this very probability q, independently of all else: each step
-    takes a Poisson sample of the rows (privacy.md §10).
+    Every row takes part in every step with exactly this probability q, independently of all else: each step
+    has a Poisson sample of the rows (privacy.md §10).
 
     Proof. The cells (row, step) stand in one line, row by row. The numbers of cells missed before each
     hit are independent, with P(gap ≥ k) = (1 - q)^k for k = 0, 1, …: the law of the runs of misses among
-    independent events of probability q, and it decides the law of these events. They have no memory, so
+    independent events of probability q, which determines the law of these events. They have no memory, so
     a line may end at any cell, whatever was drawn beyond it, and another one begin.
 
     Raises
     ------
     ValueError
-        If the probability or the number of steps is none.
+        If the probability or the number of steps is out of range.
     """
     if not 0 < probability <= 1:
         raise ValueError(f"probability = {probability!r} must be above 0 and at most 1")
@@ -217,21 +220,21 @@ def hits(rows: int, steps: int, probability: float, most: int = _MOST_GAPS) -> I
 
 
 def _cells(count: int, probability: float, most: int) -> Iterator[np.ndarray]:
-    """Give those of the cells 0, …, count - 1 that are hit, rising."""
+    """Yield those of the cells 0, …, count - 1 that are hit, in ascending order."""
     passed = 0
     while passed < count:
         likely = (count - passed) * probability
         drawn = int(min(most, likely + 4 * likely**0.5 + 4))  # mostly enough for all that are left
-        found = passed - 1 + np.cumsum(_gaps(drawn, probability) + 1)
-        yield found[found < count]
-        passed = int(found[-1]) + 1
+        cells = passed - 1 + np.cumsum(_gaps(drawn, probability) + 1)
+        yield cells[cells < count]
+        passed = int(cells[-1]) + 1
 
 
 def _gaps(count: int, probability: float) -> np.ndarray:
     """Return independent ⌊ln U / ln(1 - q)⌋, or _MOST_CELLS if that is less, shape (count,).
 
-    U are uniform real numbers, so P(gap ≥ k) = P(ln U ≤ k·ln(1 - q)) = (1 - q)^k exactly. Of each 64 bits
-    are drawn; where the ratios of all numbers that begin so lie on both sides of an integer, more decide.
+    U are uniform real numbers, so P(gap ≥ k) = P(ln U ≤ k·ln(1 - q)) = (1 - q)^k exactly. 64 bits of each
+    are drawn; where the ratios of the numbers that begin so lie on both sides of an integer, more are drawn.
 
     Proof. Let u = 2⁻⁵³ and v the first 52 bits. U·2⁵² is within ½ of v + ½, so ln U within 1/(2v) of
     y = ln((v + ½)·2⁻⁵²), which is computed to within 4u(1 + |y|). The slope is off by u, the quotient by
@@ -243,7 +246,7 @@ def _gaps(count: int, probability: float) -> np.ndarray:
         return np.zeros(count, np.int64)
     words = np.frombuffer(os.urandom(8 * count), "<u8")
     leading, slope = (words >> np.uint64(12)).astype(np.float64), _log_of_miss(probability)
-    with np.errstate(all="ignore"):  # an infinite error, of v = 0 or of the least probabilities, decides nothing
+    with np.errstate(all="ignore"):  # v = 0 and the least probabilities have an infinite error: drawn further
         logs = _logs(leading)
         ratios, errors = logs / slope, (0.5 / leading + 2.0**-49 * (1 - logs)) / -slope
         low, high = (np.floor(border).clip(0, _MOST_CELLS) for border in (ratios - errors, ratios + errors))
@@ -257,7 +260,7 @@ def _gaps(count: int, probability: float) -> np.ndarray:
 def _logs(leading: np.ndarray) -> np.ndarray:
     """Return y = ln((v + ½)·2⁻⁵²) of whole numbers v below 2⁵², to within 4u(1 + |y|), u = 2⁻⁵³.
 
-    Only sums, products and quotients, each within u of itself: no library's logarithm is trusted.
+    It uses only sums, products and quotients, each within u of itself, and no library's logarithm.
 
     Proof. v + ½ = m·2^e exactly, with m from √½ to √2. y = (e - 52)·ln 2 + 2·artanh s, s = (m - 1)/(m + 1),
     |s| < 0.1716. m - 1 is exact, so s is within 2.1u of itself and s² within 5.3u. The series
@@ -287,10 +290,10 @@ def _log_of_miss(probability: float) -> float:
 
 
 def _exact_gap(word: int, probability: float) -> int:
-    """Return the gap of the uniform real number that begins with these 64 bits; more are drawn until it is certain.
+    """Return the gap of the uniform real number that begins with these 64 bits; draw more until it is certain.
 
-    Proof. Balls (FLINT's arb) hold the ratio of every number that begins with the bits drawn, so what
-    they leave one choice for is right; they shrink to a point, an integer with probability 0.
+    Proof. Balls (FLINT's arb) contain the ratio of every number that begins with the bits drawn, so an integer
+    that they determine is right; they shrink to a point, which is an integer with probability 0.
     """
     from flint import arb
 

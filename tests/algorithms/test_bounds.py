@@ -24,7 +24,7 @@ def counted(values):
     return counts
 
 
-def found(values, epsilon, **more):
+def released(values, epsilon, **more):
     plan = BoundsPlan(epsilon, 0.0, len(values), **more)
     return plan.answer(plan.release(counted(values)))
 
@@ -51,7 +51,7 @@ def test_replacing_a_record_moves_two_counts_by_one_at_most_and_the_noise_is_for
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize("beta", [1e-6, BETA, 0.5])
-def test_no_empty_bin_passes_but_with_the_chance_that_is_told(delta, beta):
+def test_no_empty_bin_passes_but_with_the_reported_probability(delta, beta):
     """By the law of one count; and over many releases of nothing at all, at a chance of a half."""
     plan = BoundsPlan(0.3, delta, 100, beta)
     if not delta:
@@ -78,20 +78,20 @@ def test_no_empty_bin_passes_but_with_the_chance_that_is_told(delta, beta):
 )
 def test_the_bounds_are_the_powers_of_two_around_the_numbers(values, lower, upper):
     """A bin has its lower edge and not its upper one, also below 0: -4 is in [-4, -2)."""
-    told = found(values, 1.0)
+    told = released(values, 1.0)
     assert (told["lower"], told["upper"]) == (lower, upper)
     assert told["outside"] < 0.2
     assert sum(each["rows"] for each in told["bins"]) == pytest.approx(5000, abs=1000)
 
 
 def test_what_is_no_number_counts_as_outside():
-    told = found([*np.linspace(1, 2, 3000, endpoint=False), *[math.nan] * 1000], 1.0)
+    told = released([*np.linspace(1, 2, 3000, endpoint=False), *[math.nan] * 1000], 1.0)
     assert abs(told["outside"] - 0.25) < 7 * told["outside_noise"]
     assert 0 < told["outside_noise"] < 0.02
 
 
 def test_few_rows_have_no_bounds_and_say_so():
-    told = found([1.0, 2.0, 3.0], 0.01, beta=1e-9)
+    told = released([1.0, 2.0, 3.0], 0.01, beta=1e-9)
     assert (told["lower"], told["upper"], told["outside"], told["bins"]) == (None, None, 1.0, [])
 
 
@@ -109,7 +109,7 @@ def test_a_chance_that_is_none_is_refused(beta):
         BoundsPlan(1.0, 0.0, 10, beta)
 
 
-def test_the_plan_tells_its_threshold():
+def test_the_plan_reports_its_threshold():
     told = BoundsPlan(0.1, 0.0, 1000).explain()
     assert (told["algorithm"], told["cells"], told["noise_scale"], told["beta"]) == ("bounds", BINS, 20.0, BETA)
     assert told["threshold"] == 231

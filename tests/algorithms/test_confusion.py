@@ -1,4 +1,4 @@
-"""The confusion matrix: whole rows in cells, one record moves two of them, and the noise is what is charged."""
+"""The confusion matrix: cells count rows, one record changes two of them, and the noise is the charged one."""
 
 import json
 import math
@@ -54,27 +54,27 @@ def test_each_row_with_a_label_is_in_the_cell_of_its_class_and_its_prediction(ou
         predicted = int(decisions[0] > 0) if outputs == 1 else decisions.index(max(decisions))
         true = int(row[-1] > 0) if outputs == 1 else int(row[-1]) - 1
         expected[true, predicted] += 1
-    found = matrix(models, rows)
-    assert found.dtype == np.int64
-    assert found.tolist() == expected.tolist()
-    assert found.sum() == 2980
-    assert np.count_nonzero(found) == found.size  # else this table could not have told the cells apart
+    result = matrix(models, rows)
+    assert result.dtype == np.int64
+    assert result.tolist() == expected.tolist()
+    assert result.sum() == 2980
+    assert np.count_nonzero(result) == result.size  # else this table could not have told the cells apart
 
 
 @OUTPUTS
 def test_what_is_off_the_diagonal_are_the_errors(outputs):
     models, rows = np.random.default_rng().normal(size=(outputs, 4)), packed(500, 4, outputs, unlabelled=30)
-    found = matrix(models, rows)
-    assert found.sum() - np.trace(found) == kernels.count_errors(models, rows) - 30  # there a zero row is an error
+    result = matrix(models, rows)
+    assert result.sum() - np.trace(result) == kernels.count_errors(models, rows) - 30  # there a zero row is an error
 
 
 def test_a_network_is_counted_as_linear_models_are():
     network = network_named("mlp:8", inputs=5, outputs=3, intercept=True)
     rows = packed(200, 5, 3)
-    found = confusion(network.scores(network.initial(), rows), rows[:, -1])
+    result = confusion(network.scores(network.initial(), rows), rows[:, -1])
     errors = np.argmax(network.scores(network.initial(), rows), axis=1) + 1 != rows[:, -1]
-    assert found.sum() == 200
-    assert found.sum() - np.trace(found) == errors.sum()
+    assert result.sum() == 200
+    assert result.sum() - np.trace(result) == errors.sum()
 
 
 def test_no_score_means_minus_one_and_of_equal_ones_the_first_class_is_taken():
@@ -106,8 +106,8 @@ def test_whatever_a_row_holds_it_is_in_one_cell_at_most_and_nothing_is_raised(la
     given = np.array(values).reshape(6, 3)[: len(labels), :outputs]
     kinds = [-1.0, 1.0] if outputs == 1 else [*range(1, outputs + 1)]
     for place, label in enumerate(labels):
-        found = confusion(given[place : place + 1], np.array([label]))
-        assert found.sum() == (label in kinds)
+        result = confusion(given[place : place + 1], np.array([label]))
+        assert result.sum() == (label in kinds)
     assert confusion(given, np.array(labels)).sum() == sum(label in kinds for label in labels)
 
 
@@ -232,21 +232,21 @@ def test_what_is_no_promise_is_refused(epsilon, delta):
 
 
 def test_accuracy_precision_and_recall_are_shares_of_the_noisy_matrix():
-    found = scores(np.array([[50, 10], [20, 20]]))
-    assert found["accuracy"] == 0.7
-    assert found["precision"] == pytest.approx([50 / 70, 20 / 30])
-    assert found["recall"] == pytest.approx([50 / 60, 20 / 40])
+    result = scores(np.array([[50, 10], [20, 20]]))
+    assert result["accuracy"] == 0.7
+    assert result["precision"] == pytest.approx([50 / 70, 20 / 30])
+    assert result["recall"] == pytest.approx([50 / 60, 20 / 40])
 
 
 def test_cells_below_nothing_count_as_nothing_and_empty_classes_have_no_share():
-    found = scores(np.array([[8, 2, -3], [0, 0, -1], [-5, 0, -9]]))
-    assert found == {"accuracy": 0.8, "precision": [1.0, 0.0, None], "recall": [0.8, None, None]}
+    result = scores(np.array([[8, 2, -3], [0, 0, -1], [-5, 0, -9]]))
+    assert result == {"accuracy": 0.8, "precision": [1.0, 0.0, None], "recall": [0.8, None, None]}
     assert scores(np.full((2, 2), -4)) == {"accuracy": None, "precision": [None] * 2, "recall": [None] * 2}
 
 
 def test_what_is_explained_says_what_is_done():
-    told = ConfusionPlan(0.5, 0.0, 100, 3).explain()
-    assert (told["mechanism"], told["noise_scale"], told["sensitivity"]) == ("discrete_laplace", 4.0, 2.0)
-    assert (told["cells"], told["rows"], told["neighbours"]) == (9, 100, "replace-one")
+    details = ConfusionPlan(0.5, 0.0, 100, 3).explain()
+    assert (details["mechanism"], details["noise_scale"], details["sensitivity"]) == ("discrete_laplace", 4.0, 2.0)
+    assert (details["cells"], details["rows"], details["neighbours"]) == (9, 100, "replace-one")
     gaussian = ConfusionPlan(0.5, 1e-6, 100, 3).explain()
     assert (gaussian["mechanism"], gaussian["delta"]) == ("gaussian", 1e-6)

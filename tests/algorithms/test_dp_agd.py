@@ -33,8 +33,10 @@ def silent(*_):
     pass
 
 
-def planned(facts, *, epsilon=1.0, delta=1e-6, knobs=None, **given):
-    return dp_agd.plan(Request(epsilon=epsilon, delta=delta, algorithm="dp_agd", settings=knobs or {}, **given), facts)
+def planned(facts, *, epsilon=1.0, delta=1e-6, own_settings=None, **given):
+    return dp_agd.plan(
+        Request(epsilon=epsilon, delta=delta, algorithm="dp_agd", settings=own_settings or {}, **given), facts
+    )
 
 
 def some_rows(count, dimension, *, classes=1):
@@ -122,8 +124,8 @@ def test_whatever_is_selected_the_budget_is_never_overdrawn_and_never_left_to_li
     answered, selection, epsilon, delta, splits, growth, shares
 ):
     """Any answers, in a circle: every cost is recomputed from the scale of the noise that was used."""
-    knobs = {"splits": splits, "growth": growth, "shares": shares, "selection": selection, "step_candidates": 5}
-    plan = planned(Facts(6, 3), epsilon=epsilon, delta=delta, knobs=knobs)
+    own_settings = {"splits": splits, "growth": growth, "shares": shares, "selection": selection, "step_candidates": 5}
+    plan = planned(Facts(6, 3), epsilon=epsilon, delta=delta, own_settings=own_settings)
     rows = RowsInMemory(*some_rows(6, 3))
     with pytest.MonkeyPatch.context() as patched:
         spy = Spy(patched, choose=lambda _: answered[(spy.selections - 1) % len(answered)])
@@ -131,7 +133,7 @@ def test_whatever_is_selected_the_budget_is_never_overdrawn_and_never_left_to_li
     rho = Fraction(rho_of(epsilon, delta))
     assert rho_spent(spy.accesses, 1.0, 6) <= rho
     assert plan.guarantee.event == ZCDpEvent(float(rho))
-    assert rows.asked == ["gradient_sum", "loss_sums"] * spy.selections
+    assert rows.reads == ["gradient_sum", "loss_sums"] * spy.selections
     assert plan.details["selections_at_least"] <= spy.selections <= plan.details["selections_at_most"]
     assert rho - rho_spent(spy.accesses, 1.0, 6) < price_of_more(spy, answered, growth)
 
@@ -155,8 +157,8 @@ def price_of_more(spy, answered, growth):
 def test_mini_batches_never_overdraw_it_either_and_none_is_read_twice(
     answered, probability, epsilon, delta, splits, growth, shares
 ):
-    knobs = {"splits": splits, "growth": growth, "shares": shares, "step_candidates": 5}
-    plan = planned(Facts(6, 3), epsilon=epsilon, delta=delta, batch_size=probability, knobs=knobs)
+    own_settings = {"splits": splits, "growth": growth, "shares": shares, "step_candidates": 5}
+    plan = planned(Facts(6, 3), epsilon=epsilon, delta=delta, batch_size=probability, own_settings=own_settings)
     rows = Batches(*some_rows(6, 3))
     with pytest.MonkeyPatch.context() as patched:
         spy = Spy(patched, choose=lambda _: answered[(spy.selections - 1) % len(answered)])
@@ -221,7 +223,7 @@ def test_the_charge_of_a_selection_from_a_mini_batch_bounds_the_exact_divergence
 def test_a_small_selection_from_all_rows_costs_what_it_is_charged(selection):
     """Two candidates at even odds: the exponential mechanism attains ε²/8, and Laplace noise needs more than that."""
     request = Request(epsilon=0.5, delta=1e-6, algorithm="dp_agd")
-    prices = dp_agd.WholeTable.of(request, dp_agd.Settings(selection=selection))
+    prices = dp_agd.AllRows.of(request, dp_agd.Settings(selection=selection))
     epsilon, order = prices.selection_epsilon, 2.0
     chance = 1 / (1 + math.exp(-epsilon / 2)) if selection == dp_agd.EXPONENTIAL else above(epsilon)
     law, other = np.array([chance, 1 - chance]), np.array([1 - chance, chance])
@@ -286,10 +288,10 @@ def algorithm_2(data, *, epsilon, delta, regularisation, noises, gumbels, splits
             largest, taken = min(1.1 * max(taken), 2.0), []
 
 
-def recorded(values, made):
+def recorded(values, noise_made):
     """Give what an iterator gives, and keep it."""
     for value in values:
-        made.append(value)
+        noise_made.append(value)
         yield value
 
 
@@ -360,9 +362,9 @@ def test_with_a_large_epsilon_it_comes_to_the_minimum(case, selection):
     if loss in ("huber_regression", "squared"):
         labels = np.clip(features @ np.array([0.5, -0.4, 0.3, 0.1]), -1, 1)
     rows = RowsInMemory(features, labels)
-    knobs = {"splits": 3000, "selection": selection}
+    own_settings = {"splits": 3000, "selection": selection}
     facts = Facts(300, 4, outputs=classes, is_classifier=loss not in ("huber_regression", "squared"))
-    plan = planned(facts, epsilon=1e6, loss=loss, regularisation=0.01, knobs=knobs, **given)
+    plan = planned(facts, epsilon=1e6, loss=loss, regularisation=0.01, own_settings=own_settings, **given)
     model = plan.method(rows, silent)
     objective = plan.method.objective
 
@@ -373,7 +375,9 @@ def test_with_a_large_epsilon_it_comes_to_the_minimum(case, selection):
     gap = value(objective.initial()) - best
     assert best - 1e-9 < value(model) < best + 0.02 * gap
     if case == "logistic":  # little of the way is gone with little
-        modest = planned(facts, epsilon=0.01, loss=loss, regularisation=0.01, knobs=knobs | {"splits": 60})
+        modest = planned(
+            facts, epsilon=0.01, loss=loss, regularisation=0.01, own_settings=own_settings | {"splits": 60}
+        )
         assert value(modest.method(rows, silent)) > best + 0.1 * gap
 
 
@@ -391,7 +395,7 @@ def test_mini_batches_come_near_the_minimum_too():
 
 def test_a_network_is_trained_too():
     rows = RowsInMemory(*some_rows(200, 5, classes=3))
-    plan = planned(Facts(200, 5, outputs=3), epsilon=1e4, network="mlp:4", knobs={"splits": 20})
+    plan = planned(Facts(200, 5, outputs=3), epsilon=1e4, network="mlp:4", own_settings={"splits": 20})
     objective = plan.method.objective
     before, after = (
         objective.loss_sums(w[None], rows.all)[0] for w in (objective.initial(), plan.method(rows, silent))
@@ -417,7 +421,7 @@ def test_no_row_can_make_it_fail(values, labels, batch_size, loss):
     with np.errstate(all="ignore"):
         rows = RowsInMemory(np.array(values).reshape(4, 3), labels)
     facts = Facts(4, 3, is_classifier=loss != "squared")
-    plan = planned(facts, loss=loss, batch_size=batch_size, knobs={"splits": 3})
+    plan = planned(facts, loss=loss, batch_size=batch_size, own_settings={"splits": 3})
     assert np.isfinite(plan.method(rows, silent)).all()
 
 
@@ -431,7 +435,7 @@ LOSSES = st.one_of(
 
 @settings(max_examples=200)
 @given(loss=LOSSES, classes=st.integers(1, 3), size=st.floats(-9, 4), length=st.floats(-18, 2))
-def test_the_losses_of_a_row_spread_no_further_among_candidates_than_said(loss, classes, size, length):
+def test_the_losses_of_a_row_spread_no_further_among_candidates_than_bounded(loss, classes, size, length):
     """Also candidates so near that only rounding tells them apart."""
     outputs = classes if loss.is_classifier else 1
     objective = Linear(loss, 5, outputs)
@@ -465,7 +469,7 @@ def exactly(loss, scores, labels):
 
 @settings(max_examples=200)
 @given(loss=LOSSES, classes=st.integers(1, 3), size=st.floats(-9, 4), clip=st.sampled_from([0.25, 1e6]))
-def test_losses_and_gradients_are_computed_as_well_as_said(loss, classes, size, clip):
+def test_losses_and_gradients_err_no_more_than_bounded(loss, classes, size, clip):
     """Against extended precision: what rows may err anew where their places change."""
     outputs = classes if loss.is_classifier else 1
     objective = Linear(loss, 5, outputs)
@@ -475,11 +479,11 @@ def test_losses_and_gradients_are_computed_as_well_as_said(loss, classes, size, 
     model = 10**size * RANDOM.normal(size=objective.parameters)
     wide = rows[:, :5].astype(np.longdouble)
     signs = [np.where(own == each, 1.0, -1.0) for each in range(1, outputs + 1)] if outputs > 1 else [own]
-    found = [exactly(loss, wide @ part, sign) for part, sign in zip(model.reshape(outputs, 5), signs, strict=True)]
-    losses = sum(value for value, _ in found)
+    result = [exactly(loss, wide @ part, sign) for part, sign in zip(model.reshape(outputs, 5), signs, strict=True)]
+    losses = sum(value for value, _ in result)
     computed = np.array([objective.loss_sums(model[None], row[None])[0] for row in rows])
     assert np.abs(computed - losses).max() <= noisy_sums.loss_error(objective, model[None])
-    gradients = np.concatenate([slope[:, None] * wide for _, slope in found], axis=1)
+    gradients = np.concatenate([slope[:, None] * wide for _, slope in result], axis=1)
     norms = np.sqrt((gradients**2).sum(axis=1))
     gradients *= np.minimum(1, clip * SHRINK / np.maximum(norms, np.longdouble(1e-300)))[:, None]
     computed = np.array([objective.gradient_sum(model, row[None], clip=clip) for row in rows])
@@ -622,17 +626,19 @@ def test_the_published_shares_give_the_first_measurement_what_the_paper_measures
 
     For replace-one neighbours it is twice that.
     """
-    plan = planned(Facts(48_842, 124), epsilon=1.0, delta=1e-8, clip_norm=3.0, knobs={"shares": "published"})
+    plan = planned(Facts(48_842, 124), epsilon=1.0, delta=1e-8, clip_norm=3.0, own_settings={"shares": "published"})
     assert plan.details["noise_scale"] / 48_842 * math.sqrt(124) == pytest.approx(2 * 0.50119, rel=1e-5)
     even = planned(Facts(48_842, 124), epsilon=1.0, delta=1e-8, clip_norm=3.0)
     assert even.details["noise_scale"] < plan.details["noise_scale"] / 6
 
 
-def test_a_plan_tells_what_it_will_do():
-    told = planned(Facts(1000, 3), batch_size=100).explain()
-    assert told["sampling_rate"] == 0.1
-    assert told["expected_passes"] == pytest.approx(2 * told["selections_at_most"] / 10)
-    assert {"noise_scale", "selection", "selection_epsilon", "clip_norm", "loss_limit", "regularisation"} <= set(told)
+def test_a_plan_reports_what_it_will_do():
+    explained = planned(Facts(1000, 3), batch_size=100).explain()
+    assert explained["sampling_rate"] == 0.1
+    assert explained["expected_passes"] == pytest.approx(2 * explained["selections_at_most"] / 10)
+    assert {"noise_scale", "selection", "selection_epsilon", "clip_norm", "loss_limit", "regularisation"} <= set(
+        explained
+    )
     whole = planned(Facts(1000, 3), batch_size=1000).explain()
     assert whole["rho"] == rho_of(1.0, 1e-6)
     assert whole["expected_passes"] == 2 * whole["selections_at_most"]

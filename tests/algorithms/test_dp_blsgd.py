@@ -1,4 +1,4 @@
-"""DP-BLSGD, DP-BLSGD-AC and DP-BLGD spend no more than they were given, and follow the paper where it is sound."""
+"""DP-BLSGD, DP-BLSGD-AC and DP-BLGD stay within their budget, and follow the paper where it is sound."""
 
 import json
 import math
@@ -38,8 +38,8 @@ SHRUNK = 1 - 2.0**-22  # the norm of the longest stored row
 
 
 def planned(algorithm="dp_blsgd", *, rows=200, dimension=3, outputs=1, **request):
-    asked = Request(**{"epsilon": 1.0, "delta": 1e-6, "algorithm": algorithm} | request)
-    return plan(asked, Facts(rows, dimension, outputs))
+    counts = Request(**{"epsilon": 1.0, "delta": 1e-6, "algorithm": algorithm} | request)
+    return plan(counts, Facts(rows, dimension, outputs))
 
 
 def silent(*_):
@@ -72,7 +72,7 @@ class Seen:
 def watched(release=None, first_above=None):
     """Record spending and mechanisms; `release(noise, exact)` and `first_above(mechanism, values)` replace them."""
     seen, spend = Seen([], []), filters.Filter.spend
-    released, found = Gaussian.release, AboveThreshold.first_above
+    released, result = Gaussian.release, AboveThreshold.first_above
 
     def spy_spend(self, charge):
         spend(self, charge)
@@ -85,7 +85,7 @@ def watched(release=None, first_above=None):
     def spy_first(self, values, threshold):
         assert threshold == 0
         seen.log.append(("search", self))
-        return found(self, values, threshold) if first_above is None else first_above(self, list(values))
+        return result(self, values, threshold) if first_above is None else first_above(self, list(values))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(filters.Filter, "spend", spy_spend)
@@ -196,22 +196,22 @@ def test_an_adversary_that_decides_every_outcome_never_overdraws_the_filter(algo
     plan = planned(algorithm, rows=rows, dimension=2, **request, **sampling)
     finds = data.draw(some.lists(some.one_of(some.none(), some.integers(0, 11)), min_size=1, max_size=30))
     turns = data.draw(some.lists(some.floats(-math.pi, math.pi), min_size=1, max_size=30))
-    asked = Counter()
+    counts = Counter()
 
     def turned(noise, exact):
-        asked["gradient"] += 1
-        angle = turns[asked["gradient"] % len(turns)]
+        counts["gradient"] += 1
+        angle = turns[counts["gradient"] % len(turns)]
         return 3.0 * rows * np.array([math.cos(angle), math.sin(angle)])
 
-    def found(mechanism, values):
-        asked["search"] += 1
-        choice = finds[asked["search"] % len(finds)]
+    def result(mechanism, values):
+        counts["search"] += 1
+        choice = finds[counts["search"] % len(finds)]
         return None if choice is None else choice % len(values)
 
-    with watched(turned, found) as seen:
+    with watched(turned, result) as seen:
         access = Watched(*separable(rows, 2), seen, portion=3)
         assert np.isfinite(plan.method(access, silent)).all()
-    assert asked["search"] >= 1
+    assert counts["search"] >= 1
     check_spending(plan, seen, access)
 
 
@@ -240,25 +240,25 @@ def divergence_by_quadrature(q, multiplier, order):
 
 @pytest.mark.parametrize("epsilon", [0.2, 2.0])
 def test_the_first_budgets_last_for_the_planned_steps_by_an_accountant_of_this_test(epsilon):
-    told = planned(epsilon=epsilon, rows=1000).details
-    search = told["threshold_epsilon"] + 2 * told["query_epsilon"]
-    one = divergence_by_quadrature(0.1, told["noise_multiplier"], told["renyi_order"])
-    one += pure_divergence(poisson_search_epsilon(search, 0.1), told["renyi_order"])
-    limit = epsilon - conversion(told["renyi_order"], 1e-6)
+    explained = planned(epsilon=epsilon, rows=1000).details
+    search = explained["threshold_epsilon"] + 2 * explained["query_epsilon"]
+    one = divergence_by_quadrature(0.1, explained["noise_multiplier"], explained["renyi_order"])
+    one += pure_divergence(poisson_search_epsilon(search, 0.1), explained["renyi_order"])
+    limit = epsilon - conversion(explained["renyi_order"], 1e-6)
     assert 50 * one == pytest.approx(limit, rel=1e-5)
-    assert told["expected_passes"] == 10
+    assert explained["expected_passes"] == 10
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
 def test_no_other_order_leaves_more_noise_out(epsilon):
-    told = planned(epsilon=epsilon).details
+    explained = planned(epsilon=epsilon).details
 
     def left(order):  # of ε, if the searches were gradients too
-        steps = 100 * poisson_gaussian_divergence(0.1, told["noise_multiplier"], order)
+        steps = 100 * poisson_gaussian_divergence(0.1, explained["noise_multiplier"], order)
         return epsilon - conversion(order, 1e-6) - steps
 
-    others = [left(1 + factor * (told["renyi_order"] - 1)) for factor in np.geomspace(0.2, 5, 30)]
-    assert max(others) - left(told["renyi_order"]) < 0.003 * epsilon
+    others = [left(1 + factor * (explained["renyi_order"] - 1)) for factor in np.geomspace(0.2, 5, 30)]
+    assert max(others) - left(explained["renyi_order"]) < 0.003 * epsilon
     assert min(others) < -0.1 * epsilon  # it matters
 
 
@@ -275,7 +275,7 @@ def test_a_budget_whose_growth_would_end_the_run_stays(algorithm, turn):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_no_more_searches_are_made_than_the_plan_tells(algorithm):
+def test_no_more_searches_are_made_than_the_plan_reports(algorithm):
     """Even where the filter would have more to give."""
     run = planned(algorithm).method
     generous = replace(run, searches=4, accounting=replace(run.accounting, limit=1e9))
@@ -294,7 +294,7 @@ def test_no_two_accesses_read_the_same_mini_batch(algorithm):
     assert rows.drawn == -(-len(rows.read) // 7)  # drawn again only when all were read
 
 
-def test_full_batches_are_packed_once_and_read_as_a_whole():
+def test_full_batches_are_packed_once_and_read_completely():
     rows = Watched(*separable())
     planned("dp_blgd").method(rows, silent)
     assert rows.drawn == 0
@@ -452,7 +452,7 @@ def turned(plan, runs):
 
 def least_delta(ends, epsilon):
     """A lower bound on P(end > t) - e^ε P'(end > t) over some t, both ways; false with probability ALPHA."""
-    runs, found = ends.shape[1], []
+    runs, result = ends.shape[1], []
     thresholds = np.quantile([ends, -ends], np.linspace(0.02, 0.98, 25))
     share = ALPHA / (4 * len(thresholds))
     for one, other in (ends, -ends, ends[::-1], -ends[::-1]):
@@ -460,13 +460,13 @@ def least_delta(ends, epsilon):
             hits, others = np.sum(one > threshold), np.sum(other > threshold)
             low = stats.beta.ppf(share / 2, hits, runs - hits + 1) if hits else 0.0
             high = stats.beta.ppf(1 - share / 2, others + 1, runs - others) if others < runs else 1.0
-            found.append(low - math.exp(epsilon) * high)
-    return max(found)
+            result.append(low - math.exp(epsilon) * high)
+    return max(result)
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_whole_runs_do_not_tell_neighbours_apart_beyond_the_promise_and_with_less_noise_they_do(algorithm):
+def test_runs_do_not_distinguish_neighbours_beyond_the_guarantee_and_with_less_noise_they_do(algorithm):
     sampling = {"batch_size": 1} if algorithm in SAMPLED else {}
     plan = planned(
         algorithm,
@@ -543,8 +543,8 @@ class Reference:
     """The three algorithms written from the paper, for the logistic loss, with the repairs of privacy.md §9."""
 
     def __init__(self, script, plan):
-        self.script, self.told, self.plan = script, plan.details, plan
-        self.knobs, self.happened = plan.details, Counter()
+        self.script, self.explained, self.plan = script, plan.details, plan
+        self.own_settings, self.happened = plan.details, Counter()
         self.size, self.lam = plan.details["batch_size"], plan.details["regularisation"]
         self.full = plan.details["sampling"] == "all"
         self.left = allowance(plan, plan.request)
@@ -559,12 +559,12 @@ class Reference:
         """Of a gradient and of a search, where they are given."""
         if self.full:
             return (0 if multiplier is None else 0.5 / multiplier**2) + (0 if epsilon is None else epsilon**2 / 2)
-        q, order = self.told["sampling_rate"], self.told["renyi_order"]
+        q, order = self.explained["sampling_rate"], self.explained["renyi_order"]
         whole = 0 if multiplier is None else poisson_gaussian_divergence(q, multiplier, order)
         return whole + (0 if epsilon is None else pure_divergence(poisson_search_epsilon(epsilon, q), order))
 
     def affords(self, multiplier, epsilon):
-        return self.cost(multiplier, epsilon) <= self.left and self.searches < self.told["steps"]
+        return self.cost(multiplier, epsilon) <= self.left and self.searches < self.explained["steps"]
 
     def rows(self):
         self.accesses += 1
@@ -593,13 +593,13 @@ class Reference:
         self.left -= self.cost(None, self.epsilon)
         self.searches += 1
         signed, values = self.rows(), []
-        steps = [self.step * self.knobs["shrink"] ** k for k in range(self.knobs["candidates"])]
+        steps = [self.step * self.own_settings["shrink"] ** k for k in range(self.own_settings["candidates"])]
         for eta in steps:
             fall = self.losses(signed, self.w) - self.losses(signed, self.w - eta * g)
-            query = fall - self.knobs["armijo"] * eta * (g @ g) * self.size
+            query = fall - self.own_settings["armijo"] * eta * (g @ g) * self.size
             values.append(query / (2 * min(self.limit, eta * np.linalg.norm(g))))
-        found = self.script.first(values, self.epsilon / 2, self.epsilon / 4, self.searches - 1)
-        return None if found is None else steps[found]
+        result = self.script.first(values, self.epsilon / 2, self.epsilon / 4, self.searches - 1)
+        return None if result is None else steps[result]
 
     def run(self):
         """Algorithm 2, or DP-BLGD with DP-AGD's budgets."""
@@ -609,7 +609,7 @@ class Reference:
             g, rho = self.gradient(self.multiplier)
             eta = self.search(g)
             while eta is None:
-                again = self.multiplier / (math.sqrt(self.knobs["growth"]) if self.full else 1)
+                again = self.multiplier / (math.sqrt(self.own_settings["growth"]) if self.full else 1)
                 if not self.affords(again, self.epsilon):
                     return self.w
                 second, weight = self.gradient(again)
@@ -619,31 +619,35 @@ class Reference:
             self.w = self.w - eta * g
             self.remember(eta)
             if before is not None and not self.full:
-                theta = self.knobs["angle_decay"] * theta + (1 - self.knobs["angle_decay"]) * angle(g, before)
+                theta = self.own_settings["angle_decay"] * theta + (1 - self.own_settings["angle_decay"]) * angle(
+                    g, before
+                )
             before = g
         return self.w
 
     def cheb(self, between, theta, shrunk):
         """Algorithm 3, and line (9) for DP-BLSGD-AC."""
-        more = 1 + self.knobs["growth"]
-        if between > math.pi / 2 or between > self.knobs["widest_angle"] * theta:
+        more = 1 + self.own_settings["growth"]
+        if between > math.pi / 2 or between > self.own_settings["widest_angle"] * theta:
             if not self.affords(self.multiplier / math.sqrt(more), self.epsilon):
                 self.happened["refused"] += 1
                 return shrunk
             self.happened["gradient"] += 1
             self.multiplier /= math.sqrt(more)
-            if not shrunk and "clip_decay" in self.knobs:
+            if not shrunk and "clip_decay" in self.own_settings:
                 self.happened["clip"] += 1
-                self.clip *= 1 - self.knobs["clip_decay"]
-                self.limit *= 1 - self.knobs["clip_decay"]
+                self.clip *= 1 - self.own_settings["clip_decay"]
+                self.limit *= 1 - self.own_settings["clip_decay"]
             return True
-        if between < self.knobs["narrowest_angle"] * theta and self.affords(self.multiplier, self.epsilon * more):
+        if between < self.own_settings["narrowest_angle"] * theta and self.affords(
+            self.multiplier, self.epsilon * more
+        ):
             self.happened["search"] += 1
             self.epsilon *= more
         return shrunk
 
     def agd(self):
-        larger = self.multiplier / math.sqrt(1 + self.knobs["growth"])
+        larger = self.multiplier / math.sqrt(1 + self.own_settings["growth"])
         if self.affords(larger, self.epsilon):
             self.happened["gradient"] += 1
             self.multiplier = larger
@@ -651,8 +655,8 @@ class Reference:
 
     def remember(self, eta):
         self.accepted.append(eta)
-        if len(self.accepted) == self.knobs["memory"]:
-            self.step, before = min(self.knobs["restart"] * max(self.accepted), self.step), self.step
+        if len(self.accepted) == self.own_settings["memory"]:
+            self.step, before = min(self.own_settings["restart"] * max(self.accepted), self.step), self.step
             self.happened["nearer"] += self.step < before
             self.accepted = []
 
@@ -823,18 +827,18 @@ def test_a_network_is_trained_by_the_same_descent():
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_plan_tells_what_it_is_in_public(algorithm):
+def test_a_plan_reports_its_public_facts(algorithm):
     plan = planned(algorithm)
-    told = plan.explain()
-    assert json.loads(json.dumps(told)) == told
+    explained = plan.explain()
+    assert json.loads(json.dumps(explained)) == explained
     names = {"batch_size", "noise_multiplier", "noise_scale", "threshold_epsilon", "query_epsilon", "steps"}
-    assert names | {"expected_passes", "step_size", "clip_norm", "loss_limit", "steps", "growth"} <= set(told)
-    assert ("renyi_order" in told) == (told["sampling_rate"] < 1) == (algorithm in SAMPLED)
-    assert ("clip_decay" in told) == (algorithm == "dp_blsgd_ac")
+    assert names | {"expected_passes", "step_size", "clip_norm", "loss_limit", "steps", "growth"} <= set(explained)
+    assert ("renyi_order" in explained) == (explained["sampling_rate"] < 1) == (algorithm in SAMPLED)
+    assert ("clip_decay" in explained) == (algorithm == "dp_blsgd_ac")
     assert (plan.guarantee.epsilon, plan.guarantee.delta) == (1.0, 1e-6)
 
 
-def test_a_ledger_is_told_what_each_run_satisfies():
+def test_a_ledger_is_charged_what_each_run_satisfies():
     assert planned().guarantee.event == EpsilonDeltaDpEvent(1.0, 1e-6)
     assert planned("dp_blgd").guarantee.event == ZCDpEvent(rho_of(1.0, 1e-6))
 

@@ -1,4 +1,4 @@
-"""One model for each group of a public key: what all of them together cost is what the dearest costs."""
+"""One model for each group of a public key: together they cost as much as the most expensive one."""
 
 from itertools import product
 
@@ -52,19 +52,19 @@ LEAKING = [(0.3, 1e-3), (1.2, 1e-4), (0.7, 5e-3)]
 
 
 @pytest.mark.parametrize("order", [1.5, 4.0, 20.0])
-def test_neighbours_in_one_group_are_as_far_apart_as_the_dearest_group_says(order):
+def test_neighbours_in_one_group_are_as_far_apart_as_the_most_expensive_group_states(order):
     """Every pair of worlds that differ in one group's record, whatever the others hold; the bound is attained."""
     event = DisjointDpEvent(tuple(EpsilonDeltaDpEvent(*part) for part in PARTS))
-    found, moving = [], []
+    result, moving = [], []
     for bits in product((0, 1), repeat=len(PARTS)):
         for group in range(len(PARTS)):
             other = tuple(bit ^ (place == group) for place, bit in enumerate(bits))
-            found.append(renyi(together(PARTS, bits), together(PARTS, other), order))
+            result.append(renyi(together(PARTS, bits), together(PARTS, other), order))
         for group in range(len(PARTS)):  # no neighbours: the record goes from one group to the next
             two = (group, (group + 1) % len(PARTS))
             moved = tuple(bit ^ (place in two) for place, bit in enumerate(bits))
             moving.append(renyi(together(PARTS, bits), together(PARTS, moved), order))
-    assert max(found) == pytest.approx(divergence(event, order), rel=1e-9)
+    assert max(result) == pytest.approx(divergence(event, order), rel=1e-9)
     assert max(moving) > 1.2 * divergence(event, order)  # why the key must be public and fixed
 
 
@@ -82,17 +82,17 @@ def test_neighbours_in_one_group_leak_as_much_as_the_worst_group_does():
 @pytest.mark.parametrize("algorithm", ["bolt_on", "nsgd", "scs13", "dp_sgd", "bst14", "dp_agd"])
 def test_the_cost_is_the_largest_charge_and_the_largest_leak(algorithm, mode):
     budget = Budget.of(epsilon=50.0, delta=1e-2, mode=mode)
-    made = planned({"a": 30, "b": 200, "c": 0, "d": 7}, algorithm=algorithm)
-    each = [budget.cost(own.guarantee.as_replace_one()) for own in made.plans if own]
-    assert budget.cost(made.guarantee) == tuple(map(max, zip(*each, strict=True)))
-    assert (made.guarantee.epsilon, made.guarantee.delta) == (1.0, 1e-6)
+    release_plan = planned({"a": 30, "b": 200, "c": 0, "d": 7}, algorithm=algorithm)
+    each = [budget.cost(own.guarantee.as_replace_one()) for own in release_plan.plans if own]
+    assert budget.cost(release_plan.guarantee) == tuple(map(max, zip(*each, strict=True)))
+    assert (release_plan.guarantee.epsilon, release_plan.guarantee.delta) == (1.0, 1e-6)
 
 
 def test_many_groups_of_one_size_are_charged_and_written_as_one():
-    made = planned({str(number): 20 + number % 2 for number in range(1000)})
-    assert isinstance(made.guarantee.event, DisjointDpEvent)
-    assert len(made.guarantee.event.events) <= 2
-    assert made.plans[0] is made.plans[2] is not made.plans[1]
+    release_plan = planned({str(number): 20 + number % 2 for number in range(1000)})
+    assert isinstance(release_plan.guarantee.event, DisjointDpEvent)
+    assert len(release_plan.guarantee.event.events) <= 2
+    assert release_plan.plans[0] is release_plan.plans[2] is not release_plan.plans[1]
 
 
 # --- the plans -----------------------------------------------------------------------------------------------
@@ -109,24 +109,24 @@ def test_each_group_is_planned_by_its_own_rows_and_a_small_one_has_smaller_batch
 
 
 def test_mini_batches_are_no_larger_than_a_shard():
-    (made,) = planned({"a": 21}, shards=2).plans
-    assert isinstance(made, PerturbedOnce)
-    assert (made.learning.batch_size, made.learning.shard_rows) == (10, (11, 10))
+    (release_plan,) = planned({"a": 21}, shards=2).plans
+    assert isinstance(release_plan, PerturbedOnce)
+    assert (release_plan.learning.batch_size, release_plan.learning.shard_rows) == (10, (11, 10))
 
 
 def test_a_group_without_rows_gets_the_model_that_nobody_trained():
     assert not planned({"a": 5, "b": 0}, Facts(5, 4, 3)).untrained.any()
     network = {"network": "mlp:3", "algorithm": "dp_sgd"}
-    made = planned({"a": 5, "b": 0}, **network)
+    release_plan = planned({"a": 5, "b": 0}, **network)
     again = planned({"a": 9, "b": 0}, Facts(9, 4), **network)
-    assert made.untrained.any()
-    assert np.array_equal(made.untrained, again.untrained)
+    assert release_plan.untrained.any()
+    assert np.array_equal(release_plan.untrained, again.untrained)
 
 
 @pytest.mark.parametrize(
     ("sizes", "options", "message"),
     [
-        ({"a": 0, "b": 0}, {}, "none of the groups of 'g' has a row"),
+        ({"a": 0, "b": 0}, {}, "no group of 'g' has a row"),
         ({"a": 9, "b": 1}, {"shards": 2}, "group 'b' of 'g' has 1 rows and cannot be trained on: shards = 2"),
         ({"a": 9}, {"epsilon": 0.0}, r"^epsilon = 0\.0 must be positive"),
         ({"a": 9}, {"network": f"mlp:{MOST_NUMBERS // 4}", "algorithm": "dp_sgd"}, "parameters"),

@@ -41,8 +41,8 @@ def test_of_classes_the_largest_has_the_largest_score():
 @pytest.mark.parametrize("epsilon", [0.2, 2.0])
 def test_the_class_is_as_frequent_as_its_weight(epsilon):
     plan, data, size = planned(epsilon), rows([1] * 52 + [-1] * 48), 10_000
-    found = Counter(plan.method(data, silent)[-1] for _ in range(size))
-    observed = np.array([found[-1.0], found[1.0]])
+    result = Counter(plan.method(data, silent)[-1] for _ in range(size))
+    observed = np.array([result[-1.0], result[1.0]])
     odds = math.exp(4 * epsilon / 2)  # 52 - 48 rows
     assert of_cells(observed, np.array([1, odds]) / (1 + odds)) > ALPHA
     for wrong in (odds**2, odds**0.5):
@@ -84,10 +84,10 @@ def test_it_is_charged_as_one_selection_and_uses_no_delta(delta):
     assert (plan.explain()["epsilon"], plan.explain()["delta"]) == (0.3, 0.0)
 
 
-def test_the_rows_are_asked_for_counts_once_and_for_nothing_else():
+def test_the_rows_are_counted_once_and_read_for_nothing_else():
     data = rows([1, -1])
     planned(1.0).method(data, silent)
-    assert data.asked == ["label_counts"]
+    assert data.reads == ["label_counts"]
 
 
 REFUSED = {

@@ -1,4 +1,4 @@
-"""The noise of SGD that is noised in every update, beside the figures of the papers and of their critics."""
+"""The noise of SGD with noise in every update, compared with the figures of the papers and of their critics."""
 
 import math
 
@@ -40,18 +40,18 @@ def request(algorithm, epsilon, **more):
 
 @pytest.mark.parametrize("epsilon", PRINTED)
 def test_the_published_noise_of_bst14_is_the_papers_with_the_sensitivity_of_a_replaced_record(epsilon):
-    found = published_multiplier(request("bst14", epsilon), batches())
-    assert found == pytest.approx(2 * PRINTED[epsilon], rel=2e-3)
+    result = published_multiplier(request("bst14", epsilon), batches())
+    assert result == pytest.approx(2 * PRINTED[epsilon], rel=2e-3)
 
 
 @pytest.mark.parametrize("epsilon", PRINTED)
 def test_an_accountant_finds_that_a_tenth_of_it_is_enough(epsilon):
     """Even for replace-one; the figures of §5 are add-remove and for that sensitivity doubled: an upper bound."""
-    found = plan(request("bst14", epsilon), Facts(COVERTYPE, 54)).details["noise_multiplier"]
-    assert found <= 2 * MODERN[epsilon]
-    assert 7 < 2 * PRINTED[epsilon] / found < 40
+    result = plan(request("bst14", epsilon), Facts(COVERTYPE, 54)).details["noise_multiplier"]
+    assert result <= 2 * MODERN[epsilon]
+    assert 7 < 2 * PRINTED[epsilon] / result < 40
     accountant = RdpAccountant(neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE)
-    accountant.compose(PoissonSampledDpEvent(BATCH / COVERTYPE, GaussianDpEvent(found)), batches().updates)
+    accountant.compose(PoissonSampledDpEvent(BATCH / COVERTYPE, GaussianDpEvent(result)), batches().updates)
     assert accountant.get_epsilon(COVERTYPE**-2) < epsilon  # leaving a record out is less than replacing it
 
 
@@ -66,8 +66,8 @@ def test_the_advanced_noise_is_private_by_its_own_theorem(epsilon, steps, probab
     """One step from first principles: the amplified analytic Gaussian, composed as Dwork, Rothblum & Vadhan do."""
     delta = 1e-5
     given = Request(epsilon, delta, algorithm="sgd_adv")
-    found = advanced_multiplier(given, Batches(1000, 1000 * probability, steps, samples(1000, probability, steps)))
-    mu = 2 / found
+    result = advanced_multiplier(given, Batches(1000, 1000 * probability, steps, samples(1000, probability, steps)))
+    mu = 2 / result
 
     def hockey_stick(at):
         return norm.cdf(mu / 2 - at / mu) - math.exp(at) * norm.cdf(-mu / 2 - at / mu)
@@ -103,9 +103,9 @@ def test_a_step_of_the_baselines_is_within_its_claim_by_exact_hockey_sticks(epsi
     """What one sampled step is said to be, (ε', qδ₂), against the worst pair; at q = 1 it is attained."""
     probability, steps, delta = size / rows, passes * -(-rows // size), 1e-6
     batches = Batches(rows, float(size), steps, samples(rows, probability, steps))
-    asked = Request(epsilon, delta, algorithm="bst14", epochs=passes)
+    wanted = Request(epsilon, delta, algorithm="bst14", epochs=passes)
     share = strong_share(epsilon, steps, delta / 2)
-    mean = 1 / advanced_multiplier(asked, batches)
+    mean = 1 / advanced_multiplier(wanted, batches)
     exact, claimed = sampled_stick(probability, mean, math.exp(share)), delta / (2 * steps)
     assert exact <= claimed * (1 + 1e-6)
     assert sampled_stick(probability, 10 * mean, math.exp(share)) > 10 * claimed  # a tenth of the noise would be found
@@ -113,18 +113,18 @@ def test_a_step_of_the_baselines_is_within_its_claim_by_exact_hockey_sticks(epsi
     assert (rows, epsilon) != (1000, 0.1) or exact == pytest.approx(0.62 * claimed, rel=0.01)
     slack = delta / (passes * rows)
     share = min(strong_share(epsilon, steps, slack), math.log1p(probability * math.expm1(1.0)))
-    mean = 1 / published_multiplier(asked, batches)
+    mean = 1 / published_multiplier(wanted, batches)
     assert sampled_stick(probability, mean, math.exp(share)) <= probability * slack
 
 
 @pytest.mark.parametrize("algorithm", ["dp_sgd", "dp_adam", "bst14", "rrpsgd"])
 def test_the_loss_distribution_needs_less_noise_than_renyi(algorithm):
-    found = {
+    result = {
         name: plan(Request(1.0, 1e-6, algorithm=algorithm, calibration=name), Facts(20_000, 10)).details
         for name in ("rdp", "pld")
     }
-    assert 0.5 < found["pld"]["noise_multiplier"] / found["rdp"]["noise_multiplier"] < 0.99
-    assert {told["calibration"] for told in found.values()} == {"rdp", "pld"}
+    assert 0.5 < result["pld"]["noise_multiplier"] / result["rdp"]["noise_multiplier"] < 0.99
+    assert {explained["calibration"] for explained in result.values()} == {"rdp", "pld"}
 
 
 @pytest.mark.parametrize("classes", [1, 4])
@@ -132,13 +132,15 @@ def test_the_loss_distribution_needs_less_noise_than_renyi(algorithm):
 def test_one_record_moves_a_noisy_sum_no_further_than_the_noise_covers(classes, clip):
     """Huber SVM at the zero model: slopes are ±1, and a flipped row attains 2C in the sum."""
     facts = Facts(40, 3, classes)
-    asked = Request(1.0, 1e-6, algorithm="dp_sgd", loss="huber_svm", clip_norm=clip, batch_size=40, epochs=1)
-    made = plan(asked, facts)
-    covered = made.details["contribution"]
+    wanted = Request(1.0, 1e-6, algorithm="dp_sgd", loss="huber_svm", clip_norm=clip, batch_size=40, epochs=1)
+    release_plan = plan(wanted, facts)
+    covered = release_plan.details["contribution"]
     row = np.array([[1.0, 0.0, 0.0]])
     objective = Linear(HuberSvm(0.5), 3, classes)
     gradients = [
-        objective.gradient_sum(np.zeros(3 * classes), RowsInMemory(x, [label]).all, clip=made.method.trainings[0].clip)
+        objective.gradient_sum(
+            np.zeros(3 * classes), RowsInMemory(x, [label]).all, clip=release_plan.method.trainings[0].clip
+        )
         for x, label in ((row, 1.0), (-row, 1.0))
     ]
     each = max(map(np.linalg.norm, gradients))
@@ -166,11 +168,11 @@ def test_sums_that_could_not_be_noised_exactly_are_refused():
 
 def test_models_stay_where_their_scores_have_a_bound():
     """However loud the noise: every iterate of Poisson mini-batches is within the public ball."""
-    made = plan(Request(1e-3, 1e-9, algorithm="dp_sgd", step_size=1e6, batch_size=5), Facts(100, 3))
-    assert isinstance(made.method, NoisySgd)
-    state = NoisyState.initial(made.method.trainings[0])
+    release_plan = plan(Request(1e-3, 1e-9, algorithm="dp_sgd", step_size=1e6, batch_size=5), Facts(100, 3))
+    assert isinstance(release_plan.method, NoisySgd)
+    state = NoisyState.initial(release_plan.method.trainings[0])
     loud = lambda _law, steps, updates, p: np.full((updates, p), 10 * steps)  # noqa: E731
-    rows = np.zeros((3 * made.method.batches.packed_rows, 8), np.float32)
+    rows = np.zeros((3 * release_plan.method.batches.packed_rows, 8), np.float32)
     state = terminate(transition(state, rows, draw=loud), draw=loud)
     assert state.updates == 3
     assert np.linalg.norm(state.model) == pytest.approx(MOST_NORM)

@@ -35,12 +35,12 @@ WIDTHS = {"logistic": None, "huber_svm": 0.5, "huber_regression": 0.5}
 
 def planned(loss="logistic", *, epsilon=1.0, delta=0.0, rows=100, dimension=2, outputs=1, **request):
     facts = Facts(rows, dimension, outputs, is_classifier=loss != "huber_regression")
-    asked = {"algorithm": "objective_perturbation", "loss": loss, "huber_width": WIDTHS[loss]} | request
-    return plan(Request(epsilon, delta, **asked), facts)
+    reads = {"algorithm": "objective_perturbation", "loss": loss, "huber_width": WIDTHS[loss]} | request
+    return plan(Request(epsilon, delta, **reads), facts)
 
 
-def told(made, name):
-    return made.explain()[name]
+def detail(release_plan, name):
+    return release_plan.explain()[name]
 
 
 def silent(*_):
@@ -141,16 +141,16 @@ def some_labels(random, loss, count, outputs):
     return random.integers(1, outputs + 1, count) if outputs > 1 else random.choice([-1.0, 1.0], count)
 
 
-def random_pair(random, made):
-    facts = made.facts
+def random_pair(random, release_plan):
+    facts = release_plan.facts
     table = Table(
         unit_rows(random, facts.rows, facts.dimension),
-        some_labels(random, made.request.loss, facts.rows, facts.outputs),
-        made.request.loss,
-        facts.rows * told(made, "regularisation"),
+        some_labels(random, release_plan.request.loss, facts.rows, facts.outputs),
+        release_plan.request.loss,
+        facts.rows * detail(release_plan, "regularisation"),
         facts.outputs,
     )
-    (label,) = some_labels(random, made.request.loss, 1, facts.outputs)
+    (label,) = some_labels(random, release_plan.request.loss, 1, facts.outputs)
     return table, table.replaced(unit_rows(random, 1, facts.dimension)[0], label)
 
 
@@ -164,10 +164,10 @@ def test_no_random_pair_of_neighbours_has_densities_further_apart_than_the_claim
     if loss == "huber_regression" and outputs > 1:
         outputs = 1  # a number, not a class
     random, furthest = np.random.default_rng(), 0.0
-    made = planned(loss, rows=4, outputs=outputs, regularisation=regularisation)
-    scale, claim = told(made, "objective_noise_scale"), told(made, "objective_epsilon")
+    release_plan = planned(loss, rows=4, outputs=outputs, regularisation=regularisation)
+    scale, claim = detail(release_plan, "objective_noise_scale"), detail(release_plan, "objective_epsilon")
     for _ in range(60):
-        table, neighbour = random_pair(random, made)
+        table, neighbour = random_pair(random, release_plan)
         for length in (0.0, 0.3, 1.0, 5.0, 30.0):
             models = length * random.normal(size=(outputs, 2))
             furthest = max(furthest, abs(log_ratio(table, neighbour, models, scale)))
@@ -180,31 +180,31 @@ def hinge_pair(rows, scale):
     return table, table.replaced([1.0], -1.0)
 
 
-def test_the_pure_claim_is_attained_and_less_noise_would_be_found():
-    made = planned("huber_svm", rows=1000, dimension=1, regularisation=1.0)
-    scale, claim = told(made, "objective_noise_scale"), told(made, "objective_epsilon")
+def test_the_pure_claim_is_attained_and_less_noise_would_be_noticed():
+    release_plan = planned("huber_svm", rows=1000, dimension=1, regularisation=1.0)
+    scale, claim = detail(release_plan, "objective_noise_scale"), detail(release_plan, "objective_epsilon")
     reached = log_ratio(*hinge_pair(1000, 1000.0), np.zeros((1, 1)), scale)
     assert 0.998 * claim < abs(reached) <= claim
     assert abs(log_ratio(*hinge_pair(1000, 1000.0), np.zeros((1, 1)), 0.99 * scale)) > claim
 
 
-def logistic_pair(made):
+def logistic_pair(release_plan):
     """Two rows far on the wrong side, nearly opposite: their gradients differ by nearly 2, across b's direction."""
     angle = 1.27
     ahead, aside = np.array([math.cos(angle), math.sin(angle)]), np.array([0.0, 1.0])
     table = Table(
-        np.vstack([ahead, np.tile(aside, (made.facts.rows - 1, 1))]),
-        np.ones(made.facts.rows),
+        np.vstack([ahead, np.tile(aside, (release_plan.facts.rows - 1, 1))]),
+        np.ones(release_plan.facts.rows),
         "logistic",
-        made.facts.rows * told(made, "regularisation"),
+        release_plan.facts.rows * detail(release_plan, "regularisation"),
     )
     return table, table.replaced(ahead * [1, -1], 1.0), np.array([[-30.0, 0.0]])
 
 
-def test_half_the_noise_would_be_found_for_the_logistic_loss():
-    made = planned(rows=3000, regularisation=0.001)
-    scale, claim = told(made, "objective_noise_scale"), told(made, "objective_epsilon")
-    table, neighbour, models = logistic_pair(made)
+def test_half_the_noise_would_be_noticed_for_the_logistic_loss():
+    release_plan = planned(rows=3000, regularisation=0.001)
+    scale, claim = detail(release_plan, "objective_noise_scale"), detail(release_plan, "objective_epsilon")
+    table, neighbour, models = logistic_pair(release_plan)
     assert 0.8 * claim < abs(log_ratio(table, neighbour, models, scale)) <= claim
     assert abs(log_ratio(table, neighbour, models, scale / 2)) > 1.5 * claim
 
@@ -219,13 +219,17 @@ def bent_pair(loss, scale):
 
 
 @pytest.mark.parametrize("loss", ["logistic", "huber_svm"])
-def test_the_curvature_is_attained_and_forgetting_it_would_be_found(loss):
-    made = planned(loss, rows=10, dimension=2, regularisation=1e-9, epsilon=4.0)
-    table, neighbour, models = bent_pair(loss, 10 * told(made, "regularisation"))
-    curved = told(made, "curvature_epsilon")
+def test_the_curvature_is_attained_and_forgetting_it_would_be_noticed(loss):
+    release_plan = planned(loss, rows=10, dimension=2, regularisation=1e-9, epsilon=4.0)
+    table, neighbour, models = bent_pair(loss, 10 * detail(release_plan, "regularisation"))
+    curved = detail(release_plan, "curvature_epsilon")
     assert table.log_determinant(models) - neighbour.log_determinant(models) == pytest.approx(curved, rel=1e-5)
-    reached = abs(log_ratio(table, neighbour, models, told(made, "objective_noise_scale")))
-    assert 1.1 * (told(made, "objective_epsilon") - curved) < reached <= told(made, "objective_epsilon")
+    reached = abs(log_ratio(table, neighbour, models, detail(release_plan, "objective_noise_scale")))
+    assert (
+        1.1 * (detail(release_plan, "objective_epsilon") - curved)
+        < reached
+        <= detail(release_plan, "objective_epsilon")
+    )
 
 
 def test_curvature_of_several_models_is_attained_too():
@@ -262,23 +266,26 @@ def exact_delta(table, neighbour, epsilon, sigma, *, points=400_001):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_no_random_pair_exceeds_delta(loss, regularisation):
     random = np.random.default_rng()
-    made = planned(loss, delta=1e-3, rows=4, dimension=1, regularisation=regularisation)
+    release_plan = planned(loss, delta=1e-3, rows=4, dimension=1, regularisation=regularisation)
     for _ in range(10):
-        table, neighbour = random_pair(random, made)
+        table, neighbour = random_pair(random, release_plan)
         for pair in ((table, neighbour), (neighbour, table)):
-            found = exact_delta(
-                *pair, told(made, "objective_epsilon"), told(made, "objective_noise_scale"), points=40_001
+            result = exact_delta(
+                *pair,
+                detail(release_plan, "objective_epsilon"),
+                detail(release_plan, "objective_noise_scale"),
+                points=40_001,
             )
-            assert found <= told(made, "objective_delta")
+            assert result <= detail(release_plan, "objective_delta")
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
-def test_delta_is_attained_and_two_percent_less_noise_would_be_found(epsilon):
-    made = planned("huber_svm", epsilon=epsilon, delta=1e-4, rows=1000, dimension=1, regularisation=1000.0)
-    sigma, delta = told(made, "objective_noise_scale"), told(made, "objective_delta")
+def test_delta_is_attained_and_two_percent_less_noise_would_be_noticed(epsilon):
+    release_plan = planned("huber_svm", epsilon=epsilon, delta=1e-4, rows=1000, dimension=1, regularisation=1000.0)
+    sigma, delta = detail(release_plan, "objective_noise_scale"), detail(release_plan, "objective_delta")
     pair = hinge_pair(1000, 1e6)
-    assert 0.99 * delta < exact_delta(*pair, told(made, "objective_epsilon"), sigma) <= delta
-    assert exact_delta(*pair, told(made, "objective_epsilon"), 0.98 * sigma) > 1.02 * delta
+    assert 0.99 * delta < exact_delta(*pair, detail(release_plan, "objective_epsilon"), sigma) <= delta
+    assert exact_delta(*pair, detail(release_plan, "objective_epsilon"), 0.98 * sigma) > 1.02 * delta
 
 
 def gaussian_delta(epsilon, shift):
@@ -326,10 +333,10 @@ def test_no_slopes_between_the_corners_lose_more():
 def test_the_noise_is_between_the_gaussian_mechanism_s_and_that_of_a_tail_bound():
     for epsilon in (0.1, 1.0, 4.0):
         for delta in (1e-5, 1e-8):
-            found = gaussian_multiplier(Linear(Logistic(), 1), epsilon, delta)
+            result = gaussian_multiplier(Linear(Logistic(), 1), epsilon, delta)
             tail = -special.ndtri(delta / 2)  # §7: ε₀m - 1/2m = A, 2Φ(-A) = δ
             bound = (tail + math.sqrt(tail**2 + 2 * epsilon)) / (2 * epsilon)
-            assert analytic_noise_multiplier(epsilon, delta) <= found * (1 + 1e-8) < 0.95 * bound
+            assert analytic_noise_multiplier(epsilon, delta) <= result * (1 + 1e-8) < 0.95 * bound
 
 
 # --- weights ---------------------------------------------------------------------------------------------------
@@ -354,16 +361,16 @@ def test_a_weight_of_positive_rows_is_in_both_costs(weight, outputs):
 @pytest.mark.parametrize("delta", [0.0, 1e-8])
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 7.3])
 def test_the_shares_add_up_to_the_request(epsilon, delta):
-    made = planned(epsilon=epsilon, delta=delta, rows=45_000)
-    perturbed, solver = made.guarantee.event.events
-    finishing = made.method.finishing.guarantee
-    assert (made.guarantee.epsilon, made.guarantee.delta) == (epsilon, delta)
+    release_plan = planned(epsilon=epsilon, delta=delta, rows=45_000)
+    perturbed, solver = release_plan.guarantee.event.events
+    finishing = release_plan.method.finishing.guarantee
+    assert (release_plan.guarantee.epsilon, release_plan.guarantee.delta) == (epsilon, delta)
     assert Fraction(perturbed.epsilon) + Fraction(finishing.epsilon) <= Fraction(epsilon)
     assert Fraction(perturbed.delta) + Fraction(finishing.delta) <= Fraction(delta)
     assert solver == finishing.event
     assert 0.98 * epsilon < perturbed.epsilon
-    noise = made.method.perturbation.guarantee
-    assert noise.epsilon + told(made, "curvature_epsilon") <= perturbed.epsilon * (1 + 1e-15)
+    noise = release_plan.method.perturbation.guarantee
+    assert noise.epsilon + detail(release_plan, "curvature_epsilon") <= perturbed.epsilon * (1 + 1e-15)
     assert noise.delta <= perturbed.delta
 
 
@@ -377,25 +384,25 @@ def test_the_solver_s_share_grows_where_rounding_asks_for_it():
 @pytest.mark.parametrize("regularisation", [0.0, 1e-6, None])
 @pytest.mark.parametrize("outputs", [1, 4])
 def test_the_curvature_takes_no_more_than_half(outputs, regularisation, delta):
-    made = planned(rows=20, epsilon=0.5, delta=delta, outputs=outputs, regularisation=regularisation)
-    assert told(made, "curvature_epsilon") <= told(made, "objective_epsilon") / 2 * (1 + 1e-9)
+    release_plan = planned(rows=20, epsilon=0.5, delta=delta, outputs=outputs, regularisation=regularisation)
+    assert detail(release_plan, "curvature_epsilon") <= detail(release_plan, "objective_epsilon") / 2 * (1 + 1e-9)
     if regularisation is not None:  # then it is raised no further than that
-        assert told(made, "curvature_epsilon") == pytest.approx(told(made, "objective_epsilon") / 2)
-        assert told(made, "regularisation") > regularisation
+        assert detail(release_plan, "curvature_epsilon") == pytest.approx(detail(release_plan, "objective_epsilon") / 2)
+        assert detail(release_plan, "regularisation") > regularisation
 
 
 def test_a_regularisation_that_leaves_enough_is_taken_as_it_is():
-    assert told(planned(rows=1000, regularisation=0.0125), "regularisation") == 0.0125
+    assert detail(planned(rows=1000, regularisation=0.0125), "regularisation") == 0.0125
 
 
 def test_the_default_regularisation_grows_with_the_noise():
-    found = [
-        told(planned(rows=45_000, dimension=100, epsilon=epsilon), "regularisation") for epsilon in (10, 0.1, 0.01)
+    result = [
+        detail(planned(rows=45_000, dimension=100, epsilon=epsilon), "regularisation") for epsilon in (10, 0.1, 0.01)
     ]
-    assert found[0] == 0.001
-    assert 0.001 < found[1] < found[2]
-    made = planned(rows=45_000, dimension=100, epsilon=0.01)
-    length = 100 * told(made, "objective_noise_scale") / (45_000 * told(made, "regularisation"))
+    assert result[0] == 0.001
+    assert 0.001 < result[1] < result[2]
+    release_plan = planned(rows=45_000, dimension=100, epsilon=0.01)
+    length = 100 * detail(release_plan, "objective_noise_scale") / (45_000 * detail(release_plan, "regularisation"))
     assert length == pytest.approx(20, rel=0.05)
 
 
@@ -443,29 +450,29 @@ class Given:
         return model + self.noise
 
 
-def solved(made, features, labels, noise):
+def solved(release_plan, features, labels, noise):
     """What the run finds for that b, without the noise at the end."""
     rows = RowsInMemory(features, labels)
-    method = made.method
+    method = release_plan.method
     run = replace(method, perturbation=Given(method.perturbation, noise), finishing=Given(method.finishing))
     return run(rows, silent), rows
 
 
 @settings(max_examples=60)
 @given(tables(), st.sampled_from(["logistic", "huber_svm"]), st.floats(0.003, 10), st.floats(0, 5))
-def test_every_minimum_is_found_to_within_the_promise(table, loss, regularisation, strength):
+def test_every_minimum_is_approached_to_within_the_bound(table, loss, regularisation, strength):
     features, labels = drawn(*table)
     rows, dimension = features.shape
-    made = planned(loss, rows=rows, dimension=dimension, regularisation=regularisation, delta=1e-6)
-    noise = strength * told(made, "objective_noise_scale") * np.ones(dimension)
-    found, asked = solved(made, features, labels, noise)
-    stored = asked.all[:, :dimension].astype(float)
-    exact = Table(stored, labels, loss, rows * told(made, "regularisation"))
-    away = np.linalg.norm(found - exact.minimiser(noise).ravel())
-    promised = told(made, "sensitivity") / 2
+    release_plan = planned(loss, rows=rows, dimension=dimension, regularisation=regularisation, delta=1e-6)
+    noise = strength * detail(release_plan, "objective_noise_scale") * np.ones(dimension)
+    result, reads = solved(release_plan, features, labels, noise)
+    stored = reads.all[:, :dimension].astype(float)
+    exact = Table(stored, labels, loss, rows * detail(release_plan, "regularisation"))
+    away = np.linalg.norm(result - exact.minimiser(noise).ravel())
+    promised = detail(release_plan, "sensitivity") / 2
     assert away <= promised
-    gradient = np.linalg.norm(exact.noise(found[None]) - noise) / rows
-    assert gradient <= promised * (told(made, "smoothness") + told(made, "regularisation"))
+    gradient = np.linalg.norm(exact.noise(result[None]) - noise) / rows
+    assert gradient <= promised * (detail(release_plan, "smoothness") + detail(release_plan, "regularisation"))
 
 
 def straight(label, *, passes, regularisation):
@@ -498,9 +505,9 @@ def test_any_start_is_as_good_as_promised(loss, passes):
         labels = some_labels(random, loss, 30, 1)
         rows = RowsInMemory(features, labels)
         descent = AcceleratedDescent(Linear(LOSSES[loss], 3), 30, 0.01, passes)
-        found = descent.minimiser(rows, centre, silent)
+        result = descent.minimiser(rows, centre, silent)
         stored = Table(rows.all[:, :3].astype(float), rows.all[:, -1].astype(float), loss, 0.3)
-        away = np.linalg.norm(found - stored.minimiser(-0.3 * centre).ravel())
+        away = np.linalg.norm(result - stored.minimiser(-0.3 * centre).ravel())
         assert away <= descent.distance + descent.rounding(200 + 2 * descent.reach)
 
 
@@ -530,35 +537,35 @@ def in_extended_precision(descent, rows, centre):
     return centre + z
 
 
-def test_one_row_after_the_other_is_asked_for_the_same_number_of_passes():
-    made, asked = planned(rows=12, dimension=3, delta=1e-6), set()
+def test_the_number_of_passes_is_the_same_for_every_dataset():
+    release_plan, reads = planned(rows=12, dimension=3, delta=1e-6), set()
     for seed, kind in enumerate(["separable", "zero", "same", "opposite", "mixed"]):
         for strength in (0.0, 1.0, 1e6):
-            _, rows = solved(made, *drawn(kind, 12, 3, seed), strength * np.ones(3))
-            asked.add(tuple(rows.asked))
-    assert asked == {("gradient_sum",) * told(made, "expected_passes")}
+            _, rows = solved(release_plan, *drawn(kind, 12, 3, seed), strength * np.ones(3))
+            reads.add(tuple(rows.reads))
+    assert reads == {("gradient_sum",) * detail(release_plan, "expected_passes")}
 
 
-def test_progress_is_told_pass_by_pass():
-    made, heard = planned(rows=12, regularisation=0.5), []
-    made.method(RowsInMemory(*drawn("mixed", 12, 2, 0)), lambda *each: heard.append(each))
-    passes = told(made, "expected_passes")
-    assert heard == [("pass", done + 1, passes) for done in range(passes)]
+def test_progress_is_reported_pass_by_pass():
+    release_plan, calls = planned(rows=12, regularisation=0.5), []
+    release_plan.method(RowsInMemory(*drawn("mixed", 12, 2, 0)), lambda *each: calls.append(each))
+    passes = detail(release_plan, "expected_passes")
+    assert calls == [("pass", done + 1, passes) for done in range(passes)]
 
 
 @pytest.mark.parametrize("regularisation", [1e-3, 1e-2])
 def test_a_usual_table_takes_a_few_hundred_passes_at_most(regularisation):
     for delta in (0.0, 1e-8):
-        made = planned(rows=45_000, dimension=109, epsilon=0.1, delta=delta, regularisation=regularisation)
-        assert told(made, "expected_passes") < {1e-3: 300, 1e-2: 100}[regularisation]
+        release_plan = planned(rows=45_000, dimension=109, epsilon=0.1, delta=delta, regularisation=regularisation)
+        assert detail(release_plan, "expected_passes") < {1e-3: 300, 1e-2: 100}[regularisation]
 
 
 @pytest.mark.parametrize("rows", [1, 30, 45_000, 10**6])
 @pytest.mark.parametrize("delta", [0.0, 1e-8])
 def test_the_solver_s_noise_is_small_beside_the_other(rows, delta):
-    made = planned(rows=rows, dimension=50, delta=delta)
-    alone = told(made, "objective_noise_scale") / (rows * told(made, "regularisation"))
-    assert told(made, "noise_scale") < 0.15 * alone
+    release_plan = planned(rows=rows, dimension=50, delta=delta)
+    alone = detail(release_plan, "objective_noise_scale") / (rows * detail(release_plan, "regularisation"))
+    assert detail(release_plan, "noise_scale") < 0.15 * alone
 
 
 # --- what comes out --------------------------------------------------------------------------------------------
@@ -568,12 +575,14 @@ def test_the_solver_s_noise_is_small_beside_the_other(rows, delta):
 def test_given_noise_gives_the_minimiser_of_the_perturbed_objective(outputs):
     random = np.random.default_rng()
     features, labels = unit_rows(random, 60, 3) * SHRUNK, some_labels(random, "logistic", 60, outputs)
-    made = planned(rows=60, dimension=3, outputs=outputs, regularisation=0.05)
-    made = replace(made, method=replace(made.method, descent=replace(made.method.descent, passes=500)))
+    release_plan = planned(rows=60, dimension=3, outputs=outputs, regularisation=0.05)
+    release_plan = replace(
+        release_plan, method=replace(release_plan.method, descent=replace(release_plan.method.descent, passes=500))
+    )
     noise = 5 * random.normal(size=3 * outputs)
-    found, rows = solved(made, features, labels, noise)
+    result, rows = solved(release_plan, features, labels, noise)
     exact = Table(rows.all[:, :3].astype(float), labels, "logistic", 60 * 0.05, outputs).minimiser(noise)
-    assert found == pytest.approx(exact.ravel(), abs=1e-8)
+    assert result == pytest.approx(exact.ravel(), abs=1e-8)
     assert (
         np.abs(exact.ravel() - Table(features, labels, "logistic", 3.0, outputs).minimiser(0 * noise).ravel()).max()
         > 0.1
@@ -583,9 +592,9 @@ def test_given_noise_gives_the_minimiser_of_the_perturbed_objective(outputs):
 def test_with_much_privacy_to_spend_it_is_the_minimiser_that_scipy_finds():
     random = np.random.default_rng()
     features, labels = unit_rows(random, 80, 4) * SHRUNK, random.choice([-1.0, 1.0], 80)
-    made = planned(rows=80, dimension=4, regularisation=0.01, epsilon=1e6)
+    release_plan = planned(rows=80, dimension=4, regularisation=0.01, epsilon=1e6)
     rows = RowsInMemory(features, labels)
-    assert made.method(rows, silent) == pytest.approx(minimise(rows, Linear(Logistic(), 4), 0.01, 80), abs=1e-4)
+    assert release_plan.method(rows, silent) == pytest.approx(minimise(rows, Linear(Logistic(), 4), 0.01, 80), abs=1e-4)
     noisier = planned(rows=80, dimension=4, regularisation=0.01, epsilon=1.0)
     assert np.abs(noisier.method(rows, silent) - minimise(rows, Linear(Logistic(), 4), 0.01, 80)).max() > 1e-2
 
@@ -596,18 +605,18 @@ def test_the_baseline_is_the_minimiser(loss, outputs):
     random = np.random.default_rng()
     rows = RowsInMemory(unit_rows(random, 50, 3), some_labels(random, loss, 50, outputs))
     table = Table(rows.all[:, :3].astype(float), rows.all[:, -1].astype(float), loss, 50 * 0.01, outputs)
-    found = minimise(rows, Linear(LOSSES[loss], 3, outputs), 0.01, 50)
-    assert found == pytest.approx(table.minimiser(np.zeros(3 * outputs)).ravel(), abs=1e-6)
+    result = minimise(rows, Linear(LOSSES[loss], 3, outputs), 0.01, 50)
+    assert result == pytest.approx(table.minimiser(np.zeros(3 * outputs)).ravel(), abs=1e-6)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-3])
 def test_what_is_released_has_the_law_of_the_perturbed_minimum(delta):
     """b at the released model is distributed as b; the noise at the end hardly changes that."""
-    made = planned(rows=3, dimension=1, regularisation=3.0, delta=delta)
+    release_plan = planned(rows=3, dimension=1, regularisation=3.0, delta=delta)
     rows = RowsInMemory([[1.0], [0.5], [-1.0]], [1.0, -1.0, 1.0])
     table = Table(rows.all[:, :1].astype(float), rows.all[:, -1].astype(float), "logistic", 9.0)
-    models = np.array([made.method(rows, silent) for _ in range(8000)])
-    drawn = np.array([table.noise(each[None])[0, 0] for each in models]) / told(made, "objective_noise_scale")
+    models = np.array([release_plan.method(rows, silent) for _ in range(8000)])
+    drawn = np.array([table.noise(each[None])[0, 0] for each in models]) / detail(release_plan, "objective_noise_scale")
     law = Law(special.ndtr) if delta else Law(lambda x: np.where(x < 0, np.exp(x) / 2, 1 - np.exp(-x) / 2))
     assert of_reals(drawn, law) > ALPHA
     assert of_reals(drawn * 1.25, law) < ALPHA
@@ -650,9 +659,9 @@ def test_errors_that_grow_with_the_model_are_covered_at_every_length():
     assert closest < 0.01
 
 
-def test_what_the_solver_misses_is_made_up_of_all_that_it_may():
-    made = planned(rows=45_000, dimension=100, delta=1e-8)
-    run = made.method
+def test_the_error_of_the_solver_is_the_sum_of_all_its_parts():
+    release_plan = planned(rows=45_000, dimension=100, delta=1e-8)
+    run = release_plan.method
     error = error_of(run.perturbation, run.descent, run.radius)
     assert run.finishing.sensitivity >= 2 * error
     assert error >= run.descent.distance + run.descent.rounding(2 * run.radius + run.descent.reach)
@@ -674,7 +683,7 @@ REFUSED = {
     "mechanism": ({"mechanism": "discrete_gaussian"}, "gaussian, spherical_laplace"),
     "no delta": ({"mechanism": "gaussian", "delta": 0.0}, "spherical_laplace"),
     "many classes": ({"outputs": 300, "delta": 1e-6}, "more than 256"),
-    "small epsilon": ({"epsilon": 1e-8}, "too small to be shared"),
+    "small epsilon": ({"epsilon": 1e-8}, "too small to be divided"),
     "unknown loss": ({"loss": "hinge"}, "choose one of logistic"),
     "a number": ({"is_classifier": False}, "choose huber_regression"),
 }
@@ -694,11 +703,11 @@ def test_too_many_passes_are_refused_and_the_remedy_works():
     with pytest.raises(ValueError, match=f"the limit is {MOST_PASSES}") as refusal:
         planned(rows=10**7, regularisation=1e-9)
     enough = float(str(refusal.value).rpartition("; ")[2].split()[0])
-    assert 0.5 * MOST_PASSES < told(planned(rows=10**7, regularisation=enough), "expected_passes") <= MOST_PASSES
+    assert 0.5 * MOST_PASSES < detail(planned(rows=10**7, regularisation=enough), "expected_passes") <= MOST_PASSES
 
 
-def test_pure_noise_may_be_asked_for_where_there_is_a_delta():
-    made = planned(delta=1e-6, mechanism="spherical_laplace")
-    assert (made.guarantee.delta, told(made, "objective_delta")) == (0.0, 0.0)
-    assert told(planned(delta=1e-6), "mechanism") == "gaussian"
-    assert told(planned(), "mechanism") == "spherical_laplace"
+def test_pure_noise_may_be_requested_with_a_delta():
+    release_plan = planned(delta=1e-6, mechanism="spherical_laplace")
+    assert (release_plan.guarantee.delta, detail(release_plan, "objective_delta")) == (0.0, 0.0)
+    assert detail(planned(delta=1e-6), "mechanism") == "gaussian"
+    assert detail(planned(), "mechanism") == "spherical_laplace"

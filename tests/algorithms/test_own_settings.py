@@ -1,4 +1,4 @@
-"""The settings that one algorithm has: what the declaration admits is planned, the rest is refused by its name."""
+"""Settings of single algorithms: declared values are planned, others are refused by name."""
 
 import json
 import math
@@ -6,12 +6,12 @@ import math
 import pytest
 
 from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
-from dbdp.algorithms.catalogue import having
+from dbdp.algorithms.catalogue import algorithms_with
 from dbdp.algorithms.options import declared
 
 OWN = [
     (name, setting, default, limits)
-    for name in having("settings")
+    for name in algorithms_with("settings")
     for setting, (default, limits) in declared(ALGORITHMS[name].OPTIONS.own_settings).items()
 ]
 EVERY = pytest.mark.parametrize(
@@ -46,5 +46,5 @@ def test_what_is_out_of_range_is_refused_with_the_range(algorithm, name, default
 @EVERY
 def test_a_value_of_another_kind_is_refused(algorithm, name, default, limits):
     for value in (True, None, [], 1 if limits.choices else "1"):
-        with pytest.raises(ValueError, match=f"setting {name} = .* must be like its default"):
+        with pytest.raises(ValueError, match=f"setting {name} = .* must be of the type of its default"):
             planned(algorithm, **{name: value})

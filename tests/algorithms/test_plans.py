@@ -1,4 +1,4 @@
-"""A plan is made from public facts alone, and a request that cannot be planned says why."""
+"""A plan depends on public facts alone, and a request that cannot be planned is refused with the reason."""
 
 import itertools
 import json
@@ -50,7 +50,7 @@ def test_a_plan_explains_itself_without_a_database():
     assert (explained["epsilon"], explained["delta"]) == (1.0, 1e-6)
 
 
-def test_the_constants_of_the_proof_are_told():
+def test_the_constants_of_the_proof_are_reported():
     explained = planned(regularisation=0.01).explain()
     assert explained["lipschitz"] == 1.0  # of the data part alone
     assert explained["smoothness"] == pytest.approx(0.26)
@@ -77,21 +77,21 @@ TOLD = {
 
 
 @pytest.mark.parametrize("name", TOLD)
-def test_what_was_asked_for_is_told(name):
+def test_what_was_requested_is_reported(name):
     request, value = TOLD[name]
     assert planned(**request).explain()[name] == value
 
 
-def test_what_a_plan_does_not_have_is_not_told():
+def test_what_a_plan_does_not_have_is_not_reported():
     without = set(TOLD) - {"averaging", "permutation", "calibration", "mechanism"}
     assert not without & set(planned().explain())
 
 
-def test_sensitivities_by_position_are_told_one_by_one_or_summed_up():
+def test_sensitivities_by_position_are_reported_one_by_one_or_summarised():
     short = planned(algorithm="rsgd_ar", batch_size=100)
-    found = short.explain()["sensitivity_by_position"]
-    assert found == short.sensitivity.by_position.tolist()
-    assert max(found) == short.sensitivity.exact
+    computed = short.explain()["sensitivity_by_position"]
+    assert computed == short.sensitivity.by_position.tolist()
+    assert max(computed) == short.sensitivity.exact
     long = planned(algorithm="nsgd", rows=1001, batch_size=1)
     summary, all_ = long.explain()["sensitivity_by_position"], long.sensitivity.by_position
     assert summary["positions"] == len(all_) == 1001
@@ -131,8 +131,8 @@ def test_regularisation_is_by_default_what_the_schedule_needs():
     ],
 )
 def test_the_iterates_that_count_are_those_that_were_named(request_, expected):
-    made = planned(**request_)
-    assert made.learning.averaging == expected == made.initial_states()[0].averaging
+    release_plan = planned(**request_)
+    assert release_plan.learning.averaging == expected == release_plan.initial_states()[0].averaging
 
 
 def test_the_schedules_are_those_of_the_papers():
@@ -170,21 +170,21 @@ EPSILONS, DELTAS = (1e-9, 1e-3, 50.0, 1e6), (0.0, 1e-300, 1e-12, 0.1, 1 - 2.0**-
 @pytest.mark.parametrize("delta", DELTAS)
 def test_small_and_large_promises_can_be_planned(epsilon, delta, algorithm):
     with np.errstate(divide="raise", over="raise", invalid="raise"):
-        made = planned(algorithm=algorithm, epsilon=epsilon, delta=delta)
-    assert 0 < made.mechanism.noise_scale < math.inf
-    assert json.dumps(made.explain(), allow_nan=False)
+        release_plan = planned(algorithm=algorithm, epsilon=epsilon, delta=delta)
+    assert 0 < release_plan.mechanism.noise_scale < math.inf
+    assert json.dumps(release_plan.explain(), allow_nan=False)
 
 
 def finite_or_refused(**request):
     """Whether a request to add noise while training is planned, with finite noise; else the message has a remedy."""
     try:
         with np.errstate(divide="raise", over="raise", invalid="raise"):
-            made = planned(**request)
+            release_plan = planned(**request)
     except ValueError as refusal:
         assert re.search(r"leave|choose|give|use |ask for|must be", str(refusal)), refusal
         return False
-    assert 0 < made.details["noise_scale"] < math.inf
-    assert json.dumps(made.explain(), allow_nan=False)
+    assert 0 < release_plan.details["noise_scale"] < math.inf
+    assert json.dumps(release_plan.explain(), allow_nan=False)
     return True
 
 
@@ -248,17 +248,17 @@ def test_extreme_requests_of_noise_while_training_are_planned_in_moments(extreme
     request = WHILE_TRAINING[extreme]
     option = next(iter(request))
     with in_moments():
-        made = finite_or_refused(algorithm=algorithm, **request)
+        release_plan = finite_or_refused(algorithm=algorithm, **request)
     missing = option in GIVEN and not has(algorithm, option)
-    assert made == (not missing and (extreme, algorithm) not in NOT_PLANNED)
+    assert release_plan == (not missing and (extreme, algorithm) not in NOT_PLANNED)
 
 
 @pytest.mark.parametrize("request_", EXTREMES.values(), ids=list(EXTREMES))
 def test_extreme_requests_are_planned_in_moments(request_):
     with np.errstate(divide="raise", over="raise", invalid="raise"), in_moments():
-        made = planned(**request_)
-    assert 0 < made.sensitivity.exact < made.mechanism.sensitivity < math.inf
-    assert json.dumps(made.explain(), allow_nan=False)
+        release_plan = planned(**request_)
+    assert 0 < release_plan.sensitivity.exact < release_plan.mechanism.sensitivity < math.inf
+    assert json.dumps(release_plan.explain(), allow_nan=False)
 
 
 # --- every combination -----------------------------------------------------------------------------------
@@ -283,30 +283,30 @@ def is_offered(algorithm, schedule, averaging, permutation, shards, calibration)
     return schedule in (None, OWN_SCHEDULE[algorithm]) and plain and shards == 1
 
 
-def trainings_that_run(made):
+def trainings_that_run(release_plan):
     """The facts of the training, from the states and the sizes that the executor takes."""
-    found = []
-    for rows in made.learning.shard_rows:
-        state = made.initial_states()[0]
+    computed = []
+    for rows in release_plan.learning.shard_rows:
+        state = release_plan.initial_states()[0]
         first, interval = state.averaging.first, state.averaging.interval
-        found.append(
+        computed.append(
             Training(
                 rows=rows,
                 dimension=state.dimension,
                 batch_size=state.batch_size,
-                epochs=made.learning.epochs,
+                epochs=release_plan.learning.epochs,
                 step_sizes=state.schedule.step_sizes,
                 lipschitz=state.loss.lipschitz,
                 smoothness=state.loss.smoothness,
                 regularisation=state.regularisation,
                 scalar_error=state.loss.scalar_error,
-                permutation=made.learning.permutation,
+                permutation=release_plan.learning.permutation,
                 averaged_from=0 if interval else first,
                 restart_every=interval,
                 radius=state.radius,
             )
         )
-    return found
+    return computed
 
 
 def gaussian_delta(epsilon, mean):
@@ -314,24 +314,24 @@ def gaussian_delta(epsilon, mean):
     return np.exp(special.log_ndtr(near)) - np.exp(epsilon + special.log_ndtr(far))
 
 
-def check(made):
+def check(release_plan):
     """The noise covers the very training that runs, and is what the promise needs."""
-    trainings, mechanism = trainings_that_run(made), made.mechanism
+    trainings, mechanism = trainings_that_run(release_plan), release_plan.mechanism
     if len(trainings) > 1:
-        needed = sharded_sensitivity(trainings, each_epoch=made.learning.shard_averaging == "each_epoch")
+        needed = sharded_sensitivity(trainings, each_epoch=release_plan.learning.shard_averaging == "each_epoch")
     else:
-        needed = sgd_sensitivity(trainings[0], by_position=made.calibration in MIXTURES)
-    assert (made.sensitivity.exact, made.sensitivity.margin) == (needed.exact, needed.margin)
+        needed = sgd_sensitivity(trainings[0], by_position=release_plan.calibration in MIXTURES)
+    assert (release_plan.sensitivity.exact, release_plan.sensitivity.margin) == (needed.exact, needed.margin)
     assert needed.total < mechanism.sensitivity < needed.total * (1 + 1e-6)
-    request, grid = made.request, mechanism.grid * math.sqrt(made.facts.dimension)
-    if made.calibration in MIXTURES:
+    request, grid = release_plan.request, mechanism.grid * math.sqrt(release_plan.facts.dimension)
+    if release_plan.calibration in MIXTURES:
         means = (needed.by_position + needed.margin + grid) / mechanism.noise_scale
         delta = float(trainings[0].shares @ gaussian_delta(request.epsilon, means))
     else:
         delta = float(gaussian_delta(request.epsilon, (needed.total + grid) / mechanism.noise_scale))
     assert delta <= request.delta * (1 + 1e-6)
-    assert delta >= request.delta * (0.999 if made.calibration in ("worst_position", "hockey_stick") else 1e-3)
-    explained = made.explain()
+    assert delta >= request.delta * (0.999 if release_plan.calibration in ("worst_position", "hockey_stick") else 1e-3)
+    explained = release_plan.explain()
     assert json.loads(json.dumps(explained, allow_nan=False)) == explained
     assert explained["noise_scale"] == mechanism.noise_scale > 0
     assert explained["sensitivity"] - explained["sensitivity_margin"] == pytest.approx(needed.exact, rel=1e-12)
@@ -341,7 +341,7 @@ def check(made):
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("algorithm", PERTURBED_ONCE)
 def test_every_combination_is_planned_soundly_or_refused_with_a_remedy(algorithm, loss):
-    made, refused = 0, 0
+    release_plan, refused = 0, 0
     for values in itertools.product(*EVERY.values()):
         request = dict(zip(EVERY, values, strict=True)) | {"algorithm": algorithm, "loss": loss}
         if request["schedule"] in ("constant", "restarted") or (algorithm != "bolt_on" and not request["schedule"]):
@@ -350,31 +350,31 @@ def test_every_combination_is_planned_soundly_or_refused_with_a_remedy(algorithm
             request["batch_size"] = 20
         if is_offered(algorithm, *values):
             check(planned(rows=203, epochs=4, is_classifier=loss not in REGRESSIONS, **request))
-            made += 1
+            release_plan += 1
         else:
             with pytest.raises(ValueError, match=r"leave|choose|give"):
                 planned(rows=203, epochs=4, is_classifier=loss not in REGRESSIONS, **request)
             refused += 1
-    assert (made, refused) == ((115, 245) if algorithm == "bolt_on" else (10, 350))
+    assert (release_plan, refused) == ((115, 245) if algorithm == "bolt_on" else (10, 350))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("algorithm", PERTURBED_ONCE)
 def test_every_algorithm_that_perturbs_once_can_have_every_mechanism(algorithm, mechanism):
-    made = planned(algorithm=algorithm, mechanism=mechanism)
-    assert made.explain()["mechanism"] == mechanism
-    assert made.mechanism.sensitivity >= made.sensitivity.total
+    release_plan = planned(algorithm=algorithm, mechanism=mechanism)
+    assert release_plan.explain()["mechanism"] == mechanism
+    assert release_plan.mechanism.sensitivity >= release_plan.sensitivity.total
     pure = mechanism.endswith("laplace")
-    assert made.explain()["delta"] == (0.0 if pure else 1e-6)
+    assert release_plan.explain()["delta"] == (0.0 if pure else 1e-6)
 
 
 @pytest.mark.parametrize("each_epoch", ["once", "each_epoch"])
 @pytest.mark.parametrize("batch_size", [1, 7, 50, 334])
 def test_shards_have_the_batches_that_run(batch_size, each_epoch):
-    made = planned(shards=3, shard_averaging=each_epoch, batch_size=batch_size)
-    check(made)
-    assert sum(made.learning.shard_rows) == ROWS
-    assert made.explain()["updates"] == 10 * -(-335 // batch_size)
+    release_plan = planned(shards=3, shard_averaging=each_epoch, batch_size=batch_size)
+    check(release_plan)
+    assert sum(release_plan.learning.shard_rows) == ROWS
+    assert release_plan.explain()["updates"] == 10 * -(-335 // batch_size)
 
 
 @pytest.mark.parametrize("schedule", ["constant", "inverse_time", "decreasing", "square_root"])
@@ -395,21 +395,21 @@ def test_a_ball_costs_nothing_but_the_rounding_of_its_projection():
 # --- classes ---------------------------------------------------------------------------------------------
 
 
-def trained(made, features, labels):
+def trained(release_plan, features, labels):
     """All models of a plan by the library's own kernel, shape (outputs, dimension)."""
-    rows, states = blocks.encode(features, labels), made.initial_states()
-    for _ in range(made.learning.epochs):
+    rows, states = blocks.encode(features, labels), release_plan.initial_states()
+    for _ in range(release_plan.learning.epochs):
         states = [kernels.terminate(kernels.transition(state, rows)) for state in states]
     return np.array([state.result() for state in states])
 
 
-def moved(made, position, one, other):
+def moved(release_plan, position, one, other):
     """Joint distance of the models of two tables: zero rows, but for one row (x, label)."""
     models = []
     for x, label in (one, other):
-        features, labels = np.zeros((made.facts.rows, 1)), np.ones(made.facts.rows)
+        features, labels = np.zeros((release_plan.facts.rows, 1)), np.ones(release_plan.facts.rows)
         features[position], labels[position] = x, label
-        models.append(trained(made, features, labels))
+        models.append(trained(release_plan, features, labels))
     return float(np.linalg.norm(models[0] - models[1]))
 
 
@@ -430,17 +430,17 @@ def test_the_joint_sensitivity_of_classes_is_attained(name, outputs, weight):
     request = PLANS_OF_CLASSES[name] | ({} if weight is None else {"positive_weight": weight})
     if name != "output_perturbation_gd":
         request["batch_size"] = 10
-    made = planned(rows=43, dimension=1, outputs=outputs, loss="huber_svm", epochs=3, **request)
+    release_plan = planned(rows=43, dimension=1, outputs=outputs, loss="huber_svm", epochs=3, **request)
     positions = [0] if name == "output_perturbation_gd" else range(0, 43, 10)
-    same = max(moved(made, position, (SHRUNK, 2), (-SHRUNK, 2)) for position in positions)
-    other = max(moved(made, position, (SHRUNK, 1), (SHRUNK, 2)) for position in positions)
-    nothing = max(moved(made, position, (SHRUNK, 1), (0.0, 1)) for position in positions)
-    assert 0.99 * made.sensitivity.exact <= same <= made.sensitivity.total
-    assert max(other, nothing) <= made.sensitivity.total
+    same = max(moved(release_plan, position, (SHRUNK, 2), (-SHRUNK, 2)) for position in positions)
+    other = max(moved(release_plan, position, (SHRUNK, 1), (SHRUNK, 2)) for position in positions)
+    nothing = max(moved(release_plan, position, (SHRUNK, 1), (0.0, 1)) for position in positions)
+    assert 0.99 * release_plan.sensitivity.exact <= same <= release_plan.sensitivity.total
+    assert max(other, nothing) <= release_plan.sensitivity.total
     alone = planned(rows=43, dimension=1, loss="huber_svm", epochs=3, **request).sensitivity
     factor = math.sqrt((weight or 1.0) ** 2 + outputs - 1) / max(weight or 1.0, 1.0)
-    assert made.sensitivity.exact == pytest.approx(alone.exact * factor, rel=1e-9)
-    assert made.sensitivity.margin == pytest.approx(alone.margin * math.sqrt(outputs), rel=1e-9, abs=0)
+    assert release_plan.sensitivity.exact == pytest.approx(alone.exact * factor, rel=1e-9)
+    assert release_plan.sensitivity.margin == pytest.approx(alone.margin * math.sqrt(outputs), rel=1e-9, abs=0)
 
 
 def test_classes_cost_the_root_of_their_number_not_their_number():
@@ -457,10 +457,10 @@ def test_the_positions_of_classes_move_together(calibration):
 
 def test_a_class_weight_is_part_of_the_loss():
     for weight in (0.1, 3.0):
-        made = planned(positive_weight=weight, schedule="constant", step_size=0.1)
-        assert made.learning.loss.lipschitz == max(1.0, weight)
+        release_plan = planned(positive_weight=weight, schedule="constant", step_size=0.1)
+        assert release_plan.learning.loss.lipschitz == max(1.0, weight)
         plain = planned(schedule="constant", step_size=0.1)
-        assert made.sensitivity.exact == pytest.approx(max(1.0, weight) * plain.sensitivity.exact, rel=1e-9)
+        assert release_plan.sensitivity.exact == pytest.approx(max(1.0, weight) * plain.sensitivity.exact, rel=1e-9)
 
 
 # --- refusals --------------------------------------------------------------------------------------------
@@ -552,7 +552,7 @@ REFUSED = {
     ),
     "a pure mixture": (
         {"delta": 0.0, "calibration": "hockey_stick"},
-        r"'hockey_stick' needs a delta > 0: shuffling amplifies no pure guarantee .*choose 'worst_position'",
+        r"'hockey_stick' needs a delta > 0: shuffling does not amplify pure guarantees .*choose 'worst_position'",
     ),
     "a mixture with other noise": (
         {"mechanism": "discrete_gaussian", "calibration": "rdp_tight"},
@@ -619,7 +619,7 @@ REFUSED = {
     ),
     "a step too small for floating point": (
         {"schedule": "constant", "step_size": 1e-250},
-        r"sensitivity = .* must be finite and at least 1e-200.*choose larger steps",
+        r"sensitivity = .* must be finite and at least 1e-200.*choose a larger step_size",
     ),
     "a step that is a word": ({"schedule": "constant", "step_size": "0.5"}, r"step_size = '0.5' must be a number"),
     "a schedule that is a number": ({"schedule": 1}, r"schedule = 1 must be a word"),
@@ -689,18 +689,18 @@ def has(algorithm, option):
 
 
 @pytest.mark.parametrize(("algorithm", "option"), a_third_quick(list(ALGORITHMS), list(GIVEN)))
-def test_what_an_algorithm_has_is_told_and_what_it_has_not_is_refused(algorithm, option):
+def test_what_an_algorithm_has_is_reported_and_what_it_has_not_is_refused(algorithm, option):
     request = example(algorithm, option)
     if not has(algorithm, option):
         with pytest.raises(ValueError, match=r"leave .*out|choose|give") as refusal:
             planned(**request)
         assert any(f"algorithm {algorithm!r} has no {name} " in str(refusal.value) for name in GIVEN[option])
         return
-    told, plain = planned(**request).explain(), planned(algorithm=algorithm).explain()
+    reported, plain = planned(**request).explain(), planned(algorithm=algorithm).explain()
     if option == "exponent":  # as the offset that it makes
-        assert told["offset"] == ROWS**0.25
+        assert reported["offset"] == ROWS**0.25
     else:
-        assert told[option] == request[option] != plain.get(option)
+        assert reported[option] == request[option] != plain.get(option)
 
 
 @pytest.mark.parametrize("request_", examples_of_lists(ROWS), ids=str)
@@ -733,12 +733,12 @@ OF_THE_RECEIPT |= {"released_at", "released_by"}
 
 @pytest.mark.parametrize("more", [{}, {"batch_size": 20}, {"loss": "huber_svm"}], ids=str)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_what_a_plan_tells_has_no_name_that_the_receipt_has_for_something_else(algorithm, more):
+def test_what_a_plan_reports_has_no_name_that_the_receipt_has_for_something_else(algorithm, more):
     if all(has(algorithm, option) for option in more):
         assert not set(planned(algorithm=algorithm, **more).explain()) & OF_THE_RECEIPT
 
 
-def test_every_option_has_been_given_to_every_algorithm():
+def test_every_option_has_been_tried_with_every_algorithm():
     assert set(GIVEN) | {"epsilon", "delta", "algorithm", "loss", "projection_seed"} == {
         each.name for each, _ in options()
     }
@@ -758,8 +758,8 @@ def test_steps_that_would_throw_the_model_ever_further_are_refused_and_those_tha
     named = float(re.search("≤ ([^,]*),", str(refusal.value))[1])
     features, labels = np.full((1003, 7), 0.3), np.ones(1003)
     for step in (named, min(1.99 / regularisation, LARGEST)):
-        made = planned(**request, schedule="constant", step_size=step, epsilon=0.1, epochs=2)
-        assert np.isfinite(made.method(RowsInMemory(features, labels), lambda *_: None)).all()
+        release_plan = planned(**request, schedule="constant", step_size=step, epsilon=0.1, epochs=2)
+        assert np.isfinite(release_plan.method(RowsInMemory(features, labels), lambda *_: None)).all()
 
 
 @pytest.mark.parametrize("algorithm", ["scs13", "dp_sgd", "dp_adam", "sgd_adv", "rrpsgd"])
@@ -767,9 +767,9 @@ def test_the_largest_steps_make_finite_models_and_larger_ones_are_refused(algori
     with pytest.raises(ValueError, match=r"step_size = 1100000.0 must be between 0 and 1e\+06"):
         planned(algorithm=algorithm, schedule="constant", step_size=1.1 * LARGEST)
     request = {"algorithm": algorithm, "regularisation": 0.0, "schedule": "constant", "epsilon": 1e-3, "epochs": 5}
-    made = planned(**request, step_size=LARGEST)
+    release_plan = planned(**request, step_size=LARGEST)
     features, labels = np.full((ROWS, DIMENSION), 0.3), np.ones(ROWS)
-    assert np.isfinite(made.method(RowsInMemory(features, labels), lambda *_: None)).all()
+    assert np.isfinite(release_plan.method(RowsInMemory(features, labels), lambda *_: None)).all()
 
 
 @pytest.mark.parametrize("regularisation", [0.0, 0.001, 0.03, 7.0])
@@ -834,10 +834,10 @@ def explained(*flags, code=0):
 @pytest.mark.parametrize("flag", FLAGS)
 def test_the_command_line_explains_every_flag(flag):
     value, expected, *needed = FLAGS[flag]
-    found = explained(flag, value, *needed)
-    assert expected.items() <= found.items()
-    assert found["noise_scale"] > 0
-    assert found["algorithm"] in NOISY_WHILE_TRAINING or found["sensitivity"] > found["sensitivity_margin"] > 0
+    computed = explained(flag, value, *needed)
+    assert expected.items() <= computed.items()
+    assert computed["noise_scale"] > 0
+    assert computed["algorithm"] in NOISY_WHILE_TRAINING or computed["sensitivity"] > computed["sensitivity_margin"] > 0
 
 
 def test_every_option_of_a_training_has_been_tried():
@@ -865,8 +865,8 @@ NOT_LEARNED = {"majority": REGRESSIONS, "objective_perturbation": ("squared",)}
 @pytest.mark.parametrize("loss", others_slow(list(LOSSES), "logistic"))
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
 def test_the_command_line_explains_every_algorithm_that_perturbs_once(algorithm, loss, calibration):
-    found = explained("--algorithm", algorithm, "--loss", loss, "--calibration", calibration)
-    made = planned(
+    computed = explained("--algorithm", algorithm, "--loss", loss, "--calibration", calibration)
+    release_plan = planned(
         rows=1000,
         dimension=10,
         algorithm=algorithm,
@@ -874,8 +874,8 @@ def test_the_command_line_explains_every_algorithm_that_perturbs_once(algorithm,
         calibration=calibration,
         is_classifier=loss not in REGRESSIONS,
     )
-    assert found == made.explain()
-    assert ("sensitivity_by_position" in found) == (calibration != "worst_position")
+    assert computed == release_plan.explain()
+    assert ("sensitivity_by_position" in computed) == (calibration != "worst_position")
 
 
 def test_without_json_a_table_is_shown():

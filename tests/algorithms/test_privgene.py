@@ -1,4 +1,4 @@
-"""PrivGene: what selections cost, how far one record moves what they compare, and that nothing else sees a row."""
+"""PrivGene: the cost of selections, the sensitivity of the compared losses, and that nothing else reads a row."""
 
 import itertools
 import math
@@ -37,7 +37,7 @@ FACTS = Facts(1000, 5)
 AHEAD = np.array([1.0, 0.0, 0.0, 0.0])
 
 
-def planned(epsilon=1.0, delta=0.0, facts=FACTS, batch_size=None, regularisation=None, loss="logistic", **knobs):
+def planned(epsilon=1.0, delta=0.0, facts=FACTS, batch_size=None, regularisation=None, loss="logistic", **own_settings):
     request = Request(
         epsilon,
         delta,
@@ -45,7 +45,7 @@ def planned(epsilon=1.0, delta=0.0, facts=FACTS, batch_size=None, regularisation
         loss=loss,
         batch_size=batch_size,
         regularisation=regularisation,
-        settings=knobs or None,
+        settings=own_settings or None,
     )
     return plan(request, facts)
 
@@ -122,7 +122,7 @@ def test_the_generations_are_the_papers_rule_within_their_range():
 
 @settings(max_examples=200)
 @given(spent=st.floats(1e-9, 300), probability=st.floats(1e-9, 1))
-def test_a_sampled_selection_costs_what_it_is_said_to(spent, probability):
+def test_a_sampled_selection_costs_what_is_charged(spent, probability):
     epsilon = sampled_epsilon(spent, probability)
     assert epsilon >= spent * (1 - 1e-11)
     cost = 2 * amplified(epsilon / 2, probability)
@@ -163,7 +163,7 @@ def renyi(one, other, order):
     probability=st.sampled_from([0.01, 0.2, 0.5, 0.9]),
     rows=st.lists(st.lists(st.floats(0, 1), min_size=4, max_size=4), min_size=2, max_size=5),
 )
-def test_no_replaced_record_tells_more_through_a_sample_than_is_charged(spent, probability, rows):
+def test_no_replaced_record_loses_more_through_a_sample_than_is_charged(spent, probability, rows):
     mechanism = ExponentialMechanism(sampled_epsilon(spent, probability), 1.0)
     *others, one, other = rows
     pair = [mixture(mechanism, probability, others, record) for record in (one, other)]
@@ -179,8 +179,8 @@ def test_the_charge_of_a_sampled_selection_is_attained(probability):
     spent, many = 0.5, 10**6
     mechanism = ExponentialMechanism(sampled_epsilon(spent, probability), 1.0)
     neighbours = ((0.0, 1.0, 1.0), (1.0, 0.0, 1.0))
-    found, largest = spread(*(mixture(mechanism, probability, [], record, many) for record in neighbours))
-    assert 0.999 * spent < found <= spent
+    result, largest = spread(*(mixture(mechanism, probability, [], record, many) for record in neighbours))
+    assert 0.999 * spent < result <= spent
     assert largest <= spent
     unamplified, _ = spread(*(mixture(mechanism, 1.0, [], record, many) for record in neighbours))
     assert unamplified > 1.2 * spent  # sampling is what pays for it
@@ -243,16 +243,16 @@ def test_two_neighbours_attain_the_sensitivity(models, limit):
     candidates = np.array(models) + shift * AHEAD
     fitness = fitness_for(HuberSvm(0.1), limit=limit)
     bound = 2 * sensitivity_among(fitness, candidates, 1, 1.0)
-    found = moved(fitness, candidates, ([AHEAD], [1.0]), ([AHEAD], [-1.0]))
-    assert 0.999 * bound < found <= bound
+    result = moved(fitness, candidates, ([AHEAD], [1.0]), ([AHEAD], [-1.0]))
+    assert 0.999 * bound < result <= bound
 
 
 def test_the_sensitivity_shrinks_with_the_candidates_and_never_grows_beyond_the_clipping():
     models = np.random.default_rng().normal(size=(20, 4))
-    found = [sensitivity_among(fitness_for(Logistic()), scale * models, 1000, 1000.0) for scale in (1e3, 0.1, 0.01)]
-    assert found[0] == pytest.approx(3.0)
-    assert found[1] == pytest.approx(10 * found[2])
-    assert found[2] < 0.1
+    result = [sensitivity_among(fitness_for(Logistic()), scale * models, 1000, 1000.0) for scale in (1e3, 0.1, 0.01)]
+    assert result[0] == pytest.approx(3.0)
+    assert result[1] == pytest.approx(10 * result[2])
+    assert result[2] < 0.1
 
 
 def test_the_rounding_of_long_sums_and_of_a_public_penalty_is_covered():
@@ -271,10 +271,10 @@ def test_errors_are_rows_that_the_model_classifies_wrongly():
     fitness = planned(facts=Facts(500, 4), fitness="errors").method.fitness
     models = np.random.default_rng().normal(size=(30, 4))
     counted = np.array([kernels.count_errors(model[None], rows.all) - 7 for model in models])  # a zero row is none here
-    found = fitness.losses(rows, models, None, 500.0)
+    result = fitness.losses(rows, models, None, 500.0)
     margins = (labels[7:] * (rows.all[7:, :4] @ models.T).T).T
-    assert (counted <= found).all()
-    assert (found <= np.sum(margins < 2.0**-10, axis=0)).all()
+    assert (counted <= result).all()
+    assert (result <= np.sum(margins < 2.0**-10, axis=0)).all()
     assert np.ptp(counted) > 50
     assert 1 <= sensitivity_among(fitness, models, 500, 500.0) < 1 + 1e-6
 
@@ -323,8 +323,8 @@ def test_candidates_are_selected_with_the_law_that_is_charged(epsilon, delta):
     plan = planned(epsilon, delta, facts=Facts(200, 4), population=3, generations=1)
     run, size = replace(plan.method, generations=0), 4000
     with patch.object(Breeding, "first", lambda _: models):
-        found = Counter(tuple(run(rows, silent)) for _ in range(size))
-    observed = np.array([found[tuple(model)] for model in models])
+        result = Counter(tuple(run(rows, silent)) for _ in range(size))
+    observed = np.array([result[tuple(model)] for model in models])
     losses = run.fitness.losses(rows, models, None, 200.0)
     sensitivity = np.max([np.linalg.norm(a - b) for a, b in itertools.combinations(models, 2)])
     for factor, noticed in ((1.0, False), (2.0, True), (0.5, True)):
@@ -347,14 +347,14 @@ def test_nothing_but_the_selections_depends_on_a_row(batch_size):
     assert models[0].tolist() == models[1].tolist()
 
 
-@pytest.mark.parametrize(("batch_size", "asked"), [(None, 7), (50, 13)])
-def test_the_rows_are_judged_once_for_each_generation_or_once_for_each_selection_of_a_sample(batch_size, asked):
+@pytest.mark.parametrize(("batch_size", "reads"), [(None, 7), (50, 13)])
+def test_the_rows_are_read_once_for_each_generation_or_once_for_each_selection_of_a_sample(batch_size, reads):
     rows = RowsInMemory(*separable(200, 4), portion=5)
     drawn = []
     draw = rows.draw
     rows.draw = lambda *given, **more: drawn.append(draw(*given, **more)) or drawn[-1]
     planned(facts=Facts(200, 4), batch_size=batch_size, generations=6).method(rows, silent)
-    assert rows.asked == ["loss_sums"] * asked
+    assert rows.reads == ["loss_sums"] * reads
     assert drawn == ([] if batch_size is None else [5, 5, 3])
 
 
@@ -368,16 +368,16 @@ def test_each_selection_has_a_sample_of_its_own():
     assert [number for _, number in batches] == [0, 1, 2, 3] * 3 + [0]
 
 
-def breeding(**knobs):
-    return planned(facts=Facts(200, 40), **knobs).method
+def breeding(**own_settings):
+    return planned(facts=Facts(200, 40), **own_settings).method
 
 
 def test_children_are_segments_of_their_parents():
     parents = np.repeat([[1.0], [2.0], [3.0]], 40, axis=1)
-    found = breeding(parents=3, mutation=0, last_mutation=0).offspring(parents, 0)
-    assert found[:3].tolist() == parents.tolist()
-    changes = np.count_nonzero(np.diff(found[3:], axis=1), axis=1)
-    assert set(found.ravel()) == {1.0, 2.0, 3.0}
+    result = breeding(parents=3, mutation=0, last_mutation=0).offspring(parents, 0)
+    assert result[:3].tolist() == parents.tolist()
+    changes = np.count_nonzero(np.diff(result[3:], axis=1), axis=1)
+    assert set(result.ravel()) == {1.0, 2.0, 3.0}
     assert set(changes) == {0, 1, 2}
     alone = breeding(parents=3, mutation=0, last_mutation=0, crossover=0).offspring(parents, 0)
     assert not np.diff(alone, axis=1).any()
@@ -445,8 +445,8 @@ def test_errors_of_more_classes_or_of_numbers_are_refused(facts):
 
 
 def test_what_is_explained_says_what_will_be_done():
-    told = planned(1.0, 1e-6, batch_size=100).explain()
-    assert told["sampling_rate"] == 0.1
-    assert told["expected_passes"] == pytest.approx(told["selections"] / 10)
-    assert told["selection_epsilon"] > told["selection_charge"]
-    assert (told["mechanism"], told["neighbours"]) == ("exponential", "replace-one")
+    explained = planned(1.0, 1e-6, batch_size=100).explain()
+    assert explained["sampling_rate"] == 0.1
+    assert explained["expected_passes"] == pytest.approx(explained["selections"] / 10)
+    assert explained["selection_epsilon"] > explained["selection_charge"]
+    assert (explained["mechanism"], explained["neighbours"]) == ("exponential", "replace-one")

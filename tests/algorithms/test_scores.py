@@ -1,4 +1,4 @@
-"""Scores without a database: what a row adds, that one record moves it no further than planned, and what follows."""
+"""Scores without a database: tallies, their sensitivity, and the figures computed from them."""
 
 import json
 import math
@@ -31,7 +31,7 @@ ASKED = [("binary", metric) for metric in metrics.OF_CLASSES] + [("many", metric
 ASKED += [("number", metric) for metric in metrics.POWERS]
 
 
-def made(kind, metric, epsilon=1.0, delta=0.0, *, bins=5, moved=1):
+def plan_of(kind, metric, epsilon=1.0, delta=0.0, *, bins=5, moved=1):
     """The plan of a metric for labels of a kind."""
     facts = FACTS[kind]
     positive = "b" if kind == "many" and metric in ("auc", "calibration") else None
@@ -45,12 +45,12 @@ def balance(kind, epsilon=1.0, delta=0.0, *, moved=1):
 
 def labels(kind, random, count):
     """Random labels as they are packed, some of them none."""
-    found = {
+    result = {
         "binary": random.choice([-1.0, 1.0], count),
         "many": random.integers(1, 4, count).astype(float),
         "number": random.choice([-1.0, 1.0, 0.25], count),
     }[kind]
-    return np.where(random.random(count) < 0.1, np.nan, found)
+    return np.where(random.random(count) < 0.1, np.nan, result)
 
 
 def table(kind, count=ROWS):
@@ -72,7 +72,7 @@ def test_one_neighbour_moves_the_tally_as_far_as_the_noise_covers_and_no_further
     plan, gaussian = (
         balance(kind, 1.0, delta, moved=moved)
         if metric == "class_balance"
-        else made(kind, metric, 1.0, delta, moved=moved)
+        else plan_of(kind, metric, 1.0, delta, moved=moved)
         for delta in (0.0, 1e-6)
     )
     vectors, distances = models(kind), []
@@ -112,7 +112,7 @@ STRANGE = [np.nan, np.inf, -np.inf, 0.0, 0.5, -1.0, 1.0, 2.0, 3.0, 4.0, -2.0, 1e
     softmax=st.booleans(),
 )
 def test_whatever_a_row_holds_it_adds_no_more_than_planned_and_nothing_is_raised(given, kind, softmax):
-    plan = balance("binary") if kind[1] == "class_balance" else made(*kind)
+    plan = balance("binary") if kind[1] == "class_balance" else plan_of(*kind)
     tally = ScoreBins(5, 0, softmax) if isinstance(plan.tally, ScoreBins) else plan.tally
     values = np.array(given)
     scores, outputs = values[:, 1:], FACTS[kind[0]].outputs
@@ -132,7 +132,7 @@ def test_correct_rows_are_the_diagonal_of_the_matrix_and_labels_its_rows(kind):
     rows, vectors = table(kind, 500), models(kind)
     scores = linear_scores(vectors, rows)
     matrix = confusion(scores, rows[:, -1])
-    assert made(kind, "accuracy").tally(scores, rows[:, -1]).tolist() == [np.trace(matrix)]
+    assert plan_of(kind, "accuracy").tally(scores, rows[:, -1]).tolist() == [np.trace(matrix)]
     assert balance(kind).tally(scores, rows[:, -1]).tolist() == matrix.sum(axis=1).tolist()
     assert 0 < np.trace(matrix) < matrix.sum() < 500
 
@@ -156,27 +156,27 @@ def test_a_networks_probability_is_its_softmax():
     rows = pack(np.random.default_rng().normal(size=(300, 5)), rows[:, -1].astype(float) + (rows[:, -1] == 0))
     scores = network.scores(np.random.default_rng().normal(size=network.parameters) * 2, rows)
     shares = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-    found = ScoreBins(10, 1, True)(scores, rows[:, -1]).reshape(2, 10)
+    result = ScoreBins(10, 1, True)(scores, rows[:, -1]).reshape(2, 10)
     expected = np.bincount(np.minimum((shares[:, 1] * 10).astype(int), 9), minlength=10)
-    assert np.abs(found.sum(axis=0) - expected).sum() <= 2  # of a row on a border
-    assert found[1].sum() == (rows[:, -1] == 2).sum()
+    assert np.abs(result.sum(axis=0) - expected).sum() <= 2  # of a row on a border
+    assert result[1].sum() == (rows[:, -1] == 2).sum()
 
 
 @pytest.mark.parametrize("power", [1, 2])
 def test_errors_add_up_within_the_bounds(power):
     random = np.random.default_rng()
     scores, true = random.normal(size=(1000, 1)) * 2, random.uniform(-1, 1, 1000)
-    found = tallies.Errors(power)(scores, true)[0] / STEPS
+    result = tallies.Errors(power)(scores, true)[0] / STEPS
     exact = (np.abs(np.clip(scores[:, 0], -1, 1) - true) ** power).sum()
-    assert abs(found - exact) <= 1000 / STEPS / 2
-    plan = made("number", tuple(metrics.POWERS)[power - 1])
+    assert abs(result - exact) <= 1000 / STEPS / 2
+    plan = plan_of("number", tuple(metrics.POWERS)[power - 1])
     steps = np.array([round(exact / 1000 * ROWS * STEPS)])
     expected = exact / 1000 * 4**power  # half the range is 4
     assert plan.answer(steps)[plan.metric] == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["Confusion", "Correct", "Labels", "ScoreBins", "Errors"])
-def test_a_tally_is_told_as_data(kind):
+def test_a_tally_is_described_as_data(kind):
     given = {"Labels": {"classes": 3}, "ScoreBins": {"bins": 4, "output": 1, "softmax": True}, "Errors": {"power": 2}}
     tally = getattr(tallies, kind)(**given.get(kind, {}))
     assert tallies.tally_from(json.loads(json.dumps(tallies.as_data(tally)))) == tally
@@ -196,15 +196,15 @@ def histogram(bins=8, count=3000):
 
 def test_of_exact_counts_the_figures_are_those_of_rows_in_the_middle_of_their_bins():
     counts, middles, own = histogram()
-    found = figures(counts)
-    assert found[0] == pytest.approx(roc_auc_score(own, middles), rel=1e-12)
-    assert found[1] == pytest.approx(brier_score_loss(own, middles), rel=1e-12)
-    assert found[2] == pytest.approx(log_loss(own, middles), rel=1e-12)
+    result = figures(counts)
+    assert result[0] == pytest.approx(roc_auc_score(own, middles), rel=1e-12)
+    assert result[1] == pytest.approx(brier_score_loss(own, middles), rel=1e-12)
+    assert result[2] == pytest.approx(log_loss(own, middles), rel=1e-12)
     shares = [own[middles == middle].mean() for middle in np.unique(middles)]
-    assert found[3:][counts.sum(axis=0) > 0] == pytest.approx(shares)
+    assert result[3:][counts.sum(axis=0) > 0] == pytest.approx(shares)
 
 
-def test_the_bins_move_the_area_by_no_more_than_is_told_and_by_that_at_worst():
+def test_the_bins_move_the_area_by_no_more_than_is_reported_and_by_that_at_worst():
     for _ in range(20):
         random = np.random.default_rng()
         own, bins = random.random(500) < 0.4, 4
@@ -243,7 +243,7 @@ def test_noise_moves_a_figure_by_no_more_than_the_width_in_95_of_100_releases(de
     assert stats.binom.cdf(850, releases, 0.95) + stats.binom.sf(919, releases, 0.85) < 1e-9  # false alarms
 
 
-def test_noise_of_one_count_stays_within_the_width_that_is_told():
+def test_noise_of_one_count_stays_within_the_reported_width():
     for delta in (0.0, 1e-6):
         plan = AccuracyPlan(0.05, delta, 1000)
         noise = np.array([plan.release(np.array([500]))[0] - 500 for _ in range(4000)])
@@ -259,26 +259,26 @@ def test_noise_of_one_count_stays_within_the_width_that_is_told():
     counts=st.lists(st.sampled_from([-(2**62), -5, -1, 0, 1, 3, 1000, 2**62]), min_size=10, max_size=10),
 )
 def test_whatever_the_noise_does_the_answer_is_json_without_a_number_that_is_none(kind, delta, counts):
-    plan = balance(kind[0], 0.1, delta) if kind[1] == "class_balance" else made(*kind, 0.1, delta)
+    plan = balance(kind[0], 0.1, delta) if kind[1] == "class_balance" else plan_of(*kind, 0.1, delta)
     noisy = np.resize(np.array(counts), plan.shape)
     with np.errstate(all="raise", under="ignore"):
-        told = plan.answer(noisy)
-    json.dumps(told, allow_nan=False)
-    assert 0 <= (told.get("auc") or 0) <= 1
+        released_answer = plan.answer(noisy)
+    json.dumps(released_answer, allow_nan=False)
+    assert 0 <= (released_answer.get("auc") or 0) <= 1
 
 
 def test_at_a_border_the_width_is_not_nothing():
     """An area above 1 is shown as 1, and noise would move it all the same."""
     plan = ScoreBinsPlan(0.1, 0.0, 300, ScoreBins(2, 0, False))
-    told = plan.answer(np.array([[200, -60], [-30, 150]]))
-    assert told["auc"] == 1.0
-    assert told["auc_noise"] > 0.05
+    released_answer = plan.answer(np.array([[200, -60], [-30, 150]]))
+    assert released_answer["auc"] == 1.0
+    assert released_answer["auc_noise"] > 0.05
 
 
 def test_the_balance_suggests_the_weight_that_makes_both_classes_as_heavy():
     plan = ClassBalancePlan(10.0, 0.0, 100, 1)
-    told = plan.answer(np.array([75, 25]))
-    assert (told["shares"], told["positive_weight"]) == ([0.75, 0.25], 3.0)
+    released_answer = plan.answer(np.array([75, 25]))
+    assert (released_answer["shares"], released_answer["positive_weight"]) == ([0.75, 0.25], 3.0)
     assert plan.answer(np.array([75, -2]))["positive_weight"] is None
     assert "positive_weight" not in ClassBalancePlan(1.0, 0.0, 100, 3).answer(np.array([1, 2, 3]))
 
@@ -289,15 +289,19 @@ def test_the_balance_suggests_the_weight_that_makes_both_classes_as_heavy():
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize(("kind", "metric"), ASKED)
 def test_what_is_explained_is_what_is_done(kind, metric, delta):
-    plan = made(kind, metric, 0.5, delta)
-    told = json.loads(json.dumps(plan.explain(), allow_nan=False))
+    plan = plan_of(kind, metric, 0.5, delta)
+    released_answer = json.loads(json.dumps(plan.explain(), allow_nan=False))
     assert isinstance(plan, CountPlan)
-    assert (told["rows"], told["cells"], told["epsilon"]) == (ROWS, math.prod(plan.shape), 0.5)
-    assert told["mechanism"] == ("gaussian" if delta else "discrete_laplace")
-    assert told["delta"] == delta
-    assert told["noise_scale"] == plan.mechanism.noise_scale
+    assert (released_answer["rows"], released_answer["cells"], released_answer["epsilon"]) == (
+        ROWS,
+        math.prod(plan.shape),
+        0.5,
+    )
+    assert released_answer["mechanism"] == ("gaussian" if delta else "discrete_laplace")
+    assert released_answer["delta"] == delta
+    assert released_answer["noise_scale"] == plan.mechanism.noise_scale
     if not delta:
-        assert told["noise_scale"] == pytest.approx(plan.cells * plan.step / 0.5)
+        assert released_answer["noise_scale"] == pytest.approx(plan.cells * plan.step / 0.5)
 
 
 def test_an_accuracy_costs_half_the_noise_of_a_matrix():
@@ -306,22 +310,22 @@ def test_an_accuracy_costs_half_the_noise_of_a_matrix():
 
 
 @pytest.mark.parametrize("metric", ["auc", "calibration"])
-def test_two_names_ask_for_one_histogram(metric):
-    assert made("binary", metric) == made("binary", "auc")
+def test_two_names_stand_for_one_histogram(metric):
+    assert plan_of("binary", metric) == plan_of("binary", "auc")
 
 
 @pytest.mark.parametrize(
     ("kind", "given", "named"),
     [
         ("binary", {"metric": "f1"}, r"metric 'f1' is unknown; choose one of accuracy, confusion, auc"),
-        ("binary", {"metric": "mean_squared_error"}, "is of a number, and the label has classes; choose one of acc"),
-        ("number", {"metric": "auc"}, "is of classes, and the label is a number; choose one of mean_absolute_error"),
+        ("binary", {"metric": "mean_squared_error"}, "needs a numeric label, and this one has classes; choose one"),
+        ("number", {"metric": "auc"}, "needs classes, and the label is a number; choose one of mean_absolute_error"),
         ("binary", {"metric": "auc", "bins": 1}, "bins = 1 must be a whole number between 2 and 1000"),
         ("binary", {"metric": "auc", "bins": 1001}, "bins = 1001 must be"),
-        ("many", {"metric": "auc"}, "positive = None is none of the classes .* choose one of a, b, c"),
-        ("many", {"metric": "auc", "positive": "d"}, "positive = 'd' is none of the classes"),
+        ("many", {"metric": "auc"}, "positive = None is not a class .* choose one of a, b, c"),
+        ("many", {"metric": "auc", "positive": "d"}, "positive = 'd' is not a class"),
         ("binary", {"metric": "auc", "positive": "no"}, "choose one of yes"),
-        ("many", {"metric": "accuracy", "positive": "a"}, "positive is given with metric 'accuracy'"),
+        ("many", {"metric": "accuracy", "positive": "a"}, "positive = 'a' has no meaning for metric 'accuracy'"),
         ("binary", {"metric": "accuracy", "epsilon": 0.0}, "epsilon = 0.0 must be positive"),
         ("binary", {"metric": "accuracy", "delta": 1.0}, "delta = 1.0 must be"),
     ],

@@ -1,4 +1,4 @@
-"""What every algorithm that adds noise while it trains has to keep: one table of them, one suite."""
+"""The contract of all algorithms that add noise while they train, in one suite."""
 
 import json
 import math
@@ -42,7 +42,7 @@ FEW = {name: {"epochs": 2} for name in NAMES if name not in NO_EPOCHS}  # what m
 FEW |= {"dp_agd": {"settings": '{"splits": 4}'}, "privgene": {"settings": '{"generations": 4, "population": 20}'}}
 
 
-def asked(name, epsilon=1.0, delta=1e-6, **more):
+def request_for(name, epsilon=1.0, delta=1e-6, **more):
     return Request(epsilon, delta, algorithm=name, **(FEW.get(name, {}) | more))
 
 
@@ -52,8 +52,8 @@ def data(count=ROWS):
     return features, np.where(features @ [2.0, -1.0, 0.5] + random.normal(size=count) / 4 > 0, 1.0, -1.0)
 
 
-def run(made, rows):
-    return np.asarray(made.method(rows, SILENT))
+def run(release_plan, rows):
+    return np.asarray(release_plan.method(rows, SILENT))
 
 
 def test_the_issues_algorithms_are_all_here():
@@ -66,33 +66,33 @@ def test_the_issues_algorithms_are_all_here():
 @EVERY_ALGORITHM
 @pytest.mark.parametrize("rows", [50, 48_842, 500_000])
 def test_loss_rows_features_epsilon_and_delta_are_enough_for_a_plan(name, rows):
-    told = plan(Request(1.0, 1e-6, algorithm=name), Facts(rows, 54)).explain()
-    assert json.loads(json.dumps(told)) == told
+    explained = plan(Request(1.0, 1e-6, algorithm=name), Facts(rows, 54)).explain()
+    assert json.loads(json.dumps(explained)) == explained
     for key in ("noise_scale", "steps", "sampling_rate", "expected_passes", "mechanism", "rows", "features"):
-        assert key in told, key
-    assert 0 < told["sampling_rate"] <= 1
-    assert told["steps"] >= 1
-    assert told["expected_passes"] > 0
-    assert told["epsilon"] <= 1.0
-    assert told["delta"] <= 1e-6
+        assert key in explained, key
+    assert 0 < explained["sampling_rate"] <= 1
+    assert explained["steps"] >= 1
+    assert explained["expected_passes"] > 0
+    assert explained["epsilon"] <= 1.0
+    assert explained["delta"] <= 1e-6
 
 
 @EVERY_ALGORITHM
 def test_without_a_delta_it_is_pure_or_says_why_not(name):
     if name in PURE:
-        made = plan(asked(name, delta=0.0), FACTS)
-        assert made.guarantee.delta == 0
-        assert leak(made.guarantee.event, 1.0) == 0
+        release_plan = plan(request_for(name, delta=0.0), FACTS)
+        assert release_plan.guarantee.delta == 0
+        assert leak(release_plan.guarantee.event, 1.0) == 0
     else:
         with pytest.raises(ValueError, match="delta"):
-            plan(asked(name, delta=0.0), FACTS)
+            plan(request_for(name, delta=0.0), FACTS)
 
 
 @EVERY_ALGORITHM
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 4.0])
 def test_the_claim_follows_from_the_events(name, epsilon):
     """By dp_accounting where it knows the event, else by the bounds of §13."""
-    guarantee = plan(asked(name, epsilon), Facts(20_000, 10)).guarantee
+    guarantee = plan(request_for(name, epsilon), Facts(20_000, 10)).guarantee
     event, delta = guarantee.event, guarantee.delta
     if isinstance(event, PaddedDpEvent):  # cutting has the first part of δ, at the ε that is claimed
         cut = event.total_variation * (1 + math.exp(epsilon))
@@ -108,8 +108,10 @@ def recomputed(event, delta):
     if isinstance(event, PoissonGaussianDpEvent | ZCDpEvent):
         return renyi_epsilon(event, delta)
     if isinstance(event, GaussianDpEvent):
-        made = dp_accounting.GaussianDpEvent(event.noise_multiplier)
-        return dp_accounting.pld.PLDAccountant(value_discretization_interval=1e-5).compose(made).get_epsilon(delta)
+        release_plan = dp_accounting.GaussianDpEvent(event.noise_multiplier)
+        return (
+            dp_accounting.pld.PLDAccountant(value_discretization_interval=1e-5).compose(release_plan).get_epsilon(delta)
+        )
     if isinstance(event, ExponentialMechanismDpEvent):
         return event.epsilon
     return repeated(event, delta) if isinstance(event, SelfComposedDpEvent) else composed(event, delta)
@@ -149,14 +151,14 @@ def composed(event, delta):
 @pytest.mark.parametrize("mode", MODES)
 def test_a_ledger_takes_it(name, mode):
     """In mode basic for what it claims; the event survives its JSON."""
-    made = plan(asked(name), FACTS).guarantee
-    again = Release.from_data(json.loads(json.dumps(made.as_data())))
-    assert again == made
+    release_plan = plan(request_for(name), FACTS).guarantee
+    again = Release.from_data(json.loads(json.dumps(release_plan.as_data())))
+    assert again == release_plan
     budget = Budget.of(epsilon=12.0, delta=1e-4, mode=mode)
     charge, leaks = budget.cost(again)
     assert 0 < charge <= budget.charge_limit
     assert 0 <= leaks <= budget.leak_limit
-    assert divergence(made.event, 10.0) > 0
+    assert divergence(release_plan.event, 10.0) > 0
 
 
 STRANGE = {
@@ -171,33 +173,33 @@ STRANGE = {
 
 @pairwise(name=NAMES, strange=list(STRANGE), epsilon=[0.05, 20.0])
 def test_no_rows_make_it_fail(name, strange, epsilon):
-    made = plan(asked(name, epsilon), FACTS)
-    found = run(made, RowsInMemory(*STRANGE[strange](*data())))
-    assert found.shape == (FEATURES,)
-    assert np.isfinite(found).all()
+    release_plan = plan(request_for(name, epsilon), FACTS)
+    result = run(release_plan, RowsInMemory(*STRANGE[strange](*data())))
+    assert result.shape == (FEATURES,)
+    assert np.isfinite(result).all()
 
 
 @EVERY_ALGORITHM
 def test_models_of_classes_are_released_together(name):
     random = np.random.default_rng()
     facts = replace(FACTS, outputs=4)
-    found = run(plan(asked(name), facts), RowsInMemory(data()[0], random.integers(1, 5, ROWS).astype(float)))
-    assert found.shape == (4 * FEATURES,)
-    assert np.isfinite(found).all()
+    result = run(plan(request_for(name), facts), RowsInMemory(data()[0], random.integers(1, 5, ROWS).astype(float)))
+    assert result.shape == (4 * FEATURES,)
+    assert np.isfinite(result).all()
 
 
 @EVERY_ALGORITHM
 @settings(max_examples=5, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), epsilon=st.floats(0.02, 8))
-def test_what_is_asked_of_the_rows_is_bounded_by_what_the_plan_says(name, seed, epsilon):
+def test_what_is_read_of_the_rows_is_bounded_by_the_plan(name, seed, epsilon):
     """However the run goes, it makes no more passes than it told."""
     random = np.random.default_rng(seed)
-    made = plan(asked(name, epsilon), FACTS)
+    release_plan = plan(request_for(name, epsilon), FACTS)
     rows = RowsInMemory(random.normal(size=(ROWS, FEATURES)), random.choice([-1.0, 1.0], ROWS))
-    run(made, rows)
-    passes = made.details["expected_passes"]
+    run(release_plan, rows)
+    passes = release_plan.details["expected_passes"]
     if name in ("dp_agd", "dp_blgd", "objective_perturbation", "privgene"):
-        assert len(rows.asked) <= passes + 1
+        assert len(rows.reads) <= passes + 1
 
 
 MOST_UPDATES, ENOUGH = 400, 40  # of rrpsgd, which stops at any of them with equal probability
@@ -220,7 +222,7 @@ CLOSE = {  # settings under which a loud budget should leave the non-private sol
 def test_a_budget_without_measure_leaves_the_non_private_solution(name):
     features, labels = data()
     rows = RowsInMemory(features, labels)
-    made = plan(Request(1e5, 1e-3, algorithm=name, **CLOSE[name]), FACTS)
+    release_plan = plan(Request(1e5, 1e-3, algorithm=name, **CLOSE[name]), FACTS)
     x, y = rows.all[:, :FEATURES].astype(float), rows.all[:, -1].astype(float)
 
     def objective(w):
@@ -230,9 +232,9 @@ def test_a_budget_without_measure_leaves_the_non_private_solution(name):
     gained = objective(np.zeros(FEATURES)) - objective(best)
 
     def comes_close():
-        found = run(made, rows)
-        near = np.linalg.norm(found - best) < 0.1 * np.linalg.norm(best)
-        return near and objective(found) - objective(best) < 0.02 * gained
+        result = run(release_plan, rows)
+        near = np.linalg.norm(result - best) < 0.1 * np.linalg.norm(best)
+        return near and objective(result) - objective(best) < 0.02 * gained
 
     assert usually(comes_close, missing=ENOUGH / MOST_UPDATES if name == "rrpsgd" else 0.01)
 
@@ -241,8 +243,8 @@ def test_a_budget_without_measure_leaves_the_non_private_solution(name):
 def test_a_small_budget_does_not(name):
     """The control of the one above: it is the noise that is gone there."""
     rows = RowsInMemory(*data())
-    made = plan(Request(0.01, 1e-6, algorithm=name, **CLOSE[name]), FACTS)
-    runs = np.array([run(made, rows) for _ in range(3)])
+    release_plan = plan(Request(0.01, 1e-6, algorithm=name, **CLOSE[name]), FACTS)
+    runs = np.array([run(release_plan, rows) for _ in range(3)])
     assert np.ptp(runs, axis=0).max() > 0 or name.startswith("dp_")
 
 
@@ -257,7 +259,7 @@ def test_what_it_has_not_is_refused_with_a_remedy(name, option):
         "shard_averaging": "once",
     }
     with pytest.raises(ValueError, match=r"leave .* out|choose"):
-        plan(asked(name, **{option: values[option]}), FACTS)
+        plan(request_for(name, **{option: values[option]}), FACTS)
 
 
 @EVERY_ALGORITHM
@@ -269,11 +271,11 @@ def test_unknown_settings_are_refused_and_the_known_ones_named(name):
 @EVERY_ALGORITHM
 def test_more_noise_for_less_budget(name):
     def noise(epsilon):
-        told = plan(asked(name, epsilon), Facts(20_000, 10)).details
+        explained = plan(request_for(name, epsilon), Facts(20_000, 10)).details
         return (
-            told["noise_scale"] * (told.get("regularisation") or 1) ** 0
-            if told["mechanism"] != "exponential"
-            else (1 / told["selection_epsilon"])
+            explained["noise_scale"] * (explained.get("regularisation") or 1) ** 0
+            if explained["mechanism"] != "exponential"
+            else (1 / explained["selection_epsilon"])
         )
 
     assert noise(0.1) > noise(1.0) > 0

@@ -48,7 +48,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
         {"delta": 0.5},
         "does not cover this release: it would add a leak of 0.5 to 0 spent of 0.001",
     ),
-    "Gaussian without delta": ({"mechanism": "discrete_gaussian"}, "delta = 0 with Gaussian noise gives no guarantee"),
+    "Gaussian without delta": ({"mechanism": "discrete_gaussian"}, "delta = 0: Gaussian noise has no pure guarantee"),
     "unknown mechanism": (
         {"mechanism": "gauss"},
         "mechanism 'gauss' is unknown; choose one of gaussian, spherical_laplace, discrete_gaussian",
@@ -116,7 +116,7 @@ NOISY_REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a setting of words": (
         {"algorithm": "dp_agd", "settings": '{"splits": "1"}'} | WHITE_BOX,
-        "must be like its default, 60",
+        "must be of the type of its default, 60",
     ),
     "a setting out of range": (
         {"algorithm": "dp_agd", "settings": '{"splits": 0}'} | WHITE_BOX,
@@ -128,7 +128,7 @@ NOISY_REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a setting without end": (
         {"algorithm": "dp_blgd", "settings": '{"planned_steps": 1e999}'} | WHITE_BOX,
-        "setting planned_steps = inf must be like its default",
+        "setting planned_steps = inf must be of the type of its default",
     ),
     "too many candidates": (
         {"algorithm": "privgene", "settings": '{"population": 1000000}'} | WHITE_BOX,
@@ -136,7 +136,7 @@ NOISY_REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "steps that diverge": (
         {"algorithm": "dp_sgd", "step_size": 10.0, "regularisation": 1.0} | WHITE_BOX,
-        "would only throw the model further and further; choose step_size ≤",
+        "would make the model diverge; choose step_size ≤",
     ),
     "steps beyond all numbers": (
         {"algorithm": "dp_sgd", "step_size": 1e308} | WHITE_BOX,

@@ -440,7 +440,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a null group": ({"groups": ["a", None]}, "a group is null"),
     "a group twice": ({"groups": ["a", "b", "a"]}, "group 'a' is listed twice"),
     "too many groups": ({"groups": [str(number) for number in range(10_001)]}, "groups has 10001 values"),
-    "groups without rows": ({"groups": ["x", "y"]}, "none of the groups of 'g' has a row"),
+    "groups without rows": ({"groups": ["x", "y"]}, "no group of 'g' has a row"),
     "a group too small": ({"groups": ["a", "c"], "options": "shards => 2"}, "group 'c' of 'g' has 1 rows"),
     "what no group can do": ({"options": "epochs => 0"}, "^dbdp: epochs = 0 must be"),
     "too many numbers": (

@@ -472,7 +472,7 @@ def test_what_cannot_be_scored_is_refused_before_the_charge(
     name, model = with_model("real")
     score = f"select dbdp.dp_score({model}, '{name}', "
     cases = {
-        score + "'auc', 1)": "metric 'auc' is of classes, and the label is a number",
+        score + "'auc', 1)": "metric 'auc' needs classes, and the label is a number",
         score + "'f1', 1)": "metric 'f1' is unknown; choose one of accuracy",
         score + "null, 1)": "metric is null",
         score + "'mean_absolute_error', null)": "epsilon is null",

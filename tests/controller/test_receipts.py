@@ -197,5 +197,5 @@ def test_a_release_that_has_no_cost_has_no_receipt() -> None:
     declaration = declare(label="y", positive="1", features={"x": [0, 1]})
     dataset = Dataset(1, "d", "public.t", ROWS, declaration, Budget.of(epsilon=1.0, delta=1e-6))
     boundless = Release(GaussianDpEvent(1e-154), 1.0, 1e-7)
-    with pytest.raises(ValueError, match="is above every budget; ask for more noise"):
+    with pytest.raises(ValueError, match="is above every budget; use more noise"):
         Receipt.of(dataset, {"algorithm": "bolt_on"}, boundless)

@@ -336,8 +336,8 @@ def test_candidates_are_drawn_evenly(
 
 
 REFUSED: dict[str, tuple[dict[str, Any], list[Any], str]] = {
-    "no candidates": ({}, [], "0 candidates were given; give 1 to 100"),
-    "many candidates": ({}, [GOOD] * 101, "101 candidates were given; give 1 to 100"),
+    "no candidates": ({}, [], "0 candidates are out of range; give 1 to 100"),
+    "many candidates": ({}, [GOOD] * 101, "101 candidates are out of range; give 1 to 100"),
     "a candidate with an ε of its own": ({}, [{"epsilon": 2}], "sets epsilon; it may set"),
     "an unknown setting": ({}, [{"learning_rate": 2}], "sets learning_rate; it may set"),
     "shards": ({"shards": 2}, [GOOD], "tuning trains on one shard over one permutation"),
@@ -355,7 +355,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[Any], str]] = {
     "half a run": (
         {"method": METHODS[1], "repetitions": 0.5},
         [GOOD],
-        "repetitions = 0.5 must be between 1 and 1000",
+        "repetitions = 0.5 on average must be between 1 and 1000",
     ),
     "runs of portions": ({"repetitions": 3}, [GOOD], "belong to method 'random_repetition'; leave them out"),
     "pure repetition": ({"method": METHODS[1], "delta": 0.0}, [GOOD], "needs a delta > 0"),

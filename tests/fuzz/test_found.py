@@ -43,8 +43,11 @@ def changed(plan: dict[str, Any], **guarantee: Any) -> str:
         (changed(PLAN, delta=False), "must be numbers"),
         (json.dumps(PLAN | {"algorithm": None}), "algorithm of the plan is None; give"),
         (json.dumps(PLAN | {"note": 1}).replace(": 1}", ": 1e999}"), "a number beyond all floats"),
-        (json.dumps({"algorithm": "a"}), "lacks what it needs; give event, epsilon and delta"),
-        (changed(PLAN, event={"event": "GaussianDpEvent", "scale": 1}), "lacks what it needs; give an event with"),
+        (json.dumps({"algorithm": "a"}), "is incomplete; give event, epsilon and delta"),
+        (
+            changed(PLAN, event={"event": "GaussianDpEvent", "scale": 1}),
+            "does not have the numbers of its kind; give all",
+        ),
         (DEEP, "too many levels"),
     ],
 )

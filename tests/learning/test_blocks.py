@@ -1,4 +1,4 @@
-"""What is packed comes out as it went in."""
+"""Packed rows are decoded unchanged."""
 
 import struct
 
@@ -53,5 +53,5 @@ def test_reading_a_block_copies_nothing():
 
 @pytest.mark.parametrize("length", [1, 31, 33, 63])
 def test_a_block_that_ends_within_a_row_is_refused(length):
-    with pytest.raises(ValueError, match=f"{length} bytes is not a whole number of rows of 32 bytes"):
+    with pytest.raises(ValueError, match=f"{length} bytes is not a multiple of the 32 bytes of a row"):
         blocks.decode(bytes(length), 7)

@@ -15,10 +15,10 @@ from dbdp.learning.rows import encoding
 from dbdp.learning.rows.encoding import (
     HEADER_BYTES,
     ColumnEncoder,
+    IntegerLabels,
     RandomProjection,
     RealLabels,
     VectorEncoder,
-    WholeLabels,
     image,
 )
 
@@ -56,11 +56,11 @@ def records(elements, labels=None, *, header=None, element="<f8", label="<i4"):
     """Records as the server hands them out: label, array header, elements."""
     elements = np.atleast_2d(elements)
     layout = [("label", label), ("header", "<i4", (5,)), ("elements", element, (elements.shape[1],))]
-    made = np.zeros(len(elements), layout)
-    made["label"] = 1 if labels is None else labels
-    made["header"] = header or (1, 0, 701, elements.shape[1], 1)
-    made["elements"] = elements
-    return made.tobytes()
+    encoded = np.zeros(len(elements), layout)
+    encoded["label"] = 1 if labels is None else labels
+    encoded["header"] = header or (1, 0, 701, elements.shape[1], 1)
+    encoded["elements"] = elements
+    return encoded.tobytes()
 
 
 def vector(length, *, norm_bound=1.0, intercept=False, element="<f8"):
@@ -247,7 +247,7 @@ def test_both_packers_agree_to_the_last_place_of_float32(dimension):
     assert (np.abs(packed - expected) <= np.spacing(np.abs(expected))).all()
 
 
-CLASSES = VectorEncoder(2, 1.0, True, labels=WholeLabels(1, 3))
+CLASSES = VectorEncoder(2, 1.0, True, labels=IntegerLabels(1, 3))
 BOUNDED = VectorEncoder(2, 1.0, True, labels=RealLabels(-10.0, 30.0))
 
 

@@ -46,7 +46,7 @@ def error(computed: float | mpmath.mpf, exact: mpmath.mpf) -> float:
 
 def test_an_exponential_is_within_its_bound_and_a_series_cut_earlier_would_not_be() -> None:
     with mpmath.workprec(120):
-        errors = [error(found, mpmath.exp(x)) for x, found in zip(DENSE, arithmetic.exponential(DENSE), strict=True)]
+        errors = [error(result, mpmath.exp(x)) for x, result in zip(DENSE, arithmetic.exponential(DENSE), strict=True)]
         assert max(errors) <= 4
         r = mpmath.log(2) / 2
         assert error(sum(r**k / math.factorial(k) for k in range(12)), mpmath.exp(r)) > 4
@@ -55,8 +55,8 @@ def test_an_exponential_is_within_its_bound_and_a_series_cut_earlier_would_not_b
 def test_the_logarithm_of_one_and_an_exponential_is_within_its_bound() -> None:
     below = DENSE[DENSE <= 0]
     with mpmath.workprec(1200):
-        found = arithmetic.log1p_exponential(below)
-        errors = [error(one, mpmath.log1p(mpmath.exp(x))) for x, one in zip(below[::7], found[::7], strict=True)]
+        result = arithmetic.log1p_exponential(below)
+        errors = [error(one, mpmath.log1p(mpmath.exp(x))) for x, one in zip(below[::7], result[::7], strict=True)]
     assert max(errors) <= 10
 
 
@@ -76,9 +76,9 @@ def test_beyond_its_reach_an_exponential_is_zero_or_infinite_and_nan_stays() -> 
 
 @pytest.mark.parametrize("shape", [(0,), (1,), (5,), (3, 2), ()])
 def test_every_shape_is_taken(shape: tuple[int, ...]) -> None:
-    found = arithmetic.exponential(np.zeros(shape))
-    assert found.shape == shape
-    assert (found == 1.0).all()
+    result = arithmetic.exponential(np.zeros(shape))
+    assert result.shape == shape
+    assert (result == 1.0).all()
 
 
 def test_without_a_compiler_the_functions_are_the_same() -> None:
@@ -209,9 +209,9 @@ def test_a_row_that_counts_for_nothing_is_the_zero_row_bit_for_bit(
     rows[::3, :9], rows[::3, -1] = bad
     others[::3] = 0.0
     others[::3, -1] = 7.5  # no label: the zero row of a regression has one
-    found = [stepped(initial(loss, 9, batch_size), table) for table in (rows, others)]
-    assert found[0].tobytes() == found[1].tobytes()
-    assert found[0].any()
+    result = [stepped(initial(loss, 9, batch_size), table) for table in (rows, others)]
+    assert result[0].tobytes() == result[1].tobytes()
+    assert result[0].any()
 
 
 @NEEDS_KERNEL
@@ -293,6 +293,6 @@ def test_every_table_of_that_size_takes_the_same_instructions_and_branches(
 @pytest.mark.skipif(not HAS_TOOLS, reason="gcc and valgrind, which count the instructions, are not here")
 def test_a_single_row_that_is_skipped_changes_the_counts(tmp_path: Path) -> None:
     program = compiled_in(tmp_path, "-DSKIPS")
-    found = [counted(program, ROWS, TABLES[table]) for table in ("all labels in the middle", "one of them is not")]
-    assert found[0][0] < found[1][0]
-    assert found[0][1] < found[1][1]
+    result = [counted(program, ROWS, TABLES[table]) for table in ("all labels in the middle", "one of them is not")]
+    assert result[0][0] < result[1][0]
+    assert result[0][1] < result[1][1]

@@ -174,7 +174,7 @@ OTHERWISE = {
 
 @BOTH
 @pytest.mark.parametrize("other", OTHERWISE, ids=str)
-def test_every_setting_tells(compiled, other):
+def test_every_setting_changes_the_model(compiled, other):
     rows = packed(ROWS, 5, Logistic(), 1)
     training = {
         "batch_size": 1,

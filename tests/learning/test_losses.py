@@ -1,4 +1,4 @@
-"""The constants that losses declare hold, and are not looser than they need be."""
+"""The declared constants of losses hold, and are nearly attained."""
 
 import warnings
 
@@ -170,11 +170,11 @@ def test_no_weight_makes_the_constants_smaller_than_those_of_negative_rows(kind)
             assert getattr(kind(positive_weight=weight), name) == factor * getattr(kind(), name)
 
 
-def test_losses_are_found_by_name_and_by_code_without_doubt():
-    made = [loss_named(name) for name in LOSSES]
-    assert [loss.name for loss in made] == list(LOSSES)
-    assert len({loss.code for loss in made}) == len(LOSSES)
-    assert made == [Logistic(), HuberSvm(0.5), HuberRegression(1.0), Squared(1.0)]
+def test_losses_are_returned_by_name_and_by_code_without_doubt():
+    loss_of = [loss_named(name) for name in LOSSES]
+    assert [loss.name for loss in loss_of] == list(LOSSES)
+    assert len({loss.code for loss in loss_of}) == len(LOSSES)
+    assert loss_of == [Logistic(), HuberSvm(0.5), HuberRegression(1.0), Squared(1.0)]
 
 
 def test_settings_reach_the_loss():

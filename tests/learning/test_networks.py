@@ -1,4 +1,4 @@
-"""Networks: gradients are those of the networks as written out in full, clipped row by row, whatever the model."""
+"""The gradients of networks equal those of networks written out in full, clipped row by row, for every model."""
 
 import gzip
 import json
@@ -45,7 +45,7 @@ def one_thread():
         yield
 
 
-def made(kind):
+def example_of(kind):
     """The network, a model with biases, and six rows with labels; every row has a slope in every layer."""
     text, features, outputs, intercept = KINDS[kind]
     network, random = network_named(text, features + intercept, outputs, intercept), np.random.default_rng()
@@ -133,18 +133,18 @@ def gradient_of(network, model, row):
 
 @EVERY
 def test_the_gradient_of_a_row_is_that_of_the_network_written_out(kind):
-    network, model, rows = made(kind)
+    network, model, rows = example_of(kind)
     for row in rows[:2]:
         expected = gradient_of(network, model, row)
-        found = network.gradient_sum(model, row[None])
-        assert np.abs(found - expected).max() <= TINY * max(1, np.abs(expected).max())
+        result = network.gradient_sum(model, row[None])
+        assert np.abs(result - expected).max() <= TINY * max(1, np.abs(expected).max())
         for part in network.parts:
             assert np.abs(expected[part]).max() > 1e-6  # every layer has something to get wrong
 
 
 @EVERY
 def test_the_gradient_is_the_slope_of_the_loss(kind):
-    network, model, rows = made(kind)
+    network, model, rows = example_of(kind)
     direction = np.random.default_rng().standard_normal(len(model))
     direction /= np.linalg.norm(direction)
     near = network.loss_sums(np.array([model + 1e-6 * direction, model - 1e-6 * direction]), rows)
@@ -154,7 +154,7 @@ def test_the_gradient_is_the_slope_of_the_loss(kind):
 
 @EVERY
 def test_losses_and_scores_are_those_of_the_network_written_out(kind):
-    network, model, rows = made(kind)
+    network, model, rows = example_of(kind)
     losses = np.array([loss_of(network, model, row) for row in rows])
     limit = float(np.median(losses))
     assert network.loss_sums(np.array([model]), rows) == pytest.approx([losses.sum()], rel=TINY)
@@ -168,13 +168,13 @@ def test_losses_and_scores_are_those_of_the_network_written_out(kind):
 @EVERY
 @pytest.mark.parametrize("share", [0.0, 0.5, 2.0])
 def test_a_sum_of_clipped_gradients_is_that_of_gradients_clipped_one_by_one(kind, share):
-    network, model, rows = made(kind)
+    network, model, rows = example_of(kind)
     gradients = np.array([network.gradient_sum(model, row[None]) for row in rows])
     norms = np.linalg.norm(gradients, axis=1)
     clip = share * float(np.median(norms)) or 1e-6
     expected = (gradients * np.minimum(1, clip / norms)[:, None]).sum(axis=0)
-    found = network.gradient_sum(model, rows, clip=clip)
-    assert np.linalg.norm(found - expected) <= 6 * clip * 2.0**-27
+    result = network.gradient_sum(model, rows, clip=clip)
+    assert np.linalg.norm(result - expected) <= 6 * clip * 2.0**-27
     assert (norms > clip).any() or share > 1
     with patch.object(networks, "SHRINK", 1.0):
         exact = network.gradient_sum(model, rows, clip=clip)
@@ -183,7 +183,7 @@ def test_a_sum_of_clipped_gradients_is_that_of_gradients_clipped_one_by_one(kind
 
 @EVERY
 def test_of_equal_sums_one_gets_the_slope_and_at_zero_there_is_none(kind):
-    network, model, rows = made(kind)
+    network, model, rows = example_of(kind)
     flat = rows.copy()
     flat[:, : network.features] = np.float32(0.5 / math.sqrt(network.features))  # every window is the same
     for row in flat[:2]:
@@ -212,14 +212,14 @@ def norm_square(vector):
 )
 @hypothesis_settings(max_examples=60)
 def test_no_clipped_gradient_is_longer_than_the_clip_and_no_number_is_lost(kind, exponent, clip, units):
-    network, model, rows = made(kind)
+    network, model, rows = example_of(kind)
     with np.errstate(all="ignore"):
         model *= 2.0**exponent
         model[network.parts[-1]] *= units
     for row in rows[:2]:
-        found = network.gradient_sum(model, row[None], clip=clip)
-        assert np.isfinite(found).all()
-        assert norm_square(found) <= Fraction(clip) ** 2
+        result = network.gradient_sum(model, row[None], clip=clip)
+        assert np.isfinite(result).all()
+        assert norm_square(result) <= Fraction(clip) ** 2
         assert np.isfinite(network.loss_sums(np.array([model]), row[None], limit=5.0)).all()
 
 
@@ -229,24 +229,24 @@ def test_a_gradient_whose_squares_vanish_is_clipped_or_lost():
     rows, model = pack(np.ones((1, 1)), np.ones(1)), np.array([1e153, 0.0, 390e-153, 0.0])
     for size, lost in ((1.0, True), (1e-130, False)):
         scaled = model * [size, 1.0, 1 / size, 1.0]
-        found = network.gradient_sum(scaled, rows, clip=1e-50)
-        assert norm_square(found) <= Fraction(1e-50) ** 2
-        assert lost != found.any()
+        result = network.gradient_sum(scaled, rows, clip=1e-50)
+        assert norm_square(result) <= Fraction(1e-50) ** 2
+        assert lost != result.any()
 
 
 @EVERY
 def test_a_long_gradient_keeps_the_length_of_the_clip(kind):
-    network, model, rows = made(kind)
+    network, model, rows = example_of(kind)
     for row in rows:
         clip = float(np.linalg.norm(network.gradient_sum(model, row[None]))) / 2
-        found = network.gradient_sum(model, row[None], clip=clip)
-        assert Fraction(clip) ** 2 * (1 - Fraction(1, 2**26)) <= norm_square(found) <= Fraction(clip) ** 2
+        result = network.gradient_sum(model, row[None], clip=clip)
+        assert Fraction(clip) ** 2 * (1 - Fraction(1, 2**26)) <= norm_square(result) <= Fraction(clip) ** 2
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e308])
 @EVERY
 def test_a_diverged_model_has_finite_losses_and_gradients(kind, bad):
-    network, model, rows = made(kind)
+    network, model, rows = example_of(kind)
     for part in network.parts:
         broken = model.copy()
         broken[part.start] = bad
@@ -260,7 +260,7 @@ def test_a_diverged_model_has_finite_losses_and_gradients(kind, bad):
 @EVERY
 def test_a_row_that_diverges_takes_no_other_with_it(kind):
     """Rows with features diverge; the others, of zeros, do not meet the weights that are too large."""
-    network, model, rows = made(kind)
+    network, model, rows = example_of(kind)
     rows[1::2, : network.inputs] = 0.0
     np.abs(model, out=model)
     model[network.parts[0]][: -network.layers[0].biases] += 1e200
@@ -271,7 +271,7 @@ def test_a_row_that_diverges_takes_no_other_with_it(kind):
 
 
 def test_a_clip_that_is_none_is_refused():
-    network, model, rows = made("deep")
+    network, model, rows = example_of("deep")
     for clip in (0.0, -1.0, np.nan, LEAST_CLIP / 2):
         with pytest.raises(ValueError, match=r"clip = .* must be at least"):
             network.gradient_sum(model, rows, clip=clip)
@@ -282,7 +282,7 @@ def test_a_clip_that_is_none_is_refused():
 
 @EVERY
 def test_replacing_a_row_changes_its_own_share_only(kind):
-    network, model, rows = made(kind)
+    network, model, rows = example_of(kind)
     other = rows_for(network, 1)[0]
     for place in (0, 3, 5):
         replaced = rows.copy()
@@ -297,11 +297,11 @@ def test_replacing_a_row_changes_its_own_share_only(kind):
 
 @EVERY
 def test_sums_do_not_depend_on_the_order_or_on_pieces(kind):
-    network, model, rows = made(kind)
+    network, model, rows = example_of(kind)
     rows = np.concatenate([rows, rows_for(network, 31)])
     whole = network.gradient_sum(model, rows, clip=0.5), network.loss_sums(np.array([model]), rows)
     shuffled = rows[np.random.default_rng().permutation(len(rows))]
-    for memory in (1, 8 * 5 * sum(layer.held for layer in network.layers), 2**24):
+    for memory in (1, 8 * 5 * sum(layer.peak_numbers for layer in network.layers), 2**24):
         with patch.object(networks, "_MEMORY", memory):
             sums = network.gradient_sum(model, shuffled, clip=0.5), network.loss_sums(np.array([model]), shuffled)
             assert network.scores(model, rows) == pytest.approx(network.scores(model, rows[::-1])[::-1], rel=TINY)
@@ -312,7 +312,7 @@ def test_sums_do_not_depend_on_the_order_or_on_pieces(kind):
 @EVERY
 def test_a_rows_gradient_hardly_depends_on_its_place(kind):
     """What `noisy_sums.gradient_error` assumes of a network, 2⁻³²C, with room."""
-    network, model, rows = made(kind)
+    network, model, rows = example_of(kind)
     for before in (1, 3, 8):
         alone = network.gradient_sum(model, rows[:1], clip=0.5)
         behind = network.gradient_sum(model, np.concatenate([np.zeros_like(rows)] * before + [rows[:1]]), clip=0.5)
@@ -321,7 +321,7 @@ def test_a_rows_gradient_hardly_depends_on_its_place(kind):
 
 @EVERY
 def test_no_rows_have_no_gradient_and_no_loss(kind):
-    network, model, rows = made(kind)
+    network, model, rows = example_of(kind)
     assert not network.gradient_sum(model, rows[:0], clip=1.0).any()
     assert network.loss_sums(np.array([model]), rows[:0]) == [0.0]
     assert network.scores(model, rows[:0]).shape == (0, network.outputs)
@@ -329,7 +329,7 @@ def test_no_rows_have_no_gradient_and_no_loss(kind):
 
 @pytest.mark.parametrize("kind", ["logistic", "softmax", "two convolutions"])
 def test_a_row_that_is_none_keeps_its_place_only(kind):
-    network, model, rows = made(kind)
+    network, model, rows = example_of(kind)
     last = network.outputs if network.outputs > 1 else 1
     bad = [0.0, last + 1.0, 0.5, np.nan, np.inf, 2.0**30, -2.0, *([] if network.outputs == 1 else [-1.0])]
     broken = np.repeat(rows[:1], len(bad) + 3, axis=0)
@@ -368,7 +368,7 @@ def test_memory_is_bounded_whatever_the_number_of_rows(text, count):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 40e6
-    assert count * sum(layer.held for layer in network.layers) * 8 > 80e6  # all at once would not fit
+    assert count * sum(layer.peak_numbers for layer in network.layers) * 8 > 80e6  # all at once would not fit
 
 
 # The first model, names, data.
@@ -420,9 +420,9 @@ def test_the_channels_alone_take_the_usual_dense_layers():
         ("mlp:0", 785, 10, r"hidden of a network = 0 must be a whole number between 1"),
         ("mlp:-3", 785, 10, r"hidden of a network = -3"),
         ("mlp:9999999999", 785, 10, r"hidden of a network = 9999999999"),
-        ("mlp:60000,60000", 785, 10, r"parameters: a network has 16777216 at most; take fewer units"),
-        ("mlp:1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1", 785, 10, r"17 layers: a network has 16 at most"),
-        ("mlp", 1, 2, r"leave no feature to read; declare one"),
+        ("mlp:60000,60000", 785, 10, r"parameters is above the limit of 16777216; give fewer units"),
+        ("mlp:1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1", 785, 10, r"17 layers is above the limit of 16; give fewer sizes"),
+        ("mlp", 1, 2, r"include no feature; declare at least one"),
         ("cnn", 784, 10, r"square images of at least 16×16 .* has 783 features; choose mlp"),
         ("cnn", 226, 10, r"at least 16×16 .* has 225 features"),
         ("cnn:6:10", 26, 10, r"a cnn of 1 convolutions needs square images of at least 6×6"),
@@ -444,7 +444,7 @@ def test_the_least_image_of_the_message_is_enough(text, side):
 
 @EVERY
 def test_a_network_comes_back_from_its_data(kind):
-    network, _, _ = made(kind)
+    network, _, _ = example_of(kind)
     assert objective_from(json.dumps(network.as_data())) == network
 
 
@@ -469,10 +469,10 @@ def test_a_network_comes_back_from_its_data(kind):
     ],
 )
 def test_data_that_describes_no_network_is_refused(change):
-    network, _, _ = made("softmax")
+    network, _, _ = example_of("softmax")
     with pytest.raises(ValueError, match=r"network|layers"):
         Network.from_data(network.as_data() | change)
-    with pytest.raises(ValueError, match="describes no network"):
+    with pytest.raises(ValueError, match="is not a network; give inputs"):
         Network.from_data({"kind": "network"})
 
 

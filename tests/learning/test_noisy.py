@@ -1,4 +1,4 @@
-"""Noisy SGD is the textbook's, update by update, for noise that a test chooses; its state survives its bytes."""
+"""Noisy SGD equals the textbook's, update by update, for chosen noise; its state is decoded unchanged."""
 
 import json
 import math
@@ -46,9 +46,9 @@ class Drawn:
         self.all = []
 
     def __call__(self, law, steps, updates, parameters):
-        made = np.random.default_rng().integers(-(10**9), 10**9, (updates, parameters))
-        self.all += list(made)
-        return made
+        result = np.random.default_rng().integers(-(10**9), 10**9, (updates, parameters))
+        self.all += list(result)
+        return result
 
 
 def advanced(how, rows, *, borders=(), compiled=True, draw=None):
@@ -116,15 +116,15 @@ def test_both_kernels_agree_for_every_loss(loss, moments):
     rows, how = data(), training(Linear(loss, FEATURES), clip=0.3, moments=moments)
     noise = Drawn()(None, None, 6, FEATURES)
     drawn = iter(noise)
-    found = []
+    computed = []
     for compiled in (False, True):
         drawn = iter(noise)
 
         def draw(_law, _steps, updates, _parameters, drawn=drawn):
             return np.array([next(drawn) for _ in range(updates)]).reshape(updates, FEATURES)
 
-        found.append(advanced(how, rows, compiled=compiled, draw=draw))
-    assert np.abs(found[0].model - found[1].model).max() < 10 * GRID  # a sum may round to the next step
+        computed.append(advanced(how, rows, compiled=compiled, draw=draw))
+    assert np.abs(computed[0].model - computed[1].model).max() < 10 * GRID  # a sum may round to the next step
 
 
 @BOTH
@@ -169,10 +169,10 @@ def test_noise_is_added_exactly_on_the_grid(compiled):
 def test_a_clipped_gradient_is_never_longer_than_the_clip_as_real_numbers(scale, clip, compiled):
     rows = pack(np.random.default_rng().normal(size=(1, FEATURES)) * scale, np.ones(1))
     with patch.object(kernels, "COMPILED", compiled):
-        found = Linear(Logistic(50.0), FEATURES).gradient_sum(np.zeros(FEATURES), rows, clip=clip)
-    assert sum(Fraction(value) ** 2 for value in found.tolist()) <= Fraction(clip) ** 2
+        computed = Linear(Logistic(50.0), FEATURES).gradient_sum(np.zeros(FEATURES), rows, clip=clip)
+    assert sum(Fraction(value) ** 2 for value in computed.tolist()) <= Fraction(clip) ** 2
     unclipped = 25 * np.linalg.norm(rows[0, :FEATURES].astype(float))
-    assert np.linalg.norm(found) >= min(clip, unclipped) * (1 - 2.0**-27)
+    assert np.linalg.norm(computed) >= min(clip, unclipped) * (1 - 2.0**-27)
 
 
 @BOTH
@@ -184,9 +184,9 @@ def test_short_rows_are_clipped_as_exactly(weight, clip, compiled):
     directions *= 10 ** random.uniform(-9, 0, (300, 1)) / np.linalg.norm(directions, axis=1, keepdims=True)
     rows, objective = pack(directions, np.ones(300)), Linear(Logistic(weight), FEATURES)
     with patch.object(kernels, "COMPILED", compiled):
-        found = [objective.gradient_sum(np.zeros(FEATURES), rows[k : k + 1], clip=clip) for k in range(300)]
-    assert max(sum(Fraction(value) ** 2 for value in each.tolist()) for each in found) <= Fraction(clip) ** 2
-    assert max(map(np.linalg.norm, found)) > clip * (1 - 2.0**-27)
+        computed = [objective.gradient_sum(np.zeros(FEATURES), rows[k : k + 1], clip=clip) for k in range(300)]
+    assert max(sum(Fraction(value) ** 2 for value in each.tolist()) for each in computed) <= Fraction(clip) ** 2
+    assert max(map(np.linalg.norm, computed)) > clip * (1 - 2.0**-27)
 
 
 @BOTH
@@ -231,8 +231,8 @@ def test_one_against_the_rest_is_one_objective(loss):
 
 def test_clipped_losses_are_summed_for_many_models_at_once():
     rows, models = data(), np.random.default_rng().normal(size=(4, FEATURES)) * 5
-    found = Linear(Logistic(), FEATURES).loss_sums(models, rows, limit=0.7)
-    for model, total in zip(models, found, strict=True):
+    computed = Linear(Logistic(), FEATURES).loss_sums(models, rows, limit=0.7)
+    for model, total in zip(models, computed, strict=True):
         expected = 0.0
         for row in rows.astype(float):
             if row[-1]:

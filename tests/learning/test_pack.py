@@ -1,4 +1,4 @@
-"""Packing keeps a label of any kind, and knows a record without one by its NaN."""
+"""Packing preserves labels of every kind, and recognises a record without one by NaN."""
 
 from unittest.mock import patch
 

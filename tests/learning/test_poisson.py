@@ -64,11 +64,11 @@ def test_the_largest_probability_below_one_misses_with_what_is_left():
     """Only a number below 2⁻⁵³ misses: 52 bits are zero, and the next one."""
     probability = 1 - 2.0**-53
     assert not shuffling._gaps(100_000, probability).any()
-    found = {}
+    result = {}
     for word in (2**11 - 1, 2**11, 2**12):
         with patch.object(shuffling.os, "urandom", return_value=word.to_bytes(8, "little")):
-            found[word] = shuffling._gaps(1, probability).tolist()
-    assert found == {2**11 - 1: [1], 2**11: [0], 2**12: [0]}
+            result[word] = shuffling._gaps(1, probability).tolist()
+    assert result == {2**11 - 1: [1], 2**11: [0], 2**12: [0]}
 
 
 def sets(many, few, among_many, among_few):
@@ -95,9 +95,9 @@ DRAWS = {  # cells that are counted through, and hits that are given, at a time
 def drawn(rows, steps, probability, how):
     cells, most = DRAWS[how]
     with patch.object(shuffling, "_MOST_CELLS", cells):
-        found = list(shuffling.hits(rows, steps, probability, most))
-    assert all(len(row) == len(step) <= most for row, step in found)
-    return tuple(np.concatenate(each) for each in zip(*found, strict=True))
+        result = list(shuffling.hits(rows, steps, probability, most))
+    assert all(len(row) == len(step) <= most for row, step in result)
+    return tuple(np.concatenate(each) for each in zip(*result, strict=True))
 
 
 @pytest.mark.parametrize("how", DRAWS)
@@ -212,8 +212,8 @@ def test_every_gap_is_the_one_of_mpmath_also_near_a_border(probability):
     expected = [exact_gap(probability, word, 64) for word in words]
     drawn = np.array(words, "<u8").tobytes()
     with patch.object(shuffling.os, "urandom", side_effect=lambda count: drawn if count > 8 else os.getrandom(count)):
-        found = shuffling._gaps(len(words), probability).tolist()
-    compared = [(a, b) for a, b in zip(found, expected, strict=True) if b is not None]
+        result = shuffling._gaps(len(words), probability).tolist()
+    compared = [(a, b) for a, b in zip(result, expected, strict=True) if b is not None]
     assert len(compared) > 300
     assert all(a == min(b, shuffling._MOST_CELLS) for a, b in compared)
 
@@ -255,8 +255,8 @@ def test_the_bound_of_logarithms_is_not_idle():
     leading = np.frombuffer(os.urandom(8 * 3000), np.uint64) >> np.uint64(12)
     with mpmath.workprec(200):
         exact = [mpmath.log(mpmath.ldexp(2 * int(each) + 1, -53)) for each in leading]
-        found = shuffling._logs(leading.astype(float)).tolist()
-        shares = [abs(mpmath.mpf(a) - b) / (4 * ROUNDING * (1 + abs(b))) for a, b in zip(found, exact, strict=True)]
+        result = shuffling._logs(leading.astype(float)).tolist()
+        shares = [abs(mpmath.mpf(a) - b) / (4 * ROUNDING * (1 + abs(b))) for a, b in zip(result, exact, strict=True)]
     assert 0.02 < max(shares) <= 1
 
 

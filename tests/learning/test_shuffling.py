@@ -89,26 +89,26 @@ def test_ranges_of_places_are_those_of_a_uniform_permutation(count, ranges, how)
     sizes = [count // ranges + (number < count % ranges) for number in range(ranges)]
     within = np.repeat(np.arange(ranges), sizes)
     expected = Counter(tuple(within[list(order)]) for order in permutations(range(count)))
-    found = Counter()
+    result = Counter()
     with patch.object(shuffling, "permutation", first_numbers if how != "as it is" else shuffling.permutation):
         for _ in range(20_000):
             places = shuffling.Places(count, ranges)
-            found[tuple(np.concatenate([places.take(count - 2), places.take(2)]))] += 1
+            result[tuple(np.concatenate([places.take(count - 2), places.take(2)]))] += 1
             assert not places.left.any()
-    assert set(found) <= set(expected)
+    assert set(result) <= set(expected)
     cells = list(expected)
     weights = np.array([expected[cell] for cell in cells])
-    assert weighted(np.array([found[cell] for cell in cells]), weights) > ALPHA
+    assert weighted(np.array([result[cell] for cell in cells]), weights) > ALPHA
     uneven = np.random.default_rng().choice(len(cells), 20_000, p=np.linspace(1, 2, len(cells)) / (1.5 * len(cells)))
     assert weighted(np.bincount(uneven, minlength=len(cells)), weights) < ALPHA
 
 
 def first_numbers(below):
     """A uniform permutation by rejection alone."""
-    found = []
-    while len(found) < below:
-        found += [each for each in shuffling._below(below, 1).tolist() if each not in found]
-    return np.array(found)
+    result = []
+    while len(result) < below:
+        result += [each for each in shuffling._below(below, 1).tolist() if each not in result]
+    return np.array(result)
 
 
 def weighted(counts, weights):
@@ -116,11 +116,11 @@ def weighted(counts, weights):
     return stats.chi2.sf(((counts - expected) ** 2 / expected).sum(), len(counts) - 1)
 
 
-def test_distinct_numbers_are_distinct_and_as_many_as_asked():
+def test_distinct_numbers_are_distinct_and_as_many_as_requested():
     for count, below in ((0, 5), (3, 1000), (999, 1000), (1000, 1000), (400, 10**12), (1, 1)):
-        found = shuffling.distinct(count, below)
-        assert len(set(found.tolist())) == len(found) == count
-        assert all(0 <= each < below for each in found.tolist())
+        result = shuffling.distinct(count, below)
+        assert len(set(result.tolist())) == len(result) == count
+        assert all(0 <= each < below for each in result.tolist())
     with pytest.raises(ValueError, match="count = 6 must be at most 5"):
         shuffling.distinct(6, 5)
 
@@ -188,7 +188,7 @@ def test_a_bins_words_are_at_its_places(count):
 
 
 @pytest.mark.parametrize("words_of_a_bin", [1, 8, 40, 64])
-def test_a_section_has_the_places_that_it_is_asked_for(words_of_a_bin):
+def test_a_section_has_the_requested_places(words_of_a_bin):
     """Also where they begin and end in the middle of a bin, and where there is one bin."""
     with patch.object(shuffling, "_BIN_WORDS", words_of_a_bin):
         order = keyed(60)
@@ -197,5 +197,5 @@ def test_a_section_has_the_places_that_it_is_asked_for(words_of_a_bin):
             section = Section.of(order, first, last)
             chosen = np.flatnonzero(section.bins(words) >= 0)
             assert len(chosen) == section.rows
-            found = chosen[section.places(words[chosen], int(section.starts[0]))]
-            assert found.tolist() == expected[first:last].tolist()
+            result = chosen[section.places(words[chosen], int(section.starts[0]))]
+            assert result.tolist() == expected[first:last].tolist()

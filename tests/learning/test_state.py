@@ -1,4 +1,4 @@
-"""A state survives its bytes; bytes that are no state are refused."""
+"""A state is decoded unchanged from its bytes; other bytes are refused."""
 
 import math
 import struct

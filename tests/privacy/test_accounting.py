@@ -1,4 +1,4 @@
-"""Charges are what privacy.md §13 says, rounded the safe way."""
+"""Charges are those of privacy.md §13, rounded up."""
 
 import json
 import math
@@ -251,7 +251,7 @@ HUGE = [
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("event", HUGE, ids=lambda event: type(event).__name__)
-def test_what_tells_everything_costs_more_than_any_budget(event, mode):
+def test_what_reveals_everything_costs_more_than_any_budget(event, mode):
     for epsilon, delta in ((1e-3, 1e-9), (1.0, 1e-6), (1000.0, 1e-3)):
         budget = Budget.of(epsilon=epsilon, delta=delta, mode=mode)
         charge, leaked = budget.cost(Release(event, 1e6, 0.9))
@@ -399,7 +399,7 @@ def test_a_selection_is_charged_an_eighth_or_its_pure_cost(epsilon, own):
 
 
 @pytest.mark.parametrize("mode", ["renyi", "zcdp"])
-def test_a_composed_release_costs_its_parts_and_one_on_disjoint_rows_its_dearest_part(mode):
+def test_a_composed_release_costs_its_parts_and_one_on_disjoint_rows_its_most_expensive_part(mode):
     budget = Budget.of(epsilon=1.0, delta=1e-6, mode=mode)
     parts = [GaussianDpEvent(20.0), EpsilonDeltaDpEvent(0.1, 1e-9), ExponentialMechanismDpEvent(0.2)]
     costs = [budget.cost(Release(part, 1.0, 1e-6)) for part in parts]
@@ -498,10 +498,10 @@ def test_what_does_not_fit_together_does_not_fit_one_by_one(mode, first, second)
 def test_the_least_epsilon_of_a_gaussian_is_that_of_the_tight_conversion(multiplier, delta):
     orders = 1 + np.geomspace(1e-3, 1e6, 20_000)
     expected, _ = reference.compute_epsilon(orders, orders / (2 * multiplier**2), delta)
-    found = least_epsilon(GaussianDpEvent(multiplier), delta)
-    assert max(found, 0.0) == pytest.approx(expected, rel=1e-3)
-    assert found >= expected or expected == 0
-    assert analytic_noise_multiplier(max(found, 1e-6), delta) <= multiplier  # what the conversion says is true
+    result = least_epsilon(GaussianDpEvent(multiplier), delta)
+    assert max(result, 0.0) == pytest.approx(expected, rel=1e-3)
+    assert result >= expected or expected == 0
+    assert analytic_noise_multiplier(max(result, 1e-6), delta) <= multiplier  # what the conversion says is true
 
 
 # --- allowances -----------------------------------------------------------------------------------------
@@ -518,7 +518,7 @@ def test_an_allowance_is_its_part_of_both_limits_rounded_down(epsilon, mode, par
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_whole_as_an_allowance_is_the_budget(mode):
+def test_all_of_epsilon_as_an_allowance_is_the_budget(mode):
     budget = Budget.of(epsilon=2.0, delta=1e-6, mode=mode)
     whole = budget.allowance(2.0)
     assert (whole.charge_limit, whole.leak_limit) == (budget.charge_limit, budget.leak_limit)

@@ -1,4 +1,4 @@
-"""Neighbours that somebody chose move the model no further than the plan says, and some reach it.
+"""Adversarially chosen neighbours move the model no further than the plan's sensitivity, and some attain it.
 
 Every training here is run by the library's own kernels, from the states of a plan, as the executor runs it.
 """
@@ -54,15 +54,15 @@ def planned(case, loss, *, rows=ROWS, dimension=DIMENSION, batch_size=BATCH, **c
     return plan(Request(1.0, 1e-6, loss=loss, epochs=EPOCHS, **request), facts)
 
 
-def trained(made, rows, orders=(), *, own_divisor=False):
+def trained(release_plan, rows, orders=(), *, own_divisor=False):
     """The exact model of a plan; `own_divisor` plants the fault that a short batch is divided by its own size."""
-    (state,) = made.initial_states()
-    for epoch in range(made.learning.epochs):
+    (state,) = release_plan.initial_states()
+    for epoch in range(release_plan.learning.epochs):
         state = kernels.transition(state, rows[orders[epoch]] if orders else rows)
         if own_divisor and state.filled:
             state.batch_size = state.filled
         state = kernels.terminate(state)
-        state.batch_size = made.learning.batch_size
+        state.batch_size = release_plan.learning.batch_size
     return state.result()
 
 
@@ -87,52 +87,52 @@ def replacements():
     return [(0, 1), (0, 2), (1, 2), (3, 4), (0, 3), (0, 5), (4, 5)], rows
 
 
-def random_orders(made):
+def random_orders(release_plan):
     """Orders of the epochs: none, or one in which the record sits somewhere else each time."""
-    if made.learning.permutation == "reused":
+    if release_plan.learning.permutation == "reused":
         return ()
     random = np.random.default_rng()
     return tuple(random.permutation(ROWS) for _ in range(EPOCHS))
 
 
-def moved(made, table, position):
+def moved(release_plan, table, position):
     """How far the model moves at most when the record at that position is replaced."""
     (pairs, values), models = replacements(), []
-    orders = random_orders(made)
+    orders = random_orders(release_plan)
     for value in values:
         table[position] = value
-        models.append(trained(made, table, orders))
+        models.append(trained(release_plan, table, orders))
     return max(float(np.linalg.norm(models[one] - models[other])) for one, other in pairs)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("case", CASES)
 def test_one_record_moves_the_model_no_further_than_the_plan_says(case, loss):
-    made, furthest = planned(case, loss), 0.0
+    release_plan, furthest = planned(case, loss), 0.0
     for table in tables(loss in REGRESSIONS):
         for position in (0, 17, ROWS - BATCH, ROWS - 1):
-            furthest = max(furthest, moved(made, table.copy(), position))
-    assert furthest <= made.sensitivity.total
-    assert furthest >= made.sensitivity.total / 10  # else these tables could not have caught a fault
+            furthest = max(furthest, moved(release_plan, table.copy(), position))
+    assert furthest <= release_plan.sensitivity.total
+    assert furthest >= release_plan.sensitivity.total / 10  # else these tables could not have caught a fault
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("batch_size", [1, 7, ROWS - 1, ROWS])
 @pytest.mark.parametrize("radius", [None, 0.05])
 def test_no_batch_size_and_no_ball_moves_it_further(batch_size, loss, radius):
-    made, furthest = planned("inverse time", loss, batch_size=batch_size, radius=radius), 0.0
+    release_plan, furthest = planned("inverse time", loss, batch_size=batch_size, radius=radius), 0.0
     for table in tables(loss in REGRESSIONS):
         for position in (0, ROWS - 1):
-            furthest = max(furthest, moved(made, table.copy(), position))
-    assert made.sensitivity.total / 200 <= furthest <= made.sensitivity.total
+            furthest = max(furthest, moved(release_plan, table.copy(), position))
+    assert release_plan.sensitivity.total / 200 <= furthest <= release_plan.sensitivity.total
 
 
 @pytest.mark.parametrize("weight", [0.2, 5.0])
 @pytest.mark.parametrize("loss", ["logistic", "huber_svm"])
 def test_a_weight_of_positive_rows_is_in_the_bound(loss, weight):
-    made = planned("inverse time", loss, positive_weight=weight)
-    furthest = max(moved(made, table.copy(), 0) for table in tables(False))
-    assert made.sensitivity.total / 10 <= furthest <= made.sensitivity.total
+    release_plan = planned("inverse time", loss, positive_weight=weight)
+    furthest = max(moved(release_plan, table.copy(), 0) for table in tables(False))
+    assert release_plan.sensitivity.total / 10 <= furthest <= release_plan.sensitivity.total
 
 
 # --- pairs that attain it ----------------------------------------------------------------------------------
@@ -153,15 +153,15 @@ def table_of_one(position, label, rows):
     return table
 
 
-def distance(made, position, orders=(), **faults):
-    pair = (table_of_one(position, label, made.facts.rows) for label in (1.0, -1.0))
-    one, other = (trained(made, table, orders, **faults) for table in pair)
+def distance(release_plan, position, orders=(), **faults):
+    pair = (table_of_one(position, label, release_plan.facts.rows) for label in (1.0, -1.0))
+    one, other = (trained(release_plan, table, orders, **faults) for table in pair)
     return float(np.abs(one - other).max())
 
 
-def firsts(made):
+def firsts(release_plan):
     """The first row of each mini-batch."""
-    return range(0, made.facts.rows, made.learning.batch_size)
+    return range(0, release_plan.facts.rows, release_plan.learning.batch_size)
 
 
 def order_with(position, rows):
@@ -171,57 +171,59 @@ def order_with(position, rows):
     return order
 
 
-def furthest(made, **faults):
+def furthest(release_plan, **faults):
     """Over all positions; with fresh permutations over all ways to sit in the epochs."""
-    if made.learning.permutation == "reused":
-        return max(distance(made, position, **faults) for position in firsts(made))
-    orders = {position: order_with(position, made.facts.rows) for position in firsts(made)}
+    if release_plan.learning.permutation == "reused":
+        return max(distance(release_plan, position, **faults) for position in firsts(release_plan))
+    orders = {position: order_with(position, release_plan.facts.rows) for position in firsts(release_plan)}
     ways = itertools.product(orders, repeat=EPOCHS)
-    return max(distance(made, 0, [orders[position] for position in way], **faults) for way in ways)
+    return max(distance(release_plan, 0, [orders[position] for position in way], **faults) for way in ways)
 
 
 @pytest.mark.parametrize("loss", LINEAR)
 @pytest.mark.parametrize("case", CASES)
 def test_the_sensitivity_is_attained(case, loss):
-    made = planned(case, dimension=1, **LINEAR[loss])
-    reached = furthest(made)
-    assert 0.99 * made.sensitivity.exact <= reached <= made.sensitivity.total
+    release_plan = planned(case, dimension=1, **LINEAR[loss])
+    reached = furthest(release_plan)
+    assert 0.99 * release_plan.sensitivity.exact <= reached <= release_plan.sensitivity.total
 
 
 @pytest.mark.parametrize("case", ["nsgd", "rsgd_ar", "rsgd_ar, every epoch"])
 @pytest.mark.parametrize("loss", LINEAR)
 def test_every_position_attains_its_own_sensitivity(case, loss):
-    made = planned(case, dimension=1, **LINEAR[loss])
-    reached = [distance(made, position) for position in firsts(made)]
-    assert reached == pytest.approx(made.sensitivity.by_position, rel=1e-6)
+    release_plan = planned(case, dimension=1, **LINEAR[loss])
+    reached = [distance(release_plan, position) for position in firsts(release_plan)]
+    assert reached == pytest.approx(release_plan.sensitivity.by_position, rel=1e-6)
 
 
 def test_fresh_permutations_move_it_further_than_the_bound_for_one_order():
     """First where the mean of all iterates remembers most, then always in front."""
-    made, reused = (
+    release_plan, reused = (
         planned(case, "huber_svm", dimension=1, batch_size=1)
         for case in ("fresh, all iterates", "inverse time, all iterates")
     )
     front = order_with(0, ROWS)
-    reached = max(distance(made, 0, [order_with(first, ROWS), front, front]) for first in range(ROWS))
-    assert 1.03 * reused.sensitivity.total < reached <= made.sensitivity.total
-    assert reached >= 0.99 * made.sensitivity.exact
+    reached = max(distance(release_plan, 0, [order_with(first, ROWS), front, front]) for first in range(ROWS))
+    assert 1.03 * reused.sensitivity.total < reached <= release_plan.sensitivity.total
+    assert reached >= 0.99 * release_plan.sensitivity.exact
 
 
 @pytest.mark.parametrize("weight", [0.2, 3.0])
 def test_the_sensitivity_with_a_weight_is_attained(weight):
-    made = planned("strongly convex, constant", "huber_svm", dimension=1, positive_weight=weight, step_size=0.05)
+    release_plan = planned(
+        "strongly convex, constant", "huber_svm", dimension=1, positive_weight=weight, step_size=0.05
+    )
     pairs = {3.0: (1.0, SHRUNK, -SHRUNK), 0.2: (-1.0, SHRUNK, -SHRUNK)}  # of the heavier label
     label, one, other = pairs[weight]
     reached = 0.0
-    for position in firsts(made):
+    for position in firsts(release_plan):
         models = []
         for x in (one, other):
             table = table_of_one(position, label, ROWS)
             table[position, 0] = x
-            models.append(trained(made, table))
+            models.append(trained(release_plan, table))
         reached = max(reached, float(np.abs(models[0] - models[1]).max()))
-    assert 0.99 * made.sensitivity.exact <= reached <= made.sensitivity.total
+    assert 0.99 * release_plan.sensitivity.exact <= reached <= release_plan.sensitivity.total
 
 
 # --- planted faults ----------------------------------------------------------------------------------------
@@ -229,40 +231,43 @@ def test_the_sensitivity_with_a_weight_is_attained(weight):
 
 @pytest.mark.parametrize("loss", LINEAR)
 @pytest.mark.parametrize("case", [case for case in CASES if "descent" not in case])
-def test_dividing_a_short_batch_by_its_own_size_would_be_found(case, loss):
-    made = planned(case, dimension=1, rows=41, **LINEAR[loss])
-    assert made.facts.rows % made.learning.batch_size == 1
-    assert furthest(made, own_divisor=True) > 1.2 * made.sensitivity.total
-    assert furthest(made) <= made.sensitivity.total
+def test_dividing_a_short_batch_by_its_own_size_would_be_noticed(case, loss):
+    release_plan = planned(case, dimension=1, rows=41, **LINEAR[loss])
+    assert release_plan.facts.rows % release_plan.learning.batch_size == 1
+    assert furthest(release_plan, own_divisor=True) > 1.2 * release_plan.sensitivity.total
+    assert furthest(release_plan) <= release_plan.sensitivity.total
 
 
 @pytest.mark.parametrize("case", ["strongly convex, constant", "inverse time", "fresh", "nsgd", "rsgd_ar"])
-def test_dividing_the_bound_by_the_batch_size_would_be_found(case):
+def test_dividing_the_bound_by_the_batch_size_would_be_noticed(case):
     """What the papers do: the recursion with single rows, then /b. Strong convexity makes that too small."""
-    made = planned(case, "huber_svm", dimension=1)
+    release_plan = planned(case, "huber_svm", dimension=1)
     single = planned(case, "huber_svm", dimension=1, batch_size=1)
-    assert furthest(made) > 1.1 * single.sensitivity.total / BATCH
+    assert furthest(release_plan) > 1.1 * single.sensitivity.total / BATCH
 
 
-def test_dividing_a_bound_that_has_b_in_it_once_more_would_be_found():
+def test_dividing_a_bound_that_contains_b_once_more_would_be_noticed():
     for case in CASES:
-        made = planned(case, "huber_svm", dimension=1)
-        assert furthest(made) > 4 * made.sensitivity.total / BATCH
+        release_plan = planned(case, "huber_svm", dimension=1)
+        assert furthest(release_plan) > 4 * release_plan.sensitivity.total / BATCH
 
 
 @pytest.mark.parametrize("case", ["constant", "strongly convex, constant", "decreasing", "nsgd", "gradient descent"])
-def test_forgetting_an_epoch_would_be_found(case):
-    made = planned(case, "huber_svm", dimension=1)
-    assert furthest(made) > plan(replace(made.request, epochs=EPOCHS - 1), made.facts).sensitivity.total
+def test_forgetting_an_epoch_would_be_noticed(case):
+    release_plan = planned(case, "huber_svm", dimension=1)
+    assert (
+        furthest(release_plan)
+        > plan(replace(release_plan.request, epochs=EPOCHS - 1), release_plan.facts).sensitivity.total
+    )
 
 
 @pytest.mark.parametrize("case", ["inverse time, all iterates", "inverse time, last epoch"])
-def test_noise_for_the_last_iterate_would_be_found_too_small_for_a_mean(case):
+def test_noise_for_the_last_iterate_is_noticeably_too_small_for_a_mean(case):
     mean, last = (planned(each, "huber_svm", dimension=1, batch_size=1) for each in (case, "inverse time"))
     assert furthest(mean) > 1.01 * last.sensitivity.total
 
 
-def test_a_smoothness_without_the_regulariser_would_be_found():
+def test_a_smoothness_without_the_regulariser_would_be_noticed():
     """Steps up to 2/β_φ look allowed, if λ is forgotten in β."""
     with pytest.raises(ValueError, match=r"is above 2/β"):
         planned("strongly convex, constant", "huber_svm", step_size=1.95)
@@ -271,13 +276,13 @@ def test_a_smoothness_without_the_regulariser_would_be_found():
 # --- steps beyond 2/(β + γ) ----------------------------------------------------------------------------------
 
 
-def parabola_distance(made, position):
+def parabola_distance(release_plan, position):
     """Fillers with the full curvature, x = u and y = 0: what stretches most where steps are long."""
     models = []
     for label in (1.0, -1.0):
-        rows = blocks.encode(np.full((made.facts.rows, 1), SHRUNK), np.zeros(made.facts.rows))
+        rows = blocks.encode(np.full((release_plan.facts.rows, 1), SHRUNK), np.zeros(release_plan.facts.rows))
         rows[position, -1] = label
-        models.append(trained(made, rows))
+        models.append(trained(release_plan, rows))
     return float(np.abs(models[0] - models[1]).max())
 
 
@@ -294,8 +299,8 @@ def test_steps_near_two_over_beta_move_the_model_beyond_the_textbook_formula():
         batch_size=10,
         epochs=3,
     )
-    made = plan(request, Facts(400, 1, is_classifier=False))
+    release_plan = plan(request, Facts(400, 1, is_classifier=False))
     keep = 1 - step * convexity
     textbook = 2 * step / 10 * (1 - keep**120) / (1 - keep**40)
-    reached = max(parabola_distance(made, position) for position in range(0, 400, 10))
-    assert 1.3 * textbook < reached <= made.sensitivity.total
+    reached = max(parabola_distance(release_plan, position) for position in range(0, 400, 10))
+    assert 1.3 * textbook < reached <= release_plan.sensitivity.total

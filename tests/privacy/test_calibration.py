@@ -118,9 +118,9 @@ def test_what_no_noise_can_do_is_refused():
 
 
 @given(threshold=st.floats(-100, 100).map(lambda exponent: 10.0**exponent))
-def test_the_least_multiplier_is_found_from_above_to_a_billionth(threshold):
-    found = least_multiplier(lambda multiplier: multiplier >= threshold)
-    assert threshold <= found <= threshold * (1 + 1.1e-9)
+def test_the_least_multiplier_is_approached_from_above_to_a_billionth(threshold):
+    result = least_multiplier(lambda multiplier: multiplier >= threshold)
+    assert threshold <= result <= threshold * (1 + 1.1e-9)
 
 
 # --- mixtures ----------------------------------------------------------------------------------------
@@ -167,14 +167,14 @@ def least_by_formula(epsilon, delta, mixture):
 @settings(max_examples=60)
 @given(mixture=mixtures(), epsilon=st.floats(0.05, 8), delta=st.floats(-10, -3).map(lambda exponent: 10.0**exponent))
 def test_the_hockey_stick_multiplier_is_the_least(mixture, epsilon, delta):
-    found, least = hockey_stick_multiplier(epsilon, delta, mixture), least_by_formula(epsilon, delta, mixture)
-    assert found == pytest.approx(least, rel=2e-6)
+    result, least = hockey_stick_multiplier(epsilon, delta, mixture), least_by_formula(epsilon, delta, mixture)
+    assert result == pytest.approx(least, rel=2e-6)
     sums = [
         mpmath.fsum(
             mpmath.mpf(q) * precise_delta(epsilon, multiplier * (mpmath.mpf(mixture.largest) / mpmath.mpf(each)))
             for q, each in zip(mixture.shares.tolist(), mixture.sensitivities.tolist(), strict=True)
         )
-        for multiplier in (found, found * (1 - 1e-5))
+        for multiplier in (result, result * (1 - 1e-5))
     ]
     assert sums[0] <= delta < sums[1]  # verified at what was returned, and it is no larger than it must be
 
@@ -208,9 +208,9 @@ def least_epsilon(mixture, multiplier, delta, kappa):
 @settings(max_examples=10)
 @given(mixture=mixtures(), epsilon=st.floats(0.05, 8), delta=st.floats(-10, -3).map(lambda exponent: 10.0**exponent))
 def test_a_renyi_multiplier_suffices_and_less_does_not(kappa, mixture, epsilon, delta):
-    found = renyi_multiplier(epsilon, delta, mixture, kappa)
-    assert least_epsilon(mixture, found * (1 + 1e-6), delta, kappa) <= epsilon
-    assert least_epsilon(mixture, found * (1 - 1e-4), delta, kappa) > epsilon
+    result = renyi_multiplier(epsilon, delta, mixture, kappa)
+    assert least_epsilon(mixture, result * (1 + 1e-6), delta, kappa) <= epsilon
+    assert least_epsilon(mixture, result * (1 - 1e-4), delta, kappa) > epsilon
 
 
 @given(order=st.floats(1.001, 1e4), delta=deltas)
@@ -230,11 +230,11 @@ def test_the_published_noise_is_the_largest_and_the_hockey_stick_bounds_the_leas
 
 @settings(max_examples=40)
 @given(mixture=mixtures(), epsilon=st.floats(0.05, 8), delta=st.floats(-10, -0.1).map(lambda exponent: 10.0**exponent))
-def test_the_bound_for_the_grid_is_below_the_multiplier_that_is_found(mixture, epsilon, delta):
-    bound, found = too_small_multiplier(epsilon, delta, mixture), hockey_stick_multiplier(epsilon, delta, mixture)
-    assert bound <= found * (1 + 1e-8)
+def test_the_bound_for_the_grid_is_below_the_least_multiplier(mixture, epsilon, delta):
+    bound, result = too_small_multiplier(epsilon, delta, mixture), hockey_stick_multiplier(epsilon, delta, mixture)
+    assert bound <= result * (1 + 1e-8)
     if delta < mixture.shares.min() / 4:
-        assert found < 1e3 * bound
+        assert result < 1e3 * bound
 
 
 @given(epsilon=epsilons, delta=deltas)

@@ -1,4 +1,4 @@
-"""Whoever chooses the releases, and sees each before the next, gets no more than the promise.
+"""An adversary who chooses each release after seeing the earlier ones stays within the guarantee.
 
 The adversary is the best there is among those that compose the mechanisms offered to it: found by dynamic
 programming over its privacy loss. Two of them: one of mechanisms with few outcomes, with exact
@@ -59,14 +59,14 @@ class Adversary:
 
     def _best(self, loss: int, charge: int, leak: int) -> float:
         """The same after a transcript with Q-probability 1 and P-probability e^loss."""
-        found = self._stop(loss, charge)
+        result = self._stop(loss, charge)
         for steps, delta, cost, leaked in self.options:
             if cost <= charge and leaked <= leak:
                 yes = 1 / (1 + math.exp(-steps * STEP))
                 more, less = (self.best(loss + way, charge - cost, leak - leaked) for way in (steps, -steps))
                 responses = (1 - yes) * more + yes * less
-                found = max(found, delta * math.exp(loss * STEP) + (1 - delta) * responses)
-        return found
+                result = max(result, delta * math.exp(loss * STEP) + (1 - delta) * responses)
+        return result
 
     def _stop(self, loss: int, charge: int) -> float:
         """End, with a Gaussian for the charge that is left where the budget has such charges."""
@@ -100,12 +100,12 @@ def test_no_adversary_within_an_allowance_exceeds_what_it_implies(part, mode):
     budget = Budget.of(epsilon=2.0, delta=0.05, mode=mode)
     allowance = budget.allowance(part * budget.epsilon)
     limits = {"charge_limit": allowance.charge_limit, "leak_limit": allowance.leak_limit}
-    found = Adversary(replace(budget, epsilon=allowance.epsilon, **limits)).delta()
-    assert allowance.delta / 10 <= found <= allowance.delta * (1 + 1e-12)
+    result = Adversary(replace(budget, epsilon=allowance.epsilon, **limits)).delta()
+    assert allowance.delta / 10 <= result <= allowance.delta * (1 + 1e-12)
     assert Adversary(replace(budget, epsilon=allowance.epsilon)).delta() > allowance.delta
 
 
-def test_forgetting_the_leaks_would_be_found():
+def test_forgetting_the_leaks_would_be_noticed():
     budget = Budget.of(epsilon=1.0, delta=0.05, mode="basic")
     adversary = Adversary(budget)
     adversary.options = [(steps, delta, cost, 0) for steps, delta, cost, _ in adversary.options]
@@ -138,7 +138,7 @@ class Offers:
     def cost(self, event, epsilon=1e6):
         return self.budget.cost(Release(event, epsilon, 0.0))[0] / self.budget.charge_limit
 
-    def made(self, share, event, outcomes):
+    def composed_of(self, share, event, outcomes):
         """The member of a family, event(x) and outcomes(x), that is charged `share`."""
         size = optimize.brentq(lambda log: math.log(self.cost(*event(math.exp(log))) / share), -9, 3, xtol=1e-12)
         losses, chances = outcomes(math.exp(size))
@@ -146,7 +146,7 @@ class Offers:
 
     def gaussian(self, share):
         """N(μ, 1) against N(0, 1): under Q the loss is N(-μ²/2, μ²)."""
-        return self.made(
+        return self.composed_of(
             share, lambda mean: (GaussianDpEvent(1 / mean),), lambda mean: (mean * NODES - mean**2 / 2, WEIGHTS)
         )
 
@@ -157,13 +157,13 @@ class Offers:
             means = (mean, ratio * mean)
             return np.concatenate([m * NODES - m**2 / 2 for m in means]), np.outer(shares, WEIGHTS).ravel()
 
-        return self.made(
+        return self.composed_of(
             share, lambda mean: (ShuffledGaussianDpEvent(shares, (1 / mean, 1 / (ratio * mean))),), outcomes
         )
 
     def response(self, share, event=lambda epsilon: EpsilonDeltaDpEvent(epsilon, 0.0)):
         """Randomised response, told to the ledger as that event."""
-        return self.made(
+        return self.composed_of(
             share,
             lambda epsilon: (event(epsilon), epsilon),
             lambda epsilon: ([epsilon, -epsilon], special.expit([-epsilon, epsilon])),
@@ -176,7 +176,7 @@ class Offers:
             rare = -math.expm1(-low * epsilon) / (math.exp((1 - low) * epsilon) - math.exp(-low * epsilon))
             return [(1 - low) * epsilon, -low * epsilon], [rare, 1 - rare]
 
-        return self.made(share, lambda epsilon: (ExponentialMechanismDpEvent(epsilon), epsilon), outcomes)
+        return self.composed_of(share, lambda epsilon: (ExponentialMechanismDpEvent(epsilon), epsilon), outcomes)
 
 
 class Continuous:
@@ -198,11 +198,11 @@ class Continuous:
         affordable = [each for each in self.mechanisms if each.cost < units + (len(each.losses) == 2)]
         if not affordable:
             return lambda losses: self._stop(losses, units)
-        found = self._stop(LOSSES, units)
+        result = self._stop(LOSSES, units)
         for each in affordable:
             rest = self.best(units - each.cost)
-            found = np.maximum(found, rest(LOSSES[:, None] + each.losses) @ each.chances)
-        spline = interpolate.CubicSpline(LOSSES, found * special.expit(-LOSSES))
+            result = np.maximum(result, rest(LOSSES[:, None] + each.losses) @ each.chances)
+        spline = interpolate.CubicSpline(LOSSES, result * special.expit(-LOSSES))
         return lambda losses: spline(losses) / special.expit(-losses)
 
     def _stop(self, losses, units):
@@ -275,7 +275,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize(("name", "mode", "factor"), CONTROLS)
-def test_a_charge_that_is_several_times_too_small_would_be_found(name, mode, factor):
+def test_a_charge_that_is_several_times_too_small_would_be_noticed(name, mode, factor):
     budget = Budget.of(epsilon=1.0, delta=0.05, mode=mode)
     assert without_stops(budget, SMALL[name](Offers(budget))) <= 0.045 * (1 + 1e-4)
     assert without_stops(budget, SMALL[name](_Cheap(budget, factor))) > 0.05
@@ -292,7 +292,7 @@ class _Cheap(Offers):
         return super().cost(event, epsilon) / self.factor
 
 
-def test_permute_and_flip_under_the_name_of_an_exponential_mechanism_would_be_found():
+def test_permute_and_flip_under_the_name_of_an_exponential_mechanism_would_be_noticed():
     """Its loss spans 2ε, as a randomised response's does."""
     budget = Budget.of(epsilon=1.0, delta=0.05)
     offers = Offers(budget)

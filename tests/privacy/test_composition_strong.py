@@ -1,4 +1,4 @@
-"""Advanced composition and the ρ of a promise, against the worst mechanisms there are."""
+"""Advanced composition, and the ρ of an (ε, δ), against the worst mechanisms."""
 
 import math
 
@@ -19,8 +19,8 @@ def responses_delta(own, count, epsilon):
     """δ(ε) of `count` randomised responses: no pure releases compose to more (Kairouz, Oh & Viswanath 2015)."""
     yes = stats.binom(count, 1 / (1 + math.exp(-own)))
     loss = own * (2 * np.arange(count + 1) - count)
-    told = loss > epsilon
-    return float(np.exp(yes.logpmf(np.arange(count + 1)[told]) + np.log(-np.expm1(epsilon - loss[told]))).sum())
+    observed = loss > epsilon
+    return float(np.exp(yes.logpmf(np.arange(count + 1)[observed]) + np.log(-np.expm1(epsilon - loss[observed]))).sum())
 
 
 def responses_epsilon(own, count, slack):
@@ -34,13 +34,13 @@ def responses_epsilon(own, count, slack):
 
 @pytest.mark.parametrize("slack", [1e-2, 1e-6, 1e-12])
 @pytest.mark.parametrize(("own", "count"), [(1.0, 1), (0.1, 30), (0.01, 1000), (0.03, 10_000), (0.5, 200), (2.0, 10)])
-def test_no_pure_releases_tell_more_than_strong_composition_says(own, count, slack):
+def test_no_pure_releases_lose_more_than_strong_composition_states(own, count, slack):
     claimed = strong_epsilon(own, count, slack)
     assert responses_delta(own, count, claimed) <= slack
 
 
 @pytest.mark.parametrize(("own", "count", "slack"), [(0.01, 1000, 1e-12), (0.001, 10_000, 1e-9)])
-def test_many_releases_tell_nearly_that_much(own, count, slack):
+def test_many_releases_lose_nearly_that_much(own, count, slack):
     assert responses_epsilon(own, count, slack) > 0.75 * strong_epsilon(own, count, slack)
 
 

@@ -21,10 +21,10 @@ CELLS = 3
 
 def histograms(records):
     """Counts of every dataset of so many records in three cells or none."""
-    found = set()
+    result = set()
     for places in itertools.product(range(CELLS + 1), repeat=records):
-        found.add(tuple(np.bincount(places, minlength=CELLS + 1)[:CELLS].tolist()))
-    return np.array(sorted(found))
+        result.add(tuple(np.bincount(places, minlength=CELLS + 1)[:CELLS].tolist()))
+    return np.array(sorted(result))
 
 
 def neighbours(moved):
@@ -37,7 +37,7 @@ def neighbours(moved):
 
 
 @MOVED
-def test_counts_of_neighbours_are_as_far_apart_as_the_noise_is_told_and_no_further(moved):
+def test_counts_of_neighbours_are_as_far_apart_as_the_noise_assumes_and_no_further(moved):
     shifts = np.array(sorted(neighbours(moved)))
     laplace, gaussian = CountLaplace(2, 1.0, moved), CountGaussian.of(2, 1.0, 1e-6, moved=moved, dimension=CELLS)
     assert np.abs(shifts).sum(axis=1).max() == laplace.sensitivity == 2 * moved
@@ -92,16 +92,16 @@ def test_rounded_gaussian_counts_have_the_promised_delta(moved):
         return np.diff(edges)
 
     one, other = (np.outer(law(by), law(-by)) for by in (0, moved))
-    found = np.maximum(one - math.exp(epsilon) * other, 0).sum()
+    result = np.maximum(one - math.exp(epsilon) * other, 0).sum()
     assert len(k) ** 2 == one.size
-    assert delta / 2 < found <= delta
+    assert delta / 2 < result <= delta
 
 
 # --- the law --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("cells", "moved", "epsilon"), [(1, 1, 0.3), (2, 1, 1.0), (1, 5, 0.7), (2, 3, 2.0)])
-def test_the_noise_is_discrete_laplace_of_the_scale_that_is_told(cells, moved, epsilon):
+def test_the_noise_is_discrete_laplace_of_the_reported_scale(cells, moved, epsilon):
     noise, counts = CountLaplace(cells, epsilon, moved), np.arange(10_000)
     sample = (noise.release(counts) - counts).astype(int)
     reach = math.ceil(50 * noise.noise_scale) + 20
@@ -120,10 +120,10 @@ def test_the_noise_of_a_sum_of_many_steps_has_its_scale_too():
 
 def test_with_a_delta_it_is_the_analytic_gaussian_rounded():
     noise, counts = count_noise(1, 0.05, 1e-6, moved=3, dimension=10_000), np.full(10_000, 7)
-    found = noise.release(counts) - counts
-    assert np.array_equal(found, np.rint(found))
+    result = noise.release(counts) - counts
+    assert np.array_equal(result, np.rint(result))
     sigma = 3 * analytic_noise_multiplier(0.05, 1e-6)  # so large that the rounding is not seen
-    spread = found + np.random.default_rng().uniform(-0.5, 0.5, found.shape)
+    spread = result + np.random.default_rng().uniform(-0.5, 0.5, result.shape)
     assert of_reals(spread, stats.norm(scale=sigma)) > ALPHA
     for wrong in (sigma * 1.1, sigma / 1.1):
         assert of_reals(spread, stats.norm(scale=wrong)) < ALPHA

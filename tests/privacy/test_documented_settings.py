@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from dbdp.algorithms import ALGORITHMS
-from dbdp.algorithms.catalogue import having
+from dbdp.algorithms.catalogue import algorithms_with
 from dbdp.algorithms.options import declared
 
 DOCUMENTS = Path(__file__).parents[2] / "docs"
 GUIDE = (DOCUMENTS / "algorithms.md").read_text(encoding="utf-8")
 REFERENCE = (DOCUMENTS / "reference" / "options.md").read_text(encoding="utf-8")
-OWN = [(name, each) for name in having("settings") for each in declared(ALGORITHMS[name].OPTIONS.own_settings)]
+OWN = [(name, each) for name in algorithms_with("settings") for each in declared(ALGORITHMS[name].OPTIONS.own_settings)]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

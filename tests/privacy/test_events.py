@@ -1,4 +1,4 @@
-"""Events survive the ledger, nothing else passes for one, and their divergences are those of the mechanisms."""
+"""Events are stored and read unchanged, other data are refused, and divergences are those of the mechanisms."""
 
 import itertools
 import json
@@ -88,7 +88,7 @@ def test_a_repetition_of_repetitions_is_refused_since_each_level_takes_hundreds_
         inner = {"event": around, "composed": REPEAT, "count": 2}
     data = {"event": REPEAT, "epsilon": 1.0, "delta": 0.0}
     assert Release.from_data(data)
-    with pytest.raises(ValueError, match="or one that is itself repeated"):
+    with pytest.raises(ValueError, match="must be an event that is not itself repeated"):
         Release.from_data(data | {"event": REPEAT | {"repeated": inner}})
 
 
@@ -189,7 +189,7 @@ def test_what_the_wrong_events_differ_from_are_events():
 
 @pytest.mark.parametrize("event", NO_EVENTS.values(), ids=list(NO_EVENTS))
 def test_what_is_no_event_is_refused(event):
-    with pytest.raises(ValueError, match=r"cannot be charged|lacks what it needs"):
+    with pytest.raises(ValueError, match=r"cannot be charged|does not have the numbers"):
         Release.from_data(PROMISE | {"event": event})
 
 
@@ -218,12 +218,12 @@ def test_what_is_no_promise_is_refused(wrong):
 
 
 @pytest.mark.parametrize("missing", [*PROMISE, "event"])
-def test_a_promise_lacks_nothing_but_its_neighbours(missing):
+def test_a_guarantee_may_omit_its_neighbours_and_nothing_else(missing):
     data = {name: value for name, value in (PROMISE | {"event": GAUSSIAN}).items() if name != missing}
     if missing == "neighbours":
         assert Release.from_data(data).neighbours == REPLACE_ONE
     else:
-        with pytest.raises(ValueError, match="lacks what it needs"):
+        with pytest.raises(ValueError, match="is incomplete"):
             Release.from_data(data)
 
 
@@ -279,11 +279,11 @@ def test_a_repetition_costs_what_dp_accounting_says(ours, other, mean, shape):
     accountant = RdpAccountant(events._ORDERS)
     accountant.compose(theirs.RepeatAndSelectDpEvent(other, mean, shape))
     event = RepeatAndSelectDpEvent(ours, mean, shape, 0.0)
-    found = np.array([divergence(event, float(order)) for order in events._ORDERS])
+    result = np.array([divergence(event, float(order)) for order in events._ORDERS])
     finite = np.isfinite(accountant._rdp) & (events._ORDERS < 1e4)
     assert finite.sum() > 200
-    assert found[finite] == pytest.approx(np.minimum.accumulate(accountant._rdp[::-1])[::-1][finite], rel=1e-9)
-    assert (np.diff(found) >= -1e-12).all()
+    assert result[finite] == pytest.approx(np.minimum.accumulate(accountant._rdp[::-1])[::-1][finite], rel=1e-9)
+    assert (np.diff(result) >= -1e-12).all()
 
 
 @pytest.mark.parametrize("shape", [1.0, math.inf])
@@ -341,12 +341,12 @@ def test_composed_events_leak_their_sum_and_disjoint_ones_their_largest():
 
 @given(epsilon=st.floats(1e-3, 1e6), variation=st.floats(-320, 0).map(lambda exponent: 10.0**exponent))
 def test_a_total_variation_leaks_1_plus_e_to_the_epsilon_times_it_or_everything(epsilon, variation):
-    found = leak(RepeatAndSelectDpEvent(GaussianDpEvent(1.0), 2.0, 1.0, variation), epsilon)
-    assert math.isfinite(found)
+    result = leak(RepeatAndSelectDpEvent(GaussianDpEvent(1.0), 2.0, 1.0, variation), epsilon)
+    assert math.isfinite(result)
     with mpmath.workdps(50):
         exact = (1 + mpmath.exp(mpmath.mpf(epsilon))) * mpmath.mpf(variation)
         tiny = mpmath.mpf("1e-300")  # nothing beside a unit of 1e-18
-        assert min(1, exact) - tiny <= found <= min(2, exact) * (1 + mpmath.mpf("1e-9")) + tiny
+        assert min(1, exact) - tiny <= result <= min(2, exact) * (1 + mpmath.mpf("1e-9")) + tiny
 
 
 # --- the exponential mechanism ------------------------------------------------------------------------
@@ -429,7 +429,7 @@ def test_a_gaussian_counts_for_itself_and_a_mixture_for_its_worst_position():
     assert gaussian_square(SAMPLES[-1], promise) == (1.0, False)
 
 
-def test_disjoint_parts_count_for_the_dearest_and_leak_where_one_does():
+def test_disjoint_parts_cost_as_much_as_the_most_expensive_and_leak_where_one_does():
     promise, pure = EpsilonDeltaDpEvent(1.0, 1e-6), ExponentialMechanismDpEvent(1.0)
     dearest, cheapest = GaussianDpEvent(0.5), GaussianDpEvent(3.0)
     assert gaussian_square(DisjointDpEvent((cheapest, dearest)), promise) == (4.0, False)
@@ -488,9 +488,9 @@ def test_two_steps_between_neighbours_are_no_further_than_the_converted_promise(
 
     delta = max(excess(one, middle, epsilon), excess(middle, other, epsilon))
     if delta < 1:
-        made = Release(EpsilonDeltaDpEvent(epsilon, delta), epsilon, delta, ADD_REMOVE).as_replace_one()
-        assert excess(one, other, made.epsilon) <= made.delta + 1e-12
-        assert made.event == EpsilonDeltaDpEvent(made.epsilon, made.delta)
+        event_of = Release(EpsilonDeltaDpEvent(epsilon, delta), epsilon, delta, ADD_REMOVE).as_replace_one()
+        assert excess(one, other, event_of.epsilon) <= event_of.delta + 1e-12
+        assert event_of.event == EpsilonDeltaDpEvent(event_of.epsilon, event_of.delta)
 
 
 def test_a_replace_one_release_is_left_alone():

@@ -20,9 +20,9 @@ def on_a_coarse_grid(mechanism, epsilon, delta=1e-6):
         return mechanism.calibrated(epsilon=epsilon, delta=delta, sensitivity=0.7, dimension=1)
 
 
-def largest_shift(made):
+def largest_shift(instance):
     """In steps of the grid: as far as two rounded models of neighbours can be apart."""
-    return math.floor(Fraction(made.sensitivity) / Fraction(made.grid))
+    return math.floor(Fraction(instance.sensitivity) / Fraction(instance.grid))
 
 
 def pmf(log_weight, reach):
@@ -43,18 +43,22 @@ def hockey_stick(law, shift, epsilon):
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 def test_discrete_laplace_is_pure_to_the_last_shift(epsilon):
-    made = on_a_coarse_grid(DiscreteLaplace, epsilon)
-    law = pmf(lambda k: -abs(mpmath.mpf(k)) / made.steps, 3 * largest_shift(made))
-    ratios = [largest_log_ratio(law, shift) for shift in (1, largest_shift(made) // 2, largest_shift(made))]
+    instance = on_a_coarse_grid(DiscreteLaplace, epsilon)
+    law = pmf(lambda k: -abs(mpmath.mpf(k)) / instance.steps, 3 * largest_shift(instance))
+    ratios = [largest_log_ratio(law, shift) for shift in (1, largest_shift(instance) // 2, largest_shift(instance))]
     assert max(ratios) <= epsilon * (1 + 1e-12)
     assert ratios[-1] >= 0.98 * epsilon  # no noise is wasted
-    assert largest_log_ratio(law, 2 * largest_shift(made)) > 1.9 * epsilon  # twice the sensitivity would be seen
+    assert largest_log_ratio(law, 2 * largest_shift(instance)) > 1.9 * epsilon  # twice the sensitivity would be seen
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 def test_on_its_own_grid_discrete_laplace_wastes_nothing(epsilon):
-    made = DiscreteLaplace.calibrated(epsilon=epsilon, delta=0.0, sensitivity=0.7, dimension=1)
-    assert Fraction("0.999999") * Fraction(epsilon) <= Fraction(largest_shift(made), made.steps) <= Fraction(epsilon)
+    instance = DiscreteLaplace.calibrated(epsilon=epsilon, delta=0.0, sensitivity=0.7, dimension=1)
+    assert (
+        Fraction("0.999999") * Fraction(epsilon)
+        <= Fraction(largest_shift(instance), instance.steps)
+        <= Fraction(epsilon)
+    )
 
 
 def rounded(tail, reach):
@@ -65,36 +69,36 @@ def rounded(tail, reach):
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 def test_spherical_laplace_is_pure_to_the_last_shift(epsilon):
-    made = on_a_coarse_grid(SphericalLaplace, epsilon)
-    law = rounded(lambda x: mpmath.exp(-x / made.steps) / 2, 3 * largest_shift(made))
-    ratios = [largest_log_ratio(law, shift) for shift in (1, largest_shift(made) // 2, largest_shift(made))]
+    instance = on_a_coarse_grid(SphericalLaplace, epsilon)
+    law = rounded(lambda x: mpmath.exp(-x / instance.steps) / 2, 3 * largest_shift(instance))
+    ratios = [largest_log_ratio(law, shift) for shift in (1, largest_shift(instance) // 2, largest_shift(instance))]
     assert max(ratios) <= epsilon * (1 + 1e-12)
     assert ratios[-1] >= 0.98 * epsilon
-    assert largest_log_ratio(law, 2 * largest_shift(made)) > 1.9 * epsilon
+    assert largest_log_ratio(law, 2 * largest_shift(instance)) > 1.9 * epsilon
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 def test_noise_in_the_ball_instead_of_on_the_sphere_is_not_pure(epsilon):
-    made = on_a_coarse_grid(SphericalLaplace, epsilon)
+    instance = on_a_coarse_grid(SphericalLaplace, epsilon)
 
     def tail(x):  # of a uniform number in [-1, 1] times the norm
-        return (mpmath.exp(-x / made.steps) - x / made.steps * mpmath.e1(x / made.steps)) / 2
+        return (mpmath.exp(-x / instance.steps) - x / instance.steps * mpmath.e1(x / instance.steps)) / 2
 
-    law = rounded(tail, 3 * largest_shift(made))
-    assert largest_log_ratio(law, largest_shift(made)) > 1.1 * epsilon
-
-
-def discrete_law(made, reach):
-    return pmf(lambda k: -(mpmath.mpf(k) ** 2) / (2 * made.steps**2), reach)
+    law = rounded(tail, 3 * largest_shift(instance))
+    assert largest_log_ratio(law, largest_shift(instance)) > 1.1 * epsilon
 
 
-def rounded_law(made, reach):
-    return rounded(lambda x: mpmath.ncdf(-x / made.steps), reach)
+def discrete_law(instance, reach):
+    return pmf(lambda k: -(mpmath.mpf(k) ** 2) / (2 * instance.steps**2), reach)
 
 
-def gaussian_delta(made, epsilon, shift):
-    law = rounded_law if isinstance(made, Gaussian) else discrete_law
-    return hockey_stick(law(made, 12 * made.steps + 10 * shift), shift, epsilon)
+def rounded_law(instance, reach):
+    return rounded(lambda x: mpmath.ncdf(-x / instance.steps), reach)
+
+
+def gaussian_delta(instance, epsilon, shift):
+    law = rounded_law if isinstance(instance, Gaussian) else discrete_law
+    return hockey_stick(law(instance, 12 * instance.steps + 10 * shift), shift, epsilon)
 
 
 GAUSSIAN_CLAIMS = [(0.3, 1e-3), (1.0, 1e-6), (1.0, 1e-9), (4.0, 1e-5), (10.0, 1e-4)]
@@ -103,17 +107,17 @@ GAUSSIAN_CLAIMS = [(0.3, 1e-3), (1.0, 1e-6), (1.0, 1e-9), (4.0, 1e-5), (10.0, 1e
 @pytest.mark.parametrize(("epsilon", "delta"), others_slow(GAUSSIAN_CLAIMS, (4.0, 1e-5), (10.0, 1e-4)))
 @pytest.mark.parametrize("mechanism", [Gaussian, DiscreteGaussian])
 def test_a_gaussian_has_the_promised_epsilon_and_delta(mechanism, epsilon, delta):
-    made = on_a_coarse_grid(mechanism, epsilon, delta)
-    shift = largest_shift(made)
-    assert gaussian_delta(made, epsilon, shift) <= delta
-    assert gaussian_delta(made, epsilon, shift // 2) <= delta
-    less = replace(made, steps=round(made.steps * 0.85))
+    instance = on_a_coarse_grid(mechanism, epsilon, delta)
+    shift = largest_shift(instance)
+    assert gaussian_delta(instance, epsilon, shift) <= delta
+    assert gaussian_delta(instance, epsilon, shift // 2) <= delta
+    less = replace(instance, steps=round(instance.steps * 0.85))
     assert gaussian_delta(less, epsilon, shift) > delta  # less noise would break the promise
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 def test_the_rounded_gaussian_needs_nearly_all_of_its_noise(epsilon):
-    made = on_a_coarse_grid(Gaussian, epsilon)
-    assert gaussian_delta(made, epsilon, largest_shift(made)) > 0.5e-6
-    less = replace(made, steps=round(made.steps * 0.97))
-    assert gaussian_delta(less, epsilon, largest_shift(made)) > 1e-6
+    instance = on_a_coarse_grid(Gaussian, epsilon)
+    assert gaussian_delta(instance, epsilon, largest_shift(instance)) > 0.5e-6
+    less = replace(instance, steps=round(instance.steps * 0.97))
+    assert gaussian_delta(less, epsilon, largest_shift(instance)) > 1e-6

@@ -1,4 +1,4 @@
-"""A filter adds up exactly, never lets more through than its limit, and that is what adaptive steps then cost."""
+"""A filter adds up exactly and never exceeds its limit, which bounds the cost of adaptive steps."""
 
 import math
 from fractions import Fraction
@@ -56,7 +56,7 @@ def test_sums_are_of_the_floats_themselves():
 
 def test_nothing_is_spent_that_is_not_afforded():
     filter_ = Filter(0.5)
-    with pytest.raises(AssertionError, match=r"a charge of 0.6 exceeds the 0.5 left; ask affords"):
+    with pytest.raises(AssertionError, match=r"a charge of 0.6 exceeds the rest, 0.5; call affords"):
         filter_.spend(0.6)
     assert filter_.remaining == 0.5
     filter_.spend(0.5)
@@ -133,8 +133,8 @@ def costliest(admits, most=12):
 
 @pytest.mark.parametrize("limit", [0.25, 0.7, 1.0])
 def test_no_loop_that_asks_first_costs_more_than_the_limit_and_the_best_costs_nearly_that(limit):
-    found = costliest(afforded(limit))
-    assert 0.9 * limit < found <= limit * (1 + 1e-12)
+    result = costliest(afforded(limit))
+    assert 0.9 * limit < result <= limit * (1 + 1e-12)
 
 
 def test_a_loop_that_looks_only_whether_anything_is_left_costs_more():

@@ -96,7 +96,7 @@ def test_no_chain_exceeds_the_delta_of_a_group(rows):
 
 
 @given(epsilon=st.floats(1e-5, 500), delta=st.one_of(st.just(0.0), st.floats(1e-30, 0.5)), rows=st.integers(1, 1000))
-def test_the_share_of_a_row_is_worth_the_whole_for_the_unit_and_hardly_less(epsilon, delta, rows):
+def test_the_share_of_a_row_is_worth_all_of_the_guarantee_for_the_unit_and_hardly_less(epsilon, delta, rows):
     each, least = share(epsilon, delta, rows)
     assert Fraction(each) * rows <= Fraction(epsilon)
     assert each * rows >= epsilon * (1 - 1e-14)
@@ -121,7 +121,7 @@ def test_a_pure_epsilon_is_shared_however_large_it_is(epsilon):
 
 @pytest.mark.parametrize(
     ("epsilon", "delta", "message"),
-    [(5e-9, 0.0, "5e-09 is too small for units of 10 rows; give 1e-08"), (501.0, 1e-6, "leaves one row no delta")],
+    [(5e-9, 0.0, "5e-09 is too small for units of 10 rows; give 1e-08"), (501.0, 1e-6, "leaves no delta for a row")],
 )
 def test_what_cannot_be_shared_is_refused(epsilon, delta, message):
     with pytest.raises(ValueError, match=message):
@@ -173,8 +173,8 @@ def test_zcdp_is_attained_by_gaussians(rows):
     logs = [-((grid - shift) ** 2) / 2 for shift in (0, rows)]
     first, last = (each - np.log(np.exp(each).sum()) for each in logs)
     orders = np.array([1.5, 2.0, 3.0])
-    found = divergences(first, last, orders)
-    assert found == pytest.approx([divergence(event_of(ZCDpEvent(0.5), rows), order) for order in orders], rel=1e-6)
+    result = divergences(first, last, orders)
+    assert result == pytest.approx([divergence(event_of(ZCDpEvent(0.5), rows), order) for order in orders], rel=1e-6)
 
 
 @ROWS
@@ -188,8 +188,8 @@ def test_pure_releases_add_up_and_a_geometric_counter_attains_it(rows, order):
     event = event_of(EpsilonDeltaDpEvent(epsilon, 0.0), rows)
     assert event.epsilon >= rows * epsilon
     assert event.epsilon == pytest.approx(rows * epsilon)
-    found = float(divergences(first, last, np.array([order]))[0])
-    assert 0.5 * divergence(event, order) < found <= divergence(event, order)
+    result = float(divergences(first, last, np.array([order]))[0])
+    assert 0.5 * divergence(event, order) < result <= divergence(event, order)
 
 
 @ROWS
@@ -271,7 +271,7 @@ def test_ranges_of_links_do_not_add_up_on_a_sample_but_the_unit_has_r_times_that
 
 
 @ROWS
-def test_no_unit_tells_more_through_a_sampled_selection_than_is_charged(rows):
+def test_no_unit_loses_more_through_a_sampled_selection_than_is_charged(rows):
     """Given the other rows of the sample the range is r times a record's; mixed over them, ε and every D_α are."""
     random, nearest = np.random.default_rng(), 0.0
     for _ in range(150):
@@ -313,10 +313,10 @@ UNKNOWN = [
 @pytest.mark.parametrize("event", UNKNOWN, ids=lambda event: type(event).__name__)
 @pytest.mark.parametrize("composed", [False, True])
 def test_where_no_form_is_proved_the_claim_itself_is_charged(event, composed):
-    asked = ComposedDpEvent((GaussianDpEvent(4.0), event)) if composed else event
+    event_of_row = ComposedDpEvent((GaussianDpEvent(4.0), event)) if composed else event
     epsilon, delta = share(1.0, 1e-6, 3)
-    made = grouped(release_of(asked, epsilon, delta), 3, epsilon=1.0, delta=1e-6)
-    assert made == Release(EpsilonDeltaDpEvent(1.0, 1e-6), 1.0, 1e-6)
+    release_of_units = grouped(release_of(event_of_row, epsilon, delta), 3, epsilon=1.0, delta=1e-6)
+    assert release_of_units == Release(EpsilonDeltaDpEvent(1.0, 1e-6), 1.0, 1e-6)
 
 
 @pytest.mark.parametrize("mode", MODES)

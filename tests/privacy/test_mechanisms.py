@@ -42,56 +42,56 @@ def calibrated(mechanism, **changes):
     return mechanism.calibrated(**{"epsilon": 1.0, "delta": 1e-6, "sensitivity": 0.01, "dimension": 9} | changes)
 
 
-def noiseless(made, model):
+def noiseless(instance, model):
     """What `release` would give if the noise were 0: the model, rounded."""
-    with patch.object(type(made), "_noise", lambda _, count: [0] * count):
-        return made.release(model)
+    with patch.object(type(instance), "_noise", lambda _, count: [0] * count):
+        return instance.release(model)
 
 
 @EVERY_MECHANISM
 @given(**promises)
 def test_the_sensitivity_covers_the_rounding_to_the_grid(mechanism, epsilon, sensitivity, dimension):
-    made = calibrated(mechanism, epsilon=epsilon, sensitivity=sensitivity, dimension=dimension)
+    instance = calibrated(mechanism, epsilon=epsilon, sensitivity=sensitivity, dimension=dimension)
     with mpmath.workprec(200):
-        covered = sensitivity + made.grid * mpmath.sqrt(dimension)
-        assert covered <= made.sensitivity <= sensitivity * 1.000001
-        assert made.grid <= sensitivity / 1024 / mpmath.sqrt(dimension)
-    assert math.frexp(made.grid)[0] == 0.5  # a power of two
+        covered = sensitivity + instance.grid * mpmath.sqrt(dimension)
+        assert covered <= instance.sensitivity <= sensitivity * 1.000001
+        assert instance.grid <= sensitivity / 1024 / mpmath.sqrt(dimension)
+    assert math.frexp(instance.grid)[0] == 0.5  # a power of two
 
 
 @EVERY_MECHANISM
 @given(data=st.data(), **promises)
 def test_rounding_keeps_neighbours_within_the_covered_sensitivity(mechanism, data, epsilon, sensitivity, dimension):
     dimension = min(dimension, 50)
-    made = calibrated(mechanism, epsilon=epsilon, sensitivity=sensitivity, dimension=dimension)
+    instance = calibrated(mechanism, epsilon=epsilon, sensitivity=sensitivity, dimension=dimension)
     one = data.draw(hnp.arrays(np.float64, dimension, elements=st.floats(-100, 100)))
     apart = data.draw(hnp.arrays(np.float64, dimension, elements=st.floats(-1, 1)))
     other = one + apart * 0.999999 * sensitivity / max(1.0, float(np.linalg.norm(apart)))
     steps = [
-        Fraction(a) - Fraction(b) for a, b in zip(*(noiseless(made, w).tolist() for w in (one, other)), strict=True)
+        Fraction(a) - Fraction(b) for a, b in zip(*(noiseless(instance, w).tolist() for w in (one, other)), strict=True)
     ]
     exact = [Fraction(a) - Fraction(b) for a, b in zip(one.tolist(), other.tolist(), strict=True)]
     if sum(x * x for x in exact) <= Fraction(sensitivity) ** 2:
-        assert sum(x * x for x in steps) <= Fraction(made.sensitivity) ** 2
+        assert sum(x * x for x in steps) <= Fraction(instance.sensitivity) ** 2
 
 
-def exact_scale(made):
-    return made.steps * Fraction(made.grid)
+def exact_scale(instance):
+    return instance.steps * Fraction(instance.grid)
 
 
 @given(delta=st.floats(1e-12, 0.1), **promises)
 def test_gaussian_noise_is_at_least_the_charged_multiple_of_the_sensitivity(delta, epsilon, sensitivity, dimension):
-    made = calibrated(Gaussian, epsilon=epsilon, delta=delta, sensitivity=sensitivity, dimension=dimension)
-    charged, covered = made.guarantee.event.noise_multiplier, Fraction(made.sensitivity)
+    instance = calibrated(Gaussian, epsilon=epsilon, delta=delta, sensitivity=sensitivity, dimension=dimension)
+    charged, covered = instance.guarantee.event.noise_multiplier, Fraction(instance.sensitivity)
     assert charged == analytic_noise_multiplier(epsilon, delta)
-    assert Fraction(charged) * covered <= exact_scale(made) <= Fraction("1.000001") * Fraction(charged) * covered
+    assert Fraction(charged) * covered <= exact_scale(instance) <= Fraction("1.000001") * Fraction(charged) * covered
 
 
 @given(delta=st.floats(1e-12, 0.1), **promises)
 def test_discrete_gaussian_noise_has_the_charged_rho(delta, epsilon, sensitivity, dimension):
-    made = calibrated(DiscreteGaussian, epsilon=epsilon, delta=delta, sensitivity=sensitivity, dimension=dimension)
-    needed, rho = gaussian_noise_multiplier(epsilon, delta), made.guarantee.event.rho
-    exact = (Fraction(made.sensitivity) / exact_scale(made)) ** 2 / 2
+    instance = calibrated(DiscreteGaussian, epsilon=epsilon, delta=delta, sensitivity=sensitivity, dimension=dimension)
+    needed, rho = gaussian_noise_multiplier(epsilon, delta), instance.guarantee.event.rho
+    exact = (Fraction(instance.sensitivity) / exact_scale(instance)) ** 2 / 2
     assert exact <= rho <= exact * (1 + Fraction(1, 10**15))
     assert Fraction("0.99999") / (2 * Fraction(needed) ** 2) <= rho <= 1 / (2 * Fraction(needed) ** 2)
 
@@ -99,26 +99,26 @@ def test_discrete_gaussian_noise_has_the_charged_rho(delta, epsilon, sensitivity
 @given(**promises)
 def test_laplace_noise_is_exactly_pure(epsilon, sensitivity, dimension):
     for mechanism, stretch in ((DiscreteLaplace, dimension), (SphericalLaplace, 1)):
-        made = calibrated(mechanism, epsilon=epsilon, sensitivity=sensitivity, dimension=dimension)
+        instance = calibrated(mechanism, epsilon=epsilon, sensitivity=sensitivity, dimension=dimension)
         with mpmath.workprec(200):
-            largest = mpmath.sqrt(stretch) * made.sensitivity / (made.steps * mpmath.mpf(made.grid))
+            largest = mpmath.sqrt(stretch) * instance.sensitivity / (instance.steps * mpmath.mpf(instance.grid))
             assert 0.999 * epsilon <= largest <= epsilon
-        assert made.guarantee == Release(EpsilonDeltaDpEvent(epsilon, 0.0), epsilon, 0.0)
+        assert instance.guarantee == Release(EpsilonDeltaDpEvent(epsilon, 0.0), epsilon, 0.0)
 
 
 @GAUSSIANS
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 10.0, 50.0])
 @pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.01])
-def test_a_gaussian_promises_what_was_asked_for(mechanism, epsilon, delta):
+def test_a_gaussian_has_the_requested_guarantee(mechanism, epsilon, delta):
     guarantee = calibrated(mechanism, epsilon=epsilon, delta=delta).guarantee
     assert isinstance(guarantee.event, GaussianDpEvent if mechanism is Gaussian else ZCDpEvent)
     assert (guarantee.epsilon, guarantee.delta) == (epsilon, delta)
 
 
-def gaussian_delta(made, epsilon):
+def gaussian_delta(instance, epsilon):
     """δ of the continuous Gaussian mechanism: Φ(Δ/2σ - εσ/Δ) - e^ε Φ(-Δ/2σ - εσ/Δ)."""
     with mpmath.workdps(60):
-        ratio = mpmath.mpf(made.steps) * made.grid / made.sensitivity
+        ratio = mpmath.mpf(instance.steps) * instance.grid / instance.sensitivity
         near, far = 1 / (2 * ratio) - epsilon * ratio, -1 / (2 * ratio) - epsilon * ratio
         return mpmath.ncdf(near) - mpmath.exp(epsilon) * mpmath.ncdf(far)
 
@@ -126,8 +126,8 @@ def gaussian_delta(made, epsilon):
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 10.0, 50.0])
 @pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.01])
 def test_the_gaussian_wastes_no_noise(epsilon, delta):
-    made = calibrated(Gaussian, epsilon=epsilon, delta=delta)
-    assert 0.999 * delta <= gaussian_delta(made, epsilon) <= delta
+    instance = calibrated(Gaussian, epsilon=epsilon, delta=delta)
+    assert 0.999 * delta <= gaussian_delta(instance, epsilon) <= delta
 
 
 def test_the_exact_gaussian_is_quieter_than_the_discrete_one_and_spherical_than_discrete_laplace():
@@ -142,9 +142,11 @@ def test_a_noise_scale_of_ones_own_is_rounded_up_to_the_grid(multiplier, sensiti
     grid = grid_for(sensitivity, dimension, multiplier)
     covered = covered_sensitivity(sensitivity, dimension, grid)
     promised = Release(GaussianDpEvent(multiplier), 1.0, 1e-6)
-    made = Gaussian.with_scale(sensitivity=covered, grid=grid, noise_scale=multiplier * covered, guarantee=promised)
-    assert Fraction(multiplier * covered) <= exact_scale(made) <= Fraction(multiplier * covered) * Fraction("1.000001")
-    assert (made.sensitivity, made.guarantee) == (covered, promised)
+    instance = Gaussian.with_scale(sensitivity=covered, grid=grid, noise_scale=multiplier * covered, guarantee=promised)
+    assert (
+        Fraction(multiplier * covered) <= exact_scale(instance) <= Fraction(multiplier * covered) * Fraction("1.000001")
+    )
+    assert (instance.sensitivity, instance.guarantee) == (covered, promised)
 
 
 @EVERY_MECHANISM
@@ -159,8 +161,8 @@ def test_noise_grows_with_the_sensitivity_alone(mechanism):
     assert large == pytest.approx(100 * small, rel=1e-6)
 
 
-def released_noise(made, model):
-    return (made.release(model) - model) / made.noise_scale
+def released_noise(instance, model):
+    return (instance.release(model) - model) / instance.noise_scale
 
 
 @pytest.mark.parametrize(
@@ -176,8 +178,8 @@ def test_released_noise_has_the_charged_scale(mechanism, law):
 
 
 def test_released_spherical_noise_has_the_charged_scale_and_no_direction():
-    made, model = calibrated(SphericalLaplace), np.linspace(-5, 5, 9)
-    noise = np.array([released_noise(made, model) for _ in range(10_000)])
+    instance, model = calibrated(SphericalLaplace), np.linspace(-5, 5, 9)
+    noise = np.array([released_noise(instance, model) for _ in range(10_000)])
     norms = np.linalg.norm(noise, axis=1)
     assert of_reals(norms, stats.gamma(9)) > ALPHA
     assert of_reals(norms, stats.gamma(9, scale=0.95)) < ALPHA
@@ -199,17 +201,17 @@ def test_coordinates_have_uncorrelated_noise(mechanism):
 @EVERY_MECHANISM
 @given(model=hnp.arrays(np.float64, 9, elements=st.floats(-1e6, 1e6)))
 def test_a_model_is_rounded_by_half_a_grid_at_most(mechanism, model):
-    made = calibrated(mechanism)
-    for value, rounded in zip(model.tolist(), noiseless(made, model).tolist(), strict=True):
-        assert (Fraction(rounded) / Fraction(made.grid)).denominator == 1
-        assert abs(Fraction(rounded) - Fraction(value)) <= Fraction(made.grid) / 2
+    instance = calibrated(mechanism)
+    for value, rounded in zip(model.tolist(), noiseless(instance, model).tolist(), strict=True):
+        assert (Fraction(rounded) / Fraction(instance.grid)).denominator == 1
+        assert abs(Fraction(rounded) - Fraction(value)) <= Fraction(instance.grid) / 2
 
 
 @EVERY_MECHANISM
 def test_released_values_lie_on_the_grid_whatever_the_model(mechanism):
-    made = calibrated(mechanism, dimension=1000)
-    released = made.release(np.random.default_rng().normal(size=1000))
-    assert all((Fraction(value) / Fraction(made.grid)).denominator == 1 for value in released.tolist())
+    instance = calibrated(mechanism, dimension=1000)
+    released = instance.release(np.random.default_rng().normal(size=1000))
+    assert all((Fraction(value) / Fraction(instance.grid)).denominator == 1 for value in released.tolist())
 
 
 @EVERY_MECHANISM
@@ -230,25 +232,25 @@ def test_the_model_itself_is_not_changed(mechanism):
 @EVERY_MECHANISM
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_never_released(mechanism, value):
-    with pytest.raises(ArithmeticError, match=r"^internal error: a model that is not finite is never released$"):
+    with pytest.raises(ArithmeticError, match=r"^internal error: the model is not finite$"):
         calibrated(mechanism).release(np.array([0.25, value, 0.0]))
 
 
-def seeded_release(made):
+def seeded_release(instance):
     random.seed(3)
     np.random.seed(3)
-    return made.release(np.zeros(9)).tolist()
+    return instance.release(np.zeros(9)).tolist()
 
 
 @EVERY_MECHANISM
 def test_no_seed_repeats_a_release(mechanism):
-    made = calibrated(mechanism)
-    assert not set(seeded_release(made)) & set(seeded_release(made))
+    instance = calibrated(mechanism)
+    assert not set(seeded_release(instance)) & set(seeded_release(instance))
 
 
 @GAUSSIANS
 def test_gaussian_noise_without_a_delta_is_refused(mechanism):
-    with pytest.raises(ValueError, match=r"delta = 0 .*use mechanism 'spherical_laplace'"):
+    with pytest.raises(ValueError, match=r"delta = 0: .*use mechanism 'spherical_laplace'"):
         calibrated(mechanism, delta=0.0)
 
 
@@ -276,7 +278,7 @@ def test_a_sensitivity_that_is_none_is_refused(mechanism, sensitivity):
 def test_without_a_name_the_delta_decides():
     assert mechanism_named(None, delta=1e-6) is Gaussian
     assert mechanism_named(None, delta=0.0) is SphericalLaplace
-    assert all(mechanism_named(name, delta=1e-6) is made for name, made in MECHANISMS.items())
+    assert all(mechanism_named(name, delta=1e-6) is instance for name, instance in MECHANISMS.items())
 
 
 def test_an_unknown_mechanism_is_refused_with_the_known_ones():
@@ -302,9 +304,9 @@ def opendp(make, distance, scale):
     ],
 )
 def test_opendp_releases_the_same_noise(mechanism, make, distance):
-    made = calibrated(mechanism, dimension=1)
-    _, theirs = opendp(make, distance, made.noise_scale)
-    noise = [made.release(np.zeros(20_000)), np.array(theirs([0.0] * 20_000))]
+    instance = calibrated(mechanism, dimension=1)
+    _, theirs = opendp(make, distance, instance.noise_scale)
+    noise = [instance.release(np.zeros(20_000)), np.array(theirs([0.0] * 20_000))]
     assert of_two(*noise) > ALPHA
     assert of_two(noise[0] * 1.15, noise[1]) < ALPHA
 

@@ -70,10 +70,10 @@ def test_compression_is_never_cheaper_and_costs_less_than_a_thousandth(shape, ep
 @pytest.mark.parametrize("shape", SHAPES)
 def test_compression_is_never_cheaper_for_a_renyi_bound_and_costs_less_than_a_thousandth(shape):
     mixture = Mixture(np.full(COUNT, 1 / COUNT), 0.07 * SHAPES[shape])
-    found = renyi_multiplier(0.5, 1e-6, mixture, conversion)
+    computed = renyi_multiplier(0.5, 1e-6, mixture, conversion)
     with patch.object(Mixture, "compressed", lambda whole: whole):
         least = renyi_multiplier(0.5, 1e-6, mixture, conversion)
-    assert least * (1 - 1e-8) <= found <= least * 1.001
+    assert least * (1 - 1e-8) <= computed <= least * 1.001
 
 
 @st.composite
@@ -146,15 +146,15 @@ def test_equal_positions_cost_what_a_gaussian_costs(order, multiplier, parts):
 ORDERS = np.array(list(itertools.permutations(range(5))))
 
 
-def models_of_all_orders(made, features, labels):
+def models_of_all_orders(release_plan, features, labels):
     """The model that the library's kernel learns from each of the 120 orders of five rows, shape (120,)."""
-    found = []
+    computed = []
     for order in ORDERS:
-        state, rows = made.initial_states()[0], blocks.encode(features[order], labels[order])
-        for _ in range(made.learning.epochs):
+        state, rows = release_plan.initial_states()[0], blocks.encode(features[order], labels[order])
+        for _ in range(release_plan.learning.epochs):
             state = kernels.terminate(kernels.transition(state, rows))
-        found.append(state.result()[0])
-    return np.array(found)
+        computed.append(state.result()[0])
+    return np.array(computed)
 
 
 SMALL = [
@@ -171,12 +171,12 @@ SMALL = [
 def test_the_release_of_a_random_order_is_as_private_as_the_plan_says(algorithm, settings_, loss):
     """The densities of both neighbours' releases, over all orders, in one dimension."""
     settings_ = {"epochs": 4, **settings_}
-    made = plan(Request(1.0, 1e-2, algorithm=algorithm, loss=loss, **settings_), Facts(5, 1))
-    generator, sigma = np.random.default_rng(), made.mechanism.noise_scale
+    release_plan = plan(Request(1.0, 1e-2, algorithm=algorithm, loss=loss, **settings_), Facts(5, 1))
+    generator, sigma = np.random.default_rng(), release_plan.mechanism.noise_scale
     labels = generator.choice([-1.0, 1.0], 5)
     features = generator.choice([0.0, 0.5, SHRUNK], (5, 1))
     features[0], flipped = SHRUNK, labels * [-1, 1, 1, 1, 1]
-    models = [models_of_all_orders(made, features, each) for each in (labels, flipped)]
+    models = [models_of_all_orders(release_plan, features, each) for each in (labels, flipped)]
     reach = max(np.abs(each).max() for each in models) + 10 * sigma
     grid, width = np.linspace(-reach, reach, 8001, retstep=True)
     laws = [stats.norm.pdf(grid[:, None], each, sigma).mean(axis=1) for each in models]
@@ -184,18 +184,18 @@ def test_the_release_of_a_random_order_is_as_private_as_the_plan_says(algorithm,
         assert np.maximum(p - math.e * q, 0).sum() * width <= 1e-2 * (1 + 1e-6)
         for order in (1.5, 4.0, 20.0):
             moment = special.logsumexp(order * np.log(p) + (1 - order) * np.log(q), b=width)
-            assert moment / (order - 1) <= divergence(made.mechanism.guarantee.event, order) + 1e-9
+            assert moment / (order - 1) <= divergence(release_plan.mechanism.guarantee.event, order) + 1e-9
 
 
 def test_noise_for_a_mixture_is_too_little_for_a_known_order():
     """The plan of a mixture needs its secret: with one public order the record may sit at the worst place."""
-    made = plan(
+    release_plan = plan(
         Request(
             1.0, 1e-2, algorithm="nsgd", loss="huber_svm", epochs=2, batch_size=1, regularisation=0.5, step_size=0.5
         ),
         Facts(20, 1),
     )
-    worst = float(gaussian_delta(1.0, made.sensitivity.exact / made.mechanism.noise_scale))
+    worst = float(gaussian_delta(1.0, release_plan.sensitivity.exact / release_plan.mechanism.noise_scale))
     assert worst > 1.5e-2
 
 
@@ -226,45 +226,48 @@ PLANNED = {
 def test_the_noise_of_a_plan_is_sound_and_hardly_above_the_least(case, calibration):
     settings_, rows, dimension = PLANNED[case]
     request = Request(**{"epsilon": 1.0, "delta": 1e-6, "calibration": calibration} | settings_)
-    made = plan(request, Facts(rows, dimension, 10 if case == "classes" else 1))
-    batches = len(made.sensitivity.by_position)
-    shares = np.full(batches, made.learning.batch_size / rows)
+    release_plan = plan(request, Facts(rows, dimension, 10 if case == "classes" else 1))
+    batches = len(release_plan.sensitivity.by_position)
+    shares = np.full(batches, release_plan.learning.batch_size / rows)
     shares[-1] = 1 - shares[:-1].sum()
-    positions, sigma = made.sensitivity.by_position, made.mechanism.noise_scale
-    covered = positions + made.sensitivity.margin + made.mechanism.grid * math.sqrt(dimension)
+    positions, sigma = release_plan.sensitivity.by_position, release_plan.mechanism.noise_scale
+    covered = positions + release_plan.sensitivity.margin + release_plan.mechanism.grid * math.sqrt(dimension)
     assert float(shares @ gaussian_delta(request.epsilon, covered / sigma)) <= request.delta * (1 + 1e-6)
     least = MIXTURES[calibration](request.epsilon, request.delta, Mixture(shares, positions)) * positions.max()
     assert least < sigma * (1 + 1e-8)
     assert sigma < least * 1.001
-    assert made.mechanism.steps > 10_000  # the grid is far below the noise
+    assert release_plan.mechanism.steps > 10_000  # the grid is far below the noise
 
 
 @pytest.mark.parametrize("case", PLANNED)
 def test_the_event_of_a_plan_claims_no_more_noise_than_there_is(case):
     settings_, rows, dimension = PLANNED[case]
     request = Request(**{"epsilon": 1.0, "delta": 1e-6, "calibration": "hockey_stick"} | settings_)
-    made = plan(request, Facts(rows, dimension))
-    event, sigma = made.mechanism.guarantee.event, made.mechanism.noise_scale
-    told, shares = sigma / np.array(event.noise_multipliers), np.array(event.shares)
-    covered = made.sensitivity.by_position + made.sensitivity.margin
-    own = np.full(len(covered), made.learning.batch_size / rows)
+    release_plan = plan(request, Facts(rows, dimension))
+    event, sigma = release_plan.mechanism.guarantee.event, release_plan.mechanism.noise_scale
+    observed, shares = sigma / np.array(event.noise_multipliers), np.array(event.shares)
+    covered = release_plan.sensitivity.by_position + release_plan.sensitivity.margin
+    own = np.full(len(covered), release_plan.learning.batch_size / rows)
     own[-1] = 1 - own[:-1].sum()
     for threshold in np.quantile(covered, [0, 0.1, 0.5, 0.9, 1]):
-        assert shares[told >= threshold].sum() >= own[covered >= threshold].sum() * (1 - 1e-9)
+        assert shares[observed >= threshold].sum() >= own[covered >= threshold].sum() * (1 - 1e-9)
     assert len(event.shares) <= 1024
-    assert Release.from_data(made.mechanism.guarantee.as_data()) == made.mechanism.guarantee
+    assert Release.from_data(release_plan.mechanism.guarantee.as_data()) == release_plan.mechanism.guarantee
 
 
 def test_a_charge_for_a_mixture_is_hardly_above_that_of_all_its_positions():
-    made = plan(Request(1.0, 1e-6, algorithm="nsgd", batch_size=5), Facts(48_842, 124))
-    budget, sigma = Budget.of(epsilon=5.0, delta=1e-5), made.mechanism.noise_scale
+    release_plan = plan(Request(1.0, 1e-6, algorithm="nsgd", batch_size=5), Facts(48_842, 124))
+    budget, sigma = Budget.of(epsilon=5.0, delta=1e-5), release_plan.mechanism.noise_scale
     exact = mixture_divergence(
-        np.full(9769, 1 / 9769), sigma / (made.sensitivity.by_position + made.sensitivity.margin), budget.order
+        np.full(9769, 1 / 9769),
+        sigma / (release_plan.sensitivity.by_position + release_plan.sensitivity.margin),
+        budget.order,
     )
-    charge, leak = budget.cost(made.mechanism.guarantee)
+    charge, leak = budget.cost(release_plan.mechanism.guarantee)
     assert exact * 1e9 <= charge <= exact * 1e9 * 1.005
     assert leak == 0
     worst = replace(
-        made.mechanism.guarantee, event=GaussianDpEvent(min(made.mechanism.guarantee.event.noise_multipliers))
+        release_plan.mechanism.guarantee,
+        event=GaussianDpEvent(min(release_plan.mechanism.guarantee.event.noise_multipliers)),
     )
     assert charge < budget.cost(worst)[0]

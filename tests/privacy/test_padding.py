@@ -1,4 +1,4 @@
-"""Poisson samples of a public size: what cutting them leaks is bounded and paid; what the size hides was an attack."""
+"""Poisson samples of a public size: the leak from cutting them is bounded and charged; their true size is secret."""
 
 import json
 import math
@@ -69,9 +69,9 @@ def test_the_size_is_the_least_whose_leak_is_a_thousandth_of_delta(rows, probabi
 
 def test_a_release_without_delta_cuts_nothing():
     assert padded_samples(10**6, 1e-3, 10, epsilon=1.0, delta=0.0).size == 10**6
-    made = plan(Request(1.0, 0.0, algorithm="privgene", batch_size=10), Facts(500, 3))
-    assert made.details["padded_size"] == 500
-    assert made.details["padding_leak"] == made.guarantee.delta == 0.0
+    release_plan = plan(Request(1.0, 0.0, algorithm="privgene", batch_size=10), Facts(500, 3))
+    assert release_plan.details["padded_size"] == 500
+    assert release_plan.details["padding_leak"] == release_plan.guarantee.delta == 0.0
 
 
 @pytest.mark.parametrize("size", [0, -1, 101])
@@ -109,10 +109,10 @@ def test_every_algorithm_that_samples_is_among_these():
     sampling = set()
     for name in NOISY_WHILE_TRAINING:
         try:
-            told = plan(Request(1.0, 1e-6, algorithm=name, batch_size=50), Facts(2000, 3)).details
+            observed = plan(Request(1.0, 1e-6, algorithm=name, batch_size=50), Facts(2000, 3)).details
         except ValueError:
             continue  # it has no batch_size
-        if told.get("sampling") == "poisson":
+        if observed.get("sampling") == "poisson":
             sampling.add(name)
     assert sampling == set(SAMPLED)
 
@@ -122,19 +122,19 @@ def test_every_algorithm_that_samples_is_among_these():
 def test_noise_and_leak_share_the_delta_of_every_plan(name, unit_rows):
     """The leak is at most a thousandth of what one row is promised, and no smaller than what the size leaks."""
     request = Request(1.0, 1e-6, algorithm=name, batch_size=50, **SAMPLED[name])
-    made = plan(request, Facts(4000, 3, unit_rows=unit_rows))
-    epsilon, delta = made.details.get("row_epsilon", 1.0), made.details.get("row_delta", 1e-6)
-    size, paid = made.details["padded_size"], made.details["padding_leak"]
+    release_plan = plan(request, Facts(4000, 3, unit_rows=unit_rows))
+    epsilon, delta = release_plan.details.get("row_epsilon", 1.0), release_plan.details.get("row_delta", 1e-6)
+    size, paid = release_plan.details["padded_size"], release_plan.details["padding_leak"]
     assert 50 + 8 * math.sqrt(50) + 32 <= size < 4000
     assert (1 + math.exp(epsilon)) * exact_tail(4000, 50 / 4000, size) <= paid <= delta * LEAKED
-    assert made.guarantee.delta <= 1e-6
+    assert release_plan.guarantee.delta <= 1e-6
 
 
 @pytest.mark.parametrize("weight", [1.0, 8.0, 40.0])
 def test_a_leak_is_small_in_the_budget_that_it_is_charged_to(weight):
     facts = Facts(100_000, 3, budget_epsilon=weight)
-    made = plan(Request(0.5, 1e-6, algorithm="dp_sgd", batch_size=100), facts)
-    assert leak(made.guarantee.event, weight) <= 1e-9
+    release_plan = plan(Request(0.5, 1e-6, algorithm="dp_sgd", batch_size=100), facts)
+    assert leak(release_plan.guarantee.event, weight) <= 1e-9
 
 
 def mixture_delta(epsilon, multiplier, share):
@@ -151,7 +151,7 @@ def mixture_delta(epsilon, multiplier, share):
 
 
 @pytest.mark.parametrize(("epsilon", "probability"), [(1.0, 0.1), (4.0, 0.5), (8.0, 0.1), (8.0, 0.9)])
-def test_knowing_how_many_rows_were_drawn_broke_the_claim_which_the_size_does_not_tell(epsilon, probability):
+def test_knowing_how_many_rows_were_drawn_broke_the_claim_and_the_size_does_not_reveal_it(epsilon, probability):
     """The attack of §10.8, exactly: rows of +C, one replaced by -C, one step. Given S, δ(ε) is above the claim.
 
     The noise is that of whole samples whose number is secret. With a public size there is nothing to condition on.

@@ -797,13 +797,13 @@ def tuned(values, epsilon, *, held_out):
     """The law of (choice, model) of two candidates, each a randomised response to its own part's value."""
     law = np.zeros((2, 2, 2))
     for models in itertools.product((0, 1), repeat=2):
-        told = [
+        observed = [
             1 / (1 + math.exp(-epsilon if model == value else epsilon))
             for model, value in zip(models, values, strict=False)
         ]
         scores = [-sum(model != value for value in held_out) for model in models]
         for choice, chance in enumerate(exponential_mechanism(scores, epsilon)):
-            law[choice, models[choice], 0] += chance * math.prod(told)
+            law[choice, models[choice], 0] += chance * math.prod(observed)
     return law[..., 0].ravel()
 
 
@@ -1015,19 +1015,19 @@ def kappa(order, delta):
 
 def cheapest(epsilon, delta):
     """(α, ρ): the order at which αρ + κ(α) ≤ ε leaves most ρ to Gaussians."""
-    found = optimize.minimize_scalar(
+    result = optimize.minimize_scalar(
         lambda log: -(epsilon - kappa(1 + math.exp(log), delta)) / (1 + math.exp(log)),
         bounds=(-5, 12),
         method="bounded",
     )
-    return 1 + math.exp(found.x), -found.fun
+    return 1 + math.exp(result.x), -result.fun
 
 
 @pytest.mark.parametrize(("delta", "epsilon", "order", "budget"), LEDGER)
 def test_the_ledgers_orders_and_budgets_are_those_of_the_reference_table(delta, epsilon, order, budget):
-    found, rho = cheapest(epsilon, delta)
-    assert (found, found * rho) == pytest.approx((order, budget), rel=5e-4)
-    assert best_order(epsilon, delta) == pytest.approx(found, rel=1e-4)
+    result, rho = cheapest(epsilon, delta)
+    assert (result, result * rho) == pytest.approx((order, budget), rel=5e-4)
+    assert best_order(epsilon, delta) == pytest.approx(result, rel=1e-4)
     assert Budget.of(epsilon=epsilon, delta=delta / 0.9).charge_limit == pytest.approx(1e9 * budget, rel=5e-4)
 
 
@@ -1038,12 +1038,12 @@ SEVERAL = [(1, 4.22, 4.53, 4.22), (2, 8.35, 6.41, 5.97), (5, 20.7, 10.1, 9.45), 
 @pytest.mark.parametrize(("count", "basic", "renyi_", "gaussian"), SEVERAL)
 def test_from_the_second_release_on_one_fixed_order_beats_an_even_split(count, basic, renyi_, gaussian):
     _, rho = cheapest(1.0, 1e-6)
-    found = (
+    result = (
         least_multiplier(1 / count, 1e-6 / count),
         math.sqrt(count / (2 * rho)),
         math.sqrt(count) * least_multiplier(1.0, 1e-6),
     )
-    assert found == pytest.approx((basic, renyi_, gaussian), rel=4e-3)
+    assert result == pytest.approx((basic, renyi_, gaussian), rel=4e-3)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])

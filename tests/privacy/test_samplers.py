@@ -113,7 +113,7 @@ def test_bernoulli_of_nothing_never_happens_and_of_all_always():
 
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 128, 1000])
-def test_bits_are_as_many_as_asked_for_and_even(count):
+def test_bits_are_as_many_as_requested_and_even(count):
     entropy = Entropy()
     drawn = [entropy.bits(count) for _ in range(2000)]
     assert max(drawn).bit_length() == count
@@ -174,10 +174,10 @@ def opendp_noise(kind, scale, count):
     dp.enable_features("contrib")
     integers = dp.vector_domain(dp.atom_domain(T=int))
     if kind == "gaussian":
-        made = dp.m.make_gaussian(integers, dp.l2_distance(T=float), float(scale))
+        sampled = dp.m.make_gaussian(integers, dp.l2_distance(T=float), float(scale))
     else:
-        made = dp.m.make_laplace(integers, dp.l1_distance(T=int), float(scale))
-    return np.array(made([0] * count)), made.map(1)
+        sampled = dp.m.make_laplace(integers, dp.l1_distance(T=int), float(scale))
+    return np.array(sampled([0] * count)), sampled.map(1)
 
 
 SECOND_OPINIONS = {"gaussian": discrete_gaussian, "laplace": discrete_laplace}

@@ -75,7 +75,7 @@ def test_no_record_changes_a_probability_by_more_than_e_to_the_epsilon_exactly(e
         assert max(exact) / min(exact) <= limit
 
 
-def test_the_whole_range_is_used():
+def test_all_of_the_range_is_used():
     """Two candidates that swap places; weights e^(-ε errors) would span 2ε."""
     first, second = (probabilities(ExponentialMechanism(1.0), errors) for errors in ([0, 1], [1, 0]))
     span = math.log(first[0] / second[0]) - math.log(first[1] / second[1])
@@ -87,8 +87,8 @@ def test_the_whole_range_is_used():
 )
 def test_choices_are_as_frequent_as_their_probabilities(epsilon, errors):
     mechanism, size = ExponentialMechanism(epsilon), 20_000
-    found = Counter(mechanism.choose(errors) for _ in range(size))
-    observed = np.array([found[candidate] for candidate in range(len(errors))])
+    result = Counter(mechanism.choose(errors) for _ in range(size))
+    observed = np.array([result[candidate] for candidate in range(len(errors))])
     expected = np.array([float(each) for each in probabilities(mechanism, errors)])
     assert of_cells(observed, expected) > ALPHA
     wrong = np.exp(-np.array(errors) * epsilon)  # twice the ε
@@ -160,11 +160,11 @@ def test_a_selection_without_a_sensitivity_is_refused(sensitivity):
 @pytest.mark.statistical
 def test_several_choices_are_one_after_the_other_among_those_that_are_left():
     mechanism, losses, size = ExponentialMechanism(1.0, 0.5), [0.3, 0.1, 0.9, 0.35], 20_000
-    found = Counter(tuple(mechanism.choose_several(losses, 2)) for _ in range(size))
+    result = Counter(tuple(mechanism.choose_several(losses, 2)) for _ in range(size))
     pairs = [(one, other) for one in range(4) for other in range(4) if one != other]
     weights = np.exp(-np.array(losses))
     expected = np.array([weights[i] * weights[j] / (weights.sum() - weights[i]) for i, j in pairs]) / weights.sum()
-    observed = np.array([found[pair] for pair in pairs])
+    observed = np.array([result[pair] for pair in pairs])
     assert observed.sum() == size
     assert of_cells(observed, expected) > ALPHA
     at_once = np.array([weights[i] * weights[j] for i, j in pairs])  # two in proportion to their weights
@@ -208,16 +208,16 @@ def test_no_answer_is_more_telling_than_epsilon_and_some_are_as_telling(one, two
     assert worst <= (one + 2 * two) * (1 + 1e-9)
     many = [0] * 3000
     p, q = first_law([*many, 1], 0, scales=scales), first_law([1] * len(many) + [0], 0, scales=scales)
-    told = abs(math.log(p[-2] / q[-2]))
-    assert told == pytest.approx(one + 2 * two, rel=1e-9)
-    assert told > 1.2 * (one + two)  # ε₁ + ε₂ is too little: values move both ways
+    measured = abs(math.log(p[-2] / q[-2]))
+    assert measured == pytest.approx(one + 2 * two, rel=1e-9)
+    assert measured > 1.2 * (one + two)  # ε₁ + ε₂ is too little: values move both ways
 
 
 @pytest.mark.parametrize(("one", "two", "control"), [(1.0, 0.5, (1.0, 1.4)), (0.2, 2.0, (1.4, 1.0))])
 def test_the_first_above_has_its_law(one, two, control):
     search, size, values, threshold = AboveThreshold(one, two, 1.0), 8_000, [0.0, 1.25, -0.5, 2.0], 1.5
-    found = Counter(search.first_above(values, threshold) for _ in range(size))
-    observed = np.array([found[answer] for answer in (0, 1, 2, 3, None)])
+    result = Counter(search.first_above(values, threshold) for _ in range(size))
+    observed = np.array([result[answer] for answer in (0, 1, 2, 3, None)])
 
     def law(*factors):
         units = 32  # on a coarser grid the law differs by less than the sample tells
@@ -229,16 +229,16 @@ def test_the_first_above_has_its_law(one, two, control):
     assert of_cells(observed, law(*control)) < ALPHA  # and more
 
 
-def test_values_after_the_first_above_are_not_asked_for():
-    asked = []
+def test_values_after_the_first_above_are_not_computed():
+    read = []
 
     def values():
         for value in (-1e9, -1e9, 1e9, 1e9):
-            asked.append(value)
+            read.append(value)
             yield value
 
     assert AboveThreshold(1.0, 1.0, 1.0).first_above(values(), 0.0) == 2
-    assert asked == [-1e9, -1e9, 1e9]
+    assert read == [-1e9, -1e9, 1e9]
     assert AboveThreshold(1.0, 1.0, 1.0).first_above([-1e9] * 3, 0.0) is None
     assert AboveThreshold(1.0, 1.0, 1.0).first_above([], 0.0) is None
 
@@ -302,11 +302,11 @@ def gaussian_first_log_law(values, *, threshold_variance, query_variance, points
     levels, places = np.unique(values, return_inverse=True)
     gaps = (noise - levels[:, None]) / math.sqrt(query_variance)
     above, below = special.log_ndtr(-gaps), special.log_ndtr(gaps)
-    before, found = log_weight, []
+    before, result = log_weight, []
     for place in places:
-        found.append(special.logsumexp(before + above[place]))
+        result.append(special.logsumexp(before + above[place]))
         before = before + below[place]
-    return np.array([*found, special.logsumexp(before)])
+    return np.array([*result, special.logsumexp(before)])
 
 
 def test_the_published_gaussian_above_threshold_bound_is_false():
@@ -323,10 +323,10 @@ def test_the_published_gaussian_above_threshold_bound_is_false():
     assert len(rise) == 4004
     assert np.exp(p).sum() == pytest.approx(1, abs=1e-12)
     assert np.exp(q).sum() == pytest.approx(1, abs=1e-12)
-    told, claimed = special.logsumexp(order * p + (1 - order) * q) / (order - 1), order * rho
-    assert told == pytest.approx(0.2976, abs=1e-4)
+    measured, claimed = special.logsumexp(order * p + (1 - order) * q) / (order - 1), order * rho
+    assert measured == pytest.approx(0.2976, abs=1e-4)
     assert claimed == pytest.approx(0.1854, abs=1e-4)
-    assert told > 1.6 * claimed
+    assert measured > 1.6 * claimed
 
 
 def test_a_short_search_of_the_same_kind_is_within_that_bound():
@@ -413,38 +413,40 @@ def tuned(*, facts=FACTS, candidates=CANDIDATES, method="disjoint_portions", **r
     )
 
 
-def test_disjoint_portions_cost_what_the_dearest_costs():
-    made = tuned()
-    assert made.portions == (1001, 1001, 1001, 1000, 1000)
-    assert sum(made.portions) == FACTS.rows
-    assert [each.facts.rows for each in made.plans] == list(made.portions[:-1])
-    assert made.guarantee == Release(
-        DisjointDpEvent((*(each.mechanism.guarantee.event for each in made.plans), ExponentialMechanismDpEvent(1.0))),
+def test_disjoint_portions_cost_as_much_as_the_most_expensive_one():
+    release_plan = tuned()
+    assert release_plan.portions == (1001, 1001, 1001, 1000, 1000)
+    assert sum(release_plan.portions) == FACTS.rows
+    assert [each.facts.rows for each in release_plan.plans] == list(release_plan.portions[:-1])
+    assert release_plan.guarantee == Release(
+        DisjointDpEvent(
+            (*(each.mechanism.guarantee.event for each in release_plan.plans), ExponentialMechanismDpEvent(1.0))
+        ),
         1.0,
         1e-6,
     )
     budget = Budget.of(epsilon=2.0, delta=1e-5)
-    alone = [budget.cost(each.mechanism.guarantee) for each in made.plans]
-    alone.append(budget.cost(made.selection.guarantee))
-    assert budget.cost(made.guarantee) == tuple(max(each) for each in zip(*alone, strict=True))
+    alone = [budget.cost(each.mechanism.guarantee) for each in release_plan.plans]
+    alone.append(budget.cost(release_plan.selection.guarantee))
+    assert budget.cost(release_plan.guarantee) == tuple(max(each) for each in zip(*alone, strict=True))
 
 
 def test_a_candidate_is_planned_as_it_would_be_alone_on_its_portion():
-    made = tuned()
+    release_plan = tuned()
     request = Request(1.0, 1e-6, algorithm="nsgd", epochs=3)
     alone = tuning.catalogue.plan(request, Facts(1001, 12))
-    assert made.plans[2].mechanism == alone.mechanism
+    assert release_plan.plans[2].mechanism == alone.mechanism
 
 
 def test_without_a_delta_portions_are_pure():
-    made = tuned(delta=0.0, candidates=({}, {"regularisation": 0.01}))
-    assert (made.guarantee.epsilon, made.guarantee.delta) == (1.0, 0.0)
-    assert Budget.of(epsilon=1.0, delta=0.0, mode="basic").cost(made.guarantee) == (10**9, 0)
+    release_plan = tuned(delta=0.0, candidates=({}, {"regularisation": 0.01}))
+    assert (release_plan.guarantee.epsilon, release_plan.guarantee.delta) == (1.0, 0.0)
+    assert Budget.of(epsilon=1.0, delta=0.0, mode="basic").cost(release_plan.guarantee) == (10**9, 0)
 
 
-def their_epsilon(made, delta):
+def their_epsilon(release_plan, delta):
     """dp_accounting's ε of the whole: every run is the dearer of a Gaussian and a zCDP score."""
-    event, orders = made.guarantee.event, 1 + np.geomspace(1e-2, 1e4, 500)
+    event, orders = release_plan.guarantee.event, 1 + np.geomspace(1e-2, 1e4, 500)
     multiplier = event.repeated.events[0].noise_multiplier
     assert event.repeated.events[1].rho == pytest.approx(1 / (2 * multiplier**2), rel=1e-12)
     accountant = RdpAccountant(orders)
@@ -454,28 +456,28 @@ def their_epsilon(made, delta):
 
 @pytest.mark.parametrize(("distribution", "epsilon"), a_third_quick(["geometric", "poisson"], [0.3, 1.0, 6.0]))
 def test_random_repetitions_are_as_private_as_dp_accounting_says_and_hardly_more(epsilon, distribution):
-    made = tuned(method="random_repetition", distribution=distribution, epsilon=epsilon)
-    event = made.guarantee.event
+    release_plan = tuned(method="random_repetition", distribution=distribution, epsilon=epsilon)
+    event = release_plan.guarantee.event
     assert isinstance(event, RepeatAndSelectDpEvent)
     assert (event.mean, event.shape) == (4.0, {"geometric": 1.0, "poisson": math.inf}[distribution])
     leaked = (1 + math.exp(epsilon)) * event.total_variation
     assert leaked <= 0.001 * 1e-6 * (1 + 1e-9)
-    assert 0.998 * epsilon < their_epsilon(made, 1e-6 - leaked) <= epsilon * 1.0005
+    assert 0.998 * epsilon < their_epsilon(release_plan, 1e-6 - leaked) <= epsilon * 1.0005
     assert least_epsilon(event, 1e-6 - leaked) <= epsilon
 
 
 def test_every_run_of_a_repetition_has_the_noise_that_its_event_claims():
-    made = tuned(method="random_repetition", candidates=({}, {"epochs": 2}, {"algorithm": "rsgd_ar"}))
-    (gaussian, zcdp) = made.guarantee.event.repeated.events
-    assert made.portions == (4003, 1000)
-    for each in made.plans:
+    release_plan = tuned(method="random_repetition", candidates=({}, {"epochs": 2}, {"algorithm": "rsgd_ar"}))
+    (gaussian, zcdp) = release_plan.guarantee.event.repeated.events
+    assert release_plan.portions == (4003, 1000)
+    for each in release_plan.plans:
         assert each.facts.rows == 4003
         assert each.calibration == "worst_position"  # one order of the rows for all runs
         alone = each.sensitivity.total
         assert each.mechanism.noise_scale >= gaussian.noise_multiplier * alone
         assert each.mechanism.noise_scale <= gaussian.noise_multiplier * alone * 1.000001
-    assert 1 / (2 * made.score.noise_scale**2) <= zcdp.rho  # a count of errors, sensitivity 1
-    assert made.repetitions.cap == made.explain()["runs"]
+    assert 1 / (2 * release_plan.score.noise_scale**2) <= zcdp.rho  # a count of errors, sensitivity 1
+    assert release_plan.repetitions.cap == release_plan.explain()["runs"]
 
 
 def test_more_runs_need_more_noise():
@@ -488,19 +490,19 @@ def test_more_runs_need_more_noise():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_tuning_explains_itself_and_survives_the_ledger(method):
-    made = tuned(method=method)
-    explained = made.explain()
+    release_plan = tuned(method=method)
+    explained = release_plan.explain()
     assert json.loads(json.dumps(explained, allow_nan=False)) == explained
     assert explained["neighbours"] == "replace-one"
     assert sum(explained["portions"]) == FACTS.rows
     assert len(explained["plans"]) == len(CANDIDATES)
     assert (explained["epsilon"], explained["delta"]) == (1.0, 1e-6)
-    assert Release.from_data(json.loads(json.dumps(made.guarantee.as_data()))) == made.guarantee
+    assert Release.from_data(json.loads(json.dumps(release_plan.guarantee.as_data()))) == release_plan.guarantee
 
 
 def test_classes_are_tuned_together():
-    made = tuned(facts=Facts(5003, 12, 5))
-    assert all(each.facts.outputs == 5 for each in made.plans)
+    release_plan = tuned(facts=Facts(5003, 12, 5))
+    assert all(each.facts.outputs == 5 for each in release_plan.plans)
 
 
 def test_a_large_epsilon_is_planned_or_refused_in_moments():
@@ -512,8 +514,8 @@ def test_a_large_epsilon_is_planned_or_refused_in_moments():
 REFUSED = {
     "an unknown method": ({"method": "grid"}, r"method 'grid' is unknown; choose one of disjoint_portions"),
     "a number to learn": ({"facts": Facts(100, 3, 1, False)}, r"tuning counts wrongly classified rows"),
-    "no candidate": ({"candidates": ()}, r"0 candidates were given; give 1 to 100"),
-    "too many candidates": ({"candidates": ({},) * 101}, r"101 candidates were given"),
+    "no candidate": ({"candidates": ()}, r"0 candidates are out of range; give 1 to 100"),
+    "too many candidates": ({"candidates": ({},) * 101}, r"101 candidates are out of range"),
     "a candidate's own epsilon": ({"candidates": ({"epsilon": 2.0},)}, r"sets epsilon; it may set algorithm"),
     "an unknown setting": ({"candidates": ({"speed": 2.0},)}, r"sets speed; it may set"),
     "a bad setting": ({"candidates": ({"epochs": 0},)}, r"epochs = 0 must be a whole number"),

@@ -1,4 +1,4 @@
-"""The sensitivity is the recursion of privacy.md §1.2, §1.5 and §3, as it stands there, with the margins of §14."""
+"""The sensitivity is the recursion of privacy.md §1.2, §1.5 and §3, with the margins of §14."""
 
 import itertools
 import math
@@ -139,9 +139,9 @@ def test_every_position_has_the_sensitivity_of_the_recursion(facts):
 
 @given(facts=trainings())
 def test_the_sensitivity_with_its_margin_is_never_below_the_recursion(facts):
-    found = sgd_sensitivity(facts, by_position=True)
-    assert found.total >= max(by_position(facts))
-    assert (found.by_position + found.margin >= by_position(facts)).all()
+    actual = sgd_sensitivity(facts, by_position=True)
+    assert actual.total >= max(by_position(facts))
+    assert (actual.by_position + actual.margin >= by_position(facts)).all()
 
 
 @settings(max_examples=60)
@@ -218,8 +218,8 @@ def test_convex_falling_steps_give_the_sums_of_the_law(rows, batch_size, epochs,
     facts = training(rows=rows, batch_size=batch_size, epochs=epochs, lipschitz=0.7, permutation=permutation)
     for schedule, root in ((Decreasing(0.25, offset), 1.0), (SquareRoot(0.25, offset), 0.5)):
         expected = 4 * 0.7 / (0.25 * batch_size) * sum(1 / ((p * batches + 1) ** root + offset) for p in range(epochs))
-        found = sgd_sensitivity(replace(facts, step_sizes=schedule.step_sizes))
-        assert found.exact == pytest.approx(expected, rel=1e-9)
+        actual = sgd_sensitivity(replace(facts, step_sizes=schedule.step_sizes))
+        assert actual.exact == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("permutation", [REUSED, FRESH])
@@ -313,7 +313,7 @@ def closed_form_of_restarts(*, batches, size, step, interval, epochs, convexity,
 
 def published_loop(*, batches, size, step, interval, epochs, convexity, smoothness):
     """Chen, Lee & Kifer's own O(TN²): each position in turn, each update in turn, with restarts."""
-    found = []
+    actual = []
     for place in range(batches):
         distance, sums, since = 0.0, 0.0, 0
         for number in range(1, epochs + 1):
@@ -325,8 +325,8 @@ def published_loop(*, batches, size, step, interval, epochs, convexity, smoothne
                 sums += distance
             if interval and number % interval == 0:
                 distance, sums, since = sums / (batches * interval), 0.0, 0
-        found.append(distance)
-    return found
+        actual.append(distance)
+    return actual
 
 
 def restarted(*, batches, size, step, interval, epochs, convexity, smoothness):
@@ -359,9 +359,9 @@ def test_restarts_give_the_closed_form_and_the_published_loop(batches, size, sha
         "convexity": convexity,
         "smoothness": 0.25 + convexity,
     }
-    found = sgd_sensitivity(restarted(**facts), by_position=True).by_position
-    assert found == pytest.approx(closed_form_of_restarts(**facts), rel=1e-8)
-    assert found == pytest.approx(published_loop(**facts), rel=1e-9)
+    actual = sgd_sensitivity(restarted(**facts), by_position=True).by_position
+    assert actual == pytest.approx(closed_form_of_restarts(**facts), rel=1e-8)
+    assert actual == pytest.approx(published_loop(**facts), rel=1e-9)
 
 
 RESTARTS = [(390, 100, 1.0, 5, 20, 1.14), (9, 4000, 2.0, 5, 20, 1.29), (9, 4000, 1.0, 3, 7, 1.38)]
@@ -372,9 +372,9 @@ def test_with_restarts_the_first_position_is_the_worst(batches, size, step, inte
     facts = restarted(
         batches=batches, size=size, step=step, interval=interval, epochs=epochs, convexity=0.001, smoothness=0.251
     )
-    found = sgd_sensitivity(facts, by_position=True).by_position
-    assert found.argmax() == 0
-    assert found[0] / found[-1] == pytest.approx(factor, abs=6e-3)
+    actual = sgd_sensitivity(facts, by_position=True).by_position
+    assert actual.argmax() == 0
+    assert actual[0] / actual[-1] == pytest.approx(factor, abs=6e-3)
 
 
 def test_full_batches_of_adult_with_restarts_cost_a_seventh_of_the_published_bound():
@@ -403,7 +403,7 @@ def test_the_step_size_that_a_refusal_names_is_accepted(convexity, smoothness):
     assert sgd_sensitivity(replace(facts, step_sizes=constant(named))).exact > 0
 
 
-def test_a_single_step_above_two_over_beta_is_found_wherever_it_is():
+def test_a_single_step_above_two_over_beta_is_refused_wherever_it_is():
     def late(first, count):
         return np.where(np.arange(first, first + count) == 29, 8.1, 0.5)
 
@@ -443,7 +443,7 @@ def test_fresh_permutations_have_no_sensitivity_by_position():
         {"averaged_from": 1, "restart_every": 10},
     ],
 )
-def test_means_that_are_not_of_whole_epochs_are_refused(averaging):
+def test_means_that_are_not_over_complete_epochs_are_refused(averaging):
     with pytest.raises(ValueError, match=r"is not of whole epochs of 10"):
         sgd_sensitivity(training(**averaging))
 
@@ -672,10 +672,10 @@ EXTREMES = {
 @pytest.mark.parametrize("facts", EXTREMES.values(), ids=list(EXTREMES))
 def test_extreme_trainings_have_a_finite_sensitivity(facts):
     with np.errstate(over="raise", invalid="raise"):
-        found = sgd_sensitivity(facts, by_position=True)
-    assert 0 < found.exact < found.total < math.inf
-    assert 0 < found.margin < math.inf
-    assert np.isfinite(found.by_position).all() and (found.by_position >= 0).all()
+        actual = sgd_sensitivity(facts, by_position=True)
+    assert 0 < actual.exact < actual.total < math.inf
+    assert 0 < actual.margin < math.inf
+    assert np.isfinite(actual.by_position).all() and (actual.by_position >= 0).all()
 
 
 def test_a_run_of_many_updates_is_planned_in_moments():

@@ -90,9 +90,9 @@ def brute_force(shards, *, each_epoch):
 @pytest.mark.parametrize("each_epoch", [False, True])
 @given(shards=shardings())
 def test_the_sensitivity_of_shards_is_the_recursion_of_the_law(shards, each_epoch):
-    expected, found = brute_force(shards, each_epoch=each_epoch), sharded_sensitivity(shards, each_epoch=each_epoch)
-    assert found.exact == pytest.approx(expected, rel=1e-9)
-    assert found.total >= expected
+    expected, result = brute_force(shards, each_epoch=each_epoch), sharded_sensitivity(shards, each_epoch=each_epoch)
+    assert result.exact == pytest.approx(expected, rel=1e-9)
+    assert result.total >= expected
 
 
 @pytest.mark.parametrize("each_epoch", [False, True])
@@ -125,8 +125,8 @@ def test_one_shard_is_a_training_of_its_own(each_epoch):
 def test_convex_constant_steps_are_divided_by_the_number_of_equal_shards():
     whole, part = shard(120, Constant(0.5)), shard(30, Constant(0.5))
     for each_epoch in (False, True):
-        found = sharded_sensitivity([part] * 4, each_epoch=each_epoch)
-        assert found.exact == pytest.approx(sgd_sensitivity(whole).exact / 4, rel=1e-9)
+        result = sharded_sensitivity([part] * 4, each_epoch=each_epoch)
+        assert result.exact == pytest.approx(sgd_sensitivity(whole).exact / 4, rel=1e-9)
 
 
 @pytest.mark.parametrize(("shards", "expected"), [(1, 4.016e-3), (4, 4.014e-3), (16, 4.013e-3)])
@@ -149,8 +149,8 @@ def test_shards_of_covertype_are_free_for_inverse_time(shards, expected):
 
 def test_a_small_shard_with_the_weight_of_its_rows_costs_no_more_than_a_large_one():
     parts = [shard(rows, Constant(0.5), batch_size=10) for rows in (200, 10)]
-    found = sharded_sensitivity(parts, each_epoch=False)
-    assert found.exact == pytest.approx(sgd_sensitivity(parts[0]).exact * 200 / 210, rel=1e-9)
+    result = sharded_sensitivity(parts, each_epoch=False)
+    assert result.exact == pytest.approx(sgd_sensitivity(parts[0]).exact * 200 / 210, rel=1e-9)
 
 
 # --- margins ---------------------------------------------------------------------------------------
@@ -190,9 +190,9 @@ def test_the_margin_of_shards_is_never_below_what_their_errors_add_up_to(shards,
 def test_the_start_that_a_longer_shard_reached_is_not_forgotten():
     """A small shard with a small weight begins each epoch where the large one has come to."""
     parts = [shard(rows, Constant(0.5), batch_size=1, epochs=20, dimension=1000) for rows in (1, 40)]
-    found = [sharded_sensitivity(each, each_epoch=True).margin for each in (parts, parts[::-1])]
-    assert found[0] == pytest.approx(found[1], rel=1e-12, abs=0)
-    assert literal_margin(parts, each_epoch=True) <= found[0]
+    result = [sharded_sensitivity(each, each_epoch=True).margin for each in (parts, parts[::-1])]
+    assert result[0] == pytest.approx(result[1], rel=1e-12, abs=0)
+    assert literal_margin(parts, each_epoch=True) <= result[0]
 
 
 # --- refusals --------------------------------------------------------------------------------------
@@ -230,11 +230,11 @@ def test_a_fresh_permutation_within_the_shards_costs_the_worst_of_each_epoch():
 # --- neighbours ------------------------------------------------------------------------------------
 
 
-def trained(made, table):
+def trained(release_plan, table):
     """The exact model of a plan on rows in this order, by the library's own kernel."""
-    learning, cuts = made.learning, np.cumsum(made.learning.shard_rows)[:-1]
+    learning, cuts = release_plan.learning, np.cumsum(release_plan.learning.shard_rows)[:-1]
     parts, weights = np.split(table, cuts), np.array(learning.shard_rows) / len(table)
-    states: list[State] = [made.initial_states()[0] for _ in parts]
+    states: list[State] = [release_plan.initial_states()[0] for _ in parts]
     for _ in range(learning.epochs):
         states = [kernels.terminate(kernels.transition(state, rows)) for state, rows in zip(states, parts, strict=True)]
         mean = weights @ np.array([state.model for state in states])
@@ -267,9 +267,9 @@ def test_neighbours_attain_the_sensitivity_of_the_plan(case, shard_averaging):
         shard_averaging=shard_averaging,
         **SHARDED[case],
     )
-    made = plan(request, Facts(rows=100, dimension=1))
-    assert made.learning.shard_rows == (34, 33, 33)
-    starts = np.cumsum((0, *made.learning.shard_rows))
+    release_plan = plan(request, Facts(rows=100, dimension=1))
+    assert release_plan.learning.shard_rows == (34, 33, 33)
+    starts = np.cumsum((0, *release_plan.learning.shard_rows))
     positions = [row for start, end in pairwise(starts) for row in range(start, end, 5)]
     furthest = 0.0
     for position in positions:
@@ -277,8 +277,10 @@ def test_neighbours_attain_the_sensitivity_of_the_plan(case, shard_averaging):
         for label in (1.0, -1.0):
             table = blocks.encode(np.zeros((100, 1)), np.ones(100))
             table[position, 0], table[position, -1] = SHRUNK, label
-            models.append(trained(made, table))
+            models.append(trained(release_plan, table))
         furthest = max(furthest, float(np.abs(models[0] - models[1]).max()))
-    assert isinstance(made.learning.loss, HuberSvm)
-    assert 0.99 * made.sensitivity.exact <= furthest <= made.sensitivity.total
-    assert furthest > 2.9 * made.sensitivity.total / 3  # dividing by the number of shards once more would be too small
+    assert isinstance(release_plan.learning.loss, HuberSvm)
+    assert 0.99 * release_plan.sensitivity.exact <= furthest <= release_plan.sensitivity.total
+    assert (
+        furthest > 2.9 * release_plan.sensitivity.total / 3
+    )  # dividing by the number of shards once more would be too small

@@ -82,8 +82,8 @@ def test_no_pair_of_neighbours_is_more_telling_than_the_opposite_ones(probabilit
     grid = plane(6 + mean)
     worst = opposite(probability, mean)
     pairs = zip(within(mean, 100), within(mean, 100), strict=True)
-    found = np.array([sticks(one, other, probability, grid) for one, other in pairs])
-    assert (found <= worst * KINK + 1e-6).all()
+    result = np.array([sticks(one, other, probability, grid) for one, other in pairs])
+    assert (result <= worst * KINK + 1e-6).all()
 
 
 def test_a_search_of_pairs_finds_the_opposite_ones():
@@ -151,8 +151,8 @@ STEPS = [
 
 @pytest.mark.parametrize("step", STEPS, ids=str)
 def test_a_step_costs_what_fifty_digits_say_rounded_up_by_a_billionth(step):
-    exact, found = exactly(*step), poisson_gaussian_divergence(*step)
-    assert exact <= found <= exact * (1 + mpmath.mpf("3e-9"))
+    exact, result = exactly(*step), poisson_gaussian_divergence(*step)
+    assert exact <= result <= exact * (1 + mpmath.mpf("3e-9"))
 
 
 @settings(max_examples=40)
@@ -170,8 +170,8 @@ def test_a_step_costs_what_scipys_quadrature_says(probability, multiplier, order
 
     far = (2 * order + 2) * mean + 12
     moment = integrate.quad(excess, -far, far, points=[0, order * mean], limit=500, epsabs=0, epsrel=1e-11)[0]
-    found = poisson_gaussian_divergence(probability, multiplier, order)
-    assert found == pytest.approx(math.log(moment) / (order - 1), rel=1e-7, abs=1e-11 / (order - 1))
+    result = poisson_gaussian_divergence(probability, multiplier, order)
+    assert result == pytest.approx(math.log(moment) / (order - 1), rel=1e-7, abs=1e-11 / (order - 1))
 
 
 @given(
@@ -202,8 +202,8 @@ def test_a_step_on_all_rows_is_a_gaussian_of_twice_the_contribution(multiplier, 
 def test_few_rows_and_small_orders_cost_their_second_order_form(multiplier):
     """D_α → 2αq² sinh(1/m²), where q is small: the χ² divergence of the pair, 4q² sinh(μ²), times α/2."""
     for order in (1.5, 3.0):
-        found = poisson_gaussian_divergence(1e-8, multiplier, order)
-        assert found == pytest.approx(order * 2e-16 * math.sinh(multiplier**-2), rel=1e-5)
+        result = poisson_gaussian_divergence(1e-8, multiplier, order)
+        assert result == pytest.approx(order * 2e-16 * math.sinh(multiplier**-2), rel=1e-5)
 
 
 @pytest.mark.parametrize(("probability", "multiplier"), [(0.01, 1.0), (0.3, 0.2), (1e-6, 0.5), (0.999, 1.0)])
@@ -233,19 +233,21 @@ EXTREMES = list(itertools.product([1e-15, 0.5, 1 - 1e-16, 1.0], [1e-9, 0.08, 1e1
 @pytest.mark.parametrize("extreme", EXTREMES, ids=str)
 def test_the_ends_of_the_range_have_a_finite_cost(extreme):
     with np.errstate(all="raise", under="ignore"):
-        found = poisson_gaussian_divergence(*extreme)
-    assert 0 < found < math.inf
+        result = poisson_gaussian_divergence(*extreme)
+    assert 0 < result < math.inf
 
 
 def test_orders_together_and_one_by_one_cost_the_same():
     usual = [float(order) for order in subsampling._ORDERS]
     alone = [subsampling._divergences(0.01, 1.0, np.array([order]))[0] for order in usual]
     assert [poisson_gaussian_divergence(0.01, 1.0, order) for order in usual] == pytest.approx(alone, rel=1e-13)
-    asked = []
+    orders_computed = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dbdp.privacy.accounting.composition.divergence", lambda event, order: asked.append(order) or 1.0)
+        patch.setattr(
+            "dbdp.privacy.accounting.composition.divergence", lambda event, order: orders_computed.append(order) or 1.0
+        )
         least_epsilon(PoissonGaussianDpEvent(0.01, 1.0, 1), 1e-6)
-    assert asked == usual  # they are computed together
+    assert orders_computed == usual  # they are computed together
 
 
 # --- against adding and removing a row ------------------------------------------------------------------
@@ -334,11 +336,11 @@ def their_losses(probability, multiplier, steps, width):
 @pytest.mark.parametrize(("epsilon", "delta", "probability", "steps"), RUNS)
 def test_the_multiplier_keeps_the_promise_and_no_smaller_one_does_by_any_order(epsilon, delta, probability, steps):
     """To 10⁻⁵ by the orders that `least_epsilon` takes; orders in between would save less than 2 %."""
-    found = poisson_gaussian_multiplier(epsilon, delta, probability, steps)
-    assert least_epsilon(PoissonGaussianDpEvent(probability, found, steps), delta) <= epsilon
-    assert least_epsilon(PoissonGaussianDpEvent(probability, found * 0.99999, steps), delta) > epsilon
+    result = poisson_gaussian_multiplier(epsilon, delta, probability, steps)
+    assert least_epsilon(PoissonGaussianDpEvent(probability, result, steps), delta) <= epsilon
+    assert least_epsilon(PoissonGaussianDpEvent(probability, result * 0.99999, steps), delta) > epsilon
     orders = [1 + math.exp(step / 100) for step in range(-400, 1000)]
-    curve = subsampling._divergences(probability, found * 0.98, np.array(orders)) * steps
+    curve = subsampling._divergences(probability, result * 0.98, np.array(orders)) * steps
     assert min(cost + conversion(order, delta) for cost, order in zip(curve, orders, strict=True)) > epsilon
 
 
@@ -347,11 +349,11 @@ def test_the_composition_of_the_worst_steps_keeps_the_promise_and_a_third_less_n
     epsilon, delta, probability, steps
 ):
     """Where a row is in hardly any mini-batch (q·T < 1), no Rényi curve is near the truth: there it takes more."""
-    found = poisson_gaussian_multiplier(epsilon, delta, probability, steps)
+    result = poisson_gaussian_multiplier(epsilon, delta, probability, steps)
     factor = 1.1 if probability * steps > 5 else 1.5 if steps == 1 or probability * steps >= 1 else 2.3
     width = min(epsilon, 1) * 1e-2 / math.sqrt(steps)
-    assert their_losses(probability, found, steps, width).get_delta_for_epsilon(epsilon) <= delta
-    assert their_losses(probability, found / factor, steps, width).get_delta_for_epsilon(epsilon) > delta
+    assert their_losses(probability, result, steps, width).get_delta_for_epsilon(epsilon) <= delta
+    assert their_losses(probability, result / factor, steps, width).get_delta_for_epsilon(epsilon) > delta
 
 
 def test_what_holds_for_added_and_removed_rows_is_not_enough():
@@ -414,13 +416,13 @@ def test_what_is_no_step_is_refused(step):
 
 @pytest.mark.parametrize(("epsilon", "delta", "probability", "steps"), others_slow(RUNS, *RUNS[::3]))
 def test_delta_is_that_of_dp_accounting_and_the_least_noise_is_within_a_thousandth(epsilon, delta, probability, steps):
-    found = poisson_gaussian_pld_multiplier(epsilon, delta, probability, steps)
-    assert found <= poisson_gaussian_multiplier(epsilon, delta, probability, steps) * 0.98
-    assert poisson_gaussian_delta(epsilon, probability, found, steps) <= delta
+    result = poisson_gaussian_pld_multiplier(epsilon, delta, probability, steps)
+    assert result <= poisson_gaussian_multiplier(epsilon, delta, probability, steps) * 0.98
+    assert poisson_gaussian_delta(epsilon, probability, result, steps) <= delta
     width = min(epsilon, 1) * 5e-3 / math.sqrt(steps)
-    expected = their_losses(probability, found, steps, width).get_delta_for_epsilon(epsilon)
-    assert poisson_gaussian_delta(epsilon, probability, found, steps) == pytest.approx(expected, rel=0.01)
-    less = their_losses(probability, found * 0.998, steps, width)
+    expected = their_losses(probability, result, steps, width).get_delta_for_epsilon(epsilon)
+    assert poisson_gaussian_delta(epsilon, probability, result, steps) == pytest.approx(expected, rel=0.01)
+    less = their_losses(probability, result * 0.998, steps, width)
     assert less.get_delta_for_epsilon(epsilon) > delta
 
 
@@ -431,17 +433,17 @@ def test_every_hockey_stick_of_the_grid_is_at_least_the_exact_one_and_on_the_gri
     at = losses.places * width
     assert losses.masses.sum() + losses.beyond == pytest.approx(1, abs=1e-12)
     for log_gamma in (-1.5, -0.31, -0.3, 0.0, 0.05, 0.3, 0.9, 1.21):
-        told = at > log_gamma
-        found = float(-np.expm1(log_gamma - at[told]) @ losses.masses[told]) + losses.beyond
+        observed = at > log_gamma
+        result = float(-np.expm1(log_gamma - at[observed]) @ losses.masses[observed]) + losses.beyond
         x = threshold(probability, mean, log_gamma) if abs(log_gamma) < at[-1] else math.copysign(60, log_gamma)
         exact = tail(probability, mean, x) - math.exp(log_gamma) * tail(probability, -mean, x)
-        assert found >= exact - 1e-12
+        assert result >= exact - 1e-12
         if abs(log_gamma / width - round(log_gamma / width)) < 1e-9:
-            assert found == pytest.approx(exact, rel=1e-9, abs=1e-12)
-        assert found <= exact + width / 4
+            assert result == pytest.approx(exact, rel=1e-9, abs=1e-12)
+        assert result <= exact + width / 4
 
 
-def test_runs_of_the_worst_steps_tell_as_much_as_the_privacy_losses_say():
+def test_runs_of_the_worst_steps_lose_as_much_as_the_privacy_losses_state():
     """A row of +C for one of -C, in each of ten steps; by how often the loss is above ε in a million runs of each."""
     probability, multiplier, steps, epsilon, runs = 0.3, 2.0, 10, 1.0, 10**6
     generator, mean = np.random.default_rng(), 1 / multiplier
@@ -454,21 +456,21 @@ def test_runs_of_the_worst_steps_tell_as_much_as_the_privacy_losses_say():
             loss += np.log1p(probability * (up - 1)) - np.log1p(probability * (down - 1))
         return (loss > epsilon).mean()
 
-    told = frequency(1) - math.exp(epsilon) * frequency(-1)
+    observed = frequency(1) - math.exp(epsilon) * frequency(-1)
     error = stats.norm.isf(ALPHA / 4) * math.sqrt(0.25 / runs) * (1 + math.exp(epsilon))
     claimed = poisson_gaussian_delta(epsilon, probability, multiplier, steps)
-    assert told <= claimed + error
-    assert told >= claimed * 0.99 - error
+    assert observed <= claimed + error
+    assert observed >= claimed * 0.99 - error
     assert error < claimed / 4
-    assert told > poisson_gaussian_delta(epsilon, probability, multiplier * 1.5, steps) + error
+    assert observed > poisson_gaussian_delta(epsilon, probability, multiplier * 1.5, steps) + error
 
 
 @pytest.mark.parametrize("steps", [1, 7])
-def test_steps_on_nearly_all_rows_tell_as_much_as_one_gaussian(steps):
+def test_steps_on_nearly_all_rows_lose_as_much_as_one_gaussian(steps):
     epsilon, mean = 1.0, 0.8 * math.sqrt(steps)  # 2C√T/σ
     exact = stats.norm.cdf(mean / 2 - epsilon / mean) - math.exp(epsilon) * stats.norm.cdf(-mean / 2 - epsilon / mean)
-    found = poisson_gaussian_delta(epsilon, 1 - 1e-9, 2.5, steps)
-    assert exact * (1 - 1e-6) <= found <= exact * 1.01
+    result = poisson_gaussian_delta(epsilon, 1 - 1e-9, 2.5, steps)
+    assert exact * (1 - 1e-6) <= result <= exact * 1.01
     all_rows = poisson_gaussian_pld_multiplier(epsilon, float(exact), 1.0, steps)
     assert all_rows == pytest.approx(2.5, rel=1e-6)
 
@@ -545,8 +547,8 @@ def test_a_leaking_mechanism_on_a_sample_has_the_amplified_pair_and_one_attains_
         pair = on_sample(probability, a, b), on_sample(probability, a, c)
         assert largest_stick([pair], gamma) <= probability * least + 1e-14
     b, c = leaking(epsilon, delta)
-    found = largest_stick([(on_sample(probability, c, b), c)], gamma)
-    assert found == pytest.approx(probability * delta, rel=1e-6, abs=1e-14)
+    result = largest_stick([(on_sample(probability, c, b), c)], gamma)
+    assert result == pytest.approx(probability * delta, rel=1e-6, abs=1e-14)
     if delta == 0.05:  # less would not do, neither an ε' that is smaller nor a δ without q
         assert largest_stick([(on_sample(probability, c, b), c)], gamma * 0.999) > probability * delta * (1 + 1e-9)
 

@@ -1,4 +1,4 @@
-"""Plans for units of privacy: what every algorithm claims, adds and is charged where a unit has several rows."""
+"""Plans for units of privacy with several rows: every algorithm's guarantee, noise and charge."""
 
 import json
 
@@ -55,7 +55,7 @@ def test_output_perturbation_covers_r_times_the_sensitivity_at_the_charge_of_one
     assert (unit.guarantee.epsilon, unit.guarantee.delta) == (one.guarantee.epsilon, one.guarantee.delta)
     for mode in MODES:
         budget = Budget.of(epsilon=4.0, delta=1e-4, mode=mode)
-        charges = [budget.cost(made.guarantee) for made in (one, unit)]
+        charges = [budget.cost(release_plan.guarantee) for release_plan in (one, unit)]
         assert charges[1] == pytest.approx(charges[0], rel=1e-6)  # that of Δ → rΔ, never r times
 
 
@@ -91,13 +91,13 @@ def test_the_claim_of_a_unit_follows_from_its_events(name, unit_rows):
 def test_it_is_the_plan_of_single_rows_at_their_share_and_says_so(name, unit_rows):
     epsilon, delta = share(EPSILON, DELTA, unit_rows)
     unit, row = planned(name, unit_rows), planned(name, 1, epsilon=epsilon, delta=delta)
-    told, expected = unit.explain(), row.explain()
-    assert told["neighbours"] == "replace-one-unit"
-    assert (told["units"], told["max_rows"], told["rows"]) == (ROWS // unit_rows, unit_rows, ROWS)
-    assert (told["row_epsilon"], told["row_delta"]) == (row.guarantee.epsilon, row.guarantee.delta)
-    assert told["noise_scale"] == expected["noise_scale"]
-    assert told["noise_scale"] > planned(name, 1).explain()["noise_scale"]
-    assert json.loads(json.dumps(told)) == told
+    details, expected = unit.explain(), row.explain()
+    assert details["neighbours"] == "replace-one-unit"
+    assert (details["units"], details["max_rows"], details["rows"]) == (ROWS // unit_rows, unit_rows, ROWS)
+    assert (details["row_epsilon"], details["row_delta"]) == (row.guarantee.epsilon, row.guarantee.delta)
+    assert details["noise_scale"] == expected["noise_scale"]
+    assert details["noise_scale"] > planned(name, 1).explain()["noise_scale"]
+    assert json.loads(json.dumps(details)) == details
 
 
 @UNIT_ROWS
@@ -136,13 +136,15 @@ def test_slots_are_units_times_rows(unit_rows, message):
 def test_a_tuning_is_planned_for_single_rows_at_their_share(method, unit_rows):
     """A unit's rows are spread over portions: no portion bears the whole, and the choice moves too."""
     request = TuningRequest(Request(EPSILON, DELTA), CANDIDATES, method=method)
-    made = tuning.plan(request, facts(unit_rows))
-    assert (made.guarantee.epsilon, made.guarantee.delta) == (EPSILON, DELTA)
-    assert made.guarantee.event == EpsilonDeltaDpEvent(EPSILON, DELTA)
+    release_plan = tuning.plan(request, facts(unit_rows))
+    assert (release_plan.guarantee.epsilon, release_plan.guarantee.delta) == (EPSILON, DELTA)
+    assert release_plan.guarantee.event == EpsilonDeltaDpEvent(EPSILON, DELTA)
     epsilon, delta = share(EPSILON, DELTA, unit_rows)
     row = tuning.plan(TuningRequest(Request(epsilon, delta), CANDIDATES, method=method), facts())
-    assert [each.mechanism.noise_scale for each in made.plans] == [each.mechanism.noise_scale for each in row.plans]
-    assert made.explain()["neighbours"] == "replace-one-unit"
+    assert [each.mechanism.noise_scale for each in release_plan.plans] == [
+        each.mechanism.noise_scale for each in row.plans
+    ]
+    assert release_plan.explain()["neighbours"] == "replace-one-unit"
 
 
 # --- counts ---------------------------------------------------------------------------------------------
@@ -176,10 +178,10 @@ def test_the_charge_of_a_matrix_covers_every_way_in_which_r_rows_can_move(rows, 
     counts = CountLaplace(2, epsilon, rows)
     charge, scale = divergence(counts.guarantee.event, order), counts.noise_scale
     of_shift = {shift: cell_divergence(shift, scale, order) for shift in range(1, rows + 1)}
-    found = {parts: sum(of_shift[part] for part in parts) for parts in partitions(rows)}
-    assert 2 * max(found.values()) <= charge * (1 + 1e-9)
-    assert max(found, key=found.get) == (rows,)
-    assert 2 * found[rows,] > 0.4 * charge
+    result = {parts: sum(of_shift[part] for part in parts) for parts in partitions(rows)}
+    assert 2 * max(result.values()) <= charge * (1 + 1e-9)
+    assert max(result, key=result.get) == (rows,)
+    assert 2 * result[rows,] > 0.4 * charge
     assert divergence(CountLaplace(2, epsilon).guarantee.event, order) == charge
 
 

@@ -147,10 +147,10 @@ def test_a_small_rho_with_a_large_delta_still_promises_a_positive_epsilon():
 @pytest.mark.parametrize(
     ("given", "refusal"),
     [
-        ({"epsilon": 1.0, "rho": 0.5, "delta": 1e-6}, "epsilon = 1.0 and rho = 0.5 are given; a budget is one of them"),
+        ({"epsilon": 1.0, "rho": 0.5, "delta": 1e-6}, "epsilon = 1.0 and rho = 0.5 exclude each other in a budget"),
         ({"epsilon": None, "rho": 0.5, "delta": 1e-6, "mode": "basic"}, "mode 'basic' has no rho"),
-        ({"epsilon": None, "rho": 0.5, "delta": 0.0}, "delta = 0.0 must be above 0"),
-        ({"epsilon": None, "rho": 0.5, "delta": math.nan}, "delta = nan must be above 0"),
+        ({"epsilon": None, "rho": 0.5, "delta": 0.0}, "delta = 0.0 of a budget in rho must be above 0"),
+        ({"epsilon": None, "rho": 0.5, "delta": math.nan}, "delta = nan of a budget in rho must be above 0"),
         ({"epsilon": None, "rho": math.nan, "delta": 1e-6}, "rho = nan must be a number from 1e-09"),
         ({"epsilon": None, "rho": 1e-10, "delta": 1e-6}, "rho = 1e-10 must be a number from 1e-09"),
         ({"epsilon": None, "rho": 1e7, "delta": 1e-6}, "rho = 10000000.0 must be a number"),
@@ -163,7 +163,7 @@ def test_what_is_no_budget_of_rho_is_refused(given, refusal):
         Budget.of(**given)
 
 
-def test_for_gaussians_rho_is_as_good_as_renyi_and_for_pure_releases_dearer():
+def test_for_gaussians_rho_is_as_good_as_renyi_and_for_pure_releases_more_expensive():
     renyi, zcdp = (Budget.of(epsilon=1.0, delta=1e-6, mode=mode) for mode in ("renyi", "zcdp"))
     gaussian, pure = Release(GaussianDpEvent(20.0), 1.0, 1e-6), Release(EpsilonDeltaDpEvent(0.5, 0.0), 0.5, 0.0)
     shares = [

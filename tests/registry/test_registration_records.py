@@ -154,7 +154,7 @@ UNSOUND: dict[str, tuple[dict[str, Any], str]] = {
     "features that are none": ({"features": {}}, "features is empty; declare at least one column"),
     "half a unit": ({"unit": "who"}, "max_rows = None belong together"),
     "rows of a unit": ({"unit": "who", "max_rows": 0}, "max_rows = 0 must be a whole number between 1 and 1000"),
-    "two budgets": ({"rho": 1.0}, "epsilon = 1.0 and rho = 1.0 are given; a budget is one of them"),
+    "two budgets": ({"rho": 1.0}, "epsilon = 1.0 and rho = 1.0 exclude each other in a budget"),
     "a mode": ({"mode": "free"}, "mode 'free' is unknown; choose one of renyi, basic, gaussian, zcdp"),
 }
 

@@ -159,7 +159,7 @@ def test_a_damaged_state_is_refused_and_the_session_lives(connection: psycopg.Co
 @pytest.mark.parametrize("length", [1, 31, 33, 8 * 32 - 4])
 def test_a_block_of_another_length_is_refused(connection: psycopg.Connection, length: int) -> None:
     state = initial(4, Constant(1.0), 0.0, dimension=3)
-    with pytest.raises(psycopg.Error, match=f"block of {length} bytes is not a whole number of rows of 32 bytes"):
+    with pytest.raises(psycopg.Error, match=f"block of {length} bytes is not a multiple of the 32 bytes of a row"):
         connection.execute("select dbdp.sgd_epoch(%s::bytea, %s)", (b"\1" * length, state))
 
 

@@ -1,4 +1,4 @@
-"""Being another role in a session of the superuser."""
+"""Act as another role in a superuser's session."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ import psycopg
 
 @contextmanager
 def acting(connection: psycopg.Connection, role: str) -> Iterator[None]:
-    """Be a role, as if it had logged in."""
+    """Act as a role within the block, as if it had logged in."""
     connection.execute(f"set session authorization {role}")
     try:
         yield

@@ -1,4 +1,4 @@
-"""Random tests: how often they raise a false alarm is computed, and is at most ALARM."""
+"""Random tests with a computed false-alarm rate of at most ALARM."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,7 @@ ALARM = 1e-9
 
 
 def more_runs(missing: float) -> int:
-    """Return an odd number of runs, more than half of which miss with a probability of at most ALARM / missing."""
+    """Return an odd number of runs of which more than half miss with a probability of at most ALARM / missing."""
     return next(runs for runs in count(1, 2) if missing * beyond_half(runs, missing) <= ALARM)
 
 
@@ -21,9 +21,9 @@ def beyond_half(runs: int, missing: float) -> float:
 def usually(claim: Callable[[], bool], missing: float = 0.01) -> bool:
     """Return whether a claim holds that an independent run misses with a probability of at most `missing`.
 
-    One run decides for it; if that misses, most of `more_runs` more have to agree. A false alarm is a first miss
-    and then a majority of misses: its probability is at most ALARM. What is false more often than not is noticed
-    nearly as often as by one run.
+    One run that meets it suffices; if it misses, a majority of `more_runs` further runs must meet it. A false alarm is
+    a first miss and then a majority of misses: its probability is at most ALARM. A claim that is false more often than
+    not is noticed nearly as often as by one run.
     """
     if claim():
         return True
@@ -32,8 +32,5 @@ def usually(claim: Callable[[], bool], missing: float = 0.01) -> bool:
 
 
 def sometimes(claim: Callable[[], bool], missing: float = 0.1) -> bool:
-    """Return whether one of so many runs meets a claim that all of them miss with a probability of at most ALARM.
-
-    For what chance alone would hardly ever meet: it gets as many trials.
-    """
+    """Return whether one of several runs meets a claim; all of them miss with a probability of at most ALARM."""
     return any(claim() for _ in range(math.ceil(math.log(ALARM) / math.log(missing) - 1e-9)))

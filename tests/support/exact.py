@@ -1,7 +1,7 @@
-"""The test build's hook: exact models, without noise, from the server's own session and aggregate.
+"""Exact models, without noise, from the server's own session and aggregate.
 
-`train_exactly` becomes the body of a PL/Python function in a schema of its own, which only a superuser
-can make, in the test database only. An installed extension has nothing like it.
+`train_exactly` becomes the body of a PL/Python function in a separate schema, which only a superuser
+can create, in the test database only. An installed extension has no such function.
 """
 
 import inspect
@@ -45,7 +45,7 @@ $exact$;
 
 
 def in_secret_order(session: Any, dataset: Any, plan: Any) -> Any:
-    """Return the exact models of a plan over rows in an order that nobody knows."""
+    """Return the exact models of a plan over rows in a secret order."""
     from dbdp.controller.rows import packed_rows
 
     with packed_rows(session, dataset, plan.layout) as rows:
@@ -78,7 +78,7 @@ def train_exactly(name: str, requests: str, orders: list[str], fault: str | None
     from dbdp.learning import kernels
     from dbdp.registry import datasets
 
-    dataset, found = datasets.load(_session, name), []
+    dataset, models_of_requests = datasets.load(_session, name), []
     given = [algorithms.Request(**each) for each in json.loads(requests)]
     plans = [algorithms.plan(each, facts(dataset, each)) for each in given]
     if not orders:
@@ -99,8 +99,8 @@ def train_exactly(name: str, requests: str, orders: list[str], fault: str | None
                 take_order("epoch", 0, 1)
                 rows.shuffle()
             learning = misweighted(plan.learning) if fault == "weights" else plan.learning
-            found.append(replace(plan, learning=learning).exact(rows, take_order).tolist())
-    return json.dumps(found)
+            models_of_requests.append(replace(plan, learning=learning).exact(rows, take_order).tolist())
+    return json.dumps(models_of_requests)
 
 
 def train_groups_exactly(name: str, request: str, group_by: str, groups: list[str], order: str) -> str:
@@ -119,10 +119,10 @@ def train_groups_exactly(name: str, request: str, group_by: str, groups: list[st
     from dbdp.registry import datasets
 
     dataset, models = datasets.load(_session, name), []
-    asked = by_groups.GroupsRequest(Request(**json.loads(request)), group_by, tuple(groups))
-    sizes = dealing.sizes(_session, dataset, group_by, asked.groups)
-    plan = by_groups.plan(asked, facts(dataset, asked.base), sizes)
-    for group, own in zip(dealing.each_group(_session, dataset, asked, sizes), plan.plans, strict=True):
+    groups_request = by_groups.GroupsRequest(Request(**json.loads(request)), group_by, tuple(groups))
+    sizes = dealing.sizes(_session, dataset, group_by, groups_request.groups)
+    plan = by_groups.plan(groups_request, facts(dataset, groups_request.base), sizes)
+    for group, own in zip(dealing.each_group(_session, dataset, groups_request, sizes), plan.plans, strict=True):
         with packed_rows(_session, group, own.layout) as rows:
             rows.packings[0].options["key"] = order
             rows.shuffle()
@@ -154,7 +154,7 @@ BODY = (divided_by_own_size, misweighted, in_secret_order, train_exactly)
 
 @contextmanager
 def installed(connection: psycopg.Connection) -> Iterator[None]:
-    """Have the hook in this database for the time of the block."""
+    """Install the functions in this database for the duration of the block."""
     share = connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()[0]
     source = "".join(map(inspect.getsource, BODY)).replace("DIRECTORY", f"{share}/dbdp/{__version__}")
     connection.execute(f"drop schema if exists {SCHEMA} cascade")

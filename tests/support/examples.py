@@ -1,4 +1,4 @@
-"""For each option of a training an example that is not its default, with what it needs beside it."""
+"""For each option of a training an example that is not its default, with the other options that it needs."""
 
 from typing import Any
 
@@ -40,12 +40,12 @@ NEEDED: dict[tuple[str, str], dict[str, Any]] = {
 
 
 def example(algorithm: str, option: str) -> dict[str, Any]:
-    """A request that gives the option, in a way that the algorithm can plan if it has it."""
+    """Return a request with the option, which the algorithm can plan if it has it."""
     return {"algorithm": algorithm} | OWN.get((algorithm, option), GIVEN[option])
 
 
 def examples_of_lists(rows: int) -> list[dict[str, Any]]:
-    """A request for each value of each option of which an algorithm declares a list of values."""
+    """Return a request for each value of each option for which an algorithm declares a list of values."""
     return [
         {"algorithm": algorithm, name: rows if value == ALL_ROWS else value} | NEEDED.get((algorithm, value), {})
         for algorithm, module in ALGORITHMS.items()

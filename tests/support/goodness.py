@@ -1,4 +1,4 @@
-"""How well a sample of noise fits a law: chi-square over bins, two-sided."""
+"""Goodness of fit of a sample of noise to a law: two-sided chi-square over bins."""
 
 from collections.abc import Callable
 
@@ -10,14 +10,14 @@ BINS = 30
 
 
 def p_value(counts, probabilities):
-    """Neither too far from what is expected, nor too near to it."""
+    """Return the two-sided p-value of counts: small if they are too far from the expected ones, or too near."""
     expected = np.asarray(probabilities) * (np.sum(counts) / np.sum(probabilities))
     statistic, upper = stats.chisquare(counts, expected)
     return 2 * min(upper, stats.chi2.cdf(statistic, len(counts) - 1))
 
 
 def of_integers(sample, log_weight: Callable[[np.ndarray], np.ndarray], reach: int):
-    """p-value of integers k with P(k) ∝ exp(log_weight(k)), negligible beyond ±reach."""
+    """Return the p-value of integers k with P(k) ∝ exp(log_weight(k)), negligible beyond ±reach."""
     values = np.arange(-reach, reach + 1)
     probabilities = np.exp(log_weight(values))
     probabilities /= probabilities.sum()
@@ -28,7 +28,7 @@ def of_integers(sample, log_weight: Callable[[np.ndarray], np.ndarray], reach: i
 
 
 def of_reals(sample, law):
-    """p-value of a continuous law, by bins of equal probability."""
+    """Return the p-value of a continuous law, by bins of equal probability."""
     return p_value(np.bincount((law.cdf(sample) * BINS).astype(int).clip(0, BINS - 1), minlength=BINS), np.ones(BINS))
 
 

@@ -1,4 +1,4 @@
-"""Access to rows in memory, for tests of algorithms without a database: the same sums, by the same kernels."""
+"""Rows in memory, for tests of algorithms without a database: the same sums, by the same kernels."""
 
 import math
 
@@ -10,7 +10,7 @@ from dbdp.privacy.noise import streams
 
 
 class RowsInMemory:
-    """Implements `dbdp.algorithms.rows.Access`; counts what was asked in `asked`.
+    """Rows as `dbdp.algorithms.rows.Rows`; `reads` lists the names of the methods that were called.
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ class RowsInMemory:
 
     def __init__(self, features, labels, *, portion=1_000_000):
         self.all = pack(np.array(features, np.float64), np.asarray(labels, np.float64))
-        self.packed, self.size, self.portion, self.asked = self.all, 0, portion, []
+        self.packed, self.size, self.portion, self.reads = self.all, 0, portion, []
 
     def shuffle(self):
         self.packed = self.all[np.random.default_rng().permutation(len(self.all))]
@@ -36,19 +36,19 @@ class RowsInMemory:
         return steps
 
     def scan(self, state):
-        self.asked.append("scan")
+        self.reads.append("scan")
         return noisy.terminate(noisy.transition(state, self.packed, draw=streams.draw), draw=streams.draw)
 
     def gradient_sum(self, objective, model, *, clip, batch=None):
-        self.asked.append("gradient_sum")
+        self.reads.append("gradient_sum")
         return objective.gradient_sum(model, self._of(batch), clip=clip)
 
     def loss_sums(self, objective, models, *, limit=math.inf, batch=None):
-        self.asked.append("loss_sums")
+        self.reads.append("loss_sums")
         return objective.loss_sums(models, self._of(batch), limit=limit)
 
     def label_counts(self, classes):
-        self.asked.append("label_counts")
+        self.reads.append("label_counts")
         labels = self.all[:, -1]
         return np.array([np.sum(labels == each) for each in ((-1, 1) if classes == 1 else range(1, classes + 1))])
 

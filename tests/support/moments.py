@@ -1,4 +1,4 @@
-"""What is planned in moments: processor time of one thread, however many BLAS would have and however busy they wait."""
+"""A limit on the processor time of a block, measured with one thread of BLAS."""
 
 import time
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ MOMENTS = 20  # seconds: ten times what the longest takes
 
 @contextmanager
 def in_moments() -> Iterator[None]:
-    """Hold BLAS to one thread within the block, and see that its processor time is short."""
+    """Limit BLAS to one thread within the block, and check that its processor time is short."""
     with threadpool_limits(1):
         begin = time.thread_time()
         yield

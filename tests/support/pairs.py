@@ -1,4 +1,4 @@
-"""Settings of a test that are crossed pairwise: few cases, and every two values of two settings are in one of them."""
+"""Pairwise combinations of a test's settings: few cases that contain every pair of values of any two settings."""
 
 from collections.abc import Sequence
 from itertools import combinations, product

@@ -1,6 +1,6 @@
-"""The test build's second hook: a white-box training in the server, with all that it drew and packed on record.
+"""A white-box training in the server that records the noise it drew and the rows it packed.
 
-Like `exact`, it is a function in a schema of its own, which only a superuser can make, in the test database only.
+Like `exact`, it is a function in a separate schema, which only a superuser can create, in the test database only.
 """
 
 import inspect
@@ -52,8 +52,8 @@ def train_on_record(name: str, request: str) -> str:
     draw, pack = streams.draw, rows.Packing.fill
 
     def drawing(*arguments: Any) -> Any:
-        noise.extend((found := draw(*arguments)).tolist())
-        return found
+        noise.extend((record := draw(*arguments)).tolist())
+        return record
 
     def packing(self: Any, how: Any) -> None:
         pack(self, how)
@@ -62,8 +62,8 @@ def train_on_record(name: str, request: str) -> str:
         packed.append([size, [row["block"].hex() for row in _session.query(sql)]])
 
     dataset = datasets.load(_session, name)
-    asked = algorithms.Request(**json.loads(request))
-    plan = algorithms.plan(asked, facts(dataset, asked))
+    wanted = algorithms.Request(**json.loads(request))
+    plan = algorithms.plan(wanted, facts(dataset, wanted))
     patched = patch.object(streams, "draw", drawing), patch.object(rows.Packing, "fill", packing)
     with patched[0], patched[1], rows.packed_rows(_session, dataset, plan.layout) as packed_rows:
         model = plan.run(packed_rows)
@@ -72,7 +72,7 @@ def train_on_record(name: str, request: str) -> str:
 
 @contextmanager
 def installed(connection: psycopg.Connection) -> Iterator[None]:
-    """Have the hook in this database for the time of the block."""
+    """Install the function in this database for the duration of the block."""
     share = connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()[0]
     source = inspect.getsource(train_on_record).replace("DIRECTORY", f"{share}/dbdp/{__version__}")
     connection.execute(f"drop schema if exists {SCHEMA} cascade")
@@ -84,7 +84,7 @@ def installed(connection: psycopg.Connection) -> Iterator[None]:
 
 
 class Record:
-    """What a training drew and packed.
+    """The noise and the packed rows of a training.
 
     Attributes
     ----------
@@ -93,10 +93,10 @@ class Record:
     batches : for each packing its Poisson mini-batches without what fills them, or one array of all rows
     """
 
-    def __init__(self, found: Mapping[str, Any], dimension: int) -> None:
-        self.model = np.array(found["model"])
-        self.noise = np.array(found["noise"])
-        self.batches = [_batches(packed, dimension) for packed in found["packed"]]
+    def __init__(self, record: Mapping[str, Any], dimension: int) -> None:
+        self.model = np.array(record["model"])
+        self.noise = np.array(record["noise"])
+        self.batches = [_batches(packed, dimension) for packed in record["packed"]]
 
 
 def _batches(packed: tuple[int | None, list[str]], dimension: int) -> list[np.ndarray]:
@@ -109,6 +109,6 @@ def _batches(packed: tuple[int | None, list[str]], dimension: int) -> list[np.nd
 
 
 def noisy_model(connection: psycopg.Connection, dataset: str, request: Mapping[str, Any], dimension: int) -> Record:
-    """Train on record in the server."""
+    """Train in the server, and return the record."""
     sql = f"select {SCHEMA}.noisy_model(%s, %s)"
     return Record(connection.execute(sql, (dataset, json.dumps(dict(request)))).fetchone()[0], dimension)

@@ -1,4 +1,4 @@
-"""Servers of the tests, and what is closed on them at a test's end."""
+"""The tests' servers, and the removal of datasets and roles at a test's end."""
 
 import os
 import secrets
@@ -22,7 +22,7 @@ URL = os.environ.get("DBDP_TEST_URL")  # a superuser's URL of a server to test, 
 
 @contextmanager
 def server() -> Iterator[str]:
-    """The server that the environment names, with the extension; its superuser's URL."""
+    """Yield the superuser's URL of the server that the environment names, with the extension."""
     if IMAGE:
         with server_of_image(IMAGE) as url:
             _hurry(url)
@@ -41,7 +41,7 @@ def server() -> Iterator[str]:
 
 
 def is_here(url: str) -> bool:
-    """Whether the server reads files of this machine."""
+    """Return whether the server reads files of this machine."""
     with tempfile.NamedTemporaryFile("w") as file, psycopg.connect(url) as connection:
         Path(file.name).chmod(0o644)
         file.write(secret := secrets.token_hex(8))
@@ -51,7 +51,7 @@ def is_here(url: str) -> bool:
 
 @contextmanager
 def server_of_image(image: str) -> Iterator[str]:
-    """A container of the image, with a random password; its superuser's URL."""
+    """Yield the superuser's URL of a container of the image, with a random password."""
     from testcontainers.community.postgres import PostgresContainer
 
     password = secrets.token_urlsafe()
@@ -69,9 +69,9 @@ def _hurry(url: str) -> None:
 
 @contextmanager
 def temporary_cluster() -> Iterator[Cluster]:
-    """A cluster in a folder that the server's account can enter; the default one where DBDP_HOME is its parent."""
+    """Yield a cluster in a folder that the server's account can enter, named as the default one."""
     if IMAGE:
-        pytest.skip(f"needs a private cluster, which tells nothing of {IMAGE}")
+        pytest.skip(f"needs a private cluster, and {IMAGE} is tested")
     root = Path(tempfile.mkdtemp(prefix="dbdp-test-"))
     root.chmod(0o755)  # as root the server runs as another account, which must get through
     cluster = Cluster(root / Cluster.default().home.name)
@@ -85,8 +85,8 @@ def temporary_cluster() -> Iterator[Cluster]:
 
 def drop_datasets(connection: psycopg.Connection, condition: str, *parameters: object) -> None:
     """Close the datasets that meet a condition."""
-    found = connection.execute(f"select name from dbdp.datasets where {condition}", parameters)
-    for (name,) in found.fetchall():
+    names = connection.execute(f"select name from dbdp.datasets where {condition}", parameters)
+    for (name,) in names.fetchall():
         connection.execute("select dbdp.drop_dataset(%s)", (name,))
 
 

@@ -1,4 +1,4 @@
-"""What makes trainings with noise in every update short: few updates, searches or generations."""
+"""Options that make noisy trainings short: few updates, searches or generations."""
 
 from typing import Any
 

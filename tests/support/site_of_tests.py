@@ -1,4 +1,4 @@
-"""The page as the tests meet it: on a port of its own, with a clock that they set."""
+"""The web page on a separate port, with a clock that the tests set."""
 
 import logging
 import re
@@ -25,7 +25,7 @@ GROUPS = {"owner": "dbdp_data_owner", "rival": "dbdp_data_owner", "analyst": "db
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -127,12 +127,12 @@ def served(url: str, cookie: str = "dbdp_web") -> Iterator[Site]:
 
 
 def csrf_of(page: str) -> str:
-    """The number that the forms of a page carry."""
-    found = re.search(r'name="csrf" value="([^"]+)"', page)
-    assert found
-    return found[1]
+    """Return the CSRF token in the forms of a page."""
+    match = re.search(r'name="csrf" value="([^"]+)"', page)
+    assert match
+    return match[1]
 
 
 def words(page: str) -> str:
-    """What a reader reads of a page's content."""
+    """Return the text of a page's content."""
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page.partition("<main")[2]))

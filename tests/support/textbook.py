@@ -1,10 +1,10 @@
-"""Losses as the textbook writes them, piece by piece, in as many bits as the caller works with."""
+"""Textbook formulas of the losses, in the caller's precision."""
 
 import mpmath
 
 
 def literal(loss, score, label):
-    """Value and derivative as the textbook writes them, piece by piece."""
+    """Return value and derivative by the textbook's formula."""
     score, label, weight = mpmath.mpf(score), mpmath.mpf(label), mpmath.mpf(loss.positive_weight if label > 0 else 1)
     margin, residual, size = label * score, score - label, abs(score - label)
     if loss.name == "logistic":

@@ -1,1 +1,1 @@
-"""Algorithms that search with noisy selections: line searches, private descent, PrivGene."""
+"""Algorithms that choose their steps or models by private selections: DP-AGD, line searches, PrivGene."""

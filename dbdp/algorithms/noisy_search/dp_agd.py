@@ -1,19 +1,19 @@
-"""DP-AGD: gradient descent that tests every noisy direction, and buys a better gradient where it fails.
+"""DP-AGD: gradient descent that tests every noisy direction, and measures the gradient again where it fails.
 
 Lee & Kifer 2018, Algorithm 2, as privacy.md §8 repairs it. Each iteration measures the sum of clipped
-gradients, then selects privately among some step sizes along the unit vector of that direction, 0 among
-them; where 0 is selected, the same gradient is measured again and the two measurements are averaged.
+gradients, then selects privately among some step sizes, including 0, along the unit vector of that direction;
+where 0 is selected, the same gradient is measured again and the two measurements are averaged.
 
-What differs from the paper. Neighbours are replace-one: a sum of gradients moves by 2C. Every access is paid
-before it is made, out of a filter, and one that is not afforded ends the run, in the inner loop too. The raw
-sum is kept, and a copy of it becomes the unit vector, so that measurements are averaged at one scale with
-the weights ρ_old and ρ - ρ_old. ρ comes from (ε, δ) by the tight conversion. The selection is by the exponential
-mechanism, ε²/8-zCDP. A row of norm at most 1 cannot tell two near candidates apart: the selection's noise
-shrinks with the largest step. The regulariser is added to the mean gradient before its norm is taken. The
+Differences from the paper. Neighbours are replace-one: a sum of gradients moves by 2C. A filter is charged for
+every access before the access, and one that exceeds the rest ends the run, in the inner loop too. The raw
+sum is stored, and a copy of it is normalised, so that measurements are averaged at one scale with
+the weights ρ_old and ρ - ρ_old. ρ follows from (ε, δ) by the tight conversion. The selection is by the exponential
+mechanism, ε²/8-zCDP. The losses of a row of norm at most 1 differ little between near candidates: the selection's
+noise shrinks with the largest step. The regulariser is added to the mean gradient before its norm is computed. The
 largest step never exceeds the first one, as in the authors' program (in the text it may): the largest of
 τ noisy choices is too large rather than too small, and the range would grow with the noise.
 
-What is left at the end is less than one more measurement and selection cost; nobody gets it back.
+The unspent rest at the end is less than the cost of one more measurement and selection; it is not refunded.
 Shapes: a model is (P,), candidates are (m, P).
 """
 
@@ -56,21 +56,21 @@ SHARES = (EVEN, PUBLISHED)
 MOST_CANDIDATES = 1000
 MOST_SPLITS = 10_000
 _ORDERS = tuple(1.25**step for step in range(-20, 11))  # of mini-batches: α - 1 relative to the best for Gaussians
-_ROOM = 1 - 1e-9  # δ is taken smaller by this much, for what evaluating κ errs by (§14.5)
+_ROOM = 1 - 1e-9  # reduces δ, to cover the error of κ (§14.5)
 
 
 @dataclass(frozen=True)
 class Settings(OwnSettings):
-    """What only DP-AGD has, with the paper's defaults (§5, §6) where it has them.
+    """The settings of DP-AGD, with the paper's defaults (§5, §6) where it has them.
 
-    Two are not the paper's. Its conversion of ε/(2·splits) gives the first measurement 1/(2 ln(1.25/δ)), that is
-    1/37 at δ = 10⁻⁸, of what the selection costs that judges it: here they cost the same. It names no γ, and
-    finds all above 0.2 alike (Figure 1b; 0.1 in the authors' program): 0.3 is that of DP-BLSGD.
+    Two are not the paper's. Its conversion of ε/(2·splits) assigns to the first measurement 1/(2 ln(1.25/δ)), that is
+    1/37 at δ = 10⁻⁸, of the cost of the selection that tests it: here they cost the same. It specifies no γ, and
+    observes no difference above 0.2 (Figure 1b; 0.1 in the authors' program): 0.3 is that of DP-BLSGD.
     """
 
     splits: int = number(60, 1, MOST_SPLITS, "a selection is worth ε/(2·splits) by Laplace noise; fewer are less noisy")
     shares: str = word(
-        SHARES, "even: a first measurement costs what a selection does; published: 1/(2 ln(1.25/δ)) of that"
+        SHARES, "even: a first measurement costs as much as a selection; published: 1/(2 ln(1.25/δ)) of that"
     )
     growth: float = number(0.3, 1e-2, 1e2, "γ: after a selection of 0, ρ of the measurements grows by this share")
     loss_clip: float = number(
@@ -115,10 +115,10 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     objective = settings.objective_of(request, facts)
     settings.check_numbers(own.step_candidates, objective.parameters, "give fewer step_candidates in settings")
     batch_size = facts.rows if request.batch_size is None else settings.batch_size_of(request, facts.rows)
-    prices: Prices = WholeTable.of(request, own)
+    prices: Prices = AllRows.of(request, own)
     if batch_size < facts.rows:
-        kept = replace(request, delta=request.delta * (1 - LEAKED))  # the rest pays for what cutting mini-batches leaks
-        prices = MiniBatches.of(kept, own, WholeTable.of(kept, own), batch_size / facts.rows)
+        noised = replace(request, delta=request.delta * (1 - LEAKED))  # the rest: what cutting leaks
+        prices = MiniBatches.of(noised, own, AllRows.of(noised, own), batch_size / facts.rows)
     samples = settings.samples_of(request, facts, prices.probability, 2 * most_selections(prices, own))
     descent = Descent(
         objective=objective,
@@ -133,12 +133,12 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
         radius=settings.radius_of(request, settings.loss_of(request, facts)),
     )
     guarantee = Release(prices.event(request), request.epsilon, request.delta)
-    told = descent.told() | ({} if prices.probability == 1 else settings.shown_samples(request, samples))
-    return NoisyWhileTraining(request, facts, guarantee, told, descent)
+    details = descent.details() | ({} if prices.probability == 1 else settings.shown_samples(request, samples))
+    return NoisyWhileTraining(request, facts, guarantee, details, descent)
 
 
 def _check_delta(request: Request) -> None:
-    """Raise ValueError without a δ."""
+    """Raise ValueError for δ = 0."""
     if request.delta == 0:
         raise ValueError("delta = 0: dp_agd is accounted by concentrated privacy, which needs a delta > 0; give one")
 
@@ -147,30 +147,27 @@ def _check_delta(request: Request) -> None:
 
 
 class Prices(Protocol):
-    """What accesses cost, in one kind of charge; a measurement's noise is told by its ρ over all rows.
-
-    Attributes
-    ----------
-    limit : what may be spent in all
-    gradient_rho : of the first measurement
-    selection_epsilon, selection_charge : of every selection
-    probability : with which a row is in the mini-batch of an access
-    """
+    """The costs of accesses, in one kind of charge; a measurement's noise is specified by its ρ over all rows."""
 
     @property
-    def limit(self) -> float: ...
+    def limit(self) -> float:
+        """The largest sum of charges."""
 
     @property
-    def gradient_rho(self) -> float: ...
+    def gradient_rho(self) -> float:
+        """The ρ of the first measurement."""
 
     @property
-    def selection_epsilon(self) -> float: ...
+    def selection_epsilon(self) -> float:
+        """The ε of every selection."""
 
     @property
-    def selection_charge(self) -> float: ...
+    def selection_charge(self) -> float:
+        """The charge of every selection."""
 
     @property
-    def probability(self) -> float: ...
+    def probability(self) -> float:
+        """Probability of a row to be in the mini-batch of an access."""
 
     def gradient_charge(self, rho: float) -> float:
         """Return the charge of a measurement."""
@@ -179,15 +176,15 @@ class Prices(Protocol):
         """Return the noise of a measurement; a computed gradient errs by at most `evaluated`."""
 
     def event(self, request: Request) -> Event:
-        """Return what the whole run is charged as."""
+        """Return the event that the run is charged as."""
 
-    def told(self) -> dict[str, Any]:
-        """Return what `explain` says of it."""
+    def details(self) -> dict[str, Any]:
+        """Return the sampling and the limit, for `explain`."""
 
 
 @dataclass(frozen=True)
-class WholeTable:
-    """Every access reads all rows, and is charged ρ-zCDP: the whole run is `limit`-zCDP (§8(3), §13)."""
+class AllRows:
+    """Prices where every access reads all rows and is charged ρ-zCDP: the run is `limit`-zCDP (§8(3), §13)."""
 
     limit: float
     gradient_rho: float
@@ -196,12 +193,17 @@ class WholeTable:
     probability: float = 1.0
 
     @classmethod
-    def of(cls, request: Request, own: Settings) -> "WholeTable":
-        """Return the prices: of a selection by Laplace noise of ε/(2·splits), which is ε²/2-zCDP (Lemma 3.7).
+    def of(cls, request: Request, own: Settings) -> "AllRows":
+        """Return the prices; a selection costs what Laplace noise of ε/(2·splits) does, ε²/2-zCDP (Lemma 3.7).
 
         A classical Gaussian of that ε has σ = Δ√(2 ln(1.25/δ))/ε, and so ρ = ε²/(4 ln(1.25/δ)), by Lemma 3.6: the
-        published share. It sets a scale, nothing rests on the classical formula. Neither exceeds its part
-        of ρ, which for a large ε it would.
+        published share. The classical formula sets a scale only, and the proof does not use it. Both are limited to
+        their part of ρ, which they would exceed for a large ε.
+
+        Raises
+        ------
+        ValueError
+            If ε is too small for that many selections.
         """
         limit, each = rho_of(request.epsilon, request.delta), request.epsilon / (2 * own.splits)
         selection = min(each**2 / 2, limit / (2 * own.splits) * _ROOM)
@@ -216,7 +218,7 @@ class WholeTable:
 
     @property
     def selection_epsilon(self) -> float:
-        """The exponential mechanism is ε²/8-zCDP, any other selection ε²/2-zCDP (§8(5), §13)."""
+        """ε of a selection: the exponential mechanism is ε²/8-zCDP, any other ε²/2-zCDP (§8(5), §13)."""
         return math.sqrt((8 if self.selection == EXPONENTIAL else 2) * self.selection_charge) * _ROOM
 
     def gradient_charge(self, rho: float) -> float:
@@ -232,17 +234,17 @@ class WholeTable:
         """See `Prices`."""
         return ZCDpEvent(self.limit)
 
-    def told(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """See `Prices`."""
         return {"sampling": "all rows", "rho": self.limit}
 
 
 @dataclass(frozen=True)
 class MiniBatches:
-    """Every access reads a fresh Poisson mini-batch, and is charged its Rényi divergence at one fixed order.
+    """Prices where every access reads a new Poisson mini-batch and is charged its Rényi divergence at one order.
 
-    §8(3), §9.5, §9.7: the order is chosen before the first row is read, two accesses never share a batch,
-    and the batch's size is nowhere used: sums are compared with the public q·n. `limit` = ε - κ(α), so that
+    §8(3), §9.5, §9.7: the order is fixed before the first row is read, two accesses never share a batch,
+    and the batch's size is not used: sums are compared with the public q·n. `limit` = ε - κ(α), so that
     the run is (ε, δ)-DP (§13).
 
     Proof of a selection's charge. With the record in the batch the log of a candidate's odds moves within an
@@ -259,22 +261,22 @@ class MiniBatches:
     order: float
 
     @classmethod
-    def of(cls, request: Request, own: Settings, whole: WholeTable, probability: float) -> "MiniBatches":
-        """Return prices that are the same parts of the whole as without mini-batches, at the order with least noise."""
-        delta, found = request.delta * _ROOM, []
+    def of(cls, request: Request, own: Settings, full: AllRows, probability: float) -> "MiniBatches":
+        """Return prices that are the same shares of the limit as those of `full`, at the order with least noise."""
+        delta, choices = request.delta * _ROOM, []
         excess = best_order(request.epsilon, delta) - 1
         for order in (1 + excess * ratio for ratio in _ORDERS):
             limit = (request.epsilon - conversion(order, delta)) * _ROOM
             if limit > 0:
-                unit = limit / whole.limit
-                epsilon = _selection_epsilon(own.selection, whole.selection_charge * unit, probability, order)
-                rho = _gradient_rho(whole.gradient_rho * unit, probability, order)
-                found.append(cls(limit, rho, epsilon, own.selection, probability, order))
-        return max(found, key=lambda prices: prices.gradient_rho * prices.selection_epsilon**2)
+                unit = limit / full.limit
+                epsilon = _selection_epsilon(own.selection, full.selection_charge * unit, probability, order)
+                rho = _gradient_rho(full.gradient_rho * unit, probability, order)
+                choices.append(cls(limit, rho, epsilon, own.selection, probability, order))
+        return max(choices, key=lambda prices: prices.gradient_rho * prices.selection_epsilon**2)
 
     @property
     def selection_charge(self) -> float:
-        """See the proof above."""
+        """The charge of a selection; its proof is that of the class."""
         loss = 2 * amplified(self.selection_epsilon / 2, self.probability)
         exponential = self.selection == EXPONENTIAL
         event = ExponentialMechanismDpEvent(loss) if exponential else EpsilonDeltaDpEvent(loss, 0.0)
@@ -285,35 +287,35 @@ class MiniBatches:
         return poisson_gaussian_divergence(self.probability, 2 * noisy_sums.multiplier_of_rho(rho), self.order)
 
     def noise(self, clip: float, rows: int, parameters: int, rho: float, evaluated: float) -> Gaussian:
-        """See `Prices`: of the same σ as over all rows, which is twice as many times C as it is times 2C."""
+        """See `Prices`: σ is that over all rows, where the sensitivity is 2C in place of C."""
         sensitivity = noisy_sums.sampled_sensitivity(clip, rows, evaluated=evaluated)
         return noisy_sums.gaussian_sum(sensitivity, parameters, multiplier=2 * noisy_sums.multiplier_of_rho(rho))
 
     def event(self, request: Request) -> Event:
-        """See `Prices`: the order is the run's own, so a ledger is told (ε, δ)."""
+        """See `Prices`: the ledger has another order, so the event is (ε, δ)."""
         return EpsilonDeltaDpEvent(request.epsilon, request.delta)
 
-    def told(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """See `Prices`."""
         return {"sampling": "poisson", "renyi_order": self.order, "divergence": self.limit}
 
 
 def most_selections(prices: Prices, own: Settings) -> int:
-    """Return how many selections there are at most: each follows one measurement, of γρ at least or a first one."""
+    """Return the largest number of selections: each follows one measurement, of γρ at least or a first one."""
     least = prices.gradient_charge(min(1.0, own.growth) * prices.gradient_rho)
     return math.floor(prices.limit / (least + prices.selection_charge) * (1 + 1e-9))
 
 
 def _selection_epsilon(selection: str, charge: float, probability: float, order: float) -> float:
-    """Return ε of a selection from mini-batches with at most that charge: `selection_charge` solved for ε."""
+    """Return ε of a selection on mini-batches with at most that charge: `selection_charge` solved for ε."""
     loss = math.sqrt((8 if selection == EXPONENTIAL else 2) * charge / order)
     return 2 * math.log1p(math.expm1(loss / 2) / probability) * _ROOM
 
 
 def _gradient_rho(charge: float, probability: float, order: float) -> float:
-    """Return about the largest ρ of a measurement from mini-batches with at most that charge, by bisection.
+    """Return approximately the largest ρ of a measurement on mini-batches with at most that charge, by bisection.
 
-    It is at least charge/α: mini-batches never make it dearer.
+    It is at least charge/α, since mini-batches never increase the charge.
     """
 
     def afforded(rho: float) -> bool:
@@ -335,13 +337,16 @@ def _gradient_rho(charge: float, probability: float, order: float) -> float:
 
 @dataclass(frozen=True)
 class Descent:
-    """Everything that a run needs, all of it public.
+    """The descent as planned, from public facts only.
 
     Attributes
     ----------
-    samples : the mini-batches of the accesses; with probability 1 they read all rows
-    rows, batch_size : n, and the rows of an access, or expected of one: all if there are no mini-batches
-    clip, loss_limit : what the norm of a row's gradient, and a row's loss, are clipped to
+    samples : PoissonSamples
+        The mini-batches of the accesses; with probability 1 they read all rows.
+    rows, batch_size : int
+        n, and the (expected) number of rows of an access: n without mini-batches.
+    clip, loss_limit : float
+        The largest norm of a row's gradient, and the largest loss of a row.
     """
 
     objective: Objective
@@ -356,9 +361,9 @@ class Descent:
     radius: float
 
     def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
-        """Descend until the budget affords no further measurement with its selection; return the last model.
+        """Descend while the budget pays for a measurement and its selection; return the last model, shape (P,).
 
-        `rho` is what the gradient at this model shall be known with, `known` what it is known with.
+        `rho` is the sum of ρ for the gradient at this model, `known` the part of it measured so far.
         """
         accesses, steps = _Accesses(self, rows), _StepSizes(self.own)
         model, raw = self.objective.initial(), np.zeros(self.objective.parameters)
@@ -372,19 +377,19 @@ class Descent:
             progress("selection", selections, most)
             if chosen:
                 model, known = candidates[chosen], 0.0
-                steps.took(chosen)
+                steps.record(chosen)
             else:
                 rho, known = rho * (1 + self.own.growth), rho
         return model
 
     def candidates(self, model: np.ndarray, raw: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """Return a model for each step size, along the unit vector of the noisy gradient's direction."""
+        """Return a model for each step size along the normalised noisy gradient, shape (m, P)."""
         gradient = raw / self.batch_size + self.regularisation * model
         norm = float(np.linalg.norm(gradient))
-        found = model - np.outer(steps, gradient / norm if norm > 0 else gradient)
+        models = model - np.outer(steps, gradient / norm if norm > 0 else gradient)
         if math.isfinite(self.radius):
-            found *= np.minimum(1.0, self.radius / np.maximum(np.linalg.norm(found, axis=1), self.radius))[:, None]
-        return found
+            models *= np.minimum(1.0, self.radius / np.maximum(np.linalg.norm(models, axis=1), self.radius))[:, None]
+        return models
 
     def noise(self, model: np.ndarray, rho: float) -> Gaussian:
         """Return the noise of a measurement at a model."""
@@ -392,7 +397,7 @@ class Descent:
         return self.prices.noise(self.clip, self.rows, self.objective.parameters, rho, evaluated)
 
     def selection(self, candidates: np.ndarray, penalties: np.ndarray) -> ExponentialMechanism | NoisyMin:
-        """Return the mechanism that selects: its noise covers the candidates' clipped losses, and no more."""
+        """Return the mechanism that selects, with noise for the candidates' clipped losses."""
         sensitivity = noisy_sums.compared_sensitivity(
             self.loss_limit,
             self.rows,
@@ -405,42 +410,42 @@ class Descent:
 
     @cached_property
     def most_selections(self) -> int:
-        """How many selections there are at most."""
+        """The largest number of selections."""
         return most_selections(self.prices, self.own)
 
     @cached_property
     def least_selections(self) -> int:
-        """How many there are at least: the budget ends first if the first selections are 0, and the others are not.
+        """The smallest number of selections, which is reached if the first selections are 0 and the others are not.
 
-        Proof. A first measurement costs more after a 0 than before it, and what a 0 costs depends on the
+        Proof. A first measurement costs more after a 0 than before it, and the cost of a 0 depends on the
         zeros before it alone: of all orders of k zeros and other selections, zeros first cost most.
         """
         spent, fewest = 0.0, self.most_selections
-        for zeros, (whole, more) in enumerate(self._dearer()):
-            spent += whole if zeros == 0 else 0.0
+        for zeros, (first, more) in enumerate(self._prices_after_zeros()):
+            spent += first if zeros == 0 else 0.0
             if spent > self.prices.limit:
                 break
-            fewest = min(fewest, zeros + 1 + math.floor((self.prices.limit - spent) / whole))
+            fewest = min(fewest, zeros + 1 + math.floor((self.prices.limit - spent) / first))
             spent += more
             if spent > self.prices.limit:
                 fewest = min(fewest, zeros + 1)
         return max(fewest, 1)
 
-    def _dearer(self) -> Iterator[tuple[float, float]]:
-        """Yield what a first measurement costs, and one after a 0, with their selections, after 0, 1, … zeros."""
+    def _prices_after_zeros(self) -> Iterator[tuple[float, float]]:
+        """Yield, after 0, 1, … zeros, the costs of a first measurement and of one after a 0, with their selections."""
         rho, selection = self.prices.gradient_rho, self.prices.selection_charge
         while True:
-            whole, more = (self.prices.gradient_charge(each) for each in (rho, self.own.growth * rho))
-            yield whole + selection, more + selection
+            first, more = (self.prices.gradient_charge(each) for each in (rho, self.own.growth * rho))
+            yield first + selection, more + selection
             rho *= 1 + self.own.growth
 
-    def told(self) -> dict[str, Any]:
-        """Return what `explain` says: noise scales are those of the first measurement and the first selection."""
+    def details(self) -> dict[str, Any]:
+        """Return the details for `explain`; noise scales are those of the first measurement and selection."""
         prices, parameters = self.prices, self.objective.parameters
         noise = self.noise(self.objective.initial(), prices.gradient_rho)
         return {
             "batch_size": self.batch_size,
-            **prices.told(),
+            **prices.details(),
             "sampling_rate": prices.probability,
             "parameters": parameters,
             "steps": self.most_selections,
@@ -459,18 +464,18 @@ class Descent:
 
 
 class _StepSizes:
-    """The step sizes to select from; their range follows the steps taken (Lee & Kifer 2018 §5)."""
+    """The step sizes to select from; their range adapts to the selected steps (Lee & Kifer 2018 §5)."""
 
     def __init__(self, own: Settings) -> None:
         self._own, self._largest = own, own.largest_step
         self._taken: list[float] = []
 
     def candidates(self) -> np.ndarray:
-        """Return m step sizes from 0 on."""
+        """Return the step sizes, ascending from 0, shape (m,)."""
         return np.linspace(0.0, self._largest, self._own.step_candidates)
 
-    def took(self, number: int) -> None:
-        """Remember a step that was taken; after τ of them the largest becomes (1 + η) times theirs, if it may."""
+    def record(self, number: int) -> None:
+        """Record a selected step; after τ of them the largest becomes (1 + η) times theirs, up to the first one."""
         self._taken.append(float(self.candidates()[number]))
         if len(self._taken) == self._own.step_window:
             wider = (1 + self._own.step_growth) * max(self._taken)
@@ -478,7 +483,7 @@ class _StepSizes:
 
 
 class _Accesses:
-    """The accesses of one run: each is paid before it is made, and has a mini-batch of its own if there are some."""
+    """The accesses of one run: each is charged first, and reads a new mini-batch, or all rows."""
 
     def __init__(self, descent: Descent, rows: Rows) -> None:
         self._descent, self._prices, self._rows = descent, descent.prices, rows
@@ -488,12 +493,12 @@ class _Accesses:
             rows.shuffle()
 
     def afforded(self, rho: float) -> bool:
-        """Return whether a measurement can be made, and a selection after it."""
+        """Return whether the budget pays for a measurement and the selection after it."""
         charge = self._prices.gradient_charge(rho) + self._prices.selection_charge
         return self._filter.affords(math.nextafter(charge, math.inf))  # the sum was rounded
 
     def measured(self, model: np.ndarray, rho: float) -> np.ndarray:
-        """Return the noisy sum of the clipped gradients at a model."""
+        """Return the noisy sum of the clipped gradients at a model, shape (P,)."""
         descent = self._descent
         self._filter.spend(self._prices.gradient_charge(rho))
         noise = descent.noise(model, rho)
@@ -502,7 +507,7 @@ class _Accesses:
         )
 
     def selected(self, candidates: np.ndarray) -> int:
-        """Return the number of a candidate whose regularised sum of losses is small."""
+        """Return the index of a candidate, selected by the regularised sums of losses."""
         descent = self._descent
         self._filter.spend(self._prices.selection_charge)
         penalties = noisy_sums.penalties(candidates, descent.regularisation, descent.batch_size)
@@ -510,17 +515,17 @@ class _Accesses:
         return descent.selection(candidates, penalties).choose((sums + penalties).tolist())
 
     def _batch(self) -> int | None:
-        """Return the number of a mini-batch that nobody has read, or None for all rows."""
+        """Return the index of a new mini-batch, or None for all rows."""
         if self._prices.probability == 1:
             return None
-        found = next(self._batches, None)
-        if found is None:
+        batch = next(self._batches, None)
+        if batch is None:
             self._batches = iter(range(self._rows.draw(self._descent.samples, self._most(), apart=True)))
-            found = next(self._batches)
-        return found
+            batch = next(self._batches)
+        return batch
 
     def _most(self) -> int:
-        """Return how many accesses are left at most, this one included: a public bound."""
+        """Return a public bound on the number of remaining accesses, including this one."""
         descent = self._descent
         share = self._filter.remaining / self._prices.limit
         return 2 * math.ceil(share * descent.most_selections) + 2

@@ -1,7 +1,7 @@
-"""DP-BLGD: gradient descent over all rows whose steps a noisy line search finds (Chen & Lee 2020, their §5.3).
+"""DP-BLGD: gradient descent over all rows with a noisy line search for each step (Chen & Lee 2020, their §5.3).
 
 privacy.md §8, §9. The searches are those of DP-BLSGD, on all rows. Budgets grow as in DP-AGD (Lee & Kifer 2018):
-after a failure only the difference to a larger budget is paid, and both noisy gradients are averaged. Costs
+after a failure only the difference to a larger budget is charged, and both noisy gradients are averaged. Costs
 are zCDP, in a filter: ρ = 1/2z² for a Gaussian sum of noise multiplier z, ε²/2 for a search.
 """
 
@@ -12,16 +12,16 @@ from itertools import repeat
 import numpy as np
 
 from dbdp.algorithms.noisy_search.line_search import (
-    HAS,
     REASON,
     REMEDIES,
+    SHARED,
     Accounting,
     Estimate,
     Run,
     Searching,
     check_delta,
     descent,
-    white_box,
+    noisy_plan,
 )
 from dbdp.algorithms.noisy_sums import multiplier_of_rho, replaced_sensitivity
 from dbdp.algorithms.options import ALL_ROWS, Options, own_settings
@@ -30,14 +30,13 @@ from dbdp.algorithms.rows import Rows
 from dbdp.privacy.accounting.composition import rho_of
 from dbdp.privacy.accounting.events import Release, ZCDpEvent
 
-OPTIONS = Options({**HAS, "batch_size": (ALL_ROWS,)}, REASON, REMEDIES, Searching)
+OPTIONS = Options({**SHARED, "batch_size": (ALL_ROWS,)}, REASON, REMEDIES, Searching)
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a DP-BLGD release.
 
-    There may be more searches than planned steps where they fail: the rest of a larger gradient's budget is
-    cheaper than a new gradient.
+    There may be more searches than planned steps: after a failure only part of a gradient's cost is charged.
 
     Raises
     ------
@@ -59,14 +58,14 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
         searches=max(1, math.floor(accounting.limit / rarest)),
     )
     guarantee = Release(ZCDpEvent(accounting.limit), request.epsilon, request.delta)
-    return white_box(request, facts, guarantee, run, {"sampling": "all"})
+    return noisy_plan(request, facts, guarantee, run, {"sampling": "all"})
 
 
 def accounting_of(request: Request, own: Searching) -> Accounting:
-    """Return the zCDP of accesses, and the budgets that would last for the planned steps.
+    """Return the zCDP costs of accesses, and the first budgets, which would last for the planned steps.
 
-    Proof that a run is ρ-zCDP (§13). Given what was released, a Gaussian sum of standard deviation zΔ* is
-    1/2z²-zCDP, and a pure ε search ε²/2-zCDP. The filter keeps their sum within ρ, surely. ∎
+    Proof that a run is ρ-zCDP (§13). Given the earlier outputs, a Gaussian sum of standard deviation zΔ* is
+    1/2z²-zCDP, and a pure ε search ε²/2-zCDP. The filter limits their sum to ρ, surely. ∎
     """
     limit = rho_of(request.epsilon, request.delta)
     step, share = limit / own.planned_steps * (1 - 1e-9), own.search_share
@@ -81,23 +80,23 @@ def accounting_of(request: Request, own: Searching) -> Accounting:
 
 
 def all_rows(rows: Rows) -> Iterator[None]:
-    """Pack all rows; give them to every access."""
+    """Pack all rows once; yield None, which stands for all rows, for every access."""
     rows.shuffle()
     yield from repeat(None)
 
 
 class Averaging:
-    """Algorithm 2 of DP-AGD: enlarge the gradient's budget ρ to (1 + ξ)ρ after a failed search, and pay ξρ for it.
+    """Adapt by Algorithm 2 of DP-AGD: after a failed search enlarge the gradient's budget ρ to (1 + ξ)ρ for ξρ.
 
-    The next gradients have the larger budget from the start, where one of them would still be afforded.
+    The next gradients have the larger budget from the start, if the rest pays for one of them.
     """
 
     def __init__(self, growth: float) -> None:
-        """Take ξ."""
+        """Store ξ."""
         self._growth = growth
 
     def multiplier(self, run: Run) -> float:
-        """Return that of a gradient of ξρ."""
+        """Return the noise multiplier of a gradient of ξρ."""
         return run.multiplier / math.sqrt(self._growth)
 
     def failed(self, run: Run, first: Estimate, second: Estimate) -> None:
@@ -107,4 +106,4 @@ class Averaging:
             run.multiplier = multiplier
 
     def stepped(self, direction: np.ndarray) -> None:
-        """Nothing follows from a step."""
+        """Do nothing."""

@@ -1,11 +1,11 @@
-"""DP-BLSGD: SGD over Poisson mini-batches whose steps a noisy line search finds (Chen & Lee 2020, Algorithms 2 and 3).
+"""DP-BLSGD: SGD over Poisson mini-batches with a noisy line search for each step (Chen & Lee 2020, Algorithms 2, 3).
 
-privacy.md §9. What differs from the paper: neighbours are replace-one; a search is pure ε, by Laplace noise, and
-its Theorems 2 and 3 are not used; every access draws a *fresh* mini-batch, since costs that were amplified one by
+privacy.md §9. Differences from the paper: neighbours are replace-one; a search is pure ε, by Laplace noise, and
+its Theorems 2 and 3 are not used; every access draws a *new* mini-batch, since costs that were amplified one by
 one do not add up on a shared one; the noisy sum is divided by qn, never by the number of rows drawn; costs are
-tracked at *one* Rényi order, fixed before the run, and paid before an access; a second gradient is clipped as the
+tracked at *one* Rényi order, fixed before the run, and charged before an access; a second gradient is clipped as the
 first is (line 3 of Algorithm 3 has a misplaced parenthesis), and averaged with it by their noise; a budget grows
-only while a step at the larger one is still afforded.
+only while the rest pays for a step at the larger one.
 """
 
 import math
@@ -17,9 +17,9 @@ import numpy as np
 from dbdp import checks
 from dbdp.algorithms import settings
 from dbdp.algorithms.noisy_search.line_search import (
-    HAS,
     REASON,
     REMEDIES,
+    SHARED,
     Accounting,
     Estimate,
     Run,
@@ -27,7 +27,7 @@ from dbdp.algorithms.noisy_search.line_search import (
     angle_between,
     check_delta,
     descent,
-    white_box,
+    noisy_plan,
 )
 from dbdp.algorithms.noisy_sums import sampled_sensitivity
 from dbdp.algorithms.options import Options, anything, number, own_settings
@@ -40,10 +40,10 @@ from dbdp.privacy.accounting.subsampling import amplified, poisson_gaussian_dive
 
 SAMPLED = 0.1  # q, of the paper
 RIGHT_ANGLE = math.pi / 2
-_LEAST_CLIP = 1e-3  # of the first: clips shrink no further
+_LEAST_CLIP = 1e-3  # smallest clip, relative to the first one
 _SLACK = 1 - 1e-9
 _ORDERS = 1 + np.geomspace(1e-2, 1e6, 129)  # 16 in each factor of ten
-_MULTIPLIERS, _INVERSES = (1e-4, 1e9), (1e-5, 1e8)  # where σ/C and 1/ε of the first accesses are looked for
+_MULTIPLIERS, _INVERSES = (1e-4, 1e9), (1e-5, 1e8)  # ranges of the search for σ/C and 1/ε of the first accesses
 
 
 @dataclass(frozen=True)
@@ -52,16 +52,16 @@ class Sampled(Searching):
 
     angle_decay: float = number(0.8, 0, 1, "ψ, the weight of the past in the moving average of the angles of steps")
     widest_angle: float = number(
-        1.1, 1, 100, "φ, multiple of that average beyond which a failure is blamed on the noise of the gradient"
+        1.1, 1, 100, "φ, multiple of that average above which a failure is attributed to the noise of the gradient"
     )
-    narrowest_angle: float = number(0.5, 0, 1, "φ, multiple below which it is blamed on the noise of the search")
+    narrowest_angle: float = number(0.5, 0, 1, "φ, multiple below which it is attributed to the noise of the search")
 
 
-OPTIONS = Options(HAS | anything("batch_size"), REASON, REMEDIES, Sampled)
+OPTIONS = Options(SHARED | anything("batch_size"), REASON, REMEDIES, Sampled)
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
-    """Return the plan of a DP-BLSGD release; a mini-batch is by default of a tenth of the rows, as in the paper.
+    """Return the plan of a DP-BLSGD release; a mini-batch has by default a tenth of the rows, as in the paper.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
 
 
 def planned(request: Request, facts: Facts, own: Sampled, *, clip_decay: float) -> NoisyWhileTraining:
-    """Return the plan of a descent over Poisson mini-batches; `clip_decay` is ζ."""
+    """Return the plan of a descent over Poisson mini-batches; `clip_decay` is ζ; raises as `plan`."""
     check_delta(request)
     size = request.batch_size or math.ceil(SAMPLED * facts.rows)
     checks.whole("batch_size", size, 1, facts.rows, "the expected rows of a mini-batch cannot exceed all rows")
@@ -92,16 +92,16 @@ def planned(request: Request, facts: Facts, own: Sampled, *, clip_decay: float) 
         searches=own.planned_steps,
     )
     guarantee = Release(EpsilonDeltaDpEvent(request.epsilon, request.delta), request.epsilon, request.delta)
-    told = {"sampling": "poisson", "sampling_rate": probability, "renyi_order": order}
-    told |= settings.shown_samples(request, samples)
-    return white_box(request, facts, guarantee, run, told)
+    details = {"sampling": "poisson", "sampling_rate": probability, "renyi_order": order}
+    details |= settings.shown_samples(request, samples)
+    return noisy_plan(request, facts, guarantee, run, details)
 
 
 # --- accounting -------------------------------------------------------------------------------------------
 
 
 def order_of(request: Request, probability: float, steps: int) -> float:
-    """Return the Rényi order α at which so many gradients alone cost the least: a public choice."""
+    """Return the Rényi order α at which that many gradients alone cost least: a public choice."""
     multiplier = poisson_gaussian_multiplier(request.epsilon, request.delta, probability, steps)
 
     def epsilon_at(order: float) -> float:
@@ -111,12 +111,17 @@ def order_of(request: Request, probability: float, steps: int) -> float:
 
 
 def accounting_of(request: Request, own: Sampled, probability: float, order: float) -> Accounting:
-    """Return what accesses cost at one order, and the budgets that would last for the planned steps.
+    """Return the costs of accesses at one order, and the first budgets, which would last for the planned steps.
 
-    Proof that a run is (ε, δ)-DP (§13). Given what was released before, an access has D_α ≤ its cost, both
-    ways, for replace-one neighbours: its mini-batch is fresh, its noise multiplier or ε and the model are
+    Proof that a run is (ε, δ)-DP (§13). Given the earlier outputs, an access has D_α ≤ its cost, both
+    ways, for replace-one neighbours: its mini-batch is new, its noise multiplier or ε and the model are
     functions of the past. The costs surely add up to at most `limit`, at the one order α that was fixed
-    before: D_α ≤ ε - κ(α) for the whole run, which is (ε, δ)-DP by the conversion. ∎
+    before: D_α ≤ ε - κ(α) for the run, which is (ε, δ)-DP by the conversion. ∎
+
+    Raises
+    ------
+    ValueError
+        If ε is too small for δ, or for that many steps.
     """
     limit = (request.epsilon - conversion(order, request.delta * _SLACK)) * _SLACK
     if limit <= 0:
@@ -142,7 +147,7 @@ def accounting_of(request: Request, own: Sampled, probability: float, order: flo
 
 
 def sampled_epsilon(epsilon: float, probability: float) -> float:
-    """Return what a search that is pure ε on all rows is on a Poisson mini-batch.
+    """Return the pure ε on a Poisson mini-batch of a search that is pure ε on all rows.
 
     ln(1 + q(e^(ε/2) - 1)) - ln(1 - q(1 - e^(-ε/2))), which is less than ln(1 + q(e^ε - 1)). Proof. Let p₀ be
     the probability of an outcome given the batch without the record, p₁ and p₂ with it and with its replacement.
@@ -156,7 +161,7 @@ def sampled_epsilon(epsilon: float, probability: float) -> float:
 
 
 def least(enough: Callable[[float], bool], low: float, high: float) -> float:
-    """Return about the least number between the two that is enough; it surely is."""
+    """Return approximately the least number from `low` to `high` that is enough; raise ValueError if none is."""
     if not enough(high):
         raise ValueError(
             "epsilon is too small for so many steps; use a larger epsilon, or fewer planned_steps in settings"
@@ -171,38 +176,38 @@ def least(enough: Callable[[float], bool], low: float, high: float) -> float:
 
 
 def poisson_batches(rows: Rows, samples: PoissonSamples) -> Iterator[int]:
-    """Give the numbers of fresh mini-batches; about one pass over the rows is drawn at a time.
+    """Yield the indices of new mini-batches; about one pass over the rows is drawn at a time.
 
     Raises
     ------
     ArithmeticError
-        If more are read than were planned for: what is beyond is not paid for.
+        If more are read than were planned, which is an internal error.
     """
     left = samples.draws
     while left:
         drawn = rows.draw(samples, min(left, math.ceil(1 / samples.probability)), apart=True)
         yield from range(drawn)
         left -= drawn
-    raise ArithmeticError(f"more than the {samples.draws} mini-batches that were planned for are read")
+    raise ArithmeticError(f"internal error: more than the {samples.draws} planned mini-batches are read")
 
 
 class Checking:
-    """Algorithm 3: enlarge the budget that a failed search points to; with ζ > 0 clip more where it is the gradient's.
+    """Adapt by Algorithm 3: after a failed search enlarge the gradient's or the search's budget; with ζ > 0 clip more.
 
-    A budget is left as it is where a gradient and a search would not be afforded any more.
+    A budget does not change if the rest would not pay for a gradient and a search.
     """
 
     def __init__(self, own: Sampled, clip_decay: float) -> None:
-        """Begin with a right angle, the average of directions that know nothing."""
+        """Begin with a right angle, the average angle between random directions."""
         self._own, self._clip_decay = own, clip_decay
         self._angle, self._last, self._shrunk = RIGHT_ANGLE, np.zeros(0), False
 
     def multiplier(self, run: Run) -> float:
-        """Return that of the first gradient: the second is as good."""
+        """Return the noise multiplier of the first gradient, for the second one too."""
         return run.multiplier
 
     def failed(self, run: Run, first: Estimate, second: Estimate) -> None:
-        """Two directions far apart at one model show a noisy gradient, two close together a noisy search."""
+        """Enlarge the gradient's budget if two directions at one model differ much, else the search's."""
         own, angle = self._own, angle_between(first.direction, second.direction)
         if angle > min(RIGHT_ANGLE, own.widest_angle * self._angle):
             multiplier = run.multiplier / math.sqrt(1 + own.growth)
@@ -215,14 +220,14 @@ class Checking:
                 run.epsilon = epsilon
 
     def stepped(self, direction: np.ndarray) -> None:
-        """Follow how directions turn from step to step."""
+        """Update the moving average of the angle between successive directions."""
         if len(self._last):
             decay = self._own.angle_decay
             self._angle = decay * self._angle + (1 - decay) * angle_between(direction, self._last)
         self._last, self._shrunk = direction, False
 
     def _shrink(self, run: Run) -> None:
-        """Shrink what gradients and losses are clipped to, once for each step (their §4.4; post-processing)."""
+        """Shrink the clips of gradients and losses, once for each step (their §4.4; post-processing)."""
         if not self._shrunk and run.clip > _LEAST_CLIP * run.plan.clip:
             run.clip *= 1 - self._clip_decay
             run.loss_limit *= 1 - self._clip_decay

@@ -1,7 +1,7 @@
 """DP-BLSGD-AC: DP-BLSGD that clips more as gradients shrink (Chen & Lee 2020, their §4.4).
 
-Whenever the budget of the gradients grows, at most once in a step, gradients and losses are clipped to 1 - ζ
-of what they were: the noise falls with them. It follows from released directions alone: post-processing.
+Whenever the budget of the gradients grows, at most once in a step, the clips of gradients and losses are multiplied
+by 1 - ζ, and the noise falls with them. It follows from released directions alone: post-processing.
 """
 
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 class Adaptive(dp_blsgd.Sampled):
     """The settings of DP-BLSGD, and one more."""
 
-    clip_decay: float = number(0.05, 0, 0.99, "ζ, what clips shrink by when the budget of the gradients grows")
+    clip_decay: float = number(0.05, 0, 0.99, "ζ, share by which clips shrink when the budget of the gradients grows")
 
 
 OPTIONS = replace(dp_blsgd.OPTIONS, own_settings=Adaptive)

@@ -1,8 +1,8 @@
-"""Noisy backtracking line search, and the descent that DP-BLSGD, DP-BLSGD-AC and DP-BLGD make with it.
+"""Noisy backtracking line search, and the descent of DP-BLSGD, DP-BLSGD-AC and DP-BLGD.
 
-Chen & Lee 2020, Algorithms 1 and 2, as privacy.md §9 makes them sound. Their Theorem 3, which charges a search
+Chen & Lee 2020, Algorithms 1 and 2, as privacy.md §9 corrects them. Their Theorem 3, which charges a search
 with Gaussian noise αρ whatever the number of candidates, is false and not used; nor is Theorem 2. A search is
-`AboveThreshold` with Laplace noise: pure ε. Every access spends its cost in a filter *before* a row is read.
+`AboveThreshold` with Laplace noise: pure ε. Every access is charged to a filter *before* a row is read.
 Shapes: a model is (P,), the candidates of a search are (C, P).
 """
 
@@ -36,34 +36,34 @@ from dbdp.privacy.mechanisms import Gaussian
 from dbdp.privacy.selection import AboveThreshold
 
 Batches = Callable[[Rows], Iterator[int | None]]
-LEAST_STEP = 1e-9  # of the first candidate as planned: a search never begins below
+LEAST_STEP = 1e-9  # of the planned first candidate: a search never begins below it
 SCHEDULE = "line_search"
-HAS: dict[str, Values] = {  # the options of every line search
+SHARED: dict[str, Values] = {  # the options of every line search
     **LEARNING,
     **anything("step_size", "radius", "clip_norm", "network"),
     "schedule": (SCHEDULE,),
     "averaging": ("none",),
     "mechanism": (Gaussian.name,),
 }
-REASON = "a line search finds its steps until the budget is spent, with Gaussian noise in every gradient"
+REASON = "a line search chooses its steps until the budget is spent, with Gaussian noise in every gradient"
 REMEDIES = {"epochs": "give planned_steps in settings"}
 
 
 @dataclass(frozen=True)
 class Searching(OwnSettings):
-    """The settings of every line search; the paper's defaults where it has them."""
+    """The settings of every line search, with the paper's defaults where it has them."""
 
-    planned_steps: int = number(50, 1, 100_000, "how many steps the first budgets would last; budgets only grow")
+    planned_steps: int = number(50, 1, 100_000, "number of steps for which the first budgets last; they only grow")
     armijo: float = number(
         0.5, 1e-6, 1 - 1e-6, "α, the share of η‖g‖² by which the objective must fall; 0.001 suits networks"
     )
-    shrink: float = number(0.8, 1e-3, 1 - 1e-3, "β, what a step is multiplied by after it failed")
+    shrink: float = number(0.8, 1e-3, 1 - 1e-3, "β, factor of the step after each failed candidate")
     candidates: int = number(15, 1, 1000, "steps that one search tries")
     search_share: float = number(
-        0.5, 0.01, 0.99, "of the budget, what the searches are laid out to use; the gradients use the rest"
+        0.5, 0.01, 0.99, "share of the budget that is planned for the searches; the gradients use the rest"
     )
-    growth: float = number(0.3, 0.01, 100, "ξ, what a failure enlarges a budget by, relatively")
-    memory: int = number(10, 1, 10**6, "accepted steps after which the first candidate falls")
+    growth: float = number(0.3, 0.01, 100, "ξ, relative growth of a budget after a failure")
+    memory: int = number(10, 1, 10**6, "number of accepted steps after which the first candidate falls")
     restart: float = number(1.2, 1, 100, "the first candidate then falls to this × the largest of those steps")
     loss_clip: float = number(
         3.0,
@@ -73,28 +73,34 @@ class Searching(OwnSettings):
     )
 
     def __post_init__(self) -> None:
-        """Check the ranges, and that the last candidate is a number that steps can have."""
+        """Check the ranges, and that the last candidate is not too small."""
         super().__post_init__()
         checks.between("shrink^candidates", self.shrink**self.candidates, 1e-30, 1)
 
 
 class Sensitivity(Protocol):
-    """How far one record moves a sum of clipped gradients, see `noisy_sums`."""
+    """A function that bounds the change of a sum of clipped gradients by one record, see `noisy_sums`."""
 
-    def __call__(self, clip: float, rows: int, *, evaluated: float = 0.0) -> float: ...
+    def __call__(self, clip: float, rows: int, *, evaluated: float = 0.0) -> float:
+        """Return the bound for gradients of norm at most `clip` and sums of at most `rows` of them."""
 
 
 @dataclass(frozen=True)
 class Accounting:
-    """What accesses cost, in the one currency of the run, and the budgets that it begins with.
+    """The costs of accesses, in one kind of charge, and the first budgets.
 
     Attributes
     ----------
-    limit : what all accesses together may cost
-    gradient : cost of a noisy sum of gradients, by its noise multiplier
-    search : cost of a search, by its ε when all rows are read
-    sensitivity : of a sum of gradients; the noise is a multiple of it
-    multiplier, epsilon : of the first gradient, and of the first search
+    limit : float
+        The largest cost of all accesses together.
+    gradient : Callable[[float], float]
+        Cost of a noisy sum of gradients, by its noise multiplier.
+    search : Callable[[float], float]
+        Cost of a search, by its ε when all rows are read.
+    sensitivity : Sensitivity
+        Sensitivity of a sum of gradients; the noise is a multiple of it.
+    multiplier, epsilon : float
+        Noise multiplier of the first gradient, and ε of the first search.
     """
 
     limit: float
@@ -107,41 +113,45 @@ class Accounting:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A noisy gradient of the objective, per row and with the regulariser, and 1 ÷ its noise's variance."""
+    """A noisy mean gradient with the regulariser, shape (P,), and its precision, 1 ÷ the variance of its noise."""
 
     direction: np.ndarray
     precision: float
 
     def averaged(self, other: "Estimate") -> "Estimate":
-        """Return the mean of least variance of two estimates at the same model (§9.8)."""
+        """Return the weighted mean, with least variance, of two estimates at the same model (§9.8)."""
         precision = self.precision + other.precision
         direction = (self.precision * self.direction + other.precision * other.direction) / precision
         return Estimate(direction, precision)
 
 
 class Adaptation(Protocol):
-    """How the budgets of one run follow from what it has released."""
+    """The interface of the rule that changes the budgets of one run from its released values."""
 
     def multiplier(self, run: "Run") -> float:
-        """Return the noise multiplier of the second gradient, asked for after a search that found no step."""
+        """Return the noise multiplier of the second gradient, after a search without a result."""
 
     def failed(self, run: "Run", first: Estimate, second: Estimate) -> None:
-        """Take both gradients of such a failure into account, before the next search."""
+        """Update the budgets from both gradients after a failed search, before the next one."""
 
     def stepped(self, direction: np.ndarray) -> None:
-        """Take a step against a direction into account."""
+        """Update the state after a step against a direction."""
 
 
 @dataclass(frozen=True)
 class Descent:
-    """One training as planned: public facts only.
+    """A descent as planned, from public facts only.
 
     Attributes
     ----------
-    adaptation : begins one for each run
-    batches : gives the mini-batch of each access, None for all rows; `size` rows are expected in it
-    first_step, clip, loss_limit : as they begin
-    searches : no more than these are made
+    adaptation : Callable[[], Adaptation]
+        Returns a new rule for each run.
+    batches : Batches
+        Yields the mini-batch of each access, None for all rows; its expected number of rows is `size`.
+    first_step, clip, loss_limit : float
+        Initial values.
+    searches : int
+        The largest number of searches.
     """
 
     objective: Objective
@@ -159,13 +169,16 @@ class Descent:
     searches: int
 
     def noise(self, model: np.ndarray, clip: float, multiplier: float) -> Gaussian:
-        """Return the noise of a sum of gradients at a model, of norm at most `clip` each."""
+        """Return the noise of a sum of gradients at a model, each of norm at most `clip`."""
         evaluated = gradient_error(self.objective, model, clip)
         sensitivity = self.accounting.sensitivity(clip, self.rows, evaluated=evaluated)
         return gaussian_sum(sensitivity, self.objective.parameters, multiplier=multiplier)
 
     def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
-        """Descend until the next access is not afforded; return the model. All that decides is noisy, or public."""
+        """Descend while the budget pays for the next accesses; return the model, shape (P,).
+
+        Every decision depends on noisy or public values alone.
+        """
         run = Run(self, rows)
         while run.affords(run.multiplier):
             estimate = run.gradient(run.multiplier)
@@ -184,16 +197,18 @@ class Descent:
 
 
 class Run:
-    """A training in progress. Everything here is public, or a function of what was released.
+    """A descent in progress. All its attributes are public, or functions of released values.
 
     Attributes
     ----------
-    multiplier, epsilon, clip, loss_limit, first_step : of the next accesses
-    searched : searches made
+    multiplier, epsilon, clip, loss_limit, first_step : float
+        Values for the next accesses.
+    searched : int
+        Number of searches so far.
     """
 
     def __init__(self, plan: Descent, rows: Rows) -> None:
-        """Begin with what is planned."""
+        """Begin with the planned values."""
         self.plan, self.rows = plan, rows
         self.filter, self.batches = Filter(plan.accounting.limit), plan.batches(rows)
         self.adaptation = plan.adaptation()
@@ -204,14 +219,14 @@ class Run:
         self._taken: list[float] = []
 
     def affords(self, multiplier: float, epsilon: float | None = None) -> bool:
-        """Return whether a gradient and a search after it may still be made; ε None is the present one."""
+        """Return whether the budget pays for a gradient and a search; None stands for the present ε."""
         costs = self.plan.accounting
         together = costs.gradient(multiplier) + costs.search(self.epsilon if epsilon is None else epsilon)
         within = together < math.inf and self.filter.affords(math.nextafter(together, math.inf))
         return within and self.searched < self.plan.searches
 
     def gradient(self, multiplier: float) -> Estimate:
-        """Return a noisy gradient at the model, from rows of its own."""
+        """Return a noisy gradient at the model, from a new mini-batch."""
         plan = self.plan
         self.filter.spend(plan.accounting.gradient(multiplier))
         noise, batch = plan.noise(self.model, self.clip, multiplier), next(self.batches)
@@ -220,7 +235,7 @@ class Run:
         return Estimate(total / plan.size + plan.regularisation * self.model, scale**-2)
 
     def search(self, estimate: Estimate) -> float | None:
-        """Return the first step that a noisy threshold lets pass, from rows of its own, or None."""
+        """Return the first step above a noisy threshold, from a new mini-batch, or None."""
         plan = self.plan
         steps = self.first_step * plan.searching.shrink ** np.arange(plan.searching.candidates)
         models = np.stack([self.model, *(self.moved(estimate, step) for step in steps)])
@@ -228,17 +243,17 @@ class Run:
         self.searched += 1
         sums = self.rows.loss_sums(plan.objective, models, limit=self.loss_limit, batch=next(self.batches))
         values = compared(plan, models, steps, sums, self.loss_limit)
-        found = threshold_of(self.epsilon).first_above(values, 0.0)
-        return None if found is None else float(steps[found])
+        index = threshold_of(self.epsilon).first_above(values, 0.0)
+        return None if index is None else float(steps[index])
 
     def moved(self, estimate: Estimate, step: float) -> np.ndarray:
-        """Return the model after a step, within the ball."""
+        """Return the model after a step, projected onto the ball."""
         model = self.model - step * estimate.direction
         norm = float(np.linalg.norm(model))
         return model if norm <= self.plan.radius else model * (self.plan.radius / norm)
 
     def move(self, estimate: Estimate, step: float) -> None:
-        """Take a step that was found, and remember it: after some of them searches begin nearer to the largest."""
+        """Apply and record an accepted step; after `memory` of them reduce the first candidate."""
         self.model = self.moved(estimate, step)
         self._taken.append(step)
         if len(self._taken) == self.plan.searching.memory:
@@ -249,15 +264,15 @@ class Run:
 
 
 def compared(plan: Descent, models: np.ndarray, steps: np.ndarray, sums: np.ndarray, limit: float) -> list[float]:
-    """Return for each candidate how much more than demanded the objective falls, per unit of its sensitivity.
+    """Return by how much the fall of the objective exceeds the Armijo condition, per unit of its sensitivity.
 
-    The first model is the present one. The Armijo condition is for sums: the losses of the mini-batch and qn
-    times the regulariser must fall by qn·α‖w⁺ - w‖²/η, which is qn·αη‖g‖² where no ball is in the way (§9.3).
+    There is one value for each candidate; the first model is the present one. The condition is for sums: the losses
+    of the mini-batch and qn times the regulariser must fall by qn·α‖w⁺ - w‖²/η, or qn·αη‖g‖² without a ball (§9.3).
     Proof. What depends on no row is a public number D_i. One record moves Σℓ(w) - Σℓ(w_i) - D_i by at most
     2s_i (`half_range` of these two models), and by at most s_i when it leaves the mini-batch. To divide by the
     public 2s_i > 0 changes no comparison with the threshold 0, so every value has sensitivity 1, or 1/2. The
-    two differences and the quotient err by less than 3u·b·limit + 2u|D_i| in either world, which s_i has to
-    spare. ∎
+    two differences and the quotient err by less than 3u·b·limit + 2u|D_i| in either world, which the margin of s_i
+    covers. ∎
     """
     moved = models[1:] - models[0]
     penalty = penalties(models, plan.regularisation, plan.size)
@@ -268,18 +283,18 @@ def compared(plan: Descent, models: np.ndarray, steps: np.ndarray, sums: np.ndar
 
 
 def half_range(plan: Descent, pair: np.ndarray, limit: float, added: float) -> float:
-    """Return s for two models: one record moves the difference of their sums by at most 2s, or s if it leaves."""
+    """Return s: one record moves the difference of two models' sums by at most 2s if replaced, s if removed."""
     spread, evaluated = spread_of(plan.objective, pair), loss_error(plan.objective, pair)
     return compared_sensitivity(limit, plan.rows, spread=spread, added=added, evaluated=evaluated)
 
 
 def threshold_of(epsilon: float) -> AboveThreshold:
-    """Return the search of a pure ε = ε₁ + 2ε₂, ε₁ = ε/2 as in Algorithm 1, over values of sensitivity 1."""
+    """Return the search with pure ε = ε₁ + 2ε₂, ε₁ = ε/2 as in Algorithm 1, over values of sensitivity 1."""
     return AboveThreshold(epsilon / 2, epsilon / 4, 1.0)
 
 
 def angle_between(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the angle of two directions in radians; a direction of zeros is at a right angle to all."""
+    """Return the angle between two directions in radians; π/2 if one of them is 0."""
     lengths = float(np.linalg.norm(one) * np.linalg.norm(other))
     return math.acos(max(-1.0, min(1.0, float(one @ other) / lengths))) if lengths > 0 else math.pi / 2
 
@@ -288,19 +303,19 @@ def angle_between(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def check_delta(request: Request) -> None:
-    """Raise ValueError without a δ."""
+    """Raise ValueError for δ = 0."""
     if request.delta == 0:
         raise ValueError(
-            f"delta = 0: algorithm {request.algorithm!r} adds Gaussian noise, which gives no pure guarantee; "
+            f"delta = 0: algorithm {request.algorithm!r} adds Gaussian noise, which has no pure guarantee; "
             "give a delta > 0, such as 1e-6, or choose bolt_on"
         )
 
 
 def first_step_of(request: Request, objective: Objective, regularisation: float) -> float:
-    """Return the first candidate, 8/β by default, or 1 for a network, whose β nobody knows.
+    """Return the first candidate step: 8/β by default, or 1 for a network, whose β is unknown.
 
-    Without noise α = 1/2 lets every step up to 1/β pass, whatever the rows; along a gradient few data are
-    as curved as that. By default the candidates end at 0.35/β.
+    Without noise α = 1/2 accepts every step up to 1/β, whatever the rows; along a gradient few data have
+    that curvature. By default the last candidate is 0.35/β.
     """
     if request.step_size is not None:
         checks.between("step_size", request.step_size, 1e-9, 1e6)
@@ -321,12 +336,12 @@ def descent(
     size: float,
     searches: int,
 ) -> Descent:
-    """Return the training of a request.
+    """Return the planned descent of a request.
 
     Raises
     ------
     ValueError
-        If there is no such training, or its first noise cannot be made.
+        If an option is out of range, or ε is too small for that many searches.
     """
     objective, loss = settings.objective_of(request, facts), settings.loss_of(request, facts)
     settings.check_numbers(searching.candidates + 1, objective.parameters, "give fewer candidates in settings")
@@ -354,10 +369,10 @@ def descent(
     return planned
 
 
-def white_box(
+def noisy_plan(
     request: Request, facts: Facts, guarantee: Release, run: Descent, details: dict[str, Any]
 ) -> NoisyWhileTraining:
-    """Return the plan; `details` are what only some of the three have."""
+    """Return the plan of a descent; `details` are added to the common ones."""
     accounting = run.accounting
     noise = run.noise(run.objective.initial(), run.clip, accounting.multiplier)
     threshold = threshold_of(accounting.epsilon)

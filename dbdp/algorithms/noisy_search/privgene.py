@@ -1,15 +1,15 @@
-"""PrivGene: a genetic algorithm whose parents, and whose answer, are selected privately.
+"""PrivGene: a genetic algorithm whose parents and final model are selected privately.
 
 Zhang, Xiao, Yang, Zhang & Winslett 2013 (SIGMOD), with the settings of Lee & Kifer 2018 (§6): some hundred
-candidate models live in a box; each generation selects parents by the exponential mechanism on their fitness,
-exchanges segments of them and mutates the offspring, by less each time; one more selection is the answer.
+candidate models lie in a box; each generation selects parents by the exponential mechanism on their fitness,
+exchanges segments of them and mutates the offspring, by less each time; a last selection determines the result.
 
-What differs from the paper. Neighbours are replace-one (privacy.md §10): the weight of a candidate is
-exp(-ε₀u/2S). What is charged is the number of *selections*, generations × parents + 1, each ε₀/(their number),
-or ε₀²/8-zCDP. Their "enhanced exponential mechanism" is not used as published, for add-remove neighbours; what
-holds of it under replace-one is proved at `sensitivity_among`: S needs to cover no more than how differently
-one row can judge two of the candidates at hand, which shrinks as they come together. Every coordinate mutates,
-by a uniform amount, and parents survive: the paper's operators are one choice of many, none of them sees a row.
+Differences from the paper. Neighbours are replace-one (privacy.md §10): the weight of a candidate is
+exp(-ε₀u/2S). The charge is that of all *selections*, generations × parents + 1, each ε₀/(their number),
+or ε₀²/8-zCDP. Their "enhanced exponential mechanism" is not used as published, for add-remove neighbours; its
+form under replace-one is proved at `sensitivity_among`: S covers the difference of one row's losses
+between two of the present candidates, which shrinks as they converge. Every coordinate mutates,
+by a uniform amount, and parents survive: the paper's operators are one choice of many, none of which reads a row.
 Shapes: a model is (P,), candidates are (C, P).
 """
 
@@ -37,15 +37,15 @@ from dbdp.privacy.selection import ExponentialMechanism
 
 LOSS, ERRORS = "loss", "errors"
 FITNESSES = (LOSS, ERRORS)
-FEWEST, MOST = 10, 100  # generations by the rule of growth
+FEWEST, MOST = 10, 100  # limits of the default number of generations
 MOST_GENERATIONS, MOST_CANDIDATES = 10_000, 10_000
-STEEPNESS = 2.0**10  # a row of margin above 2⁻¹⁰ is no error at all, one of margin ≤ 0 is a whole one
-_UNAMPLIFIED = 100.0  # of so large an ε sampling leaves nearly all
+STEEPNESS = 2.0**10  # a row of margin above 2⁻¹⁰ counts as no error, one of margin ≤ 0 as one error
+_UNAMPLIFIED = 100.0  # above it sampling hardly changes ε
 
 
 @dataclass(frozen=True)
 class Genes(OwnSettings):
-    """What only PrivGene has. Lengths are shares of the box."""
+    """The settings of PrivGene. Lengths are shares of the box."""
 
     population: int = number(200, 2, MOST_CANDIDATES, "candidates of a generation, its parents among them")
     parents: int = number(2, 1, MOST_CANDIDATES - 1, "selected from each generation; fewer than the population")
@@ -59,16 +59,16 @@ class Genes(OwnSettings):
     mutation: float = number(0.7, 0, 1, "length (root mean square) of the first mutation")
     last_mutation: float = number(0.07, 0, 1, "length of the last mutation")
     fitness: str = word(
-        FITNESSES, "loss, the sum of clipped losses, or errors, for two classes: rows classified wrongly"
+        FITNESSES, "loss: the sum of clipped losses; errors, for two classes: the rows classified wrongly"
     )
-    loss_clip: float = number(3.0, SMALLEST, LARGEST, "what a row's loss is clipped to, for each class")
+    loss_clip: float = number(3.0, SMALLEST, LARGEST, "largest loss of a row, for each class")
 
     def __post_init__(self) -> None:
-        """Check the ranges, and that the parents leave room for others."""
+        """Check the ranges, and that there are fewer parents than candidates."""
         super().__post_init__()
-        checks.whole("parents", self.parents, 1, self.population - 1, "2 suit most data, and others must have room")
+        checks.whole("parents", self.parents, 1, self.population - 1, "fewer than the population; 2 suit most data")
 
-    def lasting(self, request: Request, facts: Facts) -> int:
+    def generation_count(self, request: Request, facts: Facts) -> int:
         """Return the number of generations, T."""
         if self.generations:
             return self.generations
@@ -89,14 +89,14 @@ OPTIONS = Options(
         "averaging": ("none",),
         "mechanism": ("exponential",),
     },
-    "it selects among candidates for some generations, and takes no steps",
+    "it selects among candidates for some generations, without steps",
     {"epochs": "give generations in settings"},
     Genes,
 )
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
-    """Return the plan of a PrivGene release; with a batch_size each selection has a Poisson mini-batch of its own.
+    """Return the plan of a PrivGene release; with a batch_size each selection has its own Poisson mini-batch.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
     own = own_settings(request, Genes)
-    generations = own.lasting(request, facts)
+    generations = own.generation_count(request, facts)
     selections = generations * own.parents + 1
     probability = 1.0 if request.batch_size is None else settings.batch_size_of(request, facts.rows) / facts.rows
     fitness = fitness_of(request, facts, own)
@@ -122,33 +122,38 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     )
     event = samples.event(SelfComposedDpEvent(ExponentialMechanismDpEvent(spent), selections))
     claimed = request.delta if delta else samples.leak(request.epsilon)
-    told = breeding.told(spent) | ({} if probability == 1 else settings.shown_samples(request, samples))
-    return NoisyWhileTraining(request, facts, Release(event, request.epsilon, claimed), told, breeding)
+    details = breeding.details(spent) | ({} if probability == 1 else settings.shown_samples(request, samples))
+    return NoisyWhileTraining(request, facts, Release(event, request.epsilon, claimed), details, breeding)
 
 
-# --- what it costs --------------------------------------------------------------------------------------
+# --- cost -----------------------------------------------------------------------------------------------
 
 
 def charge_of(request: Request, selections: int) -> tuple[float, float]:
-    """Return r, what each of so many selections may cost, and the δ that is used of the request's.
+    """Return r, the largest cost of each selection, and the δ that all of them use.
 
     Proof (privacy.md §10, §13). A selection's privacy loss lies in an interval of length r that holds 0: it is
-    pure r, and r²/8-zCDP. Selections are chosen by earlier ones, and both kinds of cost add up: Σr ≤ ε, or
+    pure r, and r²/8-zCDP. Selections depend on earlier ones, and both kinds of cost add up: Σr ≤ ε, or
     Σr²/8 ≤ ρ, which the tight conversion turns into (ε, δ). Which r is larger is public.
+
+    Raises
+    ------
+    ValueError
+        If ε is too small for that many selections.
     """
     pure = request.epsilon / selections
     each = math.sqrt(8 * concentrated(request) / selections) * (1 - 1e-12)
     each, delta = (each, request.delta) if each > pure else (pure, 0.0)
     if each < MIN_EPSILON:
         raise ValueError(
-            f"{selections} selections at epsilon = {request.epsilon:g} are worth less than {MIN_EPSILON:g} each; ask "
-            "for fewer generations or parents, or a larger epsilon"
+            f"epsilon = {request.epsilon:g} leaves less than {MIN_EPSILON:g} for each of {selections} selections; give "
+            "fewer generations or parents, or a larger epsilon"
         )
     return each, delta
 
 
 def concentrated(request: Request) -> float:
-    """Return ρ of the request's (ε, δ); 0 where there is no δ, or ε is too small for it."""
+    """Return ρ of the request's (ε, δ); 0 if δ is 0, or ε is too small for it."""
     try:
         return rho_of(request.epsilon, request.delta) if request.delta else 0.0
     except ValueError:
@@ -156,21 +161,21 @@ def concentrated(request: Request) -> float:
 
 
 def sampled_epsilon(spent: float, probability: float) -> float:
-    """Return ε₀ of a selection that costs `spent` when its rows are a fresh Poisson sample.
+    """Return ε₀ of a selection that costs `spent` on a new Poisson sample of the rows.
 
     r = 2 ln(1 + q(e^{ε₀/2} - 1)) is `spent`. Proof. Given the other rows of the sample, let a, b, c be the
-    probabilities of the candidates without the record, with it, and with its neighbour. A record moves the
-    differences of losses by at most S when it comes in, half of what replacing it does: ln b/a and ln c/a lie
+    probabilities of the candidates without the record, with it, and with its neighbour. Adding a record moves the
+    differences of losses by at most S, half of what replacing it does: ln b/a and ln c/a lie
     in intervals of length h = ε₀/2 around 0. With G(x) = ln(1 - q + qe^x), which rises and is convex, the loss
     is G(ln b/a) - G(ln c/a), and each term has a range of at most G(h) - G(0): together r, pure and r²/8-zCDP.
     Rényi divergences are quasi-convex, so the mixture over the other rows has no more. ∎ At q = 1, r = ε₀.
-    Two selections from one sample would cost more than this twice (§9.5): each has a sample of its own.
+    Two selections from one sample would cost more than this twice (§9.5): each has its own sample.
     """
     if probability == 1 or spent > _UNAMPLIFIED:
         return spent
     epsilon = 2 * math.log1p(math.expm1(spent / 2) / probability) * (1 - 1e-12)
     if 2 * amplified(epsilon / 2, probability) > spent:
-        raise ArithmeticError("the amplified selection failed its own check")
+        raise ArithmeticError("internal error: the amplified selection costs more than planned")
     return epsilon
 
 
@@ -179,7 +184,7 @@ def sampled_epsilon(spent: float, probability: float) -> float:
 
 @dataclass(frozen=True)
 class Fitness:
-    """What candidates are judged by: Σ min(loss, limit) of the objective at scale · model, and a public penalty."""
+    """The loss of candidates: Σ min(loss, limit) of the objective at scale · model, plus a public penalty."""
 
     objective: Objective
     limit: float
@@ -187,13 +192,19 @@ class Fitness:
     regularisation: float
 
     def losses(self, rows: Rows, models: np.ndarray, batch: int | None, expected: float) -> np.ndarray:
-        """Return the loss of each candidate, from one pass over the rows: exact, and secret."""
+        """Return the loss of each candidate, shape (C,), from one pass over the rows: exact, and secret."""
         sums = rows.loss_sums(self.objective, self.scale * models, limit=self.limit, batch=batch)
         return sums + penalties(models, self.regularisation, expected)
 
 
 def fitness_of(request: Request, facts: Facts, own: Genes) -> Fitness:
-    """Return the fitness. Errors are the losses of a hinge so steep that it is 0 or 1 (after the clipping)."""
+    """Return the fitness; errors are the clipped losses of a hinge so steep that it is 0 or 1.
+
+    Raises
+    ------
+    ValueError
+        If the fitness does not fit the label or the other options.
+    """
     regularisation = settings.regularisation_of(request, 0.0)
     if own.fitness == LOSS:
         return Fitness(settings.objective_of(request, facts), own.loss_clip * facts.outputs, 1.0, regularisation)
@@ -205,15 +216,15 @@ def fitness_of(request: Request, facts: Facts, own: Genes) -> Fitness:
 
 
 def sensitivity_among(fitness: Fitness, models: np.ndarray, rows: int, expected: float) -> float:
-    """Return S: replacing one record moves the difference of two candidates' losses by at most 2S, as computed.
+    """Return S: replacing one record moves the computed difference of two candidates' losses by at most 2S.
 
-    Proof that the exponential mechanism needs no more. Candidates and S are functions of earlier selections:
+    Proof that this suffices for the exponential mechanism. Candidates and S are functions of earlier selections:
     public here. Let replacing z by z' move loss i by δ_i = ℓ_i(z') - ℓ_i(z). The log of the ratio of the
     probabilities of i is -ε₀δ_i/2S and a constant, so its range is ε₀(max δ - min δ)/2S ≤ ε₀, as
     δ_i - δ_j = (ℓ_i - ℓ_j)(z') - (ℓ_i - ℓ_j)(z) ≤ 2S, where no row's losses differ by more than S: because they
     are in [0, limit], or because the loss is L-Lipschitz and the candidates are close. ∎ With and without a record
     it is half of that. Floating point (§14.2): `compared_sensitivity` covers the sums; per row a loss errs by
-    `evaluated`/2, and where rows are sampled the others' places move, so b rows may err anew: it is added.
+    `evaluated`/2, and where rows are sampled the others' places move, so the errors of b rows may change: it is added.
     """
     scaled = fitness.scale * models
     longest = scaled[np.einsum("ij,ij->i", scaled, scaled).argmax()]
@@ -239,13 +250,16 @@ def farthest(models: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Breeding:
-    """Everything that the generations of a release need.
+    """The genetic algorithm as planned, from public facts only.
 
     Attributes
     ----------
-    epsilon : ε₀ of one selection, on its rows
-    samples : the mini-batches of the selections; with probability 1 all rows are read, once for each generation
-    radius : each linear model is kept within this norm
+    epsilon : float
+        ε₀ of one selection on the rows that it reads.
+    samples : PoissonSamples
+        The mini-batches of the selections; with probability 1 all rows are read, once for each generation.
+    radius : float
+        Each linear model is projected onto the ball of this radius.
     """
 
     fitness: Fitness
@@ -258,25 +272,25 @@ class Breeding:
 
     @property
     def probability(self) -> float:
-        """Of a row to be judged in one selection."""
+        """Probability of a row to be read by one selection."""
         return self.samples.probability
 
     @property
     def selections(self) -> int:
-        """How many candidates are selected in all."""
+        """Number of selections."""
         return self.generations * self.own.parents + 1
 
     def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
-        """Breed; return the model. Candidates depend on the rows through selections alone."""
-        judged = self._all(rows) if self.probability == 1 else self._sampled(rows)
+        """Run all generations and return the model, shape (P,); it depends on the rows through selections alone."""
+        batches = self._all(rows) if self.probability == 1 else self._sampled(rows)
         models = self.first()
         for generation in range(self.generations):
-            models = self.offspring(models[self._selected(rows, judged, models, self.own.parents)], generation)
+            models = self.offspring(models[self._selected(rows, batches, models, self.own.parents)], generation)
             progress("generation", generation + 1, self.generations)
-        return models[self._selected(rows, judged, models, 1)[0]]
+        return models[self._selected(rows, batches, models, 1)[0]]
 
-    def told(self, spent: float) -> dict[str, Any]:
-        """Return what `explain` says; a selection is charged `spent`."""
+    def details(self, spent: float) -> dict[str, Any]:
+        """Return the details for `explain`; a selection is charged `spent`."""
         own, passes = self.own, self.generations + 1
         return {
             "sampling": "all" if self.probability == 1 else "poisson",
@@ -299,14 +313,14 @@ class Breeding:
         }
 
     def first(self) -> np.ndarray:
-        """Return the first candidates."""
+        """Return the first candidates, shape (C, P)."""
         shape = (self.own.population, self.fitness.objective.parameters)
         return self.within((2 * uniform(*shape) - 1) * (self.own.box * self.own.start))
 
     def offspring(self, parents: np.ndarray, generation: int) -> np.ndarray:
         """Return the next candidates: the parents, and mutated children of two of them.
 
-        Nothing here depends on a row but through the parents, which are released: post-processing.
+        They depend on the rows only through the parents, which are released: post-processing.
         """
         count, parameters = self.own.population - len(parents), parents.shape[1]
         first, second = (parents[(uniform(count) * len(parents)).astype(int)] for _ in range(2))
@@ -317,7 +331,7 @@ class Breeding:
         return self.within(np.concatenate([parents, children + length * (2 * uniform(*children.shape) - 1)]))
 
     def within(self, models: np.ndarray) -> np.ndarray:
-        """Return the candidates, in the box and each linear model in the ball."""
+        """Return the candidates, clipped to the box, with each linear model projected onto the ball."""
         boxed = np.clip(models, -self.own.box, self.own.box)
         if self.radius == math.inf:
             return boxed
@@ -325,26 +339,26 @@ class Breeding:
         norms = np.sqrt(np.einsum("ij,ij->i", each, each))
         return (each * np.minimum(1.0, self.radius / np.maximum(norms, SMALLEST**2))[:, None]).reshape(boxed.shape)
 
-    def _selected(self, rows: Rows, judged: Iterator[int | None], models: np.ndarray, count: int) -> list[int]:
-        """Return the numbers of different candidates, each by a selection."""
+    def _selected(self, rows: Rows, batches: Iterator[int | None], models: np.ndarray, count: int) -> list[int]:
+        """Return the indices of different candidates, one selection for each."""
         expected = self.rows * self.probability
         mechanism = ExponentialMechanism(self.epsilon, sensitivity_among(self.fitness, models, self.rows, expected))
         if self.probability == 1:
-            return mechanism.choose_several(self.fitness.losses(rows, models, next(judged), expected).tolist(), count)
-        left, found = list(range(len(models))), []
-        for batch in (next(judged) for _ in range(count)):
+            return mechanism.choose_several(self.fitness.losses(rows, models, next(batches), expected).tolist(), count)
+        left, selected = list(range(len(models))), []
+        for batch in (next(batches) for _ in range(count)):
             losses = self.fitness.losses(rows, models[left], batch, expected)
-            found.append(left.pop(mechanism.choose(losses.tolist())))
-        return found
+            selected.append(left.pop(mechanism.choose(losses.tolist())))
+        return selected
 
     def _all(self, rows: Rows) -> Iterator[None]:
-        """Pack all rows; they are judged again and again."""
+        """Pack all rows once; yield None, which stands for all rows, for every selection."""
         rows.shuffle()
         while True:
             yield None
 
     def _sampled(self, rows: Rows) -> Iterator[int]:
-        """Give the number of a fresh mini-batch for each selection; pack as many at a time as fit."""
+        """Yield the index of a new mini-batch for each selection; pack as many at a time as fit."""
         left = self.selections
         while left:
             drawn = rows.draw(self.samples, left, apart=True)
@@ -353,6 +367,6 @@ class Breeding:
 
 
 def uniform(*shape: int) -> np.ndarray:
-    """Return numbers in [0, 1) from the operating system's entropy; they decide nothing about privacy."""
+    """Return numbers in [0, 1) from the operating system's entropy; privacy does not depend on them."""
     words = np.frombuffer(os.urandom(8 * math.prod(shape)), np.uint64).reshape(shape)
     return (words >> np.uint64(11)) * 2.0**-53

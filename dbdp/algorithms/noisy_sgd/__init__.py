@@ -1,1 +1,1 @@
-"""Algorithms that add noise in every update of SGD."""
+"""SGD algorithms that add noise to every update."""

@@ -3,8 +3,7 @@
 privacy.md §5. Calibration `published` is the paper's: strong composition of amplified steps, with the
 replace-one sensitivity 2L (its ι = 1 is add-remove). Calibration `rdp`, the default, has the noise that the
 Rényi divergence of the same mechanism needs: 15 to 27 times less in the paper's settings. Mini-batches are
-Poisson samples with the probability q of the paper's uniform draws: the amplification lemma is the same, and
-it is what is done.
+Poisson samples with the probability q of the paper's uniform draws, for which the amplification lemma is the same.
 """
 
 import math
@@ -18,9 +17,9 @@ from dbdp.learning.schedules import InverseTime, Schedule, SquareRoot
 from dbdp.privacy.accounting.composition import strong_share
 
 PUBLISHED = "published"
-DEFAULT_RADIUS = 10.0  # of the convex algorithm, which needs a ball
+DEFAULT_RADIUS = 10.0  # of the ball in the convex algorithm
 OPTIONS = Options(
-    {**noisy_sgd.HAS, "calibration": (*noisy_sgd.CALIBRATIONS, PUBLISHED)},
+    {**noisy_sgd.SHARED, "calibration": (*noisy_sgd.CALIBRATIONS, PUBLISHED)},
     "it adds noise in every update, and sets its own steps for a convex loss",
 )
 
@@ -62,7 +61,7 @@ def _radius(request: Request, facts: Facts) -> float:
 
 
 def _schedule(request: Request, facts: Facts, batches: Batches, regularisation: float, scale: float) -> Schedule:
-    """η_t = 1/(λt), or 2R/(G√t) with G = √(dσ² + b²L²), on the sum of a mini-batch; here on its mean."""
+    """Return η_t = 1/(λt), or 2R/(G√t) with G = √(dσ² + b²L²), for a mini-batch's sum; here rescaled for its mean."""
     loss = settings.loss_of(request, facts)
     if regularisation:
         return InverseTime(loss.smoothness + regularisation, regularisation)
@@ -77,6 +76,11 @@ def published_multiplier(request: Request, batches: Batches) -> float:
     (ε₂, δ₁)-DP with ε₂ ≤ 1 for a change by 2C, hence also for one by C, where a record is left out. Sampled it is
     (ln(1 + q(e^ε₂ - 1)), qδ₁)-DP (`subsampling.amplified`), and ln(1 + q(e^x - 1)) ≤ 2qx for x ≤ 1; T = k⌈m/b⌉ of
     them compose to ε, with (Tq + 1)δ₁ ≤ δ, which is checked.
+
+    Raises
+    ------
+    ValueError
+        If there are too few rows.
     """
     delta1 = request.delta / (request.epochs * batches.rows)
     q = batches.probability or 1.0

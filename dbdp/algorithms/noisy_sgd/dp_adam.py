@@ -1,13 +1,13 @@
-"""DP-Adam: DP-SGD whose steps are those of Adam on the noisy gradient (Kingma & Ba 2015).
+"""DP-Adam: DP-SGD with the steps of Adam on the noisy gradient (Kingma & Ba 2015).
 
-privacy.md §10: the moments are functions of what was released, so that it costs what DP-SGD does.
+privacy.md §10: the moments are functions of released values, so that it costs the same as DP-SGD.
 """
 
 from dbdp.algorithms.noisy_sgd import noisy_sgd
 from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 
-DECAYS = (0.9, 0.999, 1e-8)  # of the moments, and what is added to the root of the second: the paper's
+DECAYS = (0.9, 0.999, 1e-8)  # of the moments, and the constant added to the root of the second: the paper's
 LINEAR_STEP, NETWORK_STEP = 0.05, 0.001
 OPTIONS = Options({**noisy_sgd.SAMPLED, "calibration": noisy_sgd.CALIBRATIONS}, noisy_sgd.REASON)
 

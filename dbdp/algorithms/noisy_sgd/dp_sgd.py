@@ -1,6 +1,6 @@
 """DP-SGD: clipped gradients of Poisson mini-batches, Gaussian noise in every update (Abadi et al. 2016).
 
-privacy.md §10. The sampling is what the accountant takes it for: every row is in every mini-batch with the
+privacy.md §10. Sampling is Poisson, as the accounting assumes: every row is in every mini-batch with the
 same probability, independently. The noise is the least whose Rényi divergence for replace-one neighbours,
 composed over all updates, converts to (ε, δ).
 """

@@ -1,7 +1,7 @@
-"""What SGD with noise in every update shares: mini-batches, noise of a calibrated scale, and the loop.
+"""Common parts of SGD with noise in every update: mini-batches, calibrated noise, and the loop.
 
 privacy.md §5, §10, §14.8. Mini-batches are fixed and disjoint, over one secret permutation, or Poisson: every
-row is in every one of them with the same probability. They are never accounted as the other kind.
+row is in every one of them with the same probability. Each kind has its own accounting.
 """
 
 import math
@@ -29,29 +29,32 @@ from dbdp.privacy.accounting.subsampling import poisson_gaussian_multiplier
 from dbdp.privacy.mechanisms import ROOM, Gaussian, SphericalLaplace, covered_sensitivity, grid_for
 from dbdp.privacy.sensitivity import REUSED
 
-MOST_NORM = 2.0**16  # every linear model is kept within it: what its scores err by has a bound, and no use beyond
-COARSER = 2.0**8  # grid of spherical noise: its rounding is decided fast; g√P is still below 2⁻¹⁵ C
+MOST_NORM = 2.0**16  # every linear model is projected onto this ball, which bounds the errors of its scores
+COARSER = 2.0**8  # coarser grid of spherical noise, for faster rounding; g√P is still below 2⁻¹⁵ C
 RDP, PLD = CALIBRATIONS = ("rdp", "pld")
 SCHEDULES = (Constant.name, SquareRoot.name, InverseTime.name)
 REASON = "it adds noise in every update"
-HAS: dict[str, Values] = {  # the options of all SGD with noise in every update
+SHARED: dict[str, Values] = {  # the options of all SGD with noise in every update
     **LEARNING,
     **anything("epochs", "batch_size", "radius", "clip_norm"),
     "averaging": ("none",),
     "permutation": (REUSED,),
 }
-SAMPLED = HAS | anything("step_size", "network") | {"schedule": SCHEDULES}  # where the steps are free
+SAMPLED = SHARED | anything("step_size", "network") | {"schedule": SCHEDULES}  # with a choice of steps
 
 
 @dataclass(frozen=True)
 class Batches:
-    """How rows are taken: `samples` None is fixed mini-batches of `size` rows, one pass after the other.
+    """The mini-batches of a run: Poisson samples, or, if `samples` is None, fixed ones of `size` rows.
 
     Attributes
     ----------
-    size : rows of a mini-batch, or expected of a Poisson one: what the noisy sum is divided by, public
-    updates : noisy updates in all
-    samples : the Poisson mini-batches, padded to a public size
+    size : float
+        Rows of a mini-batch, for a Poisson one the expected number: the public divisor of the noisy sum.
+    updates : int
+        Total number of noisy updates.
+    samples : PoissonSamples | None
+        The Poisson mini-batches, padded to a public size.
     """
 
     rows: int
@@ -61,21 +64,21 @@ class Batches:
 
     @property
     def probability(self) -> float | None:
-        """Of a row to be in a Poisson mini-batch."""
+        """Probability of a row to be in a Poisson mini-batch; None for fixed ones."""
         return None if self.samples is None else self.samples.probability
 
     @property
     def packed_rows(self) -> int:
-        """Rows that are packed for one update."""
+        """Number of rows packed for one update."""
         return int(self.size) if self.samples is None else self.samples.size
 
     @property
     def passes(self) -> float:
-        """How often a row is read, on average."""
+        """Average number of times that a row is read."""
         return self.updates * (self.probability or self.size / self.rows)
 
     def scans(self, rows: Rows, progress: Progress) -> Iterator[None]:
-        """Pack mini-batches, as many at a time as fit, until all updates are made; scan them at each turn."""
+        """Pack mini-batches, as many at a time as fit, until all updates are done; the caller scans at each yield."""
         if self.samples is None:
             rows.shuffle()
             per_pass = -(-self.rows // int(self.size))
@@ -91,7 +94,7 @@ class Batches:
 
 
 def fixed(request: Request, facts: Facts) -> Batches:
-    """Return fixed mini-batches for the request's passes; the last of a pass may be short."""
+    """Return fixed mini-batches for the request's passes; the last one of a pass may be short."""
     size = settings.batch_size_of(request, facts.rows)
     return Batches(facts.rows, size, request.epochs * -(-facts.rows // size))
 
@@ -108,11 +111,16 @@ def poisson(request: Request, facts: Facts) -> Batches:
 def step_noise(
     law: str, contribution: float, summands: int, parameters: int, multiplier: float, *, evaluated: float = 0.0
 ) -> tuple[Noise, float]:
-    """Return the noise of one update, of scale multiplier × C*, and C*: what one row moves the computed sum by.
+    """Return the noise of one update, of scale multiplier × C*, and C*, the change of a computed sum by one row.
 
     C* = C + 2.02(b + 5)u·bC + g√P (privacy.md §14.8, see `noisy_sums.sampled_sensitivity`). With and without
-    the row the sums, on the grid, are C* apart at most, with one row and with another 2C*. `evaluated` is what
-    a row's gradient errs by where its place in the mini-batch is not the same in both.
+    the row the sums, on the grid, are C* apart at most, with one row and with another 2C*. `evaluated` bounds
+    the error of a row's gradient if its place in the mini-batch differs between the two.
+
+    Raises
+    ------
+    ValueError
+        If the sums with their noise would not be exact on the grid.
     """
     largest = sampled_sensitivity(contribution, summands, evaluated=evaluated)
     spherical = law == SphericalLaplace.name
@@ -129,34 +137,35 @@ def step_noise(
 
 
 def contribution_of(request: Request, facts: Facts) -> tuple[float, float]:
-    """Return what each output's gradient of a row is clipped to, and C, the largest norm of all of them together.
+    """Return the clip of each output's gradient of a row, and C, the largest norm of all outputs together.
 
     Clipped to c each, K linear models have c√K together; without clipping see `noisy_sums.lipschitz_of`. A
-    network is clipped as a whole.
+    network has one clip for all its parameters.
     """
-    whole = settings.objective_of(request, facts)
-    clip, together = clip_of(request, whole), lipschitz_of(whole)
-    if not isinstance(whole, Linear):
+    objective = settings.objective_of(request, facts)
+    clip, together = clip_of(request, objective), lipschitz_of(objective)
+    if not isinstance(objective, Linear):
         return clip, clip
-    if request.clip_norm is None or clip >= whole.loss.lipschitz:
+    if request.clip_norm is None or clip >= objective.loss.lipschitz:
         return math.inf, together
-    return clip, min(clip * math.sqrt(whole.outputs) * ROOM, together)
+    return clip, min(clip * math.sqrt(objective.outputs) * ROOM, together)
 
 
 @dataclass(frozen=True)
 class NoisySgd:
-    """Everything that the updates of a release need.
+    """The updates of a release as planned.
 
     Attributes
     ----------
-    trainings : one for each output that is trained by itself, on the same mini-batches
+    trainings : tuple[NoisyTraining, ...]
+        One for each separately trained output; all use the same mini-batches.
     """
 
     batches: Batches
     trainings: tuple[NoisyTraining, ...]
 
     def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
-        """Make the updates; return the models, one after the other. Every iterate is noisy: it may be seen."""
+        """Make the updates; return the models, concatenated. Every iterate is noisy, and may be released."""
         states = [NoisyState.initial(training) for training in self.trainings]
         for _ in self.batches.scans(rows, progress):
             states = [rows.scan(state) for state in states]
@@ -164,18 +173,23 @@ class NoisySgd:
 
 
 def objectives(request: Request, facts: Facts) -> tuple[Objective, ...]:
-    """Return the objectives that are trained by themselves: one linear model for each output, or the network."""
-    whole = settings.objective_of(request, facts)
-    if not isinstance(whole, Linear):
-        return (whole,)
+    """Return the separately trained objectives: one linear model for each output, or the network."""
+    objective = settings.objective_of(request, facts)
+    if not isinstance(objective, Linear):
+        return (objective,)
     targets = range(1, facts.outputs + 1) if facts.outputs > 1 else [0]
-    return tuple(Linear(whole.loss, facts.dimension, 1, target) for target in targets)
+    return tuple(Linear(objective.loss, facts.dimension, 1, target) for target in targets)
 
 
 def schedule_of(request: Request, facts: Facts, regularisation: float, *, default: str, step: float) -> Schedule:
-    """Return the schedule: constant η, square_root η/√t, or inverse_time min(1/β, 1/(λt)); any is as private.
+    """Return the schedule: constant η, square_root η/√t, or inverse_time min(1/β, 1/(λt)); all are equally private.
 
-    `step` is η where the request has none.
+    `step` is η if the request does not set it.
+
+    Raises
+    ------
+    ValueError
+        If the schedule does not fit the other options, or the step size is out of range.
     """
     name = request.schedule or default
     size = step if request.step_size is None else settings.positive_step(request.step_size)
@@ -200,7 +214,7 @@ def trainings(
     moments: tuple[float, float, float] | None = None,
     radius: float | None = None,
 ) -> tuple[NoisyTraining, ...]:
-    """Return the trainings of all objectives; `radius` None takes the request's."""
+    """Return the trainings of all objectives; `radius` None stands for the request's."""
     clip, _ = contribution_of(request, facts)
     ball = settings.radius_of(request, settings.loss_of(request, facts)) if radius is None else radius
     ball = min(ball, MOST_NORM)
@@ -213,18 +227,18 @@ def trainings(
 
 
 def check_contracting(schedule: Schedule, regularisation: float) -> None:
-    """Raise ValueError for steps at which the regulariser alone would throw the model further in every update.
+    """Raise ValueError for steps at which the regulariser alone would make the model diverge.
 
-    That a row's gradient is clipped rests on a score that is a number, and so on a finite model. Proof that it stays
+    Clipping a row's gradient needs a finite score, and so a finite model. Proof that it stays
     finite. Steps never grow, so |1 - ηλ| ≤ 1 in all updates, and the model is no longer than the sum of all η/b times
-    noisy sums, each below `MOST_STEPS` steps of the grid but for noise that is never seen. With Adam (whose
+    noisy sums, each below `MOST_STEPS` steps of the grid but for noise that never occurs. With Adam (whose
     directions have coordinates of at most 8, whatever λ is) it is no longer than that times all η.
     """
     first = float(schedule.step_sizes(1, 1)[0])
     if first * regularisation > 2:
         raise ValueError(
-            f"steps of {first:g} with regularisation = {regularisation:g} would only throw the model further and "
-            f"further; choose step_size ≤ {math.nextafter(2 / regularisation, 0)}, or less regularisation"
+            f"steps of {first:g} with regularisation = {regularisation:g} would make the model diverge; "
+            f"choose step_size ≤ {math.nextafter(2 / regularisation, 0)}, or less regularisation"
         )
 
 
@@ -234,7 +248,7 @@ def parameters(request: Request, facts: Facts) -> int:
 
 
 def check_delta(request: Request) -> None:
-    """Raise ValueError without a δ: Gaussian noise needs one."""
+    """Raise ValueError for δ = 0, which Gaussian noise cannot satisfy."""
     if request.delta == 0:
         raise ValueError(
             f"algorithm {request.algorithm!r} adds Gaussian noise and needs a delta > 0; give one, or choose scs13 or "
@@ -243,15 +257,15 @@ def check_delta(request: Request) -> None:
 
 
 def poisson_multiplier(request: Request, batches: Batches) -> float:
-    """Return the least σ/C* whose divergence over all updates is within (ε, δ), as `calibration` says.
+    """Return the least σ/C* that is (ε, δ)-DP over all updates, by the request's calibration.
 
-    rdp converts the Rényi divergences; pld has the distribution of the privacy loss: less noise for a release
-    that stands alone, most where few updates are made, and slower to plan. A ledger charges either by its event.
+    `rdp` converts the Rényi divergences; `pld` uses the privacy loss distribution: less noise for a release
+    that stands alone, most of all with few updates, but slower to plan. A ledger charges either by its event.
     """
     check_delta(request)
-    given = request.epsilon, request.delta, batches.probability or 1.0, batches.updates
+    setting = request.epsilon, request.delta, batches.probability or 1.0, batches.updates
     least = poisson_gaussian_pld_multiplier if request.calibration == PLD else poisson_gaussian_multiplier
-    return least(*given)
+    return least(*setting)
 
 
 def sampled_plan(
@@ -263,12 +277,14 @@ def sampled_plan(
     multiplier: Callable[[Request, Batches], float] | None = None,
     moments: tuple[float, float, float] | None = None,
 ) -> NoisyWhileTraining:
-    """Return the plan of SGD over Poisson mini-batches of about √m rows, without a regulariser unless it is given.
+    """Return the plan of SGD over Poisson mini-batches, by default of about √m rows and without a regulariser.
 
     Parameters
     ----------
-    linear_step, network_step : η of the constant schedule where the request has none
-    multiplier : σ/C*, by default the least that (ε, δ) needs
+    linear_step, network_step : float
+        η of the constant schedule if the request does not set it.
+    multiplier : Callable[[Request, Batches], float] | None
+        Returns σ/C*; by default the least that is (ε, δ)-DP.
     """
     batches = poisson(request, facts)
     regularisation = settings.regularisation_of(request, 0.0)
@@ -295,18 +311,19 @@ def poisson_plan(
 
     Parameters
     ----------
-    schedule : from the noise's scale to step sizes
+    schedule : Callable[[float], Schedule]
+        Returns the step sizes for the scale of the noise.
     """
     _, contribution = contribution_of(request, facts)
-    whole = settings.objective_of(request, facts)
-    evaluated = gradient_error(whole, np.array([MOST_NORM * math.sqrt(facts.outputs)]), contribution)
+    objective = settings.objective_of(request, facts)
+    evaluated = gradient_error(objective, np.array([MOST_NORM * math.sqrt(facts.outputs)]), contribution)
     noise, covered = step_noise(
-        Gaussian.name, contribution, facts.rows, whole.parameters, multiplier, evaluated=evaluated
+        Gaussian.name, contribution, facts.rows, objective.parameters, multiplier, evaluated=evaluated
     )
     event: Event = PoissonGaussianDpEvent(batches.probability or 1.0, multiplier, batches.updates)
     if batches.samples is not None:
         event = batches.samples.event(event)
-    made = trainings(
+    parts = trainings(
         request,
         facts,
         batches,
@@ -317,18 +334,18 @@ def poisson_plan(
         radius=radius,
     )
     guarantee = Release(event, request.epsilon, request.delta)
-    plan = white_box(request, facts, guarantee, NoisySgd(batches, made), noise, covered)
+    plan = noisy_plan(request, facts, guarantee, NoisySgd(batches, parts), noise, covered)
     return replace(
         plan, details=plan.details | {"noise_multiplier": multiplier, "calibration": request.calibration or RDP}
     )
 
 
-def white_box(
+def noisy_plan(
     request: Request, facts: Facts, guarantee: Release, run: NoisySgd, noise: Noise, covered: float
 ) -> NoisyWhileTraining:
-    """Return the plan; `covered` is C*."""
+    """Return the plan of a run with its details; `covered` is C*."""
     batches, training = run.batches, run.trainings[0]
-    told: dict[str, Any] = {
+    details: dict[str, Any] = {
         "batch_size": batches.size,
         "sampling": "fixed" if batches.probability is None else "poisson",
         **settings.shown_samples(request, batches.samples),
@@ -344,5 +361,5 @@ def white_box(
         "noise_scale": noise.steps * noise.grid,
     }
     if training.radius < MOST_NORM:
-        told["radius"] = training.radius
-    return NoisyWhileTraining(request, facts, guarantee, told, run)
+        details["radius"] = training.radius
+    return NoisyWhileTraining(request, facts, guarantee, details, run)

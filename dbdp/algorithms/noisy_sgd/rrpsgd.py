@@ -1,6 +1,6 @@
 """RRPSGD: noisy SGD that stops after a random number of updates (Zhang, Zheng, Mou & Wang 2017, Algorithm 2).
 
-As privacy.md §4 makes it sound: the number R is drawn up to a public cap, from a law that no data decide;
+As privacy.md §4 corrects it: the number R is drawn up to a public cap, from a law that does not depend on the data;
 the noise is calibrated for all updates up to the cap, on Poisson mini-batches (the published scale is 4
 times too small for its own proof); step sizes are public. Losses need not be convex.
 """
@@ -25,7 +25,7 @@ OPTIONS = Options(
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
-    """Return the plan of an RRPSGD release; the cap is what `epochs` allows, and R uniform up to it.
+    """Return the plan of an RRPSGD release; `epochs` sets the cap, and R is uniform up to it.
 
     The law of Theorem 5 is P(R = k) ∝ 2η_k - βη_k², which is uniform for steps of one size.
 
@@ -34,16 +34,19 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    made = noisy_sgd.sampled_plan(request, facts, linear_step=LINEAR_STEP, network_step=NETWORK_STEP)
-    run = made.method
+    base = noisy_sgd.sampled_plan(request, facts, linear_step=LINEAR_STEP, network_step=NETWORK_STEP)
+    run = base.method
     if not isinstance(run, NoisySgd):
-        raise AssertionError("a Poisson plan makes noisy updates")
+        raise AssertionError("the method of a Poisson plan is NoisySgd")
     most = run.batches
-    details = made.details | {"steps_law": f"uniform from 1 to {most.updates}", "expected_passes": most.passes / 2}
-    return replace(made, details=details, method=partial(_stopped, run))
+    details = base.details | {
+        "steps_law": f"uniform from 1 to {most.updates}",
+        "expected_passes": most.passes / 2,
+    }
+    return replace(base, details=details, method=partial(_stopped, run))
 
 
 def _stopped(run: NoisySgd, rows: Rows, progress: Progress) -> np.ndarray:
-    """Make the first R of the updates, R drawn now; it may be published."""
+    """Draw R, make the first R updates, and return the model; R may be published."""
     drawn = 1 + Entropy().below(run.batches.updates)
     return replace(run, batches=replace(run.batches, updates=drawn))(rows, progress)

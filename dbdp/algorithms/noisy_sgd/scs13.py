@@ -1,8 +1,8 @@
 """SCS13: SGD over fixed mini-batches, with noise in every update (Song, Chaudhuri & Sarwate 2013).
 
-As privacy.md §5 makes it sound: a record is in one mini-batch of each pass, so that a pass costs what one
-update does, and k passes compose: k releases of ε/k each, or k Gaussians, which are one of √k times the
-sensitivity. Shuffled mini-batches amplify nothing.
+As privacy.md §5 corrects it: a record is in one mini-batch of each pass, so that a pass costs as much as one
+update, and k passes compose: k releases of ε/k each, or k Gaussians, which are equivalent to one of √k times the
+sensitivity. Shuffled mini-batches have no amplification.
 """
 
 import math
@@ -37,16 +37,16 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     default = InverseTime.name if regularisation and request.network is None else SquareRoot.name
     schedule = noisy_sgd.schedule_of(request, facts, regularisation, default=default, step=1.0)
     trainings = noisy_sgd.trainings(request, facts, batches, noise, schedule, regularisation=regularisation)
-    return noisy_sgd.white_box(request, facts, guarantee, noisy_sgd.NoisySgd(batches, trainings), noise, covered)
+    return noisy_sgd.noisy_plan(request, facts, guarantee, noisy_sgd.NoisySgd(batches, trainings), noise, covered)
 
 
 def _calibrated(request: Request, facts: Facts) -> tuple[str, float, Release]:
-    """Return the law of the noise, its scale in units of what one row contributes, and the guarantee.
+    """Return the law of the noise, its scale in units of one row's contribution, and the guarantee.
 
     Replacing a record changes the sum of one mini-batch in each pass, by two contributions. Proof. The other
-    mini-batches of a pass are functions of what was released; the k changed ones are k releases, one after
-    the other: pure ε/k adds up to ε, and Gaussians of multipliers √k·m to one of multiplier m. The models of
-    several outputs are noised together where the noise is Gaussian, and count one by one where it is not.
+    mini-batches of a pass are functions of released values; the k changed ones are k releases in sequence:
+    pure ε/k adds up to ε, and Gaussians of multipliers √k·m to one of multiplier m. The models of
+    several outputs are one release if the noise is Gaussian, and separate releases if it is not.
     """
     epsilon, delta, passes = request.epsilon, request.delta, request.epochs
     if delta > 0:

@@ -1,8 +1,8 @@
-"""SGD-Adv: the baseline of Lee & Kifer 2018: noisy SGD, amplified by sampling, composed by the advanced theorem.
+"""SGD-Adv, the baseline of Lee & Kifer 2018: noisy SGD with amplification by sampling and advanced composition.
 
 Bassily, Smith & Thakurta 2014 with Dwork, Rothblum & Vadhan 2010, for any number of steps. privacy.md §5:
-every Gaussian is the analytic one; what remains loose is the amplification, which uses (ε, δ) alone, and the
-composition, which is the point of the baseline. The ledger is charged for what was done, which costs less.
+every Gaussian is the analytic one; the amplification, which uses (ε, δ) alone, and the composition remain loose,
+which is the purpose of the baseline. The ledger is charged for the mechanism itself, which costs less.
 """
 
 import math
@@ -28,12 +28,12 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
     noisy_sgd.check_delta(request)
-    made = noisy_sgd.sampled_plan(request, facts, linear_step=STEP, network_step=STEP, multiplier=advanced_multiplier)
-    return replace(made, details=made.details | {"calibration": "advanced composition"})
+    base = noisy_sgd.sampled_plan(request, facts, linear_step=STEP, network_step=STEP, multiplier=advanced_multiplier)
+    return replace(base, details=base.details | {"calibration": "advanced composition"})
 
 
 def advanced_multiplier(request: Request, batches: Batches) -> float:
-    """Return σ/C: T steps of (ε₁, δ/2T) each, of which half of δ pays for the composition.
+    """Return σ/C for T steps of (ε₁, δ/2T) each; the composition uses the other half of δ.
 
     Proof. A Gaussian step that is (ε₂, δ₂)-DP for a change by 2C is, sampled with probability q,
     (ln(1 + q(e^ε₂ - 1)), qδ₂)-DP for replace-one neighbours (`subsampling.amplified`). ε₂ = ln(1 + (e^ε₁ - 1)/q)

@@ -1,1 +1,1 @@
-"""Algorithms that train exactly, or minimise, and perturb once."""
+"""Algorithms that add noise once: to the result, or to the objective."""

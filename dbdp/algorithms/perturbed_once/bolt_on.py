@@ -1,20 +1,20 @@
 """Bolt-on: permuted mini-batch SGD, noise added once at the end (Wu et al. 2017, Algorithms 1 and 2).
 
-As privacy.md §1 restores it: the sensitivity uses the Lipschitz constant of the data part alone, is not
-divided by the batch size where steps shrink, counts every pass, and is that of the mean where iterates
-are averaged; noise is exact (§2). Shards are trained side by side and averaged (§1.6).
+As privacy.md §1 corrects it: the sensitivity uses the Lipschitz constant without the regulariser, is not
+divided by the batch size if steps shrink, counts every pass, and is that of the mean if iterates
+are averaged; noise is exact (§2). Shards are trained in parallel and averaged (§1.6).
 """
 
 from dbdp.algorithms import settings
 from dbdp.algorithms.options import Options, anything
-from dbdp.algorithms.perturbed_once.output_perturbation import HAS, Learning, PerturbedOnce, planned
+from dbdp.algorithms.perturbed_once.output_perturbation import SHARED, Learning, PerturbedOnce, planned
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.learning.schedules import InverseTime
 from dbdp.privacy.sensitivity import FRESH, REUSED
 
 OPTIONS = Options(
     {
-        **HAS,
+        **SHARED,
         **anything("batch_size", "exponent", "shards"),
         "schedule": settings.SCHEDULES,
         "averaging": settings.AVERAGING,

@@ -1,21 +1,21 @@
 """Output-perturbation gradient descent: full-batch steps, noise added once at the end.
 
 Zhang, Zheng, Mou & Wang 2017, Algorithm 1. Every epoch is one update with the sum of all gradients,
-which the aggregate gathers over the blocks. As privacy.md §4 has it: Δ = 2LTη/n for convex losses, and
-(2L/nμ)(1 - (1 - ημ)^T) where they are strongly convex and η ≤ 2/(β + μ), with L of the data part (the
+which the aggregate computes over the blocks. By privacy.md §4, Δ = 2LTη/n for convex losses, and
+(2L/nμ)(1 - (1 - ημ)^T) if they are strongly convex and η ≤ 2/(β + μ), with L without the regulariser (the
 paper's 3LTη/n and 5L(μ + β)/(nμβ) are sound, and 1.5 to 17 times too large).
 """
 
 from dbdp.algorithms import settings
 from dbdp.algorithms.options import ALL_ROWS, Options
-from dbdp.algorithms.perturbed_once.output_perturbation import HAS, Learning, PerturbedOnce, planned
+from dbdp.algorithms.perturbed_once.output_perturbation import SHARED, Learning, PerturbedOnce, planned
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.learning.schedules import NONE, Constant
 from dbdp.privacy.sensitivity import REUSED
 
 OPTIONS = Options(
     {
-        **HAS,
+        **SHARED,
         "batch_size": (ALL_ROWS,),
         "schedule": (Constant.name,),
         "averaging": ("none",),

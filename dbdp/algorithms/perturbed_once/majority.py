@@ -1,7 +1,7 @@
-"""Majority: the larger class, whatever the features. What every classifier has to beat (Lee & Kifer 2018, §6).
+"""Majority: predict the most frequent class, as a baseline for every classifier (Lee & Kifer 2018, §6).
 
-The paper counts without privacy; here the class is chosen by the exponential mechanism on the counts. The model
-has an intercept alone: ±1 for two classes, else +1 for the chosen class and -1 for the others.
+The paper counts without privacy; here the exponential mechanism selects the class from the counts. The model
+is an intercept alone: ±1 for two classes, else +1 for the selected class and -1 for the others.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ OPTIONS = Options({"mechanism": ("exponential",), "averaging": ("none",)}, "it c
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
-    """Return the plan of a majority release: one selection, exactly ε-DP, whatever δ is given.
+    """Return the plan of a majority release: one selection, exactly ε-DP for any δ.
 
     Raises
     ------
@@ -27,19 +27,19 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """
     _check(request, facts)
     selection = ExponentialMechanism(request.epsilon)
-    told = {
+    details = {
         "sampling_rate": 1.0,
         "steps": 1,
         "expected_passes": 1,
         "mechanism": "exponential",
         "selection_epsilon": selection.epsilon,
-        "noise_scale": 2 / selection.epsilon,  # of Gumbel noise on the counts, which is the same
+        "noise_scale": 2 / selection.epsilon,  # of Gumbel noise on the counts, which is equivalent
     }
-    return NoisyWhileTraining(request, facts, selection.guarantee, told, Counting(selection, facts))
+    return NoisyWhileTraining(request, facts, selection.guarantee, details, Counting(selection, facts))
 
 
 def _check(request: Request, facts: Facts) -> None:
-    """Raise ValueError where there is no majority."""
+    """Raise ValueError for a label without classes, or a dataset without an intercept."""
     if not facts.is_classifier:
         raise ValueError(
             "algorithm 'majority' predicts a class, and this label is a number; choose one that learns numbers, "
@@ -50,23 +50,23 @@ def _check(request: Request, facts: Facts) -> None:
             "algorithm 'majority' releases an intercept alone, and this dataset has none; register it with "
             "intercept => true"
         )
-    settings.loss_of(request, facts)  # it decides nothing, but is one of the receipt's words
+    settings.loss_of(request, facts)  # checked because the receipt shows it
 
 
 @dataclass(frozen=True)
 class Counting:
-    """Count the labels, select a class, and write it down as models.
+    """Count the labels, select a class, and return it as models.
 
     Proof. Replacing one record takes 1 from one count at most and adds 1 to one at most: every count moves by at
-    most 1, and the selection's proof applies (privacy.md §6). Rows without a label of the declaration count for
-    no class. With ties or without rows every class is as likely as another.
+    most 1, and the selection's proof applies (privacy.md §6). Rows without a declared label are not counted.
+    With equal counts all classes are equally likely.
     """
 
     selection: ExponentialMechanism
     facts: Facts
 
     def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
-        """Return the models, one after the other."""
+        """Return the models, concatenated."""
         rows.shuffle()
         counts = rows.label_counts(self.facts.outputs)
         chosen = self.selection.choose([-int(count) for count in counts])

@@ -1,6 +1,6 @@
-"""Minimisers of a mean loss with a quadratic regulariser: one found in a public number of passes, and a baseline.
+"""Solvers for a mean loss with a quadratic regulariser: one with a public number of passes, and a baseline.
 
-What is minimised is F(f) = (1/n) Σ loss(f; row) + (λ/2)‖f - centre‖². One question to the rows is one pass.
+The objective is F(f) = (1/n) Σ loss(f; row) + (λ/2)‖f - centre‖². One sum over the rows is one pass.
 Shapes: a model, a centre and a gradient are (P,).
 """
 
@@ -22,7 +22,7 @@ _TIGHT = 1e-10  # its largest gradient coordinate, per row
 class AcceleratedDescent:
     """The triple momentum method (Van Scoy, Freeman & Lynch 2018) for a public number of passes.
 
-    Its guarantee holds for every dataset and every centre. c and L are the smoothness and the Lipschitz
+    Its error bound holds for every dataset and every centre. c and L are the smoothness and the Lipschitz
     constant of the mean loss, r = √(λ/(λ + c)), ρ = 1 - r, θ = 2r/(1 + r), a = λ/(1 - r²).
 
     Proof that V = ψ + a‖w‖² falls by ρ² in a pass. In offsets from the centre let h be the minimiser, u = y - h,
@@ -45,7 +45,7 @@ class AcceleratedDescent:
 
     @property
     def reach(self) -> float:
-        """L/λ: no offset from the centre is longer, neither the minimiser's nor an iterate's.
+        """L/λ, a bound on the offsets of the minimiser and of all iterates from the centre.
 
         Proof. λh is minus a mean gradient G, and ‖G‖ ≤ L. z becomes ρz + r(-G/λ), and y a convex combination of z
         and (cy - G)/(λ + c): all are convex combinations of vectors no longer than L/λ.
@@ -54,12 +54,12 @@ class AcceleratedDescent:
 
     @property
     def distance(self) -> float:
-        """ρᴺL/λ, rounded up: how far from the minimiser N passes may end, without rounding.
+        """ρᴺL/λ, rounded up: a bound on the distance to the minimiser after N passes, without rounding.
 
         Proof. At the start u = w = -h. By the second inequality V ≤ a‖ρw - (r/λ)g‖² + ⟨g, u⟩ - ‖g‖²/c =
         aρ²‖h‖² + (1 - θ)⟨g, u⟩, where 1 - θ = ρ²/(1 - r²). With λh minus the mean gradient at h, and G that at 0,
         ⟨g, u⟩ = -⟨G, h⟩ - λ‖h‖²: together V ≤ ρ²‖G‖‖h‖/(1 - r²) ≤ aρ²(L/λ)². After N passes a‖w‖² ≤ aρ²ᴺ(L/λ)². ∎
-        Methods that only ask for gradients of such functions cannot do much better: ρᴺ again (Drori & Taylor 2022).
+        Methods that use only gradients of such functions cannot do much better: ρᴺ again (Drori & Taylor 2022).
         """
         return math.exp(self.passes * math.log(self._contraction)) * self.reach * ROOM
 
@@ -69,7 +69,7 @@ class AcceleratedDescent:
         return replace(self, passes=max(1, math.ceil(passes)))
 
     def rounding(self, furthest: float) -> float:
-        """Return how much further floating point may end, centre + z included, if ‖centre‖ + L/λ ≤ `furthest`.
+        """Return a bound on the error of floating point, including centre + z, if ‖centre‖ + L/λ ≤ `furthest`.
 
         Proof (privacy.md §14.2), u = 2⁻⁵³. A point errs by u·furthest and a score by γ_d·furthest, so a slope by c
         times that and c_ℓu; products, and sums of n rows in any order, add (n + 8)uL: a mean gradient errs by E.
@@ -85,7 +85,7 @@ class AcceleratedDescent:
         return 1.01 * (2 * gradient / self.regularisation + steps + UNIT * furthest)
 
     def minimiser(self, rows: Rows, centre: np.ndarray, progress: Progress) -> np.ndarray:
-        """Return a model within `distance` + `rounding` of the minimiser."""
+        """Return a model within `distance` + `rounding` of the minimiser, shape (P,)."""
         smoothness, r, keep = self.smoothness, self._root, self._contraction
         y, z = np.zeros_like(centre), np.zeros_like(centre)
         for done in range(self.passes):
@@ -107,9 +107,9 @@ class AcceleratedDescent:
 
 
 def minimise(rows: Rows, objective: Objective, regularisation: float, n: int) -> np.ndarray:
-    """Return the minimiser of (1/n) Σ loss + (λ/2)‖model‖², as near as L-BFGS finds it, shape (P,).
+    """Return the minimiser of (1/n) Σ loss + (λ/2)‖model‖², by L-BFGS, shape (P,).
 
-    It is not private: for the owner of the rows alone, to compare with. The number of passes depends on them.
+    It is not private: a baseline for the owner of the rows alone. The number of passes depends on the rows.
     """
     from scipy.optimize import minimize  # only this baseline needs SciPy
 

@@ -1,20 +1,20 @@
 """NSGD: mini-batch SGD whose step size falls with the epoch, η₀/s, over one secret permutation.
 
-Chen, Lee & Kifer 2019, Algorithm 1, with the permutation of their §4.2. The sensitivity is a vector over
+Chen, Lee & Kifer 2019, Algorithm 1, with the permutation of their §4.2. The sensitivity depends on
 the record's position; the noise is calibrated to the mixture (privacy.md §3), by default to the direct
 hockey-stick bound.
 """
 
 from dbdp.algorithms import settings
 from dbdp.algorithms.options import Options, Values, anything
-from dbdp.algorithms.perturbed_once.output_perturbation import HAS, Learning, PerturbedOnce, planned
+from dbdp.algorithms.perturbed_once.output_perturbation import SHARED, Learning, PerturbedOnce, planned
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.learning.schedules import NONE, Averaging, Restarted
 from dbdp.privacy.sensitivity import REUSED
 
 DEFAULT_STEP_SIZE = 1.0
 RESTARTED: dict[str, Values] = {
-    **HAS,
+    **SHARED,
     **anything("batch_size"),
     "schedule": (Restarted.name,),
     "averaging": ("none",),
@@ -36,7 +36,7 @@ def plan(request: Request, facts: Facts) -> PerturbedOnce:
 
 
 def restarted_learning(request: Request, facts: Facts, *, interval: int) -> Learning:
-    """Return the learning of the restarted schedule; `interval` epochs lie between restarts, 0 for none."""
+    """Return the training parameters of the restarted schedule; `interval` epochs lie between restarts, 0 for none."""
     loss = settings.loss_of(request, facts)
     regularisation = settings.regularisation_of(request, settings.DEFAULT_REGULARISATION)
     batch_size = settings.batch_size_of(request, facts.rows)

@@ -1,12 +1,12 @@
-"""Objective perturbation: noise in what is minimised, and a little in the minimiser for what the search misses.
+"""Objective perturbation: noise in the objective, and a little in its approximate minimiser.
 
 Chaudhuri, Monteleoni & Sarwate 2011 (pure), Kifer, Smith & Thakurta 2012 (Gaussian) and Iyengar et al. 2019
-(approximate minima), made sound for replace-one neighbours (privacy.md §7). With n rows, φ the loss of a row and b
+(approximate minima), corrected for replace-one neighbours (privacy.md §7). With n rows, φ the loss of a row and b
 the noise, J(f) = (1/n) Σφ(f; row) + (Λ/2)‖f‖² + ⟨b, f⟩/n. Up to a constant that is the mean loss plus Λ/2 times the
 squared distance from -b/(nΛ), which `AcceleratedDescent` minimises. Three costs make up ε:
 
 - ε₀ for the noise: `perturbation_of`;
-- K ln(1 + c/(nΛ)) for the curvature: `curvature`. Λ is raised until that is at most as much as ε₀;
+- K ln(1 + c/(nΛ)) for the curvature: `curvature`. Λ is raised until that is at most ε₀;
 - a share for the solver, 1 % unless rounding needs more: `error_of`.
 
 Shapes: the K models are one vector f of P = K·d parameters, and so is b.
@@ -39,16 +39,16 @@ MOST_CLASSES = 256  # with Gaussian noise: δ is shared among 4ᴷ directions
 MOST_PASSES = 5000
 SOLVER_SHARE = 0.01  # of ε and δ
 SOLVER_NOISE = 0.1  # the solver's noise and its error, relative to what b does
-USUAL_LENGTH = 20.0  # ‖b‖/(nΛ) by default: about as long as good models of rows of norm 1 are
+USUAL_LENGTH = 20.0  # default of ‖b‖/(nΛ): about the norm of good models for rows of norm 1
 OPTIONS = Options(
     {**LEARNING, "loss": LOSSES, "mechanism": tuple(MECHANISMS), "averaging": ("none",)},
-    "Λ, ε and the rows settle the passes and all noise",
+    "Λ, ε and the number of rows determine the passes and all noise",
 )
 
 
 @dataclass(frozen=True)
 class Shares:
-    """How (ε, δ) is shared between the perturbed minimum and the noise for the solver: the sums are no larger."""
+    """The shares of (ε, δ) of the perturbed minimum and of the noise for the solver; their sums are at most (ε, δ)."""
 
     epsilon: float
     delta: float
@@ -57,21 +57,21 @@ class Shares:
 
     @classmethod
     def of(cls, epsilon: float, delta: float, *, rows: int) -> "Shares":
-        """Return the shares; the solver's grows with n, as rounding moves the minimiser by 2.2n²u of what b does.
+        """Return the shares; the solver's grows with n, as rounding moves the minimiser by 2.2n²u times what b does.
 
         Raises
         ------
         ValueError
-            If ε is too small to be shared.
+            If ε is too small to be divided.
         """
         share = max(SOLVER_SHARE, min(0.5, (2.2 * UNIT * rows**2) ** (2 / 3)))
         if share * epsilon < MIN_EPSILON:
-            raise ValueError(f"epsilon = {epsilon:g} is too small to be shared; give {MIN_EPSILON / share:g} or more")
+            raise ValueError(f"epsilon = {epsilon:g} is too small to be divided; give {MIN_EPSILON / share:g} or more")
         left = (1 - share) / ROOM
         return cls(left * epsilon, left * delta, share * epsilon, share * delta)
 
     def solver_noise(self, kind: type[Noise], sensitivity: float, parameters: int) -> Noise:
-        """Return noise that covers a sensitivity with the solver's share."""
+        """Return noise for a sensitivity at the solver's share of (ε, δ)."""
         return kind.calibrated(
             epsilon=self.solver_epsilon, delta=self.solver_delta, sensitivity=sensitivity, dimension=parameters
         )
@@ -79,14 +79,18 @@ class Shares:
 
 @dataclass(frozen=True)
 class Training:
-    """One training as planned: public facts only.
+    """One training as planned, from public facts only.
 
     Attributes
     ----------
-    perturbation : draws b
-    descent : finds the minimiser
-    radius : the minimiser is projected onto ‖f‖₂ ≤ radius, see `error_of`
-    finishing : the noise that covers the solver's error
+    perturbation : Noise
+        The noise b.
+    descent : AcceleratedDescent
+        The solver.
+    radius : float
+        The minimiser is projected onto ‖f‖₂ ≤ radius, see `error_of`.
+    finishing : Noise
+        The noise that covers the solver's error.
     """
 
     perturbation: Noise
@@ -95,12 +99,12 @@ class Training:
     finishing: Noise
 
     def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
-        """Return the noisy model, after a public number of passes."""
+        """Return the noisy model, shape (P,), after a public number of passes."""
         rows.shuffle()
         noise = self.perturbation.release(np.zeros(self.descent.objective.parameters))
         centre = noise / -(self.descent.rows * self.descent.regularisation)
-        found = self.descent.minimiser(rows, centre, progress)
-        return self.finishing.release(projected(found, self.radius))
+        model = self.descent.minimiser(rows, centre, progress)
+        return self.finishing.release(projected(model, self.radius))
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
@@ -122,7 +126,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     minimum = EpsilonDeltaDpEvent(shares.epsilon, shares.delta)
     event = ComposedDpEvent((minimum, training.finishing.guarantee.event))
     guarantee = Release(event, request.epsilon, request.delta if kind is Gaussian else 0.0)
-    told = {
+    details = {
         "regularisation": regularisation,
         "lipschitz": lipschitz_of(objective),
         "smoothness": objective.loss.smoothness,
@@ -139,14 +143,14 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
         "sensitivity": training.finishing.sensitivity,
         "noise_scale": training.finishing.noise_scale,
     }
-    return NoisyWhileTraining(request, facts, guarantee, told, training)
+    return NoisyWhileTraining(request, facts, guarantee, details, training)
 
 
-# --- what the perturbed minimum costs ----------------------------------------------------------------------
+# --- the cost of the perturbed minimum ---------------------------------------------------------------------
 
 
 def curvature(objective: Linear, scale: float) -> float:
-    """Return K ln(1 + c/(nΛ)), rounded up, with scale = nΛ: what the change of variables costs.
+    """Return K ln(1 + c/(nΛ)), rounded up, with scale = nΛ: the cost of the change of variables.
 
     Proof. f minimises J iff b = -(nΛf + Σ∇φ(f)) =: b_D(f), a map that is one to one and Lipschitz both ways. So f has
     the density ν(b_D(f)) det(nΛI + Σℓ''xxᵀ) (area formula), almost everywhere: a Huber loss has no ℓ'' on finitely
@@ -157,16 +161,16 @@ def curvature(objective: Linear, scale: float) -> float:
 
 
 def least_scale(objective: Linear, epsilon: float) -> float:
-    """Return the nΛ from which on the curvature takes at most half of ε."""
-    half = min(epsilon / (2 * objective.outputs), 50.0)  # e⁻⁵⁰ is next to nothing, and no overflow
+    """Return the least nΛ at which the curvature costs at most half of ε."""
+    half = min(epsilon / (2 * objective.outputs), 50.0)  # e⁻⁵⁰ is negligible, and there is no overflow
     return objective.loss.smoothness / math.expm1(half) * ROOM
 
 
 def perturbation_of(objective: Linear, kind: type[Noise], *, epsilon: float, delta: float) -> Noise:
-    """Return the noise b that costs (ε₀, δ), and nothing of the δ if it is pure.
+    """Return the noise b that costs (ε₀, δ), or (ε₀, 0) for spherical Laplace noise.
 
     Proof for pure ε. At every f the b_D(f) of neighbours differ by at most 2L, with L for all K models together: the
-    log of a density ∝ exp(-ε₀‖b‖/2L) differs by at most ε₀. For Gaussian noise see `gaussian_multiplier`. What is
+    log of a density ∝ exp(-ε₀‖b‖/2L) differs by at most ε₀. For Gaussian noise see `gaussian_multiplier`. The noise
     drawn is b rounded to a grid, see `error_of`.
     """
     sensitivity, parameters = 2 * lipschitz_of(objective) * ROOM, objective.parameters
@@ -197,11 +201,11 @@ def gaussian_multiplier(objective: Linear, epsilon: float, delta: float) -> floa
 
 
 def corners(objective: Linear) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many corners S have which bound on ‖s_S‖; the corner s = 0, which loses nothing, is left out.
+    """Return the numbers of corners S and their bounds on ‖s_S‖, without the corner s = 0, whose loss is 0.
 
     A classifier's slope has the sign of -y: it lies between 0 and ∓L. Where in i of K models neither row's slope is
     0, and in j only one is not, ‖s_S‖² ≤ (4i + j)L². A regression's slope has four corners ±L. No s is longer than
-    2L for all models together.
+    2L for all models together. Both results have one entry for each bound.
     """
     models, longest = objective.outputs, 2 * lipschitz_of(objective)
     if not objective.loss.is_classifier:
@@ -212,18 +216,23 @@ def corners(objective: Linear) -> tuple[np.ndarray, np.ndarray]:
     return np.array(counts), np.minimum(norms, longest)
 
 
-# --- what the solver misses --------------------------------------------------------------------------------
+# --- the error of the solver -------------------------------------------------------------------------------
 
 
 def error_of(perturbation: Noise, descent: AcceleratedDescent, radius: float) -> float:
-    """Return e: where neighbours have the same exact minimiser f, their projected results are within 2e.
+    """Return e: if neighbours have the same exact minimiser f, their projected results are within 2e.
 
-    Proof. The solver is given b rounded to the grid, which moves the minimiser by at most g√P/2nΛ as J is Λ-strongly
+    Proof. The solver uses b rounded to the grid, which moves the minimiser by at most g√P/2nΛ as J is Λ-strongly
     convex, and to floating point, by 4u‖centre‖. With the descent's errors its result q has ‖q - f‖ ≤ A + B‖f‖, and
     e = A + 2B·radius. If ‖f‖ ≤ 2·radius, 2e follows: a projection brings no points further apart. Otherwise, as
     2e ≤ radius, both q have norms above ‖f‖/2 ≥ radius, and the projection multiplies their distance by at most
     2·radius/‖f‖: 2(A + B‖f‖)·2·radius/‖f‖ ≤ 2e. It errs itself by (P + 6)u·radius. ∎ So f and the noisy result are an
     adaptive composition (§13) of the perturbed minimum with noise that covers 2e.
+
+    Raises
+    ------
+    ValueError
+        If e is above half the radius.
     """
     parameters, scale = descent.objective.parameters, descent.rows * descent.regularisation
     furthest = 2 * (radius + descent.reach)
@@ -236,15 +245,15 @@ def error_of(perturbation: Noise, descent: AcceleratedDescent, radius: float) ->
 
 
 def projected(model: np.ndarray, radius: float) -> np.ndarray:
-    """Return the nearest model with ‖·‖₂ ≤ radius: the model itself, if it is one."""
+    """Return the nearest model with ‖·‖₂ ≤ radius, shape (P,)."""
     return model * (radius / max(float(np.linalg.norm(model)), radius))
 
 
 def _training(perturbation: Noise, start: AcceleratedDescent, shares: Shares) -> Training:
-    """Return the training: as many passes as make the solver's error and its noise small, and that noise.
+    """Return the training, with passes enough for the solver's error and its noise to be small.
 
-    Small in the objective: where the data have curvature b does less, while the solver's noise is the same in all
-    directions. The mean curvature of a direction is at most Λ + c/d, since that of the data has a trace of at most Kc.
+    They are compared in the objective: curvature of the data reduces the effect of b, but not the solver's noise.
+    The mean curvature of a direction is at most Λ + c/d, since that of the data has a trace of at most Kc.
     """
     kind, objective, scale = type(perturbation), start.objective, start.rows * start.regularisation
     alone, unit = perturbation.noise_scale / scale, shares.solver_noise(kind, 1.0, objective.parameters).noise_scale
@@ -254,9 +263,9 @@ def _training(perturbation: Noise, start: AcceleratedDescent, shares: Shares) ->
         enough = 1.2 * start.regularisation * (descent.passes / MOST_PASSES) ** 2  # ln ρ is about -√(Λ/c)
         raise ValueError(
             f"regularisation = {start.regularisation:g} needs {descent.passes} passes over the data, the limit is "
-            f"{MOST_PASSES}; {enough:.2g} is about enough"
+            f"{MOST_PASSES}; give about {enough:.2g}"
         )
-    radius = descent.reach + alone * (2 * objective.parameters + 100)  # b is longer with probability e⁻⁸⁰ at most
+    radius = descent.reach + alone * (2 * objective.parameters + 100)  # exceeded with probability e⁻⁸⁰ at most
     finishing = shares.solver_noise(kind, 2 * error_of(perturbation, descent, radius), objective.parameters)
     return Training(perturbation, descent, radius, finishing)
 
@@ -265,9 +274,9 @@ def _training(perturbation: Noise, start: AcceleratedDescent, shares: Shares) ->
 
 
 def _regularisation(request: Request, facts: Facts, objective: Linear, shares: Shares, kind: type[Noise]) -> float:
-    """Return Λ: as asked for, but at least what leaves half of the perturbed minimum's ε to the noise.
+    """Return Λ: the request's, but large enough to leave half of the perturbed minimum's ε to the noise.
 
-    By default what makes ‖b‖/(nΛ) about USUAL_LENGTH, if that is more than the default of all algorithms.
+    By default ‖b‖/(nΛ) is about USUAL_LENGTH, and Λ at least the default of all algorithms.
     """
     least = least_scale(objective, shares.epsilon) / facts.rows * ROOM
     if request.regularisation is not None:
@@ -278,7 +287,7 @@ def _regularisation(request: Request, facts: Facts, objective: Linear, shares: S
 
 
 def _check_classes(request: Request, facts: Facts) -> None:
-    """Raise ValueError for more classes than Gaussian noise can be proved for."""
+    """Raise ValueError for more classes than the proof for Gaussian noise covers."""
     if _kind(request) is Gaussian and facts.outputs > MOST_CLASSES:
         raise ValueError(
             f"{facts.outputs} classes are more than {MOST_CLASSES}; choose mechanism {SphericalLaplace.name}, or "
@@ -289,7 +298,7 @@ def _check_classes(request: Request, facts: Facts) -> None:
 def _objective(request: Request, facts: Facts) -> Linear:
     objective = settings.objective_of(request, facts)
     if not isinstance(objective, Linear):
-        raise AssertionError("a network was refused")
+        raise AssertionError("the option network is not accepted")
     return objective
 
 

@@ -1,7 +1,7 @@
-"""What all output perturbation shares: from a way of learning to sensitivity, noise, and a plan.
+"""Output perturbation: from the training's parameters to its sensitivity, noise, and plan.
 
-privacy.md §1–§3: nothing here depends on the data. The noise is calibrated to the worst position of the
-record, or to the mixture over all positions that a secret, fresh permutation gives.
+privacy.md §1–§3. Nothing here depends on the data. The noise is calibrated to the worst position of the
+record, or to the mixture over all positions of a secret, new permutation.
 """
 
 import math
@@ -37,18 +37,18 @@ MIXTURES: dict[str, Callable[[float, float, Mixture], float]] = {
     "rdp": partial(renyi_multiplier, conversion=paper_conversion),
 }
 CALIBRATIONS = (WORST, *MIXTURES)
-HAS: dict[str, Values] = {  # the options of all output perturbation
+SHARED: dict[str, Values] = {  # the options of all output perturbation
     **LEARNING,
     **anything("epochs", "step_size", "radius"),
     "mechanism": tuple(MECHANISMS),
     "calibration": CALIBRATIONS,
 }
-LONGEST_LIST = 1000  # sensitivities shown one by one
+LONGEST_LIST = 1000  # more sensitivities are shown as a summary
 
 
 @dataclass(frozen=True)
 class Learning:
-    """How the models are trained: the request with every default in its place."""
+    """The parameters of a training: those of the request, with all defaults."""
 
     loss: Loss
     schedule: Schedule
@@ -64,19 +64,19 @@ class Learning:
 
     @property
     def weights(self) -> np.ndarray:
-        """Share of the rows of each shard."""
+        """Share of the rows in each shard, shape (shards,)."""
         sizes = np.array(self.shard_rows)
         return sizes / sizes.sum()
 
     @property
     def updates(self) -> int:
-        """Updates of the longest shard."""
+        """Number of updates of the largest shard."""
         return self.epochs * -(-max(self.shard_rows) // self.batch_size)
 
 
 @dataclass(frozen=True)
 class PerturbedOnce:
-    """The plan of an algorithm that trains exactly, and adds its noise once, at the end."""
+    """The plan of an algorithm that trains exactly and adds noise once, at the end."""
 
     request: Request
     facts: Facts
@@ -92,35 +92,35 @@ class PerturbedOnce:
 
     @property
     def layout(self) -> Layout:
-        """A slice for each shard, side by side."""
+        """One slice for each shard, trained in parallel."""
         return Layout(self.facts.dimension, self.learning.shard_rows, self.request.projection, side_by_side=True)
 
     def run(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
-        """Pack the rows, train, and return the noisy models."""
+        """Pack the rows, train, and return the noisy models, shape (outputs, dimension)."""
         progress("shuffle", 0, 1)
         rows.shuffle()
         progress("shuffle", 1, 1)
         return self.noisy(rows, progress)
 
     def noisy(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
-        """Train over rows that are packed, and return the noisy models."""
+        """Train over packed rows, and return the noisy models, shape (outputs, dimension)."""
         exact = self.exact(rows, progress)
         return self.mechanism.release(exact.ravel()).reshape(exact.shape)
 
     def exact(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
-        """Train over rows that are packed, and return the exact models, shape (outputs, dimension): to be noised."""
+        """Train over packed rows, and return the exact models, shape (outputs, dimension), which are secret."""
         *_, states = self._epochs(rows, progress)
         return self._mean(states)
 
     def exact_by_epoch(self, rows: Rows) -> Iterator[np.ndarray]:
-        """Yield the exact models after each epoch, for what is not private and not released."""
+        """Yield the exact models after each epoch, for figures that are neither private nor released."""
         return (self._mean(states) for states in self._epochs(rows, silent))
 
     def _epochs(self, rows: Rows, progress: Progress) -> Iterator[list[list[bytes]]]:
         """Yield the states of all shards after each epoch."""
         learning = self.learning
         states = [[state.encode() for state in self.initial_states()] for _ in learning.shard_rows]
-        progress("epoch", 0, learning.epochs)  # from here on the time shows how much is left
+        progress("epoch", 0, learning.epochs)  # the remaining time can be estimated from here on
         for epoch in range(learning.epochs):
             if epoch and learning.permutation == FRESH:
                 rows.shuffle()
@@ -135,7 +135,7 @@ class PerturbedOnce:
         return np.einsum("s,sod->od", self.learning.weights, results)
 
     def initial_states(self) -> list[State]:
-        """Return the states before the first row, one for each output."""
+        """Return the initial states, one for each output."""
         targets = range(1, self.facts.outputs + 1) if self.facts.outputs > 1 else [0]
         return [self._initial_state(target) for target in targets]
 
@@ -155,7 +155,7 @@ class PerturbedOnce:
     def explain(self) -> dict[str, Any]:
         """Return the plan as data.
 
-        `sensitivity` is what the noise covers: the exact bound, plus `sensitivity_margin` for
+        `sensitivity` is the one that the noise covers: the exact bound, plus `sensitivity_margin` for
         rounding. `noise_scale` is the standard deviation per coordinate of Gaussian noise, the scale
         Δ/ε of the norm of spherical Laplace noise, or the scale Δ₁/ε of discrete Laplace noise.
         `smoothness` and `strong_convexity` include the regulariser, `lipschitz` does not
@@ -189,7 +189,7 @@ class PerturbedOnce:
         }
 
     def _settings(self) -> Iterator[tuple[str, Any]]:
-        """Give what only some plans have."""
+        """Yield the entries that only some plans have."""
         learning = self.learning
         for name, shown in {"step_size": "step_size", "offset": "offset", "interval": "averaging_interval"}.items():
             if value := getattr(learning.schedule, name, None):
@@ -210,14 +210,14 @@ class PerturbedOnce:
             yield "projection_seed", self.request.projection_seed
 
     def _positions(self) -> dict[str, Any]:
-        """Return the sensitivity of each mini-batch that the record may sit in, or a summary of many."""
-        found = self.sensitivity.by_position
-        if found is None:
+        """Return the sensitivity for each mini-batch that may contain the record, or a summary of many."""
+        positions = self.sensitivity.by_position
+        if positions is None:
             return {}
-        if len(found) <= LONGEST_LIST:
-            return {"sensitivity_by_position": found.tolist()}
-        summary = {"positions": len(found), "first": float(found[0]), "last": float(found[-1])}
-        quantiles = np.quantile(found, [0, 0.25, 0.5, 0.75, 1])
+        if len(positions) <= LONGEST_LIST:
+            return {"sensitivity_by_position": positions.tolist()}
+        summary = {"positions": len(positions), "first": float(positions[0]), "last": float(positions[-1])}
+        quantiles = np.quantile(positions, [0, 0.25, 0.5, 0.75, 1])
         names = ("smallest", "lower_quartile", "median", "upper_quartile", "largest")
         return {"sensitivity_by_position": summary | dict(zip(names, quantiles.tolist(), strict=True))}
 
@@ -233,12 +233,12 @@ def _averaged(shards: list[list[bytes]], weights: np.ndarray) -> list[list[bytes
 
 
 def planned(request: Request, facts: Facts, learning: Learning, *, calibration: str = WORST) -> PerturbedOnce:
-    """Return the plan of that learning; `calibration` is what None stands for where there is a δ.
+    """Return the plan of a training; `calibration` is the default if δ > 0.
 
     Raises
     ------
     ValueError
-        If it has no sensitivity, or the noise cannot be calibrated as asked.
+        If its sensitivity has no bound, or the request's calibration does not fit the other options.
     """
     name = _calibration(request, facts, learning, calibration)
     trainings = [_training(facts, learning, rows) for rows in learning.shard_rows]
@@ -266,7 +266,7 @@ def _calibration(request: Request, facts: Facts, learning: Learning, default: st
         return WORST
     if request.delta == 0:
         raise ValueError(
-            f"calibration {request.calibration!r} needs a delta > 0: shuffling amplifies no pure guarantee "
+            f"calibration {request.calibration!r} needs a delta > 0: shuffling does not amplify pure guarantees "
             f"(privacy.md §3); give one, or choose {WORST!r}"
         )
     if request.mechanism not in (None, Gaussian.name):
@@ -321,7 +321,7 @@ def _shuffled_gaussian(
 ) -> Gaussian:
     """Return Gaussian noise calibrated to the mixture over the record's positions (§3).
 
-    The grid's rounding adds the same g√d to every position, before the multiplier is solved for.
+    Rounding to the grid adds the same g√d to every position, before the multiplier is computed.
     """
     if sensitivity.by_position is None:
         raise AssertionError("a mixture needs the sensitivity of each position")
@@ -330,8 +330,10 @@ def _shuffled_gaussian(
     grid = grid_for(largest, dimension, too_small_multiplier(request.epsilon, request.delta, exact))
     mixture = exact.plus(grid * math.sqrt(dimension) * ROOM)
     multiplier = MIXTURES[name](request.epsilon, request.delta, mixture) * ROOM
-    told = mixture.summary()
-    event = ShuffledGaussianDpEvent(tuple(told.shares.tolist()), tuple((told.multipliers(multiplier) / ROOM).tolist()))
+    shown = mixture.summary()
+    event = ShuffledGaussianDpEvent(
+        tuple(shown.shares.tolist()), tuple((shown.multipliers(multiplier) / ROOM).tolist())
+    )
     return Gaussian.with_scale(
         sensitivity=mixture.largest,
         grid=grid,

@@ -1,7 +1,7 @@
 """RSGD-AR: NSGD that restarts every τ epochs from the mean of the iterates since the last restart.
 
-Chen, Lee & Kifer 2019, Algorithm 3, as privacy.md §3 repairs it: the mean is the next update's start,
-the Lipschitz constant is that of the data part, and the worst position need not be the last one.
+Chen, Lee & Kifer 2019, Algorithm 3, as privacy.md §3 corrects it: the next update starts from the mean,
+the Lipschitz constant excludes the regulariser, and the worst position need not be the last one.
 """
 
 from dbdp import checks

@@ -1,1 +1,1 @@
-"""Noisy counts: of errors, of classes, of scores, of values."""
+"""Private scores of a released model, and private counts of a dataset."""

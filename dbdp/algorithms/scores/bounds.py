@@ -1,4 +1,4 @@
-"""Bounds of a column that its owner does not know: a noisy histogram over signed powers of two, and a threshold.
+"""Private bounds of a column: a noisy histogram over signed powers of two, and a threshold.
 
 Known as approximate bounds: Wilson, Zhang, Lam, Desfontaines, Simmons-Marengo & Gipson 2020 (Differentially Private
 SQL with Bounded User Contribution), and Google's differential privacy library. privacy.md §10.7. Shapes: counts (B,),
@@ -17,22 +17,23 @@ BETA = 1e-3
 _POWERS = [2.0**power for power in range(-32, 65)]
 _LARGEST = math.nextafter(math.inf, 0.0)
 EDGES = [-_LARGEST, *(-power for power in reversed(_POWERS)), 0.0, *_POWERS, math.inf]
-FAR = 1e300  # what stands for the ends of the outermost bins: the largest bound that a declaration takes
+FAR = 1e300  # replaces the ends of the outermost bins: the largest bound that a declaration accepts
 
 
 @dataclass(frozen=True)
 class BoundsPlan(CountPlan):
-    """What showing bounds will do and cost, from public facts only. Neighbours are replace-one.
+    """The plan of a release of bounds, from public facts only. Neighbours are replace-one.
 
-    Proof. The bins are public and disjoint: from one of `EDGES` to the next, the upper end not in it. A record's
+    Proof. The bins are public and disjoint: from one of `EDGES` to the next, without the upper end. A record's
     number is in one of them, and a null, a NaN or an infinity in none, so replacing it takes 1 from one count at
     most and adds 1 to one at most. The bounds are those of the outermost bins whose noisy count reaches T, a
     function of the noisy counts. P(noise ≥ T) ≤ β/B for each, so with probability 1 - β no empty bin does, and
-    bounds are no wider than the numbers are, but for the powers of two.
+    bounds are no wider than the range of the numbers, rounded outward to powers of two.
 
     Attributes
     ----------
-    beta : β, the chance that some empty bin is taken for one that is not
+    beta : float
+        β, the largest probability that an empty bin reaches the threshold.
     """
 
     beta: float = BETA
@@ -51,7 +52,7 @@ class BoundsPlan(CountPlan):
 
     @property
     def threshold(self) -> int:
-        """T, what the noisy count of a bin has to reach."""
+        """T, the least noisy count of a bin that counts as occupied."""
         return self.mechanism.tail(self.beta / (len(EDGES) - 1))
 
     def explain(self) -> dict[str, Any]:
@@ -59,24 +60,24 @@ class BoundsPlan(CountPlan):
         return super().explain() | {"beta": self.beta, "threshold": self.threshold}
 
     def answer(self, noisy: np.ndarray) -> dict[str, Any]:
-        """Return the bounds, None where no bin reaches T, and the share of all rows that is not between them."""
-        found = np.flatnonzero(noisy >= self.threshold)
+        """Return the bounds, None if no bin reaches T, and the share of all rows outside them."""
+        occupied = np.flatnonzero(noisy >= self.threshold)
         edges = np.clip(EDGES, -FAR, FAR).tolist()
-        first, last = (int(found[0]), int(found[-1]) + 1) if len(found) else (0, 0)
+        first, last = (int(occupied[0]), int(occupied[-1]) + 1) if len(occupied) else (0, 0)
 
         def outside(counts: np.ndarray) -> np.ndarray:
-            rows = self.rows if self.moved == 1 else counts.sum()  # the rows that units have are not public
+            rows = self.rows if self.moved == 1 else counts.sum()  # the number of rows of units is not public
             return 1 - quotient(counts[first:last].sum(keepdims=True), rows)
 
         return {
-            "lower": edges[first] if len(found) else None,
-            "upper": edges[last] if len(found) else None,
+            "lower": edges[first] if len(occupied) else None,
+            "upper": edges[last] if len(occupied) else None,
             "outside": shown(np.clip(outside(noisy)[0], 0.0, 1.0)),
             "outside_noise": shown(self.half_widths(outside, noisy)[0]),
             "threshold": self.threshold,
             "bins": [
                 {"lower": edges[place], "upper": edges[place + 1], "rows": int(noisy[place])}
-                for place in found.tolist()
+                for place in occupied.tolist()
             ],
             "count_noise": self.half_width,
         }

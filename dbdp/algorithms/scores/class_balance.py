@@ -1,4 +1,4 @@
-"""How many rows each class of a dataset has, with noise. Shapes: counts (K,), K classes, two for a binary label."""
+"""Private counts of the rows of each class. Shapes: counts (K,), K classes, two for a binary label."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,14 +11,15 @@ from dbdp.learning.tallies import Labels
 
 @dataclass(frozen=True)
 class ClassBalancePlan(CountPlan):
-    """What showing the counts will do and cost, from public facts only. Neighbours are replace-one.
+    """The plan of a release of class counts, from public facts only. Neighbours are replace-one.
 
     Proof. A record is counted for the class of its own label, or for none where it has no label of the
     declaration or cannot be packed: replacing it takes 1 from one count at most and adds 1 to one at most.
 
     Attributes
     ----------
-    outputs : linear models that a training has: 1 for a binary label, else its classes
+    outputs : int
+        Linear models of a training: 1 for a binary label, else the number of classes.
     """
 
     outputs: int
@@ -26,7 +27,7 @@ class ClassBalancePlan(CountPlan):
 
     @property
     def tally(self) -> Labels:
-        """What the rows add up to."""
+        """The tally of the rows."""
         return Labels(self.outputs)
 
     @property
@@ -35,22 +36,22 @@ class ClassBalancePlan(CountPlan):
         return (max(self.outputs, 2),)
 
     def answer(self, noisy: np.ndarray) -> dict[str, Any]:
-        """Return counts, shares of the counted rows, and the weight of positive rows that balances a binary label.
+        """Return counts, shares of the counted rows, and for a binary label the positive_weight that balances it.
 
         Counts below 0 count as 0.
         """
-        widths, found = self.half_widths(_figures, noisy), _figures(np.maximum(noisy, 0))
-        told = {
+        widths, figures = self.half_widths(_figures, noisy), _figures(np.maximum(noisy, 0))
+        answer = {
             "counts": noisy.tolist(),
             "count_noise": self.half_width,
-            "shares": shown_all(found[:-1]),
+            "shares": shown_all(figures[:-1]),
             "share_noise": shown_all(widths[:-1]),
         }
         if self.outputs > 1:
-            return told
-        return told | {"positive_weight": shown(found[-1]), "positive_weight_noise": shown(widths[-1])}
+            return answer
+        return answer | {"positive_weight": shown(figures[-1]), "positive_weight_noise": shown(widths[-1])}
 
 
 def _figures(counts: np.ndarray) -> np.ndarray:
-    """Return the shares, and how many rows of the first class there are for one of the last; NaN for none."""
+    """Return the shares, and the rows of the first class per row of the last; NaN where undefined."""
     return np.append(quotient(counts, counts.sum()), quotient(counts[0], counts[-1]))

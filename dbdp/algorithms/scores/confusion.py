@@ -1,4 +1,4 @@
-"""Accuracy and the confusion matrix of a released model, with noise: how many rows of each class it takes for each.
+"""Private accuracy and confusion matrix of a released model.
 
 A record with a label of the declaration is in one cell: true × predicted class. A record without one, or whose
 features cannot be packed, is in none. Shapes: matrices are (K, K), K classes, two for a binary label (-1, +1).
@@ -15,9 +15,9 @@ from dbdp.learning.tallies import Confusion, Correct
 
 @dataclass(frozen=True)
 class ConfusionPlan(CountPlan):
-    """What showing a matrix will do and cost, from public facts only. Neighbours are replace-one.
+    """The plan of a release of a confusion matrix, from public facts only. Neighbours are replace-one.
 
-    Proof. The model is released, so a record's cell, or that it has none, is a function of the record alone (and
+    Proof. The model is released, so a record's cell, if it has one, is a function of the record alone (and
     of its place among the rows, which neighbours share, where a score's last bit depends on that). Replacing it
     takes 1 from one cell at most and adds 1 to one at most: two groups, as `CountPlan` has them.
     """
@@ -32,7 +32,7 @@ class ConfusionPlan(CountPlan):
         return self.classes, self.classes
 
     def answer(self, noisy: np.ndarray) -> dict[str, Any]:
-        """Return the matrix, and what follows from it."""
+        """Return the matrix, accuracy, precision and recall, and their errors."""
         accuracy, *others = self.half_widths(_figures, noisy).tolist()
         precision, recall = np.split(np.array(others), 2)
         return {
@@ -47,7 +47,7 @@ class ConfusionPlan(CountPlan):
 
 @dataclass(frozen=True)
 class AccuracyPlan(CountPlan):
-    """What showing an accuracy will do and cost: the share of all rows whose class is predicted.
+    """The plan of a release of the accuracy: the share of all rows whose predicted class is right.
 
     Proof. A record is counted or not, by a function of the record alone, as in `ConfusionPlan`: replacing it moves
     the one count by 1. The number of rows is public; a row without a label, or that cannot be packed, is not
@@ -64,21 +64,21 @@ class AccuracyPlan(CountPlan):
         return (1,)
 
     def answer(self, noisy: np.ndarray) -> dict[str, Any]:
-        """Return the share, within [0, 1]."""
+        """Return the accuracy, within [0, 1], and its error."""
         share = min(max(int(noisy[0]) / self.rows, 0.0), 1.0)
         return {"accuracy": share, "accuracy_noise": self.half_width / self.rows}
 
 
 def scores(matrix: np.ndarray) -> dict[str, Any]:
-    """Return accuracy, precision and recall of each class by a noisy matrix; None where it has no rows.
+    """Return accuracy, and precision and recall of each class, from a noisy matrix; None where there are no rows.
 
-    A function of what is released: it costs nothing. Cells below 0 count as 0.
+    It is a function of the released matrix, and costs nothing. Cells below 0 count as 0.
     """
     accuracy, precision, recall = np.split(_figures(np.maximum(matrix, 0)), [1, 1 + len(matrix)])
     return {"accuracy": shown(accuracy[0]), "precision": shown_all(precision), "recall": shown_all(recall)}
 
 
 def _figures(matrix: np.ndarray) -> np.ndarray:
-    """Return accuracy, precisions and recalls in one row, NaN where there are no rows."""
+    """Return accuracy, precisions and recalls, shape (1 + 2K,), NaN where there are no rows."""
     right = np.diag(matrix)
     return quotient([right.sum(), *right, *right], [matrix.sum(), *matrix.sum(axis=0), *matrix.sum(axis=1)])

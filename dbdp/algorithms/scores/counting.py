@@ -1,6 +1,6 @@
-"""What every noisy count has in common: a plan from public facts, its noise, and how far that noise carries a figure.
+"""Base of all private counts: the plan, its noise, and the error of computed figures.
 
-privacy.md §10.7. Shapes: counts have the plan's `shape`, int64; a figure is a number that is computed from them.
+privacy.md §10.7. Shapes: counts have the plan's `shape`, int64; a figure is a number computed from them.
 """
 
 import math
@@ -16,25 +16,28 @@ from dbdp.algorithms.plan import relation
 from dbdp.privacy.accounting.events import Release, check_epsilon_delta
 from dbdp.privacy.counts import CountNoise, count_noise
 
-LEVEL = 0.95  # of the intervals of the noise
-_DRAWS = 500  # of noise, for the interval of a figure: its end is off by one part in thirty or so
-_MOST = 2**53  # whole numbers below are exact floats
+LEVEL = 0.95  # confidence level of the intervals
+_DRAWS = 500  # of noise, for the interval of a figure, whose end errs by about a thirtieth
+_MOST = 2**53  # integers below it are exact floats
 
 
 @dataclass(frozen=True)
 class CountPlan(ABC):
-    """What showing counts will do and cost, from public facts only.
+    """The plan of a release of counts, from public facts only.
 
     Proof (privacy.md §10.7). A record adds to the counts by a function of itself and of public facts alone, and of
     its place among the rows, which neighbours share. So a neighbour with `moved` other records has counts that
     differ in `cells` groups, in each by moved·step in all: with two, those that the new records add to and those
-    that the old ones added to; with one, a single count. That is what `CountLaplace` and `CountGaussian` ask for.
+    that the old ones added to; with one, a single count. `CountLaplace` and `CountGaussian` assume exactly that.
 
     Attributes
     ----------
-    rows : records, public
-    moved : records that a neighbour may replace
-    step : what one record may move a count by
+    rows : int
+        Public number of records.
+    moved : int
+        Largest number of records in which neighbours differ.
+    step : int
+        Largest change of a count by one record.
     """
 
     epsilon: float
@@ -48,11 +51,11 @@ class CountPlan(ABC):
         """Check ε and δ, and that no count is too large for a float."""
         check_epsilon_delta(self.epsilon, self.delta)
         if self.rows * self.step >= _MOST:
-            raise ValueError(f"rows = {self.rows} must be fewer than {_MOST // self.step} here; take a smaller table")
+            raise ValueError(f"rows = {self.rows} must be fewer than {_MOST // self.step} here; use a smaller table")
 
     @property
     def step(self) -> int:
-        """What one record may move a count by."""
+        """Largest change of a count by one record."""
         return 1
 
     @property
@@ -62,7 +65,7 @@ class CountPlan(ABC):
 
     @abstractmethod
     def answer(self, noisy: np.ndarray) -> dict[str, Any]:
-        """Return what is shown: a function of the noisy counts, which costs nothing."""
+        """Return the released figures, a function of the noisy counts alone (post-processing)."""
 
     @cached_property
     def mechanism(self) -> CountNoise:
@@ -77,11 +80,11 @@ class CountPlan(ABC):
 
     @property
     def half_width(self) -> int:
-        """What the noise of one count exceeds in at most 5 of 100 releases."""
+        """Half the width of a count's 95 % interval: its noise exceeds it in at most 5 of 100 releases."""
         return self.mechanism.tail((1 - LEVEL) / 2) - 1
 
     def release(self, counts: np.ndarray) -> np.ndarray:
-        """Return the noisy counts, int64; one may be below 0."""
+        """Return the noisy counts, int64, of the plan's shape; they may be below 0."""
         noisy = self.mechanism.release(counts.ravel())
         return np.clip(noisy, -(2.0**62), 2.0**62).astype(np.int64).reshape(self.shape)
 
@@ -100,24 +103,27 @@ class CountPlan(ABC):
         }
 
     def half_widths(self, figures: Callable[[np.ndarray], np.ndarray], noisy: np.ndarray) -> np.ndarray:
-        """Return what the noise moves each figure by at most in 95 of 100 releases; NaN where there is no figure.
+        """Return half the width of each figure's 95 % interval, shape (f,); NaN for an undefined figure.
 
-        Noise of the same law is added to the noisy counts, again and again: another function of them, at no cost.
-        Figures are to be taken of the counts as they are, below 0 or not: at a border noise would seem to do nothing.
+        It simulates the noise on the noisy counts, which is post-processing. `figures` must not clip counts
+        below 0, since clipping would hide the noise.
 
         Parameters
         ----------
-        figures : takes counts, gives figures (f,), NaN for one that they do not have
+        figures : Callable[[np.ndarray], np.ndarray]
+            Maps counts to figures (f,), NaN for one that is undefined.
+        noisy : np.ndarray
+            Noisy counts, of the plan's shape.
         """
-        found, moved = figures(noisy), np.empty((_DRAWS, len(figures(noisy))))
+        own, moved = figures(noisy), np.empty((_DRAWS, len(figures(noisy))))
         for draw, noise in enumerate(self._simulated()):
-            moved[draw] = np.abs(figures(noisy + noise) - found)
+            moved[draw] = np.abs(figures(noisy + noise) - own)
         ordered = np.sort(np.where(np.isnan(moved), math.inf, moved), axis=0)
         widths = ordered[math.ceil(LEVEL * _DRAWS) - 1]
-        return np.where(np.isfinite(widths) & np.isfinite(found), widths, math.nan)
+        return np.where(np.isfinite(widths) & np.isfinite(own), widths, math.nan)
 
     def _simulated(self) -> np.ndarray:
-        """Return draws of noise of the mechanism's law, or nearly: nothing is hidden by them."""
+        """Return simulated noise, shape (_DRAWS, *shape), approximately of the mechanism's law; privacy needs none."""
         shape, scale, random = (_DRAWS, *self.shape), self.mechanism.noise_scale, np.random.default_rng()
         if self.delta:
             return np.rint(random.normal(0.0, scale, shape))
@@ -125,18 +131,18 @@ class CountPlan(ABC):
         return (random.geometric(stop, shape) - random.geometric(stop, shape)).astype(np.float64)
 
 
-def quotient(part: Any, whole: Any) -> np.ndarray:
-    """Return part / whole, NaN where the whole is not above 0."""
-    whole = np.asarray(whole, np.float64)
+def quotient(part: Any, total: Any) -> np.ndarray:
+    """Return part / total, NaN where the total is not above 0."""
+    total = np.asarray(total, np.float64)
     with np.errstate(all="ignore"):
-        return np.where(whole > 0, np.asarray(part) / whole, np.nan)
+        return np.where(total > 0, np.asarray(part) / total, np.nan)
 
 
 def shown(value: float) -> float | None:
-    """Return a figure for JSON: None where there is none."""
+    """Return a figure for JSON: None for NaN and infinity."""
     return float(value) if math.isfinite(value) else None
 
 
 def shown_all(values: np.ndarray) -> list[float | None]:
-    """Return figures for JSON."""
+    """Return figures for JSON: None for NaN and infinity."""
     return [shown(value) for value in values.tolist()]

@@ -1,4 +1,4 @@
-"""What can be asked about a released model, by name: from a metric and public facts to a plan."""
+"""Scores of a released model by name: from a metric and public facts to a plan."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,13 +17,16 @@ ScorePlan = AccuracyPlan | ConfusionPlan | ScoreBinsPlan | ResidualPlan
 
 @dataclass(frozen=True)
 class ScoreRequest:
-    """A metric and its price.
+    """A request for a private score of a model.
 
     Attributes
     ----------
-    metric : one of METRICS; auc and calibration are two names of one histogram, which has both
-    bins : of that histogram
-    positive : the class that the histogram is of, against the rest; a binary label's is the positive value
+    metric : str
+        One of METRICS; auc and calibration are two names of one histogram, which yields both.
+    bins : int
+        Bins of that histogram.
+    positive : str | None
+        The class that the histogram compares with the rest; for a binary label it is the positive value.
     """
 
     metric: str
@@ -35,15 +38,20 @@ class ScoreRequest:
 
 @dataclass(frozen=True)
 class ScoredFacts:
-    """What is public of the rows that a model is judged by.
+    """The public facts of the rows on which a model is scored.
 
     Attributes
     ----------
-    classes : names, in the order of packed labels; empty where the label is a number
-    outputs : linear models of a training: 1 for a binary label, else the number of classes
-    label_bounds : of a label that is a number
-    is_network : whether scores are a network's
-    moved : records that a neighbour may replace
+    classes : Sequence[str | None]
+        Names, in the order of packed labels; empty for a numeric label.
+    outputs : int
+        Linear models of a training: 1 for a binary label, else the number of classes.
+    label_bounds : tuple[float, float] | None
+        Bounds of a numeric label, None for classes.
+    is_network : bool
+        Whether the model is a network.
+    moved : int
+        Largest number of records in which neighbours differ.
     """
 
     rows: int
@@ -60,7 +68,7 @@ def score_plan(request: ScoreRequest, facts: ScoredFacts) -> ScorePlan:
     Raises
     ------
     ValueError
-        If there is no such metric, or none for this label; the message names the value, the limit and the remedy.
+        If the metric is unknown or does not fit the label, or another value is out of range.
     """
     _check(request, facts)
     public = request.epsilon, request.delta, facts.rows
@@ -79,25 +87,27 @@ def _check(request: ScoreRequest, facts: ScoredFacts) -> None:
     of_classes = request.metric in OF_CLASSES
     if of_classes and facts.label_bounds is not None:
         raise ValueError(
-            f"metric {request.metric!r} is of classes, and the label is a number; choose one of {', '.join(POWERS)}"
+            f"metric {request.metric!r} needs classes, and the label is a number; choose one of {', '.join(POWERS)}"
         )
     if not of_classes and facts.label_bounds is None:
         raise ValueError(
-            f"metric {request.metric!r} is of a number, and the label has classes; choose one of "
+            f"metric {request.metric!r} needs a numeric label, and this one has classes; choose one of "
             f"{', '.join(OF_CLASSES)}"
         )
     if request.positive is not None and request.metric not in ("auc", "calibration"):
-        raise ValueError(f"positive is given with metric {request.metric!r}, which is of all classes; leave it out")
+        raise ValueError(
+            f"positive = {request.positive!r} has no meaning for metric {request.metric!r} of all classes; leave it out"
+        )
 
 
 def _output(request: ScoreRequest, facts: ScoredFacts) -> int:
-    """Return the place of the score of the class that the histogram is of."""
+    """Return the index of the score of the histogram's class."""
     allowed = list(facts.classes) if facts.outputs > 1 else [facts.classes[-1]]
     if request.positive is None and facts.outputs == 1:
         return 0
     if request.positive not in allowed:
         raise ValueError(
-            f"positive = {request.positive!r} is none of the classes that metric {request.metric!r} can be of; choose "
+            f"positive = {request.positive!r} is not a class to compute metric {request.metric!r} for; choose "
             f"one of {', '.join(map(str, allowed[:20]))}"
         )
     return allowed.index(request.positive)

@@ -1,6 +1,6 @@
-"""The mean absolute or mean squared error of a released model of numbers, with noise.
+"""Private mean absolute or mean squared error of a released regression model.
 
-Prediction and label are clipped to the declared bounds, as the label was for the training.
+Prediction and label are clipped to the declared bounds, as the label is for training.
 """
 
 from dataclasses import dataclass
@@ -16,17 +16,19 @@ POWERS = {"mean_absolute_error": 1, "mean_squared_error": 2}
 
 @dataclass(frozen=True)
 class ResidualPlan(CountPlan):
-    """What showing a mean error will do and cost, from public facts only. Neighbours are replace-one.
+    """The plan of a release of a mean error, from public facts only. Neighbours are replace-one.
 
     Proof. A record adds a whole number from 0 to `step` to the one sum, by a function of the record alone: its
     error within the public bounds, |ŷ - y|^p, in steps of 2⁻²⁰ of ((upper - lower)/2)^p. Replacing it moves the
-    sum by `step` at most, which is (upper - lower)^p. Whole numbers add up exactly, in any order: there is no
+    sum by `step` at most, which is (upper - lower)^p. Integers add up exactly, in any order: there is no
     margin (privacy.md §14.8). The number of rows is public; a record that cannot be packed has no error.
 
     Attributes
     ----------
-    metric : one of POWERS
-    bounds : (lower, upper) of the label
+    metric : str
+        One of POWERS.
+    bounds : tuple[float, float]
+        (lower, upper) bounds of the label.
     """
 
     metric: str
@@ -40,12 +42,12 @@ class ResidualPlan(CountPlan):
 
     @property
     def tally(self) -> Errors:
-        """What the rows add up to."""
+        """The tally of the rows."""
         return Errors(POWERS[self.metric])
 
     @property
     def step(self) -> int:
-        """What one record may move the sum by."""
+        """Largest change of the sum by one record."""
         return self.tally.most
 
     @property
@@ -54,11 +56,11 @@ class ResidualPlan(CountPlan):
         return (1,)
 
     def explain(self) -> dict[str, Any]:
-        """Return the plan as data; sensitivity and noise scale are in steps of this unit of the sum."""
+        """Return the plan as data; sensitivity and noise scale are in steps of the sum, each worth `unit`."""
         return super().explain() | {"unit": self._unit}
 
     def answer(self, noisy: np.ndarray) -> dict[str, Any]:
-        """Return the mean over all rows, in the label's units or their square; not below 0."""
+        """Return the mean error over all rows, in the label's units or their square, at least 0; and its noise."""
         scale = self._unit / self.rows
         return {
             self.metric: max(0.0, int(noisy[0]) * scale),

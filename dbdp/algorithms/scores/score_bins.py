@@ -1,7 +1,7 @@
-"""How well a released model's probabilities order and predict one class: AUC, ROC curve, calibration, with noise.
+"""Private AUC, ROC curve and calibration of a released model for one class.
 
-One noisy histogram has it all: rows of the other classes and rows of the class, by the probability that the model
-gives them for it. Shapes: counts (2, B), B bins of [0, 1]; the other classes first.
+All are computed from one noisy histogram: rows of the other classes and rows of the class, by the predicted
+probability of the class. Shapes: counts (2, B), B bins of [0, 1]; the other classes first.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,15 @@ BINS, MOST_BINS = 50, 1000
 
 @dataclass(frozen=True)
 class ScoreBinsPlan(CountPlan):
-    """What showing the histogram will do and cost, from public facts only. Neighbours are replace-one.
+    """The plan of a release of the histogram, from public facts only. Neighbours are replace-one.
 
-    Proof. The model is released and the bins are public, so a record's cell, or that it has none, is a function of
+    Proof. The model is released and the bins are public, so a record's cell, if it has one, is a function of
     the record alone, as in `ConfusionPlan`: replacing it takes 1 from one cell at most and adds 1 to one at most.
 
     Attributes
     ----------
-    tally : the bins, and the class that they are of
+    tally : ScoreBins
+        The bins, and their class.
     """
 
     tally: ScoreBins
@@ -46,11 +47,11 @@ class ScoreBinsPlan(CountPlan):
         """Return the area under the ROC curve, the curve, Brier score, log loss and the calibration of each bin."""
         names = ("auc", "brier", "log_loss")
         most = np.where(np.arange(3 + self.tally.bins) == 2, np.inf, 1.0)  # a log loss may be above 1
-        found, widths = np.clip(figures(noisy), 0.0, most), self.half_widths(figures, noisy)
-        told = {name: shown(value) for name, value in zip(names, found, strict=False)}
-        told |= {f"{name}_noise": shown(width) for name, width in zip(names, widths, strict=False)}
-        table = zip(shown_all(found[3:]), shown_all(widths[3:]), noisy.sum(axis=0).tolist(), strict=True)
-        return told | {
+        values, widths = np.clip(figures(noisy), 0.0, most), self.half_widths(figures, noisy)
+        answer = {name: shown(value) for name, value in zip(names, values, strict=False)}
+        answer |= {f"{name}_noise": shown(width) for name, width in zip(names, widths, strict=False)}
+        table = zip(shown_all(values[3:]), shown_all(widths[3:]), noisy.sum(axis=0).tolist(), strict=True)
+        return answer | {
             "auc_discretisation": shown(discretisation(noisy)),
             "roc": roc(noisy),
             "calibration": [
@@ -71,8 +72,8 @@ class ScoreBinsPlan(CountPlan):
 def figures(counts: np.ndarray) -> np.ndarray:
     """Return AUC, Brier score, log loss and the share of the class in each bin, NaN where there are no rows.
 
-    Of a row only the bin is known: its probability counts as the middle of it, and two rows of a bin as a tie.
-    Counts below 0 are taken as they are, since sums of them and of products of independent ones have no bias then.
+    A row's probability is replaced by the middle of its bin, and two rows of a bin count as a tie.
+    Counts below 0 are not clipped, so that sums of them and of products of independent ones are unbiased.
     """
     others, own = np.asarray(counts, np.float64)
     middles = (np.arange(len(own)) + 0.5) / len(own)
@@ -85,16 +86,16 @@ def figures(counts: np.ndarray) -> np.ndarray:
 
 
 def discretisation(counts: np.ndarray) -> float:
-    """Return how far the AUC may be from that of the probabilities themselves: half the share of pairs within bins.
+    """Return a bound on the error of the AUC from binning: half the share of pairs within bins.
 
-    Of the exact counts it is a bound; of noisy ones it has noise too.
+    For exact counts it is a bound; for noisy ones it is noisy too.
     """
     others, own = np.maximum(counts, 0).astype(np.float64)
     return float(quotient(others @ own / 2, others.sum() * own.sum()))
 
 
 def roc(counts: np.ndarray) -> list[dict[str, float | None]]:
-    """Return the ROC curve: for each threshold, from 1 down, the shares of both kinds at or above it, never falling."""
+    """Return the ROC curve: both rates for each threshold, from 1 down, monotone."""
     thresholds = (np.arange(counts.shape[1])[::-1] / counts.shape[1]).tolist()
     shares = quotient(np.cumsum(counts[:, ::-1], axis=1), counts.sum(axis=1, keepdims=True))
     false, true = np.clip(np.maximum.accumulate(shares, axis=1), 0.0, 1.0)

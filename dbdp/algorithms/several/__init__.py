@@ -1,1 +1,1 @@
-"""Several trainings for one charge: tuning and groups."""
+"""Several trainings for one charge: tuning, and one model for each group."""

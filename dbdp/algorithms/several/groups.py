@@ -21,13 +21,16 @@ MOST_GROUPS = 10_000
 
 @dataclass(frozen=True)
 class GroupsRequest:
-    """What a user asks of a training by groups.
+    """A request for one model for each value of a public column.
 
     Attributes
     ----------
-    base : the request of every group; its ε and δ are those of each model, and of all together
-    group_by : a public column of the dataset
-    groups : the values that get a model, declared and never looked up
+    base : Request
+        The request of every group; its ε and δ hold for each model, and for all together.
+    group_by : str
+        A public column of the dataset.
+    groups : tuple[str, ...]
+        The values for which models are trained; the user declares them.
     """
 
     base: Request
@@ -37,7 +40,7 @@ class GroupsRequest:
 
 @dataclass(frozen=True)
 class GroupsPlan:
-    """What a training by groups will do: `plans` has one for each group, None where there is no row."""
+    """The plan of a training by groups: `plans` has one for each group, None for a group without rows."""
 
     request: GroupsRequest
     facts: Facts
@@ -47,7 +50,7 @@ class GroupsPlan:
 
     @cached_property
     def untrained(self) -> np.ndarray:
-        """The model of a group without rows: zeros, or the initial network. It depends on nothing."""
+        """The model of a group without rows: zeros, or the initial network, which depend on no row."""
         if self.request.base.network is None:
             return np.zeros(self.facts.shape)
         network = objective_of(self.request.base, self.facts)
@@ -56,7 +59,7 @@ class GroupsPlan:
         return network.initial()
 
     def explain(self) -> dict[str, Any]:
-        """Return the plan of the whole as data."""
+        """Return the plan of all groups together as data."""
         return {
             "algorithm": self.request.base.algorithm,
             "neighbours": REPLACE_ONE,
@@ -70,7 +73,7 @@ class GroupsPlan:
         }
 
     def explain_each(self) -> list[dict[str, Any]]:
-        """Return the plan of each group as data, as its model's receipt has it."""
+        """Return the plan of each group as data, for its model's receipt."""
         base = self.request.base
         without = {
             "algorithm": base.algorithm,
@@ -92,35 +95,37 @@ def plan(request: GroupsRequest, facts: Facts, sizes: Sequence[int]) -> GroupsPl
 
     Parameters
     ----------
-    facts : of the dataset, with the rows of all groups
-    sizes : the public number of rows of each group
+    facts : Facts
+        Facts of the dataset, with the rows of all groups.
+    sizes : Sequence[int]
+        The public number of rows of each group.
 
     Raises
     ------
     ValueError
-        If a group that has rows cannot be planned, or none has any, or the models are too many numbers.
+        If a group with rows cannot be planned, or no group has rows, or the models together are too large.
 
     Notes
     -----
-    Proof that the dearest group pays for all (privacy.md §11.10). Every slot's key is public, and the same in
-    neighbours: they differ in one record of one group g, or in none that is trained on. The models of all other
-    groups are functions of equal rows and of randomness of their own, independent of g's: they have one law in
-    both worlds, and given g's model they are post-processing without data. So every measure of the whole, an
-    (ε, δ), a Rényi divergence, a trade-off function, is that of g's model alone, and the largest covers every g.
+    Proof that all groups cost what the most expensive one costs (privacy.md §11.10). Every slot's key is public, and
+    the same in neighbours: they differ in one record of one group g, or in none that is trained on. The models of all
+    other groups are functions of equal rows and of randomness of their own, independent of g's: they have one law in
+    both worlds, and given g's model they are post-processing without data. So every measure of all models, an (ε, δ), a
+    Rényi divergence, a trade-off function, is that of g's model alone, and the largest covers every g.
     """
     check_request(request.base, facts)
     _check_numbers(request, facts)
     first = {rows: group for group, rows in reversed(list(zip(request.groups, sizes, strict=True)))}
-    made = {rows: _planned(request, facts, group, rows) for rows, group in first.items() if rows}
-    if not made:
-        raise ValueError(f"none of the groups of {request.group_by!r} has a row; name values that the column has")
-    guarantees = [each.guarantee.as_replace_one() for each in made.values()]
+    plans = {rows: _planned(request, facts, group, rows) for rows, group in first.items() if rows}
+    if not plans:
+        raise ValueError(f"no group of {request.group_by!r} has a row; name values that occur in the column")
+    guarantees = [each.guarantee.as_replace_one() for each in plans.values()]
     together = Release(
         DisjointDpEvent(tuple(dict.fromkeys(each.event for each in guarantees))),
         max(each.epsilon for each in guarantees),
         max(each.delta for each in guarantees),
     )
-    return GroupsPlan(request, facts, tuple(sizes), tuple(made.get(rows) for rows in sizes), together)
+    return GroupsPlan(request, facts, tuple(sizes), tuple(plans.get(rows) for rows in sizes), together)
 
 
 def _check_numbers(request: GroupsRequest, facts: Facts) -> None:
@@ -130,7 +135,7 @@ def _check_numbers(request: GroupsRequest, facts: Facts) -> None:
 
 
 def _planned(request: GroupsRequest, facts: Facts, group: str, rows: int) -> Plan:
-    """Return the plan of a group; a small one has mini-batches of all its rows (of a shard)."""
+    """Return the plan of a group; a small one uses mini-batches of all its rows (of a shard)."""
     base, own = request.base, replace(facts, rows=rows)
     if base.batch_size is not None and rows >= base.shards:
         base = replace(base, batch_size=min(base.batch_size, rows // base.shards))

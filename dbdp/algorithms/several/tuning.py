@@ -1,7 +1,7 @@
-"""Private tuning: which settings to train with, chosen and charged privately.
+"""Private tuning: a private choice among candidate settings.
 
 privacy.md §6. `disjoint_portions` is Algorithm 3 of Wu et al. 2017 (after Chaudhuri et al. 2011): each
-candidate trains on a portion of its own, and the exponential mechanism chooses by the errors on the last
+candidate trains on its own portion, and the exponential mechanism chooses by the errors on the last
 one. `random_repetition` (Liu & Talwar 2019, Papernot & Steinke 2022) trains on the same rows a secret,
 random number of times, and releases the run with the best noisy score. Tuning by the error of models
 without noise is not offered: it voids every guarantee.
@@ -40,23 +40,32 @@ from dbdp.privacy.selection import ExponentialMechanism, Repetitions
 METHODS = ("disjoint_portions", "random_repetition")
 SHAPES = {"geometric": 1.0, "poisson": math.inf}
 MOST_CANDIDATES = 100
-HOLDOUT = 5  # one row in so many scores the repetitions
+HOLDOUT = 5  # one row in this many scores the repetitions
 FIXED = ("epsilon", "delta", "shards", "shard_averaging", "projection_dimension", "projection_seed", "permutation")
 _TAIL_SHARE = 1e-3  # of δ, for runs beyond the cap
-_LEDGER_EPSILON = 20.0  # a ledger counts the runs beyond the cap e^ε times, with its own ε: cheap up to this one
+_LEDGER_EPSILON = 20.0  # a ledger multiplies the runs beyond the cap by e^ε of its own: negligible up to this ε
 
 
 @dataclass(frozen=True)
 class TuningRequest:
-    """What a user asks of a tuning.
+    """A request for a private tuning.
 
     Attributes
     ----------
-    base : the request that the candidates change; its ε and δ are those of the whole tuning
-    candidates : for each candidate the settings in which it differs from `base`
-    method : disjoint_portions or random_repetition
-    repetitions, distribution : mean and law (geometric or poisson) of the secret number of runs; the mean
-        is by default the number of candidates
+    base : Request
+        The request that the candidates change; its ε and δ are those of the tuning.
+    candidates : tuple[Mapping[str, Any], ...]
+        For each candidate, the settings in which it differs from `base`.
+    method : str
+        disjoint_portions or random_repetition.
+    repetitions, distribution : float | None, str | None
+        Mean and law (geometric or poisson) of the secret number of runs; the default mean is the number of
+        candidates.
+
+    Raises
+    ------
+    ValueError
+        If the candidates are not a list of objects.
     """
 
     base: Request
@@ -72,9 +81,9 @@ class TuningRequest:
 
 @dataclass(frozen=True)
 class TuningPlan:
-    """What a tuning will do: plans of the candidates, on portions of public sizes, and the choice.
+    """The plan of a tuning: plans of the candidates, on portions of public sizes, and the private choice.
 
-    The last portion scores. With `repetitions` every candidate trains on the first portion.
+    The last portion scores the models. With `repetitions` every candidate trains on the first portion.
     """
 
     request: TuningRequest
@@ -92,15 +101,15 @@ class TuningPlan:
         return Layout(self.plans[0].facts.dimension, self.portions, self.request.base.projection)
 
     def run(self, rows: Rows, progress: Progress = silent) -> tuple[int | None, np.ndarray]:
-        """Pack the rows, train the candidates, and return which is chosen and its noisy models; None: no run counted.
+        """Pack the rows, train the candidates, and return the chosen one's index and its noisy models.
 
-        The models have shape (outputs, dimension).
+        The index is None if no run counted; the models have shape (outputs, dimension).
         """
         rows.shuffle()
         return self._best_run(rows, progress) if self.repetitions else self._best_candidate(rows, progress)
 
     def _best_candidate(self, rows: Rows, progress: Progress) -> tuple[int | None, np.ndarray]:
-        """Algorithm 3: each candidate on its own portion, the choice by the errors on the last one."""
+        """Run Algorithm 3: each candidate on its own portion, the choice by the errors on the last one."""
         if self.selection is None:
             raise AssertionError("disjoint portions are chosen among by the exponential mechanism")
         models = []
@@ -112,7 +121,7 @@ class TuningPlan:
         return chosen, models[chosen]
 
     def _best_run(self, rows: Rows, progress: Progress) -> tuple[int | None, np.ndarray]:
-        """The best by noisy score of a secret number of runs; the others run too, so that the time hides it."""
+        """Return the best, by noisy score, of a secret number of runs; all runs up to the cap hide it in time."""
         if self.repetitions is None or self.score is None:
             raise AssertionError("a random repetition has a law of runs and a score")
         trained, scored = rows.slice(0), rows.slice(1)
@@ -152,7 +161,7 @@ class TuningPlan:
 def plan(request: TuningRequest, facts: Facts) -> TuningPlan:
     """Return the plan of a tuning, from public facts only.
 
-    The rows of a unit of privacy lie in several portions, so that the whole is planned for single rows, at the share
+    The rows of a unit of privacy lie in several portions, so the tuning is planned for single rows, at the share
     of (ε, δ) whose group privacy is (ε, δ): the choice and all portions are one mechanism (privacy.md §11.6).
 
     Raises
@@ -165,9 +174,9 @@ def plan(request: TuningRequest, facts: Facts) -> TuningPlan:
     if rows == 1:
         return _plan(request, facts)
     epsilon, delta = groups.share(base.epsilon, base.delta, rows)
-    made = _plan(replace(request, base=replace(base, epsilon=epsilon, delta=delta)), replace(facts, unit_rows=1))
-    guarantee = groups.grouped(made.guarantee, rows, epsilon=base.epsilon, delta=base.delta)
-    return replace(made, facts=facts, guarantee=guarantee)
+    row_plan = _plan(replace(request, base=replace(base, epsilon=epsilon, delta=delta)), replace(facts, unit_rows=1))
+    guarantee = groups.grouped(row_plan.guarantee, rows, epsilon=base.epsilon, delta=base.delta)
+    return replace(row_plan, facts=facts, guarantee=guarantee)
 
 
 def _plan(request: TuningRequest, facts: Facts) -> TuningPlan:
@@ -175,10 +184,10 @@ def _plan(request: TuningRequest, facts: Facts) -> TuningPlan:
     method = chosen("method", request.method, METHODS)
     if not facts.is_classifier:
         raise ValueError(
-            "tuning counts wrongly classified rows, and this label is a number; choose the settings yourself"
+            "tuning counts wrongly classified rows, and this label is a number; train with chosen settings instead"
         )
     if not 1 <= len(request.candidates) <= MOST_CANDIDATES:
-        raise ValueError(f"{len(request.candidates)} candidates were given; give 1 to {MOST_CANDIDATES}")
+        raise ValueError(f"{len(request.candidates)} candidates are out of range; give 1 to {MOST_CANDIDATES}")
     requests = [_candidate(request.base, settings) for settings in request.candidates]
     if method == "random_repetition":
         return _repeated(request, facts, requests)
@@ -188,14 +197,14 @@ def _plan(request: TuningRequest, facts: Facts) -> TuningPlan:
 
 
 def _read_on(plan: PerturbedOnce, rows: Rows, passes: int) -> None:
-    """Make the passes that a candidate with fewer epochs leaves out: their number shows nobody which one ran."""
+    """Make the passes that a candidate with fewer epochs lacks, so that their number does not reveal the candidate."""
     left = passes - plan.learning.epochs
     if left:
         replace(plan, learning=replace(plan.learning, epochs=left)).exact(rows)
 
 
 def parsed(candidates: str | Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """Return candidates given as JSON, a list of objects, or as a sequence of mappings.
+    """Return candidates from JSON, a list of objects, or from a sequence of mappings.
 
     Raises
     ------
@@ -203,12 +212,12 @@ def parsed(candidates: str | Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, 
         If they are anything else.
     """
     try:
-        found = json.loads(candidates) if isinstance(candidates, str) else candidates
-    except (ValueError, RecursionError):  # no JSON, or numbers or levels without end
-        found = candidates
-    if not isinstance(found, list | tuple) or not all(isinstance(each, Mapping) for each in found):
-        raise ValueError(f'candidates are {found!r}; give a list of objects: [{{"regularisation": 0.01}}, …]')
-    return tuple(found)
+        values = json.loads(candidates) if isinstance(candidates, str) else candidates
+    except (ValueError, RecursionError):  # not JSON, or nested too deeply
+        values = candidates
+    if not isinstance(values, list | tuple) or not all(isinstance(each, Mapping) for each in values):
+        raise ValueError(f'candidates are {values!r}; give a list of objects: [{{"regularisation": 0.01}}, …]')
+    return tuple(values)
 
 
 def _candidate(base: Request, settings: Mapping[str, Any]) -> Request:
@@ -224,7 +233,7 @@ def _candidate(base: Request, settings: Mapping[str, Any]) -> Request:
 
 
 def _planned(request: Request, facts: Facts, rows: int) -> PerturbedOnce:
-    if request.algorithm in tuple(catalogue.NOISY_WHILE_TRAINING):  # what is no word, is none of them
+    if request.algorithm in tuple(catalogue.NOISY_WHILE_TRAINING):  # a tuple, as JSON may contain an unhashable value
         raise ValueError(
             f"algorithm {request.algorithm!r} adds noise while it trains, and tuning chooses among models that are "
             f"perturbed once; choose one of {', '.join(catalogue.PERTURBED_ONCE)}"
@@ -235,7 +244,7 @@ def _planned(request: Request, facts: Facts, rows: int) -> PerturbedOnce:
 
 
 def _disjoint(request: TuningRequest, facts: Facts, requests: Sequence[Request]) -> TuningPlan:
-    """Algorithm 3. Every record is in one portion, so the whole costs what the dearest portion does (§6)."""
+    """Return the plan of Algorithm 3: each record is in one portion, so the most expensive one sets the cost (§6)."""
     portions = _portions(facts, len(requests) + 1)
     plans = tuple(_planned(each, facts, rows) for each, rows in zip(requests, portions, strict=False))
     selection = ExponentialMechanism(request.base.epsilon)
@@ -252,10 +261,11 @@ def _portions(facts: Facts, parts: int) -> tuple[int, ...]:
 
 
 def _repeated(request: TuningRequest, facts: Facts, requests: Sequence[Request]) -> TuningPlan:
-    """One run: a uniform candidate, its noisy model, and a noisy count of errors on the other portion.
+    """Return the plan of a random repetition.
 
-    A run is as private as its dearest portion; the order of the rows is the same in every run, so the
-    noise covers the worst position. The number of runs is cut off at a cap, which leaks a share of δ.
+    A run is a uniform candidate, its noisy model, and a noisy count of errors on the other portion. It costs what its
+    most expensive portion costs; the order of the rows is the same in every run, so the noise covers the worst
+    position. The number of runs is cut off at a cap, which leaks a share of δ.
     """
     epsilon, delta = request.base.epsilon, request.base.delta
     if any(each.mechanism not in (None, Gaussian.name) or each.calibration not in (None, WORST) for each in requests):
@@ -282,7 +292,7 @@ def _repeated(request: TuningRequest, facts: Facts, requests: Sequence[Request])
     multiplier = least_multiplier(lambda each: least_epsilon(event(each), remaining) <= epsilon) * ROOM
     worst = [replace(each, mechanism=None, calibration=WORST) for each in requests]
     plans = tuple(_with_multiplier(_planned(each, facts, portions[0]), multiplier) for each in worst)
-    score = DiscreteGaussian(1.0, 1.0, math.ceil(multiplier * ROOM), epsilon, delta)  # a count: whole steps
+    score = DiscreteGaussian(1.0, 1.0, math.ceil(multiplier * ROOM), epsilon, delta)  # a count, on the grid of integers
     guarantee = Release(event(multiplier / ROOM), epsilon, delta)
     return TuningPlan(request, facts, portions, plans, guarantee, None, repetitions, score)
 
@@ -294,5 +304,7 @@ def _with_multiplier(plan: PerturbedOnce, multiplier: float) -> PerturbedOnce:
         raise AssertionError("a run of a random repetition has Gaussian noise")
     event = Release(GaussianDpEvent(multiplier), gaussian.guarantee.epsilon, gaussian.guarantee.delta)
     scale = gaussian.sensitivity * multiplier * ROOM**2
-    made = Gaussian.with_scale(sensitivity=gaussian.sensitivity, grid=gaussian.grid, noise_scale=scale, guarantee=event)
-    return replace(plan, mechanism=made)
+    noise = Gaussian.with_scale(
+        sensitivity=gaussian.sensitivity, grid=gaussian.grid, noise_scale=scale, guarantee=event
+    )
+    return replace(plan, mechanism=noise)

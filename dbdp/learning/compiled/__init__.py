@@ -1,1 +1,1 @@
-"""The compiled kernels, and the arithmetic that they share with NumPy."""
+"""The compiled training kernels, and functions with which the NumPy reference computes as they do."""

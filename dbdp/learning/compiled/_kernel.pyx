@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The compiled kernel: the same function as `kernels.add_rows_reference`, over packed rows."""
+"""The compiled kernels: the same functions as the NumPy references, over packed rows."""
 
 import numpy as np
 from libc.math cimport INFINITY
 
-LOSSES = (1, 2, 3, 4)  # the codes that _sgd.h knows
+LOSSES = (1, 2, 3, 4)  # the codes of losses in _sgd.h
 
 cdef extern from "_sgd.h" nogil:
     ctypedef struct sgd_training:
@@ -143,7 +143,7 @@ cdef _check_ends(const long[::1] ends, const double[::1] step_sizes, const long[
 
 
 cdef _noisy(how, const float[:, ::1] rows, const long[::1] ends, const double[::1] step_sizes,
-            const long[:, ::1] noise, double[:, ::1] wide, long made):
+            const long[:, ::1] noise, double[:, ::1] wide, long former):
     cdef sgd_training linear = _of_loss(how.objective.loss, how.objective.target, how.limit, how.divisor,
                                         how.regularisation, how.radius)
     cdef bint adaptive = how.moments is not None
@@ -162,8 +162,8 @@ cdef _noisy(how, const float[:, ::1] rows, const long[::1] ends, const double[::
             begin = ends[update]
             if adaptive:
                 noisy_adam(&linear, &decays, model, gradient, first, second, stride, step_sizes[update],
-                           &noise[update, 0], parameters, grid, 1.0 - decays.decay1 ** (made + update + 1),
-                           1.0 - decays.decay2 ** (made + update + 1))
+                           &noise[update, 0], parameters, grid, 1.0 - decays.decay1 ** (former + update + 1),
+                           1.0 - decays.decay2 ** (former + update + 1))
             else:
                 noisy_update(&linear, model, gradient, stride, step_sizes[update], &noise[update, 0], parameters, grid)
         if rows.shape[0] > begin:
@@ -181,12 +181,12 @@ def pack(double[:, ::1] features, const double[::1] labels, float[:, ::1] rows, 
 
 
 def begin_flushing():
-    """Have numbers below 2⁻¹⁰²² be 0 in this thread; return the former state, for `end_flushing`."""
+    """Treat numbers below 2⁻¹⁰²² as 0 in this thread; return the former state, for `end_flushing`."""
     return flush()
 
 
 def end_flushing(unsigned long former):
-    """Restore the state of before `begin_flushing`."""
+    """Restore the state before `begin_flushing`."""
     unflush(former)
 
 

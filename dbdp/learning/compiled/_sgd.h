@@ -1,8 +1,8 @@
 /* The SGD step over packed rows: float32 storage, float64 arithmetic (privacy.md §14).
  *
  * A row has `stride` floats, a multiple of LANES: features, zeros, the label last. The model, the
- * gradient and the sum of iterates have `stride` doubles; the model's place of the label is 0, the
- * caller ignores the others'. Sums may be taken in any order: the rounding margin holds for every one.
+ * gradient and the sum of iterates have `stride` doubles; the model is 0 in the label's place, where the
+ * caller ignores the others. Sums may be computed in any order: the rounding margin holds for each.
  */
 #include "../../_lanes.h"
 #if defined(__x86_64__)
@@ -10,24 +10,24 @@
 #endif
 
 #define ROWS 4 /* at a time */
-#define MAX_NORM2 (1.0 - 0x1p-30) /* packed rows have ‖x‖² ≤ (1 - 2⁻²³)²; anything above is no such row */
+#define MAX_NORM2 (1.0 - 0x1p-30) /* packed rows have ‖x‖² ≤ (1 - 2⁻²³)²; a row above it is invalid */
 
 enum { LOGISTIC = 1, HUBER_SVM, HUBER_REGRESSION, SQUARED }; /* the codes of losses.py */
 
 typedef struct {
   long loss, target;                 /* target > 0: that class is +1, every other -1 */
-  double width, limit, weight;       /* of a smoothed hinge; what |derivative| is clamped to; of positive rows */
-  double clip;                       /* what the norm of a row's gradient is clipped to, or infinity */
+  double width, limit, weight;       /* of a smoothed hinge; largest |derivative|; of positive rows */
+  double clip;                       /* largest norm of a row's gradient, or infinity */
   double batch_size, regularisation; /* b, λ */
   double radius;                     /* of the ball that the model is projected onto, or infinity */
 } sgd_training;
 
 typedef struct {
-  double decay1, decay2, floor; /* of the moments of Adam, and what is added to the root of the second */
+  double decay1, decay2, floor; /* of Adam's moments, and the constant added to the root of the second */
 } adam;
 
-/* Have results and operands below 2^-1022 be 0 in this thread, since processors take much longer for them than for
- * others; returns the former state, which `unflush` restores. 0 where the processor is another. */
+/* Treat results and operands below 2^-1022 as 0 in this thread, since processors take much longer for them than for
+ * others; return the former state, which `unflush` restores. 0 on other processors. */
 #if defined(__x86_64__)
 static unsigned long flush(void) {
   unsigned int former = _mm_getcsr();
@@ -48,7 +48,7 @@ static unsigned long flush(void) { return 0; }
 static void unflush(unsigned long former) { (void)former; }
 #endif
 
-/* Of two rows at a time: vectors that every processor has, since GCC makes branches of comparisons of longer ones. */
+/* Two rows at a time: vectors that every processor has, since GCC compiles comparisons of longer ones to branches. */
 typedef quarter_lanes pair;
 typedef long long pair_mask __attribute__((vector_size(sizeof(pair)))); /* all bits where true */
 
@@ -58,7 +58,7 @@ INLINED pair where(pair_mask which, pair one, pair other) {
   return (pair)((which & (pair_mask)one) | (~which & (pair_mask)other));
 }
 
-/* NaN stays. */
+/* NaN stays NaN. */
 INLINED pair clamped(pair value, pair low, pair high) {
   pair raised = where(value < low, low, value);
   return where(raised > high, high, raised);
@@ -82,8 +82,8 @@ INLINED pair exp_of(pair x) {
   pair q = ((1 / 2.0 + r * (1 / 6.0)) + r2 * (1 / 24.0 + r * (1 / 120.0))) +
                  r4 * (((1 / 720.0 + r * (1 / 5040.0)) + r2 * (1 / 40320.0 + r * (1 / 362880.0))) +
                        r4 * ((1 / 3628800.0 + r * (1 / 39916800.0)) + r2 * (1 / 479001600.0 + r * (1 / 6227020800.0))));
-  pair found = where(x > every(FURTHEST), every(INFINITY), s + s * (r + r2 * q));
-  return (pair)(~(x < every(-FURTHEST)) & (pair_mask)found);
+  pair value = where(x > every(FURTHEST), every(INFINITY), s + s * (r + r2 * q));
+  return (pair)(~(x < every(-FURTHEST)) & (pair_mask)value);
 }
 
 /* log(1 + e^x) for x <= 0, within 10u, relative; for x > 0 that of 0.
@@ -97,21 +97,21 @@ INLINED pair log1p_exp_of(pair x) {
   return 2.0 * z * sum;
 }
 
-/* A function of every number of an array; an odd one out is computed with a 0 beside it. */
+/* Apply a function to every number of an array; an odd last one is computed beside a 0. */
 INLINED void each(pair (*function)(pair), const double *values, double *out, long count) {
   for (long i = 0; i < count; i += 2) {
     long here = i + 1 < count ? 2 : 1;
-    pair found = every(0.0);
-    memcpy(&found, values + i, here * sizeof(double));
-    found = function(found);
-    memcpy(out + i, &found, here * sizeof(double));
+    pair value = every(0.0);
+    memcpy(&value, values + i, here * sizeof(double));
+    value = function(value);
+    memcpy(out + i, &value, here * sizeof(double));
   }
 }
 CLONED void exponentials(const double *exponents, double *out, long count) { each(exp_of, exponents, out, count); }
 CLONED void log1p_exponentials(const double *exponents, double *out, long count) { each(log1p_exp_of, exponents, out, count); }
 
-/* Which labels the training takes, and those as it takes them: see kernels.labelled. A number of 24 bits is whole
- * where adding 2^52 and taking it away leaves it. */
+/* Return which labels are valid, and map them to those of the training: see kernels.labelled. A number of 24 bits is
+ * an integer if adding and subtracting 2^52 leaves it unchanged. */
 INLINED pair_mask taken(const sgd_training *t, pair *label) {
   pair size = size_of(*label);
   if (!t->target) return (size == every(1.0)) | (size < every(t->loss >= HUBER_REGRESSION ? 1.0 : 0.0));
@@ -133,7 +133,7 @@ INLINED pair derivative(const sgd_training *t, pair score, pair label) {
 }
 
 /* The slopes of two rows' gradients: their derivatives, clipped so that the product with a row's norm is <= clip; 0 for
- * what is no packed row with a label of this training. */
+ * a row without a valid label for this training. */
 INLINED pair slopes_of(const sgd_training *t, pair score, pair norm2, pair label) {
   pair_mask valid = taken(t, &label) & (norm2 <= every(MAX_NORM2));
   pair slope = derivative(t, score, label);
@@ -172,25 +172,25 @@ INLINED void dots(const float *row, const double *model, long stride, int rows, 
   }
 }
 
-/* The slopes of up to four rows, and for each all bits if it is a packed one: what is none may hold NaN. */
+/* The slopes of up to four rows, and for each all bits if it is valid: an invalid one may contain NaN. */
 typedef struct {
   pair slope[ROWS / 2];
   pair_mask packed[ROWS / 2];
 } row_slopes;
 
 INLINED row_slopes slopes_at(const sgd_training *t, const float *row, const double *model, long stride, int rows) {
-  row_slopes found;
+  row_slopes slopes;
   pair dot[ROWS / 2] = {{0}}, norm2[ROWS / 2] = {{0}}, label[ROWS / 2] = {{0}};
   dots(row, model, stride, rows, dot, norm2);
   for (int r = 0; r < rows; r++) label[r / 2][r % 2] = row[(r + 1) * stride - 1];
   for (int p = 0; p < (rows + 1) / 2; p++) {
-    found.slope[p] = slopes_of(t, dot[p], norm2[p], label[p]);
-    found.packed[p] = norm2[p] <= every(MAX_NORM2);
+    slopes.slope[p] = slopes_of(t, dot[p], norm2[p], label[p]);
+    slopes.packed[p] = norm2[p] <= every(MAX_NORM2);
   }
-  return found;
+  return slopes;
 }
 
-/* Eight places of a packed row; of another one zeros, since 0·NaN is NaN. */
+/* Eight values of a valid row; zeros of an invalid one, since 0·NaN is NaN. */
 INLINED lanes load_packed(const float *place, row_slopes of, int r) {
   int bits = (int)of.packed[r / 2][r % 2];
   return load_masked(place, (float_masks){bits, bits, bits, bits, bits, bits, bits, bits});
@@ -237,7 +237,7 @@ CLONED void sgd_update(const sgd_training *t, double *model, double *gradient, d
   end_update(t->radius, model, sum, stride, averaged);
 }
 
-/* gradient ← the multiple of the grid next to it, plus noise, a whole number of steps of the grid: exact in
+/* gradient ← the nearest multiple of the grid, plus noise in steps of the grid: exact in
  * doubles, since both are below 2⁵² steps and the grid is a power of two. */
 INLINED void add_noise(double *gradient, const long *noise, long parameters, double grid) {
   for (long i = 0; i < parameters; i++) gradient[i] = (nearbyint(gradient[i] / grid) + (double)noise[i]) * grid;
@@ -281,7 +281,7 @@ INLINED float masked(float value, int mask) {
   return value;
 }
 
-/* max(1, the largest size of the numbers); NaN counts as nothing. */
+/* max(1, the largest absolute value of the numbers); NaN is ignored. */
 INLINED double largest_size(const double *features, long dimension) {
   pair most = every(1.0), size;
   for (long i = 0; i + 2 <= dimension; i += 2) {

@@ -1,4 +1,4 @@
-"""Arithmetic whose time no number decides: without denormals, and exponentials by the same instructions for all.
+"""Arithmetic whose time does not depend on the numbers: no denormals, and exponentials without branches.
 
 Without a compiled kernel the functions are NumPy's, and numbers below 2⁻¹⁰²² are left as they are: the results
 differ by rounding alone, but NumPy's functions and the processor take longer for some numbers than for others.
@@ -18,21 +18,21 @@ except ImportError:  # built without a C compiler: the same results, some three 
 FURTHEST = 708.0  # beyond, an exponential is 0 or infinite
 SHRINK = 1.0 - 2.0**-28  # a clipped gradient has norm ≤ clip as real numbers: its norm errs by less than 2²⁴·2⁻⁵³
 
-Given = ParamSpec("Given")
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
-def flushed(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Run a function with operands and results below 2⁻¹⁰²² as 0, in this thread; restore what was before.
+def flushed(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Decorate a function so that numbers below 2⁻¹⁰²² count as 0 in this thread while it runs.
 
-    Processors take a hundred times as long for such numbers, so that one row could slow down a whole training.
-    What it changes is covered: rows are those that are read so, and privacy.md §14.2 has the error.
+    Processors need a hundred times as long for such numbers, so that one row could slow down a training.
+    The guarantee covers the change: rows are read in the same way, and privacy.md §14.2 bounds the error.
     """
     if compiled is None:
         return function
 
     @wraps(function)
-    def call(*arguments: Given.args, **options: Given.kwargs) -> Result:
+    def call(*arguments: Parameters.args, **options: Parameters.kwargs) -> Result:
         former = compiled.begin_flushing()
         try:
             return function(*arguments, **options)

@@ -1,1 +1,1 @@
-"""Neural networks: layers, and networks made of them."""
+"""Neural networks and their layers."""

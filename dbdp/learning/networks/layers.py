@@ -1,8 +1,8 @@
-"""Layers of networks: their outputs, and the gradient of every row apart as far as clipping needs it.
+"""Layers of networks: outputs, and per-row gradients in the form that clipping needs.
 
-Shapes: inputs (n, `inputs`) and outputs (n, `outputs`) of n rows, one image after the other, a channel after
-the other; slopes, of the loss, as what they are slopes in; the parameters of a layer are one vector, its
-biases last. A row's numbers are computed from its own inputs, by the same instructions whatever they are.
+Shapes: inputs (n, `inputs`) and outputs (n, `outputs`) of n rows, an image channel by channel; slopes are
+derivatives of the loss and have the shape of the variable; the parameters of a layer are one vector, its
+biases last. A row's results depend on its own inputs alone, by the same instructions whatever they are.
 """
 
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-FAR = 2.0**200  # inputs of a longer square have diverged: no gradient is taken, and no product overflows
+LARGEST_SQUARE = 2.0**200  # of an input's norm: above it the model has diverged and the gradient is 0
 KERNEL = 5  # side of a convolution's kernels
-WINDOW = KERNEL + 1  # side of what a 2×2 square of outputs is made from
+WINDOW = KERNEL + 1  # side of the inputs that a 2×2 square of outputs depends on
 
 
 class Gradients(Protocol):
     """The gradients of n rows in one layer's parameters."""
 
     def squares(self) -> np.ndarray:
-        """Return ‖g‖² of each row, shape (n,); no number ≤ FAR² where the inputs have diverged."""
+        """Return ‖g‖² of each row, shape (n,); above LARGEST_SQUARE², or NaN, where the inputs have diverged."""
 
-    def forget(self, rows: np.ndarray) -> None:
-        """Make the gradients of some rows 0, whatever they are."""
+    def clear(self, rows: np.ndarray) -> None:
+        """Set the gradients of some rows to 0."""
 
     def add_up(self, weights: np.ndarray, total: np.ndarray) -> None:
         """Write Σ weight · g into `total`, shape (parameters,)."""
@@ -33,13 +33,16 @@ class Gradients(Protocol):
 
 
 class Layer(Protocol):
-    """What every layer offers.
+    """The interface of a layer.
 
     Attributes
     ----------
-    fan_in : inputs of one output
-    parameters : how many there are
-    held : numbers of one row that live at a time, at most
+    fan_in : int
+        Number of inputs that one output depends on.
+    parameters : int
+        Number of parameters, biases included.
+    peak_numbers : int
+        Largest number of values that one row needs in memory at a time.
     """
 
     @property
@@ -58,12 +61,12 @@ class Layer(Protocol):
     def biases(self) -> int: ...
 
     @property
-    def held(self) -> int: ...
+    def peak_numbers(self) -> int: ...
 
     def forward(self, parameters: np.ndarray, inputs: np.ndarray) -> tuple[np.ndarray, Any]:
-        """Return the outputs, and what `backward` needs."""
+        """Return the outputs, and the values that `backward` needs."""
 
-    def backward(self, parameters: np.ndarray, kept: Any, slopes: np.ndarray) -> Gradients:
+    def backward(self, parameters: np.ndarray, saved: Any, slopes: np.ndarray) -> Gradients:
         """Return the gradients, from the slopes in the outputs."""
 
 
@@ -87,7 +90,7 @@ class Dense:
         return self.outputs
 
     @property
-    def held(self) -> int:
+    def peak_numbers(self) -> int:
         return 2 * self.inputs + 3 * self.outputs
 
     def forward(self, parameters: np.ndarray, inputs: np.ndarray) -> tuple[np.ndarray, Any]:
@@ -95,8 +98,8 @@ class Dense:
         outputs += parameters[-self.outputs :]
         return outputs, inputs
 
-    def backward(self, parameters: np.ndarray, kept: Any, slopes: np.ndarray) -> Gradients:
-        return OuterProducts(kept, slopes, self._weights(parameters))
+    def backward(self, parameters: np.ndarray, saved: Any, slopes: np.ndarray) -> Gradients:
+        return OuterProducts(saved, slopes, self._weights(parameters))
 
     def _weights(self, parameters: np.ndarray) -> np.ndarray:
         return parameters[: -self.outputs].reshape(self.inputs, self.outputs)
@@ -104,9 +107,9 @@ class Dense:
 
 @dataclass(frozen=True)
 class OuterProducts:
-    """Gradients of a dense layer: (a, 1) ⊗ δ, from the inputs a and the slopes δ in the outputs.
+    """Gradients of a dense layer: (a, 1) ⊗ δ, for inputs a and slopes δ in the outputs.
 
-    ‖g‖² = (‖a‖² + 1)‖δ‖², so that no gradient is ever made; Σ w g is one product of two matrices.
+    ‖g‖² = (‖a‖² + 1)‖δ‖², so that no row's gradient is computed; Σ w g is one product of two matrices.
     """
 
     inputs: np.ndarray
@@ -115,9 +118,9 @@ class OuterProducts:
 
     def squares(self) -> np.ndarray:
         lengths = _squares(self.inputs)
-        return (np.where(lengths <= FAR, lengths, np.inf) + 1.0) * _squares(self.slopes)
+        return (np.where(lengths <= LARGEST_SQUARE, lengths, np.inf) + 1.0) * _squares(self.slopes)
 
-    def forget(self, rows: np.ndarray) -> None:
+    def clear(self, rows: np.ndarray) -> None:
         self.inputs[rows], self.slopes[rows] = 0.0, 0.0
 
     def add_up(self, weights: np.ndarray, total: np.ndarray) -> None:
@@ -131,17 +134,20 @@ class OuterProducts:
 
 @dataclass(frozen=True)
 class Convolution:
-    """5×5 kernels over square images, then the largest of every 2×2 outputs; neither goes over the border.
+    """5×5 convolution of square images without padding, then max pooling over 2×2 outputs.
 
-    An output is the largest of four sums over its 6×6 window, one for each place of the kernel in it. So
-    the kernel is laid into the window at the four places, and one product makes all sums: of four times as
-    many kernels of 36 places, over a quarter of the windows. Parameters: (channels, 5, 5, maps), biases.
+    An output is the largest of four sums over its 6×6 window, one for each position of the kernel in it. So
+    the kernel is copied into the window at its four positions, and one product computes all sums: with four times
+    as many kernels of 36 weights, over a quarter of the windows. Parameters: (channels, 5, 5, maps), biases.
 
     Attributes
     ----------
-    side : of an image
-    channels : of an image
-    maps : channels of the outputs
+    side : int
+        Side of an image.
+    channels : int
+        Channels of an image.
+    maps : int
+        Channels of the outputs.
     """
 
     side: int
@@ -174,7 +180,7 @@ class Convolution:
         return self.maps
 
     @property
-    def held(self) -> int:
+    def peak_numbers(self) -> int:
         windows = self.channels * WINDOW**2
         return 2 * self.inputs + (2 * windows + 8 * self.maps) * self.pooled**2 + 5 * self.maps * windows
 
@@ -187,9 +193,9 @@ class Convolution:
         outputs = outputs.reshape(self.maps, rows, self.pooled**2).swapaxes(0, 1).reshape(rows, self.outputs)
         return outputs, (windows, second > first, fourth > third, lower > upper)
 
-    def backward(self, parameters: np.ndarray, kept: Any, slopes: np.ndarray) -> Gradients:
-        """The first of equal largest sums gets the slope."""
-        windows, second, fourth, below = kept
+    def backward(self, parameters: np.ndarray, saved: Any, slopes: np.ndarray) -> Gradients:
+        """Return the gradients; among equal largest sums the first one has the slope."""
+        windows, second, fourth, below = saved
         pooled = np.ascontiguousarray(slopes.reshape(len(slopes), self.maps, self.pooled**2).swapaxes(0, 1))
         spread = np.empty((4, self.maps, second.shape[1]))
         np.multiply(pooled.reshape(below.shape), below, out=spread[2])
@@ -200,10 +206,10 @@ class Convolution:
         values = np.empty((len(slopes), self.parameters))
         values[:, -self.maps :] = pooled.sum(axis=2).T
         self._correlate(windows, spread, values[:, : -self.maps])
-        return Apart(values, self, parameters, spread)
+        return PerRowGradients(values, self, parameters, spread)
 
     def _correlate(self, windows: np.ndarray, spread: np.ndarray, kernels: np.ndarray) -> None:
-        """Write each row's slopes in the kernels, shape (n, channels · 25 · maps): what the four places add up to."""
+        """Write each row's slopes in the kernels, shape (n, channels · 25 · maps): the sum over the four positions."""
         rows, outputs = len(kernels), 4 * self.maps
         apart = windows.reshape(len(windows), rows, self.pooled**2).swapaxes(0, 1)
         products = apart @ spread.reshape(outputs, rows, self.pooled**2).transpose(1, 2, 0)
@@ -214,7 +220,7 @@ class Convolution:
             kernels += _at(products[..., place, :], place)
 
     def _windows(self, images: np.ndarray) -> np.ndarray:
-        """Return what each output is made from, shape (channels · 36, n · outputs of a channel)."""
+        """Return the window of each output, shape (channels · 36, n · outputs of a channel)."""
         rows, side, step = len(images), self.side, images.itemsize
         images = np.ascontiguousarray(images)
         shape = (self.channels, WINDOW, WINDOW, rows, self.pooled, self.pooled)
@@ -223,7 +229,7 @@ class Convolution:
         return view.reshape(self.channels * WINDOW**2, -1)
 
     def _placed(self, parameters: np.ndarray) -> np.ndarray:
-        """Return the kernels at their four places in a window, shape (4 · maps, channels · 36)."""
+        """Return the kernels at their four positions in a window, shape (4 · maps, channels · 36)."""
         kernels = parameters[: -self.maps].reshape(self.channels, KERNEL, KERNEL, self.maps)
         placed = np.zeros((4, self.maps, self.channels, WINDOW, WINDOW))
         for place in range(4):
@@ -231,7 +237,7 @@ class Convolution:
         return placed.reshape(4 * self.maps, -1)
 
     def image_slopes(self, parameters: np.ndarray, spread: np.ndarray) -> np.ndarray:
-        """Return the slopes in the images, from those in the four sums of each output."""
+        """Return the slopes in the images (n, `inputs`), from those in the four sums of each output."""
         parts = self._placed(parameters).T @ spread.reshape(4 * self.maps, -1)
         parts = parts.reshape(self.channels, WINDOW, WINDOW, -1, self.pooled, self.pooled).swapaxes(0, 3)
         images, reach = np.zeros((len(parts), self.channels, self.side, self.side)), 2 * self.pooled
@@ -242,8 +248,8 @@ class Convolution:
 
 
 @dataclass(frozen=True)
-class Apart:
-    """Gradients of a convolution, which are small: one vector for each row, shape (n, parameters)."""
+class PerRowGradients:
+    """Gradients of a convolution, one vector for each row: `values` has the shape (n, parameters)."""
 
     values: np.ndarray
     layer: Convolution
@@ -253,7 +259,7 @@ class Apart:
     def squares(self) -> np.ndarray:
         return _squares(self.values)
 
-    def forget(self, rows: np.ndarray) -> None:
+    def clear(self, rows: np.ndarray) -> None:
         self.values[rows] = 0.0
 
     def add_up(self, weights: np.ndarray, total: np.ndarray) -> None:
@@ -268,6 +274,6 @@ def _squares(values: np.ndarray) -> np.ndarray:
 
 
 def _at(windows: np.ndarray, place: int) -> np.ndarray:
-    """Return the part of windows (n, channels, 6, 6, maps) that the kernel covers at one of its four places."""
+    """Return the part of windows (n, channels, 6, 6, maps) that the kernel covers at one of its four positions."""
     row, column = divmod(place, 2)
     return windows[:, :, row : row + KERNEL, column : column + KERNEL]

@@ -1,1 +1,1 @@
-"""Rows as they are packed: their encoding, and blocks of them."""
+"""Packed rows: how records are encoded, and the blocks that hold them."""

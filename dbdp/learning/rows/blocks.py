@@ -1,9 +1,8 @@
-"""The packed block: some thousand rows of the shuffled table in one bytea.
+"""The packed block: some thousand rows of the shuffled table in one bytea value.
 
 A block is row-major, little-endian float32, shape (rows, stride). A row holds its d features, then
-zeros, then the label in the last place; the stride is a multiple of 8, so that the kernel meets no
-ragged end (it relies on the zeros). A label of 0 marks the zero row: a record that was invalid and
-keeps its place only.
+zeros, then the label in the last place; the stride is a multiple of 8, so that the kernel reads full
+vectors (it relies on the zeros). A label of 0 marks the zero row, which stands for an invalid record.
 """
 
 import numpy as np
@@ -11,12 +10,12 @@ import numpy as np
 from dbdp.checks import is_whole
 
 LANES = 8  # float64 numbers of one vector register of 512 bits
-BLOCK_BYTES = 1 << 20  # one call into Python for each MiB: its cost disappears, the block stays in cache
+BLOCK_BYTES = 1 << 20  # one call into Python for each MiB: its cost is negligible, and the block stays in cache
 ELEMENT = np.dtype("<f4")
 
 
 def stride_of(dimension: int) -> int:
-    """Return the float32 places of one packed row: d features and the label, rounded up to LANES."""
+    """Return the number of float32 values of one packed row: d features and the label, rounded up to LANES."""
     return -(-(dimension + 1) // LANES) * LANES
 
 
@@ -31,8 +30,8 @@ def decode(block: bytes, dimension: int) -> np.ndarray:
     Raises
     ------
     ValueError
-        If the length is not a multiple of a row's, or above that of a block as packed: what is made of a block, scores
-        for each of many models, takes more memory than the block itself.
+        If the length is not a multiple of a row's, or above that of a packed block: the scores of many models
+        need more memory than the block itself.
     """
     if not is_whole(dimension) or dimension < 1:
         raise ValueError(f"dimension = {dimension!r} of a packed row must be a whole number, at least 1")
@@ -43,7 +42,7 @@ def decode(block: bytes, dimension: int) -> np.ndarray:
         )
     if len(block) % row_bytes:
         raise ValueError(
-            f"a block of {len(block)} bytes is not a whole number of rows of {row_bytes} bytes; pack the dataset again"
+            f"a block of {len(block)} bytes is not a multiple of the {row_bytes} bytes of a row; pack the dataset again"
         )
     return np.frombuffer(block, ELEMENT).reshape(-1, stride_of(dimension))
 

@@ -1,6 +1,6 @@
-"""Encoders: raw records as the server hands them out, to packed rows with ‖x‖₂ ≤ 1.
+"""Encoders: from raw records, as the server returns them, to packed rows with ‖x‖₂ ≤ 1.
 
-Every encoder is a function of one record alone and of public facts, so it carries replace-one
+Every encoder is a function of one record alone and of public facts, so it maps replace-one
 neighbours to replace-one neighbours (privacy.md §11.1).
 
 Shapes: a raw record is its label as `Labels` reads it, the header of a PostgreSQL array (20 bytes:
@@ -20,27 +20,27 @@ from dbdp.learning.compiled.arithmetic import flushed
 from dbdp.learning.rows import blocks
 
 HEADER_BYTES = 20  # of an array
-MAX_SEED = 2**32 - 1  # NumPy's frozen generator takes no larger one
+MAX_SEED = 2**32 - 1  # the largest that NumPy's frozen generator accepts
 _SHRINK = 1.0 - 2.0**-22  # leaves room for the rounding to float32: ‖x‖ ≤ 1 holds exactly (privacy.md §14.1)
 
 
 @dataclass(frozen=True)
-class WholeLabels:
-    """Labels that the server numbers, as int32; those not from `least` to `most`, and 0, are none."""
+class IntegerLabels:
+    """Labels as int32 numbers of the server; 0, and those not from `least` to `most`, are invalid."""
 
     least: int
     most: int
     layout = "<i4"
 
     def packed(self, stored: np.ndarray) -> np.ndarray:
-        """Return packed labels, NaN for none, shape (n,)."""
+        """Return packed labels, NaN for an invalid one, shape (n,)."""
         valid = (stored != 0) & (self.least <= stored) & (stored <= self.most)
         return np.where(valid, stored.astype(np.float64), np.nan)
 
 
 @dataclass(frozen=True)
 class RealLabels:
-    """Labels as `float8send` gives them: clipped to public bounds, and mapped to [-1, 1]."""
+    """Labels as `float8send` returns them: clipped to public bounds, and mapped to [-1, 1]."""
 
     lower: float
     upper: float
@@ -49,28 +49,28 @@ class RealLabels:
     def packed(self, stored: np.ndarray) -> np.ndarray:
         """Return packed labels, NaN for a value that is not finite, shape (n,).
 
-        None is outside [-1, 1]: the quotient of two numbers is at most 1 where the first is not larger.
+        All are in [-1, 1]: the rounded quotient of two numbers is at most 1 if the first is not larger.
         """
         values = stored.astype(np.float64)
         shares = (np.clip(values, self.lower, self.upper) - self.lower) / (self.upper - self.lower)
         return np.where(np.isfinite(values), 2.0 * shares - 1.0, np.nan)
 
 
-Labels = WholeLabels | RealLabels
-SIGNS = WholeLabels(-1, 1)
+Labels = IntegerLabels | RealLabels
+SIGNS = IntegerLabels(-1, 1)
 
 
 @dataclass(frozen=True)
 class RandomProjection:
-    """A linear map of features to fewer coordinates, drawn from a Gaussian with a public seed.
+    """A Gaussian random projection of the features to fewer coordinates, with a public seed.
 
-    Norms hardly change (Johnson & Lindenstrauss), and there are fewer coordinates to noise. The seed
-    tells nothing of the rows (privacy.md §11.7).
+    Norms hardly change (Johnson & Lindenstrauss), and fewer coordinates need noise. The seed
+    does not depend on the rows (privacy.md §11.7).
 
     Raises
     ------
     ValueError
-        If the dimension or the seed is none.
+        If the dimension or the seed is out of range.
     """
 
     dimension: int
@@ -81,17 +81,17 @@ class RandomProjection:
         whole("seed of the projection", self.seed, 0, MAX_SEED)
 
     def matrix(self, features: int) -> np.ndarray:
-        """Return the map, shape (features, dimension), rounded for `image`."""
+        """Return the projection's matrix, shape (features, dimension), rounded for `image`."""
         matrix = np.random.RandomState(self.seed).standard_normal((features, self.dimension))
         matrix /= np.sqrt(self.dimension)
         return _rounded(matrix, _grid(matrix))
 
 
 def image(features: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Return features (n, f) of norm at most 1 times a projection's matrix (f, p), shape (n, p).
+    """Return features (n, f) of norm at most 1, times a projection's matrix (f, p), shape (n, p).
 
     The product is exact, so that a row's image depends on that row alone: not on the order in which
-    BLAS adds, which may change with the number of rows. Proof: entries are whole multiples of grids
+    BLAS adds, which may change with the number of rows. Proof: entries are integer multiples of grids
     whose product is 2⁻⁵³⁺ᵉ, and Σ|x_j r_j| ≤ ‖x‖‖r‖ < 2ᵉ for every column r and every part of the sum.
     """
     return _rounded(features, _grid(matrix)) @ matrix
@@ -116,7 +116,7 @@ def _rounded(values: np.ndarray, grid: float) -> np.ndarray:
 class VectorEncoder:
     """Rows from one array column of a public length, in a ball of public radius `norm_bound`.
 
-    With an intercept the row is (x / norm_bound, 1) / √2, else x / norm_bound; longer ones are
+    With an intercept the row is (x / norm_bound, 1) / √2, else x / norm_bound; longer rows are
     clipped to norm 1.
     """
 
@@ -172,13 +172,15 @@ class ColumnEncoder:
     """Rows from columns with public bounds, and from columns with public categories.
 
     A numeric column is clipped to its bounds and mapped to [0, 1]; a categorical one becomes one
-    coordinate for each category, all zero for a value that is none of them. The row is divided by
-    the largest norm that the declaration allows, √(columns + intercept), so that none is clipped.
+    coordinate for each category, all zero for an undeclared value. The row is divided by
+    the largest norm that the declaration allows, √(columns + intercept), so that no row is clipped.
 
     Parameters
     ----------
-    lower, upper : bounds of the numeric columns
-    categories : for each categorical column the numbers that stand for its categories in a record
+    lower, upper : tuple[float, ...]
+        Bounds of the numeric columns, one for each.
+    categories : tuple[tuple[float, ...], ...]
+        For each categorical column, the numbers of its categories in a record.
     """
 
     lower: tuple[float, ...]
@@ -221,7 +223,7 @@ class ColumnEncoder:
 
     @cached_property
     def _lookups(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each categorical column its sorted numbers, and the coordinate of each."""
+        """The sorted numbers of each categorical column, and the coordinate of each."""
         first = len(self.lower)
         lookups = []
         for numbers in self.categories:
@@ -239,15 +241,15 @@ class ColumnEncoder:
             return _packed(self, features, records)
 
     def _features(self, values: np.ndarray) -> np.ndarray:
-        """Return numbers in [0, 1], indicators and the intercept; NaN where a value is not finite."""
+        """Return numbers in [0, 1], indicators and the intercept; NaN in a row with a value that is not finite."""
         features = np.zeros((len(values), self.width))
         numeric = len(self.lower)
         lower, upper = np.asarray(self.lower), np.asarray(self.upper)
         features[:, :numeric] = (np.clip(values[:, :numeric], lower, upper) - lower) / (upper - lower)
         for column, (numbers, coordinates) in enumerate(self._lookups, start=numeric):
-            found = np.minimum(np.searchsorted(numbers, values[:, column]), len(numbers) - 1)
-            known = np.flatnonzero(numbers[found] == values[:, column])
-            features[known, coordinates[found[known]]] = 1.0
+            nearest = np.minimum(np.searchsorted(numbers, values[:, column]), len(numbers) - 1)
+            known = np.flatnonzero(numbers[nearest] == values[:, column])
+            features[known, coordinates[nearest[known]]] = 1.0
         if self.intercept:
             features[:, -1] = 1.0
         features[~np.isfinite(values).all(axis=1)] = np.nan
@@ -264,9 +266,9 @@ def _layout(encoder: Encoder) -> np.dtype:
 
 
 def _packed(encoder: Encoder, features: np.ndarray, records: np.ndarray) -> np.ndarray:
-    """Return packed rows, projected where the encoder has a projection; `features` is changed in place."""
+    """Return packed rows, projected if the encoder has a projection; changes `features` in place."""
     labels = encoder.labels.packed(records["label"])
-    labels[~_whole(records)] = np.nan
+    labels[~_is_complete(records)] = np.nan
     if encoder.matrix is None:
         return pack(features, labels)
     taken, projected = len(encoder.matrix), np.empty((len(features), encoder.dimension))
@@ -276,7 +278,7 @@ def _packed(encoder: Encoder, features: np.ndarray, records: np.ndarray) -> np.n
     return pack(projected, labels)
 
 
-def _whole(records: np.ndarray) -> np.ndarray:
+def _is_complete(records: np.ndarray) -> np.ndarray:
     """Return whether each array has the declared shape and holds no null."""
     dimensions, nulls, _, length, _ = records["header"].T
     return (dimensions == 1) & (nulls == 0) & (length == records["elements"].shape[1])
@@ -288,14 +290,14 @@ def _clip(features: np.ndarray) -> None:
 
 
 def _norms(features: np.ndarray) -> np.ndarray:
-    """Divide each row by max(1, its largest number), in place, so that no sum overflows; return its norm then."""
+    """Divide each row by max(1, its largest number), in place, so that no sum overflows; return the new norms (n,)."""
     features /= np.maximum(np.abs(features).max(axis=1), 1.0)[:, None]
     return np.sqrt(np.einsum("ij,ij->i", features, features))
 
 
 @flushed
 def pack(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return packed rows, by the compiled kernel where there is one; see `pack_reference`."""
+    """Return packed rows, by the compiled kernel if there is one; see `pack_reference`."""
     if kernels.COMPILED:
         rows = np.empty((len(features), blocks.stride_of(features.shape[1])), blocks.ELEMENT)
         kernels.compiled.pack(features, np.ascontiguousarray(labels, np.float64), rows, _SHRINK)
@@ -309,8 +311,10 @@ def pack_reference(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
     Parameters
     ----------
-    features : (n, d) float64, changed in place
-    labels : (n,); a row whose label is not finite, as NaN, becomes the zero row
+    features : np.ndarray
+        Shape (n, d), float64; changed in place.
+    labels : np.ndarray
+        Shape (n,); a row whose label is not finite becomes the zero row.
 
     Notes
     -----

@@ -1,8 +1,8 @@
-"""What a release costs: its charge and its leak against a dataset's budget.
+"""Budgets, and the charge and leak of each release against them.
 
 privacy.md §13. A budget in mode `renyi` charges an event its Rényi divergence at one fixed order α, in
 mode `basic` its stand-alone (ε, δ), in mode `gaussian` its μ², in mode `zcdp` its ρ. Charges are counted in
-whole units of 1e-9, leaks in units of 1e-18, both rounded up; the limits are rounded down.
+integer units of 1e-9, leaks in units of 1e-18, both rounded up; the limits are rounded down.
 """
 
 import math
@@ -29,18 +29,20 @@ from dbdp.privacy.accounting.renyi import SLACK, best_order, conversion, epsilon
 CHARGE_UNITS = 10**9
 LEAK_UNITS = 10**18
 MODES = ("renyi", "basic", "gaussian", "zcdp")
-_FINE = 1e-9  # relative precision of what is left
+_FINE = 1e-9  # relative precision of `largest_epsilon`
 _HALVINGS = 30  # of the search for an ε: to 1e-9 of the budget's
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """What part of a budget one analyst may spend, and what those releases satisfy by themselves.
+    """The part of a budget that one analyst may spend, and the guarantee of those releases by themselves.
 
     Attributes
     ----------
-    charge_limit, leak_limit : in units, as those of the budget
-    epsilon, delta : the guarantee that follows for them
+    charge_limit, leak_limit : int
+        In the units of the budget.
+    epsilon, delta : float
+        The guarantee that follows for the analyst's releases.
     """
 
     charge_limit: int
@@ -51,15 +53,20 @@ class Allowance:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a dataset may spend in all; never changed after registration.
+    """The total that a dataset's releases may spend; fixed at registration.
 
     Attributes
     ----------
-    epsilon, delta : the promise
-    mode : `renyi`, `basic`, `gaussian` or `zcdp`
-    order : the Rényi order α (mode renyi), else None
-    charge_limit : in units of 1e-9: B = ε - κ(α), or ε, or μ², or ρ
-    leak_limit : in units of 1e-18: δ₁, or δ (mode basic)
+    epsilon, delta : float
+        The guarantee for all releases together.
+    mode : str
+        `renyi`, `basic`, `gaussian` or `zcdp`.
+    order : float | None
+        The Rényi order α (mode renyi), else None.
+    charge_limit : int
+        In units of 1e-9: B = ε - κ(α), or ε, or μ², or ρ.
+    leak_limit : int
+        In units of 1e-18: δ₁, or δ (mode basic).
 
     Notes
     -----
@@ -78,12 +85,12 @@ class Budget:
 
     @classmethod
     def of(cls, *, epsilon: float | None, delta: float, mode: str = "renyi", rho: float | None = None) -> "Budget":
-        """Return the budget of a promise (ε, δ), or of ρ in place of ε, which is of mode `zcdp`.
+        """Return the budget for a guarantee (ε, δ), or for ρ in place of ε, which is of mode `zcdp`.
 
         Raises
         ------
         ValueError
-            If ε, ρ or δ is out of range, or too small for the mode, or both ε and ρ are given.
+            If ε, ρ or δ is out of range, or too small for the mode, or neither or both of ε and ρ are set.
         """
         if rho is not None:
             return cls._of_rho(epsilon, delta, mode, rho)
@@ -110,7 +117,7 @@ class Budget:
         Raises
         ------
         ValueError
-            If ε_s is out of range, above ε, or so small that nothing is left.
+            If ε_s is out of range, above ε, or too small to be counted.
 
         Notes
         -----
@@ -133,7 +140,7 @@ class Budget:
         return Allowance(charges, leaks, self._implied(charges / CHARGE_UNITS, leaks / LEAK_UNITS), self.delta)
 
     def _implied(self, charge: float, leaks: float) -> float:
-        """Return ε' ≤ ε at which charges of that sum are (ε', δ - leaks)-DP."""
+        """Return the least ε' ≤ ε, about, for which charges of that sum are (ε', δ - leaks)-DP."""
         enough, low = self.epsilon, 0.0
         for _ in range(_HALVINGS):
             middle = (low + enough) / 2
@@ -147,13 +154,13 @@ class Budget:
     def _of_rho(cls, epsilon: float | None, delta: float, mode: str, rho: float) -> "Budget":
         """Return the budget of ρ and δ; its ε is what they imply, rounded up."""
         if epsilon is not None:
-            raise ValueError(f"epsilon = {epsilon} and rho = {rho} are given; a budget is one of them: leave one out")
-        if mode not in ("renyi", "zcdp"):  # the first is what is not given
+            raise ValueError(f"epsilon = {epsilon} and rho = {rho} exclude each other in a budget; leave one out")
+        if mode not in ("renyi", "zcdp"):  # the first is the default
             raise ValueError(f"mode {mode!r} has no rho; leave the mode out, or give epsilon in place of rho")
         if not (isinstance(rho, int | float) and 1 / CHARGE_UNITS <= rho <= MAX_EPSILON):
             raise ValueError(f"rho = {rho} must be a number from {1 / CHARGE_UNITS:g} to {MAX_EPSILON:g}")
         if not 0 < delta < 1:
-            raise ValueError(f"delta = {delta} must be above 0 and below 1, for a budget of rho to imply an epsilon")
+            raise ValueError(f"delta = {delta} of a budget in rho must be above 0 and below 1; give one such as 1e-6")
         leaks = delta / 10
         implied = max(epsilon_of(rho, delta - leaks), MIN_EPSILON)
         check_epsilon_delta(implied, delta)
@@ -168,24 +175,25 @@ class Budget:
         ValueError
             If an add-remove release has no sound replace-one form.
         """
-        made = release.as_replace_one()
+        release = release.as_replace_one()
         if self.mode == "basic":
-            return _claimed(made.epsilon, CHARGE_UNITS), _claimed(made.delta, LEAK_UNITS)
+            return _claimed(release.epsilon, CHARGE_UNITS), _claimed(release.delta, LEAK_UNITS)
         if self.order is not None:
-            return _computed(divergence(made.event, self.order)), _claimed(leak(made.event, self.epsilon), LEAK_UNITS)
-        alone = EpsilonDeltaDpEvent(made.epsilon, made.delta)
+            charge = divergence(release.event, self.order)
+            return _computed(charge), _claimed(leak(release.event, self.epsilon), LEAK_UNITS)
+        alone = EpsilonDeltaDpEvent(release.epsilon, release.delta)
         if self.mode == "zcdp":
-            rho, leaking = zero_concentrated(made.event, alone)
+            rho, leaking = zero_concentrated(release.event, alone)
             return _computed(rho), _claimed(leak(leaking, self.epsilon), LEAK_UNITS)
-        square, leaks = gaussian_square(made.event, alone)
-        return _computed(square), _claimed(made.delta if leaks else 0.0, LEAK_UNITS)
+        square, leaks = gaussian_square(release.event, alone)
+        return _computed(square), _claimed(release.delta if leaks else 0.0, LEAK_UNITS)
 
 
 def largest_epsilon(budget: Budget, charge: int, leaks: int, delta: float) -> float:
     """Return the largest ε of one release at δ whose cost is within a charge and a leak, in units; 0 if none is.
 
     The release adds noise at the end: spherical Laplace noise where δ is 0, else the analytic Gaussian. Its cost
-    rises in ε, so bisection finds where it stops to fit; what is returned fits.
+    increases in ε, and the result of the bisection is within both.
     """
 
     def fits(epsilon: float) -> bool:
@@ -201,15 +209,15 @@ def largest_epsilon(budget: Budget, charge: int, leaks: int, delta: float) -> fl
     while high > low * (1 + _FINE):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if fits(middle) else (low, middle)
-    whole = float(f"{high:.6g}")  # 0.5, where that is what fits
-    return whole if whole > low and fits(whole) else low
+    short = float(f"{high:.6g}")  # 0.5 rather than 0.4999999999
+    return short if short > low and fits(short) else low
 
 
 def _limit(mode: str, order: float | None, epsilon: float, delta: float) -> float:
-    """Return what charges may add up to for (ε, δ₀), rounded down.
+    """Return the limit of the sum of charges for (ε, δ₀), rounded down.
 
     Of mode renyi B = ε - κ(α) at its order, of mode gaussian μ² of the Gaussian that is just (ε, δ₀)-DP, of mode
-    zcdp the largest ρ with αρ + κ(α) ≤ ε at some α, which is had at the best order.
+    zcdp the largest ρ with αρ + κ(α) ≤ ε at some α, which is the best order.
     """
     if mode == "gaussian":
         return analytic_noise_multiplier(epsilon, delta) ** -2 * (1 - SLACK)
@@ -219,9 +227,9 @@ def _limit(mode: str, order: float | None, epsilon: float, delta: float) -> floa
 
 
 def _computed(charge: float) -> int:
-    """Return a charge that floating point computed, in units, rounded up with room for its error."""
+    """Return a computed charge in units, rounded up by more than its floating-point error."""
     if not charge < math.inf:
-        raise ValueError(f"a charge of {charge} is above every budget; ask for more noise, or for fewer steps")
+        raise ValueError(f"a charge of {charge} is above every budget; use more noise, or fewer steps")
     return math.ceil(Fraction(charge) * (1 + Fraction(SLACK)) * CHARGE_UNITS)
 
 
@@ -231,7 +239,7 @@ def _claimed(value: float, units: int) -> int:
 
 
 def _decimal(value: float) -> Fraction:
-    """Return the decimal number a person means by a float: ten charges of 0.1 fit a budget of 1.
+    """Return the decimal number that a float is written as: ten charges of 0.1 fit a budget of 1.
 
     It differs from the float by a factor within 1 ± 2⁻⁵³; every noise scale is rounded up by more
     (`mechanisms.ROOM`).

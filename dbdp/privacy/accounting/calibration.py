@@ -1,11 +1,11 @@
 """Calibration: the least noise at which Gaussian output perturbation is (ε, δ)-DP.
 
 privacy.md §2, §3. Multipliers are σ ÷ the (largest) sensitivity. The hockey-stick divergences are
-evaluated in ball arithmetic, so that what is returned is proved to suffice: no margin for rounding is
-needed but the one in σ itself (§14.5).
+evaluated in ball arithmetic, so that the result is proved to suffice: the only margin for rounding is
+the one in σ itself (§14.5).
 
-Nothing here, nor in the other files that plans are made from, is summed by BLAS, whose order of addition depends
-on its number of threads and on the processor: a plan is the same for all of them.
+No plan uses a sum by BLAS, whose order of addition depends on its number of threads and on the processor, so
+that a plan is the same for all of them.
 """
 
 import math
@@ -16,23 +16,23 @@ from typing import Any
 import numpy as np
 
 _BITS = 128
-_ROOM = 1e-9  # the target is δ(1 - 1e-9): room for a σ that is rounded afterwards (§14.5)
+_ROOM = 1e-9  # the target is δ(1 - 1e-9): a margin for a σ that is rounded afterwards (§14.5)
 _PRECISION = 1e-9  # of a multiplier
 _ROOT = math.sqrt(2)
 _MOST = 1e150  # its square is still a float
-_LARGEST_EXPONENT = 600.0  # e^600 is a float, and dwarfs what cancels
+_LARGEST_EXPONENT = 600.0  # e^600 is a float, and makes cancellation negligible
 _RDP_ROOM = 1 + 1e-9  # Rényi bounds are evaluated in floating point
 _LEVELS = 1024  # of a summary: the largest sensitivity in steps of a thousandth
 _RATIO, _DEPTH = 1 + 2.0**-10, 2.0**-20  # of a compressed mixture: neighbouring sensitivities, smallest to largest
-_IGNORED = 1e-6  # share of δ that positions too far below the noise are taken for
+_IGNORED = 1e-6  # share of δ that stands for all positions far below the noise
 _DOWN = 1 - 2.0**-50  # below 1 by more than three roundings
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Where the record may sit: shares q_j, summing to 1, and the sensitivity Δ_j of each position.
+    """The positions of the replaced record: probabilities q_j, summing to 1, and sensitivities Δ_j; both (N,).
 
-    privacy.md §3. Needs a permutation that is secret, fresh for this release and independent of the
+    privacy.md §3. The permutation must be secret, new for this release and independent of the
     values; then P(slot in mini-batch j) = q_j for every slot.
     """
 
@@ -41,7 +41,7 @@ class Mixture:
 
     @property
     def largest(self) -> float:
-        """The worst position's sensitivity."""
+        """The largest sensitivity of a position."""
         return float(self.sensitivities.max())
 
     def multipliers(self, multiplier: float) -> np.ndarray:
@@ -52,18 +52,18 @@ class Mixture:
     def compressed(self) -> "Mixture":
         """Return a mixture of fewer positions, each sensitivity rounded up by a factor of at most _RATIO.
 
-        So is the least noise, since multiplying every sensitivity multiplies it. Sensitivities below
-        _DEPTH of the largest are taken for the largest of them.
+        The least noise grows by at most that factor, as it is linear in the sensitivities. Sensitivities below
+        _DEPTH of the largest are replaced by the largest of them.
         """
         ratios = np.maximum(self.sensitivities / self.largest, _DEPTH)
         return self._grouped((np.log(ratios) / math.log(_RATIO)).astype(int))
 
     def summary(self) -> "Mixture":
-        """Return a mixture of at most _LEVELS positions, each sensitivity rounded up: never cheaper."""
+        """Return a mixture of at most _LEVELS positions, with each sensitivity rounded up: it never costs less."""
         return self._grouped(np.ceil(self.sensitivities * (_LEVELS / self.largest)).clip(1, _LEVELS))
 
     def _grouped(self, keys: np.ndarray) -> "Mixture":
-        """Return the mixture with positions of one key taken together, if they are many."""
+        """Return the mixture with the positions of each key merged, if there are many."""
         if len(self.shares) <= _LEVELS:
             return self
         levels, group = np.unique(keys, return_inverse=True)
@@ -116,7 +116,7 @@ def mixture_delta(epsilon: float, multiplier: float, mixture: Mixture, *, harmle
 
 
 def _estimated_delta(epsilon: float, multiplier: float, mixture: Mixture, harmless: float) -> float:
-    """Return about the same, fast: for a multiplier near which the balls have the last word."""
+    """Return an estimate of `mixture_delta`, fast: the search in balls begins near its result."""
     grown, total = math.exp(min(epsilon, 700.0)), 0.0
     for share, each in _counted(mixture, multiplier, harmless):
         near, far = (epsilon * each - 0.5 / each) / _ROOT, (epsilon * each + 0.5 / each) / _ROOT
@@ -125,16 +125,16 @@ def _estimated_delta(epsilon: float, multiplier: float, mixture: Mixture, harmle
 
 
 def _counted(mixture: Mixture, multiplier: float, harmless: float) -> Iterator[tuple[float, float]]:
-    """Give share and σ/Δ_j, rounded down, of the positions where that is below `harmless`."""
+    """Return share and σ/Δ_j, rounded down, of the positions where that is below `harmless`."""
     multipliers = mixture.multipliers(multiplier) * _DOWN
     counted = multipliers < harmless
     return zip(mixture.shares[counted].tolist(), multipliers[counted].tolist(), strict=True)
 
 
 def too_small_multiplier(epsilon: float, delta: float, mixture: Mixture) -> float:
-    """Return a lower bound on the σ/Δ_max that suffice, for the choice of a grid.
+    """Return a lower bound on the sufficient σ/Δ_max, for the choice of a grid.
 
-    Proof. Positions at least as sensitive as the one found have a share of min(1, 4δ), so that
+    Proof. Positions at least as sensitive as the selected one have a share of min(1, 4δ), so that
     δ_Gauss(ε; Δ_j/σ) ≤ max(δ, 1/4) there.
     """
     falling = np.argsort(-mixture.sensitivities)
@@ -149,7 +149,7 @@ def renyi_multiplier(
     """Return the least σ/Δ_max whose Rényi curve converts to (ε, δ) (Chen, Lee & Kifer 2019, Proposition 3).
 
     ε(α) = (1/(α-1)) ln Σ_j q_j exp(α(α-1)Δ_j²/2σ²): the same coupling, with (p, q) ↦ p^α q^(1-α)
-    jointly convex; then ε(α) + conversion(α, δ) at the best order found.
+    jointly convex; then ε(α) + conversion(α, δ) at the best order.
     """
     compressed = mixture.compressed()
 
@@ -170,12 +170,12 @@ def mixture_divergence(shares: np.ndarray, multipliers: np.ndarray, order: float
 
 
 def paper_conversion(order: float, delta: float) -> float:
-    """Return ln(1/δ)/(α - 1): from Rényi to (ε, δ) as the RSGD-AR paper has it (Mironov 2017)."""
+    """Return ln(1/δ)/(α - 1), the conversion from Rényi to (ε, δ) of the RSGD-AR paper (Mironov 2017)."""
     return -math.log(delta) / (order - 1)
 
 
 def _least_epsilon(shares: np.ndarray, multipliers: np.ndarray, kappa: Callable[[float], float]) -> float:
-    """Minimise ε(α) + κ(α) by golden section on ln(α - 1); any order found is sound."""
+    """Minimise ε(α) + κ(α) by golden section on ln(α - 1); any order is sound."""
 
     def epsilon_at(log_excess: float) -> float:
         order = 1 + math.exp(log_excess)
@@ -195,9 +195,14 @@ def _least_epsilon(shares: np.ndarray, multipliers: np.ndarray, kappa: Callable[
 
 
 def least_multiplier(suffices: Callable[[float], bool], *, near: float | None = None) -> float:
-    """Return the least multiplier that suffices, to a relative _PRECISION from above; larger ones suffice too.
+    """Return the least multiplier that suffices, to a relative _PRECISION from above; larger ones must suffice too.
 
-    The search is short where it is `near` an estimate.
+    An estimate `near` the result shortens the search.
+
+    Raises
+    ------
+    ValueError
+        If no multiplier up to _MOST suffices.
     """
     first = 4.0 if near is None else 1 + _PRECISION
     low, high, factor = (near or 1.0) / first, (near or 1.0) * first, first
@@ -220,7 +225,7 @@ def least_multiplier(suffices: Callable[[float], bool], *, near: float | None = 
 
 def _hockey_stick(epsilon: float, multiplier: float) -> Any:
     """Return a ball around Φ(-a) - e^ε Φ(-b), a = εm - 1/2m and b = εm + 1/2m, for one Gaussian."""
-    from flint import arb  # imported when first needed: a server that only predicts has no use for it
+    from flint import arb  # imported when first needed: a server that only predicts does not need it
 
     from dbdp.privacy.noise.balls import precision
 

@@ -1,8 +1,8 @@
-"""Events: what a release did, apart from what it costs, with dp_accounting's names where it has one.
+"""Events: the mechanism of a release, from which its cost is computed; dp_accounting's names where it has them.
 
-privacy.md §13. `divergence` gives the Rényi divergence of an event at one order α, both ways and for
-all neighbours; `leak` the probability with which that bound may fail; `gaussian_square` what it counts
-for in a ledger of Gaussians, `concentration` in one of zero-concentrated privacy.
+privacy.md §13. `divergence` bounds the Rényi divergence of an event at one order α, both ways and for
+all neighbours; `leak` the probability with which that bound may fail; `gaussian_square` the μ² of an event
+in a ledger of Gaussians, `concentration` its ρ in one of zero-concentrated privacy.
 """
 
 import math
@@ -19,11 +19,11 @@ from dbdp.privacy.accounting.calibration import mixture_divergence
 from dbdp.privacy.accounting.subsampling import poisson_gaussian_divergence
 
 REPLACE_ONE, ADD_REMOVE = "replace-one", "add-remove"
-REPLACE_ONE_UNIT = "replace-one-unit"  # replace-one, where what is replaced are all records of a unit (§11.6)
+REPLACE_ONE_UNIT = "replace-one-unit"  # neighbours differ in all records of one unit (§11.6)
 MIN_EPSILON = 1e-9  # one unit of a charge
 MAX_COUNT = 10**12  # of repetitions: below it they are exact in floating point
-MOST_LEVELS = 20  # of events within events; what is trained here has five
-MAX_EPSILON = 1e6  # far beyond any promise; keeps α away from 1 and odometers within 64 bits
+MOST_LEVELS = 20  # of nested events; those of our algorithms have five
+MAX_EPSILON = 1e6  # far beyond any useful guarantee; keeps α away from 1 and odometers within 64 bits
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class GaussianDpEvent:
 
 @dataclass(frozen=True)
 class ZCDpEvent:
-    """ρ-zCDP, and no more is used: the discrete Gaussian has ρ = Δ²/2σ²."""
+    """A mechanism of which only its ρ-zCDP is used: the discrete Gaussian has ρ = Δ²/2σ²."""
 
     rho: float
 
 
 @dataclass(frozen=True)
 class EpsilonDeltaDpEvent:
-    """A mechanism of which only its (ε, δ) is used; with δ = 0 exactly pure."""
+    """A mechanism of which only its (ε, δ) is used; δ = 0 is pure ε."""
 
     epsilon: float
     delta: float
@@ -52,7 +52,7 @@ class EpsilonDeltaDpEvent:
 class ShuffledGaussianDpEvent:
     """Gaussian noise on a model whose record sits in position j with probability shares[j] (§3).
 
-    noise_multipliers[j] = σ/Δ_j. The permutation is secret, and fresh for this release.
+    noise_multipliers[j] = σ/Δ_j. The permutation is secret, and new for this release.
     """
 
     shares: tuple[float, ...]
@@ -61,7 +61,7 @@ class ShuffledGaussianDpEvent:
 
 @dataclass(frozen=True)
 class PoissonGaussianDpEvent:
-    """Gaussian noise on the sum over a Poisson-sampled mini-batch, `steps` times, each with a mini-batch of its own.
+    """Gaussian noise on the sum over a Poisson-sampled mini-batch, `steps` times, each with a new mini-batch.
 
     noise_multiplier = σ/C, C the largest norm of one row's contribution to the sum. Neighbours are
     replace-one: the row's contribution g is replaced by any other, so that the worst pair is g, -g.
@@ -105,14 +105,14 @@ class PaddedDpEvent:
 
 @dataclass(frozen=True)
 class ComposedDpEvent:
-    """Several events on the same records, one after the other."""
+    """Several events on the same records, in sequence."""
 
     events: tuple["Event", ...]
 
 
 @dataclass(frozen=True)
 class SelfComposedDpEvent:
-    """One kind of event `count` times on the same records, one after the other."""
+    """One event `count` times on the same records, in sequence."""
 
     event: "Event"
     count: int
@@ -120,7 +120,7 @@ class SelfComposedDpEvent:
 
 @dataclass(frozen=True)
 class DisjointDpEvent:
-    """Several events, each on its own part of the records; the parts are chosen without their values."""
+    """Several events on disjoint parts of the records; the parts do not depend on the records' values."""
 
     events: tuple["Event", ...]
 
@@ -218,7 +218,7 @@ def _(event: RepeatAndSelectDpEvent, order: float) -> float:
     return float(min(here[0], _repetitions(event)[order <= _ORDERS].min(initial=math.inf)))
 
 
-_ORDERS = 1 + np.geomspace(1e-2, 1e5, 400)  # where the auxiliary order of a repetition is looked for
+_ORDERS = 1 + np.geomspace(1e-2, 1e5, 400)  # candidates for the auxiliary order of a repetition
 
 
 def _repetition(event: RepeatAndSelectDpEvent, orders: np.ndarray, divergences: np.ndarray) -> np.ndarray:
@@ -243,7 +243,7 @@ def _divergences(event: Event) -> np.ndarray:
 
 @singledispatch
 def leak(event: Event, epsilon: float) -> float:
-    """Return the probability to be added to δ, in a ledger that promises ε."""
+    """Return the probability to be added to δ, in a ledger of ε."""
     return 0.0
 
 
@@ -254,7 +254,7 @@ def _(event: EpsilonDeltaDpEvent, epsilon: float) -> float:
 
 @leak.register
 def _(event: PaddedDpEvent, epsilon: float) -> float:
-    # P(S) ≤ P*(S) + τ ≤ e^ε Q*(S) + δ + τ ≤ e^ε (Q(S) + τ) + δ + τ (§2), for the whole ledger at once
+    # P(S) ≤ P*(S) + τ ≤ e^ε Q*(S) + δ + τ ≤ e^ε (Q(S) + τ) + δ + τ (§2), for all of the ledger at once
     return exceedance(event.total_variation, epsilon) + leak(event.event, epsilon)
 
 
@@ -275,24 +275,24 @@ def _(event: DisjointDpEvent, epsilon: float) -> float:
 
 @leak.register
 def _(event: RepeatAndSelectDpEvent, epsilon: float) -> float:
-    # P(S) ≤ P*(S) + τ ≤ e^ε Q*(S) + δ + τ ≤ e^ε (Q(S) + τ) + δ + τ (§2), for the whole ledger at once;
+    # P(S) ≤ P*(S) + τ ≤ e^ε Q*(S) + δ + τ ≤ e^ε (Q(S) + τ) + δ + τ (§2), for all of the ledger at once;
     # runs that leak with probability δ each are within E[K]δ of runs that do not
     return exceedance(event.total_variation + event.mean * leak(event.repeated, epsilon), epsilon)
 
 
 def exceedance(delta: float, epsilon: float) -> float:
-    """Return (1 + e^ε)δ, rounded up, or something above 1 if that is too: no promise is left.
+    """Return (1 + e^ε)δ, rounded up, or a number above 1 if that is above 1.
 
-    It is what a total variation of δ from an (ε, 0)-DP mechanism adds to its δ, in both worlds (§2).
+    A total variation of δ from an (ε, 0)-DP mechanism, in both worlds, adds this to its δ (§2).
     """
     return (delta + math.exp(min(epsilon + math.log(delta), 0.0))) * (1 + 1e-12) if delta > 0 else 0.0
 
 
 @singledispatch
 def gaussian_square(event: Event, guarantee: EpsilonDeltaDpEvent) -> tuple[float, bool]:
-    """Return μ², where the event is at most as telling as N(μ, 1) against N(0, 1), and whether it leaks δ.
+    """Return μ² such that the event is at least as private as N(μ, 1) against N(0, 1), and whether δ leaks besides.
 
-    What has no such μ of its own counts as what its stand-alone (ε, δ) says: G_μ is convex and passes
+    An event without a μ of its own is charged by its stand-alone (ε, δ): G_μ is convex and passes
     below the corner of the trade-off function of pure ε at μ = 2Φ⁻¹(e^ε/(1+e^ε)) (§13).
     """
     return pure_mean(guarantee.epsilon) ** 2, True
@@ -316,20 +316,20 @@ def _(event: SelfComposedDpEvent, guarantee: EpsilonDeltaDpEvent) -> tuple[float
 
 @gaussian_square.register
 def _(event: DisjointDpEvent, guarantee: EpsilonDeltaDpEvent) -> tuple[float, bool]:
-    # neighbours differ in one part; the guarantee is that of the part which promises least, so it covers each
+    # neighbours differ in one part; the guarantee is the weakest of all parts, so it covers each
     squares, leaks = zip(*(gaussian_square(part, guarantee) for part in event.events), strict=True)
     return max(squares), any(leaks)
 
 
 def pure_mean(epsilon: float) -> float:
-    """Return μ = 2Φ⁻¹(e^ε/(1+e^ε)), rounded up: N(μ, 1) against N(0, 1) tells at least as much as pure ε."""
+    """Return μ = 2Φ⁻¹(e^ε/(1+e^ε)), rounded up: pure ε is at least as private as N(μ, 1) against N(0, 1)."""
     if epsilon > 600:  # Φ(-x) ≤ exp(-x²/2)/2 gives x ≤ √(2 ln((1+e^ε)/2)) ≤ √(2ε)
         return 2 * math.sqrt(2 * epsilon)
     return -2 * NormalDist().inv_cdf(1 / (1 + math.exp(epsilon))) * (1 + 1e-9) + 1e-15
 
 
 def zero_concentrated(event: Event, guarantee: EpsilonDeltaDpEvent) -> tuple[float, Event]:
-    """Return ρ, and the event whose leak counts with it: the event's own, or what its stand-alone (ε, δ) says."""
+    """Return ρ, and the event whose leak is charged with it: the event itself, or its stand-alone (ε, δ)."""
     own = concentration(event)
     return (pure_concentration(guarantee.epsilon), guarantee) if own is None else (own, event)
 
@@ -388,9 +388,9 @@ def _(event: DisjointDpEvent) -> float | None:
 
 
 def _of_all(join: Callable[[list[float]], float], parts: tuple[Event, ...]) -> float | None:
-    found = [concentration(part) for part in parts]
-    known = [each for each in found if each is not None]
-    return join(known) if len(known) == len(found) else None
+    values = [concentration(part) for part in parts]
+    known = [each for each in values if each is not None]
+    return join(known) if len(known) == len(values) else None
 
 
 def pure_concentration(epsilon: float) -> float:
@@ -414,13 +414,16 @@ def pure_divergence(epsilon: float, order: float) -> float:
 
 
 def _log_cosh(x: float) -> float:
-    """ln cosh x for x ≥ 0 without overflow, and without cancellation near 0."""
+    """Return ln cosh x for x ≥ 0 without overflow, and without cancellation near 0."""
     return math.log1p(2 * math.sinh(x / 2) ** 2) if x < 1 else x + math.log1p(math.exp(-2 * x)) - math.log(2)
 
 
 @singledispatch
 def replace_one(event: Event) -> Event:
-    """Return what an add-remove event is under replace-one: two neighbours apart (§13)."""
+    """Return the replace-one form of an add-remove event (§13); raise ValueError if there is none.
+
+    Replacing a record is removing one and adding one.
+    """
     raise ValueError(
         f"an add-remove {type(event).__name__} cannot be charged to a replace-one dataset; analyse it for replace-one"
     )
@@ -447,7 +450,7 @@ def _doubled(epsilon: float, delta: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Release:
-    """The two true statements about one mechanism: its event, and its stand-alone (ε, δ)."""
+    """A mechanism's two guarantees: its event, and its stand-alone (ε, δ)."""
 
     event: Event
     epsilon: float
@@ -455,7 +458,7 @@ class Release:
     neighbours: str = REPLACE_ONE
 
     def as_replace_one(self) -> "Release":
-        """Return the same release for replace-one neighbours."""
+        """Return the release for replace-one neighbours; raise ValueError if its event has no such form."""
         if self.neighbours == REPLACE_ONE:
             return self
         return Release(replace_one(self.event), *_doubled(self.epsilon, self.delta))
@@ -476,10 +479,10 @@ class Release:
         Raises
         ------
         ValueError
-            If there is no such event, or its numbers are out of range.
+            If the event is unknown, or its numbers are out of range.
         """
         if not isinstance(data, dict) or not {"event", "epsilon", "delta"} <= set(data):
-            raise ValueError("the guarantee of a charge lacks what it needs; give event, epsilon and delta")
+            raise ValueError("the guarantee of a charge is incomplete; give event, epsilon and delta")
         neighbours = data.get("neighbours", REPLACE_ONE)
         if neighbours not in (REPLACE_ONE, ADD_REMOVE):
             raise ValueError(f"neighbours {neighbours!r} are unknown; they are {REPLACE_ONE} or {ADD_REMOVE}")
@@ -488,7 +491,7 @@ class Release:
             return cls(_event_from(data["event"]), data["epsilon"], data["delta"], neighbours)
         except (KeyError, TypeError) as error:
             raise ValueError(
-                "the guarantee of a charge lacks what it needs; give an event with the numbers that its kind has"
+                "the event of a charge does not have the numbers of its kind; give all of them, and no others"
             ) from error
 
 
@@ -513,12 +516,12 @@ def _value_data(value: Any) -> Any:
 
 def _event_from(data: dict[str, Any], levels: int = MOST_LEVELS) -> Event:
     if not levels:
-        raise ValueError(f"event cannot be charged: it holds events on more than {MOST_LEVELS} levels")
-    given = dict(data) if isinstance(data, dict) else {"event": data}
-    kind = given.pop("event")
+        raise ValueError(f"event cannot be charged: its events are nested more than {MOST_LEVELS} levels deep")
+    values = dict(data) if isinstance(data, dict) else {"event": data}
+    kind = values.pop("event")
     if kind not in EVENTS:
         raise ValueError(f"event {kind!r} cannot be charged; known are {', '.join(EVENTS)}")
-    event = EVENTS[kind](**{_READ.get(name, name): _value_from(value, levels - 1) for name, value in given.items()})
+    event = EVENTS[kind](**{_READ.get(name, name): _value_from(value, levels - 1) for name, value in values.items()})
     for each in fields(event):
         _CHECKS[each.name](getattr(event, each.name))
     if kind == ShuffledGaussianDpEvent.__name__ and len(event.shares) != len(event.noise_multipliers):
@@ -550,7 +553,7 @@ def _within(low: float, high: float) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, int | float) and low <= value <= high
 
 
-def _whole(value: Any) -> bool:
+def _is_count(value: Any) -> bool:
     return checks.is_whole(value) and 1 <= value <= MAX_COUNT
 
 
@@ -559,7 +562,7 @@ def _is_event(value: Any) -> bool:
 
 
 def _is_run(value: Any) -> bool:
-    """Whether a value is an event without repetitions: each level of them multiplies the orders that are looked at."""
+    """Return whether a value is an event without repetitions, each level of which multiplies the computation."""
     if not _is_event(value) or isinstance(value, RepeatAndSelectDpEvent):
         return False
     parts = value.events if isinstance(value, ComposedDpEvent | DisjointDpEvent) else ()
@@ -575,11 +578,11 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "shape": _check(lambda value: value in (1, math.inf), "shape must be 1 or infinite"),
     "total_variation": _check(_within(0, 1), "total_variation must be between 0 and 1"),
     "sampling_probability": _check(_within(1e-15, 1), "sampling_probability must be between 1e-15 and 1"),
-    "steps": _check(_whole, f"steps must be a whole number from 1 to {MAX_COUNT}"),
-    "count": _check(_whole, f"count must be a whole number from 1 to {MAX_COUNT}"),
-    "repeated": _check(_is_run, "it repeats no event, or one that is itself repeated"),
-    "event": _check(_is_event, "it composes no event"),
-    "events": _check(lambda value: value and all(map(_is_event, value)), "it holds no events"),
+    "steps": _check(_is_count, f"steps must be a whole number from 1 to {MAX_COUNT}"),
+    "count": _check(_is_count, f"count must be a whole number from 1 to {MAX_COUNT}"),
+    "repeated": _check(_is_run, "`repeated` must be an event that is not itself repeated"),
+    "event": _check(_is_event, "`composed` must be an event"),
+    "events": _check(lambda value: value and all(map(_is_event, value)), "`events` must be a list of events"),
     "shares": _check(
         lambda value: value and all(map(_within(0, 1), value)) and abs(math.fsum(value) - 1) < 1e-9,
         "shares must add up to 1",

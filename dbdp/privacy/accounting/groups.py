@@ -1,7 +1,7 @@
-"""Group privacy: what a guarantee for one replaced record is worth for a unit of up to r records.
+"""Group privacy: from a guarantee for one replaced record to one for a unit of up to r records.
 
 privacy.md §11.6. Between neighbours in a unit there is a chain of r + 1 datasets, D_0, …, D_r, each of which differs
-from the next in one record; P_0, …, P_r are the laws of what a mechanism releases on them.
+from the next in one record; P_0, …, P_r are the laws of a mechanism's output on them.
 """
 
 import math
@@ -22,7 +22,7 @@ from dbdp.privacy.accounting.events import (
 )
 
 MOST_EPSILON = 500.0  # with a δ: that of one record is about e^-ε of the unit's, and still a float
-_ROOM = 1 + 1e-12  # what is computed in floating point is rounded up by more than it errs
+_ROOM = 1 + 1e-12  # rounds floating-point results up by more than their error
 
 
 def joint_delta(epsilon: float, delta: float, rows: int) -> float:
@@ -42,7 +42,7 @@ def share(epsilon: float, delta: float, rows: int) -> tuple[float, float]:
     Raises
     ------
     ValueError
-        If ε is too small to be shared, or too large to leave a δ.
+        If ε is too small to be divided, or too large for a positive δ'.
     """
     each = epsilon / rows
     if Fraction(each) * rows > Fraction(epsilon):
@@ -53,17 +53,17 @@ def share(epsilon: float, delta: float, rows: int) -> tuple[float, float]:
         )
     if delta > 0 and epsilon > MOST_EPSILON:
         raise ValueError(
-            f"epsilon = {epsilon:g} for units of {rows} rows leaves one row no delta; give {MOST_EPSILON:g} or less, "
+            f"epsilon = {epsilon:g} for units of {rows} rows leaves no delta for a row; give {MOST_EPSILON:g} or less, "
             "or delta = 0"
         )
     return each, delta and delta / joint_delta(each, 1.0, rows) / _ROOM
 
 
 def grouped(release: Release, rows: int, *, epsilon: float, delta: float) -> Release:
-    """Return a release for units of r records that claims (ε, δ), from one for single records at `share` of it.
+    """Return the release for units of r records at (ε, δ), from one for single records at their `share` of it.
 
-    Its event is that of r records together where there is a form for it, else (ε, δ) itself. A release that
-    leaves its δ unused claims none.
+    Its event is that of r records together if that has a form, else (ε, δ) itself. A release that
+    does not use its δ claims δ = 0.
 
     Raises
     ------
@@ -84,15 +84,15 @@ def grouped(release: Release, rows: int, *, epsilon: float, delta: float) -> Rel
 
 @singledispatch
 def _of_units(event: Event, rows: int) -> Event | None:
-    """Return the event of r records replaced together, None where no form is proved: the (ε, δ) has to do."""
+    """Return the event for r records replaced together, None if no form is proved: then (ε, δ) itself is used."""
     return None
 
 
 @_of_units.register
 def _(event: GaussianDpEvent, rows: int) -> Event:
-    """A multiplier of z becomes z/r.
+    """Return the event with z/r in place of the multiplier z.
 
-    Proof, also where the event is only known to be as hard to tell apart as N(1/z, 1) and N(0, 1). Let a_i be the
+    Proof, also for an event that is only as hard to distinguish as N(1/z, 1) and N(0, 1). Let a_i be the
     power of a test under P_i: a_i ≤ Φ(Φ⁻¹(a_{i+1}) + 1/z), so Φ⁻¹(a_0) ≤ Φ⁻¹(a_r) + r/z. ∎
     """
     return GaussianDpEvent(event.noise_multiplier / rows / _ROOM)
@@ -100,7 +100,7 @@ def _(event: GaussianDpEvent, rows: int) -> Event:
 
 @_of_units.register
 def _(event: ZCDpEvent, rows: int) -> Event:
-    """ρ becomes r²ρ.
+    """Return the event with r²ρ in place of ρ.
 
     Proof (Bun & Steinke 2016) by induction on r. By Hölder, for p > 1 and q = p/(p - 1), D_α(P_0‖P_r) ≤
     ((pα - 1)/p)/(α - 1)·D_{pα}(P_0‖P_1) + D_{q(α - 1/p)}(P_1‖P_r), where D_{pα} ≤ ρpα and, with x = p - 1, the other
@@ -118,7 +118,7 @@ def _(event: EpsilonDeltaDpEvent, rows: int) -> Event:
 
 @_of_units.register
 def _(event: ExponentialMechanismDpEvent, rows: int) -> Event:
-    """A range of ε becomes one of rε.
+    """Return the event with a range of rε in place of ε.
 
     Proof. On all rows the log-ratio of each link of the chain lies in an interval of length ε: they add up. On a
     Poisson sample they do not, as mixing over the unit's other records moves them; ε = 2 ln(1 - q + qe^h) there, h
@@ -133,14 +133,14 @@ def _(event: ExponentialMechanismDpEvent, rows: int) -> Event:
 
 @_of_units.register
 def _(event: PaddedDpEvent, rows: int) -> Event | None:
-    """Both ends of the chain are as far from the event's law as every dataset is."""
-    whole = _of_units(event.event, rows)
-    return PaddedDpEvent(whole, event.total_variation) if whole else None
+    """Return the padded event of units: both ends of the chain are within the total variation."""
+    unpadded = _of_units(event.event, rows)
+    return PaddedDpEvent(unpadded, event.total_variation) if unpadded else None
 
 
 @_of_units.register
 def _(event: ComposedDpEvent, rows: int) -> Event | None:
-    """Each part, given what was released before, is a mechanism of its own on the same unit."""
+    """Return the composition of the parts: each, given the earlier outputs, is a mechanism on the same unit."""
     parts = [_of_units(part, rows) for part in event.events]
     return ComposedDpEvent(tuple(part for part in parts if part)) if all(parts) else None
 

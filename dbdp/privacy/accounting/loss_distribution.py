@@ -1,7 +1,7 @@
-"""The privacy loss of many Poisson-sampled Gaussian steps, composed with every rounding upward.
+"""The privacy loss distribution of many Poisson-sampled Gaussian steps, with every rounding upward.
 
-For a release that stands alone: δ(ε) is nearly exact, where the Rényi curve of `subsampling` asks for some 5 to
-12 % more noise in long runs, and for a half or more where a row is in few mini-batches and large losses are
+For a release that stands alone: δ(ε) is nearly exact, where the Rényi curve of `subsampling` needs some 5 to
+12 % more noise in long runs, and half as much again or more if a row is in few mini-batches and large losses are
 rare. A ledger in mode `renyi` charges that curve all the same (privacy.md §13). Neighbours are replace-one, the
 pair is (1-q)N(0, 1) + qN(±μ, 1), μ = 1/multiplier.
 Shapes: cells of the loss are (K,), a window of its sum (N,).
@@ -21,13 +21,13 @@ _NODES = np.array([-0.8611363115940526, -0.33998104358485626, 0.3399810435848562
 _WEIGHTS = np.array([0.34785484513745385, 0.6521451548625461, 0.6521451548625461, 0.34785484513745385]) / 2  # Gauss
 _MESH = 0.02  # longest interval of a Gauss rule, in error by less than 1e-10
 _COARSE = 0.01  # θ²Tw²: widening the losses raises δ by less than that
-_FINER = 4  # where losses are rare and large, θ is much less than ε/variance, what it would be for a normal sum
-_BEYOND = 1e-8  # share of δ, about, that losses too large for the grid are worth
+_FINER = 4  # for rare, large losses θ is much less than ε/variance, its value for a normal sum
+_BEYOND = 1e-8  # approximate share of δ for losses that are too large for the grid
 _DEVIATIONS, _TILTS = 8.0, 40.0  # half the window, in standard deviations of the sum and in 1/θ
-_ROUNDOFF = 10 * 2.0**-53  # of a butterfly of an FFT, and of a power for each factor, with room
+_ROUNDOFF = 10 * 2.0**-53  # bounds the error of a butterfly of an FFT, and of a power for each factor
 _PRECISION = 1e-4  # of a multiplier
 _GRID = 1 << 24  # multipliers that are tried have 24 significant bits
-_LEAST = 1 / 8  # and the least: beyond it losses need too large a grid
+_LEAST = 1 / 8  # and at least this: below it losses need too large a grid
 _ORDERS = [1 + math.exp(step / 4) for step in range(-16, 48)]
 _TARGET = 1 - 1e-9  # of δ (§14.5)
 _MOST_CELLS = 1 << 21  # of a loss, and of a window: 100 MB are enough for them
@@ -48,21 +48,21 @@ class _Losses:
 
     @property
     def places(self) -> np.ndarray:
-        """Where the masses are, in widths."""
+        """Positions of the masses on the grid, in widths, shape (K,)."""
         return self.first + np.arange(len(self.masses))
 
     def tilted(self, tilt: float) -> tuple[np.ndarray, float]:
-        """Return masses ∝ p(s)e^{θs} that add up to 1, and ln M."""
+        """Return masses ∝ p(s)e^{θs} that add up to 1, shape (K,), and ln M."""
         logs = np.log(np.maximum(self.masses, 1e-320)) + tilt * self.width * self.places
         weights = np.exp(logs - logs.max())
         return weights / weights.sum(), float(logs.max() + math.log(weights.sum()))
 
 
 def poisson_gaussian_delta(epsilon: float, probability: float, multiplier: float, steps: int) -> float:
-    """Return an upper bound on δ(ε) of `steps` steps, about one per cent too large; 1 where it takes too large a grid.
+    """Return an upper bound on δ(ε) of `steps` steps, about one per cent too large; 1 if the grid would be too large.
 
     Proof. The pair dominates (`poisson_gaussian_divergence`), and its mirror image is itself: one direction
-    will do, and δ(ε) = E_P(1 - e^{ε-S})₊, S the sum of T independent losses. `_losses` spreads each loss to
+    suffices, and δ(ε) = E_P(1 - e^{ε-S})₊, S the sum of T independent losses. `_losses` spreads each loss to
     the ends of its cell, P and Q both preserved, which only raises every hockey-stick divergence. With
     f(s) ∝ p(s)e^{θs}, M the sum of p e^{θs}: δ = M^T e^{-θε} Σ_{s>ε} (1 - e^{ε-s}) e^{-θ(s-ε)} f^{*T}(s), so that
     errors of f^{*T} count relative to a Chernoff bound on δ; θ = α - 1 of the best Rényi order. `_composed`
@@ -89,21 +89,21 @@ def _tilt(epsilon: float, probability: float, multiplier: float, steps: int) -> 
 
     No less than one over ε, or over the standard deviation of the sum, about: widths are in units of 1/θ.
     """
-    found = [
+    bounds = [
         ((order - 1) * (steps * poisson_gaussian_divergence(probability, multiplier, order) - epsilon), order - 1)
         for order in _ORDERS
     ]
-    log_bound, tilt = min(found)
+    log_bound, tilt = min(bounds)
     deviation = math.sqrt(steps * poisson_gaussian_divergence(probability, multiplier, 2.0))
     return max(tilt, 1 / max(deviation, epsilon)), min(log_bound, 0.0)
 
 
 def _losses(probability: float, mean: float, width: float, beyond: float) -> _Losses:
-    """Return the losses of P = (1-q)N(0, 1) + qN(μ, 1) against its mirror image, on a grid, from above.
+    """Return the losses of P = (1-q)N(0, 1) + qN(μ, 1) against its mirror image, rounded up to a grid.
 
     Of a cell's mass at loss kw + t, the part (1 - e^{-t})/(1 - e^{-w}) goes to its upper end: then P and Q have
     the same mass as before, with likelihood ratios further apart (Doroshenko et al. 2022). About `beyond` of P
-    has larger losses, and is counted at infinity; what lies below the grid goes to its lowest point.
+    has larger losses, and is counted at infinity; mass below the grid is moved up to its lowest point.
     """
     reach = mean + math.sqrt(2 * math.log(1 / beyond))
     x, share = _nodes(probability, mean, width, reach)
@@ -153,7 +153,7 @@ def _nodes(probability: float, mean: float, width: float, reach: float) -> tuple
 def _composed(
     losses: _Losses, tilted: np.ndarray, *, tilt: float, epsilon: float, steps: int
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return s - ε > 0 of a window, the mass there of the sum of T tilted losses, and an error's norm.
+    """Return s - ε > 0 for a window, the mass of the sum of T tilted losses there, both (N,), and an error's norm.
 
     All sums beyond the circle of N places are folded in. Every entry of the transform f̂ is off by at most
     r = c·u·log₂N, as every butterfly adds relative to its part of Σf = 1; the power by T·r(|f̂| + r)^{T-1} and
@@ -188,7 +188,7 @@ def poisson_gaussian_pld_multiplier(epsilon: float, delta: float, probability: f
         return math.log(poisson_gaussian_delta(epsilon, probability, multiplier, steps) / (delta * _TARGET) + 1e-300)
 
     if high <= _LEAST or (above := excess(high)) > 0:
-        return high  # the Rényi curve's: no distribution of a usual size says more
+        return high  # the Rényi curve's: a loss distribution of usual size is not better
     low = max(high / 1.1, _LEAST)
     while (below := excess(low)) <= 0 and low > _LEAST:
         low, high, above = max(low / 1.2, _LEAST), low, below
@@ -198,11 +198,11 @@ def poisson_gaussian_pld_multiplier(epsilon: float, delta: float, probability: f
 
 
 def _between(excess: Callable[[float], float], low: float, below: float, high: float, above: float) -> float:
-    """Return a multiplier that suffices, within _PRECISION of one that does not, given two such.
+    """Return a multiplier that suffices, within _PRECISION of one that does not, from two such.
 
     Secants aim a little to the right, then a little to the left of the zero; every third step halves. They try
     multipliers of `_GRID` alone, so that the last bits of `excess`, which another processor may round otherwise,
-    do not show in the result.
+    do not affect the result.
     """
     for shift in cycle((_PRECISION / 3, -_PRECISION / 3, None)):
         length = math.log(high / low)
@@ -210,11 +210,11 @@ def _between(excess: Callable[[float], float], low: float, below: float, high: f
             return high
         step = length / 2 if shift is None else length * below / (below - above) + shift
         middle = _rounded(low * math.exp(min(max(step, _PRECISION / 3), length - _PRECISION / 3)))
-        found = excess(middle)
-        if found <= 0:
-            high, above = middle, found
+        at_middle = excess(middle)
+        if at_middle <= 0:
+            high, above = middle, at_middle
         else:
-            low, below = middle, found
+            low, below = middle, at_middle
     raise AssertionError("the cycle has no end")
 
 

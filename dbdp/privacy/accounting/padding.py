@@ -1,7 +1,7 @@
-"""Poisson samples of a public size: how many rows each is padded to, and what cutting the surplus may leak.
+"""Poisson samples padded to a public size: that size, and the leak from cutting larger samples.
 
-privacy.md §10.8. The proofs for Poisson samples need the number of drawn rows to stay secret: given that number,
-another row has taken the place of a record that is absent. So what is packed for a draw always has M rows.
+privacy.md §10.8. The proofs for Poisson samples need the number of drawn rows to stay secret: conditioned on that
+number, another row takes the place of an absent record. So every draw is packed as M rows.
 """
 
 import math
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dbdp.privacy.accounting.events import Event, PaddedDpEvent, exceedance
 
-LEAKED = 1 / 1000  # of a release's δ, at most
+LEAKED = 1 / 1000  # largest share of a release's δ
 _LEAST = 1e-300  # a tail is never rounded to 0
 _MARGIN = 2.0**-46  # relative error of the exponent below, with room
 
@@ -37,14 +37,18 @@ def binomial_tail(rows: int, probability: float, most: int) -> float:
 
 @dataclass(frozen=True)
 class PoissonSamples:
-    """The mini-batches of a run: `draws` Poisson samples of the rows, each padded or cut to `size` rows.
+    """The Poisson mini-batches of a run, each padded or cut to a public size.
 
     Attributes
     ----------
-    rows : n
-    probability : q, of every row to be in a sample
-    draws : T, how many samples are read at most: those of every step, sum and selection
-    size : M, what each is padded to with zero rows; what is beyond is cut by a rule that looks at no value
+    rows : int
+        n, the rows of the dataset.
+    probability : float
+        q, with which each row is in a sample.
+    draws : int
+        T, the largest number of samples: those of every step, sum and selection.
+    size : int
+        M, the rows of each sample: zero rows fill it, and surplus rows are cut whatever their values.
 
     Raises
     ------
@@ -58,28 +62,28 @@ class PoissonSamples:
     size: int
 
     def __post_init__(self) -> None:
-        """Check the size: what it leaks follows from it, and cannot be stated."""
+        """Check the size."""
         if not 1 <= self.size <= self.rows:
             raise ValueError(f"size = {self.size} of a mini-batch must be from 1 to the {self.rows} rows")
 
     @property
     def total_variation(self) -> float:
-        """What the run's law is within of that on whole samples: T·P(Bin(n, q) > M), at most 1."""
+        """Bound on the total variation between the run and one on uncut samples: T·P(Bin(n, q) > M), at most 1."""
         return min(1.0, self.draws * binomial_tail(self.rows, self.probability, self.size) * (1 + 1e-12))
 
     def leak(self, epsilon: float) -> float:
-        """Return what cutting adds to the δ of a run that is (ε, δ)-DP on whole samples, rounded up: (1 + e^ε)Tτ.
+        """Return what cutting adds to the δ of a run that is (ε, δ)-DP on uncut samples, rounded up: (1 + e^ε)Tτ.
 
-        Proof. Who is drawn depends on no value. Couple the run with one on whole samples, by the same draws: they
-        differ where one of T samples has more than M rows alone, with probability at most Tτ in either world. A
+        Proof. Who is drawn depends on no value. Couple the run with one on uncut samples, by the same draws: they
+        differ only if one of T samples has more than M rows, with probability at most Tτ in either world. A
         zero row has gradient 0, and one loss for all linear models, or none: it moves no difference. So with P*, Q*
-        of whole samples P(S) ≤ P*(S) + Tτ ≤ e^ε Q*(S) + δ + Tτ ≤ e^ε Q(S) + δ + (1 + e^ε)Tτ. ∎
+        of uncut samples P(S) ≤ P*(S) + Tτ ≤ e^ε Q*(S) + δ + Tτ ≤ e^ε Q(S) + δ + (1 + e^ε)Tτ. ∎
         """
         return exceedance(self.total_variation, epsilon)
 
-    def event(self, whole: Event) -> Event:
-        """Return the event of a run, from that on whole samples."""
-        return PaddedDpEvent(whole, self.total_variation) if self.total_variation > 0 else whole
+    def event(self, uncut: Event) -> Event:
+        """Return the event of a run, from that on uncut samples."""
+        return PaddedDpEvent(uncut, self.total_variation) if self.total_variation > 0 else uncut
 
 
 def padded_samples(
@@ -87,12 +91,13 @@ def padded_samples(
 ) -> PoissonSamples:
     """Return samples of the least public size M whose leak is at most δ/1000.
 
-    M ≥ min(n, ⌈μ + 8√μ + 32⌉), μ = nq, for T draws of a run that is to be (ε, δ)-DP. With δ = 0, M = n: nothing
-    is ever cut.
+    M ≥ min(n, ⌈μ + 8√μ + 32⌉), μ = nq, for T draws of a run that is to be (ε, δ)-DP. With δ = 0, M = n: no
+    row is cut.
 
     Parameters
     ----------
-    weight : the ε of the budget that is charged: a leak is weighed with the larger of both (privacy.md §13)
+    weight : float
+        The ε of the charged budget: the leak is computed for the larger of both ε (privacy.md §13).
     """
     mean = rows * probability
     least = min(rows, math.ceil(mean + 8 * math.sqrt(mean) + 32))

@@ -1,12 +1,12 @@
-"""Conversions of Rényi divergences and zCDP to (ε, δ), and the orders at which they are best.
+"""Conversions of Rényi divergences and zCDP to (ε, δ), and their best orders.
 
-privacy.md §13. Closed forms: nothing here knows an event or a budget.
+privacy.md §13. Closed forms, independent of events and budgets.
 """
 
 import math
 from collections.abc import Callable
 
-SLACK = 1e-12  # relative error of a closed form in floating point, with room
+SLACK = 1e-12  # bounds the relative error of a closed form in floating point
 
 
 def conversion(order: float, delta: float) -> float:
@@ -18,7 +18,7 @@ def conversion(order: float, delta: float) -> float:
 
 
 def best_order(epsilon: float, delta: float) -> float:
-    """Return the order α at which Gaussians of an (ε, δ) budget are cheapest (§13, default α*).
+    """Return the order α at which Gaussians cost least of an (ε, δ) budget (§13, default α*).
 
     With κ'(α) = (ln δ + ln α)/(α - 1)², the least ρ has ρ = -κ'(α) and αρ + κ(α) = ε; the left side
     falls in α. Any α is sound: no margin is needed.
@@ -29,14 +29,14 @@ def best_order(epsilon: float, delta: float) -> float:
 def epsilon_of(rho: float, delta: float) -> float:
     """Return ε, rounded up, such that ρ-zCDP is (ε, δ)-DP: the least αρ + κ(α).
 
-    It is had where ρ = -κ'(α), whose right side falls in α. Any α is sound.
+    The minimum is at ρ = -κ'(α), whose right side falls in α. Any α is sound.
     """
     order = _order_where(lambda order: -_slope(order, delta), rho, delta)
     return (order * rho + conversion(order, delta)) * (1 + SLACK) + SLACK
 
 
 def _order_where(falling: Callable[[float], float], value: float, delta: float) -> float:
-    """Return the order, up to 1/δ, where a function that falls in α has a value, by bisection on ln(α - 1)."""
+    """Return the order, up to 1/δ, at which a decreasing function has a value, by bisection on ln(α - 1)."""
     low, high = -30.0, min(60.0, math.log(1 / delta - 1) - 1e-9)
     for _ in range(200):
         middle = (low + high) / 2
@@ -55,8 +55,13 @@ def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
     """Return σ/Δ at which one Gaussian, discrete or not, is (ε, δ)-DP by zCDP and the tight conversion.
 
     privacy.md §2(ii): a discrete Gaussian on a grid has D_α ≤ αΔ²/2σ², and is not covered by the
-    analytic formula. Proof: αρ + κ(α) ≤ ε at one α with ρ = Δ²/2σ²; checked once more below for the
-    rounded value, with a δ that leaves room for the evaluation.
+    analytic formula. Proof: αρ + κ(α) ≤ ε at one α with ρ = Δ²/2σ²; the rounded value is checked below,
+    with a δ that leaves a margin for the evaluation.
+
+    Raises
+    ------
+    ValueError
+        If ε is too small for δ.
     """
     target = delta * (1 - 1e-9)
     order = best_order(epsilon, target)
@@ -65,5 +70,5 @@ def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
         raise ValueError(f"epsilon = {epsilon:g} is too small for delta = {delta:g}; use a larger epsilon")
     multiplier = math.sqrt(1 / (2 * rho)) * (1 + SLACK)
     if order / (2 * multiplier**2) + conversion(order, delta) > epsilon:
-        raise ArithmeticError("the noise multiplier failed its own check")
+        raise ArithmeticError("internal error: the noise multiplier does not satisfy (ε, δ)")
     return multiplier

@@ -1,9 +1,9 @@
-"""Poisson-sampled Gaussian noise under replace-one: what a step costs, and the least noise of a number of steps.
+"""Poisson-sampled Gaussian noise under replace-one: the cost of a step, and the least noise for many steps.
 
 privacy.md §4, §5, §9, §10. Each record is in a step's mini-batch with probability q, independently of all
-else; the sum of the rows' contributions, each of norm at most C, gets Gaussian noise of standard deviation σ.
-`multiplier` is σ/C, and what is compared is replacing a row, never adding or removing one. The sampling has
-to be that: for shuffled, cyclic or fixed-size batches nothing here holds (§10).
+else; Gaussian noise of standard deviation σ is added to the sum of the rows' contributions, each of norm at most C.
+`multiplier` is σ/C. Neighbours replace a row; they never add or remove one. The bounds hold for Poisson
+sampling alone, not for shuffled, cyclic or fixed-size batches (§10).
 Shapes: orders and divergences are (K,).
 """
 
@@ -18,13 +18,13 @@ from dbdp.privacy import sensitivity
 from dbdp.privacy.accounting.calibration import least_multiplier
 from dbdp.privacy.accounting.renyi import conversion
 
-_REACH = 11.0  # how far a trapezoid rule goes beyond the mean of the last Gaussian: e^(-11²/2) is 5e-27
+_REACH = 11.0  # range of a trapezoid rule beyond the mean of the last Gaussian: e^(-11²/2) is 5e-27
 _STEP = 0.4  # of a trapezoid rule on a standard normal density, in error by e^(-2π²/0.4²), 3e-54
 _STRIP = 0.45  # the same for the poles of the likelihood ratio, π/μ off the real line: e^(-2π²/0.45), 9e-20
 _CLEAR = 35.0  # e^-35 is 6e-16
 _LEAST = 1e-100
-_LARGEST = 12.0  # C/σ: with less noise closed forms are used
-_POINTS = 1 << 18  # of one quadrature: with more, closed forms are used
+_LARGEST = 12.0  # C/σ: above it closed forms are used
+_POINTS = 1 << 18  # of one quadrature: above it closed forms are used
 _AT_ONCE = 1 << 16  # points in memory
 _TERMS = 8  # of a series in αL < 0.2: the next is below 1e-10
 _ROOM = 1 + 1e-9  # a quadrature is off by less than 1e-11; and a multiplier is rounded up by as much
@@ -62,8 +62,8 @@ def poisson_gaussian_divergence(probability: float, multiplier: float, order: fl
 def poisson_gaussian_multiplier(epsilon: float, delta: float, probability: float, steps: int) -> float:
     """Return the least σ/C at which `steps` steps are (ε, δ)-DP by the tight conversion.
 
-    Proof. T·D_α + κ(α) ≤ ε at one order α (§2, §13); any order found will do, here the best of those of
-    `least_epsilon`. It is looked for among every eighth of them first. The result is rounded up, and checked.
+    Proof. T·D_α + κ(α) ≤ ε at one order α (§2, §13); any order is sound, here the best of those of
+    `least_epsilon`. The search begins with every eighth of them. The result is rounded up, and checked.
 
     Raises
     ------
@@ -81,10 +81,10 @@ def poisson_gaussian_multiplier(epsilon: float, delta: float, probability: float
     def excess(multiplier: float, among: np.ndarray) -> np.ndarray:
         return steps * _divergences(probability, multiplier, orders[among]) + excesses[among]
 
-    found = _least_multiplier(excess, len(orders)) * _ROOM
-    if excess(found, np.arange(len(orders))).min() > 0:
-        raise ArithmeticError("the noise multiplier failed its own check")
-    return found
+    multiplier = _least_multiplier(excess, len(orders)) * _ROOM
+    if excess(multiplier, np.arange(len(orders))).min() > 0:
+        raise ArithmeticError("internal error: the noise multiplier does not satisfy (ε, δ)")
+    return multiplier
 
 
 def amplified(epsilon: float, probability: float) -> float:
@@ -96,11 +96,11 @@ def amplified(epsilon: float, probability: float) -> float:
     and t = γ'/γ. Since 1 - γ' = -q(γ - 1) and γ - γ' = (1 - q)(γ - 1),
     (1-q)a + qb - γ'((1-q)a + qc) = q(b - γ((1-t)a + tc)). The positive part has the integral q·H_γ(b‖(1-t)a + tc) ≤
     q((1-t)H_γ(b‖a) + tH_γ(b‖c)) ≤ qδ, by convexity; mixed over the other rows' samples, again. ∎ Attained where
-    a = c. Replacement alone is not enough: what reports the size of the mini-batch is 0-DP for replacement, and
-    reports who is in it.
+    a = c. Replacement alone is not enough: a mechanism that reports the size of the mini-batch is 0-DP for
+    replacement, and reveals who is in it.
     """
     _check_probability(probability)
-    checks.positive("epsilon", epsilon, "give that of one mini-batch")
+    checks.positive("epsilon", epsilon, "give the ε of one mini-batch")
     if epsilon < _EXPONENT:
         return math.log1p(probability * math.expm1(epsilon)) * (1 + 1e-14)
     return (epsilon + math.log(probability + (1 - probability) * math.exp(-epsilon))) * (1 + 1e-14)
@@ -108,24 +108,24 @@ def amplified(epsilon: float, probability: float) -> float:
 
 def _check_probability(probability: float) -> None:
     if not 0 < probability <= 1:
-        raise ValueError(f"probability = {probability} of a row to be in a mini-batch must be positive, and at most 1")
+        raise ValueError(f"probability = {probability} of sampling a row must be positive and at most 1")
 
 
 def _least_multiplier(excess: Callable[[float, np.ndarray], np.ndarray], count: int) -> float:
-    """Return the least multiplier at which one of so many orders has an excess of at most 0.
+    """Return the least multiplier at which one of the orders has an excess of at most 0.
 
-    A few orders are tried at a time, until none of all is better than they are.
+    Some orders are searched at a time, until the best of all is among them.
     """
-    every, found = np.arange(count), None
+    every, multiplier = np.arange(count), None
     among = every[::_STRIDE]
     for _ in range(_WINDOWS):
-        found = least_multiplier(partial(_suffices, excess, among), near=found)
-        best = int(excess(found, every).argmin())
+        multiplier = least_multiplier(partial(_suffices, excess, among), near=multiplier)
+        best = int(excess(multiplier, every).argmin())
         if best in among:
             break
         among = every[max(best - _STRIDE, 0) : best + _STRIDE + 1]
-    assert found is not None
-    return found
+    assert multiplier is not None
+    return multiplier
 
 
 def _suffices(excess: Callable[[float, np.ndarray], np.ndarray], among: np.ndarray, multiplier: float) -> bool:
@@ -133,29 +133,29 @@ def _suffices(excess: Callable[[float, np.ndarray], np.ndarray], among: np.ndarr
 
 
 def _orders_for(epsilon: float, delta: float) -> np.ndarray:
-    """Return orders that suffice for ε: beyond the usual ones for a small ε, where the best is near 2 ln(1/δ)/ε."""
+    """Return the orders to search for ε: more than usual for a small ε, where the best is near 2 ln(1/δ)/ε."""
     last = math.ceil(16 * math.log(20 * (1 - math.log(delta)) / epsilon))
     return np.array([1 + math.exp(step / 16) for step in range(-64, max(last, 192))])
 
 
 @lru_cache(maxsize=64)
 def _usual(probability: float, multiplier: float) -> np.ndarray:
-    """Return the divergences of the orders that `least_epsilon` asks for, together."""
+    """Return the divergences at all orders of `least_epsilon`."""
     return _divergences(probability, multiplier, _ORDERS)
 
 
 def _divergences(probability: float, multiplier: float, orders: np.ndarray) -> np.ndarray:
-    """Return the divergences of the dominating pair, rounded up: the less of closed forms and quadratures.
+    """Return the divergences of the dominating pair, rounded up: the minimum of closed forms and quadratures.
 
-    They rise in q and μ, so that both may be raised to _LEAST.
+    They increase in q and μ, so both may be raised to _LEAST.
     """
     sensitivity.pause()
     mean, probability = max(1 / multiplier, _LEAST), max(probability, _LEAST)
     if probability == 1:
         return orders * (2 * mean) ** 2 / 2 * _ROOM
-    found = _closed_forms(probability, mean, orders)
+    bounds = _closed_forms(probability, mean, orders)
     if mean > _LARGEST:
-        return found
+        return bounds
     odds = abs(math.log(probability) - math.log1p(-probability))
     chosen = np.flatnonzero((orders - 1) * mean**2 < 2 * (odds + _CLEAR))
     below, above, widths = _reach(probability, mean, orders[chosen])
@@ -164,12 +164,12 @@ def _divergences(probability: float, multiplier: float, orders: np.ndarray) -> n
         logs = _trapezoid(
             orders[those], below[part], above[part], widths[part], lambda x, order: _pair(probability, mean, x, order)
         )
-        found[those] = np.minimum(found[those], _softplus(logs) / (orders[those] - 1) * _ROOM)
-    return found
+        bounds[those] = np.minimum(bounds[those], _softplus(logs) / (orders[those] - 1) * _ROOM)
+    return bounds
 
 
 def _closed_forms(probability: float, mean: float, orders: np.ndarray) -> np.ndarray:
-    """Return two upper bounds' minimum, for orders whose quadrature is too long or not needed.
+    """Return the minimum of two upper bounds, for orders whose quadrature is too long or not needed.
 
     Proof. With A, B = 1 - q + qe^{±μx-μ²/2}, e^{(α-1)D_α} = E A^α B^{1-α}, x standard normal. (1) B ≥ 1 - q,
     and Minkowski: ‖A‖_α ≤ 1 - q + q‖e^{μx-μ²/2}‖_α, the last e^{(α-1)μ²/2}; once (α-1)μ²/2 is above
@@ -190,10 +190,10 @@ def _log_mixture(probability: float, exponents: np.ndarray) -> np.ndarray:
 
 
 def _reach(probability: float, mean: float, orders: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return how many points a trapezoid rule takes below and above 0, and their distance, for each order.
+    """Return how many points a trapezoid rule needs below and above 0, and their distance, for each order.
 
     With s(x) = q e^{μx-μ²/2}/A the integrand's log rises by at most αμ + (α-1)μs(-x) - x, or, where it is
-    φBα(α-1)L²/2, by 2μ - x: further than _REACH beyond the zero of that nothing is left. A^α is a mixture
+    φBα(α-1)L²/2, by 2μ - x: it is negligible further than _REACH beyond the zero of that. A^α is a mixture
     of Gaussians or bounded by it off the real line, where B^{1-α} grows as e^{(α-1)μ²s(1-s)y²/2} at most.
     """
     excess, odds = orders - 1, probability * math.exp(-mean * mean / 2) / (1 - probability)
@@ -205,7 +205,7 @@ def _reach(probability: float, mean: float, orders: np.ndarray) -> tuple[np.ndar
 
 
 def _parts(points: np.ndarray) -> list[np.ndarray]:
-    """Return the places of the quadratures that are not too long, in groups that memory holds."""
+    """Return the indices of the quadratures that are not too long, in groups that fit in memory."""
     short = np.flatnonzero(points <= _POINTS)
     if not len(short):
         return []
@@ -220,7 +220,7 @@ def _trapezoid(
     widths: np.ndarray,
     log_integrand: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """Return ln ∫f(x, α)φ(x)dx for each order, by a trapezoid rule with its own points, φ standard normal.
+    """Return ln ∫f(x, α)φ(x)dx for each order, φ standard normal, by a trapezoid rule for each.
 
     The error of an analytic integrand is e^{-2πy/h} times its growth within y of the real line: below 1e-15.
     """
@@ -234,7 +234,7 @@ def _trapezoid(
 
 
 def _pair(probability: float, mean: float, x: np.ndarray, orders: np.ndarray) -> np.ndarray:
-    """Return ln B((A/B)^α - 1 - α(A/B - 1)), whose mean is e^{(α-1)D_α} - 1, since A and B have the mean 1."""
+    """Return ln B((A/B)^α - 1 - α(A/B - 1)), with mean e^{(α-1)D_α} - 1, since A and B have mean 1."""
     damped, distance = probability * math.exp(-mean * mean / 2), np.abs(x)
     less = (1 - probability) + damped * np.exp(-mean * distance)  # the lesser of A and B
     ratio = np.log1p(2 * damped * np.sinh(mean * distance) / less)
@@ -252,13 +252,13 @@ def _log_gap(loss: np.ndarray, orders: np.ndarray) -> np.ndarray:
         once, often = np.expm1(-size), np.expm1(-excess * size)
         rising = excess * once * (1 + often) - often
         falling = often * (1 + once) - excess * once
-        found = np.log(np.where(loss > 0, rising, falling)) + np.where(loss > 0, orders * size, 0.0)
-        found[near] = _log_series(loss[near], orders[near])
-    return found
+        logs = np.log(np.where(loss > 0, rising, falling)) + np.where(loss > 0, orders * size, 0.0)
+        logs[near] = _log_series(loss[near], orders[near])
+    return logs
 
 
 def _log_series(loss: np.ndarray, orders: np.ndarray) -> np.ndarray:
-    """Return the same for small αL: ln Σ_k (α^k - α)L^k/k!, k from 2, where (α^k - α)/(α(α-1)) = 1 + … + α^{k-2}."""
+    """Return `_log_gap` for small αL: ln Σ_k (α^k - α)L^k/k!, k ≥ 2, where (α^k - α)/(α(α-1)) = 1 + … + α^{k-2}."""
     powers, terms = np.ones_like(orders), []
     for place in range(2, 2 + _TERMS):
         terms.append(powers * (2 / math.factorial(place)))

@@ -1,1 +1,1 @@
-"""Noise: exact samplers, and what is rounded to a grid before it."""
+"""Noise: exact samplers, and exactly rounded continuous noise."""

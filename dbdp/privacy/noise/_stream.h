@@ -1,8 +1,8 @@
-/* Noise from a stream of random words: ChaCha20, and arithmetic whose error is known (see streams.py).
+/* Noise from a stream of random words: ChaCha20, and arithmetic of bounded error (see streams.py).
  *
  * A word is the first 64 bits of a uniform real number. Eight numbers are computed at once, to the
- * nearest, with ε = 2⁻⁵³: nε behind a function is its error. Only +, -, ×, / and √ are used, which IEEE 754
- * rounds correctly; where the compiler contracts a product and a sum, a rounding less is made.
+ * nearest, with ε = 2⁻⁵³: comments give each function's error as nε. Only +, -, ×, / and √ are used, which IEEE 754
+ * rounds correctly; where the compiler contracts a product and a sum, there is one rounding less.
  */
 #include <stdint.h>
 #include "../../_lanes.h"
@@ -14,7 +14,7 @@ typedef uint32_t short_words __attribute__((vector_size(LANES * sizeof(uint32_t)
 
 /* ---- ChaCha20 (RFC 8439), a block in each lane ---- */
 
-#define GROUP_WORDS (8 * LANES) /* of 64 bits, that the LANES blocks of a group have */
+#define GROUP_WORDS (8 * LANES) /* words of 64 bits in the LANES blocks of a group */
 
 INLINED short_words rotated(short_words x, int by) { return x << by | x >> (32 - by); }
 
@@ -55,7 +55,7 @@ CLONED void chacha_groups(const uint32_t *key, uint64_t first, uint64_t *out, lo
 #define FRACTION ((1ULL << 52) - 1)
 #define ONE 0x3ff0000000000000ULL       /* the bits of 1.0 */
 #define ROOT_HALF 0x3fe6a09e667f3bcdULL /* the bits of √½ */
-#define LEAST 0x1p48                    /* a word, or its complement, below this has too few bits that signify */
+#define LEAST 0x1p48                    /* a word, or its complement, below this has too few significant bits */
 #define SHIFT 0x1.8p52                  /* x + SHIFT ends in the integer nearest to x, |x| ≤ 2⁵¹ */
 
 static const words LANE = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -71,10 +71,10 @@ INLINED words negative(lanes x) { return (words)x >> 63; }
 /* 1 in the lanes whose number is below a limit, 0 in the others; both are below 2⁶³. */
 INLINED words below(words number, long limit) { return (number - (uint64_t)limit) >> 63; }
 
-/* yes where the bit is 1, no where it is 0. */
+/* `yes` where the bit is 1, `no` where it is 0. */
 INLINED lanes chosen(words bit, lanes yes, lanes no) { return (lanes)((-bit & (words)yes) | ((bit - 1) & (words)no)); }
 
-/* v: 1ε, since the two summands are exact. */
+/* v as a real number: 1ε, since the two summands are exact. */
 INLINED lanes real(words v) {
   lanes high = (lanes)(v >> 32 | 0x4530000000000000ULL) - 0x1.00000001p84; /* 2³²⌊v/2³²⌋ - 2⁵² */
   lanes low = (lanes)((v & 0xffffffffULL) | 0x4330000000000000ULL);        /* v mod 2³² + 2⁵² */
@@ -146,7 +146,7 @@ INLINED void turn(words v, lanes *cosine, lanes *sine) {
 
 /* ---- the laws ---- */
 
-#define RELATIVE 0x1p-49 /* of the radius, with ABSOLUTE: what a normal number, and its product with a scale, errs by */
+#define RELATIVE 0x1p-49 /* of the radius: with ABSOLUTE, bounds the error of a normal number and of its product with a scale */
 #define ABSOLUTE 0x1p-55
 
 /* Two independent normal numbers r·cos, r·sin and r = √(-2 ln u): |error| ≤ 11ε r + 2⁻⁵⁶, where `sure` is not
@@ -173,7 +173,7 @@ INLINED int any(words bit) {
   return (half[0] | half[1] | half[2] | half[3]) != 0;
 }
 
-/* Note the lanes whose bit is 1; return how many they are. */
+/* Mark the lanes whose bit is 1; return how many they are. */
 INLINED long noted(words bit, uint8_t *doubt) {
   long count = 0;
   if (!any(bit)) return 0;
@@ -181,8 +181,8 @@ INLINED long noted(words bit, uint8_t *doubt) {
   return count;
 }
 
-/* Pairs round(steps·Z): LANES radii, then LANES angles; LANES integers of the cosines, then of the sines; `doubt`, zero
- * before, is 1 for a pair that is not certain. Return how many are not. */
+/* Pairs round(steps·Z) from LANES radii, then LANES angles: LANES integers of the cosines, then of the sines. Set
+ * `doubt`, initially zero, to 1 for a pair that is not certain, and return how many are not. */
 CLONED long rounded_gaussian(const uint64_t *uniforms, long groups, double steps, int64_t *out, uint8_t *doubt) {
   long count = 0;
   for (long g = 0; g < groups; g++, uniforms += 2 * LANES, out += 2 * LANES, doubt += LANES) {
@@ -203,7 +203,7 @@ CLONED void raw_normals(const uint64_t *uniforms, long groups, double *out, doub
   }
 }
 
-#define NEVER 0x1p500 /* a radius with which nothing is certain */
+#define NEVER 0x1p500 /* a radius that makes every coordinate uncertain */
 
 typedef struct {
   double value, error; /* |value - the real number| ≤ error */
@@ -281,7 +281,7 @@ INLINED long stretched(const spherical_row *row, double stretch, double relative
   return count;
 }
 
-/* Rows of round(z), density ∝ exp(-‖z‖/steps): z = steps·G/‖n‖·n, G = -ln Π u, n normal. A row takes the numbers of G,
+/* Rows of round(z), density ∝ exp(-‖z‖/steps): z = steps·G/‖n‖·n, G = -ln Π u, n normal. A row uses the numbers of G,
  * then pairs; integers and doubts are in the places of the pairs' cosines, then of their sines. */
 CLONED long rounded_spherical(const spherical_row *row, const uint64_t *uniforms, long rows, double steps, int64_t *out,
                               uint8_t *doubt) {
@@ -291,7 +291,7 @@ CLONED long rounded_spherical(const spherical_row *row, const uint64_t *uniforms
     double relative = gamma.error / gamma.value + 0.5 * (square.error / square.value) + 0x1p-51;
     if (relative < 0x1p-20) {
       count += stretched(row, steps * (gamma.value / sqrt(square.value)), relative, out, doubt);
-    } else { /* also where it is no number */
+    } else { /* also for NaN */
       memset(doubt, 1, places);
       count += places;
     }

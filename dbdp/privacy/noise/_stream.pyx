@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The compiled part of `streams`: a stream cipher, and noise that is certain or said not to be.
+"""The compiled part of `streams`: a stream cipher, and rounded noise with marks where the rounding is in doubt.
 
 Shapes: uniforms are words of 64 bits, (groups, 2, 8) for pairs of normal numbers: eight radii, eight angles.
 """
@@ -21,14 +21,14 @@ cdef extern from "_stream.h" nogil:
     void raw_normals(const uint64_t *uniforms, long groups, double *out, double *radius, double *sure)
     void raw_sums(const spherical_row *row, const uint64_t *uniforms, double *out)
 
-GROUP = 64  # words that a group of blocks of the cipher has
+GROUP = 64  # words of a group of blocks of the cipher
 
 
 def keystream(bytes key, uint64_t first, uint64_t[::1] out):
-    """Fill `out` with the cipher's words under a key of 32 bytes, from that group on."""
+    """Fill `out` with the cipher's words under a key of 32 bytes, from the group `first` on."""
     cdef uint32_t[8] words
     if len(key) != 32 or out.shape[0] % GROUP:
-        raise ValueError(f"a key of {len(key)} bytes and {out.shape[0]} words: 32 and a multiple of {GROUP} are needed")
+        raise ValueError(f"the key has {len(key)} bytes and `out` {out.shape[0]} words; give 32 and a multiple of {GROUP}")
     if out.shape[0]:
         memcpy(words, <const char *> key, 32)
         with nogil:
@@ -79,11 +79,11 @@ def sums(const uint64_t[:, :, ::1] uniforms, long dimension):
     """Return the norm and the square of the normal vector of each row, each with its error: for tests of the errors."""
     cdef double[::1] scratch = np.empty(24 * ((dimension + 15) // 16))
     cdef spherical_row row = _row_of(uniforms, dimension, scratch)
-    found = np.empty((uniforms.shape[0], 4))
-    cdef double[:, ::1] out = found
+    norms = np.empty((uniforms.shape[0], 4))
+    cdef double[:, ::1] out = norms
     for i in range(uniforms.shape[0]):
         raw_sums(&row, &uniforms[i, 0, 0], &out[i, 0])
-    return found
+    return norms
 
 
 cdef spherical_row _row_of(const uint64_t[:, :, ::1] uniforms, long dimension, double[::1] scratch) except *:

@@ -1,4 +1,4 @@
-"""Ball arithmetic (FLINT's arb): every number is enclosed, at a precision that is the process's own."""
+"""Ball arithmetic (FLINT's arb): the precision, which is one setting of the process."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,11 +6,11 @@ from threading import Lock
 
 from flint import ctx
 
-_LOCK = Lock()  # the precision is one for the process: threads take turns, so that each restores what it found
+_LOCK = Lock()  # the process has one precision: one thread at a time changes and restores it
 
 
 @contextmanager
 def precision(bits: int) -> Iterator[None]:
-    """Compute with so many bits within the block."""
+    """Compute with that many bits within the block."""
     with _LOCK, ctx.workprec(bits):
         yield

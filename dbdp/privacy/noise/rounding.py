@@ -1,9 +1,9 @@
-"""Continuous noise, exactly rounded to integers: real numbers are enclosed until their rounding is certain.
+"""Continuous noise, exactly rounded to integers: real numbers are enclosed in balls until the rounding is certain.
 
-privacy.md §2(ii). A uniform real number is a row of random bits without end, of which only the first are
-drawn; ball arithmetic (FLINT's arb) encloses everything that is computed from it. A ball that reaches
-over a half-integer decides nothing: more bits are drawn, and computed with more precision. So the law of
-the integers is that of the rounded real numbers, without a distance in total variation.
+privacy.md §2(ii). A uniform real number is an infinite sequence of random bits, of which only the first are
+drawn; ball arithmetic (FLINT's arb) encloses every number that is computed from it. Where a ball contains a
+half-integer, more bits are drawn, and the precision is raised. So the law of the integers is that of the
+rounded real numbers, at total variation distance 0.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,22 +16,22 @@ from dbdp.privacy.noise.balls import precision
 from dbdp.privacy.noise.samplers import Entropy
 
 _GUARD = 32  # bits of precision beyond those of the numbers: the arithmetic widens a ball by less than they do
-_SPARE = 32  # bits drawn at first beyond those that the integers have: fewer than one vector in 2²⁵ takes more
-_FACTORS = 16  # whole numbers that are multiplied before a ball is made of them
+_SPARE = 32  # bits drawn at first beyond those of the integers: fewer than one vector in 2²⁵ needs more
+_FACTORS = 16  # integers that are multiplied before the product is converted to a ball
 _HALF = arb(0.5)
 
 
 class Enclosed(Protocol):
-    """Real numbers, of which as many bits as wanted can be known."""
+    """Real numbers that can be enclosed as tightly as needed."""
 
-    known: int  # bits of each, at least
+    known: int  # bits of each number drawn so far, at least
 
     def balls(self, bits: int) -> list[arb]:
-        """Return a ball around each number, of its first `bits` bits; not fewer than are known."""
+        """Return a ball around each number, from its first `bits` bits, at least `known`."""
 
 
 class Uniforms:
-    """Independent uniform real numbers in [0, 1], of which the first bits are known; more are drawn when needed."""
+    """Independent uniform real numbers in [0, 1], whose bits are drawn when needed."""
 
     def __init__(self, count: int, entropy: Entropy) -> None:
         self._entropy = entropy
@@ -59,7 +59,7 @@ class Uniforms:
 
 
 class Products:
-    """The products of groups of uniform numbers: a ball for each group, not for each number."""
+    """The products of groups of uniform numbers, one ball for each group."""
 
     def __init__(self, numbers: Uniforms, groups: Sequence[range]) -> None:
         self._numbers, self._groups = numbers, groups
@@ -72,7 +72,7 @@ class Products:
 
 
 def _product(leading: list[int], bits: int) -> arb:
-    """Return a ball around the product of numbers with these first bits; whole numbers are multiplied first."""
+    """Return a ball around the product of numbers with these first bits; integers are multiplied first."""
     parts = (leading[begin : begin + _FACTORS] for begin in range(0, len(leading), _FACTORS))
     balls = (_ball(prod(part), prod([value + 1 for value in part]), bits * len(part)) for part in parts)
     return prod(balls, start=arb(1))
@@ -84,12 +84,12 @@ def _ball(low: int, high: int, bits: int) -> arb:
 
 
 def exactly_rounded(image: Callable[[list[arb]], Iterable[arb]], numbers: Enclosed, bits: int) -> list[int]:
-    """Return round(x) for every x of the image of the numbers; at first `bits` bits of each are drawn, or are known.
+    """Return round(x) for every x of the image of the numbers, at first from `bits` bits of each.
 
     Proof. A ball contains the image of every real number that begins with the bits drawn, so an integer
-    that is found is the right one; half-integers have probability 0, so the balls, which shrink to a
-    point, come to lie between two of them. A ball that reaches 0 or 1, where an image is infinite, gives
-    a ball of all numbers, which decides nothing either.
+    that it determines is the right one; half-integers have probability 0, so the balls, which shrink to a
+    point, come to lie between two of them. A ball that contains 0 or 1, where an image is infinite, has
+    an unbounded image, which determines no integer either.
     """
     bits = max(bits, numbers.known)
     while True:
@@ -108,7 +108,7 @@ def rounded_gaussian(sigma: int, count: int, entropy: Entropy) -> list[int]:
 
 
 def gaussian_of(numbers: Uniforms, sigma: int, bits: int) -> list[int]:
-    """Return round(σz) for the normal numbers z of these uniform ones; at first `bits` bits of each are taken."""
+    """Return round(σz) for the normal numbers z of these uniform ones, at first from `bits` bits of each."""
 
     def image(balls: list[arb]) -> Iterator[arb]:
         return (sigma * normal for normal in _normals(balls))
@@ -129,10 +129,10 @@ def rounded_spherical_laplace(scale: int, count: int, entropy: Entropy) -> list[
 def spherical_laplace_of(numbers: Uniforms, scale: int, count: int, wanted: Sequence[int], bits: int) -> list[int]:
     """Return round(z_i) for the wanted i, in ascending order, of the vector z of these uniform numbers.
 
-    Of the numbers, `count` are the norm's, the others pairs. The squares of a pair's two normal numbers sum
-    up to -2 ln of its first uniform number: what is not wanted is a factor of a product.
+    The first `count` numbers determine the norm, the others are pairs. The squares of a pair's two normal numbers
+    add up to -2 ln of its first uniform number, so other pairs enter through the product of these alone.
     """
-    last = [count - 1] * (count % 2)  # its partner is no coordinate
+    last = [count - 1] * (count % 2)  # its partner is not a coordinate
     begins = [count + 2 * pair for pair in sorted({place // 2 for place in [*wanted, *last]})]
     singles = [range(place, place + 1) for begin in begins for place in (begin, begin + 1)]
     places = [place - count + one for place in begins for one in (0, 1)]
@@ -143,8 +143,8 @@ def spherical_laplace_of(numbers: Uniforms, scale: int, count: int, wanted: Sequ
         stretch = -scale * balls[0].log() / square.sqrt()
         return (stretch * normals[place] for place in wanted)
 
-    whole = [range(count), range(count, 2 * count - len(last), 2)]
-    return exactly_rounded(image, Products(numbers, [*whole, *singles]), bits)
+    norm_and_direction = [range(count), range(count, 2 * count - len(last), 2)]
+    return exactly_rounded(image, Products(numbers, [*norm_and_direction, *singles]), bits)
 
 
 def _normals(balls: list[arb]) -> Iterator[arb]:
@@ -157,5 +157,5 @@ def _normals(balls: list[arb]) -> Iterator[arb]:
 
 
 def _first_bits(scale: int, count: int) -> int:
-    """Return how many bits decide nearly every vector: its integers are below scale × count, nearly always."""
+    """Return how many bits suffice for nearly every vector: its integers are nearly always below scale × count."""
     return scale.bit_length() + 2 * count.bit_length() + _SPARE

@@ -33,8 +33,8 @@ class Entropy:
     def bernoulli(self, numerator: int, denominator: int) -> bool:
         """Return True with probability numerator/denominator, or 1 if that is more.
 
-        A uniform real number is below the fraction: its binary digits, drawn word by word, are compared
-        with the fraction's until one differs.
+        A uniform real number is compared with the fraction: its binary digits, drawn word by word, with the
+        fraction's, until one differs.
         """
         if numerator >= denominator:
             return True

@@ -1,4 +1,4 @@
-"""Noise drawn fast and rounded exactly: a stream cipher's words, floating point of known error, balls where in doubt.
+"""Exactly rounded noise, fast: words of a stream cipher, floating point of bounded error, balls in case of doubt.
 
 privacy.md §2(ii), for the noise of §5 and of every step of §14.8.
 Shapes: uniforms (…, 8) uint64, each the first 64 bits of a real number in [0, 1]; noise (updates, dimension) int64.
@@ -15,40 +15,48 @@ from dbdp.privacy.noise.samplers import Entropy
 
 try:
     from dbdp.privacy.noise import _stream as compiled
-except ImportError:  # built without a C compiler: the same law, some thousand times slower
+except ImportError:  # built without a C compiler: the same law, about a thousand times slower
     compiled = None
 
 _WORD = 64
-_LANES = 8  # numbers are computed eight at a time
-_CHUNK = 2**14  # words that are drawn at a time: they stay in the processor's cache
-_SPAN = 2**62  # noise is below this in absolute value, but for a probability of 2^-1000
+_LANES = 8  # numbers computed at a time
+_CHUNK = 2**14  # words drawn at a time: they stay in the processor's cache
+_SPAN = 2**62  # noise exceeds this in absolute value with probability at most 2^-1000
 
 
 def draw(law: str, steps: int, updates: int, dimension: int) -> np.ndarray:
-    """Return the noise of `updates` updates, in steps of the grid: exactly rounded real numbers.
+    """Return the noise of several updates, in steps of the grid, shape (updates, dimension): exactly rounded.
 
     Parameters
     ----------
-    law : "gaussian", independent round(steps·Z), Z standard normal; or "spherical_laplace", rows that are
-        rounded vectors with density ∝ exp(-‖z‖₂/steps)
-    steps : the scale of the noise over the grid
-    updates, dimension : rows and columns
+    law : str
+        "gaussian": independent round(steps·Z), Z standard normal; "spherical_laplace": each row is a rounded vector
+        with density ∝ exp(-‖z‖₂/steps).
+    steps : int
+        The scale of the noise divided by the grid.
+    updates, dimension : int
+        Rows and columns.
+
+    Raises
+    ------
+    ValueError
+        If the law is unknown, or the noise might not fit in 64 bits.
 
     Notes
     -----
     Proof that the law is that of the rounded real numbers, for uniform bits. Every number begins with a word
     of 64 bits and has as many more as are needed. The compiled code computes x̂ from the words; |x̂ - x| ≤ e
     for every x whose numbers begin with them, where e counts each rounding of correctly rounded operations,
-    the series' remainders and the bits not yet drawn (`_stream.h`). An integer is taken if |x̂ - k| ≤ ½ - e: then
-    |x - k| ≤ ½, and k = round(x) but for probability 0. Else the integer is found by balls from the same words
-    and more bits (`rounding.exactly_rounded`). Either way it is round(x). ∎ That the bits are as good as uniform
-    is the assumption that the operating system's generator is, and ChaCha20 under a key of 256 bits from it,
-    which is used for this call alone.
+    the series' remainders and the bits not yet drawn (`_stream.h`). An integer k is accepted if |x̂ - k| ≤ ½ - e: then
+    |x - k| ≤ ½, and k = round(x) but for probability 0. Else the integer is computed in balls from the same words
+    and more bits (`rounding.exactly_rounded`). Either way it is round(x). ∎ The proof assumes uniform bits: from the
+    operating system's generator, and from ChaCha20 under a key of 256 bits from it, which is used for this call
+    alone.
     """
     chosen = _law_named(law)
     most = chosen.most_steps(dimension)
     if not 1 <= steps <= most:
-        raise ValueError(f"steps = {steps} must be from 1 to {most}, so that noise has 64 bits; choose a coarser grid")
+        raise ValueError(f"steps = {steps} must be from 1 to {most} for noise of 64 bits; choose a coarser grid")
     if compiled is not None:
         return chosen.fast(steps, updates, dimension)
     entropy = Entropy()
@@ -57,7 +65,7 @@ def draw(law: str, steps: int, updates: int, dimension: int) -> np.ndarray:
 
 
 def vector(law: str, steps: int, dimension: int) -> list[int]:
-    """Return the noise of one update, of any scale."""
+    """Return the noise of one update, of any scale, in steps of the grid."""
     chosen = _law_named(law)
     if steps <= chosen.most_steps(dimension):
         return draw(law, steps, 1, dimension)[0].tolist()
@@ -65,14 +73,14 @@ def vector(law: str, steps: int, dimension: int) -> list[int]:
 
 
 class Stream:
-    """The words of ChaCha20 under a new key, each used once; the key is the operating system's."""
+    """The words of ChaCha20, each used once, under a new key from the operating system."""
 
     def __init__(self) -> None:
         self._key = os.urandom(32)
         self._groups = 0
 
     def words(self, count: int) -> np.ndarray:
-        """Return the next words, shape (count,); what is left of a group of blocks is not used."""
+        """Return the next words, shape (count,); the rest of a group of blocks is not used."""
         groups = math.ceil(count / compiled.GROUP)
         words = np.empty(groups * compiled.GROUP, np.uint64)
         compiled.keystream(self._key, self._groups, words)
@@ -81,9 +89,9 @@ class Stream:
 
 
 def gaussian_of(uniforms: np.ndarray, steps: int) -> np.ndarray:
-    """Return the rounded normal numbers of the uniform ones, shape (groups, 2, 8) as theirs.
+    """Return the rounded normal numbers of the uniform ones; both have the shape (groups, 2, 8).
 
-    A group is eight radii and eight angles, then the numbers of their cosines and of their sines.
+    A group of uniform numbers is eight radii and eight angles; its results are eight cosines and eight sines.
     """
     rounded, doubts, count = compiled.gaussian(uniforms, steps)
     if count:
@@ -99,8 +107,8 @@ def gaussian_of(uniforms: np.ndarray, steps: int) -> np.ndarray:
 def spherical_laplace_of(uniforms: np.ndarray, steps: int, dimension: int) -> np.ndarray:
     """Return the rounded rows of the uniform numbers, shape (rows, dimension).
 
-    Of a row of uniforms, shape (vectors, 8), the first ⌈dimension/8⌉ vectors hold the numbers of the norm, the
-    others groups of pairs as in `gaussian_of`; a pair's two numbers are next to each other in the row.
+    In a row of uniforms, shape (vectors, 8), the first ⌈dimension/8⌉ vectors determine the norm, the others are
+    groups of pairs as in `gaussian_of`; a pair's two results are next to each other in the row.
     """
     rounded, doubts, count = compiled.spherical_laplace(uniforms, dimension, steps)
     noise = _paired(rounded)[:, :dimension]
@@ -162,11 +170,11 @@ def _exact_spherical_laplace(steps: int, dimension: int, entropy: Entropy) -> li
 
 @dataclass(frozen=True)
 class Law:
-    """How noise of a law is drawn."""
+    """The functions that draw the noise of one law."""
 
-    fast: Callable[[int, int, int], np.ndarray]  # of steps, updates and dimension, by the compiled code
-    exact: Callable[[int, int, Entropy], list[int]]  # of steps and dimension: one update, by balls alone
-    most_steps: Callable[[int], int]  # of a dimension: with more of them noise may not have 64 bits
+    fast: Callable[[int, int, int], np.ndarray]  # steps, updates, dimension → noise, by the compiled code
+    exact: Callable[[int, int, Entropy], list[int]]  # steps, dimension → noise of one update, by balls alone
+    most_steps: Callable[[int], int]  # dimension → the most steps with which noise fits in 64 bits
 
 
 LAWS = {
@@ -181,5 +189,5 @@ LAWS = {
 
 def _law_named(name: str) -> Law:
     if name not in LAWS:
-        raise ValueError(f"no noise has the law {name!r}; choose one of {', '.join(LAWS)}")
+        raise ValueError(f"law {name!r} of noise is unknown; choose one of {', '.join(LAWS)}")
     return LAWS[name]

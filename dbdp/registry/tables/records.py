@@ -15,11 +15,11 @@ from dbdp.learning.rows.encoding import (
     SIGNS,
     ColumnEncoder,
     Encoder,
+    IntegerLabels,
     Labels,
     RandomProjection,
     RealLabels,
     VectorEncoder,
-    WholeLabels,
 )
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import Categorical, Declaration, Numeric, Unit
@@ -53,7 +53,7 @@ def encoder_of(session: ServerSession, dataset: Dataset, projection: RandomProje
 def _labels(declaration: Declaration) -> Labels:
     if declaration.label_bounds:
         return RealLabels(*declaration.label_bounds)
-    return WholeLabels(1, len(declaration.classes)) if declaration.classes else SIGNS
+    return IntegerLabels(1, len(declaration.classes)) if declaration.classes else SIGNS
 
 
 def read(

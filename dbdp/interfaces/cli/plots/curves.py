@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dbdp.algorithms import PERTURBED_ONCE, Facts, Request, plan
-from dbdp.algorithms.catalogue import having
+from dbdp.algorithms.catalogue import algorithms_with
 from dbdp.algorithms.rows import Progress, silent
 from dbdp.interfaces.python.database import Database
 from dbdp.interfaces.python.frames import as_text
@@ -21,7 +21,7 @@ from dbdp.registry.declarations import Declaration
 from dbdp.sessions.session import Row
 
 ONCE = tuple(PERTURBED_ONCE)
-IN_UPDATES = tuple(name for name in having("epochs") if name not in PERTURBED_ONCE)
+IN_UPDATES = tuple(name for name in algorithms_with("epochs") if name not in PERTURBED_ONCE)
 ACCURACY, ERROR = "accuracy", "root mean squared error"
 _SHORT = (("be charged", "epsilon"), ("leak (of δ)", "delta"))
 _ROUNDED = 1e-12  # of a sum of floats; each charge is compared exactly by the server
