@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from dbdp.interfaces.cli import output
 from dbdp.interfaces.cli.main import app
-from dbdp.interfaces.cli.plots.curves import Judges
+from dbdp.interfaces.cli.plots.curves import ScoringRows
 from dbdp.interfaces.python.database import Database
 
 EXPLAIN = [
@@ -298,7 +298,7 @@ def test_a_name_with_capitals_blanks_and_dots_is_a_table_for_every_command(
     assert [row["probability"] for row in rows] == [1, 2]
     assert all(0 < row["predicted_probability"] < 1 for row in rows)
     assert sentence in str(called("predict", str(model), "A.Table name", "--url", server_url).exception)
-    judges = Judges.read(Database(connection), "named", name)
+    judges = ScoringRows.read(Database(connection), "named", name)
     assert (judges.table, len(judges.labels)) == (name, 500)
     connection.execute("select dbdp.drop_dataset('named'); drop schema \"My.Place\" cascade")
 

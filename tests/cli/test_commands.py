@@ -152,7 +152,7 @@ def test_an_uninstallation_asks_first_and_says_what_goes(make_database: Callable
         done = json.loads(run("uninstall", "--url", url, "--yes", "--json").stdout)["dropped"]
         assert (done["datasets"], len(done["others"])) == (0, 1)
         assert connection.execute("select to_regclass('listed') is null").fetchone() == (True,)
-    assert "was not there" in run("uninstall", "--url", url).stdout
+    assert "was not installed" in run("uninstall", "--url", url).stdout
 
 
 # --- what people see ------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def test_a_url_that_is_longer_than_the_console_is_not_cut(monkeypatch: pytest.Mo
 def test_a_file_that_is_no_json_object_is_named(tmp_path: Path) -> None:
     for content in (b"[1]", b"{bad", b"\xff", b"[" * 100_000):
         (tmp_path / "f.json").write_bytes(content)
-        with pytest.raises(ValueError, match=r"^--features '.*f.json' is no JSON object: "):
+        with pytest.raises(ValueError, match=r"^--features '.*f.json' is not a JSON object: "):
             output.json_file(tmp_path / "f.json", "--features")
 
 
@@ -238,7 +238,7 @@ def test_a_right_that_is_missing_has_a_remedy(server_url: str, connection: psyco
     )
     refused = run("baseline", "for_eyes", DBDP_URL=analyst)
     assert refused.stderr.startswith("error: permission denied for ")
-    assert "a baseline takes the right to read the table and membership in dbdp_data_owner" in refused.stderr
+    assert "a baseline needs the right to read the table and membership in dbdp_data_owner" in refused.stderr
     connection.execute("select dbdp.drop_dataset('for_eyes'); drop table for_eyes; drop role unrelated, analyst_only")
 
 

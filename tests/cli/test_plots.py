@@ -99,14 +99,14 @@ def test_the_budget_drawn_is_that_of_the_ledger(
         times = [num2date(each) for each in drawn[label][1:-1, 0]]
         assert all(abs((at - row["charged_at"]).total_seconds()) < 0.1 for at, row in zip(times, own, strict=True))
     assert drawn["limit"][:, 1].tolist() == [1000, 1000]
-    assert drawn["odometer: charges without a record too"][0, 1] == pytest.approx(3.75 + 8)
+    assert drawn["odometer: includes charges without a record"][0, 1] == pytest.approx(3.75 + 8)
     with acting(connection, "ann"):
         seen = curves.spending(database, "drawn")
     assert set(seen.by_role) == {"ann"}  # as the books show it to her
     hers = lines(pictures.budget(seen))
     assert "all roles" not in hers
     assert hers["the charges that you may see"][-1, 1] == pytest.approx(0.75)
-    assert hers["all that was charged"][0, 1] == pytest.approx(3.75 + 8)
+    assert hers["all charges"][0, 1] == pytest.approx(3.75 + 8)
     connection.execute("select dbdp.revoke_training('drawn', 'ann')")
 
 
@@ -134,7 +134,7 @@ def test_names_are_drawn_as_they_are_written(tmp_path: Path) -> None:
     own = curves.Utility("accuracy", named, False, '"a\x1b$b"', 9, [1.0], 0.0, scored, None, 0.5)
     shown = drawn_text(pictures.utility(own), tmp_path)
     assert named in shown
-    assert r'on 9 rows of "a\x1b$b": as secret as they are' in shown
+    assert r'on 9 rows of "a\x1b$b": as secret as these rows' in shown
     assert "held-out" not in shown
 
 
@@ -197,7 +197,7 @@ def test_the_accuracy_drawn_is_that_of_the_models_and_each_is_charged(
     assert [row["charge"] for row in priced] == [2, 100, 2, 100]
     assert curves.check_cost(database, "drawn", priced) == curves.Bill(204, 1000, 0, 1e-3)
     assert spent("drawn") == (0, 0)
-    judges = curves.Judges.read(database, "drawn", "judging")
+    judges = curves.ScoringRows.read(database, "drawn", "judging")
     before = max((row["id"] for row in database.models()), default=0)
     found = curves.utility(database, "drawn", asked, 2, judges, with_baseline=True)
     assert spent("drawn")[0] == 204 * 10**9
@@ -245,7 +245,7 @@ def test_what_nobody_knows_to_be_spent_is_not_taken_for_nothing(
     priced = curves.cost(database, "drawn", curves.requests(["bolt_on"], [1.0], {}), 1)
     (number,) = connection.execute("select id from dbdp.dataset where name = 'drawn' and dropped_at is null").fetchone()
     connection.execute(f"alter sequence dbdp.charge_{number} rename to hidden_odometer")
-    with pytest.raises(ValueError, match="nobody knows what dataset 'drawn' has spent: run `dbdp check-ledger`"):
+    with pytest.raises(ValueError, match="the spending of dataset 'drawn' is unknown: run `dbdp check-ledger`"):
         curves.check_cost(database, "drawn", priced)
     connection.execute(f"alter sequence dbdp.hidden_odometer rename to charge_{number}")
 
@@ -271,7 +271,7 @@ def test_rows_that_cannot_judge_do_not(database: Database, connection: psycopg.C
     connection.execute("insert into t values (null, 'x', 1), (1, 'y', null)")
     name, features = f"{schema}_judged", {"a": [0, 2], "c": ["x", "y"]}
     database.register_dataset(name, "t", label="label", positive="1", features=features, epsilon=1, delta=1e-6)
-    judges = curves.Judges.read(database, name, f"{schema}.t")
+    judges = curves.ScoringRows.read(database, name, f"{schema}.t")
     assert judges.features.shape == (90, 3)
     assert judges.constant == 0.5
     always = judges.score([[0, 0, 0]], [1.0])
@@ -457,7 +457,7 @@ def test_options_that_are_no_object_are_named(tmp_path: Path, given: tuple[str, 
     at = [*arguments, str(tmp_path / "x.png")] if command == "loss" else [str(tmp_path / "x.png"), *arguments]
     done = CliRunner().invoke(app, ["plot", command, *at, "--options", options])
     assert isinstance(done.exception, ValueError)
-    assert f"--options {options!r} is no JSON object: " in str(done.exception)
+    assert f"--options {options!r} is not a JSON object: " in str(done.exception)
 
 
 def test_noise_without_delta_is_drawn_of_those_that_can_do_without(tmp_path: Path) -> None:

@@ -153,10 +153,10 @@ def test_a_password_in_a_sqlalchemy_url_is_used(server_url: str, monkeypatch: py
 def test_what_is_no_target_is_named(server_url: str) -> None:
     engine = sqlalchemy.create_engine(server_url.replace("postgresql://", "postgresql+psycopg://"))
     with Session(engine) as session:
-        with pytest.raises(ValueError, match=r"a SQLAlchemy Session; give its connection, session\.connection\(\)"):
+        with pytest.raises(ValueError, match=r"a SQLAlchemy Session; pass its connection, session\.connection\(\)"):
             dbdp.connect(session)
         assert dbdp.connect(session.connection()).datasets() is not None
-    with pytest.raises(ValueError, match="the target is a dict; give a URL"):
+    with pytest.raises(ValueError, match="the target is a dict; pass a URL"):
         dbdp.connect({"host": "here"})
 
 
@@ -188,7 +188,7 @@ def test_a_training_in_the_server_that_fails_after_its_charge_is_a_charged_error
     state: str,
 ) -> None:
     """Whatever SQLSTATE it has: that of a refusal too."""
-    monkeypatch.setattr(Database, "_may_drive", lambda *_: False)
+    monkeypatch.setattr(Database, "_trains_here", lambda *_: False)
     connection.execute(f"""
 create function {schema}.refuse() returns trigger language plpgsql as $$
 begin raise 'no room' using errcode = '{state}'; end $$;

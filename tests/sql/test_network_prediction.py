@@ -454,8 +454,8 @@ import dbdp.interfaces.sql.scoring as scoring
 before = 'numpy' in sys.modules
 from dbdp.interfaces.sql import threads
 held = []
-original = threads.hold_blas_to_one
-threads.hold_blas_to_one = lambda: (original(), held.append('numpy' in sys.modules))
+original = threads.limit_blas_to_one
+threads.limit_blas_to_one = lambda: (original(), held.append('numpy' in sys.modules))
 description = sys.stdin.read()
 scoring.learn(1, 0, description, 'binary')
 print(before, held, 'numpy' in sys.modules, os.environ['OPENBLAS_NUM_THREADS'])"""

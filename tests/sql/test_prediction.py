@@ -163,7 +163,7 @@ def test_a_row_without_the_models_columns_is_refused(
 ) -> None:
     connection.execute(f"create table other as select {COLUMNS} from t; alter table other {missing}")
     with pytest.raises(
-        psycopg.Error, match="the row does not have the columns a, n, i, b, r, t, c, e, f, s as the model"
+        psycopg.Error, match="the row does not have the columns a, n, i, b, r, t, c, e, f, s of the model"
     ):
         scores(connection, fitted.model_id_, "other", "ctid")
 
@@ -389,7 +389,7 @@ def test_a_call_that_cannot_be_is_refused(
 
 def test_an_array_for_a_model_of_columns_is_refused(connection: psycopg.Connection, fitted: LogisticRegression) -> None:
     with pytest.raises(
-        psycopg.Error, match="the model was trained on columns, not on an array; give a row with the columns a"
+        psycopg.Error, match="the model was trained on columns, not on an array; pass a row with the columns a"
     ):
         connection.execute("select dbdp.predict(%s, '{1,2,3}'::float8[])", (fitted.model_id_,))
 
