@@ -335,7 +335,7 @@ def test_public_rows_ask_for_a_superuser(
     given = ("--csv", public, "--label", "ill", "--positive", "yes", "--features", tmp_path / "features.json")
     done = plot("utility", tmp_path / "u.svg", *given, url=url)
     assert done.returncode == 1
-    assert "role 'plain_owner', of --url or DBDP_URL, is none" in done.stderr
+    assert "role 'plain_owner', of --url or DBDP_URL, is not one" in done.stderr
     assert '--url "$(dbdp server url)"' in done.stderr
 
 

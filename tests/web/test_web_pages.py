@@ -64,7 +64,7 @@ def test_a_budget_shows_an_analyst_no_name_of_another(
     seen = words(owner.get("/dataset", params={"name": people.dataset}).text)
     own = words(analyst.get("/dataset", params={"name": people.dataset}).text)
     assert people.names["analyst"] in seen
-    assert "whom you do not see" in own and "whom you do not see" not in seen
+    assert "whose charges you may not see" in own and "whose charges you may not see" not in seen
     bar = own.partition("Budget")[2]
     assert people.names["owner"] not in bar
 
@@ -87,7 +87,7 @@ def test_nothing_that_is_looked_at_changes_a_budget(owner: httpx.Client, people:
 
 
 def test_a_request_that_reads_cannot_write(shared_site: Site, people: People) -> None:
-    server = shared_site.app.state.desk.server
+    server = shared_site.app.state.services.server
     name, password = people.names["owner"], "parole-of-the-tests"
     with pytest.raises(Exception, match="refused"), server.acting(name, password) as database:
         database.grant_training(people.dataset, people.names["rival"])
@@ -127,7 +127,7 @@ def test_a_plan_beyond_the_delta_names_the_delta_as_what_to_lower(
 ) -> None:
     asked = {"dataset": people.dataset, "epsilon": "1", "delta": "2e-3"}
     told = words(owner.get("/plan", params=asked).text)
-    assert "The budget does not have that much δ left: 0.001, and this training asks for 0.002." in told
+    assert "The budget does not have that much δ left: 0.001, and this training needs 0.002." in told
     assert "Ask for a smaller δ" in told and "smaller ε" not in told
     both = words(owner.get("/plan", params=asked | {"epsilon": "200"}).text)
     assert "smaller δ" in both and "smaller ε" in both
@@ -375,7 +375,7 @@ def test_many_roles_share_a_part_of_the_bar() -> None:
     found = {part.label: part for part in budget_bar(budget, spending, planned=2.0)}
     assert list(found) == [
         *(f"r{number}" for number in range(6)),
-        *("4 other roles", "others, whom you do not see", "rolled back or failed", "this training", "left"),
+        *("4 other roles", "others, whose charges you may not see", "rolled back or failed", "this training", "left"),
     ]
     assert (found["4 other roles"].charge, found["4 other roles"].releases) == (4.0, 8)
     assert found["left"].charge == pytest.approx(6.0)

@@ -63,7 +63,7 @@ def test_a_superuser_cannot_sign_in_with_the_right_password_either(site: Site, p
         admin.execute(f"drop role {name}")
     assert answer.status_code == 403
     assert "dbdp_data_owner" in words(answer.text)
-    assert len(site.app.state.desk.sign_ins) == 0
+    assert len(site.app.state.services.sign_ins) == 0
 
 
 @pytest.mark.parametrize("name", ["a\0b", "", "x' user=postgres", "x\nuser=postgres", "ö" * 200])
@@ -118,7 +118,7 @@ def test_a_session_ends_when_it_is_idle(site: Site, people: People) -> None:
             assert client.get("/models").status_code == 200
         site.clock.now += IDLE_SECONDS
         assert client.get("/models").status_code == 401
-    assert len(site.app.state.desk.sign_ins) == 0
+    assert len(site.app.state.services.sign_ins) == 0
 
 
 def test_a_session_ends_when_it_is_old_however_busy(site: Site, people: People) -> None:
@@ -141,7 +141,7 @@ def test_the_oldest_session_ends_where_there_are_too_many() -> None:
 
 
 def test_a_sweep_forgets_a_password_without_a_request(site: Site, people: People) -> None:
-    sign_ins = site.app.state.desk.sign_ins
+    sign_ins = site.app.state.services.sign_ins
     with site.sign_in(people.names["owner"]):
         sign_ins.sweep()
         assert len(sign_ins) == 1
@@ -157,7 +157,7 @@ def test_signing_out_forgets_the_session(site: Site, people: People) -> None:
         assert answer.headers["location"] == "/sign-in"
         client.cookies.update(number)
         assert client.get("/models").status_code == 401
-    assert len(site.app.state.desk.sign_ins) == 0
+    assert len(site.app.state.services.sign_ins) == 0
 
 
 def test_a_changed_password_ends_the_session(site: Site, people: People) -> None:
@@ -198,15 +198,15 @@ def test_right_passwords_are_never_too_many(site: Site, people: People) -> None:
 
 
 def test_a_lost_server_is_told_and_ends_no_session(site: Site, people: People) -> None:
-    desk = site.app.state.desk
+    services = site.app.state.services
     with site.sign_in(people.names["owner"]) as client:
-        site.app.state.desk = replace(desk, server=Server("postgresql:///none?host=/nonexistent"))
+        site.app.state.services = replace(services, server=Server("postgresql:///none?host=/nonexistent"))
         for _ in range(MOST_FAILURES + 1):  # nor is it a failure of who signs in
             assert attempt(site, people.names["owner"], PASSWORD).status_code == 503
         answer = client.get("/datasets")
         assert answer.status_code == 503
         assert "does not answer" in words(answer.text)
-        site.app.state.desk = desk
+        site.app.state.services = services
         assert client.get("/datasets").status_code == 200
 
 
@@ -274,7 +274,7 @@ def test_words_that_are_not_understood_count_as_a_failure_and_end_no_session(
 
 
 def test_a_request_waits_for_another_of_its_session_but_not_forever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dbdp.interfaces.web.accounts.sign_ins.PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr("dbdp.interfaces.web.accounts.sign_ins.WAIT_SECONDS", 0.01)
     sign_ins = SignIns(lambda: 0.0)
     session, other = (sign_ins.find(sign_ins.begin("role", PASSWORD)) for _ in range(2))
     with session.turn(), other.turn(), pytest.raises(Refusal, match="Too much at once"), session.turn():
@@ -310,7 +310,7 @@ def test_no_secret_is_logged_even_by_a_fault(
     told = "\n".join(logging.Formatter().format(record) for record in logged)
     assert "a fault of the tests" in told
     assert not any(secret in told for secret in secrets)
-    session = next(iter(vars(site.app.state.desk.sign_ins)["_sessions"].values()))
+    session = next(iter(vars(site.app.state.services.sign_ins)["_sessions"].values()))
     assert PASSWORD not in repr(session) and number not in repr(session)
 
 
