@@ -128,7 +128,7 @@ def test_a_plan_beyond_the_delta_names_the_delta_as_what_to_lower(
     asked = {"dataset": people.dataset, "epsilon": "1", "delta": "2e-3"}
     told = words(owner.get("/plan", params=asked).text)
     assert "The budget does not have that much δ left: 0.001, and this training needs 0.002." in told
-    assert "Ask for a smaller δ" in told and "smaller ε" not in told
+    assert "Choose a smaller δ" in told and "smaller ε" not in told
     both = words(owner.get("/plan", params=asked | {"epsilon": "200"}).text)
     assert "smaller δ" in both and "smaller ε" in both
     with shared_site.sign_in(people.names["odd"]) as odd:  # whose allowance is a fifth
