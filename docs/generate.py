@@ -99,7 +99,7 @@ def sql_page(database: Database) -> str:
 
 
 def _preamble(source: str) -> str:
-    return f"Generated from {source} (`make reference`); a test holds this page to it."
+    return f"Generated from {source} (`make reference`); a test compares this page with it."
 
 
 def _functions(functions: Any) -> Iterator[str]:

@@ -140,7 +140,7 @@ def test_ctrl_c_is_one_line_and_130_and_the_charge_stays(server_url: str, connec
 # --- what cannot be undone ------------------------------------------------------------------------------
 
 
-def test_an_uninstallation_asks_first_and_says_what_goes(make_database: Callable[[], str]) -> None:
+def test_an_uninstallation_lists_what_is_deleted_and_asks_for_confirmation(make_database: Callable[[], str]) -> None:
     url = make_database()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("create extension dbdp cascade; create view listed as select name from dbdp.datasets")
@@ -197,7 +197,7 @@ def test_numbers_are_rounded_and_times_are_to_the_second(monkeypatch: pytest.Mon
     assert "0.123457  2026-02-03 04:05:06\n" in told
 
 
-def test_a_table_that_is_too_wide_is_told_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_is_too_wide_is_printed_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{f"column_{i}": f"value_{i}" for i in range(9)}] * 2
     narrow, wide = printed(monkeypatch, 80, rows), printed(monkeypatch, 100, rows)
     assert "t: 1 of 2" in narrow
@@ -216,7 +216,7 @@ def test_a_url_that_is_longer_than_the_console_is_not_cut(monkeypatch: pytest.Mo
     assert url in re.sub(r"[^\x21-\x7e]+", "", capture.get())
 
 
-def test_a_file_that_is_no_json_object_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_json_object_is_named(tmp_path: Path) -> None:
     for content in (b"[1]", b"{bad", b"\xff", b"[" * 100_000):
         (tmp_path / "f.json").write_bytes(content)
         with pytest.raises(ValueError, match=r"^--features '.*f.json' is not a JSON object: "):

@@ -1,4 +1,4 @@
-"""The demo trains on real data where there is any, and says so where there is none."""
+"""The demo trains on real data where there are any, and reports that its rows are generated otherwise."""
 
 import io
 
@@ -37,7 +37,9 @@ def test_on_real_data_the_private_models_beat_the_majority(database: Database) -
     assert usually(beat_it)
 
 
-def test_without_real_data_it_generates_some_and_says_so(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_real_data_it_generates_rows_and_reports_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def unreachable() -> str:
         raise OSError("no network here")
 

@@ -1,4 +1,4 @@
-"""The pictures show what the database says: lines are compared with the doors' own answers."""
+"""The plots agree with the database: their lines are compared with results of the interfaces."""
 
 import json
 import os
@@ -239,7 +239,7 @@ def test_a_leak_that_the_budget_does_not_cover_is_not_begun(
     assert spent("drawn") == (0, 0)
 
 
-def test_what_nobody_knows_to_be_spent_is_not_taken_for_nothing(
+def test_unknown_spending_is_refused_and_not_counted_as_zero(
     rows: object, database: Database, connection: psycopg.Connection
 ) -> None:
     priced = curves.cost(database, "drawn", curves.requests(["bolt_on"], [1.0], {}), 1)
@@ -263,7 +263,9 @@ def test_what_an_allowance_does_not_cover_is_not_begun(
     connection.execute("select dbdp.revoke_training('drawn', 'ida')")
 
 
-def test_rows_that_cannot_judge_do_not(database: Database, connection: psycopg.Connection, schema: str) -> None:
+def test_rows_without_a_known_label_are_not_scored_on(
+    database: Database, connection: psycopg.Connection, schema: str
+) -> None:
     connection.execute("create table t (a int, c text, label int)")
     connection.execute(
         "insert into t select i % 3, (array['x', 'y', 'z'])[1 + i % 3], i % 2 from generate_series(1, 90) i"
@@ -326,7 +328,7 @@ def test_what_a_killed_process_left_is_dropped_by_the_next_and_what_is_in_use_is
     assert connection.execute(scratch).fetchone() == (None,)
 
 
-def test_public_rows_ask_for_a_superuser(
+def test_public_rows_need_a_superuser(
     public: Path, server_url: str, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     connection.execute("drop role if exists plain_owner; create role plain_owner; grant dbdp_data_owner to plain_owner")
@@ -394,7 +396,7 @@ def test_of_public_numbers_it_draws_the_error_in_their_units(server_url: str, tm
     assert all(words in shown for words in ("root mean squared error", "mean label"))
 
 
-def test_the_command_says_the_cost_and_spends_nothing_without_a_yes(
+def test_the_command_prints_the_cost_and_spends_nothing_without_a_yes(
     rows: object, server_url: str, spent: Callable[[str], tuple[int, int]], tmp_path: Path
 ) -> None:
     asked = ("utility", tmp_path / "u.png", "--dataset", "drawn", "--on", "judging", "--epsilon", "2", "--repeats", "1")
@@ -452,7 +454,7 @@ def test_the_numbers_of_a_picture_that_cannot_be_saved_are_printed(
 
 @pytest.mark.parametrize("options", ["[1]", '"x"', "{bad"])
 @pytest.mark.parametrize("given", [("noise", "--rows", "10", "--features", "2"), ("loss", "drawn"), ("utility",)])
-def test_options_that_are_no_object_are_named(tmp_path: Path, given: tuple[str, ...], options: str) -> None:
+def test_options_that_are_not_an_object_are_named(tmp_path: Path, given: tuple[str, ...], options: str) -> None:
     command, *arguments = given
     at = [*arguments, str(tmp_path / "x.png")] if command == "loss" else [str(tmp_path / "x.png"), *arguments]
     done = CliRunner().invoke(app, ["plot", command, *at, "--options", options])

@@ -73,7 +73,7 @@ def points(rows: int = 120) -> tuple[np.ndarray, np.ndarray]:
 
 
 def people(rows: int = 200) -> dict[str, list[Any]]:
-    """Columns of every kind; whoever is older than 50 is ill."""
+    """Return columns of every kind; a person older than 50 is ill."""
     age, ward, smoker = (evenly(rows, 3) * [100, 1, 1]).T
     return {
         "age": age.tolist(),
@@ -95,7 +95,7 @@ def no_leaks() -> Iterator[None]:
 
 
 def outcomes(estimator: Any) -> dict[str, str]:
-    """Return what each of scikit-learn's checks found, for those that did not pass."""
+    """Return the result of each of scikit-learn's checks that did not pass."""
     found: dict[str, str] = {}
 
     def note(*, check_name: str, exception: BaseException | None, status: str, **_: Any) -> None:
@@ -127,7 +127,7 @@ def outcomes(estimator: Any) -> dict[str, str]:
     ],
     ids=lambda each: f"{type(each).__name__}-{each.bounds}",
 )
-def test_scikit_learns_checks_pass_but_for_those_that_ask_for_equal_fits(
+def test_scikit_learns_checks_pass_except_those_that_require_equal_fits(
     estimator: Any, connection: psycopg.Connection
 ) -> None:
     found = outcomes(estimator)
@@ -162,7 +162,7 @@ def test_what_is_stated_of_an_array_is_not_read_from_it() -> None:
 
 
 @pytest.mark.usefixtures("private")
-def test_what_is_read_from_the_rows_is_told() -> None:
+def test_what_is_read_from_the_rows_is_listed_in_a_warning() -> None:
     features, labels = points()
     numbers, words = np.where(labels, 7, 3), {"ward": np.where(labels, "A", "B").tolist()}
     told = {
@@ -216,7 +216,7 @@ def test_what_does_not_fit_is_refused_with_the_remedy(
     assert left_behind(connection) == 0
 
 
-def test_there_is_no_seed() -> None:
+def test_an_estimator_has_no_seed() -> None:
     assert not {"random_state", "seed"} & set(dbdp.LogisticRegression(epsilon=1).get_params())
 
 
@@ -403,7 +403,7 @@ def test_scorers_of_scikit_learn_do_not_depend_on_the_order_in_which_classes_are
         ("ab", "classes = 'ab'; pass a list"),
     ],
 )
-def test_classes_that_no_model_could_tell_apart_are_refused(classes: Any, told: str) -> None:
+def test_classes_that_no_model_could_distinguish_are_refused(classes: Any, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         dbdp.LogisticRegression(**NEAR_EXACT, bounds=2.0, classes=classes).fit(*points())
 
@@ -433,7 +433,7 @@ def test_what_would_be_misread_is_refused_with_the_remedy(given: dict[str, Any],
 
 
 @pytest.mark.usefixtures("private")
-def test_label_bounds_that_are_no_pair_are_refused() -> None:
+def test_label_bounds_that_are_not_a_pair_are_refused() -> None:
     for bounds in (5, [1, 2, 3], ["a", "b"]):
         with pytest.raises(ValueError, match=r"label_bounds = .*; pass \[lower, upper\]"):
             dbdp.Ridge(**NEAR_EXACT, bounds=2.0, label_bounds=bounds).fit(*points())
@@ -459,7 +459,7 @@ def test_nullable_booleans_and_numbered_columns_are_taken_as_they_are() -> None:
 
 
 @pytest.mark.usefixtures("private")
-def test_whole_numbers_are_the_texts_that_postgresql_makes_of_them() -> None:
+def test_integers_are_written_as_postgresql_writes_them() -> None:
     _, labels = points()
     frame = pandas.DataFrame({"code": np.where(labels, "1", "2")})
     stated = {"bounds": {"code": ["1", "2"]}, "classes": [False, True]}
@@ -469,7 +469,7 @@ def test_whole_numbers_are_the_texts_that_postgresql_makes_of_them() -> None:
 
 @pytest.mark.usefixtures("private")
 @pytest.mark.parametrize(("is_stated", "told"), [(True, None), (False, "categories of 'ward'")])
-def test_a_dictionary_states_its_categories_where_somebody_gave_their_order(is_stated: bool, told: str | None) -> None:
+def test_only_an_ordered_dictionary_declares_its_categories(is_stated: bool, told: str | None) -> None:
     """As polars.Enum has one, and polars.Categorical and dictionary_encode() have none."""
     wards = pyarrow.DictionaryArray.from_arrays([0, 1, 1, 0], ["A", "B", "C"], ordered=is_stated)
     model = dbdp.LogisticRegression(epsilon=1, batch_size=2, classes=[0, 1])
@@ -588,12 +588,12 @@ def test_a_model_of_a_dataset_predicts_nothing_for_rows_with_missing_values(
         alone.predict([[missing]])
 
 
-def test_a_table_that_is_no_dataset_is_refused(database: Database, patients: Table) -> None:
+def test_a_table_that_is_not_a_dataset_is_refused(database: Database, patients: Table) -> None:
     with pytest.raises(ValueError, match=r"patients is not a dataset.*register it, or pass select\(table\)"):
         dbdp.LogisticRegression(epsilon=1, database=database).fit(patients)
 
 
-def test_a_query_over_a_dataset_says_that_nothing_is_charged(
+def test_a_query_over_a_dataset_warns_that_nothing_is_charged(
     database: Database, patients: Table, registered: str
 ) -> None:
     before = database.budget(registered)["charged"]
@@ -602,7 +602,7 @@ def test_a_query_over_a_dataset_says_that_nothing_is_charged(
     assert database.budget(registered)["charged"] == before
 
 
-def test_a_query_is_no_source_of_a_dataset(database: Database, patients: Table) -> None:
+def test_a_query_is_refused_as_the_source_of_a_dataset(database: Database, patients: Table) -> None:
     with pytest.raises(ValueError, match="source is a Select; a row of a query may depend on many records"):
         database.register_dataset(
             "q", select(patients), label="ill", features={"age": [0, 1]}, epsilon=1, delta=0, positive="yes"
@@ -736,7 +736,7 @@ def coded(
     return model, sqlalchemy.table("coded", *columns, schema=schema)
 
 
-def test_a_connection_taken_from_an_engine_is_not_given_to_others(engine: sqlalchemy.Engine) -> None:
+def test_an_engine_does_not_reuse_the_connection_of_a_database(engine: sqlalchemy.Engine) -> None:
     with dbdp.connect(engine) as database, engine.connect() as other:
         assert other.connection.driver_connection is not database.connection
         assert database.connection.autocommit

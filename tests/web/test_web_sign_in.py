@@ -93,7 +93,7 @@ def test_signing_in_again_ends_the_former_session(site: Site, people: People) ->
             assert other.get("/datasets").status_code == 401
 
 
-def test_who_is_not_signed_in_is_asked_to_and_comes_back(site: Site, people: People) -> None:
+def test_a_request_without_a_session_leads_to_the_sign_in_and_back(site: Site, people: People) -> None:
     with site.browser() as client:
         asked = client.get("/ledger", params={"dataset": people.dataset})
         assert asked.status_code == 401
@@ -197,7 +197,7 @@ def test_right_passwords_are_never_too_many(site: Site, people: People) -> None:
         assert attempt(site, people.names["owner"], PASSWORD).status_code == 303
 
 
-def test_a_lost_server_is_told_and_ends_no_session(site: Site, people: People) -> None:
+def test_a_lost_server_is_reported_and_ends_no_session(site: Site, people: People) -> None:
     services = site.app.state.services
     with site.sign_in(people.names["owner"]) as client:
         site.app.state.services = replace(services, server=Server("postgresql:///none?host=/nonexistent"))
@@ -226,7 +226,7 @@ def test_requests_at_once_take_one_connection_of_a_session(site: Site, narrow: s
     assert found == [200] * 8
 
 
-def test_a_connection_limit_ends_no_session_and_is_no_failure_of_who_signs_in(
+def test_a_connection_limit_ends_no_session_and_is_not_a_failed_sign_in(
     site: Site, people: People, narrow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dbdp.interfaces.web.accounts.connections._PAUSES", ())
@@ -244,7 +244,7 @@ def test_a_connection_limit_ends_no_session_and_is_no_failure_of_who_signs_in(
         assert client.get("/models").status_code == 200
 
 
-def test_a_role_that_may_not_enter_the_database_is_told_so(site: Site, people: People) -> None:
+def test_a_role_that_may_not_connect_to_the_database_sees_why(site: Site, people: People) -> None:
     name = people.names["rival"]
     with site.sign_in(name) as client, people.admin() as admin:
         database = admin.info.dbname
@@ -320,7 +320,7 @@ def test_it_listens_on_no_address_but_this_machines_own(host: str) -> None:
         listen(host, 0)
 
 
-def test_a_port_that_is_taken_is_told_with_the_remedy() -> None:
+def test_a_port_that_is_in_use_is_reported_with_the_remedy() -> None:
     with listen("127.0.0.1", 0) as taken:
         taken.listen()
         with pytest.raises(OSError, match="--port"):
@@ -334,7 +334,7 @@ def test_the_command_refuses_another_address_in_one_line() -> None:
     assert "127.0.0.1" in done.stderr
 
 
-def test_without_the_extra_the_command_says_what_to_install() -> None:
+def test_without_the_extra_the_command_names_what_to_install() -> None:
     without = "import sys; sys.modules['fastapi'] = None; sys.argv = ['dbdp', 'web']"
     code = f"{without}; from dbdp.interfaces.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
