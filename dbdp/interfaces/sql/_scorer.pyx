@@ -327,12 +327,12 @@ STORED_LENGTHS |= {"t": range(-1, 2**15), "b": (-1,)}
 
 
 cdef class StoredRowScorer(_Columns):
-    """intercept + Σ contribution of each column, from a row's own bytes (`dbdp.row_bytes`).
+    """Computes intercept + Σ contribution of each column from a row's stored bytes (`dbdp.row_bytes`).
 
     The bytes are PostgreSQL's heap tuple without its length word: type modifier, row type, 6 bytes,
-    count of columns and flags (uint16 each), offset of the data, bitmap of what is not null, the data.
-    Whatever is not plain here (a compressed value, a null, another count of columns or length) gives no
-    decision; the caller then asks for the binary form. Columns carry their length (-1: varying) and alignment.
+    number of columns and flags (uint16 each), offset of the data, bitmap of the columns that are not null, the data.
+    A compressed value, a null, another number of columns or another length yields no decision; the caller then passes
+    the binary form. Columns have their length (-1: varying) and alignment.
     """
 
     cdef bytes _aligns
