@@ -174,7 +174,14 @@ class _LinearModel(BaseEstimator, ABC):
     """A linear model with differential privacy; the base class of the estimators."""
 
     loss: ClassVar[str]
+    _explained: ClassVar[dict[str, str]]  # what the docstrings of classifiers and of regressors have of their own
     _columns: list[str] | None = None  # of the rows that were passed to fit; None for a dataset
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Append the parameters and attributes, which estimators share, to the docstring of an estimator."""
+        super().__init_subclass__(**options)
+        if "loss" in vars(cls):
+            cls.__doc__ = f"{cls.__doc__}{_EXPLAINED.format(**cls._explained)}"
 
     @property
     def request(self) -> Request:
@@ -450,6 +457,7 @@ class _LinearModel(BaseEstimator, ABC):
 class _Classifier(ClassifierMixin, _LinearModel):
     """A linear classifier; the base class of the classifiers."""
 
+    _explained = _OF_CLASSES
     _classes: np.ndarray | None = None
     if TYPE_CHECKING:
 
@@ -542,7 +550,8 @@ class _Classifier(ClassifierMixin, _LinearModel):
 
 
 class LogisticRegression(_Classifier):
-    __doc__ = "Logistic regression." + _EXPLAINED.format(**_OF_CLASSES)
+    """Logistic regression."""
+
     loss = "logistic"
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -571,13 +580,15 @@ class LogisticRegression(_Classifier):
 
 
 class LinearSVC(_Classifier):
-    __doc__ = "Linear support vector machine with the smoothed hinge loss." + _EXPLAINED.format(**_OF_CLASSES)
+    """Linear support vector machine with the smoothed hinge loss."""
+
     loss = "huber_svm"
 
 
 class _Regressor(RegressorMixin, _LinearModel):
     """A linear regression; the base class of the regressors."""
 
+    _explained = _OF_NUMBERS
     if TYPE_CHECKING:
 
         def __init__(self, **options: Unpack[OfRegressors]) -> None: ...
@@ -619,12 +630,14 @@ class _Regressor(RegressorMixin, _LinearModel):
 
 
 class HuberRegressor(_Regressor):
-    __doc__ = "Linear regression with the Huber loss." + _EXPLAINED.format(**_OF_NUMBERS)
+    """Linear regression with the Huber loss."""
+
     loss = "huber_regression"
 
 
 class Ridge(_Regressor):
-    __doc__ = "Linear regression with the squared loss, on a ball of public radius." + _EXPLAINED.format(**_OF_NUMBERS)
+    """Linear regression with the squared loss, on a ball of public radius."""
+
     loss = "squared"
 
 

@@ -50,6 +50,7 @@ class VectorScorer:
         self._intercept = intercept
 
     def __call__(self, features: bytes) -> float | None:
+        """Return the decision for an array, or None."""
         if len(features) < _ARRAY_HEADER.size:
             return None
         dimensions, nulls, element, length, _ = _ARRAY_HEADER.unpack_from(features)
@@ -75,6 +76,7 @@ class RecordScorer:
         self._intercept = intercept
 
     def __call__(self, record: bytes) -> float | None:
+        """Return the decision for a row, or None."""
         values = _values(record, len(self._columns))
         if values is None:
             return None
@@ -95,6 +97,7 @@ class RecordReader:
         self._places = places
 
     def __call__(self, record: bytes) -> list[float] | None:
+        """Return the numbers of a row, or None if it has another number of columns."""
         values = _values(record, len(self._columns))
         return None if values is None else [_number(self._columns[place], values[place]) for place in self._places]
 
@@ -153,6 +156,7 @@ class ClassScorer:
         self._scorers = scorers
 
     def __call__(self, features: bytes) -> float | None:
+        """Return the number of the class, or None if a scorer has no decision."""
         best, largest = None, -math.inf
         for number, scorer in enumerate(self._scorers):
             decision = scorer(features)
