@@ -1,1 +1,1 @@
-"""Speed of dbdp beside the ways of training that it competes with."""
+"""Speed of dbdp compared with other ways of training."""

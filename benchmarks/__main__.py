@@ -15,7 +15,7 @@ CONSOLE = Console()
 
 
 def main() -> None:
-    """Run the benchmark on the server given by DBDP_URL, or on the embedded one."""
+    """Run the benchmark on the server of DBDP_URL, or on the embedded one."""
     options = arguments()
     with server.connect() as connection, build.c_aggregate(connection):
         report = {"settings": settings(connection, options)}
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line asks for."""
+    """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--repeats", type=int, default=7, help="alternations of each comparison")
     parser.add_argument("--rows", type=int, default=500_000, help="rows of the generated table")
@@ -37,7 +37,7 @@ def arguments() -> argparse.Namespace:
 
 
 def settings(connection: psycopg.Connection, options: argparse.Namespace) -> dict:
-    """What the figures depend on."""
+    """Return the settings that the figures depend on."""
     return {
         "repeats": options.repeats,
         "rows": options.rows,
@@ -60,7 +60,7 @@ def measured(table: tables.Table, repeats: int) -> dict:
 
 
 def compared(connection: psycopg.Connection, table: tables.Table, groups: dict[str, Samples], repeats: int) -> dict:
-    """Our figures beside the other sides': medians by name, and their quartiles."""
+    """Measure our figures beside those of the other sides: medians by name, and their quartiles."""
     memory = suite.peak_memory(connection, table)
     spreads = suite.ratios(groups) | {"first_call_seconds": suite.first_call(repeats)}
     CONSOLE.print(ratios_table(f"{table.name}: ours ÷ the other side", spreads))
@@ -74,7 +74,7 @@ def compared(connection: psycopg.Connection, table: tables.Table, groups: dict[s
 
 
 def noisy(connection: psycopg.Connection, table: tables.Table, repeats: int) -> dict:
-    """Epochs with noise in every update beside bolt-on's."""
+    """Measure epochs with noise in every update beside those of bolt-on."""
     samples = white_box.measure(connection, table, repeats)
     CONSOLE.print(times_table(f"{table.name}: one epoch, mini-batches of 50", {"white_box": samples}))
     spreads = white_box.ratios(samples)

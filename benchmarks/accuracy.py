@@ -74,14 +74,14 @@ class Data:
 
 
 def bank() -> Data:
-    """Bank as UCI has it (Moro, Cortez & Rita 2014)."""
+    """Return Bank of UCI (Moro, Cortez & Rita 2014)."""
     path = Path(os.environ.get("DBDP_DATA", "../shared/data")) / "bank" / "bank.csv.gz"
     with gzip.open(path, "rt") as file:
         return Data("bank", "y", "yes", BANK_FEATURES, list(csv.DictReader(file)))
 
 
 def adult_rows() -> Data:
-    """Adult, real or generated: `adult.read` says which."""
+    """Return Adult, real or generated: see `adult.read`."""
     text, origin = adult.read()
     CONSOLE.print(origin)
     return Data("adult", adult.LABEL, adult.POSITIVE, adult.DECLARED, list(csv.DictReader(io.StringIO(text))))
@@ -89,7 +89,7 @@ def adult_rows() -> Data:
 
 @contextmanager
 def loaded(database: Database, data: Data) -> Iterator[None]:
-    """Have the two parts of a table in the database, the first registered with a budget that no run exhausts."""
+    """Load the two parts of a table, and register the first with a budget that no run exhausts, within the block."""
     columns = [data.label, *data.features]
     for number, table in enumerate(tables(data)):
         kinds = {name: "text" if name == data.label or is_text(data.features[name]) else "float8" for name in columns}
@@ -114,17 +114,17 @@ def loaded(database: Database, data: Data) -> Iterator[None]:
 
 
 def tables(data: Data) -> tuple[str, str]:
-    """The table that trains, and the one that tests."""
+    """Return the table that trains, and the one that tests."""
     return f"accuracy_{data.name}", f"accuracy_{data.name}_test"
 
 
 def is_text(feature: Any) -> bool:
-    """Whether a declared feature is a list of categories."""
+    """Return whether a declared feature is a list of categories."""
     return isinstance(feature[0], str)
 
 
 def accuracy(database: Database, data: Data, model: int) -> float:
-    """The share of the held-out rows that a released model labels rightly, by dbdp.predict."""
+    """Return the share of the held-out rows that a released model labels correctly, by dbdp.predict."""
     query = sql.SQL(
         "select avg((dbdp.predict({model}, t) = (t.{label} = {positive}))::int)::float8 as share from {table} t"
     ).format(
@@ -137,47 +137,47 @@ def accuracy(database: Database, data: Data, model: int) -> float:
 
 
 def references(database: Database, data: Data) -> dict[str, float]:
-    """Accuracy without privacy, without and with the regulariser, and of the larger class."""
+    """Return the accuracy without privacy, without and with the regulariser, and of the larger class."""
     held_out = [row for place, row in enumerate(data.rows) if place % HELD_OUT == 0]
     positive = statistics.fmean(row[data.label] == data.positive for row in held_out)
-    found = {MAJORITY: max(positive, 1 - positive)}
+    shares = {MAJORITY: max(positive, 1 - positive)}
     for regularisation in (1e-5, REGULARISATION, 1e-3):
-        made = database.baseline(data.name, Request(1.0, regularisation=regularisation))
-        found[f"{NO_PRIVACY}, λ = {regularisation:g}"] = share_right(made, data, held_out)
-    return found
+        model = database.baseline(data.name, Request(1.0, regularisation=regularisation))
+        shares[f"{NO_PRIVACY}, λ = {regularisation:g}"] = share_correct(model, data, held_out)
+    return shares
 
 
-def share_right(made: Any, data: Data, rows: list[dict[str, str]]) -> float:
-    """The share of rows that a linear model in column units labels rightly; values are clipped as declared."""
-    weights = dict(zip(made.feature_names, made.coefficients[0], strict=True))
-    right = 0
+def share_correct(model: Any, data: Data, rows: list[dict[str, str]]) -> float:
+    """Return the share of rows that a linear model in column units labels correctly; values are clipped as declared."""
+    weights = dict(zip(model.feature_names, model.coefficients[0], strict=True))
+    correct = 0
     for row in rows:
-        score = made.intercepts[0]
+        score = model.intercepts[0]
         for name, declared in data.features.items():
             if is_text(declared):
                 score += weights.get(f"{name}={row[name]}", 0.0)
             else:
                 score += weights[name] * min(max(float(row[name]), declared[0]), declared[1])
-        right += (score > 0) == (row[data.label] == data.positive)
-    return right / len(rows)
+        correct += (score > 0) == (row[data.label] == data.positive)
+    return correct / len(rows)
 
 
 def measured(database: Database, data: Data, options: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
-    """Accuracies of every algorithm at every ε, one for each run."""
-    found: dict[str, dict[str, list[float]]] = {}
+    """Return the accuracies of every algorithm at every ε, one for each run."""
+    accuracies: dict[str, dict[str, list[float]]] = {}
     for algorithm in track(options.algorithms, f"{data.name}", console=CONSOLE):
-        found[algorithm] = {}
+        accuracies[algorithm] = {}
         for epsilon in options.epsilons:
             request = Request(epsilon, DELTA, algorithm=algorithm, **SETTINGS.get(algorithm, {}))
             models = [database.train(data.name, request).id for _ in range(options.repeats)]
-            found[algorithm][str(epsilon)] = [accuracy(database, data, model) for model in models]
-    return found
+            accuracies[algorithm][str(epsilon)] = [accuracy(database, data, model) for model in models]
+    return accuracies
 
 
-def shown(data: Data, found: Mapping[str, Mapping[str, list[float]]], beside: Mapping[str, float]) -> RichTable:
-    """Mean and deviation for each algorithm and ε."""
-    table = RichTable("algorithm", *(f"ε = {epsilon}" for epsilon in next(iter(found.values()))), title=data.name)
-    for algorithm, figures in found.items():
+def shown(data: Data, accuracies: Mapping[str, Mapping[str, list[float]]], beside: Mapping[str, float]) -> RichTable:
+    """Return a table of mean and deviation for each algorithm and ε."""
+    table = RichTable("algorithm", *(f"ε = {epsilon}" for epsilon in next(iter(accuracies.values()))), title=data.name)
+    for algorithm, figures in accuracies.items():
         cells = (f"{statistics.fmean(runs):.3f} ± {statistics.stdev(runs):.3f}" for runs in figures.values())
         table.add_row(algorithm, *cells)
     for name, share in beside.items():
@@ -186,7 +186,7 @@ def shown(data: Data, found: Mapping[str, Mapping[str, list[float]]], beside: Ma
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line asks for."""
+    """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--epsilons", type=float, nargs="+", default=list(EPSILONS))
@@ -204,9 +204,9 @@ def main() -> None:
         for name in options.datasets:
             data = adult_rows() if name == "adult" else bank()
             with loaded(database, data):
-                beside, found = references(database, data), measured(database, data, options)
-            report[name] = {"accuracy": found, "beside": beside, "settings": SETTINGS}
-            CONSOLE.print(shown(data, found, beside))
+                beside, accuracies = references(database, data), measured(database, data, options)
+            report[name] = {"accuracy": accuracies, "beside": beside, "settings": SETTINGS}
+            CONSOLE.print(shown(data, accuracies, beside))
             write_json(options.json, json.loads(json.dumps(report)))
     CONSOLE.print(f"Written to {options.json}.")
 

@@ -16,7 +16,7 @@ ROWS_AT_ONCE = 20_000  # tens of megabytes in flight
 
 
 def record(features: int) -> np.dtype:
-    """One row: field count, the array with its header, the label; all big-endian."""
+    """Return the type of a row: field count, the array with its header, the label; all big-endian."""
     array = [("array_bytes", ">i4"), ("dimensions", ">i4"), ("nulls", ">i4"), ("element", ">i4")]
     element = [("bytes", ">i4"), ("value", ">f8")]
     return np.dtype([
@@ -26,7 +26,7 @@ def record(features: int) -> np.dtype:
 
 
 def encode(features: np.ndarray, labels: np.ndarray) -> bytes:
-    """The rows as COPY expects them, without header and trailer."""
+    """Return the rows as COPY expects them, without header and trailer."""
     rows = np.empty(len(features), record(features.shape[1]))
     rows["fields"] = 2
     rows["array_bytes"] = 20 + 12 * features.shape[1]
@@ -38,7 +38,7 @@ def encode(features: np.ndarray, labels: np.ndarray) -> bytes:
 
 
 def encoded_parts(features: np.ndarray, labels: np.ndarray) -> Iterator[bytes]:
-    """The whole COPY stream, in parts of bounded size."""
+    """Return the whole COPY stream, in parts of bounded size."""
     yield HEADER
     for start in range(0, len(features), ROWS_AT_ONCE):
         part = slice(start, start + ROWS_AT_ONCE)
@@ -55,7 +55,7 @@ def write(connection: psycopg.Connection, table: str, features: np.ndarray, labe
 
 
 def read(connection: psycopg.Connection, table: str, features: int) -> tuple[np.ndarray, np.ndarray]:
-    """Every row of a table, in its order on disk, as native float64."""
+    """Return every row of a table, in its order on disk, as native float64."""
     statement = sql.SQL("copy {} (x, y) to stdout (format binary)").format(sql.Identifier(table))
     stream = bytearray()  # grown in place: a list of parts takes half as long again
     with connection.cursor().copy(statement) as copy:

@@ -18,7 +18,7 @@ READABLE = 0o755  # the server's account is another one
 
 @contextmanager
 def c_aggregate(connection: psycopg.Connection) -> Iterator[None]:
-    """Have `bismarck.logreg_epoch` in the database inside the with block."""
+    """Create `bismarck.logreg_epoch` in the database within the block."""
     with tempfile.TemporaryDirectory(prefix="bismarck_") as folder:
         Path(folder).chmod(READABLE)
         module = Path(shutil.copy(build(server_pg_config(connection)), folder))
@@ -31,7 +31,7 @@ def c_aggregate(connection: psycopg.Connection) -> Iterator[None]:
 
 
 def server_pg_config(connection: psycopg.Connection) -> Path:
-    """A `pg_config` of the running server's major version, with the server's headers."""
+    """Return a `pg_config` of the running server's major version, with the server's headers."""
     major = connection.info.server_version // 10_000
     for folder in program_folders(connection, major):
         program = folder / "pg_config"
@@ -44,7 +44,7 @@ def server_pg_config(connection: psycopg.Connection) -> Path:
 
 
 def program_folders(connection: psycopg.Connection, major: int) -> list[Path]:
-    """Where the server's programs may be: its own folder, Debian's, Red Hat's, and PATH."""
+    """Return the folders where the server's programs may be: its own folder, Debian's, Red Hat's, and PATH."""
     query = """
         select setting
         from pg_config
@@ -56,28 +56,28 @@ def program_folders(connection: psycopg.Connection, major: int) -> list[Path]:
 
 
 def serves(pg_config: Path, major: int) -> bool:
-    """Whether a `pg_config` is of a major version and has the server's headers."""
+    """Return whether a `pg_config` is of a major version and has the server's headers."""
     version = answer(pg_config, "--version").removeprefix("PostgreSQL ")
     headers = Path(answer(pg_config, "--includedir-server"))
     return version.split(".")[0] == str(major) and (headers / "postgres.h").is_file()
 
 
 def answer(pg_config: Path, question: str) -> str:
-    """What `pg_config` says to one question."""
+    """Return the output of `pg_config` for one option."""
     return subprocess.run([pg_config, question], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def build(pg_config: Path) -> Path:
-    """Compile in `build/c_aggregate`; the path of the module."""
+    """Compile in `build/c_aggregate`, and return the path of the module."""
     for program in ("make", "gcc"):
         if shutil.which(program) is None:
             raise FileNotFoundError(f"{program} is missing: install {program}")
     shutil.rmtree(TARGET, ignore_errors=True)
     shutil.copytree(SOURCE, TARGET)
     command = ["make", "-C", str(TARGET), f"PG_CONFIG={pg_config}"]
-    made = subprocess.run(command, capture_output=True, text=True, check=False)
-    if made.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} failed; mend this:\n{made.stderr}")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} failed with the output:\n{done.stderr}")
     return TARGET / "bismarck.so"
 
 

@@ -28,7 +28,7 @@ class Spread:
         return cls(median=median, lower=lower, upper=upper)
 
     def less(self, amount: float) -> "Spread":
-        """The same figures, each lower by an amount."""
+        """Return the same figures, each lower by an amount."""
         return Spread(self.median - amount, self.lower - amount, self.upper - amount)
 
 
@@ -39,11 +39,11 @@ class Samples:
     seconds: dict[str, list[float]]
 
     def spread(self, side: str) -> Spread:
-        """How long a side takes."""
+        """Return the time of a side."""
         return Spread.of(self.seconds[side])
 
     def ratio(self, ours: str, other: str) -> Spread:
-        """Ours divided by the other side, alternation by alternation."""
+        """Return the ratio of our side to the other side, alternation by alternation."""
         pairs = zip(self.seconds[ours], self.seconds[other], strict=True)
         return Spread.of([mine / theirs for mine, theirs in pairs])
 
@@ -67,7 +67,7 @@ def alternate(sides: dict[str, Side], repeats: int, settle: Callable[[], None] =
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Seconds that an action takes."""
+    """Return the seconds that an action takes."""
     start = time.perf_counter()
     action()
     return time.perf_counter() - start
@@ -82,7 +82,7 @@ class Memory:
 
 
 def backend_memory(connection: psycopg.Connection, action: Callable[[], object]) -> Memory:
-    """Peak memory of a connection's backend during an action, on the server's machine."""
+    """Return the peak memory of a connection's backend during an action, on the server's machine."""
     process = Path("/proc") / str(connection.info.backend_pid)
     reset_peak(process)
     action()
@@ -98,7 +98,7 @@ def reset_peak(process: Path) -> None:
 
 
 def status_mb(process: Path, field: str) -> float:
-    """One size of a process, in MB."""
+    """Return one size of a process, in MB."""
     for line in (process / "status").read_text().splitlines():
         name, _, value = line.partition(":")
         if name == field:
@@ -107,7 +107,7 @@ def status_mb(process: Path, field: str) -> float:
 
 
 def times_table(title: str, groups: dict[str, Samples]) -> RichTable:
-    """Every side of every group with its median and quartiles in milliseconds."""
+    """Return a table of every side of every group with median and quartiles in milliseconds."""
     table = RichTable("what", "side", "median ms", "quartiles ms", title=title)
     for group, samples in groups.items():
         for side in samples.seconds:
@@ -118,7 +118,7 @@ def times_table(title: str, groups: dict[str, Samples]) -> RichTable:
 
 
 def ratios_table(title: str, ratios: dict[str, Spread]) -> RichTable:
-    """Every ratio with its median and quartiles."""
+    """Return a table of every ratio with median and quartiles."""
     table = RichTable("ratio", "median", "quartiles", title=title)
     for name, spread in ratios.items():
         table.add_row(name, f"{spread.median:.3f}", f"{spread.lower:.3f} – {spread.upper:.3f}")

@@ -1,4 +1,4 @@
-"""Our side of every comparison, through the doors that a user has.
+"""Our side of every comparison, by the functions that a user calls.
 
 Each timing function returns seconds, and leaves preparation and clean-up outside its clock.
 """
@@ -32,7 +32,7 @@ EPSILON, DELTA = 1.0, 1e-6
 
 
 def available(connection: psycopg.Connection) -> bool:
-    """Whether the extension is in the database; without it only the other sides are timed."""
+    """Return whether the extension is in the database; without it only the other sides are timed."""
     query = """
         select exists (
             select
@@ -45,7 +45,7 @@ def available(connection: psycopg.Connection) -> bool:
 
 @contextmanager
 def registered(connection: psycopg.Connection, table: Table) -> Iterator[None]:
-    """Have the table's datasets registered, and the raw one packed for `epoch`."""
+    """Register the table's datasets, and pack the raw one for `epoch`, within the block."""
     datasets = {dataset_of(table): declared(table), dataset_of(table, table.array): declared_array(table)}
     for name, declaration in datasets.items():
         register(connection, name, declaration)
@@ -63,12 +63,12 @@ def registered(connection: psycopg.Connection, table: Table) -> Iterator[None]:
 
 
 def dataset_of(table: Table, source: str = "") -> str:
-    """The name that a source, by default the raw one, is registered by."""
+    """Return the name that a source, by default the raw one, is registered by."""
     return f"benchmark of {source or table.raw}"
 
 
 def declared(table: Table) -> dict[str, str]:
-    """What is declared of the raw table."""
+    """Return the declaration of the raw table."""
     if table.name != ADULT.name:
         return declared_array(table)
     return {
@@ -81,7 +81,7 @@ def declared(table: Table) -> dict[str, str]:
 
 
 def declared_array(table: Table) -> dict[str, str]:
-    """What is declared of the table with one array column."""
+    """Return the declaration of the table with one array column."""
     features = json.dumps({"x": {"length": table.features, "norm": 1}})
     return {"source": table.array, "label": "y", "positive": "1", "negative": "-1", "features": features}
 
@@ -99,19 +99,19 @@ def register(connection: psycopg.Connection, name: str, declaration: dict[str, s
 
 
 def blocks(table: Table) -> str:
-    """The packed blocks that `epoch` reads: a temporary table, as in a request."""
+    """Return the packed blocks that `epoch` reads: a temporary table, as in a request."""
     return f"pg_temp.{table.name}_blocks"
 
 
 def prepare(connection: psycopg.Connection, table: Table, source: str = "") -> float:
-    """Seconds to shuffle and pack a source, by default the raw one."""
+    """Return the seconds to shuffle and pack a source, by default the raw one."""
     name = dataset_of(table, source)
     with temporary_table(ClientSession(connection), "bench_prepared", COLUMNS) as prepared:
         return timed(lambda: connection.execute("select dbdp.shuffle(%s, %s)", (name, prepared)))
 
 
 def epoch(connection: psycopg.Connection, table: Table, batch_size: int) -> float:
-    """Seconds of one epoch over the blocks that `registered` packed."""
+    """Return the seconds of one epoch over the blocks that `registered` packed."""
     state = State.initial(
         loss=Logistic(),
         schedule=Constant(peer.STEP_SIZE),
@@ -124,7 +124,7 @@ def epoch(connection: psycopg.Connection, table: Table, batch_size: int) -> floa
 
 
 def request() -> Request:
-    """The private run that is timed."""
+    """Return the request that is timed."""
     return Request(
         epsilon=EPSILON,
         delta=DELTA,
@@ -135,7 +135,7 @@ def request() -> Request:
 
 
 def whole_run(connection: psycopg.Connection, table: Table, *, private: bool) -> float:
-    """Seconds of a request of `peer.EPOCHS` epochs, with or without accounting and noise.
+    """Return the seconds of a request of `peer.EPOCHS` epochs, with or without accounting and noise.
 
     Both are driven from the client and do all else alike: the checks, the shuffle, the epochs.
     """
@@ -147,7 +147,7 @@ def whole_run(connection: psycopg.Connection, table: Table, *, private: bool) ->
 
 
 def run_without_noise(session: ClientSession, table: Table, planned: PerturbedOnce) -> None:
-    """The same steps as a request, less sensitivity, charge and noise; a zero model is stored."""
+    """Run the same steps as a request without sensitivity, charge and noise; a zero model is stored."""
     dataset = load(session, dataset_of(table))
     session.check_rows(dataset)
     receipt = Receipt.of(dataset, planned.explain(), planned.guarantee)
@@ -158,14 +158,16 @@ def run_without_noise(session: ClientSession, table: Table, planned: PerturbedOn
 
 
 def plan_of(session: ClientSession, table: Table) -> PerturbedOnce:
-    """The plan of the timed request."""
+    """Return the plan of the timed request."""
     dataset = load(session, dataset_of(table))
-    asked = request()
-    return PERTURBED_ONCE[asked.algorithm].plan(asked, Facts(dataset.rows, dataset.declaration.dimension))
+    timed_request = request()
+    return PERTURBED_ONCE[timed_request.algorithm].plan(
+        timed_request, Facts(dataset.rows, dataset.declaration.dimension)
+    )
 
 
 def private_part(connection: psycopg.Connection, table: Table) -> float:
-    """Seconds of what privacy adds to a request: sensitivity, charge, durability, noise."""
+    """Return the seconds of what privacy adds to a request: sensitivity, charge, durability, noise."""
     session = ClientSession(connection)
     dataset = load(session, dataset_of(table))
 
@@ -179,7 +181,7 @@ def private_part(connection: psycopg.Connection, table: Table) -> float:
 
 
 def smallest_call(connection: psycopg.Connection) -> float:
-    """Seconds of the aggregate over one empty block, which loads all that an epoch needs."""
+    """Return the seconds of the aggregate over one empty block, which loads all that an epoch needs."""
     state = State.initial(
         loss=Logistic(), schedule=Constant(peer.STEP_SIZE), batch_size=1, regularisation=0.0, dimension=1
     )

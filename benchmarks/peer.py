@@ -23,13 +23,13 @@ def settle(connection: psycopg.Connection) -> None:
 
 
 def create_shuffled(connection: psycopg.Connection, table: Table) -> None:
-    """The shuffled table that single epochs and the scan floor read."""
+    """Return the shuffled table that single epochs and the scan floor read."""
     shuffle(connection, table, "table")
     tables.vacuum(connection, table.shuffled)
 
 
 def shuffle(connection: psycopg.Connection, table: Table, kind: str) -> float:
-    """Seconds to write a `table` or an `unlogged table` in random order, as Bismarck does."""
+    """Return the seconds to write a `table` or an `unlogged table` in random order, as Bismarck does."""
     statement = """
         create {kind} {shuffled} as
         select x, y
@@ -46,7 +46,7 @@ def shuffle(connection: psycopg.Connection, table: Table, kind: str) -> float:
 
 
 def scan(connection: psycopg.Connection, table: Table) -> float:
-    """Seconds of the scan floor: reading one element of each row in one process."""
+    """Return the seconds of the scan floor: reading one element of each row in one process."""
     statement = """
         select sum(x[1])
         from {}
@@ -59,13 +59,13 @@ def scan(connection: psycopg.Connection, table: Table) -> float:
 
 
 def epoch(connection: psycopg.Connection, table: Table, batch_size: int) -> float:
-    """Seconds of one epoch of the C aggregate over the shuffled table."""
+    """Return the seconds of one epoch of the C aggregate over the shuffled table."""
     initial = [0.0] * table.features
     return timed(lambda: c_epoch(connection, table, initial, batch_size))
 
 
 def c_epoch(connection: psycopg.Connection, table: Table, model: list[float], batch_size: int) -> list[float]:
-    """The model after one epoch of the C aggregate over the shuffled table."""
+    """Return the model after one epoch of the C aggregate over the shuffled table."""
     statement = """
         select bismarck.logreg_epoch(x, y, {model}::float8[], {batch_size}, {step}, {regularisation})
         from {shuffled}
@@ -81,13 +81,13 @@ def c_epoch(connection: psycopg.Connection, table: Table, model: list[float], ba
 
 
 def whole_run(connection: psycopg.Connection, table: Table) -> float:
-    """Seconds of a shuffle and ten epochs in C."""
+    """Return the seconds of a shuffle and ten epochs in C."""
     seconds = shuffle(connection, table, "table")
     return seconds + timed(lambda: c_epochs(connection, table))
 
 
 def c_epochs(connection: psycopg.Connection, table: Table) -> list[float]:
-    """The model after ten epochs in C, one query each."""
+    """Return the model after ten epochs in C, one query each."""
     model = [0.0] * table.features
     for _ in range(EPOCHS):
         model = c_epoch(connection, table, model, BATCH_SIZE)
@@ -95,12 +95,12 @@ def c_epochs(connection: psycopg.Connection, table: Table) -> list[float]:
 
 
 def numpy_run(connection: psycopg.Connection, table: Table) -> float:
-    """Seconds to pull the table into NumPy, to shuffle it, and of ten epochs there."""
+    """Return the seconds to pull the table into NumPy, to shuffle it, and of ten epochs there."""
     return timed(lambda: pulled_model(connection, table))
 
 
 def pulled_model(connection: psycopg.Connection, table: Table) -> np.ndarray:
-    """The model after ten epochs over pulled rows in one random order."""
+    """Return the model after ten epochs over pulled rows in one random order."""
     features, labels = binary_copy.read(connection, table.array, table.features)
     order = np.random.default_rng().permutation(len(labels))
     features, labels = features[order], labels[order]
@@ -111,7 +111,7 @@ def pulled_model(connection: psycopg.Connection, table: Table) -> np.ndarray:
 
 
 def numpy_epoch(features: np.ndarray, labels: np.ndarray, model: np.ndarray, batch_size: int) -> np.ndarray:
-    """The model after one epoch of plain NumPy mini-batches."""
+    """Return the model after one epoch of plain NumPy mini-batches."""
     for start in range(0, len(labels), batch_size):
         x, y = features[start : start + batch_size], labels[start : start + batch_size]
         descent = (y / (1 + np.exp(y * (x @ model)))) @ x

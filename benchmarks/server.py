@@ -8,7 +8,7 @@ from dbdp.deployment.cluster import Cluster
 
 
 def connect() -> psycopg.Connection:
-    """A fresh session as superuser at DBDP_URL, or on the embedded server."""
+    """Return a fresh session as superuser at DBDP_URL, or on the embedded server."""
     return psycopg.connect(os.environ.get("DBDP_URL") or embedded_url(), autocommit=True)
 
 
@@ -20,7 +20,7 @@ def embedded_url() -> str:
 
 
 def describe(connection: psycopg.Connection) -> dict[str, str]:
-    """The version and the settings that timings depend on."""
+    """Return the version and the settings that timings depend on."""
     query = """
         select name, current_setting(name)
         from unnest(array[

@@ -1,4 +1,4 @@
-"""What is timed against what, and the ratios that come of it."""
+"""The groups of sides that are timed together, and their ratios."""
 
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -34,12 +34,12 @@ def measure(connection: psycopg.Connection, table: Table, repeats: int) -> dict[
 
 
 def our_registration(connection: psycopg.Connection, table: Table) -> AbstractContextManager[None]:
-    """Our side's preparation, where our side is timed."""
+    """Return our side's preparation, where our side is timed."""
     return ours.registered(connection, table) if ours.available(connection) else nullcontext()
 
 
 def epoch_sides(connection: psycopg.Connection, table: Table, batch_size: int) -> dict[str, Side]:
-    """One epoch of each, and the scan floor."""
+    """Return the times of one epoch of each side, and of the scan floor."""
     others: dict[str, Side] = {
         "scan": partial(peer.scan, connection, table),
         "c": partial(peer.epoch, connection, table, batch_size),
@@ -48,7 +48,7 @@ def epoch_sides(connection: psycopg.Connection, table: Table, batch_size: int) -
 
 
 def prepare_sides(connection: psycopg.Connection, table: Table) -> dict[str, Side]:
-    """Bismarck's shuffle, logged as it does and unlogged; our shuffle-and-pack."""
+    """Return the sides of shuffling: Bismarck's, logged as it does and unlogged; our shuffle-and-pack."""
     others: dict[str, Side] = {
         "logged": partial(peer.shuffle, connection, table, "table"),
         "unlogged": partial(peer.shuffle, connection, table, "unlogged table"),
@@ -61,7 +61,7 @@ def prepare_sides(connection: psycopg.Connection, table: Table) -> dict[str, Sid
 
 
 def whole_run_sides(connection: psycopg.Connection, table: Table) -> dict[str, Side]:
-    """Ten epochs and what comes before them."""
+    """Return the sides of a full run: preparation and ten epochs."""
     others: dict[str, Side] = {
         "c": partial(peer.whole_run, connection, table),
         "numpy": partial(peer.numpy_run, connection, table),
@@ -75,34 +75,34 @@ def whole_run_sides(connection: psycopg.Connection, table: Table) -> dict[str, S
 
 
 def with_ours(connection: psycopg.Connection, others: dict[str, Side], own: dict[str, Side]) -> dict[str, Side]:
-    """All sides, or the others alone in a database without the extension."""
+    """Return all sides, or the others alone in a database without the extension."""
     return others | own if ours.available(connection) else others
 
 
 def ratios(groups: dict[str, Samples]) -> dict[str, Spread]:
-    """Ours divided by each other side, and what noise and accounting add as a share of a run.
+    """Return the ratio of our side to each other side, and what noise and accounting add as a share of a run.
 
-    `noise_overhead` times those steps by themselves; the difference of two whole runs says the same
+    `noise_overhead` times those steps by themselves; the difference of two full runs measures the same
     with the noise of the machine on it.
     """
-    found = {name: groups[group].ratio(own, other) for name, (group, own, other) in RATIOS.items()}
-    found["noise_overhead"] = groups["whole_run"].ratio("privacy alone", "ours without noise")
-    found["noise_overhead_by_difference"] = groups["whole_run"].ratio("ours", "ours without noise").less(1)
-    return found
+    spreads = {name: groups[group].ratio(own, other) for name, (group, own, other) in RATIOS.items()}
+    spreads["noise_overhead"] = groups["whole_run"].ratio("privacy alone", "ours without noise")
+    spreads["noise_overhead_by_difference"] = groups["whole_run"].ratio("ours", "ours without noise").less(1)
+    return spreads
 
 
 def peak_memory(connection: psycopg.Connection, table: Table) -> Memory:
-    """Memory of a fresh backend that makes a whole private run."""
+    """Return the memory of a fresh backend that does a whole private run."""
     with our_registration(connection, table), server.connect() as fresh:
         return backend_memory(fresh, partial(ours.whole_run, fresh, table, private=True))
 
 
 def first_call(repeats: int) -> Spread:
-    """Seconds that the first call in a fresh session takes beyond the second."""
+    """Return the seconds that the first call in a fresh session takes beyond the second."""
     return Spread.of([extra_of_first_call() for _ in range(repeats)])
 
 
 def extra_of_first_call() -> float:
-    """Seconds of a session's first call less those of its second."""
+    """Return the seconds of a session's first call less those of its second."""
     with server.connect() as fresh:
         return ours.smallest_call(fresh) - ours.smallest_call(fresh)

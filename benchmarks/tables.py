@@ -26,7 +26,7 @@ class Table:
 
     @property
     def shuffled(self) -> str:
-        """The arrays in a random order, for the sides that scan them row by row."""
+        """Return the arrays in a random order, for the sides that scan them row by row."""
         return f"{self.array}_shuffled"
 
 
@@ -35,14 +35,14 @@ ADULT = Table(name="adult", raw="bench_adult", array="bench_adult_array", featur
 
 
 def create_bench54(connection: psycopg.Connection, rows: int) -> str:
-    """Create the table of unit rows with labels from a fixed logistic model; say what it is."""
+    """Create the table of unit rows with labels from a fixed logistic model, and return a description."""
     features, labels = linear_model_rows(rows)
     create_arrays(connection, BENCH54.array, features, labels)
     return f"bench54 has {rows:,} generated rows."
 
 
 def create_adult(connection: psycopg.Connection) -> str:
-    """Create Adult as raw columns and as one-hot arrays; say where its rows are from."""
+    """Create Adult as raw columns and as one-hot arrays, and return the origin of its rows."""
     text, origin = adult.read()
     create_raw_adult(connection, text)
     create_arrays(connection, ADULT.array, *adult.one_hot(text))
@@ -56,7 +56,7 @@ def drop(connection: psycopg.Connection, table: Table) -> None:
 
 
 def linear_model_rows(rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Unit rows in random directions; a label is +1 with the model's probability."""
+    """Return unit rows in random directions; a label is +1 with the model's probability."""
     random = np.random.default_rng(SEED)
     model = random.normal(size=BENCH54.features)
     features = random.normal(size=(rows, BENCH54.features))
@@ -95,7 +95,7 @@ def create_raw_adult(connection: psycopg.Connection, text: str) -> None:
 
 
 def vacuum(connection: psycopg.Connection, name: str) -> None:
-    """Let no later scan pay for hint bits or stale statistics."""
+    """Set hint bits and statistics now, so that no later scan is slower for them."""
     connection.execute(sql.SQL("vacuum (freeze, analyze) {}").format(sql.Identifier(name)))
 
 

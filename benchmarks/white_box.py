@@ -1,4 +1,4 @@
-"""What noise in every update costs: an epoch of each way to add it, beside the epoch of bolt-on, which adds none.
+"""The cost of noise in every update: an epoch of each way to add it, beside the epoch of bolt-on, which adds none.
 
 Everything is over rows packed once, with mini-batches of `peer.BATCH_SIZE`; Poisson ones have that size on average.
 """
@@ -55,13 +55,13 @@ def measure(connection: psycopg.Connection, table: Table, repeats: int) -> Sampl
 
 
 def ratios(samples: Samples) -> dict[str, Spread]:
-    """Each epoch divided by bolt-on's, and the noise's share of a step: drawn alone, as many as the epoch draws."""
+    """Return the ratio of each epoch to bolt-on's, and of the noise drawn alone to a step."""
     return {name: samples.ratio(own, other) for name, (own, other) in RATIOS.items()}
 
 
 @contextmanager
 def noisy_rows(connection: psycopg.Connection, table: Table) -> Iterator[tuple[PackedRows, PackedRows]]:
-    """Have the rows packed in fixed order, and as one epoch's worth of Poisson mini-batches."""
+    """Pack the rows in fixed order, and as the Poisson mini-batches of one epoch, within the block."""
     session = ClientSession(connection)
     dataset = load(session, ours.dataset_of(table))
     connection.execute("set dbdp.pack_memory = '2GB'")  # one portion: as if memory were no concern
@@ -77,7 +77,7 @@ def noisy_rows(connection: psycopg.Connection, table: Table) -> Iterator[tuple[P
 
 
 def training(table: Table, count: int, algorithm: str, delta: float = ours.DELTA) -> NoisySgd:
-    """The updates of a release with the timed settings."""
+    """Return the updates of a release with the timed settings."""
     request = Request(
         ours.EPSILON,
         delta,
@@ -86,20 +86,20 @@ def training(table: Table, count: int, algorithm: str, delta: float = ours.DELTA
         batch_size=peer.BATCH_SIZE,
         regularisation=peer.REGULARISATION,
     )
-    made = plan(request, Facts(count, table.features, intercept=False))
-    if not isinstance(made, NoisyWhileTraining) or not isinstance(made.method, NoisySgd):
+    planned = plan(request, Facts(count, table.features, intercept=False))
+    if not isinstance(planned, NoisyWhileTraining) or not isinstance(planned.method, NoisySgd):
         raise AssertionError(f"{algorithm} adds its noise in a scan")
-    return made.method
+    return planned.method
 
 
 def scan(rows: PackedRows, algorithm: str, table: Table, count: int, delta: float = ours.DELTA) -> float:
-    """Seconds of one epoch with noise in every update."""
+    """Return the seconds of one epoch with noise in every update."""
     state = NoisyState.initial(training(table, count, algorithm, delta).trainings[0])
     return timed(lambda: rows.scan(state))
 
 
 def noise(table: Table, count: int, delta: float = ours.DELTA) -> float:
-    """Seconds to draw the noise of one epoch, by itself."""
+    """Return the seconds to draw the noise of one epoch, by itself."""
     run = training(table, count, "scs13", delta)
     how = run.trainings[0].noise
 
@@ -111,7 +111,7 @@ def noise(table: Table, count: int, delta: float = ours.DELTA) -> float:
 
 
 def step(rows: PackedRows, table: Table, count: int) -> float:
-    """Seconds of one step of DP-AGD: a noisy gradient of all rows, and the losses of all candidates."""
+    """Return the seconds of one step of DP-AGD: a noisy gradient of all rows, and the losses of all candidates."""
     objective, model = Linear(Logistic(), table.features), np.zeros(table.features)
 
     def make() -> None:
@@ -123,6 +123,6 @@ def step(rows: PackedRows, table: Table, count: int) -> float:
 
 
 def noise_of_step(table: Table, count: int) -> float:
-    """Seconds of the noise of such a step, by itself."""
+    """Return the seconds of the noise of such a step, by itself."""
     mechanism = gaussian_sum(sampled_sensitivity(1.0, count), table.features, multiplier=10.0)
     return timed(lambda: mechanism.release(np.zeros(table.features)))

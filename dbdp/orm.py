@@ -1,4 +1,4 @@
-"""SQLAlchemy models of registry and ledger: a public name of `dbdp.interfaces.python.models`."""
+"""Read-only SQLAlchemy models of registry and ledger; the public name of `dbdp.interfaces.python.models`."""
 
 from dbdp.interfaces.python.models import Allowance, Base, Charge, Dataset, Model
 

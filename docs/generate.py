@@ -21,7 +21,7 @@ from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.database import Database
 
 FOLDER = Path(__file__).parent / "reference"
-INTERNAL = "internal: "  # what a comment of a function begins with that nobody need call
+INTERNAL = "internal: "  # prefix of the comments of internal functions
 GROUPS = {
     "dbdp_predictor": "For applications",
     "dbdp_analyst": "For analysts",
@@ -91,20 +91,20 @@ def sql_page(database: Database) -> str:
     for role, title in GROUPS.items():
         parts += [f"## {title}", *_functions(each for each in open_ones if role in each["roles"])]
     parts += ["## Views", *(_relation(each) for each in relations if each["kind"] == "v")]
-    parts += ["## Tables", "Views and functions are made from these. They are read by what the views promise."]
+    parts += ["## Tables", "Views and functions read these; use the views, whose columns stay."]
     parts += [_relation(each) for each in relations if each["kind"] == "r"]
-    parts += ["## Internal functions", "The doors call these; they may change with any version."]
+    parts += ["## Internal functions", "The interfaces call these; they may change with any version."]
     parts += _functions(each for each in functions if each["comment"].startswith(INTERNAL))
     return "\n\n".join(parts) + "\n"
 
 
 def _preamble(source: str) -> str:
-    return f"Generated from {source} (`make reference`); a test holds this page to it."
+    return f"Generated from {source} (`make reference`); a test compares this page with it."
 
 
-def _functions(found: Any) -> Iterator[str]:
-    """Give an entry for each name: a comment and what has it, for all versions of a function."""
-    for name, versions in groupby(found, lambda each: each["name"]):
+def _functions(functions: Any) -> Iterator[str]:
+    """Yield an entry for each name, with the comments of all versions of a function."""
+    for name, versions in groupby(functions, lambda each: each["name"]):
         yield f"### {name}"
         for (comment, roles), same in groupby(versions, lambda each: (each["comment"], each["roles"])):
             signatures = "\n".join(_signature(each) for each in same)
@@ -113,9 +113,9 @@ def _functions(found: Any) -> Iterator[str]:
 
 
 def _sentence(comment: str) -> str:
-    told = comment.removeprefix(INTERNAL)
-    is_name = "_" in told.split()[0]
-    return (told[0] if is_name else told[0].upper()) + told[1:].rstrip(".") + "."
+    text = comment.removeprefix(INTERNAL)
+    is_name = "_" in text.split()[0]
+    return (text[0] if is_name else text[0].upper()) + text[1:].rstrip(".") + "."
 
 
 def _signature(function: dict[str, Any]) -> str:
@@ -155,9 +155,9 @@ def options_page() -> str:
 
 {_preamble("`dbdp.controller.options`")}
 
-Every door has them under the same names: functions of SQL (`batch_size => 500`), commands (`--batch-size 500`),
+Every interface has them under the same names: functions of SQL (`batch_size => 500`), commands (`--batch-size 500`),
 estimators (`batch_size=500`) and `dbdp.Request`. A default of *by algorithm* is filled in by the algorithm:
-`dbdp.dp_explain` shows with what, [Algorithms](../algorithms.md) tells why.
+`dbdp.dp_explain` shows its values, and [Algorithms](../algorithms.md) the reasons.
 
 | option | type | default | |
 |---|---|---|---|

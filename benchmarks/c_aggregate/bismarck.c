@@ -74,7 +74,7 @@ add(double *restrict target, double scale, const double *restrict x, int length)
 		target[i] += scale * x[i];
 }
 
-/* A heap page holds later rows below earlier ones: ask for one while this one is used. */
+/* A heap page holds later rows below earlier ones: request one while this one is used. */
 static inline void
 prefetch_later_row(const ArrayType *x)
 {

@@ -1,1 +1,1 @@
-"""SQL, Python, command line, web page: no mathematics."""
+"""The interfaces: SQL, Python, command line and web page. No mathematics."""

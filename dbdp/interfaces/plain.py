@@ -1,6 +1,17 @@
-"""Text of users, such as names and cells, made plain: nothing in it moves a cursor, or hides."""
+"""Escape control characters in user text, such as names and cells, before it is shown."""
 
 
 def plain(text: str) -> str:
-    """Return a text in which characters that cannot be printed, line ends among them, are written as escapes."""
+    """Return a text with unprintable characters, line ends among them, as escapes.
+
+    Parameters
+    ----------
+    text : str
+        Text of a user.
+
+    Returns
+    -------
+    str
+        The text on one line.
+    """
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

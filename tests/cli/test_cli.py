@@ -1,4 +1,4 @@
-"""The command line: explains without a database, trains with one, and says what is wrong in one line."""
+"""The command line: it explains without a database, trains with one, and reports errors in one line."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from dbdp.interfaces.cli import output
 from dbdp.interfaces.cli.main import app
-from dbdp.interfaces.cli.plots.curves import Judges
+from dbdp.interfaces.cli.plots.curves import ScoringRows
 from dbdp.interfaces.python.database import Database
 
 EXPLAIN = [
@@ -145,7 +145,7 @@ def test_register_train_list_and_predict(server_url: str, tmp_path: os.PathLike[
 
 
 @pytest.mark.usefixtures("ward")
-def test_rights_are_given_listed_and_taken(server_url: str, connection: psycopg.Connection) -> None:
+def test_rights_are_granted_listed_and_revoked(server_url: str, connection: psycopg.Connection) -> None:
     connection.execute("""select dbdp.register_dataset('ward', 'ward', 'ill', 'true', '{"age": [0, 50]}', 4, 1e-6)""")
     model = connection.execute("select model from dbdp.dp_logreg('ward', 1)").fetchone()[0]
 
@@ -240,7 +240,7 @@ def test_a_label_without_a_kind_is_one_line(server_url: str, tmp_path: os.PathLi
     assert "Traceback" not in done.stderr
 
 
-def test_the_books_on_the_command_line(
+def test_ledger_and_budget_on_the_command_line(
     server_url: str, connection: psycopg.Connection, tmp_path: os.PathLike[str]
 ) -> None:
     connection.execute("create table books as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 500) as i")
@@ -298,12 +298,12 @@ def test_a_name_with_capitals_blanks_and_dots_is_a_table_for_every_command(
     assert [row["probability"] for row in rows] == [1, 2]
     assert all(0 < row["predicted_probability"] < 1 for row in rows)
     assert sentence in str(called("predict", str(model), "A.Table name", "--url", server_url).exception)
-    judges = Judges.read(Database(connection), "named", name)
+    judges = ScoringRows.read(Database(connection), "named", name)
     assert (judges.table, len(judges.labels)) == (name, 500)
     connection.execute("select dbdp.drop_dataset('named'); drop schema \"My.Place\" cascade")
 
 
-def test_the_books_of_a_renewed_budget_fit_a_terminal_and_name_the_period(
+def test_the_ledger_of_a_renewed_budget_fits_a_terminal_and_names_the_period(
     server_url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output, "console", Console(width=80, color_system=None))

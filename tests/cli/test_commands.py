@@ -140,7 +140,7 @@ def test_ctrl_c_is_one_line_and_130_and_the_charge_stays(server_url: str, connec
 # --- what cannot be undone ------------------------------------------------------------------------------
 
 
-def test_an_uninstallation_asks_first_and_says_what_goes(make_database: Callable[[], str]) -> None:
+def test_an_uninstallation_lists_what_is_deleted_and_asks_for_confirmation(make_database: Callable[[], str]) -> None:
     url = make_database()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("create extension dbdp cascade; create view listed as select name from dbdp.datasets")
@@ -152,7 +152,7 @@ def test_an_uninstallation_asks_first_and_says_what_goes(make_database: Callable
         done = json.loads(run("uninstall", "--url", url, "--yes", "--json").stdout)["dropped"]
         assert (done["datasets"], len(done["others"])) == (0, 1)
         assert connection.execute("select to_regclass('listed') is null").fetchone() == (True,)
-    assert "was not there" in run("uninstall", "--url", url).stdout
+    assert "was not installed" in run("uninstall", "--url", url).stdout
 
 
 # --- what people see ------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def test_numbers_are_rounded_and_times_are_to_the_second(monkeypatch: pytest.Mon
     assert "0.123457  2026-02-03 04:05:06\n" in told
 
 
-def test_a_table_that_is_too_wide_is_told_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_is_too_wide_is_printed_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{f"column_{i}": f"value_{i}" for i in range(9)}] * 2
     narrow, wide = printed(monkeypatch, 80, rows), printed(monkeypatch, 100, rows)
     assert "t: 1 of 2" in narrow
@@ -216,10 +216,10 @@ def test_a_url_that_is_longer_than_the_console_is_not_cut(monkeypatch: pytest.Mo
     assert url in re.sub(r"[^\x21-\x7e]+", "", capture.get())
 
 
-def test_a_file_that_is_no_json_object_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_json_object_is_named(tmp_path: Path) -> None:
     for content in (b"[1]", b"{bad", b"\xff", b"[" * 100_000):
         (tmp_path / "f.json").write_bytes(content)
-        with pytest.raises(ValueError, match=r"^--features '.*f.json' is no JSON object: "):
+        with pytest.raises(ValueError, match=r"^--features '.*f.json' is not a JSON object: "):
             output.json_file(tmp_path / "f.json", "--features")
 
 
@@ -238,7 +238,7 @@ def test_a_right_that_is_missing_has_a_remedy(server_url: str, connection: psyco
     )
     refused = run("baseline", "for_eyes", DBDP_URL=analyst)
     assert refused.stderr.startswith("error: permission denied for ")
-    assert "a baseline takes the right to read the table and membership in dbdp_data_owner" in refused.stderr
+    assert "a baseline needs the right to read the table and membership in dbdp_data_owner" in refused.stderr
     connection.execute("select dbdp.drop_dataset('for_eyes'); drop table for_eyes; drop role unrelated, analyst_only")
 
 

@@ -1,4 +1,4 @@
-"""The demo trains on real data where there is any, and says so where there is none."""
+"""The demo trains on real data where there are any, and reports that its rows are generated otherwise."""
 
 import io
 
@@ -31,13 +31,15 @@ def test_on_real_data_the_private_models_beat_the_majority(database: Database) -
         majority = accuracy(text, "majority share")
         assert majority == pytest.approx(0.7638, abs=1e-4)
         assert accuracy(text, "not private") > 0.84
-        private = [accuracy(text, door) for door in ("private, SQL door", "private, Python door")]
+        private = [accuracy(text, door) for door in ("private, trained in SQL", "private, trained in Python")]
         return majority + 0.01 < min(private) <= max(private) < accuracy(text, "not private")
 
     assert usually(beat_it)
 
 
-def test_without_real_data_it_generates_some_and_says_so(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_real_data_it_generates_rows_and_reports_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def unreachable() -> str:
         raise OSError("no network here")
 

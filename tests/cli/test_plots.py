@@ -1,4 +1,4 @@
-"""The pictures show what the database says: lines are compared with the doors' own answers."""
+"""The plots agree with the database: their lines are compared with results of the interfaces."""
 
 import json
 import os
@@ -99,14 +99,14 @@ def test_the_budget_drawn_is_that_of_the_ledger(
         times = [num2date(each) for each in drawn[label][1:-1, 0]]
         assert all(abs((at - row["charged_at"]).total_seconds()) < 0.1 for at, row in zip(times, own, strict=True))
     assert drawn["limit"][:, 1].tolist() == [1000, 1000]
-    assert drawn["odometer: charges without a record too"][0, 1] == pytest.approx(3.75 + 8)
+    assert drawn["odometer: includes charges without a record"][0, 1] == pytest.approx(3.75 + 8)
     with acting(connection, "ann"):
         seen = curves.spending(database, "drawn")
     assert set(seen.by_role) == {"ann"}  # as the books show it to her
     hers = lines(pictures.budget(seen))
     assert "all roles" not in hers
     assert hers["the charges that you may see"][-1, 1] == pytest.approx(0.75)
-    assert hers["all that was charged"][0, 1] == pytest.approx(3.75 + 8)
+    assert hers["all charges"][0, 1] == pytest.approx(3.75 + 8)
     connection.execute("select dbdp.revoke_training('drawn', 'ann')")
 
 
@@ -134,7 +134,7 @@ def test_names_are_drawn_as_they_are_written(tmp_path: Path) -> None:
     own = curves.Utility("accuracy", named, False, '"a\x1b$b"', 9, [1.0], 0.0, scored, None, 0.5)
     shown = drawn_text(pictures.utility(own), tmp_path)
     assert named in shown
-    assert r'on 9 rows of "a\x1b$b": as secret as they are' in shown
+    assert r'on 9 rows of "a\x1b$b": as secret as these rows' in shown
     assert "held-out" not in shown
 
 
@@ -197,7 +197,7 @@ def test_the_accuracy_drawn_is_that_of_the_models_and_each_is_charged(
     assert [row["charge"] for row in priced] == [2, 100, 2, 100]
     assert curves.check_cost(database, "drawn", priced) == curves.Bill(204, 1000, 0, 1e-3)
     assert spent("drawn") == (0, 0)
-    judges = curves.Judges.read(database, "drawn", "judging")
+    judges = curves.ScoringRows.read(database, "drawn", "judging")
     before = max((row["id"] for row in database.models()), default=0)
     found = curves.utility(database, "drawn", asked, 2, judges, with_baseline=True)
     assert spent("drawn")[0] == 204 * 10**9
@@ -239,13 +239,13 @@ def test_a_leak_that_the_budget_does_not_cover_is_not_begun(
     assert spent("drawn") == (0, 0)
 
 
-def test_what_nobody_knows_to_be_spent_is_not_taken_for_nothing(
+def test_unknown_spending_is_refused_and_not_counted_as_zero(
     rows: object, database: Database, connection: psycopg.Connection
 ) -> None:
     priced = curves.cost(database, "drawn", curves.requests(["bolt_on"], [1.0], {}), 1)
     (number,) = connection.execute("select id from dbdp.dataset where name = 'drawn' and dropped_at is null").fetchone()
     connection.execute(f"alter sequence dbdp.charge_{number} rename to hidden_odometer")
-    with pytest.raises(ValueError, match="nobody knows what dataset 'drawn' has spent: run `dbdp check-ledger`"):
+    with pytest.raises(ValueError, match="the spending of dataset 'drawn' is unknown: run `dbdp check-ledger`"):
         curves.check_cost(database, "drawn", priced)
     connection.execute(f"alter sequence dbdp.hidden_odometer rename to charge_{number}")
 
@@ -263,7 +263,9 @@ def test_what_an_allowance_does_not_cover_is_not_begun(
     connection.execute("select dbdp.revoke_training('drawn', 'ida')")
 
 
-def test_rows_that_cannot_judge_do_not(database: Database, connection: psycopg.Connection, schema: str) -> None:
+def test_rows_without_a_known_label_are_not_scored_on(
+    database: Database, connection: psycopg.Connection, schema: str
+) -> None:
     connection.execute("create table t (a int, c text, label int)")
     connection.execute(
         "insert into t select i % 3, (array['x', 'y', 'z'])[1 + i % 3], i % 2 from generate_series(1, 90) i"
@@ -271,7 +273,7 @@ def test_rows_that_cannot_judge_do_not(database: Database, connection: psycopg.C
     connection.execute("insert into t values (null, 'x', 1), (1, 'y', null)")
     name, features = f"{schema}_judged", {"a": [0, 2], "c": ["x", "y"]}
     database.register_dataset(name, "t", label="label", positive="1", features=features, epsilon=1, delta=1e-6)
-    judges = curves.Judges.read(database, name, f"{schema}.t")
+    judges = curves.ScoringRows.read(database, name, f"{schema}.t")
     assert judges.features.shape == (90, 3)
     assert judges.constant == 0.5
     always = judges.score([[0, 0, 0]], [1.0])
@@ -326,7 +328,7 @@ def test_what_a_killed_process_left_is_dropped_by_the_next_and_what_is_in_use_is
     assert connection.execute(scratch).fetchone() == (None,)
 
 
-def test_public_rows_ask_for_a_superuser(
+def test_public_rows_need_a_superuser(
     public: Path, server_url: str, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     connection.execute("drop role if exists plain_owner; create role plain_owner; grant dbdp_data_owner to plain_owner")
@@ -335,7 +337,7 @@ def test_public_rows_ask_for_a_superuser(
     given = ("--csv", public, "--label", "ill", "--positive", "yes", "--features", tmp_path / "features.json")
     done = plot("utility", tmp_path / "u.svg", *given, url=url)
     assert done.returncode == 1
-    assert "role 'plain_owner', of --url or DBDP_URL, is none" in done.stderr
+    assert "role 'plain_owner', of --url or DBDP_URL, is not one" in done.stderr
     assert '--url "$(dbdp server url)"' in done.stderr
 
 
@@ -394,7 +396,7 @@ def test_of_public_numbers_it_draws_the_error_in_their_units(server_url: str, tm
     assert all(words in shown for words in ("root mean squared error", "mean label"))
 
 
-def test_the_command_says_the_cost_and_spends_nothing_without_a_yes(
+def test_the_command_prints_the_cost_and_spends_nothing_without_a_yes(
     rows: object, server_url: str, spent: Callable[[str], tuple[int, int]], tmp_path: Path
 ) -> None:
     asked = ("utility", tmp_path / "u.png", "--dataset", "drawn", "--on", "judging", "--epsilon", "2", "--repeats", "1")
@@ -452,12 +454,12 @@ def test_the_numbers_of_a_picture_that_cannot_be_saved_are_printed(
 
 @pytest.mark.parametrize("options", ["[1]", '"x"', "{bad"])
 @pytest.mark.parametrize("given", [("noise", "--rows", "10", "--features", "2"), ("loss", "drawn"), ("utility",)])
-def test_options_that_are_no_object_are_named(tmp_path: Path, given: tuple[str, ...], options: str) -> None:
+def test_options_that_are_not_an_object_are_named(tmp_path: Path, given: tuple[str, ...], options: str) -> None:
     command, *arguments = given
     at = [*arguments, str(tmp_path / "x.png")] if command == "loss" else [str(tmp_path / "x.png"), *arguments]
     done = CliRunner().invoke(app, ["plot", command, *at, "--options", options])
     assert isinstance(done.exception, ValueError)
-    assert f"--options {options!r} is no JSON object: " in str(done.exception)
+    assert f"--options {options!r} is not a JSON object: " in str(done.exception)
 
 
 def test_noise_without_delta_is_drawn_of_those_that_can_do_without(tmp_path: Path) -> None:

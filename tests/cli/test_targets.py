@@ -1,4 +1,4 @@
-"""Targets that are no URL: told with the remedy, and never quoted, since they may hold a password."""
+"""Targets that are not a URL: reported with the remedy, and never quoted, since they may contain a password."""
 
 import sys
 import traceback

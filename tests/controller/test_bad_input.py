@@ -239,7 +239,7 @@ def test_a_null_is_refused(connection: psycopg.Connection, dataset: str, spent: 
     given = {argument: None}
     with (
         nothing_lost(connection, spent, dataset),
-        pytest.raises(psycopg.Error, match=f"dbdp: {argument} is null; give"),
+        pytest.raises(psycopg.Error, match=f"dbdp: {argument} is null; pass"),
     ):
         options = {"epsilon": 1.0} | given
         values = ", ".join(f"{key} => {'null' if value is None else value}" for key, value in options.items())

@@ -1,4 +1,4 @@
-"""A reader's shell, psql and Python: each is kept for a page, as the reader would keep it."""
+"""A reader's shell, psql and Python: each stays open for a page."""
 
 import json
 import re
@@ -67,7 +67,7 @@ class Interpreter:
 
 
 class Reader:
-    """Somebody who does what a page says, in a folder, with a private server."""
+    """Runs the blocks of a page in a folder, with a private server."""
 
     def __init__(self, environment: Mapping[str, str], folder: Path, url: str) -> None:
         self._environment, self._folder, self._private = environment, folder, url

@@ -40,7 +40,7 @@ RULES = re.compile(r"[-─━═┄]{2,}")
 
 @dataclass(frozen=True)
 class Step:
-    """What one interpreter is given at once, and what it should print; None where that is not told."""
+    """One input of an interpreter, and the output that the page shows; None if it shows none."""
 
     language: str
     code: str
@@ -50,11 +50,11 @@ class Step:
 
     @property
     def may_fail(self) -> bool:
-        """Whether the page tells of an error here."""
+        """Whether the page shows an error here."""
         return re.search("error", self.expected or "", re.IGNORECASE) is not None
 
     def agrees(self, printed: str) -> bool:
-        """Whether what was printed is what the page says."""
+        """Return whether an output is that of the page."""
         if self.expected is None:
             return True
         parts = [re.escape(self._plain(part)) for part in self.expected.split("…")]
@@ -78,7 +78,7 @@ class Page:
 
     @property
     def after(self) -> str | None:
-        """The page that this one goes on from."""
+        """The page that this one continues."""
         found = AFTER.search(self.text)
         return found[1] if found else None
 
@@ -88,7 +88,7 @@ class Page:
         return [comment.removeprefix("not run: ") for comment, *_ in self._fences() if comment.startswith("not run")]
 
     def steps(self) -> Iterator[Step]:
-        """Give what is to be run, in order."""
+        """Yield the steps that are run, in order."""
         fences = list(self._fences())
         behind = [*fences, ("", "", "", 0, False)][1:]
         for (comment, language, text, line, _), (beyond, following, printed, _, adjacent) in zip(
@@ -103,7 +103,7 @@ class Page:
                 yield Step(language, text, line, expected, beyond == "noisy")
 
     def _fences(self) -> Iterator[tuple[str, str, str, int, bool]]:
-        """Give comment, language, text and line of each fence, and whether it stands right behind the last."""
+        """Yield comment, language, text and line of each fence, and whether it directly follows the last."""
         end = -1
         for found in FENCE.finditer(self.text):
             between = self.text[end : found.start()]
@@ -113,7 +113,7 @@ class Page:
 
 
 def _commands(text: str, line: int, noisy: bool) -> Iterator[Step]:
-    """Give each command of a console with the output below it; without any it is free."""
+    """Yield each command of a console with the output below it; without output any is accepted."""
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         lines = part.splitlines()
         count = 1

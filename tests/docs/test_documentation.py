@@ -1,4 +1,4 @@
-"""The README and the pages of docs/ do what they say: their blocks are executed in their order; see pages.py."""
+"""The blocks of the README and of the pages of docs/ run in their order with the printed results; see pages.py."""
 
 import os
 import re
@@ -23,7 +23,7 @@ FIRST = [name for name, page in PAGES.items() if page.after is None and any(page
 
 @pytest.fixture(scope="module")
 def private_server() -> Iterator[Cluster]:
-    """The private server that `dbdp server start` finds running; its database is kept as a template."""
+    """The private server that `dbdp server start` uses; its database is copied to a template."""
     if find_postgresql() is None:
         pytest.skip("a private server needs PostgreSQL with PL/Python on this machine")
     with temporary_cluster() as cluster:
@@ -34,7 +34,7 @@ def private_server() -> Iterator[Cluster]:
 
 @pytest.fixture
 def new_reader(private_server: Cluster, tmp_path: Path) -> Iterator[Reader]:
-    """A reader in an empty folder whose private server is as if it were just made."""
+    """A reader in an empty folder with a private server in its initial state."""
     programs = find_postgresql().programs
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "DBDP"))}
     environment |= {
@@ -51,7 +51,7 @@ def new_reader(private_server: Cluster, tmp_path: Path) -> Iterator[Reader]:
 
 
 def make_pristine(cluster: Cluster) -> None:
-    """Give the private server the databases and roles that it was made with."""
+    """Restore the initial databases and roles of the private server."""
     with psycopg.connect(conninfo.make_conninfo(cluster.url, dbname="postgres"), autocommit=True) as connection:
         made = "select datname from pg_database where datname not in ('postgres', 'pristine') and not datistemplate"
         for (name,) in connection.execute(made).fetchall():
@@ -64,7 +64,7 @@ def make_pristine(cluster: Cluster) -> None:
 
 
 def follow(page: Page, reader: Reader) -> None:
-    """Do what a page says, and compare what it promises."""
+    """Run the blocks of a page, and compare their output."""
     for step in page.steps():
         printed, failed = reader.follow(step)
         where = f"{page.name}:{step.line}\n{step.code}\nprinted\n{printed}"
@@ -73,7 +73,7 @@ def follow(page: Page, reader: Reader) -> None:
 
 
 @pytest.mark.parametrize("name", others_slow(FIRST, "README.md"))
-def test_every_block_does_what_the_page_says(name: str, new_reader: Reader) -> None:
+def test_every_block_does_what_the_page_shows(name: str, new_reader: Reader) -> None:
     follow(PAGES[name], new_reader)
     for page in PAGES.values():
         if page.after == name:

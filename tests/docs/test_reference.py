@@ -1,4 +1,4 @@
-"""docs/reference/: the generated pages are what the server, the options and the command line say of themselves."""
+"""docs/reference/: the generated pages agree with the server's catalogue, the options and the command line."""
 
 import runpy
 from pathlib import Path
@@ -12,7 +12,7 @@ GENERATE = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "generate.py"
 
 
 def test_the_generated_pages_are_up_to_date(database: Database) -> None:
-    """Else `make reference` writes them anew, for somebody to read."""
+    """Otherwise run `make reference` and read the difference."""
     for path, content in GENERATE["generated"](database).items():
         assert path.read_text(encoding="utf-8") == content, f"{path.name} is out of date: run `make reference`"
 

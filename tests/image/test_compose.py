@@ -56,7 +56,7 @@ def test_the_database_is_published_on_loopback_alone(address: str) -> None:
 def test_the_demo_trains_in_it(address: str, compose: Callable[..., str]) -> None:
     printed = compose("run", "--rm", "-T", "demo")
     assert printed.count('"released_at"') == 2
-    assert "private, SQL interface" in printed
+    assert "private, trained in SQL" in printed
 
 
 def test_the_password_is_no_variable_of_a_container(address: str, compose: Callable[..., str]) -> None:

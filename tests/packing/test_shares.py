@@ -249,7 +249,7 @@ def test_hostile_rows_are_projected_to_zero_rows_without_a_word(
 REFUSED = {
     "no object": ("[1]", "options of shuffle must be an object of key, first, last, cuts, projection"),
     "unknown": ('{"seed": 1}', "options of shuffle must be an object"),
-    "null": (None, "options is null; give a value"),
+    "null": (None, "options is null; pass a value"),
     "a share without a key": ('{"first": 1}', "first and last need a key"),
     "an end without a key": ('{"last": 1}', "first and last need a key"),
     "short key": (json.dumps({"key": "00" * 31}), "key has 31 bytes; it must have at least 32"),

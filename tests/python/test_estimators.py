@@ -1,4 +1,4 @@
-"""The estimators on rows at hand and on datasets: scikit-learn's checks, what is public, what is left behind."""
+"""The estimators on a caller's rows and on datasets: scikit-learn's checks, what is public, what is left behind."""
 
 import inspect
 import math
@@ -73,7 +73,7 @@ def points(rows: int = 120) -> tuple[np.ndarray, np.ndarray]:
 
 
 def people(rows: int = 200) -> dict[str, list[Any]]:
-    """Columns of every kind; whoever is older than 50 is ill."""
+    """Return columns of every kind; a person older than 50 is ill."""
     age, ward, smoker = (evenly(rows, 3) * [100, 1, 1]).T
     return {
         "age": age.tolist(),
@@ -95,7 +95,7 @@ def no_leaks() -> Iterator[None]:
 
 
 def outcomes(estimator: Any) -> dict[str, str]:
-    """Return what each of scikit-learn's checks found, for those that did not pass."""
+    """Return the result of each of scikit-learn's checks that did not pass."""
     found: dict[str, str] = {}
 
     def note(*, check_name: str, exception: BaseException | None, status: str, **_: Any) -> None:
@@ -127,7 +127,7 @@ def outcomes(estimator: Any) -> dict[str, str]:
     ],
     ids=lambda each: f"{type(each).__name__}-{each.bounds}",
 )
-def test_scikit_learns_checks_pass_but_for_those_that_ask_for_equal_fits(
+def test_scikit_learns_checks_pass_except_those_that_require_equal_fits(
     estimator: Any, connection: psycopg.Connection
 ) -> None:
     found = outcomes(estimator)
@@ -162,7 +162,7 @@ def test_what_is_stated_of_an_array_is_not_read_from_it() -> None:
 
 
 @pytest.mark.usefixtures("private")
-def test_what_is_read_from_the_rows_is_told() -> None:
+def test_what_is_read_from_the_rows_is_listed_in_a_warning() -> None:
     features, labels = points()
     numbers, words = np.where(labels, 7, 3), {"ward": np.where(labels, "A", "B").tolist()}
     told = {
@@ -186,7 +186,7 @@ def test_values_outside_their_bounds_are_clipped_and_a_label_outside_its_classes
     with no_leaks():
         model = stated.fit(features * 1e6, labels)
     assert model.score(features * 1e6, labels) > 0.85
-    with pytest.raises(ValueError, match=r"y holds 2, which is none of the classes \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"y holds 2, which is not one of the classes \[0, 1\]"):
         stated.set_params(classes=[0, 1]).fit(features[:2], [1, 2])
 
 
@@ -194,7 +194,7 @@ def test_values_outside_their_bounds_are_clipped_and_a_label_outside_its_classes
 @pytest.mark.parametrize(
     ("bounds", "columns", "told"),
     [
-        ({"height": [0, 1]}, {"age": [1, 2]}, "'height', which is no column; the columns are age"),
+        ({"height": [0, 1]}, {"age": [1, 2]}, "'height', which is not a column; the columns are age"),
         ([0, 1, 2], {"age": [1, 2]}, "nor a pair for 1 columns"),
         (2.0, {"ward": ["A", "B"]}, "'ward' holds texts, which have no norm"),
         ([0, 1], {f"c{number}": [0, 1] for number in range(901)}, "901 columns.*at most 900.*bounds=norm"),
@@ -216,7 +216,7 @@ def test_what_does_not_fit_is_refused_with_the_remedy(
     assert left_behind(connection) == 0
 
 
-def test_there_is_no_seed() -> None:
+def test_an_estimator_has_no_seed() -> None:
     assert not {"random_state", "seed"} & set(dbdp.LogisticRegression(epsilon=1).get_params())
 
 
@@ -309,7 +309,9 @@ def test_a_table_whose_name_is_sql_is_not_run_and_those_of_others_are_not_droppe
 def test_rows_are_not_put_where_others_may_create(private: psycopg.Connection, stranger: str, planted: str) -> None:
     private.execute("drop schema if exists dbdp_rows cascade")
     private.execute(f"create schema dbdp_rows {planted.format(stranger)}")
-    with pytest.raises(PermissionError, match="others own schema dbdp_rows of the private server, or may create in it"):
+    with pytest.raises(
+        PermissionError, match="another role owns schema dbdp_rows of the private server, or may create in it"
+    ):
         dbdp.LogisticRegression(epsilon=1, bounds=2.0).fit(*points())
     private.execute("drop schema dbdp_rows cascade")
     dbdp.LogisticRegression(epsilon=1, bounds=2.0).fit(*points())
@@ -398,10 +400,10 @@ def test_scorers_of_scikit_learn_do_not_depend_on_the_order_in_which_classes_are
         (np.array([1, "1"], dtype=object), "hold '1' twice; list each once"),
         (np.array([1, "a"], dtype=object), "are of several types"),
         ([0, None], "hold a missing value"),
-        ("ab", "classes = 'ab'; give a list"),
+        ("ab", "classes = 'ab'; pass a list"),
     ],
 )
-def test_classes_that_no_model_could_tell_apart_are_refused(classes: Any, told: str) -> None:
+def test_classes_that_no_model_could_distinguish_are_refused(classes: Any, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         dbdp.LogisticRegression(**NEAR_EXACT, bounds=2.0, classes=classes).fit(*points())
 
@@ -413,12 +415,12 @@ def test_classes_that_no_model_could_tell_apart_are_refused(classes: Any, told: 
         ({"bounds": {"b": [1, 2, 3, 4]}}, {"b": [1, 2]}, [0, 1], "'b' holds numbers.*its categories.*astype"),
         ({"bounds": {"b": ["1", "2"]}}, {"b": [1, 2]}, [0, 1], "'b' holds numbers.*its categories.*astype"),
         ({"bounds": {"b": [1, 2]}}, {"b": ["1", "2"]}, [0, 1], "'b' holds texts.*its bounds.*as texts"),
-        ({}, {"": [1, 2]}, [0, 1], "column '' has a name that PostgreSQL cannot hold.*rename"),
+        ({}, {"": [1, 2]}, [0, 1], "PostgreSQL cannot have a column ''.*rename"),
         ({}, {"é" * 32: [1, 2]}, [0, 1], "1 to 63 bytes.*rename"),
-        ({}, {"ctid": [1, 2]}, [0, 1], "'ctid' has a name that PostgreSQL cannot hold.*rename"),
-        ({}, {"a\0": [1, 2]}, [0, 1], "PostgreSQL cannot hold.*no NUL"),
-        ({"bounds": [(0, 1), (10, 20)]}, [[0, 10], [1, 20]], [0, 1], r"each column's.*'x1': \[10, 20\]"),
-        ({}, [[0, 10], [1, 20]], "ill", "y = 'ill' names a column, and X has none by name"),
+        ({}, {"ctid": [1, 2]}, [0, 1], "PostgreSQL cannot have a column 'ctid'.*rename"),
+        ({}, {"a\0": [1, 2]}, [0, 1], "PostgreSQL cannot have a column.*without NUL"),
+        ({"bounds": [(0, 1), (10, 20)]}, [[0, 10], [1, 20]], [0, 1], r"one pair for each column.*'x1': \[10, 20\]"),
+        ({}, [[0, 10], [1, 20]], "ill", "y = 'ill' names a column, and X has no names of columns"),
         ({}, {"a": [1, 2]}, pandas.Series([True, None], dtype="boolean"), "y has missing values"),
         ({"epsilon": -1}, {"a": [1, 2]}, [0, 1], "epsilon = -1 must be positive"),
         ({"epsilon": "1"}, {"a": [1, 2]}, [0, 1], "must be numbers"),
@@ -431,9 +433,9 @@ def test_what_would_be_misread_is_refused_with_the_remedy(given: dict[str, Any],
 
 
 @pytest.mark.usefixtures("private")
-def test_label_bounds_that_are_no_pair_are_refused() -> None:
+def test_label_bounds_that_are_not_a_pair_are_refused() -> None:
     for bounds in (5, [1, 2, 3], ["a", "b"]):
-        with pytest.raises(ValueError, match=r"label_bounds = .*; give \[lower, upper\]"):
+        with pytest.raises(ValueError, match=r"label_bounds = .*; pass \[lower, upper\]"):
             dbdp.Ridge(**NEAR_EXACT, bounds=2.0, label_bounds=bounds).fit(*points())
 
 
@@ -457,7 +459,7 @@ def test_nullable_booleans_and_numbered_columns_are_taken_as_they_are() -> None:
 
 
 @pytest.mark.usefixtures("private")
-def test_whole_numbers_are_the_texts_that_postgresql_makes_of_them() -> None:
+def test_integers_are_written_as_postgresql_writes_them() -> None:
     _, labels = points()
     frame = pandas.DataFrame({"code": np.where(labels, "1", "2")})
     stated = {"bounds": {"code": ["1", "2"]}, "classes": [False, True]}
@@ -467,7 +469,7 @@ def test_whole_numbers_are_the_texts_that_postgresql_makes_of_them() -> None:
 
 @pytest.mark.usefixtures("private")
 @pytest.mark.parametrize(("is_stated", "told"), [(True, None), (False, "categories of 'ward'")])
-def test_a_dictionary_states_its_categories_where_somebody_gave_their_order(is_stated: bool, told: str | None) -> None:
+def test_only_an_ordered_dictionary_declares_its_categories(is_stated: bool, told: str | None) -> None:
     """As polars.Enum has one, and polars.Categorical and dictionary_encode() have none."""
     wards = pyarrow.DictionaryArray.from_arrays([0, 1, 1, 0], ["A", "B", "C"], ordered=is_stated)
     model = dbdp.LogisticRegression(epsilon=1, batch_size=2, classes=[0, 1])
@@ -532,7 +534,7 @@ def test_a_query_is_read_with_the_callers_rights_and_its_columns_are_named(
     assert (model.predict(patients) == model.predict(everybody)).all()
     with pytest.raises(ValueError, match="'age' has missing"):
         model.predict(select(sqlalchemy.null().label("age"), patients.c.ward, patients.c.smoker))
-    with pytest.raises(ValueError, match="no column 'smoker'; theirs are age"):
+    with pytest.raises(ValueError, match="no column 'smoker'; their columns are age"):
         model.predict(select(patients.c.age))
 
 
@@ -586,12 +588,12 @@ def test_a_model_of_a_dataset_predicts_nothing_for_rows_with_missing_values(
         alone.predict([[missing]])
 
 
-def test_a_table_that_is_no_dataset_is_refused(database: Database, patients: Table) -> None:
-    with pytest.raises(ValueError, match=r"patients is no dataset.*register it, or give select\(table\)"):
+def test_a_table_that_is_not_a_dataset_is_refused(database: Database, patients: Table) -> None:
+    with pytest.raises(ValueError, match=r"patients is not a dataset.*register it, or pass select\(table\)"):
         dbdp.LogisticRegression(epsilon=1, database=database).fit(patients)
 
 
-def test_a_query_over_a_dataset_says_that_nothing_is_charged(
+def test_a_query_over_a_dataset_warns_that_nothing_is_charged(
     database: Database, patients: Table, registered: str
 ) -> None:
     before = database.budget(registered)["charged"]
@@ -600,7 +602,7 @@ def test_a_query_over_a_dataset_says_that_nothing_is_charged(
     assert database.budget(registered)["charged"] == before
 
 
-def test_a_query_is_no_source_of_a_dataset(database: Database, patients: Table) -> None:
+def test_a_query_is_refused_as_the_source_of_a_dataset(database: Database, patients: Table) -> None:
     with pytest.raises(ValueError, match="source is a Select; a row of a query may depend on many records"):
         database.register_dataset(
             "q", select(patients), label="ill", features={"age": [0, 1]}, epsilon=1, delta=0, positive="yes"
@@ -624,7 +626,7 @@ def test_a_score_is_exact_on_rows_and_charged_on_a_dataset(
         at_hand = dbdp.LogisticRegression(epsilon=1, database=database, **STATED).fit(
             pandas.DataFrame(columns), y="ill"
         )
-    with pytest.raises(ValueError, match="trained on rows at hand"):
+    with pytest.raises(ValueError, match="trained on rows, and is not in the database of a dataset"):
         at_hand.charged_score(registered, "accuracy", epsilon=1)
 
 
@@ -734,7 +736,7 @@ def coded(
     return model, sqlalchemy.table("coded", *columns, schema=schema)
 
 
-def test_a_connection_taken_from_an_engine_is_not_given_to_others(engine: sqlalchemy.Engine) -> None:
+def test_an_engine_does_not_reuse_the_connection_of_a_database(engine: sqlalchemy.Engine) -> None:
     with dbdp.connect(engine) as database, engine.connect() as other:
         assert other.connection.driver_connection is not database.connection
         assert database.connection.autocommit

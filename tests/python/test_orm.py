@@ -1,4 +1,4 @@
-"""The SQLAlchemy models are what the catalogue says, and only read."""
+"""The SQLAlchemy models agree with the catalogue and are read-only."""
 
 from typing import Any
 

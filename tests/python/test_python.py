@@ -1,4 +1,4 @@
-"""The Python door: any kind of connection, scikit-learn's conventions, no secret kept from the user."""
+"""The Python interface: every kind of connection, public names for type checkers, refusals and progress."""
 
 import ast
 import gc
@@ -94,7 +94,7 @@ def test_connect_reads_the_environment(server_url: str, monkeypatch: pytest.Monk
         assert isinstance(database.datasets(), list)
 
 
-def test_a_database_without_the_extension_is_told_how_to_get_it(server_url: str) -> None:
+def test_a_database_without_the_extension_is_refused_with_the_remedy(server_url: str) -> None:
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute("create database bare")
         try:
@@ -127,7 +127,9 @@ def test_every_epoch_is_one_query_and_is_reported(database: Database, dataset: s
     assert reports == [("shuffle", 0, 1), ("shuffle", 1, 1), *(("epoch", done, 4) for done in range(5))]
 
 
-def test_both_doors_plan_alike(database: Database, dataset: str, connection: psycopg.Connection) -> None:
+def test_client_and_server_return_the_same_plan(
+    database: Database, dataset: str, connection: psycopg.Connection
+) -> None:
     request = dbdp.Request(epsilon=1, delta=1e-6, epochs=4, batch_size=7)
     in_server = connection.execute(
         "select dbdp.dp_explain(%s, epsilon => 1, delta => 1e-6, epochs => 4, batch_size => 7)", (dataset,)
@@ -150,17 +152,17 @@ def test_a_password_in_a_sqlalchemy_url_is_used(server_url: str, monkeypatch: py
     assert given == ["postgresql://me:secret@host/db"]
 
 
-def test_what_is_no_target_is_named(server_url: str) -> None:
+def test_a_wrong_target_is_named(server_url: str) -> None:
     engine = sqlalchemy.create_engine(server_url.replace("postgresql://", "postgresql+psycopg://"))
     with Session(engine) as session:
-        with pytest.raises(ValueError, match=r"a SQLAlchemy Session; give its connection, session\.connection\(\)"):
+        with pytest.raises(ValueError, match=r"a SQLAlchemy Session; pass its connection, session\.connection\(\)"):
             dbdp.connect(session)
         assert dbdp.connect(session.connection()).datasets() is not None
-    with pytest.raises(ValueError, match="the target is a dict; give a URL"):
+    with pytest.raises(ValueError, match="the target is a dict; pass a URL"):
         dbdp.connect({"host": "here"})
 
 
-def test_a_text_is_no_list_of_groups(database: Database) -> None:
+def test_a_text_is_refused_as_a_list_of_groups(database: Database) -> None:
     for door in (database.train_groups, database.explain_groups):
         with pytest.raises(ValueError, match=r"groups = 'north' would be one group for each letter.*\['north'\]"):
             door("points", dbdp.Request(epsilon=1), group_by="hospital", groups="north")
@@ -188,7 +190,7 @@ def test_a_training_in_the_server_that_fails_after_its_charge_is_a_charged_error
     state: str,
 ) -> None:
     """Whatever SQLSTATE it has: that of a refusal too."""
-    monkeypatch.setattr(Database, "_may_drive", lambda *_: False)
+    monkeypatch.setattr(Database, "_trains_here", lambda *_: False)
     connection.execute(f"""
 create function {schema}.refuse() returns trigger language plpgsql as $$
 begin raise 'no room' using errcode = '{state}'; end $$;
@@ -231,7 +233,7 @@ with dbdp.connect() as database:
 ERRORS = {7: "arg-type", 8: "call-arg", 9: "call-arg", 10: "attr-defined", 12: "attr-defined"}
 
 
-def test_a_type_checker_is_told_every_public_name() -> None:
+def test_a_type_checker_sees_every_public_name() -> None:
     tree = ast.parse(Path(dbdp.__file__).read_text())
     imports = (
         each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom) and (each.module or "").startswith("dbdp")
@@ -240,7 +242,7 @@ def test_a_type_checker_is_told_every_public_name() -> None:
 
 
 @pytest.mark.parametrize(("estimator", "typed"), [(dbdp.LogisticRegression, OfClassifiers), (dbdp.Ridge, OfRegressors)])
-def test_a_type_checker_is_told_the_keywords_of_the_estimators(estimator: type, typed: type) -> None:
+def test_a_type_checker_sees_the_keywords_of_the_estimators(estimator: type, typed: type) -> None:
     told = get_type_hints(typed)
     parameters = dict(list(inspect.signature(estimator).parameters.items()))
     assert set(told) == set(parameters)
@@ -251,7 +253,7 @@ def test_a_type_checker_is_told_the_keywords_of_the_estimators(estimator: type, 
 
 
 @pytest.mark.slow
-def test_mypy_finds_what_is_wrong_in_a_script(tmp_path: Path) -> None:
+def test_mypy_reports_wrong_types_in_a_script(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(TYPED)
     found = subprocess.run(

@@ -81,7 +81,7 @@ def in_server(connection: psycopg.Connection, state: bytes, epochs: int) -> Stat
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("batch_size", BATCH_SIZES)
-def test_the_aggregate_gives_the_model_of_a_plain_loop(
+def test_the_aggregate_returns_the_model_of_a_plain_loop(
     packed: psycopg.Connection, schedule: str, batch_size: int
 ) -> None:
     trained = in_server(packed, initial(batch_size, *SCHEDULES[schedule]), epochs=3)

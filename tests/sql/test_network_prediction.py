@@ -1,4 +1,4 @@
-"""Released networks: what SQL predicts is what the network says of the rows as they were packed for it."""
+"""Released networks: SQL predicts what the network computes for the rows as they are packed for it."""
 
 import json
 import os
@@ -194,7 +194,7 @@ def test_projected_rows_are_predicted_as_they_were_packed(
     assert_predicted(connection, model, scores, "x" if source == "array" else "w")
 
 
-def test_float4_and_whole_numbers_are_predicted_as_float8(
+def test_float4_and_integers_are_predicted_as_float8(
     connection: psycopg.Connection, schema: str, register: Register
 ) -> None:
     connection.execute(ARRAYS.format(type="float8", scale=8.0, length=4))
@@ -441,7 +441,7 @@ def test_both_forms_decide_the_same(compiled: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", ["binary", "classes"])
-def test_a_score_that_is_no_number_is_no_prediction(kind: str) -> None:
+def test_a_score_that_is_nan_is_predicted_as_null(kind: str) -> None:
     network = Network(3, 1 if kind == "binary" else 3, True, 2.0, (), (5,))
     learned(network, np.full(network.parameters, 1e308), kind)
     found = scoring.predict(1, 0, array_of(3, 4)) if kind == "binary" else scoring.predict_class(1, 0, array_of(3, 4))
@@ -457,8 +457,8 @@ import dbdp.interfaces.sql.scoring as scoring
 before = 'numpy' in sys.modules
 from dbdp.interfaces.sql import threads
 held = []
-original = threads.hold_blas_to_one
-threads.hold_blas_to_one = lambda: (original(), held.append('numpy' in sys.modules))
+original = threads.limit_blas_to_one
+threads.limit_blas_to_one = lambda: (original(), held.append('numpy' in sys.modules))
 description = sys.stdin.read()
 scoring.learn(1, 0, description, 'binary')
 print(before, held, 'numpy' in sys.modules, os.environ['OPENBLAS_NUM_THREADS'])"""

@@ -163,7 +163,7 @@ def test_a_row_without_the_models_columns_is_refused(
 ) -> None:
     connection.execute(f"create table other as select {COLUMNS} from t; alter table other {missing}")
     with pytest.raises(
-        psycopg.Error, match="the row does not have the columns a, n, i, b, r, t, c, e, f, s as the model"
+        psycopg.Error, match="the row does not have the columns a, n, i, b, r, t, c, e, f, s of the model"
     ):
         scores(connection, fitted.model_id_, "other", "ctid")
 
@@ -197,7 +197,7 @@ NOT_FINITE = {"a": "'NaN'", "n": "'NaN'", "r": "'Infinity'"}
 @pytest.mark.parametrize(
     ("column", "value"), [*NULLED.items(), *NOT_FINITE.items(), ("n", "'Infinity'"), ("a", "'-Infinity'")]
 )
-def test_a_null_or_not_finite_feature_gives_null(
+def test_a_null_or_not_finite_feature_is_predicted_as_null(
     connection: psycopg.Connection, fitted: LogisticRegression, column: str, value: str
 ) -> None:
     connection.execute("create table other as select * from t where i = 5 limit 1")
@@ -322,7 +322,7 @@ def trim(row: tuple) -> tuple:
 
 
 def test_rows_may_come_from_anywhere(connection: psycopg.Connection, plain: LogisticRegression) -> None:
-    """A constructor, a subquery's whole row, a composite column, a domain over a composite."""
+    """A constructor, a row of a subquery, a composite column, a domain over a composite."""
     expected = scores(connection, plain.model_id_, "source", "k")
     connection.execute(
         "create domain boxed as source; create table box as select k, source as w, source::boxed as d from source"
@@ -355,7 +355,7 @@ def array_model(connection: psycopg.Connection, schema: str, register: Register)
         "'{{1}, {2}, {3}}'::float4[]",
     ],
 )
-def test_an_array_that_is_none_of_the_models_gives_null(
+def test_an_array_that_does_not_fit_the_model_is_predicted_as_null(
     connection: psycopg.Connection, array_model: int, features: str
 ) -> None:
     sql = f"select dbdp.predict(%s, {features}), dbdp.predict_probability(%s, {features})"
@@ -389,12 +389,12 @@ def test_a_call_that_cannot_be_is_refused(
 
 def test_an_array_for_a_model_of_columns_is_refused(connection: psycopg.Connection, fitted: LogisticRegression) -> None:
     with pytest.raises(
-        psycopg.Error, match="the model was trained on columns, not on an array; give a row with the columns a"
+        psycopg.Error, match="the model was trained on columns, not on an array; pass a row with the columns a"
     ):
         connection.execute("select dbdp.predict(%s, '{1,2,3}'::float8[])", (fitted.model_id_,))
 
 
-def test_a_null_model_gives_null(connection: psycopg.Connection, array_model: int) -> None:
+def test_a_null_model_is_predicted_as_null(connection: psycopg.Connection, array_model: int) -> None:
     assert connection.execute("select dbdp.predict(null, '{1,2,3}'::float8[])").fetchone() == (None,)
 
 
@@ -517,7 +517,7 @@ def test_the_compiled_scorer_of_arrays_is_the_reference(
 
 @given(WEIGHTS, st.binary(max_size=250))
 @settings(max_examples=60, deadline=None)
-def test_garbage_is_no_array(weights: list[float], garbage: bytes) -> None:
+def test_garbage_is_not_read_as_an_array(weights: list[float], garbage: bytes) -> None:
     reference = called(scoring.VectorScorer(weights, 0.5), garbage)
     assert same(called(compiled.VectorScorer(weights, 0.5), garbage), reference)
 
@@ -563,7 +563,9 @@ def test_the_compiled_scorer_of_rows_is_the_reference(
 
 @given(records(), st.binary(max_size=200), st.integers(0, 200))
 @settings(max_examples=60, deadline=None)
-def test_garbage_is_no_row_and_no_crash(made: tuple[list[scoring.Column], bytes], garbage: bytes, place: int) -> None:
+def test_garbage_is_not_read_as_a_row_and_does_not_crash(
+    made: tuple[list[scoring.Column], bytes], garbage: bytes, place: int
+) -> None:
     columns, record = made
     for data in (garbage, record[:place], record[:place] + garbage, record[:place] + garbage + record[place:]):
         called(compiled.RecordScorer(columns, 0.0), data)
@@ -571,7 +573,7 @@ def test_garbage_is_no_row_and_no_crash(made: tuple[list[scoring.Column], bytes]
 
 @given(records(), st.binary(max_size=120), st.integers(0, 3))
 @settings(max_examples=80, deadline=None)
-def test_garbage_is_no_stored_row_and_no_crash(
+def test_garbage_is_not_read_as_a_stored_row_and_does_not_crash(
     made: tuple[list[scoring.Column], bytes], garbage: bytes, flags: int
 ) -> None:
     """An analyst may call dbdp.predict_stored with bytes of any kind."""
@@ -682,7 +684,7 @@ def test_arrays_are_scored_by_the_models_of_every_kind(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_null_or_not_finite_feature_gives_null_of_every_kind(
+def test_a_null_or_not_finite_feature_is_null_for_every_kind(
     connection: psycopg.Connection, schema: str, register: Register, kind: str
 ) -> None:
     model, *_ = of_kind(connection, register, kind)
@@ -740,7 +742,7 @@ def test_the_wrong_function_names_the_right_one(
 @pytest.mark.parametrize(
     "features", ["null::float8[]", "'{1, 2}'::float8[]", "'{1, null, 3}'::float4[]", "'{1, NaN, 3}'::float8[]"]
 )
-def test_an_array_that_is_none_of_the_models_gives_null_of_every_kind(
+def test_an_array_that_does_not_fit_is_null_for_every_kind(
     connection: psycopg.Connection, schema: str, register: Register, features: str
 ) -> None:
     models = array_models(connection, register)
@@ -751,7 +753,7 @@ def test_an_array_that_is_none_of_the_models_gives_null_of_every_kind(
 
 
 @pytest.mark.parametrize("door", ["predict_class", "predict_value"])
-def test_a_model_that_is_none_is_named_by_every_function(connection: psycopg.Connection, door: str) -> None:
+def test_a_model_that_does_not_exist_is_named_by_every_function(connection: psycopg.Connection, door: str) -> None:
     with pytest.raises(psycopg.Error, match=r"model 999999 does not exist; see dbdp.models"):
         connection.execute(f"select dbdp.{door}(999999, array[1, 2, 3])")
     assert connection.execute(f"select dbdp.{door}(null, array[1, 2, 3])").fetchone() == (None,)

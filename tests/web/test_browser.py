@@ -114,7 +114,7 @@ def test_an_owner_signs_in_looks_plans_grants_and_signs_out(
     click(browser, "Allowances")
     Select(browser.find_element(By.ID, "of")).select_by_visible_text(people.dataset)
     fill(browser, "role", people.names["rival"])
-    send(browser, "Go on")
+    send(browser, "Continue")
     send(browser, f"Grant training to {people.names['rival']}")
     assert f"{people.names['rival']} may train on" in content(browser)
     browser.get(f"{address}allowances/revoke?dataset={people.dataset}&role={people.names['rival']}")

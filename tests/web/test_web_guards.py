@@ -269,7 +269,7 @@ def test_without_the_guard_a_body_is_read_without_end(site: Site, monkeypatch: p
 
 
 @pytest.mark.parametrize("framing", FRAMINGS)
-def test_the_guard_itself_refuses_every_length_in_doubt_before_it_asks_for_the_body(framing: str) -> None:
+def test_the_guard_itself_refuses_every_doubtful_length_before_it_reads_the_body(framing: str) -> None:
     """At the interface of applications, whatever web server is in front."""
     line, headers, _ = FRAMINGS[framing]
     method, path, _version = line.split(" ")
@@ -303,7 +303,7 @@ def test_the_guard_itself_refuses_every_length_in_doubt_before_it_asks_for_the_b
 def test_a_request_that_does_not_arrive_is_not_waited_for(
     site: Site, monkeypatch: pytest.MonkeyPatch, begun: str
 ) -> None:
-    """However slowly it comes: each byte within the time, the whole beyond it."""
+    """Send each byte within the time limit, and the request beyond it."""
     monkeypatch.setattr("dbdp.interfaces.web.serving.REQUEST_SECONDS", 1.0)
     host = site.address.removeprefix("http://")
     name, port = host.split(":")
@@ -358,7 +358,7 @@ def test_sql_in_an_option_that_is_text_is_refused_by_dbdp(owner: httpx.Client, p
     assert "dbdp refused this" in words(answer.text)
 
 
-def test_the_sql_of_a_plan_quotes_what_it_is_given(analyst: httpx.Client, people: People) -> None:
+def test_the_sql_of_a_plan_quotes_its_values(analyst: httpx.Client, people: People) -> None:
     answer = analyst.get("/plan", params={"dataset": people.dataset, "epsilon": "1", "schedule": "square_root"})
     assert f"dp_train(&#39;{people.dataset}&#39;, epsilon =&gt; 1.0, delta =&gt; 0.0" in answer.text
     assert "schedule =&gt; &#39;square_root&#39;" in answer.text

@@ -64,12 +64,12 @@ def test_a_budget_shows_an_analyst_no_name_of_another(
     seen = words(owner.get("/dataset", params={"name": people.dataset}).text)
     own = words(analyst.get("/dataset", params={"name": people.dataset}).text)
     assert people.names["analyst"] in seen
-    assert "whom you do not see" in own and "whom you do not see" not in seen
+    assert "whose charges you may not see" in own and "whose charges you may not see" not in seen
     bar = own.partition("Budget")[2]
     assert people.names["owner"] not in bar
 
 
-def test_a_role_without_rights_is_told_what_to_ask_for(shared_site: Site, people: People) -> None:
+def test_a_role_without_rights_sees_which_grants_it_needs(shared_site: Site, people: People) -> None:
     with shared_site.sign_in(people.names["stranger"]) as stranger:
         for path in LISTS:
             answer = stranger.get(path)
@@ -87,7 +87,7 @@ def test_nothing_that_is_looked_at_changes_a_budget(owner: httpx.Client, people:
 
 
 def test_a_request_that_reads_cannot_write(shared_site: Site, people: People) -> None:
-    server = shared_site.app.state.desk.server
+    server = shared_site.app.state.services.server
     name, password = people.names["owner"], "parole-of-the-tests"
     with pytest.raises(Exception, match="refused"), server.acting(name, password) as database:
         database.grant_training(people.dataset, people.names["rival"])
@@ -96,7 +96,7 @@ def test_a_request_that_reads_cannot_write(shared_site: Site, people: People) ->
         assert not session.execute(sql, (people.names["rival"],)).fetchall()
 
 
-def test_a_plan_is_that_of_dp_explain_and_tells_what_would_be_left(
+def test_a_plan_is_that_of_dp_explain_and_shows_what_would_be_left(
     analyst: httpx.Client, people: People, as_owner: psycopg.Connection
 ) -> None:
     sql = "select dbdp.dp_explain(%s, 2, batch_size => 20, epochs => 3, loss => 'huber_svm')"
@@ -110,12 +110,12 @@ def test_a_plan_is_that_of_dp_explain_and_tells_what_would_be_left(
     assert "would be refused" not in told
 
 
-def test_a_plan_beyond_the_budget_says_that_it_would_be_refused(owner: httpx.Client, people: People) -> None:
+def test_a_plan_beyond_the_budget_shows_that_it_would_be_refused(owner: httpx.Client, people: People) -> None:
     told = words(owner.get("/plan", params={"dataset": people.dataset, "epsilon": "99"}).text)
     assert "The budget does not have that much left" in told and "would be refused" in told
 
 
-def test_a_plan_beyond_an_allowance_says_that_it_would_be_refused(shared_site: Site, people: People) -> None:
+def test_a_plan_beyond_an_allowance_shows_that_it_would_be_refused(shared_site: Site, people: People) -> None:
     with shared_site.sign_in(people.names["odd"]) as odd:
         told = words(odd.get("/plan", params={"dataset": people.dataset, "epsilon": "25"}).text)
     assert "The budget does not" not in told
@@ -127,8 +127,8 @@ def test_a_plan_beyond_the_delta_names_the_delta_as_what_to_lower(
 ) -> None:
     asked = {"dataset": people.dataset, "epsilon": "1", "delta": "2e-3"}
     told = words(owner.get("/plan", params=asked).text)
-    assert "The budget does not have that much δ left: 0.001, and this training asks for 0.002." in told
-    assert "Ask for a smaller δ" in told and "smaller ε" not in told
+    assert "The budget does not have that much δ left: 0.001, and this training needs 0.002." in told
+    assert "Choose a smaller δ" in told and "smaller ε" not in told
     both = words(owner.get("/plan", params=asked | {"epsilon": "200"}).text)
     assert "smaller δ" in both and "smaller ε" in both
     with shared_site.sign_in(people.names["odd"]) as odd:  # whose allowance is a fifth
@@ -137,7 +137,7 @@ def test_a_plan_beyond_the_delta_names_the_delta_as_what_to_lower(
     assert "does not have that much δ left: 0.0002" in told and "ask the owner for more" in told
 
 
-def test_a_plan_tells_what_it_leaves_of_the_delta(owner: httpx.Client, people: People) -> None:
+def test_a_plan_shows_what_it_leaves_of_the_delta(owner: httpx.Client, people: People) -> None:
     asked = {"dataset": people.dataset, "epsilon": "1", "delta": "1e-4"}
     assert "Of its δ 90 % : 0.001 now, 0.0009 afterwards" in words(owner.get("/plan", params=asked).text)
 
@@ -171,7 +171,7 @@ def test_a_field_that_dbdp_refuses_is_marked(
         ("algorithm", "algorithm 'nsgd' has no exponent (given: 0.5); leave it out", False),
     ],
 )
-def test_a_refusal_marks_what_it_begins_with_or_gives_the_value_of(name: str, told: str, marked: bool) -> None:
+def test_a_refusal_marks_the_fields_that_it_is_about(name: str, told: str, marked: bool) -> None:
     fields, _ = plan_form.read({"epsilon": "1"})
     assert (name in [each.name for each in plan_form.marked(fields, told) if each.problem]) == marked
 
@@ -221,7 +221,7 @@ def test_training_is_granted_and_revoked_after_a_look_at_what_it_means(owner: ht
         ({"dataset": "none_at_all"}, 404, "There is no dataset “none_at_all”"),
     ],
 )
-def test_nothing_is_asked_to_be_confirmed_that_would_be_refused(
+def test_a_grant_that_would_be_refused_is_not_confirmed(
     owner: httpx.Client, people: People, given: dict[str, str], status: int, told: str
 ) -> None:
     asked = {"dataset": people.dataset, "role": people.names["rival"]} | given
@@ -233,7 +233,7 @@ def test_nothing_is_asked_to_be_confirmed_that_would_be_refused(
     assert owner.post("/allowances/grant", data=form).status_code == 400  # the door has the same rules
 
 
-def test_an_analyst_is_not_asked_to_confirm_a_grant(analyst: httpx.Client, people: People) -> None:
+def test_an_analyst_cannot_confirm_a_grant(analyst: httpx.Client, people: People) -> None:
     answer = analyst.get("/allowances/grant", params={"dataset": people.dataset, "role": people.names["rival"]})
     assert answer.status_code == 403
     assert f"belongs to {people.names['owner']}" in words(answer.text)
@@ -289,7 +289,7 @@ def test_an_analyst_may_not_grant(analyst: httpx.Client, people: People) -> None
     assert "permission denied" in words(answer.text)
 
 
-def test_a_grant_to_nobody_says_so(owner: httpx.Client, people: People) -> None:
+def test_a_grant_to_an_unknown_role_is_refused(owner: httpx.Client, people: People) -> None:
     form = {"dataset": people.dataset, "role": "nobody_at_all", "csrf": csrf_of(owner.get("/models").text)}
     answer = owner.post("/allowances/grant", data=form)
     assert answer.status_code == 400
@@ -376,7 +376,7 @@ def test_many_roles_share_a_part_of_the_bar() -> None:
     found = {part.label: part for part in budget_bar(budget, spending, planned=2.0)}
     assert list(found) == [
         *(f"r{number}" for number in range(6)),
-        *("4 other roles", "others, whom you do not see", "rolled back or failed", "this training", "left"),
+        *("4 other roles", "others, whose charges you may not see", "rolled back or failed", "this training", "left"),
     ]
     assert (found["4 other roles"].charge, found["4 other roles"].releases) == (4.0, 8)
     assert found["left"].charge == pytest.approx(6.0)

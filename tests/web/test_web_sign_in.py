@@ -63,7 +63,7 @@ def test_a_superuser_cannot_sign_in_with_the_right_password_either(site: Site, p
         admin.execute(f"drop role {name}")
     assert answer.status_code == 403
     assert "dbdp_data_owner" in words(answer.text)
-    assert len(site.app.state.desk.sign_ins) == 0
+    assert len(site.app.state.services.sign_ins) == 0
 
 
 @pytest.mark.parametrize("name", ["a\0b", "", "x' user=postgres", "x\nuser=postgres", "ö" * 200])
@@ -93,7 +93,7 @@ def test_signing_in_again_ends_the_former_session(site: Site, people: People) ->
             assert other.get("/datasets").status_code == 401
 
 
-def test_who_is_not_signed_in_is_asked_to_and_comes_back(site: Site, people: People) -> None:
+def test_a_request_without_a_session_leads_to_the_sign_in_and_back(site: Site, people: People) -> None:
     with site.browser() as client:
         asked = client.get("/ledger", params={"dataset": people.dataset})
         assert asked.status_code == 401
@@ -118,7 +118,7 @@ def test_a_session_ends_when_it_is_idle(site: Site, people: People) -> None:
             assert client.get("/models").status_code == 200
         site.clock.now += IDLE_SECONDS
         assert client.get("/models").status_code == 401
-    assert len(site.app.state.desk.sign_ins) == 0
+    assert len(site.app.state.services.sign_ins) == 0
 
 
 def test_a_session_ends_when_it_is_old_however_busy(site: Site, people: People) -> None:
@@ -141,7 +141,7 @@ def test_the_oldest_session_ends_where_there_are_too_many() -> None:
 
 
 def test_a_sweep_forgets_a_password_without_a_request(site: Site, people: People) -> None:
-    sign_ins = site.app.state.desk.sign_ins
+    sign_ins = site.app.state.services.sign_ins
     with site.sign_in(people.names["owner"]):
         sign_ins.sweep()
         assert len(sign_ins) == 1
@@ -157,7 +157,7 @@ def test_signing_out_forgets_the_session(site: Site, people: People) -> None:
         assert answer.headers["location"] == "/sign-in"
         client.cookies.update(number)
         assert client.get("/models").status_code == 401
-    assert len(site.app.state.desk.sign_ins) == 0
+    assert len(site.app.state.services.sign_ins) == 0
 
 
 def test_a_changed_password_ends_the_session(site: Site, people: People) -> None:
@@ -197,16 +197,16 @@ def test_right_passwords_are_never_too_many(site: Site, people: People) -> None:
         assert attempt(site, people.names["owner"], PASSWORD).status_code == 303
 
 
-def test_a_lost_server_is_told_and_ends_no_session(site: Site, people: People) -> None:
-    desk = site.app.state.desk
+def test_a_lost_server_is_reported_and_ends_no_session(site: Site, people: People) -> None:
+    services = site.app.state.services
     with site.sign_in(people.names["owner"]) as client:
-        site.app.state.desk = replace(desk, server=Server("postgresql:///none?host=/nonexistent"))
+        site.app.state.services = replace(services, server=Server("postgresql:///none?host=/nonexistent"))
         for _ in range(MOST_FAILURES + 1):  # nor is it a failure of who signs in
             assert attempt(site, people.names["owner"], PASSWORD).status_code == 503
         answer = client.get("/datasets")
         assert answer.status_code == 503
         assert "does not answer" in words(answer.text)
-        site.app.state.desk = desk
+        site.app.state.services = services
         assert client.get("/datasets").status_code == 200
 
 
@@ -226,7 +226,7 @@ def test_requests_at_once_take_one_connection_of_a_session(site: Site, narrow: s
     assert found == [200] * 8
 
 
-def test_a_connection_limit_ends_no_session_and_is_no_failure_of_who_signs_in(
+def test_a_connection_limit_ends_no_session_and_is_not_a_failed_sign_in(
     site: Site, people: People, narrow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dbdp.interfaces.web.accounts.connections._PAUSES", ())
@@ -244,7 +244,7 @@ def test_a_connection_limit_ends_no_session_and_is_no_failure_of_who_signs_in(
         assert client.get("/models").status_code == 200
 
 
-def test_a_role_that_may_not_enter_the_database_is_told_so(site: Site, people: People) -> None:
+def test_a_role_that_may_not_connect_to_the_database_sees_why(site: Site, people: People) -> None:
     name = people.names["rival"]
     with site.sign_in(name) as client, people.admin() as admin:
         database = admin.info.dbname
@@ -274,7 +274,7 @@ def test_words_that_are_not_understood_count_as_a_failure_and_end_no_session(
 
 
 def test_a_request_waits_for_another_of_its_session_but_not_forever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dbdp.interfaces.web.accounts.sign_ins.PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr("dbdp.interfaces.web.accounts.sign_ins.WAIT_SECONDS", 0.01)
     sign_ins = SignIns(lambda: 0.0)
     session, other = (sign_ins.find(sign_ins.begin("role", PASSWORD)) for _ in range(2))
     with session.turn(), other.turn(), pytest.raises(Refusal, match="Too much at once"), session.turn():
@@ -310,7 +310,7 @@ def test_no_secret_is_logged_even_by_a_fault(
     told = "\n".join(logging.Formatter().format(record) for record in logged)
     assert "a fault of the tests" in told
     assert not any(secret in told for secret in secrets)
-    session = next(iter(vars(site.app.state.desk.sign_ins)["_sessions"].values()))
+    session = next(iter(vars(site.app.state.services.sign_ins)["_sessions"].values()))
     assert PASSWORD not in repr(session) and number not in repr(session)
 
 
@@ -320,7 +320,7 @@ def test_it_listens_on_no_address_but_this_machines_own(host: str) -> None:
         listen(host, 0)
 
 
-def test_a_port_that_is_taken_is_told_with_the_remedy() -> None:
+def test_a_port_that_is_in_use_is_reported_with_the_remedy() -> None:
     with listen("127.0.0.1", 0) as taken:
         taken.listen()
         with pytest.raises(OSError, match="--port"):
@@ -334,7 +334,7 @@ def test_the_command_refuses_another_address_in_one_line() -> None:
     assert "127.0.0.1" in done.stderr
 
 
-def test_without_the_extra_the_command_says_what_to_install() -> None:
+def test_without_the_extra_the_command_names_what_to_install() -> None:
     without = "import sys; sys.modules['fastapi'] = None; sys.argv = ['dbdp', 'web']"
     code = f"{without}; from dbdp.interfaces.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

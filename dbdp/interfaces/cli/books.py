@@ -1,4 +1,4 @@
-"""Commands that read the books: datasets, models, budgets, charges, and whether they agree."""
+"""Commands that list datasets, models, budgets and charges, and check the ledger."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ import typer
 from dbdp.interfaces.cli.output import AsJson, Url, numbers, opened, show, show_mapping
 
 app = typer.Typer()
-FOUND_SOMETHING = 3  # exit code of a check that went well and has bad news
+DISAGREES = 3  # exit code: the check ran, and ledger, odometers and limits do not agree
 
 
 @app.command()
@@ -26,10 +26,10 @@ def budget(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Show what a dataset has spent, what is left, and what is promised over all its registrations."""
+    """Show what a dataset has spent and has left, and the guarantee over all its registrations."""
     with opened(url) as database:
-        found = numbers(database.budget(name, release_delta=delta))
-    show_mapping(found, as_json, "budget")
+        shown = numbers(database.budget(name, release_delta=delta))
+    show_mapping(shown, as_json, "budget")
 
 
 @app.command()
@@ -38,7 +38,7 @@ def ledger(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """List the charges: who, when, what for, how much, and what became of it; by period, where a budget was renewed."""
+    """List the charges: who, when, what for, how much, and the outcome; by period, where a budget was renewed."""
     with opened(url) as database:
         rows = [numbers(row) for row in database.history(name)]
     if as_json:
@@ -51,8 +51,8 @@ def ledger(
         hidden.add("period")
     shown = ("id", "at", "by", "dataset", "period", "algorithm", "charge", "leak", "outcome", "models")
     rows = [row | {"at": row["charged_at"], "by": row["charged_by"]} for row in rows]
-    told = [{key: row[key] for key in shown if key not in hidden} for row in rows]
-    show(told, False, f"ledger of {name}" if name else "ledger")
+    rows = [{key: row[key] for key in shown if key not in hidden} for row in rows]
+    show(rows, False, f"ledger of {name}" if name else "ledger")
 
 
 @app.command("check-ledger")
@@ -62,7 +62,7 @@ def check_ledger(as_json: AsJson = False, url: Url = None) -> None:
         rows = [numbers(row) for row in database.check_ledger()]
     show(rows, as_json, "check of the ledger")
     if not all(row["ok"] for row in rows):
-        raise typer.Exit(FOUND_SOMETHING)
+        raise typer.Exit(DISAGREES)
 
 
 @app.command()

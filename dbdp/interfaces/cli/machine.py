@@ -1,4 +1,4 @@
-"""Commands for a machine: the demo, the extension on a server, the private server."""
+"""Commands for an administrator: the demo, the extension on a server, the web page, the private server."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dbdp import __version__
-from dbdp.interfaces.cli.output import AsJson, Url, console, opened, say, show, show_done, show_mapping
+from dbdp.interfaces.cli.output import AsJson, Url, console, opened, print_line, show, show_done, show_mapping
 
 if TYPE_CHECKING:
     from dbdp.deployment.cluster import Cluster
@@ -18,7 +18,7 @@ app.add_typer(server, name="server")
 
 @app.command()
 def demo(url: Url = None) -> None:
-    """Load Adult, train at ε = 1 through both doors, and print all that was done."""
+    """Load Adult, train at ε = 1 in SQL and in Python, and print every step."""
     from dbdp.interfaces.cli.demo.demo import run
 
     with opened(url) as database:
@@ -30,7 +30,7 @@ def install(
     url: Annotated[str, typer.Option(help="libpq URL of a superuser, on the server's machine.")],
     as_json: AsJson = False,
 ) -> None:
-    """Put the extension's files in place and create the extension."""
+    """Copy the extension's files to the server and create the extension."""
     from dbdp.deployment.installer import install as install_extension
 
     install_extension(url)
@@ -47,42 +47,42 @@ def uninstall(
     from dbdp.deployment.installer import contents
     from dbdp.deployment.installer import uninstall as uninstall_extension
 
-    going = contents(url)
-    if going and not yes:
-        _agree(going)
+    dropped = contents(url)
+    if dropped and not yes:
+        _confirm(dropped)
     uninstall_extension(url)
-    done = "is dropped" if going else "was not there"
-    show_done(f"extension dbdp {done}", as_json, extension="dbdp", version=None, dropped=going)
+    done = "is dropped" if dropped else "was not installed"
+    show_done(f"extension dbdp {done}", as_json, extension="dbdp", version=None, dropped=dropped)
 
 
-def _agree(going: dict[str, Any]) -> None:
-    """Say what an uninstallation deletes, and go on if that is agreed to."""
-    numbers = ", ".join(f"{number} {name}" for name, number in going.items() if name != "others")
-    typer.echo(f"This deletes {numbers}, for good; what was released stays released.", err=True)
-    for each in going["others"]:
-        typer.echo(f"It also drops what depends on the extension: {each}", err=True)
+def _confirm(dropped: dict[str, Any]) -> None:
+    """Print what an uninstallation deletes, and ask for confirmation."""
+    numbers = ", ".join(f"{number} {name}" for name, number in dropped.items() if name != "others")
+    typer.echo(f"This deletes {numbers} permanently; what was released stays released.", err=True)
+    for each in dropped["others"]:
+        typer.echo(f"It also drops an object that depends on the extension: {each}", err=True)
     typer.confirm("Drop extension dbdp?", abort=True, err=True)
 
 
 @app.command()
 def web(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes one that is free.")] = 8433,
-    host: Annotated[str, typer.Option(help="An address of this machine's own: 127.0.0.1 or ::1.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 chooses a free port.")] = 8433,
+    host: Annotated[str, typer.Option(help="An address of this machine: 127.0.0.1 or ::1.")] = "127.0.0.1",
     url: Url = None,
 ) -> None:
     """Serve a page of datasets, budgets, models and plans on this machine; sign in as a role of the database."""
     try:
         from dbdp.interfaces.web.serving import serve
     except ModuleNotFoundError as error:
-        raise ValueError(f"dbdp web needs {error.name}; install it by: pip install 'dbdp[web]'") from None
+        raise ValueError(f"dbdp web needs {error.name}; run pip install 'dbdp[web]'") from None
     from dbdp.interfaces.python.database import default_url
 
-    serve(url or default_url(), host, port, say)
+    serve(url or default_url(), host, port, print_line)
 
 
 @app.command()
 def doctor(as_json: AsJson = False, url: Url = None) -> None:
-    """Find what this machine and a server lack, and name the remedies; exit code 1 if there is a fault."""
+    """Check what this machine and a server lack, and print remedies; exit code 1 if there is a fault."""
     from dbdp.deployment.doctor import FAULT, examine
 
     findings = examine(url)
@@ -96,7 +96,7 @@ def doctor(as_json: AsJson = False, url: Url = None) -> None:
         )
         for each in findings:
             if each.remedy:
-                say(f"{each.check}: {_one_line(each.remedy)}")
+                print_line(f"{each.check}: {_one_line(each.remedy)}")
     if any(each.state == FAULT for each in findings):
         raise typer.Exit(1)
 
@@ -107,7 +107,7 @@ def _one_line(text: str) -> str:
 
 @server.command("start")
 def server_start(as_json: AsJson = False) -> None:
-    """Start the private server; make it first when there is none."""
+    """Start the private server; create it first if there is none."""
     cluster = _started()
     show_done(cluster.url, as_json, url=cluster.url)
 
@@ -121,7 +121,7 @@ def server_stop() -> None:
 
 @server.command("status")
 def server_status(as_json: AsJson = False) -> None:
-    """Say whether the private server runs, and where it is."""
+    """Show whether the private server runs, and where it is."""
     show_mapping(_cluster().status(), as_json, "private server")
 
 
@@ -134,12 +134,12 @@ def server_url(as_json: AsJson = False) -> None:
 
 @server.command("psql", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def server_psql(context: typer.Context) -> None:
-    """Open psql on the private server; further arguments go to psql."""
+    """Open psql on the private server; further arguments are passed to psql."""
     sys.exit(_started().psql(context.args))
 
 
 def _started() -> "Cluster":
-    """Return the private server, which runs then; say so first where that takes a while."""
+    """Start the private server if needed and return it; print a line first, since starting may take a minute."""
     cluster = _cluster()
     if not cluster.status()["running"]:
         typer.echo("starting the private server; the first time takes a minute", err=True)

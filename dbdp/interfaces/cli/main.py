@@ -1,7 +1,7 @@
-"""The command line: `dbdp`, by typer. A command's module is imported when the command is called.
+"""The command line `dbdp`, by typer.
 
-So that the shell's completion and the short commands are quick, nothing heavy is imported here: NumPy, psycopg and rich
-come with the commands that need them.
+A command's module is imported when the command is called. NumPy, psycopg and rich are not imported here, so that the
+shell's completion and short commands are fast.
 """
 
 import sys
@@ -15,8 +15,8 @@ from dbdp import __version__
 from dbdp.interfaces.cli.places import PLACES
 
 EXIT_CODES = (
-    "Exit codes: 0 done; 1 refused or failed, as the last line on stderr says, or the doctor found a fault; "
-    "2 wrong usage; 3 the check of the ledger found something; "
+    "Exit codes: 0 success; 1 refused or failed, with the reason in the last line on stderr, or a fault that the "
+    "doctor reports; 2 wrong usage; 3 ledger, odometers or limits do not agree; "
     "130 interrupted by Ctrl-C (what was charged stays charged)."
 )
 _REMEDY = (
@@ -26,7 +26,7 @@ _REMEDY = (
 
 
 class _Commands(TyperGroup):
-    """Commands of `dbdp.interfaces.cli.places`, each made when it is asked for, before those of `app` itself."""
+    """Loads a command of `dbdp.interfaces.cli.places` when it is called; lists these before those of `app` itself."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*PLACES, *super().list_commands(ctx)]
@@ -66,7 +66,7 @@ def version(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -
 
 
 def main() -> None:
-    """Run the command line; turn our errors into one line and exit code 1."""
+    """Run the command line; print an error of dbdp in one line and exit with code 1."""
     try:
         app()
     except Exception as error:
@@ -75,18 +75,19 @@ def main() -> None:
         from rich.console import Console
         from rich.text import Text
 
-        told = Text.assemble(("error:", "red"), " ", _plain(error))
-        Console(stderr=True).print(told, soft_wrap=True)
+        message = Text.assemble(("error:", "red"), " ", _one_line(error))
+        Console(stderr=True).print(message, soft_wrap=True)
         sys.exit(1)
 
 
 def _refusals() -> tuple[type[Exception], ...]:
-    """Return the errors that are answers; those of psycopg exist only where a command has imported it."""
+    """Return the types of errors that are shown without a traceback; psycopg's only if a command imported it."""
     psycopg = sys.modules.get("psycopg")
     return (ValueError, OSError, RuntimeError, *([psycopg.Error] if psycopg else []))
 
 
-def _plain(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
+    """Return an error's text on one line, with the hint of PostgreSQL, or ours for a missing right."""
     from dbdp.interfaces.plain import plain
 
     diagnosis = getattr(error, "diag", None)

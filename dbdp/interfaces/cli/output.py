@@ -1,4 +1,4 @@
-"""What the commands share: options that many have, how they read JSON, and how they print, for people or as JSON."""
+"""Options that several commands have, and functions that read JSON and print results as tables or JSON."""
 
 import json
 from collections.abc import Iterator
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from dbdp.interfaces.python.database import Database
 
 console = Console()
-_BREAKS = 16  # a longer word of a cell may be broken
+_BREAKS = 16  # characters; a longer word in a cell may be broken
 
-Url = Annotated[str | None, typer.Option(help="Server to use; default DBDP_URL, else the private one.")]
+Url = Annotated[str | None, typer.Option(help="URL of the server; default DBDP_URL, else the private server.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Positive = Annotated[str | None, typer.Option(help="The label's positive value.")]
 Negative = Annotated[str | None, typer.Option(help="Its negative value; default: any other.")]
-Labels = Annotated[list[str] | None, typer.Option("--class", help="A class of the label; give each.")]
+Labels = Annotated[list[str] | None, typer.Option("--class", help="A class of the label; repeat for each.")]
 LabelBounds = Annotated[
     tuple[float, float] | None, typer.Option(metavar="LOWER UPPER", help="Bounds of a label that is a number.")
 ]
-Epsilon = Annotated[float, typer.Option(help="ε of what is shown.")]
-Delta = Annotated[float, typer.Option(help="δ of what is shown; 0 asks for pure ε.")]
+Epsilon = Annotated[float, typer.Option(help="ε of this release.")]
+Delta = Annotated[float, typer.Option(help="δ of this release; 0 is pure ε.")]
 
 
 @contextmanager
 def opened(url: str | None) -> Iterator["Database"]:
-    """Connect to a server."""
+    """Connect to a server, and close the connection at the end."""
     from dbdp.interfaces.python.database import connect
 
     with connect(url) as database:
@@ -46,49 +46,57 @@ def opened(url: str | None) -> Iterator["Database"]:
 
 @contextmanager
 def for_owners(what: str) -> Iterator[None]:
-    """Say what it takes, where the server refuses what only a reader of the table may do."""
+    """Add the rights that are needed to the error where the server refuses an exact result."""
     try:
         yield
     except Exception as error:
         if getattr(error, "sqlstate", None) != NOT_ALLOWED:
             raise
         raise PermissionError(
-            f"{str(error).splitlines()[0]}; {what} takes the right to read the table and membership in dbdp_data_owner"
+            f"{str(error).splitlines()[0]}; {what} needs the right to read the table and membership in dbdp_data_owner"
         ) from None
 
 
 def json_object(text: str, source: str) -> dict[str, Any]:
-    """Return an object written as JSON.
+    """Return the JSON object of a text.
 
     Parameters
     ----------
-    source : which option it is of, and which file
+    text : str
+        The text.
+    source : str
+        The option or file that it is from, for the message.
+
+    Returns
+    -------
+    dict
+        The object.
 
     Raises
     ------
     ValueError
-        If it is none.
+        If the text is not a JSON object.
     """
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{source} is no JSON object: {error}") from None
-    if not isinstance(found, dict):
-        raise ValueError(f'{source} is no JSON object: write {{"name": value, …}}')
-    return found
+        raise ValueError(f"{source} is not a JSON object: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f'{source} is not a JSON object: write {{"name": value, …}}')
+    return value
 
 
 def json_file(path: Path, option: str) -> dict[str, Any]:
-    """Return the object that a file has as JSON; raise ValueError if it has none."""
+    """Return the JSON object in a file; raise ValueError if the file is not one."""
     source = f"{option} {str(path)!r}"
     try:
         return json_object(path.read_text(), source)
     except UnicodeDecodeError as error:
-        raise ValueError(f"{source} is no JSON object: {error}") from None
+        raise ValueError(f"{source} is not a JSON object: {error}") from None
 
 
 def cell(value: Any, style: str = "") -> Text:
-    """Return a value for people: a number rounded, a time to the second, and no text is taken for markup."""
+    """Return a value for a table: a number rounded, a time to the second, text without rich's markup."""
     if value is None:
         return Text()
     if isinstance(value, float):
@@ -99,11 +107,11 @@ def cell(value: Any, style: str = "") -> Text:
 
 
 def show(rows: list[dict[str, Any]], as_json: bool, title: str) -> None:
-    """Print rows: a table, or each by itself where the console is too narrow for that; or a JSON list."""
+    """Print rows as a table, one by one where the console is too narrow for it, or as a JSON list."""
     if as_json:
         print(json.dumps(rows, default=str))
     elif not rows:
-        say(f"{title}: none")
+        print_line(f"{title}: none")
     elif (table := _table(rows, title)) is not None:
         console.print(table)
     else:
@@ -112,7 +120,7 @@ def show(rows: list[dict[str, Any]], as_json: bool, title: str) -> None:
 
 
 def _table(rows: list[dict[str, Any]], title: str) -> Table | None:
-    """Return rows as a table; None where the console is so narrow that words would have to be broken."""
+    """Return rows as a table; None if the console is so narrow that words would be broken."""
     table = Table(title=cell(title, "table.title"), box=SIMPLE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     width = -2
     for name in rows[0]:
@@ -131,12 +139,12 @@ def _longest_word(text: Text) -> int:
 
 
 def numbers(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row whose exact decimals are floats, for JSON and for tables."""
+    """Return a row with Decimal values as float, for JSON and tables."""
     return {key: float(value) if isinstance(value, Decimal) else value for key, value in row.items()}
 
 
 def show_mapping(values: dict[str, Any], as_json: bool, title: str) -> None:
-    """Print names and values: a table, or a JSON object."""
+    """Print names and values as a table or as a JSON object."""
     if as_json:
         print(json.dumps(values, default=str))
         return
@@ -149,24 +157,24 @@ def show_mapping(values: dict[str, Any], as_json: bool, title: str) -> None:
 
 
 def show_done(text: str, as_json: bool, **facts: Any) -> None:
-    """Say what was done: in words, or its facts as a JSON object."""
+    """Print what was done, as a sentence or as a JSON object of facts."""
     if as_json:
         print(json.dumps(facts, default=str))
     else:
-        say(text)
+        print_line(text)
 
 
-def say(text: str) -> None:
-    """Print a line for people."""
+def print_line(text: str) -> None:
+    """Print a line of text, with control characters escaped."""
     console.print(Text(plain(text)), soft_wrap=True)
 
 
-def show_figures(found: dict[str, Any], as_json: bool, title: str, rows: list[dict[str, Any]]) -> None:
-    """Print a figure that was paid for: its rows where it has some, its numbers, the receipt."""
+def show_figures(result: dict[str, Any], as_json: bool, title: str, rows: list[dict[str, Any]]) -> None:
+    """Print the result of a score: its rows if it has some, its numbers, and the receipt."""
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(result))
         return
     if rows:
         show(rows, False, title)
-    show_mapping({name: value for name, value in found.items() if not isinstance(value, list | dict)}, False, title)
-    show_mapping(found["receipt"], False, "receipt")
+    show_mapping({name: value for name, value in result.items() if not isinstance(value, list | dict)}, False, title)
+    show_mapping(result["receipt"], False, "receipt")

@@ -1,4 +1,4 @@
-"""Commands for a data owner: declare a table, let others train and predict, begin a new budget, look for oneself."""
+"""Commands for a data owner: register a table, grant rights, renew a budget, estimate bounds, train without privacy."""
 
 from pathlib import Path
 from typing import Annotated
@@ -40,26 +40,28 @@ Regularisation = Annotated[float | None, typer.Option(help=HELP["regularisation"
 def register(
     name: str,
     table: str,
-    label: Annotated[str, typer.Option(help="The label's column.")],
+    label: Annotated[str, typer.Option(help="Column of the label.")],
     features: Annotated[Path, typer.Option(help="JSON file: column → bounds, categories, or length and norm.")],
     delta: Annotated[float, typer.Option(help="Total δ of the dataset.")],
     epsilon: Annotated[float | None, typer.Option(help="Total ε of the dataset.")] = None,
-    rho: Annotated[float | None, typer.Option(help="Total ρ of the dataset, in place of ε.")] = None,
+    rho: Annotated[float | None, typer.Option(help="Total ρ of the dataset, instead of ε.")] = None,
     positive: Positive = None,
     negative: Negative = None,
     classes: Labels = None,
     label_bounds: LabelBounds = None,
     intercept: bool = True,
     mode: Annotated[str, typer.Option(help="Composition: renyi, basic, gaussian or zcdp.")] = "renyi",
-    unit: Annotated[str | None, typer.Option(help="Column whose rows of one value are protected together.")] = None,
-    max_rows: Annotated[int | None, typer.Option(help="Rows that are read of each unit, at most.")] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="Column of the unit of privacy: rows with one value are protected together.")
+    ] = None,
+    max_rows: Annotated[int | None, typer.Option(help="Largest number of rows that are read of each unit.")] = None,
     public_columns: Annotated[
-        list[str] | None, typer.Option("--public-column", help="A column of public keys, to group by; give each.")
+        list[str] | None, typer.Option("--public-column", help="A public column, to group by; repeat for several.")
     ] = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Declare a table once: public facts and a total budget."""
+    """Register a table as a dataset: public facts and a total budget."""
     with opened(url) as database:
         database.register(
             Registration(
@@ -94,7 +96,7 @@ def grant_training(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Let a role train on a dataset that you registered."""
+    """Grant a role the right to train on a dataset that you registered."""
     with opened(url) as database:
         database.grant_training(dataset, role, epsilon=epsilon)
     show_done(f"{role} may train on {dataset}", as_json, dataset=dataset, role=role, epsilon=epsilon)
@@ -102,7 +104,7 @@ def grant_training(
 
 @app.command("revoke-training")
 def revoke_training(dataset: str, role: str, as_json: AsJson = False, url: Url = None) -> None:
-    """End a role's right to train on a dataset; what it spent stays spent."""
+    """Revoke a role's right to train on a dataset; what it spent stays spent."""
     with opened(url) as database:
         database.revoke_training(dataset, role)
     show_done(f"{role} may no longer train on {dataset}", as_json, dataset=dataset, role=role)
@@ -110,14 +112,14 @@ def revoke_training(dataset: str, role: str, as_json: AsJson = False, url: Url =
 
 @app.command()
 def allowances(as_json: AsJson = False, url: Url = None) -> None:
-    """List who may train on which dataset, how much each may spend, and has spent."""
+    """List who may train on which dataset, with limit and spending."""
     with opened(url) as database:
         show(database.allowances(), as_json, "allowances")
 
 
 @app.command("grant-prediction")
 def grant_prediction(model: int, role: str, as_json: AsJson = False, url: Url = None) -> None:
-    """Let a role predict with a model that you released, or whose dataset you registered."""
+    """Grant a role the right to predict with a model that you released, or whose dataset you registered."""
     with opened(url) as database:
         database.grant_prediction(model, role)
     show_done(f"{role} may predict with model {model}", as_json, model=model, role=role)
@@ -125,7 +127,7 @@ def grant_prediction(model: int, role: str, as_json: AsJson = False, url: Url = 
 
 @app.command("revoke-prediction")
 def revoke_prediction(model: int, role: str, as_json: AsJson = False, url: Url = None) -> None:
-    """End a role's right to predict with a model."""
+    """Revoke a role's right to predict with a model."""
     with opened(url) as database:
         database.revoke_prediction(model, role)
     show_done(f"{role} may no longer predict with model {model}", as_json, model=model, role=role)
@@ -143,13 +145,13 @@ def redeclare(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Correct what was declared of a dataset; its budget and its models stay as they are."""
-    given = json_file(features, "--features") if features else None
+    """Correct the declaration of a dataset; its budget and its models stay as they are."""
+    corrected = json_file(features, "--features") if features else None
     with opened(url) as database:
         database.redeclare(
             name,
             reason,
-            features=given,
+            features=corrected,
             positive=positive,
             negative=negative,
             classes=classes,
@@ -167,22 +169,22 @@ def renew(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """End a dataset's budget and begin a new one; what is promised over both adds up."""
+    """End a dataset's budget and begin a new one; the guarantees of both add up."""
     with opened(url) as database:
         database.renew_budget(name, reason, epsilon=epsilon, delta=delta)
-        found = numbers(database.budget(name))
-    show_mapping(found, as_json, "budget")
+        renewed = numbers(database.budget(name))
+    show_mapping(renewed, as_json, "budget")
 
 
 @app.command("answer-at-multiples")
 def answer_at_multiples(
     name: str,
     reason: Reason,
-    seconds: Annotated[int | None, typer.Option(help="From 1 to 86400; without, the server answers at once.")] = None,
+    seconds: Annotated[int | None, typer.Option(help="From 1 to 86400; by default there is no delay.")] = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Have the server answer whole multiples of so many seconds after each charge, so that the time is public."""
+    """Delay each charged result to a multiple of some seconds after its charge, so that its time is public."""
     with opened(url) as database:
         database.answer_at_multiples(name, reason, seconds=seconds)
     when = "at once" if seconds is None else f"at multiples of {seconds} s after its charge"
@@ -195,14 +197,14 @@ def bounds(
     column: str,
     epsilon: Epsilon,
     delta: Delta = 0.0,
-    beta: Annotated[float, typer.Option(help="Chance that the bounds are wider than the numbers.")] = BETA,
+    beta: Annotated[float, typer.Option(help="Probability that the bounds are wider than the numbers.")] = BETA,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Find bounds of a numeric column, with noise; for the role that registered the dataset."""
+    """Estimate bounds of a numeric column, with noise; for the role that registered the dataset."""
     with opened(url) as database:
-        found = database.bounds(dataset, column, epsilon=epsilon, delta=delta, beta=beta)
-    show_figures(found, as_json, f"{column} of {dataset}", found.get("bins", []))
+        estimate = database.bounds(dataset, column, epsilon=epsilon, delta=delta, beta=beta)
+    show_figures(estimate, as_json, f"{column} of {dataset}", estimate.get("bins", []))
 
 
 @app.command()
@@ -213,11 +215,11 @@ def baseline(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Train WITHOUT privacy, by L-BFGS, to compare with; for the owner of the table. Nothing is stored.
+    """Train WITHOUT privacy, by L-BFGS, for a comparison by the table's owner. Nothing is stored.
 
-    It takes the right to read the table, and membership in dbdp_data_owner.
+    You need the right to read the table, and membership in dbdp_data_owner.
     """
     request = Request(1.0, loss=loss, regularisation=regularisation)  # no ε is spent
     with opened(url) as database, for_owners("a baseline"):
-        found = database.baseline(dataset, request)
-    show_mapping(vars(found), as_json, f"{dataset} without privacy: do not publish")
+        model = database.baseline(dataset, request)
+    show_mapping(vars(model), as_json, f"{dataset} without privacy: do not publish")

@@ -1,4 +1,4 @@
-"""The commands of `dbdp`, a module for each kind; `PLACES` says which module has which command."""
+"""The module of each command of `dbdp`: `PLACES` maps a command's name to its module."""
 
 _MODULES = {
     "machine": ("demo", "install", "uninstall", "doctor", "web", "server"),

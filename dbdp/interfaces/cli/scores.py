@@ -1,4 +1,4 @@
-"""Commands that judge a released model, with noise, and predict with it."""
+"""Commands that score a released model, with noise, and predict with it."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,17 +21,17 @@ def score(
     epsilon: Epsilon,
     metric: Annotated[str, typer.Option(help=", ".join(METRICS) + ".")] = METRICS[0],
     delta: Delta = 0.0,
-    bins: Annotated[int, typer.Option(help="Bins of the histogram behind auc and calibration.")] = BINS,
+    bins: Annotated[int, typer.Option(help="Bins of the histogram that auc and calibration use.")] = BINS,
     positive: Annotated[
-        str | None, typer.Option(help="Of several classes, the one auc and calibration are of.")
+        str | None, typer.Option(help="Among several classes, the class of auc and calibration.")
     ] = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Judge a released model on a dataset, with noise; charged like a release."""
+    """Score a released model on a dataset, with noise; charged like a release."""
     with opened(url) as database:
-        found = database.score(model, dataset, metric, epsilon=epsilon, delta=delta, bins=bins, positive=positive)
-    show_figures(found, as_json, f"model {model} on {dataset}", _rows(found))
+        result = database.score(model, dataset, metric, epsilon=epsilon, delta=delta, bins=bins, positive=positive)
+    show_figures(result, as_json, f"model {model} on {dataset}", _rows(result))
 
 
 @app.command()
@@ -40,45 +40,46 @@ def confusion(
 ) -> None:
     """Count rows by true and predicted class, with noise: the confusion matrix of a released model."""
     with opened(url) as database:
-        found = database.confusion(model, dataset, epsilon=epsilon, delta=delta)
-    show_figures(found, as_json, f"model {model} on {dataset}", _rows(found))
+        result = database.confusion(model, dataset, epsilon=epsilon, delta=delta)
+    show_figures(result, as_json, f"model {model} on {dataset}", _rows(result))
 
 
 @app.command("class-balance")
 def class_balance(dataset: str, epsilon: Epsilon, delta: Delta = 0.0, as_json: AsJson = False, url: Url = None) -> None:
     """Count the rows of each class, with noise."""
     with opened(url) as database:
-        found = database.class_balance(dataset, epsilon=epsilon, delta=delta)
-    show_figures(found, as_json, dataset, _rows(found))
+        result = database.class_balance(dataset, epsilon=epsilon, delta=delta)
+    show_figures(result, as_json, dataset, _rows(result))
 
 
-def _rows(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of the table that a score or its like has, if it has one."""
-    names = ["(other)" if name is None else name for name in found.get("classes", [])]
-    if "matrix" in found:
-        measures = zip(names, found["matrix"], found["precision"], found["recall"], strict=True)
+def _rows(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of a result's table: a confusion matrix, classes or bins; none for a single number."""
+    names = ["(other)" if name is None else name for name in result.get("classes", [])]
+    if "matrix" in result:
+        measures = zip(names, result["matrix"], result["precision"], result["recall"], strict=True)
         return [
             {"true class": name, **{f"as {other}": cell for other, cell in zip(names, cells, strict=True)}}
             | {"precision": precision, "recall": recall}
             for name, cells, precision, recall in measures
         ]
-    if "shares" in found:
-        measures = zip(names, found["counts"], found["shares"], found["share_noise"], strict=True)
+    if "shares" in result:
+        measures = zip(names, result["counts"], result["shares"], result["share_noise"], strict=True)
         return [dict(zip(("class", "rows", "share", "share_noise"), each, strict=True)) for each in measures]
-    return found.get("calibration") or []
+    return result.get("calibration") or []
 
 
 @app.command()
 def predict(
     model: int,
     table: str,
-    limit: Annotated[int, typer.Option(help="At most so many rows.")] = 20,
+    limit: Annotated[int, typer.Option(help="Largest number of rows.")] = 20,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Score rows of a table: the row, and the probability of the positive class, the class, or the value.
+    """Show rows of a table, each with a prediction: probability of the positive class, class, or value.
 
-    The answer's column is `predicted_probability`, or its like, where the table has a `probability` of its own.
+    The column of predictions is `probability`, `class` or `value`; `predicted_probability` etc. if the table has a
+    column of that name.
     """
     from dbdp.interfaces.python import tables
 

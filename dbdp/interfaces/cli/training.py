@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 GroupBy = Annotated[str, typer.Option(help="A public column of the dataset.")]
-Groups = Annotated[list[str], typer.Option("--group", help="A value of the column that gets a model; give each.")]
+Groups = Annotated[list[str], typer.Option("--group", help="A value of the column that gets a model; repeat for each.")]
 Candidates = Annotated[Path, typer.Option(help='JSON file: [{"regularisation": 0.01}, …].')]
 Method = Annotated[str, typer.Option(help="disjoint_portions or random_repetition.")]
 MeanRuns = Annotated[float | None, typer.Option(help="Mean number of runs of random_repetition.")]
@@ -58,9 +58,9 @@ def train_groups(
     from dbdp.interfaces.python.progress import progress_bar
 
     with opened(url) as database, progress_bar() as progress:
-        found = database.train_groups(dataset, request, group_by=group_by, groups=groups, progress=progress)
+        models = database.train_groups(dataset, request, group_by=group_by, groups=groups, progress=progress)
     if as_json:
-        print(json.dumps({group: vars(model) for group, model in found.items()}, default=str))
+        print(json.dumps({group: vars(model) for group, model in models.items()}, default=str))
         return
     rows = [
         {
@@ -69,10 +69,10 @@ def train_groups(
             "model": model.id,
             "noise_scale": model.receipt.get("noise_scale"),
         }
-        for group, model in found.items()
+        for group, model in models.items()
     ]
     show(rows, as_json, f"models of {dataset} by {group_by}")
-    receipt = next(iter(found.values())).receipt
+    receipt = next(iter(models.values())).receipt
     show_mapping({name: receipt[name] for name in ("mode", "order", "charge", "leak")}, False, "charged once")
 
 
@@ -88,12 +88,12 @@ def tune(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Choose privately among settings, and store the chosen model."""
+    """Choose among settings privately, and store the chosen model."""
     from dbdp.interfaces.python.progress import progress_bar
 
-    given = TuningRequest(request, parsed(candidates.read_text()), method, repetitions, distribution)
+    tuning = TuningRequest(request, parsed(candidates.read_text()), method, repetitions, distribution)
     with opened(url) as database, progress_bar() as progress:
-        model = database.tune(dataset, given, progress)
+        model = database.tune(dataset, tuning, progress)
     _show_model(model, as_json)
 
 

@@ -1,1 +1,1 @@
-"""The Python interface: a database, estimators, rows at hand."""
+"""The Python interface: a database connection and scikit-learn estimators."""

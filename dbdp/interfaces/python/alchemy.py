@@ -1,4 +1,4 @@
-"""SQLAlchemy's objects: tables by their names, and queries as SQL with bound values."""
+"""Convert SQLAlchemy's objects: tables to names, and queries to SQL with bound values."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ _DIALECT: Any = psycopg.dialect
 
 
 def table_of(source: Any) -> sqlalchemy.Table | None:
-    """Return the table that a `Table` or a mapped class is; None for anything else."""
-    found = getattr(source, "__table__", source)
-    return found if isinstance(found, sqlalchemy.Table) else None
+    """Return the table of a `Table` or a mapped class; None for anything else."""
+    table = getattr(source, "__table__", source)
+    return table if isinstance(table, sqlalchemy.Table) else None
 
 
 def source_name(source: Any) -> str:
-    """Return a table's name, quoted where it has to be.
+    """Return a table's name, quoted where SQL requires it.
 
     Raises
     ------
@@ -33,23 +33,23 @@ def source_name(source: Any) -> str:
 
 
 def tables_of(query: Any) -> list[str]:
-    """Return the names of the tables that a query names, quoted where they have to be; of text it sees none."""
+    """Return the names of a query's tables, quoted where SQL requires it; tables in literal SQL text are missed."""
     preparer = _DIALECT().identifier_preparer
     named = {each for each in visitors.iterate(query) if isinstance(each, sqlalchemy.TableClause)}
     return sorted(map(preparer.format_table, named))
 
 
 def compiled(query: Any) -> tuple[str, dict[str, Any]]:
-    """Return a query as psycopg takes it: SQL, and its bound values by name.
+    """Return a query as SQL for psycopg and its bound values by name.
 
     Raises
     ------
     ValueError
-        If it is something other than a select.
+        If it is not a select.
     """
     table = table_of(query)
     statement: Any = sqlalchemy.select(table) if table is not None else query
     if not isinstance(statement, sqlalchemy.SelectBase):
-        raise ValueError(f"rows are a {type(query).__name__}; give a Table, or a select()")
-    found = statement.compile(dialect=_DIALECT(), compile_kwargs={"render_postcompile": True})
-    return str(found), dict(found.params)
+        raise ValueError(f"rows are a {type(query).__name__}; pass a Table, or a select()")
+    rendered = statement.compile(dialect=_DIALECT(), compile_kwargs={"render_postcompile": True})
+    return str(rendered), dict(rendered.params)

@@ -27,7 +27,7 @@ from dbdp.sessions.client import ClientSession
 from dbdp.sessions.session import Row
 from dbdp.sessions.urls import URL_VARIABLE, libpq_url
 
-# What a model predicts for rows that the server has read: by internal functions, since a row's type is its owner's.
+# Predictions for rows that the server reads, by internal functions: the table's owner defines the type of a row.
 _PREDICTED = """
 select r.shown,
        coalesce(
@@ -56,11 +56,16 @@ _CASTS = {
 
 @dataclass(frozen=True)
 class Predictions:
-    """Rows of a table, and what a model predicts for each.
+    """Rows of a table and a model's prediction for each.
 
     Attributes
     ----------
-    kind : of the label: binary (probabilities of the positive class), classes (their names) or real (numbers)
+    kind : str
+        Kind of the label: "binary", "classes" or "real".
+    rows : list of dict
+        The rows, each with the JSON values of its columns by name.
+    answers : list, shape (n,)
+        For each row the probability of the positive class (binary), the name of a class (classes) or a number (real).
     """
 
     kind: str
@@ -69,28 +74,35 @@ class Predictions:
 
 
 def connect(target: Any = None) -> "Database":
-    """Connect to a server.
+    """Connect to a server that has dbdp.
 
     Parameters
     ----------
-    target : a libpq or SQLAlchemy URL, a SQLAlchemy engine or connection, or a psycopg connection;
-        without one the environment's DBDP_URL, else the private cluster of this virtual environment,
-        which is started, and made when there is none.
-        An engine gives a connection that commits each statement, as a URL does; a SQLAlchemy or psycopg connection
-        stays its owner's, who commits, and its isolation level.
+    target : str, sqlalchemy.URL, sqlalchemy.Engine, sqlalchemy.Connection or psycopg.Connection, optional
+        A libpq or SQLAlchemy URL, an engine or a connection. The default is the URL in the environment variable
+        DBDP_URL, else the private cluster of this virtual environment, which is created and started if needed.
+        With a URL or an engine each statement is committed. With a connection the caller commits, and the
+        connection's isolation level stays.
+
+    Returns
+    -------
+    Database
+        The connection; a context manager that closes it if this function opened it.
 
     Raises
     ------
     ValueError
-        If the target is no such URL, or the server has no extension dbdp, or one of another version.
+        If the target is none of these, or the server does not have the extension dbdp in the version of this package.
+    psycopg.OperationalError
+        If the server cannot be reached.
     """
     target = target or default_url()
     if isinstance(target, psycopg.Connection):
         return Database(target)
     if hasattr(target, "raw_connection"):  # a SQLAlchemy engine
-        return Database(_taken_from(target), owned=True)
+        return Database(_detached_connection(target), owned=True)
     if hasattr(target, "get_bind"):
-        raise ValueError("the target is a SQLAlchemy Session; give its connection, session.connection()")
+        raise ValueError("the target is a SQLAlchemy Session; pass its connection, session.connection()")
     if hasattr(target, "connection") and hasattr(target, "dialect"):  # a SQLAlchemy connection
         if not target.in_transaction():
             target.exec_driver_sql("select")  # begins the transaction that its commit() will end
@@ -103,17 +115,17 @@ def _text_of(target: Any) -> str:
     if hasattr(target, "render_as_string"):  # a SQLAlchemy URL
         target = target.render_as_string(hide_password=False)
     if not isinstance(target, str):
-        raise ValueError(f"the target is a {type(target).__name__}; give a URL, an engine or a connection")
+        raise ValueError(f"the target is a {type(target).__name__}; pass a URL, an engine or a connection")
     return target
 
 
 def default_url() -> str:
-    """Return the URL that holds where none is given: DBDP_URL, else that of the private cluster, started."""
+    """Return the default URL: that of DBDP_URL, else that of the private cluster, which is started."""
     return os.environ.get(URL_VARIABLE) or embedded()
 
 
 def embedded() -> str:
-    """Return the URL of the private server of this virtual environment, which runs then."""
+    """Start the private server of this virtual environment if needed, and return its URL."""
     from dbdp.deployment.cluster import Cluster
 
     cluster = Cluster.default()
@@ -121,8 +133,8 @@ def embedded() -> str:
     return cluster.url
 
 
-def _taken_from(engine: Any) -> psycopg.Connection:
-    """Take a connection out of an engine's pool, for good: its pool would give it to others as well."""
+def _detached_connection(engine: Any) -> psycopg.Connection:
+    """Return a connection of an engine, detached from its pool, so that nobody else gets it."""
     pooled = engine.raw_connection()
     connection = _driver_connection(pooled)
     pooled.detach()
@@ -135,13 +147,22 @@ def _driver_connection(pooled: Any) -> psycopg.Connection:
     connection = pooled.driver_connection
     if not isinstance(connection, psycopg.Connection):
         raise ValueError(
-            f"the SQLAlchemy driver is {type(connection).__module__}; make the engine with postgresql+psycopg://"
+            f"the SQLAlchemy driver is {type(connection).__module__}; create the engine with postgresql+psycopg://"
         )
     return connection
 
 
 class Database:
-    """A connection; use it as a context manager to close it."""
+    """A connection to a server that has dbdp; a context manager that closes it.
+
+    `connect` returns one. All methods that run a statement raise `ValueError` where dbdp refuses it, before anything is
+    charged, `ChargedError` where it fails after its charge, and a `psycopg.Error` for PostgreSQL's other errors.
+
+    Attributes
+    ----------
+    connection : psycopg.Connection
+        The connection itself, for statements of your own.
+    """
 
     def __init__(self, connection: psycopg.Connection, *, owned: bool = False, lender: Any = None) -> None:
         self.connection = connection
@@ -164,16 +185,52 @@ class Database:
     def query(self, sql: str, *parameters: Any) -> list[Row]:
         """Run one statement with parameters $1, $2, …; return its rows.
 
-        Names without a schema mean the server's own, whatever the connection's search_path: write
-        `public.patients`. What should be looked up along that path is for `rows`, or for `connection.execute`.
+        A name without a schema means an object of PostgreSQL itself, whatever the connection's search_path: write
+        `public.patients`. For names that should follow the search_path use `rows` or `connection.execute`.
+
+        Parameters
+        ----------
+        sql : str
+            The statement.
+        *parameters
+            The values of $1, $2, ….
+
+        Returns
+        -------
+        list of dict
+            The rows, each a dictionary from column to value.
+
+        Raises
+        ------
+        ValueError
+            If dbdp refuses the statement, before anything is charged.
+        ChargedError
+            If the statement fails after its charge.
+        psycopg.Error
+            If PostgreSQL refuses it.
         """
         return self._session.query(sql, *parameters)
 
     def rows(self, query: Any) -> dict[str, list[Any]]:
-        """Return what a SQLAlchemy `select()`, or `Table`, gives to this role: the values by column.
+        """Return the values by column of a SQLAlchemy `select()` or `Table`.
 
-        They are read by the role's own rights, and nothing is charged. As in any query of the role's, PostgreSQL may
-        run code of the tables' owners with these rights: name tables of owners whom the role trusts.
+        The query runs with this role's own rights, and nothing is charged. As in any query, PostgreSQL may
+        run code of the tables' owners with these rights: query only tables of owners that you trust.
+
+        Parameters
+        ----------
+        query : sqlalchemy.Select, sqlalchemy.Table or mapped class
+            The query, or the table whose rows are read.
+
+        Returns
+        -------
+        dict of str to list
+            The values of each column, in the order of the rows.
+
+        Raises
+        ------
+        ValueError
+            If it is not a select, or two of its columns have the same name.
         """
         from dbdp.interfaces.python import alchemy
 
@@ -181,49 +238,61 @@ class Database:
         cursor = self.connection.cursor(row_factory=tuple_row).execute(statement.encode(), bound)
         names = [column.name for column in cursor.description or ()]
         if len(set(names)) < len(names):
-            raise ValueError(f"the query gives two columns of one name, of {', '.join(names)}; label one of them")
-        found = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
-        return {name: list(values) for name, values in zip(names, found, strict=True)}
+            raise ValueError(f"two columns of the query have the same name ({', '.join(names)}); label one of them")
+        columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
+        return {name: list(values) for name, values in zip(names, columns, strict=True)}
 
     def table_rows(self, table: str, *, most: int | None = None) -> list[Row]:
-        """Return rows of a table that this role may read, each as a dictionary of what JSON has for its values.
+        """Return rows of a table that this role may read.
 
-        The server reads them as the table's owner, so that code of the owner's gains no rights of this role.
+        The server reads them as the table's owner, so that the owner's code does not run with this role's rights.
 
         Parameters
         ----------
         table : str
-            Its name as SQL has it, with its schema.
+            Name of the table as SQL writes it, with its schema.
         most : int, optional
-            No more rows than these.
+            Largest number of rows to return; by default all.
+
+        Returns
+        -------
+        list of dict
+            The rows, each with the JSON values of its columns by name.
 
         Raises
         ------
         ValueError
-            If it is not a plain table, or this role may not read it.
+            If it is not an ordinary table, or this role may not read it.
         """
         statement = "select r.shown from dbdp.table_rows($1::text::regclass, null, $2::int8) as r"
         return [row["shown"] for row in self.query(statement, table, most)]
 
     def predictions(self, model: int, table: str, *, most: int) -> Predictions:
-        """Return rows of a table, as `table_rows` does, and what a model predicts for each.
+        """Return rows of a table and a model's prediction for each.
 
         Parameters
         ----------
         model : int
             Number of a released model.
-        table, most
-            As `table_rows` takes them.
+        table : str
+            Name of the table as SQL writes it, with its schema.
+        most : int
+            Largest number of rows to return.
+
+        Returns
+        -------
+        Predictions
+            Rows, as `table_rows` returns them, and predictions.
 
         Raises
         ------
         ValueError
-            If there is no such model, or the rows cannot be read.
+            If the model does not exist, or the rows cannot be read.
         """
-        found = self.query("select declaration::text as declaration from dbdp.model where id = $1", model)
-        if not found:
+        models = self.query("select declaration::text as declaration from dbdp.model where id = $1", model)
+        if not models:
             raise ValueError(f"model {model} does not exist; see `dbdp models`")
-        declaration = Declaration.from_json(found[0]["declaration"])
+        declaration = Declaration.from_json(models[0]["declaration"])
         vector = declaration.vector and declaration.vector.column
         statement = sql.SQL(_PREDICTED).format(
             predictor=sql.Identifier("dbdp", _PREDICTORS[declaration.kind]), kind=sql.Literal(declaration.kind)
@@ -232,17 +301,44 @@ class Database:
         return Predictions(declaration.kind, [row["shown"] for row in rows], [row["answer"] for row in rows])
 
     def dataset_of(self, source: Any) -> str | None:
-        """Return the name of the dataset that a table is registered as; None without one, or a right to train on it."""
+        """Return the name of the dataset that a table is registered as.
+
+        Parameters
+        ----------
+        source : str, sqlalchemy.Table or mapped class
+            The table, or its name.
+
+        Returns
+        -------
+        str or None
+            The name; None if the table is not registered, or this role may not train on it.
+
+        Raises
+        ------
+        ValueError
+            If `source` is a query.
+        """
         query = "select name from dbdp.dataset where source = pg_catalog.to_regclass($1) and dropped_at is null"
-        found = self.query(query, self.table(_table_name(source)))
-        return found[0]["name"] if found else None
+        datasets = self.query(query, self.table(_table_name(source)))
+        return datasets[0]["name"] if datasets else None
 
     def table(self, name: str) -> str | None:
-        """Return a table's name with its schema, quoted, found along the connection's search_path; None without one."""
+        """Return a table's name with its schema, quoted where SQL requires it.
+
+        Parameters
+        ----------
+        name : str
+            Name of a table; without a schema it is looked up along the connection's search_path.
+
+        Returns
+        -------
+        str or None
+            The name; None if the table does not exist.
+        """
         return self._session.table(name)
 
     def recover(self) -> None:
-        """Roll back what a failed or interrupted statement left behind."""
+        """Roll back the transaction that a failed or interrupted statement left open."""
         self._session.recover()
 
     def register_dataset(
@@ -265,14 +361,48 @@ class Database:
         max_rows: int | None = None,
         public_columns: Sequence[str] | None = None,
     ) -> None:
-        """Declare a table once, as its owner, with a budget of ε and δ, or of ρ and δ.
+        """Register a table as a dataset with a privacy budget, as the table's owner.
 
-        See `dbdp.registry.declarations.declare` and dbdp.register_dataset.
+        Everything that is declared must be public: known without the rows. See also dbdp.register_dataset.
 
         Parameters
         ----------
-        source : name of the table, or a SQLAlchemy `Table` or mapped class
-        unit, max_rows : all rows with one value of this column are protected together; at most so many are read
+        name : str
+            Name of the dataset.
+        source : str, sqlalchemy.Table or mapped class
+            The table, or its name.
+        label : str
+            Column of the label.
+        features : mapping
+            Column → `[lower, upper]` (bounds) or `["a", "b", …]` (categories); or one array column →
+            `{"length": d, "norm": bound}`.
+        delta : float
+            δ of the budget, between 0 and 1.
+        epsilon : float, optional
+            ε of the budget.
+        rho : float, optional
+            ρ of a budget of zero-concentrated differential privacy, instead of `epsilon`.
+        positive, negative : str, optional
+            The two values of a binary label; without `negative` every other value is negative.
+        classes : sequence of str, optional
+            The values of a label of several classes.
+        label_bounds : sequence of float, optional
+            `[lower, upper]` of a label that is a number; values outside are clipped.
+        intercept : bool
+            Whether models have an intercept.
+        mode : str
+            How charges are added up: "renyi", "basic" or "gaussian".
+        unit : str, optional
+            Column that names the unit of privacy: all rows with one value are protected together. By default one row.
+        max_rows : int, optional
+            Largest number of rows of a unit that a training reads.
+        public_columns : sequence of str, optional
+            Columns whose value in every row is public; `train_groups` may group by them.
+
+        Raises
+        ------
+        ValueError
+            If the table, the declaration or the budget is not accepted.
         """
         self.register(
             Registration(
@@ -296,7 +426,18 @@ class Database:
         )
 
     def register(self, registration: Registration) -> None:
-        """Declare a table once, as its owner: what `register_dataset` does with its arguments."""
+        """Register a table as a dataset; `register_dataset` with its arguments as a record.
+
+        Parameters
+        ----------
+        registration : dbdp.registry.registration.Registration
+            The arguments of `register_dataset`.
+
+        Raises
+        ------
+        ValueError
+            If the table, the declaration or the budget is not accepted.
+        """
         declaration = registration.declaration
         listed = {
             "features": json.dumps(dict(registration.features)),
@@ -304,11 +445,26 @@ class Database:
             "label_bounds": list(declaration.label_bounds or ()) or None,
             "public_columns": list(declaration.public_columns) or None,
         }
-        given = {each.name: getattr(registration, each.name) for each in fields(registration)}
-        self._call("register_dataset", {}, given | listed)
+        arguments = {each.name: getattr(registration, each.name) for each in fields(registration)}
+        self._call("register_dataset", {}, arguments | listed)
 
     def renew_budget(self, name: str, reason: str, *, epsilon: float | None = None, delta: float | None = None) -> None:
-        """End a dataset's budget and begin a new one, of the same size unless said; what is promised adds up."""
+        """End a dataset's budget and begin a new one; the guarantees of both add up.
+
+        Parameters
+        ----------
+        name : str
+            Dataset that this role registered.
+        reason : str
+            Why, for the record.
+        epsilon, delta : float, optional
+            The new budget; by default that of the old one.
+
+        Raises
+        ------
+        ValueError
+            If this role may not renew it, or the budget is not accepted.
+        """
         self.query("select dbdp.renew_budget($1, $2, $3::float8, $4::float8)", name, reason, epsilon, delta)
 
     def redeclare(
@@ -322,7 +478,22 @@ class Database:
         classes: Sequence[str] | None = None,
         label_bounds: Sequence[float] | None = None,
     ) -> None:
-        """Correct what was declared, as the owner; the budget and the released models stay as they are."""
+        """Correct the declaration of a dataset, as its owner; budget and released models stay as they are.
+
+        Parameters
+        ----------
+        name : str
+            Dataset that this role registered.
+        reason : str
+            Why, for the record.
+        features, positive, negative, classes, label_bounds
+            The new values, as in `register_dataset`; None leaves one as it is.
+
+        Raises
+        ------
+        ValueError
+            If this role may not correct it, or the declaration is not accepted.
+        """
         self.query(
             "select dbdp.redeclare($1, $2, $3::json, $4, $5, $6::text[], $7::float8[])",
             name,
@@ -335,57 +506,164 @@ class Database:
         )
 
     def answer_at_multiples(self, name: str, reason: str, *, seconds: int | None) -> None:
-        """Have the server answer whole multiples of so many seconds after each charge, so that the time is public.
+        """Delay each charged result to a multiple of some seconds after its charge, so that its time is public.
 
         Parameters
         ----------
-        name : dataset that this role registered
-        reason : why, for the record
-        seconds : from 1 to 86400, better more than any run takes; None to answer at once
+        name : str
+            Dataset that this role registered.
+        reason : str
+            Why, for the record.
+        seconds : int or None
+            From 1 to 86400; choose more than any training takes. None returns results without delay.
+
+        Raises
+        ------
+        ValueError
+            If this role may not change it, or `seconds` is out of range.
         """
         self.query("select dbdp.answer_at_multiples($1, $2, $3::int4)", name, reason, seconds)
 
     def drop_dataset(self, name: str) -> None:
-        """Close a dataset; its history stays."""
-        self.query("select dbdp.drop_dataset($1)", name)
-
-    def grant_training(self, dataset: str, role: str, *, epsilon: float | None = None) -> None:
-        """Let a role train on a dataset, as the role that registered it.
+        """Close a dataset; its history stays.
 
         Parameters
         ----------
+        name : str
+            Dataset that this role registered.
+
+        Raises
+        ------
+        ValueError
+            If there is no such dataset.
+        """
+        self.query("select dbdp.drop_dataset($1)", name)
+
+    def grant_training(self, dataset: str, role: str, *, epsilon: float | None = None) -> None:
+        """Grant a role the right to train on a dataset, as the role that registered it.
+
+        Parameters
+        ----------
+        dataset : str
+            Dataset that this role registered.
+        role : str
+            The role that may train.
         epsilon : float, optional
-            What part of the dataset's ε the role and its members may spend, together; None sets no limit but the
-            dataset's own.
+            Part of the dataset's ε that the role and its members may spend together; by default all of it.
+
+        Raises
+        ------
+        ValueError
+            If this role may not grant it, or `epsilon` is not accepted.
         """
         self.query("select dbdp.grant_training($1, $2, $3::pg_catalog.float8)", dataset, role, epsilon)
 
     def revoke_training(self, dataset: str, role: str) -> None:
-        """End a role's right to train on a dataset; what it spent stays spent."""
+        """Revoke a role's right to train on a dataset; what it spent stays spent.
+
+        Parameters
+        ----------
+        dataset : str
+            Dataset that this role registered.
+        role : str
+            The role that may train.
+
+        Raises
+        ------
+        ValueError
+            If the role has no such right, or this role may not revoke it.
+        """
         self.query("select dbdp.revoke_training($1, $2)", dataset, role)
 
     def grant_prediction(self, model: int, role: str) -> None:
-        """Let a role predict with a model, as the role that released it or registered its dataset."""
+        """Grant a role the right to predict with a model, as the role that released it or registered its dataset.
+
+        Parameters
+        ----------
+        model : int
+            Number of the model.
+        role : str
+            The role that may predict.
+
+        Raises
+        ------
+        ValueError
+            If this role may not grant it.
+        """
         self.query("select dbdp.grant_prediction($1, $2)", model, role)
 
     def revoke_prediction(self, model: int, role: str) -> None:
-        """End a role's right to predict with a model; a session that has used it may do so until it ends."""
+        """Revoke a role's right to predict with a model; a session that has used the model may do so until it ends.
+
+        Parameters
+        ----------
+        model : int
+            Number of the model.
+        role : str
+            The role that may predict.
+
+        Raises
+        ------
+        ValueError
+            If the role has no such right, or this role may not revoke it.
+        """
         self.query("select dbdp.revoke_prediction($1, $2)", model, role)
 
     def allowances(self) -> list[Row]:
-        """Return who may train on which dataset, how much each may spend, and has spent: those that the role sees."""
+        """Return the rights to train that this role may see: who, on which dataset, with what limit and spending.
+
+        Returns
+        -------
+        list of dict
+            A row of dbdp.allowances for each.
+        """
         return self.query("select * from dbdp.allowances order by dataset, role")
 
     def datasets(self) -> list[Row]:
-        """Return the datasets that the role may train on."""
+        """Return the datasets that this role may train on.
+
+        Returns
+        -------
+        list of dict
+            A row of dbdp.datasets for each.
+        """
         return self.query("select * from dbdp.datasets order by name")
 
     def budget(self, name: str, *, release_delta: float = 0.0) -> Row:
-        """Return what a dataset has spent, and what is left for a release at `release_delta`; see dbdp.budget."""
+        """Return what a dataset has spent and has left; see dbdp.budget.
+
+        Parameters
+        ----------
+        name : str
+            Name of the dataset.
+        release_delta : float
+            δ of the next release: the largest ε that is left for it is part of the result.
+
+        Returns
+        -------
+        dict
+            The columns of dbdp.budget.
+
+        Raises
+        ------
+        ValueError
+            If there is no such dataset.
+        """
         return self.query("select * from dbdp.budget($1, $2)", name, float(release_delta))[0]
 
     def spending(self, name: str) -> list[Row]:
-        """Return what each role charged to the present budget of a dataset, of the charges that this role may see."""
+        """Return what each role charged to the present budget of a dataset, among the charges that this role may see.
+
+        Parameters
+        ----------
+        name : str
+            Name of the dataset.
+
+        Returns
+        -------
+        list of dict
+            `role`, `charge` and `releases` (their number), largest charge first.
+        """
         return self.query(
             "select h.charged_by as role, sum(h.charge) as charge, count(*) as releases from dbdp.history as h "
             "join dbdp.dataset as d on d.id = h.period where d.name = $1 and d.dropped_at is null "
@@ -394,41 +672,164 @@ class Database:
         )
 
     def history(self, name: str | None = None) -> list[Row]:
-        """Return the charges that this role may see, of one dataset or of all, and what became of each."""
+        """Return the charges that this role may see, with the outcome of each.
+
+        Parameters
+        ----------
+        name : str, optional
+            Name of a dataset; by default the charges to all.
+
+        Returns
+        -------
+        list of dict
+            A row of dbdp.history for each.
+        """
         return self.query("select * from dbdp.history where dataset = $1 or $1 is null order by id", name)
 
     def check_ledger(self) -> list[Row]:
-        """Return a finding for each registration of this role: whether ledger, odometers and limits agree."""
+        """Check that ledger, odometers and limits agree, for each registration of this role.
+
+        Returns
+        -------
+        list of dict
+            A row of dbdp.check_ledger for each.
+        """
         return self.query("select * from dbdp.check_ledger() order by period")
 
     def models(self) -> list[Row]:
-        """Return the released models that the role may predict with."""
+        """Return the released models that this role may predict with.
+
+        Returns
+        -------
+        list of dict
+            A row of dbdp.models for each.
+        """
         return self.query("select * from dbdp.models order by id")
 
     def explain(self, dataset: str, request: Request) -> dict[str, Any]:
-        """Return plan, sensitivity, noise scale and charge; nothing is read or spent."""
+        """Return plan, sensitivity, noise scale and charge of a training; nothing is read or spent.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the dataset.
+        request : Request
+            Options of the training.
+
+        Returns
+        -------
+        dict
+            The plan, as dbdp.dp_explain returns it.
+
+        Raises
+        ------
+        ValueError
+            If the request does not fit the dataset.
+        """
         return requests.explain(self._session, dataset, request)
 
     def explain_in_server(self, dataset: str, request: Request) -> dict[str, Any]:
-        """Return the same, planned by the server with its time and memory in place of this process's."""
+        """Return what `explain` returns, planned in the server's process instead of this one.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the dataset.
+        request : Request
+            Options of the training.
+
+        Returns
+        -------
+        dict
+            The plan.
+
+        Raises
+        ------
+        ValueError
+            If the request does not fit the dataset.
+        """
         return self._call("dp_explain", {"dataset": dataset}, asdict(request))[0]["dp_explain"]
 
     def explain_tuning(self, dataset: str, request: TuningRequest) -> dict[str, Any]:
-        """Return the plan of a tuning and its charge; nothing is read or spent."""
+        """Return the plan of a tuning and its charge; nothing is read or spent.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the dataset.
+        request : TuningRequest
+            Options of the tuning.
+
+        Returns
+        -------
+        dict
+            The plan, as dbdp.dp_explain_tuning returns it.
+
+        Raises
+        ------
+        ValueError
+            If the request does not fit the dataset.
+        """
         return requests.explain_tuning(self._session, dataset, request)
 
     def train(self, dataset: str, request: Request, progress: Progress = silent) -> Model:
-        """Train in this client where the role may drive it, else in the server; the result is the same."""
-        if self._may_drive(dataset):
+        """Train a private model and release it, for one charge.
+
+        A role that may read the table trains in this process, any other in the server; the guarantee is the same.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the dataset.
+        request : Request
+            Options of the training.
+        progress : callable, optional
+            Called with the name of a stage, how many of its parts are done, and how many there are.
+
+        Returns
+        -------
+        dbdp.registry.releases.Model
+            The released model.
+
+        Raises
+        ------
+        ValueError
+            If request, dataset or budget does not allow it; nothing is charged then.
+        ChargedError
+            If it fails after the charge.
+        """
+        if self._trains_here(dataset):
             return requests.train(self._session, dataset, request, progress)
         return self._stored(dataset, self._call("dp_train", {"dataset": dataset}, asdict(request), progress)[0])
 
     def explain_groups(self, dataset: str, request: Request, *, group_by: str, groups: Sequence[str]) -> dict[str, Any]:
-        """Return the plan of each group and the one charge of all; the public key is counted, and nothing spent."""
+        """Return the plan of each group and the one charge of all; the rows of each are counted, and nothing is spent.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the dataset.
+        request : Request
+            Options of each training.
+        group_by : str
+            A public column of the dataset.
+        groups : sequence of str
+            The values of that column, as PostgreSQL writes them.
+
+        Returns
+        -------
+        dict
+            The plans and the charge, as dbdp.dp_explain_groups returns them.
+
+        Raises
+        ------
+        ValueError
+            If the request or the groups do not fit the dataset.
+        """
         _check_list(groups)
-        if self._may_drive(dataset):
-            given = GroupsRequest(request, group_by, tuple(groups))
-            return requests.explain_groups(self._session, dataset, given)
+        if self._trains_here(dataset):
+            grouped = GroupsRequest(request, group_by, tuple(groups))
+            return requests.explain_groups(self._session, dataset, grouped)
         leading = {"dataset": dataset, "group_by": group_by, "groups": list(groups)}
         return self._call("dp_explain_groups", leading, asdict(request))[0]["dp_explain_groups"]
 
@@ -441,15 +842,37 @@ class Database:
         groups: Sequence[str],
         progress: Progress = silent,
     ) -> dict[str, Model]:
-        """Train a model for each of some groups of a public column, for one charge; return the models by group.
+        """Train a model for each of some groups of a public column, for one charge.
 
-        In this client where the role may drive it, else in the server. A group is a value of the column as
-        PostgreSQL writes it.
+        Parameters
+        ----------
+        dataset : str
+            Name of the dataset.
+        request : Request
+            Options of each training.
+        group_by : str
+            A public column of the dataset.
+        groups : sequence of str
+            The values of that column, as PostgreSQL writes them.
+        progress : callable, optional
+            As in `train`.
+
+        Returns
+        -------
+        dict of str to dbdp.registry.releases.Model
+            The released model of each group.
+
+        Raises
+        ------
+        ValueError
+            If request, groups, dataset or budget do not allow it; nothing is charged then.
+        ChargedError
+            If it fails after the charge.
         """
         _check_list(groups)
-        if self._may_drive(dataset):
-            given = GroupsRequest(request, group_by, tuple(groups))
-            return requests.train_groups(self._session, dataset, given, progress)
+        if self._trains_here(dataset):
+            grouped = GroupsRequest(request, group_by, tuple(groups))
+            return requests.train_groups(self._session, dataset, grouped, progress)
         leading = {"dataset": dataset, "group_by": group_by, "groups": list(groups)}
         return {
             row["group"]: self._stored(dataset, row)
@@ -457,14 +880,36 @@ class Database:
         }
 
     def tune(self, dataset: str, request: TuningRequest, progress: Progress = silent) -> Model:
-        """Choose among settings privately, in this client where the role may drive it, else in the server."""
-        if self._may_drive(dataset):
+        """Choose among settings privately and release one model, for one charge.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the dataset.
+        request : TuningRequest
+            Options of the tuning.
+        progress : callable, optional
+            As in `train`.
+
+        Returns
+        -------
+        dbdp.registry.releases.Model
+            The released model.
+
+        Raises
+        ------
+        ValueError
+            If request, dataset or budget does not allow it; nothing is charged then.
+        ChargedError
+            If it fails after the charge.
+        """
+        if self._trains_here(dataset):
             return requests.tune(self._session, dataset, request, progress)
-        given = asdict(request.base) | {
+        options = asdict(request.base) | {
             name: getattr(request, name) for name in ("method", "repetitions", "distribution")
         }
         leading = {"dataset": dataset, "candidates": json.dumps(list(map(dict, request.candidates)))}
-        return self._stored(dataset, self._call("dp_tune", leading, given, progress)[0])
+        return self._stored(dataset, self._call("dp_tune", leading, options, progress)[0])
 
     def score(
         self,
@@ -477,21 +922,39 @@ class Database:
         bins: int = BINS,
         positive: str | None = None,
     ) -> dict[str, Any]:
-        """Return a figure of a released model on a dataset, with noise, charged to the dataset's budget.
+        """Score a released model on a dataset, with noise, charged to the dataset's budget.
 
-        It is counted in the server, whoever asks. docs/evaluation.md tells what each metric returns.
+        The score is always computed in the server. docs/evaluation.md describes the result of each metric.
 
         Parameters
         ----------
+        model : int
+            Number of a released model.
+        dataset : str
+            Name of the dataset.
         metric : str
-            accuracy, confusion, auc or calibration, mean_absolute_error or mean_squared_error.
+            accuracy, confusion, auc, calibration, mean_absolute_error or mean_squared_error.
+        epsilon, delta : float
+            The guarantee of this score; δ = 0 is pure ε-differential privacy.
         bins : int
-            Of the histogram behind auc and calibration.
+            Number of bins of the histogram that auc and calibration use.
         positive : str, optional
-            Of several classes, the one that auc and calibration are of.
+            Among several classes, the class whose auc or calibration is computed.
+
+        Returns
+        -------
+        dict
+            The score, the error that its noise may cause, and the receipt.
+
+        Raises
+        ------
+        ValueError
+            If model, metric, dataset or budget does not allow it; nothing is charged then.
+        ChargedError
+            If it fails after the charge.
         """
-        query = "select dbdp.dp_score($1, $2, $3, $4, $5, $6::pg_catalog.int4, $7) as found"
-        return self.query(query, model, dataset, metric, float(epsilon), float(delta), bins, positive)[0]["found"]
+        query = "select dbdp.dp_score($1, $2, $3, $4, $5, $6::pg_catalog.int4, $7) as score"
+        return self.query(query, model, dataset, metric, float(epsilon), float(delta), bins, positive)[0]["score"]
 
     def explain_score(
         self,
@@ -503,41 +966,154 @@ class Database:
         bins: int = BINS,
         positive: str | None = None,
     ) -> dict[str, Any]:
-        """Return plan, noise and charge of a score, of `class_balance` or of `bounds`; nothing is read or spent."""
-        query = "select dbdp.dp_explain_score($1, $2, $3, $4, $5::pg_catalog.int4, $6) as found"
-        return self.query(query, dataset, metric, float(epsilon), float(delta), bins, positive)[0]["found"]
+        """Return plan, noise and charge of a score, of `class_balance` or of `bounds`; nothing is read or spent.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the dataset.
+        metric : str
+            A metric of `score`, or "class_balance" or "bounds".
+        epsilon, delta, bins, positive
+            As in `score`.
+
+        Returns
+        -------
+        dict
+            The plan.
+
+        Raises
+        ------
+        ValueError
+            If the metric does not fit the dataset.
+        """
+        query = "select dbdp.dp_explain_score($1, $2, $3, $4, $5::pg_catalog.int4, $6) as plan"
+        return self.query(query, dataset, metric, float(epsilon), float(delta), bins, positive)[0]["plan"]
 
     def confusion(self, model: int, dataset: str, *, epsilon: float, delta: float = 0.0) -> dict[str, Any]:
-        """Return a released model's confusion matrix (true × predicted): `score` with that metric."""
+        """Return a released model's confusion matrix with noise: `score` with that metric.
+
+        Parameters
+        ----------
+        model, dataset, epsilon, delta
+            As in `score`.
+
+        Returns
+        -------
+        dict
+            `matrix` of shape (classes, classes), true × predicted, what follows from it, and the receipt.
+
+        Raises
+        ------
+        ValueError
+            If model, dataset or budget does not allow it; nothing is charged then.
+        ChargedError
+            If it fails after the charge.
+        """
         return self.score(model, dataset, "confusion", epsilon=epsilon, delta=delta)
 
     def bounds(
         self, dataset: str, column: str, *, epsilon: float, delta: float = 0.0, beta: float = BETA
     ) -> dict[str, Any]:
-        """Return bounds of a numeric column of a dataset's table, found with noise, for the role that registered it.
+        """Estimate bounds of a numeric column with noise, as the role that registered the dataset.
 
         Parameters
         ----------
+        dataset : str
+            Name of the dataset.
+        column : str
+            A numeric column of its table.
+        epsilon, delta : float
+            The guarantee of this release; δ = 0 is pure ε-differential privacy.
         beta : float
-            Chance that a bin of no rows is taken for one that has some, so that the bounds are too wide.
+            Probability that an empty bin is counted as occupied, which makes the bounds too wide.
+
+        Returns
+        -------
+        dict
+            The bounds, the bins behind them, and the receipt.
+
+        Raises
+        ------
+        ValueError
+            If column, dataset or budget does not allow it; nothing is charged then.
+        ChargedError
+            If it fails after the charge.
         """
-        query = "select dbdp.dp_bounds($1, $2, $3, $4, $5) as found"
-        return self.query(query, dataset, column, float(epsilon), float(delta), float(beta))[0]["found"]
+        query = "select dbdp.dp_bounds($1, $2, $3, $4, $5) as bounds"
+        return self.query(query, dataset, column, float(epsilon), float(delta), float(beta))[0]["bounds"]
 
     def class_balance(self, dataset: str, *, epsilon: float, delta: float = 0.0) -> dict[str, Any]:
-        """Return how many rows each class has, with noise, and the positive_weight that balances a binary label."""
-        query = "select dbdp.dp_class_balance($1, $2, $3) as found"
-        return self.query(query, dataset, float(epsilon), float(delta))[0]["found"]
+        """Return how many rows each class has, with noise, and the positive_weight that balances a binary label.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the dataset.
+        epsilon, delta : float
+            The guarantee of this release; δ = 0 is pure ε-differential privacy.
+
+        Returns
+        -------
+        dict
+            Counts and shares of the classes, the noise of each, and the receipt.
+
+        Raises
+        ------
+        ValueError
+            If dataset or budget does not allow it; nothing is charged then.
+        ChargedError
+            If it fails after the charge.
+        """
+        query = "select dbdp.dp_class_balance($1, $2, $3) as balance"
+        return self.query(query, dataset, float(epsilon), float(delta))[0]["balance"]
 
     def baseline(self, dataset: str, request: Request) -> Baseline:
-        """Return the linear model without privacy, for a role that may read the table; nothing is stored."""
+        """Train a linear model WITHOUT privacy, for a role that may read the table; nothing is stored.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the dataset.
+        request : Request
+            Options; loss, regularisation and projection are used.
+
+        Returns
+        -------
+        dbdp.controller.baselines.Baseline
+            The model. Do not publish it.
+
+        Raises
+        ------
+        ValueError
+            If this role may not read the table, or the request is not of a linear model.
+        """
         return baselines.minimum(self._session, dataset, request)
 
     def descent(self, dataset: str, request: Request) -> Descent:
-        """Return the loss of the exact model after each epoch, WITHOUT privacy, as `baseline`; nothing is stored."""
+        """Return the loss of the exact model after each epoch, WITHOUT privacy; nothing is stored.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the dataset.
+        request : Request
+            Options of the training.
+
+        Returns
+        -------
+        dbdp.controller.baselines.Descent
+            The losses. Do not publish them.
+
+        Raises
+        ------
+        ValueError
+            If this role may not read the table, or the algorithm adds noise while it trains.
+        """
         return baselines.descent(self._session, dataset, request)
 
-    def _may_drive(self, dataset: str) -> bool:
+    def _trains_here(self, dataset: str) -> bool:
+        """Return whether this role may read the table and charge, so that trainings run in this process."""
         return bool(
             self.query(
                 "select coalesce((select has_table_privilege(source, 'select') from dbdp.dataset "
@@ -548,17 +1124,20 @@ class Database:
         )
 
     def _call(
-        self, door: str, leading: dict[str, Any], options: dict[str, Any], progress: Progress = silent
+        self, function: str, leading: dict[str, Any], options: dict[str, Any], progress: Progress = silent
     ) -> list[Row]:
-        given = [
+        """Call an SQL function by names of arguments, and return its rows."""
+        arguments = [
             sql.SQL("{} => {}").format(sql.Identifier(name), sql.SQL(f"${number}{_CASTS.get(name, '')}"))
             for number, name in enumerate(leading | options, start=1)
         ]
-        statement = sql.SQL("select * from {}({})").format(sql.Identifier("dbdp", door), sql.SQL(", ").join(given))
+        statement = sql.SQL("select * from {}({})").format(
+            sql.Identifier("dbdp", function), sql.SQL(", ").join(arguments)
+        )
         progress("server", 0, 1)
-        found = self.query(statement.as_string(), *leading.values(), *options.values())
+        rows = self.query(statement.as_string(), *leading.values(), *options.values())
         progress("server", 1, 1)
-        return found
+        return rows
 
     def _stored(self, dataset: str, row: Row) -> Model:
         stored = self.query("select feature_names, network, parameters from dbdp.model where id = $1", row["model"])[0]
@@ -575,21 +1154,21 @@ class Database:
         )
 
     def _check_version(self) -> None:
-        found = self.query("select extversion as version from pg_catalog.pg_extension where extname = 'dbdp'")
-        if not found:
+        extensions = self.query("select extversion as version from pg_catalog.pg_extension where extname = 'dbdp'")
+        if not extensions:
             raise ValueError(
                 "extension dbdp is not in this database; run `dbdp install --url …` on the server's machine"
             )
-        if found[0]["version"] != dbdp.__version__:
+        if (version := extensions[0]["version"]) != dbdp.__version__:
             raise ValueError(
-                f"the server has dbdp {found[0]['version']}, this Python has {dbdp.__version__}; install the same "
+                f"the server has dbdp {version}, this Python has {dbdp.__version__}; install the same "
                 "version here, or run `dbdp install --url …` with this one"
             )
 
 
 def _check_list(groups: Sequence[str]) -> None:
     if isinstance(groups, str):
-        raise ValueError(f"groups = {groups!r} would be one group for each letter; give a list, [{groups!r}]")
+        raise ValueError(f"groups = {groups!r} would be one group for each letter; pass a list, [{groups!r}]")
 
 
 def _table_name(source: Any) -> str:
@@ -601,20 +1180,25 @@ def _table_name(source: Any) -> str:
 
 
 def propose_declaration(dictionary: str | Path | Mapping[str, Any]) -> dict[str, Any]:
-    """Propose `features` for `register_dataset` from a public data dictionary, to be read and confirmed.
+    """Propose `features` for `register_dataset` from a public data dictionary, for you to check.
 
-    Nothing is looked up in the data: bounds and categories that came from there would leak.
+    The data are not read: bounds and categories from there would leak.
 
     Parameters
     ----------
     dictionary : str, Path or mapping
-        Column → description, or a JSON file of it. A description has `minimum` and `maximum`, or `values`, or
-        `length` and `norm`; other entries (units, comments) are ignored.
+        Column → description, or the path of a JSON file with it. A description has `minimum` and `maximum`, or
+        `values`, or `length` and `norm`; other entries (units, comments) are ignored.
+
+    Returns
+    -------
+    dict
+        Column → `[lower, upper]`, a list of categories, or `{"length": d, "norm": bound}`.
 
     Raises
     ------
     ValueError
-        If a description gives neither; the message names the column.
+        If a description has none of these; the message names the column.
     """
     described = dictionary if isinstance(dictionary, Mapping) else json.loads(Path(dictionary).read_text())
     return {column: _proposed(column, description) for column, description in described.items()}
@@ -628,6 +1212,6 @@ def _proposed(column: str, description: Mapping[str, Any]) -> Any:
     if {"length", "norm"} <= set(description):
         return {"length": description["length"], "norm": description["norm"]}
     raise ValueError(
-        f"the dictionary says neither minimum and maximum nor values of {column!r}; find its public range, or leave "
+        f"the dictionary has neither minimum and maximum nor values of {column!r}; add its public range, or leave "
         "the column out"
     )

@@ -1,6 +1,7 @@
-"""Declarations of rows that a caller holds: what is stated, and, with a warning, what is read from the rows.
+"""Features of a caller's rows: the bounds and categories that the caller states, else those of the rows.
 
 Bounds, categories and classes decide how much noise hides a row, so they must be public: known without the rows.
+What is read from the rows is listed, so that the caller can be warned.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,24 +13,26 @@ import numpy as np
 
 from dbdp.interfaces.python.frames import Bounds, Column, Frame, as_text
 
-WIDEST = 900  # columns of a table; a row of more does not fit PostgreSQL's page
+WIDEST = 900  # columns of a table; a row with more does not fit a page of PostgreSQL
 LONGEST_NAME = 63  # bytes of a column's name
 SYSTEM_COLUMNS = ("tableoid", "ctid", "xmin", "xmax", "cmin", "cmax")
-ROW = "x"  # the one array column of rows with a norm
+ROW = "x"  # the array column of rows that are bounded by a norm
 
 
 class PrivacyLeakWarning(UserWarning):
-    """What should be public was read from the rows, or rows were read that no budget is charged for."""
+    """Warns that bounds, categories or classes were read from the rows, or that rows were read without a charge."""
 
 
 @dataclass(frozen=True)
 class Declared:
-    """What `register_dataset` is told of the features.
+    """The features of rows, as `register_dataset` declares them.
 
     Attributes
     ----------
-    features : column → bounds, categories, or length and norm
-    leaks : what was read from the rows, in words
+    features : dict
+        Column → bounds, categories, or length and norm.
+    leaks : list of str
+        Names of what was read from the rows.
     """
 
     features: dict[str, Any]
@@ -41,8 +44,16 @@ def features_of(frame: Frame, bounds: Any) -> Declared:
 
     Parameters
     ----------
-    bounds : column → [lower, upper] or ["category", …]; or one pair [lower, upper] of numbers or arrays (columns,) for
-        all columns; or a number, the norm of a row. None, or a column that is left out, is read from the rows
+    frame : Frame
+        The rows.
+    bounds : mapping, pair or float, optional
+        Column → [lower, upper] or ["category", …]; or one pair [lower, upper] of numbers or of arrays (columns,) for
+        all columns; or a number, the norm of a row. Where it is None or leaves a column out, the rows are read.
+
+    Returns
+    -------
+    Declared
+        The features, and what was read from the rows.
 
     Raises
     ------
@@ -53,7 +64,7 @@ def features_of(frame: Frame, bounds: Any) -> Declared:
         bounds = {str(name): stated for name, stated in bounds.items()}
         unknown = [name for name in bounds if name not in frame]
         if unknown:
-            raise ValueError(f"bounds name {unknown[0]!r}, which is no column; the columns are {', '.join(frame)}")
+            raise ValueError(f"bounds name {unknown[0]!r}, which is not a column; the columns are {', '.join(frame)}")
         return _by_column(frame, bounds)
     if bounds is None and len(frame) <= WIDEST:
         return _by_column(frame, {})
@@ -76,25 +87,27 @@ def _each(frame: Frame, bounds: Any) -> dict[str, Bounds]:
 
 
 def _check_one_reading(bounds: Any, pairs: Mapping[str, Bounds]) -> None:
-    """Raise ValueError where bounds of two columns could be meant to have one column, not one side, in each pair."""
+    """Raise ValueError for two pairs that may be [lower, upper] of each column, or the lower and the upper bounds."""
     are_sides = not isinstance(bounds, np.ndarray) and all(isinstance(side, np.ndarray) for side in bounds)
     if are_sides or len(pairs) != 2 or any(np.ndim(side) == 0 for side in bounds):
         return
     if all(np.less(*pair) for pair in pairs.values()) and all(np.less(*side) for side in bounds):
         named = dict(zip(pairs, map(list, bounds), strict=True))
-        raise ValueError(f"bounds = {bounds!r} may be each column's, or all lower and all upper ones; give {named}")
+        raise ValueError(
+            f"bounds = {bounds!r} may be one pair for each column, or all lower and all upper bounds; pass {named}"
+        )
 
 
-def _by_column(frame: Frame, given: Mapping[str, Any]) -> Declared:
+def _by_column(frame: Frame, bounds: Mapping[str, Any]) -> Declared:
     if len(frame) > WIDEST:
         raise ValueError(
-            f"the rows have {len(frame)} columns, and bounds of each are for at most {WIDEST}; give the norm of a row, "
-            "bounds=norm, for rows of numbers"
+            f"the rows have {len(frame)} columns, and at most {WIDEST} can have bounds of their own; pass the norm of "
+            "a row, bounds=norm, for rows of numbers"
         )
     declared = Declared({})
     for name, column in frame.items():
         _check_name(name)
-        stated = given.get(name, column.categories if column.is_text else column.bounds)
+        stated = bounds.get(name, column.categories if column.is_text else column.bounds)
         if stated is None:
             declared.leaks.append(f"{'categories' if column.is_text else 'bounds'} of {name!r}")
             stated = _categories(column) if column.is_text else extent(column.values)
@@ -107,8 +120,8 @@ def _check_name(name: str) -> None:
     """Raise ValueError if no column of a table can have this name."""
     if not 1 <= len(name.encode()) <= LONGEST_NAME or "\0" in name or name in SYSTEM_COLUMNS:
         raise ValueError(
-            f"column {name!r} has a name that PostgreSQL cannot hold: it takes 1 to {LONGEST_NAME} bytes, no NUL, and "
-            f"none of its own, {', '.join(SYSTEM_COLUMNS)}; rename the column"
+            f"PostgreSQL cannot have a column {name!r}: a name has 1 to {LONGEST_NAME} bytes without NUL, and is not "
+            f"one of {', '.join(SYSTEM_COLUMNS)}; rename the column"
         )
 
 
@@ -117,18 +130,18 @@ def _check_kind(name: str, column: Column, stated: Any) -> None:
     are_categories = isinstance(stated, list) and any(isinstance(value, str) for value in stated)
     if are_categories and not column.is_text:
         raise ValueError(
-            f"column {name!r} holds numbers, and {stated} would be its categories; give [lower, upper], or make it "
-            "text in a data frame, by .astype(str) or a pandas.CategoricalDtype"
+            f"column {name!r} holds numbers, and {stated} would be its categories; pass [lower, upper], or convert it "
+            "to text in a data frame, by .astype(str) or a pandas.CategoricalDtype"
         )
     if isinstance(stated, list) and not are_categories and column.is_text:
         raise ValueError(
-            f"column {name!r} holds texts, and {stated} would be its bounds; give its categories as texts, "
-            "['1', '2'], or make it numbers"
+            f"column {name!r} holds texts, and {stated} would be its bounds; pass its categories as texts, "
+            "['1', '2'], or convert it to numbers"
         )
 
 
 def _plain(stated: Any) -> Any:
-    """Return bounds or categories of any sequence as Python's own numbers and texts."""
+    """Return bounds as a list of float, or categories as a list of str; anything but a sequence stays as it is."""
     values = list(stated) if isinstance(stated, Sequence | np.ndarray) and not isinstance(stated, str) else stated
     if not isinstance(values, list):
         return stated
@@ -140,7 +153,7 @@ def _plain(stated: Any) -> Any:
 def _by_norm(frame: Frame, norm: float | None) -> Declared:
     texts = [name for name, column in frame.items() if column.is_text]
     if texts:
-        raise ValueError(f"column {texts[0]!r} holds texts, which have no norm; give bounds as column → categories")
+        raise ValueError(f"column {texts[0]!r} holds texts, which have no norm; pass bounds as column → categories")
     leaks = ["the norm of a row"] if norm is None else []
     if norm is None:
         norm = float(np.linalg.norm(values_of(frame), axis=1).max()) or 1.0
@@ -153,7 +166,7 @@ def values_of(frame: Frame) -> np.ndarray:
 
 
 def extent(values: np.ndarray) -> Bounds:
-    """Return the least and the largest number, apart where they are one."""
+    """Return the least and the largest number; equal ones are widened, since bounds must differ."""
     lower, upper = float(values.min()), float(values.max())
     return (lower, upper) if lower < upper else (lower, lower + max(1.0, abs(lower)))
 

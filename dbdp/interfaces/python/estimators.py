@@ -1,4 +1,4 @@
-"""The Python door, scikit-learn style: train on a registered dataset or on rows at hand, predict on rows at hand.
+"""scikit-learn estimators: train on a registered dataset or on the caller's rows, predict on the caller's rows.
 
 Shapes: X (n, columns) with one column for each declared column, or (n, length) for an array.
 """
@@ -34,57 +34,86 @@ try:
 except ImportError:  # before scikit-learn 1.6
 
     def validate_data(
-        estimator: Any, X: Any, y: Any = "no_validation", *, skip_check_array: bool = False, **given: Any
+        estimator: Any, X: Any, y: Any = "no_validation", *, skip_check_array: bool = False, **options: Any
     ) -> Any:
-        """Check rows, and note their columns, as later versions do."""
-        return estimator._validate_data(X, y, cast_to_ndarray=not skip_check_array, **given)
+        """Check rows and record their columns, as later versions do."""
+        return estimator._validate_data(X, y, cast_to_ndarray=not skip_check_array, **options)
 
 
 _EXPLAINED = """
 
     Parameters
     ----------
-    epsilon, delta : the stand-alone guarantee of each fit; delta = 0 asks for pure ε
-    algorithm, epochs, batch_size : and all other options of a training, see `dbdp.Request`
-    database : where registered datasets are, and what a SQLAlchemy query reads from: a `dbdp.Database`, a SQLAlchemy
-        engine or connection, or a psycopg connection; None for that of `dbdp.connect()`. Pickles leave it out
-    bounds : of rows at hand: column → [lower, upper] or ["category", …]; or one pair [lower, upper], of numbers or of
-        arrays (columns,), for all columns; or a number, the norm of a row. Values outside are clipped
+    epsilon : float
+        ε of the stand-alone guarantee of each fit.
+    delta : float
+        δ of that guarantee; 0 is pure ε-differential privacy.
+    algorithm : str
+        Name of the algorithm. All other keywords of `dbdp.Request` but `loss` and `network` are accepted too.
+    database : Database, sqlalchemy.Engine, sqlalchemy.Connection or psycopg.Connection, optional
+        Where registered datasets are, and where SQLAlchemy queries run; by default that of `dbdp.connect()`. It is
+        not pickled.
+    bounds : mapping, pair or float, optional
+        For rows passed to `fit`: column → [lower, upper] or ["category", …]; or one pair [lower, upper], of numbers
+        or of arrays (columns,), for all columns; or a number, the norm of a row. Values outside are clipped.
     {label}
-    intercept : whether a model of rows at hand has one
-    progress : show a progress bar on a terminal
+    intercept : bool
+        Whether a model of rows passed to `fit` has an intercept.
+    progress : bool
+        Whether to show a progress bar on a terminal.
 
     Attributes
     ----------
-    coef_ : (1, features), or (classes, features); per unit of a column or for a category
-    intercept_ : (1,) or (classes,)
-    feature_names_ : a name for each coefficient
-    n_features_in_, feature_names_in_ : how many columns X has, and their names, where they have names
-    {attribute}receipt_ : what was done and what it cost
-    model_id_ : number in dbdp.models
+    coef_ : array, shape (1, features) or (classes, features)
+        Coefficients per unit of a column or for a category.
+    intercept_ : array, shape (1,) or (classes,)
+        Intercepts.
+    feature_names_ : list of str
+        A name for each coefficient.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : array of str
+        Their names, if they have names.
+    {attribute}receipt_ : dict
+        What was done and what it cost.
+    model_id_ : int
+        Number of the model in dbdp.models.
 
     Warns
     -----
     PrivacyLeakWarning
-        `fit` read {public} from the rows, because they were not given. The guarantee is then void: who
-        knows all rows but one may see that one in them, and a model's noise is measured by them. A dtype's categories
-        count as given: name them by `pandas.CategoricalDtype`, since `astype("category")` reads them from the rows.
+        If `fit` reads {public} from the rows, because they were not passed. The guarantee is then void:
+        anyone who knows all rows but one may infer that row from them, and they set the scale of the noise. The
+        categories of a dtype count as passed: state them by `pandas.CategoricalDtype`, since `astype("category")`
+        reads them from the rows.
 
     Notes
     -----
-    A row is one person's: register a table with `unit` where a person has several. Rows at hand are loaded into the
-    private server of this virtual environment for the time of one fit; each fit has a guarantee of its own, and nobody
-    adds them up. So a `GridSearchCV` spends ε for each candidate and fold, and what it selects by tells more:
-    use `Database.tune`, which charges once. In a `Pipeline`, steps such as `StandardScaler` learn from the rows
-    without privacy. Whether `fit` raises depends on the rows, so that its errors are for whoever holds them.
+    A row is one person's: register a table with `unit` where a person has several. Rows passed to `fit` are loaded
+    into the private server of this virtual environment for one fit. Each fit has a guarantee of its own, and their sum
+    is not limited: a `GridSearchCV` spends ε for each candidate and fold, and its choice leaks more. Use
+    `Database.tune`, which charges once. In a `Pipeline`, steps such as `StandardScaler` learn from the rows without
+    privacy. Whether `fit` raises depends on the rows, so show its errors only to who may see the rows.
 
-    There is no random_state: noise and shuffles come from the operating system's entropy, and never take a seed.
+    There is no random_state: noise and shuffles come from the operating system's entropy, without a seed.
     """
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels of rows at hand: as they are stored, what is declared of them, and what of that was read from them."""
+    """Labels of a caller's rows, ready to be stored.
+
+    Attributes
+    ----------
+    stored : array, shape (n,)
+        float64 or texts.
+    declared : dict
+        Fields of a registration: positive and negative, classes, or label_bounds.
+    classes : array, shape (classes,), or None
+        The classes in the caller's own type; None for numbers.
+    leaks : list of str
+        Names of what was read from the labels.
+    """
 
     stored: np.ndarray
     declared: dict[str, Any]
@@ -94,7 +123,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows at hand."""
+    """A caller's rows, ready to be loaded."""
 
     frame: Frame
     labels: Labels
@@ -102,33 +131,36 @@ class _Rows:
 
 
 _OF_CLASSES = {
-    "label": "classes : of rows at hand: all there are; they are sorted, and of two the second is positive, of more\n"
-    "        each has a model",
-    "attribute": "classes_ : those, sorted; or [False, True], where True is a dataset's positive value, or its sorted\n"
-    "        classes\n    ",
+    "label": "classes : sequence, optional\n"
+    "        For labels passed to `fit`: all classes. They are sorted; of two the second is positive, of more each\n"
+    "        has a model.",
+    "attribute": "classes_ : array, shape (classes,)\n"
+    "        The classes, sorted. For a dataset with a binary label [False, True], where True is the positive value.\n"
+    "    ",
     "public": "bounds, categories or classes",
 }
 _OF_NUMBERS = {
-    "label": "label_bounds : of rows at hand: [lower, upper] of y; values outside are clipped",
+    "label": "label_bounds : sequence of float, optional\n"
+    "        For labels passed to `fit`: [lower, upper]; values outside are clipped.",
     "attribute": "",
     "public": "bounds or categories",
 }
 
 
 def is_sql(rows: Any) -> bool:
-    """Whether rows are a SQLAlchemy table, mapped class or query."""
+    """Return whether rows are a SQLAlchemy table, mapped class or query."""
     return hasattr(rows, "__visit_name__") or hasattr(rows, "__table__")
 
 
 def _initialiser(of_label: str) -> Callable[..., None]:
-    """Return an __init__ with one keyword for each option, as scikit-learn wants it."""
+    """Return an __init__ with one keyword for each option, as scikit-learn requires."""
     shown = keywords(lambda each, _: each.type, without=("loss", "network"))
     own = {"database": None, "bounds": None, of_label: None, "intercept": True, "progress": True}
     shown += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value) for name, value in own.items()]
     signature = inspect.Signature(shown)
 
-    def __init__(self: Any, **given: Any) -> None:
-        bound = signature.bind(**given)
+    def __init__(self: Any, **options: Any) -> None:
+        bound = signature.bind(**options)
         bound.apply_defaults()
         for name, value in bound.arguments.items():
             setattr(self, name, value)
@@ -139,35 +171,49 @@ def _initialiser(of_label: str) -> Callable[..., None]:
 
 
 class _LinearModel(BaseEstimator, ABC):
-    """A linear model with differential privacy."""
+    """A linear model with differential privacy; the base class of the estimators."""
 
     loss: ClassVar[str]
-    _columns: list[str] | None = None  # of the rows at hand that it was fitted on
+    _explained: ClassVar[dict[str, str]]  # what the docstrings of classifiers and of regressors have of their own
+    _columns: list[str] | None = None  # of the rows that were passed to fit; None for a dataset
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Append the parameters and attributes, which estimators share, to the docstring of an estimator."""
+        super().__init_subclass__(**options)
+        if "loss" in vars(cls):
+            cls.__doc__ = f"{cls.__doc__}{_EXPLAINED.format(**cls._explained)}"
 
     @property
     def request(self) -> Request:
-        """The same parameters as every other door has them."""
-        given = self.get_params(deep=False)
+        """The parameters as a `dbdp.Request`, which every interface uses."""
+        parameters = self.get_params(deep=False)
         return Request(
-            loss=self.loss, **{each.name: given[each.name] for each in fields(Request) if each.name in given}
+            loss=self.loss, **{each.name: parameters[each.name] for each in fields(Request) if each.name in parameters}
         )
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Train, and store the release in dbdp.models.
+        """Train a private model and store the release in dbdp.models.
 
         Parameters
         ----------
-        X : the name of a registered dataset, or its table as a SQLAlchemy `Table` or mapped class, trained in place
-            and charged to its budget; or rows at hand: an array (n, columns), a pandas DataFrame, an Arrow table, or a
-            SQLAlchemy `select()`, which is read with the rights of `database` and charged to no budget
-        y : the labels of rows at hand (n,), or the name of their column. `fit(database, "name")` trains in place too
+        X : str, sqlalchemy.Table, mapped class, array, pandas.DataFrame, Arrow table or sqlalchemy.Select
+            The name or the table of a registered dataset, which is trained in place and charged to its budget; or
+            rows, an array having shape (n, columns). A `select()` is run with the rights of `database`, and charged to
+            no budget.
+        y : array, shape (n,), or str, optional
+            The labels of the rows, or the name of their column. `fit(database, "name")` trains in place too.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
 
         Raises
         ------
         ValueError
-            Before anything is spent: parameters, rows, dataset or budget do not allow it.
+            If parameters, rows, dataset or budget do not allow it; nothing is charged then.
         ChargedError
-            After the charge: the server failed, or the training was cancelled.
+            If the server fails or the training is cancelled after the charge.
         """
         if isinstance(X, Database):
             return self._trained(X, y)
@@ -178,25 +224,44 @@ class _LinearModel(BaseEstimator, ABC):
             if name is None:
                 return self._fit_rows(self._read(database, X), y)
             if y is not None:
-                raise ValueError(f"y is given, but dataset {name!r} has a declared label; leave y out")
+                raise ValueError(f"y is passed, but dataset {name!r} has a declared label; leave y out")
             return self._trained(database, name)
 
     def charged_score(
         self, dataset: str, metric: str, *, epsilon: float, delta: float = 0.0, database: Database | None = None
     ) -> dict[str, Any]:
-        """Return a figure of this model on a registered dataset, with noise, charged to its budget.
+        """Score this model on a registered dataset, with noise, charged to its budget.
 
-        `score` is exact instead, for rows at hand. See `Database.score`.
+        See `Database.score`. For rows of your own use `score`, which is exact.
 
         Parameters
         ----------
-        database : where model and dataset are, where that is not the estimator's own
+        dataset : str
+            Name of the dataset.
+        metric : str
+            A metric of `Database.score`.
+        epsilon, delta : float
+            The guarantee of this score; δ = 0 is pure ε-differential privacy.
+        database : Database, optional
+            Where model and dataset are; by default the estimator's own database.
+
+        Returns
+        -------
+        dict
+            The score, the error that its noise may cause, and the receipt.
+
+        Raises
+        ------
+        ValueError
+            If the model was fitted on rows, or model, metric, dataset or budget does not allow it.
+        ChargedError
+            If it fails after the charge.
         """
         check_is_fitted(self)
         if self._columns:
             raise ValueError(
-                "this model was trained on rows at hand, and is in no database of datasets; score it on rows at hand "
-                "by score(X, y), or fit it on a dataset"
+                "this model was trained on rows, and is not in the database of a dataset; score it on rows by "
+                "score(X, y), or fit it on a dataset"
             )
         if database is not None:
             return database.score(self.model_id_, dataset, metric, epsilon=epsilon, delta=delta)
@@ -204,9 +269,9 @@ class _LinearModel(BaseEstimator, ABC):
             return opened.score(self.model_id_, dataset, metric, epsilon=epsilon, delta=delta)
 
     def __sklearn_clone__(self) -> Self:
-        made: Self = BaseEstimator.__sklearn_clone__(copy(self))
-        made.database = self.database
-        return made
+        clone: Self = BaseEstimator.__sklearn_clone__(copy(self))
+        clone.database = self.database
+        return clone
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -222,10 +287,10 @@ class _LinearModel(BaseEstimator, ABC):
 
     @contextmanager
     def _opened(self) -> Iterator[Database]:
-        """Give the database; close it if it was opened for that."""
+        """Yield the database; close it at the end if it was opened here."""
         if isinstance(self.database, str):
             raise ValueError(
-                "database is a URL, which would be shown, with its password, wherever the estimator is; give "
+                "database is a URL, which would be printed with its password wherever the estimator is; pass "
                 "database=dbdp.connect(url)"
             )
         if isinstance(self.database, Database):
@@ -243,33 +308,33 @@ class _LinearModel(BaseEstimator, ABC):
         name = database.dataset_of(X)
         if name is None:
             raise ValueError(
-                f"table {alchemy.source_name(X)} is no dataset that this role may train on; register it, or give "
-                "select(table) to read its rows by your own rights"
+                f"table {alchemy.source_name(X)} is not a dataset that this role may train on; register it, or pass "
+                "select(table) to read its rows with your own rights"
             )
         return name
 
     def _read(self, database: Database, X: Any) -> dict[str, list[Any]]:
-        """Return what a query gives to train on; warn where its rows have a budget."""
+        """Return the values of a query by column; warn if it reads rows of a dataset."""
         from dbdp.interfaces.python import alchemy
 
-        found = database.rows(X)
+        values = database.rows(X)
         for name in filter(None, map(database.dataset_of, alchemy.tables_of(X))):
             warnings.warn(
-                f"the query reads rows of dataset {name!r} by your own rights, and what is trained on them is not "
-                f"charged to its budget: keep it to yourself, or train by fit({name!r})",
+                f"the query reads rows of dataset {name!r} with your own rights, and a model trained on them is not "
+                f"charged to its budget: do not publish it, or train by fit({name!r})",
                 PrivacyLeakWarning,
                 stacklevel=3,
             )
-        return found
+        return values
 
     def _trained(self, database: Database, dataset: str, rows: _Rows | None = None) -> Self:
-        """Train on a registered dataset, that of rows at hand or another; keep the release."""
+        """Train on a registered dataset and set the attributes of the release; `rows` if it was loaded from them."""
         with progress_bar(enabled=self.progress) as report:
             model = database.train(dataset, self.request, report)
-        found = database.query(
+        datasets = database.query(
             "select declaration::text as d from dbdp.dataset where name = $1 and dropped_at is null", dataset
         )
-        self.declaration_ = Declaration.from_json(found[0]["d"])
+        self.declaration_ = Declaration.from_json(datasets[0]["d"])
         self.coef_ = np.atleast_2d(np.array(model.coefficients))
         self.intercept_ = np.array(model.intercepts)
         self.feature_names_ = model.feature_names
@@ -277,11 +342,11 @@ class _LinearModel(BaseEstimator, ABC):
         self.model_id_ = model.id
         self._columns = list(rows.frame) if rows else None
         if rows is None:
-            self._note_columns(self.declaration_)
+            self._set_columns(self.declaration_)
         return self
 
-    def _note_columns(self, declaration: Declaration) -> None:
-        """Note the columns of a dataset, as scikit-learn does those of rows."""
+    def _set_columns(self, declaration: Declaration) -> None:
+        """Set the attributes of scikit-learn that describe the columns, from a dataset's declaration."""
         if declaration.vector:
             self.n_features_in_ = declaration.vector.length
             self.__dict__.pop("feature_names_in_", None)
@@ -290,14 +355,14 @@ class _LinearModel(BaseEstimator, ABC):
             self.feature_names_in_ = np.array(declaration.columns, dtype=object)
 
     def _fit_rows(self, X: Any, y: Any) -> Self:
-        """Train on rows at hand, in the private server."""
+        """Train on rows in the private server; warn if a public fact was read from them."""
         from dbdp.interfaces.python.loading import temporary_dataset
 
         rows = self._checked(X, y)
         if leaks := rows.labels.leaks + rows.features.leaks:
-            told = ", ".join(leaks[:5]) + (", …" if len(leaks) > 5 else "")
+            listed = ", ".join(leaks[:5]) + (", …" if len(leaks) > 5 else "")
             warnings.warn(
-                f"read from the rows, which voids the guarantee: {told}; give what is known of them without looking",
+                f"read from the rows, which voids the guarantee: {listed}; pass public values instead",
                 PrivacyLeakWarning,
                 stacklevel=3,
             )
@@ -312,9 +377,9 @@ class _LinearModel(BaseEstimator, ABC):
             X, y = frames.without(X, y)
         if y is None:
             raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None; give the labels of the rows"
+                f"{type(self).__name__} requires y to be passed, but the target y is None; pass the labels of the rows"
             )
-        stated, y = frames.categories_of(y), frames.labels_of(y)
+        declared, y = frames.categories_of(y), frames.labels_of(y)
         if frames.is_frame(X):
             frame, y = self._checked_frame(X), column_or_1d(y, warn=True)
             check_consistent_length(next(iter(frame.values())).values, y)
@@ -322,12 +387,13 @@ class _LinearModel(BaseEstimator, ABC):
             X, y = validate_data(self, X, y, dtype=np.float64)
             frame = frames.of_array(X, [f"x{place}" for place in range(X.shape[1])])
         features = features_of(frame, self.bounds)
-        return _Rows(frame, self._labels(y, stated), features)
+        return _Rows(frame, self._labels(y, declared), features)
 
     def _checked_frame(self, X: Any) -> Frame:
-        frame = frames.whole(frames.frame_of(X))
+        frame = frames.frame_of(X)
+        frames.check_complete(frame)
         if not frame or not len(next(iter(frame.values())).values):
-            raise ValueError("X has no rows or no columns; give at least one of each")
+            raise ValueError("X has no rows or no columns; pass at least one of each")
         if frames.is_pandas(X):
             validate_data(self, X, skip_check_array=True)
         else:
@@ -335,12 +401,20 @@ class _LinearModel(BaseEstimator, ABC):
         return frame
 
     @abstractmethod
-    def _labels(self, y: np.ndarray, stated: tuple[Any, ...] | None) -> Labels:
-        """Return labels as they are stored, with what is declared of them.
+    def _labels(self, y: np.ndarray, declared: tuple[Any, ...] | None) -> Labels:
+        """Return labels as they are stored, with their declaration.
 
         Parameters
         ----------
-        stated : classes that the labels' type declares
+        y : array, shape (n,)
+            The labels.
+        declared : tuple or None
+            The classes that the labels' type declares.
+
+        Raises
+        ------
+        ValueError
+            If the labels do not fit the estimator.
         """
 
     def _scores(self, X: Any) -> np.ndarray:
@@ -348,12 +422,13 @@ class _LinearModel(BaseEstimator, ABC):
         check_is_fitted(self)
         if isinstance(X, str):
             raise ValueError(
-                f"X = {X!r} is a name, not rows; predict and score are for rows at hand, charged_score for a dataset"
+                f"X = {X!r} is a name, not rows; predict and score are for rows, charged_score for a dataset"
             )
         if is_sql(X):
             with self._opened() as database:
                 X = database.rows(X)
-        rows = frames.whole_array(_shaped(self.declaration_, self._placed(X)), self._names)
+        rows = _shaped(self.declaration_, self._in_order(X))
+        frames.check_complete_array(rows, self._names)
         scores: np.ndarray = design_matrix(self.declaration_, rows) @ self.coef_.T + self.intercept_
         return scores
 
@@ -364,7 +439,7 @@ class _LinearModel(BaseEstimator, ABC):
             return self.declaration_.columns
         return self._columns or self.declaration_.feature_names
 
-    def _placed(self, X: Any) -> Any:
+    def _in_order(self, X: Any) -> Any:
         """Return rows as an array, with the columns in the order of the declaration."""
         declaration, fitted = self.declaration_, self._columns
         if frames.is_frame(X):
@@ -372,7 +447,7 @@ class _LinearModel(BaseEstimator, ABC):
                 validate_data(self, X, reset=False, skip_check_array=True)
             if declaration.vector and not fitted:
                 return frames.arrays_of(X, declaration.vector.column)
-            return frames.placed(X, self._names)
+            return frames.array_of(X, self._names)
         if not fitted:
             return X
         checked = validate_data(self, X, reset=False, dtype=object if declaration.categorical else np.float64)
@@ -380,18 +455,19 @@ class _LinearModel(BaseEstimator, ABC):
 
 
 class _Classifier(ClassifierMixin, _LinearModel):
-    """What the classifiers share: a class for each row."""
+    """A linear classifier; the base class of the classifiers."""
 
+    _explained = _OF_CLASSES
     _classes: np.ndarray | None = None
     if TYPE_CHECKING:
 
-        def __init__(self, **given: Unpack[OfClassifiers]) -> None: ...
+        def __init__(self, **options: Unpack[OfClassifiers]) -> None: ...
     else:
         __init__ = _initialiser("classes")
 
     @property
     def classes_(self) -> np.ndarray:
-        """The classes, in the order of the decision values."""
+        """The classes, shape (classes,), in the order of the decision values."""
         check_is_fitted(self, "coef_")
         if self._classes is not None:
             return self._classes
@@ -399,12 +475,46 @@ class _Classifier(ClassifierMixin, _LinearModel):
         return np.sort(declared)
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the decision values of rows, shape (n,); above 0 is positive. (n, classes) for classes."""
+        """Return the decision values of rows; of two classes, a value above 0 means the second.
+
+        Parameters
+        ----------
+        X : array, pandas.DataFrame, Arrow table or sqlalchemy.Select
+            Rows with the columns of the training; an array has shape (n, columns).
+
+        Returns
+        -------
+        array, shape (n,), or (n, classes) for more than two classes
+            The decision values.
+
+        Raises
+        ------
+        ValueError
+            If the rows do not have these columns, or have missing values.
+        NotFittedError
+            If the estimator is not fitted.
+        """
         scores = self._scores(X)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the class of each row, shape (n,): whether it is taken for a positive one, or a class."""
+        """Predict the class of each row.
+
+        Parameters
+        ----------
+        X
+            Rows, as `decision_function` takes them.
+
+        Returns
+        -------
+        array, shape (n,)
+            Values of `classes_`.
+
+        Raises
+        ------
+        ValueError, NotFittedError
+            As `decision_function` does.
+        """
         scores = self._scores(X)
         places = (scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)
         predicted: np.ndarray = self.classes_[places]
@@ -418,32 +528,50 @@ class _Classifier(ClassifierMixin, _LinearModel):
             self.coef_, self.intercept_ = self.coef_[order], self.intercept_[order]
         return self
 
-    def _labels(self, y: np.ndarray, stated: tuple[Any, ...] | None) -> Labels:
+    def _labels(self, y: np.ndarray, declared: tuple[Any, ...] | None) -> Labels:
         check_classification_targets(y)
-        known = self.classes if self.classes is not None else stated
+        known = self.classes if self.classes is not None else declared
         if known is None and y.dtype == bool:
             known = (False, True)
         classes = np.unique(y) if known is None else _sorted(known)
         if len(classes) < 2:
             raise ValueError(
-                f"y has {len(classes)} class; a classifier needs two or more: give classes=, all there are"
+                f"y has {len(classes)} class, and a classifier needs two or more; pass all classes as classes="
             )
         names = {value: frames.as_text(value) for value in classes.tolist()}
-        found = [names.get(value) for value in y.tolist()]
-        if None in found:
-            value = y.tolist()[found.index(None)]
-            raise ValueError(f"y holds {value!r}, which is none of the classes {classes.tolist()}")
+        stored = [names.get(value) for value in y.tolist()]
+        if None in stored:
+            value = y.tolist()[stored.index(None)]
+            raise ValueError(f"y holds {value!r}, which is not one of the classes {classes.tolist()}; add it to them")
         texts = list(names.values())
-        declared = {"negative": texts[0], "positive": texts[1]} if len(texts) == 2 else {"classes": texts}
-        return Labels(np.array(found, dtype=object), declared, classes, ["the classes of y"] if known is None else [])
+        fields_of_label = {"negative": texts[0], "positive": texts[1]} if len(texts) == 2 else {"classes": texts}
+        leaks = ["the classes of y"] if known is None else []
+        return Labels(np.array(stored, dtype=object), fields_of_label, classes, leaks)
 
 
 class LogisticRegression(_Classifier):
-    __doc__ = "Logistic regression." + _EXPLAINED.format(**_OF_CLASSES)
+    """Logistic regression."""
+
     loss = "logistic"
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probabilities of the classes, shape (n, classes); those of one against the rest add up to 1."""
+        """Return the probability of each class; those of a model with more than two classes are scaled to add up to 1.
+
+        Parameters
+        ----------
+        X
+            Rows, as `decision_function` takes them.
+
+        Returns
+        -------
+        array, shape (n, classes)
+            The probabilities, in the order of `classes_`.
+
+        Raises
+        ------
+        ValueError, NotFittedError
+            As `decision_function` does.
+        """
         positive = 1.0 / (1.0 + np.exp(-np.clip(self._scores(X), -700, 700)))
         if positive.shape[1] == 1:
             return np.column_stack([1.0 - positive, positive])
@@ -452,74 +580,108 @@ class LogisticRegression(_Classifier):
 
 
 class LinearSVC(_Classifier):
-    __doc__ = "A support vector machine with the smoothed hinge loss." + _EXPLAINED.format(**_OF_CLASSES)
+    """Linear support vector machine with the smoothed hinge loss."""
+
     loss = "huber_svm"
 
 
 class _Regressor(RegressorMixin, _LinearModel):
-    """What the regressions share: a number for each row."""
+    """A linear regression; the base class of the regressors."""
 
+    _explained = _OF_NUMBERS
     if TYPE_CHECKING:
 
-        def __init__(self, **given: Unpack[OfRegressors]) -> None: ...
+        def __init__(self, **options: Unpack[OfRegressors]) -> None: ...
     else:
         __init__ = _initialiser("label_bounds")
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the number of each row, shape (n,), in the label's units."""
+        """Predict the label of each row.
+
+        Parameters
+        ----------
+        X : array, pandas.DataFrame, Arrow table or sqlalchemy.Select
+            Rows with the columns of the training; an array has shape (n, columns).
+
+        Returns
+        -------
+        array, shape (n,)
+            Numbers in the label's units.
+
+        Raises
+        ------
+        ValueError
+            If the rows do not have these columns, or have missing values.
+        NotFittedError
+            If the estimator is not fitted.
+        """
         return self._scores(X)[:, 0]
 
-    def _labels(self, y: np.ndarray, stated: tuple[Any, ...] | None) -> Labels:
+    def _labels(self, y: np.ndarray, declared: tuple[Any, ...] | None) -> Labels:
         numbers = y.astype(np.float64)
         if not np.isfinite(numbers).all():
             raise ValueError("y contains NaN or infinity; leave those rows out")
-        given = self.label_bounds is not None
+        is_read = self.label_bounds is None
         try:
-            lower, upper = map(float, self.label_bounds if given else extent(numbers))
+            lower, upper = map(float, extent(numbers) if is_read else self.label_bounds)
         except (TypeError, ValueError):
-            raise ValueError(f"label_bounds = {self.label_bounds!r}; give [lower, upper], two numbers") from None
-        declared = {"label_bounds": [lower, upper]}
-        return Labels(numbers, declared, None, [] if given else ["bounds of y"])
+            raise ValueError(f"label_bounds = {self.label_bounds!r}; pass [lower, upper], two numbers") from None
+        return Labels(numbers, {"label_bounds": [lower, upper]}, None, ["bounds of y"] if is_read else [])
 
 
 class HuberRegressor(_Regressor):
-    __doc__ = "Linear regression with the Huber loss." + _EXPLAINED.format(**_OF_NUMBERS)
+    """Linear regression with the Huber loss."""
+
     loss = "huber_regression"
 
 
 class Ridge(_Regressor):
-    __doc__ = "Linear regression with the squared loss, on a ball of public radius." + _EXPLAINED.format(**_OF_NUMBERS)
+    """Linear regression with the squared loss, on a ball of public radius."""
+
     loss = "squared"
 
 
 def _sorted(classes: Any) -> np.ndarray:
-    """Return stated classes in scikit-learn's order, in which its scorers take the columns of probabilities.
+    """Return classes sorted, in the order of columns that scikit-learn's scorers expect.
 
     Raises
     ------
     ValueError
-        If they are no list, one is missing, or two are stored as one text.
+        If they are not a list, one is missing, or two are stored as the same text.
     """
     if isinstance(classes, str) or np.ndim(classes) != 1:
-        raise ValueError(f"classes = {classes!r}; give a list, one entry for each class")
-    found = np.asarray(classes)
-    texts = list(map(frames.as_text, found.tolist()))
+        raise ValueError(f"classes = {classes!r}; pass a list, one entry for each class")
+    values = np.asarray(classes)
+    texts = list(map(frames.as_text, values.tolist()))
     if None in texts:
-        raise ValueError(f"classes = {found.tolist()} hold a missing value; list the classes that y has")
+        raise ValueError(f"classes = {values.tolist()} hold a missing value; list the classes that y has")
     if twice := [text for text in texts if texts.count(text) > 1]:
-        raise ValueError(f"classes = {found.tolist()} hold {twice[0]!r} twice; list each once")
+        raise ValueError(f"classes = {values.tolist()} hold {twice[0]!r} twice; list each once")
     try:
-        return np.sort(found)
+        return np.sort(values)
     except TypeError:
-        raise ValueError(f"classes = {found.tolist()} are of several types; give all of one, as y has them") from None
+        raise ValueError(f"classes = {values.tolist()} are of several types; use the type of y for all") from None
 
 
 def design_matrix(declaration: Declaration, X: Any) -> np.ndarray:
-    """Return rows as the coefficients want them: numbers within their bounds, then indicators.
+    """Return the matrix that coefficients multiply: numbers clipped to their bounds, then indicators of categories.
 
     Parameters
     ----------
-    X : (n, columns), in the order of `declaration.columns`; (n, length) for an array column
+    declaration : Declaration
+        The declared columns.
+    X : array, shape (n, columns), or (n, length) for an array column
+        Rows, in the order of `declaration.columns`.
+
+    Returns
+    -------
+    array, shape (n, features)
+        float64.
+
+    Raises
+    ------
+    ValueError
+        If X has another shape.
     """
     rows = _shaped(declaration, X)
     if declaration.vector:
@@ -538,7 +700,7 @@ def design_matrix(declaration: Declaration, X: Any) -> np.ndarray:
 
 
 def _texts(values: np.ndarray, *, is_boolean: bool) -> np.ndarray:
-    """Return the values of a column as categories are written; of a boolean one 0 and 1 are taken too."""
+    """Return the values of a column as the texts of its categories; a boolean column may hold 0 and 1."""
 
     def text(value: Any) -> str | None:
         as_bool = is_boolean and not isinstance(value, str) and value in (0, 1)

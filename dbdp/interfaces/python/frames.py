@@ -1,7 +1,7 @@
-"""Rows that a caller holds, as named columns: of data frames, Arrow tables, and what a query gave.
+"""A caller's rows as named columns: those of data frames, Arrow tables, arrays and results of queries.
 
-Shapes: each column (n,), float64 for numbers, str or None for texts. pandas and pyarrow are imported only where a
-caller's rows are theirs.
+Shapes: each column (n,), float64 for numbers, str or None for texts. pandas and pyarrow are imported only for rows of
+theirs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,18 +13,21 @@ from typing import Any
 import numpy as np
 
 Bounds = tuple[float, float]
-_EXPONENT = 1e15  # from here PostgreSQL writes whole float8 with one
+_EXPONENT = 1e15  # from here PostgreSQL writes an integral float8 with an exponent
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column.
+    """A column of a caller's rows.
 
     Attributes
     ----------
-    values : float64, NaN where there is none; or an object array of str, None where there is none
-    bounds : of numbers, where the column's type has some: those of a bool
-    categories : of texts, where the column's type declares them
+    values : array, shape (n,)
+        float64 with NaN for missing values, or objects: str, with None for missing values.
+    bounds : tuple of float or None
+        Bounds that the column's type implies: (0, 1) for bool.
+    categories : tuple of str or None
+        Categories that the column's type declares.
     """
 
     values: np.ndarray
@@ -33,7 +36,7 @@ class Column:
 
     @property
     def is_text(self) -> bool:
-        """Whether it has categories, not bounds."""
+        """Whether the values are texts, which have categories instead of bounds."""
         return self.values.dtype == object
 
     @property
@@ -48,17 +51,29 @@ Frame = dict[str, Column]
 
 
 def is_frame(rows: Any) -> bool:
-    """Whether rows have named columns; else they are an array, or like one."""
+    """Return whether rows have named columns; otherwise they are an array or convertible to one."""
     return type(rows) is dict or _library(rows) in ("pandas", "polars") or hasattr(rows, "__arrow_c_stream__")
 
 
 def is_pandas(rows: Any) -> bool:
-    """Whether rows are a pandas DataFrame."""
+    """Return whether rows are a pandas DataFrame."""
     return _library(rows) == "pandas"
 
 
 def frame_of(rows: Any, wanted: Sequence[str] | None = None) -> Frame:
-    """Return columns, all or those named, of a pandas DataFrame, of what exports Arrow, or of values by name.
+    """Return the columns of rows.
+
+    Parameters
+    ----------
+    rows : pandas.DataFrame, mapping, or object with `__arrow_c_stream__`
+        The rows.
+    wanted : sequence of str, optional
+        Names of the columns; by default all.
+
+    Returns
+    -------
+    Frame
+        The columns by name.
 
     Raises
     ------
@@ -68,14 +83,14 @@ def frame_of(rows: Any, wanted: Sequence[str] | None = None) -> Frame:
     names, column = _columns_of(rows)
     for name in wanted or ():
         if name not in names:
-            raise ValueError(f"the rows have no column {name!r}; theirs are {', '.join(names)}")
+            raise ValueError(f"the rows have no column {name!r}; their columns are {', '.join(names)}")
     if len(set(names)) < len(names):
-        raise ValueError(f"two columns of the rows have one name, of {', '.join(names)}; rename one of them")
+        raise ValueError(f"two columns of the rows have the same name ({', '.join(names)}); rename one of them")
     return {name: column(name) for name in wanted or names}
 
 
 def _columns_of(rows: Any) -> tuple[list[str], Callable[[str], Column]]:
-    """Return the names of the columns, and what makes a column of a name."""
+    """Return the names of the columns, and a function from a name to its column."""
     if is_pandas(rows):
         names = [str(name) for name in rows.columns]
         return names, lambda name: _of_pandas(name, rows.iloc[:, names.index(name)])
@@ -86,52 +101,44 @@ def _columns_of(rows: Any) -> tuple[list[str], Callable[[str], Column]]:
 
 
 def of_array(rows: np.ndarray, names: Sequence[str]) -> Frame:
-    """Return the columns of an array (n, columns), of float64 or of objects."""
+    """Return the columns of an array, shape (n, columns), of float64 or of objects."""
     column = _of_values if rows.dtype == object else Column
     return {name: column(rows[:, place]) for place, name in enumerate(names)}
 
 
-def placed(rows: Any, names: Sequence[str]) -> np.ndarray:
-    """Return the named columns of rows as an array (n, names), of float64 or, with texts, of objects."""
+def array_of(rows: Any, names: Sequence[str]) -> np.ndarray:
+    """Return the named columns of rows as an array, shape (n, names), of float64 or, with texts, of objects."""
     return np.column_stack([column.values for column in frame_of(rows, names).values()])
 
 
-def whole(frame: Frame) -> Frame:
-    """Return columns that have a value for every row.
-
-    Raises
-    ------
-    ValueError
-        If one has not.
-    """
+def check_complete(frame: Frame) -> None:
+    """Raise ValueError if a column has missing or infinite values."""
     for name, column in frame.items():
         if column.has_gaps:
             raise ValueError(f"column {name!r} has missing or infinite values; fill them, or leave the rows out")
-    return frame
 
 
-def whole_array(rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """Return an array (n, names) that has a value everywhere; raise ValueError as `whole` does if it has not."""
+def check_complete_array(rows: np.ndarray, names: Sequence[str]) -> None:
+    """Raise ValueError if an array, shape (n, names), has missing or infinite values; the message names the column."""
     if rows.dtype == object or not np.isfinite(rows).all():
-        whole(of_array(rows, names))
-    return rows
+        check_complete(of_array(rows, names))
 
 
 def arrays_of(rows: Any, name: str) -> np.ndarray:
-    """Return a column of rows whose values are arrays, as an array (n, length)."""
+    """Return a column whose values are arrays as one array, shape (n, length)."""
     values = rows[name]
     return np.array(values.to_pylist() if hasattr(values, "to_pylist") else list(values), dtype=np.float64)
 
 
 def categories_of(values: Any) -> tuple[Any, ...] | None:
-    """Return the categories that the type of a pandas Series declares, if it does."""
+    """Return the categories that the type of a pandas Series declares; None if it declares none."""
     declared = getattr(getattr(values, "dtype", None), "categories", None)
     return None if declared is None else tuple(declared)
 
 
 def labels_of(values: Any) -> Any:
-    """Return labels, those of a pandas Series of nullable booleans as plain ones: NumPy takes them for numbers."""
-    if getattr(getattr(values, "dtype", None), "name", None) != "boolean":
+    """Return labels, with nullable booleans of pandas as bool; raise ValueError if one of those is missing."""
+    if getattr(getattr(values, "dtype", None), "name", None) != "boolean":  # NumPy would read these as numbers
         return values
     if values.isna().any():
         raise ValueError("y has missing values; leave those rows out")
@@ -139,7 +146,19 @@ def labels_of(values: Any) -> Any:
 
 
 def without(rows: Any, label: str) -> tuple[Any, Any]:
-    """Return rows with named columns but for one, and that one's values.
+    """Return rows without one column, and the values of that column.
+
+    Parameters
+    ----------
+    rows : pandas.DataFrame, mapping, or object with `__arrow_c_stream__`
+        The rows.
+    label : str
+        Name of the column.
+
+    Returns
+    -------
+    tuple
+        The rows and the values.
 
     Raises
     ------
@@ -147,12 +166,14 @@ def without(rows: Any, label: str) -> tuple[Any, Any]:
         If there is no such column.
     """
     if not is_frame(rows):
-        raise ValueError(f"y = {label!r} names a column, and X has none by name; give the labels (n,), or a data frame")
+        raise ValueError(
+            f"y = {label!r} names a column, and X has no names of columns; pass the labels (n,), or a data frame"
+        )
     if not isinstance(rows, Mapping) and not is_pandas(rows):
         rows = _arrow_table(rows)
     names = list(rows) if isinstance(rows, Mapping) else list(getattr(rows, "column_names", rows.columns))
     if label not in names:
-        raise ValueError(f"y = {label!r} is no column of the rows; theirs are {', '.join(map(str, names))}")
+        raise ValueError(f"y = {label!r} is not a column of the rows; their columns are {', '.join(map(str, names))}")
     if isinstance(rows, Mapping):
         return {name: values for name, values in rows.items() if name != label}, rows[label]
     if is_pandas(rows):
@@ -161,7 +182,7 @@ def without(rows: Any, label: str) -> tuple[Any, Any]:
 
 
 def as_text(value: Any) -> str | None:
-    """Return a value as PostgreSQL writes it as text; None for a missing one."""
+    """Return a value as PostgreSQL writes it in text; None for a missing value."""
     if value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and isnan(value)):
         return None
     if isinstance(value, float | np.floating) and float(value).is_integer() and abs(float(value)) < _EXPONENT:
@@ -175,21 +196,21 @@ def _library(rows: Any) -> str:
 
 
 def _texts(values: Iterable[Any], categories: Iterable[Any] | None = None) -> Column:
-    found = list(map(as_text, values))
-    texts = np.empty(len(found), dtype=object)
-    texts[:] = found
+    converted = list(map(as_text, values))
+    texts = np.empty(len(converted), dtype=object)
+    texts[:] = converted
     return Column(texts, categories=None if categories is None else tuple(str(as_text(each)) for each in categories))
 
 
 def _of_values(values: Iterable[Any]) -> Column:
-    """Return a column of Python values: numbers if all of them are."""
-    held = list(values)
-    kinds = {type(value) for value in held if value is not None}
+    """Return a column of Python values: of numbers if all are numbers, else of texts."""
+    listed = list(values)
+    kinds = {type(value) for value in listed if value is not None}
     if kinds and kinds <= {bool, np.bool_}:
-        return Column(_numbers(held), bounds=(0.0, 1.0))
+        return Column(_numbers(listed), bounds=(0.0, 1.0))
     if kinds and all(issubclass(kind, int | float | Decimal | np.number | np.bool_) for kind in kinds):
-        return Column(_numbers(held))
-    return _texts(held)
+        return Column(_numbers(listed))
+    return _texts(listed)
 
 
 def _numbers(values: list[Any]) -> np.ndarray:
@@ -213,11 +234,11 @@ def _of_pandas(name: str, series: Any) -> Column:
 
 def _arrow_table(rows: Any) -> Any:
     if not isinstance(rows, Mapping) and not hasattr(rows, "__arrow_c_stream__"):
-        raise ValueError(f"rows are a {type(rows).__name__}, which holds no rows yet; give what its collect() returns")
+        raise ValueError(f"rows are a {type(rows).__name__}, which holds no rows yet; pass the result of its collect()")
     try:
         import pyarrow
     except ImportError:
-        raise ValueError(f"rows of {type(rows).__name__} are read by pyarrow; pip install 'dbdp[arrow]'") from None
+        raise ValueError(f"rows of {type(rows).__name__} need pyarrow; run pip install 'dbdp[arrow]'") from None
     return rows if isinstance(rows, pyarrow.Table) else pyarrow.table(rows)
 
 
@@ -228,8 +249,8 @@ def _of_arrow(name: str, column: Any) -> Column:
     kind = column.type
     if types.is_dictionary(kind):
         chunks = column.unify_dictionaries().chunks
-        stated = kind.ordered  # somebody gave an order, as in polars.Enum; other dictionaries are made from the rows
-        return _texts(column.to_pylist(), chunks[0].dictionary.to_pylist() if stated and chunks else None)
+        is_declared = kind.ordered  # as in polars.Enum; the dictionaries of other types are collected from the rows
+        return _texts(column.to_pylist(), chunks[0].dictionary.to_pylist() if is_declared and chunks else None)
     if types.is_boolean(kind):
         return Column(_numbers(column.to_pylist()), bounds=(0.0, 1.0))
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
@@ -240,4 +261,4 @@ def _of_arrow(name: str, column: Any) -> Column:
 
 
 def _unusable(name: str, kind: Any) -> ValueError:
-    return ValueError(f"column {name!r} is {kind}; make it numbers, bool, or categories, or leave it out")
+    return ValueError(f"column {name!r} is {kind}; convert it to numbers, bool or categories, or leave it out")

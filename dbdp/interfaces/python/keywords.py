@@ -1,4 +1,4 @@
-"""The keywords of the estimators, for type checkers: `dbdp.interfaces.python.estimators` makes them from `Request`."""
+"""The keywords of the estimators, for type checkers; at run time `estimators` derives them from `Request`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Required, TypedDict
@@ -35,12 +35,12 @@ class _OfEstimators(TypedDict, total=False):
 
 
 class OfClassifiers(_OfEstimators, total=False):
-    """Those of a classifier."""
+    """The keywords of a classifier."""
 
     classes: Sequence[Any] | None
 
 
 class OfRegressors(_OfEstimators, total=False):
-    """Those of a regression."""
+    """The keywords of a regressor."""
 
     label_bounds: Sequence[float] | None

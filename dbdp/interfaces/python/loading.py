@@ -1,6 +1,6 @@
-"""A caller's rows as a dataset of the private server, for the time of one training.
+"""Load a caller's rows into a temporary dataset of the private server, for one training.
 
-The table is dropped at the end, also after an error or Ctrl-C; what a killed process left, the next one drops. The
+The table is dropped at the end, also after an error or Ctrl-C; the next call drops the table of a killed process. The
 charge and the released model stay in the private server's history.
 """
 
@@ -21,10 +21,10 @@ from dbdp.privacy.accounting.events import MAX_EPSILON, check_epsilon_delta
 from dbdp.registry.registration import Registration
 
 LABEL = "label"
-SCHEMA = "dbdp_rows"  # of the tables, whose names begin with it as well
-_SLACK = 1e-6  # of ε and δ of a budget for one release, since limits are rounded down and charges up
+SCHEMA = "dbdp_rows"  # schema of the tables, and prefix of their names
+_SLACK = 1e-6  # relative addition to ε and δ of a budget for one release: limits are rounded down and charges up
 _GENERATED = "^dbdp_rows_[0-9a-f]{16}$"
-# Tables of this role that nobody works with; they were in public until 0.2.0.
+# Tables of this role that no process uses; they were in schema public until 0.2.0.
 _ABANDONED = """
 with own as materialized (
     select n.nspname, c.relname
@@ -35,7 +35,7 @@ with own as materialized (
 )
 select nspname as schema, relname as name from own where pg_try_advisory_lock(hashtextextended(relname::text, 0))
 """
-_MAKE = ("create schema {}", "grant usage on schema {} to dbdp_owner")
+_CREATE = ("create schema {}", "grant usage on schema {} to dbdp_owner")
 _OTHERS_MAY_CREATE = """
 select r.rolname <> current_user as is_foreign, exists (
     select from aclexplode(n.nspacl) as a where a.grantee <> n.nspowner and a.privilege_type = 'CREATE'
@@ -50,12 +50,32 @@ where n.nspname = $1
 def temporary_dataset(
     frame: Frame, labels: np.ndarray, features: Mapping[str, Any], request: Request, **declared: Any
 ) -> Iterator[tuple[Database, str]]:
-    """Load rows into the private server and register them with a budget for one release; give dataset and name.
+    """Load rows into the private server and register them with a budget for one release.
 
     Parameters
     ----------
-    labels : (n,), float64 or texts
-    features, declared : fields of a `Registration`
+    frame : Frame
+        The rows.
+    labels : array, shape (n,)
+        float64 or texts.
+    features : mapping
+        As `Registration` takes them.
+    request : Request
+        Options of the training, for its ε and δ.
+    **declared
+        Other fields of a `Registration`.
+
+    Yields
+    ------
+    tuple of Database and str
+        A connection, and the name of the dataset.
+
+    Raises
+    ------
+    ValueError
+        If the declaration is not accepted.
+    PermissionError
+        If the schema of the tables belongs to another role, or another role may create in it.
     """
     with connect(embedded()) as database:
         for row in database.query(_ABANDONED, _GENERATED, SCHEMA):
@@ -73,23 +93,23 @@ def temporary_dataset(
 
 
 def _make_schema(database: Database) -> None:
-    """Make the schema of the tables, in which nobody but this role may make anything.
+    """Create the schema of the tables if needed, in which no other role may create anything.
 
     Raises
     ------
     PermissionError
-        If somebody else owns a schema of that name, or may make something there.
+        If another role owns a schema of that name, or may create in it.
     """
-    # Another process may make it at the same time.
+    # Another process may create it at the same time.
     with suppress(errors.DuplicateSchema, errors.UniqueViolation), database.connection.transaction():
         if not database.query(_OTHERS_MAY_CREATE, SCHEMA):
-            for statement in _MAKE:
+            for statement in _CREATE:
                 database.query(sql.SQL(statement).format(sql.Identifier(SCHEMA)).as_string())
-    (found,) = database.query(_OTHERS_MAY_CREATE, SCHEMA)
-    if found["is_foreign"] or found["is_open"]:
+    (schema,) = database.query(_OTHERS_MAY_CREATE, SCHEMA)
+    if schema["is_foreign"] or schema["is_open"]:
         raise PermissionError(
-            f"others own schema {SCHEMA} of the private server, or may create in it, and rows are not put there: "
-            f"`alter schema {SCHEMA} rename to …`, or drop it"
+            f"another role owns schema {SCHEMA} of the private server, or may create in it, so rows are not loaded "
+            f"into it; run `alter schema {SCHEMA} rename to …`, or drop it"
         )
 
 
@@ -97,13 +117,13 @@ def _budget(request: Request) -> dict[str, Any]:
     """Return a budget that covers one release."""
     check_epsilon_delta(request.epsilon, request.delta)
     epsilon = min(request.epsilon * (1 + _SLACK) + 1e-8, MAX_EPSILON)
-    room = 2 / LEAK_UNITS if request.delta else 0.0  # of a δ that is less than a unit
+    room = 2 / LEAK_UNITS if request.delta else 0.0  # for a δ below one unit of the ledger
     delta = min(request.delta * (1 + _SLACK) + room, (1 + request.delta) / 2)
     return {"epsilon": epsilon, "delta": delta, "mode": "basic"}
 
 
 def _load(database: Database, table: str, frame: Frame, labels: np.ndarray, *, as_array: bool) -> str:
-    """Make the table and copy the rows into it; return the label's column."""
+    """Create the table and copy the rows into it; return the name of the label's column."""
     label = LABEL
     while label in frame:
         label += "_"
@@ -127,7 +147,7 @@ def _load(database: Database, table: str, frame: Frame, labels: np.ndarray, *, a
 
 
 def _drop(database: Database, schema: str, name: str) -> None:
-    """Close the dataset and drop its table; nothing, where the connection is lost."""
+    """Close the dataset and drop its table; do nothing if the connection is lost."""
     database.recover()
     if database.connection.closed:
         return

@@ -1,7 +1,7 @@
-"""SQLAlchemy models of registry and ledger, to read: the views `dbdp.datasets`, `history`, `models` and `allowances`.
+"""Read-only SQLAlchemy models of the views `dbdp.datasets`, `history`, `models` and `allowances`.
 
-A role sees its own rows, as in SQL. Nothing can be written through them, nor by an update, insert or delete of them in
-an ORM session: the doors do that.
+A role sees its own rows, as in SQL. An insert, update or delete through a model raises TypeError: register, train and
+grant by `dbdp.Database` or by SQL functions.
 """
 
 from datetime import datetime
@@ -14,7 +14,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, ORMExecuteState, Session, ma
 
 
 class Base(DeclarativeBase):
-    """What the models share; SQLAlchemy asks for a key, and views have none, so that each names one."""
+    """Base class of the models. Views have no primary key and SQLAlchemy requires one, so each model names its own."""
 
     type_annotation_map = {  # noqa: RUF012  # as SQLAlchemy reads it
         str: Text,
@@ -34,7 +34,39 @@ class Base(DeclarativeBase):
 
 
 class Dataset(Base):
-    """A registered dataset that the role may train on: public facts and its total budget."""
+    """A registered dataset that the role may train on: a row of `dbdp.datasets`.
+
+    Attributes
+    ----------
+    name : str
+        Name of the dataset.
+    source : str
+        Name of its table.
+    rows : int
+        Public number of rows.
+    declaration : dict
+        What was declared of label and features.
+    epsilon, delta : float
+        The total budget.
+    mode : str
+        How charges are added up.
+    charge_limit, leak_limit : Decimal
+        The largest sums of charges and of δ, in the units of the ledger.
+    registered_by : str
+        The role that registered it.
+    registered_at : datetime
+        When.
+    unit : str or None
+        Column that names the unit of privacy; None for one row.
+    max_rows : int or None
+        Largest number of rows of a unit that a training reads.
+    renews : int or None
+        Number of the registration whose budget this one renews.
+    reason : str or None
+        Reason of that renewal.
+    answer_seconds : int or None
+        Charged results are delayed to a multiple of these seconds.
+    """
 
     __tablename__ = "datasets"
     __table_args__ = {"schema": "dbdp"}  # noqa: RUF012
@@ -58,7 +90,37 @@ class Dataset(Base):
 
 
 class Charge(Base):
-    """A charge that the role may see, and what became of it."""
+    """A charge that the role may see, with its outcome: a row of `dbdp.history`.
+
+    Attributes
+    ----------
+    id : int
+        Number of the charge in the ledger.
+    charged_at : datetime
+        When.
+    charged_by : str
+        The role that was charged.
+    dataset : str
+        Name of the dataset.
+    period : int
+        Number of the registration whose budget was charged.
+    algorithm : str
+        What was charged: an algorithm of a training, or a score.
+    event : dict
+        The event that the accountant composes.
+    epsilon, delta : float
+        The stand-alone guarantee of the release.
+    charge, leak : Decimal
+        What was added to the two sums of the budget.
+    outcome : str or None
+        How it ended; None while it runs.
+    models : list of int or None
+        Numbers of the released models.
+    ended_at : datetime or None
+        When it ended.
+    detail : str or None
+        More about a failure.
+    """
 
     __tablename__ = "history"
     __table_args__ = {"schema": "dbdp"}  # noqa: RUF012
@@ -81,9 +143,30 @@ class Charge(Base):
 
 
 class Model(Base):
-    """A released model that the role may predict with.
+    """A released model that the role may predict with: a row of `dbdp.models`.
 
-    `coefficients` are a list of numbers, or of one list for each class; null for a network.
+    Attributes
+    ----------
+    id : int
+        Number of the model.
+    dataset : str
+        Name of the dataset.
+    algorithm : str
+        The algorithm that trained it.
+    epsilon, delta : float
+        Its guarantee.
+    feature_names : list of str
+        A name for each coefficient.
+    coefficients : list, shape (features,) or (classes, features), or None
+        Per unit of a column or for a category; None for a network.
+    intercept : float or None
+        Of a model with one output.
+    intercepts : list, shape (outputs,), or None
+        One for each output; None for a network.
+    network : dict or None
+        Description of a network; None for a linear model.
+    receipt : dict
+        What was done and what it cost.
     """
 
     __tablename__ = "models"
@@ -103,7 +186,27 @@ class Model(Base):
 
 
 class Allowance(Base):
-    """A role's right to train on a dataset, and how much of its budget it may spend and has spent."""
+    """A role's right to train on a dataset, with its limit and spending: a row of `dbdp.allowances`.
+
+    Attributes
+    ----------
+    dataset : str
+        Name of the dataset.
+    role : str
+        The role that may train.
+    epsilon : float or None
+        Part of the dataset's ε that it may spend; None for all of it.
+    charge_limit, charged : float or None
+        Largest sum of charges, and the sum so far.
+    leak_limit, leaked : float or None
+        Largest sum of δ, and the sum so far.
+    implied_epsilon, implied_delta : float or None
+        The guarantee that the sum so far implies.
+    granted_by : str
+        The role that granted it.
+    granted_at : datetime
+        When.
+    """
 
     __tablename__ = "allowances"
     __table_args__ = {"schema": "dbdp"}  # noqa: RUF012
@@ -136,4 +239,4 @@ def _refuse_statement(state: ORMExecuteState) -> None:
 
 
 def _read_only(model: type) -> TypeError:
-    return TypeError(f"{model.__name__} is read-only; register, renew, grant and train through dbdp.Database")
+    return TypeError(f"{model.__name__} is read-only; register, renew, grant and train by dbdp.Database")

@@ -1,8 +1,8 @@
-"""Progress bars of long work, by rich; on a terminal only.
+"""Progress bars of long work, drawn by rich on a terminal only.
 
-What has parts, a shuffle, epochs or candidates, shows how much is done and the time that is left: that of the parts
-done, for as much as is left. A whole training by a role that may not read the table is one statement of the server,
-which tells nothing of its way: its bar moves to and fro and shows the time since.
+A stage with parts (a shuffle, epochs, candidates) shows how many are done and estimates the time left from them. A
+training that runs in the server is one statement, whose progress is unknown: its bar moves to and fro and shows the
+time elapsed.
 """
 
 import sys
@@ -19,16 +19,16 @@ from dbdp.algorithms.rows import silent
 
 
 class _Count(ProgressColumn):
-    """How much is done of how much; nothing for what has no parts."""
+    """Shows how many parts of a stage are done; empty for a stage without parts."""
 
     def render(self, task: Task) -> Text:
         return Text("" if task.total in (None, 1) else f"{task.completed:.0f}/{task.total:.0f}")
 
 
 class _Left(ProgressColumn):
-    """The time that is left, where the time of one part at least is known.
+    """Shows the estimated time left, once one part is done.
 
-    rich's own column forgets what is older than 30 s, and so an epoch that takes longer.
+    rich's own column uses the last 30 s only, so that it estimates nothing where an epoch takes longer.
     """
 
     def render(self, task: Task) -> Text:
@@ -37,7 +37,22 @@ class _Left(ProgressColumn):
 
 
 def seconds_left(done: float, total: float | None, elapsed: float | None) -> float | None:
-    """Return how long the rest takes if it is as fast as what is done; None where that is not known."""
+    """Return the estimated seconds until all parts are done; None where no part is done or all are.
+
+    Parameters
+    ----------
+    done : float
+        Parts that are done.
+    total : float or None
+        Parts in all.
+    elapsed : float or None
+        Seconds since the stage began.
+
+    Returns
+    -------
+    float or None
+        elapsed / done · (total − done).
+    """
     if not done or total is None or elapsed is None or done >= total:
         return None
     return elapsed / done * (total - done)
@@ -45,7 +60,18 @@ def seconds_left(done: float, total: float | None, elapsed: float | None) -> flo
 
 @contextmanager
 def progress_bar(*, enabled: bool = True) -> Iterator[Report]:
-    """Give a function that reports (stage, done, total) on a progress bar."""
+    """Yield a function that shows (stage, done, total) on a progress bar, or does nothing without a terminal.
+
+    Parameters
+    ----------
+    enabled : bool
+        Whether to show anything.
+
+    Yields
+    ------
+    callable
+        Takes the name of a stage, how many of its parts are done, and how many there are.
+    """
     if not (enabled and sys.stderr.isatty()):
         yield silent
         return
@@ -55,22 +81,22 @@ def progress_bar(*, enabled: bool = True) -> Iterator[Report]:
 
 
 class Bars:
-    """A report on bars, one for each stage."""
+    """Shows progress on bars, one for each stage."""
 
     needs_no_session = True  # may be called while a statement runs: it uses no session
 
     def __init__(self, shown: Progress) -> None:
         self._shown = shown
         self._tasks: dict[str, TaskID] = {}
-        self._since = shown.get_time()  # the last report: a stage whose first one is of a part that is done began there
+        self._since = shown.get_time()  # the last call: a stage whose first call has a part done began then
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         """Show how much of a stage is done."""
-        whole = None if (done, total) == (0, 1) else total  # one part tells nothing of its way
+        parts = None if (done, total) == (0, 1) else total  # rich shows a bar that moves to and fro
         if stage not in self._tasks:
-            self._tasks[stage] = self._shown.add_task(stage, total=whole)
+            self._tasks[stage] = self._shown.add_task(stage, total=parts)
             self._shown.tasks[-1].start_time = self._since if done else self._shown.get_time()
         elif done < self._shown.tasks[self._tasks[stage]].completed:  # once more
             self._shown.reset(self._tasks[stage])
-        self._shown.update(self._tasks[stage], completed=done, total=whole)
+        self._shown.update(self._tasks[stage], completed=done, total=parts)
         self._since = self._shown.get_time()

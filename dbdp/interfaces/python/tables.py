@@ -1,4 +1,4 @@
-"""Names of tables, as people write them and as SQL has them."""
+"""Look up names of tables that a user types."""
 
 from dbdp.interfaces.python.database import Database
 
@@ -7,11 +7,19 @@ _NO_TABLE = ("42P01", "3F000", "42602", "42601", "0A000")
 
 
 def quoted(database: Database, table: str) -> str:
-    """Return a table's name as SQL has it: with its schema, and quotation marks where it needs them.
+    """Return a table's name with its schema, quoted where SQL requires it.
 
     Parameters
     ----------
-    table : a name as SQL takes it: found by the search path, or with its schema
+    database : Database
+        Where the table is.
+    table : str
+        Its name as in SQL; without a schema it is looked up along the search path.
+
+    Returns
+    -------
+    str
+        The name.
 
     Raises
     ------
@@ -19,13 +27,13 @@ def quoted(database: Database, table: str) -> str:
         If there is no such table.
     """
     try:
-        found = database.table(table)
+        name = database.table(table)
     except Exception as error:
         if getattr(error, "sqlstate", None) not in _NO_TABLE:
             raise
-        found = None
-    if found is None:
+        name = None
+    if name is None:
         raise ValueError(
             f'table {table!r} does not exist; write "Schema"."Table" where a name has capitals, blanks or dots'
         )
-    return found
+    return name

@@ -1,1 +1,1 @@
-"""What the server's functions call: the standard library and NumPy only."""
+"""The SQL interface: functions that PL/Python bodies call. The standard library and NumPy only."""

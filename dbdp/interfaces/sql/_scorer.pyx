@@ -13,17 +13,17 @@ from libc.string cimport memcpy
 cdef extern from "_score.h" nogil:
     double score_array(const char *data, long length, const double *weights, bint narrow)
 
-cdef int FLOAT4 = 700  # PostgreSQL's number of the type
+cdef int FLOAT4 = 700  # PostgreSQL's OID of the type
 
 
-MOST_KNOWN = 256  # scorers that a session keeps: one that asks for many models does not grow with them
+MOST_KNOWN = 256  # scorers that a session holds, so that its memory does not grow with the number of models it uses
 cdef double NOTHING = float("nan")  # no decision: a null, another shape, a value that is not finite
 
 
 cdef class Scorer:
-    """A scorer of one model; of a model of classes its decision is the number of one of them."""
+    """A scorer of one model; the decision of a model of classes is the number of a class."""
 
-    cdef readonly object classes  # no list to Cython: None would not be noticed
+    cdef readonly object classes  # not declared a list, so that Cython does not skip the check for None
 
     cdef double decision(self, bytes features):
         return NOTHING
@@ -34,7 +34,7 @@ cdef class Scorer:
 
 
 cdef object _written(double value):
-    """Return a number as text with all its digits, or None for no number."""
+    """Return a number as text with all its digits; None for NaN."""
     cdef char text[32]
     return None if value != value else PyUnicode_FromStringAndSize(text, snprintf(text, 32, "%.17g", value))
 
@@ -42,7 +42,7 @@ cdef object _written(double value):
 cdef object _probability(double decision):
     """Return 1 / (1 + exp(-decision)) as text, or None: PL/Python writes a float in three times the time.
 
-    From 0.001 on it has 16 decimal places, which whole numbers give fast.
+    From 0.001 on it has 16 decimal places, which integer arithmetic computes fast.
     """
     cdef char text[32]
     cdef double probability
@@ -87,7 +87,7 @@ cdef class ClassScorer(Scorer):
 
 
 cdef class CalledScorer(Scorer):
-    """A scorer that is a Python function: of a network."""
+    """A scorer of a network: calls a Python function."""
 
     cdef object _decide
 
@@ -103,7 +103,7 @@ ctypedef unsigned int (*role_function)()
 
 
 cdef class Scorers:
-    """See `scoring.Scorers`; `current_role` is the address of the function that tells the role, or 0."""
+    """See `scoring.Scorers`; `current_role` is the address of the function that returns the role, or 0."""
 
     cdef role_function _current_role
     cdef unsigned int _role
@@ -131,7 +131,7 @@ cdef class Scorers:
         self._statement = NOTHING
 
     def add(self, long long model, long long row_type, Scorer scorer, Scorer stored=None):
-        """Keep the scorers of a model for rows of a type: of their binary, and of their stored form."""
+        """Store the scorers of a model for rows of a type: one for the binary, one for the stored form."""
         self._forget_other_roles()
         if len(self._known) >= MOST_KNOWN:
             self.forget()
@@ -196,7 +196,7 @@ cdef class Scorers:
         return _probability(self._decision_stored(model, row, statement))
 
     def predict_stored(self, long long model, bytes row, double statement):
-        """Return whether that decision is above 0, or None."""
+        """Return whether the decision for a row as it is stored is above 0, or None."""
         cdef double decision = self._decision_stored(model, row, statement)
         return decision > 0 if decision == decision else None
 
@@ -261,7 +261,7 @@ cdef double _number(const unsigned char *data, int size, char kind) noexcept nog
 
 
 cdef class _Columns(Scorer):
-    """What scorers of rows share: the contribution of one column."""
+    """A scorer of rows; the base class, which computes the contribution of a column."""
 
     cdef double _intercept
     cdef bytes _kinds
@@ -277,8 +277,8 @@ cdef class _Columns(Scorer):
         self._lookups = [column[2] for column in columns]
 
     cdef double _category(self, long column, bytes value):
-        found = (<dict> self._lookups[column]).get(value.rstrip(b" ") if self._kinds[column] == b"b" else value)
-        return 0.0 if found is None else <double> found
+        weight = (<dict> self._lookups[column]).get(value.rstrip(b" ") if self._kinds[column] == b"b" else value)
+        return 0.0 if weight is None else <double> weight
 
     cdef double _clipped(self, long column, double value):
         if value - value != 0.0:
@@ -327,12 +327,12 @@ STORED_LENGTHS |= {"t": range(-1, 2**15), "b": (-1,)}
 
 
 cdef class StoredRowScorer(_Columns):
-    """intercept + Σ contribution of each column, from a row's own bytes (`dbdp.row_bytes`).
+    """Computes intercept + Σ contribution of each column from a row's stored bytes (`dbdp.row_bytes`).
 
     The bytes are PostgreSQL's heap tuple without its length word: type modifier, row type, 6 bytes,
-    count of columns and flags (uint16 each), offset of the data, bitmap of what is not null, the data.
-    Whatever is not plain here (a compressed value, a null, another count of columns or length) gives no
-    decision; the caller then asks for the binary form. Columns carry their length (-1: varying) and alignment.
+    number of columns and flags (uint16 each), offset of the data, bitmap of the columns that are not null, the data.
+    A compressed value, a null, another number of columns or another length yields no decision; the caller then passes
+    the binary form. Columns have their length (-1: varying) and alignment.
     """
 
     cdef bytes _aligns
@@ -389,7 +389,7 @@ cdef class StoredRowScorer(_Columns):
 
 
 def _is_stored(column, long long length):
-    """Return whether values of a column that is read so have that length as they are stored; -1 is any."""
+    """Return whether stored values of a column of this kind may have this length; -1 is a varying length."""
     return length in {"f": (4, 8), "i": (1, 2, 4, 8)}.get(column[0], range(-1, 1 << 15))
 
 
@@ -399,7 +399,7 @@ cdef long _aligned(long place, char align) noexcept nogil:
 
 
 cdef (long, long) _varying(const unsigned char *start, long place, long total) noexcept nogil:
-    """Return the bytes of a varying value's header and of its data; -1 data where it is not plain."""
+    """Return the numbers of bytes of a varying value's header and data; -1 for data that are compressed or external."""
     cdef unsigned int word
     if place >= total or place < 0:
         return 0, -1

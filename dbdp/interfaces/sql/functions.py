@@ -1,13 +1,12 @@
-"""What the PL/Python functions call: one function for each, and no logic of its own.
+"""The functions that PL/Python bodies call: one for each, without logic of its own.
 
-This module is imported in the server's hot path: the standard library and NumPy only. BLAS is held
-to one thread before NumPy is loaded: a backend is one core, and sums must not depend on a count of
-threads.
+This module is imported in the server's hot path: the standard library and NumPy only. BLAS is limited to one thread
+before NumPy is loaded, since a backend is one core and sums must not depend on the number of threads.
 """
 
 from dbdp.interfaces.sql import threads
 
-threads.hold_blas_to_one()
+threads.limit_blas_to_one()
 
 import json  # noqa: E402
 from collections.abc import Callable, Iterator, Sequence  # noqa: E402
@@ -53,22 +52,22 @@ from dbdp.sessions.server import ServerSession, unmetered  # noqa: E402
 _session = ServerSession(plpy, ServerRegistry())
 _transactions = Transactions(_session)
 _LONGEST_ERROR = 4000  # characters
-_NESTS, _MOST_LEVELS = (list, dict), 100  # of JSON that is stored: more than any of ours has
+_NESTS, _MOST_LEVELS = (list, dict), 100  # levels of JSON that is stored: more than any record of dbdp has
 
 
-class DoorError(plpy.Error):
-    """An error whose text says public facts only; PostgreSQL shows it as `dbdp: text`."""
+class InterfaceError(plpy.Error):
+    """An error whose text has public facts only; PostgreSQL shows it as `dbdp: text`."""
 
     def __init__(self, text: str, sqlstate: str) -> None:
         super().__init__(text)
         self.sqlstate = sqlstate
 
 
-DoorError.__module__, DoorError.__name__, DoorError.__qualname__ = "builtins", "dbdp", "dbdp"
+InterfaceError.__module__, InterfaceError.__name__, InterfaceError.__qualname__ = "builtins", "dbdp", "dbdp"
 
 
 def _pause() -> None:
-    """Notice a cancel: a query does, arithmetic does not."""
+    """Run an empty query, so that a cancel takes effect: PostgreSQL does not interrupt arithmetic."""
     _session.query("select")
 
 
@@ -76,7 +75,7 @@ sensitivity.pause = _pause
 
 
 def interface(*contexts: Callable[[], AbstractContextManager[None]]) -> Callable[..., Callable[..., Any]]:
-    """Make a function an interface of the server: it runs within the contexts, and its errors are PostgreSQL's."""
+    """Decorate a function that SQL calls: check the caller, enter the contexts, and raise errors as PostgreSQL's."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
@@ -89,7 +88,7 @@ def interface(*contexts: Callable[[], AbstractContextManager[None]]) -> Callable
                     return function(*arguments)
             except (ChargedError, ValueError, PermissionError, RecursionError, plpy.SPIError) as error:
                 sqlstate, text = _shown(error)
-            raise DoorError(_shortened(text), sqlstate)
+            raise InterfaceError(_shortened(text), sqlstate)
 
         return call
 
@@ -108,11 +107,11 @@ _EVERYWHERE = (_session.in_own_memory, _locks_released, _unmetered)
 
 
 def _shown(error: Exception) -> tuple[str, str]:
-    """Return SQLSTATE and text of an error of ours; raise what is PostgreSQL's own."""
+    """Return SQLSTATE and text of an error of dbdp; raise one of PostgreSQL's own again."""
     if isinstance(error, ChargedError):
         return error.sqlstate, str(error)
     if isinstance(error, RecursionError):
-        return PUBLIC_SQLSTATE, "an argument is nested too deeply; give one with fewer levels"
+        return PUBLIC_SQLSTATE, "an argument is nested too deeply; pass one with fewer levels"
     if isinstance(error, plpy.SPIError):
         sqlstate, text = _session.failure(error)
         if sqlstate != PUBLIC_SQLSTATE:
@@ -123,7 +122,7 @@ def _shown(error: Exception) -> tuple[str, str]:
 
 @contextmanager
 def in_own_transaction() -> Iterator[None]:
-    """Refuse an interface that spends or amends where others' code may run with the caller's rights."""
+    """Refuse an interface that spends or amends while code of others may run with the caller's rights."""
     if _session.acts_as_owner():  # within another interface, which was checked
         yield
         return
@@ -133,35 +132,37 @@ def in_own_transaction() -> Iterator[None]:
 
 
 def _shortened(text: str) -> str:
-    """Return a text without its middle, where it quotes a value that fills pages."""
+    """Return a text without its middle if it is too long, as where it quotes a large value."""
     half = _LONGEST_ERROR // 2
     return text if len(text) <= _LONGEST_ERROR else f"{text[:half]} … {text[-half:]}"
 
 
 def _check_caller() -> None:
-    """Raise PermissionError for others' code in this session, with or without their rights.
+    """Raise PermissionError if code of another role calls, with or without that role's rights.
 
-    Interfaces go by who logged in. That is another one where the server reads or maintains a table and runs its
-    owner's code, for an analyst who trains, or a superuser whose ANALYZE it is; and in a SECURITY DEFINER function.
+    Interfaces check the rights of the role that logged in. Code of another role runs in its session where the server
+    reads or maintains a table and evaluates the owner's functions (for an analyst who trains, or a superuser who runs
+    ANALYZE), and in a SECURITY DEFINER function.
     """
     if _session.is_restricted():
         raise PermissionError(
-            "dbdp was called by a function that the server runs to read or to maintain a table; call it by itself"
+            "dbdp was called by a function that the server runs to read or to maintain a table; call it directly"
         )
     _session.check_caller()
 
 
 @interface()
 def about() -> str:
-    """Return what runs in the server, as JSON."""
+    """Return the versions of the programs that run in the server, as JSON."""
     return json.dumps(runtime.about())
 
 
 @interface(in_own_transaction)
 def register_dataset(*values: Any) -> None:
     """dbdp.register_dataset, with the caller's rights and as dbdp_owner."""
-    given = _by_field(Registration, values)
-    registering.register(_session, Registration(**given | {"features": _parsed("features", given["features"])}))
+    arguments = _by_field(Registration, values)
+    features = _parsed("features", arguments["features"])
+    registering.register(_session, Registration(**arguments | {"features": features}))
 
 
 @interface(in_own_transaction)
@@ -173,42 +174,42 @@ def drop_dataset(name: str) -> None:
 @interface(in_own_transaction, _session.as_owner)
 def grant_training(name: str, role: str, epsilon: float | None) -> None:
     """dbdp.grant_training, as dbdp_owner."""
-    _check_given(dataset=name, role=role)
+    _check_not_null(dataset=name, role=role)
     rights.grant_training(_session, name, role, epsilon)
 
 
 @interface(in_own_transaction, _session.as_owner)
 def revoke_training(name: str, role: str) -> None:
     """dbdp.revoke_training, as dbdp_owner."""
-    _check_given(dataset=name, role=role)
+    _check_not_null(dataset=name, role=role)
     rights.revoke_training(_session, name, role)
 
 
 @interface(in_own_transaction, _session.as_owner)
 def grant_prediction(model: int, role: str) -> None:
     """dbdp.grant_prediction, as dbdp_owner."""
-    _check_given(model=model, role=role)
+    _check_not_null(model=model, role=role)
     rights.grant_prediction(_session, model, role)
 
 
 @interface(in_own_transaction, _session.as_owner)
 def revoke_prediction(model: int, role: str) -> None:
     """dbdp.revoke_prediction, as dbdp_owner."""
-    _check_given(model=model, role=role)
+    _check_not_null(model=model, role=role)
     rights.revoke_prediction(_session, model, role)
 
 
 @interface(in_own_transaction, _session.as_owner)
 def renew_budget(name: str, reason: str, epsilon: float | None, delta: float | None) -> None:
     """dbdp.renew_budget, as dbdp_owner."""
-    _check_given(dataset=name, reason=reason)
+    _check_not_null(dataset=name, reason=reason)
     amendments.renew(_session, name, reason, epsilon, delta)
 
 
 @interface(in_own_transaction, _session.as_owner)
 def answer_at_multiples(name: str, reason: str, seconds: int | None) -> None:
     """dbdp.answer_at_multiples, as dbdp_owner."""
-    _check_given(dataset=name, reason=reason)
+    _check_not_null(dataset=name, reason=reason)
     amendments.answer_at_multiples(_session, name, reason, seconds)
 
 
@@ -223,7 +224,7 @@ def redeclare(
     label_bounds: list[float] | None,
 ) -> None:
     """dbdp.redeclare, as dbdp_owner."""
-    _check_given(dataset=name, reason=reason)
+    _check_not_null(dataset=name, reason=reason)
     corrections = {
         "features": None if features is None else _parsed("features", features),
         "positive": positive,
@@ -237,7 +238,7 @@ def redeclare(
 @interface(_session.as_owner)
 def budget(name: str, release_delta: float) -> dict[str, Any]:
     """dbdp.budget, as dbdp_owner."""
-    _check_given(dataset=name, release_delta=release_delta)
+    _check_not_null(dataset=name, release_delta=release_delta)
     return budgets.budget(_session, name, release_delta)
 
 
@@ -248,7 +249,7 @@ def check_ledger() -> list[dict[str, Any]]:
 
 
 def allowance_spent(allowance: int) -> dict[str, Any]:
-    """dbdp.allowance_spent, as dbdp_owner; code with another role's rights may list its own, without what is spent."""
+    """dbdp.allowance_spent, as dbdp_owner; to code with another role's rights it returns nulls."""
     try:
         _check_caller()
     except PermissionError:
@@ -260,31 +261,31 @@ def allowance_spent(allowance: int) -> dict[str, Any]:
 @interface(in_own_transaction)
 def check_rows(name: str) -> None:
     """dbdp.check_rows, with the caller's rights."""
-    _check_given(dataset=name)
+    _check_not_null(dataset=name)
     _session.check_rows(datasets.load(_session, name))
 
 
 @interface(in_own_transaction, _session.as_owner)
 def charge(name: str, plan: str) -> dict[str, Any]:
     """dbdp.charge, as dbdp_owner."""
-    _check_given(plan=plan)
+    _check_not_null(plan=plan)
     dataset = datasets.load(_session, name)
     registering.check_may_read(_session, dataset.source)
-    made = _session.charge(dataset, _object("plan", plan))
-    return {"ledger_id": made.ledger, "wal_position": made.position}
+    charged = _session.charge(dataset, _object("plan", plan))
+    return {"ledger_id": charged.ledger, "wal_position": charged.position}
 
 
 @interface(_session.as_owner)
 def record_outcome(ledger_id: int, outcome: str, detail: str | None) -> None:
     """dbdp.record_outcome, as dbdp_owner."""
-    _check_given(ledger_id=ledger_id, outcome=outcome)
+    _check_not_null(ledger_id=ledger_id, outcome=outcome)
     ledger.record_outcome(_session, ledger_id, outcome, detail)
 
 
 @interface(in_own_transaction)
 def shuffle(name: str, table: str, options: str) -> None:
     """dbdp.shuffle, with the caller's rights."""
-    _check_given(blocks=table, options=options)
+    _check_not_null(blocks=table, options=options)
     dataset, share = datasets.load(_session, name), Share.from_data(_parsed("options", options))
     blocks_table = named(_session, "blocks", table, "block_no int8, block bytea")
     shuffle_and_pack(_session, dataset, blocks_table, share)
@@ -293,7 +294,7 @@ def shuffle(name: str, table: str, options: str) -> None:
 @interface()
 def table_rows(source: str, vector: str | None, limit: int | None) -> list[dict[str, Any]]:
     """dbdp.table_rows, with the caller's rights."""
-    _check_given(source=source)
+    _check_not_null(source=source)
     return reading.shown(_session, source, vector, limit)
 
 
@@ -306,7 +307,7 @@ def resume(name: str) -> Iterator[bytes]:
 @interface(_session.as_owner)
 def store_release(name: str, coefficients: list[Any], intercepts: list[float], receipt: str) -> str:
     """dbdp.store_release, as dbdp_owner."""
-    _check_given(coefficients=coefficients, intercepts=intercepts, receipt=receipt)
+    _check_not_null(coefficients=coefficients, intercepts=intercepts, receipt=receipt)
     dataset = datasets.load(_session, name)
     registering.check_may_read(_session, dataset.source)
     return json.dumps(_session.store_release(dataset, coefficients, intercepts, _receipt(receipt)))
@@ -315,84 +316,84 @@ def store_release(name: str, coefficients: list[Any], intercepts: list[float], r
 @interface(_session.as_owner)
 def store_network(name: str, network: str, parameters: list[float], receipt: str) -> str:
     """dbdp.store_network, as dbdp_owner."""
-    _check_given(network=network, parameters=parameters, receipt=receipt)
+    _check_not_null(network=network, parameters=parameters, receipt=receipt)
     dataset = datasets.load(_session, name)
     registering.check_may_read(_session, dataset.source)
-    said = _receipt(receipt)
-    return json.dumps(_session.store_network(dataset, _object("network", network), parameters, said))
+    checked = _receipt(receipt)
+    return json.dumps(_session.store_network(dataset, _object("network", network), parameters, checked))
 
 
 @interface(in_own_transaction)
 def group_sizes(dataset: str, group_by: str, groups: list[str]) -> list[int]:
     """dbdp.group_sizes, with the caller's rights."""
-    _check_given(group_by=group_by, groups=groups)
+    _check_not_null(group_by=group_by, groups=groups)
     return dealing.count(_session, datasets.load(_session, dataset), group_by, groups)
 
 
 @interface(in_own_transaction)
 def deal_groups(dataset: str, table: str, group_by: str, groups: list[str], sizes: list[int]) -> None:
     """dbdp.deal_groups, with the caller's rights."""
-    _check_given(target=table, group_by=group_by, groups=groups, sizes=sizes)
+    _check_not_null(target=table, group_by=group_by, groups=groups, sizes=sizes)
     loaded, target = datasets.load(_session, dataset), named(_session, "target", table, dealing.COLUMNS)
     dealing.distribute(_session, loaded, target, group_by, groups, sizes)
 
 
 def sgd_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
-    """One block: many mini-batches."""
+    """Update the model by the mini-batches of one block."""
     current = State.decode(initial if state is None else state)
     return kernels.transition(current, blocks.decode(block, current.dimension)).encode()
 
 
 def sgd_terminate(state: bytes | None) -> bytes | None:
-    """End an epoch: the last mini-batch may be short."""
+    """End an epoch with its last mini-batch, which may be short."""
     return None if state is None else kernels.terminate(State.decode(state)).encode()
 
 
 def noisy_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
-    """One block: many noisy updates; the noise's key is drawn in this call, and kept nowhere."""
+    """Update the model by the noisy updates of one block; the noise's key exists in this call only."""
     current = NoisyState.decode(initial if state is None else state)
     rows = blocks.decode(block, current.training.objective.inputs)
     return noisy.transition(current, rows, draw=_draw).encode()
 
 
 def noisy_terminate(state: bytes | None) -> bytes | None:
-    """End a scan: the last mini-batch may be short."""
+    """End a scan with its last mini-batch, which may be short."""
     return None if state is None else noisy.terminate(NoisyState.decode(state), draw=_draw).encode()
 
 
 def _draw(law: str, steps: int, updates: int, parameters: int) -> np.ndarray:
-    """Draw the noise of some updates; between two draws a cancel is noticed, however many updates a block has."""
+    """Draw the noise of some updates; a cancel takes effect between two draws."""
     _pause()
     return streams.draw(law, steps, updates, parameters)
 
 
 def gradient_transition(total: bytes | None, block: bytes, model: bytes, objective: str, clip: float) -> bytes:
-    """One block: add the clipped gradients of its rows."""
-    asked, vector = objective_from(objective), np.frombuffer(model, "<f8")
-    if len(vector) != asked.parameters:
-        raise ValueError(f"a model of {len(vector)} numbers is given for an objective of {asked.parameters}")
-    found = asked.gradient_sum(vector, blocks.decode(block, asked.inputs), clip=clip)
-    return (found if total is None else np.frombuffer(total, "<f8") + found).tobytes()
+    """Add the clipped gradients of the rows of one block."""
+    parsed, vector = objective_from(objective), np.frombuffer(model, "<f8")
+    if len(vector) != parsed.parameters:
+        raise ValueError(f"the model has {len(vector)} numbers, and its objective {parsed.parameters}; pass as many")
+    gradients = parsed.gradient_sum(vector, blocks.decode(block, parsed.inputs), clip=clip)
+    return (gradients if total is None else np.frombuffer(total, "<f8") + gradients).tobytes()
 
 
 def loss_transition(totals: bytes | None, block: bytes, models: bytes, objective: str, limit: float) -> bytes:
-    """One block: add the clipped losses of its rows, for each of several models."""
-    asked = objective_from(objective)
-    candidates = np.frombuffer(models, "<f8").reshape(-1, asked.parameters)
-    found = asked.loss_sums(candidates, blocks.decode(block, asked.inputs), limit=limit)
-    return (found if totals is None else np.frombuffer(totals, "<f8") + found).tobytes()
+    """Add the clipped losses of the rows of one block, for each of several models."""
+    parsed = objective_from(objective)
+    candidates = np.frombuffer(models, "<f8").reshape(-1, parsed.parameters)
+    losses = parsed.loss_sums(candidates, blocks.decode(block, parsed.inputs), limit=limit)
+    return (losses if totals is None else np.frombuffer(totals, "<f8") + losses).tobytes()
 
 
 def label_transition(counts: list[int] | None, block: bytes, dimension: int, classes: int) -> list[int]:
-    """One block: count the rows of each label."""
+    """Add the numbers of rows of each label in one block."""
     checks.whole("classes", classes, 1, MAX_CLASSES)
     rows = blocks.decode(block, dimension)
-    found = Labels(classes)(rows[:, :0], rows[:, -1]).tolist()
-    return [one + other for one, other in zip(counts or [0] * len(found), found, strict=True)]
+    of_block = Labels(classes)(rows[:, :0], rows[:, -1]).tolist()
+    return [one + other for one, other in zip(counts or [0] * len(of_block), of_block, strict=True)]
 
 
 def count_errors_transition(errors: int, block: bytes, models: bytes, outputs: int) -> int:
-    """One block: add the rows that the models classify wrongly."""
+    """Add the number of rows of one block that the models classify wrongly."""
     checks.whole("outputs", outputs, 1, MAX_CLASSES)
     vectors = np.frombuffer(models, "<f8").reshape(outputs, -1)
     return errors + kernels.count_errors(vectors, blocks.decode(block, vectors.shape[1]))
@@ -443,8 +444,8 @@ def dp_explain_tuning(dataset: str, candidates: str, *values: Any) -> str:
 @interface(in_own_transaction, _session.as_owner)
 def dp_train_groups(dataset: str, group_by: str, groups: list[str], *values: Any) -> list[dict[str, Any]]:
     """dbdp.dp_train_groups, as dbdp_owner."""
-    made = requests.train_groups(_session, dataset, _grouped(group_by, groups, values))
-    return [{"group": group} | _released(model) for group, model in made.items()]
+    models = requests.train_groups(_session, dataset, _grouped(group_by, groups, values))
+    return [{"group": group} | _released(model) for group, model in models.items()]
 
 
 @interface(_session.as_owner)
@@ -458,28 +459,28 @@ def dp_score(
     model: int, dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None
 ) -> str:
     """dbdp.dp_score, as dbdp_owner."""
-    _check_given(model=model, dataset=dataset, metric=metric, epsilon=epsilon, delta=delta, bins=bins)
+    _check_not_null(model=model, dataset=dataset, metric=metric, epsilon=epsilon, delta=delta, bins=bins)
     return json.dumps(evaluation.score(_session, model, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
 
 
 @interface(_session.as_owner)
 def dp_explain_score(dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None) -> str:
     """dbdp.dp_explain_score, as dbdp_owner."""
-    _check_given(dataset=dataset, metric=metric, epsilon=epsilon, delta=delta, bins=bins)
+    _check_not_null(dataset=dataset, metric=metric, epsilon=epsilon, delta=delta, bins=bins)
     return json.dumps(evaluation.explain(_session, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
 
 
 @interface(in_own_transaction, _session.as_owner)
 def dp_bounds(dataset: str, column: str, epsilon: float, delta: float, beta: float) -> str:
     """dbdp.dp_bounds, as dbdp_owner."""
-    _check_given(dataset=dataset, column_name=column, epsilon=epsilon, delta=delta, beta=beta)
+    _check_not_null(dataset=dataset, column_name=column, epsilon=epsilon, delta=delta, beta=beta)
     return json.dumps(evaluation.bounds(_session, dataset, column, epsilon=epsilon, delta=delta, beta=beta))
 
 
 @interface(in_own_transaction, _session.as_owner)
 def dp_class_balance(dataset: str, epsilon: float, delta: float) -> str:
     """dbdp.dp_class_balance, as dbdp_owner."""
-    _check_given(dataset=dataset, epsilon=epsilon, delta=delta)
+    _check_not_null(dataset=dataset, epsilon=epsilon, delta=delta)
     return json.dumps(evaluation.class_balance(_session, dataset, epsilon=epsilon, delta=delta))
 
 
@@ -497,58 +498,58 @@ def _released(model: releases.Model) -> dict[str, Any]:
 
 
 def _request(values: Sequence[Any], **fixed: Any) -> Request:
-    """Return the request of a door whose options are all but the fixed ones, in order."""
+    """Return a request from fixed options and the values of all others, in order."""
     return Request(**_by_field(Request, values, *fixed), **fixed)
 
 
 def _by_field(record: type[Any], values: Sequence[Any], *without: str) -> dict[str, Any]:
-    """Return values by the fields of a record, in order; none is null but where that is the default."""
+    """Return values by the fields of a record, in order; raise ValueError for a null where it is not the default."""
     named = [each for each in fields(record) if each.name not in without]
-    given = {each.name: value for each, value in zip(named, values, strict=True)}
-    _check_given(**{each.name: given[each.name] for each in named if each.default is not None})
-    return given
+    arguments = {each.name: value for each, value in zip(named, values, strict=True)}
+    _check_not_null(**{each.name: arguments[each.name] for each in named if each.default is not None})
+    return arguments
 
 
 def _tuning(candidates: str, values: Sequence[Any]) -> TuningRequest:
     *options, method, repetitions, distribution = values
-    _check_given(candidates=candidates, method=method)
+    _check_not_null(candidates=candidates, method=method)
     return TuningRequest(_request(options), tuning.parsed(candidates), method, repetitions, distribution)
 
 
 def _grouped(group_by: str, groups: list[str], values: Sequence[Any]) -> GroupsRequest:
-    _check_given(group_by=group_by, groups=groups)
+    _check_not_null(group_by=group_by, groups=groups)
     return GroupsRequest(_request(values), group_by, tuple(groups))
 
 
 def _object(name: str, text: str) -> dict[str, Any]:
-    """Return a JSON argument that must be an object of finite numbers: it is stored as Python writes it."""
-    found = _parsed(name, text)
+    """Return a JSON argument; raise ValueError unless it is an object of finite numbers."""
+    value = _parsed(name, text)
     try:
-        json.dumps(found, allow_nan=False)
+        json.dumps(value, allow_nan=False)
     except ValueError:
-        raise ValueError(f"{name} has a number beyond all floats; leave it out") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{name} is {text[:200]}; give an object")
-    return found
+        raise ValueError(f"{name} has a number beyond the range of float8; leave it out") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} is {text[:200]}; pass a JSON object")
+    return value
 
 
 def _receipt(text: str) -> dict[str, Any]:
-    """Return a client's receipt; of what dbdp.models reads of it nothing may stop who lists the models."""
-    found = _object("receipt", text)
+    """Return a client's receipt; raise ValueError for a value that the view dbdp.models could not read."""
+    receipt = _object("receipt", text)
     for name, kind in (("algorithm", str), ("epsilon", float), ("delta", float)):
-        value = found.get(name)
+        value = receipt.get(name)
         if checks.is_whole(value) and abs(value) < 2**53:
             value = float(value)
         if value is not None and not isinstance(value, kind):
-            raise ValueError(f"{name} of the receipt is {str(value)[:200]}; give a {kind.__name__}, or leave it out")
-    return found
+            raise ValueError(f"{name} of the receipt is {str(value)[:200]}; pass a {kind.__name__}, or leave it out")
+    return receipt
 
 
 def _parsed(name: str, text: str) -> Any:
-    """Return a JSON argument, of text that PostgreSQL can store and read again.
+    """Return a JSON argument; raise ValueError for one that PostgreSQL could store but not read again.
 
-    Its type json takes a NUL, half a surrogate pair and thousands of levels; what reads them later raises, for
-    everybody who lists what was stored.
+    Its type json accepts a NUL, half a surrogate pair and thousands of levels; a later query that reads such a value
+    fails, for everybody who lists what was stored.
     """
     try:
         value = json.loads(text)
@@ -560,20 +561,21 @@ def _parsed(name: str, text: str) -> Any:
         written.encode()
     except (ValueError, RecursionError):
         raise ValueError(
-            f"{name} is JSON with a character that no text has, or with too many levels or digits; leave that out"
+            f"{name} is JSON with a NUL or half a surrogate pair, with more than {_MOST_LEVELS} levels, or with too "
+            "many digits; leave that out"
         ) from None
     return value
 
 
 def _levels(value: Any) -> int:
-    """Return how many lists and objects a JSON value holds one in the other."""
+    """Return how deeply the lists and objects of a JSON value are nested."""
     levels, present = 0, [value]
     while lists := [each.values() if isinstance(each, dict) else each for each in present if isinstance(each, _NESTS)]:
         levels, present = levels + 1, [item for each in lists for item in each]
     return levels
 
 
-def _check_given(**arguments: Any) -> None:
+def _check_not_null(**arguments: Any) -> None:
     for name, value in arguments.items():
         if value is None:
-            raise ValueError(f"{name} is null; give a value")
+            raise ValueError(f"{name} is null; pass a value")

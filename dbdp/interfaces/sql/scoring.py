@@ -1,8 +1,8 @@
-"""Prediction with a released model: decisions for arrays and for rows, inside the server.
+"""Prediction with a released model, for arrays and for rows, inside the server.
 
 `dbdp.predict` is called once for each row, so each scorer has a compiled form; the classes here are
-the reference, and the fallback where there is no compiler. A model is `binary`, of `classes`, or
-`real`, as its dataset's label, and each kind has its own functions. A network is scored by NumPy, which is
+the reference, and the fallback without a compiler. The kind of a model is that of its dataset's label, `binary`,
+`classes` or `real`, and each kind has its own functions. A network is scored by NumPy, which is
 loaded with the first one.
 """
 
@@ -19,18 +19,18 @@ from dbdp.interfaces.sql import threads
 from dbdp.registry.declarations import Declaration, declare
 
 _ARRAY_HEADER = struct.Struct("<5i")
-_NUMERIC_DIGITS = 10  # 37 decimal digits or more: beyond what a float holds
-MOST_KNOWN = 256  # scorers that a session keeps: one that asks for many models does not grow with them
-_FLOAT4 = 700  # PostgreSQL's number of the type
+_NUMERIC_DIGITS = 10  # 37 decimal digits or more: beyond the precision of a float
+MOST_KNOWN = 256  # scorers that a session holds, so that its memory does not grow with the number of models it uses
+_FLOAT4 = 700  # PostgreSQL's OID of the type
 _NUMBER_FORMATS = {"smallint": "h", "integer": "i", "bigint": "q", "real": "f", "double precision": "d"}
-_WHOLE_NUMBERS = ("smallint", "integer", "bigint")
+_INTEGERS = ("smallint", "integer", "bigint")
 _NUMBER_KINDS = {
-    **{whole: "i" for whole in (*_WHOLE_NUMBERS, "boolean")},
-    **{broken: "f" for broken in ("real", "double precision")},
+    **{name: "i" for name in (*_INTEGERS, "boolean")},
+    **{name: "f" for name in ("real", "double precision")},
     "numeric": "c",
 }
 _CATEGORY_KINDS = {
-    **{plain: "t" for plain in ("text", "character varying", "enum", "boolean", *_WHOLE_NUMBERS)},
+    **{name: "t" for name in ("text", "character varying", "enum", "boolean", *_INTEGERS)},
     "character": "b",
 }
 _STORED_PLAIN = {"text", "character varying", "character", "boolean", *_NUMBER_FORMATS}
@@ -40,9 +40,9 @@ _IGNORED: Column = ("-", (0.0, 0.0, 0.0), None)
 
 
 class VectorScorer:
-    """intercept + ⟨weights, array⟩ from the bytes of a float8[] or float4[]; None where it is no such array.
+    """Computes intercept + ⟨weights, array⟩ from the bytes of a float8[] or float4[].
 
-    An array of another shape, with a null, or with a value that is not finite gives None.
+    It returns None for an array of another shape, with a null, or with a value that is not finite.
     """
 
     def __init__(self, weights: list[float], intercept: float) -> None:
@@ -50,12 +50,13 @@ class VectorScorer:
         self._intercept = intercept
 
     def __call__(self, features: bytes) -> float | None:
+        """Return the decision for an array, or None."""
         if len(features) < _ARRAY_HEADER.size:
             return None
         dimensions, nulls, element, length, _ = _ARRAY_HEADER.unpack_from(features)
         elements = struct.Struct(f"<{len(self._weights)}{'f' if element == _FLOAT4 else 'd'}")
-        whole = dimensions == 1 and not nulls and length == len(self._weights)
-        if not whole or len(features) != _ARRAY_HEADER.size + elements.size:
+        fits = dimensions == 1 and not nulls and length == len(self._weights)
+        if not fits or len(features) != _ARRAY_HEADER.size + elements.size:
             return None
         values = elements.unpack_from(features, _ARRAY_HEADER.size)
         decision = self._intercept + sum(map(operator.mul, self._weights, values))
@@ -63,11 +64,11 @@ class VectorScorer:
 
 
 class RecordScorer:
-    """intercept + Σ contribution of each column, from the binary form of a row (`record_send`).
+    """Computes intercept + Σ contribution of each column from the binary form of a row (`record_send`).
 
     Columns are (kind, (weight, lower, upper), lookup), in the row's order. Kinds: `-` ignored, `i`
-    whole number, `f` float, `c` number that `lookup` decodes, `t` category in `lookup`, `b` category
-    padded with blanks. A null or not finite feature gives None; numbers are clipped to their bounds.
+    integer, `f` float, `c` number that `lookup` decodes, `t` category in `lookup`, `b` category
+    padded with blanks. It returns None if a feature is null or not finite; numbers are clipped to their bounds.
     """
 
     def __init__(self, columns: list[Column], intercept: float) -> None:
@@ -75,6 +76,7 @@ class RecordScorer:
         self._intercept = intercept
 
     def __call__(self, record: bytes) -> float | None:
+        """Return the decision for a row, or None."""
         values = _values(record, len(self._columns))
         if values is None:
             return None
@@ -84,10 +86,10 @@ class RecordScorer:
 
 
 class RecordReader:
-    """The numbers of some of the columns of a row in its binary form, as packing knows them.
+    """Reads some columns of a row in its binary form as numbers, in the form that packing uses.
 
-    They are those of `RecordScorer`, at `places` of the row. A category is its weight in `lookup`, or -1;
-    a null is NaN.
+    Columns are those of `RecordScorer`, at `places` of the row. A category becomes its weight in `lookup`, or -1;
+    a null becomes NaN.
     """
 
     def __init__(self, columns: list[Column], places: list[int]) -> None:
@@ -95,12 +97,13 @@ class RecordReader:
         self._places = places
 
     def __call__(self, record: bytes) -> list[float] | None:
+        """Return the numbers of a row, or None if it has another number of columns."""
         values = _values(record, len(self._columns))
         return None if values is None else [_number(self._columns[place], values[place]) for place in self._places]
 
 
 def _values(record: bytes, columns: int) -> list[bytes | None] | None:
-    """Return a row's values (None for null), or None where it has another count of columns."""
+    """Return a row's values (None for null); None if it does not have this number of columns."""
     if len(record) < 4 or struct.unpack_from(">i", record)[0] != columns:
         return None
     place, values = 4, []
@@ -117,7 +120,7 @@ def _values(record: bytes, columns: int) -> list[bytes | None] | None:
 
 
 def _contribution(column: Column, value: bytes | None) -> float:
-    """Return what a value adds to the decision; NaN for a null and for a number that is not finite."""
+    """Return the summand of a value in the decision; NaN for a null and for a number that is not finite."""
     kind, (weight, lower, upper), lookup = column
     if kind == "-":
         return 0.0
@@ -130,7 +133,7 @@ def _contribution(column: Column, value: bytes | None) -> float:
 
 
 def _number(column: Column, value: bytes | None) -> float:
-    """Return a number as it is, and of a category its weight or -1; NaN for a null."""
+    """Return a number, or a category's weight, -1 for an unknown one; NaN for a null."""
     kind, _, lookup = column
     if value is None:
         return math.nan
@@ -146,13 +149,14 @@ def _plain_number(value: bytes, kind: str) -> float:
 
 
 class ClassScorer:
-    """The number of the class, from 0, whose own scorer gives the largest decision; the first of equal ones."""
+    """Returns the number of the class, from 0, whose scorer has the largest decision; the first of equal ones."""
 
     def __init__(self, scorers: list[Scorer], classes: list[str]) -> None:
         self.classes = classes
         self._scorers = scorers
 
     def __call__(self, features: bytes) -> float | None:
+        """Return the number of the class, or None if a scorer has no decision."""
         best, largest = None, -math.inf
         for number, scorer in enumerate(self._scorers):
             decision = scorer(features)
@@ -164,7 +168,18 @@ class ClassScorer:
 
 
 def decode_numeric(value: bytes) -> float:
-    """Return the float nearest to a `numeric` in binary form (base-10000 digits, weight, sign), within ±1e300."""
+    """Return the float nearest to a `numeric` in binary form (base-10000 digits, weight, sign), within ±1e300.
+
+    Parameters
+    ----------
+    value : bytes
+        The result of `numeric_send`.
+
+    Returns
+    -------
+    float
+        The number; NaN for NaN and the infinities.
+    """
     count, weight, sign, _ = struct.unpack_from(">hhHH", value)
     if sign not in (0x0000, 0x4000):
         return math.nan  # NaN and the infinities
@@ -177,14 +192,14 @@ def decode_numeric(value: bytes) -> float:
 
 
 class Scorers:
-    """The scorers of this session for models of one kind, made when a model is first used; models never change.
+    """The scorers of this session for models of one kind, created when a model is first used; models never change.
 
-    A parallel worker cannot ask the server for the model through PL/Python. So `predict` and its like
-    give None while there is no scorer, and the caller then passes the model to `learn`. A table can be
-    altered between two statements, so scorers of rows are kept for one: `predict_stored` or its like,
-    which is asked first, is told which. Its compiled form reads rows as they are stored, in half the
-    time; here it gives None, and the caller goes on with the binary form. What one role has had learned is
-    forgotten when another asks: it may have described the model as it liked, or may see others.
+    A parallel worker cannot query the server for the model through PL/Python. So `predict` and similar methods
+    return None while there is no scorer, and the caller then passes the model to `learn`. A table can be
+    altered between two statements, so scorers of rows are valid for one statement: `predict_stored` and similar
+    methods, which are called first, receive its number. Their compiled form reads rows as they are stored, in half
+    the time; here they return None, and the caller passes the binary form. The scorers of one role are dropped when
+    another calls: the first may have passed a false description of the model, and may see other models.
     """
 
     def __init__(self, current_role: Callable[[], int] = int) -> None:
@@ -204,7 +219,7 @@ class Scorers:
         self._known.clear()
 
     def add(self, model: int, row_type: int, scorer: Scorer, _stored: Scorer | None = None) -> None:
-        """Keep the scorer of a model for rows of a type."""
+        """Store the scorer of a model for rows of a type."""
         self._forget_other_roles()
         if len(self._known) >= MOST_KNOWN:
             self.forget()
@@ -240,7 +255,7 @@ class Scorers:
         return None if chosen is None else self._known[model, row_type].classes[int(chosen)]
 
     def predict_stored(self, _model: int, _row: bytes, statement: float) -> None:
-        """Forget the scorers of another statement's rows; return None: only the compiled form reads them."""
+        """Drop the scorers for rows of an earlier statement; return None, since only the compiled form reads rows."""
         if statement != self._statement:
             self._statement = statement
             self._known = {key: scorer for key, scorer in self._known.items() if key[1] == 0}
@@ -257,11 +272,11 @@ _forms: Any = compiled or sys.modules[__name__]
 
 
 def _function_of_role() -> tuple[Any, ...]:
-    """Return the server's own function that tells the current role, as the scorers take it; none in a client."""
-    found = getattr(ctypes.PyDLL(None), "GetUserId", None)
-    if found is None:
+    """Return the server's function for the current role, as an argument of `Scorers`; an empty tuple in a client."""
+    function = getattr(ctypes.PyDLL(None), "GetUserId", None)
+    if function is None:
         return ()
-    return (ctypes.cast(found, ctypes.c_void_p).value,) if compiled else (found,)
+    return (ctypes.cast(function, ctypes.c_void_p).value,) if compiled else (function,)
 
 
 _scorers: dict[str, Any] = {kind: _forms.Scorers(*_function_of_role()) for kind in ("binary", "classes", "real")}
@@ -269,7 +284,7 @@ predict, predict_stored = _scorers["binary"].predict, _scorers["binary"].predict
 probability, probability_stored = _scorers["binary"].probability, _scorers["binary"].probability_stored
 predict_class, predict_class_stored = _scorers["classes"].label, _scorers["classes"].label_stored
 predict_value, predict_value_stored = _scorers["real"].value, _scorers["real"].value_stored
-_DOORS = {
+_FUNCTIONS = {
     "binary": "dbdp.predict or dbdp.predict_probability",
     "classes": "dbdp.predict_class",
     "real": "dbdp.predict_value",
@@ -283,17 +298,33 @@ def forget() -> None:
 
 
 def knows(model: int, row_type: int, kind: str) -> bool:
-    """Return whether there is a scorer of a model of this kind."""
+    """Return whether there is a scorer for a model of this kind and rows of this type."""
     return kind in _scorers and _scorers[kind].knows(model, row_type)
 
 
 def learn(model: int | None, row_type: int, description: str | None, kind: str) -> bool:
-    """Make the scorers of a model from dbdp.model_description; return True, or False for no model.
+    """Create the scorers of a model from its description.
+
+    Parameters
+    ----------
+    model : int or None
+        Number of the model.
+    row_type : int
+        OID of the rows' type; 0 for arrays.
+    description : str or None
+        Result of dbdp.model_description; None if the model does not exist.
+    kind : str
+        "binary", "classes" or "real", as the function that predicts requires.
+
+    Returns
+    -------
+    bool
+        True; False if `model` is None.
 
     Raises
     ------
     ValueError
-        If there is no such model, it is of another kind, or it does not fit such rows.
+        If the model does not exist, is of another kind, or does not fit such rows.
     """
     if model is None:
         return False
@@ -302,7 +333,7 @@ def learn(model: int | None, row_type: int, description: str | None, kind: str) 
     described = json.loads(description)
     declaration = declare(**described["declaration"])
     if declaration.kind != kind:
-        raise ValueError(f"model {model} is of the kind {declaration.kind!r}; call {_DOORS[declaration.kind]}")
+        raise ValueError(f"model {model} is of the kind {declaration.kind!r}; call {_FUNCTIONS[declaration.kind]}")
     if described["network"]:
         forms = _of_network(declaration, described, row_type)
     else:
@@ -313,8 +344,8 @@ def learn(model: int | None, row_type: int, description: str | None, kind: str) 
 
 
 def _of_network(declaration: Declaration, described: dict[str, Any], row_type: int) -> tuple[Scorer, ...]:
-    """Return the scorer, which is Python's in either form."""
-    threads.hold_blas_to_one()
+    """Return the scorer of a network, which calls Python in either form."""
+    threads.limit_blas_to_one()
     from dbdp.registry import network_models
 
     if row_type:
@@ -331,7 +362,7 @@ def _of_network(declaration: Declaration, described: dict[str, Any], row_type: i
 
 
 def _of_classes(declaration: Declaration, described: dict[str, Any], make: Callable[..., Any]) -> tuple[Scorer, ...]:
-    """Return the scorers, in each form, that choose among the classes' own."""
+    """Return the scorers, in each form, that choose the class with the largest decision."""
     outputs = zip(described["coefficients"], described["intercepts"], strict=True)
     single = [make(declaration, described | {"coefficients": c, "intercept": i}) for c, i in outputs]
     return tuple(_forms.ClassScorer(list(form), list(declaration.classes)) for form in zip(*single, strict=True))
@@ -343,14 +374,14 @@ def _types(declaration: Declaration, described: dict[str, Any]) -> dict[str, str
     Raises
     ------
     ValueError
-        If it does not have the model's.
+        If a column of the model is missing.
     """
     types = {column: type_name for column, (type_name, *_) in (described["columns"] or {}).items()}
     missing = [column for column in declaration.columns if column not in types]
     if missing or declaration.vector:
         raise ValueError(
-            f"the row does not have the columns {', '.join(declaration.columns)} as the model wants them; "
-            "give a row of a table or view that has them, or the array that the model was trained on"
+            f"the row does not have the columns {', '.join(declaration.columns)} of the model; "
+            "pass a row of a table or view that has them, or the array that the model was trained on"
         )
     return types
 
@@ -358,7 +389,7 @@ def _types(declaration: Declaration, described: dict[str, Any]) -> dict[str, str
 def _check_array(declaration: Declaration) -> None:
     if declaration.vector is None:
         columns = ", ".join(declaration.columns)
-        raise ValueError(f"the model was trained on columns, not on an array; give a row with the columns {columns}")
+        raise ValueError(f"the model was trained on columns, not on an array; pass a row with the columns {columns}")
 
 
 def _of_rows(declaration: Declaration, described: dict[str, Any]) -> tuple[Scorer, ...]:
@@ -399,7 +430,7 @@ def _kind(column: str, types: dict[str, str], kinds: dict[str, str]) -> str:
     Raises
     ------
     ValueError
-        If its type is none that the model was trained on.
+        If its type is not one that a model can be trained on.
     """
     type_name = "enum" if types[column].startswith("enum ") else types[column]
     if type_name not in kinds:
@@ -408,10 +439,10 @@ def _kind(column: str, types: dict[str, str], kinds: dict[str, str]) -> str:
 
 
 def _binary(category: str, type_name: str, order: str) -> bytes:
-    """Return a category as the bytes of its column's type; a number that it cannot hold as text."""
+    """Return a category as the bytes of its column's type; as text if it is a number beyond that type."""
     if type_name == "boolean" and category in ("true", "false"):
         return b"\x01" if category == "true" else b"\x00"
-    if type_name in _WHOLE_NUMBERS:
+    if type_name in _INTEGERS:
         try:
             return struct.pack(order + _NUMBER_FORMATS[type_name], int(category))
         except (ValueError, struct.error):

@@ -1,11 +1,11 @@
-"""The registry as the server's session writes it: what `sessions.Registry` lists."""
+"""The functions of the registry that a server's session calls; implements `sessions.Registry`."""
 
 from dbdp.registry import datasets, releases
 from dbdp.registry.spending import ledger
 
 
 class ServerRegistry:
-    """The functions of the registry that a session inside a backend calls, its caller having been checked."""
+    """The registry for a session inside a backend; the caller's rights are checked before."""
 
     check_rows = staticmethod(datasets.check_rows)
     charge = staticmethod(ledger.record_charge)

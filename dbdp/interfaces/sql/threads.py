@@ -1,11 +1,11 @@
-"""BLAS in one thread: a backend is one core, and sums must not depend on a count of threads."""
+"""Limit BLAS to one thread: a backend is one core, and sums must not depend on the number of threads."""
 
 import os
 
 _LIBRARIES = ("OPENBLAS", "OMP", "MKL", "BLIS", "VECLIB_MAXIMUM")
 
 
-def hold_blas_to_one() -> None:
-    """Hold BLAS to one thread; to be called before NumPy is loaded."""
+def limit_blas_to_one() -> None:
+    """Limit BLAS to one thread; call it before NumPy is loaded."""
     for library in _LIBRARIES:
         os.environ[f"{library}_NUM_THREADS"] = "1"

@@ -1,5 +1,5 @@
-"""A page for the data owner, on this machine's own address: datasets, budgets, ledger, models, plans, allowances.
+"""The web page for data owners, on this machine only: datasets, budgets, ledger, models, plans, allowances.
 
-Whoever signs in does so as a role of the database. Each request is a connection of that role, so that row-level
-security decides what is seen; it is read-only but where training is granted or revoked. No row is read.
+A user signs in as a role of the database. Each request opens a connection of that role, so that row-level security
+decides what the page shows; it is read-only except to grant or revoke training. No row is read.
 """

@@ -1,4 +1,4 @@
-"""The application: pages, guards, and an answer to every error."""
+"""The FastAPI application: pages, guards and error handlers."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from dbdp.interfaces.web.accounts.connections import Server
 from dbdp.interfaces.web.accounts.sign_ins import Failures, SignIns
-from dbdp.interfaces.web.accounts.visits import Desk
+from dbdp.interfaces.web.accounts.visits import Services
 from dbdp.interfaces.web.guards import HEADERS, HOSTS, HeadAsGet, guard
 from dbdp.interfaces.web.routes import forms, pages
 from dbdp.interfaces.web.views.refusals import NotSignedIn, Refusal
@@ -25,17 +25,30 @@ _SWEEP_SECONDS = 30.0
 
 
 def create(target: str, *, cookie: str = "dbdp_web", clock: Callable[[], float] = time.monotonic) -> FastAPI:
-    """Return the page of a database server.
+    """Return the application for a database server.
 
     Parameters
     ----------
-    target : the server's URL; user and password in it are not used
-    cookie : name of the cookie that holds a session's number; ports of one machine share their cookies
-    clock : gives seconds
+    target : str
+        URL of the server; user and password in it are not used.
+    cookie : str
+        Name of the cookie that holds the number of a session; ports of one machine share their cookies.
+    clock : callable
+        Returns the time in seconds.
+
+    Returns
+    -------
+    FastAPI
+        The application.
+
+    Raises
+    ------
+    ValueError
+        If the target is not a URL.
     """
-    desk = Desk(Server(target), SignIns(clock), Failures(clock), cookie)
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=_sweeping(desk.sign_ins))
-    app.state.desk = desk
+    services = Services(Server(target), SignIns(clock), Failures(clock), cookie)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=_sweeping(services.sign_ins))
+    app.state.services = services
     app.add_middleware(HeadAsGet)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)
     app.middleware("http")(guard)
@@ -47,7 +60,7 @@ def create(target: str, *, cookie: str = "dbdp_web", clock: Callable[[], float] 
 
 
 def _sweeping(sign_ins: SignIns) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """Return the life of an application: passwords of sessions that are over do not wait for a request."""
+    """Return an application's lifespan, which drops expired sessions and their passwords without a request."""
 
     async def sweep() -> None:
         while True:
@@ -72,24 +85,24 @@ def _answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(NotSignedIn)
     def _not_signed_in(request: Request, error: NotSignedIn) -> HTMLResponse:
-        asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        onward = asked if request.method == "GET" and request.url.path != "/" else forms.FIRST_PAGE
+        address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        onward = address if request.method == "GET" and request.url.path != "/" else forms.FIRST_PAGE
         return forms.sign_in_page(request, str(error), onward, status=401)
 
     @app.exception_handler(RequestValidationError)
     def _unreadable(request: Request, error: RequestValidationError) -> HTMLResponse:
         names = ", ".join(sorted({str(each["loc"][-1]) for each in error.errors()}))
         return refused(
-            request, Refusal(400, "A field cannot be read", f"It is missing, too long or no number: {names}.")
+            request, Refusal(400, "A field cannot be read", f"It is missing, too long or not a number: {names}.")
         )
 
     @app.exception_handler(HTTPException)
     def _other(request: Request, error: HTTPException) -> HTMLResponse:
-        return refused(request, Refusal(error.status_code, str(error.detail), "There is no such page here."))
+        return refused(request, Refusal(error.status_code, str(error.detail), "This page does not exist."))
 
     @app.exception_handler(Exception)
     def _unexpected(request: Request, error: Exception) -> HTMLResponse:
-        text = f"This is a fault of dbdp ({type(error).__name__}); the terminal in which dbdp web runs tells more."
+        text = f"This is a fault of dbdp ({type(error).__name__}); the terminal in which dbdp web runs shows more."
         response = refused(request, Refusal(500, "Something went wrong", text, "Nothing was spent."))
-        response.headers.update(HEADERS)  # it is answered outside the guard
+        response.headers.update(HEADERS)  # this response does not pass through the guard
         return response

@@ -1,7 +1,7 @@
-"""What every request and every answer goes through, whatever page it is.
+"""Checks of every request, and headers of every response.
 
-A page of another site, or of another port of this machine, may send requests here by the reader's browser. It
-cannot name another host, cannot read an answer or show it in a frame, and cannot send a form: that takes the page's
+A page of another site, or of another port of this machine, may send requests here through the user's browser. It
+cannot name another host, read a response, show it in a frame, or send a form: a form needs this page's
 own origin and the number of the session's forms.
 """
 
@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dbdp.interfaces.web.accounts.sign_ins import SignedIn
 from dbdp.interfaces.web.views.refusals import Refusal
 
-# A name that resolves to this machine always, or its address: no name of somebody else's that was made to (DNS
-# rebinding). `anything.localhost` gives a page cookies of its own, which other ports of this machine do not get.
+# Names that always resolve to this machine, and its addresses; no other name, which may be made to resolve to it (DNS
+# rebinding). `anything.localhost` has cookies of its own, which other ports of this machine do not receive.
 HOSTS = ["localhost", "*.localhost", "127.0.0.1", "[::1]"]
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
@@ -29,27 +29,39 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 LARGEST_FORM = 64 * 1024  # bytes
-_MOST_DIGITS = 9  # of a length, leading zeros with them
+_MOST_DIGITS = 9  # digits of a length, with leading zeros
 _READING = ("GET", "HEAD")
 
 
 class HeadAsGet:
-    """Has a HEAD answered as a GET; the web server, which sees the request as it came, leaves the body out."""
+    """Handles HEAD as GET; the web server, which still sees HEAD, leaves the body out."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
+        """Pass a request to the application, with HEAD as GET."""
         is_head = scope["type"] == "http" and scope["method"] == "HEAD"
         await self._app({**scope, "method": "GET"} if is_head else scope, receive, send)
 
 
 async def guard(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Answer a request unless it comes from elsewhere or is too large, and say how the answer may be used.
+    """Respond to a request unless it comes from another site or is too large, with security headers.
 
-    What is too large is refused before it is read, and the connection closed: the web server would otherwise read, and
-    throw away, whatever the sender says is the rest of it.
+    A request that is too large is refused before it is read, and the connection closed: the web server would otherwise
+    read and discard the announced rest of it.
+
+    Parameters
+    ----------
+    request : Request
+        The request.
+    answer : callable
+        Handles the request.
+
+    Returns
+    -------
+    Response
+        The response of `answer`, or a refusal.
     """
     if why := _oversized(request):
         response: Response = PlainTextResponse(why[1], why[0], {"Connection": "close"})
@@ -62,38 +74,51 @@ async def guard(request: Request, answer: Callable[[Request], Awaitable[Response
 
 
 def _foreign(request: Request) -> tuple[int, str] | None:
-    """Return status and text for what another page sent; a link that somebody follows is no such thing."""
+    """Return status and text if another page sent the request; None otherwise, and for a link that a user follows."""
     headers = request.headers
     if request.method not in _READING and headers.get("origin") != f"{request.url.scheme}://{headers.get('host')}":
         return 403, "This form was sent by another page. Open the page itself, and send it from there."
-    asked = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
-    is_link = request.method in _READING and asked == ("navigate", "document")
+    fetch = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
+    is_link = request.method in _READING and fetch == ("navigate", "document")
     if headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and not is_link:
-        return 403, "This was asked for by another page. Open the page itself."
+        return 403, "This was requested by another page. Open the page itself."
     return None
 
 
 def _oversized(request: Request) -> tuple[int, str] | None:
-    """Return status and text for a body that is too long, or whose length is not said once, before it, in digits."""
+    """Return status and text if a body is too long, or its length is not declared exactly once, in digits."""
     lengths, has_coding = request.headers.getlist("content-length"), "transfer-encoding" in request.headers
     if has_coding and lengths:
-        return 400, "A request says how long it is, or comes in pieces; not both."
+        return 400, "A request has a Content-Length or a Transfer-Encoding, not both."
     if has_coding or not (lengths or request.method in _READING):
-        return 411, "A form has to say how long it is."
+        return 411, "A form must have a Content-Length."
     if len(lengths) > 1 or not all(length.isascii() and length.isdigit() for length in lengths):
-        return 400, "The length of a request is one whole number."
+        return 400, "The Content-Length of a request must be one integer."
     limit = 0 if request.method in _READING else LARGEST_FORM
     if any(len(length) > _MOST_DIGITS or int(length) > limit for length in lengths):
-        return 413, f"A form has at most {LARGEST_FORM} bytes, a page that is only read none."
+        return 413, f"A form has at most {LARGEST_FORM} bytes, and a GET none."
     return None
 
 
-def check_form(session: SignedIn, given: str) -> None:
-    """Raise Refusal unless a form carries the number of its session."""
-    if not compare_digest(given.encode(), session.csrf.encode()):
+def check_form(session: SignedIn, csrf: str) -> None:
+    """Raise Refusal unless a form has the number of its session's forms.
+
+    Parameters
+    ----------
+    session : SignedIn
+        The session.
+    csrf : str
+        The number in the form.
+
+    Raises
+    ------
+    Refusal
+        If it is another number.
+    """
+    if not compare_digest(csrf.encode(), session.csrf.encode()):
         raise Refusal(
             403,
             "This form is out of date",
-            "It does not belong to the present session: you signed in again meanwhile, or another page made it.",
+            "It does not belong to the present session: you signed in again meanwhile, or another page created it.",
             "Go back, load the page again, and send the form from there.",
         )

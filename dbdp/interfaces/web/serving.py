@@ -1,4 +1,4 @@
-"""Serves the page, to this machine alone."""
+"""Serve the page on this machine only."""
 
 import ipaddress
 import resource
@@ -14,30 +14,30 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from dbdp.interfaces.web.app import create
 
 _MOST_CONNECTIONS = 64
-REQUEST_SECONDS = 20.0  # from the opening of a connection, or the last answer on it, to the end of the next request
+REQUEST_SECONDS = 20.0  # from the opening of a connection, or its last response, to the end of the next request
 
 
 class TimedProtocol(H11Protocol):
     """HTTP/1.1 that closes a connection whose request has not arrived in time.
 
-    The server itself waits without end for the headers and the body of a request, so that a few silent or slow
-    connections would keep everybody else out (`_MOST_CONNECTIONS`).
+    The server itself waits without limit for the headers and the body of a request, so that a few silent or slow
+    connections would block all others (`_MOST_CONNECTIONS`).
     """
 
     _deadline: TimerHandle | None = None
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        """Start to wait for a first request."""
+        """Start the timer for the first request."""
         super().connection_made(transport)
         self._wait()
 
     def on_response_complete(self) -> None:
-        """Start to wait for the next request."""
+        """Start the timer for the next request."""
         self._wait()
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
+        """Stop the timer."""
         self._stop()
         super().connection_lost(exc)
 
@@ -50,7 +50,7 @@ class TimedProtocol(H11Protocol):
             self._deadline.cancel()
 
     def _expire(self) -> None:
-        """Close the connection, unless the request is here and its answer takes its time."""
+        """Close the connection, unless the request has arrived and its response is being computed."""
         if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
             self.transport.abort()
 
@@ -71,15 +71,21 @@ def serve(target: str, host: str, port: int, announce: Callable[[str], None]) ->
 
     Parameters
     ----------
-    host, port : where it listens; port 0 takes one that is free
-    announce : is given the page's address
+    target : str
+        URL of the database server.
+    host : str
+        A loopback address.
+    port : int
+        Port to listen on; 0 chooses a free one.
+    announce : callable
+        Called with the page's address.
 
     Raises
     ------
     ValueError
-        If the host is no loopback address.
+        If the host is not a loopback address.
     OSError
-        If the port is taken.
+        If the port is in use.
     """
     listening = listen(host, port)
     bound = listening.getsockname()[1]
@@ -90,20 +96,40 @@ def serve(target: str, host: str, port: int, announce: Callable[[str], None]) ->
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on an address of this machine's own."""
+    """Return a socket that listens on a loopback address.
+
+    Parameters
+    ----------
+    host : str
+        A loopback address.
+    port : int
+        Port to listen on; 0 chooses a free one.
+
+    Returns
+    -------
+    socket.socket
+        The socket.
+
+    Raises
+    ------
+    ValueError
+        If the host is not a loopback address.
+    OSError
+        If the port is in use.
+    """
     if not _is_loopback(host):
         raise ValueError(
-            f"host {host!r} is no address of this machine alone; dbdp web listens on 127.0.0.1 or ::1 alone. "
+            f"host {host!r} is not a loopback address; dbdp web listens on 127.0.0.1 or ::1 only. "
             "From another machine, forward a port: ssh -L 8433:127.0.0.1:8433 HOST"
         )
-    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((host, port))
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
     except OSError as error:
-        found.close()
-        raise OSError(f"port {port} of {host} cannot be used: {error.strerror}; give another one by --port") from None
-    return found
+        listening.close()
+        raise OSError(f"port {port} of {host} cannot be used: {error.strerror}; pass another one by --port") from None
+    return listening
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,1 +1,1 @@
-"""The demo, and its data."""
+"""The demo and its data."""

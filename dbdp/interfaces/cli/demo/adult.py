@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-STAND_IN_ROWS = 48_842  # as many as the real table has
+STAND_IN_ROWS = 48_842  # the number of rows of the real table
 TRAINING_ROWS = 32_561  # adult.data; the rest is adult.test, which its authors held out
 ADDRESS = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
 TIMEOUT_SECONDS = 10
@@ -32,22 +32,27 @@ FEATURES = len(NUMERIC) + sum(len(categories) for categories in CATEGORIES.value
 
 
 def training_rows(rows: int) -> int:
-    """Return how many of a table's rows train: the rest are held out, as its authors did."""
+    """Return how many rows of a table are for training; the rest are held out, as in the authors' split."""
     return min(TRAINING_ROWS, 2 * (rows + 1) // 3)
 
 
 def path() -> Path:
-    """Where the real table is looked for first."""
+    """Return the path where the real table is looked for first."""
     return Path(os.environ.get("DBDP_DATA", "../shared/data")) / "adult" / "adult.csv.gz"
 
 
 def read(fetch: Callable[[], str] | None = None) -> tuple[str, str]:
-    """Return the table as CSV text, and a sentence about where it is from.
+    """Return the table as CSV text, and a sentence about its origin.
 
     Parameters
     ----------
-    fetch : how to get it where no file is at hand, e.g. `download`; without it, or where it fails,
-        rows are generated, and the sentence says so
+    fetch : callable, optional
+        Downloads the table if there is no file, e.g. `download`. Without it, or where it fails, rows are generated.
+
+    Returns
+    -------
+    tuple of str
+        The CSV text, and the sentence.
     """
     if path().is_file():
         return gzip.decompress(path().read_bytes()).decode(), f"Adult is read from {path()}."
@@ -61,7 +66,15 @@ def read(fetch: Callable[[], str] | None = None) -> tuple[str, str]:
 
 
 def download() -> str:
-    """Fetch both parts from their public source; return them as one CSV text."""
+    """Download both parts from their public source and return them as one CSV text.
+
+    Raises
+    ------
+    OSError
+        If the source cannot be reached.
+    ValueError
+        If the number of rows is wrong.
+    """
     lines = [",".join(COLUMNS)]
     for part in ("adult.data", "adult.test"):
         with urllib.request.urlopen(ADDRESS + part, timeout=TIMEOUT_SECONDS) as answer:
@@ -69,12 +82,12 @@ def download() -> str:
         rows = [[cell.strip().rstrip(".") for cell in line.split(",")] for line in text.splitlines()]
         lines += [",".join(row) for row in rows if len(row) == len(COLUMNS)]
     if len(lines) != STAND_IN_ROWS + 1:
-        raise ValueError(f"{ADDRESS} gave {len(lines) - 1} rows, not {STAND_IN_ROWS}")
+        raise ValueError(f"{ADDRESS} has {len(lines) - 1} rows, not {STAND_IN_ROWS}")
     return "\n".join(lines) + "\n"
 
 
 def stand_in() -> str:
-    """Rows of Adult's shape with independent uniform columns, as CSV text."""
+    """Return generated rows in Adult's columns, independent and uniform, as CSV text."""
     random = np.random.default_rng(108)
     columns = {name: random.integers(low, high, STAND_IN_ROWS, endpoint=True) for name, (low, high) in NUMERIC.items()}
     columns |= {name: random.choice(np.array(names), STAND_IN_ROWS) for name, names in CATEGORIES.items()}
@@ -88,7 +101,18 @@ def stand_in() -> str:
 
 
 def one_hot(text: str) -> tuple[np.ndarray, np.ndarray]:
-    """Features scaled to [0, 1] and one-hot, each row then of norm at most 1, and labels."""
+    """Return features, scaled to [0, 1] and one-hot, in rows of norm at most 1, and labels.
+
+    Parameters
+    ----------
+    text : str
+        The table as CSV text.
+
+    Returns
+    -------
+    tuple of arrays, shapes (n, 108) and (n,)
+        Features and labels.
+    """
     rows = list(csv.DictReader(io.StringIO(text)))
     values = {name: np.array([row[name] for row in rows]) for name in COLUMNS}
     scaled = [(values[name].astype(float) - low) / (high - low) for name, (low, high) in NUMERIC.items()]

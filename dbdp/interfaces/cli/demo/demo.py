@@ -1,4 +1,4 @@
-"""The demo: Adult, from CSV to a private model through both doors, with everything printed."""
+"""The demo: train private models on Adult in SQL and in Python, and print every step."""
 
 import csv
 import io
@@ -24,7 +24,15 @@ DATASET = "adult"
 
 
 def run(database: Database, console: Console) -> None:
-    """Do the whole of it on a database."""
+    """Run the demo on a database.
+
+    Parameters
+    ----------
+    database : Database
+        Where schema demo is created and dataset adult registered.
+    console : rich.console.Console
+        Where the steps are printed.
+    """
     rows, origin = adult.read(adult.download)
     console.rule("1. data")
     console.print(origin, highlight=False, soft_wrap=True, markup=False)
@@ -38,14 +46,22 @@ def run(database: Database, console: Console) -> None:
     console.print_json(json.dumps(estimator.receipt_))
     console.rule("5. accuracy on the held-out rows")
     _accuracies(database, console, rows, released["model"], estimator)
-    console.rule("6. the SQL, to go on by hand")
+    console.rule("6. the SQL, to continue by hand")
     console.print(f"psql {_target(database)}", highlight=False, soft_wrap=True, markup=False)
     for text in [*statements, statement, _scoring_sql(released["model"])]:
         console.print(Syntax(text, "sql", theme="ansi_light", word_wrap=True, background_color="default"))
 
 
 def load(database: Database, text: str) -> None:
-    """Load Adult afresh: schema demo, tables adult and adult_holdout."""
+    """Load Adult into tables adult and adult_holdout of schema demo, which is replaced.
+
+    Parameters
+    ----------
+    database : Database
+        Where the tables are created.
+    text : str
+        Adult as CSV text.
+    """
     if any(row["name"] == DATASET for row in database.datasets()):
         database.drop_dataset(DATASET)
     columns = sql.SQL(", ").join(
@@ -65,7 +81,7 @@ def load(database: Database, text: str) -> None:
 
 
 def _target(database: Database) -> str:
-    """The database as an argument for a shell, without a password."""
+    """Return the database's connection string as an argument for a shell, without a password."""
     info = database.connection.info
     return shlex.quote(make_conninfo(host=info.host, port=info.port, dbname=info.dbname, user=info.user))
 
@@ -79,7 +95,7 @@ from demo.adult_holdout as h;"""
 
 
 def _statement(text: LiteralString, **values: Any) -> str:
-    """Return a statement as people would write it, with its values in their places."""
+    """Return a statement with its values as literals."""
     return sql.SQL(text).format(**{name: sql.Literal(value) for name, value in values.items()}).as_string()
 
 
@@ -119,8 +135,9 @@ def _scoring_sql(model: int) -> str:
 def _accuracies(database: Database, console: Console, text: str, model: int, estimator: LogisticRegression) -> None:
     majority = database.query("select avg((income = $1)::int)::float8 as share from demo.adult_holdout", adult.NEGATIVE)
     table = Table("model", "accuracy")
-    table.add_row(f"private, SQL door (model {model})", f"{_score(database, model):.4f}")
-    table.add_row(f"private, Python door (model {estimator.model_id_})", f"{_score(database, estimator.model_id_):.4f}")
+    table.add_row(f"private, trained in SQL (model {model})", f"{_score(database, model):.4f}")
+    in_python = estimator.model_id_
+    table.add_row(f"private, trained in Python (model {in_python})", f"{_score(database, in_python):.4f}")
     table.add_row("not private (scikit-learn, same rows and features)", f"{_not_private(text):.4f}")
     table.add_row("majority share", f"{majority[0]['share']:.4f}")
     console.print(table)

@@ -1,1 +1,1 @@
-"""Pictures on the command line: their numbers, and how they are drawn."""
+"""Plots on the command line: their numbers, and the drawing."""

@@ -1,4 +1,4 @@
-"""The numbers of the pictures, asked of the doors: utility and noise against ε, a budget over time, a descent.
+"""The numbers of the plots: utility and noise against ε, and a budget over time.
 
 Shapes: epsilons (E,); scores of an algorithm (E, repeats).
 """
@@ -24,20 +24,34 @@ ONCE = tuple(PERTURBED_ONCE)
 IN_UPDATES = tuple(name for name in algorithms_with("epochs") if name not in PERTURBED_ONCE)
 ACCURACY, ERROR = "accuracy", "root mean squared error"
 _SHORT = (("be charged", "epsilon"), ("leak (of δ)", "delta"))
-_ROUNDED = 1e-12  # of a sum of floats; each charge is compared exactly by the server
+_ROUNDED = 1e-12  # relative error of a sum of floats; the server compares each charge exactly
 Explain = Callable[[Request], dict[str, Any]]
 
 
 def requests(algorithms: Sequence[str], epsilons: Sequence[float], options: Mapping[str, Any]) -> list[Request]:
     """Return a request for each algorithm and ε.
 
+    Parameters
+    ----------
+    algorithms : sequence of str
+        Their names.
+    epsilons : sequence of float
+        The values of ε.
+    options : mapping
+        The other options of every training.
+
+    Returns
+    -------
+    list of Request
+        By algorithm, then by ε.
+
     Raises
     ------
     ValueError
-        If there is no such option.
+        If an option does not exist, or a network is requested.
     """
     if options.get("network"):
-        raise ValueError(f"network {options['network']!r}: pictures are of linear models; leave network out")
+        raise ValueError(f"network {options['network']!r}: plots are for linear models only; leave network out")
     try:
         return [Request(epsilon, algorithm=name, **options) for name in algorithms for epsilon in epsilons]
     except TypeError as error:
@@ -49,7 +63,19 @@ def requests(algorithms: Sequence[str], epsilons: Sequence[float], options: Mapp
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise scale of plans: of each algorithm, pairs (ε, scale); what it cannot plan is left out."""
+    """The noise scales of plans.
+
+    Attributes
+    ----------
+    subject : str
+        What is planned for.
+    delta : float
+        δ of each plan.
+    mechanisms : dict
+        Algorithm → its mechanism.
+    scales : dict
+        Algorithm → pairs (ε, noise scale); an ε that it cannot plan is left out.
+    """
 
     subject: str
     delta: float
@@ -58,40 +84,54 @@ class Noise:
 
 
 def of_facts(facts: Facts) -> Explain:
-    """Return what explains a request for that many rows and features, without a database."""
+    """Return a function that explains a request from public facts, without a database."""
     return lambda request: plan(request, facts).explain()
 
 
-def noise(subject: str, explain: Explain, asked: Sequence[Request]) -> Noise:
-    """Return the noise scale of each request, by its plan: nothing is read or spent.
+def noise(subject: str, explain: Explain, requests: Sequence[Request]) -> Noise:
+    """Return the noise scale of each request, from its plan; nothing is read or spent.
+
+    Parameters
+    ----------
+    subject : str
+        What is planned for, for the title.
+    explain : callable
+        Returns the plan of a request.
+    requests : sequence of Request
+        The requests, by algorithm.
+
+    Returns
+    -------
+    Noise
+        The noise scales.
 
     Raises
     ------
     ValueError
-        If an algorithm's noise is of another kind, or no ε can be planned with it.
+        If an algorithm does not have one noise scale, or cannot plan any of its requests.
     """
-    found = Noise(subject, asked[0].delta, {}, {})
-    for name, group in groupby(asked, key=lambda request: request.algorithm):
+    curve = Noise(subject, requests[0].delta, {}, {})
+    for name, group in groupby(requests, key=lambda request: request.algorithm):
         if name not in ONCE + IN_UPDATES:
             known = ", ".join(ONCE + IN_UPDATES)
             raise ValueError(f"the noise of algorithm {name!r} has no scale to compare; choose among {known}")
-        told = _planned(explain, group)
-        found.mechanisms[name] = told[0]["mechanism"]
-        found.scales[name] = [(each["epsilon"], each["noise_scale"]) for each in told]
-    return found
+        plans = _planned(explain, group)
+        curve.mechanisms[name] = plans[0]["mechanism"]
+        curve.scales[name] = [(each["epsilon"], each["noise_scale"]) for each in plans]
+    return curve
 
 
-def _planned(explain: Explain, asked: Iterable[Request]) -> list[dict[str, Any]]:
-    """Return the plans of those requests that can be planned; raise why the last one cannot if none can."""
-    found, refusal = [], ValueError("no ε was asked for")
-    for request in asked:
+def _planned(explain: Explain, requests: Iterable[Request]) -> list[dict[str, Any]]:
+    """Return the plans of the requests that can be planned; raise the last ValueError if none can."""
+    plans, refusal = [], ValueError("there is no ε; pass --epsilon")
+    for request in requests:
         try:
-            found.append(explain(request))
+            plans.append(explain(request))
         except ValueError as error:
             refusal = error
-    if not found:
+    if not plans:
         raise refusal
-    return found
+    return plans
 
 
 # --- a budget over time ---------------------------------------------------------------------------------
@@ -99,12 +139,26 @@ def _planned(explain: Explain, asked: Iterable[Request]) -> list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Spending:
-    """What a registration has spent: of each role the charges as they add up, at the time of each.
+    """The spending of a registration over time.
 
     Attributes
     ----------
-    charged : by the odometer, which also counts what has no row in the ledger; None where nobody knows
-    recorded : by the ledger, of all roles: more than the total here where some charges are not for this role to see
+    dataset : str
+        Name of the dataset.
+    mode : str
+        How charges are added up.
+    limit : float
+        The largest sum of charges.
+    charged : float or None
+        The odometer, which includes charges without a row in the ledger; None if its value is unknown.
+    recorded : float
+        The sum of all roles' charges in the ledger; more than `seen` if this role may not see some of them.
+    since : datetime
+        When the dataset was registered.
+    total : list of (datetime, float)
+        Time of each charge that this role may see, and the sum up to it.
+    by_role : dict
+        The same for each role.
     """
 
     dataset: str
@@ -118,24 +172,42 @@ class Spending:
 
     @property
     def seen(self) -> float:
-        """The sum of the charges here."""
+        """The sum of the charges that this role may see."""
         return self.total[-1][1] if self.total else 0.0
 
 
 def spending(database: Database, name: str) -> Spending:
-    """Return the charges of a dataset's budget that this role may see, in their order."""
+    """Return the charges to a dataset's present budget that this role may see, in order of time.
+
+    Parameters
+    ----------
+    database : Database
+        Where the dataset is.
+    name : str
+        Name of the dataset.
+
+    Returns
+    -------
+    Spending
+        The charges.
+
+    Raises
+    ------
+    ValueError
+        If there is no such dataset.
+    """
     budget = database.budget(name)
     (period,) = database.query(
         "select id, registered_at from dbdp.dataset where name = $1 and dropped_at is null", name
     )
     charged = None if budget["charged"] is None else float(budget["charged"])
     limit, recorded = float(budget["charge_limit"]), float(budget["recorded"])
-    found = Spending(name, budget["mode"], limit, charged, recorded, period["registered_at"])
+    curve = Spending(name, budget["mode"], limit, charged, recorded, period["registered_at"])
     for row in database.history(name):
         if row["period"] == period["id"]:
-            _add(found.total, row)
-            _add(found.by_role.setdefault(row["charged_by"], []), row)
-    return found
+            _add(curve.total, row)
+            _add(curve.by_role.setdefault(row["charged_by"], []), row)
+    return curve
 
 
 def _add(steps: list[tuple[datetime, float]], row: Row) -> None:
@@ -147,11 +219,30 @@ def _add(steps: list[tuple[datetime, float]], row: Row) -> None:
 
 @dataclass(frozen=True)
 class Utility:
-    """Scores on rows that judge: of each algorithm (E, repeats), of the model without privacy, of a constant answer.
+    """Scores of models on labelled rows.
 
     Attributes
     ----------
-    table : whose rows judge, and may have been trained on; None where rows of a public file were held out
+    measure : str
+        ACCURACY or ERROR.
+    subject : str
+        Name of the dataset, or of the public file.
+    is_public : bool
+        Whether all rows are public.
+    table : str or None
+        Table of the rows, which may have been trained on; None for held-out rows of a public file.
+    judged : int
+        Number of rows that are scored on.
+    epsilons : list of float, shape (E,)
+        The values of ε.
+    delta : float
+        δ of each training.
+    scores : dict of arrays, shape (E, repeats)
+        Scores of each algorithm.
+    baseline : float or None
+        Score of the model without privacy.
+    constant : float
+        Best score of a constant prediction.
     """
 
     measure: str
@@ -167,10 +258,19 @@ class Utility:
 
 
 @dataclass(frozen=True)
-class Judges:
-    """Labelled rows that the caller may read: features as `design_matrix` returns them, and places of classes.
+class ScoringRows:
+    """Labelled rows that the caller may read, to score models on; rows with a null or an unknown label are left out.
 
-    Labels that are numbers are clipped to their bounds. Rows with a null or an unknown label judge nothing.
+    Attributes
+    ----------
+    table : str
+        Name of their table.
+    declaration : Declaration
+        The declared columns.
+    features : array, shape (n, features)
+        As `design_matrix` returns them.
+    labels : array, shape (n,)
+        Numbers clipped to their bounds, or indices of classes.
     """
 
     table: str
@@ -179,8 +279,8 @@ class Judges:
     labels: np.ndarray
 
     @classmethod
-    def read(cls, database: Database, dataset: str, table: str) -> "Judges":
-        """Read the declared columns of a table."""
+    def read(cls, database: Database, dataset: str, table: str) -> "ScoringRows":
+        """Return the rows of a table, in the declared columns of a dataset; raise ValueError if there are none."""
         from dbdp.interfaces.python.estimators import design_matrix
 
         declaration = _declaration(database, dataset)
@@ -191,25 +291,33 @@ class Judges:
 
     @property
     def measure(self) -> str:
-        """What is scored: ACCURACY, or ERROR where the label is a number."""
+        """ACCURACY, or ERROR if the label is a number."""
         return ERROR if self.declaration.kind == "real" else ACCURACY
 
     def score(self, coefficients: Any, intercepts: Any) -> float:
-        """Return the measure of linear models: the share of rows classified rightly, or the error in label units.
+        """Return the score of a linear model: the share of correctly classified rows, or the error in label units.
 
         Parameters
         ----------
-        coefficients, intercepts : shapes (outputs, features) and (outputs,)
+        coefficients : array, shape (outputs, features)
+            Coefficients of the model.
+        intercepts : array, shape (outputs,)
+            Intercepts of the model.
+
+        Returns
+        -------
+        float
+            The score.
         """
         scores = self.features @ np.atleast_2d(np.array(coefficients)).T + np.array(intercepts)
         if self.measure == ERROR:
             return _root_mean_square(scores[:, 0] - self.labels)
-        taken = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
-        return float(np.mean(taken == self.labels))
+        predicted = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
+        return float(np.mean(predicted == self.labels))
 
     @property
     def constant(self) -> float:
-        """The measure of the best answer that is the same for all rows: the largest class, or the mean label."""
+        """The score of the best constant prediction: the largest class, or the mean label."""
         if self.measure == ERROR:
             return _root_mean_square(self.labels - self.labels.mean())
         return float(np.unique(self.labels, return_counts=True)[1].max() / len(self.labels))
@@ -220,22 +328,22 @@ def _root_mean_square(errors: np.ndarray) -> float:
 
 
 def _declaration(database: Database, dataset: str) -> Declaration:
-    sql = "select declaration::text as told from dbdp.dataset where name = $1 and dropped_at is null"
-    found = database.query(sql, dataset)
-    if not found:
-        raise ValueError(f"dataset {dataset!r} is not registered, or not yours to train on; see `dbdp datasets`")
-    return Declaration.from_json(found[0]["told"])
+    sql = "select declaration::text as declaration from dbdp.dataset where name = $1 and dropped_at is null"
+    rows = database.query(sql, dataset)
+    if not rows:
+        raise ValueError(f"dataset {dataset!r} is not registered, or you may not train on it; see `dbdp datasets`")
+    return Declaration.from_json(rows[0]["declaration"])
 
 
 def _labelled(database: Database, declaration: Declaration, table: str) -> list[tuple[Any, ...]]:
-    """Return the rows without a null, last the number, or the place of the class: 0 or 1 (positive), or its own."""
+    """Return the rows without a null, with the label last: a number, 1 for the positive class, or a class's index."""
     columns = (*declaration.columns, declaration.label)
     read = [tuple(map(row.get, columns)) for row in database.table_rows(table)]
     rows = [(values[:-1], as_text(values[-1]) or "") for values in read if None not in values]
-    found = [(*values, target) for values, label in rows if (target := _target(declaration, label)) is not None]
-    if not found:
-        raise ValueError(f"table {table} has no row with a known label and without a null: nothing judges")
-    return found
+    labelled = [(*values, target) for values, label in rows if (target := _target(declaration, label)) is not None]
+    if not labelled:
+        raise ValueError(f"table {table} has no row with a known label and without a null; choose another table")
+    return labelled
 
 
 def _target(declaration: Declaration, label: str) -> float | None:
@@ -248,9 +356,31 @@ def _target(declaration: Declaration, label: str) -> float | None:
     return 0 if declaration.negative in (None, label) else None
 
 
-def cost(database: Database, dataset: str, asked: Sequence[Request], repeats: int) -> list[dict[str, Any]]:
-    """Return what each request will be charged and leak (of the budget's δ), with its repeats; nothing is spent."""
-    plans = [database.explain(dataset, request) for request in asked]
+def cost(database: Database, dataset: str, requests: Sequence[Request], repeats: int) -> list[dict[str, Any]]:
+    """Return the charge and the leak (of the budget's δ) of each request with its repeats; nothing is spent.
+
+    Parameters
+    ----------
+    database : Database
+        Where the dataset is.
+    dataset : str
+        Its name.
+    requests : sequence of Request
+        The requests.
+    repeats : int
+        Trainings of each.
+
+    Returns
+    -------
+    list of dict
+        One for each request.
+
+    Raises
+    ------
+    ValueError
+        If a request cannot be planned.
+    """
+    plans = [database.explain(dataset, request) for request in requests]
     return [
         {
             "algorithm": request.algorithm,
@@ -259,13 +389,13 @@ def cost(database: Database, dataset: str, asked: Sequence[Request], repeats: in
             "charge": repeats * planned["charge"],
             "leak": repeats * planned["leak"],
         }
-        for request, planned in zip(asked, plans, strict=True)
+        for request, planned in zip(requests, plans, strict=True)
     ]
 
 
 @dataclass(frozen=True)
 class Bill:
-    """What trainings will be charged and leak together, and what is left of both."""
+    """The charge and the leak of several trainings together, and what is left of both."""
 
     charge: float
     charge_left: float
@@ -277,7 +407,7 @@ class Bill:
         return f"{self.charge:.6g} of the {self.charge_left:.6g} that is left{leak}"
 
 
-# The registering role spends the budget itself; another one its own allowance, else those of roles that it is in.
+# The registering role spends the budget itself; another role its own allowance, else those of its groups.
 _ALLOWED = """
 select coalesce(sum(coalesce(a.charge_limit, 'infinity') - a.charged), 'infinity') as charge,
        coalesce(sum(coalesce(a.leak_limit, 'infinity') - a.leaked), 'infinity') as leak
@@ -293,16 +423,32 @@ and (a.role = session_user or not exists (
 
 
 def check_cost(database: Database, dataset: str, priced: Sequence[Mapping[str, Any]]) -> Bill:
-    """Return what trainings will be charged together, and what is left to this role.
+    """Return the charge of several trainings together, and what is left for this role.
+
+    Parameters
+    ----------
+    database : Database
+        Where the dataset is.
+    dataset : str
+        Its name.
+    priced : sequence of mapping
+        As `cost` returns them.
+
+    Returns
+    -------
+    Bill
+        The sums.
 
     Raises
     ------
     ValueError
-        If that is not enough, or nobody knows what was spent; then nothing is begun.
+        If too little is left, or the odometers do not show what was spent; no training is started then.
     """
     budget, (allowed,) = database.budget(dataset), database.query(_ALLOWED, dataset)
     if budget["charged"] is None or budget["leaked"] is None:
-        raise ValueError(f"nobody knows what dataset {dataset!r} has spent: run `dbdp check-ledger`; nothing was begun")
+        raise ValueError(
+            f"the spending of dataset {dataset!r} is unknown: run `dbdp check-ledger`; no training was started"
+        )
     parts = [
         (sum(row[part] for row in priced), min(float(budget[f"{part}_limit"] - budget[spent]), allowed[part]))
         for part, spent in (("charge", "charged"), ("leak", "leaked"))
@@ -311,7 +457,7 @@ def check_cost(database: Database, dataset: str, priced: Sequence[Mapping[str, A
         if wanted > left * (1 + _ROUNDED):
             raise ValueError(
                 f"the trainings would {verb} {wanted:.6g}, and dataset {dataset!r} has {left:.6g} left for this role; "
-                f"ask for fewer or smaller values of {fewer}, or fewer repeats"
+                f"pass fewer or smaller values of {fewer}, or fewer repeats"
             )
     return Bill(*parts[0], *parts[1])
 
@@ -319,51 +465,78 @@ def check_cost(database: Database, dataset: str, priced: Sequence[Mapping[str, A
 def utility(
     database: Database,
     dataset: str,
-    asked: Sequence[Request],
+    requests: Sequence[Request],
     repeats: int,
-    judges: Judges,
+    rows: ScoringRows,
     *,
     with_baseline: bool,
     public_name: str | None = None,
     progress: Progress = silent,
 ) -> Utility:
-    """Train each request so many times, each charged, and judge the models; the baseline is not private.
+    """Train each request several times, each for a charge, and score the models without noise.
 
     Parameters
     ----------
-    public_name : where the rows are from, if all of them are public
+    database : Database
+        Where the dataset is.
+    dataset : str
+        Its name.
+    requests : sequence of Request
+        The requests, by algorithm and ε.
+    repeats : int
+        Trainings of each.
+    rows : ScoringRows
+        The rows that models are scored on.
+    with_baseline : bool
+        Whether to train WITHOUT privacy too.
+    public_name : str, optional
+        Name of the file of the rows, if all of them are public.
+    progress : callable
+        Called with the stage, how many trainings are done, and how many there are.
+
+    Returns
+    -------
+    Utility
+        The scores; as secret as the rows.
+
+    Raises
+    ------
+    ValueError
+        If a request, the dataset or the budget does not allow a training.
+    ChargedError
+        If a training fails after its charge.
     """
-    fitted = database.baseline(dataset, asked[0]) if with_baseline else None
+    fitted = database.baseline(dataset, requests[0]) if with_baseline else None
     grid: dict[str, list[list[float]]] = {}
-    for request, scores in _trained(database, dataset, asked, repeats, judges, progress):
+    for request, scores in _trained(database, dataset, requests, repeats, rows, progress):
         grid.setdefault(request.algorithm, []).append(scores)
     return Utility(
-        judges.measure,
+        rows.measure,
         public_name or dataset,
         public_name is not None,
-        None if public_name else judges.table,
-        len(judges.labels),
-        sorted({request.epsilon for request in asked}),
-        asked[0].delta,
+        None if public_name else rows.table,
+        len(rows.labels),
+        sorted({request.epsilon for request in requests}),
+        requests[0].delta,
         {name: np.array(scores) for name, scores in grid.items()},
-        judges.score(fitted.coefficients, fitted.intercepts) if fitted else None,
-        judges.constant,
+        rows.score(fitted.coefficients, fitted.intercepts) if fitted else None,
+        rows.constant,
     )
 
 
 def _trained(
     database: Database,
     dataset: str,
-    asked: Sequence[Request],
+    requests: Sequence[Request],
     repeats: int,
-    judges: Judges,
+    rows: ScoringRows,
     progress: Progress,
 ) -> Iterator[tuple[Request, list[float]]]:
-    progress("training", 0, len(asked) * repeats)
-    for place, request in enumerate(asked):
+    progress("training", 0, len(requests) * repeats)
+    for place, request in enumerate(requests):
         scores = []
         for repeat in range(repeats):
             model = database.train(dataset, request)
-            scores.append(judges.score(model.coefficients, model.intercepts))
-            progress("training", place * repeats + repeat + 1, len(asked) * repeats)
+            scores.append(rows.score(model.coefficients, model.intercepts))
+            progress("training", place * repeats + repeat + 1, len(requests) * repeats)
         yield request, scores

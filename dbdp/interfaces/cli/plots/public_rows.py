@@ -1,6 +1,6 @@
-"""A database for public rows: made, filled and registered for one purpose, and dropped with all that it learnt.
+"""A temporary database for public rows, in which they are registered as a dataset.
 
-It is dropped at the end, also after an error or Ctrl-C; what a killed process left, the next one drops.
+It is dropped at the end, also after an error or Ctrl-C; the next call drops the database of a killed process.
 """
 
 import csv
@@ -27,12 +27,16 @@ _PREFIX = "dbdp_scratch_"
 
 @dataclass(frozen=True)
 class PublicRows:
-    """A file of public rows: CSV with a header; what is empty is null.
+    """A CSV file of public rows, with a header; an empty value is null.
 
     Attributes
     ----------
-    described : label, features and the label's values, as `declare` takes them
-    held_out : every so-manieth row is for judging, the others are for training
+    path : Path
+        The file.
+    described : mapping
+        Arguments of `declare`: label, features and the label's values.
+    held_out : int
+        One row in this many is held out for scoring, beginning with the first.
     """
 
     path: Path
@@ -41,11 +45,16 @@ class PublicRows:
 
     @property
     def declaration(self) -> Declaration:
-        """What is declared of the columns, checked."""
+        """The checked declaration of the columns; raises ValueError as `declare` does."""
         return declare(**self.described)
 
     def read(self) -> tuple[list[list[str | None]], list[list[str | None]]]:
-        """Return the rows to train on and those held out, with the declared columns and the label last.
+        """Return the rows for training and the held-out rows, each with the declared columns and the label last.
+
+        Returns
+        -------
+        tuple of list
+            Both lists of rows.
 
         Raises
         ------
@@ -62,25 +71,37 @@ class PublicRows:
         held_out = rows[:: self.held_out]
         del rows[:: self.held_out]
         if not rows:
-            raise ValueError(f"{self.path} has {len(held_out)} rows; {self.held_out} are needed at least")
+            raise ValueError(f"{self.path} has {len(held_out)} rows; at least {self.held_out} are needed")
         return rows, held_out
 
 
 @contextmanager
 def scratch_database(target: str | None, rows: PublicRows, *, epsilon: float, delta: float) -> Iterator[Database]:
-    """Give a database of its own in which public rows are registered as DATASET, with that budget; drop it at the end.
+    """Create a database in which public rows are registered as DATASET; drop it at the end.
 
     Parameters
     ----------
-    target : URL of a superuser, who may make databases; None takes DBDP_URL, else the private server
+    target : str or None
+        URL of a superuser; None means DBDP_URL, else the private server.
+    rows : PublicRows
+        The rows.
+    epsilon, delta : float
+        The budget.
+
+    Yields
+    ------
+    Database
+        A connection to the new database.
 
     Raises
     ------
+    ValueError
+        If the rows do not fit their declaration.
     PermissionError
-        If the role is no superuser.
+        If the role is not a superuser.
     """
     read = rows.read()
-    with connect(target) as admin, _made(admin) as url, connect_fresh(url) as database:
+    with connect(target) as admin, _created(admin) as url, connect_fresh(url) as database:
         for table, part in zip((TRAINED, HELD_OUT), read, strict=True):
             _load(database.connection, table, rows.declaration, part)
         stated = {"epsilon": epsilon, "delta": delta, "mode": "basic", **rows.described}
@@ -90,7 +111,18 @@ def scratch_database(target: str | None, rows: PublicRows, *, epsilon: float, de
 
 @contextmanager
 def connect_fresh(url: str) -> Iterator[Database]:
-    """Create the extension in a database, and connect to it."""
+    """Create the extension in a database, and yield a connection to it.
+
+    Parameters
+    ----------
+    url : str
+        URL of the database, as a superuser.
+
+    Yields
+    ------
+    Database
+        The connection.
+    """
     with opened(url) as connection:
         installer.create_extension(connection)
         yield Database(connection)
@@ -105,12 +137,12 @@ and pg_catalog.pg_try_advisory_lock(pg_catalog.hashtextextended(d.datname::text,
 
 
 @contextmanager
-def _made(admin: Database) -> Iterator[str]:
-    """Make a database and give its URL; this session's lock on its name tells others that it is in use."""
+def _created(admin: Database) -> Iterator[str]:
+    """Create a database and yield its URL; this session's lock on its name shows other processes that it is used."""
     _check_superuser(admin)
-    connection = admin.connection  # statements that make and drop databases are in no pipeline, and look no name up
+    connection = admin.connection  # `create database` cannot run in a pipeline, and looks no name up
     for row in admin.query(_ABANDONED, _PREFIX):
-        with suppress(psycopg.errors.ObjectInUse):  # whose lock is held in another database
+        with suppress(psycopg.errors.ObjectInUse):  # used by a session whose lock is in another database
             connection.execute(sql.SQL("drop database if exists {}").format(sql.Identifier(row["name"])))
     name = f"{_PREFIX}{secrets.token_hex(6)}"
     admin.query("select pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended($1, 0))", name)
@@ -126,9 +158,9 @@ def _check_superuser(admin: Database) -> None:
     (role,) = admin.query("select rolname, rolsuper from pg_catalog.pg_roles where rolname = current_user")
     if not role["rolsuper"]:
         raise PermissionError(
-            "public rows get a database of their own, which takes a superuser; role "
+            "public rows are loaded into a new database, which only a superuser may create; role "
             f"{role['rolname']!r}, of --url or DBDP_URL, "
-            'is none: give another, such as that of the private server: --url "$(dbdp server url)"'
+            'is not one: pass another URL, such as that of the private server: --url "$(dbdp server url)"'
         )
 
 

@@ -1,1 +1,1 @@
-"""Who is signed in, and the connections of those who are."""
+"""Sessions of signed-in roles, and their connections to the database."""

@@ -1,4 +1,4 @@
-"""Connections of those who signed in: one for each request, as their role, in one transaction."""
+"""Connections of signed-in roles: one for each request, in one transaction."""
 
 import re
 import time
@@ -15,7 +15,7 @@ from dbdp.sessions.connections import opened
 from dbdp.sessions.errors import NOT_ALLOWED, PREFIX, PUBLIC_SQLSTATE
 from dbdp.sessions.urls import libpq_url
 
-_NOT_OURS = ("user", "password", "passfile", "application_name")  # who signs in gives the first two
+_DROPPED = ("user", "password", "passfile", "application_name")  # the user who signs in types the first two
 _CONNECT_SECONDS = 5
 _SETTINGS = """
 select pg_catalog.set_config('statement_timeout', '30s', true),
@@ -25,7 +25,7 @@ select pg_catalog.set_config('statement_timeout', '30s', true),
 _SUPERUSER = (
     "select r.rolsuper or r.rolbypassrls as is_above from pg_catalog.pg_roles as r where r.rolname = session_user"
 )
-# At connecting libpq gives the server's words and no SQLSTATE; they are in the language of the server's lc_messages.
+# When a connection fails, libpq returns the server's message and no SQLSTATE, in the language of its lc_messages.
 _DENYING = re.compile(
     r"authentication failed|is not permitted to log in|pg_hba\.conf|no password supplied|role .* does"
 )
@@ -40,47 +40,72 @@ class Server:
 
     Parameters
     ----------
-    target : its libpq or SQLAlchemy URL; user and password in it are not used
+    target : str
+        Its libpq or SQLAlchemy URL; user and password in it are not used.
 
     Raises
     ------
     ValueError
-        If the target is no such URL.
+        If the target is not such a URL.
     """
 
     def __init__(self, target: str) -> None:
-        given = conninfo_to_dict(libpq_url(target))
-        kept = {name: value for name, value in given.items() if name not in _NOT_OURS}
-        self._conninfo = make_conninfo("", **{"connect_timeout": _CONNECT_SECONDS, **kept})
-        self.place = f"{kept.get('dbname', 'the default database')} on {kept.get('host', 'this machine')}"
+        parsed = conninfo_to_dict(libpq_url(target))
+        used = {name: value for name, value in parsed.items() if name not in _DROPPED}
+        self._conninfo = make_conninfo("", **{"connect_timeout": _CONNECT_SECONDS, **used})
+        self.place = f"{used.get('dbname', 'the default database')} on {used.get('host', 'this machine')}"
 
     @contextmanager
     def acting(self, user: str, password: str, *, writing: bool = False) -> Iterator[Database]:
-        """Give a connection of a role within the block; what it wrote is committed at the end, or undone.
+        """Yield a connection of a role, in a transaction that is committed at the end, or rolled back on an error.
+
+        Parameters
+        ----------
+        user, password : str
+            Name and password of the role.
+        writing : bool
+            Whether the transaction may write.
+
+        Yields
+        ------
+        Database
+            The connection.
 
         Raises
         ------
         Denied
-            If the server does not take the password, or does not ask for one: whoever reaches the page could then be
-            any such role.
+            If the server rejects the password, or does not require one: anybody who reaches the page could then act as
+            that role.
         Refusal
-            If the server does not answer, takes no connection for another reason, or refuses what is asked within the
-            block.
+            If the server does not answer, rejects the connection for another reason, or refuses a statement.
         """
         connection = self._connect(user, password)
         connection.read_only = not writing
-        with _told(), connection:
+        with _errors_as_refusals(), connection:
             connection.execute(_SETTINGS)
             yield _database(connection)
 
     def sign_in(self, user: str, password: str) -> None:
-        """Check a name and a password; raise as `acting` does, and Refusal for who is above row-level security."""
+        """Check a name and a password.
+
+        Parameters
+        ----------
+        user, password : str
+            Name and password of the role.
+
+        Raises
+        ------
+        Denied
+            As `acting` does.
+        Refusal
+            As `acting` does, and if the role bypasses row-level security.
+        """
         with self.acting(user, password) as database:
             if database.query(_SUPERUSER)[0]["is_above"]:
                 raise Refusal(
                     403,
                     "Not for superusers",
-                    "Row-level security does not hold for this role, and the page would keep its password in memory.",
+                    "This role bypasses row-level security, and the page would hold its password in memory.",
                     "Sign in as a role that is a member of dbdp_data_owner or dbdp_analyst.",
                 )
 
@@ -94,7 +119,7 @@ class Server:
 
     def _connect_at_once(self, user: str, password: str) -> psycopg.Connection:
         if not (user and password) or not (user + password).isprintable():
-            raise Denied  # libpq would look for another password, or end the name at a zero byte
+            raise Denied  # libpq would search for another password, or end the name at a zero byte
         try:
             connection = opened(
                 self._conninfo,
@@ -105,33 +130,33 @@ class Server:
                 client_encoding="utf8",
             )
         except psycopg.Error as error:
-            raise self._why_not(str(error)) from None
+            raise self._refusal(str(error)) from None
         if not connection.pgconn.used_password:
             connection.close()
             raise Denied
         return connection
 
-    def _why_not(self, told: str) -> Exception:
-        """Return why the server takes no connection; what is not understood may be a wrong password."""
+    def _refusal(self, message: str) -> Exception:
+        """Return the error for a server's message at connecting; an unknown message may mean a wrong password."""
         if pq.PGconn.ping(self._conninfo.encode()) != pq.Ping.OK:
             return lost()
-        if _DENYING.search(told):
+        if _DENYING.search(message):
             return Denied()
-        if _CROWDED.search(told):
+        if _CROWDED.search(message):
             return Crowded()
-        return closed() if _CLOSED.search(told) else Denied(is_certain=False)
+        return closed() if _CLOSED.search(message) else Denied(is_certain=False)
 
 
 def _database(connection: psycopg.Connection) -> Database:
     try:
         return Database(connection)
     except ValueError as error:
-        raise Refusal(503, "Another version, or none", str(error)) from None
+        raise Refusal(503, "The extension is missing, or of another version", str(error)) from None
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Turn the server's errors into refusals; nothing of them is kept but their words."""
+def _errors_as_refusals() -> Iterator[None]:
+    """Raise the server's errors as refusals, with their text alone."""
     try:
         yield
     except psycopg.Error as error:
@@ -147,15 +172,17 @@ def _refusal_of(error: psycopg.Error) -> Refusal:
             403,
             "This role may not see or do that",
             text,
-            "An administrator can make it a member: grant dbdp_data_owner (registers tables and grants training) or "
+            "An administrator can grant it membership: grant dbdp_data_owner (registers tables and grants training) or "
             "dbdp_analyst (trains where it was granted) to this role.",
         )
     if sqlstate == _CANCELLED:
-        return Refusal(503, "It took too long", text, "Ask for less, or ask in psql, where no limit of the page holds.")
+        return Refusal(
+            503, "It took too long", text, "Request less, or use psql, which does not have the page's limit."
+        )
     if sqlstate.startswith(_BROKEN) or (not sqlstate and isinstance(error, psycopg.OperationalError)):
         return lost()
     if isinstance(error, psycopg.DataError):
         return Refusal(
-            400, "A value cannot be sent", text or str(error), "Go back and write it without odd characters."
+            400, "A value cannot be sent", text or str(error), "Go back and write it without unprintable characters."
         )
     return Refusal(500, "The server refused this", text or type(error).__name__)

@@ -1,7 +1,7 @@
-"""Who is signed in, and how often somebody may try: in this process's memory alone.
+"""Sessions of signed-in roles and the limit of failed attempts, in this process's memory only.
 
-A browser holds a random number; name and password stay here, until the session is signed out, idle for too long or
-too old. A restart forgets all of them.
+A browser holds a random number; name and password stay here until the user signs out, or the session is idle for too
+long or too old. A restart ends all sessions.
 """
 
 import secrets
@@ -14,22 +14,27 @@ from dbdp.interfaces.web.views.refusals import NotSignedIn, Refusal
 
 IDLE_SECONDS = 15 * 60
 LONGEST_SECONDS = 8 * 3600
-PATIENCE_SECONDS = 20
+WAIT_SECONDS = 20  # for other requests of the session
 MOST_SESSIONS = 100
-WINDOW_SECONDS = 5 * 60  # within it a role may fail so often, and all together
+WINDOW_SECONDS = 5 * 60  # the limits of failures of a role, and of all roles, hold within this time
 MOST_FAILURES, MOST_FAILURES_OF_ALL = 5, 20
 _BITS = 256
 
 
 @dataclass
 class SignedIn:
-    """A session.
+    """A session of a signed-in role.
 
     Attributes
     ----------
-    csrf : the number that its forms carry
-    began, used : seconds of the clock
-    notice : what the next page shows once
+    role, password : str
+        Name and password of the role.
+    csrf : str
+        The number of the session's forms.
+    began, used : float
+        When it began and was last used, in seconds of the clock.
+    notice : str
+        A sentence that the next page shows once.
     """
 
     role: str
@@ -42,22 +47,22 @@ class SignedIn:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Wait until no other request of the session is within such a block; raise Refusal if that takes too long."""
-        if not self._turns.acquire(timeout=PATIENCE_SECONDS):
-            raise Refusal(503, "Too much at once", "Other pages that you asked for are not done.", retry_after=10)
+        """Run one request of the session at a time; raise Refusal if another one takes too long."""
+        if not self._turns.acquire(timeout=WAIT_SECONDS):
+            raise Refusal(503, "Too much at once", "Other pages that you opened are not done.", retry_after=10)
         try:
             yield
         finally:
             self._turns.release()
 
     def take_notice(self) -> str:
-        """Return the notice, and forget it."""
+        """Return the notice and clear it."""
         notice, self.notice = self.notice, ""
         return notice
 
 
 class SignIns:
-    """The sessions of one page; several threads may ask at once."""
+    """The sessions of one page; safe for several threads."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -65,7 +70,7 @@ class SignIns:
         self._sessions: dict[str, SignedIn] = {}
 
     def begin(self, role: str, password: str) -> str:
-        """Begin a session; return its number. The oldest one ends where there are too many."""
+        """Begin a session and return its number; the oldest session ends if there are too many."""
         number, now = secrets.token_urlsafe(_BITS // 8), self._clock()
         with self._lock:
             self._forget_old()
@@ -75,12 +80,12 @@ class SignIns:
         return number
 
     def find(self, number: str | None) -> SignedIn:
-        """Return the session of a number, and count it as used.
+        """Return the session of a number, and record its use.
 
         Raises
         ------
         NotSignedIn
-            If there is none, or it is over.
+            If there is no such session, or it has ended.
         """
         if not number:
             raise NotSignedIn
@@ -88,17 +93,17 @@ class SignIns:
             self._forget_old()
             session = self._sessions.get(number)
             if session is None:
-                raise NotSignedIn("You were signed out: the session was idle for 15 minutes, or is over.")
+                raise NotSignedIn("You were signed out: the session was idle for 15 minutes, or has ended.")
             session.used = self._clock()
             return session
 
     def end(self, number: str | None) -> None:
-        """Forget a session, if there is one."""
+        """End a session, if there is one of this number."""
         with self._lock:
             self._sessions.pop(number or "", None)
 
     def sweep(self) -> None:
-        """Forget what is idle or old."""
+        """End sessions that are idle for too long or too old."""
         with self._lock:
             self._forget_old()
 
@@ -113,7 +118,7 @@ class SignIns:
 
 
 class Failures:
-    """Failed attempts to sign in, by role and in all; a role that does not exist counts like one that does."""
+    """Failed attempts to sign in, by role and in total; a role that does not exist is counted too."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -121,12 +126,12 @@ class Failures:
         self._failed: list[tuple[float, str]] = []
 
     def count(self, role: str) -> None:
-        """Count an attempt as failed, before it is made: many at once are no way around.
+        """Count an attempt as failed, before it begins, so that attempts in parallel do not pass the limit.
 
         Raises
         ------
         Refusal
-            If there were too many already; this one is not made.
+            If there were too many failures; this attempt must not begin.
         """
         with self._lock:
             now = self._clock()
@@ -137,8 +142,8 @@ class Failures:
                     raise _too_many(times[-most] + WINDOW_SECONDS - now)
             self._failed.append((now, role))
 
-    def forgive(self, role: str) -> None:
-        """Take one attempt of a role back: it was none, or it succeeded."""
+    def uncount(self, role: str) -> None:
+        """Remove one attempt of a role that succeeded, or did not reach the server."""
         with self._lock:
             for place in reversed(range(len(self._failed))):
                 if self._failed[place][1] == role:
@@ -151,6 +156,6 @@ def _too_many(seconds: float) -> Refusal:
     return Refusal(
         429,
         "Too many attempts",
-        f"Too many attempts to sign in failed. The next one is taken in {wait} seconds, right or wrong.",
+        f"Too many attempts to sign in failed. Try again in {wait} seconds; until then every attempt is refused.",
         retry_after=wait,
     )

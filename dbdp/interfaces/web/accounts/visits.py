@@ -1,4 +1,4 @@
-"""A visit: one request of somebody who signed in."""
+"""Requests of signed-in roles."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +16,19 @@ from dbdp.interfaces.web.views.rendering import page
 
 
 @dataclass(frozen=True)
-class Desk:
-    """What the requests of one page share.
+class Services:
+    """The state that all requests of an application share.
 
     Attributes
     ----------
-    cookie : the name of the cookie that holds a session's number
+    server : Server
+        The database server.
+    sign_ins : SignIns
+        The sessions.
+    failures : Failures
+        The failed attempts to sign in.
+    cookie : str
+        Name of the cookie that holds the number of a session.
     """
 
     server: Server
@@ -30,48 +37,58 @@ class Desk:
     cookie: str
 
 
-def desk_of(request: Request) -> Desk:
-    """Return what the requests share."""
-    desk: Desk = request.app.state.desk
-    return desk
+def services_of(request: Request) -> Services:
+    """Return the shared state of a request's application."""
+    services: Services = request.app.state.services
+    return services
 
 
 @dataclass(frozen=True)
 class Visit:
-    """A request, and who sent it."""
+    """A request of a signed-in role, with its session."""
 
     request: Request
     session: SignedIn
 
     @contextmanager
     def database(self, *, writing: bool = False) -> Iterator[Database]:
-        """Give a connection of the role for this request, read-only unless it is to write; a session has one at a time.
+        """Yield a connection of the role for this request; a session has one at a time.
+
+        Parameters
+        ----------
+        writing : bool
+            Whether its transaction may write.
+
+        Yields
+        ------
+        Database
+            The connection.
 
         Raises
         ------
         NotSignedIn
-            If the server takes the password no longer; the session is forgotten.
+            If the server no longer accepts the password; the session ends.
         Refusal
-            If the server takes no connection for another reason, or other requests of the session take too long.
+            If the server rejects the connection for another reason, or other requests of the session take too long.
         """
-        desk, session = desk_of(self.request), self.session
+        services, session = services_of(self.request), self.session
         try:
-            with session.turn(), desk.server.acting(session.role, session.password, writing=writing) as database:
+            with session.turn(), services.server.acting(session.role, session.password, writing=writing) as database:
                 yield database
         except Denied as denied:
-            if not denied.is_certain:  # it took this password before
+            if not denied.is_certain:  # the server accepted this password before
                 raise closed() from None
-            desk.sign_ins.end(self.request.cookies.get(desk.cookie))
-            raise NotSignedIn("You were signed out: the server no longer takes this role's password.") from None
+            services.sign_ins.end(self.request.cookies.get(services.cookie))
+            raise NotSignedIn("You were signed out: the server no longer accepts this role's password.") from None
 
     def page(self, template: str, **values: Any) -> HTMLResponse:
-        """Render a page for who sent the request."""
+        """Render a template for this request."""
         return page(self.request, template, **values)
 
 
 def _visit(request: Request) -> Visit:
-    desk = desk_of(request)
-    request.state.session = desk.sign_ins.find(request.cookies.get(desk.cookie))
+    services = services_of(request)
+    request.state.session = services.sign_ins.find(request.cookies.get(services.cookie))
     return Visit(request, request.state.session)
 
 

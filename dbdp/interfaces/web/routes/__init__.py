@@ -1,1 +1,1 @@
-"""The pages, and what they do."""
+"""The routes: pages that show lists and plans, and forms that change something."""

@@ -1,4 +1,4 @@
-"""The pages that do something: sign in and out, and grant or revoke training, each after a look at what it means."""
+"""The routes that change something: sign in and out, and grant or revoke training after a page that confirms it."""
 
 from typing import Annotated
 
@@ -6,7 +6,7 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from dbdp.interfaces.python.database import Database
-from dbdp.interfaces.web.accounts.visits import Visitor, desk_of
+from dbdp.interfaces.web.accounts.visits import Visitor, services_of
 from dbdp.interfaces.web.guards import check_form
 from dbdp.interfaces.web.routes import lists
 from dbdp.interfaces.web.views.refusals import WRONG, Denied, Refusal, missing_dataset
@@ -15,62 +15,81 @@ from dbdp.privacy.accounting.budget import Budget
 
 router = APIRouter(default_response_class=HTMLResponse)
 Typed = Annotated[str, Form(max_length=1000)]
-Asked = Annotated[str, Query(max_length=63)]
+Parameter = Annotated[str, Query(max_length=63)]
 Named = Annotated[str, Form(max_length=63)]
 FIRST_PAGE = "/datasets"
 
 
 @router.get("/sign-in")
 def show_sign_in(request: Request) -> HTMLResponse:
-    """Ask for a role and its password."""
+    """Show the form for a role and its password."""
     return sign_in_page(request, "", FIRST_PAGE)
 
 
 def sign_in_page(request: Request, problem: str, onward: str, role: str = "", status: int = 200) -> HTMLResponse:
-    """Render the form that asks who it is."""
-    place = desk_of(request).server.place
+    """Render the form for a role and its password.
+
+    Parameters
+    ----------
+    request : Request
+        The request.
+    problem : str
+        What went wrong before; empty if nothing did.
+    onward : str
+        Address of the page after signing in.
+    role : str
+        The role that was typed before.
+    status : int
+        HTTP status of the response.
+
+    Returns
+    -------
+    HTMLResponse
+        The page.
+    """
+    place = services_of(request).server.place
     return page(request, "sign_in.html", status=status, problem=problem, onward=onward, role=role, place=place)
 
 
 @router.post("/sign-in")
 def sign_in(request: Request, role: Typed = "", password: Typed = "", onward: Typed = FIRST_PAGE) -> HTMLResponse:
-    """Begin a session if the server takes the password."""
-    desk = desk_of(request)
-    desk.failures.count(role)
+    """Begin a session if the server accepts the password."""
+    services = services_of(request)
+    services.failures.count(role)
     try:
-        desk.server.sign_in(role, password)
+        services.server.sign_in(role, password)
     except Denied:
         return sign_in_page(request, WRONG, onward, role, status=403)
     except Refusal:
-        desk.failures.forgive(role)
+        services.failures.uncount(role)
         raise
-    desk.failures.forgive(role)
-    desk.sign_ins.end(request.cookies.get(desk.cookie))
+    services.failures.uncount(role)
+    services.sign_ins.end(request.cookies.get(services.cookie))
     response: HTMLResponse = RedirectResponse(_within(onward), 303)  # type: ignore[assignment]
-    response.set_cookie(desk.cookie, desk.sign_ins.begin(role, password), httponly=True, samesite="strict")
+    response.set_cookie(services.cookie, services.sign_ins.begin(role, password), httponly=True, samesite="strict")
     return response
 
 
 def _within(address: str) -> str:
-    """Return an address if it is one of this page's, else the first page's."""
+    """Return an address if it is a path of this site, else that of the first page."""
     is_path = address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()
     return address if is_path else FIRST_PAGE
 
 
 @router.post("/sign-out")
 def sign_out(visit: Visitor, csrf: Typed = "") -> RedirectResponse:
-    """Forget the session."""
+    """End the session."""
     check_form(visit.session, csrf)
-    desk = desk_of(visit.request)
-    desk.sign_ins.end(visit.request.cookies.get(desk.cookie))
+    services = services_of(visit.request)
+    services.sign_ins.end(visit.request.cookies.get(services.cookie))
     response = RedirectResponse("/sign-in", 303)
-    response.delete_cookie(desk.cookie, httponly=True, samesite="strict")
+    response.delete_cookie(services.cookie, httponly=True, samesite="strict")
     return response
 
 
 @router.get("/allowances/grant")
-def ask_grant(visit: Visitor, dataset: Asked, role: Asked, epsilon: Asked = "") -> HTMLResponse:
-    """Show what a grant means, before it is given, if it may be."""
+def ask_grant(visit: Visitor, dataset: Parameter, role: Parameter, epsilon: Parameter = "") -> HTMLResponse:
+    """Show a page that confirms a grant, if the grant is allowed."""
     part = _part(epsilon)
     with visit.database() as database:
         _check_grant(database, dataset, role, part)
@@ -79,7 +98,7 @@ def ask_grant(visit: Visitor, dataset: Asked, role: Asked, epsilon: Asked = "") 
 
 @router.post("/allowances/grant")
 def grant(visit: Visitor, dataset: Named, role: Named, epsilon: Named = "", csrf: Typed = "") -> RedirectResponse:
-    """Let a role train."""
+    """Grant a role the right to train."""
     check_form(visit.session, csrf)
     part = _part(epsilon)
     with visit.database(writing=True) as database:
@@ -89,14 +108,14 @@ def grant(visit: Visitor, dataset: Named, role: Named, epsilon: Named = "", csrf
 
 
 @router.get("/allowances/revoke")
-def ask_revoke(visit: Visitor, dataset: Asked, role: Asked) -> HTMLResponse:
-    """Show what it means to take the right away, before it is taken."""
+def ask_revoke(visit: Visitor, dataset: Parameter, role: Parameter) -> HTMLResponse:
+    """Show a page that confirms a revocation."""
     return visit.page("revoke.html", dataset=dataset, role=role)
 
 
 @router.post("/allowances/revoke")
 def revoke(visit: Visitor, dataset: Named, role: Named, csrf: Typed = "") -> RedirectResponse:
-    """End a role's right to train."""
+    """Revoke a role's right to train."""
     check_form(visit.session, csrf)
     with visit.database(writing=True) as database:
         database.revoke_training(dataset, role)
@@ -117,21 +136,24 @@ def _check_grant(database: Database, dataset: str, role: str, part: float | None
         )
     if not database.query("select rolname from pg_catalog.pg_roles where rolname = $1::name", role):
         text = f"There is no role “{role}”."
-        raise Refusal(400, "No such role", text, "Write its name as pg_roles has it, or have it created first.")
+        raise Refusal(400, "No such role", text, "Write its name as in pg_roles, or have the role created first.")
     if part is not None:
         try:
             Budget.of(epsilon=row["epsilon"], delta=row["delta"], mode=row["mode"]).allowance(part)
         except ValueError as error:
             raise Refusal(
-                400, "No such allowance", str(error), "Go back and write another ε, or nothing for all."
+                400, "No such allowance", str(error), "Go back and write another ε, or leave it empty for all."
             ) from None
 
 
 def _part(text: str) -> float | None:
-    """Return the ε of an allowance, None for all of the dataset's."""
+    """Return the ε of an allowance; None if the field is empty, for all of the dataset's ε."""
     try:
         return float(text) if text.strip() else None
     except ValueError:
         raise Refusal(
-            400, "No number", f"ε = {text!r} is no number.", "Go back and write one such as 0.5, or nothing for all."
+            400,
+            "Not a number",
+            f"ε = {text!r} is not a number.",
+            "Go back and write one such as 0.5, or leave it empty for all.",
         ) from None

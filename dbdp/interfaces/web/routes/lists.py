@@ -1,4 +1,4 @@
-"""Long lists: searched and cut into pages by the server."""
+"""Long lists, which the server searches and divides into pages."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from dbdp.sessions.session import Row
 
 ROWS_OF_A_PAGE = 50
 
-# Each has a column `dataset`, and `words` in which is searched.
+# Each query has a column `dataset`, and a column `words` that is searched.
 DATASETS = """
 select (select p.id from dbdp.dataset as p where p.name = d.name and p.dropped_at is null) as period,
        d.name as dataset, d.source, d.rows, d.declaration::text as declaration, d.epsilon, d.delta, d.mode,
@@ -43,27 +43,30 @@ join (
 ) as d on d.name = a.dataset
 """
 _PAGE = """
-select found.*, count(*) over () as total
-from ({listed}) as found
-where strpos(lower(found.words), lower($1::text)) > 0
-and ($2::text = '' or found.dataset = $2::text)
-order by found.place
+select each.*, count(*) over () as total
+from ({listed}) as each
+where strpos(lower(each.words), lower($1::text)) > 0
+and ($2::text = '' or each.dataset = $2::text)
+order by each.place
 limit $3 offset $4
 """
-
-
-_NAMED = "select found.* from ({listed}) as found where found.dataset = $1::text"
+_NAMED = "select each.* from ({listed}) as each where each.dataset = $1::text"
 
 
 @dataclass(frozen=True)
 class Page:
-    """Some rows of a list.
+    """A page of a list.
 
     Attributes
     ----------
-    rows, total : those of this page, and how many there are on all pages
-    number, pages : the page's, from 1, and the last one's
-    search, dataset : what the list is narrowed to, each empty if it is not
+    rows : list of dict
+        The rows of this page.
+    total : int
+        Number of rows on all pages.
+    number : int
+        Number of the page, from 1.
+    search, dataset : str
+        The filter of the list; each empty without one.
     """
 
     rows: list[Row]
@@ -79,20 +82,37 @@ class Page:
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether rows may be left out."""
+        """Whether the list has a filter."""
         return bool(self.search or self.dataset)
 
 
 def listed(database: Database, listing: str, *, search: str = "", dataset: str = "", number: int = 1) -> Page:
-    """Return a page of a list; the first one where there is none of that number."""
-    asked = (_PAGE.format(listed=listing), search, dataset, ROWS_OF_A_PAGE)
-    rows = database.query(*asked, (number - 1) * ROWS_OF_A_PAGE)
+    """Return a page of a list.
+
+    Parameters
+    ----------
+    database : Database
+        The connection.
+    listing : str
+        Query of the list: DATASETS, MODELS, LEDGER or ALLOWANCES.
+    search, dataset : str
+        The filter of the list; each empty without one.
+    number : int
+        Number of the page, from 1; the first page is returned if it does not exist.
+
+    Returns
+    -------
+    Page
+        The page.
+    """
+    query = (_PAGE.format(listed=listing), search, dataset, ROWS_OF_A_PAGE)
+    rows = database.query(*query, (number - 1) * ROWS_OF_A_PAGE)
     if not rows and number > 1:
-        number, rows = 1, database.query(*asked, 0)
+        number, rows = 1, database.query(*query, 0)
     return Page(rows, rows[0]["total"] if rows else 0, number, search, dataset)
 
 
 def dataset_named(database: Database, name: str) -> Row | None:
-    """Return the row of a dataset, None where the role sees none of that name."""
+    """Return the row of a dataset in DATASETS; None if the role sees no dataset of that name."""
     rows = database.query(_NAMED.format(listed=DATASETS), name)
     return rows[0] if rows else None

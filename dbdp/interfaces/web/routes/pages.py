@@ -1,4 +1,4 @@
-"""The pages that read: datasets, budgets, ledger, models, the plan of a training, allowances."""
+"""The read-only pages: datasets, budgets, ledger, models, the plan of a training, allowances."""
 
 from typing import Annotated, Any
 
@@ -21,7 +21,7 @@ Name = Annotated[str, Query(max_length=63)]
 Number = Annotated[int, Query(alias="page", ge=1, le=10**6)]
 ModelNumber = Annotated[int, Query(alias="id", ge=1, lt=2**63)]
 Share = Annotated[float, Query(ge=0, lt=1)]
-_MOST_COEFFICIENTS = 500  # shown
+_MOST_COEFFICIENTS = 500  # that a page shows
 _MODEL = """
 select m.id, m.dataset, m.feature_names, m.coefficients, m.intercepts, m.network, m.receipt
 from dbdp.models as m
@@ -39,7 +39,7 @@ order by a.role
 
 @router.get("/")
 def start() -> RedirectResponse:
-    """Go to the first page."""
+    """Redirect to the first page."""
     return RedirectResponse("/datasets", 303)
 
 
@@ -47,14 +47,14 @@ def start() -> RedirectResponse:
 def datasets(visit: Visitor, search: Search = "", number: Number = 1) -> HTMLResponse:
     """List the datasets that the role may train on."""
     with visit.database() as database:
-        found = lists.listed(database, lists.DATASETS, search=search, number=number)
-    columns = {row["dataset"]: _columns(row) for row in found.rows}
-    return visit.page("datasets.html", listing=found, columns=columns)
+        listing = lists.listed(database, lists.DATASETS, search=search, number=number)
+    columns = {row["dataset"]: _columns(row) for row in listing.rows}
+    return visit.page("datasets.html", listing=listing, columns=columns)
 
 
 @router.get("/dataset")
 def dataset(visit: Visitor, name: Name) -> HTMLResponse:
-    """Show what was declared of a dataset, and its budget."""
+    """Show the declaration of a dataset and its budget."""
     with visit.database() as database:
         row = _dataset(database, name)
         shown = _budget(database, name, 0.0)
@@ -63,27 +63,27 @@ def dataset(visit: Visitor, name: Name) -> HTMLResponse:
 
 @router.get("/budgets")
 def budgets(visit: Visitor, search: Search = "", number: Number = 1, delta: Share = 0.0) -> HTMLResponse:
-    """Show what was spent of each budget, by whom, and what is left."""
+    """Show the spending of each budget by role, and what is left."""
     with visit.database() as database:
-        found = lists.listed(database, lists.DATASETS, search=search, number=number)
-        shown = [_budget(database, row["dataset"], delta) for row in found.rows]
-    return visit.page("budgets.html", listing=found, budgets=shown, delta=delta)
+        listing = lists.listed(database, lists.DATASETS, search=search, number=number)
+        shown = [_budget(database, row["dataset"], delta) for row in listing.rows]
+    return visit.page("budgets.html", listing=listing, budgets=shown, delta=delta)
 
 
 @router.get("/ledger")
 def ledger(visit: Visitor, dataset: Name = "", search: Search = "", number: Number = 1) -> HTMLResponse:
     """List the charges, the newest first."""
     with visit.database() as database:
-        found = lists.listed(database, lists.LEDGER, search=search, dataset=dataset, number=number)
-    return visit.page("ledger.html", listing=found)
+        listing = lists.listed(database, lists.LEDGER, search=search, dataset=dataset, number=number)
+    return visit.page("ledger.html", listing=listing)
 
 
 @router.get("/models")
 def models(visit: Visitor, dataset: Name = "", search: Search = "", number: Number = 1) -> HTMLResponse:
     """List the released models, the newest first."""
     with visit.database() as database:
-        found = lists.listed(database, lists.MODELS, search=search, dataset=dataset, number=number)
-    return visit.page("models.html", listing=found)
+        listing = lists.listed(database, lists.MODELS, search=search, dataset=dataset, number=number)
+    return visit.page("models.html", listing=listing)
 
 
 @router.get("/model")
@@ -94,7 +94,7 @@ def model(visit: Visitor, identity: ModelNumber) -> HTMLResponse:
     if not rows:
         raise missing(
             f"There is no model {identity}, or this role may not see it.",
-            "The list of models has those that it may see.",
+            "See the list of models.",
         )
     return visit.page(
         "model.html",
@@ -108,8 +108,8 @@ def model(visit: Visitor, identity: ModelNumber) -> HTMLResponse:
 @router.get("/plan")
 def plan(visit: Visitor, dataset: Name = "") -> HTMLResponse:
     """Show what a training would do and cost; nothing is spent."""
-    given = {name: text for name, text in visit.request.query_params.items() if name != "dataset"}
-    fields, training = plan_form.read(given)
+    texts = {name: text for name, text in visit.request.query_params.items() if name != "dataset"}
+    fields, training = plan_form.read(texts)
     with visit.database() as database:
         names = [row["name"] for row in database.query("select name from dbdp.datasets order by name limit 1000")]
     planned, problem = None, None
@@ -120,20 +120,20 @@ def plan(visit: Visitor, dataset: Name = "") -> HTMLResponse:
     except Refusal as refusal:
         if refusal.status >= 500:
             raise
-        problem = refusal  # the form stays, to be corrected
+        problem = refusal  # the form is shown again, to be corrected
         fields = plan_form.marked(fields, refusal.text)
     return visit.page("plan.html", dataset=dataset, names=names, fields=fields, planned=planned, problem=problem)
 
 
 @router.get("/allowances")
 def allowances(visit: Visitor, dataset: Name = "", search: Search = "", number: Number = 1) -> HTMLResponse:
-    """List who may train on what, and how much each may spend; an owner may grant and revoke."""
+    """List who may train on which dataset, with limits; an owner may grant and revoke."""
     with visit.database() as database:
-        found = lists.listed(database, lists.ALLOWANCES, search=search, dataset=dataset, number=number)
+        listing = lists.listed(database, lists.ALLOWANCES, search=search, dataset=dataset, number=number)
         own = database.query(
             "select name from dbdp.datasets where registered_by = any (dbdp.own_roles()) order by name"
         )
-    return visit.page("allowances.html", listing=found, own=[row["name"] for row in own], dataset=dataset)
+    return visit.page("allowances.html", listing=listing, own=[row["name"] for row in own], dataset=dataset)
 
 
 def _dataset(database: Database, name: str) -> Row:
@@ -156,7 +156,7 @@ def _budget(database: Database, name: str, release_delta: float) -> dict[str, An
 
 
 def _coefficients(row: Row) -> list[tuple[str, float]]:
-    """Return the first coefficients of a model by feature; none where it has several for each, or is a network."""
+    """Return the first coefficients of a model with one output, by feature; an empty list for other models."""
     if row["coefficients"] is None or len(row["intercepts"]) != 1:
         return []
     pairs = zip(row["feature_names"], row["coefficients"], strict=False)
@@ -164,7 +164,7 @@ def _coefficients(row: Row) -> list[tuple[str, float]]:
 
 
 def _planned(database: Database, name: str, training: Training) -> dict[str, Any]:
-    """Return a plan with its receipt in sections, and what it would leave of the budget and of allowances."""
+    """Return a plan with its receipt in sections, and what would be left of the budget and of allowances."""
     receipt = database.explain_in_server(name, training)
     budget = database.budget(name)
     own = _dataset(database, name)["own"]
@@ -182,7 +182,7 @@ def _planned(database: Database, name: str, training: Training) -> dict[str, Any
 
 
 def _left(limit: Row, receipt: dict[str, Any]) -> dict[str, Any]:
-    """Return what a training leaves of both limits: of the charges, and of the δ that leaks."""
+    """Return what a training would leave of both limits, that of charges and that of leaked δ."""
     return {
         "role": limit["role"],
         "charge": bars.Rest.of(limit["charge_limit"], limit["charged"], receipt["charge"]),

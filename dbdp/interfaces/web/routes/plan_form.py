@@ -1,4 +1,4 @@
-"""The form of a plan: text in fields to a request, and a request to the SQL that trains so."""
+"""The form of a plan: read its fields as a request, and write a request as SQL."""
 
 import re
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from dbdp.learning.losses import LOSSES
 
 _FIRST = ("epsilon", "delta", "algorithm", "loss", "epochs", "batch_size", "regularisation")
 _CHOICES = {"algorithm": tuple(ALGORITHMS), "loss": tuple(LOSSES)}
-_LARGEST = 2**31  # of SQL's int
+_LARGEST = 2**31  # bound of SQL's int
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,14 @@ class Field:
 
     Attributes
     ----------
-    name, help : of the option
-    choices : what it may be; empty where any text may be typed
-    text, problem : what was typed, and what is wrong with it
+    name, help : str
+        Name and description of the option.
+    choices : tuple of str
+        The values that it may have; empty for any text.
+    text : str
+        The text that was typed, or the default.
+    problem : str
+        What is wrong with it; empty if nothing is.
     """
 
     name: str
@@ -35,7 +40,7 @@ class Field:
 
     @property
     def is_first(self) -> bool:
-        """Whether it is shown at once."""
+        """Whether it is shown without opening “More options”."""
         return self.name in _FIRST
 
     @property
@@ -44,36 +49,61 @@ class Field:
         return self.name == "epsilon"
 
 
-def read(given: Mapping[str, str]) -> tuple[list[Field], Request | None]:
-    """Return the fields as they were filled in, and the request that they make, if they do."""
+def read(texts: Mapping[str, str]) -> tuple[list[Field], Request | None]:
+    """Read the fields of the form.
+
+    Parameters
+    ----------
+    texts : mapping
+        Option → text that was typed.
+
+    Returns
+    -------
+    tuple of list of Field and Request or None
+        All fields; the request, or None if ε is missing or a field is wrong.
+    """
     values: dict[str, Any] = {}
     fields = []
     for each, kind in options():
-        text = given.get(each.name, "").strip()
+        text = texts.get(each.name, "").strip()
         problem = ""
         try:
             if text:
                 values[each.name] = _value(text, kind)
-            elif each.name == "epsilon" and given:
+            elif each.name == "epsilon" and texts:
                 problem = "A training needs an ε."
         except ValueError as error:
             problem = str(error)
         shown = text or _default(each.name, each.default)
         fields.append(Field(each.name, help_of(each.name), _CHOICES.get(each.name, ()), shown, problem))
-    is_whole = "epsilon" in values and not any(field.problem for field in fields)
-    return fields, Request(**values) if is_whole else None
+    is_complete = "epsilon" in values and not any(field.problem for field in fields)
+    return fields, Request(**values) if is_complete else None
 
 
-def marked(fields: list[Field], told: str) -> list[Field]:
-    """Return the fields, with a refusal's text at the option missing, else at those it begins with or has values of."""
-    missing = re.match(r"algorithm '\w+' has no (\w+)", told)
+def marked(fields: list[Field], message: str) -> list[Field]:
+    """Return the fields, with a refusal's message at those that it is about.
+
+    Parameters
+    ----------
+    fields : list of Field
+        The fields.
+    message : str
+        Text of the refusal. It is about the option that an algorithm does not have, else about the option that it
+        begins with and those whose values it quotes.
+
+    Returns
+    -------
+    list of Field
+        The fields.
+    """
+    missing = re.match(r"algorithm '\w+' has no (\w+)", message)
     patterns = {each.name: rf"^{each.name}\b|\b{each.name} = " for each in fields}
-    marks = {missing[1]} if missing else {name for name, pattern in patterns.items() if re.search(pattern, told)}
-    return [replace(field, problem=told) if field.name in marks else field for field in fields]
+    marks = {missing[1]} if missing else {name for name, pattern in patterns.items() if re.search(pattern, message)}
+    return [replace(field, problem=message) if field.name in marks else field for field in fields]
 
 
 def _default(name: str, default: Any) -> str:
-    """Return what the field of an option holds at first."""
+    """Return the initial text of an option's field."""
     if name == "epsilon" or default is None:
         return ""
     return f"{default:g}" if isinstance(default, float) else str(default)
@@ -83,17 +113,30 @@ def _value(text: str, kind: type) -> Any:
     if kind is str:
         return text
     try:
-        found = kind(text)
+        value = kind(text)
     except ValueError:
-        wanted = "a whole number, such as 50" if kind is int else "a number, such as 0.5 or 1e-6"
+        wanted = "an integer, such as 50" if kind is int else "a number, such as 0.5 or 1e-6"
         raise ValueError(f"{text!r} is not {wanted}.") from None
-    if kind is int and not -_LARGEST <= found < _LARGEST:
+    if kind is int and not -_LARGEST <= value < _LARGEST:
         raise ValueError(f"{text} is too large; the limit is {_LARGEST - 1}.")
-    return found
+    return value
 
 
 def statement(dataset: str, request: Request) -> str:
-    """Return the SQL that trains as requested."""
+    """Return the SQL statement of a training.
+
+    Parameters
+    ----------
+    dataset : str
+        Name of the dataset.
+    request : Request
+        Options of the training.
+
+    Returns
+    -------
+    str
+        A call of dbdp.dp_train.
+    """
     chosen = {"epsilon": request.epsilon, "delta": request.delta} | request.given
     options = [sql.SQL("{} => {}").format(sql.SQL(name), sql.Literal(value)) for name, value in chosen.items()]
     arguments = sql.SQL(", ").join([sql.Literal(dataset), *options])

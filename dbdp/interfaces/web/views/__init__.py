@@ -1,1 +1,1 @@
-"""What pages show: templates, bars, receipts, refusals."""
+"""Views: templates, bars of budgets, receipts, refusals."""

@@ -1,4 +1,4 @@
-"""A budget as a bar: who spent which part of it, and what is left."""
+"""Bars of budgets: the part that each role spent, and what is left."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from dbdp.sessions.session import Row
 
-UNITS = {"renyi": "Rényi divergence", "basic": "ε", "gaussian": "μ²", "zcdp": "ρ"}  # that charges of a mode are in
+UNITS = {"renyi": "Rényi divergence", "basic": "ε", "gaussian": "μ²", "zcdp": "ρ"}  # of charges, by mode
 _COLOURS = 6  # roles with a colour of their own
 
 
@@ -16,10 +16,18 @@ class Part:
 
     Attributes
     ----------
-    label, kind : what it is, for a reader and for the style sheet
-    charge, share : in the unit of the budget's mode, and of its limit
-    start, width : of the bar, in hundredths
-    releases : charges that make it up, None where that is unknown or none
+    label : str
+        Text for the reader.
+    kind : str
+        Class in the style sheet.
+    charge : float
+        In the unit of the budget's mode.
+    share : float
+        The charge divided by the limit.
+    start, width : float
+        In hundredths of the bar.
+    releases : int or None
+        Number of charges; None if it is unknown or does not apply.
     """
 
     label: str
@@ -33,31 +41,36 @@ class Part:
 
 @dataclass(frozen=True)
 class Rest:
-    """What is left within a limit.
+    """The rest of a limit, before and after a planned training.
 
     Attributes
     ----------
-    limit, now, asked : in whole, before a training, and by it
+    limit : Decimal
+        The limit.
+    now : Decimal
+        What is left before the training.
+    needed : Decimal
+        What the training would use.
     """
 
     limit: Decimal
     now: Decimal
-    asked: Decimal
+    needed: Decimal
 
     @classmethod
-    def of(cls, limit: float | Decimal, spent: float | Decimal | None, asked: float | Decimal = 0.0) -> "Rest":
-        """Return what is left; nothing where nobody knows what was spent."""
-        whole = _exactly(limit)
-        return cls(whole, Decimal(0) if spent is None else whole - _exactly(spent), _exactly(asked))
+    def of(cls, limit: float | Decimal, spent: float | Decimal | None, needed: float | Decimal = 0.0) -> "Rest":
+        """Return the rest of a limit; 0 is left if the spending is unknown."""
+        exact = _exactly(limit)
+        return cls(exact, Decimal(0) if spent is None else exact - _exactly(spent), _exactly(needed))
 
     @property
     def after(self) -> Decimal:
         """What would be left after the training."""
-        return self.now - self.asked
+        return self.now - self.needed
 
     @property
     def share(self) -> float:
-        """That as a share of the limit."""
+        """What would be left, as a share of the limit."""
         return float(max(self.after, Decimal(0)) / self.limit) if self.limit else 0.0
 
     @property
@@ -67,35 +80,51 @@ class Rest:
 
 
 def _exactly(value: float | Decimal) -> Decimal:
-    """Return a number as it is written: differences of amounts near a limit keep their sign."""
+    """Return the decimal number that a float is written as, so that differences near a limit have the right sign."""
     return Decimal(str(value))
 
 
 def parts(limit: float, spent: Sequence[tuple[str, str, float, int | None]]) -> list[Part]:
-    """Return the parts of a bar of that limit, with what is left as the last one.
+    """Return the parts of a bar; the last one is what is left.
 
     Parameters
     ----------
-    spent : label, kind, charge and number of releases of each part; what is nothing is left out
+    limit : float
+        The limit of the charges.
+    spent : sequence of tuple
+        Label, kind, charge and number of releases of each part; parts without a charge are left out.
+
+    Returns
+    -------
+    list of Part
+        The parts.
     """
     shown = [each for each in spent if each[2] > 0]
     total = sum(charge for _, _, charge, _ in shown)
-    whole = max(limit, total)
-    found: list[Part] = []
+    length = max(limit, total)
+    bar: list[Part] = []
     for label, kind, charge, releases in [*shown, ("left", "left", max(0.0, limit - total), None)]:
-        start = found[-1].start + found[-1].width if found else 0.0
-        found.append(Part(label, kind, charge, charge / limit, start, 100 * charge / whole, releases))
-    return found
+        start = bar[-1].start + bar[-1].width if bar else 0.0
+        bar.append(Part(label, kind, charge, charge / limit, start, 100 * charge / length, releases))
+    return bar
 
 
 def budget_bar(budget: Row, spending: Sequence[Row], planned: float = 0.0) -> list[Part]:
-    """Return the bar of a dataset's budget; empty where nobody knows what was spent.
+    """Return the bar of a dataset's budget.
 
     Parameters
     ----------
-    budget : a row of dbdp.budget
-    spending : what each role spent, of the charges that the reader sees, the largest first
-    planned : the charge of a training that is thought of
+    budget : dict
+        A row of dbdp.budget.
+    spending : sequence of dict
+        The spending of each role, among the charges that the reader may see, largest first.
+    planned : float
+        The charge of a planned training.
+
+    Returns
+    -------
+    list of Part
+        The parts; empty if the spending is unknown.
     """
     if budget["charged"] is None:
         return []
@@ -106,7 +135,7 @@ def budget_bar(budget: Row, spending: Sequence[Row], planned: float = 0.0) -> li
         spent.append((f"{len(rest)} other roles", "others", *of_rest))
     unseen = budget["recorded"] - sum(row["charge"] for row in spending)
     spent += [
-        ("others, whom you do not see", "others", float(unseen), None),
+        ("others, whose charges you may not see", "others", float(unseen), None),
         ("rolled back or failed", "unrecorded", float(budget["unrecorded"]), None),
         ("this training", "planned", planned, None),
     ]

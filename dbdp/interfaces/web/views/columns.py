@@ -1,23 +1,34 @@
-"""What an owner declared of a table's columns, one line for each."""
+"""The declaration of a table's columns, one line for each."""
 
 from collections.abc import Iterator
 
 from dbdp.registry.declarations import Declaration
 
-_SHOWN = 20  # categories or classes
+_SHOWN = 20  # categories or classes that are listed
 
 
 def declared(declaration: Declaration) -> Iterator[tuple[str, str, str]]:
-    """Give the name of each declared column, its part, and what was declared; the label first."""
+    """Yield name, part and declaration of each column, the label first.
+
+    Parameters
+    ----------
+    declaration : Declaration
+        The declared columns.
+
+    Yields
+    ------
+    tuple of str
+        Name, part (label, feature, features or public) and a description.
+    """
     yield declaration.label, "label", _label(declaration)
     if vector := declaration.vector:
-        yield vector.column, "features", f"array of {vector.length} numbers, of norm {vector.norm_bound:g} at most"
+        yield vector.column, "features", f"array of {vector.length} numbers, of norm at most {vector.norm_bound:g}"
     for numeric in declaration.numeric:
         yield numeric.column, "feature", f"number from {numeric.lower:g} to {numeric.upper:g}"
     for categorical in declaration.categorical:
         yield categorical.column, "feature", f"one of {_several(categorical.categories)}"
     for column in declaration.public_columns:
-        yield column, "public", "its value in every row is public; models may be trained by its groups"
+        yield column, "public", "its value in every row is public; models may be trained for each of its values"
 
 
 def _label(declaration: Declaration) -> str:

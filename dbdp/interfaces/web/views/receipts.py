@@ -1,4 +1,4 @@
-"""Plans and receipts, for a reader: what each entry means, in sections."""
+"""Plans and receipts in sections, with the meaning of each entry."""
 
 import json
 from collections.abc import Mapping
@@ -8,35 +8,35 @@ from typing import Any
 from dbdp.interfaces.web.views.rendering import number
 
 _SECTIONS = {
-    "What is promised": {
-        "epsilon": ("ε", "of this release by itself; smaller is more private"),
-        "delta": ("δ", "chance that the bound of ε does not hold; 0 is pure ε"),
-        "neighbours": ("neighbours", "whose change the release hides: one row, or all rows of one unit"),
-        "rows": ("rows", "public; of units, places for rows"),
-        "units": ("units", "public number of those protected, each with all its rows"),
-        "max_rows": ("rows of a unit", "read at most"),
-        "row_epsilon": ("ε of a row", "where the promise is for a unit of several rows"),
-        "row_delta": ("δ of a row", "likewise"),
+    "Guarantee": {
+        "epsilon": ("ε", "of this release alone; smaller is more private"),
+        "delta": ("δ", "additive term of the guarantee; 0 is pure ε-differential privacy"),
+        "neighbours": ("neighbours", "the change that the release hides: of one row, or of all rows of one unit"),
+        "rows": ("rows", "public number; with units, units times rows of a unit"),
+        "units": ("units", "public number of units of privacy, each protected with all its rows"),
+        "max_rows": ("rows of a unit", "largest number that is read"),
+        "row_epsilon": ("ε of a row", "where the guarantee is for a unit of several rows"),
+        "row_delta": ("δ of a row", "where the guarantee is for a unit of several rows"),
         "group": ("group", "value of the public column that the model is for"),
     },
     "Noise": {
-        "mechanism": ("mechanism", "law of the noise"),
-        "noise_scale": ("noise scale", "of each coordinate: standard deviation of Gaussian noise"),
-        "sensitivity": ("sensitivity", "how far one record moves the model at most; the noise is made for it"),
+        "mechanism": ("mechanism", "distribution of the noise"),
+        "noise_scale": ("noise scale", "of each coordinate; the standard deviation of Gaussian noise"),
+        "sensitivity": ("sensitivity", "largest change of the model by one record; the noise is scaled to it"),
         "sensitivity_margin": ("margin for rounding", "part of the sensitivity"),
-        "contribution": ("contribution of a record", "to one update, at most; the noise is made for it"),
-        "noise_multiplier": ("noise multiplier", "noise scale divided by what one record may contribute"),
-        "calibration": ("calibration", "how the noise was fitted to ε and δ"),
+        "contribution": ("contribution of a record", "largest, to one update; the noise is scaled to it"),
+        "noise_multiplier": ("noise multiplier", "noise scale divided by the contribution of a record"),
+        "calibration": ("calibration", "how the noise was computed from ε and δ"),
     },
     "Cost": {
         "mode": ("mode", "how charges of the dataset add up"),
         "order": ("order α", "of the Rényi divergence that is charged"),
-        "charge": ("charge", "taken from the budget, in the unit of the mode"),
-        "leak": ("leak", "taken from the δ of the budget"),
+        "charge": ("charge", "to the budget, in the unit of the mode"),
+        "leak": ("leak", "charged to the δ of the budget"),
     },
     "Training": {
         "algorithm": ("algorithm", ""),
-        "loss": ("loss", "what is minimised"),
+        "loss": ("loss", "the function that is minimised"),
         "network": ("network", ""),
         "features": ("features", "coordinates of the model, with the intercept"),
         "epochs": ("epochs", "passes over the data"),
@@ -60,7 +60,19 @@ _OTHERS = "Further settings"
 
 @dataclass(frozen=True)
 class Entry:
-    """One line: its name, its value in short, what it means, and the value in full where it is long."""
+    """A line of a receipt.
+
+    Attributes
+    ----------
+    name : str
+        Name for the reader.
+    value : str
+        The value, abbreviated if it is long.
+    meaning : str
+        What it means.
+    full : str
+        The unabbreviated value; empty if it is short.
+    """
 
     name: str
     value: str
@@ -69,15 +81,26 @@ class Entry:
 
 
 def sections(receipt: Mapping[str, Any]) -> dict[str, list[Entry]]:
-    """Return all entries of a plan or a receipt, by section; what has no place is with the further settings."""
-    found: dict[str, list[Entry]] = {}
+    """Return all entries of a plan or a receipt by section.
+
+    Parameters
+    ----------
+    receipt : mapping
+        The plan or the receipt.
+
+    Returns
+    -------
+    dict of str to list of Entry
+        Title of a section → its entries; entries of no section are under “Further settings”.
+    """
+    by_section: dict[str, list[Entry]] = {}
     for title, known in _SECTIONS.items():
         entries = [_entry(name, receipt[key], meaning) for key, (name, meaning) in known.items() if key in receipt]
         if entries:
-            found[title] = entries
+            by_section[title] = entries
     placed = {key for known in _SECTIONS.values() for key in known}
     rest = [_entry(key.replace("_", " "), value, "") for key, value in receipt.items() if key not in placed]
-    return found | ({_OTHERS: rest} if rest else {})
+    return by_section | ({_OTHERS: rest} if rest else {})
 
 
 def _entry(name: str, value: Any, meaning: str) -> Entry:

@@ -1,14 +1,17 @@
-"""What a request may be refused with, in words for a reader."""
+"""Refusals of requests, as text for the user."""
 
 
 class Refusal(Exception):
-    """A request that is not answered: a page says why, and what to do.
+    """A request that is refused; a page shows why, and a remedy.
 
     Attributes
     ----------
-    status : of HTTP
-    title, text, remedy : what happened, in how many words it takes, and what helps; plain text
-    retry_after : seconds until it is worth another try, None where no time helps
+    status : int
+        HTTP status.
+    title, text, remedy : str
+        What happened in short, in full, and what helps; plain text.
+    retry_after : int or None
+        Seconds until another try may succeed; None if waiting does not help.
     """
 
     def __init__(self, status: int, title: str, text: str, remedy: str = "", retry_after: int | None = None) -> None:
@@ -21,21 +24,22 @@ class Refusal(Exception):
 
 
 class NotSignedIn(Exception):
-    """A page that only who signed in may see; the text says why that is over, if it ever was."""
+    """A request without a session; the text says why the session ended, if there was one."""
 
 
 WRONG = (
-    "The name or the password is wrong, or the server lets this role in without asking for a password, which the page "
-    "does not take."
+    "The name or the password is wrong, or the server does not require a password of this role, which the page does "
+    "not accept."
 )
 
 
 class Denied(Exception):
-    """A name and a password that the server did not take; never which of the two.
+    """A name and a password that the server rejects; the page never shows which of the two is wrong.
 
     Attributes
     ----------
-    is_certain : whether the server said so, in words that the page understands
+    is_certain : bool
+        Whether the server's message means that; else it is an unknown one.
     """
 
     def __init__(self, *, is_certain: bool = True) -> None:
@@ -44,14 +48,13 @@ class Denied(Exception):
 
 
 class Crowded(Refusal):
-    """No connection is free now, for this role, its database or anybody."""
+    """The server has reached its limit of connections for the role, the database or in total."""
 
     def __init__(self) -> None:
         super().__init__(
             503,
             "No connection is free",
-            "The server takes no further connection now: as many as it allows for this role, the database or everybody "
-            "are open.",
+            "The server has reached its limit of connections for this role, this database or in total.",
             "Load the page again in a moment, or close another program of this role. You stay signed in. An "
             "administrator can raise the limit: alter role … connection limit, or max_connections.",
             retry_after=5,
@@ -59,34 +62,34 @@ class Crowded(Refusal):
 
 
 def closed() -> Refusal:
-    """Return the refusal where the server takes no connection of a role, whatever its password."""
+    """Return the refusal for a role that may not connect, whatever its password."""
     return Refusal(
         503,
-        "The server takes no connection",
-        "It answers, but it lets this role into the database no longer, or not now.",
-        "An administrator can tell why from the server's log, and let it in: grant connect on database … to this role.",
+        "The server rejects the connection",
+        "It answers, but this role may not connect to the database, or not now.",
+        "An administrator finds the reason in the server's log, and can run: grant connect on database … to this role.",
     )
 
 
 def missing(text: str, remedy: str) -> Refusal:
-    """Return the refusal where there is no such thing, or the role may not see it."""
+    """Return the refusal for an object that does not exist, or that the role may not see."""
     return Refusal(404, "Not found", text, remedy)
 
 
 def missing_dataset(name: str) -> Refusal:
-    """Return the refusal where the role sees no dataset of a name."""
+    """Return the refusal for a dataset that does not exist, or that the role may not see."""
     return missing(
         f"There is no dataset “{name}”, or this role may not see it.",
-        "The list of datasets has those that it may see.",
+        "See the list of datasets.",
     )
 
 
 def lost() -> Refusal:
-    """Return the refusal where the database server does not answer."""
+    """Return the refusal for a database server that does not answer."""
     return Refusal(
         503,
         "The database server does not answer",
         "The page runs, but the PostgreSQL server behind it is stopped, restarting or out of reach.",
-        "Load the page again in a moment. The private server is started by “dbdp server start”; another one by its "
-        "administrator. You stay signed in.",
+        "Load the page again in a moment. Start the private server by “dbdp server start”; another server is started "
+        "by its administrator. You stay signed in.",
     )

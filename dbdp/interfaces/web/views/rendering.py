@@ -1,4 +1,4 @@
-"""Pages from templates: every value is escaped, and a name that is not there is an error."""
+"""Render pages from templates: every value is escaped, and an undefined name is an error."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -13,17 +13,17 @@ from dbdp.interfaces.web.views.refusals import Refusal
 
 
 def number(value: float | Decimal | None) -> str:
-    """Write a number for a reader: whole ones in full, others to four digits."""
+    """Format a number: an integer in full, any other to four digits; “–” for None."""
     if value is None:
         return "–"
-    found = float(value)
-    if abs(found) < 1e15 and found == int(found):
-        return f"{found:,.0f}"
-    return f"{found:.4g}".replace("e-0", "e-")
+    rounded = float(value)
+    if abs(rounded) < 1e15 and rounded == int(rounded):
+        return f"{rounded:,.0f}"
+    return f"{rounded:.4g}".replace("e-0", "e-")
 
 
 def percent(share: float) -> str:
-    """Write a share; what is there is never written as nothing, nor almost all as all."""
+    """Format a share; never round a positive share to 0 % or one below 1 to 100 %."""
     if 0 < share < 0.001:
         return "under 0.1 %"
     if 0.999 < share < 1:
@@ -32,14 +32,14 @@ def percent(share: float) -> str:
 
 
 def moment(value: datetime) -> str:
-    """Write a moment to the minute, in UTC."""
+    """Format a time in UTC to the minute."""
     return f"{value:%Y-%m-%d %H:%M} UTC"
 
 
-def link(path: str, **given: Any) -> str:
-    """Return the address of a page, with what is given in its query."""
-    asked = {name: value for name, value in given.items() if value not in (None, "")}
-    return f"{path}?{urlencode(asked)}" if asked else path
+def link(path: str, **parameters: Any) -> str:
+    """Return the address of a page with query parameters; empty ones are left out."""
+    query = {name: value for name, value in parameters.items() if value not in (None, "")}
+    return f"{path}?{urlencode(query)}" if query else path
 
 
 _ENVIRONMENT = Environment(
@@ -54,7 +54,24 @@ _ENVIRONMENT.globals["link"] = link
 
 
 def page(request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-    """Render a template; who is signed in is known from the request."""
+    """Render a template.
+
+    Parameters
+    ----------
+    request : Request
+        The request; its session, if any, is passed to the template.
+    template : str
+        Name of the template.
+    status : int
+        HTTP status.
+    **values
+        Variables of the template.
+
+    Returns
+    -------
+    HTMLResponse
+        The page.
+    """
     session = getattr(request.state, "session", None)
     text = _ENVIRONMENT.get_template(template).render(path=request.url.path, session=session, **values)
     return HTMLResponse(text, status)
