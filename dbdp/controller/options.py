@@ -43,6 +43,7 @@ HELP = {
     "network": "A network instead of a linear model: mlp or cnn, with sizes such as mlp:256.",
     "settings": 'Settings of this algorithm alone, as JSON, such as {"splits": 60}.',
 }
+SYNONYMS = {"regularization": "regularisation", "lambda": "regularisation"}
 _SQL_TYPES = {float: "float8", int: "int", str: "text"}
 
 
@@ -102,7 +103,9 @@ def with_request_options(command: Callable[..., None]) -> Callable[..., None]:
     own = [each for name, each in inspect.signature(command).parameters.items() if name != "request"]
 
     def annotated(each: Field[Any], kind: type) -> Any:
-        return Annotated[kind | None if each.default is None else kind, typer.Option(help=help_of(each.name))]
+        names = [each.name, *(synonym for synonym, name in SYNONYMS.items() if name == each.name)]
+        flags = [f"--{name.replace('_', '-')}" for name in names]
+        return Annotated[kind | None if each.default is None else kind, typer.Option(*flags, help=help_of(each.name))]
 
     added = keywords(annotated)
     names = {each.name for each in added}

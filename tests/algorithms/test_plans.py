@@ -878,6 +878,11 @@ def test_the_command_line_explains_every_algorithm_that_perturbs_once(algorithm,
     assert ("sensitivity_by_position" in computed) == (calibration != "worst_position")
 
 
+@pytest.mark.parametrize("flag", ["--regularization", "--lambda"])
+def test_other_spellings_of_an_option_are_flags_too(flag):
+    assert explained(flag, "0.2") == explained("--regularisation", "0.2") != explained()
+
+
 def test_without_json_a_table_is_shown():
     done = CliRunner().invoke(app, ["explain", "--rows", "1000", "--features", "10", "--epsilon", "1"])
     assert done.exit_code == 0

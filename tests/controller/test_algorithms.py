@@ -169,6 +169,8 @@ def test_every_option_is_a_parameter_of_every_estimator_and_a_flag_of_the_comman
         own = {"database", "bounds", of_label, "intercept", "progress"}
         assert set(estimator(epsilon=1).get_params()) == set(OPTIONS) - {"loss", "network"} | own
         assert estimator(epsilon=1).request == Request(1, loss=loss)
+        assert estimator(epsilon=1, regularization=0.2).request == estimator(epsilon=1, lambda_=0.2).request
+        assert estimator(epsilon=1, lambda_=0.2).regularisation == 0.2
     for command in ("train", "tune", "explain"):
         given = {each.name for each in get_command(app).get_command(None, command).params}
         assert given >= set(OPTIONS), command

@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from dbdp.algorithms import Request
-from dbdp.controller.options import keywords
+from dbdp.controller.options import SYNONYMS, keywords
 from dbdp.interfaces.python import frames
 from dbdp.interfaces.python.database import Database, connect
 from dbdp.interfaces.python.declaring import Declared, PrivacyLeakWarning, extent, features_of
@@ -160,7 +160,7 @@ def _initialiser(of_label: str) -> Callable[..., None]:
     signature = inspect.Signature(shown)
 
     def __init__(self: Any, **options: Any) -> None:
-        bound = signature.bind(**options)
+        bound = signature.bind(**{SYNONYMS.get(name.rstrip("_"), name): value for name, value in options.items()})
         bound.apply_defaults()
         for name, value in bound.arguments.items():
             setattr(self, name, value)
