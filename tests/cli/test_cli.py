@@ -88,7 +88,7 @@ def test_without_delta_noise_is_spherical_laplace() -> None:
     [
         (("--epsilon", "nan"), "epsilon = nan must be positive"),
         (("--delta", "1"), "delta = 1.0 must be at least 0 and below 1"),
-        (("--delta", "0", "--mechanism", "discrete_gaussian"), "delta = 0 with Gaussian noise"),
+        (("--delta", "0", "--mechanism", "discrete_gaussian"), "delta = 0: Gaussian noise"),
         (("--batch-size", "0"), "batch_size = 0 must be a whole number between 1"),
         (("--batch-size", "48843"), "batch_size = 48843 must be a whole number between 1"),
         (("--schedule", "constant", "--step-size", "8.1"), "step size 8.1 is above 2/β"),
