@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 from typing import Any, Protocol, TypeVar
 
 from dbdp.algorithms.noisy_search import dp_agd, dp_blgd, dp_blsgd, dp_blsgd_ac, privgene
-from dbdp.algorithms.noisy_sgd import bst14, dp_adam, dp_sgd, rrpsgd, scs13, sgd_adv
+from dbdp.algorithms.noisy_sgd import bst14, dp_adam, dp_sgd, preconditioned_gd, rrpsgd, scs13, sgd_adv
 from dbdp.algorithms.options import Options
 from dbdp.algorithms.perturbed_once import bolt_on, gradient_descent, majority, nsgd, objective_perturbation, rsgd_ar
 from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
@@ -41,10 +41,12 @@ NOISY_WHILE_TRAINING: dict[str, Algorithm[NoisyWhileTraining]] = {
     "dp_blsgd": dp_blsgd,
     "dp_blgd": dp_blgd,
     "dp_blsgd_ac": dp_blsgd_ac,
+    "preconditioned_gd": preconditioned_gd,
     "objective_perturbation": objective_perturbation,
     "privgene": privgene,
     "majority": majority,
 }
+COVERING_UNITS = (*PERTURBED_ONCE, "preconditioned_gd")  # their plans cover units of several rows themselves
 ALGORITHMS: dict[str, Algorithm[Plan]] = {**PERTURBED_ONCE, **NOISY_WHILE_TRAINING}
 
 
@@ -57,8 +59,8 @@ def plan(request: Request, facts: Facts) -> Plan:
         If there is no such algorithm, it does not have an option of the request, or it cannot be planned.
     """
     check(request, facts)
-    if request.algorithm in PERTURBED_ONCE:
-        return PERTURBED_ONCE[request.algorithm].plan(request, facts)
+    if request.algorithm in COVERING_UNITS:
+        return ALGORITHMS[request.algorithm].plan(request, facts)
     return _of_units(NOISY_WHILE_TRAINING[request.algorithm], request, facts)
 
 
