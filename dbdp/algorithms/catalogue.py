@@ -46,7 +46,6 @@ NOISY_WHILE_TRAINING: dict[str, Algorithm[NoisyWhileTraining]] = {
     "privgene": privgene,
     "majority": majority,
 }
-COVERING_UNITS = (*PERTURBED_ONCE, "preconditioned_gd")  # their plans cover units of several rows themselves
 ALGORITHMS: dict[str, Algorithm[Plan]] = {**PERTURBED_ONCE, **NOISY_WHILE_TRAINING}
 
 
@@ -59,8 +58,8 @@ def plan(request: Request, facts: Facts) -> Plan:
         If there is no such algorithm, it does not have an option of the request, or it cannot be planned.
     """
     check(request, facts)
-    if request.algorithm in COVERING_UNITS:
-        return ALGORITHMS[request.algorithm].plan(request, facts)
+    if request.algorithm in PERTURBED_ONCE:
+        return PERTURBED_ONCE[request.algorithm].plan(request, facts)
     return _of_units(NOISY_WHILE_TRAINING[request.algorithm], request, facts)
 
 

@@ -65,8 +65,7 @@ OPTIONS = Options(
 
 def signal_of(epsilon: float, delta: float, facts: Facts) -> float:
     """Return nμ/d: how far a unit of privacy is below what all rows say, by public facts alone (§16.6)."""
-    mu = 1 / (analytic_noise_multiplier(epsilon, delta) * facts.unit_rows)
-    return facts.rows * mu / facts.dimension
+    return facts.rows / (analytic_noise_multiplier(epsilon, delta) * facts.dimension)
 
 
 def usual_passes(signal: float) -> int:
@@ -93,13 +92,13 @@ def usual_step(objective: Linear | Softmax) -> float:
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
-    """Return the plan of a privately preconditioned descent, for units of one row or of several.
+    """Return the plan of a privately preconditioned descent.
 
     Proof (privacy.md §16.1, §16.3). Given what was released before, the second moment and each of the T sums of
-    clipped gradients are Gaussian releases: replacing one record moves them by at most √2 and 2C, a unit of r
-    records, one after the other, by r times that. C may depend on what was released before, as the quotients of
-    sensitivity and deviation do not: μ_A and μ_g. Adaptively composed, Gaussians of fixed quotients are one of
-    μ² = μ_A² + Tμ_g² (§13), and here r²(μ_A² + Tμ_g²) = 1/z², z the analytic multiplier of (ε, δ). ∎
+    clipped gradients are Gaussian releases, whose sums move by at most √2 and by 2C where one record is replaced. C
+    may depend on what was released before, since the quotients of sensitivity and deviation, μ_A and μ_g, do not.
+    Adaptively composed, Gaussians of fixed quotients are one of μ² = μ_A² + Tμ_g² (§13), and that is at most 1/z², z
+    the analytic multiplier of (ε, δ). ∎
 
     Raises
     ------
@@ -149,7 +148,7 @@ class PreconditionedDescent:
     Attributes
     ----------
     multiplier : float
-        z = 1/μ of the whole run, for a unit.
+        z = 1/μ of the whole run.
     moment_share : float
         Share of μ² for the second moment; each of the steps has an equal part of the rest.
     passes : int
@@ -173,13 +172,13 @@ class PreconditionedDescent:
 
     @property
     def moment_multiplier(self) -> float:
-        """σ_A/√2 = r/μ_A, rounded up."""
-        return self.facts.unit_rows * self.multiplier / math.sqrt(self.moment_share) * ROOM
+        """σ_A/√2 = 1/μ_A, rounded up."""
+        return self.multiplier / math.sqrt(self.moment_share) * ROOM
 
     @property
     def step_multiplier(self) -> float:
-        """σ_g/2C = r/μ_g, rounded up."""
-        return self.facts.unit_rows * self.multiplier * math.sqrt(self.passes / (1 - self.moment_share)) * ROOM
+        """σ_g/2C = 1/μ_g, rounded up."""
+        return self.multiplier * math.sqrt(self.passes / (1 - self.moment_share)) * ROOM
 
     @property
     def averaged(self) -> int:
@@ -202,15 +201,14 @@ class PreconditionedDescent:
             "averaged_steps": self.averaged,
             "ridge": ridge_of(moment, self.facts.rows, self.facts.dimension),
             "mechanism": Gaussian.name,
-            "moment_noise_scale": moment.noise_scale,
-            "noise_multiplier": self.step_multiplier,
+            "noise_scale": moment.noise_scale,  # of the second moment
+            "noise_multiplier": self.step_multiplier,  # of a step, in units of 2C
             **({"radius": self.radius} if self.radius < math.inf else {}),
         }
 
     def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
         """Return the noisy model, shape (P,), after a public number of passes."""
         rows.shuffle()
-        done = 0
         way = self._preconditioner(rows)
         progress("pass", 1, self.passes + 2)
         rows.transform(way.matrix)
