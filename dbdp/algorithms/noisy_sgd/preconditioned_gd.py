@@ -1,4 +1,4 @@
-"""Privately preconditioned gradient descent: noisy full-batch steps over rows whose second moment is about the identity.
+"""Privately preconditioned gradient descent: noisy steps over all rows, in coordinates where they vary alike.
 
 privacy.md §16. One part of the budget releases the second moment of the rows; W, from that release alone, maps rows x
 to x̃ = Wx. There a fixed number of clipped, noisy gradient steps is taken from 0, and W times the mean of the last
@@ -33,6 +33,8 @@ from dbdp.privacy.accounting.events import GaussianDpEvent, Release
 from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 MOST_PASSES = 1000
+MOMENTUM = 0.5  # of the step before that each step takes along: half as many passes come as far
+STRONG = 20  # of nμ/d: from there on more steps, and longer ones, gain more than their noise costs
 SOFTMAX_SMOOTHNESS = 0.5  # of the loss in its scores
 
 
@@ -40,7 +42,7 @@ SOFTMAX_SMOOTHNESS = 0.5  # of the loss in its scores
 class Settings(OwnSettings):
     """What only preconditioned_gd has."""
 
-    passes: int = number(0, 0, MOST_PASSES, "T: gradient steps over all rows; 0 chooses 10, or 40 with a strong signal")
+    passes: int = number(0, 0, MOST_PASSES, "T: gradient steps over all rows; 0 chooses 10, or 20")
     moment_share: float = number(0.3, 0.01, 0.99, "share of μ² that the second moment of the features has")
     clip: float = number(0.0, 0.0, 100.0, "c: a row's gradient is clipped to c·√d_eff; 0 chooses .15, .25 or .4")
 
@@ -68,9 +70,9 @@ def signal_of(epsilon: float, delta: float, facts: Facts) -> float:
     return facts.rows / (analytic_noise_multiplier(epsilon, delta) * facts.dimension)
 
 
-def usual_passes(signal: float) -> int:
-    """Return T: more steps cost more noise each, which only a strong signal affords (§16.6)."""
-    return 40 if signal > 40 else 10
+def usual_passes(signal: float, outputs: int) -> int:
+    """Return T: more steps have more noise each, which a strong signal affords, and several classes need (§16.6)."""
+    return 20 if outputs > 1 or signal > STRONG else 10
 
 
 def usual_clip(signal: float) -> float:
@@ -80,12 +82,12 @@ def usual_clip(signal: float) -> float:
     return 0.25 if signal <= 10 else 0.4
 
 
-def usual_step(objective: Linear | Softmax) -> float:
-    """Return η: 2/β of logistic losses and half of that of the others, whose curvature is all used (§16.6)."""
+def usual_step(objective: Linear | Softmax, signal: float) -> float:
+    """Return η: 1/β, 2/β of the logistic loss with a strong signal, 4/β of softmax: their curvature is seldom β."""
     if isinstance(objective, Softmax):
-        return 2 / SOFTMAX_SMOOTHNESS
-    half = 1 / objective.loss.smoothness
-    return 2 * half if objective.loss.name == Logistic.name else half
+        return 4 / SOFTMAX_SMOOTHNESS
+    often = 2 if objective.loss.name == Logistic.name and signal > STRONG else 1
+    return often / objective.loss.smoothness
 
 
 # --- the plan --------------------------------------------------------------------------------------------
@@ -107,8 +109,8 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """
     if request.delta == 0:
         raise ValueError(
-            f"delta = 0: algorithm {request.algorithm!r} adds Gaussian noise and needs a delta > 0; give one, or choose "
-            "objective_perturbation"
+            f"delta = 0: algorithm {request.algorithm!r} adds Gaussian noise and needs a delta > 0; give one, or "
+            "choose objective_perturbation"
         )
     whole("features", facts.dimension, 1, MOST_DIMENSION, "give a projection_dimension, or choose dp_sgd")
     descent = _descent(request, facts, own_settings(request, Settings))
@@ -124,9 +126,11 @@ def _descent(request: Request, facts: Facts, own: Settings) -> "PreconditionedDe
         facts=facts,
         multiplier=analytic_noise_multiplier(request.epsilon, request.delta),
         moment_share=own.moment_share,
-        passes=own.passes or usual_passes(signal),
+        passes=own.passes or usual_passes(signal, facts.outputs),
         clip=own.clip or usual_clip(signal),
-        step_size=usual_step(objective) if request.step_size is None else settings.positive_step(request.step_size),
+        step_size=usual_step(objective, signal)
+        if request.step_size is None
+        else settings.positive_step(request.step_size),
         radius=math.inf if request.radius is None else settings.radius_of(request, settings.loss_of(request, facts)),
     )
 
@@ -137,7 +141,9 @@ def _objective(request: Request, facts: Facts) -> Linear | Softmax:
     if facts.outputs == 1 or loss.name == HuberSvm.name:
         return Linear(loss, facts.dimension, facts.outputs)
     remedy = "leave it out, or choose loss huber_svm"
-    settings.refuse_given(request, "positive_weight", of="softmax, which learns several classes together,", remedy=remedy)
+    settings.refuse_given(
+        request, "positive_weight", of="softmax, which learns several classes together,", remedy=remedy
+    )
     return Softmax(facts.dimension, facts.outputs)
 
 
@@ -198,6 +204,7 @@ class PreconditionedDescent:
             "moment_share": self.moment_share,
             "clip": self.clip,
             "step_size": self.step_size,
+            "momentum": MOMENTUM,
             "averaged_steps": self.averaged,
             "ridge": ridge_of(moment, self.facts.rows, self.facts.dimension),
             "mechanism": Gaussian.name,
@@ -215,10 +222,11 @@ class PreconditionedDescent:
         progress("pass", 2, self.passes + 2)
         clip, step = self.clip * math.sqrt(way.effective_dimension) / way.scale, self.step_size * way.scale**2
         noise = self._step_noise(clip)
-        model, total = np.zeros((2, self.objective.parameters))
+        model, moved, total = np.zeros((3, self.objective.parameters))
         for done in range(self.passes):
             gradients = noisy_gradient_sum(rows, self.objective, model, clip=clip, noise=noise)
-            model = model - step / self.facts.rows * gradients
+            moved = MOMENTUM * moved - step / self.facts.rows * gradients
+            model = model + moved
             if done >= self.passes - self.averaged:
                 total += model
             progress("pass", done + 3, self.passes + 2)
@@ -235,7 +243,7 @@ class PreconditionedDescent:
         return moment_noise(self.facts.rows, self.facts.dimension, self.moment_multiplier)
 
     def _step_noise(self, clip: float) -> Gaussian:
-        """Return the noise of a sum of gradients, each of norm at most `clip`; see `replaced_sensitivity` for the proof.
+        """Return the noise of a sum of gradients, each of norm at most `clip` (`replaced_sensitivity` has the proof).
 
         The rows keep their places from one neighbour to the other, and BLAS computes each by its place and its own
         numbers alone: what a row's gradient errs by is not covered, as it is the same function in both worlds.

@@ -38,9 +38,9 @@ class Preconditioner:
 def moment_sensitivity(rows: int) -> float:
     """Return √2 with its margin: how far one replaced record moves the second moment, as it is computed.
 
-    Proof (privacy.md §16.1, §14.2). ‖xxᵀ - zzᵀ‖_F² = ‖x‖⁴ + ‖z‖⁴ - 2⟨x, z⟩² ≤ 2 for rows of norm ≤ 1. In any order a sum
-    of n products of two numbers of 24 bits, each exact, errs by γ_n·Σ|x_i x_j|; over all i, j that is a vector of
-    length ≤ γ_n·Σ‖x‖² ≤ γ_n·n. Its coordinates err by 2u of themselves, 2u·n in all, and there are two sums:
+    Proof (privacy.md §16.1, §14.2). ‖xxᵀ - zzᵀ‖_F² = ‖x‖⁴ + ‖z‖⁴ - 2⟨x, z⟩² ≤ 2 for rows of norm ≤ 1. In any order
+    a sum of n products of two numbers of 24 bits, each exact, errs by γ_n·Σ|x_i x_j|; over all i, j that is a vector
+    of length ≤ γ_n·Σ‖x‖² ≤ γ_n·n. Its coordinates err by 2u of themselves, 2u·n in all, and there are two sums:
     2.02(n + 5)u·n. ∎ Attained by orthogonal rows of norm 1.
     """
     return (math.sqrt(2) + 2.02 * UNIT * (rows + 5) * rows) * ROOM
@@ -75,7 +75,7 @@ def matrix_of(coordinates: np.ndarray, dimension: int) -> np.ndarray:
 
 
 def preconditioner_of(mean: np.ndarray, ridge: float) -> Preconditioner:
-    """Return W = U(Λ₊ + κ)^(-1/2)Uᵀ of a noisy mean UΛUᵀ of xxᵀ, with κ = `ridge` > 0: it reads nothing else (§16.2)."""
+    """Return W = U(Λ₊ + κ)^(-1/2)Uᵀ of a noisy mean UΛUᵀ of xxᵀ, κ = `ridge` > 0: it reads nothing else (§16.2)."""
     values, vectors = np.linalg.eigh(mean)
     positive = np.maximum(values, 0.0)
     roots = (positive + ridge) ** -0.5
