@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from memory import RowsInMemory
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.algorithms.noisy_sgd.preconditioned_gd import usual_clip, usual_passes
 from dbdp.algorithms.noisy_sgd.preconditioning import (
     coordinates_of,
     matrix_of,
@@ -231,11 +230,21 @@ def test_what_is_drawn_is_what_is_planned(monkeypatch):
     assert made.details["ridge"] == ridge_of(moment, 300, 4)
 
 
-@pytest.mark.parametrize(("signal", "passes", "clip"), [(1, 10, 0.15), (8, 10, 0.25), (15, 10, 0.4), (100, 20, 0.4)])
-def test_passes_and_clip_follow_from_public_facts(signal, passes, clip):
+@pytest.mark.parametrize(
+    ("signal", "outputs", "passes", "clip", "step"),
+    [
+        (1, 1, 10, 0.15, 4.0),
+        (8, 1, 10, 0.25, 4.0),
+        (15, 1, 10, 0.4, 4.0),
+        (100, 1, 20, 0.4, 8.0),
+        (1, 5, 20, 0.25, 8.0),
+        (100, 5, 20, 0.25, 8.0),
+    ],
+)
+def test_passes_and_clip_follow_from_public_facts(signal, outputs, passes, clip, step):
     rows = math.ceil(signal * 10 * analytic_noise_multiplier(1.0, 1e-6))
-    details = planned(Facts(rows, 10)).details
-    assert (details["steps"], details["clip"]) == (usual_passes(signal, 1), usual_clip(signal)) == (passes, clip)
+    details = planned(Facts(rows, 10, outputs)).details
+    assert [details[name] for name in ("steps", "clip", "step_size")] == [passes, clip, step]
 
 
 def test_what_is_given_replaces_the_rule():

@@ -28,30 +28,30 @@ from dbdp.privacy.mechanisms import Gaussian
 from dbdp.privacy.noise import streams
 from dbdp.registry import datasets
 
-RECORDS = {"ahead": [1, 0, 0], "behind": [-1, 0, 0], "aside": [0, 1, 0]}
+RECORDS: dict[str, list[int]] = {"ahead": [1, 0, 0], "behind": [-1, 0, 0], "aside": [0, 1, 0]}
+LABELS = {"y": {"label": "y", "positive": "1"}, "k": {"label": "k", "classes": ["a", "b", "c"]}}
 ROWS = 30_000  # three blocks
 SILENT = lambda *_: None  # noqa: E731
 
 
 @pytest.fixture(scope="module")
-def neighbours(server_url: str) -> Iterator[dict[str, str]]:
-    """Datasets that differ in one record, by the name of that record; each with classes too."""
+def neighbours(server_url: str) -> Iterator[list[str]]:
+    """Datasets that differ in one record, named after it; those of each label are neighbours."""
+    datasets_of = {f"{name}_{label}": (RECORDS[name], label) for name in RECORDS for label in LABELS}
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute("create schema neighbours; grant usage on schema neighbours to public")
         connection.execute(f"""
 create table neighbours.others as
 select array[random() - 0.5, random() - 0.5, random() - 0.5]::float8[] as x, 1 as y, 'a' as k
 from generate_series(2, {ROWS})""")
-        for name, record in RECORDS.items():
+        given = {"features": {"x": {"length": 3, "norm": 1}}, "intercept": False, "epsilon": 10, "delta": 0.5}
+        for name, (record, label) in datasets_of.items():
             connection.execute(f"create table neighbours.{name} as table neighbours.others")
             connection.execute(f"insert into neighbours.{name} values ('{{{','.join(map(str, record))}}}', 1, 'a')")
-            given = {"features": {"x": {"length": 3, "norm": 1}}, "intercept": False, "epsilon": 10, "delta": 0.5}
-            for label in ({"label": "y", "positive": "1"}, {"label": "k", "classes": ["a", "b", "c"]}):
-                connect(connection).register_dataset(f"{name}_{label['label']}", f"neighbours.{name}", **label, **given)
-        yield RECORDS
-        for name in RECORDS:
-            for label in "yk":
-                connection.execute("select dbdp.drop_dataset(%s)", (f"{name}_{label}",))
+            connect(connection).register_dataset(name, f"neighbours.{name}", **LABELS[label], **given)
+        yield list(datasets_of)
+        for name in datasets_of:
+            connection.execute("select dbdp.drop_dataset(%s)", (name,))
         connection.execute("drop schema neighbours cascade")
 
 
@@ -85,7 +85,7 @@ class Gradients(Sums):
 
 
 def test_orthogonal_records_attain_the_sensitivity_of_the_aggregated_second_moment(
-    database: Database, neighbours: dict[str, str]
+    database: Database, neighbours: list[str]
 ) -> None:
     moved = of_both(database, ["ahead_y", "aside_y"], Sums())
     assert 0.99999 < moved / moment_sensitivity(ROWS) <= 1
@@ -96,15 +96,15 @@ def test_orthogonal_records_attain_the_sensitivity_of_the_aggregated_second_mome
     ("label", "objective"), [("y", Linear(HuberSvm(), 3)), ("k", Softmax(3, 3)), ("k", Linear(HuberSvm(), 3, 3))]
 )
 def test_opposite_records_attain_the_sensitivity_of_an_aggregated_step(
-    database: Database, neighbours: dict[str, str], label: str, objective: Linear | Softmax
+    database: Database, neighbours: list[str], label: str, objective: Linear | Softmax
 ) -> None:
     moved = of_both(database, [f"ahead_{label}", f"behind_{label}"], Gradients(objective, 0.3))
     assert 0.99999 < moved / replaced_sensitivity(0.3, ROWS) <= 1
 
 
-def test_the_aggregates_are_those_of_the_rows_in_memory(database: Database, neighbours: dict[str, str]) -> None:
+def test_the_aggregates_are_those_of_the_rows_in_memory(database: Database, neighbours: list[str]) -> None:
     features, labels = map(
-        np.array, zip(*database.connection.execute("select x, y from neighbours.ahead"), strict=True)
+        np.array, zip(*database.connection.execute("select x, y from neighbours.ahead_y"), strict=True)
     )
     beside, matrix = RowsInMemory(features, labels), np.array([[0.5, 0.1, 0], [0.1, 0.4, 0.2], [0, 0.2, 0.3]])
     objective = Linear(HuberSvm(), 3)
