@@ -236,9 +236,9 @@ def test_what_is_drawn_is_what_is_planned(monkeypatch):
         (1, 1, 10, 0.15, 4.0),
         (8, 1, 10, 0.25, 4.0),
         (15, 1, 10, 0.4, 4.0),
-        (100, 1, 20, 0.4, 8.0),
-        (1, 5, 20, 0.25, 8.0),
-        (100, 5, 20, 0.25, 8.0),
+        (100, 1, 16, 0.4, 8.0),
+        (1, 5, 16, 0.25, 8.0),
+        (100, 5, 16, 0.25, 8.0),
     ],
 )
 def test_passes_and_clip_follow_from_public_facts(signal, outputs, passes, clip, step):

@@ -42,7 +42,7 @@ SOFTMAX_SMOOTHNESS = 0.5  # of the loss in its scores
 class Settings(OwnSettings):
     """What only preconditioned_gd has."""
 
-    passes: int = number(0, 0, MOST_PASSES, "T: gradient steps over all rows; 0 chooses 10, or 20")
+    passes: int = number(0, 0, MOST_PASSES, "T: gradient steps over all rows; 0 chooses 10, or 16")
     moment_share: float = number(0.3, 0.01, 0.99, "share of μ² that the second moment of the features has")
     clip: float = number(0.0, 0.0, 100.0, "c: a row's gradient is clipped to c·√d_eff; 0 chooses .15, .25 or .4")
 
@@ -72,7 +72,7 @@ def signal_of(epsilon: float, delta: float, facts: Facts) -> float:
 
 def usual_passes(signal: float, outputs: int) -> int:
     """Return T: more steps have more noise each, which a strong signal affords, and several classes need (§16.6)."""
-    return 20 if outputs > 1 or signal > STRONG else 10
+    return 16 if outputs > 1 or signal > STRONG else 10
 
 
 def usual_clip(signal: float, outputs: int) -> float:
