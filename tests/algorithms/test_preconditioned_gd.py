@@ -236,14 +236,18 @@ def test_what_is_drawn_is_what_is_planned(monkeypatch):
         (1, 1, 10, 0.15, 4.0),
         (8, 1, 10, 0.25, 4.0),
         (15, 1, 10, 0.4, 4.0),
+        (15, 0, 10, 0.25, 1.0),
+        (100, 0, 16, 0.4, 1.0),
         (100, 1, 16, 0.4, 8.0),
         (1, 5, 16, 0.25, 8.0),
         (100, 5, 16, 0.25, 8.0),
     ],
 )
 def test_passes_and_clip_follow_from_public_facts(signal, outputs, passes, clip, step):
+    """Without outputs the label is a number."""
     rows = math.ceil(signal * 10 * analytic_noise_multiplier(1.0, 1e-6))
-    details = planned(Facts(rows, 10, outputs)).details
+    facts = Facts(rows, 10, max(1, outputs), is_classifier=outputs > 0)
+    details = planned(facts, loss="logistic" if outputs else "huber_regression").details
     assert [details[name] for name in ("steps", "clip", "step_size")] == [passes, clip, step]
 
 

@@ -75,11 +75,16 @@ def usual_passes(signal: float, outputs: int) -> int:
     return 16 if outputs > 1 or signal > STRONG else 10
 
 
-def usual_clip(signal: float, outputs: int) -> float:
-    """Return c: with a weak signal, gradients clipped short have less noise than they lose (§16.6)."""
-    if outputs == 1 and signal < 5:
+def usual_clip(signal: float, facts: Facts) -> float:
+    """Return c: with a weak signal, gradients clipped short have less noise than they lose (§16.6).
+
+    Residuals are mostly short, and so are the gradients of several classes together: they bear a longer clip later.
+    """
+    if facts.outputs > 1:
+        return 0.25
+    if signal < 5:
         return 0.15
-    return 0.25 if outputs > 1 or signal <= 10 else 0.4
+    return 0.4 if signal > (10 if facts.is_classifier else STRONG) else 0.25
 
 
 def usual_step(objective: Linear | Softmax, signal: float) -> float:
@@ -127,7 +132,7 @@ def _descent(request: Request, facts: Facts, own: Settings) -> "PreconditionedDe
         multiplier=analytic_noise_multiplier(request.epsilon, request.delta),
         moment_share=own.moment_share,
         passes=own.passes or usual_passes(signal, facts.outputs),
-        clip=own.clip or usual_clip(signal, facts.outputs),
+        clip=own.clip or usual_clip(signal, facts),
         step_size=usual_step(objective, signal)
         if request.step_size is None
         else settings.positive_step(request.step_size),
