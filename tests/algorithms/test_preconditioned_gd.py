@@ -239,8 +239,8 @@ def test_what_is_drawn_is_what_is_planned(monkeypatch):
         (15, 0, 10, 0.25, 1.0),
         (100, 0, 16, 0.4, 1.0),
         (100, 1, 16, 0.4, 8.0),
-        (1, 5, 16, 0.25, 8.0),
-        (100, 5, 16, 0.25, 8.0),
+        (1, 5, 20, 0.25, 8.0),
+        (100, 5, 20, 0.25, 8.0),
     ],
 )
 def test_passes_and_clip_follow_from_public_facts(signal, outputs, passes, clip, step):
@@ -266,6 +266,7 @@ REFUSED = {
     "epochs": ({"epochs": 3}, "has no epochs .* give passes in settings"),
     "a clip of its own": ({"clip_norm": 0.5}, "has no clip_norm .* give clip in settings"),
     "a regulariser": ({"regularisation": 0.1}, "has no regularisation .* the coordinates regularise"),
+    "endless steps": ({"step_size": 1e7}, "step_size = 1e\\+07|step_size = 10000000"),
     "a network": ({"network": "mlp"}, "has no network"),
 }
 
@@ -327,6 +328,11 @@ def test_the_released_model_is_within_a_radius_that_is_given():
     rows = RowsInMemory(*unequal(300))
     assert np.linalg.norm(planned(Facts(300, 8)).run(rows, SILENT)) > 0.5
     assert np.linalg.norm(planned(Facts(300, 8), radius=0.5).run(rows, SILENT)) <= 0.5 * (1 + 1e-12)
+
+
+def test_long_steps_and_nothing_but_noise_leave_a_finite_model():
+    made = planned(epsilon=1e-6, step_size=1e6, own={"passes": 50, "clip": 100.0})
+    assert np.isfinite(made.run(RowsInMemory(*some_rows(300, 3)), SILENT)).all()
 
 
 @pytest.mark.parametrize("dimension", [200, pytest.param(1000, marks=pytest.mark.slow)])

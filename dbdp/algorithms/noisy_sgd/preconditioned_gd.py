@@ -24,8 +24,8 @@ from dbdp.algorithms.noisy_sums import gaussian_sum, noisy_gradient_sum, replace
 from dbdp.algorithms.options import Options, OwnSettings, anything, number, own_settings
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
-from dbdp.checks import whole
-from dbdp.learning.losses import HuberSvm, Logistic
+from dbdp.checks import between, whole
+from dbdp.learning.losses import LARGEST, HuberSvm, Logistic
 from dbdp.learning.objectives import Linear, Softmax
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
@@ -42,7 +42,7 @@ SOFTMAX_SMOOTHNESS = 0.5  # of the loss in its scores
 class Settings(OwnSettings):
     """What only preconditioned_gd has."""
 
-    passes: int = number(0, 0, MOST_PASSES, "T: gradient steps over all rows; 0 chooses 10, or 16")
+    passes: int = number(0, 0, MOST_PASSES, "T: gradient steps over all rows; 0 chooses 10, 16 or 20")
     moment_share: float = number(0.3, 0.01, 0.99, "share of μ² that the second moment of the features has")
     clip: float = number(0.0, 0.0, 100.0, "c: a row's gradient is clipped to c·√d_eff; 0 chooses .15, .25 or .4")
 
@@ -72,7 +72,9 @@ def signal_of(epsilon: float, delta: float, facts: Facts) -> float:
 
 def usual_passes(signal: float, outputs: int) -> int:
     """Return T: more steps have more noise each, which a strong signal affords, and several classes need (§16.6)."""
-    return 16 if outputs > 1 or signal > STRONG else 10
+    if outputs > 1:
+        return 20
+    return 16 if signal > STRONG else 10
 
 
 def usual_clip(signal: float, facts: Facts) -> float:
@@ -133,11 +135,15 @@ def _descent(request: Request, facts: Facts, own: Settings) -> "PreconditionedDe
         moment_share=own.moment_share,
         passes=own.passes or usual_passes(signal, facts.outputs),
         clip=own.clip or usual_clip(signal, facts),
-        step_size=usual_step(objective, signal)
-        if request.step_size is None
-        else settings.positive_step(request.step_size),
+        step_size=usual_step(objective, signal) if request.step_size is None else _step_given(request.step_size),
         radius=math.inf if request.radius is None else settings.radius_of(request, settings.loss_of(request, facts)),
     )
+
+
+def _step_given(size: float) -> float:
+    """Return the step size that was given: so small that no model of T steps is beyond all floats."""
+    between("step_size", settings.positive_step(size), 0, LARGEST)
+    return size
 
 
 def _objective(request: Request, facts: Facts) -> Linear | Softmax:
