@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 from typing import Any, Protocol, TypeVar
 
 from dbdp.algorithms.noisy_search import dp_agd, dp_blgd, dp_blsgd, dp_blsgd_ac, privgene
-from dbdp.algorithms.noisy_sgd import bst14, dp_adam, dp_sgd, rrpsgd, scs13, sgd_adv
+from dbdp.algorithms.noisy_sgd import bst14, dp_adam, dp_sgd, preconditioned_gd, rrpsgd, scs13, sgd_adv
 from dbdp.algorithms.options import Options
 from dbdp.algorithms.perturbed_once import bolt_on, gradient_descent, majority, nsgd, objective_perturbation, rsgd_ar
 from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
@@ -43,6 +43,7 @@ NOISY_WHILE_TRAINING: dict[str, Algorithm[NoisyWhileTraining]] = {
     "dp_blsgd": dp_blsgd,
     "dp_blgd": dp_blgd,
     "dp_blsgd_ac": dp_blsgd_ac,
+    "preconditioned_gd": preconditioned_gd,
     "objective_perturbation": objective_perturbation,
     "privgene": privgene,
     "majority": majority,

@@ -95,5 +95,11 @@ class Rows(Protocol):
     ) -> np.ndarray:
         """Return the sum of the rows' losses, each at most `limit`, for each of C models (C, P), shape (C,)."""
 
+    def second_moment(self) -> np.ndarray:
+        """Return Σ xxᵀ over the packed rows x, shape (d, d)."""
+
+    def transform(self, matrix: np.ndarray) -> None:
+        """Replace each packed row x by Mx, M a public matrix (d, d) of norm below 1, until the next `shuffle`."""
+
     def label_counts(self, classes: int) -> np.ndarray:
         """Return how many rows have each label: -1 and +1 (classes = 1), or 1, …, K; shape (max(2, classes),)."""

@@ -128,6 +128,17 @@ class PackedRows:
         """Return the sum of the rows' clipped losses for each of C models, shape (C,)."""
         return self._sum("dbdp.loss_sum(block, $1, $2, $3)", models, objective, limit, batch)
 
+    def second_moment(self) -> np.ndarray:
+        """Return Σ xxᵀ over the rows, shape (d, d)."""
+        total = self._value("dbdp.second_moment(block, $1::pg_catalog.int4)", self.layout.dimension)
+        return np.frombuffer(total, "<f8").reshape(self.layout.dimension, -1)
+
+    def transform(self, matrix: np.ndarray) -> None:
+        """Replace each packed row x by matrix·x until the rows are packed anew; the sizes of blocks stay."""
+        (rows,) = self.slices
+        with rows.session.uncounted():
+            rows.session.query(f"update {rows.table} set block = dbdp.transformed(block, $1)", matrix.tobytes())
+
     def label_counts(self, classes: int) -> np.ndarray:
         """Return how many rows have each label, shape (max(2, classes),)."""
         call = "dbdp.label_counts(block, $1::pg_catalog.int4, $2::pg_catalog.int4)"

@@ -244,6 +244,34 @@ class Squared:
         return np.clip(scores - labels, -self.lipschitz, self.lipschitz)
 
 
+def softmax_losses(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return the cross-entropy of each row, which is ≥ 0, shape (n,); any number where there is no label.
+
+    Parameters
+    ----------
+    scores : np.ndarray, shape (n, K)
+        Of each class.
+    labels : np.ndarray, shape (n,)
+        1, …, K, and 0 for none.
+    """
+    largest = scores.max(axis=1)
+    sums = largest + np.log(exponential(scores - largest[:, None]).sum(axis=1))
+    return sums - scores[np.arange(len(scores)), _places(labels)]
+
+
+def softmax_slopes(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return the slopes of `softmax_losses` in the scores, shape (n, K); any numbers where there is no label."""
+    slopes = exponential(scores - scores.max(axis=1)[:, None])
+    slopes /= slopes.sum(axis=1)[:, None]
+    slopes[np.arange(len(scores)), _places(labels)] -= 1.0
+    return slopes
+
+
+def _places(labels: np.ndarray) -> np.ndarray:
+    """Return the place of each label's score; the first where there is no label."""
+    return np.maximum(labels, 1.0).astype(np.intp) - 1
+
+
 # name: the class, and which of loss_named's settings it has
 LOSSES: dict[str, tuple[Callable[..., Loss], tuple[str, ...]]] = {
     Logistic.name: (Logistic, ("positive_weight",)),

@@ -16,7 +16,7 @@ import numpy as np
 from dbdp.checks import whole
 from dbdp.learning import kernels
 from dbdp.learning.compiled.arithmetic import SHRINK, flushed
-from dbdp.learning.losses import Loss, loss_with
+from dbdp.learning.losses import Loss, loss_with, softmax_losses, softmax_slopes
 
 MOST_OUTPUTS = 1000
 MOST_PARAMETERS = 1 << 27  # a gigabyte, the most that a value of PostgreSQL holds
@@ -114,6 +114,58 @@ class Linear:
             yield kernels.labelled(self.loss, target, rows, self.inputs)
 
 
+@dataclass(frozen=True)
+class Softmax:
+    """K linear models whose scores are a softmax's: K·d parameters, one cross-entropy for each row; K ≥ 2.
+
+    Labels are 1, …, K. The slopes of a row, p - e_y, have norm ≤ √2, and those of the loss in the scores
+    change by at most half as much as the scores do: smoothness 1/2 for rows of norm ≤ 1.
+    """
+
+    inputs: int
+    outputs: int
+
+    @property
+    def parameters(self) -> int:
+        """P = K·d."""
+        return self.inputs * self.outputs
+
+    def initial(self) -> np.ndarray:
+        """Return the model that training starts from."""
+        return np.zeros(self.parameters)
+
+    @flushed
+    def gradient_sum(self, model: np.ndarray, rows: np.ndarray, *, clip: float = math.inf) -> np.ndarray:
+        """See `Objective`. The gradient of a row is c ⊗ x, with c (K,) the slopes: ‖g‖ = ‖c‖‖x‖ (privacy.md §16.4)."""
+        features, labels = self._labelled(rows)
+        slopes = softmax_slopes(features @ model.reshape(self.outputs, -1).T, labels)
+        slopes = kernels.valid_or_zero(slopes, labels != 0.0)
+        squares = np.einsum("ij,ij->i", features, features) * np.einsum("ij,ij->i", slopes, slopes)
+        with np.errstate(divide="ignore"):
+            slopes *= np.minimum(1.0, clip * SHRINK / np.sqrt(squares))[:, None]
+        return (slopes.T @ features).ravel()
+
+    @flushed
+    def loss_sums(self, models: np.ndarray, rows: np.ndarray, *, limit: float = math.inf) -> np.ndarray:
+        """Return the sum of the losses, each at most `limit`, for each model, shape (C,)."""
+        features, labels = self._labelled(rows)
+        sums = np.empty(len(models))
+        for number, model in enumerate(models):
+            losses = softmax_losses(features @ model.reshape(self.outputs, -1).T, labels)
+            sums[number] = np.where(labels == 0.0, 0.0, np.minimum(losses, limit)).sum()
+        return sums
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the objective as data, for `objective_from`."""
+        return {"kind": "softmax", "inputs": self.inputs, "outputs": self.outputs}
+
+    def _labelled(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return features, shape (n, d), and labels, shape (n,); both 0 where a row has no label of the training."""
+        features, labels, valid = kernels._unpacked(rows, self.inputs)
+        valid &= (labels >= 1.0) & (labels <= self.outputs) & (labels == np.floor(labels))
+        return kernels.valid_or_zero(features, valid), kernels.valid_or_zero(labels, valid)
+
+
 @lru_cache(maxsize=8)
 def objective_from(text: str) -> Objective:
     """Return the objective that JSON of `as_data` describes.
@@ -127,6 +179,9 @@ def objective_from(text: str) -> Objective:
     if data["kind"] == "linear":
         _check_sizes(data["inputs"], data["outputs"], data["target"])
         return Linear(loss_with(data["loss"], tuple(data["settings"])), data["inputs"], data["outputs"], data["target"])
+    if data["kind"] == "softmax":
+        _check_sizes(data["inputs"], data["outputs"], 0)
+        return Softmax(data["inputs"], data["outputs"])
     from dbdp.learning.networks.networks import Network  # only a training of one needs it
 
     return Network.from_data(data)

@@ -329,6 +329,30 @@ create or replace aggregate dbdp.gradient_sum(block bytea, model bytea, objectiv
 comment on aggregate dbdp.gradient_sum(bytea, bytea, text, float8) is
 'internal: sum of the clipped gradients of packed rows at a model; vectors are float8, little-endian';
 
+create or replace function dbdp.second_moment_transition(total bytea, block bytea, dimension int) returns bytea
+language plpython3u
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython second_moment_transition@
+$body$;
+comment on function dbdp.second_moment_transition is 'internal: transition of second_moment';
+
+create or replace aggregate dbdp.second_moment(block bytea, dimension int) (
+  sfunc = dbdp.second_moment_transition,
+  stype = bytea,
+  parallel = unsafe
+);
+comment on aggregate dbdp.second_moment(bytea, int) is
+'internal: sum of the products of all pairs of coordinates of packed rows: a symmetric matrix of float8, little-endian';
+
+create or replace function dbdp.transformed(block bytea, matrix bytea) returns bytea
+language plpython3u
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython transformed@
+$body$;
+comment on function dbdp.transformed is 'internal: a block whose packed rows are multiplied by a matrix of float8, little-endian; labels stay';
+
 create or replace function dbdp.loss_transition(totals bytea, block bytea, models bytea, objective text, "limit" float8) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp

@@ -48,6 +48,7 @@ grant execute on function
   dbdp.sgd_epoch(bytea, bytea), dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition,
   dbdp.noisy_transition, dbdp.noisy_terminate, dbdp.noisy_steps(bytea, bytea),
   dbdp.gradient_transition, dbdp.gradient_sum(bytea, bytea, text, float8),
+  dbdp.second_moment_transition, dbdp.second_moment(bytea, int), dbdp.transformed,
   dbdp.loss_transition, dbdp.loss_sum(bytea, bytea, text, float8),
   dbdp.label_transition, dbdp.label_counts(bytea, int, int),
   dbdp.tally_transition, dbdp.tally_terminate, dbdp.tally(bytea, bytea, text)
@@ -90,6 +91,7 @@ grant execute on function
   dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition,
   dbdp.noisy_transition, dbdp.noisy_terminate, dbdp.noisy_steps(bytea, bytea),
   dbdp.gradient_transition, dbdp.gradient_sum(bytea, bytea, text, float8),
+  dbdp.second_moment_transition, dbdp.second_moment(bytea, int), dbdp.transformed,
   dbdp.loss_transition, dbdp.loss_sum(bytea, bytea, text, float8),
   dbdp.label_transition, dbdp.label_counts(bytea, int, int)
 to dbdp_data_owner;

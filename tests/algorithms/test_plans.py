@@ -241,6 +241,8 @@ NOT_PLANNED = {("ten thousand classes", "objective_perturbation")}  # it shares 
 NOT_PLANNED |= {("tiny steps", name) for name in ("dp_blsgd", "dp_blgd", "dp_blsgd_ac")}
 SEVERAL_MODELS = ("dp_agd", "dp_blsgd", "dp_blgd", "dp_blsgd_ac", "privgene")  # one value of the server has them all
 NOT_PLANNED |= {("sixteen million features", name) for name in SEVERAL_MODELS}
+MANY = ("a hundred thousand features", "sixteen million features")  # whose second moment is no value of the server
+NOT_PLANNED |= {(many, "preconditioned_gd") for many in MANY} | {("large steps", "preconditioned_gd")}  # no regulariser
 
 
 @pytest.mark.parametrize(("extreme", "algorithm"), a_third_quick(list(WHILE_TRAINING), list(NOISY_WHILE_TRAINING)))

@@ -39,6 +39,7 @@ BODY = re.compile(
 LEARNING = {"sgd_transition", "sgd_terminate", "sgd_epoch", "shuffle", "charge", "store_release", "store_network"}
 LEARNING |= {"noisy_transition", "noisy_terminate", "noisy_steps", "gradient_transition", "gradient_sum"}
 LEARNING |= {"loss_transition", "loss_sum", "label_transition", "label_counts", "count_errors_transition"}
+LEARNING |= {"second_moment_transition", "second_moment", "transformed"}
 LEARNING |= {"count_errors", "tally_transition", "tally_terminate", "tally"}
 INTERFACES = dict.fromkeys(("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune"), "record")
 INTERFACES |= dict.fromkeys(("dp_score", "dp_class_balance"), "json")
@@ -154,7 +155,7 @@ def public_methods(kind: type) -> set[str]:
 
 
 PROMISED = public_methods(Rows)
-SUMS = {"noisy_steps", "gradient_sum", "loss_sum", "label_counts"}  # the aggregates behind `Rows`
+SUMS = {"noisy_steps", "gradient_sum", "loss_sum", "label_counts", "second_moment"}  # the aggregates behind `Rows`
 ASKED = re.compile(rf"dbdp\.({'|'.join(SUMS)})\(|^({'|'.join(SUMS)})$")
 
 
@@ -186,7 +187,7 @@ def test_only_packed_rows_request_exact_sums() -> None:
 def test_every_caller_of_an_exact_sum_is_listed() -> None:
     """What each of them does next is a mechanism: their own tests, and §14.8, are about that."""
     of_algorithms = {path.stem for path in (PACKAGE / "algorithms").rglob("*.py")}
-    found = {name: set() for name in ("gradient_sum", "loss_sums", "label_counts", "scan")}
+    found = {name: set() for name in ("gradient_sum", "loss_sums", "label_counts", "second_moment", "scan")}
     for name, callers in found.items():
         callers |= {f"{module}.{function}" for module, function in calls(name) if module in of_algorithms}
     assert found == {
@@ -200,6 +201,7 @@ def test_every_caller_of_an_exact_sum_is_listed() -> None:
             *("minimisation.minimise", "minimisation.value"),
         },
         "label_counts": {"majority.__call__"},
+        "second_moment": {"preconditioning.noisy_second_moment"},
         "scan": {"noisy_sgd.__call__"},  # noise is drawn in the scan itself
     }
     assert {name for name, _ in calls("minimise")} == {"baselines"}

@@ -40,6 +40,7 @@ LABELS: dict[str, dict[str, Any]] = {
 BATCHED = set(ALGORITHMS) - {
     "output_perturbation_gd",
     "objective_perturbation",
+    "preconditioned_gd",
     "privgene",
     "majority",
     "dp_agd",

@@ -16,7 +16,7 @@ from dbdp.interfaces.python.estimators import LogisticRegression
 Register = Callable[..., str]
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1, batch_size => 20)"
 TRAIN_BY = "select model from dbdp.dp_train(%s, 1, 1e-6, %s)"
-SUMMING = ("dp_sgd", "dp_agd", "majority")  # together they have every aggregate
+SUMMING = ("dp_sgd", "dp_agd", "majority", "preconditioned_gd")  # together they have every aggregate
 ROLES = {"analyst": "dbdp_analyst", "owner": "dbdp_data_owner", "rival": "dbdp_data_owner", "stranger": None}
 PURE = '{"event": {"event": "EpsilonDeltaDpEvent", "epsilon": 1, "delta": 0}, "epsilon": 1, "delta": 0}'
 PLAN = f'{{"algorithm": "bolt_on", "guarantee": {PURE}}}'
@@ -104,6 +104,9 @@ FORBIDDEN = {
     "the gradients of a block": "select dbdp.gradient_transition(null, null, null, null, 1)",
     "a sum of losses": "select dbdp.loss_sum(null::bytea, null, null, 1)",
     "the losses of a block": "select dbdp.loss_transition(null, null, null, null, 1)",
+    "a second moment": "select dbdp.second_moment(null::bytea, 1)",
+    "the second moment of a block": "select dbdp.second_moment_transition(null, null, 1)",
+    "a block in other coordinates": "select dbdp.transformed(null, null)",
     "counts of labels": "select dbdp.label_counts(null::bytea, 1, 1)",
     "the labels of a block": "select dbdp.label_transition(null, null, 1, 1)",
     "counts of errors": "select dbdp.count_errors(null::bytea, null, 1)",

@@ -192,7 +192,13 @@ OWN = {name: list(declared(kind)) if (kind := each.OPTIONS.own_settings) else []
 SHORT_SETTINGS = {  # what ends within milliseconds, of those that may take long
     name: {
         setting: value
-        for setting, value in (("planned_steps", 2), ("splits", 2), ("generations", 2), ("population", 10))
+        for setting, value in (
+            ("planned_steps", 2),
+            ("splits", 2),
+            ("generations", 2),
+            ("population", 10),
+            ("passes", 2),
+        )
     }
     for name in ALGORITHMS
 }

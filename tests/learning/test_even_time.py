@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbdp.learning import kernels, noisy
+from dbdp.learning import kernels, noisy, second_moments
 from dbdp.learning.compiled import arithmetic
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Loss, Squared
 from dbdp.learning.networks.networks import Network
 from dbdp.learning.noisy import Noise, NoisyState, NoisyTraining
-from dbdp.learning.objectives import Linear
+from dbdp.learning.objectives import Linear, Softmax
 from dbdp.learning.rows import blocks, encoding
 from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
@@ -155,6 +155,10 @@ ENTRIES: dict[str, Callable[[np.ndarray], object]] = {
     ),
     "gradient_sum": lambda rows: Linear(Logistic(), 9).gradient_sum(np.ones(9), rows),
     "loss_sums": lambda rows: Linear(Logistic(), 9).loss_sums(np.ones((1, 9)), rows),
+    "a softmax's gradient_sum": lambda rows: Softmax(9, 2).gradient_sum(np.ones(18), rows, clip=1.0),
+    "a softmax's loss_sums": lambda rows: Softmax(9, 2).loss_sums(np.ones((1, 18)), rows),
+    "second_moment": lambda rows: second_moments.second_moment(rows, 9),
+    "transformed": lambda rows: second_moments.transformed(rows, np.eye(9)),
     "a network's gradient_sum": lambda rows: NETWORK.gradient_sum(NETWORK.initial(), rows, clip=1.0),
     "a network's loss_sums": lambda rows: NETWORK.loss_sums(NETWORK.initial()[None], rows),
     "pack": lambda rows: encoding.pack(rows[:, :9].astype(float), rows[:, -1].astype(float)),

@@ -250,6 +250,7 @@ LASTING: dict[str, dict[str, object]] = {  # what takes seconds; rrpsgd may stop
     **{name: {"epochs": 100_000, "batch_size": 20} for name in ("scs13", "bst14", "dp_sgd", "dp_adam", "sgd_adv")},
     **{name: {"settings": '{"planned_steps": 20000}'} for name in ("dp_blsgd", "dp_blgd", "dp_blsgd_ac")},
     "dp_agd": {"settings": '{"splits": 10000}'},
+    "preconditioned_gd": {"settings": '{"passes": 1000}'},
     "objective_perturbation": {"epsilon": 18.0, "regularisation": 5.7e-6},
     "privgene": {"settings": '{"generations": 5000}'},
 }

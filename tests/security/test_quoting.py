@@ -59,6 +59,7 @@ QUOTED = {
     "packing.packer._Packing._read_group": _TEMPORARY,
     "packing.packer._Packing._bucket": _TEMPORARY,
     "controller.rows.Slice.value": f"{_TEMPORARY}; the call of an aggregate is a constant of the module",
+    "controller.rows.PackedRows.transform": _TEMPORARY,
     "registry.tables.reading.shown": _OF_SERVER,
     "registry.tables.reading.stored_at": _OF_SERVER,
     "registry.tables.records.category_numbers": "a column of the query",

@@ -29,6 +29,7 @@ GIVEN: dict[str, dict[str, Any]] = {
 }
 OWN: dict[tuple[str, str], dict[str, Any]] = {
     ("bolt_on", "step_size"): {"step_size": 0.25, "schedule": "constant"},
+    ("preconditioned_gd", "settings"): {"settings": '{"passes": 3}'},
     ("bst14", "calibration"): {"calibration": "published"},
     **{(name, "calibration"): {"calibration": "pld"} for name in ("dp_sgd", "dp_adam", "rrpsgd")},
 }

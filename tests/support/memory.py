@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from dbdp.learning import noisy
+from dbdp.learning import noisy, second_moments
 from dbdp.learning.rows.encoding import pack
 from dbdp.privacy.noise import streams
 
@@ -19,6 +19,7 @@ class RowsInMemory:
     """
 
     def __init__(self, features, labels, *, portion=1_000_000):
+        self.dimension = np.shape(features)[1]
         self.all = pack(np.array(features, np.float64), np.asarray(labels, np.float64))
         self.packed, self.size, self.portion, self.reads = self.all, 0, portion, []
 
@@ -46,6 +47,14 @@ class RowsInMemory:
     def loss_sums(self, objective, models, *, limit=math.inf, batch=None):
         self.reads.append("loss_sums")
         return objective.loss_sums(models, self._of(batch), limit=limit)
+
+    def second_moment(self):
+        self.asked.append("second_moment")
+        return second_moments.second_moment(self.packed, self.dimension)
+
+    def transform(self, matrix):
+        self.asked.append("transform")
+        self.packed = second_moments.transformed(self.packed, matrix)
 
     def label_counts(self, classes):
         self.reads.append("label_counts")

@@ -9,6 +9,7 @@ from dbdp.interfaces.sql import threads
 threads.limit_blas_to_one()
 
 import json  # noqa: E402
+import math  # noqa: E402
 from collections.abc import Callable, Iterator, Sequence  # noqa: E402
 from contextlib import AbstractContextManager, ExitStack, contextmanager  # noqa: E402
 from dataclasses import fields  # noqa: E402
@@ -27,7 +28,7 @@ from dbdp.algorithms.several.tuning import TuningRequest  # noqa: E402
 from dbdp.controller import evaluation, requests  # noqa: E402
 from dbdp.deployment import about as runtime  # noqa: E402
 from dbdp.interfaces.sql.server_registry import ServerRegistry  # noqa: E402
-from dbdp.learning import kernels, noisy  # noqa: E402
+from dbdp.learning import kernels, noisy, second_moments  # noqa: E402
 from dbdp.learning.noisy import NoisyState  # noqa: E402
 from dbdp.learning.objectives import objective_from  # noqa: E402
 from dbdp.learning.rows import blocks  # noqa: E402
@@ -382,6 +383,27 @@ def loss_transition(totals: bytes | None, block: bytes, models: bytes, objective
     candidates = np.frombuffer(models, "<f8").reshape(-1, parsed.parameters)
     losses = parsed.loss_sums(candidates, blocks.decode(block, parsed.inputs), limit=limit)
     return (losses if totals is None else np.frombuffer(totals, "<f8") + losses).tobytes()
+
+
+def second_moment_transition(total: bytes | None, block: bytes, dimension: int) -> bytes:
+    """One block: add the products of all pairs of coordinates of each of its rows."""
+    checks.whole("dimension", dimension, 1, second_moments.MOST_DIMENSION)
+    moment = second_moments.second_moment(blocks.decode(block, dimension), dimension)
+    return (moment if total is None else _square(total, dimension) + moment).tobytes()
+
+
+def transformed(block: bytes, matrix: bytes) -> bytes:
+    """One block: its rows times a matrix."""
+    dimension = math.isqrt(len(matrix) // 8)
+    checks.whole("dimension of the matrix", dimension, 1, second_moments.MOST_DIMENSION)
+    return second_moments.transformed(blocks.decode(block, dimension), _square(matrix, dimension)).tobytes()
+
+
+def _square(matrix: bytes, dimension: int) -> np.ndarray:
+    """Return a matrix, shape (dimension, dimension)."""
+    if len(matrix) != 8 * dimension**2:
+        raise ValueError(f"{len(matrix)} bytes are not a matrix of {dimension} by {dimension} numbers of 8 bytes")
+    return np.frombuffer(matrix, "<f8").reshape(dimension, dimension)
 
 
 def label_transition(counts: list[int] | None, block: bytes, dimension: int, classes: int) -> list[int]:

@@ -13,8 +13,8 @@ import numpy as np
 
 from dbdp.checks import whole
 from dbdp.learning import kernels
-from dbdp.learning.compiled.arithmetic import SHRINK, exponential, flushed
-from dbdp.learning.losses import Logistic
+from dbdp.learning.compiled.arithmetic import SHRINK, flushed
+from dbdp.learning.losses import Logistic, softmax_losses, softmax_slopes
 from dbdp.learning.networks.layers import KERNEL, LARGEST_SQUARE, Convolution, Dense, Layer
 
 MOST_PARAMETERS = 2**24  # 128 MiB; sums of more squares would err by more than SHRINK leaves room for
@@ -271,23 +271,13 @@ class Network:
         """Return the losses, which are ≥ 0; an arbitrary number where there is no label."""
         if self.outputs == 1:
             return Logistic().value(scores[:, 0], labels)
-        largest = scores.max(axis=1)
-        sums = largest + np.log(exponential(scores - largest[:, None]).sum(axis=1))
-        return sums - scores[np.arange(len(scores)), _places(labels)]
+        return softmax_losses(scores, labels)
 
     def _slopes(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Return the derivatives of the losses by the scores; 0 where there is no label."""
         if self.outputs == 1:
             return Logistic().derivative(scores[:, 0], labels)[:, None]
-        slopes = exponential(scores - scores.max(axis=1)[:, None])
-        slopes /= slopes.sum(axis=1)[:, None]
-        slopes[np.arange(len(scores)), _places(labels)] -= 1.0
-        return kernels.valid_or_zero(slopes, labels != 0.0)
-
-
-def _places(labels: np.ndarray) -> np.ndarray:
-    """Return the index of each label's score; 0 where there is no label."""
-    return np.maximum(labels, 1.0).astype(np.intp) - 1
+        return kernels.valid_or_zero(softmax_slopes(scores, labels), labels != 0.0)
 
 
 def network_named(text: str, inputs: int, outputs: int, intercept: bool, *, scale: float | None = None) -> Network:

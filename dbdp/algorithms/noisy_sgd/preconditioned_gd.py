@@ -1,0 +1,271 @@
+"""Privately preconditioned gradient descent: noisy steps over all rows, in coordinates where they vary alike.
+
+privacy.md §16. One part of the budget releases the second moment of the rows; W, from that release alone, maps rows x
+to x̃ = Wx. There a fixed number of clipped, noisy gradient steps is taken from 0, and W times the mean of the last
+half of the iterates is released. Classes are learned by softmax with one clip for all of them. Shapes: the K models
+are one vector of P = K·d parameters.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dbdp.algorithms import settings
+from dbdp.algorithms.noisy_sgd.preconditioning import (
+    Preconditioner,
+    moment_noise,
+    noisy_second_moment,
+    preconditioner_of,
+    ridge_of,
+)
+from dbdp.algorithms.noisy_sums import gaussian_sum, noisy_gradient_sum, replaced_sensitivity
+from dbdp.algorithms.options import Options, OwnSettings, anything, number, own_settings
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
+from dbdp.algorithms.rows import Progress, Rows
+from dbdp.checks import between, whole
+from dbdp.learning.losses import LARGEST, HuberSvm, Logistic
+from dbdp.learning.objectives import Linear, Softmax
+from dbdp.learning.second_moments import MOST_DIMENSION
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
+from dbdp.privacy.accounting.events import GaussianDpEvent, Release
+from dbdp.privacy.mechanisms import ROOM, Gaussian
+
+MOST_PASSES = 1000
+MOMENTUM = 0.5  # of the step before that each step takes along: half as many passes come as far
+STRONG = 20  # of nμ/d: from there on more steps, and longer ones, gain more than their noise costs
+SOFTMAX_SMOOTHNESS = 0.5  # of the loss in its scores
+
+
+@dataclass(frozen=True)
+class Settings(OwnSettings):
+    """What only preconditioned_gd has."""
+
+    passes: int = number(0, 0, MOST_PASSES, "T: gradient steps over all rows; 0 chooses 10, 16 or 20")
+    moment_share: float = number(0.3, 0.01, 0.99, "share of μ² that the second moment of the features has")
+    clip: float = number(0.0, 0.0, 100.0, "c: a row's gradient is clipped to c·√d_eff; 0 chooses .15, .25 or .4")
+
+
+OPTIONS = Options(
+    {
+        **anything("huber_width", "positive_weight", "step_size", "radius"),
+        "mechanism": (Gaussian.name,),
+    },
+    "it takes a fixed number of noisy steps over all rows, in coordinates of its own",
+    {
+        "epochs": "give passes in settings",
+        "clip_norm": "give clip in settings",
+        "regularisation": "leave it out: the coordinates regularise",
+    },
+    Settings,
+)
+
+
+# --- the public rule -------------------------------------------------------------------------------------
+
+
+def signal_of(epsilon: float, delta: float, facts: Facts) -> float:
+    """Return nμ/d: how far a unit of privacy is below what all rows say, by public facts alone (§16.6)."""
+    return facts.rows / (analytic_noise_multiplier(epsilon, delta) * facts.dimension)
+
+
+def usual_passes(signal: float, outputs: int) -> int:
+    """Return T: more steps have more noise each, which a strong signal affords, and several classes need (§16.6)."""
+    if outputs > 1:
+        return 20
+    return 16 if signal > STRONG else 10
+
+
+def usual_clip(signal: float, facts: Facts) -> float:
+    """Return c: with a weak signal, gradients clipped short have less noise than they lose (§16.6).
+
+    Residuals are mostly short, and so are the gradients of several classes together: they bear a longer clip later.
+    """
+    if facts.outputs > 1:
+        return 0.25
+    if signal < 5:
+        return 0.15
+    return 0.4 if signal > (10 if facts.is_classifier else STRONG) else 0.25
+
+
+def usual_step(objective: Linear | Softmax, signal: float) -> float:
+    """Return η: 1/β, 2/β of the logistic loss with a strong signal, 4/β of softmax: their curvature is seldom β."""
+    if isinstance(objective, Softmax):
+        return 4 / SOFTMAX_SMOOTHNESS
+    often = 2 if objective.loss.name == Logistic.name and signal > STRONG else 1
+    return often / objective.loss.smoothness
+
+
+# --- the plan --------------------------------------------------------------------------------------------
+
+
+def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+    """Return the plan of a privately preconditioned descent.
+
+    Proof (privacy.md §16.1, §16.3). Given what was released before, the second moment and each of the T sums of
+    clipped gradients are Gaussian releases, whose sums move by at most √2 and by 2C where one record is replaced. C
+    may depend on what was released before, since the quotients of sensitivity and deviation, μ_A and μ_g, do not.
+    Adaptively composed, Gaussians of fixed quotients are one of μ² = μ_A² + Tμ_g² (§13), and that is at most 1/z², z
+    the analytic multiplier of (ε, δ). ∎
+
+    Raises
+    ------
+    ValueError
+        If the request cannot be planned: the message names the value, the limit and the remedy.
+    """
+    if request.delta == 0:
+        raise ValueError(
+            f"delta = 0: algorithm {request.algorithm!r} adds Gaussian noise and needs a delta > 0; give one, or "
+            "choose objective_perturbation"
+        )
+    whole("features", facts.dimension, 1, MOST_DIMENSION, "give a projection_dimension, or choose dp_sgd")
+    descent = _descent(request, facts, own_settings(request, Settings))
+    guarantee = Release(GaussianDpEvent(descent.multiplier), request.epsilon, request.delta)
+    return NoisyWhileTraining(request, facts, guarantee, descent.described(), descent)
+
+
+def _descent(request: Request, facts: Facts, own: Settings) -> "PreconditionedDescent":
+    objective = _objective(request, facts)
+    signal = signal_of(request.epsilon, request.delta, facts)
+    return PreconditionedDescent(
+        objective=objective,
+        facts=facts,
+        multiplier=analytic_noise_multiplier(request.epsilon, request.delta),
+        moment_share=own.moment_share,
+        passes=own.passes or usual_passes(signal, facts.outputs),
+        clip=own.clip or usual_clip(signal, facts),
+        step_size=usual_step(objective, signal) if request.step_size is None else _step_given(request.step_size),
+        radius=math.inf if request.radius is None else settings.radius_of(request, settings.loss_of(request, facts)),
+    )
+
+
+def _step_given(size: float) -> float:
+    """Return the step size that was given: so small that no model of T steps is beyond all floats."""
+    between("step_size", settings.positive_step(size), 0, LARGEST)
+    return size
+
+
+def _objective(request: Request, facts: Facts) -> Linear | Softmax:
+    """Return the objective: one model, K by softmax, or K of Huber SVM against the rest with one clip."""
+    loss = settings.loss_of(request, facts)
+    if facts.outputs == 1 or loss.name == HuberSvm.name:
+        return Linear(loss, facts.dimension, facts.outputs)
+    remedy = "leave it out, or choose loss huber_svm"
+    settings.refuse_given(
+        request, "positive_weight", of="softmax, which learns several classes together,", remedy=remedy
+    )
+    return Softmax(facts.dimension, facts.outputs)
+
+
+@dataclass(frozen=True)
+class PreconditionedDescent:
+    """The release as it is planned: public facts only.
+
+    Attributes
+    ----------
+    multiplier : float
+        z = 1/μ of the whole run.
+    moment_share : float
+        Share of μ² for the second moment; each of the steps has an equal part of the rest.
+    passes : int
+        T.
+    clip : float
+        c: gradients in x̃ are clipped to C = c·√d_eff.
+    step_size : float
+        η, in x̃.
+    radius : float
+        The released model is projected onto ‖w‖ ≤ radius; infinity: it is not.
+    """
+
+    objective: Linear | Softmax
+    facts: Facts
+    multiplier: float
+    moment_share: float
+    passes: int
+    clip: float
+    step_size: float
+    radius: float
+
+    @property
+    def moment_multiplier(self) -> float:
+        """σ_A/√2 = 1/μ_A, rounded up."""
+        return self.multiplier / math.sqrt(self.moment_share) * ROOM
+
+    @property
+    def step_multiplier(self) -> float:
+        """σ_g/2C = 1/μ_g, rounded up."""
+        return self.multiplier * math.sqrt(self.passes / (1 - self.moment_share)) * ROOM
+
+    @property
+    def averaged(self) -> int:
+        """How many of the iterates, the last ones, make up the model."""
+        return -(-self.passes // 2)
+
+    def described(self) -> dict[str, Any]:
+        """Return what `explain` shows of it."""
+        moment = self._moment_noise()
+        return {
+            "sampling": "all rows",
+            "sampling_rate": 1.0,
+            "steps": self.passes,
+            "expected_passes": self.passes + 2,  # the second moment, and the change of coordinates
+            "optimiser": "preconditioned gradient descent",
+            "parameters": self.objective.parameters,
+            "moment_share": self.moment_share,
+            "clip": self.clip,
+            "step_size": self.step_size,
+            "momentum": MOMENTUM,
+            "averaged_steps": self.averaged,
+            "ridge": ridge_of(moment, self.facts.rows, self.facts.dimension),
+            "mechanism": Gaussian.name,
+            "noise_scale": moment.noise_scale,  # of the second moment
+            "noise_multiplier": self.step_multiplier,  # of a step, in units of 2C
+            **({"radius": self.radius} if self.radius < math.inf else {}),
+        }
+
+    def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
+        """Return the noisy model, shape (P,), after a public number of passes."""
+        rows.shuffle()
+        way = self._preconditioner(rows)
+        progress("pass", 1, self.passes + 2)
+        rows.transform(way.matrix)
+        progress("pass", 2, self.passes + 2)
+        clip, step = self.clip * math.sqrt(way.effective_dimension) / way.scale, self.step_size * way.scale**2
+        noise = self._step_noise(clip)
+        model, moved, total = np.zeros((3, self.objective.parameters))
+        for done in range(self.passes):
+            gradients = noisy_gradient_sum(rows, self.objective, model, clip=clip, noise=noise)
+            moved = MOMENTUM * moved - step / self.facts.rows * gradients
+            model = model + moved
+            if done >= self.passes - self.averaged:
+                total += model
+            progress("pass", done + 3, self.passes + 2)
+        mean = (total / self.averaged).reshape(-1, self.facts.dimension)
+        return self._projected((mean @ way.matrix).ravel())
+
+    def _preconditioner(self, rows: Rows) -> Preconditioner:
+        """Release the second moment, and return what follows from the release."""
+        noise = self._moment_noise()
+        ridge = ridge_of(noise, self.facts.rows, self.facts.dimension)
+        return preconditioner_of(noisy_second_moment(rows, noise, self.facts.dimension) / self.facts.rows, ridge)
+
+    def _moment_noise(self) -> Gaussian:
+        return moment_noise(self.facts.rows, self.facts.dimension, self.moment_multiplier)
+
+    def _step_noise(self, clip: float) -> Gaussian:
+        """Return the noise of a sum of gradients, each of norm at most `clip` (`replaced_sensitivity` has the proof).
+
+        The rows keep their places from one neighbour to the other, and BLAS computes each by its place and its own
+        numbers alone: what a row's gradient errs by is not covered, as it is the same function in both worlds.
+        """
+        sensitivity = replaced_sensitivity(clip, self.facts.rows)
+        return gaussian_sum(sensitivity, self.objective.parameters, multiplier=self.step_multiplier)
+
+    def _projected(self, model: np.ndarray) -> np.ndarray:
+        """Return the nearest model of norm ≤ radius, the models of K classes each by itself."""
+        if self.radius == math.inf:
+            return model
+        vectors = model.reshape(-1, self.facts.dimension)
+        norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+        return (vectors * (self.radius / np.maximum(norms, self.radius))[:, None]).ravel()

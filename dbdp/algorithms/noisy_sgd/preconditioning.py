@@ -1,0 +1,84 @@
+"""A noisy second moment of the rows, and the coordinates in which it is about the identity (privacy.md §16).
+
+A symmetric matrix of dimension d is a vector of d(d+1)/2 orthonormal coordinates: its diagonal, and √2 times what is
+above it, so that its Frobenius norm is the vector's length. Shapes: matrices (d, d), coordinates (d(d+1)/2,).
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbdp.algorithms.noisy_sums import UNIT, gaussian_sum
+from dbdp.algorithms.rows import Rows
+from dbdp.privacy.mechanisms import ROOM, Gaussian
+
+ABOVE = 1 + 2.0**-20  # rows that W makes shorter by this stay packed rows when they are rounded to 24 bits
+
+
+@dataclass(frozen=True)
+class Preconditioner:
+    """The map of rows x to x̃ = Wx, in which their second moment is about the identity.
+
+    Attributes
+    ----------
+    matrix : np.ndarray
+        W/s, shape (d, d), symmetric and of norm just below 1: it makes packed rows of packed rows.
+    scale : float
+        s.
+    effective_dimension : float
+        Σλ₊/(λ₊ + κ), about E‖x̃‖², at least 1.
+    """
+
+    matrix: np.ndarray
+    scale: float
+    effective_dimension: float
+
+
+def moment_sensitivity(rows: int) -> float:
+    """Return √2 with its margin: how far one replaced record moves the second moment, as it is computed.
+
+    Proof (privacy.md §16.1, §14.2). ‖xxᵀ - zzᵀ‖_F² = ‖x‖⁴ + ‖z‖⁴ - 2⟨x, z⟩² ≤ 2 for rows of norm ≤ 1. In any order
+    a sum of n products of two numbers of 24 bits, each exact, errs by γ_n·Σ|x_i x_j|; over all i, j that is a vector
+    of length ≤ γ_n·Σ‖x‖² ≤ γ_n·n. Its coordinates err by 2u of themselves, 2u·n in all, and there are two sums:
+    2.02(n + 5)u·n. ∎ Attained by orthogonal rows of norm 1.
+    """
+    return (math.sqrt(2) + 2.02 * UNIT * (rows + 5) * rows) * ROOM
+
+
+def moment_noise(rows: int, dimension: int, multiplier: float) -> Gaussian:
+    """Return noise of standard deviation `multiplier` × √2 for each coordinate of a second moment."""
+    return gaussian_sum(moment_sensitivity(rows), dimension * (dimension + 1) // 2, multiplier=multiplier)
+
+
+def ridge_of(noise: Gaussian, rows: int, dimension: int) -> float:
+    """Return κ = ¼√(2d)σ/n, public: an eighth of how far noise σ moves the eigenvalues of a mean of n (§16.2)."""
+    return math.sqrt(2 * dimension) * noise.noise_scale / (4 * rows)
+
+
+def noisy_second_moment(rows: Rows, noise: Gaussian, dimension: int) -> np.ndarray:
+    """Return the noisy sum of xxᵀ over the rows, shape (d, d)."""
+    return matrix_of(noise.release(coordinates_of(rows.second_moment())), dimension)
+
+
+def coordinates_of(matrix: np.ndarray) -> np.ndarray:
+    """Return the orthonormal coordinates of a symmetric matrix."""
+    above = matrix[np.triu_indices(len(matrix), 1)]
+    return np.concatenate([np.diagonal(matrix), math.sqrt(2) * above])
+
+
+def matrix_of(coordinates: np.ndarray, dimension: int) -> np.ndarray:
+    """Return the symmetric matrix that has these coordinates."""
+    matrix = np.zeros((dimension, dimension))
+    matrix[np.triu_indices(dimension, 1)] = coordinates[dimension:] / math.sqrt(2)
+    return matrix + matrix.T + np.diag(coordinates[:dimension])
+
+
+def preconditioner_of(mean: np.ndarray, ridge: float) -> Preconditioner:
+    """Return W = U(Λ₊ + κ)^(-1/2)Uᵀ of a noisy mean UΛUᵀ of xxᵀ, κ = `ridge` > 0: it reads nothing else (§16.2)."""
+    values, vectors = np.linalg.eigh(mean)
+    positive = np.maximum(values, 0.0)
+    roots = (positive + ridge) ** -0.5
+    scale = float(roots.max()) * ABOVE
+    effective = float(np.sum(positive / (positive + ridge)))
+    return Preconditioner((vectors * (roots / scale)) @ vectors.T, scale, max(1.0, effective))

@@ -1,0 +1,3 @@
+from dbdp.interfaces.sql.functions import second_moment_transition
+
+return second_moment_transition(total, block, dimension)

@@ -1,0 +1,3 @@
+from dbdp.interfaces.sql.functions import transformed
+
+return transformed(block, matrix)

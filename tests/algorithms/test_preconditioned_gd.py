@@ -1,0 +1,341 @@
+"""Preconditioned descent: what one record moves, what follows from the noisy second moment, and what is learned."""
+
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from chance import usually
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory import RowsInMemory
+
+from dbdp.algorithms import Facts, Request, plan
+from dbdp.algorithms.noisy_sgd.preconditioning import (
+    coordinates_of,
+    matrix_of,
+    moment_noise,
+    moment_sensitivity,
+    preconditioner_of,
+    ridge_of,
+)
+from dbdp.algorithms.noisy_sums import replaced_sensitivity
+from dbdp.learning import second_moments
+from dbdp.learning.losses import HuberSvm
+from dbdp.learning.objectives import Linear, Softmax, objective_from
+from dbdp.learning.rows import blocks
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
+from dbdp.privacy.mechanisms import Gaussian
+
+SHRUNK = 1 - 2.0**-22  # the longest stored row
+RANDOM = np.random.default_rng()
+SILENT = lambda *_: None  # noqa: E731
+
+
+def planned(facts=None, *, epsilon=1.0, delta=1e-6, own=None, **request):
+    asked = {"algorithm": "preconditioned_gd", "settings": json.dumps(own or {})} | request
+    return plan(Request(epsilon, delta, **asked), facts or Facts(300, 3))
+
+
+def some_rows(count, dimension, *, classes=1, length=1.0):
+    features = RANDOM.normal(size=(count, dimension))
+    features *= length * RANDOM.uniform(size=(count, 1)) / np.linalg.norm(features, axis=1, keepdims=True)
+    return features, RANDOM.integers(1, classes + 1, count) if classes > 1 else RANDOM.choice([-1.0, 1.0], count)
+
+
+def packed(features, labels):
+    return RowsInMemory(features, labels).all
+
+
+def with_record(record, label, count=40, dimension=3, classes=1, rows=None):
+    """Rows among which one is this record."""
+    features, labels = rows or some_rows(count, dimension, classes=classes)
+    return packed(np.vstack([features, record]), np.append(labels, label))
+
+
+# --- the second moment --------------------------------------------------------------------------------------
+
+
+def test_orthogonal_records_attain_the_sensitivity_of_the_second_moment():
+    rows = some_rows(40, 3)
+    one, other = (with_record(record, 1.0, rows=rows) for record in ([1, 0, 0], [0, 1, 0]))
+    moved = np.subtract(*(coordinates_of(second_moments.second_moment(each, 3)) for each in (one, other)))
+    assert 0.999999 < np.linalg.norm(moved) / moment_sensitivity(41) <= 1
+
+
+@settings(max_examples=100)
+@given(seed=st.integers(0, 2**32 - 1), dimension=st.integers(1, 9), length=st.floats(0, 1))
+def test_no_record_moves_the_second_moment_further(seed, dimension, length):
+    random = np.random.default_rng(seed)
+    rows = some_rows(20, dimension)
+    records = random.normal(size=(2, dimension))
+    records *= np.array([[1.0], [length]]) / np.linalg.norm(records, axis=1, keepdims=True)
+    both = (
+        coordinates_of(second_moments.second_moment(with_record(each, 1.0, rows=rows), dimension)) for each in records
+    )
+    assert np.linalg.norm(np.subtract(*both)) <= moment_sensitivity(21)
+
+
+def test_the_margin_of_the_second_moment_covers_its_rounding_and_the_rounding_is_there():
+    rows = packed(*some_rows(3000, 4))
+    found = coordinates_of(second_moments.second_moment(rows, 4))
+    numbers = [[Fraction(float(value)) for value in row[:4]] for row in rows]
+    exact = [[sum(row[i] * row[j] for row in numbers) for j in range(4)] for i in range(4)]
+    errors = [float(Fraction(float(found[i])) - exact[i][i]) for i in range(4)]
+    above = zip(found[4:], zip(*np.triu_indices(4, 1), strict=True), strict=True)
+    errors += [float(Fraction(float(value) / math.sqrt(2)) - exact[i][j]) * math.sqrt(2) for value, (i, j) in above]
+    assert 0 < 2 * np.linalg.norm(errors) <= moment_sensitivity(3000) - math.sqrt(2)
+
+
+def test_coordinates_are_orthonormal():
+    one, other = (each + each.T for each in RANDOM.normal(size=(2, 5, 5)))
+    assert coordinates_of(one).shape == (15,)
+    assert coordinates_of(one) @ coordinates_of(other) == pytest.approx(np.sum(one * other))
+    assert matrix_of(coordinates_of(one), 5) == pytest.approx(one)
+
+
+def test_a_row_that_is_not_packed_and_a_row_without_a_number_count_for_nothing():
+    features, labels = some_rows(30, 3)
+    sound = packed(features, labels)
+    broken = blocks.encode(np.array([[2.0, 0, 0], [np.nan, 0, 0], [np.inf, 0, 0]]), np.ones(3))
+    both = np.concatenate([sound, broken])
+    assert second_moments.second_moment(both, 3) == pytest.approx(second_moments.second_moment(sound, 3))
+    moved = second_moments.transformed(both, np.eye(3))
+    assert np.array_equal(moved[:30, :3], sound[:, :3])
+    assert not moved[30:].any()
+
+
+# --- coordinates ----------------------------------------------------------------------------------------------
+
+
+def test_in_its_coordinates_the_second_moment_is_the_identity():
+    factor = RANDOM.normal(size=(6, 6))
+    mean = factor @ factor.T / 100
+    way = preconditioner_of(mean, 1e-12)
+    whitening = way.matrix * way.scale
+    assert whitening @ mean @ whitening.T == pytest.approx(np.eye(6), abs=1e-6)
+    assert way.effective_dimension == pytest.approx(6, rel=1e-6)
+    assert np.linalg.norm(way.matrix, 2) < 1
+
+
+@settings(max_examples=50)
+@given(seed=st.integers(0, 2**32 - 1), dimension=st.integers(1, 12), size=st.integers(-9, 3), ridge=st.integers(-9, 3))
+def test_whatever_noise_leaves_packed_rows_stay_packed_rows(seed, dimension, size, ridge):
+    random = np.random.default_rng(seed)
+    noisy = random.normal(size=(dimension, dimension)) * 10.0**size
+    way = preconditioner_of(noisy + noisy.T, 10.0**ridge)
+    longest = random.normal(size=(50, dimension))
+    rows = packed(longest / np.linalg.norm(longest, axis=1, keepdims=True), np.ones(50))
+    moved = second_moments.transformed(rows, way.matrix)
+    again = second_moments.transformed(moved, np.eye(dimension))  # a row that is no packed row would be 0
+    assert np.array_equal(moved, again)
+    assert 1 <= way.effective_dimension <= dimension
+
+
+def test_a_release_that_is_all_noise_leaves_a_model():
+    way = preconditioner_of(-np.eye(4), 0.25)
+    assert (way.effective_dimension, way.scale) == (1.0, pytest.approx(2.0, rel=1e-5))
+    assert np.isfinite(planned(epsilon=1e-4).run(RowsInMemory(*some_rows(300, 3)), SILENT)).all()
+
+
+def test_a_transformed_row_has_the_matrix_times_its_features_and_its_label():
+    features, labels = some_rows(20, 5)
+    rows, matrix = packed(features, labels), RANDOM.normal(size=(5, 5)) / 5
+    moved = second_moments.transformed(rows, matrix)
+    assert moved[:, :5] == pytest.approx(rows[:, :5].astype(float) @ matrix.T, rel=1e-6, abs=1e-9)
+    assert np.array_equal(moved[:, -1], labels.astype(np.float32))
+    assert not moved[:, 5:-1].any()
+
+
+# --- steps ----------------------------------------------------------------------------------------------------
+
+
+OBJECTIVES = {"huber_svm": (Linear(HuberSvm(), 3), 1), "softmax": (Softmax(3, 4), 4)}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_opposite_records_attain_the_sensitivity_of_a_step(name):
+    objective, classes = OBJECTIVES[name]
+    rows = some_rows(40, 3, classes=classes)
+    matrix, clip = 0.5 * np.eye(3), 0.3
+    one, other = (with_record([sign, 0, 0], 1.0, rows=rows) for sign in (1.0, -1.0))
+    sums = (objective.gradient_sum(objective.initial(), second_moments.transformed(each, matrix), clip=clip)
+            for each in (one, other))  # fmt: skip
+    assert 0.999999 < np.linalg.norm(np.subtract(*sums)) / replaced_sensitivity(clip, 41) <= 1
+
+
+def test_one_clip_holds_the_gradients_of_all_classes_together():
+    """K clips would let a record move the sum by √K times as much."""
+    objective, rows = Softmax(3, 4), packed(*some_rows(200, 3, classes=4))
+    model = 20 * RANDOM.normal(size=12)
+    gradients = np.array([objective.gradient_sum(model, row[None]) for row in rows])
+    clipped = np.array([objective.gradient_sum(model, row[None], clip=0.1) for row in rows])
+    norms = np.linalg.norm(gradients, axis=1)
+    assert (norms > 0.1).any()
+    assert np.linalg.norm(clipped, axis=1).max() <= 0.1
+    assert clipped == pytest.approx(gradients * np.minimum(1, 0.1 / norms)[:, None], rel=1e-6, abs=1e-15)
+    assert objective.gradient_sum(model, rows, clip=0.1) == pytest.approx(clipped.sum(axis=0))
+
+
+def test_softmax_has_the_gradient_of_its_loss():
+    objective, rows = Softmax(3, 4), packed(*some_rows(50, 3, classes=4))
+    model, direction, step = RANDOM.normal(size=12), RANDOM.normal(size=12), 1e-6
+    up, down = objective.loss_sums(np.array([model + step * direction, model - step * direction]), rows)
+    assert objective.gradient_sum(model, rows) @ direction == pytest.approx(
+        (up - down) / (2 * step), rel=1e-5, abs=1e-6
+    )
+    assert objective_from(json.dumps(objective.as_data())) == objective
+
+
+@pytest.mark.parametrize("label", [0.0, -1.0, 1.5, 5.0, np.inf, np.nan])
+def test_a_row_without_a_class_is_in_no_sum_of_softmax(label):
+    objective, rows = Softmax(3, 4), packed(*some_rows(20, 3, classes=4))
+    more = np.concatenate([rows, blocks.encode(np.array([[0.5, 0.5, 0.5]]), np.array([label]))])
+    model = RANDOM.normal(size=12)
+    assert objective.gradient_sum(model, more) == pytest.approx(objective.gradient_sum(model, rows))
+    assert objective.loss_sums(model[None], more) == pytest.approx(objective.loss_sums(model[None], rows))
+
+
+# --- the plan -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("own", [{}, {"passes": 7, "moment_share": 0.6}])
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
+def test_the_parts_of_the_noise_add_up_to_what_is_charged(epsilon, own):
+    descent = planned(epsilon=epsilon, own=own).method
+    square = descent.moment_multiplier**-2 + descent.passes * descent.step_multiplier**-2
+    assert 1 - 1e-9 < square * analytic_noise_multiplier(epsilon, 1e-6) ** 2 <= 1
+
+
+def test_what_is_drawn_is_what_is_planned(monkeypatch):
+    """The second moment and each step by its own Gaussian, of all coordinates, whose sensitivity is covered."""
+    released, sound = [], Gaussian.release
+
+    def seen(noise, vector):
+        released.append((noise, len(vector)))
+        return sound(noise, vector)
+
+    monkeypatch.setattr(Gaussian, "release", seen)
+    made = planned(Facts(300, 4), own={"passes": 5})
+    made.run(RowsInMemory(*some_rows(300, 4)), SILENT)
+    (moment, count), *steps = released
+    descent = made.method
+    assert (count, [each for _, each in steps]) == (10, [4] * 5)
+    assert moment.noise_scale >= descent.moment_multiplier * moment_sensitivity(300)
+    assert all(noise.noise_scale >= descent.step_multiplier * noise.sensitivity for noise, _ in steps)
+    assert (
+        moment.noise_scale == made.details["noise_scale"] == moment_noise(300, 4, descent.moment_multiplier).noise_scale
+    )
+    assert made.details["ridge"] == ridge_of(moment, 300, 4)
+
+
+@pytest.mark.parametrize(
+    ("signal", "outputs", "passes", "clip", "step"),
+    [
+        (1, 1, 10, 0.15, 4.0),
+        (8, 1, 10, 0.25, 4.0),
+        (15, 1, 10, 0.4, 4.0),
+        (15, 0, 10, 0.25, 1.0),
+        (100, 0, 16, 0.4, 1.0),
+        (100, 1, 16, 0.4, 8.0),
+        (1, 5, 20, 0.25, 8.0),
+        (100, 5, 20, 0.25, 8.0),
+    ],
+)
+def test_passes_and_clip_follow_from_public_facts(signal, outputs, passes, clip, step):
+    """Without outputs the label is a number."""
+    rows = math.ceil(signal * 10 * analytic_noise_multiplier(1.0, 1e-6))
+    facts = Facts(rows, 10, max(1, outputs), is_classifier=outputs > 0)
+    details = planned(facts, loss="logistic" if outputs else "huber_regression").details
+    assert [details[name] for name in ("steps", "clip", "step_size")] == [passes, clip, step]
+
+
+def test_what_is_given_replaces_the_rule():
+    details = planned(own={"passes": 3, "clip": 0.7, "moment_share": 0.5}, step_size=2.0).details
+    assert [details[name] for name in ("steps", "clip", "moment_share", "step_size")] == [3, 0.7, 0.5, 2.0]
+
+
+REFUSED = {
+    "pure ε": ({"delta": 0.0}, "needs a delta > 0; give one, or choose objective_perturbation"),
+    "too many features": (
+        {"facts": Facts(10**6, 2049)},
+        "features = 2049 .* between 1 and 2048: give a projection_dimension",
+    ),
+    "weighted softmax": ({"facts": Facts(300, 3, 4), "positive_weight": 2.0}, "softmax.* has no positive_weight"),
+    "epochs": ({"epochs": 3}, "has no epochs .* give passes in settings"),
+    "a clip of its own": ({"clip_norm": 0.5}, "has no clip_norm .* give clip in settings"),
+    "a regulariser": ({"regularisation": 0.1}, "has no regularisation .* the coordinates regularise"),
+    "endless steps": ({"step_size": 1e7}, "step_size = 1e\\+07|step_size = 10000000"),
+    "a network": ({"network": "mlp"}, "has no network"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_planned_is_refused_with_a_remedy(case):
+    given, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message):
+        planned(**given)
+
+
+# --- runs -----------------------------------------------------------------------------------------------------
+
+
+def unequal(count, dimension=8):
+    """Rows whose coordinates have variances from 1 to 10⁻⁴, and labels that the small ones decide."""
+    features = RANDOM.normal(size=(count, dimension)) * np.geomspace(1, 1e-2, dimension)
+    features /= np.maximum(1, np.linalg.norm(features, axis=1, keepdims=True))
+    return features, np.where(features[:, -1] + features[:, -2] > 0, 1.0, -1.0)
+
+
+def test_it_learns_from_coordinates_that_plain_noisy_descent_does_not_see():
+    facts, train, test = Facts(20_000, 8), unequal(20_000), unequal(5000)
+
+    def right(algorithm, **more):
+        made = plan(Request(1.0, 1e-6, algorithm=algorithm, **more), facts)
+        model = made.run(RowsInMemory(*train), SILENT)[0]
+        return np.mean((test[0] @ model > 0) == (test[1] > 0))
+
+    assert usually(lambda: right("preconditioned_gd") > 0.89)
+    assert usually(lambda: right("dp_sgd", batch_size=1000) < 0.89)
+
+
+def test_classes_are_learned_together():
+    features, _ = some_rows(20_000, 3)
+    labels = 1 + np.argmax(features @ np.array([[1, -1, 0], [0, 1, -1], [-1, 0, 1]]).T, axis=1)
+
+    def learns():
+        models = planned(Facts(20_000, 3, 3)).run(RowsInMemory(features, labels), SILENT)
+        return models.shape == (3, 3) and np.mean(1 + np.argmax(features @ models.T, axis=1) == labels) > 0.9
+
+    assert usually(learns)
+
+
+@pytest.mark.parametrize("loss", ["huber_regression", "squared"])
+def test_numbers_are_learned(loss):
+    features, _ = some_rows(20_000, 3)
+    labels = features @ np.array([0.5, -0.3, 0.2])
+
+    def learns():
+        facts = Facts(20_000, 3, is_classifier=False)
+        model = planned(facts, loss=loss).run(RowsInMemory(features, labels), SILENT)[0]
+        return np.mean((features @ model - labels) ** 2) < 0.1 * np.var(labels)
+
+    assert usually(learns)
+
+
+def test_the_released_model_is_within_a_radius_that_is_given():
+    rows = RowsInMemory(*unequal(300))
+    assert np.linalg.norm(planned(Facts(300, 8)).run(rows, SILENT)) > 0.5
+    assert np.linalg.norm(planned(Facts(300, 8), radius=0.5).run(rows, SILENT)) <= 0.5 * (1 + 1e-12)
+
+
+def test_long_steps_and_nothing_but_noise_leave_a_finite_model():
+    made = planned(epsilon=1e-6, step_size=1e6, own={"passes": 50, "clip": 100.0})
+    assert np.isfinite(made.run(RowsInMemory(*some_rows(300, 3)), SILENT)).all()
+
+
+@pytest.mark.parametrize("dimension", [200, pytest.param(1000, marks=pytest.mark.slow)])
+def test_many_features_are_trained_on(dimension):
+    made = planned(Facts(2000, dimension), own={"passes": 2})
+    assert np.isfinite(made.run(RowsInMemory(*some_rows(2000, dimension)), SILENT)).all()
