@@ -9,6 +9,7 @@ import numpy as np
 
 from dbdp.algorithms.rows import Layout, Progress, Rows, silent
 from dbdp.learning.rows.encoding import RandomProjection
+from dbdp.learning.rows.features import SCALED
 from dbdp.privacy.accounting.events import REPLACE_ONE, REPLACE_ONE_UNIT, Release
 
 
@@ -127,6 +128,11 @@ class Request:
         return RandomProjection(self.projection_dimension, self.projection_seed)
 
     @property
+    def coding(self) -> dict[str, Any] | None:
+        """How rows are encoded otherwise than for a linear model: for a network their lengths count."""
+        return None if self.network is None else {"encoding": SCALED}
+
+    @property
     def given(self) -> dict[str, Any]:
         """The options that differ from their defaults, but for epsilon and delta."""
         asked = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
@@ -184,7 +190,7 @@ class NoisyWhileTraining:
     @property
     def layout(self) -> Layout:
         """All rows in one slice."""
-        return Layout(self.facts.dimension, (self.facts.rows,), self.request.projection)
+        return Layout(self.facts.dimension, (self.facts.rows,), self.request.projection, coding=self.request.coding)
 
     def run(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
         """Pack the rows, train, and return the noisy models."""

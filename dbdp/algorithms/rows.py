@@ -4,9 +4,9 @@ Shapes: a model is a vector of P parameters. What comes back is exact and secret
 to it before anything else depends on it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -32,12 +32,15 @@ class Layout:
     slices : rows of each slice; slices are disjoint ranges of one secret order (privacy.md §1.6, §6)
     projection : of the features, by a public seed
     side_by_side : whether each slice has a session of its own, where the session can open more
+    coding : the encoding, and perhaps the features as another declaration has them, as `dbdp.packing.options.Coding`
+        reads them; None takes the dataset's own
     """
 
     dimension: int
     slices: tuple[int, ...]
     projection: RandomProjection | None = None
     side_by_side: bool = False
+    coding: Mapping[str, Any] | None = None
 
 
 class Rows(Protocol):

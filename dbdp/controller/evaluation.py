@@ -5,7 +5,7 @@ classes, the rows are packed as for a training, and tallied by one aggregate; th
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -25,11 +25,13 @@ from dbdp.controller.rows import packed_rows
 from dbdp.learning import tallies
 from dbdp.learning.objectives import objective_from
 from dbdp.learning.rows import blocks
-from dbdp.learning.rows.encoding import HEADER_BYTES, ColumnEncoder, VectorEncoder
+from dbdp.learning.rows.encoding import HEADER_BYTES, VectorEncoder
 from dbdp.learning.tallies import linear_scores
+from dbdp.packing.options import Coding
 from dbdp.registry import datasets, network_models, registering
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import MAX_CLASSES, Declaration
+from dbdp.registry.releases import column_scales
 from dbdp.registry.spending import rights
 from dbdp.registry.tables import records
 from dbdp.sessions.server import ServerSession
@@ -48,12 +50,23 @@ class Scorer:
     network : None for linear models
     dimension : coordinates of a packed row
     request : says which rows to pack: with the projection of a network, if it has one
+    coding : how rows are encoded, as the model's were for its training; None as the dataset says
     """
 
     vectors: np.ndarray
     network: str | None
     dimension: int
     request: Request
+    coding: Coding | None = None
+
+    def encoded(self, dataset: Dataset) -> Dataset:
+        """Return a dataset whose rows are encoded as the model's were."""
+        return dataset if self.coding is None else self.coding.of(dataset)
+
+    def layout(self, rows: int) -> Layout:
+        """Return how the rows of a dataset are packed to be scored."""
+        coding = None if self.coding is None else asdict(self.coding)
+        return Layout(self.dimension, (rows,), self.request.projection, coding=coding)
 
     def of(self, tally: tallies.Tally) -> dict[str, Any]:
         """Return a tally of this model's scores, as data for `tally_transition`."""
@@ -154,8 +167,8 @@ def _tallied(
 ) -> dict[str, Any]:
     """Charge, tally the packed rows, and add the noise; `details` are what else the ledger and the receipt show."""
     receipt = Receipt.of(dataset, plan.explain() | details, plan.guarantee)
-    charging.check_trainable(session, dataset, scorer.request)
-    layout = Layout(scorer.dimension, (dataset.rows,), scorer.request.projection)
+    charging.check_trainable(session, scorer.encoded(dataset), scorer.request)
+    layout = scorer.layout(dataset.rows)
     with charging.charged(session, dataset, receipt) as charge:
         with charging.answering(session, dataset, charge), packed_rows(session, dataset, layout) as rows:
             rows.shuffle()
@@ -264,34 +277,38 @@ def _scorer(model: int, found: Row, dataset: Dataset, epsilon: float) -> Scorer:
     ValueError
         If it was trained on other columns.
     """
-    declaration, request = dataset.declaration, Request(epsilon)
-    _check_fit(model, Declaration.from_json(found["declaration"]), dataset)
+    declaration, request = Declaration.from_json(found["declaration"]), Request(epsilon)
+    _check_fit(model, declaration, dataset)
+    coding = Coding(declaration.encoding, declaration.features)
     if found["network"] is None:
         vectors = in_packed_coordinates(declaration, np.array(found["coefficients"]), np.array(found["intercepts"]))
-        return Scorer(vectors, None, declaration.dimension, request)
+        return Scorer(vectors, None, declaration.dimension, request, coding)
     network, projection = network_models.parsed(json.loads(found["network"]))
     if projection:
         request = Request(epsilon, projection_dimension=projection.dimension, projection_seed=projection.seed)
     parameters = np.frombuffer(found["parameters"], np.float64, offset=HEADER_BYTES)
-    return Scorer(parameters[None], found["network"], network.inputs, request)
+    return Scorer(parameters[None], found["network"], network.inputs, request, coding)
 
 
 def _check_fit(model: int, trained: Declaration, dataset: Dataset) -> None:
-    """Raise ValueError for a model whose features or classes are not the dataset's; the label's column may differ."""
+    """Raise ValueError for a model whose features or classes are not the dataset's; the label's column may differ.
+
+    Bins and scales may differ too: the rows are encoded as the model's were.
+    """
     given = dataset.declaration
-    for word in ("kind", "classes", "label_bounds", "feature_names", "features", "intercept"):
+    for word in ("kind", "classes", "label_bounds", "columns", "plain_features", "intercept"):
         if getattr(trained, word) != getattr(given, word):
             raise ValueError(
                 f"model {model} was trained on rows whose declaration differs from that of dataset {dataset.name!r} "
-                f"in {word}; choose a dataset that is declared alike: see declaration in dbdp.datasets and dbdp.model"
+                f"in {word.removeprefix('plain_')}; choose a dataset that is declared alike: see declaration in dbdp.datasets and dbdp.model"
             )
 
 
 def in_packed_coordinates(declaration: Declaration, coefficients: np.ndarray, intercepts: np.ndarray) -> np.ndarray:
     """Return linear models over packed rows, from those in column units: the inverse of `releases.in_column_units`.
 
-    Packing divides a row that is too long by a positive number, intercept and all: signs and the largest of
-    several scores stay. So a packed row is taken for the class that the row is predicted to be, but where scores
+    Packing divides a row that is too long, or every row, by a positive number, intercept and all: signs and the largest
+    of several scores stay. So a packed row is taken for the class that the row is predicted to be, but where scores
     are so near that the rounding to float32 decides.
 
     Raises
@@ -301,12 +318,13 @@ def in_packed_coordinates(declaration: Declaration, coefficients: np.ndarray, in
     """
     models, offsets, size = _per_packed_label(declaration, np.atleast_2d(coefficients).astype(np.float64), intercepts)
     if vector := declaration.vector:
-        scales = VectorEncoder(vector.length, vector.norm_bound, declaration.intercept).scales
+        encoder = VectorEncoder(vector.length, vector.norm_bound, declaration.intercept, encoding=declaration.encoding)
+        scales = encoder.scales
         packed, shift, last = models / scales[: vector.length], np.zeros(len(models)), scales[vector.length :]
     else:
-        lower, widths, radius = _column_scales(declaration)
-        shift = models[:, : len(lower)] @ lower
-        packed, last = models * (widths * radius), np.full(int(declaration.intercept), 1 / radius)
+        origins, lengths, radius = column_scales(declaration)
+        shift = models @ origins
+        packed, last = models * (lengths * radius), np.full(int(declaration.intercept), 1 / radius)
     offsets = offsets + shift
     if declaration.intercept:
         return np.hstack([packed, (offsets / last)[:, None]])
@@ -327,13 +345,3 @@ def _per_packed_label(
     half, middle = (upper - lower) / 2.0, (lower + upper) / 2.0
     return models / half, (intercepts - middle) / half, (np.abs(intercepts) + abs(middle)) / half
 
-
-def _column_scales(declaration: Declaration) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return lower bounds of the numeric columns, the width of each feature, and what packing divides a row by."""
-    lower = np.array([feature.lower for feature in declaration.numeric])
-    upper = np.array([feature.upper for feature in declaration.numeric])
-    categories = tuple((0.0,) * len(feature.categories) for feature in declaration.categorical)
-    encoder = ColumnEncoder(tuple(lower), tuple(upper), categories, declaration.intercept)
-    widths = np.ones(encoder.width - declaration.intercept)
-    widths[: len(lower)] = upper - lower
-    return lower, widths, encoder.radius

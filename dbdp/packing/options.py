@@ -1,6 +1,7 @@
 """The options of dbdp.shuffle: which share of the rows is packed, in which order; checked before anything is read."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -49,6 +50,31 @@ class Poisson:
 
 
 @dataclass(frozen=True)
+class Coding:
+    """How rows are encoded otherwise than their dataset says: for a network, or as a model was that is scored.
+
+    Attributes
+    ----------
+    encoding : one of `dbdp.learning.rows.features.ENCODINGS`
+    features : the features as the model's declaration has them; None takes the dataset's
+    """
+
+    encoding: str
+    features: Mapping[str, Any] | None = None
+
+    def of(self, dataset: Dataset) -> Dataset:
+        """Return a dataset whose declaration encodes so.
+
+        Raises
+        ------
+        ValueError
+            If it is not sound, or does not have the same columns with the same bounds and categories.
+        """
+        declaration = dataset.declaration.recoded(self.encoding, self.features)
+        return replace(dataset, declaration=declaration)
+
+
+@dataclass(frozen=True)
 class Share:
     """What of a table is packed, and how.
 
@@ -60,6 +86,7 @@ class Share:
     cuts : numbers of packed rows, rising, after which a new block begins; the parts between have no
         more blocks than they need
     projection : applied to the features
+    coding : how rows are encoded; None as the dataset says
     poisson : packs the mini-batches of Poisson steps instead of an order; it has no key, places or cuts
     group : packs the records in this bucket of the temporary table of this name, as if they were the dataset
     progress : whether the client is told how far it is
@@ -75,6 +102,7 @@ class Share:
     last: int | None = None
     cuts: tuple[int, ...] = ()
     projection: RandomProjection | None = None
+    coding: Coding | None = None
     poisson: Poisson | None = None
     group: tuple[int, str] | None = None
     progress: bool = False
@@ -103,7 +131,7 @@ class Share:
         ValueError
             If an option is unknown, or has no sound value.
         """
-        names = ("key", "first", "last", "cuts", "projection", "poisson", "group", "progress")
+        names = ("key", "first", "last", "cuts", "projection", "coding", "poisson", "group", "progress")
         if not isinstance(given, dict) or set(given) - set(names):
             raise ValueError(f"options of shuffle must be an object of {', '.join(names)}")
         key, cuts, projection = given.get("key"), given.get("cuts", []), given.get("projection")
@@ -117,6 +145,7 @@ class Share:
             given.get("last"),
             tuple(cuts),
             RandomProjection(**projection) if projection else None,
+            None if given.get("coding") is None else _coding(given["coding"]),
             None if given.get("poisson") is None else _poisson(given["poisson"]),
             None if given.get("group") is None else _group(given["group"]),
             given.get("progress", False),
@@ -128,6 +157,12 @@ def _poisson(given: Any) -> Poisson:
     if not isinstance(given, dict) or not needed <= set(given) <= needed | {"apart"}:
         raise ValueError('poisson needs "probability", "steps" and "size", and may have "apart"')
     return Poisson(**given)
+
+
+def _coding(given: Any) -> Coding:
+    if not isinstance(given, dict) or not {"encoding"} <= set(given) <= {"encoding", "features"}:
+        raise ValueError('coding needs "encoding", and may have "features"')
+    return Coding(**given)
 
 
 def _group(given: Any) -> tuple[int, str]:

@@ -42,6 +42,8 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
     ValueError
         If the number of rows is no longer the registered one, or there is no such share.
     """
+    if share.coding is not None:
+        dataset = share.coding.of(dataset)
     encoder = records.encoder_of(session, dataset, share.projection)
     if share.group is not None:
         dataset = _group_of(session, dataset, Group(*share.group, table), encoder.record_bytes)

@@ -5,12 +5,13 @@ of a network (P,).
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from dbdp.learning.rows.encoding import ColumnEncoder, RandomProjection, VectorEncoder
+from dbdp.learning.rows.features import CENTRED, SCALED, UNIT
 from dbdp.registry import network_models
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import Declaration
@@ -60,7 +61,8 @@ def in_column_units(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return coefficients and intercepts for the columns as they are, from models over packed rows.
 
-    An affine map with public constants: post-processing. One model (dimension,) is taken too.
+    An affine map with public constants: post-processing. One model (dimension,) is taken too. Of the encoding `unit`
+    the decision is then divided by the norm of the row, see `Declaration.encoding`.
     """
     if projection:
         features = declaration.dimension - declaration.intercept
@@ -80,20 +82,60 @@ def _of_vector(declaration: Declaration, models: np.ndarray) -> tuple[np.ndarray
     vector = declaration.vector
     if vector is None:
         raise AssertionError("a declaration of columns has no array")
-    scaled = models * VectorEncoder(vector.length, vector.norm_bound, declaration.intercept).scales
+    encoder = VectorEncoder(vector.length, vector.norm_bound, declaration.intercept, encoding=declaration.encoding)
+    scaled = models * encoder.scales
     return scaled[..., : vector.length], scaled[..., vector.length :].sum(axis=-1)
 
 
 def _of_columns(declaration: Declaration, models: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    lower = np.array([feature.lower for feature in declaration.numeric])
-    upper = np.array([feature.upper for feature in declaration.numeric])
+    origins, lengths, radius = column_scales(declaration)
+    scaled = models / radius
+    coefficients, intercepts = scaled[..., : len(origins)] / lengths, scaled[..., len(origins) :].sum(axis=-1)
+    return coefficients, intercepts - coefficients @ origins
+
+
+def column_scales(declaration: Declaration) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return what packing subtracts from each feature, what it divides it by, and what it divides the row by.
+
+    Bins and categories are 0 or 1, and stay. Shapes (features,).
+    """
+    affine = [(0.0, 1.0) if each.bins else each.affine(declaration.encoding) for each in declaration.numeric]
+    spread = [pair for each, pair in zip(declaration.numeric, affine, strict=True) for _ in range(each.width)]
+    features = declaration.dimension - declaration.intercept
+    origins, lengths = np.array(spread + [(0.0, 1.0)] * (features - len(spread))).reshape(-1, 2).T
     categories = tuple((0.0,) * len(feature.categories) for feature in declaration.categorical)
-    encoder = ColumnEncoder(tuple(lower), tuple(upper), categories, declaration.intercept)
-    scaled = models / encoder.radius
-    features = encoder.width - declaration.intercept
-    coefficients, intercepts = scaled[..., :features], scaled[..., features:].sum(axis=-1)
-    coefficients[..., : len(lower)] /= upper - lower
-    return coefficients, intercepts - coefficients[..., : len(lower)] @ lower
+    encoder = ColumnEncoder(declaration.numeric, categories, declaration.intercept, encoding=declaration.encoding)
+    return origins, lengths, encoder.radius
+
+
+def decisions(
+    declaration: Declaration, features: np.ndarray, coefficients: np.ndarray, intercepts: np.ndarray
+) -> np.ndarray:
+    """Return what linear models in the units of the columns decide of rows, as SQL's prediction does: (n, outputs).
+
+    Parameters
+    ----------
+    declaration : of the model
+    features : (n, features), a coordinate for each coefficient: positions of numbers, bins and categories as 0 and 1
+    """
+    scores: np.ndarray = features @ np.atleast_2d(coefficients).T + intercepts
+    if declaration.encoding == UNIT:
+        norms = _row_norms(declaration, features)
+        return scores / (norms + (norms == 0.0))[:, None]
+    if declaration.encoding == CENTRED and declaration.label_bounds:
+        return np.clip(scores, *declaration.label_bounds)
+    return scores
+
+
+def _row_norms(declaration: Declaration, features: np.ndarray) -> np.ndarray:
+    """Return the norms (n,) that packing divides rows by where they become 1; no square overflows."""
+    if declaration.vector:
+        coordinates = features / declaration.vector.norm_bound
+    else:
+        origins, lengths, _ = column_scales(declaration)
+        coordinates = (features - origins) / lengths
+    norms: np.ndarray = np.hypot.reduce(coordinates, axis=1, initial=float(declaration.intercept))
+    return norms
 
 
 def record(
@@ -121,6 +163,7 @@ def record_network(
         If the data is no network of such a dataset, or the parameters are not its own, or not finite.
     """
     network, projection = network_models.parsed(data)
+    dataset = replace(dataset, declaration=replace(dataset.declaration, encoding=SCALED))
     network_models.check(dataset.declaration, network, projection)
     shape = np.shape(parameters)
     if shape != (network.parameters,):

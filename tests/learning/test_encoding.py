@@ -21,6 +21,7 @@ from dbdp.learning.rows.encoding import (
     WholeLabels,
     image,
 )
+from dbdp.learning.rows.features import Numeric
 
 WIDEST = st.floats(allow_nan=True, allow_infinity=True)
 EXTREMES = [
@@ -40,7 +41,8 @@ EXTREMES = [
     -1e308,
 ]
 COLUMN_VALUES = st.sampled_from([*EXTREMES, 3.0, -7.0, 11.0, np.nan])
-COLUMNS = ColumnEncoder((0.0, -5.0), (10.0, 5.0), ((3.0, -7.0, 0.0), (11.0,)), intercept=True)
+NUMBERS = (Numeric("a", 0.0, 10.0), Numeric("b", -5.0, 5.0))
+COLUMNS = ColumnEncoder(NUMBERS, ((3.0, -7.0, 0.0), (11.0,)), intercept=True)
 
 
 @pytest.fixture(scope="module", autouse=True, params=[False, True], ids=["reference", "compiled"])
@@ -319,7 +321,7 @@ def test_a_row_is_scaled_clipped_projected_and_clipped_again(intercept):
 
 
 def test_columns_are_projected_after_their_indicators():
-    encoder = ColumnEncoder((0.0, -5.0), (10.0, 5.0), ((3.0, -7.0, 0.0), (11.0,)), True, projection=MAP)
+    encoder = ColumnEncoder(NUMBERS, ((3.0, -7.0, 0.0), (11.0,)), True, projection=MAP)
     plain = COLUMNS.rows(records([2.5, 0.0, 3.0, 11.0]))[0].astype(np.float64)
     expected = np.append(plain[:6] @ MAP.matrix(6), plain[6])
     assert np.abs(encoder.rows(records([2.5, 0.0, 3.0, 11.0]))[0, :6] - expected).max() < 1e-6

@@ -18,6 +18,7 @@ from dbdp.interfaces.python.database import Database
 from dbdp.interfaces.python.frames import as_text
 from dbdp.interfaces.python.tables import quoted
 from dbdp.registry.declarations import Declaration
+from dbdp.registry.releases import decisions
 from dbdp.sessions.session import Row
 
 ONCE = tuple(PERTURBED_ONCE)
@@ -201,7 +202,7 @@ class Judges:
         ----------
         coefficients, intercepts : shapes (outputs, features) and (outputs,)
         """
-        scores = self.features @ np.atleast_2d(np.array(coefficients)).T + np.array(intercepts)
+        scores = decisions(self.declaration, self.features, np.array(coefficients), np.array(intercepts))
         if self.measure == ERROR:
             return _root_mean_square(scores[:, 0] - self.labels)
         taken = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
@@ -224,7 +225,7 @@ def _declaration(database: Database, dataset: str) -> Declaration:
     found = database.query(sql, dataset)
     if not found:
         raise ValueError(f"dataset {dataset!r} is not registered, or not yours to train on; see `dbdp datasets`")
-    return Declaration.from_json(found[0]["told"])
+    return Declaration.from_json(found[0]["told"]).current
 
 
 def _labelled(database: Database, declaration: Declaration, table: str) -> list[tuple[Any, ...]]:
