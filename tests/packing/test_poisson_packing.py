@@ -36,7 +36,7 @@ def numbered(connection: psycopg.Connection, schema: str, register: Register) ->
 
     def make(count: int) -> str:
         connection.execute(f"create table numbered as select i, i % 2 y from generate_series(0, {count - 1}) i")
-        return register("numbered", features={"i": [0, count]}, intercept=False)
+        return register("numbered", features={"i": {"bounds": [0, count]}}, intercept=False)
 
     return make
 
@@ -47,7 +47,8 @@ def public_size(count: int, poisson: dict[str, Any]) -> int:
 
 
 def packed(connection: psycopg.Connection, name: str, dimension: int = 1, **options: Any) -> list[Block]:
-    """Number and rows of the blocks, in their order."""
+    """Number and rows of the blocks, in their order; numbers from 0 to 1, of rows that keep their length."""
+    options = {"coding": {"encoding": "scaled"}} | options
     with connection.transaction(force_rollback=True):
         connection.execute(TABLE)
         connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
@@ -255,7 +256,8 @@ def test_the_rows_are_those_of_a_shuffle_whatever_they_hold(
     dimension = 2 if projection else 3
     with connection.transaction(force_rollback=True):
         connection.execute(TABLE)
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
+        scaled = json.dumps({"coding": {"encoding": "scaled"}} | options)
+        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, scaled))
         plain = b"".join(block for (block,) in connection.execute("select block from packed").fetchall())
     for steps in (1, 3):
         poisson = {"probability": 1, "steps": steps, "size": 95}

@@ -103,9 +103,9 @@ class PerturbedOnce:
         return self.noisy(rows, progress)
 
     def noisy(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
-        """Train over rows that are packed, and return the noisy models."""
+        """Train over rows that are packed, and return the noisy models, in the ball that the exact ones are in."""
         exact = self.exact(rows, progress)
-        return self.mechanism.release(exact.ravel()).reshape(exact.shape)
+        return within(self.mechanism.release(exact.ravel()).reshape(exact.shape), self.learning.radius)
 
     def exact(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
         """Train over rows that are packed, and return the exact models, shape (outputs, dimension): to be noised."""
@@ -220,6 +220,17 @@ class PerturbedOnce:
         quantiles = np.quantile(found, [0, 0.25, 0.5, 0.75, 1])
         names = ("smallest", "lower_quartile", "median", "upper_quartile", "largest")
         return {"sensitivity_by_position": summary | dict(zip(names, quantiles.tolist(), strict=True))}
+
+
+def within(models: np.ndarray, radius: float) -> np.ndarray:
+    """Return models (outputs, dimension) in the ball of a public radius, each the nearest one there; a release stays one.
+
+    The best model is in that ball, and so none that is released there is further from it than before.
+    """
+    if math.isinf(radius):
+        return models
+    norms = np.linalg.norm(models, axis=1, keepdims=True)
+    return models * (radius / np.maximum(norms, radius))
 
 
 def _averaged(shards: list[list[bytes]], weights: np.ndarray) -> list[list[bytes]]:

@@ -41,7 +41,7 @@ def features_of(frame: Frame, bounds: Any) -> Declared:
 
     Parameters
     ----------
-    bounds : column → [lower, upper] or ["category", …]; or one pair [lower, upper] of numbers or arrays (columns,) for
+    bounds : column → [lower, upper], {"bounds": [lower, upper], "bins": 8, "scale": "asinh"} or ["category", …]; or one pair [lower, upper] of numbers or arrays (columns,) for
         all columns; or a number, the norm of a row. None, or a column that is left out, is read from the rows
 
     Raises
@@ -114,6 +114,8 @@ def _check_name(name: str) -> None:
 
 def _check_kind(name: str, column: Column, stated: Any) -> None:
     """Raise ValueError for categories of a column of numbers, or bounds of one of texts."""
+    if isinstance(stated, Mapping):
+        stated = stated.get("bounds")
     are_categories = isinstance(stated, list) and any(isinstance(value, str) for value in stated)
     if are_categories and not column.is_text:
         raise ValueError(
@@ -129,6 +131,8 @@ def _check_kind(name: str, column: Column, stated: Any) -> None:
 
 def _plain(stated: Any) -> Any:
     """Return bounds or categories of any sequence as Python's own numbers and texts."""
+    if isinstance(stated, Mapping):
+        return {**stated, "bounds": _plain(stated["bounds"])} if "bounds" in stated else dict(stated)
     values = list(stated) if isinstance(stated, Sequence | np.ndarray) and not isinstance(stated, str) else stated
     if not isinstance(values, list):
         return stated
