@@ -26,6 +26,7 @@ from benchmarks import server
 from benchmarks.harness import write_json
 from dbdp.algorithms import ALGORITHMS, Request
 from dbdp.interfaces.cli.demo import adult
+from dbdp.interfaces.cli.plots.curves import Judges
 from dbdp.interfaces.python.database import Database, connect
 
 CONSOLE = Console()
@@ -140,26 +141,11 @@ def references(database: Database, data: Data) -> dict[str, float]:
     """Accuracy without privacy, without and with the regulariser, and of the larger class."""
     held_out = [row for place, row in enumerate(data.rows) if place % HELD_OUT == 0]
     positive = statistics.fmean(row[data.label] == data.positive for row in held_out)
-    found = {MAJORITY: max(positive, 1 - positive)}
+    found, judges = {MAJORITY: max(positive, 1 - positive)}, Judges.read(database, data.name, tables(data)[1])
     for regularisation in (1e-5, REGULARISATION, 1e-3):
         made = database.baseline(data.name, Request(1.0, regularisation=regularisation))
-        found[f"{NO_PRIVACY}, λ = {regularisation:g}"] = share_right(made, data, held_out)
+        found[f"{NO_PRIVACY}, λ = {regularisation:g}"] = judges.score(made.coefficients, made.intercepts)
     return found
-
-
-def share_right(made: Any, data: Data, rows: list[dict[str, str]]) -> float:
-    """The share of rows that a linear model in column units labels rightly; values are clipped as declared."""
-    weights = dict(zip(made.feature_names, made.coefficients[0], strict=True))
-    right = 0
-    for row in rows:
-        score = made.intercepts[0]
-        for name, declared in data.features.items():
-            if is_text(declared):
-                score += weights.get(f"{name}={row[name]}", 0.0)
-            else:
-                score += weights[name] * min(max(float(row[name]), declared[0]), declared[1])
-        right += (score > 0) == (row[data.label] == data.positive)
-    return right / len(rows)
 
 
 def measured(database: Database, data: Data, options: argparse.Namespace) -> dict[str, dict[str, list[float]]]:

@@ -15,7 +15,7 @@ from scipy import stats
 
 from dbdp.learning.rows import blocks
 from dbdp.packing.memory import blocks_of_step, steps_that_fit
-from dbdp.packing.options import Poisson, Share
+from dbdp.packing.options import Coding, Poisson, Share
 from dbdp.packing.packer import shuffle_and_pack
 from dbdp.privacy import shuffling
 from dbdp.privacy.accounting.padding import padded_samples
@@ -181,7 +181,7 @@ def test_each_step_has_the_rows_that_were_drawn_for_it(
 
     session = InThisProcess(connection)
     size = public_size(count, {"probability": probability, "steps": steps})
-    share = Share(poisson=Poisson(probability, steps, size, apart))
+    share = Share(poisson=Poisson(probability, steps, size, apart), coding=Coding("scaled"))
     with patch.object(shuffling, "hits", noted):
         shuffle_and_pack(session, datasets.load(session, name), "pg_temp.packed", share)
     found = [numbers(rows, count) for rows in steps_of(read(connection), steps, size)]
