@@ -300,7 +300,8 @@ def _check_fit(model: int, trained: Declaration, dataset: Dataset) -> None:
         if getattr(trained, word) != getattr(given, word):
             raise ValueError(
                 f"model {model} was trained on rows whose declaration differs from that of dataset {dataset.name!r} "
-                f"in {word.removeprefix('plain_')}; choose a dataset that is declared alike: see declaration in dbdp.datasets and dbdp.model"
+                f"in {word.removeprefix('plain_')}; choose a dataset that is declared alike: see declaration in "
+                "dbdp.datasets and dbdp.model"
             )
 
 
@@ -344,4 +345,3 @@ def _per_packed_label(
     lower, upper = declaration.label_bounds
     half, middle = (upper - lower) / 2.0, (lower + upper) / 2.0
     return models / half, (intercepts - middle) / half, (np.abs(intercepts) + abs(middle)) / half
-

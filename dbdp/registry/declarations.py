@@ -44,7 +44,7 @@ class Declaration:
     Of the label's kinds one is given: `positive`, where `negative` None means every other value that
     is not null; `classes`; or `label_bounds`. `public_columns` hold public keys: neighbours have the same
     value there in every row (privacy.md §11.10). `encoding` is how rows of these columns become those that a model is
-    trained on, see `dbdp.learning.rows.encoding`: of a model what it was trained with, of a dataset what `current` says.
+    trained on, see `dbdp.learning.rows.encoding`: of a model its own, of a dataset what `current` says.
     """
 
     label: str
@@ -79,8 +79,8 @@ class Declaration:
         made = declare(**stated | ({} if features is None else {"features": features}))
         if made.plain_features != self.plain_features:
             raise ValueError(
-                f"the features {', '.join(made.columns)} differ from those that are declared, {', '.join(self.columns)}, "
-                "in more than bins and scales; declare the same columns with the same bounds and categories"
+                f"the features {', '.join(made.columns)} differ in more than bins and scales from those declared, "
+                f"{', '.join(self.columns)}; declare the same columns with the same bounds and categories"
             )
         return made
 

@@ -117,7 +117,8 @@ def test_an_array_is_divided_by_its_norm_also_where_a_square_overflows(
     connection: psycopg.Connection, schema: str, register: Register, element: str, intercept: bool
 ) -> None:
     connection.execute(
-        f"create table v as select array[j - 3, j % 3, 0.5 * j, 0, 1]::{element}[] x, j % 2 y, j from generate_series(1, 9) j"
+        f"create table v as select array[j - 3, j % 3, 0.5 * j, 0, 1]::{element}[] x, j % 2 y, j "
+        "from generate_series(1, 9) j"
     )
     connection.execute(f"insert into v values (array[0, 0, 0, 0, 0]::{element}[], 1, 10)")
     name = register("v", features={"x": {"length": 5, "norm": 3}}, intercept=intercept)
@@ -199,7 +200,7 @@ def test_a_model_is_not_scored_where_bounds_differ(
     given: dict[str, Any] = {"negative": "0", "epsilon": 1e6, "delta": 0.1}
     name = register("t", features=FEATURES["plain"], **given)
     number, _, _ = released(connection, register("twin", features=FEATURES["bins"] | {"s": [0, 99]}, **given))
-    with pytest.raises(psycopg.Error, match="differs from that of dataset .* in features"):
+    with pytest.raises(psycopg.Error, match=r"differs from that of dataset .* in features"):
         connection.execute(MATRIX, (number, name))
 
 

@@ -80,7 +80,8 @@ def by_hand(estimator: LogisticRegression, row: tuple, features: dict[str, list]
             lower, upper = declared
             clipped = min(max(float(value), lower), upper)
             decision += named[column] * clipped
-            square += ((clipped - lower) / (upper - lower) * (1 if declared == [0, 1] else 2) - (declared != [0, 1])) ** 2
+            share = (clipped - lower) / (upper - lower)
+            square += (share if declared == [0, 1] else 2 * share - 1) ** 2
     return decision / math.sqrt(square)
 
 

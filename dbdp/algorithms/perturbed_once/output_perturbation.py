@@ -105,7 +105,8 @@ class PerturbedOnce:
     def noisy(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
         """Train over rows that are packed, and return the noisy models, in the ball that the exact ones are in."""
         exact = self.exact(rows, progress)
-        return within(self.mechanism.release(exact.ravel()).reshape(exact.shape), self.learning.radius)
+        released = self.mechanism.release(exact.ravel()).reshape(exact.shape)
+        return within(released, self.learning.radius)
 
     def exact(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
         """Train over rows that are packed, and return the exact models, shape (outputs, dimension): to be noised."""
@@ -223,9 +224,9 @@ class PerturbedOnce:
 
 
 def within(models: np.ndarray, radius: float) -> np.ndarray:
-    """Return models (outputs, dimension) in the ball of a public radius, each the nearest one there; a release stays one.
+    """Return models (outputs, dimension), each the nearest one in the ball of a public radius: post-processing.
 
-    The best model is in that ball, and so none that is released there is further from it than before.
+    The best model is in that ball, so that none gets further from it.
     """
     if math.isinf(radius):
         return models

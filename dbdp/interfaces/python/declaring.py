@@ -41,8 +41,9 @@ def features_of(frame: Frame, bounds: Any) -> Declared:
 
     Parameters
     ----------
-    bounds : column → [lower, upper], {"bounds": [lower, upper], "bins": 8, "scale": "asinh"} or ["category", …]; or one pair [lower, upper] of numbers or arrays (columns,) for
-        all columns; or a number, the norm of a row. None, or a column that is left out, is read from the rows
+    bounds : column → [lower, upper], {"bounds": [lower, upper], "bins": 8, "scale": "asinh"} or ["category", …]; or one
+        pair [lower, upper] of numbers or arrays (columns,) for all columns; or a number, the norm of a row. None, or a
+        column that is left out, is read from the rows
 
     Raises
     ------

@@ -125,7 +125,7 @@ class VectorScorer:
         return self._ending.of(decision, 0.0) if math.isfinite(decision) else None
 
     def _of_norm_one(self, values: tuple[float, ...]) -> float | None:
-        """Return the decision divided by the row's norm; its largest number is divided out, so that nothing overflows."""
+        """Return the decision divided by the row's norm; its largest number is divided out first: nothing overflows."""
         if not all(map(math.isfinite, values)):
             return None
         ending, largest = self._ending, max(map(abs, values))
@@ -422,7 +422,7 @@ def _of_network(declaration: Declaration, described: dict[str, Any], row_type: i
 
 
 def _of_classes(declaration: Declaration, described: dict[str, Any], make: Callable[..., Any]) -> tuple[Scorer, ...]:
-    """Return the scorers, in each form, that choose among the classes' own: dividing all by one norm changes nothing."""
+    """Return the scorers, in each form, that choose among the classes' own; all would be divided by one norm."""
     declaration = replace(declaration, encoding=SCALED)
     outputs = zip(described["coefficients"], described["intercepts"], strict=True)
     single = [make(declaration, described | {"coefficients": c, "intercept": i}) for c, i in outputs]
@@ -485,9 +485,7 @@ def _affine(declaration: Declaration, feature: Numeric) -> tuple[float, float]:
     return feature.affine(UNIT) if declaration.encoding == UNIT and not feature.bins else (0.0, 1.0)
 
 
-def _of_coordinates(
-    declaration: Declaration, coefficients: list[float], intercept: float
-) -> tuple[list[float], float]:
+def _of_coordinates(declaration: Declaration, coefficients: list[float], intercept: float) -> tuple[list[float], float]:
     """Return weights and intercept for the coordinates of `_affine`, from those for the columns as they are."""
     weights = list(coefficients)
     place = 0

@@ -21,8 +21,9 @@ from dbdp.learning.rows.encoding import (
     VectorEncoder,
     WholeLabels,
 )
+from dbdp.learning.rows.features import Categorical, Numeric
 from dbdp.registry.datasets import Dataset
-from dbdp.registry.declarations import Categorical, Declaration, Numeric, Unit
+from dbdp.registry.declarations import Declaration, Unit
 from dbdp.registry.tables import reading, units
 from dbdp.registry.tables.reading import Record
 from dbdp.sessions.server import ServerSession
