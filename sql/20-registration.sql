@@ -23,7 +23,7 @@ as $body$
 @plpython register_dataset@
 $body$;
 comment on function dbdp.register_dataset is
-'declare a table once: features are column -> [lower, upper] or ["category", …] or {"length": d, "norm": bound}; the label has a positive value, classes, or label_bounds; all rows with one value of column unit are protected together, of which at most max_rows are read; public_columns hold public keys, to group by; the budget, epsilon and delta or rho and delta, never changes. For the owner of the table.';
+'declare a table once: features are column -> [lower, upper] or {"bounds": [lower, upper], "bins": 8, "scale": "asinh"} or ["category", …] or {"length": d, "norm": bound}; the label has a positive value, classes, or label_bounds; all rows with one value of column unit are protected together, of which at most max_rows are read; public_columns hold public keys, to group by; the budget, epsilon and delta or rho and delta, never changes. For the owner of the table.';
 
 create or replace function dbdp.drop_dataset(name text) returns void
 language plpython3u
