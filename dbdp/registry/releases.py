@@ -23,6 +23,9 @@ from dbdp.sessions.server import ServerSession
 class Model:
     """A released model: linear, decision = intercept + ⟨coefficients, features⟩ for each class, or a network.
 
+    For classes the decision is divided by the norm of the row as it was trained on, see `decisions`, which moves
+    probabilities alone; that of a number is clipped to the label's bounds.
+
     Attributes
     ----------
     id : int
@@ -30,9 +33,10 @@ class Model:
     dataset : str
         Name of the dataset.
     feature_names : list of str
-        A name for each coefficient: a column, `column=category`, or `column[index]`.
+        A name for each coefficient: a column, `column=category`, `column=[from,to)` of a bin, or `column[index]`.
     coefficients : list, shape (features,), for classes (classes, features)
-        Per unit of a column, or for a category; of a label that is a number in its units. None for a network.
+        Per unit of a column, on its scale, or for a bin or a category; of a label that is a number in its units. None
+        for a network.
     intercept : float
         0 where the declaration has none; None for classes and for a network.
     intercepts : list, shape (outputs,)

@@ -51,7 +51,8 @@ _EXPLAINED = """
     algorithm, epochs, batch_size : and all other options of a training, see `dbdp.Request`
     database : where registered datasets are, and what a SQLAlchemy query reads from: a `dbdp.Database`, a SQLAlchemy
         engine or connection, or a psycopg connection; None for that of `dbdp.connect()`. Pickles leave it out
-    bounds : of rows at hand: column → [lower, upper] or ["category", …]; or one pair [lower, upper], of numbers or of
+    bounds : of rows at hand: column → [lower, upper], a mapping of these bounds with bins and scale, or
+        ["category", …]; or one pair [lower, upper], of numbers or of
         arrays (columns,), for all columns; or a number, the norm of a row. Values outside are clipped
     {label}
     intercept : whether a model of rows at hand has one
