@@ -26,6 +26,7 @@ from benchmarks import server
 from benchmarks.harness import write_json
 from dbdp.algorithms import ALGORITHMS, Request
 from dbdp.interfaces.cli.demo import adult
+from dbdp.interfaces.cli.plots.curves import ScoringRows
 from dbdp.interfaces.python.database import Database, connect
 
 CONSOLE = Console()
@@ -141,25 +142,11 @@ def references(database: Database, data: Data) -> dict[str, float]:
     held_out = [row for place, row in enumerate(data.rows) if place % HELD_OUT == 0]
     positive = statistics.fmean(row[data.label] == data.positive for row in held_out)
     shares = {MAJORITY: max(positive, 1 - positive)}
+    scoring_rows = ScoringRows.read(database, data.name, tables(data)[1])
     for regularisation in (1e-5, REGULARISATION, 1e-3):
         model = database.baseline(data.name, Request(1.0, regularisation=regularisation))
-        shares[f"{NO_PRIVACY}, λ = {regularisation:g}"] = share_correct(model, data, held_out)
+        shares[f"{NO_PRIVACY}, λ = {regularisation:g}"] = scoring_rows.score(model.coefficients, model.intercepts)
     return shares
-
-
-def share_correct(model: Any, data: Data, rows: list[dict[str, str]]) -> float:
-    """Return the share of rows that a linear model in column units labels correctly; values are clipped as declared."""
-    weights = dict(zip(model.feature_names, model.coefficients[0], strict=True))
-    correct = 0
-    for row in rows:
-        score = model.intercepts[0]
-        for name, declared in data.features.items():
-            if is_text(declared):
-                score += weights.get(f"{name}={row[name]}", 0.0)
-            else:
-                score += weights[name] * min(max(float(row[name]), declared[0]), declared[1])
-        correct += (score > 0) == (row[data.label] == data.positive)
-    return correct / len(rows)
 
 
 def measured(database: Database, data: Data, options: argparse.Namespace) -> dict[str, dict[str, list[float]]]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dbdp.algorithms.rows import Layout, Progress, Rows, silent
 from dbdp.learning.rows.encoding import RandomProjection
+from dbdp.learning.rows.features import SCALED
 from dbdp.privacy.accounting.events import REPLACE_ONE, REPLACE_ONE_UNIT, Release
 
 
@@ -149,6 +150,11 @@ class Request:
         return RandomProjection(self.projection_dimension, self.projection_seed)
 
     @property
+    def coding(self) -> dict[str, Any] | None:
+        """The encoding of rows for a network, where their lengths matter; None for a linear model."""
+        return None if self.network is None else {"encoding": SCALED}
+
+    @property
     def given(self) -> dict[str, Any]:
         """The options that differ from their defaults, without epsilon and delta."""
         values = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
@@ -209,7 +215,7 @@ class NoisyWhileTraining:
     @property
     def layout(self) -> Layout:
         """All rows in one slice."""
-        return Layout(self.facts.dimension, (self.facts.rows,), self.request.projection)
+        return Layout(self.facts.dimension, (self.facts.rows,), self.request.projection, coding=self.request.coding)
 
     def run(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
         """Pack the rows, train, and return the noisy models."""

@@ -4,9 +4,9 @@ Shapes: a model is a vector of P parameters. Results are exact and secret: an al
 to them before anything else depends on them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -36,12 +36,16 @@ class Layout:
         Random projection of the features, by a public seed.
     side_by_side : bool
         Whether each slice has its own session, if the session can open more.
+    coding : Mapping[str, Any] | None
+        The encoding, and optionally the features of another declaration, as `dbdp.packing.options.Coding` reads them;
+        None is the dataset's own.
     """
 
     dimension: int
     slices: tuple[int, ...]
     projection: RandomProjection | None = None
     side_by_side: bool = False
+    coding: Mapping[str, Any] | None = None
 
 
 class Rows(Protocol):

@@ -23,7 +23,7 @@ from dbdp.sessions.session import Session
 
 @dataclass(frozen=True)
 class Baseline:
-    """A linear model without privacy, in the units of the user's columns.
+    """A linear model without privacy, in the units of the user's columns; rows are encoded as for a private one.
 
     Attributes
     ----------

@@ -6,7 +6,7 @@ backend.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -26,11 +26,13 @@ from dbdp.controller.rows import packed_rows
 from dbdp.learning import tallies
 from dbdp.learning.objectives import objective_from
 from dbdp.learning.rows import blocks
-from dbdp.learning.rows.encoding import HEADER_BYTES, ColumnEncoder, VectorEncoder
+from dbdp.learning.rows.encoding import HEADER_BYTES, VectorEncoder
 from dbdp.learning.tallies import linear_scores
+from dbdp.packing.options import Coding
 from dbdp.registry import datasets, network_models, registering
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import MAX_CLASSES, Declaration
+from dbdp.registry.releases import column_scales
 from dbdp.registry.spending import rights
 from dbdp.registry.tables import records
 from dbdp.sessions.server import ServerSession
@@ -53,12 +55,24 @@ class Scorer:
         Coordinates of a packed row, d.
     request : Request
         How to pack the rows: with the projection of a network, if it has one.
+    coding : Coding | None
+        How the rows are encoded: as the model's were for its training; None is the dataset's own encoding.
     """
 
     vectors: np.ndarray
     network: str | None
     dimension: int
     request: Request
+    coding: Coding | None = None
+
+    def encoded(self, dataset: Dataset) -> Dataset:
+        """Return the dataset with the encoding of the model."""
+        return dataset if self.coding is None else self.coding.of(dataset)
+
+    def layout(self, rows: int) -> Layout:
+        """Return the layout in which the rows of a dataset are packed to be scored."""
+        coding = None if self.coding is None else asdict(self.coding)
+        return Layout(self.dimension, (rows,), self.request.projection, coding=coding)
 
     def of(self, tally: tallies.Tally) -> dict[str, Any]:
         """Return the description of a tally of this model's scores for `tally_transition`."""
@@ -181,8 +195,8 @@ def _tallied(
 ) -> dict[str, Any]:
     """Charge, tally the packed rows, and add noise; the ledger and the receipt show the plan and `details`."""
     receipt = Receipt.of(dataset, plan.explain() | details, plan.guarantee)
-    charging.check_trainable(session, dataset, scorer.request)
-    layout = Layout(scorer.dimension, (dataset.rows,), scorer.request.projection)
+    charging.check_trainable(session, scorer.encoded(dataset), scorer.request)
+    layout = scorer.layout(dataset.rows)
     with charging.charged(session, dataset, receipt) as charge:
         with charging.answering(session, dataset, charge), packed_rows(session, dataset, layout) as rows:
             rows.shuffle()
@@ -297,39 +311,44 @@ def _scorer(model: int, row: Row, dataset: Dataset, epsilon: float) -> Scorer:
     ValueError
         If the model's declaration does not fit the dataset's.
     """
-    declaration, request = dataset.declaration, Request(epsilon)
-    _check_fit(model, Declaration.from_json(row["declaration"]), dataset)
+    declaration, request = Declaration.from_json(row["declaration"]), Request(epsilon)
+    _check_fit(model, declaration, dataset)
+    coding = Coding(declaration.encoding, declaration.features)
     if row["network"] is None:
         vectors = in_packed_coordinates(declaration, np.array(row["coefficients"]), np.array(row["intercepts"]))
-        return Scorer(vectors, None, declaration.dimension, request)
+        return Scorer(vectors, None, declaration.dimension, request, coding)
     network, projection = network_models.parsed(json.loads(row["network"]))
     if projection:
         request = Request(epsilon, projection_dimension=projection.dimension, projection_seed=projection.seed)
     parameters = np.frombuffer(row["parameters"], np.float64, offset=HEADER_BYTES)
-    return Scorer(parameters[None], row["network"], network.inputs, request)
+    return Scorer(parameters[None], row["network"], network.inputs, request, coding)
 
 
 def _check_fit(model: int, trained: Declaration, dataset: Dataset) -> None:
-    """Raise ValueError for a model whose features or classes are not the dataset's; the label's column may differ."""
-    for field in ("kind", "classes", "label_bounds", "feature_names", "features", "intercept"):
+    """Raise ValueError for a model whose features or classes are not the dataset's; the label's column may differ.
+
+    Bins and scales may differ too: the rows are encoded as the model's were.
+    """
+    for field in ("kind", "classes", "label_bounds", "columns", "plain_features", "intercept"):
         if getattr(trained, field) != getattr(dataset.declaration, field):
             raise ValueError(
                 f"model {model} was trained on rows whose declaration differs from that of dataset {dataset.name!r} in "
-                f"{field}; choose a dataset with the same declaration: see declaration in dbdp.datasets and dbdp.model"
+                f"{field.removeprefix('plain_')}; choose a dataset with the same declaration: see declaration in "
+                "dbdp.datasets and dbdp.model"
             )
 
 
 def in_packed_coordinates(declaration: Declaration, coefficients: np.ndarray, intercepts: np.ndarray) -> np.ndarray:
     """Return linear models over packed rows, from those in column units: the inverse of `releases.in_column_units`.
 
-    Packing divides a row that is too long by a positive number, including its intercept, so that the signs and the
-    order of the scores stay. So a packed row has the predicted class of the row, unless scores differ by less than the
-    rounding to float32.
+    Packing divides a row, if it is too long or if every row is divided, by a positive number, including its
+    intercept, so that the signs and the order of the scores stay. So a packed row has the predicted class of the row,
+    unless scores differ by less than the rounding to float32.
 
     Parameters
     ----------
     declaration : Declaration
-        The dataset's declaration.
+        The model's declaration.
     coefficients : np.ndarray, shape (features,) or (outputs, features)
         In the units of the columns.
     intercepts : np.ndarray, shape (outputs,)
@@ -347,12 +366,13 @@ def in_packed_coordinates(declaration: Declaration, coefficients: np.ndarray, in
     """
     models, offsets, size = _per_packed_label(declaration, np.atleast_2d(coefficients).astype(np.float64), intercepts)
     if vector := declaration.vector:
-        scales = VectorEncoder(vector.length, vector.norm_bound, declaration.intercept).scales
+        encoder = VectorEncoder(vector.length, vector.norm_bound, declaration.intercept, encoding=declaration.encoding)
+        scales = encoder.scales
         packed, shift, last = models / scales[: vector.length], np.zeros(len(models)), scales[vector.length :]
     else:
-        lower, widths, radius = _column_scales(declaration)
-        shift = models[:, : len(lower)] @ lower
-        packed, last = models * (widths * radius), np.full(int(declaration.intercept), 1 / radius)
+        origins, lengths, radius = column_scales(declaration)
+        shift = models @ origins
+        packed, last = models * (lengths * radius), np.full(int(declaration.intercept), 1 / radius)
     offsets = offsets + shift
     if declaration.intercept:
         return np.hstack([packed, (offsets / last)[:, None]])
@@ -372,14 +392,3 @@ def _per_packed_label(
     lower, upper = declaration.label_bounds
     half, middle = (upper - lower) / 2.0, (lower + upper) / 2.0
     return models / half, (intercepts - middle) / half, (np.abs(intercepts) + abs(middle)) / half
-
-
-def _column_scales(declaration: Declaration) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return the numeric columns' lower bounds, each feature's width, and the number by which packing divides a row."""
-    lower = np.array([feature.lower for feature in declaration.numeric])
-    upper = np.array([feature.upper for feature in declaration.numeric])
-    categories = tuple((0.0,) * len(feature.categories) for feature in declaration.categorical)
-    encoder = ColumnEncoder(tuple(lower), tuple(upper), categories, declaration.intercept)
-    widths = np.ones(encoder.width - declaration.intercept)
-    widths[: len(lower)] = upper - lower
-    return lower, widths, encoder.radius

@@ -223,7 +223,8 @@ def _side_by_side(
 
 def _options(layout: Layout) -> dict[str, Any]:
     """Return the options of dbdp.shuffle."""
-    return {"projection": asdict(layout.projection)} if layout.projection else {}
+    coding = {"coding": dict(layout.coding)} if layout.coding else {}
+    return coding | ({"projection": asdict(layout.projection)} if layout.projection else {})
 
 
 class _InSession(Protocol):

@@ -1,6 +1,7 @@
 """The options of dbdp.shuffle: which share of the rows is packed, in which order; checked before any row is read."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -53,6 +54,33 @@ class Poisson:
 
 
 @dataclass(frozen=True)
+class Coding:
+    """An encoding that replaces the dataset's own: for a network, or to score a model as it was trained.
+
+    Attributes
+    ----------
+    encoding : str
+        One of `dbdp.learning.rows.features.ENCODINGS`.
+    features : Mapping[str, Any] | None
+        The features of the model's declaration; None is the dataset's own features.
+    """
+
+    encoding: str
+    features: Mapping[str, Any] | None = None
+
+    def of(self, dataset: Dataset) -> Dataset:
+        """Return the dataset with this encoding and these features.
+
+        Raises
+        ------
+        ValueError
+            If they are not valid, or do not have the same columns with the same bounds and categories.
+        """
+        declaration = dataset.declaration.recoded(self.encoding, self.features)
+        return replace(dataset, declaration=declaration)
+
+
+@dataclass(frozen=True)
 class Share:
     """The share of a dataset's rows that is packed, and how.
 
@@ -69,6 +97,8 @@ class Share:
         than necessary.
     projection : RandomProjection | None
         Applied to the features.
+    coding : Coding | None
+        How the rows are encoded; None is the dataset's own encoding.
     poisson : Poisson | None
         Packs the mini-batches of Poisson steps instead of an order; excludes key, first, last and cuts.
     group : tuple[int, str] | None
@@ -87,6 +117,7 @@ class Share:
     last: int | None = None
     cuts: tuple[int, ...] = ()
     projection: RandomProjection | None = None
+    coding: Coding | None = None
     poisson: Poisson | None = None
     group: tuple[int, str] | None = None
     progress: bool = False
@@ -122,7 +153,7 @@ class Share:
         ValueError
             If an option is unknown, or its value is not valid.
         """
-        names = ("key", "first", "last", "cuts", "projection", "poisson", "group", "progress")
+        names = ("key", "first", "last", "cuts", "projection", "coding", "poisson", "group", "progress")
         if not isinstance(options, dict) or set(options) - set(names):
             raise ValueError(f"options of shuffle must be an object of {', '.join(names)}")
         key, cuts, projection = options.get("key"), options.get("cuts", []), options.get("projection")
@@ -136,6 +167,7 @@ class Share:
             options.get("last"),
             tuple(cuts),
             RandomProjection(**projection) if projection else None,
+            None if options.get("coding") is None else _coding(options["coding"]),
             None if options.get("poisson") is None else _poisson(options["poisson"]),
             None if options.get("group") is None else _group(options["group"]),
             options.get("progress", False),
@@ -147,6 +179,12 @@ def _poisson(option: Any) -> Poisson:
     if not isinstance(option, dict) or not needed <= set(option) <= needed | {"apart"}:
         raise ValueError('poisson needs "probability", "steps" and "size", and may have "apart"')
     return Poisson(**option)
+
+
+def _coding(option: Any) -> Coding:
+    if not isinstance(option, dict) or not {"encoding"} <= set(option) <= {"encoding", "features"}:
+        raise ValueError('coding needs "encoding", and may have "features"')
+    return Coding(**option)
 
 
 def _group(option: Any) -> tuple[int, str]:

@@ -52,6 +52,8 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
     ValueError
         If the number of rows is no longer the registered one, or the share does not fit the dataset or the memory.
     """
+    if share.coding is not None:
+        dataset = share.coding.of(dataset)
     encoder = records.encoder_of(session, dataset, share.projection)
     if share.group is not None:
         dataset = _group_of(session, dataset, Group(*share.group, table), encoder.record_bytes)

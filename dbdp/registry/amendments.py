@@ -117,6 +117,8 @@ def redeclare(session: ServerSession, name: str, reason: str, corrections: Mappi
     """
     present = _own(session, name, "redeclare it", reason)
     corrected = _corrected(_registration(present), corrections)
+    if corrections.get("features") is not None:
+        corrected = corrected.coded(present["rows"])
     declared = corrected.declaration.to_json()
     if declared == present["declaration"]:
         raise ValueError(f"dataset {name!r} has this declaration already; pass a value that differs")

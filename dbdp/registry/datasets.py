@@ -153,7 +153,7 @@ def load(session: Session, name: str) -> Dataset:
         name,
         row["source"],
         row["rows"],
-        Declaration.from_json(row["declaration"]),
+        Declaration.from_json(row["declaration"]).current,
         budget_of(row),
         expected,
         None if row["unit"] is None else Unit(row["unit"], row["max_rows"]),

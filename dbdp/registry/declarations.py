@@ -2,48 +2,24 @@
 
 Bounds, categories and classes are stated, never read from the rows. A label has one of three kinds: `binary` (a
 positive value, and a negative one or any other), `classes` (a list of values), or `real` (a number within bounds).
-Prediction imports this module, so it imports only `checks` and the standard library.
+Prediction imports this module, so it imports only `checks`, `features` and the standard library.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dbdp.checks import is_number, whole
+from dbdp.learning.rows.features import CENTRED, ENCODINGS, LINEAR, SCALED, SCALES, UNIT, Categorical, Numeric, Vector
 
 MAX_BOUND = 1e300
 LABEL_BOUND, LEAST_WIDTH = 1e100, 1e-100  # coefficients in the units of label and columns stay finite
+MAX_BINS = 1000  # of one number: more would be nearly empty
 MAX_CLASSES = 1000  # one model for each, and a training reads the rows once for each
 MAX_LENGTH = (1 << 24) - 1  # of an array: a model's state, of four vectors at most, is one value in the server
 MAX_UNIT_ROWS = 1000  # the noise grows by this factor: with more a model would be noise alone
 MAX_UNIT_NUMBERS = 1 << 21  # 16 MB: some units are read together, and must fit memory whatever their rows hold
-
-
-@dataclass(frozen=True)
-class Numeric:
-    """A numeric column with public bounds; values outside are clipped to them."""
-
-    column: str
-    lower: float
-    upper: float
-
-
-@dataclass(frozen=True)
-class Categorical:
-    """A column with public categories; any other value belongs to none of them."""
-
-    column: str
-    categories: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Vector:
-    """One float8[] or float4[] column of a public length, with a public bound on its L2 norm."""
-
-    column: str
-    length: int
-    norm_bound: float
 
 
 @dataclass(frozen=True)
@@ -91,6 +67,9 @@ class Declaration:
         The categorical features.
     public_columns : tuple[str, ...]
         Columns of public keys: neighbours have the same value there in every row (privacy.md §11.10).
+    encoding : str
+        How rows of these columns become those that a model is trained on, see `dbdp.learning.rows.encoding`: a
+        model's own, or a dataset's, see `current`.
     """
 
     label: str
@@ -103,6 +82,37 @@ class Declaration:
     numeric: tuple[Numeric, ...] = ()
     categorical: tuple[Categorical, ...] = ()
     public_columns: tuple[str, ...] = ()
+    encoding: str = SCALED
+
+    @property
+    def current(self) -> "Declaration":
+        """The declaration with the encoding that linear models are now trained with.
+
+        For classes a row's length carries no information, so rows have norm 1; for a label that is a number it does.
+        """
+        return replace(self, encoding=CENTRED if self.kind == "real" else UNIT)
+
+    def recoded(self, encoding: str, features: Mapping[str, Any] | None = None) -> "Declaration":
+        """Return the declaration with another encoding, and with other bins and scales of the same columns.
+
+        Raises
+        ------
+        ValueError
+            If the encoding or the features are not valid, or the columns, their bounds or their categories differ.
+        """
+        stated = json.loads(self.to_json()) | {"encoding": encoding}
+        declaration = declare(**stated | ({} if features is None else {"features": features}))
+        if declaration.plain_features != self.plain_features:
+            raise ValueError(
+                f"the features {', '.join(declaration.columns)} differ in more than bins and scales from the declared "
+                f"ones, {', '.join(self.columns)}; declare the same columns with the same bounds and categories"
+            )
+        return declaration
+
+    @property
+    def plain_features(self) -> dict[str, Any]:
+        """The features without bins and scales: the columns, bounds and categories alone."""
+        return replace(self, numeric=tuple(replace(each, bins=0, scale=LINEAR) for each in self.numeric)).features
 
     @property
     def kind(self) -> str:
@@ -128,23 +138,24 @@ class Declaration:
         """A name for each coefficient, without the intercept."""
         if self.vector:
             return [f"{self.vector.column}[{index}]" for index in range(1, self.vector.length + 1)]
-        indicators = [f"{each.column}={category}" for each in self.categorical for category in each.categories]
-        return [each.column for each in self.numeric] + indicators
+        numbers = [name for each in self.numeric for name in each.names]
+        return numbers + [f"{each.column}={category}" for each in self.categorical for category in each.categories]
 
     @property
     def dimension(self) -> int:
         """Number of coordinates of one linear model, with the intercept."""
+        numbers = sum(feature.width for feature in self.numeric)
         categories = sum(len(feature.categories) for feature in self.categorical)
         length = self.vector.length if self.vector else 0
-        return len(self.numeric) + categories + length + self.intercept
+        return numbers + categories + length + self.intercept
 
     @property
     def features(self) -> dict[str, Any]:
         """The features as `declare` accepts them."""
         if self.vector:
             return {self.vector.column: {"length": self.vector.length, "norm": self.vector.norm_bound}}
-        bounds: dict[str, Any] = {feature.column: [feature.lower, feature.upper] for feature in self.numeric}
-        return bounds | {feature.column: list(feature.categories) for feature in self.categorical}
+        numbers: dict[str, Any] = {feature.column: feature.declared for feature in self.numeric}
+        return numbers | {feature.column: list(feature.categories) for feature in self.categorical}
 
     def to_json(self) -> str:
         """Return the declaration as JSON."""
@@ -154,7 +165,8 @@ class Declaration:
             "real": {"label_bounds": self.label_bounds},
         }
         common = {"intercept": self.intercept, "features": self.features, "public_columns": self.public_columns}
-        return json.dumps({"label": self.label, **kinds[self.kind], **common})
+        encoding = {} if self.encoding == SCALED else {"encoding": self.encoding}
+        return json.dumps({"label": self.label, **kinds[self.kind], **common, **encoding})
 
     @classmethod
     def from_json(cls, text: str) -> "Declaration":
@@ -172,6 +184,7 @@ def declare(
     label_bounds: Sequence[float] | None = None,
     intercept: bool = True,
     public_columns: Sequence[str] | None = None,
+    encoding: str = SCALED,
 ) -> Declaration:
     """Check what an owner states about the columns of a table, and return it as a declaration.
 
@@ -180,8 +193,9 @@ def declare(
     label : str
         Name of the label's column.
     features : Mapping[str, Any]
-        Column → `[lower, upper]` (public bounds), `["a", "b", …]` (public categories), or, as the only entry,
-        `{"length": d, "norm": bound}` for an array column.
+        Column → `[lower, upper]` (public bounds), `{"bounds": [lower, upper], "bins": 8, "scale": "asinh"}` (public
+        bounds with bins of equal width, with a scale, or with both), `["a", "b", …]` (public categories), or, as the
+        only entry, `{"length": d, "norm": bound}` for an array column.
     positive, negative : str | None
         The two values of a binary label; without `negative` every other value is negative.
     classes : Sequence[str] | None
@@ -193,6 +207,8 @@ def declare(
     public_columns : Sequence[str] | None
         Columns whose value in every row, and so the number of rows with each value, is public; a model may be trained
         for each value.
+    encoding : str
+        One of ENCODINGS, for a stored model; models of earlier versions have none, which is `scaled`.
 
     Returns
     -------
@@ -205,6 +221,8 @@ def declare(
         If the declaration is not valid; the message names the column and the remedy.
     """
     kind = _label_kind(label, positive, negative, classes, label_bounds)
+    if encoding not in ENCODINGS:
+        raise ValueError(f"encoding = {encoding!r} is not one of {', '.join(ENCODINGS)}; choose one of them")
     parsed = _features(label, features)
     numeric = tuple(feature for feature in parsed if isinstance(feature, Numeric))
     categorical = tuple(feature for feature in parsed if isinstance(feature, Categorical))
@@ -214,7 +232,14 @@ def declare(
     vector = vectors[0] if vectors else None
     public = _public_columns(label, features, public_columns or ())
     return Declaration(
-        label, intercept, **kind, vector=vector, numeric=numeric, categorical=categorical, public_columns=public
+        label,
+        intercept,
+        **kind,
+        vector=vector,
+        numeric=numeric,
+        categorical=categorical,
+        public_columns=public,
+        encoding=encoding,
     )
 
 
@@ -324,16 +349,36 @@ def _features(label: str, features: Mapping[str, Any]) -> list["Numeric | Catego
 
 def _feature(column: str, declared: Any) -> Numeric | Categorical | Vector:
     if isinstance(declared, Mapping):
-        return _vector(column, declared)
+        return _coded(column, declared) if "bounds" in declared else _vector(column, declared)
     if isinstance(declared, Sequence) and not isinstance(declared, str) and declared:
         if all(isinstance(value, str) for value in declared):
             return _categorical(column, declared)
-        if len(declared) == 2 and all(is_number(value) for value in declared):
+        if _are_bounds(declared):
             return _numeric(column, *declared)
     raise ValueError(
         f"feature {column!r} is declared as {declared!r}; give [lower, upper] for bounds, a list of strings "
-        'for categories, or {"length": …, "norm": …} for an array'
+        'for categories, {"bounds": [lower, upper], "bins": …, "scale": …} for bins or a scale, or '
+        '{"length": …, "norm": …} for an array'
     )
+
+
+def _are_bounds(declared: Any) -> bool:
+    listed = isinstance(declared, Sequence) and not isinstance(declared, str)
+    return listed and len(declared) == 2 and all(map(is_number, declared))
+
+
+def _coded(column: str, declared: Mapping[str, Any]) -> Numeric:
+    """Return a numeric column that is declared with bins or a scale; raise ValueError unless both are valid."""
+    if unknown := set(declared) - {"bounds", "bins", "scale"}:
+        raise ValueError(f'feature {column!r} has {sorted(unknown)}; a number has "bounds", "bins" and "scale"')
+    bounds, bins, scale = declared["bounds"], declared.get("bins", 0), declared.get("scale", LINEAR)
+    if not _are_bounds(bounds):
+        raise ValueError(f"bounds of {column!r} are {bounds!r}; give [lower, upper]")
+    if bins != 0 or isinstance(bins, bool):
+        whole(f"bins of {column!r}", bins, 2, MAX_BINS, "or leave them out, for one coordinate")
+    if scale not in SCALES:
+        raise ValueError(f"scale of {column!r} is {scale!r}; it must be one of {', '.join(SCALES)}")
+    return replace(_numeric(column, *bounds), bins=bins, scale=scale)
 
 
 def _numeric(column: str, lower: float, upper: float) -> Numeric:

@@ -157,8 +157,7 @@ def column_packer(
 
     def packer(declaration: Declaration, projection: RandomProjection | None) -> Packer:
         encoder = ColumnEncoder(
-            tuple(each.lower for each in declaration.numeric),
-            tuple(each.upper for each in declaration.numeric),
+            declaration.numeric,
             tuple(tuple(map(float, range(len(each.categories)))) for each in declaration.categorical),
             declaration.intercept,
             projection=projection,

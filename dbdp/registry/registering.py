@@ -86,6 +86,8 @@ def enter(session: ServerSession, registration: Registration, types: dict[str, s
     rows = count(session, source, unit, types) * (unit.max_rows if unit else 1)
     if rows == 0:
         raise ValueError(f"{source} is empty; insert at least one row{' with a unit' if unit else ''} first")
+    if renewal is _FIRST:  # a renewal keeps what was chosen
+        registration = registration.coded(rows)
     inserted = _insert_new(
         session,
         """

@@ -1,14 +1,19 @@
 """The registration of a dataset: the public facts and the total budget that an owner states once, as one record."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from dbdp.learning.rows.features import ASINH, Numeric
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.registry.declarations import Declaration, Unit, declare, unit_of
 
 LONGEST_NAME = 63  # characters of a dataset's name
+WIDE = 10_000.0  # width of bounds: values over such a range, as amounts and counts, are seldom evenly spread
+BINS = 8
+_LARGEST_GROWTH = 0.25  # of the number of coordinates, by bins chosen by default: noise grows with them
+_ROWS_PER_COORDINATE = 200  # with fewer rows, bins chosen by default cost more accuracy than they bring
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +65,32 @@ class Registration:
             intercept=self.intercept,
             public_columns=self.public_columns,
         )
+
+    def coded(self, rows: int) -> "Registration":
+        """Return the registration with a scale, and possibly bins, for wide numbers declared by their bounds alone.
+
+        Public facts decide: for classes a number whose bounds are WIDE apart is put on the scale `asinh`, and in BINS
+        bins if all of them together add few coordinates, and there are enough rows. A column declared as
+        `{"bounds": …}` is unchanged. This is chosen once and not for each training, so that all models of a dataset,
+        and every summary that several of them share, have the same coordinates.
+
+        Parameters
+        ----------
+        rows : int
+            Public number of rows.
+        """
+        wide = [] if self.declaration.kind == "real" else list(filter(self._is_wide, self.declaration.numeric))
+        coordinates = self.declaration.dimension + (BINS - 1) * len(wide)
+        is_binned = (
+            coordinates <= self.declaration.dimension * (1 + _LARGEST_GROWTH)
+            and rows >= coordinates * _ROWS_PER_COORDINATE
+        )
+        chosen = [replace(each, scale=ASINH, bins=BINS if is_binned else 0) for each in wide]
+        return replace(self, features={**self.features, **{each.column: each.declared for each in chosen}})
+
+    def _is_wide(self, feature: Numeric) -> bool:
+        is_plain = not isinstance(self.features[feature.column], Mapping)
+        return is_plain and feature.upper - feature.lower >= WIDE
 
     @cached_property
     def privacy_unit(self) -> Unit | None:

@@ -5,12 +5,13 @@ of a network (P,).
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from dbdp.learning.rows.encoding import ColumnEncoder, RandomProjection, VectorEncoder
+from dbdp.learning.rows.features import CENTRED, SCALED, UNIT
 from dbdp.registry import network_models
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import Declaration
@@ -22,6 +23,9 @@ from dbdp.sessions.server import ServerSession
 class Model:
     """A released model: linear, decision = intercept + ⟨coefficients, features⟩ for each class, or a network.
 
+    For classes the decision is divided by the norm of the encoded row, see `decisions`, which changes probabilities but
+    no predicted class; the decision for a number is clipped to the label's bounds.
+
     Attributes
     ----------
     id : int
@@ -29,9 +33,10 @@ class Model:
     dataset : str
         Name of the dataset.
     feature_names : list of str
-        A name for each coefficient: a column, `column=category`, or `column[index]`.
+        A name for each coefficient: a column, `column=category`, `column=[from,to)` of a bin, or `column[index]`.
     coefficients : list, shape (features,), for classes (classes, features)
-        Per unit of a column, or for a category; of a label that is a number in its units. None for a network.
+        Per unit of a column, on its scale, or for a bin or a category; of a label that is a number in its units. None
+        for a network.
     intercept : float
         0 where the declaration has none; None for classes and for a network.
     intercepts : list, shape (outputs,)
@@ -60,7 +65,8 @@ def in_column_units(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return coefficients and intercepts in the units of the columns, from models over packed rows.
 
-    This is an affine map with public constants, and so post-processing.
+    This is an affine map with public constants, and so post-processing. With the encoding `unit` the decision is then
+    divided by the norm of the row, see `decisions`.
 
     Parameters
     ----------
@@ -94,20 +100,71 @@ def _of_vector(declaration: Declaration, models: np.ndarray) -> tuple[np.ndarray
     vector = declaration.vector
     if vector is None:
         raise AssertionError("a declaration of columns has no array")
-    scaled = models * VectorEncoder(vector.length, vector.norm_bound, declaration.intercept).scales
+    encoder = VectorEncoder(vector.length, vector.norm_bound, declaration.intercept, encoding=declaration.encoding)
+    scaled = models * encoder.scales
     return scaled[..., : vector.length], scaled[..., vector.length :].sum(axis=-1)
 
 
 def _of_columns(declaration: Declaration, models: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    lower = np.array([feature.lower for feature in declaration.numeric])
-    upper = np.array([feature.upper for feature in declaration.numeric])
+    origins, lengths, radius = column_scales(declaration)
+    scaled = models / radius
+    coefficients, intercepts = scaled[..., : len(origins)] / lengths, scaled[..., len(origins) :].sum(axis=-1)
+    return coefficients, intercepts - coefficients @ origins
+
+
+def column_scales(declaration: Declaration) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return the affine map of packing: origins and lengths, shapes (features,), and the divisor of the row.
+
+    A coordinate is (feature - origin) / length; bins and categories are 0 or 1, and unchanged.
+    """
+    affine = [(0.0, 1.0) if each.bins else each.affine(declaration.encoding) for each in declaration.numeric]
+    spread = [pair for each, pair in zip(declaration.numeric, affine, strict=True) for _ in range(each.width)]
+    features = declaration.dimension - declaration.intercept
+    origins, lengths = np.array(spread + [(0.0, 1.0)] * (features - len(spread))).reshape(-1, 2).T
     categories = tuple((0.0,) * len(feature.categories) for feature in declaration.categorical)
-    encoder = ColumnEncoder(tuple(lower), tuple(upper), categories, declaration.intercept)
-    scaled = models / encoder.radius
-    features = encoder.width - declaration.intercept
-    coefficients, intercepts = scaled[..., :features], scaled[..., features:].sum(axis=-1)
-    coefficients[..., : len(lower)] /= upper - lower
-    return coefficients, intercepts - coefficients[..., : len(lower)] @ lower
+    encoder = ColumnEncoder(declaration.numeric, categories, declaration.intercept, encoding=declaration.encoding)
+    return origins, lengths, encoder.radius
+
+
+def decisions(
+    declaration: Declaration, features: np.ndarray, coefficients: np.ndarray, intercepts: np.ndarray
+) -> np.ndarray:
+    """Return the decisions of linear models in the units of the columns, as the prediction in SQL computes them.
+
+    Parameters
+    ----------
+    declaration : Declaration
+        The model's declaration.
+    features : np.ndarray, shape (n, features)
+        One coordinate for each coefficient: numbers at their positions, bins and categories as 0 and 1.
+    coefficients : np.ndarray, shape (features,) or (outputs, features)
+        In the units of the columns.
+    intercepts : np.ndarray, shape (outputs,)
+        In the unit of the label.
+
+    Returns
+    -------
+    np.ndarray, shape (n, outputs)
+        The decisions; for a label that is a number, within its bounds.
+    """
+    scores: np.ndarray = features @ np.atleast_2d(coefficients).T + intercepts
+    if declaration.encoding == UNIT:
+        norms = _row_norms(declaration, features)
+        return scores / (norms + (norms == 0.0))[:, None]
+    if declaration.encoding == CENTRED and declaration.label_bounds:
+        return np.clip(scores, *declaration.label_bounds)
+    return scores
+
+
+def _row_norms(declaration: Declaration, features: np.ndarray) -> np.ndarray:
+    """Return the norms (n,) by which packing divides rows with the encoding `unit`; no square overflows."""
+    if declaration.vector:
+        coordinates = features / declaration.vector.norm_bound
+    else:
+        origins, lengths, _ = column_scales(declaration)
+        coordinates = (features - origins) / lengths
+    norms: np.ndarray = np.hypot.reduce(coordinates, axis=1, initial=float(declaration.intercept))
+    return norms
 
 
 def record(
@@ -136,6 +193,7 @@ def record_network(
         role made the charge.
     """
     network, projection = network_models.parsed(data)
+    dataset = replace(dataset, declaration=replace(dataset.declaration, encoding=SCALED))
     network_models.check(dataset.declaration, network, projection)
     shape = np.shape(parameters)
     if shape != (network.parameters,):

@@ -23,7 +23,7 @@ as $body$
 @plpython register_dataset@
 $body$;
 comment on function dbdp.register_dataset is
-'register a table as a dataset: features maps a column to [lower, upper], ["category", …] or {"length": d, "norm": bound}; the label has a positive value, classes, or label_bounds; all rows with one value of column unit are protected together, and at most max_rows of them are read; public_columns are public keys to group by; the budget, epsilon and delta or rho and delta, never changes. For the owner of the table.';
+'register a table as a dataset: features maps a column to [lower, upper], {"bounds": [lower, upper], "bins": 8, "scale": "asinh"}, ["category", …] or {"length": d, "norm": bound}; the label has a positive value, classes, or label_bounds; all rows with one value of column unit are protected together, and at most max_rows of them are read; public_columns are public keys to group by; the budget, epsilon and delta or rho and delta, never changes. For the owner of the table.';
 
 create or replace function dbdp.drop_dataset(name text) returns void
 language plpython3u

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, PERTURBED_ONCE, Facts, NoisyWhileTraining, Request, plan
 from dbdp.algorithms.catalogue import values_of
-from dbdp.algorithms.perturbed_once.output_perturbation import CALIBRATIONS, MIXTURES, PerturbedOnce
+from dbdp.algorithms.perturbed_once.output_perturbation import CALIBRATIONS, MIXTURES, PerturbedOnce, within
 from dbdp.algorithms.settings import AVERAGING, DEFAULT_REGULARISATION, MOST_NUMBERS, SCHEDULES
 from dbdp.controller.options import options
 from dbdp.interfaces.cli.main import app
@@ -911,3 +911,43 @@ def test_models_that_are_too_many_for_one_value_of_the_server_are_refused(reques
         for name in set(held) & {"outputs", "step_candidates", "population", "candidates"}:
             held[name] -= 1
     assert planned(dimension=dimension, epsilon=10.0, **request_).explain()
+
+
+# --- what is free after the release ---------------------------------------------------------------------
+
+
+class UntrainedRows:
+    """Rows over which nothing is learned: states come back as they are."""
+
+    def shuffle(self):
+        """Do nothing."""
+
+    def epoch(self, states):
+        return states
+
+
+@pytest.mark.parametrize("algorithm", PERTURBED_ONCE)
+def test_a_model_that_is_trained_in_a_ball_is_released_in_it_and_not_moved_within_it(algorithm):
+    made, noise = planned(algorithm=algorithm, loss="squared", is_classifier=False, rows=50, radius=2.0), []
+    mechanism = made.mechanism
+
+    class Known:
+        """The same noise, noted."""
+
+        def release(self, values):
+            noise.append(mechanism.release(values))
+            return noise[-1]
+
+    object.__setattr__(made, "mechanism", Known())
+    released = [made.noisy(UntrainedRows()) for _ in range(40)]
+    lengths = np.linalg.norm(noise, axis=1)
+    assert (lengths > 2).any()
+    for model, vector, length in zip(released, noise, lengths, strict=True):
+        assert np.linalg.norm(model) <= 2 * (1 + 1e-12)
+        assert np.allclose(model[0], vector * min(1, 2 / length), rtol=1e-12)
+
+
+def test_each_of_several_models_stays_in_a_ball_of_its_own():
+    models = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
+    assert within(models, 1.0) == pytest.approx(np.array([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]]))
+    assert within(models, math.inf) is models

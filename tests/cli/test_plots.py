@@ -158,7 +158,8 @@ def test_the_loss_drawn_is_that_of_the_rows_and_ends_near_the_least(
     rows: tuple[np.ndarray, np.ndarray], database: Database, connection: psycopg.Connection
 ) -> None:
     features, labels = rows[0][:-100], rows[1][:-100]
-    scaled = np.column_stack([features, np.ones(len(features))]) / np.sqrt(2)
+    scaled = np.column_stack([features, np.ones(len(features))])
+    scaled /= np.linalg.norm(scaled, axis=1)[:, None]
 
     def objective(w: np.ndarray) -> float:
         return float(np.logaddexp(0, -labels * (scaled @ w)).mean() + 0.005 * w @ w)

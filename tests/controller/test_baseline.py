@@ -35,12 +35,13 @@ def dataset(make_table: Callable[..., str], database: Database) -> tuple[np.ndar
 def test_it_is_the_minimiser(dataset: tuple[np.ndarray, np.ndarray], database: Database) -> None:
     features, labels = dataset
     found = database.baseline("baseline", Request(1.0, regularisation=0.01))
-    rows = np.column_stack([features, np.ones(ROWS)]) / np.sqrt(2)
+    rows = np.column_stack([features, np.ones(ROWS)])
+    rows /= np.linalg.norm(rows, axis=1)[:, None]
 
     def objective(w: np.ndarray) -> Any:
         return np.logaddexp(0, -labels * (rows @ w)).mean() + 0.005 * w @ w
 
-    best = minimize(objective, np.zeros(FEATURES + 1), tol=1e-12).x / np.sqrt(2)
+    best = minimize(objective, np.zeros(FEATURES + 1), tol=1e-12).x
     assert np.allclose(found.coefficients[0], best[:-1], atol=1e-4)
     assert np.allclose(found.intercepts, best[-1:], atol=1e-4)
     scores = features @ np.array(found.coefficients[0]) + found.intercepts[0]

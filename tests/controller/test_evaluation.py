@@ -72,7 +72,7 @@ def dataset(table: str, register: Register) -> Callable[..., str]:
 
 def released(connection: psycopg.Connection, name: str) -> int:
     """Store a model of random coefficients, about as large for every feature."""
-    declaration = declare(**declared(connection, name))
+    declaration = declare(**declared(connection, name)).current
     models = np.random.default_rng().normal(size=(declaration.outputs, declaration.dimension))
     coefficients, intercepts = (each.tolist() for each in in_column_units(declaration, models))
     given = coefficients if declaration.kind == "classes" else coefficients[0]
@@ -315,7 +315,7 @@ def test_what_does_not_fit_is_refused_before_the_charge(
     cases = {
         "classes": KINDS["classes"] | {"features": FEATURES["array"]},
         "features": KINDS["binary"] | {"features": {"x": {"length": 3, "norm": 9}}},
-        "feature_names": KINDS["binary"] | {"features": {"u": [0, 1]}},
+        "columns": KINDS["binary"] | {"features": {"u": [0, 1]}},
         "intercept": KINDS["binary"] | {"features": FEATURES["array"], "intercept": False},
         "is a number": {"label": "r", "positive": None, "label_bounds": [-1, 1], "features": FEATURES["array"]},
     }

@@ -275,7 +275,7 @@ from generate_series(0, {NUMBERED - 1}) as i""")
     connection.execute("select dbdp.deal_groups(%s, 'pg_temp.packed_groups', 'g', '{2,0}', %s)", (name, counted))
     for bucket, group in enumerate((2, 0)):
         connection.execute("truncate packed")
-        given = json.dumps(options | {"group": [bucket, "packed_groups"]})
+        given = json.dumps(options | {"group": [bucket, "packed_groups"], "coding": {"encoding": "scaled"}})
         connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, given))
         found = connection.execute("select block from packed order by block_no").fetchall()
         rows = np.concatenate([blocks.decode(block, 40) for (block,) in found])

@@ -138,7 +138,8 @@ def test_wherever_the_package_trains_the_next_thing_is_noise() -> None:
     once = functions("algorithms/perturbed_once/output_perturbation.py")
     assert statements(once["noisy"]) == [
         "exact = self.exact(rows, progress)",
-        "return self.mechanism.release(exact.ravel()).reshape(exact.shape)",
+        "released = self.mechanism.release(exact.ravel()).reshape(exact.shape)",
+        "return within(released, self.learning.radius)",
     ]
     passes = {call for call in calls("_epochs") if call[0] != "sensitivity"}
     assert passes == {("output_perturbation", name) for name in ("exact", "exact_by_epoch")}

@@ -82,6 +82,9 @@ def assert_nothing_stays(connection: psycopg.Connection, opened: Opened) -> None
     assert connection.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone() == (0,)
 
 
+SCALED = {"encoding": "scaled"}  # numbers from 0 to 1, of rows that keep their length
+
+
 def packed(part: rows.Slice) -> list[int]:
     """The numbers of the rows of a part, in its order."""
     sql = f"select block from {part.table} where block_no >= $1 and block_no < $2 order by block_no"
@@ -93,7 +96,7 @@ def packed(part: rows.Slice) -> list[int]:
 def spread(database: Database, name: str, sizes: tuple[int, ...]) -> list[list[int]]:
     session = ClientSession(database.connection)
     dataset = datasets.load(session, name)
-    with rows.packed_rows(session, dataset, Layout(1, sizes, side_by_side=True)) as made:
+    with rows.packed_rows(session, dataset, Layout(1, sizes, side_by_side=True, coding=SCALED)) as made:
         made.shuffle()
         return [packed(part) for part in made.slices]
 

@@ -65,7 +65,9 @@ def _feature(kind: str) -> st.SearchStrategy[Any]:
         return st.just({"length": 3, "norm": 1})
     sound: list[Any] = [list(CATEGORIES[kind])] if kind in CATEGORIES else []
     if kind in NUMBERS:
-        sound += [[-1, 1], [0, 1e300], [1, 1 + 2**-52], [0, 1e-100], [0, 5e-324], [-1e300, 1e300]]
+        ranges = [[-1, 1], [0, 1e300], [1, 1 + 2**-52], [0, 1e-100], [0, 5e-324], [-1e300, 1e300]]
+        codings = [{"bins": 2}, {"bins": 1000}, {"bins": 1}, {"scale": "asinh"}, {"scale": "asinh", "bins": 8}]
+        sound += [*ranges, *({"bounds": bounds} | coding for bounds in ranges for coding in codings)]
     return st.sampled_from(sound)
 
 

@@ -80,7 +80,9 @@ CATEGORIES = {
 }
 VECTORS = ("double precision[]", "real[]", "fuzz_vector")
 NAMES = ("x", "it's", 'say "x"', "select", "\u00e9\U0001f40d", "X y", "%s", "x" * 63)
-BOUNDS = ([-1, 1], [0, 1], [-1e300, 1e300], [-1.5, 1e13], [0.999999, 1], [-1e-3, 2e15])
+RANGES = ([-1, 1], [0, 1], [-1e300, 1e300], [-1.5, 1e13], [0.999999, 1], [-1e-3, 2e15])
+CODINGS = ({}, {"bins": 3}, {"scale": "asinh"}, {"bins": 5, "scale": "asinh"})
+BOUNDS = (*RANGES, *({"bounds": bounds} | coding for bounds in RANGES for coding in CODINGS))
 LAYOUTS = ("plain", "dropped column", "partitioned", "unlogged", "generated", "compressed elsewhere")
 
 

@@ -36,7 +36,7 @@ static void adapt(const sgd_training *t, long count) {
 
 __attribute__((noinline)) void run(long count) {
   unsigned long former = flush();
-  pack_rows(features, labels, rows, count, DIMENSION, STRIDE, 1.0 - 0x1p-22);
+  for (int least = 1; least >= 0; least--) pack_rows(features, labels, rows, count, DIMENSION, STRIDE, 1.0 - 0x1p-22, least);
   for (long loss = LOGISTIC; loss <= SQUARED; loss++)
     for (int kind = 0; kind < 8; kind++) {
       sgd_training t = {loss, kind & 1 ? 2 : 0, 0.5, loss == SQUARED ? 2.0 : 1.0, 1.0, kind & 2 ? 0.3 : INFINITY, 4.0,

@@ -21,6 +21,7 @@ from dbdp.learning.rows.encoding import (
     VectorEncoder,
     image,
 )
+from dbdp.learning.rows.features import Numeric
 
 WIDEST = st.floats(allow_nan=True, allow_infinity=True)
 EXTREMES = [
@@ -40,7 +41,8 @@ EXTREMES = [
     -1e308,
 ]
 COLUMN_VALUES = st.sampled_from([*EXTREMES, 3.0, -7.0, 11.0, np.nan])
-COLUMNS = ColumnEncoder((0.0, -5.0), (10.0, 5.0), ((3.0, -7.0, 0.0), (11.0,)), intercept=True)
+NUMBERS = (Numeric("a", 0.0, 10.0), Numeric("b", -5.0, 5.0))
+COLUMNS = ColumnEncoder(NUMBERS, ((3.0, -7.0, 0.0), (11.0,)), intercept=True)
 
 
 @pytest.fixture(scope="module", autouse=True, params=[False, True], ids=["reference", "compiled"])
@@ -319,7 +321,7 @@ def test_a_row_is_scaled_clipped_projected_and_clipped_again(intercept):
 
 
 def test_columns_are_projected_after_their_indicators():
-    encoder = ColumnEncoder((0.0, -5.0), (10.0, 5.0), ((3.0, -7.0, 0.0), (11.0,)), True, projection=MAP)
+    encoder = ColumnEncoder(NUMBERS, ((3.0, -7.0, 0.0), (11.0,)), True, projection=MAP)
     plain = COLUMNS.rows(records([2.5, 0.0, 3.0, 11.0]))[0].astype(np.float64)
     expected = np.append(plain[:6] @ MAP.matrix(6), plain[6])
     assert np.abs(encoder.rows(records([2.5, 0.0, 3.0, 11.0]))[0, :6] - expected).max() < 1e-6
@@ -391,3 +393,135 @@ def test_the_product_is_exact(length):
 def test_a_projection_that_is_none_is_refused(dimension, seed, named):
     with pytest.raises(ValueError, match=f"{named} must be a whole number"):
         RandomProjection(dimension, seed)
+
+
+# --- rows of norm 1, centred numbers, bins and scales -------------------------------------------------------------
+
+
+def unit(length, *, norm_bound=1.0, intercept=False, element="<f8"):
+    return VectorEncoder(length, norm_bound, intercept, element, encoding="unit")
+
+
+def assert_norm_is_one(row):
+    """At most 1, and above 1 - 2⁻²¹."""
+    assert (1 - Fraction(1, 2**21)) ** 2 < norm_squared(row) <= 1
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("length", [1, 2, 7, 54])
+def test_rows_for_classes_have_norm_one_and_never_more_as_real_numbers(length, intercept):
+    elements = np.concatenate([difficult_rows(100, length), np.zeros((1, length))])
+    rows = unit(length, intercept=intercept).rows(records(elements))
+    longest = np.abs(elements).max(axis=1)
+    for row, largest in zip(rows, longest, strict=True):
+        assert norm_squared(row) <= 1
+        if largest > 1e-280 or intercept:
+            assert_norm_is_one(row)
+    assert (rows[:, -1] == 1).all()  # a row of zeros keeps its label
+
+
+@given(elements=hnp.arrays(np.float64, st.tuples(st.integers(1, 8), st.integers(1, 9)), elements=WIDEST))
+def test_no_record_at_all_is_made_longer_than_one(elements):
+    rows = unit(elements.shape[1], norm_bound=0.3, intercept=True).rows(records(elements))
+    whole = (np.abs(elements) < 1e307).all(axis=1)  # whose shares of the bound are finite
+    assert rows[whole].any(axis=1).all()
+    assert max(map(norm_squared, rows)) <= 1
+    for row in rows[whole]:
+        assert_norm_is_one(row)
+
+
+def test_a_row_of_norm_one_has_the_direction_that_it_had():
+    rows = unit(2, norm_bound=4.0, intercept=True).rows(records([[1.0, -2.0], [1e-9, 0.0]]))
+    direction = np.array([0.25, -0.5, 1.0])
+    assert rows[0, :3] == pytest.approx(direction / np.linalg.norm(direction), rel=1e-6)
+    assert rows[1, :3] == pytest.approx([0.25e-9, 0.0, 1.0], rel=1e-6)
+    assert not unit(2).rows(records([[0.0, -0.0]]))[0, :-1].any()
+
+
+def test_without_normalisation_rows_would_be_short():
+    """The control: what the encoding is for."""
+    elements = np.random.default_rng().normal(size=(50, 7)) * 0.05
+    assert max(map(norm_squared, vector(7).rows(records(elements)))) < 0.5
+
+
+@pytest.mark.parametrize("dimension", [1, 7, 8, 54])
+def test_both_packers_agree_on_rows_of_norm_one(dimension):
+    features, labels = difficult_rows(100, dimension), np.random.default_rng().choice([-1, 0, 1], 400)
+    features[::7, 0] = np.nan
+    packed, expected = (pack(features.copy(), labels, 0.0) for pack in (encoding.pack, encoding.pack_reference))
+    assert (packed[:, -1] == expected[:, -1]).all()
+    assert np.abs(packed - expected).max() < 1e-6
+
+
+BINNED = (Numeric("a", 0.0, 10.0, bins=5), Numeric("b", -5.0, 5.0), Numeric("c", 0.0, 1.0))
+UNITED = ColumnEncoder(BINNED, ((3.0, -7.0),), intercept=True, encoding="unit")
+CENTRED = ColumnEncoder(BINNED[1:], ((3.0, -7.0),), intercept=True, encoding="centred")
+
+
+def direction_of(*values):
+    row = UNITED.rows(records(values))[0, : UNITED.dimension]
+    return row / row[-1]
+
+
+def bin_of(value):
+    return int(direction_of(value, 0.0, 0.0, 3.0)[:5].argmax())
+
+
+def test_a_number_is_in_one_bin_from_its_edge_on_and_beyond_the_bounds_in_the_last_one():
+    inside = [0.0, 1.9, 2.0, 3.999, 4.0, 6.0, 8.0, 9.99, 10.0]
+    assert [bin_of(value) for value in inside] == [0, 0, 1, 1, 2, 3, 4, 4, 4]
+    assert [bin_of(value) for value in (-1e300, -0.1, 10.1, 1e300)] == [0, 0, 4, 4]
+    assert direction_of(3.0, 0.0, 0.0, 3.0)[:5].tolist() == [0, 1, 0, 0, 0]
+
+
+def test_numbers_of_rows_of_norm_one_are_centred_but_those_from_zero_to_one():
+    assert direction_of(0.0, -5.0, 0.0, 9.0)[5:] == pytest.approx([-1, 0, 0, 0, 1], abs=1e-6)
+    assert direction_of(0.0, 1e300, 0.25, -7.0)[5:] == pytest.approx([1, 0.25, 0, 1, 1], abs=1e-6)
+    assert_norm_is_one(UNITED.rows(records([3.0, 4.0, 0.7, 3.0]))[0])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_binned_number_that_is_none_makes_the_zero_row(bad):
+    assert not UNITED.rows(records([bad, 0.0, 0.0, 3.0])).any()
+    assert UNITED.rows(records([5.0, 0.0, 0.0, 3.0])).any()
+
+
+def test_centred_rows_are_as_long_as_the_bounds_allow_and_no_longer():
+    corners = [[b, c, k] for b in (-5.0, 5.0) for c in (0.0, 1.0) for k in (3.0, -7.0)]
+    rows = CENTRED.rows(records(corners))
+    for row in rows:
+        assert_norm_is_one(row)
+    middle = CENTRED.rows(records([0.0, 0.5, 3.0]))[0]
+    assert middle[:2].tolist() == [0, 0]
+    assert norm_squared(middle) == pytest.approx(1 / 2, rel=1e-5)
+
+
+@given(
+    bounds=st.tuples(st.floats(-1e300, 1e300), st.floats(-1e300, 1e300)).filter(lambda b: b[1] - b[0] >= 1e-100),
+    bins=st.integers(2, 12),
+    scale=st.sampled_from(["linear", "asinh"]),
+    values=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5),
+)
+def test_every_finite_number_has_one_bin_and_one_position_within_the_bounds(bounds, bins, scale, values):
+    feature = Numeric("a", *bounds, bins=bins, scale=scale)
+    places = encoding.bins_of(feature, np.array([*bounds, *values]))
+    assert list(feature.edges) == sorted(feature.edges)
+    assert len(feature.edges) == bins - 1
+    assert len(feature.names) == bins
+    assert (places >= 0).all()
+    assert (places < bins).all()
+    found = encoding.positions(feature, np.array([*bounds, *values]))
+    expected = [feature.position(value) for value in (*bounds, *values)]
+    assert found == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    for kind in ("scaled", "unit", "centred"):
+        origin, length = feature.affine(kind)
+        assert (np.abs((found - origin) / length) <= 1 + 1e-12).all()
+
+
+def test_the_bins_of_the_asinh_scale_grow_with_the_distance_from_zero():
+    feature = Numeric("gain", 0.0, 100_000.0, bins=8, scale="asinh")
+    assert np.diff([0.0, *feature.edges, 100_000.0]).tolist() == sorted(np.diff([0.0, *feature.edges, 100_000.0]))
+    assert feature.edges[0] < 200
+    signed = Numeric("balance", -1e6, 1e6, bins=8, scale="asinh")
+    assert signed.edges == pytest.approx([-each for each in reversed(signed.edges)], abs=1e-6)
+    assert Numeric("year", 1e6, 2e6, bins=4, scale="asinh").edges[0] > 1e6

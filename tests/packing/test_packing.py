@@ -24,31 +24,34 @@ TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1, batch_size => 1)"
 TEMPORARY = "select count(*) from pg_class where relpersistence = 't' and relname like '%dbdp%'"
 
 
-def shuffled(connection: psycopg.Connection, name: str, dimension: int) -> list[np.ndarray]:
+SCALED = '{"coding": {"encoding": "scaled"}}'  # numbers from 0 to 1, of rows that keep their length
+
+
+def shuffled(connection: psycopg.Connection, name: str, dimension: int, options: str = "{}") -> list[np.ndarray]:
     """The packed blocks of a dataset, in their order."""
     with connection.transaction(force_rollback=True):
         connection.execute("create temporary table packed (block_no int8, block bytea)")
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed')", (name,))
+        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s)", (name, options))
         found = connection.execute("select block_no, block from packed order by block_no").fetchall()
     assert [number for number, _ in found] == list(range(len(found)))
     return [blocks.decode(block, dimension) for _, block in found]
 
 
-def rows_of(connection: psycopg.Connection, name: str, dimension: int) -> np.ndarray:
-    return np.concatenate(shuffled(connection, name, dimension))
+def rows_of(connection: psycopg.Connection, name: str, dimension: int, options: str = "{}") -> np.ndarray:
+    return np.concatenate(shuffled(connection, name, dimension, options))
 
 
 def multiset(rows: np.ndarray) -> Counter[bytes]:
     return Counter(row.tobytes() for row in rows + np.float32(0))  # adding 0 makes -0 a 0
 
 
-def expected_row(features: np.ndarray, label: int) -> np.ndarray:
-    """A packed row, from features that the declaration's radius already divided."""
+def expected_row(features: np.ndarray, label: int, *, is_scaled: bool = False) -> np.ndarray:
+    """A packed row: of norm 1, or clipped to it where the declaration's radius already divided the features."""
     row = np.zeros(blocks.stride_of(len(features)))
     if label and np.isfinite(features).all():
-        largest = max(1.0, np.abs(features).max())
+        largest = np.abs(features).max() or 1.0
         norm = largest * np.linalg.norm(features / largest)
-        row[: len(features)] = features / max(1.0, norm)
+        row[: len(features)] = features / (max(1.0, norm) if is_scaled else norm or 1.0)
         row[-1] = label
     return row
 
@@ -82,9 +85,13 @@ def test_arrays_are_packed_as_declared(
     name = register("v", features={column: {"length": 5, "norm": 2}}, negative="0", intercept=intercept)
     scaled = np.hstack([vectors / 2, np.ones((500, 1))]) / np.sqrt(2) if intercept else vectors / 2
     labels = [(-1, 1, 0)[number % 3] for number in range(500)]
-    expected = np.array([expected_row(row, label) for row, label in zip(scaled, labels, strict=True)])
-    assert_same_rows(rows_of(connection, name, 5 + intercept), expected)
-    assert (np.linalg.norm(scaled, axis=1) > 1).any()  # some are clipped
+    for is_scaled, options in ((False, "{}"), (True, SCALED)):
+        pairs = zip(scaled, labels, strict=True)
+        expected = np.array([expected_row(row, label, is_scaled=is_scaled) for row, label in pairs])
+        assert_same_rows(rows_of(connection, name, 5 + intercept, options), expected)
+    lengths = np.linalg.norm(scaled, axis=1)
+    assert (lengths > 1).any()  # some are clipped
+    assert (lengths < 1).any()  # and some are made longer
 
 
 def test_columns_are_packed_as_declared(connection: psycopg.Connection, schema: str, register: Register) -> None:
@@ -94,16 +101,20 @@ create table c as select i, (i - 20)::numeric / 100 as n,
   i % 5 = 0 as b, case when i % 3 = 0 then 'no' else 'yes' end as y from generate_series(1, 300) as i""")
     features = {"i": [50, 250], "n": [-1, 1], "t": ["v", "u"], "b": ["true", "false"]}
     name = register("c", features=features, label="y", positive="yes")
-    expected = [expected_columns(i) for i in range(1, 301)]
-    assert_same_rows(rows_of(connection, name, 7), np.array(expected))
+    for is_scaled, options in ((False, "{}"), (True, SCALED)):
+        expected = [expected_columns(i, is_scaled=is_scaled) for i in range(1, 301)]
+        assert_same_rows(rows_of(connection, name, 7, options), np.array(expected))
 
 
-def expected_columns(i: int) -> np.ndarray:
+def expected_columns(i: int, *, is_scaled: bool) -> np.ndarray:
     clipped = min(max(i, 50), 250)
     numbers = [(clipped - 50) / 200, (min((i - 20) / 100, 1) + 1) / 2]
+    if not is_scaled:
+        numbers = [2 * number - 1 for number in numbers]
     text = {0: [0, 1], 1: [1, 0], 2: [0, 0], 3: [np.nan, 0]}[i % 4]  # a null makes the zero row
     boolean = [i % 5 == 0, i % 5 != 0]
-    return expected_row(np.array([*numbers, *text, *boolean, 1.0]) / np.sqrt(5), -1 if i % 3 == 0 else 1)
+    features = np.array([*numbers, *text, *boolean, 1.0]) / np.sqrt(5)
+    return expected_row(features, -1 if i % 3 == 0 else 1, is_scaled=is_scaled)
 
 
 def test_two_shuffles_have_two_orders_of_the_same_rows(
@@ -134,10 +145,10 @@ def test_every_row_comes_to_every_place_equally_often(
     count = 40_000
     connection.execute(f"create table r as select i, i % 2 y from generate_series(0, {count - 1}) i")
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
-    name = register("r", features={"i": [0, count]}, intercept=False)
+    name = register("r", features={"i": {"bounds": [0, count]}}, intercept=False)
     cells = np.zeros((8, 8))
     for _ in range(3):
-        packed = rows_of(connection, name, 1)
+        packed = rows_of(connection, name, 1, SCALED)
         origin = np.rint(packed[:, 0].astype(float) * count / (1 - 2**-22)).astype(int)
         assert (np.sort(origin) == np.arange(count)).all()
         cells += np.histogram2d(origin, np.arange(count), bins=8)[0]
@@ -245,10 +256,10 @@ create table bloat with (autovacuum_enabled = off) as select i, i % 2 y from gen
 delete from bloat where i between 2000 and 15000;
 update bloat set i = i where i % 2 = 0;
 delete from bloat where i > 19000""")
-    name = register("bloat", features={"i": [0, 20000]}, intercept=False)
-    before = rows_of(connection, name, 1)
+    name = register("bloat", features={"i": {"bounds": [0, 20000]}}, intercept=False)
+    before = rows_of(connection, name, 1, SCALED)
     connection.execute("vacuum bloat")
-    assert multiset(rows_of(connection, name, 1)) == multiset(before)
+    assert multiset(rows_of(connection, name, 1, SCALED)) == multiset(before)
     kept = [i for i in range(1, 19001) if not 2000 <= i <= 15000]
     assert np.allclose(np.sort(before[:, 0]), np.array(kept) / 20000, atol=1e-6)
 
@@ -274,7 +285,7 @@ create table p2b partition of p2 for values with (modulus 2, remainder 1);
 create table p3 partition of p default;
 insert into p select i, i % 2 from generate_series(0, 3999) i""")
     name = register("p", features={"i": [0, 4000]}, intercept=False)
-    packed = rows_of(connection, name, 1)
+    packed = rows_of(connection, name, 1, SCALED)
     assert np.allclose(np.sort(packed[:, 0]), np.arange(4000) / 4000, atol=1e-6)
 
 

@@ -15,7 +15,7 @@ from scipy import stats
 
 from dbdp.learning.rows import blocks
 from dbdp.packing.memory import blocks_of_step, steps_that_fit
-from dbdp.packing.options import Poisson, Share
+from dbdp.packing.options import Coding, Poisson, Share
 from dbdp.packing.packer import shuffle_and_pack
 from dbdp.privacy import shuffling
 from dbdp.privacy.accounting.padding import padded_samples
@@ -36,7 +36,7 @@ def numbered(connection: psycopg.Connection, schema: str, register: Register) ->
 
     def make(count: int) -> str:
         connection.execute(f"create table numbered as select i, i % 2 y from generate_series(0, {count - 1}) i")
-        return register("numbered", features={"i": [0, count]}, intercept=False)
+        return register("numbered", features={"i": {"bounds": [0, count]}}, intercept=False)
 
     return make
 
@@ -47,7 +47,8 @@ def public_size(count: int, poisson: dict[str, Any]) -> int:
 
 
 def packed(connection: psycopg.Connection, name: str, dimension: int = 1, **options: Any) -> list[Block]:
-    """Number and rows of the blocks, in their order."""
+    """Number and rows of the blocks, in their order; numbers from 0 to 1, of rows that keep their length."""
+    options = {"coding": {"encoding": "scaled"}} | options
     with connection.transaction(force_rollback=True):
         connection.execute(TABLE)
         connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
@@ -180,7 +181,7 @@ def test_each_step_has_the_rows_that_were_drawn_for_it(
 
     session = InThisProcess(connection)
     size = public_size(count, {"probability": probability, "steps": steps})
-    share = Share(poisson=Poisson(probability, steps, size, apart))
+    share = Share(poisson=Poisson(probability, steps, size, apart), coding=Coding("scaled"))
     with patch.object(shuffling, "hits", noted):
         shuffle_and_pack(session, datasets.load(session, name), "pg_temp.packed", share)
     found = [numbers(rows, count) for rows in steps_of(read(connection), steps, size)]
@@ -255,7 +256,8 @@ def test_the_rows_are_those_of_a_shuffle_whatever_they_hold(
     dimension = 2 if projection else 3
     with connection.transaction(force_rollback=True):
         connection.execute(TABLE)
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
+        scaled = json.dumps({"coding": {"encoding": "scaled"}} | options)
+        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, scaled))
         plain = b"".join(block for (block,) in connection.execute("select block from packed").fetchall())
     for steps in (1, 3):
         poisson = {"probability": 1, "steps": steps, "size": 95}

@@ -21,7 +21,7 @@ from dbdp.learning.rows.encoding import RandomProjection
 Register = Callable[..., str]
 ALPHA = 1e-9
 ROWS = 3000
-ONE = {"i": [0, ROWS]}
+ONE = {"i": {"bounds": [0, ROWS]}}
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def shuffled(connection: psycopg.Connection, name: str, dimension: int = 1, **op
 
 def numbers(connection: psycopg.Connection, name: str, count: int = ROWS, **options: Any) -> list[int]:
     """The numbers of the rows, in the order in which they are packed."""
-    packed = np.concatenate(shuffled(connection, name, **options))
+    packed = np.concatenate(shuffled(connection, name, coding={"encoding": "scaled"}, **options))
     return np.rint(packed[:, 0].astype(float) * count / (1 - 2**-22)).astype(int).tolist()
 
 
@@ -56,7 +56,7 @@ def test_shares_are_disjoint_and_together_the_table_in_the_order_of_the_key(
     connection: psycopg.Connection, schema: str, register: Register, count: int, memory: str
 ) -> None:
     connection.execute(f"create table numbered as select i, i % 2 y from generate_series(0, {count - 1}) i")
-    name, key = register("numbered", features={"i": [0, count]}, intercept=False), fresh_key()
+    name, key = register("numbered", features={"i": {"bounds": [0, count]}}, intercept=False), fresh_key()
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
     whole = numbers(connection, name, count, key=key)
     assert sorted(whole) == list(range(count))
@@ -96,7 +96,7 @@ create table t3 partition of t2 for values with (modulus 2, remainder 0);
 create table t4 partition of t2 for values with (modulus 2, remainder 1);
 create table t5 partition of t default;
 insert into t {rows}""")
-    name, key, orders = register("t", features={"i": [0, count]}, intercept=False), fresh_key(), {}
+    name, key, orders = register("t", features={"i": {"bounds": [0, count]}}, intercept=False), fresh_key(), {}
     for setting, statement in SETTINGS.items():
         with psycopg.connect(server_url, autocommit=True) as other:
             other.execute(statement or "select 1")
@@ -141,7 +141,7 @@ def test_a_row_comes_to_every_share_and_place_equally_often(
     count = 40_000
     connection.execute(f"create table r as select i, i % 2 y from generate_series(0, {count - 1}) i")
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
-    name = register("r", features={"i": [0, count]}, intercept=False)
+    name = register("r", features={"i": {"bounds": [0, count]}}, intercept=False)
     cells = np.zeros((8, 8))
     for _ in range(3):
         order, key = [], fresh_key()
@@ -220,10 +220,9 @@ def test_a_projection_is_applied_to_every_row(
     declared = {"x": {"length": 30, "norm": 6}} if features == "array" else {column: [0, 1] for column in columns}
     name = register("wide", features=declared)
     packed = np.concatenate(shuffled(connection, name, 5, projection={"dimension": 4, "seed": 11}))
-    scaled, intercept = (
-        (values / 6 / np.sqrt(2), np.sqrt(0.5)) if features == "array" else (values / np.sqrt(31), 31**-0.5)
-    )
-    expected = np.hstack([scaled @ RandomProjection(4, 11).matrix(30), np.full((200, 1), intercept)])
+    unit = np.hstack([values / 6 if features == "array" else values, np.ones((200, 1))])
+    unit /= np.linalg.norm(unit, axis=1)[:, None]
+    expected = np.hstack([unit[:, :30] @ RandomProjection(4, 11).matrix(30), unit[:, 30:]])
     expected /= np.maximum(1, np.linalg.norm(expected, axis=1))[:, None]
     packed, expected = (rows[np.lexsort(np.round(rows.T, 5))] for rows in (packed[:, :5].astype(float), expected))
     assert np.abs(packed - expected).max() < 1e-6
@@ -361,7 +360,7 @@ def test_a_table_that_grew_is_refused(connection: psycopg.Connection, numbered: 
 def test_no_temporary_table_stays(connection: psycopg.Connection, schema: str, register: Register) -> None:
     connection.execute("create table r as select i, i % 2 y from generate_series(0, 39999) i")
     connection.execute("set dbdp.pack_memory = '1MB'")
-    name = register("r", features={"i": [0, 40_000]}, intercept=False)
+    name = register("r", features={"i": {"bounds": [0, 40_000]}}, intercept=False)
     with connection.transaction():
         connection.execute("create temporary table packed (block_no int8, block bytea)")
         options = json.dumps({"key": fresh_key()})

@@ -305,6 +305,7 @@ def test_nothing_is_resumed_that_was_not_suspended(connection: psycopg.Connectio
 
 
 PAUSED = """
+from dataclasses import replace
 import plpy
 from dbdp.registry import datasets
 from dbdp.registry.tables import reading, records
@@ -312,7 +313,7 @@ from dbdp.interfaces.sql.server_registry import ServerRegistry
 from dbdp.sessions.server import ServerSession
 session = ServerSession(plpy, ServerRegistry())
 dataset = datasets.load(session, NAME)
-encoder = records.encoder_of(session, dataset)
+encoder = records.encoder_of(session, replace(dataset, declaration=replace(dataset.declaration, encoding="scaled")))
 whole, calls = reading.stored_at, []
 def stored_at(*given):
     if not calls:

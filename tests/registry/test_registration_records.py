@@ -166,3 +166,82 @@ def test_a_registration_checks_itself_without_a_database(case: str) -> None:
     replace(SOUND, name="x" * LONGEST_NAME).check()
     with pytest.raises(ValueError, match=message):
         replace(SOUND, **change).check()
+
+
+# --- what wide numbers are made of, from public facts -----------------------------------------------------------
+
+WIDE = {"gain": [0, 100_000], **{f"a{number}": [0, 10] for number in range(40)}}
+
+
+def coded(rows: int, **stated: Any) -> dict[str, Any]:
+    registration = replace(SOUND, **{"features": WIDE} | stated).coded(rows)
+    assert registration.coded(rows) == registration
+    return registration.declaration.features
+
+
+def test_wide_numbers_of_classes_are_put_on_a_scale_and_in_bins_where_there_are_rows_for_them() -> None:
+    binned = {"bounds": [0, 100_000], "scale": "asinh", "bins": 8}
+    assert coded(49 * 200)["gain"] == binned
+    assert coded(49 * 200 - 1)["gain"] == {"bounds": [0, 100_000], "scale": "asinh"}
+    assert coded(49 * 200, positive=None, classes=["x", "y"])["gain"] == binned
+    assert {name: stated for name, stated in coded(10**6).items() if name != "gain"} == {
+        name: stated for name, stated in WIDE.items() if name != "gain"
+    }
+
+
+def test_bins_that_nobody_asked_for_add_at_most_a_quarter_of_the_coordinates() -> None:
+    several = {"gain": [0, 100_000], "loss": [-1, 100_000], **{f"a{number}": [0, 10] for number in range(40)}}
+    assert coded(10**9, features=several)["loss"] == {"bounds": [-1, 100_000], "scale": "asinh"}
+    assert coded(10**9, features={"gain": [0, 100_000]})["gain"] == {"bounds": [0, 100_000], "scale": "asinh"}
+
+
+def test_what_is_stated_of_a_number_stays_and_so_do_numbers_for_regression() -> None:
+    assert coded(10**9, features=WIDE | {"gain": {"bounds": [0, 100_000]}})["gain"] == [0, 100_000]
+    stated = {"bounds": [0, 100_000], "bins": 3}
+    assert coded(10**9, features=WIDE | {"gain": stated})["gain"] == stated
+    assert coded(10**9, positive=None, label_bounds=[0, 1])["gain"] == [0, 100_000]
+    array = {"x": {"length": 3, "norm": 100_000}}
+    assert coded(10**9, features=array) == array
+
+
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        ({"bounds": [0, 1], "bins": 1}, r"bins of 'a' = 1 must be a whole number between 2 and 1000"),
+        ({"bounds": [0, 1], "bins": 1001}, r"bins of 'a' = 1001 must be a whole number between 2 and 1000"),
+        ({"bounds": [0, 1], "bins": True}, r"bins of 'a' = True must be a whole number"),
+        ({"bounds": [0, 1], "bins": 2.5}, r"bins of 'a' = 2.5 must be a whole number"),
+        ({"bounds": [0, 1], "bins": None}, r"bins of 'a' = None must be a whole number"),
+        ({"bounds": [0, 1], "scale": "log"}, r"scale of 'a' is 'log'; it must be one of linear, asinh"),
+        ({"bounds": [0, 1], "scale": ["asinh"]}, r"scale of 'a' is \['asinh'\]; it must be one of"),
+        ({"bounds": [1, 0]}, r"bounds of 'a' are \[1, 0\]; they must be finite and rising"),
+        ({"bounds": ["u", "v"], "bins": 2}, r"bounds of 'a' are \['u', 'v'\]; give \[lower, upper\]"),
+        ({"bounds": 3}, r"bounds of 'a' are 3; give \[lower, upper\]"),
+        ({"bounds": [0, 1], "edges": [0.5]}, r"feature 'a' has \['edges'\]; a number has"),
+    ],
+)
+def test_bins_and_scales_that_are_none_are_refused(stated: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(SOUND, features={"a": stated}).check()
+
+
+def test_bins_and_scales_reach_the_catalogue_through_every_interface(
+    connection: psycopg.Connection, source: str, register: Register, tmp_path: Path, server_url: str
+) -> None:
+    stated = {"a": {"bounds": [0.0, 1.0], "scale": "asinh", "bins": 4}, "r": [0.0, 1.0]}
+    path = tmp_path / "features.json"
+    path.write_text(json.dumps(stated))
+    name = f"{source.partition('.')[0]}_t"
+    given = ["--label", "y", "--positive", "1", "--epsilon", "1", "--delta", "1e-6", "--features", str(path)]
+    ways: list[Callable[[], Any]] = [
+        lambda: register("t", features=stated, positive="1"),
+        lambda: CliRunner().invoke(app, ["register", name, source, *given, "--url", server_url]),
+        lambda: Database(connection).register_dataset(
+            name, source, label="y", positive="1", features=stated, epsilon=1.0, delta=1e-6
+        ),
+    ]
+    for way in ways:
+        way()
+        sql = "select declaration -> 'features' from dbdp.datasets where name = %s"
+        assert connection.execute(sql, (name,)).fetchone() == (stated,)
+        connection.execute("select dbdp.drop_dataset(%s)", (name,))

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from dbdp.learning.rows.encoding import ColumnEncoder, RandomProjection, RealLabels, VectorEncoder
+from dbdp.learning.rows.features import Numeric
 from dbdp.registry.declarations import Declaration, declare
 from dbdp.registry.releases import in_column_units
 
@@ -39,9 +40,8 @@ def rows(features: str, intercept: bool, projection: RandomProjection | None) ->
     else:
         numbers = random.uniform([-5, 3, 0], [0, 3.2, 2e5], size=(30, 3))
         codes = random.integers(0, 4, size=(30, 2))
-        encoder = ColumnEncoder(
-            (-5.0, 3.0, 0.0), (20.0, 3.5, 1e6), ((0.0, 1.0, 2.0), (0.0,)), intercept, projection=projection
-        )
+        bounded = (Numeric("u", -5.0, 20.0), Numeric("v", 3.0, 3.5), Numeric("w", 0.0, 1e6))
+        encoder = ColumnEncoder(bounded, ((0.0, 1.0, 2.0), (0.0,)), intercept, projection=projection)
         raw = np.hstack([numbers, codes])
         design = np.hstack([numbers, codes[:, :1] == [[0, 1, 2]], codes[:, 1:] == 0]).astype(float)
     layout = [("label", "<i4"), ("header", "<i4", (5,)), ("elements", "<f8", (raw.shape[1],))]

@@ -48,12 +48,13 @@ def visits(connection: psycopg.Connection, name: str, sizes: Sequence[int]) -> N
 
 
 def registered(register: Register, name: str, most: int, max_rows: int, **more: Any) -> str:
-    features = {"i": [0, most]}
+    features = {"i": {"bounds": [0, most]}}
     return register(name, features=features, intercept=False, unit="patient", max_rows=max_rows, **more)
 
 
 def packed(connection: psycopg.Connection, name: str, dimension: int = 1, **options: Any) -> list[np.ndarray]:
-    """The packed blocks, in their order."""
+    """The packed blocks, in their order; numbers from 0 to 1, of rows that keep their length."""
+    options = {"coding": {"encoding": "scaled"}} | options
     with connection.transaction(force_rollback=True):
         connection.execute("create temporary table packed (block_no int8, block bytea)")
         connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))

@@ -111,7 +111,9 @@ def both(
     connection.execute("create table twin as select * from t")
     name = register("t", features=features, **LABELS[kind], **given)
     twin = register("twin", features=features, **LABELS["classes"], **given)
-    options = {"projection": {"dimension": projection.dimension, "seed": projection.seed}} if projection else {}
+    options: dict[str, Any] = {"coding": {"encoding": "scaled"}}
+    if projection:
+        options["projection"] = {"dimension": projection.dimension, "seed": projection.seed}
     dimension = datasets.load(ClientSession(connection), twin).declaration.dimension
     if projection:
         dimension = projection.dimension + given.get("intercept", True)

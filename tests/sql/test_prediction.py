@@ -57,8 +57,8 @@ def looked_up(connection: psycopg.Connection, name: str) -> LogisticRegression:
     from dbdp.registry.declarations import Declaration
 
     row = connection.execute(
-        "select id, coefficients, intercept, d.declaration::text from dbdp.models as m join dbdp.datasets as d "
-        "on d.name = m.dataset where m.dataset = %s order by id desc limit 1",
+        "select m.id, m.coefficients, m.intercept, m.declaration::text from dbdp.model as m join dbdp.dataset as d "
+        "on d.id = m.dataset_id where d.name = %s order by id desc limit 1",
         (name,),
     ).fetchone()
     estimator = LogisticRegression(epsilon=1.0)
@@ -68,16 +68,21 @@ def looked_up(connection: psycopg.Connection, name: str) -> LogisticRegression:
 
 
 def by_hand(estimator: LogisticRegression, row: tuple, features: dict[str, list] = FEATURES) -> float:
-    """intercept + Σ, by the words of the documentation, for a row in the order of the features."""
+    """(intercept + Σ) / the row's norm, by the words of the documentation, for a row in the order of the features."""
     named = dict(zip(estimator.declaration_.feature_names, estimator.coef_[0].tolist(), strict=True))
-    decision = float(estimator.intercept_[0])
+    decision, square = float(estimator.intercept_[0]), 1.0
     for value, (column, declared) in zip(row, features.items(), strict=True):
         if isinstance(declared[0], str):
             text = str(value).lower() if isinstance(value, bool) else str(value)
             decision += named.get(f"{column}={text}", 0.0)
+            square += text in declared
         else:
-            decision += named[column] * min(max(float(value), declared[0]), declared[1])
-    return decision
+            lower, upper = declared
+            clipped = min(max(float(value), lower), upper)
+            decision += named[column] * clipped
+            share = (clipped - lower) / (upper - lower)
+            square += (share if declared == [0, 1] else 2 * share - 1) ** 2
+    return decision / math.sqrt(square)
 
 
 def logit(probability: float) -> float:
@@ -471,7 +476,7 @@ def test_categories_that_no_value_has_weigh_nothing(
     connection.execute("select model from dbdp.dp_logreg(%s, 900, batch_size => 20)", (name,))
     estimator = looked_up(connection, name)
     expected = [
-        float(estimator.intercept_[0] + estimator.coef_[0][0] * a)
+        float(estimator.intercept_[0] + estimator.coef_[0][0] * a) / math.hypot(1, a)
         for (a,) in connection.execute("select greatest(-1, least(1, a)) from t order by ctid").fetchall()
     ]
     found = [probability for _, probability in scores(connection, estimator.model_id_, "t", "ctid")]
@@ -535,13 +540,28 @@ BINARY = {
 }
 
 
+EDGES = (-50.0, 0.0, 3.0)
+ENDINGS = st.sampled_from(
+    [scoring.Ending(), scoring.Ending(1.0), scoring.Ending(0.0), scoring.Ending(least=-1.0, most=2.0)]
+)
+
+
+@st.composite
+def numbers_of(draw: st.DrawFn, kind: str) -> scoring.Column:
+    """A column of numbers, linear, on a scale of its own, or in bins."""
+    weights = tuple(draw(st.lists(st.floats(-10, 10), min_size=4, max_size=4)))
+    affine, bend = draw(st.sampled_from([((0.0, 1.0), None), ((5.0, 20.0), None), ((1.0, 3.0), (-3.0, 0.25))]))
+    bins = (EDGES, weights) if draw(st.booleans()) else None
+    return scoring.Column(kind, (weights[0], -100.0, 100.0), None, affine, bend, bins)
+
+
 @st.composite
 def records(draw: st.DrawFn) -> tuple[list[scoring.Column], bytes]:
     columns, record = [], b""
     for name in draw(st.lists(st.sampled_from(sorted(BINARY)), min_size=1, max_size=8)):
         kind, values = BINARY[name]
         lookup = {b"u": 1.5, "ü".encode(): -2.0, b"": 0.25} if kind in "tb" else None
-        columns.append((kind, (draw(st.floats(-10, 10)), -100.0, 100.0), lookup))
+        columns.append(draw(numbers_of(kind)) if lookup is None else scoring.Column(kind, lookup=lookup))
         value = draw(st.none() | values)
         record += struct.pack(">I", 25) + (
             struct.pack(">i", -1) if value is None else struct.pack(">i", len(value)) + value
@@ -549,15 +569,15 @@ def records(draw: st.DrawFn) -> tuple[list[scoring.Column], bytes]:
     return columns, struct.pack(">i", len(columns)) + record
 
 
-@given(records(), st.floats(-5, 5))
-@settings(max_examples=200, deadline=None)
+@given(records(), st.floats(-5, 5), ENDINGS)
+@settings(max_examples=300, deadline=None)
 def test_the_compiled_scorer_of_rows_is_the_reference(
-    made: tuple[list[scoring.Column], bytes], intercept: float
+    made: tuple[list[scoring.Column], bytes], intercept: float, ending: scoring.Ending
 ) -> None:
     columns, record = made
     assert same(
-        compiled.RecordScorer(columns, intercept)(record),
-        scoring.RecordScorer(columns, intercept)(record),
+        compiled.RecordScorer(columns, intercept, ending)(record),
+        scoring.RecordScorer(columns, intercept, ending)(record),
     )
 
 
@@ -578,7 +598,7 @@ def test_garbage_is_not_read_as_a_stored_row_and_does_not_crash(
 ) -> None:
     """An analyst may call dbdp.predict_stored with bytes of any kind."""
     columns = [column if column[0] != "c" else scoring._IGNORED for column in made[0]]
-    lengths = [{"i": 4, "f": 8}.get(kind, -1) for kind, _, _ in columns]
+    lengths = [{"i": 4, "f": 8}.get(column.kind, -1) for column in columns]
     header = struct.pack("<iI6xHHB", -1, 1, len(columns), flags, 24)
     scorer = compiled.StoredRowScorer(columns, 0.5, lengths, "i" * len(columns))
     for data in (garbage, header, header + garbage, header[:-1] + b"\xff" + garbage):
@@ -680,7 +700,9 @@ def test_arrays_are_scored_by_the_models_of_every_kind(
         assert found == [KINDS[kind]["classes"][number] for number in decisions.argmax(axis=1)]
         assert len(set(found)) == 3
     else:
-        assert np.abs(np.array(found) - decisions[:, 0]).max() < 1e-9
+        clipped = np.clip(decisions[:, 0], -10, 30)
+        assert np.abs(np.array(found) - clipped).max() < 1e-9
+        assert 0 < (clipped == decisions[:, 0]).mean() < 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -780,7 +802,7 @@ def test_a_value_is_written_with_all_its_digits(
 ) -> None:
     model = array_models(connection, register)["real"]
     sql = "select dbdp.predict_value(%s, array[%s, 0, 0]::float8[])"
-    for value in (0.1, 1 / 3, 1e-300, 1e300, 2.0**53 + 2, -5.0):
+    for value in (0.1, 1 / 3, 1e-300, 29.5 + 2.0**-48, -5.0):
         assert connection.execute(sql, (model, value)).fetchone() == (value + 0.125,)
 
 

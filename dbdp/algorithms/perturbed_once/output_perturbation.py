@@ -103,9 +103,10 @@ class PerturbedOnce:
         return self.noisy(rows, progress)
 
     def noisy(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
-        """Train over packed rows, and return the noisy models, shape (outputs, dimension)."""
+        """Train over packed rows; return noisy models, shape (outputs, dimension), in the ball of the exact ones."""
         exact = self.exact(rows, progress)
-        return self.mechanism.release(exact.ravel()).reshape(exact.shape)
+        released = self.mechanism.release(exact.ravel()).reshape(exact.shape)
+        return within(released, self.learning.radius)
 
     def exact(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
         """Train over packed rows, and return the exact models, shape (outputs, dimension), which are secret."""
@@ -220,6 +221,17 @@ class PerturbedOnce:
         quantiles = np.quantile(positions, [0, 0.25, 0.5, 0.75, 1])
         names = ("smallest", "lower_quartile", "median", "upper_quartile", "largest")
         return {"sensitivity_by_position": summary | dict(zip(names, quantiles.tolist(), strict=True))}
+
+
+def within(models: np.ndarray, radius: float) -> np.ndarray:
+    """Return models (outputs, dimension), each projected to the ball of a public radius: post-processing.
+
+    The minimiser is in that ball, so the projection moves no model away from it.
+    """
+    if math.isinf(radius):
+        return models
+    norms = np.linalg.norm(models, axis=1, keepdims=True)
+    return models * (radius / np.maximum(norms, radius))
 
 
 def _averaged(shards: list[list[bytes]], weights: np.ndarray) -> list[list[bytes]]:

@@ -47,8 +47,9 @@ def features_of(frame: Frame, bounds: Any) -> Declared:
     frame : Frame
         The rows.
     bounds : mapping, pair or float, optional
-        Column → [lower, upper] or ["category", …]; or one pair [lower, upper] of numbers or of arrays (columns,) for
-        all columns; or a number, the norm of a row. Where it is None or leaves a column out, the rows are read.
+        Column → [lower, upper], {"bounds": [lower, upper], "bins": 8, "scale": "asinh"} or ["category", …]; or one
+        pair [lower, upper] of numbers or of arrays (columns,) for all columns; or a number, the norm of a row. Where
+        it is None or leaves a column out, the rows are read.
 
     Returns
     -------
@@ -127,6 +128,8 @@ def _check_name(name: str) -> None:
 
 def _check_kind(name: str, column: Column, stated: Any) -> None:
     """Raise ValueError for categories of a column of numbers, or bounds of one of texts."""
+    if isinstance(stated, Mapping):
+        stated = stated.get("bounds")
     are_categories = isinstance(stated, list) and any(isinstance(value, str) for value in stated)
     if are_categories and not column.is_text:
         raise ValueError(
@@ -141,7 +144,9 @@ def _check_kind(name: str, column: Column, stated: Any) -> None:
 
 
 def _plain(stated: Any) -> Any:
-    """Return bounds as a list of float, or categories as a list of str; anything but a sequence stays as it is."""
+    """Return bounds as a list of float, also inside a mapping, or categories as a list of str; others unchanged."""
+    if isinstance(stated, Mapping):
+        return {**stated, "bounds": _plain(stated["bounds"])} if "bounds" in stated else dict(stated)
     values = list(stated) if isinstance(stated, Sequence | np.ndarray) and not isinstance(stated, str) else stated
     if not isinstance(values, list):
         return stated

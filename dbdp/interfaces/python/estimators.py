@@ -24,7 +24,10 @@ from dbdp.interfaces.python.database import Database, connect
 from dbdp.interfaces.python.declaring import Declared, PrivacyLeakWarning, extent, features_of
 from dbdp.interfaces.python.frames import Frame
 from dbdp.interfaces.python.progress import progress_bar
+from dbdp.learning.rows.encoding import bins_of, positions
+from dbdp.learning.rows.features import Numeric
 from dbdp.registry.declarations import Declaration
+from dbdp.registry.releases import decisions
 
 if TYPE_CHECKING:
     from dbdp.interfaces.python.keywords import OfClassifiers, OfRegressors
@@ -54,8 +57,9 @@ _EXPLAINED = """
         Where registered datasets are, and where SQLAlchemy queries run; by default that of `dbdp.connect()`. It is
         not pickled.
     bounds : mapping, pair or float, optional
-        For rows passed to `fit`: column → [lower, upper] or ["category", …]; or one pair [lower, upper], of numbers
-        or of arrays (columns,), for all columns; or a number, the norm of a row. Values outside are clipped.
+        For rows passed to `fit`: column → [lower, upper], {{"bounds": [lower, upper], "bins": 8, "scale": "asinh"}} or
+        ["category", …]; or one pair [lower, upper], of numbers or of arrays (columns,), for all columns; or a number,
+        the norm of a row. Values outside are clipped.
     {label}
     intercept : bool
         Whether a model of rows passed to `fit` has an intercept.
@@ -331,10 +335,8 @@ class _LinearModel(BaseEstimator, ABC):
         """Train on a registered dataset and set the attributes of the release; `rows` if it was loaded from them."""
         with progress_bar(enabled=self.progress) as report:
             model = database.train(dataset, self.request, report)
-        datasets = database.query(
-            "select declaration::text as d from dbdp.dataset where name = $1 and dropped_at is null", dataset
-        )
-        self.declaration_ = Declaration.from_json(datasets[0]["d"])
+        models = database.query("select declaration::text as d from dbdp.model where id = $1", model.id)
+        self.declaration_ = Declaration.from_json(models[0]["d"])
         self.coef_ = np.atleast_2d(np.array(model.coefficients))
         self.intercept_ = np.array(model.intercepts)
         self.feature_names_ = model.feature_names
@@ -429,8 +431,7 @@ class _LinearModel(BaseEstimator, ABC):
                 X = database.rows(X)
         rows = _shaped(self.declaration_, self._in_order(X))
         frames.check_complete_array(rows, self._names)
-        scores: np.ndarray = design_matrix(self.declaration_, rows) @ self.coef_.T + self.intercept_
-        return scores
+        return decisions(self.declaration_, design_matrix(self.declaration_, rows), self.coef_, self.intercept_)
 
     @property
     def _names(self) -> list[str]:
@@ -664,7 +665,7 @@ def _sorted(classes: Any) -> np.ndarray:
 
 
 def design_matrix(declaration: Declaration, X: Any) -> np.ndarray:
-    """Return the matrix that coefficients multiply: numbers clipped to their bounds, then indicators of categories.
+    """Return the matrix that coefficients multiply: clipped numbers on their scales or as bins, then indicators.
 
     Parameters
     ----------
@@ -686,17 +687,26 @@ def design_matrix(declaration: Declaration, X: Any) -> np.ndarray:
     rows = _shaped(declaration, X)
     if declaration.vector:
         return rows
-    count = len(declaration.numeric)
-    lower = [feature.lower for feature in declaration.numeric]
-    upper = [feature.upper for feature in declaration.numeric]
-    numbers = np.clip(rows[:, :count].astype(np.float64), lower, upper)
+    numbers = [
+        coordinates
+        for place, feature in enumerate(declaration.numeric)
+        for coordinates in _numbers(feature, rows[:, place].astype(np.float64))
+    ]
     indicators = [
         texts == category
-        for place, feature in enumerate(declaration.categorical, count)
+        for place, feature in enumerate(declaration.categorical, len(declaration.numeric))
         for texts in [_texts(rows[:, place], is_boolean=set(feature.categories) <= {"true", "false"})]
         for category in feature.categories
     ]
-    return np.column_stack([numbers, *indicators]).astype(np.float64)
+    return np.column_stack([*numbers, *indicators]).astype(np.float64)
+
+
+def _numbers(feature: Numeric, values: np.ndarray) -> list[np.ndarray]:
+    """Return the coordinates of a numeric column; NaN gives NaN in every bin."""
+    if not feature.bins:
+        return [positions(feature, values)]
+    places, missing = bins_of(feature, values), np.where(np.isnan(values), np.nan, 0.0)
+    return [(places == place) + missing for place in range(feature.bins)]
 
 
 def _texts(values: np.ndarray, *, is_boolean: bool) -> np.ndarray:

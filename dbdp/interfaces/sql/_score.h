@@ -1,14 +1,15 @@
 #include "../../_lanes.h"
 
-/* Σ weight × element over an array's own bytes, which need not be aligned. */
-CLONED double score_array(const char *data, long length, const double *weights, int narrow) {
-  lanes sum = {0};
+/* Σ weight × element over an array's own bytes, which need not be aligned; Σ element² in `square`. */
+CLONED double score_array(const char *data, long length, const double *weights, int narrow, double *square) {
+  lanes sum = {0}, squares = {0};
   long i = 0, bytes = narrow ? sizeof(float) : sizeof(double);
   for (; i + LANES <= length; i += LANES) {
     lanes x = narrow ? load_floats(data + i * bytes) : load(data + i * bytes);
     sum += x * load(weights + i);
+    squares += x * x;
   }
-  double score = total(sum);
+  double score = total(sum), added = total(squares);
   for (; i < length; i++) {
     double wide;
     float single;
@@ -18,6 +19,8 @@ CLONED double score_array(const char *data, long length, const double *weights, 
     } else
       memcpy(&wide, data + i * bytes, bytes);
     score += weights[i] * wide;
+    added += wide * wide;
   }
+  *square = added;
   return score;
 }

@@ -5,13 +5,13 @@ from array import array
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_FromStringAndSize
-from libc.math cimport INFINITY, exp
+from libc.math cimport INFINITY, asinh, exp, fabs, sqrt
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy
 
 
 cdef extern from "_score.h" nogil:
-    double score_array(const char *data, long length, const double *weights, bint narrow)
+    double score_array(const char *data, long length, const double *weights, bint narrow, double *square)
 
 cdef int FLOAT4 = 700  # PostgreSQL's OID of the type
 
@@ -210,15 +210,34 @@ cdef class Scorers:
         return None if chosen != chosen else self._last_stored.classes[<long> chosen]
 
 
-cdef class VectorScorer(Scorer):
+cdef tuple _PLAIN = (NOTHING, 1.0, -INFINITY, INFINITY)
+
+
+cdef class _Linear(Scorer):
+    """A linear scorer; the base class, with the intercept and the ending of the sum; see `scoring.Ending`."""
+
+    cdef double _intercept, _square, _norm_bound, _least, _most
+
+    cdef _end_by(self, double intercept, ending):
+        self._intercept = intercept
+        self._square, self._norm_bound, self._least, self._most = ending
+
+    cdef double _ended(self, double decision, double square):
+        """Return the decision from the sum and the squared norm of the features."""
+        if self._square == self._square:
+            square += self._square
+            decision = decision / sqrt(square) if square > 0.0 else 0.0 * decision
+        return min(max(decision, self._least), self._most)
+
+
+cdef class VectorScorer(_Linear):
     """See `scoring.VectorScorer`."""
 
     cdef double[::1] _weights
-    cdef double _intercept
 
-    def __init__(self, weights, double intercept):
+    def __init__(self, weights, double intercept, ending=_PLAIN):
         self._weights = array("d", weights)
-        self._intercept = intercept
+        self._end_by(intercept, ending)
 
     cdef double decision(self, bytes features):
         cdef int header[5]
@@ -230,8 +249,46 @@ cdef class VectorScorer(Scorer):
         cdef bint narrow = header[2] == FLOAT4
         if header[0] != 1 or header[1] != 0 or header[3] != length or size != 20 + length * (4 if narrow else 8):
             return NOTHING
-        cdef double decision = self._intercept + score_array(data + 20, length, &self._weights[0], narrow)
-        return decision if decision - decision == 0.0 else NOTHING
+        cdef double square = 0.0
+        cdef double decision = self._intercept + score_array(data + 20, length, &self._weights[0], narrow, &square)
+        if self._square != self._square:
+            return self._ended(decision, 0.0) if decision - decision == 0.0 else NOTHING
+        square /= self._norm_bound * self._norm_bound
+        if decision - decision == 0.0 and LEAST_SQUARE < square + self._square < MOST_SQUARE:
+            return self._ended(decision, square)
+        return self._of_extremes(data + 20, length, narrow)
+
+    cdef double _of_extremes(self, const char *data, long length, bint narrow):
+        """Return the decision if a square overflows or underflows: as `scoring.VectorScorer._of_norm_one`."""
+        cdef double largest = self._norm_bound if self._square else 0.0, decision, share, square
+        cdef long i
+        for i in range(length):
+            share = _element(data, i, narrow)
+            if share - share != 0.0:
+                return NOTHING
+            largest = max(largest, fabs(share))
+        if largest == 0.0:
+            return 0.0
+        decision = self._intercept / largest
+        square = (self._norm_bound / largest) ** 2 if self._square else 0.0
+        for i in range(length):
+            share = _element(data, i, narrow) / largest
+            decision += self._weights[i] * share
+            square += share * share
+        return decision * (self._norm_bound / sqrt(square))
+
+
+cdef double LEAST_SQUARE = 1e-280, MOST_SQUARE = 1e280  # between them a sum of squares has neither overflowed nor underflowed
+
+
+cdef double _element(const char *data, long place, bint narrow) noexcept nogil:
+    cdef double wide
+    cdef float single
+    if narrow:
+        memcpy(&single, data + 4 * place, 4)
+        return single
+    memcpy(&wide, data + 8 * place, 8)
+    return wide
 
 
 cdef unsigned long long _big_endian(const unsigned char *data, int size) noexcept nogil:
@@ -260,30 +317,66 @@ cdef double _number(const unsigned char *data, int size, char kind) noexcept nog
     return <double> <short> narrow if size == 2 else <double> bits
 
 
-cdef class _Columns(Scorer):
-    """A scorer of rows; the base class, which computes the contribution of a column."""
+cdef class _Columns(_Linear):
+    """A scorer of rows; the base class, which computes the contribution of a column; see `scoring.Column`.
 
-    cdef double _intercept
+    Factors are 0 if the scale is linear. The bins of all columns are stored one after the other, and the first bin of
+    each column begins at -∞.
+    """
+
     cdef bytes _kinds
-    cdef double[::1] _weights, _lower, _upper
+    cdef double[::1] _weights, _lower, _upper, _origins, _lengths, _centres, _factors, _begins, _bin_weights
+    cdef long long[::1] _first, _bins
     cdef list _lookups
+    cdef double _squares  # of the row that is scored, so far
 
-    def __init__(self, columns, double intercept):
-        self._intercept = intercept
-        self._kinds = "".join(column[0] for column in columns).encode()
-        self._weights, self._lower, self._upper = (
-            array("d", [column[1][part] for column in columns]) for part in range(3)
-        )
-        self._lookups = [column[2] for column in columns]
+    def __init__(self, columns, double intercept, ending=_PLAIN):
+        self._end_by(intercept, ending)
+        self._kinds = "".join(column.kind for column in columns).encode()
+        self._weights, self._lower, self._upper = _transposed([column.numbers for column in columns], 3)
+        self._origins, self._lengths = _transposed([column.affine for column in columns], 2)
+        self._centres, self._factors = _transposed([column.bend or (0.0, 0.0) for column in columns], 2)
+        self._lookups = [column.lookup for column in columns]
+        bins = [column.bins or ((), ()) for column in columns]
+        self._bins = array("q", [len(weights) for _, weights in bins])
+        self._first = array("q", [sum(len(weights) for _, weights in bins[:place]) for place in range(len(bins))])
+        self._begins = array("d", [begin for edges, weights in bins if weights for begin in (-INFINITY, *edges)] or [0])
+        self._bin_weights = array("d", [weight for _, weights in bins for weight in weights] or [0])
+        if any(len(edges) + 1 != len(weights) for edges, weights in bins if weights):
+            raise ValueError("the bins of a column need one edge between each two neighbouring bins")
 
     cdef double _category(self, long column, bytes value):
         weight = (<dict> self._lookups[column]).get(value.rstrip(b" ") if self._kinds[column] == b"b" else value)
-        return 0.0 if weight is None else <double> weight
+        if weight is None:
+            return 0.0
+        self._squares += 1.0
+        return <double> weight
 
-    cdef double _clipped(self, long column, double value):
+    cdef double _weighted(self, long column, double value):
+        """Return a number's summand in the decision, NaN if it is not finite; add its square to the row's."""
+        cdef double position
         if value - value != 0.0:
             return NOTHING
-        return self._weights[column] * min(max(value, self._lower[column]), self._upper[column])
+        if self._bins[column]:
+            return self._of_bin(column, value)
+        position = min(max(value, self._lower[column]), self._upper[column])
+        if self._factors[column] != 0.0:
+            position = asinh((position - self._centres[column]) * self._factors[column])
+        position = (position - self._origins[column]) / self._lengths[column]
+        self._squares += position * position
+        return self._weights[column] * position
+
+    cdef double _of_bin(self, long column, double value):
+        cdef long long place = self._first[column], last = place + self._bins[column] - 1
+        while place < last and self._begins[place + 1] <= value:
+            place += 1
+        self._squares += 1.0
+        return self._bin_weights[place]
+
+
+cdef _transposed(rows, long parts):
+    """Return the columns of a list of tuples."""
+    return [array("d", [row[part] for row in rows]) for part in range(parts)]
 
 
 cdef class RecordScorer(_Columns):
@@ -295,6 +388,7 @@ cdef class RecordScorer(_Columns):
         cdef const char *kinds = PyBytes_AS_STRING(self._kinds)
         cdef double decision = self._intercept
         cdef long column, size
+        self._squares = 0.0
         if end - place < 4 or <int> _big_endian(place, 4) != <long> len(self._kinds):
             return NOTHING
         place += 4
@@ -310,7 +404,7 @@ cdef class RecordScorer(_Columns):
                 place += size
             elif kinds[column] != b"-":
                 decision = NOTHING
-        return decision
+        return self._ended(decision, self._squares)
 
     cdef double _contribution(self, long column, char kind, const unsigned char *data, long size):
         if kind == b"-":
@@ -318,8 +412,8 @@ cdef class RecordScorer(_Columns):
         if kind == b"t" or kind == b"b":
             return self._category(column, data[:size])
         if kind == b"c":
-            return self._clipped(column, float(self._lookups[column](data[:size])))
-        return self._clipped(column, _number(data, size, kind))
+            return self._weighted(column, float(self._lookups[column](data[:size])))
+        return self._weighted(column, _number(data, size, kind))
 
 
 STORED_LENGTHS = {"i": (1, 2, 4, 8), "f": (4, 8), "-": range(-2, 2**15)}  # of PostgreSQL's types, by kind
@@ -338,8 +432,8 @@ cdef class StoredRowScorer(_Columns):
     cdef bytes _aligns
     cdef long long[::1] _sizes
 
-    def __init__(self, columns, double intercept, lengths, str aligns):
-        _Columns.__init__(self, columns, intercept)
+    def __init__(self, columns, double intercept, lengths, str aligns, ending=_PLAIN):
+        _Columns.__init__(self, columns, intercept, ending)
         if not len(self._kinds) == len(lengths) == len(aligns):
             raise ValueError(f"{len(self._kinds)} columns need as many lengths and alignments")
         for kind, length in zip(self._kinds.decode(), lengths):
@@ -356,6 +450,7 @@ cdef class StoredRowScorer(_Columns):
         cdef const char *aligns = PyBytes_AS_STRING(self._aligns)
         cdef long total = PyBytes_GET_SIZE(row), columns = len(self._kinds), place, column, size, head
         cdef double decision = self._intercept
+        self._squares = 0.0
         if total < 19 or ((start[15] << 8 | start[14]) & 0x07FF) != columns:
             return NOTHING
         cdef bint has_null = start[16] & 1
@@ -378,14 +473,14 @@ cdef class StoredRowScorer(_Columns):
                 return NOTHING
             decision += self._contribution(column, kinds[column], start + place - 4 + head, size)
             place += head + size
-        return decision if place - 4 == total else NOTHING
+        return self._ended(decision, self._squares) if place - 4 == total else NOTHING
 
     cdef double _contribution(self, long column, char kind, const unsigned char *data, long size):
         if kind == b"-":
             return 0.0
         if kind == b"t" or kind == b"b":
             return self._category(column, data[:size])
-        return self._clipped(column, _native(data, size, kind))
+        return self._weighted(column, _native(data, size, kind))
 
 
 def _is_stored(column, long long length):

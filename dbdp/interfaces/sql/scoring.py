@@ -6,6 +6,7 @@ the reference, and the fallback without a compiler. The kind of a model is that 
 loaded with the first one.
 """
 
+import bisect
 import ctypes
 import json
 import math
@@ -13,9 +14,11 @@ import operator
 import struct
 import sys
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from dbdp.interfaces.sql import threads
+from dbdp.learning.rows.features import CENTRED, SCALED, UNIT, Numeric
 from dbdp.registry.declarations import Declaration, declare
 
 _ARRAY_HEADER = struct.Struct("<5i")
@@ -34,9 +37,67 @@ _CATEGORY_KINDS = {
     "character": "b",
 }
 _STORED_PLAIN = {"text", "character varying", "character", "boolean", *_NUMBER_FORMATS}
-Column = tuple[str, tuple[float, float, float], Any]
 Scorer = Callable[[bytes], float | None]
-_IGNORED: Column = ("-", (0.0, 0.0, 0.0), None)
+
+
+class Column(NamedTuple):
+    """How a column of a row is read, and its summand in a decision.
+
+    Attributes
+    ----------
+    kind : str
+        `-` ignored, `i` whole number, `f` float, `c` number that `lookup` decodes, `t` category in `lookup`, `b`
+        category padded with blanks.
+    numbers : tuple[float, float, float]
+        Weight, lower and upper bound of a number, which is clipped to its bounds.
+    lookup : dict or callable
+        Weights of the categories; or the function that decodes a number.
+    affine : tuple[float, float]
+        Origin and length: a position p on the number's scale becomes the coordinate (p - origin) / length, which the
+        weight multiplies.
+    bend : tuple[float, float] | None
+        Centre and factor of the scale asinh(factor (x - centre)); see `Numeric.bend`.
+    bins : tuple of tuples | None
+        The lower edges of the bins except the first, and the weight of each bin.
+    """
+
+    kind: str
+    numbers: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    lookup: Any = None
+    affine: tuple[float, float] = (0.0, 1.0)
+    bend: tuple[float, float] | None = None
+    bins: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+
+
+class Ending(NamedTuple):
+    """How the weighted sum of a row's coordinates becomes a decision: divided by the row's norm, and clipped.
+
+    Attributes
+    ----------
+    square : float
+        The intercept's summand in the squared norm of the row by which the decision is divided, 1 or 0; NaN if a
+        decision is not divided.
+    norm_bound : float
+        The divisor of an array's numbers before their norm is computed.
+    least, most : float
+        Bounds to which the decision is clipped.
+    """
+
+    square: float = math.nan
+    norm_bound: float = 1.0
+    least: float = -math.inf
+    most: float = math.inf
+
+    def of(self, decision: float, square: float) -> float:
+        """Return the decision from the sum and the squared norm of the features."""
+        if not math.isnan(self.square):
+            norm = math.sqrt(square + self.square)
+            decision = decision / norm if norm else 0.0 * decision
+        return decision if math.isnan(decision) else min(max(decision, self.least), self.most)
+
+
+_IGNORED = Column("-")
+_PLAIN = Ending()
 
 
 class VectorScorer:
@@ -45,9 +106,10 @@ class VectorScorer:
     It returns None for an array of another shape, with a null, or with a value that is not finite.
     """
 
-    def __init__(self, weights: list[float], intercept: float) -> None:
+    def __init__(self, weights: list[float], intercept: float, ending: Ending = _PLAIN) -> None:
         self._weights = weights
         self._intercept = intercept
+        self._ending = ending
 
     def __call__(self, features: bytes) -> float | None:
         """Return the decision for an array, or None."""
@@ -59,29 +121,46 @@ class VectorScorer:
         if not fits or len(features) != _ARRAY_HEADER.size + elements.size:
             return None
         values = elements.unpack_from(features, _ARRAY_HEADER.size)
+        if not math.isnan(self._ending.square):
+            return self._of_norm_one(values)
         decision = self._intercept + sum(map(operator.mul, self._weights, values))
-        return decision if math.isfinite(decision) else None
+        return self._ending.of(decision, 0.0) if math.isfinite(decision) else None
+
+    def _of_norm_one(self, values: tuple[float, ...]) -> float | None:
+        """Return the decision divided by the row's norm; its largest number is divided out first, so none overflows."""
+        if not all(map(math.isfinite, values)):
+            return None
+        ending, largest = self._ending, max(map(abs, values))
+        if ending.square:
+            largest = max(largest, ending.norm_bound)
+        if not largest:
+            return 0.0
+        shares = [value / largest for value in values]
+        decision = self._intercept / largest + sum(map(operator.mul, self._weights, shares))
+        length = math.hypot(*shares, *([ending.norm_bound / largest] * bool(ending.square)))
+        return decision * (ending.norm_bound / length)
 
 
 class RecordScorer:
     """Computes intercept + Σ contribution of each column from the binary form of a row (`record_send`).
 
-    Columns are (kind, (weight, lower, upper), lookup), in the row's order. Kinds: `-` ignored, `i`
-    integer, `f` float, `c` number that `lookup` decodes, `t` category in `lookup`, `b` category
-    padded with blanks. It returns None if a feature is null or not finite; numbers are clipped to their bounds.
+    Columns are in the row's order. It returns None if a feature is null or not finite; numbers are clipped to their
+    bounds.
     """
 
-    def __init__(self, columns: list[Column], intercept: float) -> None:
+    def __init__(self, columns: list[Column], intercept: float, ending: Ending = _PLAIN) -> None:
         self._columns = columns
         self._intercept = intercept
+        self._ending = ending
 
     def __call__(self, record: bytes) -> float | None:
         """Return the decision for a row, or None."""
         values = _values(record, len(self._columns))
         if values is None:
             return None
-        parts = [_contribution(column, value) for column, value in zip(self._columns, values, strict=True)]
-        decision = sum(parts, self._intercept)
+        pairs = [_contribution(column, value) for column, value in zip(self._columns, values, strict=True)]
+        decision = sum((part for part, _ in pairs), self._intercept)
+        decision = self._ending.of(decision, sum(square for _, square in pairs))
         return None if math.isnan(decision) else decision
 
 
@@ -119,22 +198,36 @@ def _values(record: bytes, columns: int) -> list[bytes | None] | None:
     return values
 
 
-def _contribution(column: Column, value: bytes | None) -> float:
-    """Return the summand of a value in the decision; NaN for a null and for a number that is not finite."""
-    kind, (weight, lower, upper), lookup = column
-    if kind == "-":
-        return 0.0
+def _contribution(column: Column, value: bytes | None) -> tuple[float, float]:
+    """Return the summands of a value in the decision, NaN for a null or a number that is not finite, and the square."""
+    if column.kind == "-":
+        return 0.0, 0.0
     if value is None:
-        return math.nan
-    if kind in "tb":
-        return lookup.get(value.rstrip(b" ") if kind == "b" else value, 0.0)
+        return math.nan, 0.0
+    if column.kind in "tb":
+        weight = column.lookup.get(value.rstrip(b" ") if column.kind == "b" else value)
+        return (0.0, 0.0) if weight is None else (weight, 1.0)
     number = _number(column, value)
-    return weight * min(max(number, lower), upper) if math.isfinite(number) else math.nan
+    return _weighted(column, number) if math.isfinite(number) else (math.nan, 0.0)
+
+
+def _weighted(column: Column, number: float) -> tuple[float, float]:
+    """Return the summands of a finite number in the decision and in the squared norm of the row."""
+    if column.bins is not None:
+        edges, weights = column.bins
+        return weights[bisect.bisect_right(edges, number)], 1.0
+    weight, lower, upper = column.numbers
+    position, (origin, length) = min(max(number, lower), upper), column.affine
+    if column.bend is not None:
+        centre, factor = column.bend
+        position = math.asinh((position - centre) * factor)
+    coordinate = (position - origin) / length
+    return weight * coordinate, coordinate * coordinate
 
 
 def _number(column: Column, value: bytes | None) -> float:
     """Return a number, or a category's weight, -1 for an unknown one; NaN for a null."""
-    kind, _, lookup = column
+    kind, lookup = column.kind, column.lookup
     if value is None:
         return math.nan
     if kind in "tb":
@@ -350,7 +443,7 @@ def _of_network(declaration: Declaration, described: dict[str, Any], row_type: i
 
     if row_type:
         types = _types(declaration, described)
-        weights = [1.0] * len(declaration.numeric)
+        weights = [1.0] * sum(each.width for each in declaration.numeric)
         weights += [float(place) for each in declaration.categorical for place in range(len(each.categories))]
         places = [list(types).index(column) for column in declaration.columns]
         packer = network_models.column_packer(RecordReader(_columns(declaration, weights, types, ">"), places))
@@ -362,7 +455,8 @@ def _of_network(declaration: Declaration, described: dict[str, Any], row_type: i
 
 
 def _of_classes(declaration: Declaration, described: dict[str, Any], make: Callable[..., Any]) -> tuple[Scorer, ...]:
-    """Return the scorers, in each form, that choose the class with the largest decision."""
+    """Return the scorers, in each form, that choose the class with the largest decision; one norm would divide all."""
+    declaration = replace(declaration, encoding=SCALED)
     outputs = zip(described["coefficients"], described["intercepts"], strict=True)
     single = [make(declaration, described | {"coefficients": c, "intercept": i}) for c, i in outputs]
     return tuple(_forms.ClassScorer(list(form), list(declaration.classes)) for form in zip(*single, strict=True))
@@ -393,20 +487,47 @@ def _check_array(declaration: Declaration) -> None:
 
 
 def _of_rows(declaration: Declaration, described: dict[str, Any]) -> tuple[Scorer, ...]:
-    types = _types(declaration, described)
-    weights, intercept = described["coefficients"], described["intercept"]
-    binary = _forms.RecordScorer(_columns(declaration, weights, types, ">"), intercept)
+    types, ending = _types(declaration, described), _ending(declaration)
+    weights, intercept = _of_coordinates(declaration, described["coefficients"], described["intercept"])
+    binary = _forms.RecordScorer(_columns(declaration, weights, types, ">"), intercept, ending)
     plain = all(types[column] in _STORED_PLAIN for column in declaration.columns)
     if compiled is None or not plain or described["dropped"]:
         return (binary,)
     lengths, aligns = zip(*((length, align) for _, length, align in described["columns"].values()), strict=True)
     columns = _columns(declaration, weights, types, "<")
-    return binary, compiled.StoredRowScorer(columns, intercept, lengths, "".join(aligns))
+    return binary, compiled.StoredRowScorer(columns, intercept, lengths, "".join(aligns), ending)
 
 
 def _of_array(declaration: Declaration, described: dict[str, Any]) -> tuple[Scorer, ...]:
     _check_array(declaration)
-    return (_forms.VectorScorer(described["coefficients"], described["intercept"]),)
+    return (_forms.VectorScorer(described["coefficients"], described["intercept"], _ending(declaration)),)
+
+
+def _ending(declaration: Declaration) -> Ending:
+    """Return the ending of a model's decisions: those of earlier versions are neither divided nor clipped."""
+    if declaration.encoding == UNIT:
+        vector = declaration.vector
+        return Ending(float(declaration.intercept), vector.norm_bound if vector else 1.0)
+    if declaration.encoding == CENTRED and declaration.label_bounds:
+        return Ending(least=declaration.label_bounds[0], most=declaration.label_bounds[1])
+    return _PLAIN
+
+
+def _affine(declaration: Declaration, feature: Numeric) -> tuple[float, float]:
+    """Return the map of positions to coordinates if the norm is needed, else the identity; weights multiply these."""
+    return feature.affine(UNIT) if declaration.encoding == UNIT and not feature.bins else (0.0, 1.0)
+
+
+def _of_coordinates(declaration: Declaration, coefficients: list[float], intercept: float) -> tuple[list[float], float]:
+    """Return weights and intercept for the coordinates of `_affine`, from those in the units of the columns."""
+    weights = list(coefficients)
+    place = 0
+    for feature in declaration.numeric:
+        origin, length = _affine(declaration, feature)
+        intercept += weights[place] * origin
+        weights[place] *= length
+        place += feature.width
+    return weights, intercept
 
 
 def _columns(declaration: Declaration, weights: list[float], types: dict[str, str], order: str) -> list[Column]:
@@ -416,11 +537,13 @@ def _columns(declaration: Declaration, weights: list[float], types: dict[str, st
     for numeric in declaration.numeric:
         kind = _kind(numeric.column, types, _NUMBER_KINDS)
         decode = decode_numeric if kind == "c" else None
-        used[numeric.column] = (kind, (next(remaining), numeric.lower, numeric.upper), decode)
+        own = tuple(next(remaining) for _ in range(numeric.width))
+        numbers, bins = (own[0], numeric.lower, numeric.upper), (numeric.edges, own) if numeric.bins else None
+        used[numeric.column] = Column(kind, numbers, decode, _affine(declaration, numeric), numeric.bend, bins)
     for categorical in declaration.categorical:
         kind = _kind(categorical.column, types, _CATEGORY_KINDS)
         binary = [_binary(category, types[categorical.column], order) for category in categorical.categories]
-        used[categorical.column] = (kind, (0.0, 0.0, 0.0), dict(zip(binary, remaining, strict=False)))
+        used[categorical.column] = Column(kind, lookup=dict(zip(binary, remaining, strict=False)))
     return [used.get(column, _IGNORED) for column in types]
 
 

@@ -28,7 +28,7 @@ cdef extern from "_sgd.h" nogil:
     void exponentials(const double *exponents, double *out, long count)
     void log1p_exponentials(const double *exponents, double *out, long count)
     void pack_rows(double *features, const double *labels, float *rows, long count, long dimension, long stride,
-                   double shrink)
+                   double shrink, double least)
 
 
 def add_rows(state, const float[:, ::1] rows, const double[::1] step_sizes, long averaged):
@@ -170,14 +170,14 @@ cdef _noisy(how, const float[:, ::1] rows, const long[::1] ends, const double[::
             sgd_add_gradients(&linear, &rows[begin, 0], rows.shape[0] - begin, model, gradient, stride)
 
 
-def pack(double[:, ::1] features, const double[::1] labels, float[:, ::1] rows, double shrink):
+def pack(double[:, ::1] features, const double[::1] labels, float[:, ::1] rows, double shrink, double least):
     """See `encoding.pack_reference`."""
     cdef long count = features.shape[0], dimension = features.shape[1], stride = rows.shape[1]
     if labels.shape[0] != count or rows.shape[0] != count or dimension > stride - 1 or dimension < 1:
         raise ValueError("features, labels and rows do not fit each other")
     if count:
         with nogil:
-            pack_rows(&features[0, 0], &labels[0], &rows[0, 0], count, dimension, stride, shrink)
+            pack_rows(&features[0, 0], &labels[0], &rows[0, 0], count, dimension, stride, shrink, least)
 
 
 def begin_flushing():

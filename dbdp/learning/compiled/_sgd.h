@@ -281,21 +281,22 @@ INLINED float masked(float value, int mask) {
   return value;
 }
 
-/* max(1, the largest absolute value of the numbers); NaN is ignored. */
-INLINED double largest_size(const double *features, long dimension) {
-  pair most = every(1.0), size;
+/* max(least, the largest absolute value of the numbers), 1 instead of 0; NaN is ignored. */
+INLINED double largest_size(const double *features, long dimension, double least) {
+  pair most = every(least), size;
   for (long i = 0; i + 2 <= dimension; i += 2) {
     memcpy(&size, features + i, sizeof size);
     size = size_of(size);
     most = where(size > most, size, most);
   }
-  return larger(fabs(features[dimension - 1]), larger(most[0], most[1]));
+  double largest = larger(fabs(features[dimension - 1]), larger(most[0], most[1]));
+  return largest + (largest == 0.0);
 }
 
 /* Packed rows from features (count × dimension, changed in place) and labels: see encoding.pack_reference. */
-CLONED void pack_rows(double *features, const double *labels, float *rows, long count, long dimension, long stride, double shrink) {
+CLONED void pack_rows(double *features, const double *labels, float *rows, long count, long dimension, long stride, double shrink, double least) {
   for (long r = 0; r < count; r++, features += dimension, rows += stride) {
-    double largest = largest_size(features, dimension), norm2;
+    double largest = largest_size(features, dimension, least), norm2;
     lanes sums = {0};
     long i = 0;
     for (; i + LANES <= dimension; i += LANES) {

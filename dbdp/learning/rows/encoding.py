@@ -1,7 +1,14 @@
 """Encoders: from raw records, as the server returns them, to packed rows with ‖x‖₂ ≤ 1.
 
 Every encoder is a function of one record alone and of public facts, so it maps replace-one
-neighbours to replace-one neighbours (privacy.md §11.1).
+neighbours to replace-one neighbours (privacy.md §11.1). The encoding determines the length of a row:
+
+- `unit`: the row is divided by its own norm, so that its norm is 1; a row of zeros stays. For classes, where the sign
+  of ⟨model, row⟩, or the largest of them, decides, and noise weighs more the shorter the rows are (privacy.md §16.5).
+- `centred`: numbers are in [-1, 1] around the middle of their bounds, and the row is divided by the largest norm that
+  the declaration allows. For labels that are numbers, where a row's length matters.
+- `scaled`: numbers are in [0, 1], and the row is divided by that largest norm. For networks, and models of earlier
+  versions.
 
 Shapes: a raw record is its label as `Labels` reads it, the header of a PostgreSQL array (20 bytes:
 dimensions, offset of the data or 0 when no element is null, element type, length, lower bound), then
@@ -18,6 +25,7 @@ from dbdp.checks import whole
 from dbdp.learning import kernels
 from dbdp.learning.compiled.arithmetic import flushed
 from dbdp.learning.rows import blocks
+from dbdp.learning.rows.features import SCALED, UNIT, Numeric
 
 HEADER_BYTES = 20  # of an array
 MAX_SEED = 2**32 - 1  # the largest that NumPy's frozen generator accepts
@@ -116,8 +124,8 @@ def _rounded(values: np.ndarray, grid: float) -> np.ndarray:
 class VectorEncoder:
     """Rows from one array column of a public length, in a ball of public radius `norm_bound`.
 
-    With an intercept the row is (x / norm_bound, 1) / √2, else x / norm_bound; longer rows are
-    clipped to norm 1.
+    With an intercept the row is (x / norm_bound, 1) / √2, else x / norm_bound; longer rows are clipped to norm 1.
+    With the encoding `unit` it is (x / norm_bound, 1), or x / norm_bound, divided by its norm.
     """
 
     length: int
@@ -126,6 +134,7 @@ class VectorEncoder:
     element: str = "<f8"
     labels: Labels = SIGNS
     projection: RandomProjection | None = None
+    encoding: str = SCALED
 
     @property
     def width(self) -> int:
@@ -145,7 +154,7 @@ class VectorEncoder:
     @property
     def scales(self) -> np.ndarray:
         """The factor that each coordinate of the record is multiplied by, shape (width,)."""
-        radius = np.sqrt(2.0) if self.intercept else 1.0
+        radius = np.sqrt(2.0) if self.intercept and self.encoding != UNIT else 1.0
         scales = np.full(self.width, 1.0 / (self.norm_bound * radius))
         if self.intercept:
             scales[-1] = 1.0 / radius
@@ -171,30 +180,31 @@ class VectorEncoder:
 class ColumnEncoder:
     """Rows from columns with public bounds, and from columns with public categories.
 
-    A numeric column is clipped to its bounds and mapped to [0, 1]; a categorical one becomes one
-    coordinate for each category, all zero for an undeclared value. The row is divided by
-    the largest norm that the declaration allows, √(columns + intercept), so that no row is clipped.
+    A numeric column is clipped to its bounds and mapped to one coordinate, see `Numeric.affine`, or to one for each of
+    its bins; a categorical one becomes one coordinate for each category, all zero for an undeclared value. The row is
+    divided by the largest norm that the declaration allows, √(columns + intercept), which a row with every number at a
+    bound attains, so that no row is clipped. With the encoding `unit` it is divided by its own norm instead.
 
     Parameters
     ----------
-    lower, upper : tuple[float, ...]
-        Bounds of the numeric columns, one for each.
+    numeric : tuple[Numeric, ...]
+        The numeric columns.
     categories : tuple[tuple[float, ...], ...]
         For each categorical column, the numbers of its categories in a record.
     """
 
-    lower: tuple[float, ...]
-    upper: tuple[float, ...]
+    numeric: tuple[Numeric, ...]
     categories: tuple[tuple[float, ...], ...]
     intercept: bool
     labels: Labels = SIGNS
     projection: RandomProjection | None = None
+    encoding: str = SCALED
     element = "<f8"
 
     @property
     def width(self) -> int:
         """Number of coordinates before the projection."""
-        return len(self.lower) + sum(map(len, self.categories)) + self.intercept
+        return sum(each.width for each in self.numeric) + sum(map(len, self.categories)) + self.intercept
 
     @property
     def dimension(self) -> int:
@@ -204,7 +214,7 @@ class ColumnEncoder:
     @property
     def length(self) -> int:
         """Number of elements of a raw record, one for each column."""
-        return len(self.lower) + len(self.categories)
+        return len(self.numeric) + len(self.categories)
 
     @property
     def record_bytes(self) -> int:
@@ -213,8 +223,8 @@ class ColumnEncoder:
 
     @property
     def radius(self) -> float:
-        """The largest norm of a row before it is scaled."""
-        return float(np.sqrt(self.length + self.intercept))
+        """The divisor of every row: the largest norm of one; 1 if each row is divided by its own norm."""
+        return 1.0 if self.encoding == UNIT else float(np.sqrt(self.length + self.intercept))
 
     @cached_property
     def matrix(self) -> np.ndarray | None:
@@ -224,7 +234,7 @@ class ColumnEncoder:
     @cached_property
     def _lookups(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """The sorted numbers of each categorical column, and the coordinate of each."""
-        first = len(self.lower)
+        first = sum(each.width for each in self.numeric)
         lookups = []
         for numbers in self.categories:
             order = np.argsort(numbers)
@@ -241,11 +251,12 @@ class ColumnEncoder:
             return _packed(self, features, records)
 
     def _features(self, values: np.ndarray) -> np.ndarray:
-        """Return numbers in [0, 1], indicators and the intercept; NaN in a row with a value that is not finite."""
+        """Return coordinates, indicators and the intercept; NaN in a row with a value that is not finite."""
         features = np.zeros((len(values), self.width))
-        numeric = len(self.lower)
-        lower, upper = np.asarray(self.lower), np.asarray(self.upper)
-        features[:, :numeric] = (np.clip(values[:, :numeric], lower, upper) - lower) / (upper - lower)
+        numeric, first = len(self.numeric), 0
+        for feature, column in zip(self.numeric, values.T, strict=False):
+            _encode_number(feature, self.encoding, column, features[:, first : first + feature.width])
+            first += feature.width
         for column, (numbers, coordinates) in enumerate(self._lookups, start=numeric):
             nearest = np.minimum(np.searchsorted(numbers, values[:, column]), len(numbers) - 1)
             known = np.flatnonzero(numbers[nearest] == values[:, column])
@@ -254,6 +265,30 @@ class ColumnEncoder:
             features[:, -1] = 1.0
         features[~np.isfinite(values).all(axis=1)] = np.nan
         return features
+
+
+def positions(feature: Numeric, values: np.ndarray) -> np.ndarray:
+    """Return the positions on a column's scale of numbers (n,), clipped to the bounds; NaN for NaN; see `Numeric`."""
+    clipped = np.clip(values, feature.lower, feature.upper)
+    if feature.bend is None:
+        return clipped
+    centre, factor = feature.bend
+    scaled = (clipped - centre) * factor
+    return np.copysign(np.log(np.abs(scaled) + np.sqrt(scaled * scaled + 1.0)), scaled)
+
+
+def bins_of(feature: Numeric, values: np.ndarray) -> np.ndarray:
+    """Return the index of each number's bin, from 0, shape (n,): the number of edges that are not above it."""
+    return np.searchsorted(feature.edges, values, side="right")
+
+
+def _encode_number(feature: Numeric, encoding: str, values: np.ndarray, coordinates: np.ndarray) -> None:
+    """Write the coordinates (n, width) of a numeric column to an array of zeros."""
+    if feature.bins:
+        coordinates[np.arange(len(values)), bins_of(feature, values)] = 1.0
+    else:
+        origin, length = feature.affine(encoding)
+        coordinates[:, 0] = (positions(feature, values) - origin) / length
 
 
 Encoder = VectorEncoder | ColumnEncoder
@@ -269,10 +304,11 @@ def _packed(encoder: Encoder, features: np.ndarray, records: np.ndarray) -> np.n
     """Return packed rows, projected if the encoder has a projection; changes `features` in place."""
     labels = encoder.labels.packed(records["label"])
     labels[~_is_complete(records)] = np.nan
+    least = 0.0 if encoder.encoding == UNIT else 1.0
     if encoder.matrix is None:
-        return pack(features, labels)
+        return pack(features, labels, least)
     taken, projected = len(encoder.matrix), np.empty((len(features), encoder.dimension))
-    _clip(features)
+    _clip(features, least)
     projected[:, : encoder.dimension - encoder.intercept] = image(features[:, :taken], encoder.matrix)
     projected[:, encoder.dimension - encoder.intercept :] = features[:, taken:]
     return pack(projected, labels)
@@ -284,29 +320,33 @@ def _is_complete(records: np.ndarray) -> np.ndarray:
     return (dimensions == 1) & (nulls == 0) & (length == records["elements"].shape[1])
 
 
-def _clip(features: np.ndarray) -> None:
-    """Divide each row by max(1, its norm), in place."""
-    features /= np.maximum(_norms(features), 1.0)[:, None]
+def _clip(features: np.ndarray, least: float) -> None:
+    """Divide each row by max(1, its norm), or, if `least` is 0, by its norm, in place."""
+    features /= np.maximum(_norms(features, least), 1.0)[:, None]
 
 
-def _norms(features: np.ndarray) -> np.ndarray:
-    """Divide each row by max(1, its largest number), in place, so that no sum overflows; return the new norms (n,)."""
-    features /= np.maximum(np.abs(features).max(axis=1), 1.0)[:, None]
+def _norms(features: np.ndarray, least: float) -> np.ndarray:
+    """Divide each row by max(least, its largest number), in place, so that no sum overflows; return the new norms (n,).
+
+    A row of zeros is divided by 1. With `least` 0 the new norm of every other row is at least 1.
+    """
+    largest = np.maximum(np.abs(features).max(axis=1), least)
+    features /= (largest + (largest == 0.0))[:, None]
     return np.sqrt(np.einsum("ij,ij->i", features, features))
 
 
 @flushed
-def pack(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def pack(features: np.ndarray, labels: np.ndarray, least: float = 1.0) -> np.ndarray:
     """Return packed rows, by the compiled kernel if there is one; see `pack_reference`."""
     if kernels.COMPILED:
         rows = np.empty((len(features), blocks.stride_of(features.shape[1])), blocks.ELEMENT)
-        kernels.compiled.pack(features, np.ascontiguousarray(labels, np.float64), rows, _SHRINK)
+        kernels.compiled.pack(features, np.ascontiguousarray(labels, np.float64), rows, _SHRINK, least)
         return rows
-    return pack_reference(features, labels)
+    return pack_reference(features, labels, least)
 
 
 @flushed
-def pack_reference(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def pack_reference(features: np.ndarray, labels: np.ndarray, least: float = 1.0) -> np.ndarray:
     """Return packed rows whose stored norm is at most 1 as real numbers (privacy.md §14.1).
 
     Parameters
@@ -315,17 +355,20 @@ def pack_reference(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
         Shape (n, d), float64; changed in place.
     labels : np.ndarray
         Shape (n,); a row whose label is not finite becomes the zero row.
+    least : float
+        1 divides the rows that are longer than 1 by their norm; 0 divides every row by its norm.
 
     Notes
     -----
-    With M = max(1, max|x_i|) and u = x / M, x / max(1, ‖x‖) is u / max(1, ‖u‖): no sum overflows and
-    no path depends on a value. Proof of the norm: its computed value errs by at most a factor
-    1 + (d + 8)u, the product and the cast to float32 by 1 + 2⁻²⁴ and √d·2⁻¹⁵⁰;
-    (1 - 2⁻²²)(1 + 2⁻²⁴)(1 + (d + 8)u) + √d·2⁻¹⁵⁰ < 1 for d ≤ 2²⁸. A row with a value that is not
-    finite becomes the zero row. Numbers below 2⁻¹²⁶ are stored as 0.
+    With M = max(least, max|x_i|) and u = x / M, x / max(least, ‖x‖) is u / max(1, ‖u‖): no sum overflows and no path
+    depends on a value (least = 0: ‖u‖ ≥ 1, since one |u_i| is 1; a row of zeros stays). Proof of the norm: its
+    computed value errs by at most a factor 1 + (d + 8)u, the product and the cast to float32 by 1 + 2⁻²⁴ and √d·2⁻¹⁵⁰;
+    (1 - 2⁻²²)(1 + 2⁻²⁴)(1 + (d + 8)u) + √d·2⁻¹⁵⁰ < 1 for d ≤ 2²⁸, and by the same errors the other way it is above
+    1 - 2⁻²¹ where least = 0. A row with a value that is not finite becomes the zero row. Numbers below 2⁻¹²⁶ are
+    stored as 0.
     """
     with np.errstate(all="ignore"):
-        norms = _norms(features)
+        norms = _norms(features, least)
         features *= (_SHRINK / np.maximum(norms, 1.0))[:, None]
         rows = blocks.encode(features, labels)
     rows[~np.isfinite(rows[:, -1]) | ~np.isfinite(norms)] = 0.0

@@ -21,8 +21,9 @@ from dbdp.learning.rows.encoding import (
     RealLabels,
     VectorEncoder,
 )
+from dbdp.learning.rows.features import Categorical, Numeric
 from dbdp.registry.datasets import Dataset
-from dbdp.registry.declarations import Categorical, Declaration, Numeric, Unit
+from dbdp.registry.declarations import Declaration, Unit
 from dbdp.registry.tables import reading, units
 from dbdp.registry.tables.reading import Record
 from dbdp.sessions.server import ServerSession
@@ -39,14 +40,15 @@ def encoder_of(session: ServerSession, dataset: Dataset, projection: RandomProje
     labels = _labels(declaration)
     if vector := declaration.vector:
         element = "<f8" if dataset.column_types[vector.column] == "double precision[]" else "<f4"
-        return VectorEncoder(vector.length, vector.norm_bound, declaration.intercept, element, labels, projection)
+        public = vector.length, vector.norm_bound, declaration.intercept
+        return VectorEncoder(*public, element, labels, projection, declaration.encoding)
     return ColumnEncoder(
-        tuple(feature.lower for feature in declaration.numeric),
-        tuple(feature.upper for feature in declaration.numeric),
+        declaration.numeric,
         tuple(category_numbers(session, feature.categories) for feature in declaration.categorical),
         declaration.intercept,
         labels,
         projection,
+        declaration.encoding,
     )
 
 

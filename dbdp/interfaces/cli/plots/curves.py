@@ -18,6 +18,7 @@ from dbdp.interfaces.python.database import Database
 from dbdp.interfaces.python.frames import as_text
 from dbdp.interfaces.python.tables import quoted
 from dbdp.registry.declarations import Declaration
+from dbdp.registry.releases import decisions
 from dbdp.sessions.session import Row
 
 ONCE = tuple(PERTURBED_ONCE)
@@ -309,7 +310,7 @@ class ScoringRows:
         float
             The score.
         """
-        scores = self.features @ np.atleast_2d(np.array(coefficients)).T + np.array(intercepts)
+        scores = decisions(self.declaration, self.features, np.array(coefficients), np.array(intercepts))
         if self.measure == ERROR:
             return _root_mean_square(scores[:, 0] - self.labels)
         predicted = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
@@ -332,7 +333,7 @@ def _declaration(database: Database, dataset: str) -> Declaration:
     rows = database.query(sql, dataset)
     if not rows:
         raise ValueError(f"dataset {dataset!r} is not registered, or you may not train on it; see `dbdp datasets`")
-    return Declaration.from_json(rows[0]["declaration"])
+    return Declaration.from_json(rows[0]["declaration"]).current
 
 
 def _labelled(database: Database, declaration: Declaration, table: str) -> list[tuple[Any, ...]]:

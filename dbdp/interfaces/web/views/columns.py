@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from dbdp.learning.rows.features import LINEAR, Numeric
 from dbdp.registry.declarations import Declaration
 
 _SHOWN = 20  # categories or classes that are listed
@@ -24,11 +25,17 @@ def declared(declaration: Declaration) -> Iterator[tuple[str, str, str]]:
     if vector := declaration.vector:
         yield vector.column, "features", f"array of {vector.length} numbers, of norm at most {vector.norm_bound:g}"
     for numeric in declaration.numeric:
-        yield numeric.column, "feature", f"number from {numeric.lower:g} to {numeric.upper:g}"
+        yield numeric.column, "feature", _number(numeric)
     for categorical in declaration.categorical:
         yield categorical.column, "feature", f"one of {_several(categorical.categories)}"
     for column in declaration.public_columns:
         yield column, "public", "its value in every row is public; models may be trained for each of its values"
+
+
+def _number(numeric: Numeric) -> str:
+    bins = f", in {numeric.bins} bins" if numeric.bins else ""
+    scale = f", on the scale {numeric.scale}" if numeric.scale != LINEAR else ""
+    return f"number from {numeric.lower:g} to {numeric.upper:g}{bins}{scale}"
 
 
 def _label(declaration: Declaration) -> str:

@@ -1,0 +1,127 @@
+"""Features: how the value of a column with public bounds or categories becomes coordinates.
+
+Everything here is a function of one value and of public facts. Prediction imports this module, so it imports only
+the standard library.
+
+Shapes: a numeric column is one coordinate, its relative position between its bounds, or one for each of its bins.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+SCALED, UNIT, CENTRED = "scaled", "unit", "centred"
+ENCODINGS = (SCALED, UNIT, CENTRED)
+LINEAR, ASINH = "linear", "asinh"
+SCALES = (LINEAR, ASINH)
+STEEPNESS = 1000.0  # of the asinh scale: linear within a thousandth of the width around its centre, logarithmic beyond
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """A numeric column with public bounds; values outside are clipped to them.
+
+    Attributes
+    ----------
+    column : str
+        Name of the column.
+    lower, upper : float
+        The bounds.
+    bins : int
+        Number of bins, at least 2, of equal width on the scale; each is [from, to), except that the last includes the
+        upper bound. 0 is one coordinate without bins.
+    scale : str
+        `linear`, or `asinh` for a range of several orders of magnitude, see `position`.
+    """
+
+    column: str
+    lower: float
+    upper: float
+    bins: int = 0
+    scale: str = LINEAR
+
+    @property
+    def width(self) -> int:
+        """Number of coordinates."""
+        return self.bins or 1
+
+    @property
+    def names(self) -> list[str]:
+        """A name for each coordinate."""
+        if not self.bins:
+            return [self.column]
+        ends = [f"{end:.6g}" for end in (self.lower, *self.edges, self.upper)]
+        closings = [")"] * (self.bins - 1) + ["]"]
+        pairs = zip(ends, ends[1:], closings, strict=False)
+        return [f"{self.column}=[{first},{last}{closing}" for first, last, closing in pairs]
+
+    @property
+    def bend(self) -> tuple[float, float] | None:
+        """Centre c and factor a of the scale asinh(a(x - c)); None for a linear scale.
+
+        The centre is the number within the bounds that is nearest to 0, where values that span orders of magnitude
+        are dense; a is STEEPNESS divided by the width of the bounds.
+        """
+        if self.scale == LINEAR:
+            return None
+        return min(max(0.0, self.lower), self.upper), STEEPNESS / (self.upper - self.lower)
+
+    def position(self, value: float) -> float:
+        """Return the position on the column's scale of a finite number, clipped to the bounds."""
+        clipped = min(max(value, self.lower), self.upper)
+        if self.bend is None:
+            return clipped
+        centre, factor = self.bend
+        return math.asinh((clipped - centre) * factor)
+
+    @cached_property
+    def ends(self) -> tuple[float, float]:
+        """The positions of the bounds."""
+        return self.position(self.lower), self.position(self.upper)
+
+    @cached_property
+    def edges(self) -> tuple[float, ...]:
+        """Lower edges of the bins except the first, in the column's units, increasing; shape (bins - 1,)."""
+        least, most = self.ends
+        positions = [least + (most - least) * (number / self.bins) for number in range(1, self.bins)]
+        if self.bend is None:
+            return tuple(positions)
+        centre, factor = self.bend
+        return tuple(centre + math.sinh(position) / factor for position in positions)
+
+    def affine(self, encoding: str) -> tuple[float, float]:
+        """Return (origin, length): a position p becomes the coordinate (p - origin) / length.
+
+        It is in [-1, 1], and 0 at the middle of the bounds. With the encoding `scaled`, and for a column with bounds 0
+        and 1 with `unit`, as an indicator, it is in [0, 1], and 0 at the lower bound.
+        """
+        least, most = self.ends
+        if encoding == SCALED or (encoding == UNIT and (self.lower, self.upper) == (0.0, 1.0)):
+            return least, most - least
+        return least / 2.0 + most / 2.0, (most - least) / 2.0
+
+    @property
+    def declared(self) -> list[float] | dict[str, object]:
+        """The column as `dbdp.registry.declarations.declare` accepts it."""
+        bounds = [self.lower, self.upper]
+        coding: dict[str, object] = {} if self.scale == LINEAR else {"scale": self.scale}
+        if self.bins:
+            coding["bins"] = self.bins
+        return {"bounds": bounds} | coding if coding else bounds
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """A column with public categories; any other value belongs to none of them."""
+
+    column: str
+    categories: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Vector:
+    """One float8[] or float4[] column of a public length, with a public bound on its L2 norm."""
+
+    column: str
+    length: int
+    norm_bound: float
