@@ -111,8 +111,8 @@ NAMED = {  # what else it names, by the file that must have it
     "dbdp/learning/losses.py": "LOSSES",
     "dbdp/privacy/mechanisms.py": "MECHANISMS",
     "tests/learning/test_losses.py": "EVERY",
-    "tests/privacy/test_mechanisms.py": "EVERY_MECHANISM",
-    "dbdp/algorithms/plan.py": "NoisyWhileTraining",
+    "dbdp/algorithms/plan.py": "Request",
+    "dbdp/algorithms/catalogue.py": "OPTIONS",
 }
 
 

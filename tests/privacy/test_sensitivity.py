@@ -444,7 +444,7 @@ def test_fresh_permutations_have_no_sensitivity_by_position():
     ],
 )
 def test_means_that_are_not_over_complete_epochs_are_refused(averaging):
-    with pytest.raises(ValueError, match=r"is not of whole epochs of 10"):
+    with pytest.raises(ValueError, match=r"is not over complete epochs of 10"):
         sgd_sensitivity(training(**averaging))
 
 
