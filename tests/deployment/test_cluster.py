@@ -97,9 +97,7 @@ def test_the_status_of_a_cluster_that_does_not_exist_creates_nothing(folder):
 def test_an_environment_of_another_python_is_refused_before_anything_is_created(folder, monkeypatch):
     monkeypatch.setattr(cluster_module, "linked_python", lambda _: ((3, 99), Path("libpython3.99.so")))
     ours = "{}.{}".format(*sys.version_info[:2])
-    with pytest.raises(
-        ClusterError, match=rf"Python 3\.99, .* Python {ours}: create the environment with python3\.99"
-    ):
+    with pytest.raises(ClusterError, match=rf"Python 3\.99, .* Python {ours}: create the environment with python3\.99"):
         Cluster(folder / "of_another_python").start()
     assert not (folder / "of_another_python").exists()
 

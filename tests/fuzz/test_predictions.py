@@ -110,7 +110,7 @@ def test_a_forged_description_of_a_model_harms_nothing(
     cases = st.sampled_from(sound).flatmap(
         lambda each: st.tuples(damaged(each[0]), st.just(each[1]), kinds_of(each[0]), values)
     )
-    share.cases(1000, cases, check)
+    share.cases(2000, cases, check)
     analyst.saw_both()
 
 

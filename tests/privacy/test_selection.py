@@ -535,7 +535,7 @@ REFUSED = {
         {"method": "random_repetition", "distribution": "normal"},
         r"distribution 'normal' is unknown; choose one of geometric, poisson",
     ),
-    "too many repetitions": ({"method": "random_repetition", "repetitions": 1e4}, r"repetitions = 10000.0 on average must be"),
+    "too many repetitions": ({"method": "random_repetition", "repetitions": 1e4}, r"repetitions = 10000.0 on average"),
     "repetitions without a delta": (
         {"method": "random_repetition", "delta": 0.0},
         r"needs a delta > 0; give one, or choose 'disjoint_portions'",
