@@ -214,7 +214,7 @@ def test_what_is_stated_of_a_number_stays_and_so_do_numbers_for_regression() -> 
         ({"bounds": [0, 1], "bins": None}, r"bins of 'a' = None must be a whole number"),
         ({"bounds": [0, 1], "scale": "log"}, r"scale of 'a' is 'log'; it must be one of linear, asinh"),
         ({"bounds": [0, 1], "scale": ["asinh"]}, r"scale of 'a' is \['asinh'\]; it must be one of"),
-        ({"bounds": [1, 0]}, r"bounds of 'a' are \[1, 0\]; they must be finite and rising"),
+        ({"bounds": [1, 0]}, r"bounds of 'a' are \[1, 0\]; they must be finite and increasing"),
         ({"bounds": ["u", "v"], "bins": 2}, r"bounds of 'a' are \['u', 'v'\]; give \[lower, upper\]"),
         ({"bounds": 3}, r"bounds of 'a' are 3; give \[lower, upper\]"),
         ({"bounds": [0, 1], "edges": [0.5]}, r"feature 'a' has \['edges'\]; a number has"),
