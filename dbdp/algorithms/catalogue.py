@@ -8,7 +8,7 @@ from dbdp.algorithms.noisy_sgd import bst14, dp_adam, dp_sgd, preconditioned_gd,
 from dbdp.algorithms.options import Options
 from dbdp.algorithms.perturbed_once import bolt_on, gradient_descent, majority, nsgd, objective_perturbation, rsgd_ar
 from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
-from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Plan, Request
+from dbdp.algorithms.plan import AUTO, Facts, NoisyWhileTraining, Plan, Request
 from dbdp.algorithms.settings import check_request
 from dbdp.privacy.accounting import groups
 
@@ -49,6 +49,8 @@ NOISY_WHILE_TRAINING: dict[str, Algorithm[NoisyWhileTraining]] = {
     "majority": majority,
 }
 ALGORITHMS: dict[str, Algorithm[Plan]] = {**PERTURBED_ONCE, **NOISY_WHILE_TRAINING}
+USUAL = "bolt_on"  # of `auto`, for options that only algorithms of mini-batches have; and where models are exact inside
+LEAST_SIGNAL = 0.5  # n·μ/d of a table from which more than its larger class can be learned
 
 
 def plan(request: Request, facts: Facts) -> Plan:
@@ -59,18 +61,62 @@ def plan(request: Request, facts: Facts) -> Plan:
     ValueError
         If the algorithm is unknown, does not have an option of the request, or cannot satisfy it.
     """
+    if request.algorithm == AUTO:
+        return _automatic(request, facts)
     check(request, facts)
     if request.algorithm in PERTURBED_ONCE:
         return PERTURBED_ONCE[request.algorithm].plan(request, facts)
     return _of_units(NOISY_WHILE_TRAINING[request.algorithm], request, facts)
 
 
+def _automatic(request: Request, facts: Facts) -> Plan:
+    """Return the plan of the first suitable algorithm that accepts the request's options, from public facts only."""
+    suitable = {name: replace(request, algorithm=name) for name in [*_suitable(request, facts), USUAL]}
+    accepting = [each for each in suitable.values() if _refused_option(each, facts) is None]
+    errors = []
+    for each in accepting or [suitable[USUAL]]:
+        try:
+            chosen = plan(each, facts)
+        except ValueError as error:
+            errors.append(error)
+            continue
+        if isinstance(chosen, NoisyWhileTraining):
+            reason = _suitable(request, facts).get(each.algorithm, "no other algorithm accepts these options")
+            chosen = replace(chosen, details={"chosen_because": reason} | chosen.details)
+        return chosen
+    raise errors[0]
+
+
+def _suitable(request: Request, facts: Facts) -> dict[str, str]:
+    """Return the algorithms for a request that names none, the best first, each with its reason.
+
+    On the tables of `benchmarks/accuracy` and on generated ones, preconditioned_gd predicted best wherever its noise
+    left anything; below a signal of `LEAST_SIGNAL` of its second moment and its steps, the larger class did.
+    """
+    if request.network is not None:
+        return {"dp_adam": "it is the best for networks", "dp_sgd": "dp_adam does not accept these options"}
+    if request.delta == 0:
+        return {"objective_perturbation": "it has the least noise for a pure guarantee"}
+    epsilon, delta = groups.share(request.epsilon, request.delta, facts.unit_rows)
+    signal = preconditioned_gd.signal_of(epsilon, delta, facts)
+    best = {"preconditioned_gd": f"n·μ/d = {signal:.3g}: enough to learn in the coordinates of a noisy second moment"}
+    if facts.is_classifier and signal < LEAST_SIGNAL:
+        noise = f"n·μ/d = {signal:.3g} is below {LEAST_SIGNAL}: noise would hide what the features say"
+        best = {"majority": noise} | best
+    return best
+
+
 def check(request: Request, facts: Facts) -> None:
     """Raise ValueError if the algorithm is unknown, or does not have an option of the request."""
     check_request(request, facts)
     if request.algorithm not in ALGORITHMS:
-        raise ValueError(f"algorithm {request.algorithm!r} is unknown; choose one of {', '.join(ALGORITHMS)}")
+        raise ValueError(f"algorithm {request.algorithm!r} is unknown; choose one of {AUTO}, {', '.join(ALGORITHMS)}")
     _check_options(request, facts)
+
+
+def with_exact_model(request: Request) -> Request:
+    """Return a request for an algorithm that has an exact model before its noise, which `auto` seldom chooses."""
+    return replace(request, algorithm=USUAL) if request.algorithm == AUTO else request
 
 
 def algorithms_with(name: str) -> tuple[str, ...]:
@@ -86,12 +132,17 @@ def values_of(name: str) -> tuple[str, ...]:
 
 def _check_options(request: Request, facts: Facts) -> None:
     """Raise ValueError for the first option whose value the algorithm does not accept."""
+    name = _refused_option(request, facts)
+    if name is not None:
+        others = () if name == "settings" else _accepting(name, getattr(request, name), facts)  # each has its own
+        raise ValueError(ALGORITHMS[request.algorithm].OPTIONS.refusal(request, name, others))
+
+
+def _refused_option(request: Request, facts: Facts) -> str | None:
+    """Return the first option whose value the algorithm does not accept; None if it accepts all."""
     options = ALGORITHMS[request.algorithm].OPTIONS
-    for each in fields(Request):
-        value = getattr(request, each.name)
-        if not options.accepts(each.name, value, facts.rows):
-            others = () if each.name == "settings" else _accepting(each.name, value, facts)  # each has its own
-            raise ValueError(options.refusal(request, each.name, others))
+    names = (each.name for each in fields(Request))
+    return next((name for name in names if not options.accepts(name, getattr(request, name), facts.rows)), None)
 
 
 def _accepting(name: str, value: Any, facts: Facts) -> tuple[str, ...]:

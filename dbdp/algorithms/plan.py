@@ -12,6 +12,8 @@ from dbdp.learning.rows.encoding import RandomProjection
 from dbdp.learning.rows.features import SCALED
 from dbdp.privacy.accounting.events import REPLACE_ONE, REPLACE_ONE_UNIT, Release
 
+AUTO = "auto"  # the algorithm is chosen from public facts: `dbdp.algorithms.catalogue`
+
 
 @dataclass(frozen=True)
 class Facts:

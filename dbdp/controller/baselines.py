@@ -138,7 +138,7 @@ def descent(session: Session, name: str, request: Request) -> Descent:
         As `minimum` does; or if the algorithm adds its noise during training, and so has no exact model.
     """
     dataset = _own(session, name)
-    public = facts(dataset, request)
+    request, public = catalogue.with_exact_model(request), facts(dataset, request)
     catalogue.check(request, public)
     if request.algorithm not in PERTURBED_ONCE or request.shards > 1:
         raise ValueError(

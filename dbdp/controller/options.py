@@ -10,14 +10,14 @@ from dataclasses import MISSING, Field, fields
 from functools import wraps
 from typing import Annotated, Any, get_type_hints
 
-from dbdp.algorithms import ALGORITHMS, Request
+from dbdp.algorithms import ALGORITHMS, AUTO, Request
 from dbdp.algorithms.catalogue import algorithms_with, values_of
 from dbdp.learning.losses import LOSSES
 
 HELP = {
     "epsilon": "ε of this release.",
     "delta": "δ of this release; 0 means pure ε.",
-    "algorithm": f"{', '.join(ALGORITHMS)}.",
+    "algorithm": f"{AUTO}, which chooses by public facts, or one of {', '.join(ALGORITHMS)}.",
     "loss": f"{', '.join(LOSSES)}.",
     "huber_width": "Half-width h of huber_svm, or δ of huber_regression.",
     "positive_weight": "Factor of the loss of positive rows; public or from dp_class_balance, never from exact label "

@@ -233,6 +233,7 @@ def _candidate(base: Request, settings: Mapping[str, Any]) -> Request:
 
 
 def _planned(request: Request, facts: Facts, rows: int) -> PerturbedOnce:
+    request = catalogue.with_exact_model(request)
     if request.algorithm in tuple(catalogue.NOISY_WHILE_TRAINING):  # a tuple, as JSON may contain an unhashable value
         raise ValueError(
             f"algorithm {request.algorithm!r} adds noise while it trains, and tuning chooses among models that are "

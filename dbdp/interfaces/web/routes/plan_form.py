@@ -7,12 +7,12 @@ from typing import Any
 
 from psycopg import sql
 
-from dbdp.algorithms import ALGORITHMS, Request
+from dbdp.algorithms import ALGORITHMS, AUTO, Request
 from dbdp.controller.options import help_of, options
 from dbdp.learning.losses import LOSSES
 
 _FIRST = ("epsilon", "delta", "algorithm", "loss", "epochs", "batch_size", "regularisation")
-_CHOICES = {"algorithm": tuple(ALGORITHMS), "loss": tuple(LOSSES)}
+_CHOICES = {"algorithm": (AUTO, *ALGORITHMS), "loss": tuple(LOSSES)}
 _LARGEST = 2**31  # bound of SQL's int
 
 
