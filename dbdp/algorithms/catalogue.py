@@ -71,6 +71,7 @@ def plan(request: Request, facts: Facts) -> Plan:
 
 def _automatic(request: Request, facts: Facts) -> Plan:
     """Return the plan of the first suitable algorithm that accepts the request's options, from public facts only."""
+    check_request(request, facts)
     suitable = {name: replace(request, algorithm=name) for name in [*_suitable(request, facts), USUAL]}
     accepting = [each for each in suitable.values() if _refused_option(each, facts) is None]
     errors = []

@@ -1,0 +1,65 @@
+"""`auto` chooses an algorithm from public facts: the best one that accepts the request's options."""
+
+import pytest
+
+from dbdp.algorithms import ALGORITHMS, AUTO, Facts, Request, plan
+
+FACTS = Facts(10_000, 20)
+
+
+def chosen(facts=FACTS, **options):
+    """What `auto` chooses."""
+    return plan(Request(**{"epsilon": 1.0, "delta": 1e-6, "algorithm": AUTO} | options), facts)
+
+
+@pytest.mark.parametrize(
+    ("options", "algorithm"),
+    [
+        ({}, "preconditioned_gd"),
+        ({"loss": "huber_svm"}, "preconditioned_gd"),
+        ({"delta": 0.0}, "objective_perturbation"),
+        ({"epochs": 5}, "bolt_on"),
+        ({"batch_size": 100, "schedule": "decreasing"}, "bolt_on"),
+        ({"shards": 2}, "bolt_on"),
+        ({"network": "mlp:8", "batch_size": 500}, "dp_adam"),
+    ],
+)
+def test_the_algorithm_follows_from_the_options(options, algorithm):
+    assert chosen(**options).request.algorithm == algorithm
+
+
+def test_the_plan_is_that_of_the_algorithm_and_has_the_reason():
+    explained = chosen().explain()
+    assert "n·μ/d" in explained.pop("chosen_because")
+    assert explained == plan(Request(1.0, 1e-6, "preconditioned_gd"), FACTS).explain()
+
+
+def test_where_noise_would_hide_the_features_the_larger_class_is_chosen_and_the_reason_says_so():
+    few = chosen(Facts(300, 100), epsilon=0.1)
+    assert few.request.algorithm == "majority"
+    assert "noise would hide" in few.explain()["chosen_because"]
+    assert chosen(Facts(300, 100), epsilon=10.0).request.algorithm == "preconditioned_gd"
+
+
+def test_a_unit_of_many_rows_is_a_weaker_signal():
+    rows = {"epsilon": 0.3, "facts": Facts(3000, 100)}
+    assert chosen(**rows).request.algorithm == "preconditioned_gd"
+    assert chosen(**rows | {"facts": Facts(3000, 100, unit_rows=20)}).request.algorithm == "majority"
+
+
+def test_rows_that_are_too_long_for_a_second_moment_get_another_algorithm():
+    assert chosen(Facts(100_000, 5000)).request.algorithm not in ("preconditioned_gd", "majority")
+
+
+def test_what_every_algorithm_refuses_is_refused_with_the_first_ones_remedy():
+    with pytest.raises(ValueError, match=r"epsilon = -1.0 must be"):
+        chosen(epsilon=-1.0)
+    with pytest.raises(ValueError, match=r"epochs = 0 must be"):
+        chosen(epochs=0)
+    with pytest.raises(ValueError, match=r"loss 'hinge' is unknown"):
+        chosen(loss="hinge")
+
+
+def test_an_unknown_algorithm_is_refused_with_all_names():
+    with pytest.raises(ValueError, match=rf"choose one of {AUTO}, {', '.join(ALGORITHMS)}"):
+        chosen(algorithm="best")
