@@ -151,7 +151,8 @@ def test_the_clipped_sum_moves_by_the_clip_at_most_and_attains_it():
 @pytest.mark.parametrize(("epsilon", "updates"), [(0.1, 1), (1.6, 20)])
 def test_the_noise_of_peers_is_that_of_the_exact_gaussian(epsilon, updates):
     exact = np.sqrt(updates) * analytic_noise_multiplier(epsilon, 1e-8)
-    assert exact * 0.999 <= dp_sgd.noise_multiplier(epsilon, 1e-8, 1.0, updates) <= exact * 1.03
+    assert exact * 0.999 <= dp_sgd.added(epsilon, 1e-8, 1.0, updates) <= exact * 1.03
+    assert dp_sgd.replaced(epsilon, 1e-8, 1.0, updates) == pytest.approx(2 * exact)
 
 
 class Silent:

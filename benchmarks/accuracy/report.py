@@ -2,6 +2,7 @@
 
 import math
 import statistics
+import textwrap
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -143,16 +144,17 @@ def draw_panel(panel: Any, means: list[Summary], colours: dict[str, str]) -> Non
             epsilons, heights, errors, color=colours[method], linewidth=width, marker="o", markersize=width + 2
         )
         panel.lines[-1].set_label(method)
-    panel.set(title=means[0].dataset, xlabel="ε", xscale="log", ylabel=means[0].metric)
+    panel.set_title("\n".join(textwrap.wrap(means[0].dataset.replace(":", " "), 50)), fontsize=9)
+    panel.set(xlabel="ε", xscale="log", ylabel=means[0].metric)
     limit_to(panel, means)
 
 
 def limit_to(panel: Any, means: list[Summary]) -> None:
-    """Show the range between the references and as much beyond the constant: what is far worse leaves the picture."""
+    """Show the range between the references and half as much beyond the constant; what is worse leaves the picture."""
     references = {mean.method: mean.mean for mean in means if mean.epsilon is None}
     epsilons = sorted({mean.epsilon for mean in means if mean.epsilon is not None})
     panel.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
     panel.minorticks_off()
     if {NO_PRIVACY, CONSTANT} <= references.keys():
         best, worst = references[NO_PRIVACY], references[CONSTANT]
-        panel.set_ylim(sorted((worst - (best - worst), best + 0.15 * (best - worst))))
+        panel.set_ylim(sorted((worst - 0.5 * (best - worst), best + 0.15 * (best - worst))))
