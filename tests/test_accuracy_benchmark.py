@@ -1,0 +1,190 @@
+"""The accuracy benchmark: the same rows for all systems, results that survive an interruption, and sound peers."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks.accuracy import ada_ssp, cells, dp_sgd, encoding, generated, methods, report, scores
+from benchmarks.accuracy.cells import Cell, Result
+from benchmarks.accuracy.datasets import Data, Split, load
+from benchmarks.accuracy.in_database import InDatabase
+from benchmarks.accuracy.scores import Prediction
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
+
+SMALL = "generated:rows=500:features=3:noise=0"
+MIXED = {"kind": ["a", "b"], "size": [0, 10], "side": [-1, 1]}
+
+
+def table(label, declared, values):
+    """A table of 400 rows with both kinds of columns, whose label is read from `size`."""
+    random = np.random.default_rng(7)
+    rows = pd.DataFrame({
+        "kind": random.choice(["a", "b"], 400),
+        "size": random.uniform(-1, 12, 400),
+        "side": random.uniform(-1, 1, 400),
+    })  # fmt: skip
+    return Data("mixed", label, declared, MIXED, rows.assign(**{label: values(rows)}), (1.0,), 1e-6)
+
+
+def regression():
+    return table("amount", {"label_bounds": [0, 10]}, lambda rows: rows["size"].clip(0, 10))
+
+
+def split_of(data):
+    places = np.arange(len(data.rows))
+    return Split(data, places[80:], places[:80])
+
+
+def result(method="dbdp", epsilon=1.0, split=0, error="", **figures):
+    return Result(Cell("wine", method, epsilon, split), 2.0, figures, error)
+
+
+def test_a_split_covers_the_rows_once_and_is_the_same_in_every_run():
+    split = Split.of(SMALL, 3)
+    Split.of.cache_clear()
+    again, other = Split.of(SMALL, 3), Split.of(SMALL, 4)
+    assert sorted([*split.train, *split.test]) == list(range(500))
+    assert len(split.test) == 100
+    assert np.array_equal(split.test, again.test)
+    assert not np.array_equal(split.test, other.test)
+
+
+def test_a_generated_table_is_public_and_as_declared():
+    family = generated.Family.parse("rows=2000:features=5:share=.1:density=.2:tails=1")
+    columns, labels = family.draw()
+    assert np.array_equal(columns, family.draw()[0])
+    assert labels.mean() == pytest.approx(0.1, abs=1e-3)
+    assert abs(columns).max() <= family.bound
+    assert (columns != 0).mean() == pytest.approx(0.2, abs=0.05)
+
+
+def test_an_unknown_setting_or_table_is_refused_with_those_there_are():
+    with pytest.raises(ValueError, match="has no colour: use rows, features"):
+        generated.Family.parse("colour=1")
+    with pytest.raises(ValueError, match="no table 'adlut': use adult, bank"):
+        load("adlut")
+    with pytest.raises(ValueError, match="no method DP-GBM: use DP-EBM"):
+        methods.chosen(methods.PEERS, ["DP-GBM"])
+
+
+def test_rows_of_peers_have_the_norms_that_their_noise_is_for():
+    data = regression()
+    assert np.allclose(np.linalg.norm(encoding.unit(data), axis=1), 1)
+    norms = np.linalg.norm(encoding.bounded(data), axis=1)
+    assert 0.8 < norms.max() <= 1
+    assert list(encoding.scaled(data).min(axis=0)) == [0, 0, 0, pytest.approx(0, abs=0.02), 1]
+
+
+def test_a_line_that_was_cut_off_is_measured_again_and_harms_no_other(tmp_path):
+    path = tmp_path / "results.jsonl"
+    cells.append(path, result(split=0, rmse=1.0))
+    cells.append(path, result(split=1, rmse=2.0))
+    path.write_text(path.read_text()[:-9])
+    assert cells.read(path) == [result(split=0, rmse=1.0)]
+    cells.append(path, result(split=2, rmse=3.0))
+    assert cells.read(path) == [result(split=0, rmse=1.0), result(split=2, rmse=3.0)]
+
+
+def test_a_run_goes_on_with_what_is_missing_and_with_what_failed():
+    planned = cells.planned([SMALL], methods.REFERENCES, 2)
+    assert [(cell.method, cell.split) for cell in planned] == [
+        (name, split) for split in (0, 1) for name in ("no-privacy", "constant")
+    ]
+    done = [Result(planned[0], 1.0, {"accuracy": 0.5}), Result(planned[1], 1.0, {}, "MemoryError: ")]
+    assert cells.remaining(planned, done) == planned[1:]
+    assert cells.remaining(planned, []) == planned
+
+
+def test_the_time_left_counts_each_method_by_its_own_median():
+    results = [result(), result("DP-EBM"), result("DP-EBM")]
+    slow = [Result(Cell("bike", "DP-EBM", 1.0, 0), 50.0)]
+    left = [Cell("wine", "dbdp", 1.0, 5), Cell("bike", "DP-EBM", 1.0, 5), Cell("new", "dbdp", 1.0, 5)]
+    assert cells.seconds_left(left, results + slow) == 2 + 50 + 2
+
+
+def test_a_failure_of_one_method_is_a_result_and_is_reported_until_it_is_mended():
+    failing = methods.Method("failing", lambda split, epsilon: 1 / 0, ("binary",), "none")
+    failed = cells.measured(Cell(SMALL, "failing", 1.0, 0), [failing])
+    assert failed.error.startswith("ZeroDivisionError")
+    mended = Result(failed.cell, 1.0, {"accuracy": 1.0})
+    assert report.unfinished([failed]) == [failed]
+    assert report.unfinished([failed, mended]) == []
+
+
+def test_the_table_has_means_and_standard_errors():
+    results = [result(split=split, rmse=value) for split, value in enumerate([1.0, 2.0, 3.0])]
+    results += [result("constant", None, rmse=4.0), result("AdaSSP", rmse=2.5)]
+    lines = report.markdown(results, methods.PEERS).splitlines()
+    assert "| **dbdp** | 2.000 ± 0.577 |" in lines
+    assert "| constant | 4.000 |" in lines
+    assert lines.index("| **dbdp** | 2.000 ± 0.577 |") < lines.index("| AdaSSP | 2.500 |")
+    assert json.loads(json.dumps(report.as_json(results)))[1]["error"] is None
+
+
+def test_a_picture_is_drawn_of_whatever_there_is(tmp_path):
+    results = [result(epsilon=0.1, rmse=2.0), result(rmse=1.0), result("constant", None, rmse=3.0)]
+    for part in (results, results[:1]):
+        assert [path.stat().st_size > 1000 for path in report.draw(part, tmp_path)] == [True, True]
+
+
+def test_each_metric_is_that_of_the_best_setting():
+    split = split_of(table("y", {"positive": "1"}, lambda rows: (rows["size"] > 5).astype(int).astype(str)))
+    truth = split.data.truth[split.test]
+    exact = Prediction(truth, np.zeros(80))
+    ranked = Prediction(1 - truth, truth.astype(float))
+    assert scores.figures(split, [exact, ranked]) == {"accuracy": 1, "auc": 1}
+    assert scores.figures(split, [exact]) == {"accuracy": 1, "auc": 0.5}
+
+
+def test_the_clipped_sum_moves_by_the_clip_at_most_and_attains_it():
+    random = np.random.default_rng(5)
+    rows, residuals = random.normal(size=(9, 4)), random.normal(size=(9, 2))
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    for clip in (0.1, 100):
+        longer = dp_sgd.clipped_sum(rows, norms, residuals, clip)
+        moved = np.linalg.norm(longer - dp_sgd.clipped_sum(rows[1:], norms[1:], residuals[1:], clip))
+        assert moved == pytest.approx(min(clip, norms[0, 0] * np.linalg.norm(residuals[0])))
+
+
+@pytest.mark.parametrize(("epsilon", "updates"), [(0.1, 1), (1.6, 20)])
+def test_the_noise_of_peers_is_that_of_the_exact_gaussian(epsilon, updates):
+    exact = np.sqrt(updates) * analytic_noise_multiplier(epsilon, 1e-8)
+    assert exact * 0.999 <= dp_sgd.added(epsilon, 1e-8, 1.0, updates) <= exact * 1.03
+    assert dp_sgd.replaced(epsilon, 1e-8, 1.0, updates) == pytest.approx(2 * exact)
+
+
+class Silent:
+    """A generator whose normal values are 0: what is left of a peer is its bias."""
+
+    def normal(self, size=None):
+        return np.zeros(size) if size else 0.0
+
+
+@pytest.mark.parametrize("peer", [ada_ssp.ada_ssp, ada_ssp.boosted, ada_ssp.tuned])
+def test_a_peer_of_regression_is_least_squares_but_for_noise_and_ridge(peer, monkeypatch):
+    split = split_of(regression())
+    monkeypatch.setattr(np.random, "default_rng", Silent)
+    assert scores.figures(split, peer(split, 20.0))["rmse"] < 0.5
+    assert scores.figures(split, peer(split, 1e-3))["rmse"] > 2  # the ridge grows as ε falls
+
+
+@pytest.mark.parametrize("task", ["binary", "classes", "regression"])
+def test_dbdp_is_measured_in_the_database_on_the_rows_that_test(backend, task):
+    server = InDatabase(backend())
+    data = {"binary": lambda: load(SMALL), "classes": digits, "regression": regression}[task]()
+    split = split_of(data)
+    measured = scores.figures(split, server.evaluate(split, 1e4, "objective_perturbation"))
+    assert measured["rmse"] < 1.5 if task == "regression" else measured["accuracy"] > 0.9
+    assert len(server.evaluate(split, 1.0, None)[0].predicted) == len(split.test)
+    server.close()
+    assert backend().execute("select to_regclass('accuracy_train')").fetchone() == (None,)
+
+
+def digits():
+    """Three classes of arrays, each with its own direction."""
+    random = np.random.default_rng(3)
+    places = random.integers(0, 3, 500)
+    rows = pd.DataFrame(np.eye(3)[places] + 0.1 * random.normal(size=(500, 3))).assign(y=places.astype(str))
+    return Data("digits", "y", {"classes": ["0", "1", "2"]}, {"x": {"length": 3, "norm": 2}}, rows)
