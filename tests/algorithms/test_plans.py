@@ -487,7 +487,7 @@ REFUSED = {
     ),
     "an unknown schedule": ({"schedule": "cosine"}, r"'cosine' is unknown; choose one of constant, inverse_time"),
     "an unknown loss": ({"loss": "hinge"}, r"'hinge' is unknown; choose one of logistic"),
-    "an unknown algorithm": ({"algorithm": "sgd"}, r"'sgd' is unknown; choose one of bolt_on"),
+    "an unknown algorithm": ({"algorithm": "sgd"}, r"'sgd' is unknown; choose one of auto, bolt_on"),
     "an unknown mechanism": (
         {"mechanism": "gauss"},
         r"'gauss' is unknown; choose one of gaussian, spherical_laplace, discrete_gaussian",

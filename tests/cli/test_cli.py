@@ -92,7 +92,7 @@ def test_without_delta_noise_is_spherical_laplace() -> None:
         (("--batch-size", "0"), "batch_size = 0 must be a whole number between 1"),
         (("--batch-size", "48843"), "batch_size = 48843 must be a whole number between 1"),
         (("--schedule", "constant", "--step-size", "8.1"), "step size 8.1 is above 2/β"),
-        (("--algorithm", "bolt_off"), "algorithm 'bolt_off' is unknown; choose one of bolt_on"),
+        (("--algorithm", "bolt_off"), "algorithm 'bolt_off' is unknown; choose one of auto, bolt_on"),
         (("--loss", "hinge"), "loss 'hinge' is unknown"),
     ],
 )
@@ -205,7 +205,7 @@ def test_a_refused_budget_is_one_line(server_url: str, connection: psycopg.Conne
     ("flags", "model", "column", "expected"),
     [
         (["--class", "0", "--class", "1"], "'{{1}, {-1}}', '{0, 50}'", "class", ["1", "0"]),
-        (["--label-bounds", "0", "1"], "'{2}', '{0.5}'", "value", [2.5, 98.5]),
+        (["--label-bounds", "0", "200"], "'{2}', '{0.5}'", "value", [2.5, 98.5]),
     ],
 )
 def test_predict_shows_the_class_or_the_value(

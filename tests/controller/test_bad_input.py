@@ -53,7 +53,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
         {"mechanism": "gauss"},
         "mechanism 'gauss' is unknown; choose one of gaussian, spherical_laplace, discrete_gaussian",
     ),
-    "unknown algorithm": ({"algorithm": "sgd"}, "algorithm 'sgd' is unknown; choose one of bolt_on"),
+    "unknown algorithm": ({"algorithm": "sgd"}, "algorithm 'sgd' is unknown; choose one of auto, bolt_on"),
     "unknown schedule": (
         {"schedule": "cosine"},
         "schedule 'cosine' is unknown; choose one of constant, inverse_time",

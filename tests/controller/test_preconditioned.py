@@ -106,6 +106,7 @@ def test_the_aggregates_are_those_of_the_rows_in_memory(database: Database, neig
     features, labels = map(
         np.array, zip(*database.connection.execute("select x, y from neighbours.ahead_y"), strict=True)
     )
+    features /= np.linalg.norm(features, axis=1)[:, None]  # as rows for classes are packed
     beside, matrix = RowsInMemory(features, labels), np.array([[0.5, 0.1, 0], [0.1, 0.4, 0.2], [0, 0.2, 0.3]])
     objective = Linear(HuberSvm(), 3)
     with packed_rows(database._session, datasets.load(database._session, "ahead_y"), Layout(3, (ROWS,))) as rows:
@@ -128,7 +129,7 @@ def test_the_aggregates_are_those_of_the_rows_in_memory(database: Database, neig
             "dbdp.second_moment('\\x00'::bytea, 1000000)",
             "dimension = 1000000 must be a whole number between 1 and 2048",
         ),
-        ("dbdp.second_moment('\\x00'::bytea, 3)", "is not a whole number of rows"),
+        ("dbdp.second_moment('\\x00'::bytea, 3)", "is not a multiple of the 32 bytes of a row"),
         ("dbdp.transformed('\\x00'::bytea, '\\x00')", "dimension of the matrix = 0"),
         ("dbdp.transformed('\\x'::bytea, '\\x00112233445566778899')", "10 bytes are not a matrix of 1 by 1"),
     ],

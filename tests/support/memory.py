@@ -49,11 +49,11 @@ class RowsInMemory:
         return objective.loss_sums(models, self._of(batch), limit=limit)
 
     def second_moment(self):
-        self.asked.append("second_moment")
+        self.reads.append("second_moment")
         return second_moments.second_moment(self.packed, self.dimension)
 
     def transform(self, matrix):
-        self.asked.append("transform")
+        self.reads.append("transform")
         self.packed = second_moments.transformed(self.packed, matrix)
 
     def label_counts(self, classes):
