@@ -32,7 +32,7 @@ from dbdp.interfaces.web.routes import forms, pages
 from dbdp.sessions import connections
 from dbdp.sessions.client import ClientSession
 
-pytestmark = pytest.mark.security, pytest.mark.slow  # CI runs it
+pytestmark = [pytest.mark.security, pytest.mark.slow]  # CI runs it
 
 PASSWORD = "of the tests alone"
 FIRST, BEHIND = "traps, pg_catalog, public", '"$user", public, dbdp'  # copies are met first; pairs fit better
