@@ -19,7 +19,7 @@ MANY_LINES = {"POSTGRES_PASSWORD": "one\ntwo"}
 REFUSED = {
     "no password": ({}, "POSTGRES_PASSWORD_FILE"),
     "an empty password": ({"POSTGRES_PASSWORD": ""}, "POSTGRES_PASSWORD_FILE"),
-    "two passwords": ({"POSTGRES_PASSWORD": "x", "POSTGRES_PASSWORD_FILE": "/etc/hostname"}, "keep one"),
+    "two passwords": ({"POSTGRES_PASSWORD": "x", "POSTGRES_PASSWORD_FILE": "/etc/hostname"}, "unset one"),
     "no such file": ({"POSTGRES_PASSWORD_FILE": "/nowhere"}, "cannot read"),
     "two lines": (MANY_LINES, "use one line"),
     "a name to quote": ({"POSTGRES_PASSWORD": "x", "POSTGRES_USER": 'a"b'}, "POSTGRES_USER"),
