@@ -24,16 +24,6 @@ BINARY, CLASSES, REGRESSION = "binary", "classes", "regression"
 PIXELS, BRIGHTEST = 784, 255
 TEST_SHARE = 0.2
 GENERATED = "generated:"
-NAMES = (
-    "adult",
-    "bank",
-    "covertype_part",
-    "wine",
-    "bike",
-    "mnist",
-    GENERATED + "rows=20000:features=60:share=0.3:correlation=0.6",
-    GENERATED + "rows=60000:features=40:share=0.05:density=0.1:tails=1",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,11 +93,9 @@ def load(name: str) -> Data:
     """
     if name.startswith(GENERATED):
         return of_family(name, generated.Family.parse(name.removeprefix(GENERATED)))
-    if name not in NAMES:
+    if name not in LOADERS:
         raise ValueError(f"there is no table {name!r}: use {', '.join(NAMES)}, or {GENERATED}rows=5000:features=30")
-    return {"adult": load_adult, "mnist": load_mnist, "wine": load_wine, "bike": load_bike, "bank": load_bank}.get(
-        name, load_covertype
-    )()
+    return LOADERS[name]()
 
 
 def folder() -> Path:
@@ -178,3 +166,18 @@ def of_family(name: str, family: "generated.Family") -> Data:
     rows = pd.DataFrame(columns, columns=[f"x{place}" for place in range(family.features)])
     features = {column: [-family.bound, family.bound] for column in rows.columns}
     return Data(name, "y", {"positive": "1"}, features, rows.assign(y=labels.astype(str)))
+
+
+LOADERS = {
+    "adult": load_adult,
+    "bank": load_bank,
+    "covertype_part": load_covertype,
+    "wine": load_wine,
+    "bike": load_bike,
+    "mnist": load_mnist,
+}
+NAMES = (
+    *LOADERS,
+    GENERATED + "rows=20000:features=60:share=0.3:correlation=0.6",
+    GENERATED + "rows=60000:features=40:share=0.05:density=0.1:tails=1",
+)

@@ -7,14 +7,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from benchmarks.accuracy.datasets import Data, is_text
+from benchmarks.accuracy.datasets import BRIGHTEST, Data, is_text
 
 
 @lru_cache(maxsize=1)
 def scaled(data: Data) -> np.ndarray:
     """Return numbers scaled from their bounds to [0, 1], categories one-hot, and a constant 1."""
     if data.is_array:
-        columns = [data.rows.drop(columns=data.label).to_numpy(float) / 255]
+        columns = [data.rows.drop(columns=data.label).to_numpy(float) / BRIGHTEST]
     else:
         columns = [column for name in data.features for column in encoded(data, name)]
     return np.column_stack([*columns, np.ones(len(data.rows))])

@@ -11,6 +11,7 @@ from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
 from dbdp.algorithms.plan import AUTO, Facts, NoisyWhileTraining, Plan, Request
 from dbdp.algorithms.settings import check_request
 from dbdp.privacy.accounting import groups
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 
 Plan_co = TypeVar("Plan_co", bound=Plan, covariant=True)
 
@@ -72,19 +73,18 @@ def plan(request: Request, facts: Facts) -> Plan:
 def _automatic(request: Request, facts: Facts) -> Plan:
     """Return the plan of the first suitable algorithm that accepts the request's options, from public facts only."""
     check_request(request, facts)
-    suitable = {name: replace(request, algorithm=name) for name in [*_suitable(request, facts), USUAL]}
-    accepting = [each for each in suitable.values() if _refused_option(each, facts) is None]
+    reasons = _suitable(request, facts)
+    suitable = [replace(request, algorithm=name) for name in (*reasons, USUAL)]
     errors = []
-    for each in accepting or [suitable[USUAL]]:
+    for each in [each for each in suitable if _refused_option(each, facts) is None] or suitable[-1:]:
         try:
             chosen = plan(each, facts)
         except ValueError as error:
             errors.append(error)
             continue
-        if isinstance(chosen, NoisyWhileTraining):
-            reason = _suitable(request, facts).get(each.algorithm, "no other algorithm accepts these options")
-            chosen = replace(chosen, details={"chosen_because": reason} | chosen.details)
-        return chosen
+        if not isinstance(chosen, NoisyWhileTraining):
+            return chosen
+        return replace(chosen, details={"chosen_because": reasons[each.algorithm]} | chosen.details)
     raise errors[0]
 
 
@@ -99,7 +99,7 @@ def _suitable(request: Request, facts: Facts) -> dict[str, str]:
     if request.delta == 0:
         return {"objective_perturbation": "it has the least noise for a pure guarantee"}
     epsilon, delta = groups.share(request.epsilon, request.delta, facts.unit_rows)
-    signal = preconditioned_gd.signal_of(epsilon, delta, facts)
+    signal = preconditioned_gd.signal_of(analytic_noise_multiplier(epsilon, delta), facts)
     best = {"preconditioned_gd": f"n·μ/d = {signal:.3g}: enough to learn in the coordinates of a noisy second moment"}
     if facts.is_classifier and signal < LEAST_SIGNAL:
         noise = f"n·μ/d = {signal:.3g} is below {LEAST_SIGNAL}: noise would hide what the features say"

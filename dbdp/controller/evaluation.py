@@ -26,13 +26,13 @@ from dbdp.controller.rows import packed_rows
 from dbdp.learning import tallies
 from dbdp.learning.objectives import objective_from
 from dbdp.learning.rows import blocks
-from dbdp.learning.rows.encoding import HEADER_BYTES, VectorEncoder
+from dbdp.learning.rows.encoding import HEADER_BYTES
 from dbdp.learning.tallies import linear_scores
 from dbdp.packing.options import Coding
 from dbdp.registry import datasets, network_models, registering
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import MAX_CLASSES, Declaration
-from dbdp.registry.releases import column_scales
+from dbdp.registry.releases import column_scales, vector_scales
 from dbdp.registry.spending import rights
 from dbdp.registry.tables import records
 from dbdp.sessions.server import ServerSession
@@ -365,10 +365,9 @@ def in_packed_coordinates(declaration: Declaration, coefficients: np.ndarray, in
         If there is an intercept, and the declaration has none.
     """
     models, offsets, size = _per_packed_label(declaration, np.atleast_2d(coefficients).astype(np.float64), intercepts)
-    if vector := declaration.vector:
-        encoder = VectorEncoder(vector.length, vector.norm_bound, declaration.intercept, encoding=declaration.encoding)
-        scales = encoder.scales
-        packed, shift, last = models / scales[: vector.length], np.zeros(len(models)), scales[vector.length :]
+    if declaration.vector:
+        elements, last = vector_scales(declaration)
+        packed, shift = models / elements, np.zeros(len(models))
     else:
         origins, lengths, radius = column_scales(declaration)
         shift = models @ origins

@@ -64,7 +64,7 @@ def count_errors(models: np.ndarray, rows: np.ndarray) -> int:
     rows : np.ndarray
         Shape (n, stride). An invalid row counts as an error.
     """
-    features, labels, _ = _unpacked(rows, models.shape[1])
+    features, labels, _ = unpacked(rows, models.shape[1])
     scores = features @ models.T
     right = labels * scores[:, 0] > 0 if len(models) == 1 else np.argmax(scores, axis=1) + 1 == labels
     return len(rows) - int(np.count_nonzero(right))
@@ -99,7 +99,7 @@ def labelled(loss: Loss, target: int, rows: np.ndarray, dimension: int) -> tuple
     Without a target the labels are -1 and +1, for regressions any number between them. With one they
     are the whole numbers from 1 on: +1 for the target, -1 for the others.
     """
-    features, labels, valid = _unpacked(rows, dimension)
+    features, labels, valid = unpacked(rows, dimension)
     if target:
         valid &= (labels >= 1.0) & (labels == np.floor(labels))
         labels = np.where(labels == target, 1.0, -1.0)
@@ -116,7 +116,7 @@ def valid_or_zero(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
     return (values.view(np.int64) & masks).view(np.float64)
 
 
-def _unpacked(rows: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def unpacked(rows: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return features, labels and which rows are valid; the others become the zero row."""
     features = rows[:, :dimension].astype(np.float64)
     labels = rows[:, -1].astype(np.float64)

@@ -267,6 +267,11 @@ def softmax_slopes(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return slopes
 
 
+def of_class(labels: np.ndarray, classes: int) -> np.ndarray:
+    """Return which labels are one of 1, …, K, shape (n,)."""
+    return (labels >= 1.0) & (labels <= classes) & (labels == np.floor(labels))
+
+
 def _places(labels: np.ndarray) -> np.ndarray:
     """Return the place of each label's score; the first where there is no label."""
     return np.maximum(labels, 1.0).astype(np.intp) - 1

@@ -16,7 +16,7 @@ import numpy as np
 from dbdp.checks import whole
 from dbdp.learning import kernels
 from dbdp.learning.compiled.arithmetic import SHRINK, flushed
-from dbdp.learning.losses import Loss, loss_with, softmax_losses, softmax_slopes
+from dbdp.learning.losses import Loss, loss_with, of_class, softmax_losses, softmax_slopes
 
 MOST_OUTPUTS = 1000
 MOST_PARAMETERS = 1 << 27  # a gigabyte, the most that a value of PostgreSQL holds
@@ -161,9 +161,17 @@ class Softmax:
 
     def _labelled(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return features, shape (n, d), and labels, shape (n,); both 0 where a row has no label of the training."""
-        features, labels, valid = kernels._unpacked(rows, self.inputs)
-        valid &= (labels >= 1.0) & (labels <= self.outputs) & (labels == np.floor(labels))
+        features, labels, valid = kernels.unpacked(rows, self.inputs)
+        valid &= of_class(labels, self.outputs)
         return kernels.valid_or_zero(features, valid), kernels.valid_or_zero(labels, valid)
+
+
+def projected(models: np.ndarray, radius: float) -> np.ndarray:
+    """Return the nearest models with ‖·‖₂ ≤ radius, which may be infinite; the last axis is that of a model."""
+    if math.isinf(radius):
+        return models
+    norms = np.linalg.norm(models, axis=-1, keepdims=True)
+    return models * (radius / np.maximum(norms, radius))
 
 
 @lru_cache(maxsize=8)

@@ -20,7 +20,7 @@ def second_moment(rows: np.ndarray, dimension: int) -> np.ndarray:
     """Return Σ xxᵀ over the rows' features x, shape (d, d)."""
     total = np.zeros((dimension, dimension))
     for piece in _pieces(len(rows)):
-        features, _, _ = kernels._unpacked(rows[piece], dimension)
+        features, _, _ = kernels.unpacked(rows[piece], dimension)
         total += features.T @ features
     return total
 
@@ -38,7 +38,7 @@ def transformed(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     """
     moved = np.zeros_like(rows)
     for piece in _pieces(len(rows)):
-        features, labels, _ = kernels._unpacked(rows[piece], len(matrix))
+        features, labels, _ = kernels.unpacked(rows[piece], len(matrix))
         moved[piece, : len(matrix)] = features @ matrix.T
         moved[piece, -1] = labels
     return moved

@@ -97,12 +97,9 @@ def in_column_units(
 
 
 def _of_vector(declaration: Declaration, models: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    vector = declaration.vector
-    if vector is None:
-        raise AssertionError("a declaration of columns has no array")
-    encoder = VectorEncoder(vector.length, vector.norm_bound, declaration.intercept, encoding=declaration.encoding)
-    scaled = models * encoder.scales
-    return scaled[..., : vector.length], scaled[..., vector.length :].sum(axis=-1)
+    elements, last = vector_scales(declaration)
+    scaled = models * np.concatenate([elements, last])
+    return scaled[..., : len(elements)], scaled[..., len(elements) :].sum(axis=-1)
 
 
 def _of_columns(declaration: Declaration, models: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -110,6 +107,15 @@ def _of_columns(declaration: Declaration, models: np.ndarray) -> tuple[np.ndarra
     scaled = models / radius
     coefficients, intercepts = scaled[..., : len(origins)] / lengths, scaled[..., len(origins) :].sum(axis=-1)
     return coefficients, intercepts - coefficients @ origins
+
+
+def vector_scales(declaration: Declaration) -> tuple[np.ndarray, np.ndarray]:
+    """Return the factors of packing an array: of its elements, shape (features,), and of the intercept, if any."""
+    vector = declaration.vector
+    if vector is None:
+        raise AssertionError("a declaration of columns has no array")
+    encoder = VectorEncoder(vector.length, vector.norm_bound, declaration.intercept, encoding=declaration.encoding)
+    return encoder.scales[: vector.length], encoder.scales[vector.length :]
 
 
 def column_scales(declaration: Declaration) -> tuple[np.ndarray, np.ndarray, float]:

@@ -16,12 +16,13 @@ from typer.testing import CliRunner
 
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, PERTURBED_ONCE, Facts, NoisyWhileTraining, Request, plan
 from dbdp.algorithms.catalogue import values_of
-from dbdp.algorithms.perturbed_once.output_perturbation import CALIBRATIONS, MIXTURES, PerturbedOnce, within
+from dbdp.algorithms.perturbed_once.output_perturbation import CALIBRATIONS, MIXTURES, PerturbedOnce
 from dbdp.algorithms.settings import AVERAGING, DEFAULT_REGULARISATION, MOST_NUMBERS, SCHEDULES
 from dbdp.controller.options import options
 from dbdp.interfaces.cli.main import app
 from dbdp.learning import kernels
 from dbdp.learning.losses import LARGEST, LOSSES
+from dbdp.learning.objectives import projected
 from dbdp.learning.rows import blocks
 from dbdp.learning.schedules import Averaging, Constant, Decreasing, InverseTime, Restarted, SquareRoot
 from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, ShuffledGaussianDpEvent
@@ -949,5 +950,5 @@ def test_a_model_that_is_trained_in_a_ball_is_released_in_it_and_not_moved_withi
 
 def test_each_of_several_models_stays_in_a_ball_of_its_own():
     models = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
-    assert within(models, 1.0) == pytest.approx(np.array([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]]))
-    assert within(models, math.inf) is models
+    assert projected(models, 1.0) == pytest.approx(np.array([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]]))
+    assert projected(models, math.inf) is models

@@ -110,8 +110,8 @@ def test_a_row_that_is_not_packed_and_a_row_without_a_number_count_for_nothing()
 
 
 def test_in_its_coordinates_the_second_moment_is_the_identity():
-    factor = RANDOM.normal(size=(6, 6))
-    mean = factor @ factor.T / 100
+    vectors, _ = np.linalg.qr(RANDOM.normal(size=(6, 6)))
+    mean = (vectors * RANDOM.uniform(1e-3, 1, 6)) @ vectors.T  # no value near the ridge, which would show
     way = preconditioner_of(mean, 1e-12)
     whitening = way.matrix * way.scale
     assert whitening @ mean @ whitening.T == pytest.approx(np.eye(6), abs=1e-6)

@@ -75,7 +75,7 @@ def test_labels_of_any_number_type_are_taken(labels):
 def test_whatever_is_packed_is_taken_by_a_training_or_is_zero(features, data):
     labels = data.draw(hnp.arrays(np.float64, len(features), elements=st.floats() | st.floats(-1, 1)))
     rows = encoding.pack(features.copy(), labels)
-    _, _, valid = kernels._unpacked(rows, features.shape[1])
+    _, _, valid = kernels.unpacked(rows, features.shape[1])
     assert valid.all()
     with np.errstate(over="ignore"):
         kept = np.isfinite(features).all(axis=1) & np.isfinite(labels.astype(np.float32))

@@ -30,7 +30,7 @@ from dbdp.algorithms.options import LEARNING, Options, OwnSettings, anything, nu
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.losses import LARGEST, SMALLEST
-from dbdp.learning.objectives import Objective
+from dbdp.learning.objectives import Objective, projected
 from dbdp.privacy.accounting.composition import rho_of
 from dbdp.privacy.accounting.events import (
     MIN_EPSILON,
@@ -387,9 +387,7 @@ class Descent:
         gradient = raw / self.batch_size + self.regularisation * model
         norm = float(np.linalg.norm(gradient))
         models = model - np.outer(steps, gradient / norm if norm > 0 else gradient)
-        if math.isfinite(self.radius):
-            models *= np.minimum(1.0, self.radius / np.maximum(np.linalg.norm(models, axis=1), self.radius))[:, None]
-        return models
+        return projected(models, self.radius)
 
     def noise(self, model: np.ndarray, rho: float) -> Gaussian:
         """Return the noise of a measurement at a model."""

@@ -29,7 +29,7 @@ from dbdp.algorithms.noisy_sums import (
 from dbdp.algorithms.options import LEARNING, OwnSettings, Values, anything, number
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
-from dbdp.learning.objectives import Linear, Objective
+from dbdp.learning.objectives import Linear, Objective, projected
 from dbdp.privacy.accounting.events import MIN_EPSILON, Release
 from dbdp.privacy.accounting.filters import Filter
 from dbdp.privacy.mechanisms import Gaussian
@@ -248,9 +248,7 @@ class Run:
 
     def moved(self, estimate: Estimate, step: float) -> np.ndarray:
         """Return the model after a step, projected onto the ball."""
-        model = self.model - step * estimate.direction
-        norm = float(np.linalg.norm(model))
-        return model if norm <= self.plan.radius else model * (self.plan.radius / norm)
+        return projected(self.model - step * estimate.direction, self.plan.radius)
 
     def move(self, estimate: Estimate, step: float) -> None:
         """Apply and record an accepted step; after `memory` of them reduce the first candidate."""

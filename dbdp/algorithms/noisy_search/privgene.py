@@ -28,7 +28,7 @@ from dbdp.algorithms.options import LEARNING, Options, OwnSettings, anything, nu
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.losses import LARGEST, SMALLEST, HuberSvm
-from dbdp.learning.objectives import Linear, Objective
+from dbdp.learning.objectives import Linear, Objective, projected
 from dbdp.privacy.accounting.composition import rho_of
 from dbdp.privacy.accounting.events import MIN_EPSILON, ExponentialMechanismDpEvent, Release, SelfComposedDpEvent
 from dbdp.privacy.accounting.padding import PoissonSamples
@@ -333,11 +333,8 @@ class Breeding:
     def within(self, models: np.ndarray) -> np.ndarray:
         """Return the candidates, clipped to the box, with each linear model projected onto the ball."""
         boxed = np.clip(models, -self.own.box, self.own.box)
-        if self.radius == math.inf:
-            return boxed
         each = boxed.reshape(-1, self.fitness.objective.inputs)
-        norms = np.sqrt(np.einsum("ij,ij->i", each, each))
-        return (each * np.minimum(1.0, self.radius / np.maximum(norms, SMALLEST**2))[:, None]).reshape(boxed.shape)
+        return projected(each, self.radius).reshape(boxed.shape)
 
     def _selected(self, rows: Rows, batches: Iterator[int | None], models: np.ndarray, count: int) -> list[int]:
         """Return the indices of different candidates, one selection for each."""

@@ -26,7 +26,7 @@ from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.checks import between, whole
 from dbdp.learning.losses import LARGEST, HuberSvm, Logistic
-from dbdp.learning.objectives import Linear, Softmax
+from dbdp.learning.objectives import Linear, Softmax, projected
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import GaussianDpEvent, Release
@@ -65,9 +65,9 @@ OPTIONS = Options(
 # --- the public rule -------------------------------------------------------------------------------------
 
 
-def signal_of(epsilon: float, delta: float, facts: Facts) -> float:
-    """Return nμ/d: how far a unit of privacy is below what all rows say, by public facts alone (§16.6)."""
-    return facts.rows / (analytic_noise_multiplier(epsilon, delta) * facts.dimension)
+def signal_of(multiplier: float, facts: Facts) -> float:
+    """Return nμ/d, μ = 1/multiplier: how far a unit of privacy is below what all rows say, by public facts (§16.6)."""
+    return facts.rows / (multiplier * facts.dimension)
 
 
 def usual_passes(signal: float, outputs: int) -> int:
@@ -127,11 +127,12 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
 
 def _descent(request: Request, facts: Facts, own: Settings) -> "PreconditionedDescent":
     objective = _objective(request, facts)
-    signal = signal_of(request.epsilon, request.delta, facts)
+    multiplier = analytic_noise_multiplier(request.epsilon, request.delta)
+    signal = signal_of(multiplier, facts)
     return PreconditionedDescent(
         objective=objective,
         facts=facts,
-        multiplier=analytic_noise_multiplier(request.epsilon, request.delta),
+        multiplier=multiplier,
         moment_share=own.moment_share,
         passes=own.passes or usual_passes(signal, facts.outputs),
         clip=own.clip or usual_clip(signal, facts),
@@ -242,7 +243,7 @@ class PreconditionedDescent:
                 total += model
             progress("pass", done + 3, self.passes + 2)
         mean = (total / self.averaged).reshape(-1, self.facts.dimension)
-        return self._projected((mean @ way.matrix).ravel())
+        return projected(mean @ way.matrix, self.radius).ravel()
 
     def _preconditioner(self, rows: Rows) -> Preconditioner:
         """Release the second moment, and return what follows from the release."""
@@ -261,11 +262,3 @@ class PreconditionedDescent:
         """
         sensitivity = replaced_sensitivity(clip, self.facts.rows)
         return gaussian_sum(sensitivity, self.objective.parameters, multiplier=self.step_multiplier)
-
-    def _projected(self, model: np.ndarray) -> np.ndarray:
-        """Return the nearest model of norm ≤ radius, the models of K classes each by itself."""
-        if self.radius == math.inf:
-            return model
-        vectors = model.reshape(-1, self.facts.dimension)
-        norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-        return (vectors * (self.radius / np.maximum(norms, self.radius))[:, None]).ravel()

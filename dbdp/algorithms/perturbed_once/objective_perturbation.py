@@ -24,7 +24,7 @@ from dbdp.algorithms.perturbed_once.minimisation import AcceleratedDescent
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
-from dbdp.learning.objectives import Linear
+from dbdp.learning.objectives import Linear, projected
 from dbdp.privacy.accounting.calibration import Mixture, hockey_stick_multiplier
 from dbdp.privacy.accounting.events import MIN_EPSILON, ComposedDpEvent, EpsilonDeltaDpEvent, Release
 from dbdp.privacy.mechanisms import ROOM, Gaussian, SphericalLaplace, grid_for
@@ -242,11 +242,6 @@ def error_of(perturbation: Noise, descent: AcceleratedDescent, radius: float) ->
     if 2 * error > radius:
         raise ValueError(f"models of length {radius:g} would err by {error:g}; use fewer rows, or more regularisation")
     return error
-
-
-def projected(model: np.ndarray, radius: float) -> np.ndarray:
-    """Return the nearest model with ‖·‖₂ ≤ radius, shape (P,)."""
-    return model * (radius / max(float(np.linalg.norm(model)), radius))
 
 
 def _training(perturbation: Noise, start: AcceleratedDescent, shares: Shares) -> Training:

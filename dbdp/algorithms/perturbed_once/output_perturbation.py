@@ -16,6 +16,7 @@ from dbdp.algorithms.options import LEARNING, Values, anything
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.algorithms.rows import Layout, Progress, Rows, silent
 from dbdp.learning.losses import Loss
+from dbdp.learning.objectives import projected
 from dbdp.learning.schedules import Averaging, Schedule
 from dbdp.learning.state import State
 from dbdp.privacy.accounting.calibration import (
@@ -103,10 +104,13 @@ class PerturbedOnce:
         return self.noisy(rows, progress)
 
     def noisy(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
-        """Train over packed rows; return noisy models, shape (outputs, dimension), in the ball of the exact ones."""
+        """Train over packed rows; return noisy models, shape (outputs, dimension), in the ball of the exact ones.
+
+        The ball is public, so the projection is post-processing, and it moves no model away from the minimiser.
+        """
         exact = self.exact(rows, progress)
         released = self.mechanism.release(exact.ravel()).reshape(exact.shape)
-        return within(released, self.learning.radius)
+        return projected(released, self.learning.radius)
 
     def exact(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
         """Train over packed rows, and return the exact models, shape (outputs, dimension), which are secret."""
@@ -221,17 +225,6 @@ class PerturbedOnce:
         quantiles = np.quantile(positions, [0, 0.25, 0.5, 0.75, 1])
         names = ("smallest", "lower_quartile", "median", "upper_quartile", "largest")
         return {"sensitivity_by_position": summary | dict(zip(names, quantiles.tolist(), strict=True))}
-
-
-def within(models: np.ndarray, radius: float) -> np.ndarray:
-    """Return models (outputs, dimension), each projected to the ball of a public radius: post-processing.
-
-    The minimiser is in that ball, so the projection moves no model away from it.
-    """
-    if math.isinf(radius):
-        return models
-    norms = np.linalg.norm(models, axis=1, keepdims=True)
-    return models * (radius / np.maximum(norms, radius))
 
 
 def _averaged(shards: list[list[bytes]], weights: np.ndarray) -> list[list[bytes]]:

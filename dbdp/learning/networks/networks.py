@@ -14,7 +14,7 @@ import numpy as np
 from dbdp.checks import whole
 from dbdp.learning import kernels
 from dbdp.learning.compiled.arithmetic import SHRINK, flushed
-from dbdp.learning.losses import Logistic, softmax_losses, softmax_slopes
+from dbdp.learning.losses import Logistic, of_class, softmax_losses, softmax_slopes
 from dbdp.learning.networks.layers import KERNEL, LARGEST_SQUARE, Convolution, Dense, Layer
 
 MOST_PARAMETERS = 2**24  # 128 MiB; sums of more squares would err by more than SHRINK leaves room for
@@ -225,11 +225,8 @@ class Network:
 
     def _unpacked(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the inputs of the first layer, and labels; a row without a valid label has label 0."""
-        features, labels, valid = kernels._unpacked(rows, self.inputs)
-        if self.outputs == 1:
-            valid &= np.abs(labels) == 1.0
-        else:
-            valid &= (labels >= 1.0) & (labels <= self.outputs) & (labels == np.floor(labels))
+        features, labels, valid = kernels.unpacked(rows, self.inputs)
+        valid &= np.abs(labels) == 1.0 if self.outputs == 1 else of_class(labels, self.outputs)
         features = features[:, : self.features]
         features *= self.scale
         return features, kernels.valid_or_zero(labels, valid)
