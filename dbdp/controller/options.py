@@ -22,7 +22,7 @@ HELP = {
     "huber_width": "Half-width h of huber_svm, or δ of huber_regression.",
     "positive_weight": "Factor of the loss of positive rows; public or from dp_class_balance, never from exact label "
     "counts.",
-    "epochs": "Passes over the data.",
+    "epochs": "Passes over the data; most algorithms make 10, if it is left out, see docs/algorithms.md.",
     "batch_size": "Rows of a mini-batch, default 50; or expected rows of a Poisson sample, default √rows.",
     "schedule": f"Step sizes: {', '.join(values_of('schedule'))}.",
     "step_size": "Step size of the constant and the restarted schedule; of every schedule with noise during training.",

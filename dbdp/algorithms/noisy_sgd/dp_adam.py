@@ -13,7 +13,7 @@ OPTIONS = Options({**noisy_sgd.SAMPLED, "calibration": noisy_sgd.CALIBRATIONS}, 
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
-    """Return the plan of a DP-Adam release; the mini-batch is by default of about √m rows.
+    """Return the plan of a DP-Adam release; the mini-batch is by default of √m rows, or m/50 if that is more.
 
     Raises
     ------

@@ -5,11 +5,14 @@ divided by the batch size if steps shrink, counts every pass, and is that of the
 are averaged; noise is exact (§2). Shards are trained in parallel and averaged (§1.6).
 """
 
+import math
+
 from dbdp.algorithms import settings
 from dbdp.algorithms.options import Options, anything
 from dbdp.algorithms.perturbed_once.output_perturbation import SHARED, Learning, PerturbedOnce, planned
 from dbdp.algorithms.plan import Facts, Request
-from dbdp.learning.schedules import InverseTime
+from dbdp.learning.losses import Loss
+from dbdp.learning.schedules import Constant, InverseTime
 from dbdp.privacy.sensitivity import FRESH, REUSED
 
 OPTIONS = Options(
@@ -35,10 +38,10 @@ def plan(request: Request, facts: Facts) -> PerturbedOnce:
     """
     schedule = request.schedule or InverseTime.name
     loss = settings.loss_of(request, facts)
-    convex = 0.0 if schedule != InverseTime.name else settings.DEFAULT_REGULARISATION
-    regularisation = settings.regularisation_of(request, convex)
+    travel = settings.travel_of(request, facts, loss)
+    regularisation = settings.regularisation_of(request, 1 / travel if schedule == InverseTime.name else 0.0)
     shards = settings.shard_rows(facts.rows, request.shards)
-    batch_size = settings.batch_size_of(request, shards[-1])
+    batch_size = settings.batch_size_of(request, shards[-1], batch_size_for(request, loss, shards[-1], travel))
     averaging, permutation = request.averaging or "none", request.permutation or REUSED
     shard_averaging = _shard_averaging(request, averaging, permutation)
     return planned(
@@ -47,17 +50,28 @@ def plan(request: Request, facts: Facts) -> PerturbedOnce:
         Learning(
             loss=loss,
             schedule=settings.schedule_of(request, schedule, facts, loss, regularisation),
-            averaging=settings.averaging_of(averaging, -(-shards[0] // batch_size), request.epochs),
+            averaging=settings.averaging_of(averaging, -(-shards[0] // batch_size), settings.epochs_of(request)),
             averaging_name=averaging,
             permutation=permutation,
             batch_size=batch_size,
-            epochs=request.epochs,
+            epochs=settings.epochs_of(request),
             regularisation=regularisation,
             radius=settings.radius_of(request, loss),
             shard_rows=shards,
             shard_averaging=shard_averaging,
         ),
     )
+
+
+def batch_size_for(request: Request, loss: Loss, rows: int, travel: float) -> float:
+    """Return the default of b: so many updates of 1/β, or of the constant step, that their steps add up to `travel`.
+
+    With the steps of `inverse_time` and λ = 1/τ that is when they begin to fall. b is never below 50.
+    """
+    if request.schedule not in (None, InverseTime.name, Constant.name) or request.step_size == 0:
+        return settings.DEFAULT_BATCH_SIZE
+    step = 1 / loss.smoothness if request.schedule != Constant.name else request.step_size or math.inf
+    return max(settings.DEFAULT_BATCH_SIZE, rows * settings.epochs_of(request) * step / travel)
 
 
 def _shard_averaging(request: Request, averaging: str, permutation: str) -> str | None:

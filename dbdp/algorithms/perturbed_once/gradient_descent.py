@@ -13,6 +13,7 @@ from dbdp.algorithms.plan import Facts, Request
 from dbdp.learning.schedules import NONE, Constant
 from dbdp.privacy.sensitivity import REUSED
 
+MOST_EPOCHS = 200  # of the default
 OPTIONS = Options(
     {
         **SHARED,
@@ -35,15 +36,18 @@ def plan(request: Request, facts: Facts) -> PerturbedOnce:
     """
     loss = settings.loss_of(request, facts)
     regularisation = settings.regularisation_of(request, 0.0)
-    step = 1 / (loss.smoothness + regularisation) if request.step_size is None else request.step_size
+    travel = settings.travel_of(request, facts, loss)
+    largest = 2 / (loss.smoothness + 2 * regularisation)  # at most 2/(β + λ), β with λ
+    step = min(largest, travel) if request.step_size is None else settings.positive_step(request.step_size)
+    epochs = settings.epochs_of(request, round(min(max(travel / step, 1), MOST_EPOCHS)))
     learning = Learning(
         loss=loss,
-        schedule=Constant(settings.positive_step(step)),
+        schedule=Constant(step),
         averaging=NONE,
         averaging_name="none",
         permutation=REUSED,
         batch_size=facts.rows,
-        epochs=request.epochs,
+        epochs=epochs,
         regularisation=regularisation,
         radius=settings.radius_of(request, loss),
         shard_rows=(facts.rows,),
