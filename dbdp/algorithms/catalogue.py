@@ -9,7 +9,7 @@ from dbdp.algorithms.options import Options
 from dbdp.algorithms.perturbed_once import bolt_on, gradient_descent, majority, nsgd, objective_perturbation, rsgd_ar
 from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Plan, Request
-from dbdp.algorithms.settings import check_request
+from dbdp.algorithms.settings import check_request, warning_of
 from dbdp.privacy.accounting import groups
 
 Plan_co = TypeVar("Plan_co", bound=Plan, covariant=True)
@@ -61,7 +61,10 @@ def plan(request: Request, facts: Facts) -> Plan:
     check(request, facts)
     if request.algorithm in PERTURBED_ONCE:
         return PERTURBED_ONCE[request.algorithm].plan(request, facts)
-    return _of_units(NOISY_WHILE_TRAINING[request.algorithm], request, facts)
+    release = _of_units(NOISY_WHILE_TRAINING[request.algorithm], request, facts)
+    if request.algorithm == "majority":
+        return release
+    return replace(release, details=release.details | warning_of(request, facts))
 
 
 def check(request: Request, facts: Facts) -> None:

@@ -20,7 +20,9 @@ from dbdp.privacy.accounting.padding import PoissonSamples, padded_samples
 DEFAULT_REGULARISATION = 0.001
 DEFAULT_BATCH_SIZE = 50
 DEFAULT_EPOCHS = 10
+SEARCH_REGULARISATION = 1e-4  # of descents with a search, whose noise does not depend on it
 DEFAULT_EXPONENT = 0.5
+LEAST_SIGNAL = 0.4
 CLASS_NOISE, NUMBER_NOISE = 0.4, 0.06  # deviation that the noise of a default may cause in a row's score
 MAX_REGULARISATION = 1e6
 MAX_EPOCHS = 100_000
@@ -120,7 +122,7 @@ def regularisation_of(request: Request, default: float) -> float:
 
 
 def noise_of_bound(request: Request, parameters: int) -> float:
-    """Return the deviation of a coordinate of noise for a sensitivity of 1: Gaussian, or spherical Laplace for δ = 0."""
+    """Return the deviation of a coordinate of noise for a sensitivity of 1: Gaussian, or Laplace's for δ = 0."""
     if request.delta > 0:
         return analytic_noise_multiplier(request.epsilon, request.delta)
     return math.sqrt(parameters + 1) / request.epsilon
@@ -141,6 +143,23 @@ def travel_of(request: Request, facts: Facts, loss: Loss) -> float:
     """
     unit = noise_of_bound(request, facts.dimension * facts.outputs) * facts.unit_rows * math.sqrt(facts.outputs)
     return score_noise_of(loss) * facts.rows / (2 * loss.lipschitz * unit)
+
+
+def warning_of(request: Request, facts: Facts) -> dict[str, str]:
+    """Return a sentence under `warning` if noise is expected to win over what a linear model learns, else nothing.
+
+    Steps of sum τ learn most directions of d, with a curvature of about 1/d each, as far as τ/d goes: on the tables of
+    docs/algorithms.md no algorithm beat the larger class, or the mean, below LEAST_SIGNAL.
+    """
+    signal = travel_of(request, facts, loss_of(request, facts)) / facts.dimension
+    if request.network is not None or signal >= LEAST_SIGNAL:
+        return {}
+    simple = "the larger class" if facts.is_classifier else "the mean label"
+    return {
+        "warning": f"the noise will probably win: {facts.rows} rows at epsilon = {request.epsilon:g} leave "
+        f"{facts.dimension} features a signal of {signal:.2g}, below {LEAST_SIGNAL:g}, and the model is hardly better "
+        f"than {simple}, or worse; use a larger epsilon, more rows or fewer features"
+    }
 
 
 def schedule_of(request: Request, name: str, facts: Facts, loss: Loss, regularisation: float) -> Schedule:

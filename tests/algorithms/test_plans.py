@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, PERTURBED_ONCE, Facts, NoisyWhileTraining, Request, plan
 from dbdp.algorithms.catalogue import values_of
 from dbdp.algorithms.perturbed_once.output_perturbation import CALIBRATIONS, MIXTURES, PerturbedOnce
-from dbdp.algorithms.settings import AVERAGING, DEFAULT_REGULARISATION, MOST_NUMBERS, SCHEDULES
+from dbdp.algorithms.settings import AVERAGING, MOST_NUMBERS, SCHEDULES, travel_of
 from dbdp.controller.options import options
 from dbdp.interfaces.cli.main import app
 from dbdp.learning import kernels
-from dbdp.learning.losses import LARGEST, LOSSES
+from dbdp.learning.losses import LARGEST, LOSSES, Logistic
 from dbdp.learning.rows import blocks
 from dbdp.learning.schedules import Averaging, Constant, Decreasing, InverseTime, Restarted, SquareRoot
 from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, ShuffledGaussianDpEvent
@@ -42,7 +42,7 @@ def planned(*, rows=ROWS, dimension=DIMENSION, outputs=1, is_classifier=True, **
 
 
 def test_a_plan_explains_itself_without_a_database():
-    explained = planned().explain()
+    explained = planned(batch_size=50).explain()
     assert json.loads(json.dumps(explained)) == explained
     public = {"algorithm": "bolt_on", "neighbours": "replace-one", "rows": ROWS, "features": DIMENSION}
     assert public.items() <= explained.items()
@@ -114,7 +114,8 @@ def test_a_mechanism_may_be_named_and_a_delta_it_does_not_use_is_not_spent():
 
 
 def test_regularisation_is_by_default_what_the_schedule_needs():
-    assert planned().learning.regularisation == DEFAULT_REGULARISATION
+    travel = travel_of(Request(1.0, 1e-6), Facts(ROWS, DIMENSION), Logistic())
+    assert planned().learning.regularisation == 1 / travel
     assert planned(schedule="constant", step_size=0.5).learning.regularisation == 0.0
 
 
@@ -123,9 +124,9 @@ def test_regularisation_is_by_default_what_the_schedule_needs():
     [
         ({}, Averaging(0)),
         ({"averaging": "all"}, Averaging(1)),
-        ({"averaging": "last_epoch", "epochs": 4}, Averaging(3 * 21 + 1)),
+        ({"averaging": "last_epoch", "epochs": 4, "batch_size": 50}, Averaging(3 * 21 + 1)),
         ({"algorithm": "nsgd"}, Averaging(0)),
-        ({"algorithm": "rsgd_ar"}, Averaging(1, 5 * 21)),
+        ({"algorithm": "rsgd_ar", "batch_size": 50}, Averaging(1, 5 * 21)),
         ({"algorithm": "rsgd_ar", "averaging_interval": 3, "batch_size": 100}, Averaging(1, 3 * 11)),
         ({"algorithm": "output_perturbation_gd"}, Averaging(0)),
     ],
@@ -143,13 +144,16 @@ def test_the_schedules_are_those_of_the_papers():
         "square_root": SquareRoot(smoothness, size),
     }
     for name, schedule in expected.items():
-        assert planned(schedule=name).learning.schedule == schedule
-    assert planned().learning.schedule == expected["inverse_time"]
-    assert planned(algorithm="nsgd").learning.schedule == Restarted(1.0, 21, 0)
-    assert planned(algorithm="rsgd_ar", step_size=0.5).learning.schedule == Restarted(0.5, 21, 5)
-    assert planned(algorithm="output_perturbation_gd").learning.schedule == Constant(4.0)  # 1/β
+        fixed = {"regularisation": 0.001} if name == "inverse_time" else {}
+        assert planned(schedule=name, **fixed).learning.schedule == schedule
+    assert planned(regularisation=0.001).learning.schedule == expected["inverse_time"]
+    steps = {"step_size": 0.5, "batch_size": 50}
+    assert planned(algorithm="nsgd", **steps).learning.schedule == Restarted(0.5, 21, 0)
+    assert planned(algorithm="rsgd_ar", **steps).learning.schedule == Restarted(0.5, 21, 5)
+    assert planned(algorithm="nsgd", regularisation=0.0).learning.schedule.step_size == 4.0  # 1/β
+    assert planned(algorithm="output_perturbation_gd").learning.schedule == Constant(8.0)  # 2/β
     assert planned(algorithm="output_perturbation_gd").learning.batch_size == ROWS
-    steep = planned(algorithm="nsgd", loss="huber_svm", huber_width=0.01)
+    steep = planned(algorithm="nsgd", loss="huber_svm", huber_width=0.01, regularisation=0.001)
     assert steep.learning.schedule.step_size == pytest.approx(1 / 50.001)  # at most 1/β
 
 

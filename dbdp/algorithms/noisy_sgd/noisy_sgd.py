@@ -34,7 +34,7 @@ COARSER = 2.0**8  # coarser grid of spherical noise, for faster rounding; g√P 
 RDP, PLD = CALIBRATIONS = ("rdp", "pld")
 SCHEDULES = (Constant.name, SquareRoot.name, InverseTime.name)
 REASON = "it adds noise in every update"
-LOUDER = 2.5  # noise of a default in a score, relative to output perturbation's: later steps reduce that of earlier ones
+LOUDER = 2.5  # noise of a default in a score, relative to output perturbation's: later steps reduce it
 UPDATES_PER_PASS = 50  # at most, by default: fewer and larger mini-batches have as little noise, and read rows as often
 SHARED: dict[str, Values] = {  # the options of all SGD with noise in every update
     **LEARNING,

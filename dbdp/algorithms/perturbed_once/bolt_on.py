@@ -5,14 +5,11 @@ divided by the batch size if steps shrink, counts every pass, and is that of the
 are averaged; noise is exact (§2). Shards are trained in parallel and averaged (§1.6).
 """
 
-import math
-
 from dbdp.algorithms import settings
 from dbdp.algorithms.options import Options, anything
 from dbdp.algorithms.perturbed_once.output_perturbation import SHARED, Learning, PerturbedOnce, planned
 from dbdp.algorithms.plan import Facts, Request
-from dbdp.learning.losses import Loss
-from dbdp.learning.schedules import Constant, InverseTime
+from dbdp.learning.schedules import Constant, InverseTime, Schedule
 from dbdp.privacy.sensitivity import FRESH, REUSED
 
 OPTIONS = Options(
@@ -29,19 +26,19 @@ OPTIONS = Options(
 
 
 def plan(request: Request, facts: Facts) -> PerturbedOnce:
-    """Return the plan of a Bolt-on release.
+    """Return the plan of a Bolt-on release; see `settings.travel_of` for the default of λ.
 
     Raises
     ------
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    schedule = request.schedule or InverseTime.name
-    loss = settings.loss_of(request, facts)
+    name, loss = request.schedule or InverseTime.name, settings.loss_of(request, facts)
     travel = settings.travel_of(request, facts, loss)
-    regularisation = settings.regularisation_of(request, 1 / travel if schedule == InverseTime.name else 0.0)
+    regularisation = settings.regularisation_of(request, 1 / travel if name == InverseTime.name else 0.0)
+    schedule = settings.schedule_of(request, name, facts, loss, regularisation)
     shards = settings.shard_rows(facts.rows, request.shards)
-    batch_size = settings.batch_size_of(request, shards[-1], batch_size_for(request, loss, shards[-1], travel))
+    batch_size = settings.batch_size_of(request, shards[-1], _batch_size(request, schedule, shards[-1], travel))
     averaging, permutation = request.averaging or "none", request.permutation or REUSED
     shard_averaging = _shard_averaging(request, averaging, permutation)
     return planned(
@@ -49,7 +46,7 @@ def plan(request: Request, facts: Facts) -> PerturbedOnce:
         facts,
         Learning(
             loss=loss,
-            schedule=settings.schedule_of(request, schedule, facts, loss, regularisation),
+            schedule=schedule,
             averaging=settings.averaging_of(averaging, -(-shards[0] // batch_size), settings.epochs_of(request)),
             averaging_name=averaging,
             permutation=permutation,
@@ -63,15 +60,15 @@ def plan(request: Request, facts: Facts) -> PerturbedOnce:
     )
 
 
-def batch_size_for(request: Request, loss: Loss, rows: int, travel: float) -> float:
-    """Return the default of b: so many updates of 1/β, or of the constant step, that their steps add up to `travel`.
+def _batch_size(request: Request, schedule: Schedule, rows: int, travel: float) -> float:
+    """Return the default of b: as many updates as add up to `travel`, if all were as long as the first; at least 50.
 
-    With the steps of `inverse_time` and λ = 1/τ that is when they begin to fall. b is never below 50.
+    With λ = 1/τ the steps of `inverse_time` begin to fall when they add up to τ. The other two schedules have 50 rows.
     """
-    if request.schedule not in (None, InverseTime.name, Constant.name) or request.step_size == 0:
+    if not isinstance(schedule, InverseTime | Constant):
         return settings.DEFAULT_BATCH_SIZE
-    step = 1 / loss.smoothness if request.schedule != Constant.name else request.step_size or math.inf
-    return max(settings.DEFAULT_BATCH_SIZE, rows * settings.epochs_of(request) * step / travel)
+    first = float(schedule.step_sizes(1, 1)[0])
+    return max(settings.DEFAULT_BATCH_SIZE, rows * settings.epochs_of(request) * first / travel)
 
 
 def _shard_averaging(request: Request, averaging: str, permutation: str) -> str | None:

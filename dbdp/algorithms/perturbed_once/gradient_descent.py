@@ -6,6 +6,8 @@ which the aggregate computes over the blocks. By privacy.md §4, Δ = 2LTη/n fo
 paper's 3LTη/n and 5L(μ + β)/(nμβ) are sound, and 1.5 to 17 times too large).
 """
 
+import math
+
 from dbdp.algorithms import settings
 from dbdp.algorithms.options import ALL_ROWS, Options
 from dbdp.algorithms.perturbed_once.output_perturbation import SHARED, Learning, PerturbedOnce, planned
@@ -27,7 +29,7 @@ OPTIONS = Options(
 
 
 def plan(request: Request, facts: Facts) -> PerturbedOnce:
-    """Return the plan of a release by output-perturbation gradient descent; the step size is 1/β unless given.
+    """Return the plan of a release by output-perturbation gradient descent; see `settings.travel_of` for its steps.
 
     Raises
     ------
@@ -38,8 +40,9 @@ def plan(request: Request, facts: Facts) -> PerturbedOnce:
     regularisation = settings.regularisation_of(request, 0.0)
     travel = settings.travel_of(request, facts, loss)
     largest = 2 / (loss.smoothness + 2 * regularisation)  # at most 2/(β + λ), β with λ
-    step = min(largest, travel) if request.step_size is None else settings.positive_step(request.step_size)
-    epochs = settings.epochs_of(request, round(min(max(travel / step, 1), MOST_EPOCHS)))
+    wanted = largest if request.step_size is None else settings.positive_step(request.step_size)
+    epochs = settings.epochs_of(request, math.ceil(min(travel / wanted, MOST_EPOCHS)))
+    step = min(wanted, travel / epochs) if request.step_size is None else wanted
     learning = Learning(
         loss=loss,
         schedule=Constant(step),
