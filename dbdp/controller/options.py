@@ -23,7 +23,7 @@ HELP = {
     "positive_weight": "Factor of the loss of positive rows; public or from dp_class_balance, never from exact label "
     "counts.",
     "epochs": "Passes over the data; by default 10, or from public facts, see docs/algorithms.md.",
-    "batch_size": "Rows of a mini-batch, or expected rows of a Poisson sample; by default from public facts, see docs/algorithms.md.",
+    "batch_size": "Rows of a mini-batch, or expected rows of a Poisson sample; by default from public facts.",
     "schedule": f"Step sizes: {', '.join(values_of('schedule'))}.",
     "step_size": "Step size of the constant and the restarted schedule; of every schedule with noise during training.",
     "exponent": "c of the decreasing and the square_root schedule; default 0.5.",
