@@ -23,7 +23,7 @@ from dbdp.interfaces.cli.main import app
 from dbdp.learning import kernels
 from dbdp.learning.losses import LARGEST, LOSSES, Logistic
 from dbdp.learning.rows import blocks
-from dbdp.learning.schedules import Averaging, Constant, Decreasing, InverseTime, Restarted, SquareRoot
+from dbdp.learning.schedules import Averaging, Decreasing, InverseTime, Restarted, SquareRoot
 from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, ShuffledGaussianDpEvent
 from dbdp.privacy.mechanisms import MECHANISMS
 from dbdp.privacy.sensitivity import Training, sgd_sensitivity, sharded_sensitivity
