@@ -9,7 +9,7 @@ from dbdp.algorithms.options import Options
 from dbdp.algorithms.perturbed_once import bolt_on, gradient_descent, majority, nsgd, objective_perturbation, rsgd_ar
 from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
 from dbdp.algorithms.plan import AUTO, Facts, NoisyWhileTraining, Plan, Request
-from dbdp.algorithms.settings import check_request
+from dbdp.algorithms.settings import check_request, warning_of
 from dbdp.privacy.accounting import groups
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 
@@ -67,7 +67,8 @@ def plan(request: Request, facts: Facts) -> Plan:
     check(request, facts)
     if request.algorithm in PERTURBED_ONCE:
         return PERTURBED_ONCE[request.algorithm].plan(request, facts)
-    return _of_units(NOISY_WHILE_TRAINING[request.algorithm], request, facts)
+    release = _of_units(NOISY_WHILE_TRAINING[request.algorithm], request, facts)
+    return replace(release, details=release.details | warning_of(request, facts))
 
 
 def _automatic(request: Request, facts: Facts) -> Plan:

@@ -84,7 +84,7 @@ class Request:
         Half-width h of huber_svm, or δ of huber_regression.
     positive_weight : float
         Factor of the loss of positive rows (with several classes: of each class's own rows).
-    epochs, batch_size : int, int | None
+    epochs, batch_size : int | None
         Passes over the data, and rows of a mini-batch.
     step_size : float | None
         Step size of the constant and the restarted schedule.
@@ -118,7 +118,7 @@ class Request:
     loss: str = "logistic"
     huber_width: float | None = None
     positive_weight: float = 1.0
-    epochs: int = 10
+    epochs: int | None = None
     batch_size: int | None = None
     schedule: str | None = None
     step_size: float | None = None

@@ -13,12 +13,17 @@ from dbdp.checks import between, one_of, positive, whole
 from dbdp.learning.losses import Loss, loss_named
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.learning.schedules import NONE, Averaging, Constant, Decreasing, InverseTime, Schedule, SquareRoot
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import check_epsilon_delta
 from dbdp.privacy.accounting.padding import PoissonSamples, padded_samples
 
 DEFAULT_REGULARISATION = 0.001
 DEFAULT_BATCH_SIZE = 50
+DEFAULT_EPOCHS = 10
+SEARCH_REGULARISATION = 1e-4  # of descents with a search, whose noise does not depend on it
 DEFAULT_EXPONENT = 0.5
+LEAST_SIGNAL = 0.4
+CLASS_NOISE, NUMBER_NOISE = 0.4, 0.06  # deviation that the noise of a default may cause in a row's score
 MAX_REGULARISATION = 1e6
 MAX_EPOCHS = 100_000
 MOST_NUMBERS = 3 << 23  # of all models together: a state is one value with four such vectors, 0.8 GB
@@ -50,7 +55,8 @@ def check_request(request: Request, facts: Facts) -> None:
     whole("features", facts.dimension, 1, 2**24, "declare fewer or shorter columns")
     whole("classes", facts.outputs, 1, 10_000, "each has its own model")
     check_numbers(facts.outputs, facts.dimension, "register fewer classes or features")
-    whole("epochs", request.epochs, 1, MAX_EPOCHS, "more passes only add noise")
+    if request.epochs is not None:
+        whole("epochs", request.epochs, 1, MAX_EPOCHS, "more passes only add noise")
     whole("shards", request.shards, 1, min(MAX_SHARDS, facts.rows), "each needs a row and a connection")
     if (request.projection_dimension is None) != (request.projection_seed is None):
         raise ValueError("projection_dimension and projection_seed belong together; give both, or neither")
@@ -115,6 +121,51 @@ def regularisation_of(request: Request, default: float) -> float:
     return request.regularisation
 
 
+def noise_of_bound(request: Request, parameters: int) -> float:
+    """Return the deviation of a coordinate of noise for a sensitivity of 1: Gaussian, or Laplace's for δ = 0."""
+    if request.delta > 0:
+        return analytic_noise_multiplier(request.epsilon, request.delta)
+    return math.sqrt(parameters + 1) / request.epsilon
+
+
+def score_noise_of(loss: Loss) -> float:
+    """Return the deviation of a row's score that the noise of a default may cause, for rows of norm 1."""
+    return CLASS_NOISE if loss.is_classifier else NUMBER_NOISE
+
+
+def travel_of(request: Request, facts: Facts, loss: Loss) -> float:
+    """Return τ, a sum of step sizes after which the noise of output perturbation moves a row's score as intended.
+
+    Steps that add up to τ have a sensitivity of 2Lτ/n, for a convex loss and batches of any size, and 1/(λt) steps
+    one of 2L/(nλ): 1/λ stands for τ (privacy.md §1.3). K models and units of r rows multiply it by √K·r.
+    Noise of deviation σ moves the score of a row of norm 1 by σ: that is `score_noise_of` at
+    τ = σn/(2L√K·r·z), z the noise for a sensitivity of 1. It is a default, on which no guarantee depends.
+    """
+    unit = noise_of_bound(request, facts.dimension * facts.outputs) * facts.unit_rows * math.sqrt(facts.outputs)
+    return score_noise_of(loss) * facts.rows / (2 * loss.lipschitz * unit)
+
+
+def warning_of(request: Request, facts: Facts) -> dict[str, str]:
+    """Return a sentence under `warning` if noise is expected to win over what a linear model learns, else nothing.
+
+    Steps of sum τ learn most directions of d, with a curvature of about 1/d each, as far as τ/d goes: on the tables of
+    docs/algorithms.md no algorithm beat the larger class, or the mean, below LEAST_SIGNAL; preconditioned_gd did so
+    down to a quarter of it. The larger class has no noise to warn of, and a network no such rule.
+    """
+    if request.network is not None or request.algorithm == "majority":
+        return {}
+    signal = travel_of(request, facts, loss_of(request, facts)) / facts.dimension
+    least = LEAST_SIGNAL / 4 if request.algorithm == "preconditioned_gd" else LEAST_SIGNAL
+    if signal >= least:
+        return {}
+    simple = "the larger class" if facts.is_classifier else "the mean label"
+    return {
+        "warning": f"the noise will probably win: {facts.rows} rows at epsilon = {request.epsilon:g} leave "
+        f"{facts.dimension} features a signal of {signal:.2g}, below {least:g}, and the model is hardly better "
+        f"than {simple}, or worse; use a larger epsilon, more rows or fewer features"
+    }
+
+
 def schedule_of(request: Request, name: str, facts: Facts, loss: Loss, regularisation: float) -> Schedule:
     """Return the schedule of that name, one of Wu et al. 2017; raise ValueError if an option does not fit it."""
     smoothness = loss.smoothness + regularisation
@@ -152,10 +203,15 @@ def positive_step(step_size: float) -> float:
     return step_size
 
 
-def batch_size_of(request: Request, rows: int) -> int:
-    """Return b; raise ValueError if it is above the rows of the smallest shard."""
+def epochs_of(request: Request, default: int = DEFAULT_EPOCHS) -> int:
+    """Return the number of passes over the data."""
+    return default if request.epochs is None else request.epochs
+
+
+def batch_size_of(request: Request, rows: int, default: float = DEFAULT_BATCH_SIZE) -> int:
+    """Return b, the default rounded up; raise ValueError if it is above the rows of the smallest shard."""
     if request.batch_size is None:
-        return min(DEFAULT_BATCH_SIZE, rows)
+        return min(math.ceil(default), rows)
     whole("batch_size", request.batch_size, 1, rows, "it cannot exceed the number of rows (of a shard)")
     return request.batch_size
 

@@ -22,8 +22,8 @@ HELP = {
     "huber_width": "Half-width h of huber_svm, or δ of huber_regression.",
     "positive_weight": "Factor of the loss of positive rows; public or from dp_class_balance, never from exact label "
     "counts.",
-    "epochs": "Passes over the data.",
-    "batch_size": "Rows of a mini-batch, default 50; or expected rows of a Poisson sample, default √rows.",
+    "epochs": "Passes over the data; by default 10, or from public facts, see docs/algorithms.md.",
+    "batch_size": "Rows of a mini-batch, or expected rows of a Poisson sample; by default from public facts.",
     "schedule": f"Step sizes: {', '.join(values_of('schedule'))}.",
     "step_size": "Step size of the constant and the restarted schedule; of every schedule with noise during training.",
     "exponent": "c of the decreasing and the square_root schedule; default 0.5.",
@@ -32,7 +32,7 @@ HELP = {
     "permutation": f"The order of the rows in each epoch: {', '.join(values_of('permutation'))}.",
     "shards": "Disjoint parts of the rows that are trained in parallel and averaged.",
     "shard_averaging": f"When shards are averaged: {', '.join(values_of('shard_averaging'))}.",
-    "regularisation": "λ of the L2 regulariser.",
+    "regularisation": "λ of the L2 regulariser; by default from public facts, see docs/algorithms.md.",
     "radius": "The model is projected to this norm.",
     "mechanism": f"{', '.join(values_of('mechanism'))}; the default depends on delta.",
     "calibration": "How the noise is calibrated: worst_position, or hockey_stick, rdp_tight or rdp of all positions; "

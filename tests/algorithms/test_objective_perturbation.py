@@ -399,11 +399,11 @@ def test_the_default_regularisation_grows_with_the_noise():
     result = [
         detail(planned(rows=45_000, dimension=100, epsilon=epsilon), "regularisation") for epsilon in (10, 0.1, 0.01)
     ]
-    assert result[0] == 0.001
-    assert 0.001 < result[1] < result[2]
+    assert result[0] == 5e-5
+    assert 5e-5 < result[1] < result[2]
     release_plan = planned(rows=45_000, dimension=100, epsilon=0.01)
-    length = 100 * detail(release_plan, "objective_noise_scale") / (45_000 * detail(release_plan, "regularisation"))
-    assert length == pytest.approx(20, rel=0.05)
+    deviation = math.sqrt(101) * detail(release_plan, "objective_noise_scale")  # of a coordinate
+    assert deviation / (45_000 * detail(release_plan, "regularisation")) == pytest.approx(1.0, rel=0.05)
 
 
 # --- the solver ------------------------------------------------------------------------------------------------

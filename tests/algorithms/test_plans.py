@@ -17,14 +17,14 @@ from typer.testing import CliRunner
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, PERTURBED_ONCE, Facts, NoisyWhileTraining, Request, plan
 from dbdp.algorithms.catalogue import values_of
 from dbdp.algorithms.perturbed_once.output_perturbation import CALIBRATIONS, MIXTURES, PerturbedOnce
-from dbdp.algorithms.settings import AVERAGING, DEFAULT_REGULARISATION, MOST_NUMBERS, SCHEDULES
+from dbdp.algorithms.settings import AVERAGING, MOST_NUMBERS, SCHEDULES, travel_of
 from dbdp.controller.options import options
 from dbdp.interfaces.cli.main import app
 from dbdp.learning import kernels
-from dbdp.learning.losses import LARGEST, LOSSES
+from dbdp.learning.losses import LARGEST, LOSSES, Logistic
 from dbdp.learning.objectives import projected
 from dbdp.learning.rows import blocks
-from dbdp.learning.schedules import Averaging, Constant, Decreasing, InverseTime, Restarted, SquareRoot
+from dbdp.learning.schedules import Averaging, Decreasing, InverseTime, Restarted, SquareRoot
 from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, ShuffledGaussianDpEvent
 from dbdp.privacy.mechanisms import MECHANISMS
 from dbdp.privacy.sensitivity import Training, sgd_sensitivity, sharded_sensitivity
@@ -43,7 +43,7 @@ def planned(*, rows=ROWS, dimension=DIMENSION, outputs=1, is_classifier=True, **
 
 
 def test_a_plan_explains_itself_without_a_database():
-    explained = planned().explain()
+    explained = planned(batch_size=50).explain()
     assert json.loads(json.dumps(explained)) == explained
     public = {"algorithm": "bolt_on", "neighbours": "replace-one", "rows": ROWS, "features": DIMENSION}
     assert public.items() <= explained.items()
@@ -115,7 +115,8 @@ def test_a_mechanism_may_be_named_and_a_delta_it_does_not_use_is_not_spent():
 
 
 def test_regularisation_is_by_default_what_the_schedule_needs():
-    assert planned().learning.regularisation == DEFAULT_REGULARISATION
+    travel = travel_of(Request(1.0, 1e-6), Facts(ROWS, DIMENSION), Logistic())
+    assert planned().learning.regularisation == 1 / travel
     assert planned(schedule="constant", step_size=0.5).learning.regularisation == 0.0
 
 
@@ -124,9 +125,9 @@ def test_regularisation_is_by_default_what_the_schedule_needs():
     [
         ({}, Averaging(0)),
         ({"averaging": "all"}, Averaging(1)),
-        ({"averaging": "last_epoch", "epochs": 4}, Averaging(3 * 21 + 1)),
+        ({"averaging": "last_epoch", "epochs": 4, "batch_size": 50}, Averaging(3 * 21 + 1)),
         ({"algorithm": "nsgd"}, Averaging(0)),
-        ({"algorithm": "rsgd_ar"}, Averaging(1, 5 * 21)),
+        ({"algorithm": "rsgd_ar", "batch_size": 50}, Averaging(1, 5 * 21)),
         ({"algorithm": "rsgd_ar", "averaging_interval": 3, "batch_size": 100}, Averaging(1, 3 * 11)),
         ({"algorithm": "output_perturbation_gd"}, Averaging(0)),
     ],
@@ -144,13 +145,17 @@ def test_the_schedules_are_those_of_the_papers():
         "square_root": SquareRoot(smoothness, size),
     }
     for name, schedule in expected.items():
-        assert planned(schedule=name).learning.schedule == schedule
-    assert planned().learning.schedule == expected["inverse_time"]
-    assert planned(algorithm="nsgd").learning.schedule == Restarted(1.0, 21, 0)
-    assert planned(algorithm="rsgd_ar", step_size=0.5).learning.schedule == Restarted(0.5, 21, 5)
-    assert planned(algorithm="output_perturbation_gd").learning.schedule == Constant(4.0)  # 1/β
+        fixed = {"regularisation": 0.001} if name == "inverse_time" else {}
+        assert planned(schedule=name, **fixed).learning.schedule == schedule
+    assert planned(regularisation=0.001).learning.schedule == expected["inverse_time"]
+    steps = {"step_size": 0.5, "batch_size": 50}
+    assert planned(algorithm="nsgd", **steps).learning.schedule == Restarted(0.5, 21, 0)
+    assert planned(algorithm="rsgd_ar", **steps).learning.schedule == Restarted(0.5, 21, 5)
+    assert planned(algorithm="nsgd", regularisation=0.0).learning.schedule.step_size == 4.0  # 1/β
+    largest = planned(algorithm="output_perturbation_gd", epsilon=1e4).learning.schedule  # many steps of 2/β
+    assert largest.step_size == pytest.approx(8.0, rel=0.01) and largest.step_size <= 8
     assert planned(algorithm="output_perturbation_gd").learning.batch_size == ROWS
-    steep = planned(algorithm="nsgd", loss="huber_svm", huber_width=0.01)
+    steep = planned(algorithm="nsgd", loss="huber_svm", huber_width=0.01, regularisation=0.001)
     assert steep.learning.schedule.step_size == pytest.approx(1 / 50.001)  # at most 1/β
 
 
@@ -159,8 +164,9 @@ def test_a_training_begins_at_zero():
 
 
 def test_more_noise_for_less_epsilon_and_less_noise_for_more_rows():
-    assert planned(epsilon=0.1).mechanism.noise_scale > 5 * planned().mechanism.noise_scale
-    assert planned(rows=10 * ROWS).mechanism.noise_scale < planned().mechanism.noise_scale / 5
+    fixed = {"regularisation": 0.001, "batch_size": 50}  # defaults would hold the noise constant
+    assert planned(**fixed, epsilon=0.1).mechanism.noise_scale > 5 * planned(**fixed).mechanism.noise_scale
+    assert planned(**fixed, rows=10 * ROWS).mechanism.noise_scale < planned(**fixed).mechanism.noise_scale / 5
 
 
 EPSILONS, DELTAS = (1e-9, 1e-3, 50.0, 1e6), (0.0, 1e-300, 1e-12, 0.1, 1 - 2.0**-53)
@@ -421,7 +427,7 @@ PLANS_OF_CLASSES = {
     "bolt_on": {"regularisation": 0.1},
     "bolt_on, constant": {"schedule": "constant", "step_size": 0.05},
     "nsgd": {"algorithm": "nsgd", "step_size": 0.02, "regularisation": 0.1},
-    "rsgd_ar": {"algorithm": "rsgd_ar", "step_size": 0.02, "averaging_interval": 2},
+    "rsgd_ar": {"algorithm": "rsgd_ar", "step_size": 0.02, "averaging_interval": 2, "regularisation": 0.001},
     "output_perturbation_gd": {"algorithm": "output_perturbation_gd", "step_size": 0.05},
 }
 
@@ -447,22 +453,24 @@ def test_the_joint_sensitivity_of_classes_is_attained(name, outputs, weight):
 
 
 def test_classes_cost_the_root_of_their_number_not_their_number():
-    one, ten = (planned(outputs=outputs).mechanism.noise_scale for outputs in (1, 10))
+    one, ten = (planned(outputs=outputs, regularisation=0.001).mechanism.noise_scale for outputs in (1, 10))
     assert ten == pytest.approx(math.sqrt(10) * one, rel=1e-6)
 
 
 @pytest.mark.parametrize("calibration", MIXTURES)
 def test_the_positions_of_classes_move_together(calibration):
-    one, four = (planned(algorithm="nsgd", outputs=outputs, calibration=calibration) for outputs in (1, 4))
+    request = {"algorithm": "nsgd", "calibration": calibration, "regularisation": 0.001, "batch_size": 10}
+    one, four = (planned(outputs=outputs, **request) for outputs in (1, 4))
     assert four.sensitivity.by_position == pytest.approx(2 * one.sensitivity.by_position, rel=1e-9)
     assert four.mechanism.noise_scale == pytest.approx(2 * one.mechanism.noise_scale, rel=1e-6)
 
 
 def test_a_class_weight_is_part_of_the_loss():
+    request = {"schedule": "constant", "step_size": 0.1, "regularisation": 0.001, "batch_size": 10}
     for weight in (0.1, 3.0):
-        release_plan = planned(positive_weight=weight, schedule="constant", step_size=0.1)
+        release_plan = planned(positive_weight=weight, **request)
         assert release_plan.learning.loss.lipschitz == max(1.0, weight)
-        plain = planned(schedule="constant", step_size=0.1)
+        plain = planned(**request)
         assert release_plan.sensitivity.exact == pytest.approx(max(1.0, weight) * plain.sensitivity.exact, rel=1e-9)
 
 
@@ -603,7 +611,10 @@ REFUSED = {
         {"algorithm": "output_perturbation_gd", "step_size": 9.0},
         r"step size 9.0 is above 2/β = 8.0",
     ),
-    "NSGD's first step above 2/β": ({"algorithm": "nsgd", "step_size": 9.0}, r"step size 9.0 is above 2/β = 7.96"),
+    "NSGD's first step above 2/β": (
+        {"algorithm": "nsgd", "step_size": 9.0, "regularisation": 0.001},
+        r"step size 9.0 is above 2/β = 7.96",
+    ),
     "no NSGD step": ({"algorithm": "nsgd", "step_size": -1.0}, r"step_size = -1.0 must be positive and finite"),
     "an exponent of a constant": (
         {"schedule": "constant", "step_size": 0.5, "exponent": 0.5},
@@ -927,9 +938,15 @@ class UntrainedRows:
         return states
 
 
+LOUD = dict.fromkeys(PERTURBED_ONCE, {"regularisation": 0.001, "batch_size": 1}) | {
+    "output_perturbation_gd": {"step_size": 0.1, "epochs": 100}
+}
+
+
 @pytest.mark.parametrize("algorithm", PERTURBED_ONCE)
 def test_a_model_that_is_trained_in_a_ball_is_released_in_it_and_not_moved_within_it(algorithm):
-    made, noise = planned(algorithm=algorithm, loss="squared", is_classifier=False, rows=50, radius=2.0), []
+    request = {"algorithm": algorithm, "loss": "squared", "is_classifier": False, "rows": 50, "radius": 2.0}
+    made, noise = planned(**request, **LOUD[algorithm]), []
     mechanism = made.mechanism
 
     class Known:

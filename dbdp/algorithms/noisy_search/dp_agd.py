@@ -129,7 +129,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
         batch_size=batch_size,
         clip=noisy_sums.clip_of(request, objective),
         loss_limit=own.loss_clip * noisy_sums.models_worth(objective, facts),
-        regularisation=settings.regularisation_of(request, settings.DEFAULT_REGULARISATION),
+        regularisation=settings.regularisation_of(request, settings.SEARCH_REGULARISATION),
         radius=settings.radius_of(request, settings.loss_of(request, facts)),
     )
     guarantee = Release(prices.event(request), request.epsilon, request.delta)

@@ -343,7 +343,7 @@ def descent(
     """
     objective, loss = settings.objective_of(request, facts), settings.loss_of(request, facts)
     settings.check_numbers(searching.candidates + 1, objective.parameters, "give fewer candidates in settings")
-    regularisation = settings.regularisation_of(request, settings.DEFAULT_REGULARISATION)
+    regularisation = settings.regularisation_of(request, settings.SEARCH_REGULARISATION)
     planned = Descent(
         objective=objective,
         searching=searching,

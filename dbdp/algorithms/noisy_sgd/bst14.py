@@ -36,7 +36,9 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     noisy_sgd.check_delta(request)
     multiplier_of = published_multiplier if request.calibration == PUBLISHED else noisy_sgd.poisson_multiplier
     multiplier = multiplier_of(settings.without_leak(request, batches.samples), batches)
-    regularisation = settings.regularisation_of(request, settings.DEFAULT_REGULARISATION)
+    deviation = multiplier * noisy_sgd.contribution_of(request, facts)[1]
+    default = 1 / noisy_sgd.travel_of(request, facts, batches, deviation)
+    regularisation = settings.regularisation_of(request, default)
     return noisy_sgd.poisson_plan(
         request,
         facts,
@@ -49,9 +51,9 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
 
 
 def _batches(request: Request, facts: Facts) -> Batches:
-    """Return k passes of ⌈m/b⌉ updates each, as published; b is 50 by default."""
-    size = settings.batch_size_of(request, facts.rows)
-    updates = request.epochs * -(-facts.rows // size)
+    """Return k passes of ⌈m/b⌉ updates each, as published."""
+    size = settings.batch_size_of(request, facts.rows, noisy_sgd.poisson_size(request, facts.rows))
+    updates = settings.epochs_of(request) * -(-facts.rows // size)
     return Batches(facts.rows, float(size), updates, settings.samples_of(request, facts, size / facts.rows, updates))
 
 
@@ -82,9 +84,9 @@ def published_multiplier(request: Request, batches: Batches) -> float:
     ValueError
         If there are too few rows.
     """
-    delta1 = request.delta / (request.epochs * batches.rows)
+    delta1 = request.delta / (settings.epochs_of(request) * batches.rows)
     q = batches.probability or 1.0
-    if q * batches.updates + 1 > request.epochs * batches.rows:
+    if q * batches.updates + 1 > settings.epochs_of(request) * batches.rows:
         raise ValueError(f"{batches.rows} rows are too few for calibration 'published'; choose calibration 'rdp'")
     epsilon2 = min(1.0, strong_share(request.epsilon, batches.updates, delta1) / (2 * q))
     return 2 * math.sqrt(2 * math.log(1.25 / delta1)) / epsilon2

@@ -9,16 +9,16 @@ from dbdp.algorithms.noisy_sgd import noisy_sgd
 from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 
-LINEAR_STEP, NETWORK_STEP = 1.0, 0.25
+NETWORK_STEP = 0.25
 OPTIONS = Options({**noisy_sgd.SAMPLED, "calibration": noisy_sgd.CALIBRATIONS}, noisy_sgd.REASON)
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
-    """Return the plan of a DP-SGD release; the mini-batch is by default of about √m rows.
+    """Return the plan of a DP-SGD release; steps and mini-batches are by default those of `noisy_sgd`.
 
     Raises
     ------
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    return noisy_sgd.sampled_plan(request, facts, linear_step=LINEAR_STEP, network_step=NETWORK_STEP)
+    return noisy_sgd.sampled_plan(request, facts, network_step=NETWORK_STEP)

@@ -34,6 +34,8 @@ COARSER = 2.0**8  # coarser grid of spherical noise, for faster rounding; g√P 
 RDP, PLD = CALIBRATIONS = ("rdp", "pld")
 SCHEDULES = (Constant.name, SquareRoot.name, InverseTime.name)
 REASON = "it adds noise in every update"
+LOUDER = 2.5  # noise of a default in a score, relative to output perturbation's: later steps reduce it
+UPDATES_PER_PASS = 50  # at most, by default: fewer and larger mini-batches have as little noise, and read rows as often
 SHARED: dict[str, Values] = {  # the options of all SGD with noise in every update
     **LEARNING,
     **anything("epochs", "batch_size", "radius", "clip_norm"),
@@ -96,14 +98,20 @@ class Batches:
 def fixed(request: Request, facts: Facts) -> Batches:
     """Return fixed mini-batches for the request's passes; the last one of a pass may be short."""
     size = settings.batch_size_of(request, facts.rows)
-    return Batches(facts.rows, size, request.epochs * -(-facts.rows // size))
+    return Batches(facts.rows, size, settings.epochs_of(request) * -(-facts.rows // size))
+
+
+def poisson_size(request: Request, rows: int) -> int:
+    """Return b, by default √m, or m/50 for a linear model if that is more."""
+    least = 0 if request.network else rows / UPDATES_PER_PASS
+    return request.batch_size or max(1, round(max(math.sqrt(rows), least)))
 
 
 def poisson(request: Request, facts: Facts) -> Batches:
-    """Return Poisson mini-batches whose expected size is the request's, by default √m, for the expected passes."""
-    size = request.batch_size or max(1, round(math.sqrt(facts.rows)))
+    """Return Poisson mini-batches whose expected size is the request's, for the expected passes."""
+    size = poisson_size(request, facts.rows)
     checks.whole("batch_size", size, 1, facts.rows, "the expected rows of a mini-batch cannot exceed all rows")
-    updates = max(1, round(request.epochs * facts.rows / size))
+    updates = max(1, round(settings.epochs_of(request) * facts.rows / size))
     samples = settings.samples_of(request, facts, size / facts.rows, updates)
     return Batches(facts.rows, float(size), updates, samples)
 
@@ -179,6 +187,22 @@ def objectives(request: Request, facts: Facts) -> tuple[Objective, ...]:
         return (objective,)
     targets = range(1, facts.outputs + 1) if facts.outputs > 1 else [0]
     return tuple(Linear(objective.loss, facts.dimension, 1, target) for target in targets)
+
+
+def travel_of(request: Request, facts: Facts, batches: Batches, deviation: float) -> float:
+    """Return τ, a sum of step sizes after which the noise of the updates moves a row's score as intended.
+
+    Each of T sums has noise of that deviation in a coordinate. T steps of τ/T on sums over b rows add up to noise of
+    τ·deviation/(b√T), which is also that of 1/(λt) steps with τ = 1/λ. It is a default, on which no guarantee depends.
+    """
+    intended = LOUDER * settings.score_noise_of(settings.loss_of(request, facts))
+    return intended * batches.size * math.sqrt(batches.updates) / deviation
+
+
+def step_of(request: Request, facts: Facts, batches: Batches, deviation: float, regularisation: float) -> float:
+    """Return the default step of a linear model: `travel_of` in equal steps of at most 2/β."""
+    smoothness = settings.loss_of(request, facts).smoothness + regularisation
+    return min(2 / smoothness, travel_of(request, facts, batches, deviation) / batches.updates)
 
 
 def schedule_of(request: Request, facts: Facts, regularisation: float, *, default: str, step: float) -> Schedule:
@@ -272,25 +296,29 @@ def sampled_plan(
     request: Request,
     facts: Facts,
     *,
-    linear_step: float,
     network_step: float,
+    linear_step: float | None = None,
     multiplier: Callable[[Request, Batches], float] | None = None,
     moments: tuple[float, float, float] | None = None,
 ) -> NoisyWhileTraining:
-    """Return the plan of SGD over Poisson mini-batches, by default of about √m rows and without a regulariser.
+    """Return the plan of SGD over Poisson mini-batches, by default without a regulariser.
 
     Parameters
     ----------
-    linear_step, network_step : float
-        η of the constant schedule if the request does not set it.
+    network_step, linear_step : float, float | None
+        η of the constant schedule if the request does not set it; None for `step_of`.
     multiplier : Callable[[Request, Batches], float] | None
         Returns σ/C*; by default the least that is (ε, δ)-DP.
     """
     batches = poisson(request, facts)
     regularisation = settings.regularisation_of(request, 0.0)
-    step = linear_step if request.network is None else network_step
-    schedule = schedule_of(request, facts, regularisation, default=Constant.name, step=step)
     scale = (multiplier or poisson_multiplier)(settings.without_leak(request, batches.samples), batches)
+    if request.network is not None:
+        step = network_step
+    else:
+        deviation = scale * contribution_of(request, facts)[1]
+        step = linear_step or step_of(request, facts, batches, deviation, regularisation)
+    schedule = schedule_of(request, facts, regularisation, default=Constant.name, step=step)
     return poisson_plan(
         request, facts, batches, scale, lambda _scale: schedule, regularisation=regularisation, moments=moments
     )

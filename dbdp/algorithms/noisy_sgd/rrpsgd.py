@@ -18,7 +18,7 @@ from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.schedules import Constant
 from dbdp.privacy.noise.samplers import Entropy
 
-LINEAR_STEP, NETWORK_STEP = 1.0, 0.25
+NETWORK_STEP = 0.25
 OPTIONS = Options(
     {**noisy_sgd.SAMPLED, "schedule": (Constant.name,), "calibration": noisy_sgd.CALIBRATIONS}, noisy_sgd.REASON
 )
@@ -34,7 +34,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    base = noisy_sgd.sampled_plan(request, facts, linear_step=LINEAR_STEP, network_step=NETWORK_STEP)
+    base = noisy_sgd.sampled_plan(request, facts, network_step=NETWORK_STEP)
     run = base.method
     if not isinstance(run, NoisySgd):
         raise AssertionError("the method of a Poisson plan is NoisySgd")

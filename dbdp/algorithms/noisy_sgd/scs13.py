@@ -6,38 +6,72 @@ sensitivity. Shuffled mini-batches have no amplification.
 """
 
 import math
+from dataclasses import replace
 
 from dbdp.algorithms import settings
 from dbdp.algorithms.noisy_sgd import noisy_sgd
+from dbdp.algorithms.noisy_sgd.noisy_sgd import Batches
 from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
-from dbdp.learning.schedules import InverseTime, SquareRoot
+from dbdp.learning.schedules import Constant, InverseTime, Schedule, SquareRoot
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, SelfComposedDpEvent
 from dbdp.privacy.mechanisms import Gaussian, SphericalLaplace
 
+MOST_EPOCHS = 100  # of the default
 OPTIONS = Options(noisy_sgd.SAMPLED, noisy_sgd.REASON)
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
-    """Return the plan of an SCS13 release; steps are 1/√t, or 1/(λt) with a regulariser.
+    """Return the plan of an SCS13 release; steps are of one size, or 1/(λt) with a regulariser, for networks η/√t.
 
     Raises
     ------
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    batches = noisy_sgd.fixed(request, facts)
-    law, multiplier, guarantee = _calibrated(request, facts)
+    full = request if request.network is not None else _with_defaults(request, facts)
+    batches = noisy_sgd.fixed(full, facts)
+    law, multiplier, guarantee = _calibrated(full, facts)
     _, contribution = noisy_sgd.contribution_of(request, facts)
     noise, covered = noisy_sgd.step_noise(
         law, contribution, int(batches.size), noisy_sgd.parameters(request, facts), multiplier
     )
-    regularisation = settings.regularisation_of(request, settings.DEFAULT_REGULARISATION)
-    default = InverseTime.name if regularisation and request.network is None else SquareRoot.name
-    schedule = noisy_sgd.schedule_of(request, facts, regularisation, default=default, step=1.0)
+    decreasing = request.network is None and request.schedule == InverseTime.name
+    regularisation = settings.regularisation_of(request, settings.DEFAULT_REGULARISATION if decreasing else 0.0)
+    schedule = _schedule(full, facts, batches, regularisation)
     trainings = noisy_sgd.trainings(request, facts, batches, noise, schedule, regularisation=regularisation)
     return noisy_sgd.noisy_plan(request, facts, guarantee, noisy_sgd.NoisySgd(batches, trainings), noise, covered)
+
+
+def _with_defaults(request: Request, facts: Facts) -> Request:
+    """Return the request of a linear model with its passes and batch size: by default few passes, of one batch each.
+
+    k passes cost as much as k updates, and N mini-batches in each of them make the noise √N times as large for
+    steps of the same sum. Steps of 2/β that add up to τ are τβ/2; for δ = 0, where τ falls as 1/√k, (τβ/2)^(2/3).
+    """
+    size = settings.batch_size_of(request, facts.rows, facts.rows)
+    single = replace(request, batch_size=facts.rows, epochs=1)
+    travel = noisy_sgd.travel_of(request, facts, noisy_sgd.fixed(single, facts), _deviation(single, facts))
+    steps = travel * settings.loss_of(request, facts).smoothness / 2
+    passes = min(max(steps ** (1 if request.delta > 0 else 2 / 3), 1), MOST_EPOCHS)
+    return replace(request, batch_size=size, epochs=settings.epochs_of(request, round(passes)))
+
+
+def _deviation(request: Request, facts: Facts) -> float:
+    """Return the deviation of a coordinate of an update's noise, nearly."""
+    law, multiplier, _ = _calibrated(request, facts)
+    spread = 1.0 if law == Gaussian.name else math.sqrt(facts.dimension + 1)
+    return spread * multiplier * noisy_sgd.contribution_of(request, facts)[1]
+
+
+def _schedule(request: Request, facts: Facts, batches: Batches, regularisation: float) -> Schedule:
+    """Return the schedule: steps of one size, 1/(λt) with a regulariser, and η/√t for a network."""
+    if request.network is not None:
+        return noisy_sgd.schedule_of(request, facts, regularisation, default=SquareRoot.name, step=1.0)
+    step = noisy_sgd.step_of(request, facts, batches, _deviation(request, facts), regularisation)
+    default = InverseTime.name if regularisation else Constant.name
+    return noisy_sgd.schedule_of(request, facts, regularisation, default=default, step=step)
 
 
 def _calibrated(request: Request, facts: Facts) -> tuple[str, float, Release]:
@@ -48,7 +82,7 @@ def _calibrated(request: Request, facts: Facts) -> tuple[str, float, Release]:
     pure ε/k adds up to ε, and Gaussians of multipliers √k·m to one of multiplier m. The models of
     several outputs are one release if the noise is Gaussian, and separate releases if it is not.
     """
-    epsilon, delta, passes = request.epsilon, request.delta, request.epochs
+    epsilon, delta, passes = request.epsilon, request.delta, settings.epochs_of(request)
     if delta > 0:
         multiplier = analytic_noise_multiplier(epsilon, delta)
         guarantee = Release(GaussianDpEvent(multiplier), epsilon, delta)

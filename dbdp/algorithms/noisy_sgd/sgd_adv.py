@@ -15,12 +15,12 @@ from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.composition import strong_share
 
-STEP = 1.0
+NETWORK_STEP = 1.0
 OPTIONS = Options(noisy_sgd.SAMPLED, noisy_sgd.REASON)
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
-    """Return the plan of an SGD-Adv release; the mini-batch is by default of about √m rows, as in the paper.
+    """Return the plan of an SGD-Adv release; its noise is larger than `dp_sgd`'s, and so its steps are smaller.
 
     Raises
     ------
@@ -28,7 +28,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
     noisy_sgd.check_delta(request)
-    base = noisy_sgd.sampled_plan(request, facts, linear_step=STEP, network_step=STEP, multiplier=advanced_multiplier)
+    base = noisy_sgd.sampled_plan(request, facts, network_step=NETWORK_STEP, multiplier=advanced_multiplier)
     return replace(base, details=base.details | {"calibration": "advanced composition"})
 
 

@@ -9,7 +9,7 @@ from dbdp.algorithms import settings
 from dbdp.algorithms.options import Options, anything
 from dbdp.algorithms.perturbed_once.output_perturbation import SHARED, Learning, PerturbedOnce, planned
 from dbdp.algorithms.plan import Facts, Request
-from dbdp.learning.schedules import InverseTime
+from dbdp.learning.schedules import Constant, InverseTime, Schedule
 from dbdp.privacy.sensitivity import FRESH, REUSED
 
 OPTIONS = Options(
@@ -26,19 +26,19 @@ OPTIONS = Options(
 
 
 def plan(request: Request, facts: Facts) -> PerturbedOnce:
-    """Return the plan of a Bolt-on release.
+    """Return the plan of a Bolt-on release; see `settings.travel_of` for the default of λ.
 
     Raises
     ------
     ValueError
         If the request cannot be planned: the message names the value, the limit and the remedy.
     """
-    schedule = request.schedule or InverseTime.name
-    loss = settings.loss_of(request, facts)
-    convex = 0.0 if schedule != InverseTime.name else settings.DEFAULT_REGULARISATION
-    regularisation = settings.regularisation_of(request, convex)
+    name, loss = request.schedule or InverseTime.name, settings.loss_of(request, facts)
+    travel = settings.travel_of(request, facts, loss)
+    regularisation = settings.regularisation_of(request, 1 / travel if name == InverseTime.name else 0.0)
+    schedule = settings.schedule_of(request, name, facts, loss, regularisation)
     shards = settings.shard_rows(facts.rows, request.shards)
-    batch_size = settings.batch_size_of(request, shards[-1])
+    batch_size = settings.batch_size_of(request, shards[-1], _batch_size(request, schedule, shards[-1], travel))
     averaging, permutation = request.averaging or "none", request.permutation or REUSED
     shard_averaging = _shard_averaging(request, averaging, permutation)
     return planned(
@@ -46,18 +46,29 @@ def plan(request: Request, facts: Facts) -> PerturbedOnce:
         facts,
         Learning(
             loss=loss,
-            schedule=settings.schedule_of(request, schedule, facts, loss, regularisation),
-            averaging=settings.averaging_of(averaging, -(-shards[0] // batch_size), request.epochs),
+            schedule=schedule,
+            averaging=settings.averaging_of(averaging, -(-shards[0] // batch_size), settings.epochs_of(request)),
             averaging_name=averaging,
             permutation=permutation,
             batch_size=batch_size,
-            epochs=request.epochs,
+            epochs=settings.epochs_of(request),
             regularisation=regularisation,
             radius=settings.radius_of(request, loss),
             shard_rows=shards,
             shard_averaging=shard_averaging,
         ),
     )
+
+
+def _batch_size(request: Request, schedule: Schedule, rows: int, travel: float) -> float:
+    """Return the default of b: as many updates as add up to `travel`, if all were as long as the first; at least 50.
+
+    With λ = 1/τ the steps of `inverse_time` begin to fall when they add up to τ. The other two schedules have 50 rows.
+    """
+    if not isinstance(schedule, InverseTime | Constant):
+        return settings.DEFAULT_BATCH_SIZE
+    first = float(schedule.step_sizes(1, 1)[0])
+    return max(settings.DEFAULT_BATCH_SIZE, rows * settings.epochs_of(request) * first / travel)
 
 
 def _shard_averaging(request: Request, averaging: str, permutation: str) -> str | None:

@@ -6,6 +6,8 @@ which the aggregate computes over the blocks. By privacy.md §4, Δ = 2LTη/n fo
 paper's 3LTη/n and 5L(μ + β)/(nμβ) are sound, and 1.5 to 17 times too large).
 """
 
+import math
+
 from dbdp.algorithms import settings
 from dbdp.algorithms.options import ALL_ROWS, Options
 from dbdp.algorithms.perturbed_once.output_perturbation import SHARED, Learning, PerturbedOnce, planned
@@ -13,6 +15,7 @@ from dbdp.algorithms.plan import Facts, Request
 from dbdp.learning.schedules import NONE, Constant
 from dbdp.privacy.sensitivity import REUSED
 
+MOST_EPOCHS = 200  # of the default
 OPTIONS = Options(
     {
         **SHARED,
@@ -26,7 +29,7 @@ OPTIONS = Options(
 
 
 def plan(request: Request, facts: Facts) -> PerturbedOnce:
-    """Return the plan of a release by output-perturbation gradient descent; the step size is 1/β unless given.
+    """Return the plan of a release by output-perturbation gradient descent; see `settings.travel_of` for its steps.
 
     Raises
     ------
@@ -35,15 +38,19 @@ def plan(request: Request, facts: Facts) -> PerturbedOnce:
     """
     loss = settings.loss_of(request, facts)
     regularisation = settings.regularisation_of(request, 0.0)
-    step = 1 / (loss.smoothness + regularisation) if request.step_size is None else request.step_size
+    travel = settings.travel_of(request, facts, loss)
+    largest = 2 / (loss.smoothness + 2 * regularisation)  # at most 2/(β + λ), β with λ
+    wanted = largest if request.step_size is None else settings.positive_step(request.step_size)
+    epochs = settings.epochs_of(request, math.ceil(min(travel / wanted, MOST_EPOCHS)))
+    step = min(wanted, travel / epochs) if request.step_size is None else wanted
     learning = Learning(
         loss=loss,
-        schedule=Constant(settings.positive_step(step)),
+        schedule=Constant(step),
         averaging=NONE,
         averaging_name="none",
         permutation=REUSED,
         batch_size=facts.rows,
-        epochs=request.epochs,
+        epochs=epochs,
         regularisation=regularisation,
         radius=settings.radius_of(request, loss),
         shard_rows=(facts.rows,),

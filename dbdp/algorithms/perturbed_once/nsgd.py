@@ -5,6 +5,8 @@ the record's position; the noise is calibrated to the mixture (privacy.md §3), 
 hockey-stick bound.
 """
 
+import numpy as np
+
 from dbdp.algorithms import settings
 from dbdp.algorithms.options import Options, Values, anything
 from dbdp.algorithms.perturbed_once.output_perturbation import SHARED, Learning, PerturbedOnce, planned
@@ -12,7 +14,6 @@ from dbdp.algorithms.plan import Facts, Request
 from dbdp.learning.schedules import NONE, Averaging, Restarted
 from dbdp.privacy.sensitivity import REUSED
 
-DEFAULT_STEP_SIZE = 1.0
 RESTARTED: dict[str, Values] = {
     **SHARED,
     **anything("batch_size"),
@@ -38,11 +39,15 @@ def plan(request: Request, facts: Facts) -> PerturbedOnce:
 def restarted_learning(request: Request, facts: Facts, *, interval: int) -> Learning:
     """Return the training parameters of the restarted schedule; `interval` epochs lie between restarts, 0 for none."""
     loss = settings.loss_of(request, facts)
-    regularisation = settings.regularisation_of(request, settings.DEFAULT_REGULARISATION)
-    batch_size = settings.batch_size_of(request, facts.rows)
-    batches = -(-facts.rows // batch_size)
+    travel, epochs = settings.travel_of(request, facts, loss), settings.epochs_of(request)
+    regularisation = settings.regularisation_of(request, 1 / travel)
     largest = 1 / (loss.smoothness + regularisation)
-    step = min(DEFAULT_STEP_SIZE, largest) if request.step_size is None else settings.positive_step(request.step_size)
+    step = largest if request.step_size is None else settings.positive_step(request.step_size)
+    since = np.arange(epochs) % interval if interval else np.arange(epochs)
+    updates = travel / (step * float((1.0 / (since + 1)).sum()))  # of an epoch, so that all steps add up to `travel`
+    default = max(settings.DEFAULT_BATCH_SIZE, facts.rows / updates)
+    batch_size = settings.batch_size_of(request, facts.rows, default)
+    batches = -(-facts.rows // batch_size)
     return Learning(
         loss=loss,
         schedule=Restarted(step, batches, interval),
@@ -50,7 +55,7 @@ def restarted_learning(request: Request, facts: Facts, *, interval: int) -> Lear
         averaging_name="restarts" if interval else "none",
         permutation=REUSED,
         batch_size=batch_size,
-        epochs=request.epochs,
+        epochs=epochs,
         regularisation=regularisation,
         radius=settings.radius_of(request, loss),
         shard_rows=(facts.rows,),

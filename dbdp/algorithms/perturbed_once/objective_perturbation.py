@@ -39,7 +39,8 @@ MOST_CLASSES = 256  # with Gaussian noise: δ is shared among 4ᴷ directions
 MOST_PASSES = 5000
 SOLVER_SHARE = 0.01  # of ε and δ
 SOLVER_NOISE = 0.1  # the solver's noise and its error, relative to what b does
-USUAL_LENGTH = 20.0  # default of ‖b‖/(nΛ): about the norm of good models for rows of norm 1
+LEAST_REGULARISATION = 5e-5  # of the default: less needs thousands of passes
+NOISE_ALONE = 2.5  # default of b/(nΛ), the noise where the data do not bend the objective, relative to the usual
 OPTIONS = Options(
     {**LEARNING, "loss": LOSSES, "mechanism": tuple(MECHANISMS), "averaging": ("none",)},
     "Λ, ε and the number of rows determine the passes and all noise",
@@ -271,14 +272,16 @@ def _training(perturbation: Noise, start: AcceleratedDescent, shares: Shares) ->
 def _regularisation(request: Request, facts: Facts, objective: Linear, shares: Shares, kind: type[Noise]) -> float:
     """Return Λ: the request's, but large enough to leave half of the perturbed minimum's ε to the noise.
 
-    By default ‖b‖/(nΛ) is about USUAL_LENGTH, and Λ at least the default of all algorithms.
+    By default b/(nΛ) moves a row's score by NOISE_ALONE times the usual noise of a default,
+    and Λ at least LEAST_REGULARISATION.
     """
     least = least_scale(objective, shares.epsilon) / facts.rows * ROOM
     if request.regularisation is not None:
         return max(settings.regularisation_of(request, 0.0), least)
     noise = perturbation_of(objective, kind, epsilon=shares.epsilon, delta=shares.delta)
-    length = noise.noise_scale * objective.parameters ** (0.5 if kind is Gaussian else 1.0)
-    return max(settings.DEFAULT_REGULARISATION, length / (USUAL_LENGTH * facts.rows), least)
+    deviation = noise.noise_scale * (1.0 if kind is Gaussian else math.sqrt(objective.parameters + 1))
+    usual = NOISE_ALONE * settings.score_noise_of(objective.loss)
+    return max(deviation / (usual * facts.rows), LEAST_REGULARISATION, least)
 
 
 def _check_classes(request: Request, facts: Facts) -> None:

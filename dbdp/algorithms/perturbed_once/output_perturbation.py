@@ -15,6 +15,7 @@ import numpy as np
 from dbdp.algorithms.options import LEARNING, Values, anything
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.algorithms.rows import Layout, Progress, Rows, silent
+from dbdp.algorithms.settings import warning_of
 from dbdp.learning.losses import Loss
 from dbdp.learning.objectives import projected
 from dbdp.learning.schedules import Averaging, Schedule
@@ -191,6 +192,7 @@ class PerturbedOnce:
             "noise_scale": self.mechanism.noise_scale,
             "epsilon": self.mechanism.guarantee.epsilon,
             "delta": self.mechanism.guarantee.delta,
+            **warning_of(self.request, self.facts),
         }
 
     def _settings(self) -> Iterator[tuple[str, Any]]:

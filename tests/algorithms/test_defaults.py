@@ -1,0 +1,67 @@
+"""The defaults follow from public facts, and an explicit value wins over every one of them."""
+
+import math
+
+import pytest
+
+from dbdp.algorithms import PERTURBED_ONCE, Facts, Request, plan
+from dbdp.algorithms.settings import CLASS_NOISE, LEAST_SIGNAL
+
+UPDATES = ("scs13", "bst14", "dp_sgd", "rrpsgd", "sgd_adv")
+
+
+def explained(algorithm, *, rows=20_000, dimension=30, outputs=1, unit_rows=1, **request):
+    facts = Facts(rows, dimension, outputs, unit_rows=unit_rows)
+    return plan(Request(**{"epsilon": 0.5, "delta": 1e-6, "algorithm": algorithm} | request), facts).explain()
+
+
+@pytest.mark.parametrize("algorithm", PERTURBED_ONCE)
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0])
+@pytest.mark.parametrize("facts", [{"rows": 900}, {}, {"outputs": 10}, {"unit_rows": 4}, {"delta": 0.0}], ids=str)
+def test_noise_that_is_added_once_moves_a_score_no_further_than_intended(algorithm, epsilon, facts):
+    release = explained(algorithm, epsilon=epsilon, **facts)
+    spread = math.sqrt(30 * facts.get("outputs", 1) + 1) if facts.get("delta") == 0.0 else 1.0
+    assert release["noise_scale"] * spread <= 1.02 * CLASS_NOISE
+
+
+@pytest.mark.parametrize("algorithm", PERTURBED_ONCE)
+def test_the_former_defaults_had_more_noise_than_that(algorithm):
+    """A control: λ = 0.001 and 50 rows a batch, or 60 steps of 2/β."""
+    former = {"batch_size": 50, "regularisation": 0.001}
+    if algorithm == "output_perturbation_gd":
+        former = {"epochs": 60, "step_size": 8.0}
+    assert explained(algorithm, rows=2000, epsilon=0.1, **former)["noise_scale"] > 3 * CLASS_NOISE
+
+
+@pytest.mark.parametrize("algorithm", ["bolt_on", "nsgd", "rsgd_ar", "bst14", "objective_perturbation"])
+def test_the_default_of_lambda_falls_as_rows_and_epsilon_grow(algorithm):
+    at = [
+        explained(algorithm, rows=n, epsilon=e)["regularisation"] for n, e in [(5000, 0.1), (20_000, 0.1), (20_000, 1)]
+    ]
+    assert at[0] > 2 * at[1] > 4 * at[2] > 0
+
+
+@pytest.mark.parametrize("algorithm", [*PERTURBED_ONCE, *UPDATES])
+def test_an_explicit_value_wins(algorithm):
+    given = {"regularisation": 0.0173, "epochs": 3}
+    if algorithm not in ("output_perturbation_gd",):
+        given["batch_size"] = 77
+    release = explained(algorithm, **given)
+    assert {name: release[name] for name in given} == given
+
+
+def test_scs13_makes_few_passes_of_one_batch_each():
+    assert explained("scs13")["sampling_rate"] == 1
+    assert 1 <= explained("scs13", epsilon=0.1, rows=500)["steps"] <= 4 < explained("scs13")["steps"] <= 100
+    assert explained("scs13", delta=0.0)["steps"] < explained("scs13")["steps"]  # k passes of pure ε/k cost more
+
+
+@pytest.mark.parametrize("algorithm", [*PERTURBED_ONCE, *UPDATES, "dp_agd", "dp_blgd", "objective_perturbation"])
+def test_a_plan_warns_where_noise_wins_and_only_there(algorithm):
+    warning = explained(algorithm, rows=1000, epsilon=0.1)["warning"]
+    assert "1000 rows at epsilon = 0.1" in warning and f"below {LEAST_SIGNAL:g}" in warning
+    assert "warning" not in explained(algorithm, epsilon=1.0)
+
+
+def test_the_majority_has_no_warning():
+    assert "warning" not in plan(Request(0.1, algorithm="majority"), Facts(50, 30)).explain()
