@@ -10,9 +10,11 @@ from dbdp.algorithms.perturbed_once import bolt_on, gradient_descent, majority, 
 from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
 from dbdp.algorithms.plan import AUTO, Facts, NoisyWhileTraining, Plan, Request
 from dbdp.algorithms.settings import check_request, warning_of
+from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting import groups
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 
+AnyPlan = PerturbedOnce | NoisyWhileTraining
 Plan_co = TypeVar("Plan_co", bound=Plan, covariant=True)
 
 
@@ -54,7 +56,7 @@ USUAL = "bolt_on"  # of `auto`, for options that only algorithms of mini-batches
 LEAST_SIGNAL = 0.5  # n·μ/d of a table from which more than its larger class can be learned
 
 
-def plan(request: Request, facts: Facts) -> Plan:
+def plan(request: Request, facts: Facts) -> AnyPlan:
     """Return the plan of a request, from public facts only.
 
     Raises
@@ -66,27 +68,29 @@ def plan(request: Request, facts: Facts) -> Plan:
         return _automatic(request, facts)
     check(request, facts)
     if request.algorithm in PERTURBED_ONCE:
-        return PERTURBED_ONCE[request.algorithm].plan(request, facts)
-    release = _of_units(NOISY_WHILE_TRAINING[request.algorithm], request, facts)
-    return replace(release, details=release.details | warning_of(request, facts))
+        release: AnyPlan = PERTURBED_ONCE[request.algorithm].plan(request, facts)
+    else:
+        release = _of_units(NOISY_WHILE_TRAINING[request.algorithm], request, facts)
+    return _with_details(release, warning_of(request, facts))
 
 
-def _automatic(request: Request, facts: Facts) -> Plan:
+def _automatic(request: Request, facts: Facts) -> AnyPlan:
     """Return the plan of the first suitable algorithm that accepts the request's options, from public facts only."""
     check_request(request, facts)
-    reasons = _suitable(request, facts)
-    suitable = [replace(request, algorithm=name) for name in (*reasons, USUAL)]
-    errors = []
-    for each in [each for each in suitable if _refused_option(each, facts) is None] or suitable[-1:]:
-        try:
-            chosen = plan(each, facts)
-        except ValueError as error:
-            errors.append(error)
+    reasons = _suitable(request, facts) | {USUAL: ""}
+    best, obstacle, refusals = next(iter(reasons)), "", []
+    for name, reason in reasons.items():
+        suitable = replace(request, algorithm=name)
+        option = _refused_option(suitable, facts)
+        if option is not None and name != USUAL:
+            obstacle = obstacle or f"has no {option}"
             continue
-        if not isinstance(chosen, NoisyWhileTraining):
-            return chosen
-        return replace(chosen, details={"chosen_because": reasons[each.algorithm]} | chosen.details)
-    raise errors[0]
+        try:
+            return _with_details(plan(suitable, facts), {"chosen_because": reason or f"{best} {obstacle}"})
+        except ValueError as error:
+            obstacle = obstacle or f"cannot be planned: {error}"
+            refusals.append(error)
+    raise refusals[0]
 
 
 def _suitable(request: Request, facts: Facts) -> dict[str, str]:
@@ -99,6 +103,9 @@ def _suitable(request: Request, facts: Facts) -> dict[str, str]:
         return {"dp_adam": "it is the best for networks", "dp_sgd": "dp_adam does not accept these options"}
     if request.delta == 0:
         return {"objective_perturbation": "it has the least noise for a pure guarantee"}
+    if facts.dimension > MOST_DIMENSION:
+        reason = f"{facts.dimension} coordinates are above {MOST_DIMENSION}, the limit of preconditioned_gd"
+        return {"objective_perturbation": reason}
     epsilon, delta = groups.share(request.epsilon, request.delta, facts.unit_rows)
     signal = preconditioned_gd.signal_of(analytic_noise_multiplier(epsilon, delta), facts)
     best = {"preconditioned_gd": f"n·μ/d = {signal:.3g}: enough to learn in the coordinates of a noisy second moment"}
@@ -106,6 +113,11 @@ def _suitable(request: Request, facts: Facts) -> dict[str, str]:
         noise = f"n·μ/d = {signal:.3g} is below {LEAST_SIGNAL}: noise would hide what the features say"
         best = {"majority": noise} | best
     return best
+
+
+def _with_details(release: AnyPlan, details: dict[str, str]) -> AnyPlan:
+    """Return a plan whose explanation has more entries."""
+    return replace(release, details=details | release.details) if details else release
 
 
 def check(request: Request, facts: Facts) -> None:

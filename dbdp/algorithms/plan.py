@@ -114,7 +114,7 @@ class Request:
 
     epsilon: float
     delta: float = 0.0
-    algorithm: str = "bolt_on"
+    algorithm: str = AUTO
     loss: str = "logistic"
     huber_width: float | None = None
     positive_weight: float = 1.0

@@ -36,7 +36,7 @@ REGRESSIONS = ("huber_regression", "squared")
 
 def planned(*, rows=ROWS, dimension=DIMENSION, outputs=1, is_classifier=True, **request):
     facts = Facts(rows, dimension, outputs, is_classifier)
-    return plan(Request(**{"epsilon": 1.0, "delta": 1e-6} | request), facts)
+    return plan(Request(**{"epsilon": 1.0, "delta": 1e-6, "algorithm": "bolt_on"} | request), facts)
 
 
 # --- what a plan says ------------------------------------------------------------------------------------
@@ -453,7 +453,8 @@ def test_the_joint_sensitivity_of_classes_is_attained(name, outputs, weight):
 
 
 def test_classes_cost_the_root_of_their_number_not_their_number():
-    one, ten = (planned(outputs=outputs, regularisation=0.001).mechanism.noise_scale for outputs in (1, 10))
+    request = {"regularisation": 0.001, "batch_size": 10}
+    one, ten = (planned(outputs=outputs, **request).mechanism.noise_scale for outputs in (1, 10))
     assert ten == pytest.approx(math.sqrt(10) * one, rel=1e-6)
 
 
@@ -938,8 +939,11 @@ class UntrainedRows:
         return states
 
 
-LOUD = dict.fromkeys(PERTURBED_ONCE, {"regularisation": 0.001, "batch_size": 1}) | {
-    "output_perturbation_gd": {"step_size": 0.1, "epochs": 100}
+LOUD = {
+    name: {"regularisation": 0.001, "batch_size": 1}
+    if name != "output_perturbation_gd"
+    else {"step_size": 0.1, "epochs": 100}
+    for name in PERTURBED_ONCE
 }
 
 

@@ -6,7 +6,7 @@ record, or to the mixture over all positions of a secret, new permutation.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,6 @@ import numpy as np
 from dbdp.algorithms.options import LEARNING, Values, anything
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.algorithms.rows import Layout, Progress, Rows, silent
-from dbdp.algorithms.settings import warning_of
 from dbdp.learning.losses import Loss
 from dbdp.learning.objectives import projected
 from dbdp.learning.schedules import Averaging, Schedule
@@ -86,6 +85,7 @@ class PerturbedOnce:
     sensitivity: Sensitivity
     calibration: str
     mechanism: Mechanism
+    details: dict[str, Any] = field(default_factory=dict)  # what `explain` adds
 
     @property
     def guarantee(self) -> Release:
@@ -192,7 +192,7 @@ class PerturbedOnce:
             "noise_scale": self.mechanism.noise_scale,
             "epsilon": self.mechanism.guarantee.epsilon,
             "delta": self.mechanism.guarantee.delta,
-            **warning_of(self.request, self.facts),
+            **self.details,
         }
 
     def _settings(self) -> Iterator[tuple[str, Any]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dbdp.algorithms import Facts
+from dbdp.algorithms import AUTO, Facts
 from dbdp.interfaces.cli.output import (
     AsJson,
     LabelBounds,
@@ -134,7 +134,7 @@ def utility(
     on: Annotated[str | None, typer.Option(help="With --dataset: table to score on, which you may read.")] = None,
     baseline: Annotated[bool, typer.Option(help="With --dataset: also train WITHOUT privacy, for you alone.")] = False,
     yes: Yes = False,
-    algorithms: Algorithms = ["bolt_on"],  # noqa: B006
+    algorithms: Algorithms = [AUTO],  # noqa: B006
     epsilons: Epsilons = _EPSILONS,
     delta: Delta = 1e-6,
     repeats: Repeats = 5,
