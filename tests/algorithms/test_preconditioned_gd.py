@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -30,6 +31,7 @@ from dbdp.privacy.mechanisms import Gaussian
 
 SHRUNK = 1 - 2.0**-22  # the longest stored row
 RANDOM = np.random.default_rng()
+KINDS = [(False, "squared"), (True, "logistic")]  # whether the label is a class, and a loss for it
 SILENT = lambda *_: None  # noqa: E731
 
 
@@ -269,6 +271,24 @@ REFUSED = {
     "endless steps": ({"step_size": 1e7}, "step_size = 1e\\+07|step_size = 10000000"),
     "a network": ({"network": "mlp"}, "has no network"),
 }
+
+
+@pytest.mark.parametrize(("is_classifier", "outputs", "loss"), [(True, 1, 15), (True, 4, 30), (False, 1, 100)])
+def test_the_predicted_loss_halves_where_the_rows_double(is_classifier, outputs, loss):
+    facts = Facts(20_000, 10, outputs, is_classifier)
+    request = {"loss": "logistic" if is_classifier else "squared"}
+    for each in (facts, replace(facts, rows=40_000)):
+        signal = each.rows / (10 * analytic_noise_multiplier(1.0, 1e-6))
+        sentence = planned(each, **request).details["predicted_loss"]
+        assert sentence.startswith(f"about {loss / signal:.2g} ") and f"n·μ/d is {signal:.3g}" in sentence
+
+
+def test_shorter_clips_and_more_steps_are_usual_for_numbers():
+    number, classes = (planned(Facts(20_000, 40, 1, kind), loss=loss).details for kind, loss in KINDS)
+    assert number["clip"] < classes["clip"] and number["steps"] > classes["steps"]
+    assert (number["moment_share"], classes["moment_share"]) == (0.2, 0.3)
+    clips = [planned(Facts(n, 40, 1, False), loss="squared").details["clip"] for n in (10**3, 10**4, 10**5, 10**7)]
+    assert clips == sorted(clips) and clips[-1] == 0.4
 
 
 @pytest.mark.parametrize("case", REFUSED)
