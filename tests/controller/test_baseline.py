@@ -45,7 +45,9 @@ def test_it_is_the_minimiser(dataset: tuple[np.ndarray, np.ndarray], database: D
     assert np.allclose(found.coefficients[0], best[:-1], atol=1e-4)
     assert np.allclose(found.intercepts, best[-1:], atol=1e-4)
     scores = features @ np.array(found.coefficients[0]) + found.intercepts[0]
-    assert found.errors == int((labels * scores <= 0).sum())
+    certain, possible = (int((labels * scores <= rounding).sum()) for rounding in (-1e-5, 1e-5))
+    assert certain <= found.errors <= possible  # packed rows are rounded to float32
+    assert possible < certain + 10
     assert not found.private
 
 

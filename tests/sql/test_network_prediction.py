@@ -12,7 +12,9 @@ from unittest.mock import patch
 import numpy as np
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
+from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.sql import scoring
 from dbdp.learning.networks.networks import Network, network_named
 from dbdp.learning.rows import blocks
@@ -264,21 +266,9 @@ def test_the_command_line_predicts(
         model = stored(connection, name, "mlp:9")
         door = "predict_probability" if kind == "binary" else "predict_class"
         expected = connection.execute(f"select j, dbdp.{door}(%s, w) from t as w where j <= 6 order by j", (model.id,))
-        command = [
-            sys.executable,
-            "-m",
-            "dbdp.interfaces.cli.main",
-            "predict",
-            str(model.id),
-            f"{schema}.t",
-            "--limit",
-            "6",
-            "--json",
-        ]
-        done = subprocess.run(
-            command, env=os.environ | {"DBDP_URL": server_url}, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
+        command = ["predict", str(model.id), f"{schema}.t", "--limit", "6", "--json"]
+        done = CliRunner().invoke(app, command, env={"DBDP_URL": server_url})
+        assert done.exit_code == 0, done.output
         assert {row["j"]: row[column] for row in json.loads(done.stdout)} == dict(expected.fetchall())
         connection.execute("select dbdp.drop_dataset(%s)", (name,))
 
