@@ -251,7 +251,7 @@ def reachable(*names: str) -> set[str]:
 
 
 def test_no_interface_of_the_server_reaches_the_baseline_without_noise() -> None:
-    found = reachable("dbdp.interfaces.sql.functions", "dbdp.interfaces.sql.scoring")
+    found = reachable(*(f"dbdp.interfaces.sql.{name}" for name in ("functions", "aggregates", "scoring")))
     assert {
         "dbdp.controller.requests",
         "dbdp.controller.rows",

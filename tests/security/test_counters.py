@@ -278,13 +278,13 @@ create or replace function test_unpadded.begin() returns void language plpython3
 import sys
 from dataclasses import replace
 import numpy as np
-rows, server = sys.modules["dbdp.controller.rows"], sys.modules["dbdp.sessions.server"]
+rows, backend = sys.modules["dbdp.controller.rows"], sys.modules["dbdp.sessions.backend"]
 draw = rows.PackedRows.draw
 def sized(self, samples, most, *, apart=False):
     size = int(np.random.default_rng().binomial(samples.rows, samples.probability))
     return draw(self, replace(samples, size=max(1, size)), most, apart=apart)
 rows.PackedRows.draw = sized
-server._BUFFER_BYTES.clear()
+backend._BUFFER_BYTES.clear()
 $begin$"""
 
 

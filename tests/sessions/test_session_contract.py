@@ -29,12 +29,12 @@ as $action$
 import json
 from typing import Any
 
-from dbdp.interfaces.sql.functions import _session
+from dbdp.interfaces.sql.interface import session
 from dbdp.sessions.session import Session
 
 {source}
-with _session.as_owner():
-    return json.dumps({name}(_session, *json.loads(arguments)))
+with session.as_owner():
+    return json.dumps({name}(session, *json.loads(arguments)))
 $action$"""
 
 
