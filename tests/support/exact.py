@@ -115,14 +115,14 @@ def train_groups_exactly(name: str, request: str, group_by: str, groups: list[st
     from dbdp.controller.facts import facts
     from dbdp.controller.rows import packed_rows
     from dbdp.interfaces.sql.interface import session
-    from dbdp.packing import dealing
+    from dbdp.packing import grouping
     from dbdp.registry import datasets
 
     dataset, models = datasets.load(session, name), []
     groups_request = by_groups.GroupsRequest(Request(**json.loads(request)), group_by, tuple(groups))
-    sizes = dealing.sizes(session, dataset, group_by, groups_request.groups)
+    sizes = grouping.sizes(session, dataset, group_by, groups_request.groups)
     plan = by_groups.plan(groups_request, facts(dataset, groups_request.base), sizes)
-    for group, own in zip(dealing.each_group(session, dataset, groups_request, sizes), plan.plans, strict=True):
+    for group, own in zip(grouping.each_group(session, dataset, groups_request, sizes), plan.plans, strict=True):
         with packed_rows(session, group, own.layout) as rows:
             rows.packings[0].options["key"] = order
             rows.shuffle()

@@ -22,7 +22,7 @@ from dbdp.interfaces.sql.arguments import (
     training_request,
     tuning_request,
 )
-from dbdp.packing import dealing
+from dbdp.packing import grouping
 from dbdp.packing.options import Share
 from dbdp.packing.packer import shuffle_and_pack
 from dbdp.packing.writers import named
@@ -208,15 +208,15 @@ def store_network(name: str, network: str, parameters: list[float], receipt: str
 def group_sizes(dataset: str, group_by: str, groups: list[str]) -> list[int]:
     """dbdp.group_sizes, with the caller's rights."""
     check_not_null(group_by=group_by, groups=groups)
-    return dealing.count(session, datasets.load(session, dataset), group_by, groups)
+    return grouping.count(session, datasets.load(session, dataset), group_by, groups)
 
 
 @interface(in_own_transaction)
 def deal_groups(dataset: str, table: str, group_by: str, groups: list[str], sizes: list[int]) -> None:
     """dbdp.deal_groups, with the caller's rights."""
     check_not_null(target=table, group_by=group_by, groups=groups, sizes=sizes)
-    loaded, target = datasets.load(session, dataset), named(session, "target", table, dealing.COLUMNS)
-    dealing.distribute(session, loaded, target, group_by, groups, sizes)
+    loaded, target = datasets.load(session, dataset), named(session, "target", table, grouping.COLUMNS)
+    grouping.distribute(session, loaded, target, group_by, groups, sizes)
 
 
 @interface(in_own_transaction, session.as_owner)
