@@ -53,22 +53,6 @@ def explain_groups(session: Session, name: str, request: GroupsRequest) -> dict[
 def train(session: Session, name: str, request: Request, progress: Progress = silent) -> Model:
     """Train a private model on a registered dataset, and release it once.
 
-    Parameters
-    ----------
-    session : Session
-        Where SQL runs.
-    name : str
-        Name of the dataset.
-    request : Request
-        The options of the training.
-    progress : Progress
-        Called with a stage, the parts that are done, and all parts.
-
-    Returns
-    -------
-    Model
-        The released model, as stored.
-
     Raises
     ------
     ValueError

@@ -1,1 +1,1 @@
-"""The command line: `places` names the module of each command; the options of trainings are `controller.options`."""
+"""The command line: `places` names the module of each command."""

@@ -31,16 +31,7 @@ and d.id in (select o.id from dbdp.open_datasets as o)
 
 
 def registered(session: ServerSession, name: str, *, action: str) -> Row:
-    """Return the row of a dataset that the caller's role registered.
-
-    Parameters
-    ----------
-    session : ServerSession
-        Acts as dbdp_owner.
-    name : str
-        Name of the dataset.
-    action : str
-        What only that role may do, for the message.
+    """Return the row of a dataset that the caller's role registered; `action` is what only that role may do.
 
     Raises
     ------
