@@ -37,8 +37,8 @@ def packed(connection: psycopg.Connection, name: str, dimension: int, **options:
     with connection.transaction(force_rollback=True):
         connection.execute("create temporary table packed (block_no int8, block bytea)")
         connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
-        found = connection.execute("select block from packed order by block_no").fetchall()
-    return [blocks.decode(block, dimension) for (block,) in found]
+        rows = connection.execute("select block from packed order by block_no").fetchall()
+    return [blocks.decode(block, dimension) for (block,) in rows]
 
 
 @pytest.fixture

@@ -86,13 +86,13 @@ def text_of(node: ast.AST) -> str | None:
 
 def constants(tree: ast.Module) -> dict[str, str]:
     """The texts that a module names."""
-    found = {}
+    results = {}
     for node in tree.body:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             text = text_of(node.value)
-            found |= {each.id: text for each in targets if isinstance(each, ast.Name) and text is not None}
-    return found
+            results |= {each.id: text for each in targets if isinstance(each, ast.Name) and text is not None}
+    return results
 
 
 def is_sql(node: ast.AST, named: dict[str, str]) -> bool:
@@ -163,8 +163,8 @@ def module_of(place: str) -> str:
 
 @pytest.mark.parametrize("module", sorted(TREES))
 def test_what_is_put_into_sql_is_quoted_or_a_constant(module: str) -> None:
-    found = {place for place, _ in unquoted(module, TREES[module])}
-    assert found == {place for place in QUOTED if module_of(place) == module}
+    results = {place for place, _ in unquoted(module, TREES[module])}
+    assert results == {place for place in QUOTED if module_of(place) == module}
     assert not [each for each in built(TREES[module]) if not composed_by_psycopg(each)]
 
 
