@@ -1,6 +1,7 @@
 """The transition and final functions of the internal aggregates, by which packed blocks are trained on and scored.
 
-This module is imported in the server's hot path: the standard library and NumPy only.
+This module is imported in the server's hot path: the standard library and NumPy only. `interface` comes first: it
+limits BLAS to one thread before NumPy is loaded.
 """
 
 from dbdp.interfaces.sql.interface import pause  # isort: split

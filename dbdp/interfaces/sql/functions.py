@@ -1,6 +1,7 @@
 """The functions of SQL that users and clients call: one for each, without logic of its own.
 
-This module is imported in the server's hot path: the standard library and NumPy only.
+This module is imported in the server's hot path: the standard library and NumPy only. `interface` comes first: it
+limits BLAS to one thread before NumPy is loaded.
 """
 
 from dbdp.interfaces.sql.interface import check_caller, in_own_transaction, interface, session  # isort: split
