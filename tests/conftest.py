@@ -155,6 +155,15 @@ def spent(connection: psycopg.Connection) -> Callable[[str], tuple[int, int]]:
 
 
 @pytest.fixture
+def table(connection: psycopg.Connection, schema: str) -> str:
+    """A table of 60 rows of norm below 1, with labels 0 and 1, not yet registered."""
+    connection.execute(
+        "create table t as select array[.1, .2, i / 99.0]::float8[] x, i % 2 y from generate_series(1, 60) i"
+    )
+    return "t"
+
+
+@pytest.fixture
 def make_database(server_url: str) -> Iterator[Callable[[], str]]:
     """Make empty databases, each given as its URL; they go at the end."""
     made: list[str] = []
@@ -174,8 +183,8 @@ def make_database(server_url: str) -> Iterator[Callable[[], str]]:
 @pytest.fixture
 def pg_dump(connection: psycopg.Connection) -> None:
     """Skip a test that dumps, where this machine's pg_dump is older than the server."""
-    told = subprocess.run(["pg_dump", "--version"], capture_output=True, check=True, text=True).stdout
-    major, server_major = int(re.findall(r"(\d+)\.", told)[0]), connection.info.server_version // 10000
+    output = subprocess.run(["pg_dump", "--version"], capture_output=True, check=True, text=True).stdout
+    major, server_major = int(re.findall(r"(\d+)\.", output)[0]), connection.info.server_version // 10000
     if major < server_major:
         pytest.skip(f"pg_dump {major} of this machine does not dump PostgreSQL {server_major}")
 

@@ -71,10 +71,10 @@ def through(interface: str, connection: psycopg.Connection, name: str, request: 
         return database.tune(name, request)
     base = {each: value for each, value in vars(request.base).items() if value is not None}
     own = {each: getattr(request, each) for each in ("method", "repetitions", "distribution")}
-    given = base | {each: value for each, value in own.items() if value is not None}
-    options = ", ".join(f"{each} => %({each})s" for each in given)
+    arguments = base | {each: value for each, value in own.items() if value is not None}
+    options = ", ".join(f"{each} => %({each})s" for each in arguments)
     sql = f"select * from dbdp.dp_tune(%(name)s, %(candidates)s, {options})"
-    row = connection.execute(sql, given | {"name": name, "candidates": json.dumps(request.candidates)}).fetchone()
+    row = connection.execute(sql, arguments | {"name": name, "candidates": json.dumps(request.candidates)}).fetchone()
     return Model(row[0], name, [], row[1], row[2], row[3], row[4])
 
 
