@@ -1,3 +1,3 @@
-from dbdp.interfaces.sql.functions import count_errors_transition
+from dbdp.interfaces.sql.aggregates import count_errors_transition
 
 return count_errors_transition(errors, block, models, outputs)

@@ -1,3 +1,3 @@
-from dbdp.interfaces.sql.functions import gradient_transition
+from dbdp.interfaces.sql.aggregates import gradient_transition
 
 return gradient_transition(total, block, model, objective, clip)

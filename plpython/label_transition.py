@@ -1,3 +1,3 @@
-from dbdp.interfaces.sql.functions import label_transition
+from dbdp.interfaces.sql.aggregates import label_transition
 
 return label_transition(counts, block, dimension, classes)

@@ -1,3 +1,3 @@
-from dbdp.interfaces.sql.functions import loss_transition
+from dbdp.interfaces.sql.aggregates import loss_transition
 
 return loss_transition(totals, block, models, objective, limit)

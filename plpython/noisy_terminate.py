@@ -1,3 +1,3 @@
-from dbdp.interfaces.sql.functions import noisy_terminate
+from dbdp.interfaces.sql.aggregates import noisy_terminate
 
 return noisy_terminate(state)

@@ -1,3 +1,3 @@
-from dbdp.interfaces.sql.functions import noisy_transition
+from dbdp.interfaces.sql.aggregates import noisy_transition
 
 return noisy_transition(state, block, initial)

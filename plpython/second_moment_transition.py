@@ -1,3 +1,3 @@
-from dbdp.interfaces.sql.functions import second_moment_transition
+from dbdp.interfaces.sql.aggregates import second_moment_transition
 
 return second_moment_transition(total, block, dimension)

@@ -1,3 +1,3 @@
-from dbdp.interfaces.sql.functions import sgd_terminate
+from dbdp.interfaces.sql.aggregates import sgd_terminate
 
 return sgd_terminate(state)

@@ -1,3 +1,3 @@
-from dbdp.interfaces.sql.functions import sgd_transition
+from dbdp.interfaces.sql.aggregates import sgd_transition
 
 return sgd_transition(state, block, initial)

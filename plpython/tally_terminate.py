@@ -1,3 +1,3 @@
-from dbdp.interfaces.sql.functions import tally_terminate
+from dbdp.interfaces.sql.aggregates import tally_terminate
 
 return tally_terminate(*args)

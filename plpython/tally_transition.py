@@ -1,3 +1,3 @@
-from dbdp.interfaces.sql.functions import tally_transition
+from dbdp.interfaces.sql.aggregates import tally_transition
 
 return tally_transition(*args)

@@ -1,3 +1,3 @@
-from dbdp.interfaces.sql.functions import transformed
+from dbdp.interfaces.sql.aggregates import transformed
 
 return transformed(block, matrix)

@@ -36,8 +36,10 @@ REGISTRATION = {
     "mode": "basic",
 }
 
-settings.register_profile("patient", deadline=None)  # of generated examples: machines are busy
-settings.load_profile("patient")
+# Generated examples: the ordinary ones are the same in every run; `--hypothesis-profile=search` looks for others.
+settings.register_profile("search", deadline=None)  # machines are busy
+settings.register_profile("ordinary", deadline=None, derandomize=True, max_examples=50)
+settings.load_profile("ordinary")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore Ctrl-C
 
 
@@ -153,6 +155,15 @@ def spent(connection: psycopg.Connection) -> Callable[[str], tuple[int, int]]:
 
 
 @pytest.fixture
+def table(connection: psycopg.Connection, schema: str) -> str:
+    """A table of 60 rows of norm below 1, with labels 0 and 1, not yet registered."""
+    connection.execute(
+        "create table t as select array[.1, .2, i / 99.0]::float8[] x, i % 2 y from generate_series(1, 60) i"
+    )
+    return "t"
+
+
+@pytest.fixture
 def make_database(server_url: str) -> Iterator[Callable[[], str]]:
     """Make empty databases, each given as its URL; they go at the end."""
     made: list[str] = []
@@ -172,8 +183,8 @@ def make_database(server_url: str) -> Iterator[Callable[[], str]]:
 @pytest.fixture
 def pg_dump(connection: psycopg.Connection) -> None:
     """Skip a test that dumps, where this machine's pg_dump is older than the server."""
-    told = subprocess.run(["pg_dump", "--version"], capture_output=True, check=True, text=True).stdout
-    major, server_major = int(re.findall(r"(\d+)\.", told)[0]), connection.info.server_version // 10000
+    output = subprocess.run(["pg_dump", "--version"], capture_output=True, check=True, text=True).stdout
+    major, server_major = int(re.findall(r"(\d+)\.", output)[0]), connection.info.server_version // 10000
     if major < server_major:
         pytest.skip(f"pg_dump {major} of this machine does not dump PostgreSQL {server_major}")
 

@@ -129,11 +129,6 @@ def descent(session: Session, name: str, request: Request) -> Descent:
     request : Request
         The training, by an algorithm that adds its noise at the end.
 
-    Returns
-    -------
-    Descent
-        The objective after each epoch, and its minimum.
-
     Raises
     ------
     ValueError

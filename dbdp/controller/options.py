@@ -7,8 +7,7 @@ describes them for users.
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields
-from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from typing import Any, get_type_hints
 
 from dbdp.algorithms import ALGORITHMS, AUTO, Request
 from dbdp.algorithms.catalogue import algorithms_with, values_of
@@ -94,30 +93,3 @@ def _literal(value: Any) -> str:
     if value is None:
         return "null"
     return f"'{value}'" if isinstance(value, str) else f"{value:g}"
-
-
-def with_request_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a typer command whose keyword `request` is built from one option for each field of `Request`."""
-    import typer
-
-    own = [each for name, each in inspect.signature(command).parameters.items() if name != "request"]
-
-    def annotated(each: Field[Any], kind: type) -> Any:
-        names = [each.name, *(synonym for synonym, name in SYNONYMS.items() if name == each.name)]
-        flags = [f"--{name.replace('_', '-')}" for name in names]
-        return Annotated[kind | None if each.default is None else kind, typer.Option(*flags, help=help_of(each.name))]
-
-    added = keywords(annotated)
-    names = {each.name for each in added}
-
-    @wraps(command)
-    def call(**values: Any) -> None:
-        command(
-            **{name: value for name, value in values.items() if name not in names},
-            request=Request(**{name: value for name, value in values.items() if name in names}),
-        )
-
-    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + added
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {each.name: each.annotation for each in parameters}
-    return call

@@ -21,7 +21,7 @@ from dbdp.controller.charging import answering, charged, check_trainable, explai
 from dbdp.controller.facts import facts
 from dbdp.controller.receipts import Receipt
 from dbdp.controller.rows import packed_rows
-from dbdp.packing import dealing
+from dbdp.packing import grouping
 from dbdp.packing.memory import keep_blocks_in_memory
 from dbdp.registry import datasets
 from dbdp.registry.datasets import Dataset
@@ -52,22 +52,6 @@ def explain_groups(session: Session, name: str, request: GroupsRequest) -> dict[
 
 def train(session: Session, name: str, request: Request, progress: Progress = silent) -> Model:
     """Train a private model on a registered dataset, and release it once.
-
-    Parameters
-    ----------
-    session : Session
-        Where SQL runs.
-    name : str
-        Name of the dataset.
-    request : Request
-        The options of the training.
-    progress : Progress
-        Called with a stage, the parts that are done, and all parts.
-
-    Returns
-    -------
-    Model
-        The released model, as stored.
 
     Raises
     ------
@@ -121,7 +105,7 @@ def train_groups(session: Session, name: str, request: GroupsRequest, progress: 
 
 
 def _plan_groups(session: Session, dataset: Dataset, request: GroupsRequest) -> GroupsPlan:
-    sizes = dealing.sizes(session, dataset, request.group_by, request.groups)
+    sizes = grouping.sizes(session, dataset, request.group_by, request.groups)
     return groups.plan(request, facts(dataset, request.base), sizes)
 
 
@@ -130,7 +114,7 @@ def _models_of_groups(session: Session, dataset: Dataset, plan: GroupsPlan, prog
     models: list[np.ndarray] = []
     keep_blocks_in_memory(session, max(plan.sizes), plan.facts.dimension)
     progress("group", 0, len(plan.plans))
-    with closing(dealing.each_group(session, dataset, plan.request, plan.sizes)) as datasets_of_groups:
+    with closing(grouping.each_group(session, dataset, plan.request, plan.sizes)) as datasets_of_groups:
         for group, own in zip(datasets_of_groups, plan.plans, strict=True):
             models.append(plan.untrained if own is None else _model_of_group(session, group, own))
             progress("group", len(models), len(plan.plans))

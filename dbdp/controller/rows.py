@@ -21,9 +21,9 @@ from dbdp.algorithms.rows import Layout, Progress, silent
 from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Objective
 from dbdp.learning.rows import blocks
-from dbdp.packing import filling
 from dbdp.packing.memory import blocks_of_step, keep_blocks_in_memory, steps_that_fit
 from dbdp.packing.options import KEY_BYTES
+from dbdp.packing.progress import fill
 from dbdp.packing.writers import BLOCK_COLUMNS, block_table
 from dbdp.privacy.accounting.padding import PoissonSamples
 from dbdp.registry.datasets import Dataset
@@ -65,7 +65,7 @@ class Packing:
 
     def fill(self, options: dict[str, Any]) -> None:
         """Replace the table's content, with further options of dbdp.shuffle."""
-        filling.fill(self.session, self.dataset, self.table, self.options | options, self.progress)
+        fill(self.session, self.dataset, self.table, self.options | options, self.progress)
 
 
 @dataclass

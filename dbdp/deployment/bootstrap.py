@@ -61,36 +61,15 @@ def say(message: str) -> None:
 
 
 def find_postgresql(major: int | None = None) -> PostgreSQL | None:
-    """Return the newest installed PostgreSQL server that has PL/Python.
-
-    Parameters
-    ----------
-    major : int, optional
-        Look for this major version only.
-
-    Returns
-    -------
-    PostgreSQL or None
-        None when no server >= 15 with PL/Python is installed.
-    """
+    """Return the newest installed PostgreSQL ≥ 15, or of that major version, that has PL/Python; None without one."""
     complete = [server for server in _servers() if server.plpython.exists() and major in (None, server.major)]
     return max(complete, key=lambda server: server.major, default=None)
 
 
 def find_interpreter(postgresql: PostgreSQL) -> Path:
-    """Return the interpreter that belongs to the libpython to which PL/Python is linked.
+    """Return the interpreter that belongs to the libpython to which PL/Python is linked: of its version and prefix.
 
     PATH is ignored: its first python3 may come from pyenv, conda or another environment.
-
-    Parameters
-    ----------
-    postgresql : PostgreSQL
-        A server with PL/Python.
-
-    Returns
-    -------
-    Path
-        An interpreter of the same version, installed under the same prefix as that libpython.
 
     Raises
     ------
@@ -114,17 +93,7 @@ def find_interpreter(postgresql: PostgreSQL) -> Path:
 
 
 def linked_python(postgresql: PostgreSQL) -> tuple[tuple[int, int], Path]:
-    """Return the libpython to which PL/Python is linked.
-
-    Parameters
-    ----------
-    postgresql : PostgreSQL
-        A server with PL/Python.
-
-    Returns
-    -------
-    tuple of (tuple of int, Path)
-        The version of Python, and the path of its library.
+    """Return the version of Python and the path of the libpython to which PL/Python is linked.
 
     Raises
     ------

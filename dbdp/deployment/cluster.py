@@ -141,17 +141,7 @@ class Cluster:
         }
 
     def psql(self, arguments: list[str]) -> int:
-        """Run psql on the cluster, starting it if necessary.
-
-        Parameters
-        ----------
-        arguments : list of str
-            Further arguments of psql.
-
-        Returns
-        -------
-        int
-            The exit status of psql.
+        """Run psql with these arguments on the cluster, starting it if necessary; return its exit status.
 
         Raises
         ------

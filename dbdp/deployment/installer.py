@@ -158,11 +158,6 @@ def uninstall(url: str) -> None:
 
     Other changes of `install` to the database, and unused roles, are removed even if the extension was dropped before.
 
-    Parameters
-    ----------
-    url : str
-        libpq URL of the database, with a superuser.
-
     Raises
     ------
     InstallError
@@ -179,11 +174,6 @@ def uninstall(url: str) -> None:
 
 def contents(url: str) -> dict[str, Any] | None:
     """Return what would be dropped with the extension of a database; None if it does not have the extension.
-
-    Parameters
-    ----------
-    url : str
-        libpq URL of the database, with a superuser.
 
     Returns
     -------
@@ -240,11 +230,6 @@ def render_extension(python_directory: Path, source: Source | None = None) -> di
 
 def fingerprint(source: Source | None = None) -> str:
     """Return a short hash of everything that an installation copies to the server.
-
-    Parameters
-    ----------
-    source : Source, optional
-        The folders from which the script is rendered; this installation's by default.
 
     Raises
     ------

@@ -2,16 +2,5 @@
 
 
 def plain(text: str) -> str:
-    """Return a text with unprintable characters, line ends among them, as escapes.
-
-    Parameters
-    ----------
-    text : str
-        Text of a user.
-
-    Returns
-    -------
-    str
-        The text on one line.
-    """
+    """Return a text with unprintable characters, line ends among them, as escapes."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

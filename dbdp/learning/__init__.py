@@ -1,1 +1,1 @@
-"""Losses, schedules, packed rows, and the training kernels. No privacy, no SQL."""
+"""Losses, schedules, objectives and their clipped gradients, packed rows, training kernels. No privacy, no SQL."""

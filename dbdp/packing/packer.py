@@ -19,9 +19,9 @@ import numpy as np
 
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import Encoder
-from dbdp.packing.filling import ProgressReporter
 from dbdp.packing.memory import pack_memory
 from dbdp.packing.options import ALL_ROWS, Poisson, Share, check_share
+from dbdp.packing.progress import ProgressReporter
 from dbdp.packing.writers import BlockWriter, Buckets, table_name
 from dbdp.privacy import shuffling
 from dbdp.registry.datasets import Dataset, Group

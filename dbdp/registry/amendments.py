@@ -1,8 +1,9 @@
 """Later changes to a dataset, on record: a new budget, a corrected declaration, public answer times.
 
-This module runs in the server, as dbdp_owner. A budget never changes (privacy.md §13): a renewal is another
-registration of the same table, with odometers of its own, and the guarantees of all registrations add up. A declaration
-states public facts: correcting it changes neither the budget nor the released models, which have their own copy.
+This module runs in the server, as dbdp_owner; the reason of each change is recorded. A budget never changes (privacy.md
+§13): a renewal is another registration of the same table, with odometers of its own, and the guarantees of all
+registrations add up. A declaration states public facts: correcting it changes neither the budget nor the released
+models, which have their own copy.
 """
 
 import json
@@ -23,18 +24,7 @@ _LABEL_KINDS = ("positive", "negative", "classes", "label_bounds")
 
 
 def renew(session: ServerSession, name: str, reason: str, epsilon: float | None, delta: float | None) -> None:
-    """End the budget of a dataset and begin a new one; the dataset still belongs to the role that registered it.
-
-    Parameters
-    ----------
-    session : ServerSession
-        Acts as dbdp_owner.
-    name : str
-        Name of the dataset.
-    reason : str
-        Why, for the record.
-    epsilon, delta : float | None
-        The new budget; None is the former one's.
+    """End the budget of a dataset and begin a new one; a null ε or δ stays. The role that registered it still owns it.
 
     Raises
     ------
@@ -62,17 +52,6 @@ def answer_at_multiples(session: ServerSession, name: str, reason: str, seconds:
 
     The former value is recorded in dbdp.former_answer_time.
 
-    Parameters
-    ----------
-    session : ServerSession
-        Acts as dbdp_owner.
-    name : str
-        Name of the dataset.
-    reason : str
-        Why, for the record.
-    seconds : int | None
-        From 1 to 86400, or None.
-
     Raises
     ------
     ValueError
@@ -95,18 +74,7 @@ def answer_at_multiples(session: ServerSession, name: str, reason: str, seconds:
 
 
 def redeclare(session: ServerSession, name: str, reason: str, corrections: Mapping[str, Any]) -> None:
-    """Correct the declaration of a dataset; the former one is recorded in dbdp.former_declaration.
-
-    Parameters
-    ----------
-    session : ServerSession
-        Acts as dbdp_owner.
-    name : str
-        Name of the dataset.
-    reason : str
-        Why, for the record.
-    corrections : Mapping[str, Any]
-        New values by field of `Registration`; None leaves a field as it is.
+    """Correct fields of a dataset's `Registration`, None leaves one; the former ones go to dbdp.former_declaration.
 
     Raises
     ------

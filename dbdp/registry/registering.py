@@ -12,7 +12,7 @@ from typing import Any
 from dbdp.registry.datasets import check_kind, column_types, count
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.registration import Registration
-from dbdp.registry.spending import ledger, rights
+from dbdp.registry.spending import odometers, rights
 from dbdp.registry.tables import records
 from dbdp.registry.tables.units import UNIT_TYPES
 from dbdp.sessions.errors import DATA_EXCEPTION, UNIQUE_VIOLATION
@@ -107,7 +107,7 @@ returning id""",
         registration.max_rows,
         *astuple(renewal),
     )
-    ledger.make_odometers(session, ledger.OF_DATASET, inserted[0]["id"])
+    odometers.create(session, odometers.OF_DATASET, inserted[0]["id"])
 
 
 def _insert_new(session: ServerSession, sql: str, name: str, source: str, *more: Any) -> list[Row]:

@@ -7,15 +7,16 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from types import ModuleType
 from typing import Any, Protocol
 
+from dbdp.sessions.backend import LOCAL_USER, acting_as, as_role, backend, identity, settings_undone, uncounted
 from dbdp.sessions.errors import PREFIX, is_cancel
+from dbdp.sessions.planner import PLANNED, SET_PLANNER
 from dbdp.sessions.session import FLUSHED, Charge, Json, Registered, Row, Session, postgres_type, refusable, wait_until
 
 _MOST_PLANS = 128  # prepared at a time; a training needs about 30, and those on its own tables are useless afterwards
-
 
 # A table is read with its owner's rights; a superuser's table with the reader's own.
 _READER = """
@@ -30,73 +31,6 @@ join pg_catalog.pg_roles as r on r.oid = c.relowner
 where c.oid = $1::pg_catalog.regclass
 """
 
-# These settings make the server read a table by one plan, whatever the session has set: in the order of storage,
-# without sorting, hashing or materialising rows, which would need temporary files. The costs are the server's defaults:
-# with much larger ones all plans cost the same.
-PLANNED = {
-    "constraint_exclusion": "off",
-    "cpu_index_tuple_cost": "0.005",
-    "cpu_operator_cost": "0.0025",
-    "cpu_tuple_cost": "0.01",
-    "cursor_tuple_fraction": "1",
-    "effective_cache_size": "4GB",
-    "enable_async_append": "off",
-    "enable_bitmapscan": "off",
-    "enable_distinct_reordering": "off",
-    "enable_gathermerge": "off",
-    "enable_group_by_reordering": "off",
-    "enable_hashagg": "off",
-    "enable_hashjoin": "off",
-    "enable_incremental_sort": "off",
-    "enable_indexonlyscan": "off",
-    "enable_indexscan": "off",
-    "enable_material": "off",
-    "enable_memoize": "off",
-    "enable_mergejoin": "off",
-    "enable_nestloop": "on",
-    "enable_parallel_append": "off",
-    "enable_parallel_hash": "off",
-    "enable_partition_pruning": "off",
-    "enable_partitionwise_aggregate": "off",
-    "enable_partitionwise_join": "off",
-    "enable_presorted_aggregate": "off",
-    "enable_self_join_elimination": "off",
-    "enable_seqscan": "off",
-    "enable_sort": "off",
-    "enable_tidscan": "on",
-    "from_collapse_limit": "8",
-    "geqo": "off",
-    "geqo_effort": "5",
-    "geqo_generations": "0",
-    "geqo_pool_size": "0",
-    "geqo_seed": "0",
-    "geqo_selection_bias": "2",
-    "geqo_threshold": "12",
-    "hash_mem_multiplier": "2",
-    "jit": "off",
-    "jit_above_cost": "-1",
-    "jit_inline_above_cost": "-1",
-    "jit_optimize_above_cost": "-1",
-    "join_collapse_limit": "8",
-    "max_parallel_workers_per_gather": "0",
-    "min_parallel_index_scan_size": "512kB",
-    "min_parallel_table_scan_size": "8MB",
-    "parallel_leader_participation": "on",
-    "parallel_setup_cost": "1000",
-    "parallel_tuple_cost": "0.1",
-    "plan_cache_mode": "force_custom_plan",
-    "random_page_cost": "4",
-    "recursive_worktable_factor": "10",
-    "seq_page_cost": "1",
-    "work_mem": "4MB",
-}
-_PLAN = """
-select pg_catalog.count(pg_catalog.set_config(p.name, p.value, true))
-from (select pg_catalog.unnest($1) as name, pg_catalog.unnest($2) as value) as p
-where pg_catalog.current_setting(p.name, true) is not null
-"""
-
-_LOCAL_USER, _RESTRICTED = 1, 2  # of miscadmin.h: no SET ROLE, nothing that outlives the operation
 _OWNER = "select r.oid::pg_catalog.int8 as number from pg_catalog.pg_roles as r where r.rolname = 'dbdp_owner'"
 _IN_FORCE = "select current_user::pg_catalog.text as code, session_user::pg_catalog.text as session"
 _REPLICATED = """
@@ -106,99 +40,6 @@ where sync_state in ('sync', 'quorum')
 and flush_lsn >= $1::pg_lsn
 """
 _NAP = 0.02  # seconds of one sleep; a cancel is noticed between two sleeps
-
-
-@cache
-def _backend() -> ctypes.PyDLL:
-    """Return the server's C functions: this interpreter runs in its process."""
-    functions = ctypes.PyDLL(None)
-    functions.GetSessionUserId.restype = functions.GetOuterUserId.restype = ctypes.c_uint
-    return functions
-
-
-def _identity() -> tuple[ctypes.c_uint, ctypes.c_int]:
-    """Return the current role's oid, and the restrictions (security context) under which it runs."""
-    user, context = ctypes.c_uint(), ctypes.c_int()
-    _backend().GetUserIdAndSecContext(ctypes.byref(user), ctypes.byref(context))
-    return user, context
-
-
-# Bytes of BufferUsage, by the server's major version (executor/instrument.h): ten counts of blocks, then the times
-# spent on them, 16 bytes each in version 15, 8 bytes since 16. Versions 15 and 16 have two times for blocks and two for
-# temporary files; version 17 has two for shared blocks, two for local blocks and two for temporary files. WalUsage has
-# three counts in all versions.
-_BUFFER_BYTES = {15: 80 + 4 * 16, 16: 80 + 4 * 8, 17: 80 + 6 * 8}
-_WAL_BYTES = 24
-
-
-@contextmanager
-def unmetered(version: int) -> Iterator[None]:
-    """Hide what the block reads and writes from `EXPLAIN (ANALYZE, BUFFERS, WAL)` of the calling statement.
-
-    The number of pages of a table and of its out-of-line values depends on how wide its rows are stored, and so on
-    their values. What training writes has public sizes anyway (`packing`); this is a second line of defence.
-
-    Parameters
-    ----------
-    version : int
-        The server's major version; nothing is hidden for a version that is not in `_BUFFER_BYTES`.
-    """
-    if version not in _BUFFER_BYTES:
-        yield
-        return
-    sizes = {"pgBufferUsage": _BUFFER_BYTES[version], "pgWalUsage": _WAL_BYTES}
-    places = [(ctypes.c_char * size).in_dll(_backend(), name) for name, size in sizes.items()]
-    before = [place.raw for place in places]
-    try:
-        yield
-    finally:
-        for place, counts in zip(places, before, strict=True):
-            place.raw = counts
-
-
-@contextmanager
-def _uncounted() -> Iterator[None]:
-    """Switch off the statistics of what the block reads: tuples, pages, values stored out of line.
-
-    Every role may see the statistics of any table. This is `track_counts` for reads only: tables that are created and
-    dropped still count for the server's own maintenance.
-    """
-    counting = ctypes.c_bool.in_dll(_backend(), "pgstat_track_counts")
-    before = counting.value
-    counting.value = False
-    try:
-        yield
-    finally:
-        counting.value = before
-
-
-@contextmanager
-def _as_role(user: ctypes.c_uint, added: int) -> Iterator[None]:
-    """Run the block as a role, with added restrictions; the server resets both itself if the transaction aborts."""
-    former, context = _identity()
-    _backend().SetUserIdAndSecContext(user, ctypes.c_int(context.value | added))
-    try:
-        yield
-    finally:
-        _backend().SetUserIdAndSecContext(former, context)
-
-
-@contextmanager
-def _settings_undone() -> Iterator[None]:
-    """Reset at the end of the block the settings that were changed within it."""
-    level = _backend().NewGUCNestLevel()
-    try:
-        yield
-    finally:
-        _backend().AtEOXact_GUC(ctypes.c_bool(False), level)
-
-
-@contextmanager
-def _acting_as(owner: int | None) -> Iterator[None]:
-    """Run the block as a role (None: the current one), restricted and without statistics; reset its settings after."""
-    user = _identity()[0] if owner is None else ctypes.c_uint(owner)
-    with _as_role(user, _LOCAL_USER | _RESTRICTED), _uncounted(), _settings_undone():
-        yield
 
 
 class _Undo(Exception):
@@ -274,11 +115,11 @@ class ServerSession:
             If this role may not read the table.
         """
         owner = self._owner_of(source)
-        with _acting_as(owner):
+        with acting_as(owner):
             self._pin_plan()
             cursor = self._plpy.cursor(self._plan(sql, parameters), list(parameters))
         while True:
-            with _acting_as(owner):
+            with acting_as(owner):
                 rows = list(cursor.fetch(size))
             if not rows:
                 return
@@ -312,7 +153,7 @@ class ServerSession:
 
     def uncounted(self) -> AbstractContextManager[None]:
         """Switch off statistics of what the block reads, or writes to temporary tables."""
-        return _uncounted()
+        return uncounted()
 
     @contextmanager
     def undone(self) -> Iterator[None]:
@@ -337,13 +178,13 @@ class ServerSession:
         PermissionError
             If this role may not read the table.
         """
-        with _acting_as(self._owner_of(source)):
+        with acting_as(self._owner_of(source)):
             self._pin_plan()
             yield
 
     def _pin_plan(self) -> None:
-        """Set all that a plan depends on, until the block of `_acting_as` ends."""
-        self.query(_PLAN, list(PLANNED), list(PLANNED.values()))
+        """Set all that a plan depends on, until the block of `acting_as` ends."""
+        self.query(SET_PLANNER, list(PLANNED), list(PLANNED.values()))
 
     @contextmanager
     def in_own_memory(self) -> Iterator[None]:
@@ -351,13 +192,13 @@ class ServerSession:
 
         So a list of datasets or of locks needs no temporary file, which `temp_file_limit` might refuse.
         """
-        with _settings_undone():
+        with settings_undone():
             self.query("select pg_catalog.set_config('work_mem', $1, true)", PLANNED["work_mem"])
             yield
 
     def is_restricted(self) -> bool:
         """Return whether the caller is code of a table's owner, run while the server reads or maintains the table."""
-        return _identity()[1].value & ~_LOCAL_USER != 0
+        return identity()[1].value & ~LOCAL_USER != 0
 
     def check_caller(self) -> None:
         """Raise PermissionError for code that runs with the rights of another role than the session's.
@@ -365,10 +206,10 @@ class ServerSession:
         Allowed are the role that logged in; the role of SET ROLE, outside SECURITY DEFINER functions, whose owner may
         be a group; and dbdp_owner, as which only an interface runs that has checked its own caller.
         """
-        user, context = _identity()
-        allowed = {_backend().GetSessionUserId(), self._dbdp_owner()}
-        if not context.value & _LOCAL_USER:
-            allowed.add(_backend().GetOuterUserId())
+        user, context = identity()
+        allowed = {backend().GetSessionUserId(), self._dbdp_owner()}
+        if not context.value & LOCAL_USER:
+            allowed.add(backend().GetOuterUserId())
         if user.value not in allowed:
             row = self.query(_IN_FORCE)[0]
             raise PermissionError(
@@ -378,11 +219,11 @@ class ServerSession:
 
     def acts_as_owner(self) -> bool:
         """Return whether the caller is an interface that acts as dbdp_owner."""
-        return _identity()[0].value == self._dbdp_owner()
+        return identity()[0].value == self._dbdp_owner()
 
     def as_owner(self) -> AbstractContextManager[None]:
         """Run the block as dbdp_owner, as its SECURITY DEFINER function would; the caller must have been checked."""
-        return _as_role(ctypes.c_uint(self._dbdp_owner()), _LOCAL_USER)
+        return as_role(ctypes.c_uint(self._dbdp_owner()), LOCAL_USER)
 
     def _dbdp_owner(self) -> int:
         return self.query(_OWNER)[0]["number"]

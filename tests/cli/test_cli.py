@@ -4,12 +4,11 @@ import json
 import math
 import os
 import re
-import subprocess
-import sys
 from typing import Any
 
 import psycopg
 import pytest
+from commands import run
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -27,12 +26,6 @@ KEYS = {
     *("algorithm", "neighbours", "rows", "updates", "lipschitz", "smoothness", "strong_convexity"),
     *("sensitivity", "mechanism", "noise_scale", "epsilon", "delta"),
 }
-
-
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line."""
-    command = [sys.executable, "-m", "dbdp.interfaces.cli.main", *arguments]
-    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
 
 
 def called(*arguments: str, **environment: str) -> Any:
@@ -179,15 +172,15 @@ def test_groups_of_a_public_column_are_trained_for_one_charge(
     declared = ("--label", "ill", "--positive", "true", "--features", features, "--epsilon", "2", "--delta", "0")
     modes = ("--mode", "basic", "--public-column", "floor")
     assert run("register", "ward", "ward", *declared, *modes, DBDP_URL=server_url).returncode == 0
-    asked = ("train-groups", "ward", "--group-by", "floor", "--group", "0", "--group", "2", "--epsilon", "1")
-    trained = run(*asked, "--json", DBDP_URL=server_url)
+    arguments = ("train-groups", "ward", "--group-by", "floor", "--group", "0", "--group", "2", "--epsilon", "1")
+    trained = run(*arguments, "--json", DBDP_URL=server_url)
     assert trained.returncode == 0, trained.stderr
     models = json.loads(trained.stdout)
     assert {group: model["receipt"]["rows"] for group, model in models.items()} == {"0": 200, "2": 100}
-    output = run(*asked, DBDP_URL=server_url)
+    output = run(*arguments, DBDP_URL=server_url)
     assert output.returncode == 0, output.stderr
     assert re.search(r"charged once\s.*charge *│ 1 ", output.stdout, re.DOTALL)
-    refused = run(*asked, DBDP_URL=server_url)  # two calls took it all
+    refused = run(*arguments, DBDP_URL=server_url)  # two calls took it all
     assert (refused.returncode, "does not cover this release" in refused.stderr) == (1, True)
 
 
@@ -310,10 +303,10 @@ def test_the_ledger_of_a_renewed_budget_fits_a_terminal_and_names_the_period(
     connection.execute("create table fits as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 500) as i")
     connection.execute("""select dbdp.register_dataset('fits', 'fits', 'ill', 'true', '{"age": [0, 50]}', 4, 1e-6)""")
     connection.execute("select dbdp.dp_logreg('fits', 0.1)")
-    told = called("ledger", "fits", "--url", server_url).stdout
-    assert "period" not in told
+    shown = called("ledger", "fits", "--url", server_url).stdout
+    assert "period" not in shown
     assert re.search(
-        r"^\d+ +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S* +postgres +bolt_on +0\.\d+ +released", told, re.MULTILINE
+        r"^\d+ +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S* +postgres +bolt_on +0\.\d+ +released", shown, re.MULTILINE
     )
     connection.execute("select dbdp.renew_budget('fits', 'a test')")
     connection.execute("select dbdp.dp_logreg('fits', 0.1)")

@@ -18,6 +18,7 @@ import psycopg
 import pytest
 import typer
 from acting import acting
+from commands import run
 from psycopg.conninfo import make_conninfo
 from rich.console import Console
 from rich.progress import Progress
@@ -35,11 +36,6 @@ from dbdp.interfaces.python.progress import seconds_left
 ROOT = Path(__file__).parents[2]
 PRINT_FOR_PEOPLE = {"demo", "server stop", "server psql", "web"}  # a show, nothing, psql's own, a server
 HEAVY = {"numpy", "psycopg", "rich", "sqlalchemy", "sklearn", "matplotlib", "scipy"}
-
-
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dbdp.interfaces.cli.main", *arguments]
-    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
 
 
 def every_command() -> Iterator[tuple[str, typer.core.TyperCommand]]:
@@ -121,17 +117,17 @@ def test_ctrl_c_is_one_line_and_130_and_the_charge_stays(server_url: str, connec
     connection.execute(
         "select dbdp.register_dataset('patience', 'patience', 'ill', 'true', '{\"age\": [0, 50]}', 4, 1e-6)"
     )
-    asked = ("train", "patience", "--epsilon", "1", "--epochs", "20000", "--batch-size", "5000")
-    command = [sys.executable, "-m", "dbdp.interfaces.cli.main", *asked]
+    arguments = ("train", "patience", "--epsilon", "1", "--epochs", "20000", "--batch-size", "5000")
+    command = [sys.executable, "-m", "dbdp.interfaces.cli.main", *arguments]
     with subprocess.Popen(command, env=os.environ | {"DBDP_URL": server_url}, stderr=subprocess.PIPE) as running:
         charged = "select count(*) from dbdp.history where dataset = 'patience'"
         deadline = time.monotonic() + 60
         while connection.execute(charged).fetchone() == (0,) and time.monotonic() < deadline:
             time.sleep(0.05)
         running.send_signal(signal.SIGINT)
-        told = running.communicate(timeout=60)[1].decode()
+        shown = running.communicate(timeout=60)[1].decode()
     assert running.returncode == 130
-    assert told.splitlines() == ["interrupted; what was charged stays charged"]
+    assert shown.splitlines() == ["interrupted; what was charged stays charged"]
     outcome = "select outcome, charge > 0 from dbdp.history where dataset = 'patience'"
     assert connection.execute(outcome).fetchall() == [("failed", True)]
     connection.execute("select dbdp.drop_dataset('patience'); drop table patience")
@@ -170,10 +166,10 @@ def printed(monkeypatch: pytest.MonkeyPatch, width: int, rows: list[dict[str, ob
 def test_no_text_of_a_user_is_markup_or_moves_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
     odd = {"bank [old]": "x [/] y", "[/low]": "\x1b[2J\u202etext", "[red]": ":smile:"}
     for width in (100, 10):
-        told = printed(monkeypatch, width, [odd], "[/]")
-        assert all(ord(each) >= ord(" ") or each == "\n" for each in told)
+        shown = printed(monkeypatch, width, [odd], "[/]")
+        assert all(ord(each) >= ord(" ") or each == "\n" for each in shown)
         if width == 100:
-            assert all(words in told for words in ("[/]", *odd, "x [/] y", r"\x1b[2J\u202etext", ":smile:"))
+            assert all(words in shown for words in ("[/]", *odd, "x [/] y", r"\x1b[2J\u202etext", ":smile:"))
     console = Console(width=100, color_system=None)
     monkeypatch.setattr(output, "console", console)
     with console.capture() as capture:
@@ -193,8 +189,8 @@ def test_a_figure_that_was_paid_for_is_shown_whatever_its_classes_are_called(mon
 
 def test_numbers_are_rounded_and_times_are_to_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
     at = datetime(2026, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
-    told = printed(monkeypatch, 80, [{"charge": 0.123456789, "at": at}])
-    assert "0.123457  2026-02-03 04:05:06\n" in told
+    shown = printed(monkeypatch, 80, [{"charge": 0.123456789, "at": at}])
+    assert "0.123457  2026-02-03 04:05:06\n" in shown
 
 
 def test_a_table_that_is_too_wide_is_printed_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,9 +256,9 @@ def test_a_server_that_takes_a_while_to_start_and_one_that_stops_say_so(
 def completed(words: str) -> set[str]:
     """What bash is offered for the last word."""
     code = "import sys; sys.argv[0] = 'dbdp'; from dbdp.interfaces.cli.main import main; main()"
-    asked = {"_DBDP_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+    environment = {"_DBDP_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
@@ -358,11 +354,11 @@ def test_a_client_reports_its_epochs_and_the_server_its_one_statement(
     connection.execute(
         "select dbdp.register_dataset('shown', 'shown', 'ill', 'true', '{\"age\": [0, 50]}', 4, 1e-6, mode => 'basic')"
     )
-    asked = ("train", "shown", "--epsilon", "0.5", "--epochs", "3")
-    told = on_a_terminal(*asked, DBDP_URL=server_url)
-    assert "shuffle" in told
-    assert "epoch" in told
-    assert "3/3" in told
+    arguments = ("train", "shown", "--epsilon", "0.5", "--epochs", "3")
+    shown = on_a_terminal(*arguments, DBDP_URL=server_url)
+    assert "shuffle" in shown
+    assert "epoch" in shown
+    assert "3/3" in shown
     connection.execute("drop role if exists onlooker; create role onlooker; grant dbdp_analyst to onlooker")
     connection.execute("select dbdp.grant_training('shown', 'onlooker')")
     reports: list[tuple[str, int, int]] = []

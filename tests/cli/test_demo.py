@@ -31,7 +31,7 @@ def test_on_real_data_the_private_models_beat_the_majority(database: Database) -
         majority = accuracy(text, "majority share")
         assert majority == pytest.approx(0.7638, abs=1e-4)
         assert accuracy(text, "not private") > 0.84
-        private = [accuracy(text, door) for door in ("private, trained in SQL", "private, trained in Python")]
+        private = [accuracy(text, interface) for interface in ("private, trained in SQL", "private, trained in Python")]
         return majority + 0.01 < min(private) <= max(private) < accuracy(text, "not private")
 
     assert usually(beat_it)

@@ -49,10 +49,10 @@ def lines(figure: object) -> dict[str, np.ndarray]:
 
 
 def test_the_noise_drawn_is_that_of_the_plans(rows: object, database: Database, spent: Callable[[str], object]) -> None:
-    asked = curves.requests(["bolt_on", "dp_sgd"], [0.1, 1.0, 10.0], {"delta": 1e-6, "batch_size": 20})
-    figure = pictures.noise(curves.noise("drawn", lambda each: database.explain("drawn", each), asked))
+    requests = curves.requests(["bolt_on", "dp_sgd"], [0.1, 1.0, 10.0], {"delta": 1e-6, "batch_size": 20})
+    figure = pictures.noise(curves.noise("drawn", lambda each: database.explain("drawn", each), requests))
     planned = {"bolt_on": [], "dp_sgd": []}
-    for each in asked:
+    for each in requests:
         planned[each.algorithm].append((each.epsilon, database.explain("drawn", each)["noise_scale"]))
     assert {name.split()[0]: values.tolist() for name, values in lines(figure).items()} == {
         name: list(map(list, values)) for name, values in planned.items()
@@ -63,13 +63,13 @@ def test_the_noise_drawn_is_that_of_the_plans(rows: object, database: Database, 
 
 def test_what_an_algorithm_cannot_plan_is_left_out_and_if_that_is_all_refused() -> None:
     explain = curves.of_facts(Facts(1000, 5))
-    asked = curves.requests(["nsgd", "bolt_on"], [1.0], {"schedule": "constant", "step_size": 0.1})
+    requests = curves.requests(["nsgd", "bolt_on"], [1.0], {"schedule": "constant", "step_size": 0.1})
     with pytest.raises(ValueError, match="schedule"):
-        curves.noise("1000 rows", explain, asked)
+        curves.noise("1000 rows", explain, requests)
     with pytest.raises(ValueError, match="noise of algorithm 'majority' has no scale to compare"):
         curves.noise("1000 rows", explain, curves.requests(["majority"], [1.0], {}))
-    found = curves.noise("1000 rows", explain, curves.requests(["bolt_on"], [0.0, 1.0], {}))
-    assert [epsilon for epsilon, _ in found.scales["bolt_on"]] == [1.0]
+    result = curves.noise("1000 rows", explain, curves.requests(["bolt_on"], [0.0, 1.0], {}))
+    assert [epsilon for epsilon, _ in result.scales["bolt_on"]] == [1.0]
 
 
 @pytest.mark.parametrize(("options", "told"), [({"epoch": 1}, "'epoch'"), ({"network": "mlp:2"}, "linear models")])
@@ -121,8 +121,8 @@ def test_names_are_drawn_as_they_are_written(tmp_path: Path) -> None:
     charges = [(since, 1.0)]
     roles = {"_eve": charges, "a $5 to $6": charges}
     named = r"cost $\x$ per head"
-    found = curves.Spending(named, "basic", 4.0, 2.0, 2.0, since, [*charges, (since, 2.0)], roles)
-    figure = pictures.budget(found)
+    result = curves.Spending(named, "basic", 4.0, 2.0, 2.0, since, [*charges, (since, 2.0)], roles)
+    figure = pictures.budget(result)
     legend = [each.get_text() for each in figure.axes[0].get_legend().get_texts()]
     assert any(each.endswith("_eve") for each in legend)
     shown = drawn_text(figure, tmp_path)
@@ -148,10 +148,10 @@ def test_the_axis_of_time_has_dates_for_any_span(tmp_path: Path, recwarn: pytest
 def test_a_new_budget_begins_at_nothing(rows: object, database: Database, connection: psycopg.Connection) -> None:
     connection.execute("select dbdp.dp_logreg('drawn', 1)")
     database.renew_budget("drawn", "a test")
-    found = curves.spending(database, "drawn")
-    assert (found.total, found.charged) == ([], 0)
-    assert isinstance(found.since, datetime)
-    assert lines(pictures.budget(found))["all roles"][:, 1].tolist() == [0, 0]
+    result = curves.spending(database, "drawn")
+    assert (result.total, result.charged) == ([], 0)
+    assert isinstance(result.since, datetime)
+    assert lines(pictures.budget(result))["all roles"][:, 1].tolist() == [0, 0]
 
 
 def test_the_loss_drawn_is_that_of_the_rows_and_ends_near_the_least(
@@ -193,26 +193,26 @@ def test_a_loss_is_for_the_tables_reader_alone(
 def test_the_accuracy_drawn_is_that_of_the_models_and_each_is_charged(
     rows: tuple[np.ndarray, np.ndarray], database: Database, spent: Callable[[str], tuple[int, int]]
 ) -> None:
-    asked = curves.requests(["bolt_on", "output_perturbation_gd"], [1.0, 50.0], {"epochs": 3})
-    priced = curves.cost(database, "drawn", asked, 2)
+    requests = curves.requests(["bolt_on", "output_perturbation_gd"], [1.0, 50.0], {"epochs": 3})
+    priced = curves.cost(database, "drawn", requests, 2)
     assert [row["charge"] for row in priced] == [2, 100, 2, 100]
     assert curves.check_cost(database, "drawn", priced) == curves.Bill(204, 1000, 0, 1e-3)
     assert spent("drawn") == (0, 0)
     judges = curves.ScoringRows.read(database, "drawn", "judging")
     before = max((row["id"] for row in database.models()), default=0)
-    found = curves.utility(database, "drawn", asked, 2, judges, with_baseline=True)
+    result = curves.utility(database, "drawn", requests, 2, judges, with_baseline=True)
     assert spent("drawn")[0] == 204 * 10**9
     models = [row for row in database.models() if row["id"] > before]
     features, labels = rows[0][-100:], rows[1][-100:]
     for name in ("bolt_on", "output_perturbation_gd"):
         own = [row for row in models if row["algorithm"] == name]
         right = [np.mean((features @ np.ravel(m["coefficients"]) + m["intercept"] > 0) == (labels > 0)) for m in own]
-        assert found.scores[name].ravel().tolist() == pytest.approx(right)
-        drawn = lines(pictures.utility(found))[name]
+        assert result.scores[name].ravel().tolist() == pytest.approx(right)
+        drawn = lines(pictures.utility(result))[name]
         assert drawn.tolist() == pytest.approx(np.column_stack([[1, 50], np.reshape(right, (2, 2)).mean(axis=1)]))
-    named = lines(pictures.utility(found))
+    named = lines(pictures.utility(result))
     assert named["largest class"][0, 1] == pytest.approx(max(np.mean(labels > 0), np.mean(labels < 0)))
-    fitted = database.baseline("drawn", asked[0])
+    fitted = database.baseline("drawn", requests[0])
     right = np.mean((features @ np.ravel(fitted.coefficients) + fitted.intercepts[0] > 0) == (labels > 0))
     assert named["without privacy (L-BFGS): do not publish"][0, 1] == pytest.approx(right)
 
@@ -229,14 +229,14 @@ def test_what_the_budget_does_not_cover_is_not_begun(
 def test_a_leak_that_the_budget_does_not_cover_is_not_begun(
     rows: object, database: Database, spent: Callable[[str], object]
 ) -> None:
-    asked = curves.requests(["dp_sgd"], [1.0], {"delta": 4e-4})
-    priced = curves.cost(database, "drawn", asked, 2)
+    requests = curves.requests(["dp_sgd"], [1.0], {"delta": 4e-4})
+    priced = curves.cost(database, "drawn", requests, 2)
     assert priced[0]["leak"] == pytest.approx(8e-4)
     bill = curves.check_cost(database, "drawn", priced)
     assert (bill.leak, bill.leak_left) == pytest.approx((8e-4, 1e-3))
     assert str(bill) == "2 of the 1000 that is left, and a leak (δ) of 0.0008 of 0.001"
     with pytest.raises(ValueError, match=r"would leak \(of δ\) 0.0012, and dataset 'drawn' has 0.001 left"):
-        curves.check_cost(database, "drawn", curves.cost(database, "drawn", asked, 3))
+        curves.check_cost(database, "drawn", curves.cost(database, "drawn", requests, 3))
     assert spent("drawn") == (0, 0)
 
 
@@ -335,8 +335,8 @@ def test_public_rows_need_a_superuser(
     connection.execute("drop role if exists plain_owner; create role plain_owner; grant dbdp_data_owner to plain_owner")
     url = make_conninfo(server_url, options="-c role=plain_owner")
     (tmp_path / "features.json").write_text(json.dumps(DESCRIBED["features"]))
-    given = ("--csv", public, "--label", "ill", "--positive", "yes", "--features", tmp_path / "features.json")
-    done = plot("utility", tmp_path / "u.svg", *given, url=url)
+    arguments = ("--csv", public, "--label", "ill", "--positive", "yes", "--features", tmp_path / "features.json")
+    done = plot("utility", tmp_path / "u.svg", *arguments, url=url)
     assert done.returncode == 1
     assert "role 'plain_owner', of --url or DBDP_URL, is not one" in done.stderr
     assert '--url "$(dbdp server url)"' in done.stderr
@@ -359,16 +359,16 @@ def test_the_command_draws_public_rows_and_leaves_nothing(
 ) -> None:
     (tmp_path / "features.json").write_text(json.dumps(DESCRIBED["features"]))
     before = connection.execute("select count(*) from dbdp.model").fetchone()
-    given = ("--csv", public, "--label", "ill", "--positive", "yes", "--features", tmp_path / "features.json")
-    asked = ("--epsilon", "5", "--epsilon", "50", "--repeats", "2", "--options", '{"epochs": 5}', "--json")
+    options = ("--csv", public, "--label", "ill", "--positive", "yes", "--features", tmp_path / "features.json")
+    arguments = ("--epsilon", "5", "--epsilon", "50", "--repeats", "2", "--options", '{"epochs": 5}', "--json")
 
     def is_better_than_a_constant() -> bool:
-        done = plot("utility", tmp_path / "u.svg", *given, *asked, url=server_url)
+        done = plot("utility", tmp_path / "u.svg", *options, *arguments, url=server_url)
         assert done.returncode == 0, done.stderr
-        found = json.loads(done.stdout)
-        assert (found["judged"], found["is_public"], found["epsilons"]) == (80, True, [5, 50])
-        assert np.shape(found["scores"]["bolt_on"]) == (2, 2)
-        return min(found["baseline"], np.mean(found["scores"]["bolt_on"][1])) > found["constant"]
+        result = json.loads(done.stdout)
+        assert (result["judged"], result["is_public"], result["epsilons"]) == (80, True, [5, 50])
+        assert np.shape(result["scores"]["bolt_on"]) == (2, 2)
+        return min(result["baseline"], np.mean(result["scores"]["bolt_on"][1])) > result["constant"]
 
     assert usually(is_better_than_a_constant)
     shown = "".join(ElementTree.parse(tmp_path / "u.svg").getroot().itertext())
@@ -382,17 +382,17 @@ def test_of_public_numbers_it_draws_the_error_in_their_units(server_url: str, tm
     lines = [f"{i % 40},{label}" for i, label in enumerate(labels)]
     (tmp_path / "public.csv").write_text("\n".join(["age,length", *lines, "3,", "3,NaN"]) + "\n")
     (tmp_path / "features.json").write_text('{"age": [0, 40]}')
-    given = ("--csv", tmp_path / "public.csv", "--label", "length", "--features", tmp_path / "features.json")
+    arguments = ("--csv", tmp_path / "public.csv", "--label", "length", "--features", tmp_path / "features.json")
     how = ("--label-bounds", "10", "33", "--options", '{"loss": "squared", "regularisation": 1e-4, "epochs": 20}')
-    done = plot("utility", tmp_path / "u.svg", *given, *how, "--epsilon", "500", "--json", url=server_url)
+    done = plot("utility", tmp_path / "u.svg", *arguments, *how, "--epsilon", "500", "--json", url=server_url)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    result = json.loads(done.stdout)
     judged = np.array(labels[::5])
-    assert (found["measure"], found["judged"]) == ("root mean squared error", 80)
-    assert found["constant"] == pytest.approx(judged.std())
+    assert (result["measure"], result["judged"]) == ("root mean squared error", 80)
+    assert result["constant"] == pytest.approx(judged.std())
     spread = np.array([i % 3 for i in range(400)])[::5].std()
-    assert found["baseline"] == pytest.approx(spread, rel=0.05)
-    assert found["baseline"] < max(found["scores"]["bolt_on"][0]) < 0.9 * found["constant"]
+    assert result["baseline"] == pytest.approx(spread, rel=0.05)
+    assert result["baseline"] < max(result["scores"]["bolt_on"][0]) < 0.9 * result["constant"]
     shown = "".join(ElementTree.parse(tmp_path / "u.svg").getroot().itertext())
     assert all(words in shown for words in ("root mean squared error", "mean label"))
 
@@ -400,13 +400,24 @@ def test_of_public_numbers_it_draws_the_error_in_their_units(server_url: str, tm
 def test_the_command_prints_the_cost_and_spends_nothing_without_a_yes(
     rows: object, server_url: str, spent: Callable[[str], tuple[int, int]], tmp_path: Path
 ) -> None:
-    asked = ("utility", tmp_path / "u.png", "--dataset", "drawn", "--on", "judging", "--epsilon", "2", "--repeats", "1")
-    done = plot(*asked, "--delta", "0", url=server_url, input="n\n")
+    arguments = (
+        "utility",
+        tmp_path / "u.png",
+        "--dataset",
+        "drawn",
+        "--on",
+        "judging",
+        "--epsilon",
+        "2",
+        "--repeats",
+        "1",
+    )
+    done = plot(*arguments, "--delta", "0", url=server_url, input="n\n")
     assert done.returncode == 1
     assert "Charge 2 of the 1000 that is left?" in done.stderr
     assert spent("drawn") == (0, 0)
     assert not (tmp_path / "u.png").exists()
-    done = plot(*asked, "--delta", "0", "--yes", url=server_url)
+    done = plot(*arguments, "--delta", "0", "--yes", url=server_url)
     assert done.returncode == 0, done.stderr
     assert done.stderr == "charging 2 of the 1000 that is left\n"
     assert done.stdout == f"{tmp_path / 'u.png'} is drawn\n"
@@ -420,8 +431,8 @@ def test_a_picture_that_could_not_be_written_costs_nothing(
     for wrong, error in (("u.jpg", ValueError), ("nowhere/u.png", FileNotFoundError)):
         with pytest.raises(error):
             pictures.check(tmp_path / wrong)
-    asked = ("utility", tmp_path / "u.jpg", "--dataset", "drawn", "--on", "judging", "--yes")
-    assert plot(*asked, url=server_url).returncode == 1
+    arguments = ("utility", tmp_path / "u.jpg", "--dataset", "drawn", "--on", "judging", "--yes")
+    assert plot(*arguments, url=server_url).returncode == 1
     (tmp_path / "folder.png").mkdir()
     for unwritable in (tmp_path / "folder.png", Path("/proc/u.png")):
         with pytest.raises(OSError, match=r"cannot be written .*; name another file"):
@@ -445,9 +456,9 @@ def test_the_numbers_of_a_picture_that_cannot_be_saved_are_printed(
         raise OSError("No space left on device")
 
     monkeypatch.setattr(pictures, "save", fail)
-    asked = ["--dataset", "drawn", "--on", "judging", "--epsilon", "2", "--repeats", "1", "--delta", "0", "--yes"]
-    given = ["plot", "utility", str(tmp_path / "u.png"), *asked, "--url", server_url, *as_json]
-    done = CliRunner().invoke(app, given)
+    arguments = ["--dataset", "drawn", "--on", "judging", "--epsilon", "2", "--repeats", "1", "--delta", "0", "--yes"]
+    options = ["plot", "utility", str(tmp_path / "u.png"), *arguments, "--url", server_url, *as_json]
+    done = CliRunner().invoke(app, options)
     assert np.shape(json.loads(done.stdout)["scores"]["bolt_on"]) == (1, 1)
     assert isinstance(done.exception, RuntimeError)
     assert "No space left on device; its numbers are on stdout" in str(done.exception)
@@ -464,8 +475,19 @@ def test_options_that_are_not_an_object_are_named(tmp_path: Path, given: tuple[s
 
 
 def test_noise_without_delta_is_drawn_of_those_that_can_do_without(tmp_path: Path) -> None:
-    asked = ["plot", "noise", str(tmp_path / "n.svg"), "--rows", "1000", "--features", "5", "--delta", "0", "--json"]
-    done = CliRunner().invoke(app, asked)
+    arguments = [
+        "plot",
+        "noise",
+        str(tmp_path / "n.svg"),
+        "--rows",
+        "1000",
+        "--features",
+        "5",
+        "--delta",
+        "0",
+        "--json",
+    ]
+    done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.exception
     drawn = set(json.loads(done.stdout)["scales"])
     assert drawn == {"bolt_on", "nsgd", "rsgd_ar", "output_perturbation_gd", "scs13"}

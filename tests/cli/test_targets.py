@@ -40,8 +40,8 @@ def test_a_malformed_url_is_refused_without_its_password(url: str) -> None:
     for opened in (dbdp.connect, Server):
         with pytest.raises(ValueError, match="not a libpq URL: write postgresql://user@host:port/database") as error:
             opened(url)
-        told = "".join(traceback.format_exception(error.value))
-        assert "S3" not in told and "CRET" not in told
+        message = "".join(traceback.format_exception(error.value))
+        assert "S3" not in message and "CRET" not in message
 
 
 @pytest.mark.parametrize("url", MALFORMED)
@@ -58,10 +58,10 @@ def test_no_command_prints_the_password_of_a_malformed_url(
         monkeypatch.setenv(URL_VARIABLE, url)
         with pytest.raises(SystemExit) as ended:
             main()
-        told = "".join(capfd.readouterr())
+        output = "".join(capfd.readouterr())
         assert ended.value.code == 1
-        assert "not a libpq URL" in told
-        assert "S3" not in told and "CRET" not in told
+        assert "not a libpq URL" in output
+        assert "S3" not in output and "CRET" not in output
 
 
 @pytest.mark.parametrize("url", WELL_FORMED)

@@ -111,14 +111,14 @@ def datasets(server_url: str) -> Iterator[dict[str, str]]:
             if kind != "binary":
                 connection.execute(f"create table separable.{kind} as table separable.binary")
             features = {"x": {"length": FEATURES, "norm": 1}}
-            given = {
+            options = {
                 "label": "y",
                 "features": features,
                 "epsilon": BUDGET_EPSILON,
                 "delta": 0.5,
                 "mode": "basic",
             } | declared
-            connect(connection).register_dataset(f"separable_{kind}", f"separable.{kind}", **given)
+            connect(connection).register_dataset(f"separable_{kind}", f"separable.{kind}", **options)
         yield {kind: f"separable_{kind}" for kind in KINDS}
         for kind in KINDS:
             connection.execute("select dbdp.drop_dataset(%s)", (f"separable_{kind}",))
@@ -238,8 +238,8 @@ def test_sql_and_python_reach_every_algorithm_with_every_loss_and_it_learns(
 
 def quality(connection: psycopg.Connection, kind: str, weights: np.ndarray, offset: float) -> float:
     """Share of the rows that are classified rightly, or of the variance that is explained."""
-    found = connection.execute("select x, y, r from separable.binary").fetchall()
-    features, signs, values = (np.array(column) for column in zip(*found, strict=True))
+    fetched = connection.execute("select x, y, r from separable.binary").fetchall()
+    features, signs, values = (np.array(column) for column in zip(*fetched, strict=True))
     scores = features @ weights + offset
     if kind == "binary":
         return float(np.mean(scores * signs > 0))
@@ -416,7 +416,7 @@ def test_the_quality_of_wine_is_predicted_better_than_by_the_mean(
 ) -> None:
     with gzip.open(data("wine", "wine.csv.gz"), "rt") as file:
         text = file.read()
-    found = list(csv.DictReader(io.StringIO(text)))
+    result = list(csv.DictReader(io.StringIO(text)))
     columns = ", ".join(f'"{name}" float8' for name in WINE)
     connection.execute(f"create table wine (color text, {columns}, quality float8)")
     with connection.cursor().copy("copy wine from stdin (format csv, header)") as copy:
@@ -424,7 +424,7 @@ def test_the_quality_of_wine_is_predicted_better_than_by_the_mean(
     features = {name: list(bounds) for name, bounds in WINE.items()} | {"color": ["red", "white"]}
     name = register("wine", label="quality", positive=None, label_bounds=[3, 9], features=features)
     request = Request(delta=1e-6, algorithm="output_perturbation_gd", loss=loss, **options)
-    quality = np.array([float(row["quality"]) for row in found])
+    quality = np.array([float(row["quality"]) for row in result])
 
     def learns() -> bool:
         sql = f"select dbdp.predict_value({database.train(name, request).id}, w) from wine as w"

@@ -79,8 +79,8 @@ select r.coefficients[1] from generate_series(1, {TOGETHER}) as i,
 lateral dbdp.{interfaces[options["loss"]]}({name!r}, epochs => {options["epochs"]} + 0 * i, {given}) as r"""
     sql = sql.replace("loss => 'huber_svm', ", "")
     with psycopg.connect(url, autocommit=True) as connection:
-        found = [row for _ in range(RELEASES // TOGETHER) for row in connection.execute(sql).fetchall()]
-    return np.array(found)[:, 0]
+        results = [row for _ in range(RELEASES // TOGETHER) for row in connection.execute(sql).fetchall()]
+    return np.array(results)[:, 0]
 
 
 def in_client(url: str, name: str, options: dict[str, Any]) -> np.ndarray:
@@ -156,9 +156,9 @@ def test_the_neighbours_are_as_far_apart_as_the_noise_covers(pair: str, which: s
     options = AUDITS[which] | {"epsilon": 1e5}
     exact = planned(options).sensitivity.exact
     with connect(pair) as database:
-        found = {name: database.train(name, Request(**options)).coefficients[0] for name in PAIR}
+        results = {name: database.train(name, Request(**options)).coefficients[0] for name in PAIR}
     for name, sign in PAIR.items():
-        assert found[name] * sign == pytest.approx(exact / 2, rel=0.02)
+        assert results[name] * sign == pytest.approx(exact / 2, rel=0.02)
 
 
 @pytest.mark.statistical

@@ -23,17 +23,9 @@ REGISTER = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 9, 0, m
 DECLARED = json.dumps({"x": {"length": 3, "norm": 1}})
 
 
-@pytest.fixture
-def table(connection: psycopg.Connection, schema: str) -> str:
-    connection.execute(
-        "create table t as select array[.1, .2, i / 99.0]::float8[] x, i % 2 y from generate_series(1, 60) i"
-    )
-    return "t"
-
-
 def fit(database: Database, name: str, epsilon: float, **options: int) -> None:
-    given = {"epochs": 1, "batch_size": 20} | options
-    LogisticRegression(epsilon=epsilon, progress=False, **given).fit(database, name)
+    arguments = {"epochs": 1, "batch_size": 20} | options
+    LogisticRegression(epsilon=epsilon, progress=False, **arguments).fit(database, name)
 
 
 def test_eight_sessions_at_once_never_overspend_by_a_unit(

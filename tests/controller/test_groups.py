@@ -65,12 +65,14 @@ def trained(
     **options: Any,
 ) -> dict[str, Model]:
     """Train the groups through an interface; the models as both give them."""
-    given = {"epsilon": 1.0, "delta": 1e-6} | options
+    arguments = {"epsilon": 1.0, "delta": 1e-6} | options
     if interface == "client":
-        return connect(connection).train_groups(name, Request(**given), group_by="g", groups=groups, progress=progress)
-    named = ", ".join(f"{each} => %({each})s" for each in given)
+        return connect(connection).train_groups(
+            name, Request(**arguments), group_by="g", groups=groups, progress=progress
+        )
+    named = ", ".join(f"{each} => %({each})s" for each in arguments)
     sql = f"select * from dbdp.dp_train_groups(%(name)s, 'g', %(groups)s, {named})"
-    rows = connection.execute(sql, given | {"name": name, "groups": list(groups)}).fetchall()
+    rows = connection.execute(sql, arguments | {"name": name, "groups": list(groups)}).fetchall()
     return {row[0]: Model(row[1], name, [], row[2], row[3], row[4], row[5]) for row in rows}
 
 
@@ -241,13 +243,13 @@ def test_a_group_is_trained_as_a_table_of_its_rows_alone_would_be(
     together = register("all_rows", public_columns=["g"])
     groups, request = ["b", "é'\"", "a"], {"epsilon": 1.0, "batch_size": 4}
     order = random.bytes(32)
-    found = exact.exact_groups(connection, together, request, "g", groups, order)
+    result = exact.exact_groups(connection, together, request, "g", groups, order)
     for number, group in enumerate(groups):
         mine = [place for place, key in enumerate(keys) if key == group]
         fill(connection, f"only_{number}", [group] * len(mine), features[mine])
         (expected,) = exact.exact_models(connection, register(f"only_{number}"), [request], [order])
-        assert np.array_equal(found[number], expected)
-    assert not np.array_equal(found[0], found[2])
+        assert np.array_equal(result[number], expected)
+    assert not np.array_equal(result[0], result[2])
 
 
 NUMBERED = 12_000
@@ -277,8 +279,8 @@ from generate_series(0, {NUMBERED - 1}) as i""")
         connection.execute("truncate packed")
         given = json.dumps(options | {"group": [bucket, "packed_groups"], "coding": {"encoding": "scaled"}})
         connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, given))
-        found = connection.execute("select block from packed order by block_no").fetchall()
-        rows = np.concatenate([blocks.decode(block, 40) for (block,) in found])
+        fetched = connection.execute("select block from packed order by block_no").fetchall()
+        rows = np.concatenate([blocks.decode(block, 40) for (block,) in fetched])
         numbers = np.rint(rows[:, 39].astype(float) * NUMBERED).astype(int)
         assert sorted(numbers) == list(range(group, NUMBERED, 3))
         assert "poisson" in options or list(numbers) != sorted(numbers)  # a step needs no order
@@ -455,12 +457,12 @@ def test_what_cannot_be_trained_is_refused_before_the_charge(
     connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, case: str
 ) -> None:
     changed, message = REFUSED[case]
-    given = {"group_by": "g", "groups": GROUPS, "options": "batch_size => 5"} | changed
+    options = {"group_by": "g", "groups": GROUPS, "options": "batch_size => 5"} | changed
     name = dataset()
     for interface in ("dp_train_groups", "dp_explain_groups"):
-        sql = f"select dbdp.{interface}(%s, %s, %s::text[], 1, 1e-6, {given['options']})"
+        sql = f"select dbdp.{interface}(%s, %s, %s::text[], 1, 1e-6, {options['options']})"
         with pytest.raises(psycopg.Error, match=message):
-            connection.execute(sql, (name, given["group_by"], given["groups"]))
+            connection.execute(sql, (name, options["group_by"], options["groups"]))
     assert spent(name) == (0, 0)
 
 

@@ -48,8 +48,8 @@ def test_all_rows_of_a_table_of_ten_times_the_memory_are_permuted(connection: ps
     connection.execute("create temporary table packed (block_no int8, block bytea)")
     connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed')", (large,))
     assert private_peak_mb(connection.info.backend_pid) < 64 + 2 * MEMORY_MB  # an interpreter with NumPy, and packing
-    found = connection.execute("select block from packed order by block_no").fetchall()
-    rows = np.concatenate([blocks.decode(block, FEATURES + 1) for (block,) in found])
+    fetched = connection.execute("select block from packed order by block_no").fetchall()
+    rows = np.concatenate([blocks.decode(block, FEATURES + 1) for (block,) in fetched])
     numbers = np.rint(rows[:, 0].astype(np.float64) * np.sqrt(2) * 1e6 / (1 - 2.0**-22)).astype(int)
     assert sorted(numbers) == list(range(1, ROWS + 1))
     moved = np.corrcoef(np.arange(ROWS), numbers)[0, 1]

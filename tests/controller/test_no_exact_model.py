@@ -50,12 +50,12 @@ SWITCHES = re.compile(r"environ(?:\.get\(|\[)\s*f?[\"']?(\w*)|current_setting\('
 def suspects(connection: psycopg.Connection) -> list[str]:
     """Functions of the extension in Python that are not a call of one name of the package's interfaces."""
     prologue = (Source.installed().plpython / "_prologue.py").read_text().rpartition("\n")[0].splitlines()[-1].strip()
-    found = []
+    results = []
     for name, language, _, _, source, *_ in connection.execute(MEMBERS).fetchall():
         body = source.rpartition(prologue)[2].strip() if prologue in source else source
         if language == "plpython3u" and not BODY.fullmatch(body):
-            found.append(name)
-    return found
+            results.append(name)
+    return results
 
 
 def test_every_function_in_python_calls_one_name_of_the_interface(connection: psycopg.Connection) -> None:
@@ -103,13 +103,13 @@ def test_an_analyst_reaches_training_only_through_interfaces_that_add_noise(
 @cache
 def every_call() -> list[tuple[str, str, str]]:
     """Module, function and name called of every call in the package."""
-    found = []
+    results = []
     for path in PACKAGE.rglob("*.py"):
         for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(function, ast.FunctionDef):
                 named = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
-                found += [(path.stem, function.name, getattr(f, "id", getattr(f, "attr", ""))) for f in named]
-    return found
+                results += [(path.stem, function.name, getattr(f, "id", getattr(f, "attr", ""))) for f in named]
+    return results
 
 
 def calls(name: str) -> Iterator[tuple[str, str]]:
@@ -139,7 +139,7 @@ def test_wherever_the_package_trains_the_next_thing_is_noise() -> None:
     assert statements(once["noisy"]) == [
         "exact = self.exact(rows, progress)",
         "released = self.mechanism.release(exact.ravel()).reshape(exact.shape)",
-        "return within(released, self.learning.radius)",
+        "return projected(released, self.learning.radius)",
     ]
     passes = {call for call in calls("_epochs") if call[0] != "sensitivity"}
     assert passes == {("output_perturbation", name) for name in ("exact", "exact_by_epoch")}
@@ -188,10 +188,10 @@ def test_only_packed_rows_request_exact_sums() -> None:
 def test_every_caller_of_an_exact_sum_is_listed() -> None:
     """What each of them does next is a mechanism: their own tests, and §14.8, are about that."""
     of_algorithms = {path.stem for path in (PACKAGE / "algorithms").rglob("*.py")}
-    found = {name: set() for name in ("gradient_sum", "loss_sums", "label_counts", "second_moment", "scan")}
-    for name, callers in found.items():
+    results = {name: set() for name in ("gradient_sum", "loss_sums", "label_counts", "second_moment", "scan")}
+    for name, callers in results.items():
         callers |= {f"{module}.{function}" for module, function in calls(name) if module in of_algorithms}
-    assert found == {
+    assert results == {
         "gradient_sum": {
             "noisy_sums.noisy_gradient_sum",
             "minimisation.minimiser",  # of objective perturbation: the noise is in what is minimised
@@ -251,30 +251,30 @@ def reachable(*names: str) -> set[str]:
 
 
 def test_no_interface_of_the_server_reaches_the_baseline_without_noise() -> None:
-    found = reachable("dbdp.interfaces.sql.functions", "dbdp.interfaces.sql.scoring")
+    result = reachable(*(f"dbdp.interfaces.sql.{name}" for name in ("functions", "aggregates", "scoring")))
     assert {
         "dbdp.controller.requests",
         "dbdp.controller.rows",
         "dbdp.algorithms.noisy_search.privgene",
         "dbdp.controller.evaluation",
-    } <= found
-    assert not found & {"dbdp.controller.baselines", "dbdp.interfaces.python.database", "dbdp.interfaces.cli.main"}
+    } <= result
+    assert not result & {"dbdp.controller.baselines", "dbdp.interfaces.python.database", "dbdp.interfaces.cli.main"}
     assert "dbdp.controller.baselines" in reachable("dbdp.interfaces.python.database")  # it would be seen
 
 
 def test_no_option_no_setting_and_no_variable_of_the_environment_is_about_noise() -> None:
     assert not [each.name for each in fields(Request) if re.search("noise|exact|seed|debug|test", each.name)][1:]
-    found = set()
+    results = set()
     for path in PACKAGE.rglob("*.py"):
         if path.name != "bootstrap.py":  # makes the virtual environment, before there is anything to train with
             for match in SWITCHES.finditer(path.read_text(encoding="utf-8")):
-                found.add(match[1] or match[2] or "")
+                results.add(match[1] or match[2] or "")
     of_the_server = {"role", "transaction_isolation", "dbdp.pack_memory", "block_size", "synchronous_standby_names"}
     of_the_server |= {""}  # threads of BLAS, which are set and not read
     of_the_server |= {"fsync"}  # the doctor looks at it
     of_the_server |= {"search_path", "row_security"}  # of a client, which are put back behind its statement
     of_the_server |= {"server_version_num"}  # decides how large the server's counts of reads are
-    assert found == of_the_server | {"DBDP_HOME", "XDG_DATA_HOME", "DBDP_DATA", "URL_VARIABLE"}
+    assert results == of_the_server | {"DBDP_HOME", "XDG_DATA_HOME", "DBDP_DATA", "URL_VARIABLE"}
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -42,13 +42,13 @@ def audit(which: str) -> float:
     made = algorithms.plan(Request(**options), Facts(ROWS, 1))
     assert isinstance(made, NoisyWhileTraining)
     expected = made.details["steps"] * made.details["sampling_rate"] * STEP / options["batch_size"]
-    found = []
+    results = []
     for sign in (1.0, -1.0):
         features = np.zeros((ROWS, 1))
         features[7] = sign
         rows = RowsInMemory(features, np.ones(ROWS))
-        found.append(np.array([made.run(rows, lambda *_: None)[0] for _ in range(RELEASES)]))
-    return audited(*found, 2 * BORDER * expected, options.get("delta", 0.0))
+        results.append(np.array([made.run(rows, lambda *_: None)[0] for _ in range(RELEASES)]))
+    return audited(*results, 2 * BORDER * expected, options.get("delta", 0.0))
 
 
 def a_third(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,9 +80,9 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("which", AUDITS)
 def test_what_runs_keeps_its_claim(which: str) -> None:
-    found = audit(which)
-    assert found <= AUDITS[which]["epsilon"]
-    assert which not in TIGHT or found >= AUDITS[which]["epsilon"] / 2
+    result = audit(which)
+    assert result <= AUDITS[which]["epsilon"]
+    assert which not in TIGHT or result >= AUDITS[which]["epsilon"] / 2
 
 
 FAULTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], tuple[str, ...]]] = {

@@ -44,11 +44,11 @@ def neighbours(server_url: str) -> Iterator[list[str]]:
 create table neighbours.others as
 select array[random() - 0.5, random() - 0.5, random() - 0.5]::float8[] as x, 1 as y, 'a' as k
 from generate_series(2, {ROWS})""")
-        given = {"features": {"x": {"length": 3, "norm": 1}}, "intercept": False, "epsilon": 10, "delta": 0.5}
+        options = {"features": {"x": {"length": 3, "norm": 1}}, "intercept": False, "epsilon": 10, "delta": 0.5}
         for name, (record, label) in datasets_of.items():
             connection.execute(f"create table neighbours.{name} as table neighbours.others")
             connection.execute(f"insert into neighbours.{name} values ('{{{','.join(map(str, record))}}}', 1, 'a')")
-            connect(connection).register_dataset(name, f"neighbours.{name}", **LABELS[label], **given)
+            connect(connection).register_dataset(name, f"neighbours.{name}", **LABELS[label], **options)
         yield list(datasets_of)
         for name in datasets_of:
             connection.execute("select dbdp.drop_dataset(%s)", (name,))
@@ -57,13 +57,13 @@ from generate_series(2, {ROWS})""")
 
 def of_both(database: Database, names: list[str], sums: "Sums") -> float:
     """How far apart sums over two datasets are, by the real aggregates."""
-    found = []
+    results = []
     for name in names:
         dataset = datasets.load(database._session, name)
         with packed_rows(database._session, dataset, Layout(3, (ROWS,))) as rows:
             rows.shuffle()
-            found.append(sums(rows))
-    return float(np.linalg.norm(found[0] - found[1]))
+            results.append(sums(rows))
+    return float(np.linalg.norm(results[0] - results[1]))
 
 
 class Sums:

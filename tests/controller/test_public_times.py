@@ -122,8 +122,8 @@ def test_a_plan_states_the_answer_time_and_is_itself_not_delayed(connection: psy
         "dp_explain_score(%s, 'class_balance', 1)",
         "dp_explain_tuning(%s, '[{\"epochs\": 1}]', epsilon => 1)",
     ):
-        found = connection.execute(f"select (dbdp.{other})::json -> 'answer_seconds'", (name,)).fetchone()
-        assert found == (LATE,)
+        row = connection.execute(f"select (dbdp.{other})::json -> 'answer_seconds'", (name,)).fetchone()
+        assert row == (LATE,)
 
 
 def test_a_cancel_ends_the_wait_and_the_charge_stands(connection: psycopg.Connection, name: str, spent: Spent) -> None:

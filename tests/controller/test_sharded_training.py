@@ -266,8 +266,8 @@ def test_after_a_worker_is_stopped_the_others_stop_and_nothing_stays(
         return epoch(part, states)
 
     def stop(other: psycopg.Connection) -> None:
-        found = [pid for (pid,) in other.execute(LEARNING).fetchall()]
-        chosen[:] = chosen or found[:1]
+        results = [pid for (pid,) in other.execute(LEARNING).fetchall()]
+        chosen[:] = chosen or results[:1]
         if chosen:
             other.execute(f"select {how}(%s)", chosen)
 
@@ -476,7 +476,7 @@ def test_of_temporary_tables_of_another_role_only_those_with_code_stop_a_charge(
         with connection.transaction(force_rollback=True):
             connection.execute("set transaction isolation level repeatable read")
             connection.execute(use)
-            found = {row["name"] for row in ClientSession(connection).query(callers._FOREIGN)}
+            results = {row["name"] for row in ClientSession(connection).query(callers._FOREIGN)}
         if code == "none" or use.startswith("truncate"):
-            assert found == (set() if code == "none" else {"own"})
+            assert results == (set() if code == "none" else {"own"})
     connection.execute("reset role; drop table pg_temp.own")

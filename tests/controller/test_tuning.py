@@ -71,10 +71,10 @@ def through(interface: str, connection: psycopg.Connection, name: str, request: 
         return database.tune(name, request)
     base = {each: value for each, value in vars(request.base).items() if value is not None}
     own = {each: getattr(request, each) for each in ("method", "repetitions", "distribution")}
-    given = base | {each: value for each, value in own.items() if value is not None}
-    options = ", ".join(f"{each} => %({each})s" for each in given)
+    arguments = base | {each: value for each, value in own.items() if value is not None}
+    options = ", ".join(f"{each} => %({each})s" for each in arguments)
     sql = f"select * from dbdp.dp_tune(%(name)s, %(candidates)s, {options})"
-    row = connection.execute(sql, given | {"name": name, "candidates": json.dumps(request.candidates)}).fetchone()
+    row = connection.execute(sql, arguments | {"name": name, "candidates": json.dumps(request.candidates)}).fetchone()
     return Model(row[0], name, [], row[1], row[2], row[3], row[4])
 
 
@@ -233,7 +233,7 @@ def test_errors_are_those_of_the_rows_of_the_last_portion(
     database.tune(dataset(), tuning_of(GOOD, {**BAD}))
     good, bad = counted
     assert 30 < good < 110  # of 200; 67 on average, standard deviation 5.4
-    assert 100 < bad < 180  # and half of the others
+    assert 85 < bad < 185  # and half of the others: 133 on average, standard deviation 6.4
 
 
 def test_the_choice_depends_on_errors_alone(

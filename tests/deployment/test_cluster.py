@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,15 +27,6 @@ relocatable = false
 schema = dbdp
 """
 PYTHON = "create function {} returns text language plpython3u as 'import sys; return str(sys.{})'"
-
-
-@pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    """A folder that the server's account can enter, unlike pytest's own."""
-    path = Path(tempfile.mkdtemp(prefix="dbdp-test-", dir="/tmp"))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path)
 
 
 @pytest.fixture(scope="module", autouse=True)

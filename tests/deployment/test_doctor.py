@@ -2,16 +2,15 @@
 
 import json
 import lzma
-import os
 import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
+from commands import run
 from psycopg.pq import ConnStatus, PGconn
 from servers import temporary_cluster
 
@@ -49,18 +48,13 @@ def share(cluster: Cluster) -> Path:
         return Path(connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()[0])
 
 
-def dbdp(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dbdp.interfaces.cli.main", *arguments]
-    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
-
-
 def do(cluster: Cluster, remedy: str) -> None:
     """Apply the remedy of a finding: SQL as the superuser, or a command in a shell."""
     if remedy.endswith(";"):
         execute(cluster, remedy)
         return
     words = shlex.split(remedy)
-    done = dbdp(*words[1:]) if words[0] == "dbdp" else subprocess.run(words, capture_output=True, check=False)
+    done = run(*words[1:]) if words[0] == "dbdp" else subprocess.run(words, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -96,7 +90,7 @@ def is_well(cluster: Cluster) -> bool:
 
 
 def test_the_server_of_the_tests_lacks_nothing_but_what_they_took(server_url: str) -> None:
-    done = dbdp("doctor", "--json", DBDP_URL=server_url)
+    done = run("doctor", "--json", DBDP_URL=server_url)
     findings = json.loads(done.stdout)
     fsync = [each for each in findings if each["check"] == "fsync"]
     assert [each for each in findings if each["state"] == FAULT] == fsync
@@ -108,7 +102,7 @@ def test_the_server_of_the_tests_lacks_nothing_but_what_they_took(server_url: st
 
 @ON_ITS_OWN
 def test_a_sound_server_is_all_well(cluster: Cluster) -> None:
-    done = dbdp("doctor", DBDP_URL=cluster.url)
+    done = run("doctor", DBDP_URL=cluster.url)
     assert done.returncode == 0, done.stdout
     assert bad(cluster) == []
 
@@ -242,7 +236,7 @@ def test_a_newer_extension_requires_a_newer_client(cluster: Cluster) -> None:
 def test_a_stranger_learns_what_it_may_and_its_password_is_never_shown(cluster: Cluster) -> None:
     execute(cluster, "create role \"A stranger\" login password 'hunter2'")
     url = cluster.url.replace("postgres@", "A%20stranger:hunter2@")
-    done = dbdp("doctor", "--url", url, "--json")
+    done = run("doctor", "--url", url, "--json")
     assert done.returncode == 1
     assert "hunter2" not in done.stdout + done.stderr
     states = {each["check"]: each for each in json.loads(done.stdout)}

@@ -210,8 +210,8 @@ def test_who_owns_the_database_and_its_schemas_cannot_drop_the_extension(fresh: 
 def test_the_extension_belongs_to_pg_catalog_whatever_is_requested(copy: str, place: str) -> None:
     with psycopg.connect(copy, autocommit=True) as connection:
         connection.execute(f"create extension dbdp {place} cascade".encode())
-        found = connection.execute("select extnamespace::regnamespace::text from pg_extension where extname = 'dbdp'")
-        assert found.fetchone() == ("pg_catalog",)
+        result = connection.execute("select extnamespace::regnamespace::text from pg_extension where extname = 'dbdp'")
+        assert result.fetchone() == ("pg_catalog",)
 
 
 def test_a_client_of_another_version_is_refused_with_both_versions(connection: psycopg.Connection) -> None:
@@ -281,10 +281,10 @@ def test_nothing_that_a_role_can_set_moves_the_import(server_url: str, tmp_path:
         finally:
             connection.execute("reset session authorization; reset search_path; drop role ordinary")
         connection.execute(WHERE.format(WHERE_BODY))
-        found = connection.execute("select where_is_dbdp()").fetchone()[0]
+        result = connection.execute("select where_is_dbdp()").fetchone()[0]
         connection.execute("drop function where_is_dbdp")
         home = str(python_directory(connection))
-    assert all(path.startswith(home) for path in found)
+    assert all(path.startswith(home) for path in result)
 
 
 def test_a_role_cannot_name_a_module_of_its_own(connection: psycopg.Connection, schema: str) -> None:
@@ -315,12 +315,12 @@ def test_a_backend_has_one_thread(
 
 
 def test_every_function_of_an_interface_pins_its_search_path(connection: psycopg.Connection) -> None:
-    found = connection.execute(
+    rows = connection.execute(
         "select proname, proconfig from pg_proc where pronamespace = 'dbdp'::regnamespace"
     ).fetchall()
-    names = {name for name, _ in found}
+    names = {name for name, _ in rows}
     assert names >= {"predict", "dp_logreg", "dp_explain", "shuffle", "charge", "register_dataset"}
-    for name, settings in found:
+    for name, settings in rows:
         if name in PER_ROW | IN_C:
             continue
         assert "search_path=pg_catalog, pg_temp" in (settings or []), name
@@ -330,11 +330,11 @@ def test_no_function_table_or_sequence_is_open_to_the_public(
     connection: psycopg.Connection, make_table: Callable[..., str], register: Callable[..., str]
 ) -> None:
     register(make_table("open_to_none", np.ones((3, 3)), np.ones(3)))
-    found = {name for (name,) in connection.execute(OPEN_TO_PUBLIC).fetchall()}
+    results = {name for (name,) in connection.execute(OPEN_TO_PUBLIC).fetchall()}
     of_arrays = {
         f"{name}({type_name}[])" for name in ("array_bytes", "array_size") for type_name in ("double precision", "real")
     }
-    assert found == of_arrays  # for owners of tables, of their own arrays
+    assert results == of_arrays  # for owners of tables, of their own arrays
     relations = """
 select relname from pg_class as c, aclexplode(coalesce(c.relacl, acldefault(
     case c.relkind when 'S' then 'S' else 'r' end::"char", c.relowner))) as a

@@ -1,9 +1,7 @@
 """The installer and the bootstrap: the right files, the right Python, and errors that name the remedy."""
 
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,15 +39,6 @@ BODIES = {
     "paths.py": "import dbdp, flint, numpy\n"
     "return [dbdp.__file__, numpy.__file__, getattr(dbdp, 'mark', ''), flint.__file__, str(flint.arb(2).sqrt())]\n",
 }
-
-
-@pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    """A folder that the server's account can enter, unlike pytest's own."""
-    path = Path(tempfile.mkdtemp(prefix="dbdp-test-", dir="/tmp"))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path)
 
 
 @pytest.fixture(scope="module")

@@ -83,8 +83,8 @@ class Reader:
             printed = psql.run(f"{step.code}\n\\echo {mark}\n", mark)
         else:
             python = self._interpreter(sys.executable, "-u", "-c", PYTHON)
-            asked = {"code": step.code, "mark": mark, "url": self._url()}
-            printed = python.run(json.dumps(asked) + "\n", mark)
+            request = {"code": step.code, "mark": mark, "url": self._url()}
+            printed = python.run(json.dumps(request) + "\n", mark)
         return re.sub(r"^\[failed.*\]\n", "", printed, flags=re.MULTILINE), FAILED.search(printed) is not None
 
     def close(self) -> None:

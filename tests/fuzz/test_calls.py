@@ -40,14 +40,18 @@ def trainings(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     """A interface of a training, and arguments."""
     interface, name = draw(st.sampled_from(TRAINING)), draw(NAMES)
     kind = "label_bounds" if name == "numbers" else "positive"
-    given = {"dataset": name} | draw(requests(kind))
+    options = {"dataset": name} | draw(requests(kind))
     if "tun" in interface:
-        given = {option: value for option, value in given.items() if option in ("dataset", "epsilon", "delta", "loss")}
-        given["candidates"] = draw(_candidates())
-        given["method"] = draw(st.sampled_from(["disjoint_portions"] * 3 + ["random_repetition"] * 3 + ["nope", None]))
-        given["repetitions"] = draw(st.sampled_from([None] * 6 + [1.0, 2.0, 0.0, -1.0, float("nan"), 1e308]))
-        given["distribution"] = draw(st.sampled_from([None] * 6 + ["geometric", "poisson", "nope"]))
-    return interface, given
+        options = {
+            option: value for option, value in options.items() if option in ("dataset", "epsilon", "delta", "loss")
+        }
+        options["candidates"] = draw(_candidates())
+        options["method"] = draw(
+            st.sampled_from(["disjoint_portions"] * 3 + ["random_repetition"] * 3 + ["nope", None])
+        )
+        options["repetitions"] = draw(st.sampled_from([None] * 6 + [1.0, 2.0, 0.0, -1.0, float("nan"), 1e308]))
+        options["distribution"] = draw(st.sampled_from([None] * 6 + ["geometric", "poisson", "nope"]))
+    return interface, options
 
 
 def _candidates() -> st.SearchStrategy[str | None]:
@@ -131,23 +135,23 @@ def forgeries(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     interface = draw(
         st.sampled_from(["charge", "store_release", "store_network", "shuffle", "drop_dataset", "check_rows"])
     )
-    given: dict[str, Any] = {"name" if "drop" in interface else "dataset": draw(NAMES)}
+    options: dict[str, Any] = {"name" if "drop" in interface else "dataset": draw(NAMES)}
     if interface == "charge":
-        given["plan"] = draw(written(draw(st.sampled_from(PLANS))))
+        options["plan"] = draw(written(draw(st.sampled_from(PLANS))))
     elif interface == "store_release":
         numbers = ELEMENTS.filter(lambda text: text != "NULL")
-        given["coefficients"] = draw(st.none() | arrays(numbers, 3))
-        given["intercepts"] = draw(st.sampled_from(["{0}", "{0}", "{}", "{NULL}", "{NaN}", "{0,1}", None, "{{0}}"]))
-        given["receipt"] = draw(written(RECEIPT))
+        options["coefficients"] = draw(st.none() | arrays(numbers, 3))
+        options["intercepts"] = draw(st.sampled_from(["{0}", "{0}", "{}", "{NULL}", "{NaN}", "{0,1}", None, "{{0}}"]))
+        options["receipt"] = draw(written(RECEIPT))
     elif interface == "store_network":
-        given |= {"network": draw(written(NETWORK)), "parameters": draw(st.none() | arrays(FLOATS, 4))}
-        given["receipt"] = draw(written(RECEIPT))
+        options |= {"network": draw(written(NETWORK)), "parameters": draw(st.none() | arrays(FLOATS, 4))}
+        options["receipt"] = draw(written(RECEIPT))
     elif interface == "shuffle":
-        given["blocks"] = draw(
+        options["blocks"] = draw(
             st.sampled_from(["pg_temp.packed"] * 5 + ["nope", "", "packed; select 1", "vectors", None])
         )
-        given["options"] = draw(written(draw(OPTIONS_OF_SHUFFLE)))
-    return interface, given
+        options["options"] = draw(written(draw(OPTIONS_OF_SHUFFLE)))
+    return interface, options
 
 
 @pytest.mark.parametrize("share", SHARES)

@@ -56,8 +56,8 @@ def _sound(draw: st.DrawFn) -> dict[str, Any]:
     declared = draw(st.sampled_from([{"positive": first, "negative": second}, {"classes": [first, second]}]))
     budget = draw(st.sampled_from([(10.0, 1e-3), (1e6, 0.5)]))
     more = {"name": "d", "source": "t", "mode": draw(st.sampled_from(["basic", "renyi", "gaussian"]))}
-    given = {"label": label, "features": json.dumps(features), "epsilon": budget[0], "delta": budget[1]}
-    return given | declared | more | {"intercept": draw(st.booleans())}
+    options = {"label": label, "features": json.dumps(features), "epsilon": budget[0], "delta": budget[1]}
+    return options | declared | more | {"intercept": draw(st.booleans())}
 
 
 def _feature(kind: str) -> st.SearchStrategy[Any]:

@@ -62,17 +62,17 @@ def test_a_plan_that_the_ledger_cannot_store_is_refused_before_its_charge(
     "receipt", ['{"algorithm": 1}', '{"epsilon": "a"}', '{"delta": true}', '{"note": "\\u0000"}', '{"note": "\\ud800"}']
 )
 def test_a_receipt_stops_nobody_from_listing_the_models(vectors: Watch, receipt: str) -> None:
-    given = {"dataset": "vectors", "coefficients": "{1,2,3}", "intercepts": "{0}", "receipt": receipt}
-    assert vectors.attempt(*call("store_release", given)).sqlstate == "DP001"
-    sound = given | {"receipt": '{"algorithm": "a", "epsilon": 1, "delta": 0}'}
+    options = {"dataset": "vectors", "coefficients": "{1,2,3}", "intercepts": "{0}", "receipt": receipt}
+    assert vectors.attempt(*call("store_release", options)).sqlstate == "DP001"
+    sound = options | {"receipt": '{"algorithm": "a", "epsilon": 1, "delta": 0}'}
     assert vectors.attempt(*call("store_release", sound), stores=1).error is None
     assert vectors.ledger.execute("select count(*) from dbdp.models where receipt ->> 'x' is null").fetchone()[0] > 0
 
 
 def test_a_model_that_is_not_finite_is_not_stored(vectors: Watch) -> None:
     for coefficients in ("{1,2,Infinity}", "{1,2,NaN}"):
-        given = {"dataset": "vectors", "coefficients": coefficients, "intercepts": "{0}", "receipt": "{}"}
-        assert "is null or not finite" in vectors.attempt(*call("store_release", given)).message
+        options = {"dataset": "vectors", "coefficients": coefficients, "intercepts": "{0}", "receipt": "{}"}
+        assert "is null or not finite" in vectors.attempt(*call("store_release", options)).message
 
 
 @pytest.mark.parametrize("bounds", [[0, 5e-324], [1e-110, 2e-110]])

@@ -135,5 +135,5 @@ ROW_TYPES = "select reltype::int8, relname from pg_class where relname in ('clas
 
 
 def description(ledger: psycopg.Connection, model: int, row_type: int) -> Any:
-    found = ledger.execute("select dbdp.model_description(%s, %s::oid)", (model, row_type)).fetchone()[0]
-    return json.loads(found)
+    result = ledger.execute("select dbdp.model_description(%s, %s::oid)", (model, row_type)).fetchone()[0]
+    return json.loads(result)

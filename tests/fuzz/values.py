@@ -235,16 +235,20 @@ def sound_requests(draw: st.DrawFn, kind: str) -> dict[str, Any]:
     """Options that suit a label: most can be planned."""
     algorithm = draw(st.sampled_from(list(ALGORITHMS)))
     short = {setting: value for setting, value in SHORT_SETTINGS[algorithm].items() if setting in OWN[algorithm]}
-    given: dict[str, Any] = {"algorithm": algorithm, "epsilon": 1.0, "delta": draw(st.sampled_from([0.0, 1e-6, 1e-6]))}
-    given |= {"settings": json.dumps(short)} if short else {"epochs": draw(st.sampled_from([1, 2]))}
+    arguments: dict[str, Any] = {
+        "algorithm": algorithm,
+        "epsilon": 1.0,
+        "delta": draw(st.sampled_from([0.0, 1e-6, 1e-6])),
+    }
+    arguments |= {"settings": json.dumps(short)} if short else {"epochs": draw(st.sampled_from([1, 2]))}
     if kind == "label_bounds":
-        given["loss"] = draw(st.sampled_from(["huber_regression", "squared"]))
-        given |= {"radius": 1.0} if given["loss"] == "squared" else {}
+        arguments["loss"] = draw(st.sampled_from(["huber_regression", "squared"]))
+        arguments |= {"radius": 1.0} if arguments["loss"] == "squared" else {}
     if draw(st.integers(0, 4)) == 0:
-        given["network"] = draw(st.sampled_from(["mlp:2", "mlp:1,1"]))
+        arguments["network"] = draw(st.sampled_from(["mlp:2", "mlp:1,1"]))
     if algorithm == "objective_perturbation":
-        given["regularisation"] = 0.1
-    return given
+        arguments["regularisation"] = 0.1
+    return arguments
 
 
 # --- JSON of every kind -----------------------------------------------------------------------------------

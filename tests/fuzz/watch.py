@@ -117,8 +117,8 @@ class Watch:
 
     def of(self, name: str) -> "Watch":
         """Watch the odometers of a dataset from now on."""
-        found = self.ledger.execute("select max(id) from dbdp.dataset where name = %s", (name,)).fetchone()
-        self._dataset = found[0]
+        row = self.ledger.execute("select max(id) from dbdp.dataset where name = %s", (name,)).fetchone()
+        self._dataset = row[0]
         return self
 
     def spent(self) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../../dbdp/learning/_sgd.h"
+#include "../../dbdp/learning/compiled/_sgd.h"
 
 enum { DIMENSION = 21, STRIDE = 24, MOST = 200 };
 

@@ -1,7 +1,6 @@
 """Every packed row has norm at most 1 as real numbers, and is a function of its record alone."""
 
 from fractions import Fraction
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -23,6 +22,8 @@ from dbdp.learning.rows.encoding import (
 )
 from dbdp.learning.rows.features import Numeric
 
+pytestmark = pytest.mark.usefixtures("packer")
+
 WIDEST = st.floats(allow_nan=True, allow_infinity=True)
 EXTREMES = [
     0.0,
@@ -43,15 +44,6 @@ EXTREMES = [
 COLUMN_VALUES = st.sampled_from([*EXTREMES, 3.0, -7.0, 11.0, np.nan])
 NUMBERS = (Numeric("a", 0.0, 10.0), Numeric("b", -5.0, 5.0))
 COLUMNS = ColumnEncoder(NUMBERS, ((3.0, -7.0, 0.0), (11.0,)), intercept=True)
-
-
-@pytest.fixture(scope="module", autouse=True, params=[False, True], ids=["reference", "compiled"])
-def packer(request):
-    """Every claim is made for both packers."""
-    if request.param and not kernels.COMPILED:
-        pytest.skip("no compiled kernel: built without a compiler")
-    with patch.object(kernels, "COMPILED", request.param):
-        yield
 
 
 def records(elements, labels=None, *, header=None, element="<f8", label="<i4"):
@@ -510,12 +502,12 @@ def test_every_finite_number_has_one_bin_and_one_position_within_the_bounds(boun
     assert len(feature.names) == bins
     assert (places >= 0).all()
     assert (places < bins).all()
-    found = encoding.positions(feature, np.array([*bounds, *values]))
+    result = encoding.positions(feature, np.array([*bounds, *values]))
     expected = [feature.position(value) for value in (*bounds, *values)]
-    assert found == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    assert result == pytest.approx(expected, rel=1e-12, abs=1e-12)
     for kind in ("scaled", "unit", "centred"):
         origin, length = feature.affine(kind)
-        assert (np.abs((found - origin) / length) <= 1 + 1e-12).all()
+        assert (np.abs((result - origin) / length) <= 1 + 1e-12).all()
 
 
 def test_the_bins_of_the_asinh_scale_grow_with_the_distance_from_zero():

@@ -1,7 +1,5 @@
 """Packing preserves labels of every kind, and recognises a record without one by NaN."""
 
-from unittest.mock import patch
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,14 +9,7 @@ from hypothesis.extra import numpy as hnp
 from dbdp.learning import kernels
 from dbdp.learning.rows import blocks, encoding
 
-
-@pytest.fixture(scope="module", autouse=True, params=[False, True], ids=["reference", "compiled"])
-def packer(request):
-    """Every claim is made for both packers."""
-    if request.param and not kernels.COMPILED:
-        pytest.skip("no compiled kernel: built without a compiler")
-    with patch.object(kernels, "COMPILED", request.param):
-        yield
+pytestmark = pytest.mark.usefixtures("packer")
 
 
 def packed(labels, features=0.25, dimension=9):

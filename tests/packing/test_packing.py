@@ -1,7 +1,5 @@
 """Shuffle and pack: every row once, in a secret uniform order, whatever the row holds, in bounded memory."""
 
-import re
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +7,7 @@ import numpy as np
 import psycopg
 import pytest
 from servers import cancel_once_charged
+from shuffles import growth, multiset
 
 from dbdp.controller import ChargedError
 from dbdp.interfaces.python.database import Database
@@ -32,17 +31,13 @@ def shuffled(connection: psycopg.Connection, name: str, dimension: int, options:
     with connection.transaction(force_rollback=True):
         connection.execute("create temporary table packed (block_no int8, block bytea)")
         connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s)", (name, options))
-        found = connection.execute("select block_no, block from packed order by block_no").fetchall()
-    assert [number for number, _ in found] == list(range(len(found)))
-    return [blocks.decode(block, dimension) for _, block in found]
+        rows = connection.execute("select block_no, block from packed order by block_no").fetchall()
+    assert [number for number, _ in rows] == list(range(len(rows)))
+    return [blocks.decode(block, dimension) for _, block in rows]
 
 
 def rows_of(connection: psycopg.Connection, name: str, dimension: int, options: str = "{}") -> np.ndarray:
     return np.concatenate(shuffled(connection, name, dimension, options))
-
-
-def multiset(rows: np.ndarray) -> Counter[bytes]:
-    return Counter(row.tobytes() for row in rows + np.float32(0))  # adding 0 makes -0 a 0
 
 
 def expected_row(features: np.ndarray, label: int, *, is_scaled: bool = False) -> np.ndarray:
@@ -162,29 +157,6 @@ def p_value(cells: np.ndarray, chi2: object) -> float:
     return chi2.sf(((cells - mean) ** 2 / mean).sum(), 49)
 
 
-def memory_of(pid: int) -> dict[str, int]:
-    """Resident and peak memory of a process, in bytes."""
-    found = re.findall(r"^(VmHWM|VmRSS):\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    return {key: int(value) << 10 for key, value in found}
-
-
-def growth(connection: psycopg.Connection, name: str, memory: str, options: str) -> int:
-    """How far one shuffle raises the peak of a backend that has shuffled in 1 MB before."""
-    connection.execute("create temporary table packed (block_no int8, block bytea)")
-    connection.execute("set dbdp.pack_memory = '1MB'; set temp_buffers = '1MB'")
-    connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, options))
-    connection.execute("truncate packed")
-    pid = connection.info.backend_pid
-    try:
-        Path(f"/proc/{pid}/clear_refs").write_text("5")
-    except OSError:
-        pytest.skip("only root on the server's machine may reset a peak")
-    before = memory_of(pid)["VmRSS"]
-    connection.execute(f"set dbdp.pack_memory = '{memory}'")
-    connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, options))
-    return memory_of(pid)["VmHWM"] - before
-
-
 @pytest.mark.parametrize(
     ("options", "most"),
     [
@@ -202,10 +174,10 @@ create table large as
 select array_fill(i % 100 / 100.0::float8, array[14]) x, i % 2 y from generate_series(1, 170000) i""")
     name = register("large", features={"x": {"length": 14, "norm": 60}})
     with psycopg.connect(server_url) as fresh:
-        assert growth(fresh, name, "1MB", options) < most
+        assert growth(fresh, name, "1MB", options, warming=options) < most
     if options == "{}":
         with psycopg.connect(server_url) as fresh:
-            assert growth(fresh, name, "256MB", options) > 10 << 20  # the measure sees what it should
+            assert growth(fresh, name, "256MB", options, warming=options) > 10 << 20  # the measure sees what it should
 
 
 @pytest.mark.parametrize("kind", ["array", "columns"])
@@ -409,10 +381,10 @@ def assert_same_training(
     connection: psycopg.Connection, server_log: Callable[[], str], names: tuple[str, str], dimension: int
 ) -> None:
     """Same number of rows, same borders, same rows, same exact model, no word."""
-    found = [packed_quietly(connection, server_log, name, dimension) for name in names]
-    sizes = [[len(part) for part in parts] for parts in found]
+    results = [packed_quietly(connection, server_log, name, dimension) for name in names]
+    sizes = [[len(part) for part in parts] for parts in results]
     assert sizes[0] == sizes[1]
-    rows = [np.concatenate(parts) for parts in found]
+    rows = [np.concatenate(parts) for parts in results]
     assert multiset(rows[0]) == multiset(rows[1])
     models = [model_of(connection, in_order(each, sizes[0]), dimension) for each in rows]
     assert (models[0] == models[1]).all()
@@ -471,9 +443,9 @@ def test_an_array_of_any_finite_length_is_clipped_to_norm_one(
 def test_minus_zero_is_zero(connection: psycopg.Connection, schema: str, register: Register) -> None:
     fill_arrays(connection, "wild", ["'{-0, 0.5, -0}', 1"])
     fill_arrays(connection, "tame", ["'{0, 0.5, 0}', 1"])
-    found = [np.concatenate(shuffled(connection, register(table), 4)) for table in ("wild", "tame")]
-    assert multiset(found[0]) == multiset(found[1])
-    models = [model_of(connection, [rows[np.lexsort((rows + np.float32(0)).T)]], 4) for rows in found]
+    results = [np.concatenate(shuffled(connection, register(table), 4)) for table in ("wild", "tame")]
+    assert multiset(results[0]) == multiset(results[1])
+    models = [model_of(connection, [rows[np.lexsort((rows + np.float32(0)).T)]], 4) for rows in results]
     assert (models[0] == models[1]).all()
 
 
@@ -482,8 +454,8 @@ def test_an_array_with_another_lower_bound_is_the_same_array(
 ) -> None:
     fill_arrays(connection, "moved", ["'[5:7]={0.1, 0.2, 0.3}', 1"])
     fill_arrays(connection, "plain", ["'{0.1, 0.2, 0.3}', 1"])
-    found = [rows_of(connection, register(table), 4) for table in ("moved", "plain")]
-    assert multiset(found[0]) == multiset(found[1])
+    results = [rows_of(connection, register(table), 4) for table in ("moved", "plain")]
+    assert multiset(results[0]) == multiset(results[1])
 
 
 @pytest.fixture

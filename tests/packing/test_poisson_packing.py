@@ -2,9 +2,7 @@
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -12,6 +10,7 @@ import numpy as np
 import psycopg
 import pytest
 from scipy import stats
+from shuffles import growth, multiset
 
 from dbdp.learning.rows import blocks
 from dbdp.packing.memory import blocks_of_step, steps_that_fit
@@ -56,8 +55,8 @@ def packed(connection: psycopg.Connection, name: str, dimension: int = 1, **opti
 
 
 def read(connection: psycopg.Connection, dimension: int = 1) -> list[Block]:
-    found = connection.execute("select block_no, block from packed order by block_no").fetchall()
-    return [(no, blocks.decode(block, dimension)) for no, block in found]
+    rows = connection.execute("select block_no, block from packed order by block_no").fetchall()
+    return [(no, blocks.decode(block, dimension)) for no, block in rows]
 
 
 def steps_of(found: list[Block], steps: int, size: int) -> list[np.ndarray]:
@@ -75,10 +74,10 @@ def drawn(connection: psycopg.Connection, name: str, count: int, steps: int, **o
     """The numbers of the rows of each step."""
     poisson = {"steps": steps, **options}
     size = poisson.setdefault("size", public_size(count, poisson))
-    found = packed(connection, name, poisson=poisson)
-    assert [number for number, _ in found] == list(range(len(found)))
-    assert [len(rows) for _, rows in found] == block_sizes(steps, size, apart=options.get("apart", False))
-    return [numbers(rows, count) for rows in steps_of(found, steps, size)]
+    result = packed(connection, name, poisson=poisson)
+    assert [number for number, _ in result] == list(range(len(result)))
+    assert [len(rows) for _, rows in result] == block_sizes(steps, size, apart=options.get("apart", False))
+    return [numbers(rows, count) for rows in steps_of(result, steps, size)]
 
 
 def block_sizes(steps: int, size: int, *, apart: bool) -> list[int]:
@@ -115,9 +114,9 @@ def test_every_row_takes_part_in_every_step_by_its_own_draw(
     name, times = numbered(count), np.zeros(0, np.int64)
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
     while len(times) < 10_000:
-        found = drawn(connection, name, count, steps, probability=probability, apart=apart)
-        assert all(len(set(rows)) == len(rows) for rows in found)
-        times = np.append(times, np.bincount(np.concatenate(found).astype(int), minlength=count))
+        result = drawn(connection, name, count, steps, probability=probability, apart=apart)
+        assert all(len(set(rows)) == len(rows) for rows in result)
+        times = np.append(times, np.bincount(np.concatenate(result).astype(int), minlength=count))
     assert p_value(times, steps, probability) > ALPHA
     assert p_value(times, steps, probability * 0.8) < ALPHA
     assert p_value(times, steps, probability * 1.2) < ALPHA
@@ -127,8 +126,8 @@ def test_the_numbers_of_rows_that_are_drawn_are_binomial(
     connection: psycopg.Connection, numbered: Callable[[int], str]
 ) -> None:
     name = numbered(500)
-    found = drawn(connection, name, 500, 4000, probability=0.02)
-    sizes = np.array(list(map(len, found)))
+    result = drawn(connection, name, 500, 4000, probability=0.02)
+    sizes = np.array(list(map(len, result)))
     assert p_value(sizes, 500, 0.02) > ALPHA
     assert p_value(sizes, 500, 0.02 * 0.85) < ALPHA
     assert p_value(sizes, 500, 0.02 * 1.15) < ALPHA
@@ -143,10 +142,10 @@ def test_what_is_drawn_beyond_the_public_size_is_cut_and_sizes_stay(
     count, steps, probability, memory = WAYS[way]
     name, mean = numbered(count), int(count * probability)
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
-    found = drawn(connection, name, count, steps, probability=probability, apart=apart, size=mean // 2)
-    assert all(len(set(rows)) == len(rows) == mean // 2 for rows in found)
-    found = drawn(connection, name, count, steps, probability=probability, apart=apart)
-    assert all(len(rows) < public_size(count, {"probability": probability, "steps": steps}) for rows in found)
+    result = drawn(connection, name, count, steps, probability=probability, apart=apart, size=mean // 2)
+    assert all(len(set(rows)) == len(rows) == mean // 2 for rows in result)
+    result = drawn(connection, name, count, steps, probability=probability, apart=apart)
+    assert all(len(rows) < public_size(count, {"probability": probability, "steps": steps}) for rows in result)
 
 
 class InThisProcess(ClientSession):
@@ -184,9 +183,9 @@ def test_each_step_has_the_rows_that_were_drawn_for_it(
     share = Share(poisson=Poisson(probability, steps, size, apart), coding=Coding("scaled"))
     with patch.object(shuffling, "hits", noted):
         shuffle_and_pack(session, datasets.load(session, name), "pg_temp.packed", share)
-    found = [numbers(rows, count) for rows in steps_of(read(connection), steps, size)]
+    results = [numbers(rows, count) for rows in steps_of(read(connection), steps, size)]
     assert before == [count]
-    assert sorted((step, number) for step, rows in enumerate(found) for number in rows) == sorted(expected)
+    assert sorted((step, number) for step, rows in enumerate(results) for number in rows) == sorted(expected)
 
 
 @pytest.mark.parametrize(
@@ -199,8 +198,8 @@ def test_a_probability_of_one_draws_all_rows_in_every_step(
     """Steps of several blocks, blocks of several steps, and steps that end with a block."""
     name = numbered(count)
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
-    found = drawn(connection, name, count, steps, probability=1)
-    assert all(sorted(rows) == list(range(count)) for rows in found)
+    result = drawn(connection, name, count, steps, probability=1)
+    assert all(sorted(rows) == list(range(count)) for rows in result)
 
 
 def test_steps_without_a_row_are_as_long_as_others(
@@ -218,11 +217,11 @@ def test_steps_apart_have_blocks_of_their_own(
     connection: psycopg.Connection, numbered: Callable[[int], str], count: int, steps: int
 ) -> None:
     name = numbered(count)
-    found = packed(connection, name, poisson={"probability": 1.0, "steps": steps, "size": count, "apart": True})
+    result = packed(connection, name, poisson={"probability": 1.0, "steps": steps, "size": count, "apart": True})
     of_step = blocks_of_step(count, 1)
-    assert len(found) == of_step * steps
-    for first in range(0, len(found), of_step):
-        rows = np.concatenate([rows for _, rows in found[first : first + of_step]])
+    assert len(result) == of_step * steps
+    for first in range(0, len(result), of_step):
+        rows = np.concatenate([rows for _, rows in result[first : first + of_step]])
         assert sorted(numbers(rows, count)) == list(range(count))
 
 
@@ -236,10 +235,6 @@ def test_a_table_that_has_another_number_of_rows_is_refused(
     connection.execute(f"set dbdp.pack_memory = '{memory}'; {change}")
     with pytest.raises(psycopg.Error, match=rf"had {count + (1 if 'insert' in change else -1)} rows while it was read"):
         packed(connection, name, poisson={"probability": probability, "steps": steps, "size": 10})
-
-
-def multiset(rows: np.ndarray) -> Counter[bytes]:
-    return Counter(row.tobytes() for row in rows + np.float32(0))  # adding 0 makes -0 a 0
 
 
 @pytest.mark.parametrize("projection", [None, {"dimension": 2, "seed": 3}])
@@ -374,30 +369,6 @@ def test_a_step_that_does_not_fit_is_drawn_alone(connection: psycopg.Connection)
     assert steps_that_fit(session, 40, 1, 1000) > 100
 
 
-def memory_of(pid: int) -> dict[str, int]:
-    """Resident and peak memory of a process, in bytes."""
-    found = re.findall(r"^(VmHWM|VmRSS):\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    return {key: int(value) << 10 for key, value in found}
-
-
-def growth(connection: psycopg.Connection, name: str, memory: str, options: str) -> int:
-    """How far one draw raises the peak of a backend that has drawn in 1 MB before."""
-    connection.execute(TABLE)
-    connection.execute("set dbdp.pack_memory = '1MB'; set temp_buffers = '1MB'")
-    warming = json.dumps({"poisson": {"probability": 0.9, "steps": 1, "size": 80_000}})
-    connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, warming))
-    connection.execute("truncate packed")
-    pid = connection.info.backend_pid
-    try:
-        Path(f"/proc/{pid}/clear_refs").write_text("5")
-    except OSError:
-        pytest.skip("only root on the server's machine may reset a peak")
-    before = memory_of(pid)["VmRSS"]
-    connection.execute(f"set dbdp.pack_memory = '{memory}'")
-    connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, options))
-    return memory_of(pid)["VmHWM"] - before
-
-
 def test_a_step_that_is_larger_than_the_memory_is_packed_within_it(
     server_url: str, connection: psycopg.Connection, schema: str, register: Register
 ) -> None:
@@ -410,6 +381,6 @@ select array_fill(i % 100 / 100.0::float8, array[14]) x, i % 2 y from generate_s
     two = {"poisson": {"probability": 0.9, "steps": 2, "size": 80_000}}
     for memory, options in (("1MB", one), ("256MB", two)):
         with psycopg.connect(server_url) as fresh:
-            grown[memory] = growth(fresh, name, memory, json.dumps(options))
+            grown[memory] = growth(fresh, name, memory, json.dumps(options), warming=json.dumps(one))
     assert grown["1MB"] < 8 << 20
     assert grown["256MB"] > 10 << 20  # the measure sees what it should

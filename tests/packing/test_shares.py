@@ -40,9 +40,9 @@ def shuffled(connection: psycopg.Connection, name: str, dimension: int = 1, **op
     with connection.transaction(force_rollback=True):
         connection.execute("create temporary table packed (block_no int8, block bytea)")
         connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
-        found = connection.execute("select block_no, block from packed order by block_no").fetchall()
-    assert [number for number, _ in found] == list(range(len(found)))
-    return [blocks.decode(block, dimension) for _, block in found]
+        rows = connection.execute("select block_no, block from packed order by block_no").fetchall()
+    assert [number for number, _ in rows] == list(range(len(rows)))
+    return [blocks.decode(block, dimension) for _, block in rows]
 
 
 def numbers(connection: psycopg.Connection, name: str, count: int = ROWS, **options: Any) -> list[int]:
@@ -333,13 +333,13 @@ def test_a_projection_that_cannot_be_is_refused_before_the_charge(
     connection.execute("create table t as select array_fill(0::float8, array[20000]) x, 1 y from generate_series(1, 9)")
     name = register("t", features={"x": {"length": 20_000, "norm": 1}})
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
-    given = {"batch_size": 3, "projection_dimension": dimension, "projection_seed": 1}
+    options = {"batch_size": 3, "projection_dimension": dimension, "projection_seed": 1}
     with pytest.raises((psycopg.Error, ValueError), match=message):
         if interface == "server":
-            arguments = ", ".join(f"{key} => {value}" for key, value in given.items())
+            arguments = ", ".join(f"{key} => {value}" for key, value in options.items())
             connection.execute(f"select dbdp.dp_logreg(%s, epsilon => 1, {arguments})", (name,))
         else:
-            database.train(name, Request(epsilon=1.0, **given))
+            database.train(name, Request(epsilon=1.0, **options))
     assert spent(name) == (0, 0)
 
 

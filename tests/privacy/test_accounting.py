@@ -1,6 +1,5 @@
 """Charges are those of privacy.md §13, rounded up."""
 
-import json
 import math
 from fractions import Fraction
 
@@ -34,20 +33,6 @@ epsilons = st.floats(1e-3, 50)
 deltas = st.floats(-30, -0.5).map(lambda exponent: 10.0**exponent)
 SLACK = mpmath.mpf("1e-12")  # what a charge is rounded up by
 
-# δ₀ → ε: α*, B (privacy.md §13)
-TABLE = [
-    (1e-6, 0.1, 165.7, 0.05319),
-    (1e-6, 0.5, 40.05, 0.2660),
-    (1e-6, 1, 21.98, 0.5355),
-    (1e-6, 2, 12.32, 1.086),
-    (1e-6, 4, 7.171, 2.231),
-    (1e-6, 8, 4.423, 4.654),
-    (1e-9, 0.1, 292.4, 0.05180),
-    (1e-9, 1, 34.87, 0.5220),
-    (1e-9, 2, 18.80, 1.055),
-    (1e-9, 8, 6.081, 4.456),
-]
-
 
 def pure(epsilon, delta=0.0):
     return Release(EpsilonDeltaDpEvent(epsilon, delta), epsilon, delta)
@@ -73,13 +58,6 @@ def divergence_of_randomised_response(epsilon, order):
 def precise():
     with mpmath.workprec(300):
         yield
-
-
-@pytest.mark.parametrize(("delta", "epsilon", "order", "budget"), TABLE)
-def test_orders_and_budgets_are_those_of_the_reference_table(delta, epsilon, order, budget):
-    best = best_order(epsilon, delta)
-    assert best == pytest.approx(order, rel=5e-4)
-    assert epsilon - conversion(best, delta) == pytest.approx(budget, rel=5e-4)
 
 
 @given(epsilon=epsilons, delta=deltas, other=st.floats(0.5, 2))
@@ -296,12 +274,6 @@ def test_an_unknown_mode_is_refused_with_the_known_ones():
 def test_a_promise_that_is_none_is_refused(epsilon, delta, mode):
     with pytest.raises(ValueError, match=r"(epsilon|delta) = \S+ must be"):
         Budget.of(epsilon=epsilon, delta=delta, mode=mode)
-
-
-@given(epsilon=epsilons, delta=deltas, multiplier=st.floats(1e-3, 1e6))
-def test_a_release_survives_the_ledger(epsilon, delta, multiplier):
-    for release in (gaussian(multiplier, epsilon, delta), pure(epsilon), pure(epsilon, delta)):
-        assert Release.from_data(json.loads(json.dumps(release.as_data()))) == release
 
 
 @pytest.mark.parametrize(

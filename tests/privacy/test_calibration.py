@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, special, stats
+from textbook import gaussian_delta
 
 from dbdp.learning.schedules import Restarted
 from dbdp.privacy.accounting.calibration import (
@@ -38,14 +39,6 @@ def precise_delta(epsilon, multiplier):
     """The least δ of N(1/m, 1) against N(0, 1), with 60 digits."""
     e, m = mpmath.mpf(epsilon), mpmath.mpf(multiplier)
     return mpmath.ncdf(1 / (2 * m) - e * m) - mpmath.exp(e) * mpmath.ncdf(-1 / (2 * m) - e * m)
-
-
-def gaussian_delta(epsilon, mean):
-    """The same in floating point, for arrays of means 1/m; 0 for the mean 0."""
-    mean = np.asarray(mean, float)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        near, far = mean / 2 - epsilon / mean, -mean / 2 - epsilon / mean
-        return np.where(mean > 0, np.exp(special.log_ndtr(near)) - np.exp(epsilon + special.log_ndtr(far)), 0.0)
 
 
 def solved(function, low, high):

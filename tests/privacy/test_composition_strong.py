@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import special, stats
+from scipy import stats
+from textbook import gaussian_delta
 
 from dbdp.privacy.accounting.composition import rho_of, strong_epsilon, strong_share
 from dbdp.privacy.accounting.renyi import conversion, gaussian_noise_multiplier
@@ -120,20 +121,14 @@ def test_rho_is_that_of_the_gaussian_that_just_keeps_the_promise(epsilon, delta)
     assert rho_of(epsilon, delta) == pytest.approx(1 / (2 * multiplier**2), rel=1e-9)
 
 
-def gaussian_delta(mean, epsilon):
-    """δ(ε) = Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ) of N(μ, 1) against N(0, 1)."""
-    near, far = mean / 2 - epsilon / mean, -mean / 2 - epsilon / mean
-    return math.exp(special.log_ndtr(near)) - math.exp(epsilon + special.log_ndtr(far))
-
-
 @given(**promises)
 def test_a_gaussian_of_that_rho_keeps_the_promise_exactly(epsilon, delta):
-    assert gaussian_delta(math.sqrt(2 * rho_of(epsilon, delta)), epsilon) <= delta
+    assert gaussian_delta(epsilon, math.sqrt(2 * rho_of(epsilon, delta))) <= delta
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (1.0, 1e-12), (0.1, 1e-9), (8.0, 1e-6)])
 def test_a_gaussian_of_a_little_more_breaks_it(epsilon, delta):
-    assert gaussian_delta(1.09 * math.sqrt(2 * rho_of(epsilon, delta)), epsilon) > delta
+    assert gaussian_delta(epsilon, 1.09 * math.sqrt(2 * rho_of(epsilon, delta))) > delta
 
 
 @given(**promises)

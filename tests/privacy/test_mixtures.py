@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pairs import a_third_quick
 from scipy import optimize, special, stats
+from textbook import gaussian_delta
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.perturbed_once.output_perturbation import MIXTURES
@@ -23,14 +24,6 @@ from dbdp.privacy.accounting.events import GaussianDpEvent, Release, ShuffledGau
 from dbdp.privacy.accounting.renyi import conversion
 
 SHRUNK = 1 - 2.0**-22  # the longest stored row
-
-
-def gaussian_delta(epsilon, mean):
-    """δ_Gauss(ε; 1/m) in floating point, for arrays of means 1/m."""
-    mean = np.asarray(mean, float)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        near, far = mean / 2 - epsilon / mean, -mean / 2 - epsilon / mean
-        return np.where(mean > 0, np.exp(special.log_ndtr(near)) - np.exp(epsilon + special.log_ndtr(far)), 0.0)
 
 
 def least_multiplier(epsilon, delta, mixture):

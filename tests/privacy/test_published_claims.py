@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from pairs import a_third_quick
 from scipy import optimize, special, stats
+from textbook import gaussian_delta
 
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.calibration import (
@@ -467,13 +468,6 @@ def least_epsilon(count, *, in_ball):
 def test_an_audit_finds_noise_in_the_unit_ball_and_passes_noise_on_the_sphere():
     assert least_epsilon(2_000_000, in_ball=True) > 1.5  # where 1 is claimed
     assert 0.5 < least_epsilon(2_000_000, in_ball=False) <= 1
-
-
-def gaussian_delta(epsilon, mean):
-    """The least δ of N(mean, 1) against N(0, 1) at ε, for arrays of means too."""
-    mean = np.asarray(mean, float)
-    near, far = mean / 2 - epsilon / mean, -mean / 2 - epsilon / mean
-    return np.exp(special.log_ndtr(near)) - np.exp(epsilon + special.log_ndtr(far))
 
 
 def least_multiplier(epsilon, delta):

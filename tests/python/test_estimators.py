@@ -96,22 +96,22 @@ def no_leaks() -> Iterator[None]:
 
 def outcomes(estimator: Any) -> dict[str, str]:
     """Return the result of each of scikit-learn's checks that did not pass."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
 
     def note(*, check_name: str, exception: BaseException | None, status: str, **_: Any) -> None:
         if status == "failed":
-            found[check_name] = repr(exception)
+            results[check_name] = repr(exception)
 
     if "on_fail" in inspect.signature(check_estimator).parameters:
         check_estimator(estimator, on_fail=None, on_skip=None, callback=note)
-        return found
+        return results
     for each, check in check_estimator(estimator, generate_only=True):  # before scikit-learn 1.6
         try:
             check(each)
         except Exception as error:
             if type(error).__name__ != "SkipTest":
-                found[check.func.__name__] = repr(error)
-    return found
+                results[check.func.__name__] = repr(error)
+    return results
 
 
 @pytest.mark.filterwarnings("ignore::dbdp.PrivacyLeakWarning", "ignore::sklearn.exceptions.SkipTestWarning")
@@ -130,9 +130,9 @@ def outcomes(estimator: Any) -> dict[str, str]:
 def test_scikit_learns_checks_pass_except_those_that_require_equal_fits(
     estimator: Any, connection: psycopg.Connection
 ) -> None:
-    found = outcomes(estimator)
-    assert {name: why for name, why in found.items() if name not in EXPECTED} == {}
-    assert "check_fit_idempotent" in found  # with noise nothing else can be
+    result = outcomes(estimator)
+    assert {name: why for name, why in result.items() if name not in EXPECTED} == {}
+    assert "check_fit_idempotent" in result  # with noise nothing else can be
     assert left_behind(connection) == 0
 
 
@@ -272,9 +272,9 @@ def test_what_a_killed_process_left_is_dropped_by_the_next_and_what_is_at_work_i
         for name in (dead, alive):
             other.execute(f"create table public.{name} (x float8)")
         dbdp.LogisticRegression(epsilon=1, bounds=2.0).fit(features, labels)
-        found = other.execute("select relname from pg_class where relname like 'dbdp\\_rows\\_%'").fetchall()
+        rows = other.execute("select relname from pg_class where relname like 'dbdp\\_rows\\_%'").fetchall()
         other.execute(f"drop table public.{alive}")
-    assert found == [(alive,)]
+    assert rows == [(alive,)]
 
 
 @pytest.fixture
@@ -483,21 +483,14 @@ def test_only_an_ordered_dictionary_declares_its_categories(is_stated: bool, tol
 @pytest.mark.usefixtures("private")
 def test_scalars_of_numpy_are_options_as_pythons_own() -> None:
     features, labels = points()
-    given = {"epsilon": np.float32(8), "delta": np.float64(1e-3), "epochs": np.int32(2), "batch_size": np.int64(20)}
-    model = dbdp.LogisticRegression(**given, bounds=2.0, classes=[False, True]).fit(features, labels)
+    options = {"epsilon": np.float32(8), "delta": np.float64(1e-3), "epochs": np.int32(2), "batch_size": np.int64(20)}
+    model = dbdp.LogisticRegression(**options, bounds=2.0, classes=[False, True]).fit(features, labels)
     assert (model.receipt_["epsilon"], model.receipt_["batch_size"]) == (8, 20)
     search = GridSearchCV(model, {"epochs": np.array([1, 2])}, cv=2, error_score="raise").fit(features, labels)
     assert search.best_params_["epochs"] in (1, 2)
 
 
 # --- SQLAlchemy, and datasets -------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def engine(server_url: str) -> Iterator[sqlalchemy.Engine]:
-    made = sqlalchemy.create_engine(server_url.replace("postgresql://", "postgresql+psycopg://"))
-    yield made
-    made.dispose()
 
 
 @pytest.fixture
@@ -711,10 +704,10 @@ def test_numbers_and_booleans_that_are_categories_predict_as_in_sql(
 ) -> None:
     model, table = coded
     sql = f"select age, grade, flag, dbdp.predict_probability({model.model_id_}, g) as p from {table.fullname} as g"
-    found = connection.execute(f"{sql} order by age").fetchall()
-    frame = pandas.DataFrame([row[:3] for row in found], columns=["age", "grade", "flag"])
+    rows = connection.execute(f"{sql} order by age").fetchall()
+    frame = pandas.DataFrame([row[:3] for row in rows], columns=["age", "grade", "flag"])
     told = model.predict_proba(given(frame, table))[:, 1]
-    assert told == pytest.approx([row[3] for row in found])
+    assert told == pytest.approx([row[3] for row in rows])
     assert len(set(np.round(told, 6))) > 6
 
 
@@ -748,8 +741,8 @@ def test_what_is_done_on_a_sqlalchemy_connection_is_committed_by_its_owner(
     name = f"{patients.schema}_mine"
     with engine.connect() as owner:
         database = dbdp.connect(owner)
-        given = {"label": "ill", "positive": "yes", "features": {"age": [0, 100]}, "epsilon": 1, "delta": 1e-6}
-        database.register_dataset(name, patients, **given)
+        options = {"label": "ill", "positive": "yes", "features": {"age": [0, 100]}, "epsilon": 1, "delta": 1e-6}
+        database.register_dataset(name, patients, **options)
         owner.commit()
     with dbdp.connect(engine) as later:
         assert later.dataset_of(patients) == name

@@ -16,21 +16,14 @@ MODELS = (orm.Dataset, orm.Charge, orm.Model, orm.Allowance)
 WRITTEN = {"name": "text"}  # psycopg gives both as str
 
 
-@pytest.fixture
-def engine(server_url: str):
-    made = sqlalchemy.create_engine(server_url.replace("postgresql://", "postgresql+psycopg://"))
-    yield made
-    made.dispose()
-
-
 def in_catalogue(connection: psycopg.Connection, view: str) -> dict[str, str]:
     """Return the types of a view's columns, in their order."""
-    found = connection.execute(
+    rows = connection.execute(
         "select attname::text, format_type(atttypid, null) from pg_attribute "
         "where attrelid = %s::regclass and attnum > 0 and not attisdropped order by attnum",
         (view,),
     ).fetchall()
-    return {name: WRITTEN.get(kind, kind) for name, kind in found}
+    return {name: WRITTEN.get(kind, kind) for name, kind in rows}
 
 
 def in_model(model: type[orm.Base]) -> dict[str, str]:
@@ -45,11 +38,11 @@ def test_every_column_is_mapped_with_its_type(connection: psycopg.Connection, mo
 
 
 def test_every_view_that_is_not_internal_has_a_model(connection: psycopg.Connection) -> None:
-    found = connection.execute(
+    rows = connection.execute(
         "select relname from pg_class where relnamespace = 'dbdp'::regnamespace and relkind = 'v' "
         "and obj_description(oid, 'pg_class') not like 'internal: %'"
     ).fetchall()
-    assert {name for (name,) in found} == {model.__tablename__ for model in MODELS}
+    assert {name for (name,) in rows} == {model.__tablename__ for model in MODELS}
 
 
 @pytest.fixture

@@ -15,8 +15,6 @@ import psycopg
 import pytest
 import sqlalchemy
 from chance import usually
-from psycopg import conninfo
-from sklearn.base import clone
 from sqlalchemy.orm import Session
 
 import dbdp
@@ -94,24 +92,6 @@ def test_connect_reads_the_environment(server_url: str, monkeypatch: pytest.Monk
         assert isinstance(database.datasets(), list)
 
 
-def test_a_database_without_the_extension_is_refused_with_the_remedy(server_url: str) -> None:
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute("create database bare")
-        try:
-            with pytest.raises(ValueError, match="dbdp install"):
-                dbdp.connect(conninfo.make_conninfo(server_url, dbname="bare"))
-        finally:
-            connection.execute("drop database bare with (force)")
-
-
-def test_the_estimator_keeps_scikit_learns_conventions() -> None:
-    estimator = dbdp.LogisticRegression(epsilon=2, delta=1e-6, epochs=3)
-    copy = clone(estimator).set_params(epochs=4)
-    assert copy.get_params() == estimator.get_params() | {"epochs": 4}
-    with pytest.raises(TypeError):
-        dbdp.LogisticRegression()  # no default for a privacy parameter
-
-
 def test_with_a_large_epsilon_it_learns(database: Database, dataset: str) -> None:
     estimator = dbdp.LogisticRegression(epsilon=100, delta=1e-6, batch_size=10)
     features = np.random.default_rng().normal(size=(200, 3))
@@ -163,9 +143,9 @@ def test_a_wrong_target_is_named(server_url: str) -> None:
 
 
 def test_a_text_is_refused_as_a_list_of_groups(database: Database) -> None:
-    for door in (database.train_groups, database.explain_groups):
+    for function in (database.train_groups, database.explain_groups):
         with pytest.raises(ValueError, match=r"groups = 'north' would be one group for each letter.*\['north'\]"):
-            door("points", dbdp.Request(epsilon=1), group_by="hospital", groups="north")
+            function("points", dbdp.Request(epsilon=1), group_by="hospital", groups="north")
 
 
 # --- errors -------------------------------------------------------------------------------------------------
@@ -210,8 +190,8 @@ create trigger refuse before insert on dbdp.model for each row execute function 
 
 def test_candidates_take_scalars_of_numpy(database: Database, dataset: str) -> None:
     base = dbdp.Request(epsilon=np.float64(1), delta=1e-6, batch_size=np.int64(5))
-    asked = dbdp.TuningRequest(base, [{"epochs": np.int64(2)}, {"regularisation": np.float32(0.5)}])
-    model = database.tune(dataset, asked)
+    request = dbdp.TuningRequest(base, [{"epochs": np.int64(2)}, {"regularisation": np.float32(0.5)}])
+    model = database.tune(dataset, request)
     assert model.receipt["candidates"] == [{"epochs": 2}, {"regularisation": 0.5}]
 
 
@@ -256,7 +236,7 @@ def test_a_type_checker_sees_the_keywords_of_the_estimators(estimator: type, typ
 def test_mypy_reports_wrong_types_in_a_script(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(TYPED)
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={tmp_path}", str(script)],
         env=os.environ | {"MYPYPATH": str(Path(dbdp.__file__).parents[1])},
         cwd=tmp_path,
@@ -264,7 +244,7 @@ def test_mypy_reports_wrong_types_in_a_script(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
     ).stdout
-    errors = [line.split(":") for line in found.splitlines() if line.startswith("script.py") and "error" in line]
-    assert {int(number): text.rpartition("[")[2].rstrip("]") for _, number, *_, text in errors} == ERRORS, found
-    assert found.count("dbdp.interfaces.python.estimators.LogisticRegression") >= 1
-    assert found.count("dbdp.algorithms.several.tuning.TuningRequest") == 1
+    errors = [line.split(":") for line in result.splitlines() if line.startswith("script.py") and "error" in line]
+    assert {int(number): text.rpartition("[")[2].rstrip("]") for _, number, *_, text in errors} == ERRORS, result
+    assert result.count("dbdp.interfaces.python.estimators.LogisticRegression") >= 1
+    assert result.count("dbdp.algorithms.several.tuning.TuningRequest") == 1

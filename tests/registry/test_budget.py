@@ -34,14 +34,6 @@ BUDGETS = {
 }
 
 
-@pytest.fixture
-def table(connection: psycopg.Connection, schema: str) -> str:
-    connection.execute(
-        "create table t as select array[.1, .2, i / 99.0]::float8[] x, i % 2 y from generate_series(1, 60) i"
-    )
-    return "t"
-
-
 def cost(budget: Budget, epsilon: float, delta: float) -> tuple[int, int]:
     """Return the charge of one release on the table, as the accountant computes it."""
     request = Request(epsilon=epsilon, delta=delta, epochs=1, batch_size=20)
@@ -173,13 +165,13 @@ def by(
     **options: object,
 ) -> None:
     """Train with ε = 1 through an interface; with δ = 1e-6 where noise is added while training."""
-    given = {"epsilon": 1.0, "delta": 0.0 if algorithm in PERTURBED_ONCE else 1e-6, "algorithm": algorithm}
-    given |= options or FEW.get(algorithm, {"epochs": 1})
+    arguments = {"epsilon": 1.0, "delta": 0.0 if algorithm in PERTURBED_ONCE else 1e-6, "algorithm": algorithm}
+    arguments |= options or FEW.get(algorithm, {"epochs": 1})
     if interface == "client":
-        connect(connection).train(name, Request(**given), progress)
+        connect(connection).train(name, Request(**arguments), progress)
     else:
-        named = ", ".join(f"{each} => %({each})s" for each in given)
-        connection.execute(f"select model from dbdp.dp_train(%(name)s, {named})", given | {"name": name})
+        named = ", ".join(f"{each} => %({each})s" for each in arguments)
+        connection.execute(f"select model from dbdp.dp_train(%(name)s, {named})", arguments | {"name": name})
 
 
 def left_behind(connection: psycopg.Connection) -> list[tuple]:

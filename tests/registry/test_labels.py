@@ -22,9 +22,9 @@ def packed(connection: psycopg.Connection, name: str) -> np.ndarray:
         connection.execute("set local client_min_messages = log")
         connection.execute("create temporary table seen (block_no int8, block bytea)")
         connection.execute("select dbdp.shuffle(%s, 'pg_temp.seen')", (name,))
-        found = connection.execute("select block from seen order by block_no").fetchall()
+        rows = connection.execute("select block from seen order by block_no").fetchall()
     assert notices == []
-    return np.concatenate([blocks.decode(block, 2) for (block,) in found])
+    return np.concatenate([blocks.decode(block, 2) for (block,) in rows])
 
 
 def labels_of(
@@ -116,9 +116,9 @@ def test_a_number_is_packed_within_its_bounds(
     connection: psycopg.Connection, schema: str, register: Register, kind: str
 ) -> None:
     column, values, expected = REAL_LABELS[kind]
-    found = labels_of(connection, register, column, values, label_bounds=[0.0, 20.0])
-    assert [each is None for each in found] == [each is None for each in expected]
-    assert [e for e in found if e is not None] == pytest.approx([e for e in expected if e is not None], abs=1e-6)
+    result = labels_of(connection, register, column, values, label_bounds=[0.0, 20.0])
+    assert [each is None for each in result] == [each is None for each in expected]
+    assert [e for e in result if e is not None] == pytest.approx([e for e in expected if e is not None], abs=1e-6)
 
 
 def test_a_domain_is_packed_as_the_type_below_it(
@@ -162,7 +162,7 @@ def test_arrays_are_packed_with_labels_of_every_kind(
         connection.execute(f"insert into v values ({values})")
     name = register("v", features={"x": {"length": 2, "norm": 1}}, positive=None, intercept=False, **given)
     rows = packed(connection, name)
-    found = sorted((row[1], row[0], row[-1]) for row in np.round(rows.astype(float), 5).tolist())
+    result = sorted((row[1], row[0], row[-1]) for row in np.round(rows.astype(float), 5).tolist())
     labels = [1, 2, 3] if "classes" in given else [-1, 0, 1]
     expected = [(0, 1, labels[0]), (1, 0, labels[1]), (0, 0, labels[2]), *[(0, 0, 0)] * 4]
-    assert found == sorted(expected)
+    assert result == sorted(expected)

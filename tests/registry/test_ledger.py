@@ -22,14 +22,6 @@ EVERY_INTERFACE = pytest.mark.parametrize("interface", ["server", "client"])
 
 
 @pytest.fixture
-def table(connection: psycopg.Connection, schema: str) -> str:
-    connection.execute(
-        "create table t as select array[.1, .2, i / 99.0]::float8[] x, i % 2 y from generate_series(1, 60) i"
-    )
-    return "t"
-
-
-@pytest.fixture
 def rival(connection: psycopg.Connection, schema: str) -> Iterator[str]:
     """A data owner who owns nothing."""
     name = f"rival_{schema}"
@@ -141,8 +133,8 @@ def test_a_failure_in_the_server_undoes_its_row_and_the_budget_shows_it(
     with connection.transaction(force_rollback=True):
         train(connection, "server", name)
     assert history(connection, name) == []
-    found = budget(connection, name)
-    assert (found["charged"], found["recorded"], found["unrecorded"], found["releases"]) == (1, 0, 1, 0)
+    result = budget(connection, name)
+    assert (result["charged"], result["recorded"], result["unrecorded"], result["releases"]) == (1, 0, 1, 0)
     assert checked(connection, name) == [(True, None)]
 
 
@@ -358,13 +350,13 @@ def test_what_is_refused_before_the_first_row_costs_nothing_and_leaves_no_trace(
     name = register(table, epsilon=3.0, delta=1e-6)
     if change:
         connection.execute(change)
-    given = {"epsilon": 1.0, **options}
+    arguments = {"epsilon": 1.0, **options}
     with pytest.raises((psycopg.Error, ValueError)) as error:
         if interface == "client":
-            database.train(name, Request(**given))
+            database.train(name, Request(**arguments))
         else:
-            named = ", ".join(f"{each} => %({each})s" for each in given)
-            connection.execute(f"select dbdp.dp_logreg(%(name)s, {named})", given | {"name": name})
+            named = ", ".join(f"{each} => %({each})s" for each in arguments)
+            connection.execute(f"select dbdp.dp_logreg(%(name)s, {named})", arguments | {"name": name})
     assert "after its charge" not in str(error.value)
     assert spent(name) == (0, 0)
     assert history(connection, name) == []
@@ -384,9 +376,9 @@ def test_a_renewal_begins_a_fresh_budget_and_what_is_promised_adds_up(
     connection.execute("select dbdp.renew_budget(%s, 'the records are a year old', epsilon => 2)", (name,))
     assert spent(name) == (0, 0)
     train(connection, interface, name, 1.5)
-    found = budget(connection, name)
-    assert (found["epsilon"], found["charged"], found["registrations"]) == (2.0, 1.5, 2)
-    assert (found["total_epsilon"], found["total_delta"]) == (3.0, 2e-6)
+    result = budget(connection, name)
+    assert (result["epsilon"], result["charged"], result["registrations"]) == (2.0, 1.5, 2)
+    assert (result["total_epsilon"], result["total_delta"]) == (3.0, 2e-6)
     assert [row["charge"] for row in history(connection, name)] == [1, 1.5]
     assert len({row["period"] for row in history(connection, name)}) == 2
     assert checked(connection, name) == [(True, None)] * 2
@@ -460,9 +452,9 @@ def test_dropping_and_registering_again_adds_up_like_a_renewal(
             train(connection, "server", names[-1])
         if turn < 2:
             connection.execute("select dbdp.drop_dataset(%s)", (names[-1],))
-    found = budget(connection, names[-1])
-    assert found["registrations"] == 2  # nothing was spent in the second
-    assert (found["total_epsilon"], found["total_delta"]) == (2.0, 2e-7)
+    result = budget(connection, names[-1])
+    assert result["registrations"] == 2  # nothing was spent in the second
+    assert (result["total_epsilon"], result["total_delta"]) == (2.0, 2e-7)
 
 
 def test_a_partition_that_was_registered_by_itself_counts_for_the_partitioned_table(
@@ -536,8 +528,8 @@ def test_a_dataset_may_have_a_budget_in_rho(
 ) -> None:
     name = register(table, rho=0.5, epsilon=None, delta=1e-6, mode="renyi")
     limits = Budget.of(epsilon=None, rho=0.5, delta=1e-6)
-    found = budget(connection, name)
-    assert (found["mode"], found["epsilon"], found["charge_limit"]) == ("zcdp", limits.epsilon, 0.5)
+    result = budget(connection, name)
+    assert (result["mode"], result["epsilon"], result["charge_limit"]) == ("zcdp", limits.epsilon, 0.5)
     train(connection, "server", name, 0.1)
     assert spent(name)[0] == pytest.approx(0.1**2 / 2 * CHARGE_UNITS, rel=1e-2)
     assert checked(connection, name) == [(True, None)]

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from dbdp.learning.rows import blocks
-from dbdp.sessions.server import PLANNED
+from dbdp.sessions.planner import PLANNED
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]
@@ -37,8 +37,8 @@ def packed(connection: psycopg.Connection, name: str, dimension: int, **options:
     with connection.transaction(force_rollback=True):
         connection.execute("create temporary table packed (block_no int8, block bytea)")
         connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
-        found = connection.execute("select block from packed order by block_no").fetchall()
-    return [blocks.decode(block, dimension) for (block,) in found]
+        rows = connection.execute("select block from packed order by block_no").fetchall()
+    return [blocks.decode(block, dimension) for (block,) in rows]
 
 
 @pytest.fixture
@@ -285,7 +285,8 @@ def test_the_parameters_are_pinned_within_and_the_sessions_own_afterwards(
     code = """
 import plpy
 from dbdp.interfaces.sql.server_registry import ServerRegistry
-from dbdp.sessions.server import PLANNED, ServerSession
+from dbdp.sessions.planner import PLANNED
+from dbdp.sessions.server import ServerSession
 session = ServerSession(plpy, ServerRegistry())
 def now(name):
     return session.query("select current_setting($1, true) as value", name)[0]["value"]
@@ -322,11 +323,11 @@ def stored_at(*given):
     return whole(*given)
 reading.stored_at = stored_at
 import dbdp.interfaces.sql.functions
-dbdp.interfaces.sql.functions._session, session_before = session, dbdp.interfaces.sql.functions._session
+dbdp.interfaces.sql.functions.session, session_before = session, dbdp.interfaces.sql.functions.session
 try:
     rows = [row for _, raw in records.read(session, dataset, encoder, memory=1 << 20) for row in encoder.rows(raw)]
 finally:
-    reading.stored_at, dbdp.interfaces.sql.functions._session = whole, session_before
+    reading.stored_at, dbdp.interfaces.sql.functions.session = whole, session_before
 if not all(row[0] > 0 for row in rows):
     plpy.error("a row is not as it was")
 if not any(row["z"] == 0 for row in plpy.execute(f"select z from {dataset.source}")):
@@ -348,5 +349,6 @@ def test_all_passes_over_units_see_one_snapshot(
         reading = pool.submit(connection.execute, f"do $python$\n{code}\n$python$ language plpython3u")
         while not other.execute(WAITING).fetchall() and not reading.done():
             time.sleep(0.01)
-        other.execute(f"update {schema}.t set z = 0; select pg_advisory_unlock(20202)")
+        other.execute(f"update {schema}.t set z = 0")
+        other.execute("select pg_advisory_unlock(20202)")  # after the commit, so that the control sees the change
         reading.result()

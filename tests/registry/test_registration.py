@@ -1,15 +1,15 @@
 """A dataset is declared once, as public facts; each error in it is reported before anything is stored."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
+from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.database import Database, connect
 from dbdp.interfaces.python.estimators import LogisticRegression
 from dbdp.privacy.accounting.budget import Budget
@@ -542,7 +542,7 @@ def test_a_label_of_every_kind_is_declared_through_every_interface(
     }
     common = {"label": "y", "features": json.loads(features.read_text()), "epsilon": 2, "delta": 1e-6}
     options = ["--label", "y", "--features", str(features), "--epsilon", "2", "--delta", "1e-6", "--url", server_url]
-    found = []
+    results = []
     for interface in ("sql", "python", "command line"):
         name = f"{schema}_{interface}"
         if interface == "sql":
@@ -551,24 +551,15 @@ def test_a_label_of_every_kind_is_declared_through_every_interface(
             database.register_dataset(name, array_table, **KINDS[kind], **common)
         else:
             source = f"{schema}.{array_table}"
-            command = [
-                sys.executable,
-                "-m",
-                "dbdp.interfaces.cli.main",
-                "register",
-                name,
-                source,
-                *flags[kind],
-                *options,
-            ]
-            subprocess.run(command, check=True, capture_output=True)
+            done = CliRunner().invoke(app, ["register", name, source, *flags[kind], *options])
+            assert done.exit_code == 0, done.output
         sql = "select declaration::text from dbdp.datasets where name = %s"
-        found.append(connection.execute(sql, (name,)).fetchone()[0])
+        results.append(connection.execute(sql, (name,)).fetchone()[0])
         connection.execute("select dbdp.drop_dataset(%s)", (name,))
-    declaration = Declaration.from_json(found[0])
-    assert found == [declaration.to_json()] * 3
+    declaration = Declaration.from_json(results[0])
+    assert results == [declaration.to_json()] * 3
     assert (declaration.kind, declaration.outputs) == (kind, 2 if kind == "classes" else 1)
-    stored = json.loads(found[0])
+    stored = json.loads(results[0])
     assert {name: stored[name] for name in KINDS[kind]} == KINDS[kind]
     assert not set(stored) & {name for other in KINDS if other != kind for name in KINDS[other]}
 
@@ -576,15 +567,21 @@ def test_a_label_of_every_kind_is_declared_through_every_interface(
 def test_python_registers_the_same(
     database: Database, connection: psycopg.Connection, schema: str, array_table: str
 ) -> None:
-    given = {"label": "y", "positive": "1", "features": {"x": {"length": 3, "norm": 1.0}}, "epsilon": 2, "delta": 1e-6}
-    database.register_dataset(f"{schema}_py", array_table, **given)
-    found = next(row for row in database.datasets() if row["name"] == f"{schema}_py")
-    assert found["source"] == f"{schema}.t"
-    assert found["declaration"]["features"] == given["features"]
-    assert found["mode"] == "renyi"
+    options = {
+        "label": "y",
+        "positive": "1",
+        "features": {"x": {"length": 3, "norm": 1.0}},
+        "epsilon": 2,
+        "delta": 1e-6,
+    }
+    database.register_dataset(f"{schema}_py", array_table, **options)
+    result = next(row for row in database.datasets() if row["name"] == f"{schema}_py")
+    assert result["source"] == f"{schema}.t"
+    assert result["declaration"]["features"] == options["features"]
+    assert result["mode"] == "renyi"
     database.drop_dataset(f"{schema}_py")
     with pytest.raises(ValueError, match="features is empty"):
-        database.register_dataset(f"{schema}_py", array_table, **given | {"features": {}})
+        database.register_dataset(f"{schema}_py", array_table, **options | {"features": {}})
 
 
 def test_the_rows_are_never_read_for_the_declaration(

@@ -43,16 +43,16 @@ def flags(stated: dict[str, Any], directory: Path) -> list[str]:
     """The same as options of the command line."""
     path = directory / "features.json"
     path.write_text(json.dumps(FEATURES))
-    given = ["--features", str(path)]
+    arguments = ["--features", str(path)]
     for name, value in stated.items():
         flag = f"--{name.replace('_', '-')}"
         if name in REPEATED:
-            given += [word for each in value for word in (REPEATED[name], each)]
+            arguments += [word for each in value for word in (REPEATED[name], each)]
         elif name == "label_bounds":
-            given += [flag, *map(str, value)]
+            arguments += [flag, *map(str, value)]
         else:
-            given += ["--no-intercept"] if name == "intercept" else [flag, str(value)]
-    return given
+            arguments += ["--no-intercept"] if name == "intercept" else [flag, str(value)]
+    return arguments
 
 
 def by_command(name: str, source: str, stated: dict[str, Any], directory: Path, url: str) -> None:
@@ -232,10 +232,10 @@ def test_bins_and_scales_reach_the_catalogue_through_every_interface(
     path = tmp_path / "features.json"
     path.write_text(json.dumps(stated))
     name = f"{source.partition('.')[0]}_t"
-    given = ["--label", "y", "--positive", "1", "--epsilon", "1", "--delta", "1e-6", "--features", str(path)]
+    arguments = ["--label", "y", "--positive", "1", "--epsilon", "1", "--delta", "1e-6", "--features", str(path)]
     ways: list[Callable[[], Any]] = [
         lambda: register("t", features=stated, positive="1"),
-        lambda: CliRunner().invoke(app, ["register", name, source, *given, "--url", server_url]),
+        lambda: CliRunner().invoke(app, ["register", name, source, *arguments, "--url", server_url]),
         lambda: Database(connection).register_dataset(
             name, source, label="y", positive="1", features=stated, epsilon=1.0, delta=1e-6
         ),

@@ -522,7 +522,7 @@ class Seen:
 
 def seen(stage: Stage, kind: str | None) -> Seen:
     """By the views and by the tables below them alike."""
-    found = []
+    results = []
     for sql in (
         "select charged_by::text from dbdp.ledger where charged_by like '%{0}' order by 1",
         "select id from dbdp.models where receipt ->> 'released_by' like '%{0}' order by 1",
@@ -535,9 +535,9 @@ def seen(stage: Stage, kind: str | None) -> Seen:
         else:
             with stage.acting(kind) as reader:
                 rows = reader.execute(sql.format(stage.schema).encode())
-        found.append([value for (value,) in rows.fetchall()])
-    assert found[1:3] == found[3:]
-    return Seen(*found[:3])
+        results.append([value for (value,) in rows.fetchall()])
+    assert results[1:3] == results[3:]
+    return Seen(*results[:3])
 
 
 def test_each_role_sees_its_own_and_an_owner_all_of_its_datasets(stage: Stage) -> None:

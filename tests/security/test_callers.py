@@ -131,8 +131,8 @@ class Trapper:
 
     def noted(self) -> list[tuple[str, str]]:
         """As whom the code ran, and what came of it; forget it."""
-        found = self.admin.execute(f"delete from {self.schema}.seen returning who, done").fetchall()
-        return [(who, done) for who, done in found]
+        rows = self.admin.execute(f"delete from {self.schema}.seen returning who, done").fetchall()
+        return [(who, done) for who, done in rows]
 
     def ledger(self) -> list[object]:
         """All that the acts would change."""
@@ -173,10 +173,10 @@ def superuser(arena: Arena) -> Iterator[psycopg.Connection]:
 
 
 def victims(trapper: Trapper, superuser: psycopg.Connection) -> dict[str, psycopg.Connection]:
-    found = {"owner": trapper.arena.session("owner"), "superuser": superuser}
-    for session in found.values():
+    sessions = {"owner": trapper.arena.session("owner"), "superuser": superuser}
+    for session in sessions.values():
         session.execute("set constraint_exclusion = on")
-    return found
+    return sessions
 
 
 @pytest.mark.parametrize("trap", TRAPS)

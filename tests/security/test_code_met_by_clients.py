@@ -279,14 +279,14 @@ def test_rows_that_the_server_reads_are_predicted_as_in_a_query(host: Host, kind
         database.register_dataset(name, name, label="y", features=features, epsilon=1000, delta=1e-3, **labels)
         loss = "huber_regression" if kind == "a number" else "logistic"
         model = database.train(name, Request(900.0, loss=loss, batch_size=3, epochs=1)).id
-        found = database.predictions(model, f"{host.schema}.{name}", most=9)
+        result = database.predictions(model, f"{host.schema}.{name}", most=9)
     function = {"classes": "predict_class", "a number": "predict_value"}.get(kind, "predict_probability")
     argument = "t.x" if kind == "an array" else "t"
     predicted = host.session.execute(
         f"select to_json(t), dbdp.{function}({model}, {argument}) from {name} as t"
     ).fetchall()
-    assert list(zip(found.rows, found.answers, strict=True)) == predicted
-    assert kind == "an array" or None not in found.answers
+    assert list(zip(result.rows, result.answers, strict=True)) == predicted
+    assert kind == "an array" or None not in result.answers
 
 
 def test_rows_are_read_for_those_who_may_read_them_all(host: Host) -> None:

@@ -33,20 +33,13 @@ def forged(session: psycopg.Connection, model: int) -> str:
     return json.dumps(json.loads(description) | {"coefficients": [0, 0, 0], "intercept": 50})
 
 
-def allow_prediction(session: psycopg.Connection, model: int, role: str) -> None:
-    """Grant prediction with a model, if the extension has such a right."""
-    sql = "select from pg_proc where proname = 'grant_prediction' and pronamespace = 'dbdp'::regnamespace"
-    if session.execute(sql).fetchall():
-        session.execute("select dbdp.grant_prediction(%s, %s)", (model, role))
-
-
 def test_a_forged_model_decides_for_its_forger_alone(
     arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection, analyst: psycopg.Connection, dataset: str
 ) -> None:
     """A pool may give one backend to several roles, and a function of another role may run in the forger's session."""
     model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
     for kind in ("colleague", "owner"):
-        allow_prediction(analyst, model, arena.names[kind])
+        analyst.execute("select dbdp.grant_prediction(%s, %s)", (model, arena.names[kind]))
     [(true,)] = analyst.execute(PROBABILITY, (model,)).fetchall()
     owner.execute(
         f"create function decide() returns float8 language sql security definer as $$ {PROBABILITY % model} $$"

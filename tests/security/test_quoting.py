@@ -40,17 +40,17 @@ QUOTED = {
     "deployment.bootstrap._ensure_project": "a message for people, of packages",
     "registry.spending.budgets._periods": "a condition written in the module",
     "registry.datasets.count": _OF_SERVER,
-    "packing.dealing.distribute": _TEMPORARY,
+    "packing.grouping.distribute": _TEMPORARY,
     "deployment.doctor.Server.value": "a query written in the module",
     "deployment.doctor._roles": _FOR_PEOPLE,
     "deployment.doctor._rights": _FOR_PEOPLE,
     "deployment.doctor._own_rights": _FOR_PEOPLE,
     "deployment.doctor._memory": _FOR_PEOPLE,
     "deployment.doctor._set_system": _FOR_PEOPLE,
-    "packing.filling.fill": _TEMPORARY,
-    "registry.spending.ledger.Account.set": "one of two words, and a number",
-    "registry.spending.ledger.make_odometers": "one of two words, and a number",
-    "registry.spending.ledger.odometers": "one of two words, and a number",
+    "packing.progress.fill": _TEMPORARY,
+    "registry.spending.odometers.Account.set": "one of two words, and a number",
+    "registry.spending.odometers.create": "one of two words, and a number",
+    "registry.spending.odometers.read": "one of two words, and a number",
     "packing.packer._group_of": _TEMPORARY,
     "packing.writers.BlockWriter.__init__": _TEMPORARY,
     "packing.writers.Buckets.__init__": _TEMPORARY,
@@ -86,13 +86,13 @@ def text_of(node: ast.AST) -> str | None:
 
 def constants(tree: ast.Module) -> dict[str, str]:
     """The texts that a module names."""
-    found = {}
+    results = {}
     for node in tree.body:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             text = text_of(node.value)
-            found |= {each.id: text for each in targets if isinstance(each, ast.Name) and text is not None}
-    return found
+            results |= {each.id: text for each in targets if isinstance(each, ast.Name) and text is not None}
+    return results
 
 
 def is_sql(node: ast.AST, named: dict[str, str]) -> bool:
@@ -163,8 +163,8 @@ def module_of(place: str) -> str:
 
 @pytest.mark.parametrize("module", sorted(TREES))
 def test_what_is_put_into_sql_is_quoted_or_a_constant(module: str) -> None:
-    found = {place for place, _ in unquoted(module, TREES[module])}
-    assert found == {place for place in QUOTED if module_of(place) == module}
+    results = {place for place, _ in unquoted(module, TREES[module])}
+    assert results == {place for place in QUOTED if module_of(place) == module}
     assert not [each for each in built(TREES[module]) if not composed_by_psycopg(each)]
 
 

@@ -54,13 +54,13 @@ def listened(session: psycopg.Connection, name: str) -> list[str]:
 
 def exact_states(messages: list[str]) -> list[np.ndarray]:
     """Models without noise among printed constants: states of the aggregate."""
-    found = []
+    results = []
     for constant in re.findall(r"constvalue \d+ \[ ([-\d ]+)\]", "\n".join(messages).replace("\n", " ")):
         raw = bytes(int(byte) % 256 for byte in constant.split())
         if raw[4:8] == b"dbs2":
             dimension = struct.unpack_from("<q", raw, 12)[0]
-            found.append(np.frombuffer(raw, "<f8", dimension, 4 + struct.calcsize("<4sBBxx8q7d")))
-    return found
+            results.append(np.frombuffer(raw, "<f8", dimension, 4 + struct.calcsize("<4sBBxx8q7d")))
+    return results
 
 
 def test_no_message_and_no_printed_plan_shows_an_exact_model(
@@ -90,7 +90,7 @@ def test_no_message_and_no_printed_plan_shows_an_exact_model(
 def test_whatever_runs_as_dbdp_owner_prints_nothing_on_its_way(admin: psycopg.Connection) -> None:
     source = ast.parse((Path(dbdp.__file__).parent / "interfaces/sql/functions.py").read_text(encoding="utf-8"))
     functions_of = [node for node in source.body if isinstance(node, ast.FunctionDef)]
-    acting = [f.name for f in functions_of if any("_session.as_owner" in ast.unparse(d) for d in f.decorator_list)]
+    acting = [f.name for f in functions_of if any("session.as_owner" in ast.unparse(d) for d in f.decorator_list)]
     acting += ["register_dataset", "drop_dataset", "allowance_spent"]  # in part
     sql = "select proname, proconfig from pg_proc where pronamespace = 'dbdp'::regnamespace and proname = any(%s)"
     functions = admin.execute(sql, (acting,)).fetchall()
@@ -322,7 +322,7 @@ OF_NAMES += ("pg_statistics_obj_is_visible", "pg_tablespace_databases")
 def shown(session: psycopg.Connection, source: str) -> dict[str, str]:
     """All that functions and pg_class show a role of the storage of a table, of its TOAST table, or of all of them."""
     [(table, toast)] = session.execute("select oid, reltoastrelid from pg_class where oid = %s::regclass", (source,))
-    found = {}
+    results = {}
     for name, arguments in session.execute(CALLABLE).fetchall():
         bare = name.partition("(")[0]
         if re.search(rf"^pg_stat_get_({OF_SESSIONS})", bare) or bare in OF_NAMES or bare.startswith("pg_switch"):
@@ -331,11 +331,11 @@ def shown(session: psycopg.Connection, source: str) -> dict[str, str]:
             given = ["current_database()" if kind == "name" else f"{number}::{kind}" for kind in arguments]
             call = f"{bare}({', '.join(given)})"
             with suppress(psycopg.Error), session.transaction():
-                found[call] = str(session.execute(f"select {call}").fetchall())
+                results[call] = str(session.execute(f"select {call}").fetchall())
     for column, number in itertools.product(("relpages", "reltuples", "relallvisible"), (table, toast)):
         with suppress(psycopg.Error), session.transaction():
-            found[f"{column} {number}"] = str(session.execute(f"select {column} from pg_class where oid = {number}"))
-    return found
+            results[f"{column} {number}"] = str(session.execute(f"select {column} from pg_class where oid = {number}"))
+    return results
 
 
 def test_the_remedy_leaves_an_analyst_no_function_and_no_column_that_shows_storage(

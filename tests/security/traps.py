@@ -146,9 +146,9 @@ def plant(admin: psycopg.Connection, schema: str, *, copies: bool) -> None:
             admin.execute(_script(COPIES, schema))
             admin.execute(_script(ANYTHING, schema))
             return
-        given = {"types": psycopg.sql.Literal(TYPES), "signs": psycopg.sql.Literal(list(COMPARED))}
+        options = {"types": psycopg.sql.Literal(TYPES), "signs": psycopg.sql.Literal(list(COMPARED))}
         text = _script(PAIRS, schema)
-        for name, literal in given.items():
+        for name, literal in options.items():
             text = text.replace(f"%({name})s", literal.as_string())
         admin.execute(text)
 

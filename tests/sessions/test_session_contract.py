@@ -29,12 +29,12 @@ as $action$
 import json
 from typing import Any
 
-from dbdp.interfaces.sql.functions import _session
+from dbdp.interfaces.sql.interface import session
 from dbdp.sessions.session import Session
 
 {source}
-with _session.as_owner():
-    return json.dumps({name}(_session, *json.loads(arguments)))
+with session.as_owner():
+    return json.dumps({name}(session, *json.loads(arguments)))
 $action$"""
 
 
@@ -74,12 +74,9 @@ def place(request: pytest.FixtureRequest, connection: psycopg.Connection) -> Pla
 
 
 @pytest.fixture
-def name(connection: psycopg.Connection, schema: str, register: Register) -> str:
+def name(table: str, register: Register) -> str:
     """A dataset of 60 rows, with a budget of ε = 2."""
-    connection.execute(
-        "create table t as select array[.1, .2, i / 99.0]::float8[] x, i % 2 y from generate_series(1, 60) i"
-    )
-    return register("t", epsilon=2)
+    return register(table, epsilon=2)
 
 
 def outcomes(connection: psycopg.Connection, name: str) -> list[tuple[Any, ...]]:

@@ -46,8 +46,8 @@ def packed(connection: psycopg.Connection, name: str, dimension: int, encoding: 
     with connection.transaction(force_rollback=True):
         connection.execute("create temporary table packed (block_no int8, block bytea)")
         connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s)", (name, options))
-        found = connection.execute("select block from packed").fetchall()
-    rows = np.concatenate([blocks.decode(block, dimension) for (block,) in found])
+        fetched = connection.execute("select block from packed").fetchall()
+    rows = np.concatenate([blocks.decode(block, dimension) for (block,) in fetched])
     return {int(row[-1]): row[:dimension].astype(float) for row in rows if row[-1]}
 
 
@@ -64,11 +64,11 @@ def released(connection: psycopg.Connection, name: str) -> tuple[int, Declaratio
 
 def scores(connection: psycopg.Connection, model: int, kind: str, row: str = "r") -> dict[int, float | None]:
     """What SQL predicts, as decisions."""
-    door = "predict_value" if kind == "centred" else "predict_probability"
-    found = dict(connection.execute(f"select j, dbdp.{door}(%s, {row}) from t as r", (model,)).fetchall())
+    predictor = "predict_value" if kind == "centred" else "predict_probability"
+    result = dict(connection.execute(f"select j, dbdp.{predictor}(%s, {row}) from t as r", (model,)).fetchall())
     if kind == "centred":
-        return found
-    return {j: None if p is None else float(np.log(p) - np.log1p(-p)) for j, p in found.items()}
+        return result
+    return {j: None if p is None else float(np.log(p) - np.log1p(-p)) for j, p in result.items()}
 
 
 def of_design(connection: psycopg.Connection, model: int, kind: str) -> dict[int, float]:
@@ -91,9 +91,9 @@ def test_a_row_is_the_same_in_a_training_in_sql_and_in_python(
     connection: psycopg.Connection, schema: str, register: Register, kind: str, features: str, intercept: bool
 ) -> None:
     connection.execute(TABLE)
-    given = {"features": FEATURES[features], "intercept": intercept}
-    name = register("t", **given, **LABELS[kind])
-    twin = register("twin", **given, label="k", positive=None, classes=IDS)
+    options = {"features": FEATURES[features], "intercept": intercept}
+    name = register("t", **options, **LABELS[kind])
+    twin = register("twin", **options, label="k", positive=None, classes=IDS)
     number, declaration, model = released(connection, name)
     rows = packed(connection, twin, declaration.dimension, kind)
     assert set(rows) == set(range(1, COUNT + 1)) - NULLS
@@ -143,11 +143,11 @@ MATRIX = "select dbdp.dp_score(%s, %s, 'confusion', 1e5) -> 'matrix'"
 
 def matrix(connection: psycopg.Connection, model: int) -> list[list[int]]:
     """The confusion matrix of the predictions in SQL."""
-    found = np.zeros((2, 2), int)
+    result = np.zeros((2, 2), int)
     for true, predicted in connection.execute("select y, dbdp.predict(%s, r) from t as r", (model,)).fetchall():
         if predicted is not None:
-            found[true, int(predicted)] += 1
-    return found.tolist()
+            result[true, int(predicted)] += 1
+    return result.tolist()
 
 
 def test_a_model_of_a_version_before_predicts_and_is_scored_as_it_was(
@@ -165,15 +165,15 @@ def test_a_model_of_a_version_before_predicts_and_is_scored_as_it_was(
     rows = connection.execute("select j, a, w, s, f, c from t").fetchall()
     with psycopg.connect(connection.info.dsn, password=connection.info.password) as fresh:  # that has no scorer yet
         fresh.execute(f"set search_path = {schema}")
-        found = scores(fresh, number, "unit")
+        result = scores(fresh, number, "unit")
     for j, *numbers, category in rows:
         if j in NULLS:
-            assert found[j] is None
+            assert result[j] is None
             continue
         clipped = np.clip(np.array(numbers, float), [-4, -1e6, 0, 0], [4, 1e6, 100, 1])
         by_hand = intercept + sum(named[name] * value for name, value in zip("awsf", clipped, strict=True))
         by_hand += named.get(f"c={category}", 0.0)
-        assert found[j] == pytest.approx(by_hand, abs=1e-6)
+        assert result[j] == pytest.approx(by_hand, abs=1e-6)
         assert before[j] == pytest.approx(by_hand, abs=1e-9)
         assert abs(now[j]) <= abs(by_hand) + 1e-6
     assert connection.execute(MATRIX, (number, name)).fetchone()[0] == matrix(connection, number)
@@ -185,21 +185,21 @@ def test_a_model_is_scored_with_its_own_bins_on_a_dataset_that_has_others(
 ) -> None:
     connection.execute(TABLE)
     (other,) = set(FEATURES) - {trained}
-    given: dict[str, Any] = {"negative": "0", "epsilon": 1e6, "delta": 0.1}
-    name = register("t", features=FEATURES[other], **given)
-    number, _, _ = released(connection, register("twin", features=FEATURES[trained], **given))
-    found = connection.execute(MATRIX, (number, name)).fetchone()[0]
-    assert found == matrix(connection, number)
-    assert np.count_nonzero(found) > 1
+    options: dict[str, Any] = {"negative": "0", "epsilon": 1e6, "delta": 0.1}
+    name = register("t", features=FEATURES[other], **options)
+    number, _, _ = released(connection, register("twin", features=FEATURES[trained], **options))
+    result = connection.execute(MATRIX, (number, name)).fetchone()[0]
+    assert result == matrix(connection, number)
+    assert np.count_nonzero(result) > 1
 
 
 def test_a_model_is_not_scored_where_bounds_differ(
     connection: psycopg.Connection, schema: str, register: Register
 ) -> None:
     connection.execute(TABLE)
-    given: dict[str, Any] = {"negative": "0", "epsilon": 1e6, "delta": 0.1}
-    name = register("t", features=FEATURES["plain"], **given)
-    number, _, _ = released(connection, register("twin", features=FEATURES["bins"] | {"s": [0, 99]}, **given))
+    options: dict[str, Any] = {"negative": "0", "epsilon": 1e6, "delta": 0.1}
+    name = register("t", features=FEATURES["plain"], **options)
+    number, _, _ = released(connection, register("twin", features=FEATURES["bins"] | {"s": [0, 99]}, **options))
     with pytest.raises(psycopg.Error, match=r"differs from that of dataset .* in features"):
         connection.execute(MATRIX, (number, name))
 

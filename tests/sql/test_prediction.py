@@ -41,6 +41,9 @@ select (j % 31 - 15) / 10.0, (j % 97) / 7.0, j % 12, j % 2 = 0, (j % 5) / 4.0, (
   (array['ab', 'x', 'abc'])[j % 3 + 1], (array['sad', 'happy', 'numb'])[j % 3 + 1]::mood, j % 3 = 0, j % 4 - 2, j % 2
 from generate_series(1, 200) as j"""
 COLUMNS = ", ".join(FEATURES)
+PARALLEL = """
+set max_parallel_workers_per_gather = 2; set parallel_setup_cost = 0; set parallel_tuple_cost = 0;
+set min_parallel_table_scan_size = 0; set parallel_leader_participation = off"""
 
 
 @pytest.fixture
@@ -240,12 +243,12 @@ def test_numbers_are_clipped_and_unknown_categories_weigh_nothing(
     connection: psycopg.Connection, fitted: LogisticRegression, column: str, value: str, same: str
 ) -> None:
     connection.execute("create table other as select * from t where i = 5 limit 1")
-    found = []
+    results = []
     for each in (value, same):
         connection.execute(f"update other set {column} = {each}")
-        found += scores(connection, fitted.model_id_, "other", "ctid")
-    assert found[0] == found[1]
-    assert None not in found[0]
+        results += scores(connection, fitted.model_id_, "other", "ctid")
+    assert results[0] == results[1]
+    assert None not in results[0]
 
 
 @pytest.mark.parametrize("cast", ["float8[]", "float4[]"])
@@ -259,10 +262,10 @@ def test_arrays_are_scored_as_the_client_scores_them(
     name = register("v", features={"x": {"length": 19, "norm": 5}})
     fitted = LogisticRegression(epsilon=100.0, batch_size=20, progress=False).fit(database, name)
     sql = f"select dbdp.predict(%s, x::{cast}), dbdp.predict_probability(%s, x::{cast}) from v order by ctid"
-    found = connection.execute(sql, (fitted.model_id_,) * 2).fetchall()
+    rows = connection.execute(sql, (fitted.model_id_,) * 2).fetchall()
     expected = fitted.predict_proba(values)[:, 1]
-    assert np.abs(np.array([probability for _, probability in found]) - expected).max() < 1e-9
-    assert [label for label, _ in found] == fitted.predict(values).tolist()
+    assert np.abs(np.array([probability for _, probability in rows]) - expected).max() < 1e-9
+    assert [label for label, _ in rows] == fitted.predict(values).tolist()
     assert np.std(expected) > 1e-5
 
 
@@ -317,8 +320,8 @@ update altered set s = 0 where k % 3 = 0""")
     for table in ("form", "altered"):
         rows = connection.execute(f"select {', '.join(PLAIN)} from {table} order by k").fetchall()
         expected = [by_hand(plain, trim(row), PLAIN) for row in rows]
-        found = [logit(probability) for _, probability in scores(connection, plain.model_id_, table, "k")]
-        assert np.abs(np.array(found) - expected).max() < 1e-9
+        results = [logit(probability) for _, probability in scores(connection, plain.model_id_, table, "k")]
+        assert np.abs(np.array(results) - expected).max() < 1e-9
 
 
 def trim(row: tuple) -> tuple:
@@ -424,9 +427,7 @@ def test_a_parallel_plan_scores_the_same(connection: psycopg.Connection, schema:
     total = f"sum(round(dbdp.predict_probability({array_model}, x)::numeric, 9))"
     sql = f"select count(*) filter (where dbdp.predict({array_model}, x)), {total} from v"
     serial = connection.execute(sql).fetchone()
-    connection.execute("""
-set max_parallel_workers_per_gather = 2; set parallel_setup_cost = 0; set parallel_tuple_cost = 0;
-set min_parallel_table_scan_size = 0; set parallel_leader_participation = off""")
+    connection.execute(PARALLEL)
     plan = connection.execute(f"explain (analyze, format json) {sql}").fetchone()[0]
     assert '"Workers Launched": 2' in json.dumps(plan) or '"Workers Launched": 1' in json.dumps(plan)
     assert connection.execute(sql).fetchone() == serial
@@ -437,9 +438,7 @@ def test_a_parallel_plan_scores_rows_the_same(connection: psycopg.Connection, fi
     connection.execute("create table big as select t.* from t, generate_series(1, 50); analyze big")
     sql = f"select sum(round(dbdp.predict_probability({fitted.model_id_}, w)::numeric, 9)) from big as w"
     serial = connection.execute(sql).fetchone()
-    connection.execute("""
-set max_parallel_workers_per_gather = 2; set parallel_setup_cost = 0; set parallel_tuple_cost = 0;
-set min_parallel_table_scan_size = 0; set parallel_leader_participation = off""")
+    connection.execute(PARALLEL)
     assert "Gather" in str(connection.execute(f"explain {sql}").fetchall())
     assert connection.execute(sql).fetchone() == serial
 
@@ -479,8 +478,8 @@ def test_categories_that_no_value_has_weigh_nothing(
         float(estimator.intercept_[0] + estimator.coef_[0][0] * a) / math.hypot(1, a)
         for (a,) in connection.execute("select greatest(-1, least(1, a)) from t order by ctid").fetchall()
     ]
-    found = [probability for _, probability in scores(connection, estimator.model_id_, "t", "ctid")]
-    assert np.abs(np.array([logit(p) for p in found]) - expected).max() < 1e-6
+    results = [probability for _, probability in scores(connection, estimator.model_id_, "t", "ctid")]
+    assert np.abs(np.array([logit(p) for p in results]) - expected).max() < 1e-6
 
 
 compiled = pytest.importorskip("dbdp.interfaces.sql._scorer")
@@ -621,7 +620,7 @@ def numeric_binary(value: Any) -> bytes:
 
 KINDS = {"classes": {"classes": ["0", "1", "it's"]}, "real": {"label_bounds": [-10.0, 30.0]}}
 LABEL_OF = {"classes": "(array['0', '1', 'it''s'])[j % 3 + 1]", "real": "j % 40 - 10"}
-DOOR = {"classes": "predict_class", "real": "predict_value"}
+PREDICTOR = {"classes": "predict_class", "real": "predict_value"}
 
 
 def released(connection: psycopg.Connection, name: str, coefficients: Any, intercepts: list[float]) -> int:
@@ -669,14 +668,15 @@ def test_rows_are_scored_by_the_models_of_every_kind(
             for output in zip(coefficients, intercepts, strict=True)
         ]
     )
-    found = [
-        value for (value,) in connection.execute(f"select dbdp.{DOOR[kind]}(%s, w) from t as w order by ctid", (model,))
+    results = [
+        value
+        for (value,) in connection.execute(f"select dbdp.{PREDICTOR[kind]}(%s, w) from t as w order by ctid", (model,))
     ]
     if kind == "classes":
-        assert found == [KINDS[kind]["classes"][number] for number in decisions.argmax(axis=0)]
-        assert len(set(found)) > 1
+        assert results == [KINDS[kind]["classes"][number] for number in decisions.argmax(axis=0)]
+        assert len(set(results)) > 1
     else:
-        assert np.abs(np.array(found) - decisions[0]).max() < 1e-9
+        assert np.abs(np.array(results) - decisions[0]).max() < 1e-9
 
 
 @pytest.mark.parametrize("cast", ["float8[]", "float4[]", "int4[]", "numeric[]"])
@@ -694,14 +694,14 @@ def test_arrays_are_scored_by_the_models_of_every_kind(
     given = coefficients.tolist() if kind == "classes" else coefficients[0].tolist()
     model = released(connection, name, given, intercepts.tolist())
     decisions = values @ coefficients.T + intercepts
-    sql = f"select dbdp.{DOOR[kind]}(%s, x::{cast}) from v order by ctid"
-    found = [value for (value,) in connection.execute(sql, (model,))]
+    sql = f"select dbdp.{PREDICTOR[kind]}(%s, x::{cast}) from v order by ctid"
+    results = [value for (value,) in connection.execute(sql, (model,))]
     if kind == "classes":
-        assert found == [KINDS[kind]["classes"][number] for number in decisions.argmax(axis=1)]
-        assert len(set(found)) == 3
+        assert results == [KINDS[kind]["classes"][number] for number in decisions.argmax(axis=1)]
+        assert len(set(results)) == 3
     else:
         clipped = np.clip(decisions[:, 0], -10, 30)
-        assert np.abs(np.array(found) - clipped).max() < 1e-9
+        assert np.abs(np.array(results) - clipped).max() < 1e-9
         assert 0 < (clipped == decisions[:, 0]).mean() < 1
 
 
@@ -711,7 +711,7 @@ def test_a_null_or_not_finite_feature_is_null_for_every_kind(
 ) -> None:
     model, *_ = of_kind(connection, register, kind)
     connection.execute("create table other as select * from t where i = 5 limit 1")
-    sql = f"select dbdp.{DOOR[kind]}({model}, other) is null from other"
+    sql = f"select dbdp.{PREDICTOR[kind]}({model}, other) is null from other"
     for column, value in [*NULLED.items(), *NOT_FINITE.items(), ("n", "'Infinity'"), ("a", "'-Infinity'")]:
         assert connection.execute(sql).fetchone() == (False,)
         with connection.transaction(force_rollback=True):
@@ -751,10 +751,10 @@ def test_the_wrong_function_names_the_right_one(
     for kind, model in array_models(connection, register).items():
         if known:
             connection.execute(f"select dbdp.{RIGHT[kind][0]}({model}, x) from v_{kind}")
-        for other, doors in RIGHT.items():
-            for door in doors if other != kind else ():
+        for other, predictors in RIGHT.items():
+            for predictor in predictors if other != kind else ():
                 with pytest.raises(psycopg.Error) as error:
-                    connection.execute(f"select dbdp.{door}({model}, {argument}) from v_{kind} as v")
+                    connection.execute(f"select dbdp.{predictor}({model}, {argument}) from v_{kind} as v")
                 message = error.value.diag.message_primary
                 assert f"model {model} is of the kind '{kind}'; call " in message
                 assert all(f"dbdp.{right}" in message for right in RIGHT[kind])
@@ -774,11 +774,11 @@ def test_an_array_that_does_not_fit_is_null_for_every_kind(
     assert connection.execute(sql).fetchone() == (None, None)
 
 
-@pytest.mark.parametrize("door", ["predict_class", "predict_value"])
-def test_a_model_that_does_not_exist_is_named_by_every_function(connection: psycopg.Connection, door: str) -> None:
+@pytest.mark.parametrize("predictor", ["predict_class", "predict_value"])
+def test_a_model_that_does_not_exist_is_named_by_every_function(connection: psycopg.Connection, predictor: str) -> None:
     with pytest.raises(psycopg.Error, match=r"model 999999 does not exist; see dbdp.models"):
-        connection.execute(f"select dbdp.{door}(999999, array[1, 2, 3])")
-    assert connection.execute(f"select dbdp.{door}(null, array[1, 2, 3])").fetchone() == (None,)
+        connection.execute(f"select dbdp.{predictor}(999999, array[1, 2, 3])")
+    assert connection.execute(f"select dbdp.{predictor}(null, array[1, 2, 3])").fetchone() == (None,)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -787,11 +787,9 @@ def test_a_parallel_plan_scores_the_same_of_every_kind(
 ) -> None:
     model, *_ = of_kind(connection, register, kind)
     connection.execute("create table big as select t.* from t, generate_series(1, 50); analyze big")
-    sql = f"select dbdp.{DOOR[kind]}({model}, w)::text as score, count(*) from big as w group by 1 order by 1"
+    sql = f"select dbdp.{PREDICTOR[kind]}({model}, w)::text as score, count(*) from big as w group by 1 order by 1"
     serial = connection.execute(sql).fetchall()
-    connection.execute("""
-set max_parallel_workers_per_gather = 2; set parallel_setup_cost = 0; set parallel_tuple_cost = 0;
-set min_parallel_table_scan_size = 0; set parallel_leader_participation = off""")
+    connection.execute(PARALLEL)
     assert "Gather" in str(connection.execute(f"explain {sql}").fetchall())
     assert connection.execute(sql).fetchall() == serial
     assert len(serial) > 1

@@ -74,19 +74,19 @@ def train_exactly(name: str, requests: str, orders: list[str], fault: str | None
     from dbdp import algorithms
     from dbdp.controller.facts import facts
     from dbdp.controller.rows import packed_rows
-    from dbdp.interfaces.sql.functions import _session
+    from dbdp.interfaces.sql.interface import session
     from dbdp.learning import kernels
     from dbdp.registry import datasets
 
-    dataset, models_of_requests = datasets.load(_session, name), []
+    dataset, models_of_requests = datasets.load(session, name), []
     given = [algorithms.Request(**each) for each in json.loads(requests)]
     plans = [algorithms.plan(each, facts(dataset, each)) for each in given]
     if not orders:
-        return json.dumps([in_secret_order(_session, dataset, plan) for plan in plans])
+        return json.dumps([in_secret_order(session, dataset, plan) for plan in plans])
     with ExitStack() as stack:
         if fault == "short batch":
             stack.enter_context(patch.object(kernels, "terminate", divided_by_own_size(kernels.terminate)))
-        rows = stack.enter_context(packed_rows(_session, dataset, plans[0].layout))
+        rows = stack.enter_context(packed_rows(session, dataset, plans[0].layout))
         (packing,) = rows.packings
         packing.options["key"] = orders[0]
         rows.shuffle()
@@ -114,16 +114,16 @@ def train_groups_exactly(name: str, request: str, group_by: str, groups: list[st
     from dbdp.algorithms.several import groups as by_groups
     from dbdp.controller.facts import facts
     from dbdp.controller.rows import packed_rows
-    from dbdp.interfaces.sql.functions import _session
-    from dbdp.packing import dealing
+    from dbdp.interfaces.sql.interface import session
+    from dbdp.packing import grouping
     from dbdp.registry import datasets
 
-    dataset, models = datasets.load(_session, name), []
+    dataset, models = datasets.load(session, name), []
     groups_request = by_groups.GroupsRequest(Request(**json.loads(request)), group_by, tuple(groups))
-    sizes = dealing.sizes(_session, dataset, group_by, groups_request.groups)
+    sizes = grouping.sizes(session, dataset, group_by, groups_request.groups)
     plan = by_groups.plan(groups_request, facts(dataset, groups_request.base), sizes)
-    for group, own in zip(dealing.each_group(_session, dataset, groups_request, sizes), plan.plans, strict=True):
-        with packed_rows(_session, group, own.layout) as rows:
+    for group, own in zip(grouping.each_group(session, dataset, groups_request, sizes), plan.plans, strict=True):
+        with packed_rows(session, group, own.layout) as rows:
             rows.packings[0].options["key"] = order
             rows.shuffle()
             models.append(own.exact(rows).tolist())

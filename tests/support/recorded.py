@@ -43,7 +43,7 @@ def train_on_record(name: str, request: str) -> str:
     from dbdp import algorithms
     from dbdp.controller import rows
     from dbdp.controller.facts import facts
-    from dbdp.interfaces.sql.functions import _session
+    from dbdp.interfaces.sql.interface import session
     from dbdp.privacy.noise import streams
     from dbdp.registry import datasets
 
@@ -59,13 +59,13 @@ def train_on_record(name: str, request: str) -> str:
         pack(self, how)
         sql = f"select block from {self.table} order by block_no"
         size = how.get("poisson", {}).get("size")
-        packed.append([size, [row["block"].hex() for row in _session.query(sql)]])
+        packed.append([size, [row["block"].hex() for row in session.query(sql)]])
 
-    dataset = datasets.load(_session, name)
+    dataset = datasets.load(session, name)
     wanted = algorithms.Request(**json.loads(request))
     plan = algorithms.plan(wanted, facts(dataset, wanted))
     patched = patch.object(streams, "draw", drawing), patch.object(rows.Packing, "fill", packing)
-    with patched[0], patched[1], rows.packed_rows(_session, dataset, plan.layout) as packed_rows:
+    with patched[0], patched[1], rows.packed_rows(session, dataset, plan.layout) as packed_rows:
         model = plan.run(packed_rows)
     return json.dumps({"model": model.tolist(), "noise": noise, "packed": packed})
 

@@ -1,6 +1,8 @@
-"""Textbook formulas of the losses, in the caller's precision."""
+"""Textbook formulas: the losses, in the caller's precision, and the δ of a Gaussian."""
 
 import mpmath
+import numpy as np
+from scipy import special
 
 
 def literal(loss, score, label):
@@ -20,3 +22,11 @@ def literal(loss, score, label):
     if size <= limit:
         return residual**2 / 2, residual
     return limit * (size - limit / 2), limit * mpmath.sign(residual)
+
+
+def gaussian_delta(epsilon, mean):
+    """Return δ(ε) = Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ) of N(μ, 1) against N(0, 1), for arrays of μ too; 0 for μ = 0."""
+    mean = np.asarray(mean, float)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        near, far = mean / 2 - epsilon / mean, -mean / 2 - epsilon / mean
+        return np.where(mean > 0, np.exp(special.log_ndtr(near)) - np.exp(epsilon + special.log_ndtr(far)), 0.0)

@@ -28,11 +28,11 @@ def address(people: People) -> Iterator[str]:
     command = [sys.executable, "-m", "dbdp.interfaces.cli.main", "web", "--url", people.url, "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout
-    told = process.stdout.readline().strip()
-    yield told
+    output = process.stdout.readline().strip()
+    yield output
     process.terminate()
     rest, _ = process.communicate(timeout=20)
-    assert told.startswith("http://127.0.0.1:")
+    assert output.startswith("http://127.0.0.1:")
     assert PASSWORD not in rest
     assert "Traceback" not in rest
 

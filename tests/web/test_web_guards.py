@@ -33,7 +33,7 @@ def pages(owner: httpx.Client, people: People) -> list[tuple[str, str]]:
 def _pages(name: str, people: People) -> list[tuple[str, dict[str, object]]]:
     grant = {"dataset": name, "role": people.names["odd"]}
     lists = [(path, {}) for path in ("/datasets", "/budgets", "/ledger", "/models", "/allowances", "/plan")]
-    found = [(path, {"search": ODD}) for path in ("/datasets", "/budgets", "/ledger", "/models", "/allowances")]
+    results = [(path, {"search": ODD}) for path in ("/datasets", "/budgets", "/ledger", "/models", "/allowances")]
     of_dataset = [(path, {"dataset": name}) for path in ("/ledger", "/models", "/allowances", "/plan")]
     single = [
         ("/dataset", {"name": name}),
@@ -45,7 +45,7 @@ def _pages(name: str, people: People) -> list[tuple[str, dict[str, object]]]:
         ("/allowances/grant", grant),
         ("/allowances/revoke", grant),
     ]
-    return lists + found + of_dataset + single
+    return lists + results + of_dataset + single
 
 
 def test_markup_in_names_is_shown_and_never_taken_for_markup(
@@ -60,8 +60,8 @@ def test_markup_in_names_is_shown_and_never_taken_for_markup(
 
 
 def test_every_answer_has_the_headers_that_close_it_to_other_pages(owner: httpx.Client, shared_site: Site) -> None:
-    asked = ["/datasets", "/plan", "/static/style.css", "/nowhere", "/model?id=0", "/model?id=987654321"]
-    answers = [owner.get(path) for path in asked]
+    arguments = ["/datasets", "/plan", "/static/style.css", "/nowhere", "/model?id=0", "/model?id=987654321"]
+    answers = [owner.get(path) for path in arguments]
     with shared_site.browser() as client:
         answers += [client.get("/models"), client.get("/", headers={"host": "evil.example"}), client.put("/models")]
         answers += [client.post("/sign-in", headers={"origin": "null"})]
@@ -147,9 +147,9 @@ def test_a_form_without_the_sessions_number_is_refused(
 
 
 def test_what_changes_something_is_not_done_by_a_link(owner: httpx.Client, people: People) -> None:
-    given = {"dataset": people.dataset, "role": people.names["rival"], "csrf": csrf_of(owner.get("/models").text)}
-    assert "Grant training to" in owner.get("/allowances/grant", params=given).text  # it asks
-    assert owner.get("/sign-out", params=given).status_code == 405
+    arguments = {"dataset": people.dataset, "role": people.names["rival"], "csrf": csrf_of(owner.get("/models").text)}
+    assert "Grant training to" in owner.get("/allowances/grant", params=arguments).text  # it asks
+    assert owner.get("/sign-out", params=arguments).status_code == 405
     assert not granted(people)
     assert owner.get("/models").status_code == 200
 

@@ -23,8 +23,8 @@ LISTS = ["/datasets", "/budgets", "/ledger", "/models", "/allowances", "/plan"]
 def test_an_owner_sees_every_charge_and_an_analyst_its_own(
     owner: httpx.Client, analyst: httpx.Client, people: People
 ) -> None:
-    asked = {"dataset": people.dataset}
-    seen, own = (words(client.get("/ledger", params=asked).text) for client in (owner, analyst))
+    fields = {"dataset": people.dataset}
+    seen, own = (words(client.get("/ledger", params=fields).text) for client in (owner, analyst))
     for kind in ("owner", "analyst"):
         assert people.names[kind] in seen
     assert people.names["analyst"] in own
@@ -101,8 +101,8 @@ def test_a_plan_is_that_of_dp_explain_and_shows_what_would_be_left(
 ) -> None:
     sql = "select dbdp.dp_explain(%s, 2, batch_size => 20, epochs => 3, loss => 'huber_svm')"
     plan = as_owner.execute(sql, (people.dataset,)).fetchone()[0]
-    given = {"dataset": people.dataset, "epsilon": "2", "batch_size": "20", "epochs": "3", "loss": "huber_svm"}
-    told = words(analyst.get("/plan", params=given).text)
+    options = {"dataset": people.dataset, "epsilon": "2", "batch_size": "20", "epochs": "3", "loss": "huber_svm"}
+    told = words(analyst.get("/plan", params=options).text)
     for key in ("sensitivity", "noise_scale", "charge"):
         assert number(plan[key]) in told
     left = as_owner.execute("select charge_limit - charged from dbdp.budget(%s)", (people.dataset,)).fetchone()[0]
@@ -125,21 +125,21 @@ def test_a_plan_beyond_an_allowance_shows_that_it_would_be_refused(shared_site: 
 def test_a_plan_beyond_the_delta_names_the_delta_as_what_to_lower(
     owner: httpx.Client, shared_site: Site, people: People
 ) -> None:
-    asked = {"dataset": people.dataset, "epsilon": "1", "delta": "2e-3"}
-    told = words(owner.get("/plan", params=asked).text)
+    fields = {"dataset": people.dataset, "epsilon": "1", "delta": "2e-3"}
+    told = words(owner.get("/plan", params=fields).text)
     assert "The budget does not have that much δ left: 0.001, and this training needs 0.002." in told
     assert "Choose a smaller δ" in told and "smaller ε" not in told
-    both = words(owner.get("/plan", params=asked | {"epsilon": "200"}).text)
+    both = words(owner.get("/plan", params=fields | {"epsilon": "200"}).text)
     assert "smaller δ" in both and "smaller ε" in both
     with shared_site.sign_in(people.names["odd"]) as odd:  # whose allowance is a fifth
-        told = words(odd.get("/plan", params=asked | {"delta": "5e-4"}).text)
+        told = words(odd.get("/plan", params=fields | {"delta": "5e-4"}).text)
     assert "The budget does not" not in told
     assert "does not have that much δ left: 0.0002" in told and "ask the owner for more" in told
 
 
 def test_a_plan_shows_what_it_leaves_of_the_delta(owner: httpx.Client, people: People) -> None:
-    asked = {"dataset": people.dataset, "epsilon": "1", "delta": "1e-4"}
-    assert "Of its δ 90 % : 0.001 now, 0.0009 afterwards" in words(owner.get("/plan", params=asked).text)
+    fields = {"dataset": people.dataset, "epsilon": "1", "delta": "1e-4"}
+    assert "Of its δ 90 % : 0.001 now, 0.0009 afterwards" in words(owner.get("/plan", params=fields).text)
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,8 @@ def test_a_refusal_marks_the_fields_that_it_is_about(name: str, told: str, marke
 
 
 def test_an_error_of_dbdp_is_shown_with_its_remedy_above_the_form(owner: httpx.Client, people: People) -> None:
-    given = {"dataset": people.dataset, "epsilon": "1", "algorithm": "dp_sgd", "batch_size": "7"}
-    answer = owner.get("/plan", params=given)
+    options = {"dataset": people.dataset, "epsilon": "1", "algorithm": "dp_sgd", "batch_size": "7"}
+    answer = owner.get("/plan", params=options)
     assert 'role="alert"' in answer.text
     assert "dbdp refused this" in words(answer.text)
     assert 'value="7"' in answer.text
@@ -198,16 +198,16 @@ def test_a_receipt_has_every_entry_that_is_stored(owner: httpx.Client, people: P
 
 def test_training_is_granted_and_revoked_after_a_look_at_what_it_means(owner: httpx.Client, people: People) -> None:
     rival, sql = people.names["rival"], "select epsilon from dbdp.allowances where role = %s"
-    given = {"dataset": people.dataset, "role": rival, "epsilon": "0.5"}
+    options = {"dataset": people.dataset, "role": rival, "epsilon": "0.5"}
     with people.login("owner") as session:
-        page = owner.get("/allowances/grant", params=given).text
+        page = owner.get("/allowances/grant", params=options).text
         assert "Its members" not in page and "every member of it" in page and "ε = 0.5" in page
-        answer = owner.post("/allowances/grant", data=given | {"csrf": csrf_of(page)})
+        answer = owner.post("/allowances/grant", data=options | {"csrf": csrf_of(page)})
         assert answer.status_code == 303
         assert session.execute(sql, (rival,)).fetchall() == [(0.5,)]
         assert f"{rival} may train on" in words(owner.get(answer.headers["location"]).text)
-        page = owner.get("/allowances/revoke", params=given).text
-        owner.post("/allowances/revoke", data=given | {"csrf": csrf_of(page)})
+        page = owner.get("/allowances/revoke", params=options).text
+        owner.post("/allowances/revoke", data=options | {"csrf": csrf_of(page)})
         assert session.execute(sql, (rival,)).fetchall() == []
 
 
@@ -230,7 +230,7 @@ def test_a_grant_that_would_be_refused_is_not_confirmed(
     assert told in words(answer.text)
     assert 'class="confirm"' not in answer.text
     form = asked | {"csrf": csrf_of(answer.text)}
-    assert owner.post("/allowances/grant", data=form).status_code == 400  # the door has the same rules
+    assert owner.post("/allowances/grant", data=form).status_code == 400  # the form has the same rules
 
 
 def test_an_analyst_cannot_confirm_a_grant(analyst: httpx.Client, people: People) -> None:
@@ -373,13 +373,13 @@ def test_what_is_exactly_left_is_enough() -> None:
 def test_many_roles_share_a_part_of_the_bar() -> None:
     budget = {"charged": 12.0, "recorded": 11.0, "unrecorded": 1.0, "charge_limit": 20.0}
     spending = [{"role": f"r{number}", "charge": 1.0, "releases": 2} for number in range(10)]
-    found = {part.label: part for part in budget_bar(budget, spending, planned=2.0)}
-    assert list(found) == [
+    results = {part.label: part for part in budget_bar(budget, spending, planned=2.0)}
+    assert list(results) == [
         *(f"r{number}" for number in range(6)),
         *("4 other roles", "others, whose charges you may not see", "rolled back or failed", "this training", "left"),
     ]
-    assert (found["4 other roles"].charge, found["4 other roles"].releases) == (4.0, 8)
-    assert found["left"].charge == pytest.approx(6.0)
+    assert (results["4 other roles"].charge, results["4 other roles"].releases) == (4.0, 8)
+    assert results["left"].charge == pytest.approx(6.0)
     assert budget_bar(budget | {"charged": None}, spending) == []
 
 

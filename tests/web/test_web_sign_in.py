@@ -182,14 +182,14 @@ def test_a_role_is_locked_out_after_some_failures_and_let_in_again_later(site: S
 
 
 def test_many_names_are_no_way_around_the_limit(site: Site) -> None:
-    found = [attempt(site, f"role_{number}").status_code for number in range(MOST_FAILURES_OF_ALL + 3)]
-    assert found == [403] * MOST_FAILURES_OF_ALL + [429] * 3
+    results = [attempt(site, f"role_{number}").status_code for number in range(MOST_FAILURES_OF_ALL + 3)]
+    assert results == [403] * MOST_FAILURES_OF_ALL + [429] * 3
 
 
 def test_many_attempts_at_once_are_no_way_around_the_limit(site: Site, people: People) -> None:
     with ThreadPoolExecutor(20) as pool:
-        found = list(pool.map(lambda _: attempt(site, people.names["owner"]).status_code, range(20)))
-    assert sorted(found) == [403] * MOST_FAILURES + [429] * (20 - MOST_FAILURES)
+        result = list(pool.map(lambda _: attempt(site, people.names["owner"]).status_code, range(20)))
+    assert sorted(result) == [403] * MOST_FAILURES + [429] * (20 - MOST_FAILURES)
 
 
 def test_right_passwords_are_never_too_many(site: Site, people: People) -> None:
@@ -222,8 +222,8 @@ def narrow(people: People) -> Iterator[str]:
 
 def test_requests_at_once_take_one_connection_of_a_session(site: Site, narrow: str) -> None:
     with site.sign_in(narrow) as client, ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: client.get("/models").status_code, range(8)))
-    assert found == [200] * 8
+        result = list(pool.map(lambda _: client.get("/models").status_code, range(8)))
+    assert result == [200] * 8
 
 
 def test_a_connection_limit_ends_no_session_and_is_not_a_failed_sign_in(
@@ -267,9 +267,9 @@ def test_words_that_are_not_understood_count_as_a_failure_and_end_no_session(
     with site.sign_in(people.names["owner"]) as client:
         monkeypatch.setattr("psycopg.connect", refused)
         assert client.get("/models").status_code == 503
-        found = [attempt(site, people.names["owner"]).status_code for _ in range(MOST_FAILURES + 1)]
+        results = [attempt(site, people.names["owner"]).status_code for _ in range(MOST_FAILURES + 1)]
         monkeypatch.undo()
-        assert found == [403] * MOST_FAILURES + [429]
+        assert results == [403] * MOST_FAILURES + [429]
         assert client.get("/models").status_code == 200
 
 

@@ -1,1 +1,1 @@
-"""The command-line interface."""
+"""The command line: `places` names the module of each command."""

@@ -58,19 +58,7 @@ def for_owners(what: str) -> Iterator[None]:
 
 
 def json_object(text: str, source: str) -> dict[str, Any]:
-    """Return the JSON object of a text.
-
-    Parameters
-    ----------
-    text : str
-        The text.
-    source : str
-        The option or file that it is from, for the message.
-
-    Returns
-    -------
-    dict
-        The object.
+    """Return the JSON object of a text; messages name its source, an option or a file.
 
     Raises
     ------

@@ -6,7 +6,7 @@ _MODULES = {
         *("register", "redeclare", "renew", "answer-at-multiples", "grant-training", "revoke-training", "allowances"),
         *("grant-prediction", "revoke-prediction", "bounds", "baseline"),
     ),
-    "books": ("datasets", "models", "budget", "ledger", "check-ledger"),
+    "listing": ("datasets", "models", "budget", "ledger", "check-ledger"),
     "training": ("explain", "train", "train-groups", "tune"),
     "scores": ("score", "confusion", "class-balance", "predict"),
     "plots.command": ("plot",),

@@ -1,14 +1,18 @@
 """Commands that plan a training and run it."""
 
+import inspect
 import json
+from collections.abc import Callable
+from dataclasses import Field
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.several.tuning import TuningRequest, parsed
-from dbdp.controller.options import with_request_options
+from dbdp.controller.options import SYNONYMS, help_of, keywords
 from dbdp.interfaces.cli.output import AsJson, Url, opened, show, show_mapping
 
 if TYPE_CHECKING:
@@ -29,6 +33,31 @@ BudgetEpsilon = Annotated[
     float, typer.Option(min=0, help="ε of the dataset's budget: the size of Poisson mini-batches depends on it.")
 ]
 Classes = Annotated[int, typer.Option(help="Classes of a one-vs-rest training; 1 for a binary label or a number.")]
+
+
+def with_request_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a typer command whose keyword `request` is built from one option for each field of `Request`."""
+    own = [each for name, each in inspect.signature(command).parameters.items() if name != "request"]
+
+    def annotated(each: Field[Any], kind: type) -> Any:
+        names = [each.name, *(synonym for synonym, name in SYNONYMS.items() if name == each.name)]
+        flags = [f"--{name.replace('_', '-')}" for name in names]
+        return Annotated[kind | None if each.default is None else kind, typer.Option(*flags, help=help_of(each.name))]
+
+    added = keywords(annotated)
+    names = {each.name for each in added}
+
+    @wraps(command)
+    def call(**values: Any) -> None:
+        command(
+            **{name: value for name, value in values.items() if name not in names},
+            request=Request(**{name: value for name, value in values.items() if name in names}),
+        )
+
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + added
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    return call
 
 
 @app.command()

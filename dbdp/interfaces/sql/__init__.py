@@ -1,1 +1,1 @@
-"""The SQL interface: functions that PL/Python bodies call. The standard library and NumPy only."""
+"""The SQL interface: functions, aggregates and predictions (`scoring`), by the standard library and NumPy only."""

@@ -36,11 +36,6 @@ def create(target: str, *, cookie: str = "dbdp_web", clock: Callable[[], float] 
     clock : callable
         Returns the time in seconds.
 
-    Returns
-    -------
-    FastAPI
-        The application.
-
     Raises
     ------
     ValueError

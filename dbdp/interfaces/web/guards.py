@@ -103,13 +103,6 @@ def _oversized(request: Request) -> tuple[int, str] | None:
 def check_form(session: SignedIn, csrf: str) -> None:
     """Raise Refusal unless a form has the number of its session's forms.
 
-    Parameters
-    ----------
-    session : SignedIn
-        The session.
-    csrf : str
-        The number in the form.
-
     Raises
     ------
     Refusal

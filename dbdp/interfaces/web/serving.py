@@ -96,19 +96,7 @@ def serve(target: str, host: str, port: int, announce: Callable[[str], None]) ->
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on a loopback address.
-
-    Parameters
-    ----------
-    host : str
-        A loopback address.
-    port : int
-        Port to listen on; 0 chooses a free one.
-
-    Returns
-    -------
-    socket.socket
-        The socket.
+    """Return a socket that listens on a loopback address; port 0 chooses a free one.
 
     Raises
     ------

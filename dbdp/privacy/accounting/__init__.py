@@ -1,1 +1,1 @@
-"""Accounting: events, their Rényi divergences, composition, calibration and budgets."""
+"""Accounting: events, their Rényi divergences, composition, units of several rows, calibration and budgets."""

@@ -1,1 +1,1 @@
-"""Spending: charges to budgets, the rights to make them, and reports of what remains."""
+"""Spending: charges to budgets and their odometers, the rights to make them, and reports of what remains."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget, largest_epsilon
 from dbdp.registry import datasets
-from dbdp.registry.spending import ledger
+from dbdp.registry.spending import ledger, odometers
 from dbdp.sessions.session import Session
 
 _TOLERANCE = 1e-9  # relative, of a recomputed limit, in addition to one unit
@@ -165,7 +165,7 @@ def allowance_spent(session: Session, allowance: int) -> dict[str, float | None]
     """Return what an allowance has spent; None unless it, or its dataset, belongs to the caller."""
     if not session.query(_SEEN_ALLOWANCE, allowance):
         return {"charged": None, "leaked": None}
-    charge, leak = ledger.odometers(session, allowance, ledger.OF_ALLOWANCE) or (0, 0)
+    charge, leak = odometers.read(session, allowance, odometers.OF_ALLOWANCE) or (0, 0)
     return {"charged": charge / CHARGE_UNITS, "leaked": leak / LEAK_UNITS}
 
 
@@ -179,7 +179,7 @@ def _periods(session: Session, condition: str, *parameters: Any) -> Iterator[Per
             row["releases"],
             (row["charge"], row["leak"]),
             ledger.height(session, row["id"]),
-            ledger.odometers(session, row["id"]),
+            odometers.read(session, row["id"]),
         )
 
 

@@ -7,7 +7,7 @@ role without a right, a dataset or a model looks as if it did not exist.
 from typing import Any
 
 from dbdp.registry import datasets
-from dbdp.registry.spending import ledger
+from dbdp.registry.spending import odometers
 from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Row
 
@@ -31,16 +31,7 @@ and d.id in (select o.id from dbdp.open_datasets as o)
 
 
 def registered(session: ServerSession, name: str, *, action: str) -> Row:
-    """Return the row of a dataset that the caller's role registered.
-
-    Parameters
-    ----------
-    session : ServerSession
-        Acts as dbdp_owner.
-    name : str
-        Name of the dataset.
-    action : str
-        What only that role may do, for the message.
+    """Return the row of a dataset that the caller's role registered; `action` is what only that role may do.
 
     Raises
     ------
@@ -92,7 +83,7 @@ def grant_training(session: ServerSession, name: str, role: str, epsilon: float 
         limits = [allowance.charge_limit, allowance.leak_limit, allowance.epsilon, allowance.delta]
     granted = session.query(_GRANT_TRAINING, row["id"], role, epsilon, *limits)[0]
     if granted["is_new"]:
-        ledger.make_odometers(session, ledger.OF_ALLOWANCE, granted["id"])
+        odometers.create(session, odometers.OF_ALLOWANCE, granted["id"])
 
 
 def revoke_training(session: ServerSession, name: str, role: str) -> None:

@@ -24,15 +24,7 @@ DATASET = "adult"
 
 
 def run(database: Database, console: Console) -> None:
-    """Run the demo on a database.
-
-    Parameters
-    ----------
-    database : Database
-        Where schema demo is created and dataset adult registered.
-    console : rich.console.Console
-        Where the steps are printed.
-    """
+    """Run the demo on a database."""
     rows, origin = adult.read(adult.download)
     console.rule("1. data")
     console.print(origin, highlight=False, soft_wrap=True, markup=False)
@@ -53,15 +45,7 @@ def run(database: Database, console: Console) -> None:
 
 
 def load(database: Database, text: str) -> None:
-    """Load Adult into tables adult and adult_holdout of schema demo, which is replaced.
-
-    Parameters
-    ----------
-    database : Database
-        Where the tables are created.
-    text : str
-        Adult as CSV text.
-    """
+    """Load Adult into tables adult and adult_holdout of schema demo, which is replaced."""
     if any(row["name"] == DATASET for row in database.datasets()):
         database.drop_dataset(DATASET)
     columns = sql.SQL(", ").join(

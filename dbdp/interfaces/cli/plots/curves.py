@@ -30,21 +30,7 @@ Explain = Callable[[Request], dict[str, Any]]
 
 
 def requests(algorithms: Sequence[str], epsilons: Sequence[float], options: Mapping[str, Any]) -> list[Request]:
-    """Return a request for each algorithm and ε.
-
-    Parameters
-    ----------
-    algorithms : sequence of str
-        Their names.
-    epsilons : sequence of float
-        The values of ε.
-    options : mapping
-        The other options of every training.
-
-    Returns
-    -------
-    list of Request
-        By algorithm, then by ε.
+    """Return a request for each algorithm and each ε, by algorithm, with the same other options.
 
     Raises
     ------
@@ -100,11 +86,6 @@ def noise(subject: str, explain: Explain, requests: Sequence[Request]) -> Noise:
         Returns the plan of a request.
     requests : sequence of Request
         The requests, by algorithm.
-
-    Returns
-    -------
-    Noise
-        The noise scales.
 
     Raises
     ------
@@ -179,18 +160,6 @@ class Spending:
 
 def spending(database: Database, name: str) -> Spending:
     """Return the charges to a dataset's present budget that this role may see, in order of time.
-
-    Parameters
-    ----------
-    database : Database
-        Where the dataset is.
-    name : str
-        Name of the dataset.
-
-    Returns
-    -------
-    Spending
-        The charges.
 
     Raises
     ------
@@ -304,11 +273,6 @@ class ScoringRows:
             Coefficients of the model.
         intercepts : array, shape (outputs,)
             Intercepts of the model.
-
-        Returns
-        -------
-        float
-            The score.
         """
         scores = decisions(self.declaration, self.features, np.array(coefficients), np.array(intercepts))
         if self.measure == ERROR:
@@ -359,22 +323,6 @@ def _target(declaration: Declaration, label: str) -> float | None:
 
 def cost(database: Database, dataset: str, requests: Sequence[Request], repeats: int) -> list[dict[str, Any]]:
     """Return the charge and the leak (of the budget's δ) of each request with its repeats; nothing is spent.
-
-    Parameters
-    ----------
-    database : Database
-        Where the dataset is.
-    dataset : str
-        Its name.
-    requests : sequence of Request
-        The requests.
-    repeats : int
-        Trainings of each.
-
-    Returns
-    -------
-    list of dict
-        One for each request.
 
     Raises
     ------

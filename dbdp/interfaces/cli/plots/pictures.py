@@ -52,11 +52,6 @@ _UNITS = {"renyi": "Rényi divergence", "zcdp": "ρ", "basic": "ε", "gaussian":
 def check(path: Path) -> None:
     """Raise an error if a plot could not be written, before anything is spent.
 
-    Parameters
-    ----------
-    path : Path
-        File to write.
-
     Raises
     ------
     ValueError

@@ -111,12 +111,7 @@ def scratch_database(target: str | None, rows: PublicRows, *, epsilon: float, de
 
 @contextmanager
 def connect_fresh(url: str) -> Iterator[Database]:
-    """Create the extension in a database, and yield a connection to it.
-
-    Parameters
-    ----------
-    url : str
-        URL of the database, as a superuser.
+    """Create the extension in a database, as a superuser, and yield a connection to it.
 
     Yields
     ------

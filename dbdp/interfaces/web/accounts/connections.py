@@ -59,18 +59,6 @@ class Server:
     def acting(self, user: str, password: str, *, writing: bool = False) -> Iterator[Database]:
         """Yield a connection of a role, in a transaction that is committed at the end, or rolled back on an error.
 
-        Parameters
-        ----------
-        user, password : str
-            Name and password of the role.
-        writing : bool
-            Whether the transaction may write.
-
-        Yields
-        ------
-        Database
-            The connection.
-
         Raises
         ------
         Denied
@@ -87,11 +75,6 @@ class Server:
 
     def sign_in(self, user: str, password: str) -> None:
         """Check a name and a password.
-
-        Parameters
-        ----------
-        user, password : str
-            Name and password of the role.
 
         Raises
         ------

@@ -54,16 +54,6 @@ class Visit:
     def database(self, *, writing: bool = False) -> Iterator[Database]:
         """Yield a connection of the role for this request; a session has one at a time.
 
-        Parameters
-        ----------
-        writing : bool
-            Whether its transaction may write.
-
-        Yields
-        ------
-        Database
-            The connection.
-
         Raises
         ------
         NotSignedIn

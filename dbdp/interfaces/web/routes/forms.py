@@ -41,11 +41,6 @@ def sign_in_page(request: Request, problem: str, onward: str, role: str = "", st
         The role that was typed before.
     status : int
         HTTP status of the response.
-
-    Returns
-    -------
-    HTMLResponse
-        The page.
     """
     place = services_of(request).server.place
     return page(request, "sign_in.html", status=status, problem=problem, onward=onward, role=role, place=place)

@@ -99,11 +99,6 @@ def listed(database: Database, listing: str, *, search: str = "", dataset: str =
         The filter of the list; each empty without one.
     number : int
         Number of the page, from 1; the first page is returned if it does not exist.
-
-    Returns
-    -------
-    Page
-        The page.
     """
     query = (_PAGE.format(listed=listing), search, dataset, ROWS_OF_A_PAGE)
     rows = database.query(*query, (number - 1) * ROWS_OF_A_PAGE)

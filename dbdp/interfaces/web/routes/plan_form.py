@@ -90,11 +90,6 @@ def marked(fields: list[Field], message: str) -> list[Field]:
     message : str
         Text of the refusal. It is about the option that an algorithm does not have, else about the option that it
         begins with and those whose values it quotes.
-
-    Returns
-    -------
-    list of Field
-        The fields.
     """
     missing = re.match(r"algorithm '\w+' has no (\w+)", message)
     patterns = {each.name: rf"^{each.name}\b|\b{each.name} = " for each in fields}
@@ -123,20 +118,7 @@ def _value(text: str, kind: type) -> Any:
 
 
 def statement(dataset: str, request: Request) -> str:
-    """Return the SQL statement of a training.
-
-    Parameters
-    ----------
-    dataset : str
-        Name of the dataset.
-    request : Request
-        Options of the training.
-
-    Returns
-    -------
-    str
-        A call of dbdp.dp_train.
-    """
+    """Return the SQL statement of a training, a call of dbdp.dp_train."""
     chosen = {"epsilon": request.epsilon, "delta": request.delta} | request.given
     options = [sql.SQL("{} => {}").format(sql.SQL(name), sql.Literal(value)) for name, value in chosen.items()]
     arguments = sql.SQL(", ").join([sql.Literal(dataset), *options])

@@ -93,11 +93,6 @@ def parts(limit: float, spent: Sequence[tuple[str, str, float, int | None]]) -> 
         The limit of the charges.
     spent : sequence of tuple
         Label, kind, charge and number of releases of each part; parts without a charge are left out.
-
-    Returns
-    -------
-    list of Part
-        The parts.
     """
     shown = [each for each in spent if each[2] > 0]
     total = sum(charge for _, _, charge, _ in shown)

@@ -11,11 +11,6 @@ _SHOWN = 20  # categories or classes that are listed
 def declared(declaration: Declaration) -> Iterator[tuple[str, str, str]]:
     """Yield name, part and declaration of each column, the label first.
 
-    Parameters
-    ----------
-    declaration : Declaration
-        The declared columns.
-
     Yields
     ------
     tuple of str

@@ -83,11 +83,6 @@ class Entry:
 def sections(receipt: Mapping[str, Any]) -> dict[str, list[Entry]]:
     """Return all entries of a plan or a receipt by section.
 
-    Parameters
-    ----------
-    receipt : mapping
-        The plan or the receipt.
-
     Returns
     -------
     dict of str to list of Entry

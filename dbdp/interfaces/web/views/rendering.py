@@ -66,11 +66,6 @@ def page(request: Request, template: str, *, status: int = 200, **values: Any) -
         HTTP status.
     **values
         Variables of the template.
-
-    Returns
-    -------
-    HTMLResponse
-        The page.
     """
     session = getattr(request.state, "session", None)
     text = _ENVIRONMENT.get_template(template).render(path=request.url.path, session=session, **values)

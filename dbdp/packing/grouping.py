@@ -73,17 +73,6 @@ def each_group(
     """Distribute the raw records of the groups to a temporary table, in one pass; yield one group after the other.
 
     Close the generator if it is not read to its end, so that its tables are dropped.
-
-    Parameters
-    ----------
-    session : Session
-        Where the tables are created.
-    dataset : Dataset
-        The dataset with all groups.
-    request : GroupsRequest
-        Names the public column and the groups.
-    counted : Sequence[int]
-        Number of rows of each group, as the plan has it.
     """
     name = f"dbdp_groups_{secrets.token_hex(8)}"
     with temporary_table(session, name, COLUMNS) as table:

@@ -1,0 +1,107 @@
+"""The transition and final functions of the internal aggregates, by which packed blocks are trained on and scored.
+
+This module is imported in the server's hot path: the standard library and NumPy only. `interface` comes first: it
+limits BLAS to one thread before NumPy is loaded.
+"""
+
+from dbdp.interfaces.sql.interface import pause  # isort: split
+
+import math
+
+import numpy as np
+
+from dbdp import checks
+from dbdp.controller import evaluation
+from dbdp.learning import kernels, noisy, second_moments
+from dbdp.learning.noisy import NoisyState
+from dbdp.learning.objectives import objective_from
+from dbdp.learning.rows import blocks
+from dbdp.learning.state import State
+from dbdp.learning.tallies import Labels
+from dbdp.privacy.noise import streams
+from dbdp.registry.declarations import MAX_CLASSES
+
+
+def sgd_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
+    """Update the model by the mini-batches of one block."""
+    current = State.decode(initial if state is None else state)
+    return kernels.transition(current, blocks.decode(block, current.dimension)).encode()
+
+
+def sgd_terminate(state: bytes | None) -> bytes | None:
+    """End an epoch with its last mini-batch, which may be short."""
+    return None if state is None else kernels.terminate(State.decode(state)).encode()
+
+
+def noisy_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
+    """Update the model by the noisy updates of one block; the noise's key exists in this call only."""
+    current = NoisyState.decode(initial if state is None else state)
+    rows = blocks.decode(block, current.training.objective.inputs)
+    return noisy.transition(current, rows, draw=_draw).encode()
+
+
+def noisy_terminate(state: bytes | None) -> bytes | None:
+    """End a scan with its last mini-batch, which may be short."""
+    return None if state is None else noisy.terminate(NoisyState.decode(state), draw=_draw).encode()
+
+
+def _draw(law: str, steps: int, updates: int, parameters: int) -> np.ndarray:
+    """Draw the noise of some updates; a cancel takes effect between two draws."""
+    pause()
+    return streams.draw(law, steps, updates, parameters)
+
+
+def gradient_transition(total: bytes | None, block: bytes, model: bytes, objective: str, clip: float) -> bytes:
+    """Add the clipped gradients of the rows of one block."""
+    parsed, vector = objective_from(objective), np.frombuffer(model, "<f8")
+    if len(vector) != parsed.parameters:
+        raise ValueError(f"the model has {len(vector)} numbers, and its objective {parsed.parameters}; pass as many")
+    gradients = parsed.gradient_sum(vector, blocks.decode(block, parsed.inputs), clip=clip)
+    return (gradients if total is None else np.frombuffer(total, "<f8") + gradients).tobytes()
+
+
+def loss_transition(totals: bytes | None, block: bytes, models: bytes, objective: str, limit: float) -> bytes:
+    """Add the clipped losses of the rows of one block, for each of several models."""
+    parsed = objective_from(objective)
+    candidates = np.frombuffer(models, "<f8").reshape(-1, parsed.parameters)
+    losses = parsed.loss_sums(candidates, blocks.decode(block, parsed.inputs), limit=limit)
+    return (losses if totals is None else np.frombuffer(totals, "<f8") + losses).tobytes()
+
+
+def second_moment_transition(total: bytes | None, block: bytes, dimension: int) -> bytes:
+    """One block: add the products of all pairs of coordinates of each of its rows."""
+    checks.whole("dimension", dimension, 1, second_moments.MOST_DIMENSION)
+    moment = second_moments.second_moment(blocks.decode(block, dimension), dimension)
+    return (moment if total is None else _square(total, dimension) + moment).tobytes()
+
+
+def transformed(block: bytes, matrix: bytes) -> bytes:
+    """One block: its rows times a matrix."""
+    dimension = math.isqrt(len(matrix) // 8)
+    checks.whole("dimension of the matrix", dimension, 1, second_moments.MOST_DIMENSION)
+    return second_moments.transformed(blocks.decode(block, dimension), _square(matrix, dimension)).tobytes()
+
+
+def _square(matrix: bytes, dimension: int) -> np.ndarray:
+    """Return a matrix, shape (dimension, dimension)."""
+    if len(matrix) != 8 * dimension**2:
+        raise ValueError(f"{len(matrix)} bytes are not a matrix of {dimension} by {dimension} numbers of 8 bytes")
+    return np.frombuffer(matrix, "<f8").reshape(dimension, dimension)
+
+
+def label_transition(counts: list[int] | None, block: bytes, dimension: int, classes: int) -> list[int]:
+    """Add the numbers of rows of each label in one block."""
+    checks.whole("classes", classes, 1, MAX_CLASSES)
+    rows = blocks.decode(block, dimension)
+    of_block = Labels(classes)(rows[:, :0], rows[:, -1]).tolist()
+    return [one + other for one, other in zip(counts or [0] * len(of_block), of_block, strict=True)]
+
+
+def count_errors_transition(errors: int, block: bytes, models: bytes, outputs: int) -> int:
+    """Add the number of rows of one block that the models classify wrongly."""
+    checks.whole("outputs", outputs, 1, MAX_CLASSES)
+    vectors = np.frombuffer(models, "<f8").reshape(outputs, -1)
+    return errors + kernels.count_errors(vectors, blocks.decode(block, vectors.shape[1]))
+
+
+tally_transition, tally_terminate = evaluation.tally_transition, evaluation.tally_terminate

@@ -1,0 +1,101 @@
+"""Arguments of SQL functions as records and JSON values; nulls and what could not be stored are refused."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from dbdp import checks
+from dbdp.algorithms import Request
+from dbdp.algorithms.several import tuning
+from dbdp.algorithms.several.groups import GroupsRequest
+from dbdp.algorithms.several.tuning import TuningRequest
+
+_NESTS, _MOST_LEVELS = (list, dict), 100  # levels of JSON that is stored: more than any record of dbdp has
+
+
+def training_request(values: Sequence[Any], **fixed: Any) -> Request:
+    """Return a request from fixed options and the values of all others, in order."""
+    return Request(**by_field(Request, values, *fixed), **fixed)
+
+
+def by_field(record: type[Any], values: Sequence[Any], *without: str) -> dict[str, Any]:
+    """Return values by the fields of a record, in order; raise ValueError for a null where it is not the default."""
+    named = [each for each in fields(record) if each.name not in without]
+    arguments = {each.name: value for each, value in zip(named, values, strict=True)}
+    check_not_null(**{each.name: arguments[each.name] for each in named if each.default is not None})
+    return arguments
+
+
+def tuning_request(candidates: str, values: Sequence[Any]) -> TuningRequest:
+    """Return a tuning from its candidates, the options of all trainings, and its own three."""
+    *options, method, repetitions, distribution = values
+    check_not_null(candidates=candidates, method=method)
+    return TuningRequest(training_request(options), tuning.parsed(candidates), method, repetitions, distribution)
+
+
+def groups_request(group_by: str, groups: list[str], values: Sequence[Any]) -> GroupsRequest:
+    """Return a training of groups from its column, its groups and the options of all trainings."""
+    check_not_null(group_by=group_by, groups=groups)
+    return GroupsRequest(training_request(values), group_by, tuple(groups))
+
+
+def json_object(name: str, text: str) -> dict[str, Any]:
+    """Return a JSON argument; raise ValueError unless it is an object of finite numbers."""
+    value = json_value(name, text)
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        raise ValueError(f"{name} has a number beyond the range of float8; leave it out") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} is {text[:200]}; pass a JSON object")
+    return value
+
+
+def client_receipt(text: str) -> dict[str, Any]:
+    """Return a client's receipt; raise ValueError for a value that the view dbdp.models could not read."""
+    receipt = json_object("receipt", text)
+    for name, kind in (("algorithm", str), ("epsilon", float), ("delta", float)):
+        value = receipt.get(name)
+        if checks.is_whole(value) and abs(value) < 2**53:
+            value = float(value)
+        if value is not None and not isinstance(value, kind):
+            raise ValueError(f"{name} of the receipt is {str(value)[:200]}; pass a {kind.__name__}, or leave it out")
+    return receipt
+
+
+def json_value(name: str, text: str) -> Any:
+    """Return a JSON argument; raise ValueError for one that PostgreSQL could store but not read again.
+
+    Its type json accepts a NUL, half a surrogate pair and thousands of levels; a later query that reads such a value
+    fails, for everybody who lists what was stored.
+    """
+    try:
+        value = json.loads(text)
+        if _levels(value) > _MOST_LEVELS:
+            raise ValueError("levels")
+        written = json.dumps(value, ensure_ascii=False)
+        if "\\u0000" in written.replace("\\\\", ""):
+            raise ValueError("a NUL")
+        written.encode()
+    except (ValueError, RecursionError):
+        raise ValueError(
+            f"{name} is JSON with a NUL or half a surrogate pair, with more than {_MOST_LEVELS} levels, or with too "
+            "many digits; leave that out"
+        ) from None
+    return value
+
+
+def _levels(value: Any) -> int:
+    """Return how deeply the lists and objects of a JSON value are nested."""
+    levels, present = 0, [value]
+    while lists := [each.values() if isinstance(each, dict) else each for each in present if isinstance(each, _NESTS)]:
+        levels, present = levels + 1, [item for each in lists for item in each]
+    return levels
+
+
+def check_not_null(**arguments: Any) -> None:
+    """Raise ValueError for a null."""
+    for name, value in arguments.items():
+        if value is None:
+            raise ValueError(f"{name} is null; pass a value")

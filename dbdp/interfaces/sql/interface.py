@@ -1,0 +1,124 @@
+"""What surrounds every function that SQL calls: its caller is checked, and its errors become PostgreSQL's.
+
+BLAS is limited to one thread before NumPy is loaded, since a backend is one core and sums must not depend on the
+number of threads; so modules of the server's functions import this one first.
+"""
+
+from dbdp.interfaces.sql import threads
+
+threads.limit_blas_to_one()
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import wraps
+from typing import Any
+
+import plpy  # exists inside PostgreSQL only
+
+from dbdp.interfaces.sql.server_registry import ServerRegistry
+from dbdp.privacy import sensitivity
+from dbdp.sessions import advisory_locks
+from dbdp.sessions.backend import unmetered
+from dbdp.sessions.callers import Transactions
+from dbdp.sessions.errors import PUBLIC_SQLSTATE, ChargedError
+from dbdp.sessions.server import ServerSession
+
+session = ServerSession(plpy, ServerRegistry())
+_transactions = Transactions(session)
+_LONGEST_ERROR = 4000  # characters
+
+
+class InterfaceError(plpy.Error):
+    """An error whose text has public facts only; PostgreSQL shows it as `dbdp: text`."""
+
+    def __init__(self, text: str, sqlstate: str) -> None:
+        super().__init__(text)
+        self.sqlstate = sqlstate
+
+
+InterfaceError.__module__, InterfaceError.__name__, InterfaceError.__qualname__ = "builtins", "dbdp", "dbdp"
+
+
+def pause() -> None:
+    """Run an empty query, so that a cancel takes effect: PostgreSQL does not interrupt arithmetic."""
+    session.query("select")
+
+
+sensitivity.pause = pause
+
+
+def interface(*contexts: Callable[[], AbstractContextManager[None]]) -> Callable[..., Callable[..., Any]]:
+    """Decorate a function that SQL calls: check the caller, enter the contexts, and raise errors as PostgreSQL's."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def call(*arguments: Any) -> Any:
+            try:
+                check_caller()
+                with ExitStack() as stack:
+                    for context in (*_EVERYWHERE, *contexts):
+                        stack.enter_context(context())
+                    return function(*arguments)
+            except (ChargedError, ValueError, PermissionError, RecursionError, plpy.SPIError) as error:
+                sqlstate, text = _shown(error)
+            raise InterfaceError(_shortened(text), sqlstate)
+
+        return call
+
+    return decorate
+
+
+def _unmetered() -> AbstractContextManager[None]:
+    return unmetered(session.version)
+
+
+def _locks_released() -> AbstractContextManager[None]:
+    return advisory_locks.preserved(session)
+
+
+_EVERYWHERE = (session.in_own_memory, _locks_released, _unmetered)
+
+
+def _shown(error: Exception) -> tuple[str, str]:
+    """Return SQLSTATE and text of an error of dbdp; raise one of PostgreSQL's own again."""
+    if isinstance(error, ChargedError):
+        return error.sqlstate, str(error)
+    if isinstance(error, RecursionError):
+        return PUBLIC_SQLSTATE, "an argument is nested too deeply; pass one with fewer levels"
+    if isinstance(error, plpy.SPIError):
+        sqlstate, text = session.failure(error)
+        if sqlstate != PUBLIC_SQLSTATE:
+            raise error
+        return sqlstate, text
+    return PUBLIC_SQLSTATE, str(error)
+
+
+@contextmanager
+def in_own_transaction() -> Iterator[None]:
+    """Refuse an interface that spends or amends while code of others may run with the caller's rights."""
+    if session.acts_as_owner():  # within another interface, which was checked
+        yield
+        return
+    _transactions.check()
+    yield
+    _transactions.note()
+
+
+def _shortened(text: str) -> str:
+    """Return a text without its middle if it is too long, as where it quotes a large value."""
+    half = _LONGEST_ERROR // 2
+    return text if len(text) <= _LONGEST_ERROR else f"{text[:half]} … {text[-half:]}"
+
+
+def check_caller() -> None:
+    """Raise PermissionError if code of another role calls, with or without that role's rights.
+
+    Interfaces check the rights of the role that logged in. Code of another role runs in its session where the server
+    reads or maintains a table and evaluates the owner's functions (for an analyst who trains, or a superuser who runs
+    ANALYZE), and in a SECURITY DEFINER function.
+    """
+    if session.is_restricted():
+        raise PermissionError(
+            "dbdp was called by a function that the server runs to read or to maintain a table; call it directly"
+        )
+    session.check_caller()

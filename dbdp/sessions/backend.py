@@ -1,0 +1,104 @@
+"""The server's own C functions, from within its process: roles, settings, counters.
+
+Each context manager restores at its end what it changed.
+"""
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+LOCAL_USER, _RESTRICTED = 1, 2  # of miscadmin.h: no SET ROLE, nothing that outlives the operation
+
+
+@cache
+def backend() -> ctypes.PyDLL:
+    """Return the server's C functions: this interpreter runs in its process."""
+    functions = ctypes.PyDLL(None)
+    functions.GetSessionUserId.restype = functions.GetOuterUserId.restype = ctypes.c_uint
+    return functions
+
+
+def identity() -> tuple[ctypes.c_uint, ctypes.c_int]:
+    """Return the current role's oid, and the restrictions (security context) under which it runs."""
+    user, context = ctypes.c_uint(), ctypes.c_int()
+    backend().GetUserIdAndSecContext(ctypes.byref(user), ctypes.byref(context))
+    return user, context
+
+
+# Bytes of BufferUsage, by the server's major version (executor/instrument.h): ten counts of blocks, then the times
+# spent on them, 16 bytes each in version 15, 8 bytes since 16. Versions 15 and 16 have two times for blocks and two for
+# temporary files; version 17 has two for shared blocks, two for local blocks and two for temporary files. WalUsage has
+# three counts in all versions.
+_BUFFER_BYTES = {15: 80 + 4 * 16, 16: 80 + 4 * 8, 17: 80 + 6 * 8}
+_WAL_BYTES = 24
+
+
+@contextmanager
+def unmetered(version: int) -> Iterator[None]:
+    """Hide what the block reads and writes from `EXPLAIN (ANALYZE, BUFFERS, WAL)` of the calling statement.
+
+    The number of pages of a table and of its out-of-line values depends on how wide its rows are stored, and so on
+    their values. What training writes has public sizes anyway (`packing`); this is a second line of defence.
+
+    Parameters
+    ----------
+    version : int
+        The server's major version; nothing is hidden for a version that is not in `_BUFFER_BYTES`.
+    """
+    if version not in _BUFFER_BYTES:
+        yield
+        return
+    sizes = {"pgBufferUsage": _BUFFER_BYTES[version], "pgWalUsage": _WAL_BYTES}
+    places = [(ctypes.c_char * size).in_dll(backend(), name) for name, size in sizes.items()]
+    before = [place.raw for place in places]
+    try:
+        yield
+    finally:
+        for place, counts in zip(places, before, strict=True):
+            place.raw = counts
+
+
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Switch off the statistics of what the block reads: tuples, pages, values stored out of line.
+
+    Every role may see the statistics of any table. This is `track_counts` for reads only: tables that are created and
+    dropped still count for the server's own maintenance.
+    """
+    counting = ctypes.c_bool.in_dll(backend(), "pgstat_track_counts")
+    before = counting.value
+    counting.value = False
+    try:
+        yield
+    finally:
+        counting.value = before
+
+
+@contextmanager
+def as_role(user: ctypes.c_uint, added: int) -> Iterator[None]:
+    """Run the block as a role, with added restrictions; the server resets both itself if the transaction aborts."""
+    former, context = identity()
+    backend().SetUserIdAndSecContext(user, ctypes.c_int(context.value | added))
+    try:
+        yield
+    finally:
+        backend().SetUserIdAndSecContext(former, context)
+
+
+@contextmanager
+def settings_undone() -> Iterator[None]:
+    """Reset at the end of the block the settings that were changed within it."""
+    level = backend().NewGUCNestLevel()
+    try:
+        yield
+    finally:
+        backend().AtEOXact_GUC(ctypes.c_bool(False), level)
+
+
+@contextmanager
+def acting_as(owner: int | None) -> Iterator[None]:
+    """Run the block as a role (None: the current one), restricted and without statistics; reset its settings after."""
+    user = identity()[0] if owner is None else ctypes.c_uint(owner)
+    with as_role(user, LOCAL_USER | _RESTRICTED), uncounted(), settings_undone():
+        yield

@@ -1,0 +1,37 @@
+"""What a shuffle packed, and how much memory it took."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import psycopg
+import pytest
+
+
+def multiset(rows: np.ndarray) -> Counter[bytes]:
+    """Return how often each row occurs, shape of rows (n, stride)."""
+    return Counter(row.tobytes() for row in rows + np.float32(0))  # adding 0 makes -0 a 0
+
+
+def growth(connection: psycopg.Connection, name: str, memory: str, options: str, *, warming: str) -> int:
+    """Return by how many bytes one shuffle raises the peak of a backend that has shuffled `warming` in 1 MB before."""
+    connection.execute("create temporary table packed (block_no int8, block bytea)")
+    connection.execute("set dbdp.pack_memory = '1MB'; set temp_buffers = '1MB'")
+    connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, warming))
+    connection.execute("truncate packed")
+    pid = connection.info.backend_pid
+    try:
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+    except OSError:
+        pytest.skip("only root on the server's machine may reset a peak")
+    before = _memory_of(pid)["VmRSS"]
+    connection.execute(f"set dbdp.pack_memory = '{memory}'")
+    connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, options))
+    return _memory_of(pid)["VmHWM"] - before
+
+
+def _memory_of(pid: int) -> dict[str, int]:
+    """Return resident and peak memory of a process, in bytes."""
+    lines = re.findall(r"^(VmHWM|VmRSS):\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return {key: int(value) << 10 for key, value in lines}
