@@ -106,7 +106,9 @@ def _suitable(request: Request, facts: Facts) -> dict[str, str]:
     if facts.dimension > MOST_DIMENSION:
         reason = f"{facts.dimension} coordinates are above {MOST_DIMENSION}, the limit of preconditioned_gd"
         return {"objective_perturbation": reason}
-    epsilon, delta = groups.share(request.epsilon, request.delta, facts.unit_rows)
+    epsilon, delta = request.epsilon, request.delta
+    if facts.unit_rows > 1:
+        epsilon, delta = groups.share(epsilon, delta, facts.unit_rows)
     signal = preconditioned_gd.signal_of(analytic_noise_multiplier(epsilon, delta), facts)
     best = {"preconditioned_gd": f"n·μ/d = {signal:.3g}: enough to learn in the coordinates of a noisy second moment"}
     if facts.is_classifier and signal < LEAST_SIGNAL:

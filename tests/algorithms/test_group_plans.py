@@ -16,7 +16,7 @@ FACTS = Facts(1000, 4)
 
 
 def planned(sizes: dict[str, int], facts: Facts = FACTS, **options: object) -> GroupsPlan:
-    request = Request(**{"epsilon": 1.0, "delta": 1e-6, "batch_size": 50} | options)
+    request = Request(**{"epsilon": 1.0, "delta": 1e-6, "batch_size": 50, "regularisation": 0.01} | options)
     return plan(GroupsRequest(request, "g", tuple(sizes)), facts, tuple(sizes.values()))
 
 

@@ -665,7 +665,7 @@ def test_errors_that_grow_with_the_model_are_covered_at_every_length():
 
 
 def test_the_error_of_the_solver_is_the_sum_of_all_its_parts():
-    release_plan = planned(rows=45_000, dimension=100, delta=1e-8)
+    release_plan = planned(rows=45_000, dimension=100, delta=1e-8, regularisation=0.001)
     run = release_plan.method
     error = error_of(run.perturbation, run.descent, run.radius)
     assert run.finishing.sensitivity >= 2 * error

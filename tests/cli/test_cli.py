@@ -302,7 +302,7 @@ def test_the_ledger_of_a_renewed_budget_fits_a_terminal_and_names_the_period(
     monkeypatch.setattr(output, "console", Console(width=80, color_system=None))
     connection.execute("create table fits as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 500) as i")
     connection.execute("""select dbdp.register_dataset('fits', 'fits', 'ill', 'true', '{"age": [0, 50]}', 4, 1e-6)""")
-    connection.execute("select dbdp.dp_logreg('fits', 0.1)")
+    connection.execute("select dbdp.dp_logreg('fits', 0.1, algorithm => 'bolt_on')")
     shown = called("ledger", "fits", "--url", server_url).stdout
     assert "period" not in shown
     assert re.search(

@@ -459,7 +459,7 @@ def test_the_numbers_of_a_picture_that_cannot_be_saved_are_printed(
     arguments = ["--dataset", "drawn", "--on", "judging", "--epsilon", "2", "--repeats", "1", "--delta", "0", "--yes"]
     options = ["plot", "utility", str(tmp_path / "u.png"), *arguments, "--url", server_url, *as_json]
     done = CliRunner().invoke(app, options)
-    assert np.shape(json.loads(done.stdout)["scores"]["bolt_on"]) == (1, 1)
+    assert np.shape(json.loads(done.stdout)["scores"]["auto"]) == (1, 1)
     assert isinstance(done.exception, RuntimeError)
     assert "No space left on device; its numbers are on stdout" in str(done.exception)
 

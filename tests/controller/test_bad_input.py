@@ -160,7 +160,7 @@ NOISY_REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
         for name in NOISY_WHILE_TRAINING
     },
 }
-NULLS = ["epsilon", "delta", "epochs", "shards", "positive_weight", "algorithm"]
+NULLS = ["epsilon", "delta", "shards", "positive_weight", "algorithm"]
 
 
 @pytest.fixture
@@ -247,7 +247,7 @@ def test_a_null_is_refused(connection: psycopg.Connection, dataset: str, spent: 
 
 
 def test_a_null_where_a_default_stands_is_the_default(connection: psycopg.Connection, dataset: str) -> None:
-    sql = "select dbdp.dp_explain(%s, 1, step_size => null, regularisation => null, mechanism => null)::text"
+    sql = "select dbdp.dp_explain(%s, 1, step_size => null, epochs => null, regularisation => null, mechanism => null)::text"
     plain = connection.execute("select dbdp.dp_explain(%s, 1)::text", (dataset,)).fetchone()
     assert connection.execute(sql, (dataset,)).fetchone() == plain
 

@@ -282,7 +282,7 @@ def test_no_option_no_setting_and_no_variable_of_the_environment_is_about_noise(
 def test_however_much_is_paid_there_is_noise(mechanism: str, epsilon: float) -> None:
     """At least a thousand steps of the grid that the model is rounded to."""
     delta = 0.9 if mechanism.endswith("gaussian") else 0.0
-    made = plan(Request(epsilon, delta, mechanism=mechanism), Facts(10, 3)).mechanism
+    made = plan(Request(epsilon, delta, "bolt_on", mechanism=mechanism), Facts(10, 3)).mechanism
     assert made.steps > 1000
 
 

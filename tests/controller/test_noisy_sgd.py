@@ -35,8 +35,8 @@ REQUESTS: dict[str, dict[str, Any]] = {
         "radius": 0.5,
         "calibration": "published",
     },
-    "dp_sgd": {"algorithm": "dp_sgd"},
-    "dp_sgd, clipped": {"algorithm": "dp_sgd", "clip_norm": 0.2, "regularisation": 0.01, "radius": 0.4},
+    "dp_sgd": {"algorithm": "dp_sgd", "step_size": 1.0},
+    "dp_sgd, clipped": {"algorithm": "dp_sgd", "clip_norm": 0.2, "regularisation": 0.01, "radius": 0.4, "step_size": 1.0},
     "dp_adam": {"algorithm": "dp_adam", "regularisation": 0.02},
     "sgd_adv": {"algorithm": "sgd_adv", "schedule": "square_root", "step_size": 2.0},
     "rrpsgd": {"algorithm": "rrpsgd", "step_size": 0.5},
@@ -101,7 +101,7 @@ def step(request: Request, made: NoisyWhileTraining, t: int) -> float:
         return min(1 / (0.25 + regularisation), 1 / (regularisation * t))
     if request.schedule == "square_root" or request.algorithm == "scs13":
         return request.step_size / math.sqrt(t)
-    return request.step_size or {"dp_sgd": 1.0, "dp_adam": 0.05}[request.algorithm]
+    return request.step_size or {"dp_adam": 0.05}[request.algorithm]
 
 
 def reference(

@@ -94,7 +94,7 @@ def of_tuning(database: Database, names: dict[str, str], kind: str) -> dict[str,
 
 
 def of_groups(database: Database, names: dict[str, str], kind: str) -> dict[str, Any]:
-    request, given = Request(2.0, 1e-6, batch_size=10), {"group_by": "k", "groups": GROUPS}
+    request, given = Request(2.0, 1e-6, "bolt_on", batch_size=10), {"group_by": "k", "groups": GROUPS}
     if kind.startswith("explained "):
         return database.explain_groups(names["binary"], request, **given)
     receipts = [model.receipt for model in database.train_groups(names["binary"], request, **given).values()]
@@ -130,7 +130,7 @@ def of_public_times(database: Database, names: dict[str, str], kind: str) -> dic
 
 
 def of_real(database: Database, names: dict[str, str], kind: str) -> dict[str, Any]:
-    return database.train(names["real"], Request(2.0, 1e-6, loss="huber_regression", batch_size=40)).receipt
+    return database.train(names["real"], Request(2.0, 1e-6, "bolt_on", loss="huber_regression", batch_size=40)).receipt
 
 
 def producer(kind: str) -> Callable[[Database, dict[str, str], str], dict[str, Any]]:
@@ -158,7 +158,7 @@ def test_a_receipt_keeps_its_names_in_their_order(database: Database, names: dic
 
 
 def test_the_server_answers_the_same_names_as_a_client(database: Database, names: dict[str, str]) -> None:
-    options = "epsilon => 2, delta => 1e-6, batch_size => 40"
+    options = "epsilon => 2, delta => 1e-6, algorithm => 'bolt_on', batch_size => 40"
     trained = database.query(f"select receipt::text as r from dbdp.dp_logreg($1, {options})", names["binary"])
     explained = database.query(f"select dbdp.dp_explain($1, {options})::text as r", names["binary"])
     assert list(json.loads(trained[0]["r"])) == golden()["bolt_on"]

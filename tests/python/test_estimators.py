@@ -247,7 +247,7 @@ def test_nothing_is_left_behind_after(
 ) -> None:
     features, labels = points()
     monkeypatch.setattr(estimators, "progress_bar", failing(action))
-    model = dbdp.LogisticRegression(epsilon=1, bounds=2.0)
+    model = dbdp.LogisticRegression(epsilon=1, bounds=2.0, algorithm="bolt_on")
     with pytest.raises(error):
         model.fit(features, labels)
     assert left_behind(private) == 0

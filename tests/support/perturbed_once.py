@@ -22,7 +22,7 @@ SCHEDULED = {f"bolt_on, {name}": settings for name, settings in SCHEDULES.items(
 RESTARTED: dict[str, dict[str, Any]] = {
     "nsgd": {"algorithm": "nsgd", "regularisation": 0.1},
     "nsgd, convex": {"algorithm": "nsgd", "step_size": 0.3, "regularisation": 0.0},
-    "rsgd_ar": {"algorithm": "rsgd_ar", "averaging_interval": 2, "epochs": 5},
+    "rsgd_ar": {"algorithm": "rsgd_ar", "averaging_interval": 2, "epochs": 5, "regularisation": 0.001},
     "rsgd_ar, strongly convex": {"algorithm": "rsgd_ar", "averaging_interval": 3, "regularisation": 0.3},
 }
 SHARDED = {

@@ -58,10 +58,16 @@ class GroupsPlan:
             raise AssertionError("a request that names a network has one as its objective")
         return network.initial()
 
+    @property
+    def algorithm(self) -> str:
+        """The algorithm of all groups; the requested one, which is `auto`, if it chose several."""
+        algorithms = {each.request.algorithm for each in self.plans if each is not None}
+        return algorithms.pop() if len(algorithms) == 1 else self.request.base.algorithm
+
     def explain(self) -> dict[str, Any]:
         """Return the plan of all groups together as data."""
         return {
-            "algorithm": self.request.base.algorithm,
+            "algorithm": self.algorithm,
             "neighbours": REPLACE_ONE,
             "group_by": self.request.group_by,
             "groups": dict(zip(self.request.groups, self.sizes, strict=True)),
@@ -76,7 +82,7 @@ class GroupsPlan:
         """Return the plan of each group as data, for its model's receipt."""
         base = self.request.base
         without = {
-            "algorithm": base.algorithm,
+            "algorithm": self.algorithm,
             "neighbours": REPLACE_ONE,
             "rows": 0,
             "features": self.facts.dimension,

@@ -10,7 +10,7 @@ class _OfEstimators(TypedDict, total=False):
     algorithm: str
     huber_width: float | None
     positive_weight: float
-    epochs: int
+    epochs: int | None
     batch_size: int | None
     schedule: str | None
     step_size: float | None
