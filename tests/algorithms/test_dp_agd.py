@@ -6,6 +6,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+from chance import usually
 from goodness import ALPHA, of_cells
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -357,50 +358,51 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("selection", dp_agd.SELECTIONS)
 def test_with_a_large_epsilon_it_comes_to_the_minimum(case, selection):
+    assert usually(lambda: way_left(case, 1e6, {"splits": 3000, "selection": selection}) < 0.02)
+    if case == "logistic":  # little of the way is gone with little
+        assert usually(lambda: way_left(case, 0.01, {"splits": 60, "selection": selection}) > 0.1)
+
+
+def way_left(case, epsilon, own_settings):
+    """The share of the way from the first model's objective to the least that a run leaves."""
     loss, classes, given = CASES[case]
     features, labels = some_rows(300, 4, classes=classes)
     if loss in ("huber_regression", "squared"):
         labels = np.clip(features @ np.array([0.5, -0.4, 0.3, 0.1]), -1, 1)
     rows = RowsInMemory(features, labels)
-    own_settings = {"splits": 3000, "selection": selection}
     facts = Facts(300, 4, outputs=classes, is_classifier=loss not in ("huber_regression", "squared"))
-    plan = planned(facts, epsilon=1e6, loss=loss, regularisation=0.01, own_settings=own_settings, **given)
-    model = plan.method(rows, silent)
-    objective = plan.method.objective
+    plan = planned(facts, epsilon=epsilon, loss=loss, regularisation=0.01, own_settings=own_settings, **given)
+    return left_by(plan, rows)
+
+
+def left_by(plan, rows):
+    """The same of a run of the plan, whose regularisation is 0.01."""
+    objective, count = plan.method.objective, len(rows.all)
 
     def value(w):
-        return objective.loss_sums(w[None], rows.all)[0] / 300 + 0.005 * w @ w
+        return objective.loss_sums(w[None], rows.all)[0] / count + 0.005 * w @ w
 
-    best = optimize.minimize(value, np.zeros(objective.parameters), method="BFGS").fun
-    gap = value(objective.initial()) - best
-    assert best - 1e-9 < value(model) < best + 0.02 * gap
-    if case == "logistic":  # little of the way is gone with little
-        modest = planned(
-            facts, epsilon=0.01, loss=loss, regularisation=0.01, own_settings=own_settings | {"splits": 60}
-        )
-        assert value(modest.method(rows, silent)) > best + 0.1 * gap
+    best = optimize.minimize(value, np.zeros(objective.parameters), method="BFGS")
+    slope = objective.gradient_sum(best.x, rows.all, clip=math.inf) / count + 0.01 * best.x
+    reached = value(plan.method(rows, silent))
+    assert reached > best.fun - slope @ slope / 0.02 - 1e-12  # no value of a 0.01-convex function is below that
+    return (reached - best.fun) / (value(objective.initial()) - best.fun)
 
 
 def test_mini_batches_come_near_the_minimum_too():
-    rows = RowsInMemory(*some_rows(2000, 3))
     plan = planned(Facts(2000, 3), epsilon=1e5, batch_size=500, regularisation=0.01)
-    objective = plan.method.objective
-
-    def value(w):
-        return objective.loss_sums(w[None], rows.all)[0] / 2000 + 0.005 * w @ w
-
-    best = optimize.minimize(value, np.zeros(3), method="BFGS").fun
-    assert best < value(plan.method(rows, silent)) < best + 0.3 * (math.log(2) - best)
+    assert usually(lambda: left_by(plan, RowsInMemory(*some_rows(2000, 3))) < 0.3)
 
 
 def test_a_network_is_trained_too():
     rows = RowsInMemory(*some_rows(200, 5, classes=3))
     plan = planned(Facts(200, 5, outputs=3), epsilon=1e4, network="mlp:4", own_settings={"splits": 20})
     objective = plan.method.objective
-    before, after = (
-        objective.loss_sums(w[None], rows.all)[0] for w in (objective.initial(), plan.method(rows, silent))
-    )
-    assert after < before
+
+    def loss(model):
+        return objective.loss_sums(model[None], rows.all)[0]
+
+    assert usually(lambda: loss(plan.method(rows, silent)) < loss(objective.initial()))
     assert plan.details["clip_norm"] == 1.0
     assert plan.details["loss_limit"] == pytest.approx(3)
 
@@ -535,12 +537,16 @@ def test_neighbours_attain_the_sensitivity_of_a_comparison(far):
 
 def test_summation_errs_within_its_margin_and_not_by_nothing():
     values = RANDOM.random(10**5) * np.exp(RANDOM.normal(size=10**5) * 3)
-    values /= values.max()
+    margin = noisy_sums.compared_sensitivity(1.0, 10**5) - 1
+    assert 2 * error_of_a_running_sum(values / values.max()) <= margin  # it may be 0 for some values
+    assert 0 < 2 * error_of_a_running_sum(np.full(10**5, 0.1)) <= margin
+
+
+def error_of_a_running_sum(values):
     running = 0.0
     for value in values.tolist():
         running += value
-    error = abs(running - math.fsum(values))
-    assert 0 < 2 * error <= noisy_sums.compared_sensitivity(1.0, 10**5) - 1
+    return abs(running - math.fsum(values))
 
 
 # --- the noisy minimum ----------------------------------------------------------------------------------
@@ -572,7 +578,9 @@ def test_no_record_changes_a_noisy_minimum_by_more_than_e_to_the_epsilon(epsilon
     mechanism = NoisyMin(epsilon, sensitivity)
     base = [offset, offset + apart * sensitivity / epsilon]
     for moved, cost in ((2.0, 1.0), (1.0, 0.5)):
-        other = [base[0], base[1] + moved * sensitivity * (1 - 1e-12)]
+        other = [base[0], base[1] + moved * sensitivity]
+        while Fraction(other[1]) - Fraction(base[1]) > Fraction(moved) * Fraction(sensitivity):
+            other[1] = math.nextafter(other[1], -math.inf)  # the sum was rounded up, beyond what one record moves
         one, two = chance_of_second(mechanism, base), chance_of_second(mechanism, other)
         for law, neighbour in ((one, two), (1 - two, 1 - one)):
             assert law <= mpmath.exp(mpmath.mpf(epsilon) * cost) * neighbour

@@ -409,11 +409,14 @@ def test_the_default_regularisation_grows_with_the_noise():
 # --- the solver ------------------------------------------------------------------------------------------------
 
 
+KINDS = ("separable", "zero", "same", "opposite", "mixed")
+
+
 def tables():
     """Rows that might be hard to find a minimum for: separable, none at all, all the same, one alone, opposite."""
     dimension = st.integers(1, 4)
     return st.tuples(
-        st.sampled_from(["separable", "zero", "same", "opposite", "mixed"]),
+        st.sampled_from(KINDS),
         st.integers(1, 12),
         dimension,
         st.integers(0),
@@ -421,7 +424,7 @@ def tables():
 
 
 def drawn(kind, rows, dimension, seed):
-    random = np.random.default_rng(abs(hash((kind, rows, dimension, seed))) % 2**32)
+    random = np.random.default_rng([KINDS.index(kind), rows, dimension, seed])
     features, labels = unit_rows(random, rows, dimension), random.choice([-1.0, 1.0], rows)
     if kind == "zero":
         features *= 0.0
@@ -508,7 +511,7 @@ def test_any_start_is_as_good_as_promised(loss, passes):
         result = descent.minimiser(rows, centre, silent)
         stored = Table(rows.all[:, :3].astype(float), rows.all[:, -1].astype(float), loss, 0.3)
         away = np.linalg.norm(result - stored.minimiser(-0.3 * centre).ravel())
-        assert away <= descent.distance + descent.rounding(200 + 2 * descent.reach)
+        assert away <= descent.distance + descent.rounding(float(np.linalg.norm(centre)) + 2 * descent.reach)
 
 
 def test_rounding_is_within_its_bound_and_is_there():
@@ -539,7 +542,7 @@ def in_extended_precision(descent, rows, centre):
 
 def test_the_number_of_passes_is_the_same_for_every_dataset():
     release_plan, reads = planned(rows=12, dimension=3, delta=1e-6), set()
-    for seed, kind in enumerate(["separable", "zero", "same", "opposite", "mixed"]):
+    for seed, kind in enumerate(KINDS):
         for strength in (0.0, 1.0, 1e6):
             _, rows = solved(release_plan, *drawn(kind, 12, 3, seed), strength * np.ones(3))
             reads.add(tuple(rows.reads))
@@ -579,7 +582,8 @@ def test_given_noise_gives_the_minimiser_of_the_perturbed_objective(outputs):
     release_plan = replace(
         release_plan, method=replace(release_plan.method, descent=replace(release_plan.method.descent, passes=500))
     )
-    noise = 5 * random.normal(size=3 * outputs)
+    noise = random.normal(size=3 * outputs)
+    noise *= 15 / np.linalg.norm(noise)  # it moves the minimiser by ≥ 15/(60·0.05 + 60/4), a coordinate by ≥ 0.27
     result, rows = solved(release_plan, features, labels, noise)
     exact = Table(rows.all[:, :3].astype(float), labels, "logistic", 60 * 0.05, outputs).minimiser(noise)
     assert result == pytest.approx(exact.ravel(), abs=1e-8)
@@ -596,7 +600,8 @@ def test_with_much_privacy_to_spend_it_is_the_minimiser_that_scipy_finds():
     rows = RowsInMemory(features, labels)
     assert release_plan.method(rows, silent) == pytest.approx(minimise(rows, Linear(Logistic(), 4), 0.01, 80), abs=1e-4)
     noisier = planned(rows=80, dimension=4, regularisation=0.01, epsilon=1.0)
-    assert np.abs(noisier.method(rows, silent) - minimise(rows, Linear(Logistic(), 4), 0.01, 80)).max() > 1e-2
+    moved = noisier.method(rows, silent) - minimise(rows, Linear(Logistic(), 4), 0.01, 80)
+    assert np.abs(moved).max() > 5e-4  # ‖b‖/(80·0.01 + 80/4)/√4 at least; ‖b‖ ~ 2Γ(4) is below 0.0208 once in 2·10⁹
 
 
 @pytest.mark.parametrize("loss", ["logistic", "huber_svm"])

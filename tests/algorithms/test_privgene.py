@@ -397,7 +397,7 @@ def test_candidates_stay_in_the_box_and_in_the_ball():
     models = run.offspring(run.first()[:2], 0)
     assert 1.9 < np.abs(models).max() <= 2
     inside = replace(run, radius=0.5).within(models)
-    assert np.linalg.norm(inside, axis=1).max() <= 0.5 * (1 + 1e-15)
+    assert np.linalg.norm(inside, axis=1).max() <= 0.5 * (1 + 1e-14)  # 40 squares, a root and a division err by less
     assert np.abs(np.abs(np.einsum("ij,ij->i", inside, models)) / np.linalg.norm(models, axis=1) - 0.5).max() < 1e-12
 
 

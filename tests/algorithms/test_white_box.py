@@ -4,28 +4,21 @@ import json
 import math
 from dataclasses import replace
 
-import dp_accounting
 import numpy as np
 import pytest
+from accountant import recomputed
 from chance import usually
-from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import RowsInMemory
 from pairs import pairwise
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import minimize
 
 from dbdp.algorithms import ALGORITHMS, Facts, NoisyWhileTraining, Request, plan
 from dbdp.privacy.accounting.budget import MODES, Budget
 from dbdp.privacy.accounting.events import (
-    EpsilonDeltaDpEvent,
-    ExponentialMechanismDpEvent,
-    GaussianDpEvent,
     PaddedDpEvent,
-    PoissonGaussianDpEvent,
     Release,
-    SelfComposedDpEvent,
-    ZCDpEvent,
     divergence,
     leak,
 )
@@ -100,52 +93,6 @@ def test_the_claim_follows_from_the_events(name, epsilon):
         assert 0 < cut <= delta / 1000
         event, delta = event.event, delta - cut
     assert recomputed(event, delta) <= epsilon * (1 + 1e-6)
-
-
-def recomputed(event, delta):
-    """ε of an event at δ, with dp_accounting as far as it goes."""
-    if isinstance(event, EpsilonDeltaDpEvent):
-        return event.epsilon
-    if isinstance(event, PoissonGaussianDpEvent | ZCDpEvent):
-        return renyi_epsilon(event, delta)
-    if isinstance(event, GaussianDpEvent):
-        release_plan = dp_accounting.GaussianDpEvent(event.noise_multiplier)
-        return (
-            dp_accounting.pld.PLDAccountant(value_discretization_interval=1e-5).compose(release_plan).get_epsilon(delta)
-        )
-    if isinstance(event, ExponentialMechanismDpEvent):
-        return event.epsilon
-    return repeated(event, delta) if isinstance(event, SelfComposedDpEvent) else composed(event, delta)
-
-
-def repeated(event, delta):
-    """Pure releases add up; selections are ε²/8-zCDP each, which dp_accounting composes and converts."""
-    pure = event.event.epsilon * event.count
-    if delta == 0 or not isinstance(event.event, ExponentialMechanismDpEvent):
-        return pure
-    accountant = RdpAccountant(1 + np.geomspace(0.05, 1e5, 5000), dp_accounting.NeighboringRelation.REPLACE_ONE)
-    accountant.compose(dp_accounting.ZCDpEvent(event.event.epsilon**2 / 8), event.count)
-    return min(pure, accountant.get_epsilon(delta))
-
-
-def renyi_epsilon(event, delta):
-    """The best tight conversion over all real orders, by SciPy."""
-
-    def epsilon_at(log_excess):
-        order = 1 + math.exp(log_excess)
-        return divergence(event, order) + math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
-
-    coarse = min(np.arange(-4, 10, 0.2), key=epsilon_at)
-    return minimize_scalar(epsilon_at, bracket=(coarse - 0.2, coarse, coarse + 0.2)).fun
-
-
-def composed(event, delta):
-    """Parts one after the other, each at its share of δ: its own where it has one, the rest for a Gaussian."""
-    left = delta - sum(part.delta for part in event.events if isinstance(part, EpsilonDeltaDpEvent))
-    assert left >= -1e-15
-    return sum(
-        part.epsilon if isinstance(part, EpsilonDeltaDpEvent) else recomputed(part, left) for part in event.events
-    )
 
 
 @EVERY_ALGORITHM

@@ -34,7 +34,7 @@ def dataset(make_table: Callable[..., str], database: Database) -> tuple[np.ndar
 
 def test_it_is_the_minimiser(dataset: tuple[np.ndarray, np.ndarray], database: Database) -> None:
     features, labels = dataset
-    found = database.baseline("baseline", Request(1.0, regularisation=0.01))
+    result = database.baseline("baseline", Request(1.0, regularisation=0.01))
     rows = np.column_stack([features, np.ones(ROWS)])
     rows /= np.linalg.norm(rows, axis=1)[:, None]
 
@@ -42,11 +42,13 @@ def test_it_is_the_minimiser(dataset: tuple[np.ndarray, np.ndarray], database: D
         return np.logaddexp(0, -labels * (rows @ w)).mean() + 0.005 * w @ w
 
     best = minimize(objective, np.zeros(FEATURES + 1), tol=1e-12).x
-    assert np.allclose(found.coefficients[0], best[:-1], atol=1e-4)
-    assert np.allclose(found.intercepts, best[-1:], atol=1e-4)
-    scores = features @ np.array(found.coefficients[0]) + found.intercepts[0]
-    assert found.errors == int((labels * scores <= 0).sum())
-    assert not found.private
+    assert np.allclose(result.coefficients[0], best[:-1], atol=1e-4)
+    assert np.allclose(result.intercepts, best[-1:], atol=1e-4)
+    scores = features @ np.array(result.coefficients[0]) + result.intercepts[0]
+    certain, possible = (int((labels * scores <= rounding).sum()) for rounding in (-1e-5, 1e-5))
+    assert certain <= result.errors <= possible  # packed rows are rounded to float32
+    assert possible < certain + 10
+    assert not result.private
 
 
 def test_nothing_is_charged_and_nothing_stored(

@@ -15,12 +15,21 @@ import exact
 import numpy as np
 import psycopg
 import pytest
+from perturbed_once import (
+    FULL_BATCH,
+    LOSSES,
+    RESTARTED,
+    SCHEDULED,
+    SHARDED,
+    beyond,
+    loose,
+    requests,
+)
 
 from dbdp.algorithms import Facts, Plan, Request, plan
 from dbdp.interfaces.python.database import connect
 
 DIMENSION = 3
-EPOCHS = 3
 AHEAD, ASIDE = np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0])
 VALUES: dict[str, tuple[np.ndarray, int | None]] = {
     "ahead": (AHEAD, 1),
@@ -36,38 +45,10 @@ LABELS = {  # kind → type of the column, what is declared, the labels +1 and -
     "classes": ("text", {"classes": ["a", "b", "c"]}, {1: "a", -1: "b"}),
     "real": ("float8", {"label_bounds": [-1.0, 1.0]}, {1: 1.0, -1: -1.0}),
 }
-LOSSES: dict[str, dict[str, Any]] = {
-    "logistic": {},
-    "huber_svm": {"huber_width": 0.1},
-    "huber_regression": {"huber_width": 0.1},
-    "squared": {},
-}
 LINEAR = ("huber_svm", "huber_regression")
-SCHEDULES: dict[str, dict[str, Any]] = {
-    "constant": {"schedule": "constant", "step_size": 0.2},
-    "constant, strongly convex": {"schedule": "constant", "step_size": 0.2, "regularisation": 0.2},
-    "inverse_time": {"schedule": "inverse_time", "regularisation": 0.2},
-    "decreasing": {"schedule": "decreasing", "exponent": 0.5},
-    "square_root": {"schedule": "square_root", "exponent": 0.3, "regularisation": 0.1},
-}
-SCHEDULED = {f"bolt_on, {name}": settings for name, settings in SCHEDULES.items()}
 AVERAGED = {
     f"{name}, {averaging}": settings | {"averaging": averaging}
     for (name, settings), averaging in product(SCHEDULED.items(), ("none", "all", "last_epoch"))
-}
-RESTARTED: dict[str, dict[str, Any]] = {
-    "nsgd": {"algorithm": "nsgd", "regularisation": 0.1},
-    "nsgd, convex": {"algorithm": "nsgd", "step_size": 0.3, "regularisation": 0.0},
-    "rsgd_ar": {"algorithm": "rsgd_ar", "averaging_interval": 2, "epochs": 5},
-    "rsgd_ar, strongly convex": {"algorithm": "rsgd_ar", "averaging_interval": 3, "regularisation": 0.3},
-}
-SHARDED = {
-    f"{name}, {when}": settings | {"shards": 2, "shard_averaging": when}
-    for (name, settings), when in product(SCHEDULED.items(), ("once", "each_epoch"))
-}
-FULL_BATCH: dict[str, dict[str, Any]] = {
-    "output_perturbation_gd": {"algorithm": "output_perturbation_gd"},
-    "output_perturbation_gd, strongly convex": {"algorithm": "output_perturbation_gd", "regularisation": 0.2},
 }
 EVERY_LOSS = pytest.mark.parametrize("loss", LOSSES)
 
@@ -81,14 +62,6 @@ def planned(request: Mapping[str, Any], rows: int, outputs: int = 1) -> Plan:
     is_classifier = kind_of(request["loss"]) != "real"
     dimension = request.get("projection_dimension", DIMENSION)
     return plan(Request(**request), Facts(rows, dimension, outputs, is_classifier))
-
-
-def requests(cases: Mapping[str, Mapping[str, Any]], loss: str, **more: Any) -> dict[str, dict[str, Any]]:
-    """The cases as requests, with pure ε: the noise is never drawn."""
-    return {
-        name: {"epsilon": 1.0, "loss": loss, "epochs": EPOCHS} | LOSSES[loss] | more | dict(settings)
-        for name, settings in cases.items()
-    }
 
 
 class Twins:
@@ -173,16 +146,6 @@ def twins(server_url: str) -> Iterator[Twins]:
         for (name,) in connection.execute("select name from dbdp.datasets where source like 'twins.%'").fetchall():
             connection.execute("select dbdp.drop_dataset(%s)", (name,))
         connection.execute("drop schema twins cascade")
-
-
-def beyond(moved: Mapping[str, float], bounds: Mapping[str, float]) -> dict[str, float]:
-    """The cases that moved further than their bound, and how many times as far."""
-    return {name: moved[name] / bounds[name] for name in moved if moved[name] > bounds[name]}
-
-
-def loose(moved: Mapping[str, float], bounds: Mapping[str, float]) -> dict[str, float]:
-    """The cases that stayed more than a hundredth below their bound, and at what share of it."""
-    return {name: moved[name] / bounds[name] for name in moved if moved[name] < 0.99 * bounds[name]}
 
 
 def worst(found: Sequence[Mapping[str, float]]) -> dict[str, float]:

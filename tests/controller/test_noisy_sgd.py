@@ -104,8 +104,14 @@ def step(request: Request, made: NoisyWhileTraining, t: int) -> float:
     return request.step_size or {"dp_sgd": 1.0, "dp_adam": 0.05}[request.algorithm]
 
 
-def reference(request: Request, made: NoisyWhileTraining, grid: float, record: recorded.Record) -> np.ndarray:
-    """The algorithm of the paper, one row at a time, with the noise and the mini-batches on record."""
+def reference(
+    request: Request, made: NoisyWhileTraining, grid: float, record: recorded.Record
+) -> tuple[np.ndarray, float]:
+    """The algorithm of the paper, one row at a time, with the noise and the mini-batches on record.
+
+    Also how near a sum is to the middle between two steps of the grid, where floating point decides which it becomes.
+    """
+    nearest = 1.0
     clip = (request.clip_norm or math.inf) * SHRINK
     model, first, second = np.zeros((3, DIMENSION))
     for t, (rows, noise) in enumerate(zip(batches(request, record), record.noise, strict=True), start=1):
@@ -115,6 +121,7 @@ def reference(request: Request, made: NoisyWhileTraining, grid: float, record: r
             gradient = -y * x / (1 + math.exp(y * float(x @ model)))
             norm = float(np.linalg.norm(gradient))
             total += gradient * min(1.0, clip / norm)
+        nearest = min(nearest, float(np.abs(total / grid % 1 - 0.5).min()))
         noisy = (np.rint(total / grid) + noise) * grid
         direction = noisy / request.batch_size + (request.regularisation or 0.0) * model
         if request.algorithm == "dp_adam":
@@ -123,7 +130,7 @@ def reference(request: Request, made: NoisyWhileTraining, grid: float, record: r
         model = model - step(request, made, t) * direction
         norm = float(np.linalg.norm(model))
         model *= min(1.0, (request.radius or math.inf) / norm)
-    return model
+    return model, nearest
 
 
 def batches(request: Request, record: recorded.Record) -> list[np.ndarray]:
@@ -138,8 +145,9 @@ def batches(request: Request, record: recorded.Record) -> list[np.ndarray]:
 def test_in_the_server_every_update_is_the_papers(records: Records, case: str) -> None:
     request, made, training = planned(case)
     record = records(case)
-    expected = reference(request, made, training.noise.grid, record)
-    assert np.abs(record.model[0] - expected).max() < 1e-10
+    grid = training.noise.grid
+    expected, nearest = reference(request, made, grid, record)
+    assert np.abs(record.model[0] - expected).max() < (1e-10 if nearest > 1e-6 else 10 * grid)
     assert np.abs(expected).max() > 1e-3
     updates = made.details["steps"]
     assert len(record.noise) == updates if request.algorithm != "rrpsgd" else 1 <= len(record.noise) <= updates

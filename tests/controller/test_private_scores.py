@@ -47,6 +47,25 @@ KINDS_AND_METRICS += [("real", metric) for metric in METRICS[4:]]
 EVERY_KIND = pytest.mark.parametrize(("kind", "metric"), KINDS_AND_METRICS)
 
 
+def scores_of(kind: str, features: np.ndarray) -> np.ndarray:
+    """A classifier's score of each class for rows (u, v), shape (n, classes)."""
+    coefficients, intercepts = (np.atleast_2d(np.array(each)) for each in MODELS[kind])
+    lengths = np.sqrt(1 + ((features[:, 0] + 5) / 12.5 - 1) ** 2 + features[:, 1] ** 2)  # packed rows have norm 1
+    scores = (features @ coefficients.T + intercepts[0]) / lengths[:, None]
+    return np.hstack([-scores, scores]) if kind == "binary" else scores
+
+
+def clear_of_borders(random: np.random.Generator) -> tuple[float, float]:
+    """A row (u, v) of which no rounding to float32 changes the class, or the fifth of its probability."""
+    while True:
+        u, v = random.uniform(-5, 20), random.random()
+        scores = [scores_of(kind, np.array([[u, np.float32(v)]]))[0] for kind in ("binary", "classes")]
+        gaps = [np.diff(np.sort(each)[-2:]).item() for each in scores]
+        fifths = [abs(5 / (1 + np.exp(-each[1])) % 1 - 0.5) for each in scores]
+        if min(gaps) > 1e-4 and max(fifths) < 0.4999:
+            return u, v
+
+
 @pytest.fixture
 def table(connection: psycopg.Connection, schema: str) -> str:
     """Rows within the declared bounds."""
@@ -54,7 +73,7 @@ def table(connection: psycopg.Connection, schema: str) -> str:
     connection.execute("create table t (id int, u float8, v float4, y int, k text, r float8)")
     with connection.cursor().copy("copy t from stdin") as copy:
         for number in range(ROWS):
-            u, v = random.uniform(-5, 20), random.random()
+            u, v = clear_of_borders(random)
             y, r = (1 if u > 7 else -1) * random.choice([1, 1, 1, -1]), np.clip(random.normal(u / 4, 1), -3, 5)
             copy.write_row((number, u, v, int(y), "abc"[random.integers(3)], r))
     return "t"
@@ -111,13 +130,11 @@ def expected(connection: psycopg.Connection, kind: str, metric: str) -> np.ndarr
         np.array([row[:2] for row in rows]),
         [row[{"binary": 2, "classes": 3, "real": 4}[kind]] for row in rows],
     )
-    coefficients, intercepts = (np.atleast_2d(np.array(each)) for each in MODELS[kind])
-    scores = features @ coefficients.T + intercepts[0]
     if kind == "real":
-        errors = np.abs(np.clip(scores[:, 0], -3, 5) - labels) / 8
+        coefficients, intercepts = MODELS[kind]
+        errors = np.abs(np.clip(features @ coefficients + intercepts[0], -3, 5) - labels) / 8
         return np.array([(errors ** (1 + METRICS[4:].index(metric))).sum()])
-    scores /= np.sqrt(1 + ((features[:, 0] + 5) / 12.5 - 1) ** 2 + features[:, 1] ** 2)[:, None]  # of rows of norm 1
-    names, wide = ([-1, 1], np.hstack([-scores, scores])) if kind == "binary" else (list("abc"), scores)
+    names, wide = [-1, 1] if kind == "binary" else list("abc"), scores_of(kind, features)
     true, chosen = np.array([names.index(label) for label in labels]), wide.argmax(axis=1)
     if metric in ("accuracy", "confusion"):
         matrix = np.bincount(true * len(names) + chosen, minlength=len(names) ** 2)

@@ -233,7 +233,7 @@ def test_errors_are_those_of_the_rows_of_the_last_portion(
     database.tune(dataset(), tuning_of(GOOD, {**BAD}))
     good, bad = counted
     assert 30 < good < 110  # of 200; 67 on average, standard deviation 5.4
-    assert 100 < bad < 180  # and half of the others
+    assert 85 < bad < 185  # and half of the others: 133 on average, standard deviation 6.4
 
 
 def test_the_choice_depends_on_errors_alone(

@@ -72,7 +72,7 @@ def follow(page: Page, reader: Reader) -> None:
         assert step.agrees(printed), f"{where}\nbut should have\n{step.expected}"
 
 
-@pytest.mark.parametrize("name", others_slow(FIRST, "README.md"))
+@pytest.mark.parametrize("name", others_slow(FIRST, "docs/python.md"))
 def test_every_block_does_what_the_page_shows(name: str, new_reader: Reader) -> None:
     follow(PAGES[name], new_reader)
     for page in PAGES.values():

@@ -263,19 +263,22 @@ def test_block_borders_never_change_the_model(compiled, count, batch_size, borde
 @EVERY_TARGET
 def test_the_gradient_is_that_of_the_loss(compiled, loss, target):
     rows, state = packed(40, 5, loss, target), initial(5, batch_size=50, loss=loss, target=target)
-    state.model[:] = np.random.default_rng().normal(size=5)
     features, labels = kernels.labelled(loss, target, rows, 5)
 
     def total_loss(model):
         return loss.value(features @ model, labels).sum()
 
-    step, at = 1e-6, state.model.copy()
-    slopes = [(total_loss(at + step * way) - total_loss(at - step * way)) / (2 * step) for way in np.eye(5)]
-    with patch.object(kernels, "COMPILED", compiled):
-        gradient = kernels.transition(state, rows).gradient
+    step = 1e-6
     allowed = 40 * loss.smoothness * step + 1e-7
+    gradient = np.zeros(5)
+    while distance(gradient, 0) <= 2000 * allowed:  # a model near a minimum, where a fault of 1e-3 is not seen
+        state.model[:], state.gradient[:], state.filled = np.random.default_rng().normal(size=5), 0.0, 0
+        at = state.model.copy()
+        with patch.object(kernels, "COMPILED", compiled):
+            gradient = kernels.transition(state, rows).gradient.copy()
+    slopes = [(total_loss(at + step * way) - total_loss(at - step * way)) / (2 * step) for way in np.eye(5)]
     assert distance(gradient, slopes) < allowed
-    assert distance(gradient * (1 + 1e-3), slopes) > allowed or distance(gradient, 0) < 1e-3
+    assert distance(gradient * (1 + 1e-3), slopes) > allowed
 
 
 @BOTH

@@ -475,8 +475,8 @@ def test_small_noise_has_exactly_its_law(law, real, dimension, steps):
     noise = draw(law, steps, 400_000 // dimension, dimension).ravel()
     reach = (12 if law == "gaussian" else 40) * steps
     assert of_integers(noise, log_cells(real(scale=steps)), reach) > ALPHA
-    assert of_integers(noise, log_cells(real(scale=steps * 0.97)), reach) < ALPHA  # it would notice more noise
-    assert of_integers(noise, log_cells(real(scale=steps * 1.03)), reach) < ALPHA  # and less
+    assert of_integers(noise, log_cells(real(scale=steps * 0.95)), reach) < ALPHA  # it would notice more noise
+    assert of_integers(noise, log_cells(real(scale=steps * 1.05)), reach) < ALPHA  # and less
 
 
 SCALE = 3 * 2**20 + 1  # so fine a grid that rounding cannot be seen
@@ -526,8 +526,8 @@ def test_the_norm_of_a_row_is_gamma_and_its_direction_uniform_on_the_sphere(dime
     noise = draw("spherical_laplace", SCALE, 20_000, dimension) / SCALE
     norms = np.linalg.norm(noise, axis=1)
     assert of_reals(norms, stats.gamma(dimension)) > ALPHA
-    assert of_reals(norms * 1.1, stats.gamma(dimension)) < ALPHA
-    assert of_reals(norms / 1.1, stats.gamma(dimension)) < ALPHA
+    assert of_reals(norms * 1.2, stats.gamma(dimension)) < ALPHA
+    assert of_reals(norms / 1.2, stats.gamma(dimension)) < ALPHA
     if dimension > 1:
         axis = np.random.default_rng().normal(size=dimension)
         for along in (noise @ axis / np.linalg.norm(axis), noise[:, 0], noise[:, -1]):

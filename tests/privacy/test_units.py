@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from accountant import recomputed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pairs import a_third_quick
 from short import FEW
-from test_white_box import recomputed
 
 from dbdp.algorithms import NOISY_WHILE_TRAINING, PERTURBED_ONCE, Facts, Request, plan
 from dbdp.algorithms.perturbed_once.output_perturbation import MIXTURES

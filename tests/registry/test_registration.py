@@ -1,15 +1,15 @@
 """A dataset is declared once, as public facts; each error in it is reported before anything is stored."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
+from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.database import Database, connect
 from dbdp.interfaces.python.estimators import LogisticRegression
 from dbdp.privacy.accounting.budget import Budget
@@ -551,17 +551,8 @@ def test_a_label_of_every_kind_is_declared_through_every_interface(
             database.register_dataset(name, array_table, **KINDS[kind], **common)
         else:
             source = f"{schema}.{array_table}"
-            command = [
-                sys.executable,
-                "-m",
-                "dbdp.interfaces.cli.main",
-                "register",
-                name,
-                source,
-                *flags[kind],
-                *options,
-            ]
-            subprocess.run(command, check=True, capture_output=True)
+            done = CliRunner().invoke(app, ["register", name, source, *flags[kind], *options])
+            assert done.exit_code == 0, done.output
         sql = "select declaration::text from dbdp.datasets where name = %s"
         results.append(connection.execute(sql, (name,)).fetchone()[0])
         connection.execute("select dbdp.drop_dataset(%s)", (name,))

@@ -14,9 +14,9 @@ import numpy as np
 import psycopg
 import pytest
 from pairs import others_slow
+from perturbed_once import FULL_BATCH, RESTARTED, SCHEDULED, SHARDED, beyond, loose, requests
 from scipy.stats import chi2
 from short import FEW
-from test_neighbours import FULL_BATCH, RESTARTED, SCHEDULED, SHARDED, beyond, loose, requests
 from typer.testing import CliRunner
 
 from dbdp.algorithms import ALGORITHMS, Facts, Request, plan

@@ -12,7 +12,9 @@ from unittest.mock import patch
 import numpy as np
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
+from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.sql import scoring
 from dbdp.learning.networks.networks import Network, network_named
 from dbdp.learning.rows import blocks
@@ -77,8 +79,8 @@ def packed(connection: psycopg.Connection, name: str, dimension: int, options: d
     """The rows as a training sees them, by the number that is their class."""
     connection.execute("create temporary table packed (block_no int8, block bytea)")
     connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s)", (name, json.dumps(options)))
-    found = connection.execute("select block from packed").fetchall()
-    rows = np.concatenate([blocks.decode(block, dimension) for (block,) in found])
+    fetched = connection.execute("select block from packed").fetchall()
+    rows = np.concatenate([blocks.decode(block, dimension) for (block,) in fetched])
     return {int(row[-1]): row for row in rows if row[-1]}
 
 
@@ -130,9 +132,9 @@ def assert_predicted(
     """Every row has the prediction of its score, and null where packing makes it a zero row."""
     if len(next(iter(scores.values()))) > 1:
         sql = f"select j, dbdp.predict_class(%s, {argument}) from t as w"
-        found = dict(connection.execute(sql, (model.id,)).fetchall())
-        assert found == {j: IDS[np.argmax(scores[j])] if j in scores else None for j in found}
-        assert len(set(found.values()) - {None}) > 1
+        result = dict(connection.execute(sql, (model.id,)).fetchall())
+        assert result == {j: IDS[np.argmax(scores[j])] if j in scores else None for j in result}
+        assert len(set(result.values()) - {None}) > 1
         return
     sql = f"select j, dbdp.predict(%s, {argument}), dbdp.predict_probability(%s, {argument}) from t as w"
     rows = connection.execute(sql, (model.id, model.id)).fetchall()
@@ -262,23 +264,13 @@ def test_the_command_line_predicts(
         connection.execute("drop table if exists twin")
         name = register("t", name=f"{schema}_{kind}", features=FEATURES, **LABELS[kind])
         model = stored(connection, name, "mlp:9")
-        door = "predict_probability" if kind == "binary" else "predict_class"
-        expected = connection.execute(f"select j, dbdp.{door}(%s, w) from t as w where j <= 6 order by j", (model.id,))
-        command = [
-            sys.executable,
-            "-m",
-            "dbdp.interfaces.cli.main",
-            "predict",
-            str(model.id),
-            f"{schema}.t",
-            "--limit",
-            "6",
-            "--json",
-        ]
-        done = subprocess.run(
-            command, env=os.environ | {"DBDP_URL": server_url}, capture_output=True, text=True, check=False
+        predictor = "predict_probability" if kind == "binary" else "predict_class"
+        expected = connection.execute(
+            f"select j, dbdp.{predictor}(%s, w) from t as w where j <= 6 order by j", (model.id,)
         )
-        assert done.returncode == 0, done.stderr
+        command = ["predict", str(model.id), f"{schema}.t", "--limit", "6", "--json"]
+        done = CliRunner().invoke(app, command, env={"DBDP_URL": server_url})
+        assert done.exit_code == 0, done.output
         assert {row["j"]: row[column] for row in json.loads(done.stdout)} == dict(expected.fetchall())
         connection.execute("select dbdp.drop_dataset(%s)", (name,))
 

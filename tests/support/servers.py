@@ -17,6 +17,7 @@ from dbdp.deployment import installer
 from dbdp.deployment.cluster import Cluster
 
 IMAGE = os.environ.get("DBDP_TEST_IMAGE")  # an image of docker/Dockerfile to test, instead of a private cluster
+MEMORY, ROOM = Path("/dev/shm"), 8 << 30  # bytes: of two workers with a few clusters each
 URL = os.environ.get("DBDP_TEST_URL")  # a superuser's URL of a server to test, instead of a private cluster
 
 
@@ -72,7 +73,7 @@ def temporary_cluster() -> Iterator[Cluster]:
     """Yield a cluster in a folder that the server's account can enter, named as the default one."""
     if IMAGE:
         pytest.skip(f"needs a private cluster, and {IMAGE} is tested")
-    root = Path(tempfile.mkdtemp(prefix="dbdp-test-"))
+    root = Path(tempfile.mkdtemp(prefix="dbdp-test-", dir=in_memory()))
     root.chmod(0o755)  # as root the server runs as another account, which must get through
     cluster = Cluster(root / Cluster.default().home.name)
     try:
@@ -81,6 +82,13 @@ def temporary_cluster() -> Iterator[Cluster]:
     finally:
         cluster.remove()
         shutil.rmtree(root, ignore_errors=True)
+
+
+def in_memory() -> Path | None:
+    """Return a folder in memory with room for clusters; without one they are on the disk."""
+    if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
+        return MEMORY
+    return None
 
 
 def drop_datasets(connection: psycopg.Connection, condition: str, *parameters: object) -> None:
