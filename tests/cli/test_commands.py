@@ -41,11 +41,11 @@ HEAVY = {"numpy", "psycopg", "rich", "sqlalchemy", "sklearn", "matplotlib", "sci
 def every_command() -> Iterator[tuple[str, typer.core.TyperCommand]]:
     group = typer.main.get_command(app)
     for name in group.list_commands(None):
-        found = group.get_command(None, name)
-        if hasattr(found, "commands"):
-            yield from ((f"{name} {inner}", each) for inner, each in found.commands.items())
+        command = group.get_command(None, name)
+        if hasattr(command, "commands"):
+            yield from ((f"{name} {inner}", each) for inner, each in command.commands.items())
         else:
-            yield name, found
+            yield name, command
 
 
 def test_every_command_that_prints_can_print_json() -> None:

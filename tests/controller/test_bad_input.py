@@ -236,12 +236,12 @@ def test_a_bad_request_to_add_noise_while_training_is_refused_by_both_interfaces
 
 @pytest.mark.parametrize("argument", NULLS)
 def test_a_null_is_refused(connection: psycopg.Connection, dataset: str, spent: Spent, argument: str) -> None:
-    arguments = {argument: None}
+    given = {argument: None}
     with (
         nothing_lost(connection, spent, dataset),
         pytest.raises(psycopg.Error, match=f"dbdp: {argument} is null; pass"),
     ):
-        options = {"epsilon": 1.0} | arguments
+        options = {"epsilon": 1.0} | given
         values = ", ".join(f"{key} => {'null' if value is None else value}" for key, value in options.items())
         connection.execute(f"select dbdp.dp_logreg('{dataset}', {values})")
 
@@ -289,19 +289,19 @@ def test_the_options_of_an_algorithm_are_explained_and_all_others_are_refused_be
     connection: psycopg.Connection, dataset: str, spent: Spent, algorithm: str
 ) -> None:
     for option in GIVEN:
-        options = {"epsilon": 1.0, "delta": 1e-6} | example(algorithm, option)
-        options |= {"projection_dimension": 2} if option == "projection_dimension" else {}
-        arguments = ", ".join(f"{name} => %({name})s" for name in options)
+        given = {"epsilon": 1.0, "delta": 1e-6} | example(algorithm, option)
+        given |= {"projection_dimension": 2} if option == "projection_dimension" else {}
+        arguments = ", ".join(f"{name} => %({name})s" for name in given)
         explain, train_ = (f"select dbdp.{name}('{dataset}', {arguments})" for name in ("dp_explain", "dp_train"))
         if ALGORITHMS[algorithm].OPTIONS.has(option):
-            connection.execute(explain, options)  # type: ignore[arg-type]
+            connection.execute(explain, given)  # type: ignore[arg-type]
             continue
         for sql in (explain, train_):
             with (
                 nothing_lost(connection, spent, dataset),
                 pytest.raises(psycopg.Error, match=f"^dbdp: algorithm '{algorithm}' has no ") as error,
             ):
-                connection.execute(sql, options)  # type: ignore[arg-type]
+                connection.execute(sql, given)  # type: ignore[arg-type]
             assert_clear(error.value)
 
 

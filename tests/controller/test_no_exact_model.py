@@ -32,9 +32,10 @@ join pg_proc as p on p.oid = d.objid
 join pg_language as l on l.oid = p.prolang
 where d.classid = 'pg_proc'::regclass and d.refclassid = 'pg_extension'::regclass and d.deptype = 'e'
 and d.refobjid = (select oid from pg_extension where extname = 'dbdp')"""
-# A body takes one name from one of two modules and calls it: what it can do is what that name does.
+# A body takes one name from one of three modules and calls it: what it can do is what that name does.
 BODY = re.compile(
-    r'(from dbdp\.interfaces\.sql\.(functions|scoring) import (\w+)\s+)?return (SD\["dbdp"\]\.)?\w+\(\s*[\w\s,*]*\)\s*'
+    r"(from dbdp\.interfaces\.sql\.(functions|aggregates|scoring) import (\w+)\s+)?"
+    r'return (SD\["dbdp"\]\.)?\w+\(\s*[\w\s,*]*\)\s*'
 )
 LEARNING = {"sgd_transition", "sgd_terminate", "sgd_epoch", "shuffle", "charge", "store_release", "store_network"}
 LEARNING |= {"noisy_transition", "noisy_terminate", "noisy_steps", "gradient_transition", "gradient_sum"}

@@ -111,11 +111,11 @@ def exact_model(session: ClientSession, dataset: datasets.Dataset, plan: Plan) -
 def test_the_parts_are_disjoint_complete_and_of_their_public_sizes(
     database: Database, numbered: str, sizes: tuple[int, ...]
 ) -> None:
-    found = spread(database, numbered, sizes)
-    assert tuple(map(len, found)) == sizes
-    assert sorted(number for part in found for number in part) == list(range(1000))
-    assert found != spread(database, numbered, sizes)  # each has an order of its own
-    assert [number for part in found for number in part] != list(range(1000))
+    parts = spread(database, numbered, sizes)
+    assert tuple(map(len, parts)) == sizes
+    assert sorted(number for part in parts for number in part) == list(range(1000))
+    assert parts != spread(database, numbered, sizes)  # each has an order of its own
+    assert [number for part in parts for number in part] != list(range(1000))
 
 
 def test_each_shard_works_in_a_session_of_its_own_at_the_same_time(

@@ -196,9 +196,9 @@ def test_the_settings_are_durable_and_log_no_statement(running, setting, value):
 
 
 def test_nobody_else_can_reach_the_socket(running):
-    found = Path(running.status()["socket"]).stat()
-    assert stat.S_IMODE(found.st_mode) == 0o700
-    assert found.st_uid == Path(running.home / "data").stat().st_uid
+    entry = Path(running.status()["socket"]).stat()
+    assert stat.S_IMODE(entry.st_mode) == 0o700
+    assert entry.st_uid == Path(running.home / "data").stat().st_uid
 
 
 def test_a_role_without_a_password_cannot_enter(running):

@@ -283,23 +283,23 @@ def test_another_python_in_the_server_is_named_and_nothing_is_left(database, mon
 
 
 def test_the_interpreter_is_the_one_that_plpython_embeds(cluster):
-    found = bootstrap.find_interpreter(bootstrap.find_postgresql())
+    interpreter = bootstrap.find_interpreter(bootstrap.find_postgresql())
     execute(cluster.url, "create extension if not exists plpython3u")
     execute(
         cluster.url,
         "create or replace function embedded() returns text language plpython3u "
         "as 'import sys; return \"%d %d %s\" % (*sys.version_info[:2], sys.base_prefix)'",
     )
-    assert bootstrap._identity(found) == value_of(cluster.url, "select embedded()")
+    assert bootstrap._identity(interpreter) == value_of(cluster.url, "select embedded()")
 
 
 def test_the_first_python_on_the_path_is_ignored(tmp_path, monkeypatch):
-    found = bootstrap.find_interpreter(bootstrap.find_postgresql())
-    for name in ("python3", found.name):
+    interpreter = bootstrap.find_interpreter(bootstrap.find_postgresql())
+    for name in ("python3", interpreter.name):
         (tmp_path / name).write_text('#!/bin/sh\ntouch "$0.was-asked"\n')
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert bootstrap.find_interpreter(bootstrap.find_postgresql()) == found
+    assert bootstrap.find_interpreter(bootstrap.find_postgresql()) == interpreter
     assert not list(tmp_path.glob("*.was-asked"))
 
 

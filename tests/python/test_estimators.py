@@ -706,9 +706,9 @@ def test_numbers_and_booleans_that_are_categories_predict_as_in_sql(
     sql = f"select age, grade, flag, dbdp.predict_probability({model.model_id_}, g) as p from {table.fullname} as g"
     rows = connection.execute(f"{sql} order by age").fetchall()
     frame = pandas.DataFrame([row[:3] for row in rows], columns=["age", "grade", "flag"])
-    told = model.predict_proba(given(frame, table))[:, 1]
-    assert told == pytest.approx([row[3] for row in rows])
-    assert len(set(np.round(told, 6))) > 6
+    probabilities = model.predict_proba(given(frame, table))[:, 1]
+    assert probabilities == pytest.approx([row[3] for row in rows])
+    assert len(set(np.round(probabilities, 6))) > 6
 
 
 @pytest.fixture

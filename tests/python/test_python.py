@@ -223,13 +223,13 @@ def test_a_type_checker_sees_every_public_name() -> None:
 
 @pytest.mark.parametrize(("estimator", "typed"), [(dbdp.LogisticRegression, OfClassifiers), (dbdp.Ridge, OfRegressors)])
 def test_a_type_checker_sees_the_keywords_of_the_estimators(estimator: type, typed: type) -> None:
-    told = get_type_hints(typed)
+    hints = get_type_hints(typed)
     parameters = dict(list(inspect.signature(estimator).parameters.items()))
-    assert set(told) == set(parameters)
+    assert set(hints) == set(parameters)
     assert typed.__required_keys__ == {"epsilon"}
     for name, each in parameters.items():
         if each.annotation is not inspect.Parameter.empty and name != "settings":  # which takes a mapping too
-            assert told[name] == each.annotation, name
+            assert hints[name] == each.annotation, name
 
 
 @pytest.mark.slow

@@ -67,8 +67,8 @@ def test_coefficients_predict_as_the_models_do(
     assert intercepts.shape == (declaration.outputs,)
     scores = packed @ models.T
     expected = 20.0 + 30.0 * scores if kind == "real" else scores
-    found = design @ coefficients.T + intercepts
-    assert np.abs(found - expected).max() < 1e-4 * np.abs(expected).max()
+    decisions = design @ coefficients.T + intercepts
+    assert np.abs(decisions - expected).max() < 1e-4 * np.abs(expected).max()
     assert np.std(expected) > 1e-3
 
 

@@ -64,8 +64,8 @@ where p.oid = %s::regproc and a.mode = 'i'"""
 
 def call(interface: str, arguments: list[tuple[str, str]], name: str, model: int, odd: dict[str, str]) -> str:
     """A call of an interface with usual arguments, except the odd ones."""
-    options = {each: USUAL[each].format(name=name, model=model) for each, _ in arguments if each in USUAL} | odd
-    return f"select dbdp.{interface}({', '.join(f'{each} => {value}' for each, value in options.items())})"
+    given = {each: USUAL[each].format(name=name, model=model) for each, _ in arguments if each in USUAL} | odd
+    return f"select dbdp.{interface}({', '.join(f'{each} => {value}' for each, value in given.items())})"
 
 
 def odd_values(session: psycopg.Connection, kind: str, name: str) -> list[str]:
@@ -223,8 +223,8 @@ def test_odd_registrations_are_refused_in_clear_words(
     usual |= {} if argument in ("classes", "label_bounds") else {"positive": "'1'"}
     sql = "'' ; drop table t; --"
     for value in REGISTERING[argument]:
-        options = usual | {argument: f"({value.format(sql=sql)}){CASTS.get(argument, '::text')}"}
-        statement = f"select dbdp.register_dataset({', '.join(f'{each} => {text}' for each, text in options.items())})"
+        given = usual | {argument: f"({value.format(sql=sql)}){CASTS.get(argument, '::text')}"}
+        statement = f"select dbdp.register_dataset({', '.join(f'{each} => {text}' for each, text in given.items())})"
         try:
             owner.execute(statement)
         except psycopg.Error as error:

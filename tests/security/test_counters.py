@@ -45,27 +45,27 @@ KINDS = {  # rows, and what is declared of them
 def calls() -> dict[str, tuple[str, tuple[Any, ...]]]:
     """Every call that reads rows, by a name: its SQL, with the dataset as %s, and its other arguments."""
     train = "select * from dbdp.dp_train(%s, epsilon => %s, delta => %s, algorithm => %s, {})"
-    results = {}
+    found = {}
     for name in ALGORITHMS:
-        arguments = FEW.get(name, {"epochs": 2}) | SETTLED.get(name, {})
+        given = FEW.get(name, {"epochs": 2}) | SETTLED.get(name, {})
         for sampled in [False, True] if name in SAMPLED else [False]:
-            options = arguments | ({"batch_size": 60} if sampled else {})
+            options = given | ({"batch_size": 60} if sampled else {})
             if name not in FEW:
                 options["epochs"] = 2
             named = ", ".join(f"{option} => %s" for option in options)
             sql = train.format(named) if options else train.replace(", {}", "")
             key = f"{name} of mini-batches" if sampled else name
-            results[key] = (sql, (EPSILON, DELTA, name, *options.values()))
+            found[key] = (sql, (EPSILON, DELTA, name, *options.values()))
     pairs = '[{"epochs": 1}, {"epochs": 2}]'
     for method in ("disjoint_portions", "random_repetition"):
         sql = "select * from dbdp.dp_tune(%s, %s, epsilon => %s, delta => %s, method => %s)"
-        results[f"tune by {method}"] = (sql, (pairs, EPSILON, DELTA, method))
+        found[f"tune by {method}"] = (sql, (pairs, EPSILON, DELTA, method))
     groups = "select * from dbdp.dp_train_groups(%s, 'g', '{a,b}', epsilon => %s, delta => %s, algorithm => %s"
     for name in ("bolt_on", "dp_sgd"):
-        results[f"groups by {name}"] = (f"{groups}, epochs => 1)", (EPSILON, DELTA, name))
-    results["class balance"] = ("select dbdp.dp_class_balance(%s, epsilon => %s)", (EPSILON,))
-    results["bounds"] = ("select dbdp.dp_bounds(%s, 'z', epsilon => %s, delta => %s)", (EPSILON, DELTA))
-    return results
+        found[f"groups by {name}"] = (f"{groups}, epochs => 1)", (EPSILON, DELTA, name))
+    found["class balance"] = ("select dbdp.dp_class_balance(%s, epsilon => %s)", (EPSILON,))
+    found["bounds"] = ("select dbdp.dp_bounds(%s, 'z', epsilon => %s, delta => %s)", (EPSILON, DELTA))
+    return found
 
 
 CALLS = calls()
@@ -85,9 +85,9 @@ def pairs(arena: Arena) -> Pairs:
     @cache
     def make(kind: str) -> dict[str, str]:
         owner, schema, (rows, more) = arena.session("owner"), arena.names["owner"], KINDS[kind]
-        results = {}
+        found = {}
         for each, value in {"one": "0.1", "other": "-0.2"}.items():
-            results[each] = name = f"{each}_{secrets.token_hex(4)}"
+            found[each] = name = f"{each}_{secrets.token_hex(4)}"
             owner.execute(f"""
 create table {name} as
 select array_fill((i % 7 - 3) / 20.0::float8, array[{LENGTH}]) as x, i % 2 as y, i % 10 / 10.0::float8 as z,
@@ -100,7 +100,7 @@ update {name} set x = array_fill({value}::float8, array[{LENGTH}]), y = 1 - y, z
             declared = json.dumps({"x": {"length": LENGTH, "norm": 1}})
             owner.execute(f"{register} delta => 1e-3, mode => 'basic', {more})", (name, f"{schema}.{name}", declared))
             allow(owner, name, arena.names["analyst"])
-        return results
+        return found
 
     return make
 
@@ -152,8 +152,8 @@ def counted(session: psycopg.Connection, source: str, call: Callable[[], Any]) -
         assert {"pg_stat_get_xact_blocks_fetched", "pg_stat_get_xact_tuples_inserted"} <= set(names)
         shown = ", ".join(f"{name}(number::oid) as {name}" for name in names)
         cursor = session.execute(f"select {shown} from ({RELATIONS}) as relations", numbers)
-        results = [zip(names, row, strict=True) for row in cursor.fetchall()]
-    return Counter((name, value) for row in results for name, value in row if value)
+        found = [zip(names, row, strict=True) for row in cursor.fetchall()]
+    return Counter((name, value) for row in found for name, value in row if value)
 
 
 # Pages, and the rows of catalogues, which grow from call to call: `counted` has those of each relation of the run.
@@ -170,12 +170,12 @@ def counted_in_database(session: psycopg.Connection, call: Callable[[], Any]) ->
     assert {f"pg_stat_get_db_{name}" for name in ("temp_bytes", "temp_files", "tuples_inserted")} <= set(names)
     numbers = ", ".join(f"{name}(d.oid)" for name in names)
     read = f"select {numbers} from pg_database as d where datname = current_database()"
-    results = []
+    found = []
     for action in (lambda: None, call):
         action()
         session.execute("select pg_stat_force_next_flush()")
-        results.append(session.execute(read).fetchone())
-    return dict(zip(names, np.subtract(results[1], results[0]).tolist(), strict=True))
+        found.append(session.execute(read).fetchone())
+    return dict(zip(names, np.subtract(found[1], found[0]).tolist(), strict=True))
 
 
 def next_number(session: psycopg.Connection) -> int:
@@ -192,8 +192,8 @@ def observed(arena: Arena, name: str, key: str) -> tuple[Counter[tuple[str, str]
     session, (sql, others) = arena.session(CALLER.get(key, "analyst")), CALLS[key]
     shown: list[Counter[tuple[str, str]]] = []
     source = f"{arena.names['owner']}.{name}"
-    result = counted(session, source, lambda: shown.append(explained(session, sql, (name, *others))))
-    return shown[0], result
+    found = counted(session, source, lambda: shown.append(explained(session, sql, (name, *others))))
+    return shown[0], found
 
 
 def runs(arena: Arena, pair: dict[str, str], key: str) -> list[Any]:
@@ -253,13 +253,13 @@ def test_no_counter_of_the_database_differs(arena: Arena, pairs: Pairs, key: str
     session = arena.session("analyst")
     runs(arena, pair, key)
     for _ in range(8):
-        results = [
+        found = [
             counted_in_database(session, lambda name=pair[each]: session.execute(sql, (name, *parameters)).fetchall())
             for each in (*PAIR, "one")
         ]
-        if results[0] == results[1] == results[2]:
+        if found[0] == found[1] == found[2]:
             return
-    raise AssertionError(f"the counters were never alike; the last are {results}")
+    raise AssertionError(f"the counters were never alike; the last are {found}")
 
 
 def test_a_temporary_file_would_be_noticed(arena: Arena) -> None:

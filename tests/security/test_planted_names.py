@@ -159,8 +159,8 @@ class World:
 def every_command() -> Iterator[str]:
     group = typer.main.get_command(app)
     for name in group.list_commands(None):
-        found = group.get_command(None, name)
-        yield from (f"{name} {inner}" for inner in found.commands) if hasattr(found, "commands") else (name,)
+        command = group.get_command(None, name)
+        yield from (f"{name} {inner}" for inner in command.commands) if hasattr(command, "commands") else (name,)
 
 
 @pytest.fixture(scope="module")

@@ -102,39 +102,39 @@ def test_a_plan_is_that_of_dp_explain_and_shows_what_would_be_left(
     sql = "select dbdp.dp_explain(%s, 2, batch_size => 20, epochs => 3, loss => 'huber_svm')"
     plan = as_owner.execute(sql, (people.dataset,)).fetchone()[0]
     options = {"dataset": people.dataset, "epsilon": "2", "batch_size": "20", "epochs": "3", "loss": "huber_svm"}
-    told = words(analyst.get("/plan", params=options).text)
+    text = words(analyst.get("/plan", params=options).text)
     for key in ("sensitivity", "noise_scale", "charge"):
-        assert number(plan[key]) in told
+        assert number(plan[key]) in text
     left = as_owner.execute("select charge_limit - charged from dbdp.budget(%s)", (people.dataset,)).fetchone()[0]
-    assert f"{number(left)} now, {number(float(left) - plan['charge'])} afterwards" in told
-    assert "would be refused" not in told
+    assert f"{number(left)} now, {number(float(left) - plan['charge'])} afterwards" in text
+    assert "would be refused" not in text
 
 
 def test_a_plan_beyond_the_budget_shows_that_it_would_be_refused(owner: httpx.Client, people: People) -> None:
-    told = words(owner.get("/plan", params={"dataset": people.dataset, "epsilon": "99"}).text)
-    assert "The budget does not have that much left" in told and "would be refused" in told
+    text = words(owner.get("/plan", params={"dataset": people.dataset, "epsilon": "99"}).text)
+    assert "The budget does not have that much left" in text and "would be refused" in text
 
 
 def test_a_plan_beyond_an_allowance_shows_that_it_would_be_refused(shared_site: Site, people: People) -> None:
     with shared_site.sign_in(people.names["odd"]) as odd:
-        told = words(odd.get("/plan", params={"dataset": people.dataset, "epsilon": "25"}).text)
-    assert "The budget does not" not in told
-    assert "The allowance of" in told and "would be refused" in told
+        text = words(odd.get("/plan", params={"dataset": people.dataset, "epsilon": "25"}).text)
+    assert "The budget does not" not in text
+    assert "The allowance of" in text and "would be refused" in text
 
 
 def test_a_plan_beyond_the_delta_names_the_delta_as_what_to_lower(
     owner: httpx.Client, shared_site: Site, people: People
 ) -> None:
     fields = {"dataset": people.dataset, "epsilon": "1", "delta": "2e-3"}
-    told = words(owner.get("/plan", params=fields).text)
-    assert "The budget does not have that much δ left: 0.001, and this training needs 0.002." in told
-    assert "Choose a smaller δ" in told and "smaller ε" not in told
+    text = words(owner.get("/plan", params=fields).text)
+    assert "The budget does not have that much δ left: 0.001, and this training needs 0.002." in text
+    assert "Choose a smaller δ" in text and "smaller ε" not in text
     both = words(owner.get("/plan", params=fields | {"epsilon": "200"}).text)
     assert "smaller δ" in both and "smaller ε" in both
     with shared_site.sign_in(people.names["odd"]) as odd:  # whose allowance is a fifth
-        told = words(odd.get("/plan", params=fields | {"delta": "5e-4"}).text)
-    assert "The budget does not" not in told
-    assert "does not have that much δ left: 0.0002" in told and "ask the owner for more" in told
+        text = words(odd.get("/plan", params=fields | {"delta": "5e-4"}).text)
+    assert "The budget does not" not in text
+    assert "does not have that much δ left: 0.0002" in text and "ask the owner for more" in text
 
 
 def test_a_plan_shows_what_it_leaves_of_the_delta(owner: httpx.Client, people: People) -> None:
@@ -259,8 +259,8 @@ def renewed(people: People) -> Iterator[str]:
 
 def test_the_delta_that_was_spent_is_shown_where_the_budget_is(owner: httpx.Client, renewed: str) -> None:
     for path, given in (("/dataset", {"name": renewed}), ("/budgets", {"search": renewed})):
-        told = words(owner.get(path, params=given).text)
-        assert "86.7 % of what may be charged is left, and 10 % of the δ for releases: 0.0001 of 0.001" in told
+        text = words(owner.get(path, params=given).text)
+        assert "86.7 % of what may be charged is left, and 10 % of the δ for releases: 0.0001 of 0.001" in text
 
 
 def test_the_charges_of_a_period_add_up_to_what_its_budget_charged(
@@ -355,8 +355,8 @@ def test_a_thousand_models_are_searched_and_shown_by_the_page(owner: httpx.Clien
 
 
 def test_a_bar_is_as_wide_as_what_was_spent() -> None:
-    found = parts(10.0, [("a", "role-1", 2.0, 3), ("nothing", "others", 0.0, None), ("b", "planned", 3.0, None)])
-    assert [(part.label, part.start, part.width) for part in found] == [("a", 0, 20), ("b", 20, 30), ("left", 50, 50)]
+    bar = parts(10.0, [("a", "role-1", 2.0, 3), ("nothing", "others", 0.0, None), ("b", "planned", 3.0, None)])
+    assert [(part.label, part.start, part.width) for part in bar] == [("a", 0, 20), ("b", 20, 30), ("left", 50, 50)]
     beyond = parts(10.0, [("a", "role-1", 15.0, 1)])
     assert [(part.label, part.width, part.share) for part in beyond] == [("a", 100, 1.5), ("left", 0, 0)]
 
