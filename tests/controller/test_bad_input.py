@@ -247,7 +247,8 @@ def test_a_null_is_refused(connection: psycopg.Connection, dataset: str, spent: 
 
 
 def test_a_null_where_a_default_stands_is_the_default(connection: psycopg.Connection, dataset: str) -> None:
-    sql = "select dbdp.dp_explain(%s, 1, step_size => null, epochs => null, regularisation => null, mechanism => null)::text"
+    nulls = "step_size => null, epochs => null, regularisation => null, mechanism => null"
+    sql = f"select dbdp.dp_explain(%s, 1, {nulls})::text"
     plain = connection.execute("select dbdp.dp_explain(%s, 1)::text", (dataset,)).fetchone()
     assert connection.execute(sql, (dataset,)).fetchone() == plain
 

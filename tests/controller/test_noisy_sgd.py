@@ -36,7 +36,8 @@ REQUESTS: dict[str, dict[str, Any]] = {
         "calibration": "published",
     },
     "dp_sgd": {"algorithm": "dp_sgd", "step_size": 1.0},
-    "dp_sgd, clipped": {"algorithm": "dp_sgd", "clip_norm": 0.2, "regularisation": 0.01, "radius": 0.4, "step_size": 1.0},
+    "dp_sgd, clipped": {"algorithm": "dp_sgd", "step_size": 1.0}
+    | {"clip_norm": 0.2, "regularisation": 0.01, "radius": 0.4},
     "dp_adam": {"algorithm": "dp_adam", "regularisation": 0.02},
     "sgd_adv": {"algorithm": "sgd_adv", "schedule": "square_root", "step_size": 2.0},
     "rrpsgd": {"algorithm": "rrpsgd", "step_size": 0.5},

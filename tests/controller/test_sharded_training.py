@@ -172,7 +172,8 @@ def test_of_records_that_are_alike_shards_learn_what_each_of_them_learns(
     connection.execute(ALIKE.format(label=1))
     outputs, name = (1 if kind == "binary" else 2), register("alike", **declared)
     session = ClientSession(connection)
-    dataset, settings = datasets.load(session, name), {"epsilon": 1.0, "batch_size": 5, "epochs": 4, "regularisation": 0.001}
+    dataset = datasets.load(session, name)
+    settings = {"epsilon": 1.0, "batch_size": 5, "epochs": 4, "regularisation": 0.001}
     sharded = plan(Request(shards=4, shard_averaging=when, **settings), Facts(100, 4, outputs))
     alone = plan(Request(**settings), Facts(25, 4, outputs))
     connection.execute("create table quarter as select * from alike limit 25")
@@ -198,7 +199,8 @@ def test_both_interfaces_release_models_of_shards_and_nothing_else_stays(
         receipt = database.train(numbered, Request(epsilon=1.0, shards=3, shard_averaging=when, batch_size=50)).receipt
         assert_nothing_stays(connection, opened)
     else:
-        sql = "select receipt from dbdp.dp_logreg(%s, epsilon => 1, shards => 3, shard_averaging => %s, batch_size => 50)"
+        options = "epsilon => 1, shards => 3, shard_averaging => %s, batch_size => 50"
+        sql = f"select receipt from dbdp.dp_logreg(%s, {options})"
         receipt = connection.execute(sql, (numbered, when)).fetchone()[0]
         assert connection.execute(TEMPORARY).fetchall() == []
     assert (receipt["shards"], receipt["shard_averaging"]) == (3, when)
