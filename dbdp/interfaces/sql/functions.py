@@ -25,7 +25,7 @@ from dbdp.algorithms.scores.metrics import ScoreRequest  # noqa: E402
 from dbdp.algorithms.several import tuning  # noqa: E402
 from dbdp.algorithms.several.groups import GroupsRequest  # noqa: E402
 from dbdp.algorithms.several.tuning import TuningRequest  # noqa: E402
-from dbdp.controller import evaluation, requests  # noqa: E402
+from dbdp.controller import evaluation, requests, summaries  # noqa: E402
 from dbdp.deployment import about as runtime  # noqa: E402
 from dbdp.interfaces.sql.server_registry import ServerRegistry  # noqa: E402
 from dbdp.learning import kernels, noisy, second_moments  # noqa: E402
@@ -392,6 +392,14 @@ def second_moment_transition(total: bytes | None, block: bytes, dimension: int) 
     return (moment if total is None else _square(total, dimension) + moment).tobytes()
 
 
+def joint_moment_transition(total: bytes | None, block: bytes, dimension: int, labels: int, weight: float) -> bytes:
+    """One block: add the products of all pairs of coordinates of each of its rows with its label."""
+    for name, value in (("dimension", dimension), ("labels", labels), ("dimension + labels", dimension + labels)):
+        checks.whole(name, value, 1, second_moments.MOST_DIMENSION)
+    moment = second_moments.joint_moment(blocks.decode(block, dimension), dimension, labels, weight)
+    return (moment if total is None else _square(total, dimension + labels) + moment).tobytes()
+
+
 def transformed(block: bytes, matrix: bytes) -> bytes:
     """One block: its rows times a matrix."""
     dimension = math.isqrt(len(matrix) // 8)
@@ -504,6 +512,35 @@ def dp_class_balance(dataset: str, epsilon: float, delta: float) -> str:
     """dbdp.dp_class_balance, as dbdp_owner."""
     _check_not_null(dataset=dataset, epsilon=epsilon, delta=delta)
     return json.dumps(evaluation.class_balance(_session, dataset, epsilon=epsilon, delta=delta))
+
+
+@interface(in_own_transaction, _session.as_owner)
+def dp_summarize(dataset: str, epsilon: float, delta: float) -> dict[str, Any]:
+    """dbdp.dp_summarize, as dbdp_owner."""
+    _check_not_null(dataset=dataset, epsilon=epsilon, delta=delta)
+    stored = summaries.summarize(_session, dataset, epsilon=epsilon, delta=delta)
+    return {"summary": stored["id"], "receipt": json.dumps(stored["receipt"])}
+
+
+@interface()
+def summary_linreg(summary: int, target: str, features: list[str] | None, regularisation: float | None) -> str:
+    """dbdp.summary_linreg, with the caller's rights."""
+    _check_not_null(summary=summary, target=target)
+    return json.dumps(summaries.linreg(_session, summary, target, features, regularisation))
+
+
+@interface()
+def summary_pca(summary: int, components: int) -> str:
+    """dbdp.summary_pca, with the caller's rights."""
+    _check_not_null(summary=summary, components=components)
+    return json.dumps(summaries.pca(_session, summary, components))
+
+
+@interface()
+def summary_correlations(summary: int) -> str:
+    """dbdp.summary_correlations, with the caller's rights."""
+    _check_not_null(summary=summary)
+    return json.dumps(summaries.correlations(_session, summary))
 
 
 tally_transition, tally_terminate = evaluation.tally_transition, evaluation.tally_terminate
