@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dbdp import checks
-from dbdp.algorithms import Facts, Request
+from dbdp.algorithms import AUTO, Facts, Request, catalogue
 from dbdp.algorithms.rows import Layout
 from dbdp.algorithms.scores.counting import shown, shown_all
 from dbdp.algorithms.scores.moments import JointMoment, LeastSquares
@@ -67,11 +67,13 @@ def known(session: Session, dataset: Dataset, request: Request) -> Facts:
     Raises
     ------
     ValueError
-        If the caller may not read the summary, or it does not fit the dataset or the request.
+        If the algorithm has no summary, the caller may not read it, or it does not fit the dataset or the request.
     """
     public = facts(dataset, request)
     if request.summary is None:
         return public
+    if request.algorithm != AUTO:
+        catalogue.check(request, public)
     if request.projection or request.network:
         raise ValueError(
             f"summary {request.summary} is of the declared features, for a linear model without a projection; leave "

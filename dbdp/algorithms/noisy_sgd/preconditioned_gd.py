@@ -133,7 +133,7 @@ def _descent(request: Request, facts: Facts, own: Settings) -> "PreconditionedDe
         objective=objective,
         facts=facts,
         multiplier=multiplier,
-        moment_share=0.0 if facts.moment else own.moment_share,
+        moment_share=own.moment_share if request.summary is None else 0.0,
         passes=own.passes or usual_passes(signal, facts.outputs),
         clip=own.clip or usual_clip(signal, facts),
         step_size=usual_step(objective, signal) if request.step_size is None else _step_given(request.step_size),
@@ -217,9 +217,8 @@ class PreconditionedDescent:
             "step_size": self.step_size,
             "momentum": MOMENTUM,
             "averaged_steps": self.averaged,
-            "ridge": self._ridge,
             "mechanism": Gaussian.name,
-            **({} if self.facts.moment else {"noise_scale": self._moment_noise().noise_scale}),  # of the second moment
+            **self._moment_described(),
             "noise_multiplier": self.step_multiplier,  # of a step, in units of 2C
             **({"radius": self.radius} if self.radius < math.inf else {}),
         }
@@ -245,21 +244,26 @@ class PreconditionedDescent:
 
     @property
     def _passes_before(self) -> int:
-        """Passes before the first step: the change of coordinates, and the second moment unless a summary has it."""
-        return 1 if self.facts.moment else 2
+        """Passes before the first step: the second moment, if it has a share, and the change of coordinates."""
+        return 2 if self.moment_share else 1
 
-    @property
-    def _ridge(self) -> float:
-        if self.facts.moment:
-            return self.facts.moment.ridge
-        return ridge_of(self._moment_noise(), self.facts.rows, self.facts.dimension)
+    def _moment_described(self) -> dict[str, Any]:
+        """Return what `explain` shows of the second moment; of a summary's, what is known of it."""
+        if not self.moment_share:
+            return {"ridge": self.facts.moment.ridge} if self.facts.moment else {}
+        noise = self._moment_noise()
+        ridge = ridge_of(noise, self.facts.rows, self.facts.dimension)
+        return {"ridge": ridge, "noise_scale": noise.noise_scale}
 
     def _preconditioner(self, rows: Rows) -> Preconditioner:
-        """Return what follows from the summary's second moment, or from one that is released now."""
-        if self.facts.moment:
-            return preconditioner_of(self.facts.moment.mean, self._ridge)
-        moment = noisy_second_moment(rows, self._moment_noise(), self.facts.dimension)
-        return preconditioner_of(moment / self.facts.rows, self._ridge)
+        """Return what follows from a second moment that is released now, or that a summary has released before."""
+        if not self.moment_share:
+            if self.facts.moment is None:
+                raise AssertionError("a request that names a summary has its second moment among its facts")
+            return preconditioner_of(self.facts.moment.mean, self.facts.moment.ridge)
+        noise = self._moment_noise()
+        ridge = ridge_of(noise, self.facts.rows, self.facts.dimension)
+        return preconditioner_of(noisy_second_moment(rows, noise, self.facts.dimension) / self.facts.rows, ridge)
 
     def _moment_noise(self) -> Gaussian:
         return moment_noise(self.facts.rows, self.facts.dimension, self.moment_multiplier)

@@ -54,7 +54,7 @@ class SummaryPlan:
             raise ValueError("delta = 0: a summary has Gaussian noise and needs a delta > 0; give one, such as 1e-6")
         remedy = "register fewer columns, categories or bins"
         whole("coordinates of a summary", self.dimension + self.labels, 1, MOST_DIMENSION, remedy)
-        if not 0 < self.weight <= 1 or self.weight != np.float32(self.weight):
+        if not 0 < self.weight <= 1 or self.weight != float(np.float32(self.weight)):
             raise AssertionError(f"weight = {self.weight} must be of 24 bits, above 0 and at most 1")
 
     @property
