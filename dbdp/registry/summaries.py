@@ -108,7 +108,7 @@ class Summary:
         """
         names, columns = self.names, self.columns
         for each in wanted:
-            if not each or each not in {*names, *columns}:
+            if not isinstance(each, str) or not each or each not in {*names, *columns}:
                 raise ValueError(f"summary {self.id} has no column {each!r}; choose among {_shown(columns)}")
         if not wanted:
             raise ValueError(f"features is empty; choose some of {_shown(columns)}, or leave it out")
