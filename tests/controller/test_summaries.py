@@ -13,6 +13,7 @@ import pytest
 from memory import RowsInMemory
 from sklearn.linear_model import LinearRegression
 from test_audit import audited
+from typer.testing import CliRunner
 
 from dbdp.algorithms import Request
 from dbdp.algorithms.noisy_sgd import preconditioned_gd
@@ -21,6 +22,7 @@ from dbdp.algorithms.rows import Layout
 from dbdp.algorithms.scores.summary import SummaryPlan
 from dbdp.controller.rows import packed_rows
 from dbdp.controller.summaries import plan_of
+from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.database import Database, connect
 from dbdp.interfaces.python.summaries import Summary
 from dbdp.learning import second_moments
@@ -178,6 +180,16 @@ def test_a_summary_is_charged_once_as_planned_and_what_follows_is_free(
     assert spent(name) == charged
     assert [each["id"] for each in database.summaries() if each["dataset"] == name] == [summary.id]
     assert summary.id not in [each["id"] for each in database.models()]
+
+
+def test_the_command_releases_a_summary(
+    database: Database, register: Register, table: pd.DataFrame, server_url: str
+) -> None:
+    name = register("t", features=FEATURES, **LABELS["real"])
+    command = ["summarize", name, "--epsilon", "2", "--delta", "1e-6", "--url", server_url]
+    found = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    assert found["receipt"] == database.summary(found["summary"]).receipt
+    assert "noise_scale" in CliRunner().invoke(app, command).stdout
 
 
 @pytest.mark.parametrize(
