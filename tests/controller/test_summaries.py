@@ -431,6 +431,31 @@ def test_a_training_reads_no_second_moment_and_uses_the_summarys(
     assert used[0] == pytest.approx(summaries.load(database._session, summary.id).moment_for(dataset).mean)
 
 
+def test_for_rows_of_one_length_the_second_moment_of_classes_is_exactly_the_summarys(
+    database: Database, register: Register, table: pd.DataFrame
+) -> None:
+    """Category, indicator of bounds 0 and 1, and intercept: every packed row is 1/√3 times them."""
+    database.connection.execute("update t set flag = 1")
+    features = {"flag": [0, 1], "ward": ["a", "b", "c"]}
+    name = register("t", features=features, epsilon=1e6, delta=0.5, **LABELS["binary"])
+    summary, dataset = database.summarize(name, **EXACT), datasets.load(database._session, name)
+    moment = summaries.load(database._session, summary.id).moment_for(dataset)
+    shares = [(table.ward == ward).mean() for ward in "abc"]
+    units = np.array([[1, 1, 0, 0, 1], [1, 0, 1, 0, 1], [1, 0, 0, 1, 1]]) / math.sqrt(3)
+    assert moment.mean == pytest.approx(units.T @ (units * np.array(shares)[:, None]), abs=1e-4)
+    assert 0 < moment.ridge < 1e-4
+
+
+def test_indicators_without_an_intercept_have_no_summary_for_classes(
+    database: Database, summarized: Callable[..., tuple[str, Summary]], spent: Spent
+) -> None:
+    name, summary = summarized("binary", intercept=False)
+    before = spent(name)
+    with pytest.raises(ValueError, match=r"has no intercept.*leave summary out, or register with intercept => true"):
+        database.train(name, Request(1.0, 1e-6, **TRAIN, summary=summary.id))
+    assert spent(name) == before
+
+
 def test_what_does_not_fit_a_summary_is_refused_before_the_charge(
     database: Database,
     register: Register,
