@@ -156,11 +156,11 @@ def correlations(session: Session, number: int) -> dict[str, Any]:
     summary = summaries.load(session, number)
     joint = _joint(summary)
     places = [place for place, name in enumerate(summary.names) if name]
-    found, noise = joint.correlations(places)
+    values, noise = joint.correlations(places)
     return {
         "summary": number,
         "columns": [summary.names[place] for place in places],
-        "correlations": [shown_all(row) for row in found],
+        "correlations": [shown_all(row) for row in values],
         "noise": [shown_all(row) for row in noise],
         "noise_scale": summary.scale,
     }

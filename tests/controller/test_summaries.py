@@ -20,6 +20,7 @@ from dbdp.algorithms.noisy_sgd import preconditioned_gd
 from dbdp.algorithms.noisy_sgd.preconditioning import coordinates_of, moment_sensitivity
 from dbdp.algorithms.rows import Layout
 from dbdp.algorithms.scores.summary import SummaryPlan
+from dbdp.algorithms.several.tuning import TuningRequest
 from dbdp.controller.rows import packed_rows
 from dbdp.controller.summaries import plan_of
 from dbdp.interfaces.cli.main import app
@@ -497,10 +498,14 @@ def test_a_summary_of_an_earlier_registration_is_refused(
     assert summary.linreg("cost")["coefficients"]  # the release remains
 
 
-def test_groups_and_candidates_share_a_summary(
-    database: Database, summarized: Callable[..., tuple[str, Summary]]
+def test_groups_share_a_summary_and_a_tuning_has_none(
+    database: Database, summarized: Callable[..., tuple[str, Summary]], spent: Spent
 ) -> None:
     name, summary = summarized("real", public_columns=["unit"])
     request = Request(1.0, 1e-6, **TRAIN, loss="huber_regression", summary=summary.id)
     models = database.train_groups(name, request, group_by="unit", groups=["1", "2"])
     assert {model.receipt["moment_share"] for model in models.values()} == {0.0}
+    before = spent(name)
+    with pytest.raises(ValueError, match="algorithm 'bolt_on' has no summary"):
+        database.tune(name, TuningRequest(replace(request, algorithm="bolt_on"), ({"epochs": 1},)))
+    assert spent(name) == before

@@ -94,14 +94,14 @@ class JointMoment:
         """
         variances = np.diagonal(self.covariance)[places]
         deviations = np.sqrt(np.where(variances > self.scale, variances, np.nan))
-        found = self.covariance[np.ix_(places, places)] / np.outer(deviations, deviations)
+        values = self.covariance[np.ix_(places, places)] / np.outer(deviations, deviations)
         scaled = self.centring[places] / deviations[:, None]
         inner = scaled @ scaled.T
         own = np.diagonal(inner)
         added, product = own[:, None] + own, np.outer(own, own)
-        squares = (product + inner**2) / 2 - found * inner * added
-        squares += found**2 / 4 * (added**2 - 2 * product + 2 * inner**2)
-        return np.clip(found, -1, 1), _QUANTILE * self.scale * np.sqrt(np.maximum(squares, 0.0))
+        squares = (product + inner**2) / 2 - values * inner * added
+        squares += values**2 / 4 * (added**2 - 2 * product + 2 * inner**2)
+        return np.clip(values, -1, 1), _QUANTILE * self.scale * np.sqrt(np.maximum(squares, 0.0))
 
     def principal_components(self, places: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return variances (k,), half widths (k,) and loadings (k, k), a row each, largest variance first.
