@@ -217,7 +217,6 @@ class PreconditionedDescent:
             "step_size": self.step_size,
             "momentum": MOMENTUM,
             "averaged_steps": self.averaged,
-            "mechanism": Gaussian.name,
             **self._moment_described(),
             "noise_multiplier": self.step_multiplier,  # of a step, in units of 2C
             **({"radius": self.radius} if self.radius < math.inf else {}),
@@ -248,12 +247,13 @@ class PreconditionedDescent:
         return 2 if self.moment_share else 1
 
     def _moment_described(self) -> dict[str, Any]:
-        """Return what `explain` shows of the second moment; of a summary's, what is known of it."""
+        """Return what `explain` shows of the second moment and of the mechanism; of a summary's, what is known of it."""
         if not self.moment_share:
-            return {"ridge": self.facts.moment.ridge} if self.facts.moment else {}
+            known = {"ridge": self.facts.moment.ridge} if self.facts.moment else {}
+            return known | {"mechanism": Gaussian.name}
         noise = self._moment_noise()
         ridge = ridge_of(noise, self.facts.rows, self.facts.dimension)
-        return {"ridge": ridge, "noise_scale": noise.noise_scale}
+        return {"ridge": ridge, "mechanism": Gaussian.name, "noise_scale": noise.noise_scale}
 
     def _preconditioner(self, rows: Rows) -> Preconditioner:
         """Return what follows from a second moment that is released now, or that a summary has released before."""
