@@ -139,7 +139,7 @@ def test_wherever_the_package_trains_the_next_thing_is_noise() -> None:
     assert statements(once["noisy"]) == [
         "exact = self.exact(rows, progress)",
         "released = self.mechanism.release(exact.ravel()).reshape(exact.shape)",
-        "return within(released, self.learning.radius)",
+        "return projected(released, self.learning.radius)",
     ]
     passes = {call for call in calls("_epochs") if call[0] != "sensitivity"}
     assert passes == {("output_perturbation", name) for name in ("exact", "exact_by_epoch")}
