@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +13,22 @@ from dbdp.learning.rows.features import SCALED
 from dbdp.privacy.accounting.events import REPLACE_ONE, REPLACE_ONE_UNIT, Release
 
 AUTO = "auto"  # the algorithm is chosen from public facts: `dbdp.algorithms.catalogue`
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A released second moment of the rows, in the coordinates in which they are packed.
+
+    Attributes
+    ----------
+    mean : np.ndarray
+        Noisy mean of xxᵀ, shape (d, d).
+    ridge : float
+        κ > 0, which follows from its noise (privacy.md §16.2).
+    """
+
+    mean: np.ndarray
+    ridge: float
 
 
 @dataclass(frozen=True)
@@ -35,6 +51,8 @@ class Facts:
         r, the slots of each unit of privacy: neighbours differ in up to r records (privacy.md §11.6).
     budget_epsilon : float
         ε of the dataset's budget, which affects the cost of a leak.
+    moment : Moment | None
+        The second moment in the summary that the request names.
     """
 
     rows: int
@@ -44,6 +62,7 @@ class Facts:
     intercept: bool = True
     unit_rows: int = 1
     budget_epsilon: float = 0.0
+    moment: Moment | None = field(default=None, compare=False)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -110,6 +129,8 @@ class Request:
         Name and sizes of a network, see `dbdp.learning.networks.networks`; None for a linear model.
     settings : str | None
         Settings that only this algorithm has, as JSON or as a mapping.
+    summary : int | None
+        Number of a released summary of the dataset, in dbdp.summaries, whose second moment is used.
     """
 
     epsilon: float
@@ -137,6 +158,7 @@ class Request:
     clip_norm: float | None = None
     network: str | None = None
     settings: str | None = None
+    summary: int | None = None
 
     def __post_init__(self) -> None:
         for each in fields(self):

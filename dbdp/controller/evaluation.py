@@ -20,7 +20,8 @@ from dbdp.algorithms.scores.class_balance import ClassBalancePlan
 from dbdp.algorithms.scores.counting import CountPlan
 from dbdp.algorithms.scores.metrics import OF_ALL_ROWS, ScoredFacts, ScoreRequest, score_plan
 from dbdp.algorithms.scores.score_bins import MOST_BINS
-from dbdp.controller import charging
+from dbdp.algorithms.scores.summary import SummaryPlan
+from dbdp.controller import charging, summaries
 from dbdp.controller.receipts import Receipt
 from dbdp.controller.rows import packed_rows
 from dbdp.learning import tallies
@@ -155,10 +156,12 @@ def bounds(
 
 
 def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any]:
-    """Return the plan of a metric, of class_balance or of bounds, and its charge; read no row and spend nothing."""
+    """Return the plan of a metric, class_balance, bounds or summary, and its charge; read no row, spend nothing."""
     dataset = datasets.load(session, name)
-    if request.metric == ClassBalancePlan.algorithm:
-        plan: CountPlan = _balance_plan(dataset, request.epsilon, request.delta)
+    if request.metric == SummaryPlan.algorithm:
+        plan: CountPlan | SummaryPlan = summaries.plan_of(dataset, request.epsilon, request.delta)
+    elif request.metric == ClassBalancePlan.algorithm:
+        plan = _balance_plan(dataset, request.epsilon, request.delta)
     elif request.metric == BoundsPlan.algorithm:
         plan = BoundsPlan(request.epsilon, request.delta, dataset.rows, moved=dataset.unit_rows)
     else:
@@ -275,6 +278,7 @@ select m.declaration::pg_catalog.text as declaration,
        dbdp.array_bytes(m.parameters) as parameters
 from dbdp.model as m
 where m.id = $1
+and not m.is_summary
 """
 
 

@@ -41,6 +41,7 @@ HELP = {
     "clip_norm": "Norm to which the gradient of a row is clipped, with noise during training.",
     "network": "A network instead of a linear model: mlp or cnn, with sizes such as mlp:256.",
     "settings": 'Settings of this algorithm alone, as JSON, such as {"splits": 60}.',
+    "summary": "Number of a released summary of the dataset, in dbdp.summaries: no share goes to the second moment.",
 }
 SYNONYMS = {"regularization": "regularisation", "lambda": "regularisation"}
 _SQL_TYPES = {float: "float8", int: "int", str: "text"}

@@ -18,9 +18,9 @@ from dbdp.algorithms.several.groups import GroupsPlan, GroupsRequest
 from dbdp.algorithms.several.tuning import TuningRequest
 from dbdp.controller import release
 from dbdp.controller.charging import answering, charged, check_trainable, explained
-from dbdp.controller.facts import facts
 from dbdp.controller.receipts import Receipt
 from dbdp.controller.rows import packed_rows
+from dbdp.controller.summaries import known
 from dbdp.packing import grouping
 from dbdp.packing.memory import keep_blocks_in_memory
 from dbdp.registry import datasets
@@ -32,14 +32,14 @@ from dbdp.sessions.session import Session
 def explain(session: Session, name: str, request: Request) -> dict[str, Any]:
     """Return the plan of a request and its charge; read no row and spend nothing."""
     dataset = datasets.load(session, name)
-    plan = algorithms.plan(request, facts(dataset, request))
+    plan = algorithms.plan(request, known(session, dataset, request))
     return explained(dataset, plan.explain(), plan.guarantee)
 
 
 def explain_tuning(session: Session, name: str, request: TuningRequest) -> dict[str, Any]:
     """Return the plan of a tuning and its charge; read no row and spend nothing."""
     dataset = datasets.load(session, name)
-    plan = tuning.plan(request, facts(dataset, request.base))
+    plan = tuning.plan(request, known(session, dataset, request.base))
     return explained(dataset, plan.explain(), plan.guarantee)
 
 
@@ -61,7 +61,7 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
         After the charge: the server failed, or the training was cancelled.
     """
     dataset = datasets.load(session, name)
-    plan = algorithms.plan(request, facts(dataset, request))
+    plan = algorithms.plan(request, known(session, dataset, request))
     receipt = Receipt.of(dataset, plan.explain(), plan.guarantee)
     check_trainable(session, dataset, request)
     with charged(session, dataset, receipt) as charge:
@@ -73,7 +73,7 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
 def tune(session: Session, name: str, request: TuningRequest, progress: Progress = silent) -> Model:
     """Choose among settings privately, and release the chosen model once; raises as `train` does."""
     dataset = datasets.load(session, name)
-    plan = tuning.plan(request, facts(dataset, request.base))
+    plan = tuning.plan(request, known(session, dataset, request.base))
     receipt = Receipt.of(dataset, plan.explain(), plan.guarantee)
     check_trainable(session, dataset, request.base)
     with charged(session, dataset, receipt) as charge:
@@ -106,7 +106,7 @@ def train_groups(session: Session, name: str, request: GroupsRequest, progress: 
 
 def _plan_groups(session: Session, dataset: Dataset, request: GroupsRequest) -> GroupsPlan:
     sizes = grouping.sizes(session, dataset, request.group_by, request.groups)
-    return groups.plan(request, facts(dataset, request.base), sizes)
+    return groups.plan(request, known(session, dataset, request.base), sizes)
 
 
 def _models_of_groups(session: Session, dataset: Dataset, plan: GroupsPlan, progress: Progress) -> list[np.ndarray]:

@@ -133,6 +133,12 @@ class PackedRows:
         total = self._value("dbdp.second_moment(block, $1::pg_catalog.int4)", self.layout.dimension)
         return np.frombuffer(total, "<f8").reshape(self.layout.dimension, -1)
 
+    def joint_moment(self, labels: int, weight: float) -> np.ndarray:
+        """Return Σ zzᵀ over z = (x, weight·y), the rows and their labels, shape (d + labels, d + labels)."""
+        call = "dbdp.joint_moment(block, $1::pg_catalog.int4, $2::pg_catalog.int4, $3)"
+        total = self._value(call, self.layout.dimension, labels, weight)
+        return np.frombuffer(total, "<f8").reshape(self.layout.dimension + labels, -1)
+
     def transform(self, matrix: np.ndarray) -> None:
         """Replace each packed row x by matrix·x until the rows are packed anew; the sizes of blocks stay."""
         (rows,) = self.slices

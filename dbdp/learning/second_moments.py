@@ -1,4 +1,4 @@
-"""Second moments of packed rows, and rows in the coordinates of another basis.
+"""Second moments of packed rows, without and with their labels, and rows in the coordinates of another basis.
 
 Shapes: rows (n, stride) float32 as in `blocks`; matrices (d, d). What is not a packed row is the zero row.
 """
@@ -22,6 +22,26 @@ def second_moment(rows: np.ndarray, dimension: int) -> np.ndarray:
     for piece in _pieces(len(rows)):
         features, _, _ = kernels.unpacked(rows[piece], dimension)
         total += features.T @ features
+    return total
+
+
+@flushed
+def joint_moment(rows: np.ndarray, dimension: int, labels: int, weight: float) -> np.ndarray:
+    """Return Σ zzᵀ over z = (x, weight·y), the rows' features and labels, shape (d + labels, d + labels).
+
+    Every coordinate has 24 bits, so that the products are exact. With a `weight` of 24 bits, ‖z‖² ≤ 1 + weight².
+
+    Parameters
+    ----------
+    labels : int
+        Coordinates of a label: 1 is the number itself, which is in [-1, 1]; K has an indicator for each class 1, …, K.
+    """
+    total = np.zeros((dimension + labels, dimension + labels))
+    for piece in _pieces(len(rows)):
+        features, packed, _ = kernels.unpacked(rows[piece], dimension)
+        coordinates = np.clip(packed, -1, 1)[:, None] if labels == 1 else packed[:, None] == np.arange(1, labels + 1)
+        joint = np.hstack([features, (weight * coordinates).astype(np.float32)])
+        total += joint.T @ joint
     return total
 
 

@@ -184,7 +184,7 @@ def record(
         If the shapes are not the declaration's, a number is null or not finite, or another role made the charge.
     """
     _check(dataset.declaration, coefficients, intercepts)
-    return _insert(session, dataset, receipt, coefficients, intercepts, None, None)
+    return insert(session, dataset, receipt, coefficients, intercepts, None, None)
 
 
 def record_network(
@@ -207,16 +207,16 @@ def record_network(
     if not np.isfinite(np.array(parameters, np.float64)).all():
         raise ValueError("a parameter is null or not finite; a release has numbers only")
     described = json.dumps(network_models.as_data(network, projection))
-    return _insert(session, dataset, receipt, None, None, described, parameters)
+    return insert(session, dataset, receipt, None, None, described, parameters)
 
 
-def _insert(
+def insert(
     session: ServerSession,
     dataset: Dataset,
     receipt: dict[str, Any],
     *model: list[Any] | str | None,
 ) -> dict[str, Any]:
-    """Write a row of dbdp.model: coefficients and intercepts, or a network and parameters.
+    """Write a row of dbdp.model: coefficients and intercepts, a network and parameters, or a summary's numbers alone.
 
     If the receipt names a charge, record the model as its outcome.
     """

@@ -345,6 +345,22 @@ create or replace aggregate dbdp.second_moment(block bytea, dimension int) (
 comment on aggregate dbdp.second_moment(bytea, int) is
 'internal: sum of the products of all pairs of coordinates of packed rows: a symmetric matrix of float8, little-endian';
 
+create or replace function dbdp.joint_moment_transition(total bytea, block bytea, dimension int, labels int, weight float8) returns bytea
+language plpython3u
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython joint_moment_transition@
+$body$;
+comment on function dbdp.joint_moment_transition is 'internal: transition of joint_moment';
+
+create or replace aggregate dbdp.joint_moment(block bytea, dimension int, labels int, weight float8) (
+  sfunc = dbdp.joint_moment_transition,
+  stype = bytea,
+  parallel = unsafe
+);
+comment on aggregate dbdp.joint_moment(bytea, int, int, float8) is
+'internal: second_moment of packed rows with their labels, in so many coordinates of that weight, behind the features';
+
 create or replace function dbdp.transformed(block bytea, matrix bytea) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp

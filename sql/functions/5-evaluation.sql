@@ -58,7 +58,7 @@ as $body$
 @plpython dp_explain_score@
 $body$;
 comment on function dbdp.dp_explain_score is
-'plan, noise and charge of dp_score with the same arguments; metric may be bounds or class_balance too; reads no row and spends nothing';
+'plan, noise and charge of dp_score with the same arguments; metric may be bounds, class_balance or summary too; reads no row and spends nothing';
 
 create or replace function dbdp.dp_bounds(
   dataset text, column_name text, epsilon float8, delta float8 default 0, beta float8 default 0.001
@@ -83,3 +83,49 @@ as $body$
 $body$;
 comment on function dbdp.dp_class_balance is
 'noisy number of rows of each class of a registered dataset, charged to its budget, and the positive_weight that balances a binary label';
+
+create or replace function dbdp.dp_summarize(
+  dataset text, epsilon float8, delta float8, out summary bigint, out receipt json
+)
+language plpython3u
+set client_min_messages = error
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $body$
+@plpython dp_summarize@
+$body$;
+comment on function dbdp.dp_summarize is
+'charge once, and release a noisy second moment of the rows and labels of a registered dataset: what summary_linreg, summary_pca, summary_correlations and trainings with summary => compute from it is free; see docs/guides/summaries.md';
+
+-- With the caller's rights: they read the release alone.
+create or replace function dbdp.summary_linreg(
+  summary bigint, target text, features text[] default null, regularisation float8 default null
+) returns json
+language plpython3u
+stable
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython summary_linreg@
+$body$;
+comment on function dbdp.summary_linreg is
+'least squares of a column by others, in their units, from a released summary: free; features are all other columns by default, and regularisation follows from the noise';
+
+create or replace function dbdp.summary_pca(summary bigint, components int default 2) returns json
+language plpython3u
+stable
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython summary_pca@
+$body$;
+comment on function dbdp.summary_pca is
+'principal components of the features, each scaled to its declared bounds, from a released summary: free';
+
+create or replace function dbdp.summary_correlations(summary bigint) returns json
+language plpython3u
+stable
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython summary_correlations@
+$body$;
+comment on function dbdp.summary_correlations is
+'correlations of all features and the label, from a released summary: free; null where the noise hides the spread of a column';

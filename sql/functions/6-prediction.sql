@@ -54,7 +54,7 @@ begin atomic
       where t.oid = dbdp.base_type(row_type) and a.attnum > 0 and a.attisdropped
     ))::text
   from dbdp.model as m
-  where m.id = model;
+  where m.id = model and not m.is_summary;
 end;
 comment on function dbdp.model_description is 'internal: the description of a released model that predict parses';
 

@@ -49,6 +49,7 @@ grant execute on function
   dbdp.noisy_transition, dbdp.noisy_terminate, dbdp.noisy_steps(bytea, bytea),
   dbdp.gradient_transition, dbdp.gradient_sum(bytea, bytea, text, float8),
   dbdp.second_moment_transition, dbdp.second_moment(bytea, int), dbdp.transformed,
+  dbdp.joint_moment_transition, dbdp.joint_moment(bytea, int, int, float8),
   dbdp.loss_transition, dbdp.loss_sum(bytea, bytea, text, float8),
   dbdp.label_transition, dbdp.label_counts(bytea, int, int),
   dbdp.tally_transition, dbdp.tally_terminate, dbdp.tally(bytea, bytea, text)
@@ -56,7 +57,7 @@ to dbdp_owner;
 
 grant execute on function
   dbdp.dp_train, dbdp.dp_logreg, dbdp.dp_svm, dbdp.dp_linreg, dbdp.dp_tune, dbdp.dp_explain, dbdp.dp_explain_tuning,
-  dbdp.dp_score, dbdp.dp_explain_score, dbdp.dp_class_balance,
+  dbdp.dp_score, dbdp.dp_explain_score, dbdp.dp_class_balance, dbdp.dp_summarize,
   dbdp.dp_train_groups, dbdp.dp_explain_groups,
   dbdp.allowance_spent, dbdp.grant_prediction, dbdp.revoke_prediction
 to dbdp_analyst;
@@ -73,11 +74,12 @@ grant execute on function
   dbdp.predict(bigint, oid, bytea), dbdp.predict_stored, dbdp.probability, dbdp.probability_stored,
   dbdp.predict_class(bigint, oid, bytea), dbdp.predict_class_stored,
   dbdp.predict_value(bigint, oid, bytea), dbdp.predict_value_stored,
+  dbdp.summary_linreg, dbdp.summary_pca, dbdp.summary_correlations,
   dbdp.about, dbdp.knows, dbdp.learn, dbdp.table_rows, dbdp.row_bytes, dbdp.base_type, dbdp.model_description,
   dbdp.caller, dbdp.own_roles
 to dbdp_predictor;
 grant select on
-  dbdp.model, dbdp.models, dbdp.own_datasets, dbdp.open_datasets, dbdp.granted_models
+  dbdp.model, dbdp.models, dbdp.summaries, dbdp.own_datasets, dbdp.open_datasets, dbdp.granted_models
 to dbdp_predictor;
 grant select on
   dbdp.dataset, dbdp.datasets, dbdp.ledger, dbdp.allowance, dbdp.allowances, dbdp.prediction_grant

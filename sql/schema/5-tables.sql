@@ -61,9 +61,10 @@ create table dbdp.model (
   declaration json not null,
   receipt json not null,
   released_by name not null default session_user,
-  check ((network is null) = (parameters is null)),
-  check ((network is null) = (coefficients is not null)),
-  check ((network is null) = (intercepts is not null))
+  is_summary boolean generated always as (network is null and coefficients is null) stored, -- its numbers: parameters
+  constraint model_numbers check ((coefficients is null) = (parameters is not null)),
+  constraint model_intercepts check ((coefficients is null) = (intercepts is null)),
+  constraint model_network check (network is null or coefficients is null)
 );
 alter table dbdp.model alter column parameters set storage external; -- noise cannot be compressed
 

@@ -2,7 +2,7 @@
 comment on table dbdp.dataset is 'what owners declared, as public facts; two sequences for each row, its odometers, count what was spent';
 comment on table dbdp.odometers is 'always empty: it owns the sequences that count what was spent, so that they are dropped with the extension';
 comment on table dbdp.ledger is 'the readable history of charges; the odometers are authoritative, since a rollback cannot undo them';
-comment on table dbdp.model is 'released models with their receipts: coefficients and intercepts, or a network and its parameters';
+comment on table dbdp.model is 'released models with their receipts: coefficients and intercepts, or a network and its parameters; and summaries, of numbers alone';
 
 create or replace view dbdp.datasets with (security_invoker) as
 select d.name,
@@ -37,8 +37,21 @@ select m.id,
        m.intercepts,
        m.network,
        m.receipt
-from dbdp.model as m;
+from dbdp.model as m
+where not m.is_summary;
 comment on view dbdp.models is 'released models that the role may predict with';
+
+create or replace view dbdp.summaries with (security_invoker) as
+select m.id,
+       m.receipt ->> 'dataset' as dataset,
+       (m.receipt ->> 'epsilon')::float8 as epsilon,
+       (m.receipt ->> 'delta')::float8 as delta,
+       m.feature_names,
+       m.declaration ->> 'label' as label,
+       m.receipt
+from dbdp.model as m
+where m.is_summary;
+comment on view dbdp.summaries is 'released summaries that the role may use: what dbdp.summary_linreg, summary_pca and summary_correlations read';
 
 create or replace view dbdp.history with (security_invoker) as
 select l.id,

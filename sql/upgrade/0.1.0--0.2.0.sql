@@ -61,6 +61,14 @@ set released_by = coalesce(m.receipt ->> 'released_by', d.registered_by)
 from dbdp.dataset as d
 where d.id = m.dataset_id;
 alter table dbdp.model alter column released_by set default session_user, alter column released_by set not null;
+alter table dbdp.model
+  drop constraint model_check,
+  drop constraint model_check1,
+  drop constraint model_check2,
+  add column is_summary boolean generated always as (network is null and coefficients is null) stored,
+  add constraint model_numbers check ((coefficients is null) = (parameters is not null)),
+  add constraint model_intercepts check ((coefficients is null) = (intercepts is null)),
+  add constraint model_network check (network is null or coefficients is null);
 
 -- Functions with other arguments or results than before, and one that another took the place of.
 drop function dbdp.register_dataset(text, regclass, text, text, json, float8, float8, text, boolean, text, text[], float8[]);

@@ -21,6 +21,8 @@ def chosen(facts=FACTS, **options):
         ({"epochs": 5}, "bolt_on"),
         ({"batch_size": 100, "schedule": "decreasing"}, "bolt_on"),
         ({"shards": 2}, "bolt_on"),
+        ({"summary": 7}, "preconditioned_gd"),
+        ({"summary": 7, "epsilon": 1e-4}, "preconditioned_gd"),  # majority has none
         ({"network": "mlp:8", "batch_size": 500}, "dp_adam"),
     ],
 )

@@ -833,6 +833,7 @@ FLAGS = {
     "--classes": ("3", {"classes": 3}),
     "--clip-norm": ("0.5", {"clip_norm": 0.5}, "--algorithm", "dp_sgd"),
     "--network": ("mlp:8", {"network": "mlp:8", "parameters": 89}, "--algorithm", "dp_adam"),
+    "--summary": ("7", {"summary": 7, "moment_share": 0.0}, "--algorithm", "preconditioned_gd"),
     "--settings": ('{"splits": 7}', {"settings": '{"splits": 7}', "splits": 7}, "--algorithm", "dp_agd"),
 }
 
@@ -851,7 +852,7 @@ def test_the_command_line_explains_every_flag(flag):
     value, expected, *needed = FLAGS[flag]
     computed = explained(flag, value, *needed)
     assert expected.items() <= computed.items()
-    assert computed["noise_scale"] > 0
+    assert computed["noise_multiplier" if flag == "--summary" else "noise_scale"] > 0
     assert computed["algorithm"] in NOISY_WHILE_TRAINING or computed["sensitivity"] > computed["sensitivity_margin"] > 0
 
 

@@ -40,9 +40,9 @@ BODY = re.compile(
 LEARNING = {"sgd_transition", "sgd_terminate", "sgd_epoch", "shuffle", "charge", "store_release", "store_network"}
 LEARNING |= {"noisy_transition", "noisy_terminate", "noisy_steps", "gradient_transition", "gradient_sum"}
 LEARNING |= {"loss_transition", "loss_sum", "label_transition", "label_counts", "count_errors_transition"}
-LEARNING |= {"second_moment_transition", "second_moment", "transformed"}
+LEARNING |= {"second_moment_transition", "second_moment", "transformed", "joint_moment_transition", "joint_moment"}
 LEARNING |= {"count_errors", "tally_transition", "tally_terminate", "tally"}
-INTERFACES = dict.fromkeys(("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune"), "record")
+INTERFACES = dict.fromkeys(("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune", "dp_summarize"), "record")
 INTERFACES |= dict.fromkeys(("dp_score", "dp_class_balance"), "json")
 RIGHTS = {"own_roles", "own_datasets", "open_datasets", "granted_models"}  # numbers and names that a role may know
 SWITCHES = re.compile(r"environ(?:\.get\(|\[)\s*f?[\"']?(\w*)|current_setting\('([\w.]+)'")
@@ -157,7 +157,14 @@ def public_methods(kind: type) -> set[str]:
 
 
 PROMISED = public_methods(Rows)
-SUMS = {"noisy_steps", "gradient_sum", "loss_sum", "label_counts", "second_moment"}  # the aggregates behind `Rows`
+SUMS = {
+    "noisy_steps",
+    "gradient_sum",
+    "loss_sum",
+    "label_counts",
+    "second_moment",
+    "joint_moment",
+}  # the aggregates behind `Rows`
 ASKED = re.compile(rf"dbdp\.({'|'.join(SUMS)})\(|^({'|'.join(SUMS)})$")
 
 
@@ -179,9 +186,10 @@ def test_only_packed_rows_request_exact_sums() -> None:
         *(("requests", name) for name in ("train", "tune", "_model_of_group")),
         *(("baselines", name) for name in ("minimum", "descent")),
         ("evaluation", "_tallied"),
+        ("summaries", "summarize"),
     }
     assert [path.stem for path in PACKAGE.rglob("*.py") if "plan.run(" in path.read_text("utf-8")] == ["requests"]
-    assert public_methods(PackedRows) - PROMISED == {"tally"}  # of the scores
+    assert public_methods(PackedRows) - PROMISED == {"tally", "joint_moment"}  # of the scores
     assert {module for module, _ in calls("tally")} == {"evaluation"}
     assert {module for module, _ in calls("errors")} - {"app"} == {"tuning", "baselines"}  # pydantic has some too
 

@@ -49,7 +49,9 @@ BATCHED = set(ALGORITHMS) - {
 KINDS = [f"{prefix}{name}" for name in ALGORITHMS for prefix in ("", "explained ", "unit ")]
 KINDS += [f"{prefix}tuning {method}" for method in METHODS for prefix in ("", "explained ")]
 KINDS += ["groups", "explained groups", "network", "answered at multiples", "explained at multiples", "real"]
-KINDS += [f"{prefix}{metric}" for metric in (*METRICS, "class_balance", "bounds") for prefix in ("", "explained ")]
+KINDS += [
+    f"{prefix}{metric}" for metric in (*METRICS, "class_balance", "bounds", "summary") for prefix in ("", "explained ")
+]
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +113,8 @@ def of_score(database: Database, names: dict[str, str], kind: str) -> dict[str, 
         return database.class_balance(dataset, epsilon=1.0)["receipt"]
     if metric == "bounds":
         return database.bounds(dataset, "x", epsilon=1.0)["receipt"]
+    if metric == "summary":
+        return database.summarize(dataset, epsilon=1.0, delta=1e-6).receipt
     sql = "select dbdp.store_release($1, array[0.5]::float8[], array[0.5]::float8[], '{}') ->> 'id' as id"
     model = int(database.query(sql, dataset)[0]["id"])
     return database.score(model, dataset, metric, epsilon=1.0, delta=1e-6)["receipt"]

@@ -127,6 +127,7 @@ INTERFACES = {
     "explaining": "select dbdp.dp_explain('{}', 1)",
     "explaining a tuning": """select dbdp.dp_explain_tuning('{}', '[{{"schedule": "square_root"}}]', 1)""",
     "scoring": "select dbdp.dp_score(1, '{}', 'confusion', 1)",
+    "summarizing": "select dbdp.dp_summarize('{}', 1, 1e-6)",
 }
 INTERFACES_OF_OWNERS = {
     "charging": "select dbdp.charge('{}', '{{}}')",
@@ -681,6 +682,47 @@ def test_a_model_can_be_granted_to_a_role_that_only_predicts(stage: Stage, relea
                 app.execute(statement)
     with stage.acting("bob") as bob:
         assert bob.execute("select from dbdp.prediction_grant where model_id = %s", (released,)).fetchall() == []
+
+
+NO_SUMMARY = "summary {} does not exist; see dbdp.summaries"
+SUMMARY_CALLS = ("summary_linreg({}, 'y')", "summary_pca({})", "summary_correlations({})")
+WITH_SUMMARY = "select dbdp.dp_train(%s, 1, 1e-6, 'preconditioned_gd', summary => %s)"
+
+
+def test_a_summary_is_used_by_those_alone_who_released_it_own_its_table_or_were_granted_it(stage: Stage) -> None:
+    """Without a right it looks as if it did not exist; with one no right on the table is needed."""
+    stage.register()
+    for kind in ("alice", "bob"):
+        stage.grant(kind)
+    with stage.acting("alice") as alice:
+        summary = alice.execute("select summary from dbdp.dp_summarize(%s, 1, 1e-6)", (stage.name,)).fetchone()[0]
+    spent, statements = stage.spent(), [f"select dbdp.{call.format(summary)}" for call in SUMMARY_CALLS]
+    listed = "select count(*) from dbdp.summaries"
+    for kind in ("app", "bob", "rival"):
+        with stage.session(kind) as other:
+            assert other.execute(listed).fetchone() == (0,)
+            for statement in statements:
+                with refused(NO_SUMMARY.format(summary)):
+                    other.execute(statement)
+    with stage.session("bob") as bob, refused(NO_SUMMARY.format(summary)):
+        bob.execute(WITH_SUMMARY, (stage.name, summary))
+    assert stage.spent() == spent
+    with stage.acting("alice") as alice:
+        for kind in ("app", "bob"):
+            alice.execute("select dbdp.grant_prediction(%s, %s)", (summary, getattr(stage, kind)))
+    for kind in ("alice", "app", "bob", "owner"):
+        with stage.session(kind) as other:
+            assert other.execute(listed).fetchone() == (1,)
+            for statement in statements:
+                assert other.execute(statement).fetchone()[0]["summary"] == summary
+            if kind in ("alice", "bob"):
+                other.execute(WITH_SUMMARY, (stage.name, summary))
+    with stage.session("app") as app, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        app.execute("select dbdp.dp_summarize(%s, 1, 1e-6)", (stage.name,))
+    with stage.acting("owner") as owner:
+        owner.execute("select dbdp.revoke_prediction(%s, %s)", (summary, stage.app))
+    with stage.session("app") as app, refused(NO_SUMMARY.format(summary)):
+        app.execute(statements[0])
 
 
 @pytest.mark.parametrize("kind", ["alice", "owner"])

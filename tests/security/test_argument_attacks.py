@@ -14,6 +14,8 @@ Spent = Callable[[str], tuple[int, int]]
 
 INTERFACES = ("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune", "dp_explain", "dp_explain_tuning")
 INTERFACES += ("dp_score", "dp_explain_score", "dp_class_balance", "dp_train_groups", "dp_explain_groups")
+INTERFACES += ("dp_summarize",)
+FREE = ("summary_linreg", "summary_pca", "summary_correlations")
 QUICK = ("dp_train", "dp_score")  # others take the same options
 NUMBERS = {
     "double precision": ("'NaN'", "'Infinity'", "'-Infinity'", "-1", "0", "5e-324", "1.7976931348623157e308", "-0.0"),
@@ -51,6 +53,8 @@ USUAL = {
     "candidates": """'[{{"epochs": 1}}, {{"epochs": 2}}]'""",
 }
 
+OF_SUMMARIES = {"summary": "(select max(id) from dbdp.summaries)", "target": "'y'"}
+
 
 def signature(session: psycopg.Connection, interface: str) -> list[tuple[str, str]]:
     """Names and types of an interface's arguments."""
@@ -64,7 +68,8 @@ where p.oid = %s::regproc and a.mode = 'i'"""
 
 def call(interface: str, arguments: list[tuple[str, str]], name: str, model: int, odd: dict[str, str]) -> str:
     """A call of an interface with usual arguments, except the odd ones."""
-    given = {each: USUAL[each].format(name=name, model=model) for each, _ in arguments if each in USUAL} | odd
+    usual = OF_SUMMARIES if interface in FREE else USUAL
+    given = {each: usual[each].format(name=name, model=model) for each, _ in arguments if each in usual} | odd
     return f"select dbdp.{interface}({', '.join(f'{each} => {value}' for each, value in given.items())})"
 
 
@@ -91,7 +96,9 @@ def odd_calls(session: psycopg.Connection, interface: str, name: str, model: int
             yield each, call(interface, arguments, name, model, {each: value})
 
 
-EACH = [pytest.param(interface, marks=() if interface in QUICK else pytest.mark.slow) for interface in INTERFACES]
+EACH = [
+    pytest.param(interface, marks=() if interface in QUICK else pytest.mark.slow) for interface in INTERFACES + FREE
+]
 
 
 @pytest.mark.parametrize("interface", EACH)
@@ -100,7 +107,7 @@ def test_odd_arguments_are_refused_in_clear_words_or_are_arguments(
 ) -> None:
     """What is refused costs nothing; an error is ours or PostgreSQL's own of a bad value, and short."""
     model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
-    analyst.execute("set statement_timeout = '120s'")
+    analyst.execute("set statement_timeout = '120s'; select dbdp.dp_summarize('" + dataset + "', 1, 1e-6)")
     analyst.execute(call(interface, signature(analyst, interface), dataset, model, {}))  # the usual arguments are taken
     for each, statement in odd_calls(analyst, interface, dataset, model):
         before = spent(dataset)

@@ -30,6 +30,7 @@ ACTS = {
     "train groups": "(select count(*) from dbdp.dp_train_groups('{d}', 'g', '{{a}}', 1, batch_size => 20))",
     "score": "dbdp.dp_score({m}, '{d}', 'accuracy', 1)",
     "class balance": "dbdp.dp_class_balance('{d}', 1)",
+    "summarize": "(select summary from dbdp.dp_summarize('{d}', 1, 1e-6))",
     "bounds": "dbdp.dp_bounds('{d}', 'y', 1)",
     "charge": '(select ledger_id from dbdp.charge(\'{d}\', \'{{"algorithm": "x", "guarantee": '
     '{{"epsilon": 1, "delta": 0, "event": {{"event": "ZCDpEvent", "rho": 1}}}}}}\'))',
@@ -358,6 +359,7 @@ SPENDING = {
     "groups": "select * from dbdp.dp_train_groups('{d}', 'g', '{{a}}', 1, batch_size => 20)",
     "score": "select dbdp.dp_score({m}, '{d}', 'accuracy', 1)",
     "class balance": "select dbdp.dp_class_balance('{d}', 1)",
+    "summarize": "select dbdp.dp_summarize('{d}', 1, 1e-6)",
 }
 LEVELS = ["read committed", "repeatable read", "serializable"]
 Odometers = Callable[[], list[tuple[int]]]

@@ -79,6 +79,7 @@ INTERFACES: dict[str, Callable[[Database, str], object]] = {
     "baseline": lambda database, name: database.baseline(name, Request(1.0)),
     "descent": lambda database, name: database.descent(name, Request(1.0, **SMALL)),
     "class_balance": lambda database, name: database.class_balance(name, epsilon=1.0),
+    "summarize": lambda database, name: database.summarize(name, epsilon=1.0, delta=1e-6),
     "an estimator": lambda database, name: LogisticRegression(epsilon=1.0, batch_size=20, progress=False).fit(
         database, name
     ),

@@ -64,13 +64,14 @@ def calls() -> dict[str, tuple[str, tuple[Any, ...]]]:
     for name in ("bolt_on", "dp_sgd"):
         found[f"groups by {name}"] = (f"{groups}, epochs => 1)", (EPSILON, DELTA, name))
     found["class balance"] = ("select dbdp.dp_class_balance(%s, epsilon => %s)", (EPSILON,))
+    found["summary"] = ("select * from dbdp.dp_summarize(%s, epsilon => %s, delta => %s)", (EPSILON, DELTA))
     found["bounds"] = ("select dbdp.dp_bounds(%s, 'z', epsilon => %s, delta => %s)", (EPSILON, DELTA))
     return found
 
 
 CALLS = calls()
 SLOW, BATCHED = pytest.mark.slow, ("dp_sgd", "dp_blsgd")
-UNITED = ("dp_blsgd", "privgene of mini-batches", "class balance")
+UNITED = ("dp_blsgd", "privgene of mini-batches", "class balance", "summary")
 CALLER = {"bounds": "owner"}  # who else may call it
 CALLED: list[tuple[psycopg.Connection, str]] = []
 

@@ -254,6 +254,7 @@ def test_everything_that_an_analyst_can_select_after_a_training_holds_no_row(
     owner.execute(REGISTER, (name, f"{arena.names['owner']}.marked", DECLARED, 99))
     allow(owner, name, arena.names["analyst"])
     analyst.execute(TRAIN, (name,))
+    analyst.execute("select dbdp.dp_summarize(%s, 1, 1e-6)", (name,))
     relations = "select oid::regclass::text from pg_class where relkind in ('r', 'v', 'm', 'p', 'S')"
     for (relation,) in analyst.execute(relations).fetchall():
         sql = f"select count(*) from {relation} as r where r::text ~ '{secret[:12]}'"

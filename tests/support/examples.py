@@ -26,6 +26,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "clip_norm": {"clip_norm": 0.5},
     "network": {"network": "mlp:8"},
     "settings": {"settings": '{"loss_clip": 2.5}'},
+    "summary": {"summary": 7},
 }
 OWN: dict[tuple[str, str], dict[str, Any]] = {
     ("bolt_on", "step_size"): {"step_size": 0.25, "schedule": "constant"},

@@ -1,9 +1,9 @@
 """Privately preconditioned gradient descent: noisy steps over all rows, in coordinates where they vary alike.
 
-privacy.md §16. One part of the budget releases the second moment of the rows; W, from that release alone, maps rows x
-to x̃ = Wx. There a fixed number of clipped, noisy gradient steps is taken from 0, and W times the mean of the last
-half of the iterates is released. Classes are learned by softmax with one clip for all of them. Shapes: the K models
-are one vector of P = K·d parameters.
+privacy.md §16. One part of the budget releases the second moment of the rows, or a summary has released it before; W,
+from that release alone, maps rows x to x̃ = Wx. There a fixed number of clipped, noisy gradient steps is taken from 0,
+and W times the mean of the last half of the iterates is released. Classes are learned by softmax with one clip for
+all of them. Shapes: the K models are one vector of P = K·d parameters.
 """
 
 import math
@@ -44,14 +44,14 @@ class Settings(OwnSettings):
 
     passes: int = number(0, 0, MOST_PASSES, "T: gradient steps over all rows; 0 chooses 10, 16 or 20")
     moment_share: float = number(
-        0.0, 0.0, 0.99, "share of μ² that the second moment of the features has; 0 chooses .3, for numbers .2"
+        0.0, 0.0, 0.99, "share of μ² for the second moment, none with a summary; 0 chooses .3, for numbers .2"
     )
     clip: float = number(0.0, 0.0, 100.0, "c: a row's gradient is clipped to c·√d_eff; 0 chooses .1 to .4")
 
 
 OPTIONS = Options(
     {
-        **anything("huber_width", "positive_weight", "step_size", "radius"),
+        **anything("huber_width", "positive_weight", "step_size", "radius", "summary"),
         "mechanism": (Gaussian.name,),
     },
     "it takes a fixed number of noisy steps over all rows, in coordinates of its own",
@@ -123,7 +123,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     clipped gradients are Gaussian releases, whose sums move by at most √2 and by 2C where one record is replaced. C
     may depend on what was released before, since the quotients of sensitivity and deviation, μ_A and μ_g, do not.
     Adaptively composed, Gaussians of fixed quotients are one of μ² = μ_A² + Tμ_g² (§13), and that is at most 1/z², z
-    the analytic multiplier of (ε, δ). ∎
+    the analytic multiplier of (ε, δ). With a summary, which was released and charged before, μ_A = 0. ∎
 
     Raises
     ------
@@ -149,7 +149,7 @@ def _descent(request: Request, facts: Facts, own: Settings) -> "PreconditionedDe
         objective=objective,
         facts=facts,
         multiplier=multiplier,
-        moment_share=own.moment_share or (0.3 if facts.is_classifier else 0.2),
+        moment_share=0.0 if request.summary is not None else own.moment_share or (0.3 if facts.is_classifier else 0.2),
         passes=own.passes or usual_passes(signal, facts),
         clip=own.clip or usual_clip(signal, facts),
         step_size=usual_step(objective, signal) if request.step_size is None else _step_given(request.step_size),
@@ -184,7 +184,7 @@ class PreconditionedDescent:
     multiplier : float
         z = 1/μ of the whole run.
     moment_share : float
-        Share of μ² for the second moment; each of the steps has an equal part of the rest.
+        Share of μ² for the second moment, 0 if a summary has it; each of the steps has an equal part of the rest.
     passes : int
         T.
     clip : float
@@ -221,13 +221,12 @@ class PreconditionedDescent:
 
     def described(self) -> dict[str, Any]:
         """Return what `explain` shows of it."""
-        moment = self._moment_noise()
         return {
             "predicted_loss": predicted_loss(signal_of(self.multiplier, self.facts), self.facts),
             "sampling": "all rows",
             "sampling_rate": 1.0,
             "steps": self.passes,
-            "expected_passes": self.passes + 2,  # the second moment, and the change of coordinates
+            "expected_passes": self._passes_before + self.passes,
             "optimiser": "preconditioned gradient descent",
             "parameters": self.objective.parameters,
             "moment_share": self.moment_share,
@@ -235,9 +234,7 @@ class PreconditionedDescent:
             "step_size": self.step_size,
             "momentum": MOMENTUM,
             "averaged_steps": self.averaged,
-            "ridge": ridge_of(moment, self.facts.rows, self.facts.dimension),
-            "mechanism": Gaussian.name,
-            "noise_scale": moment.noise_scale,  # of the second moment
+            **self._moment_described(),
             "noise_multiplier": self.step_multiplier,  # of a step, in units of 2C
             **({"radius": self.radius} if self.radius < math.inf else {}),
         }
@@ -245,10 +242,9 @@ class PreconditionedDescent:
     def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
         """Return the noisy model, shape (P,), after a public number of passes."""
         rows.shuffle()
-        way = self._preconditioner(rows)
-        progress("pass", 1, self.passes + 2)
+        way, before = self._preconditioner(rows), self._passes_before
         rows.transform(way.matrix)
-        progress("pass", 2, self.passes + 2)
+        progress("pass", before, before + self.passes)
         clip, step = self.clip * math.sqrt(way.effective_dimension) / way.scale, self.step_size * way.scale**2
         noise = self._step_noise(clip)
         model, moved, total = np.zeros((3, self.objective.parameters))
@@ -258,12 +254,30 @@ class PreconditionedDescent:
             model = model + moved
             if done >= self.passes - self.averaged:
                 total += model
-            progress("pass", done + 3, self.passes + 2)
+            progress("pass", before + done + 1, before + self.passes)
         mean = (total / self.averaged).reshape(-1, self.facts.dimension)
         return projected(mean @ way.matrix, self.radius).ravel()
 
+    @property
+    def _passes_before(self) -> int:
+        """Passes before the first step: the second moment, if it has a share, and the change of coordinates."""
+        return 2 if self.moment_share else 1
+
+    def _moment_described(self) -> dict[str, Any]:
+        """Return what `explain` shows of the second moment and the mechanism; of a summary's, what is known of it."""
+        if not self.moment_share:
+            known = {"ridge": self.facts.moment.ridge} if self.facts.moment else {}
+            return known | {"mechanism": Gaussian.name}
+        noise = self._moment_noise()
+        ridge = ridge_of(noise, self.facts.rows, self.facts.dimension)
+        return {"ridge": ridge, "mechanism": Gaussian.name, "noise_scale": noise.noise_scale}
+
     def _preconditioner(self, rows: Rows) -> Preconditioner:
-        """Release the second moment, and return what follows from the release."""
+        """Return what follows from a second moment that is released now, or that a summary has released before."""
+        if not self.moment_share:
+            if self.facts.moment is None:
+                raise AssertionError("a request that names a summary has its second moment among its facts")
+            return preconditioner_of(self.facts.moment.mean, self.facts.moment.ridge)
         noise = self._moment_noise()
         ridge = ridge_of(noise, self.facts.rows, self.facts.dimension)
         return preconditioner_of(noisy_second_moment(rows, noise, self.facts.dimension) / self.facts.rows, ridge)

@@ -35,25 +35,32 @@ class Preconditioner:
     effective_dimension: float
 
 
-def moment_sensitivity(rows: int) -> float:
-    """Return √2 with its margin: how far one replaced record moves the second moment, as it is computed.
+def moment_sensitivity(rows: int, *, square: float = 1.0, moved: int = 1) -> float:
+    """Return √2·r·R² with its margin: how far r = `moved` replaced records move the computed second moment.
 
-    Proof (privacy.md §16.1, §14.2). ‖xxᵀ - zzᵀ‖_F² = ‖x‖⁴ + ‖z‖⁴ - 2⟨x, z⟩² ≤ 2 for rows of norm ≤ 1. In any order
-    a sum of n products of two numbers of 24 bits, each exact, errs by γ_n·Σ|x_i x_j|; over all i, j that is a vector
-    of length ≤ γ_n·Σ‖x‖² ≤ γ_n·n. Its coordinates err by 2u of themselves, 2u·n in all, and there are two sums:
-    2.02(n + 5)u·n. ∎ Attained by orthogonal rows of norm 1.
+    Proof (privacy.md §16.1, §14.2). ‖xxᵀ - zzᵀ‖_F² = ‖x‖⁴ + ‖z‖⁴ - 2⟨x, z⟩² ≤ 2R⁴ for rows of ‖x‖² ≤ R² = `square`,
+    and r such differences add up to r times that at most. In any order a sum of n products of two numbers of 24 bits,
+    each exact, errs by γ_n·Σ|x_i x_j|; over all i, j that is a vector of length ≤ γ_n·Σ‖x‖² ≤ γ_n·nR². Its coordinates
+    err by 2u of themselves, 2u·nR² in all, and there are two sums: 2.02(n + 5)u·nR². ∎ Attained by orthogonal rows of
+    length R, r times each.
     """
-    return (math.sqrt(2) + 2.02 * UNIT * (rows + 5) * rows) * ROOM
+    return (math.sqrt(2) * moved + 2.02 * UNIT * (rows + 5) * rows) * square * ROOM
 
 
-def moment_noise(rows: int, dimension: int, multiplier: float) -> Gaussian:
-    """Return noise of standard deviation `multiplier` × √2 for each coordinate of a second moment."""
-    return gaussian_sum(moment_sensitivity(rows), dimension * (dimension + 1) // 2, multiplier=multiplier)
+def moment_noise(rows: int, dimension: int, multiplier: float, *, square: float = 1.0, moved: int = 1) -> Gaussian:
+    """Return noise of standard deviation `multiplier` × `moment_sensitivity` for each coordinate of a second moment."""
+    sensitivity = moment_sensitivity(rows, square=square, moved=moved)
+    return gaussian_sum(sensitivity, dimension * (dimension + 1) // 2, multiplier=multiplier)
+
+
+def usual_ridge(scale: float, dimension: int) -> float:
+    """Return κ = ¼√(2d)σ: an eighth of how far noise of standard deviation σ moves the eigenvalues (§16.2)."""
+    return math.sqrt(2 * dimension) * scale / 4
 
 
 def ridge_of(noise: Gaussian, rows: int, dimension: int) -> float:
-    """Return κ = ¼√(2d)σ/n, public: an eighth of how far noise σ moves the eigenvalues of a mean of n (§16.2)."""
-    return math.sqrt(2 * dimension) * noise.noise_scale / (4 * rows)
+    """Return κ for the mean of n noisy products, public."""
+    return usual_ridge(noise.noise_scale / rows, dimension)
 
 
 def noisy_second_moment(rows: Rows, noise: Gaussian, dimension: int) -> np.ndarray:

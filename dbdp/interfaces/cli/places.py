@@ -8,7 +8,7 @@ _MODULES = {
     ),
     "listing": ("datasets", "models", "budget", "ledger", "check-ledger"),
     "training": ("explain", "train", "train-groups", "tune"),
-    "scores": ("score", "confusion", "class-balance", "predict"),
+    "scores": ("score", "confusion", "class-balance", "summarize", "predict"),
     "plots.command": ("plot",),
 }
 PLACES = {command: module for module, commands in _MODULES.items() for command in commands}

@@ -52,6 +52,20 @@ def class_balance(dataset: str, epsilon: Epsilon, delta: Delta = 0.0, as_json: A
     show_figures(result, as_json, dataset, _rows(result))
 
 
+@app.command()
+def summarize(
+    dataset: str,
+    epsilon: Epsilon,
+    delta: Annotated[float, typer.Option(help="δ of this release, above 0.")],
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Release a noisy second moment of rows and labels: regressions, components and correlations of it are free."""
+    with opened(url) as database:
+        summary = database.summarize(dataset, epsilon=epsilon, delta=delta)
+    show_figures({"summary": summary.id, "receipt": summary.receipt}, as_json, dataset, [])
+
+
 def _rows(result: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the rows of a result's table: a confusion matrix, classes or bins; none for a single number."""
     names = ["(other)" if name is None else name for name in result.get("classes", [])]

@@ -20,6 +20,7 @@ from dbdp.algorithms.several.groups import GroupsRequest
 from dbdp.algorithms.several.tuning import TuningRequest
 from dbdp.controller import baselines, requests
 from dbdp.controller.baselines import Baseline, Descent
+from dbdp.interfaces.python.summaries import Summary
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.registration import Registration
 from dbdp.registry.releases import Model
@@ -289,7 +290,9 @@ class Database:
         ValueError
             If the model does not exist, or the rows cannot be read.
         """
-        models = self.query("select declaration::text as declaration from dbdp.model where id = $1", model)
+        models = self.query(
+            "select declaration::text as declaration from dbdp.model where id = $1 and not is_summary", model
+        )
         if not models:
             raise ValueError(f"model {model} does not exist; see `dbdp models`")
         declaration = Declaration.from_json(models[0]["declaration"])
@@ -973,7 +976,7 @@ class Database:
         dataset : str
             Name of the dataset.
         metric : str
-            A metric of `score`, or "class_balance" or "bounds".
+            A metric of `score`, or "class_balance", "bounds" or "summary".
         epsilon, delta, bins, positive
             As in `score`.
 
@@ -1067,6 +1070,65 @@ class Database:
         """
         query = "select dbdp.dp_class_balance($1, $2, $3) as balance"
         return self.query(query, dataset, float(epsilon), float(delta))[0]["balance"]
+
+    def summarize(self, dataset: str, *, epsilon: float, delta: float) -> Summary:
+        """Release a noisy second moment of a dataset's rows and labels, for one charge; it is computed in the server.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the dataset.
+        epsilon, delta : float
+            The guarantee of this release; δ must be above 0.
+
+        Returns
+        -------
+        dbdp.interfaces.python.summaries.Summary
+            The summary: `linreg`, `pca` and `correlations` cost nothing, and neither does its use in trainings.
+
+        Raises
+        ------
+        ValueError
+            If dataset or budget does not allow it; nothing is charged then.
+        ChargedError
+            If it fails after the charge.
+        """
+        query = "select * from dbdp.dp_summarize($1, $2, $3)"
+        row = self.query(query, dataset, float(epsilon), float(delta))[0]
+        return Summary(row["summary"], row["receipt"], self.query)
+
+    def summary(self, number: int) -> Summary:
+        """Return a released summary that this role may use.
+
+        Parameters
+        ----------
+        number : int
+            Its number in dbdp.summaries.
+
+        Returns
+        -------
+        dbdp.interfaces.python.summaries.Summary
+            The summary.
+
+        Raises
+        ------
+        ValueError
+            If there is none.
+        """
+        rows = self.query("select receipt from dbdp.summaries where id = $1", number)
+        if not rows:
+            raise ValueError(f"summary {number} does not exist; see dbdp.summaries")
+        return Summary(number, rows[0]["receipt"], self.query)
+
+    def summaries(self) -> list[Row]:
+        """Return the released summaries that this role may use.
+
+        Returns
+        -------
+        list of dict
+            A row of dbdp.summaries for each.
+        """
+        return self.query("select * from dbdp.summaries order by id")
 
     def baseline(self, dataset: str, request: Request) -> Baseline:
         """Train a linear model WITHOUT privacy, for a role that may read the table; nothing is stored.

@@ -28,6 +28,7 @@ class _OfEstimators(TypedDict, total=False):
     projection_seed: int | None
     clip_norm: float | None
     settings: str | Mapping[str, Any] | None
+    summary: int | None
     database: Any
     bounds: Any
     intercept: bool

@@ -75,6 +75,14 @@ def second_moment_transition(total: bytes | None, block: bytes, dimension: int) 
     return (moment if total is None else _square(total, dimension) + moment).tobytes()
 
 
+def joint_moment_transition(total: bytes | None, block: bytes, dimension: int, labels: int, weight: float) -> bytes:
+    """One block: add the products of all pairs of coordinates of each of its rows with its label."""
+    for name, value in (("dimension", dimension), ("labels", labels), ("dimension + labels", dimension + labels)):
+        checks.whole(name, value, 1, second_moments.MOST_DIMENSION)
+    moment = second_moments.joint_moment(blocks.decode(block, dimension), dimension, labels, weight)
+    return (moment if total is None else _square(total, dimension + labels) + moment).tobytes()
+
+
 def transformed(block: bytes, matrix: bytes) -> bytes:
     """One block: its rows times a matrix."""
     dimension = math.isqrt(len(matrix) // 8)

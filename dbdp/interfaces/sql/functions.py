@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dbdp.algorithms.scores.metrics import ScoreRequest
-from dbdp.controller import evaluation, requests
+from dbdp.controller import evaluation, requests, summaries
 from dbdp.deployment import about as runtime
 from dbdp.interfaces.sql.arguments import (
     by_field,
@@ -305,6 +305,35 @@ def dp_class_balance(dataset: str, epsilon: float, delta: float) -> str:
     """dbdp.dp_class_balance, as dbdp_owner."""
     check_not_null(dataset=dataset, epsilon=epsilon, delta=delta)
     return json.dumps(evaluation.class_balance(session, dataset, epsilon=epsilon, delta=delta))
+
+
+@interface(in_own_transaction, session.as_owner)
+def dp_summarize(dataset: str, epsilon: float, delta: float) -> dict[str, Any]:
+    """dbdp.dp_summarize, as dbdp_owner."""
+    check_not_null(dataset=dataset, epsilon=epsilon, delta=delta)
+    stored = summaries.summarize(session, dataset, epsilon=epsilon, delta=delta)
+    return {"summary": stored["id"], "receipt": json.dumps(stored["receipt"])}
+
+
+@interface()
+def summary_linreg(summary: int, target: str, features: list[str] | None, regularisation: float | None) -> str:
+    """dbdp.summary_linreg, with the caller's rights."""
+    check_not_null(summary=summary, target=target)
+    return json.dumps(summaries.linreg(session, summary, target, features, regularisation))
+
+
+@interface()
+def summary_pca(summary: int, components: int) -> str:
+    """dbdp.summary_pca, with the caller's rights."""
+    check_not_null(summary=summary, components=components)
+    return json.dumps(summaries.pca(session, summary, components))
+
+
+@interface()
+def summary_correlations(summary: int) -> str:
+    """dbdp.summary_correlations, with the caller's rights."""
+    check_not_null(summary=summary)
+    return json.dumps(summaries.correlations(session, summary))
 
 
 def _released(model: releases.Model) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from dbdp.learning.rows.features import SCALED, UNIT, Numeric
 
 HEADER_BYTES = 20  # of an array
 MAX_SEED = 2**32 - 1  # the largest that NumPy's frozen generator accepts
-_SHRINK = 1.0 - 2.0**-22  # leaves room for the rounding to float32: ‖x‖ ≤ 1 holds exactly (privacy.md §14.1)
+SHRINK = 1.0 - 2.0**-22  # leaves room for the rounding to float32: ‖x‖ ≤ 1 holds exactly (privacy.md §14.1)
 
 
 @dataclass(frozen=True)
@@ -340,7 +340,7 @@ def pack(features: np.ndarray, labels: np.ndarray, least: float = 1.0) -> np.nda
     """Return packed rows, by the compiled kernel if there is one; see `pack_reference`."""
     if kernels.COMPILED:
         rows = np.empty((len(features), blocks.stride_of(features.shape[1])), blocks.ELEMENT)
-        kernels.compiled.pack(features, np.ascontiguousarray(labels, np.float64), rows, _SHRINK, least)
+        kernels.compiled.pack(features, np.ascontiguousarray(labels, np.float64), rows, SHRINK, least)
         return rows
     return pack_reference(features, labels, least)
 
@@ -369,7 +369,7 @@ def pack_reference(features: np.ndarray, labels: np.ndarray, least: float = 1.0)
     """
     with np.errstate(all="ignore"):
         norms = _norms(features, least)
-        features *= (_SHRINK / np.maximum(norms, 1.0))[:, None]
+        features *= (SHRINK / np.maximum(norms, 1.0))[:, None]
         rows = blocks.encode(features, labels)
     rows[~np.isfinite(rows[:, -1]) | ~np.isfinite(norms)] = 0.0
     return rows

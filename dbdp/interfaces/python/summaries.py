@@ -1,0 +1,92 @@
+"""Released summaries in Python: least squares, principal components and correlations, at no charge."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dbdp.sessions.session import Row
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A released summary of a dataset; its methods read the release alone, and cost nothing.
+
+    Attributes
+    ----------
+    id : int
+        Its number in dbdp.summaries, for `Request(summary=…)` too.
+    receipt : dict
+        What was done and what it cost.
+    """
+
+    id: int
+    receipt: dict[str, Any]
+    _query: Callable[..., list[Row]] = field(repr=False, compare=False)
+
+    def linreg(
+        self, target: str, features: Sequence[str] | None = None, *, regularisation: float | None = None
+    ) -> dict[str, Any]:
+        """Return the least squares of a column by others, in their units.
+
+        Parameters
+        ----------
+        target : str
+            A declared column, or a coordinate such as "job=nurse"; a binary label is 1 where it is positive, else 0.
+        features : sequence of str, optional
+            Columns or coordinates; by default all others.
+        regularisation : float, optional
+            λ of λ‖β‖² beside the mean squared error, for columns scaled to [-1, 1]; by default it follows from the
+            noise.
+
+        Returns
+        -------
+        dict
+            `intercept`, `coefficients` by name, half the widths of the 95 % intervals of their noise, and λ.
+
+        Raises
+        ------
+        ValueError
+            If a column is not in the summary, or the summary has no intercept.
+        """
+        query = "select dbdp.summary_linreg($1, $2, $3::pg_catalog.text[], $4::pg_catalog.float8) as result"
+        names = None if features is None else list(features)
+        return self._result(query, target, names, regularisation)
+
+    def pca(self, components: int = 2) -> dict[str, Any]:
+        """Return the principal components of the features, each scaled to its declared bounds as [-1, 1].
+
+        Parameters
+        ----------
+        components : int
+            How many, the largest variance first.
+
+        Returns
+        -------
+        dict
+            `components`, each with `variance`, `variance_noise`, `share` and `loadings` by name.
+
+        Raises
+        ------
+        ValueError
+            If there are fewer features, or the summary has no intercept.
+        """
+        return self._result("select dbdp.summary_pca($1, $2::pg_catalog.int4) as result", components)
+
+    def correlations(self) -> dict[str, Any]:
+        """Return the correlations of all features and the label.
+
+        Returns
+        -------
+        dict
+            `columns`, `correlations` and `noise`, half the widths of 95 % intervals; None where noise hides a column.
+
+        Raises
+        ------
+        ValueError
+            If the summary has no intercept.
+        """
+        return self._result("select dbdp.summary_correlations($1) as result")
+
+    def _result(self, query: str, *parameters: Any) -> dict[str, Any]:
+        result: dict[str, Any] = self._query(query, self.id, *parameters)[0]["result"]
+        return result

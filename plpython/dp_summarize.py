@@ -1,0 +1,3 @@
+from dbdp.interfaces.sql.functions import dp_summarize
+
+return dp_summarize(*args)

@@ -1,0 +1,3 @@
+from dbdp.interfaces.sql.functions import summary_correlations
+
+return summary_correlations(*args)

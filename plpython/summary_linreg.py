@@ -1,0 +1,3 @@
+from dbdp.interfaces.sql.functions import summary_linreg
+
+return summary_linreg(*args)
