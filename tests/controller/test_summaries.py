@@ -402,7 +402,7 @@ def test_a_training_with_a_summary_spends_all_of_its_own_charge_on_steps(
     assert np.subtract(spent(name), before).tolist() == [2 * CHARGE_UNITS, 2 * round(1e-6 * LEAK_UNITS)]
     assert model.receipt["moment_share"] == 0.0 < own.receipt["moment_share"]
     ratio = model.receipt["noise_multiplier"] / own.receipt["noise_multiplier"]
-    assert ratio == pytest.approx(math.sqrt(0.7))
+    assert ratio == pytest.approx(math.sqrt(1 - own.receipt["moment_share"]))
     steps = model.receipt["noise_multiplier"] / math.sqrt(model.receipt["steps"])
     assert steps == pytest.approx(analytic_noise_multiplier(1.0, 1e-6))
     assert "noise_scale" not in model.receipt

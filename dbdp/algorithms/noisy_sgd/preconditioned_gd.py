@@ -264,7 +264,7 @@ class PreconditionedDescent:
         return 2 if self.moment_share else 1
 
     def _moment_described(self) -> dict[str, Any]:
-        """Return what `explain` shows of the second moment and the mechanism; of a summary's, what is known of it."""
+        """Return what `explain` shows of the second moment and the mechanism; of a summary's, what is known."""
         if not self.moment_share:
             known = {"ridge": self.facts.moment.ridge} if self.facts.moment else {}
             return known | {"mechanism": Gaussian.name}
