@@ -3,7 +3,7 @@
 from itertools import combinations, product
 
 import pytest
-from pairs import covering
+from pairs import covering, each_value_quick
 
 
 @pytest.mark.parametrize("sizes", [(2, 2), (3, 1, 4), (2, 6, 3, 2, 4, 3), (6, 6, 6)], ids=str)
@@ -14,3 +14,12 @@ def test_every_pair_of_values_is_in_a_case_and_cases_are_few(sizes: tuple[int, .
         assert pairs == set(product(range(sizes[one]), range(sizes[other])))
     first, second = sorted(sizes)[-2:]
     assert first * second <= len(rows) <= 2 * first * second
+
+
+def test_every_value_is_in_an_ordinary_case_and_every_case_in_some() -> None:
+    settings = ("abc", [1, 2], [True, False, None])
+    cases = each_value_quick(*settings)
+    quick = [case.values for case in cases if not case.marks]
+    assert sorted(map(str, (case.values for case in cases))) == sorted(map(str, product(*settings)))
+    assert len(quick) == 3
+    assert [set(values) for values in zip(*quick, strict=True)] == [set(values) for values in settings]

@@ -721,12 +721,15 @@ def test_with_a_large_epsilon_the_model_is_the_minimiser(algorithm):
     whole = {} if algorithm == "dp_blgd" else {"batch_size": 300}
     plan = planned(algorithm, rows=300, epsilon=1e5, regularisation=0.2, settings={"planned_steps": 60}, **whole)
     best = optimize.minimize(lambda w: objective(features, labels, 0.2, w), np.zeros(3)).fun
-    gaps = [
-        objective(features, labels, 0.2, trained.method(RowsInMemory(features, labels), silent)) - best
-        for trained in (plan, planned(algorithm, rows=300, epsilon=0.01, regularisation=0.2, **whole))
-    ]
-    assert 0 <= gaps[0] + 1e-9 < 1e-4
-    assert gaps[1] > 1e-3  # a promise that leaves no room for learning
+    tight = planned(algorithm, rows=300, epsilon=0.01, regularisation=0.2, **whole)
+
+    def gap(trained):
+        reached = objective(features, labels, 0.2, trained.method(RowsInMemory(features, labels), silent))
+        assert reached > best - 1e-8  # SciPy's slopes are below 1e-5, and the objective is 0.2-convex
+        return reached - best
+
+    assert usually(lambda: gap(plan) < 1e-4)
+    assert usually(lambda: gap(tight) > 1e-3)  # a promise that leaves no room for learning
 
 
 @pytest.mark.parametrize("algorithm", SAMPLED)
@@ -760,8 +763,13 @@ def test_classes_are_learnt_one_against_the_rest():
 
 def test_the_model_stays_within_its_ball():
     plan = planned(epsilon=50.0, radius=0.5)
-    model = plan.method(RowsInMemory(*separable()), silent)
-    assert 0.4 < np.linalg.norm(model) <= 0.5 * (1 + 1e-12)
+
+    def length():
+        length = np.linalg.norm(plan.method(RowsInMemory(*separable()), silent))
+        assert length <= 0.5 * (1 + 1e-12)
+        return length
+
+    assert usually(lambda: length() > 0.4)
     assert plan.details["radius"] == 0.5
 
 

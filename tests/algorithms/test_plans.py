@@ -10,7 +10,7 @@ import pytest
 from examples import GIVEN, example, examples_of_lists
 from memory import RowsInMemory
 from moments import in_moments
-from pairs import a_third_quick, others_slow
+from pairs import a_third_quick, each_value_quick, others_slow
 from scipy import special
 from typer.testing import CliRunner
 
@@ -195,8 +195,7 @@ def finite_or_refused(**request):
     return True
 
 
-@pytest.mark.parametrize("algorithm", NOISY_WHILE_TRAINING)
-@pytest.mark.parametrize("epsilon", others_slow(EPSILONS, 1e-9, 1e6))
+@pytest.mark.parametrize(("algorithm", "epsilon"), each_value_quick(list(NOISY_WHILE_TRAINING), EPSILONS))
 def test_small_and_large_promises_of_noise_while_training_are_planned_or_refused_with_a_remedy(epsilon, algorithm):
     planned_ones = {delta for delta in DELTAS if finite_or_refused(algorithm=algorithm, epsilon=epsilon, delta=delta)}
     pure = algorithm in ("scs13", "objective_perturbation", "privgene", "majority")

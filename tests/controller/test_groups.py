@@ -8,6 +8,7 @@ import exact
 import numpy as np
 import psycopg
 import pytest
+from chance import usually
 from short import FEW
 
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Facts, Request, plan
@@ -335,15 +336,20 @@ def test_the_models_are_those_of_their_groups_and_predict(
     keys, features = ["a", "b"] * 300, random.uniform(-1, 1, (600, 3)) / 2
     fill(connection, "turned", keys, features)
     connection.execute("update turned set y = -y where g = 'b'")
-    name = register("turned", public_columns=["g"], negative="-1", epsilon=1e4)
-    models = trained(connection, "server", name, ["a", "b", "none"], epsilon=1e3, batch_size=10)
+    name = register("turned", public_columns=["g"], negative="-1", epsilon=1e6)
     sql = """
 select array_agg(dbdp.predict_probability(%s, x) order by x)
 from (values ('{-.4,0,0}'::float8[]), ('{.4,0,0}')) v (x)"""
-    low, high = (connection.execute(sql, (models[group].id,)).fetchone()[0] for group in ("a", "b"))
-    assert (low[0] < 0.4, low[1] > 0.6) == (True, True)
-    assert (high[0] > 0.6, high[1] < 0.4) == (True, True)
-    assert connection.execute(sql, (models["none"].id,)).fetchone()[0] == [0.5, 0.5]
+
+    def learned() -> bool:
+        models = trained(connection, "server", name, ["a", "b", "none"], epsilon=1e3, batch_size=10)
+        rising, falling, none = (
+            connection.execute(sql, (models[group].id,)).fetchone()[0] for group in ("a", "b", "none")
+        )
+        assert none == [0.5, 0.5]
+        return max(rising[0], falling[1]) < 0.4 and min(rising[1], falling[0]) > 0.6
+
+    assert usually(learned)
 
 
 def test_many_groups_hold_few_locks(connection: psycopg.Connection, schema: str, register: Register) -> None:

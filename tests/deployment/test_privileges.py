@@ -7,6 +7,7 @@ import numpy as np
 import psycopg
 import pytest
 from acting import acting
+from pairs import each_value_quick
 from short import FEW
 
 from dbdp.algorithms import NOISY_WHILE_TRAINING, Request
@@ -278,8 +279,7 @@ def test_python_trains_where_the_role_may(
     assert stored[1] == fitted.intercept_[0]
 
 
-@pytest.mark.parametrize("kind", ["analyst", "owner"])
-@pytest.mark.parametrize("algorithm", NOISY_WHILE_TRAINING)
+@pytest.mark.parametrize(("algorithm", "kind"), each_value_quick(list(NOISY_WHILE_TRAINING), ["analyst", "owner"]))
 def test_noise_is_added_while_training_where_the_role_may(
     connection: psycopg.Connection, dataset: str, roles: dict[str, str], algorithm: str, kind: str
 ) -> None:

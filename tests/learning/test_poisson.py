@@ -4,7 +4,7 @@ import math
 import os
 import random
 import tracemalloc
-from itertools import cycle, pairwise, product
+from itertools import pairwise
 from unittest.mock import patch
 
 import mpmath
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pairs import others_slow
+from pairs import each_value_quick
 from scipy import stats
 
 from dbdp.privacy import shuffling
@@ -102,9 +102,7 @@ def drawn(rows, steps, probability, how):
     return tuple(np.concatenate(each) for each in zip(*result, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("how", "probability"), others_slow([*product(DRAWS, PROBABILITIES)], *zip(DRAWS, cycle(PROBABILITIES)))
-)
+@pytest.mark.parametrize(("how", "probability"), each_value_quick(list(DRAWS), PROBABILITIES))
 def test_the_steps_of_a_row_are_independent(how, probability):
     """All 32 sets of steps that a row can take part in: each step's probability, and every dependence."""
     rows = 20_000 if how == "as it is" else 8000

@@ -91,7 +91,7 @@ def test_ranges_of_places_are_those_of_a_uniform_permutation(count, ranges, how)
     expected = Counter(tuple(within[list(order)]) for order in permutations(range(count)))
     result = Counter()
     with patch.object(shuffling, "permutation", first_numbers if how != "as it is" else shuffling.permutation):
-        for _ in range(20_000):
+        for _ in range(10_000):
             places = shuffling.Places(count, ranges)
             result[tuple(np.concatenate([places.take(count - 2), places.take(2)]))] += 1
             assert not places.left.any()
@@ -99,7 +99,7 @@ def test_ranges_of_places_are_those_of_a_uniform_permutation(count, ranges, how)
     cells = list(expected)
     weights = np.array([expected[cell] for cell in cells])
     assert weighted(np.array([result[cell] for cell in cells]), weights) > ALPHA
-    uneven = np.random.default_rng().choice(len(cells), 20_000, p=np.linspace(1, 2, len(cells)) / (1.5 * len(cells)))
+    uneven = np.random.default_rng().choice(len(cells), 10_000, p=np.linspace(1, 2, len(cells)) / (1.5 * len(cells)))
     assert weighted(np.bincount(uneven, minlength=len(cells)), weights) < ALPHA
 
 
@@ -149,7 +149,7 @@ def test_equal_words_make_no_order_likelier():
         return np.argsort(order.words(0, 4), kind="stable")
 
     with patch.object(shuffling, "KeyedOrder", FewWords):
-        assert p_value(counts_of(whole(keyed(4)) for _ in range(24_000))) > ALPHA
+        assert p_value(counts_of(whole(keyed(4)) for _ in range(12_000))) > ALPHA
         assert p_value(counts_of(broken(keyed(4)) for _ in range(4000))) < ALPHA  # slots in their order would be seen
 
 

@@ -12,6 +12,7 @@ from dp_accounting import dp_event as theirs
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pairs import each_value_quick
 from scipy import special
 
 from dbdp.privacy.accounting import events
@@ -271,11 +272,10 @@ RUNS = [
 ]
 
 
-@pytest.mark.parametrize("shape", [1.0, math.inf])
-@pytest.mark.parametrize("mean", [1.0, 3.0, 100.0])
-@pytest.mark.parametrize(("ours", "other"), RUNS)
-def test_a_repetition_costs_what_dp_accounting_says(ours, other, mean, shape):
+@pytest.mark.parametrize(("run", "mean", "shape"), each_value_quick(RUNS, [1.0, 3.0, 100.0], [1.0, math.inf]))
+def test_a_repetition_costs_what_dp_accounting_says(run, mean, shape):
     """With the same auxiliary orders; at every order, its own and those above."""
+    ours, other = run
     accountant = RdpAccountant(events._ORDERS)
     accountant.compose(theirs.RepeatAndSelectDpEvent(other, mean, shape))
     event = RepeatAndSelectDpEvent(ours, mean, shape, 0.0)
@@ -363,8 +363,7 @@ def two_points(epsilon, share):
     return np.array([rare * high, (1 - rare) * low]), np.array([rare, 1 - rare])
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
-@pytest.mark.parametrize("order", [1.01, 2.0, 20.0])
+@pytest.mark.parametrize(("epsilon", "order"), each_value_quick([0.1, 1.0, 5.0], [1.01, 2.0, 20.0]))
 def test_no_loss_within_an_interval_of_epsilon_costs_more_than_the_charge(epsilon, order):
     """Two points are enough: K(s) is convex in the law of the loss, whose mean of e^Z is fixed."""
     pairs = [two_points(epsilon, share) for share in np.linspace(1e-3, 1 - 1e-3, 999)]

@@ -164,7 +164,7 @@ def test_zcdp_grows_with_the_square_and_no_chain_exceeds_it(rows):
         shares = renyi(laws[0], laws[-1], ORDERS) / ORDERS / covered
         assert shares.max() <= 1 + 1e-9
         largest = max(largest, float(shares.max()))
-    assert largest > 0.2
+    assert largest > 0.5 / rows  # as more than four chains in ten are: none of 60 once in 10¹³
 
 
 @ROWS

@@ -182,8 +182,8 @@ def test_released_spherical_noise_has_the_charged_scale_and_no_direction():
     noise = np.array([released_noise(instance, model) for _ in range(10_000)])
     norms = np.linalg.norm(noise, axis=1)
     assert of_reals(norms, stats.gamma(9)) > ALPHA
-    assert of_reals(norms, stats.gamma(9, scale=0.95)) < ALPHA
-    assert of_reals(norms, stats.gamma(9, scale=1.05)) < ALPHA
+    assert of_reals(norms, stats.gamma(9, scale=0.93)) < ALPHA
+    assert of_reals(norms, stats.gamma(9, scale=1.07)) < ALPHA
     ball = norms * np.random.default_rng().random(len(norms)) ** (1 / 9)
     assert of_reals(ball, stats.gamma(9)) < ALPHA  # noise in the ball instead of on the sphere
     for coordinate in (noise / norms[:, None]).T:
@@ -193,7 +193,7 @@ def test_released_spherical_noise_has_the_charged_scale_and_no_direction():
 
 @EVERY_MECHANISM
 def test_coordinates_have_uncorrelated_noise(mechanism):
-    noise = released_noise(calibrated(mechanism, dimension=100_000), np.zeros(100_000))
+    noise = released_noise(calibrated(mechanism, dimension=50_000), np.zeros(50_000))
     assert stats.pearsonr(noise[::2], noise[1::2]).pvalue > ALPHA
     assert stats.pearsonr(noise[::2], noise[1::2] + 0.1 * noise[::2]).pvalue < ALPHA
 

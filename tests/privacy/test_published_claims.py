@@ -467,7 +467,7 @@ def least_epsilon(count, *, in_ball):
 
 def test_an_audit_finds_noise_in_the_unit_ball_and_passes_noise_on_the_sphere():
     assert least_epsilon(2_000_000, in_ball=True) > 1.5  # where 1 is claimed
-    assert 0.5 < least_epsilon(2_000_000, in_ball=False) <= 1
+    assert 0.4 < least_epsilon(2_000_000, in_ball=False) <= 1
 
 
 def least_multiplier(epsilon, delta):

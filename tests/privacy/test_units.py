@@ -7,7 +7,7 @@ import pytest
 from accountant import recomputed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pairs import a_third_quick
+from pairs import a_third_quick, each_value_quick
 from short import FEW
 
 from dbdp.algorithms import NOISY_WHILE_TRAINING, PERTURBED_ONCE, Facts, Request, plan
@@ -77,8 +77,7 @@ def test_shards_of_units_cover_r_times_the_sensitivity_too():
 # --- noise while training -------------------------------------------------------------------------------
 
 
-@UNIT_ROWS
-@EVERY_WHITE_BOX
+@pytest.mark.parametrize(("name", "unit_rows"), each_value_quick(list(NOISY_WHILE_TRAINING), [2, 5]))
 def test_the_claim_of_a_unit_follows_from_its_events(name, unit_rows):
     guarantee = planned(name, unit_rows).guarantee
     assert guarantee.epsilon == EPSILON
@@ -86,8 +85,7 @@ def test_the_claim_of_a_unit_follows_from_its_events(name, unit_rows):
     assert recomputed(guarantee.event, guarantee.delta) <= EPSILON * (1 + 1e-6)
 
 
-@UNIT_ROWS
-@EVERY_WHITE_BOX
+@pytest.mark.parametrize(("name", "unit_rows"), each_value_quick(list(NOISY_WHILE_TRAINING), [2, 5]))
 def test_it_is_the_plan_of_single_rows_at_their_share_and_says_so(name, unit_rows):
     epsilon, delta = share(EPSILON, DELTA, unit_rows)
     unit, row = planned(name, unit_rows), planned(name, 1, epsilon=epsilon, delta=delta)

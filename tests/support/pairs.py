@@ -1,7 +1,7 @@
 """Pairwise combinations of a test's settings: few cases that contain every pair of values of any two settings."""
 
 from collections.abc import Sequence
-from itertools import combinations, product
+from itertools import combinations, cycle, islice, product
 from typing import Any
 
 import pytest
@@ -60,3 +60,14 @@ def a_third_quick(*settings: Sequence[Any]) -> list[Any]:
     """
     cases = list(product(*settings))
     return others_slow(cases, *cases[::3])
+
+
+def each_value_quick(*settings: Sequence[Any]) -> list[Any]:
+    """Return the full cross of some settings, of which as many cases as the longest has values are ordinary.
+
+    Every value is in an ordinary case.
+    """
+    longest = max(map(len, settings))
+    return others_slow(
+        list(product(*settings)), *zip(*(islice(cycle(each), longest) for each in settings), strict=True)
+    )
