@@ -272,6 +272,7 @@ REFUSED = {
     "a regulariser": ({"regularisation": 0.1}, "has no regularisation .* the coordinates regularise"),
     "endless steps": ({"step_size": 1e7}, "step_size = 1e\\+07|step_size = 10000000"),
     "a network": ({"network": "mlp"}, "has no network"),
+    "a share and a summary": ({"summary": 7, "own": {"moment_share": 0.4}}, "summary 7 has .* leave one of them out"),
 }
 
 

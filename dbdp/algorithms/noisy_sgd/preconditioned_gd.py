@@ -149,12 +149,23 @@ def _descent(request: Request, facts: Facts, own: Settings) -> "PreconditionedDe
         objective=objective,
         facts=facts,
         multiplier=multiplier,
-        moment_share=0.0 if request.summary is not None else own.moment_share or (0.3 if facts.is_classifier else 0.2),
+        moment_share=_moment_share(request, facts, own),
         passes=own.passes or usual_passes(signal, facts),
         clip=own.clip or usual_clip(signal, facts),
         step_size=usual_step(objective, signal) if request.step_size is None else _step_given(request.step_size),
         radius=math.inf if request.radius is None else settings.radius_of(request, settings.loss_of(request, facts)),
     )
+
+
+def _moment_share(request: Request, facts: Facts, own: Settings) -> float:
+    """Return the share of μ² for the second moment: none if a summary has it."""
+    if request.summary is None:
+        return own.moment_share or (0.3 if facts.is_classifier else 0.2)
+    if own.moment_share:
+        raise ValueError(
+            f"moment_share = {own.moment_share}: summary {request.summary} has the second moment; leave one of them out"
+        )
+    return 0.0
 
 
 def _step_given(size: float) -> float:
