@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import psycopg
@@ -381,11 +381,16 @@ def test_the_charge_is_on_disk_when_the_release_is_shown(
 
 
 def kill_once_charged(url: str, charge: int, *pids: int) -> threading.Thread:
-    """Kill processes when the charge is on disk."""
+    """Kill processes when the charge is on disk, and wait until the server has noticed: it then ends every session.
+
+    Before that it would still accept a connection, which it ends a moment later.
+    """
 
     def watch() -> None:
+        deadline = time.monotonic() + TIMEOUT
         with psycopg.connect(url, autocommit=True) as other:
             while other.execute("select last_value from dbdp.charge_1").fetchone() != (charge,):
+                assert time.monotonic() < deadline, "the training was not charged"
                 time.sleep(0.01)
             (seen,) = other.execute("select pg_current_wal_insert_lsn()").fetchone()
             began, flushed = time.monotonic(), "select pg_current_wal_flush_lsn() - %s::pg_lsn"
@@ -394,6 +399,10 @@ def kill_once_charged(url: str, charge: int, *pids: int) -> threading.Thread:
                 time.sleep(0.01)
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
+            with suppress(psycopg.OperationalError):
+                while time.monotonic() < deadline:
+                    other.execute("select 1")
+                    time.sleep(0.01)
 
     thread = threading.Thread(target=watch)
     thread.start()
