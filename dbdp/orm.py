@@ -1,5 +1,5 @@
 """Read-only SQLAlchemy models of registry and ledger; the public name of `dbdp.interfaces.python.models`."""
 
-from dbdp.interfaces.python.models import Allowance, Base, Charge, Dataset, Model
+from dbdp.interfaces.python.models import Allowance, Base, Charge, Dataset, Model, Summary
 
-__all__ = ["Allowance", "Base", "Charge", "Dataset", "Model"]
+__all__ = ["Allowance", "Base", "Charge", "Dataset", "Model", "Summary"]

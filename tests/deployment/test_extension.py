@@ -31,7 +31,7 @@ IN_C = {
     "gradient_sum",
     "loss_sum",
 }
-IN_C |= {"label_counts", "tally", "second_moment"}
+IN_C |= {"label_counts", "tally", "second_moment", "joint_moment"}
 LEFT_BY_EXTENSION = """
 select classid::regclass::text, objid from pg_depend
 where refclassid = 'pg_namespace'::regclass and refobjid = to_regnamespace('dbdp')::oid

@@ -37,7 +37,12 @@ CASES = {
     },
     "nsgd": {"algorithm": "nsgd", "step_size": 0.25, "regularisation": 0.05},
     "rsgd_ar": {"algorithm": "rsgd_ar", "step_size": 0.25, "regularisation": 0.05, "averaging_interval": 2},
-    "rsgd_ar, every epoch": {"algorithm": "rsgd_ar", "step_size": 0.25, "averaging_interval": 1},
+    "rsgd_ar, every epoch": {
+        "algorithm": "rsgd_ar",
+        "step_size": 0.25,
+        "averaging_interval": 1,
+        "regularisation": 0.001,
+    },
     "gradient descent": {"algorithm": "output_perturbation_gd", "step_size": 0.5},
     "strongly convex descent": {"algorithm": "output_perturbation_gd", "step_size": 0.5, "regularisation": 0.3},
 }

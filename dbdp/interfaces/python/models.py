@@ -185,6 +185,37 @@ class Model(Base):
     receipt: Mapped[dict[str, Any]]
 
 
+class Summary(Base):
+    """A released summary that the role may use: a row of `dbdp.summaries`.
+
+    Attributes
+    ----------
+    id : int
+        Number of the summary.
+    dataset : str
+        Name of the dataset.
+    epsilon, delta : float
+        Its guarantee.
+    feature_names : list of str
+        A name for each coordinate of the features.
+    label : str
+        Name of the label's column.
+    receipt : dict
+        What was done and what it cost.
+    """
+
+    __tablename__ = "summaries"
+    __table_args__ = {"schema": "dbdp"}  # noqa: RUF012
+
+    id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    dataset: Mapped[str]
+    epsilon: Mapped[float]
+    delta: Mapped[float]
+    feature_names: Mapped[list[str]]
+    label: Mapped[str]
+    receipt: Mapped[dict[str, Any]]
+
+
 class Allowance(Base):
     """A role's right to train on a dataset, with its limit and spending: a row of `dbdp.allowances`.
 
