@@ -112,7 +112,10 @@ class World:
             "renew": [["alice", "d", "--reason", "r"]],
             "answer-at-multiples": [["alice", "d", "--reason", "r", *given] for given in (["--seconds", 1], [])],
             "grant-training": [["alice", "d", "bob"]],
-            "train": [[role, "d", *quick, "--shards", n] for role, n in (("alice", 1), ("bob", 1), ("alice", 2))],
+            "train": [
+                *([role, "d", *quick, "--shards", n] for role, n in (("alice", 1), ("bob", 1), ("alice", 2))),
+                *([role, "d", "--epsilon", 1, "--delta", 1e-6] for role in ("alice", "bob")),
+            ],
             "train-groups": [["alice", "d", "--group-by", "g", "--group", "a", "--group", "b", *quick]],
             "tune": [["alice", "d", "--candidates", candidates, *quick]],
         }  # fmt: skip
@@ -133,6 +136,7 @@ class World:
             "grant-prediction": [["alice", "MODEL", "bob"]],
             "revoke-prediction": [["alice", "MODEL", "bob"]],
             "baseline": [["alice", "d"]],
+            "summarize": [["alice", "d", "--epsilon", 1, "--delta", 1e-6]],
         }
 
     def _that_draw_and_end(self) -> dict[str, list[list[Any]]]:
