@@ -128,6 +128,7 @@ def request() -> Request:
     return Request(
         epsilon=EPSILON,
         delta=DELTA,
+        algorithm="bolt_on",
         epochs=peer.EPOCHS,
         batch_size=peer.BATCH_SIZE,
         regularisation=peer.REGULARISATION,
@@ -144,6 +145,12 @@ def whole_run(connection: psycopg.Connection, table: Table, *, private: bool) ->
         return timed(lambda: requests.train(session, dataset_of(table), request()))
     planned = plan_of(session, table)
     return timed(lambda: run_without_noise(session, table, planned))
+
+
+def default_run(connection: psycopg.Connection, table: Table) -> float:
+    """Return the seconds of a request of ε and δ alone, by the algorithm that is chosen then."""
+    session = ClientSession(connection)
+    return timed(lambda: requests.train(session, dataset_of(table), Request(EPSILON, DELTA)))
 
 
 def run_without_noise(session: ClientSession, table: Table, planned: PerturbedOnce) -> None:

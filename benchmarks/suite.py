@@ -18,6 +18,7 @@ RATIOS = {
     "prepare_unlogged_ratio": ("prepare", "ours", "unlogged"),
     "columns_prepare_ratio": ("prepare", "ours", "ours from the array"),
     "whole_run_ratio": ("whole_run", "ours", "c"),
+    "default_ratio": ("whole_run", "ours by default", "ours"),
     "numpy_ratio": ("whole_run", "ours", "numpy"),
 }
 
@@ -69,6 +70,7 @@ def whole_run_sides(connection: psycopg.Connection, table: Table) -> dict[str, S
     own: dict[str, Side] = {
         "ours": partial(ours.whole_run, connection, table, private=True),
         "ours without noise": partial(ours.whole_run, connection, table, private=False),
+        "ours by default": partial(ours.default_run, connection, table),
         "privacy alone": partial(ours.private_part, connection, table),
     }
     return with_ours(connection, others, own)
