@@ -68,15 +68,16 @@ def dataset_of(table: Table, source: str = "") -> str:
 
 
 def declared(table: Table) -> dict[str, str]:
-    """Return the declaration of the raw table."""
+    """Return the declaration of the raw table: each number one coordinate, as the other sides have it."""
     if table.name != ADULT.name:
         return declared_array(table)
+    features = {name: each if isinstance(each[0], str) else {"bounds": each} for name, each in adult.DECLARED.items()}
     return {
         "source": table.raw,
         "label": adult.LABEL,
         "positive": adult.POSITIVE,
         "negative": adult.NEGATIVE,
-        "features": json.dumps(adult.DECLARED),
+        "features": json.dumps(features),
     }
 
 
