@@ -7,32 +7,26 @@ backend.
 
 import json
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from dbdp import checks
 from dbdp.algorithms import Request
 from dbdp.algorithms.rows import Layout
 from dbdp.algorithms.scores.bounds import EDGES, BoundsPlan
 from dbdp.algorithms.scores.class_balance import ClassBalancePlan
 from dbdp.algorithms.scores.counting import CountPlan
 from dbdp.algorithms.scores.metrics import OF_ALL_ROWS, ScoredFacts, ScoreRequest, score_plan
-from dbdp.algorithms.scores.score_bins import MOST_BINS
 from dbdp.algorithms.scores.summary import SummaryPlan
 from dbdp.controller import charging, summaries
 from dbdp.controller.receipts import Receipt
 from dbdp.controller.rows import packed_rows
 from dbdp.learning import tallies
-from dbdp.learning.objectives import objective_from
-from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import HEADER_BYTES
-from dbdp.learning.tallies import linear_scores
 from dbdp.packing.options import Coding
 from dbdp.registry import datasets, network_models, registering
 from dbdp.registry.datasets import Dataset
-from dbdp.registry.declarations import MAX_CLASSES, Declaration
+from dbdp.registry.declarations import Declaration
 from dbdp.registry.releases import column_scales, vector_scales
 from dbdp.registry.spending import rights
 from dbdp.registry.tables import records
@@ -227,45 +221,6 @@ def _names(dataset: Dataset) -> dict[str, Any]:
     if declaration.kind == "real":
         return {}
     return {"classes": list(declaration.classes) or [declaration.negative, declaration.positive]}
-
-
-# --- rows -----------------------------------------------------------------------------------------------
-
-
-def tally_transition(counts: bytes | None, block: bytes, models: bytes, description: str) -> bytes:
-    """Add the tally of one block, by its rows' labels and the models' scores, to the counts so far.
-
-    Raises
-    ------
-    ValueError
-        If a size in the description is out of range.
-    """
-    parsed = _parsed(description)
-    vectors, rows = np.frombuffer(models, "<f8"), blocks.decode(block, parsed["dimension"])
-    if parsed["network"] is None:
-        scores = linear_scores(vectors.reshape(parsed["outputs"], -1), rows)
-    else:
-        scores = objective_from(parsed["network"]).scores(vectors, rows)  # type: ignore[attr-defined]
-    added = tallies.tally_from(parsed["tally"])(scores, rows[:, -1])
-    return (added if counts is None else np.frombuffer(counts, "<i8") + added).tobytes()
-
-
-@lru_cache(maxsize=8)
-def _parsed(description: str) -> dict[str, Any]:
-    """Return the parsed description of a tally; raise ValueError for sizes with which a block would need all memory."""
-    parsed: dict[str, Any] = json.loads(description)
-    for name, value, most in (
-        ("outputs", parsed["outputs"], MAX_CLASSES),
-        ("classes", parsed["tally"].get("classes", 1), MAX_CLASSES),
-        ("bins", parsed["tally"].get("bins", 1), MOST_BINS),
-    ):
-        checks.whole(f"{name} of a tally", value, 1, most)
-    return parsed
-
-
-def tally_terminate(counts: bytes | None) -> list[int] | None:
-    """Return the counts of a tally as a list; None without a block."""
-    return None if counts is None else np.frombuffer(counts, "<i8").tolist()
 
 
 # --- released models ------------------------------------------------------------------------------------

@@ -63,17 +63,20 @@ class SummaryPlan:
         return self.dimension + self.labels
 
     @cached_property
+    def multiplier(self) -> float:
+        """z: the noise's standard deviation for a sensitivity of 1."""
+        return analytic_noise_multiplier(self.epsilon, self.delta)
+
+    @cached_property
     def noise(self) -> Gaussian:
         """The noise of each coordinate of the second moment."""
-        multiplier = analytic_noise_multiplier(self.epsilon, self.delta)
         square = 1 + self.weight**2
-        return moment_noise(self.rows, self.coordinates, multiplier, square=square, moved=self.moved)
+        return moment_noise(self.rows, self.coordinates, self.multiplier, square=square, moved=self.moved)
 
     @property
     def guarantee(self) -> Release:
         """The event and the stand-alone (ε, δ)."""
-        event = GaussianDpEvent(analytic_noise_multiplier(self.epsilon, self.delta))
-        return Release(event, self.epsilon, self.delta)
+        return Release(GaussianDpEvent(self.multiplier), self.epsilon, self.delta)
 
     def release(self, moment: np.ndarray) -> np.ndarray:
         """Return the noisy orthonormal coordinates of the second moment, shape (c(c + 1)/2,)."""

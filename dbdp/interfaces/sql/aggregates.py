@@ -6,18 +6,21 @@ limits BLAS to one thread before NumPy is loaded.
 
 from dbdp.interfaces.sql.interface import pause  # isort: split
 
+import json
 import math
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from dbdp import checks
-from dbdp.controller import evaluation
-from dbdp.learning import kernels, noisy, second_moments
+from dbdp.algorithms.scores.score_bins import MOST_BINS
+from dbdp.learning import kernels, noisy, second_moments, tallies
 from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import objective_from
 from dbdp.learning.rows import blocks
 from dbdp.learning.state import State
-from dbdp.learning.tallies import Labels
+from dbdp.learning.tallies import Labels, linear_scores
 from dbdp.privacy.noise import streams
 from dbdp.registry.declarations import MAX_CLASSES
 
@@ -112,4 +115,37 @@ def count_errors_transition(errors: int, block: bytes, models: bytes, outputs: i
     return errors + kernels.count_errors(vectors, blocks.decode(block, vectors.shape[1]))
 
 
-tally_transition, tally_terminate = evaluation.tally_transition, evaluation.tally_terminate
+def tally_transition(counts: bytes | None, block: bytes, models: bytes, description: str) -> bytes:
+    """Add the tally of one block, by its rows' labels and the models' scores, to the counts so far.
+
+    Raises
+    ------
+    ValueError
+        If a size in the description is out of range.
+    """
+    parsed = _parsed(description)
+    vectors, rows = np.frombuffer(models, "<f8"), blocks.decode(block, parsed["dimension"])
+    if parsed["network"] is None:
+        scores = linear_scores(vectors.reshape(parsed["outputs"], -1), rows)
+    else:
+        scores = objective_from(parsed["network"]).scores(vectors, rows)  # type: ignore[attr-defined]
+    added = tallies.tally_from(parsed["tally"])(scores, rows[:, -1])
+    return (added if counts is None else np.frombuffer(counts, "<i8") + added).tobytes()
+
+
+@lru_cache(maxsize=8)
+def _parsed(description: str) -> dict[str, Any]:
+    """Return the parsed description of a tally; raise ValueError for sizes with which a block would need all memory."""
+    parsed: dict[str, Any] = json.loads(description)
+    for name, value, most in (
+        ("outputs", parsed["outputs"], MAX_CLASSES),
+        ("classes", parsed["tally"].get("classes", 1), MAX_CLASSES),
+        ("bins", parsed["tally"].get("bins", 1), MOST_BINS),
+    ):
+        checks.whole(f"{name} of a tally", value, 1, most)
+    return parsed
+
+
+def tally_terminate(counts: bytes | None) -> list[int] | None:
+    """Return the counts of a tally as a list; None without a block."""
+    return None if counts is None else np.frombuffer(counts, "<i8").tolist()
