@@ -21,8 +21,9 @@ help:  ## list the targets
 demo:  ## train a private model on a fresh machine, and print every step
 	$(BOOTSTRAP) && .venv/bin/dbdp demo
 
+# Bytecode is written whatever the environment says: without it half of the collection is compiling, in each worker.
 test:  ## the ordinary tests
-	$(BOOTSTRAP) --extras test && .venv/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not statistical"
+	$(BOOTSTRAP) --extras test && PYTHONDONTWRITEBYTECODE= .venv/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not statistical"
 
 test-security:  ## the attacks, including the slow ones
 	$(BOOTSTRAP) --extras test && .venv/bin/pytest -m security

@@ -154,6 +154,19 @@ def default_run(connection: psycopg.Connection, table: Table) -> float:
     return timed(lambda: requests.train(session, dataset_of(table), Request(EPSILON, DELTA)))
 
 
+def trained(connection: psycopg.Connection, table: Table, source: str = "") -> int:
+    """Return the number of a model of a source, by default the raw one."""
+    return requests.train(ClientSession(connection), dataset_of(table, source), Request(EPSILON, DELTA)).id
+
+
+def prediction(connection: psycopg.Connection, source: str, condition: str) -> float:
+    """Return the seconds to count the rows for which a condition, such as a prediction, is true, in one process."""
+    connection.execute("set max_parallel_workers_per_gather = 0")
+    seconds = timed(lambda: connection.execute(f"select count(*) from {source} where {condition}").fetchone())
+    connection.execute("reset max_parallel_workers_per_gather")
+    return seconds
+
+
 def run_without_noise(session: ClientSession, table: Table, planned: PerturbedOnce) -> None:
     """Run the same steps as a request without sensitivity, charge and noise; a zero model is stored."""
     dataset = load(session, dataset_of(table))

@@ -19,6 +19,7 @@ RATIOS = {
     "columns_prepare_ratio": ("prepare", "ours", "ours from the array"),
     "whole_run_ratio": ("whole_run", "ours", "c"),
     "default_ratio": ("whole_run", "ours by default", "ours"),
+    "default_to_c_ratio": ("whole_run", "ours by default", "c"),
     "numpy_ratio": ("whole_run", "ours", "numpy"),
 }
 
@@ -31,6 +32,8 @@ def measure(connection: psycopg.Connection, table: Table, repeats: int) -> dict[
         groups = {f"epoch_b{size}": alternate(epoch_sides(connection, table, size), repeats) for size in BATCH_SIZES}
         groups["prepare"] = alternate(prepare_sides(connection, table), repeats, settle)
         groups["whole_run"] = alternate(whole_run_sides(connection, table), repeats, settle)
+        if ours.available(connection):
+            groups["prediction"] = alternate(prediction_sides(connection, table), repeats)
     return groups
 
 
@@ -74,6 +77,19 @@ def whole_run_sides(connection: psycopg.Connection, table: Table) -> dict[str, S
         "privacy alone": partial(ours.private_part, connection, table),
     }
     return with_ours(connection, others, own)
+
+
+def prediction_sides(connection: psycopg.Connection, table: Table) -> dict[str, Side]:
+    """Return the sides of a prediction for every row: from its array, from its columns, and the scan alone."""
+    model = ours.trained(connection, table, table.array)
+    sides: dict[str, Side] = {
+        "scan": partial(ours.prediction, connection, table.array, "x[1] > 0"),
+        "from arrays": partial(ours.prediction, connection, table.array, f"dbdp.predict({model}, x)"),
+    }
+    if table.raw != table.array:
+        of_columns = f"dbdp.predict({ours.trained(connection, table)}, one)"
+        sides["from columns"] = partial(ours.prediction, connection, f"{table.raw} as one", of_columns)
+    return sides
 
 
 def with_ours(connection: psycopg.Connection, others: dict[str, Side], own: dict[str, Side]) -> dict[str, Side]:

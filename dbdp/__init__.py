@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from dbdp.interfaces.python.estimators import HuberRegressor as HuberRegressor
     from dbdp.interfaces.python.estimators import LinearSVC as LinearSVC
     from dbdp.interfaces.python.estimators import LogisticRegression as LogisticRegression
+    from dbdp.interfaces.python.estimators import MLPClassifier as MLPClassifier
+    from dbdp.interfaces.python.estimators import PrivacySpendingWarning as PrivacySpendingWarning
     from dbdp.interfaces.python.estimators import Ridge as Ridge
+    from dbdp.interfaces.python.estimators import SpendingLimit as SpendingLimit
+    from dbdp.interfaces.python.estimators import spending as spending
 
 __version__ = "0.2.0"
 
@@ -23,8 +27,12 @@ _PLACES = {
     "propose_declaration": "dbdp.interfaces.python.database",
     "LogisticRegression": "dbdp.interfaces.python.estimators",
     "LinearSVC": "dbdp.interfaces.python.estimators",
+    "MLPClassifier": "dbdp.interfaces.python.estimators",
     "HuberRegressor": "dbdp.interfaces.python.estimators",
     "Ridge": "dbdp.interfaces.python.estimators",
+    "SpendingLimit": "dbdp.interfaces.python.estimators",
+    "spending": "dbdp.interfaces.python.estimators",
+    "PrivacySpendingWarning": "dbdp.interfaces.python.estimators",
     "PrivacyLeakWarning": "dbdp.interfaces.python.declaring",
     "Request": "dbdp.algorithms",
     "TuningRequest": "dbdp.algorithms.several.tuning",
@@ -38,3 +46,7 @@ if not TYPE_CHECKING:  # a type checker would accept every name as a member
         if name not in _PLACES:
             raise AttributeError(f"module 'dbdp' has no attribute {name!r}")
         return getattr(import_module(_PLACES[name]), name)
+
+    def __dir__() -> list[str]:
+        """List the public names, so that a shell completes them."""
+        return sorted([*__all__, "__version__"])

@@ -1,7 +1,7 @@
-"""Checks of single values: an error names the value, the limit and the remedy. Imports nothing of dbdp."""
+"""Checks of values and keywords: an error names the value, the limit and the remedy. Imports nothing of dbdp."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, TypeGuard
 
 
@@ -48,3 +48,105 @@ def one_of(name: str, value: str, options: Collection[str]) -> str:
 
 def _after(remedy: str) -> str:
     return f": {remedy}" if remedy else ""
+
+
+# --- keywords -------------------------------------------------------------------------------------------
+
+SYNONYMS = {"regularization": "regularisation", "lambda": "regularisation", "fit_intercept": "intercept"}
+_STRENGTH = (
+    "the penalty is (λ/2)‖w‖² beside the mean loss, over rows scaled to norm 1: pass regularisation=λ, or leave it "
+    "out, and λ follows from public facts"
+)
+_SEED = "noise and shuffles come from the operating system's entropy, since a seed would reveal them; leave it out"
+_WEIGHTS = (
+    "weights computed from the rows would leak; pass positive_weight, which is public or from Database.class_balance"
+)
+_STOPPING = "stopping by the rows' loss would leak; pass epochs, the number of passes, which is public"
+# Words of scikit-learn: the one value that means what is done anyway (`...` for none), and the reason and the remedy.
+OTHERS: dict[str, tuple[Any, str]] = {
+    "C": (..., f"C weighs a sum of losses; {_STRENGTH}"),
+    "alpha": (..., _STRENGTH),
+    "l1_ratio": (None, f"an L1 penalty has no proof of privacy here; {_STRENGTH}"),
+    "penalty": ("l2", f"the only penalty is L2; {_STRENGTH}"),
+    "max_iter": (..., _STOPPING),
+    "n_iter": (..., _STOPPING),
+    "tol": (..., _STOPPING),
+    "early_stopping": (False, _STOPPING),
+    "n_iter_no_change": (..., _STOPPING),
+    "validation_fraction": (..., _STOPPING),
+    "class_weight": (None, _WEIGHTS),
+    "sample_weight": (None, "the proofs bound what each row may change, and have no weights of rows; leave it out"),
+    "random_state": (None, _SEED),
+    "seed": (None, _SEED),
+    "solver": (..., "the noise and its proof belong to an algorithm; pass algorithm='auto', or a name"),
+    "learning_rate": (..., "pass schedule, and step_size where the schedule has one"),
+    "learning_rate_init": (..., "pass step_size"),
+    "eta0": (..., "pass step_size"),
+    "loss": (..., "the class has its loss: LogisticRegression, LinearSVC, HuberRegressor or Ridge"),
+    "hidden_layer_sizes": (..., "dbdp.MLPClassifier has hidden layers"),
+    "activation": ("relu", "the hidden layers of a network are rectified linear units"),
+    "shuffle": (True, "rows are always in a fresh secret order, which the proofs need; leave it out"),
+    "warm_start": (False, "each fit is a release of its own; leave it out"),
+    "verbose": (..., "pass progress=True or False"),
+    "n_jobs": (None, "pass shards, disjoint parts of the rows that are trained in parallel"),
+    "multi_class": ("ovr", "several classes are one against the rest; leave it out"),
+    "network": (..., "dbdp.MLPClassifier has hidden layers; other networks are trained by Database.train"),
+}
+
+
+def nearest(word: str, known: Collection[str]) -> str:
+    """Return `; did you mean 'NAME'?` for the most similar known name; nothing if none is similar."""
+    from difflib import get_close_matches
+
+    similar = get_close_matches(word, known, 1)
+    return f"; did you mean {similar[0]!r}?" if similar else ""
+
+
+def keywords(
+    owner: str, options: Mapping[str, Any], known: Collection[str], synonyms: Mapping[str, str] = SYNONYMS
+) -> dict[str, Any]:
+    """Return keyword arguments by our own names.
+
+    Parameters
+    ----------
+    owner : str
+        Name of the function or class, for messages.
+    options : mapping
+        The keyword arguments; `lambda_` stands for lambda, which is a word of Python.
+    known : collection of str
+        The names that the owner has.
+    synonyms : mapping
+        Other names of them.
+
+    Returns
+    -------
+    dict
+        The arguments; a word of scikit-learn whose value means what is done anyway is left out.
+
+    Raises
+    ------
+    TypeError
+        If a name is unknown, with the reason and the remedy if it is one of scikit-learn's; or twice.
+    """
+    named: dict[str, Any] = {}
+    for word, value in options.items():
+        name = word if word in known else synonyms.get(word.rstrip("_"), word)
+        if name in named:
+            raise TypeError(f"{owner} got {name!r} twice, also as {word!r}; pass it once")
+        if name in known:
+            named[name] = value
+        elif not _means_nothing(word, value):
+            raise TypeError(_unknown(owner, word, known))
+    return named
+
+
+def _means_nothing(word: str, value: Any) -> bool:
+    """Return whether a word of scikit-learn has the value that means what is done anyway."""
+    usual, _ = OTHERS.get(word, (..., ""))
+    return usual is not ... and type(value) is type(usual) and value == usual
+
+
+def _unknown(owner: str, word: str, known: Collection[str]) -> str:
+    if word in OTHERS:
+        return f"{owner} has no keyword {word!r}: {OTHERS[word][1]}"
+    return f"{owner} has no keyword {word!r}{nearest(word, known) or '; see its parameters by help()'}"

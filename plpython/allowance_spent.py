@@ -1,3 +1,3 @@
 from dbdp.interfaces.sql.functions import allowance_spent
 
-return allowance_spent(allowance)
+return allowance_spent(*args)

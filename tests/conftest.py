@@ -22,7 +22,7 @@ from dbdp.deployment.cluster import Cluster
 from dbdp.interfaces.python.database import Database, connect
 
 CASTS = {"source": "::regclass", "features": "::json", "epsilon": "::float8", "delta": "::float8"}
-CASTS |= {"classes": "::text[]", "label_bounds": "::float8[]", "max_rows": "::int4"}
+CASTS |= {"classes": "::text[]", "label_bounds": "::float8[]", "max_rows": "::int4", "capacity": "::int8"}
 # What "discard all" does, but for the statements that the client prepared and will use again.
 AS_IF_FRESH = """
 close all; set session authorization default; reset all; unlisten *; select pg_advisory_unlock_all();
@@ -164,14 +164,14 @@ def table(connection: psycopg.Connection, schema: str) -> str:
 
 
 @pytest.fixture
-def make_database(server_url: str) -> Iterator[Callable[[], str]]:
-    """Make empty databases, each given as its URL; they go at the end."""
+def make_database(server_url: str) -> Iterator[Callable[..., str]]:
+    """Make empty databases or copies of one, each given as its URL; they go at the end."""
     made: list[str] = []
 
-    def make() -> str:
+    def make(template: str = "template0") -> str:
         made.append(f"made_{secrets.token_hex(4)}")
         with psycopg.connect(server_url, autocommit=True) as connection:
-            connection.execute(f"create database {made[-1]} template template0")
+            connection.execute(f"create database {made[-1]} template {template}")
         return conninfo.make_conninfo(server_url, dbname=made[-1])
 
     yield make

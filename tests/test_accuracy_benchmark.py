@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks import regret
 from benchmarks.accuracy import ada_ssp, cells, dp_sgd, encoding, generated, methods, report, scores
 from benchmarks.accuracy.cells import Cell, Result
 from benchmarks.accuracy.datasets import Data, Split, load
@@ -188,3 +189,36 @@ def digits():
     places = random.integers(0, 3, 500)
     rows = pd.DataFrame(np.eye(3)[places] + 0.1 * random.normal(size=(500, 3))).assign(y=places.astype(str))
     return Data("digits", "y", {"classes": ["0", "1", "2"]}, {"x": {"length": 3, "norm": 2}}, rows)
+
+
+# --- regret -----------------------------------------------------------------------------------------------------
+
+
+def test_the_rule_and_every_setting_learn_by_the_plan_itself():
+    split, (rule, *grid, constant) = Split.of(SMALL, 0), regret.methods()
+    assert len(grid) == 18 and constant.name == "constant"
+    for method in (rule, grid[0], grid[-1]):
+        assert scores.figures(split, method.evaluate(split, 1e4))["accuracy"] > 0.9  # hardly any noise
+    guess = scores.figures(split, rule.evaluate(split, 1e-4))["accuracy"]
+    assert guess < 0.9  # a control: nothing but noise
+
+
+@pytest.mark.parametrize(("metric", "figures", "lost"), [("accuracy", (0.8, 0.83), 3), ("rmse", (4.4, 4.0), 10)])
+def test_the_regret_is_what_the_rule_loses_to_the_setting_that_other_splits_choose(metric, figures, lost):
+    rule, best = figures
+    worse = best + (1 if metric == "rmse" else -0.5)
+    names = [method.name for method in regret.methods() if method.private]
+    values = {name: worse for name in names} | {"rule": rule, names[-1]: best}
+    results = [result(name, split=split, **{metric: value}) for split in (0, 1) for name, value in values.items()]
+    assert regret.regrets(results[:-1]) == []  # a setting is missing
+    (regret_of_wine,) = regret.regrets([*results, result("constant", None, **{metric: 0.5})])
+    assert (regret_of_wine.setting, regret_of_wine.constant) == (names[-1], 0.5)
+    assert regret_of_wine.loss == pytest.approx(lost)
+    assert regret_of_wine.line.startswith("| wine | ")
+
+
+def test_a_setting_that_was_the_best_by_chance_is_not_called_better():
+    names = [method.name for method in regret.methods() if method.private]
+    lucky = {(0, names[1]): 0.9, (1, names[2]): 0.9}
+    results = [result(name, split=split, accuracy=lucky.get((split, name), 0.5)) for split in (0, 1) for name in names]
+    assert regret.regrets(results)[0].loss == 0

@@ -7,7 +7,7 @@ from pairs import covering, each_value_quick
 
 
 @pytest.mark.parametrize("sizes", [(2, 2), (3, 1, 4), (2, 6, 3, 2, 4, 3), (6, 6, 6)], ids=str)
-def test_every_pair_of_values_is_in_a_case_and_cases_are_few(sizes: tuple[int, ...]) -> None:
+def test_every_pair_of_values_is_in_a_case_and_cases_are_few(sizes):
     rows = covering([range(size) for size in sizes])
     for one, other in combinations(range(len(sizes)), 2):
         pairs = {(row[one], row[other]) for row in rows}
@@ -16,7 +16,7 @@ def test_every_pair_of_values_is_in_a_case_and_cases_are_few(sizes: tuple[int, .
     assert first * second <= len(rows) <= 2 * first * second
 
 
-def test_every_value_is_in_an_ordinary_case_and_every_case_in_some() -> None:
+def test_every_value_is_in_an_ordinary_case_and_every_case_in_some():
     settings = ("abc", [1, 2], [True, False, None])
     cases = each_value_quick(*settings)
     quick = [case.values for case in cases if not case.marks]

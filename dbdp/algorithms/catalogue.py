@@ -1,12 +1,12 @@
 """The algorithms by name, and checks of a request against their options."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
-from typing import Any, Protocol, TypeVar
+from importlib import import_module
+from typing import Any, Protocol, TypeVar, cast
 
-from dbdp.algorithms.noisy_search import dp_agd, dp_blgd, dp_blsgd, dp_blsgd_ac, privgene
-from dbdp.algorithms.noisy_sgd import bst14, dp_adam, dp_sgd, preconditioned_gd, rrpsgd, scs13, sgd_adv
+from dbdp.algorithms.noisy_sgd import preconditioned_gd
 from dbdp.algorithms.options import Options
-from dbdp.algorithms.perturbed_once import bolt_on, gradient_descent, majority, nsgd, objective_perturbation, rsgd_ar
 from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
 from dbdp.algorithms.plan import AUTO, Facts, NoisyWhileTraining, Plan, Request
 from dbdp.algorithms.settings import check_request, warning_of
@@ -29,29 +29,60 @@ class Algorithm(Protocol[Plan_co]):
         """Return the plan of a request, whose options have been checked; raise ValueError if there is none."""
 
 
-PERTURBED_ONCE: dict[str, Algorithm[PerturbedOnce]] = {
-    "bolt_on": bolt_on,
-    "nsgd": nsgd,
-    "rsgd_ar": rsgd_ar,
-    "output_perturbation_gd": gradient_descent,
+class Modules(Mapping[str, Algorithm[Plan_co]]):
+    """Algorithms by name; a module is imported when it is first looked up, since a request needs one of all.
+
+    Parameters
+    ----------
+    folders : dict[str, str]
+        The folder of `dbdp.algorithms` and the module of each algorithm, by its name.
+    """
+
+    def __init__(self, folders: dict[str, str]) -> None:
+        self._paths = {name: f"{__package__}.{folder}" for name, folder in folders.items()}
+
+    def __getitem__(self, name: str) -> Algorithm[Plan_co]:
+        """Return the module of an algorithm; raise KeyError if there is none."""
+        return cast(Algorithm[Plan_co], import_module(self._paths[name]))
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether there is such an algorithm."""
+        return name in self._paths
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        """Return the number of algorithms."""
+        return len(self._paths)
+
+
+_ONCE = {
+    "bolt_on": "perturbed_once.bolt_on",
+    "nsgd": "perturbed_once.nsgd",
+    "rsgd_ar": "perturbed_once.rsgd_ar",
+    "output_perturbation_gd": "perturbed_once.gradient_descent",
 }
-NOISY_WHILE_TRAINING: dict[str, Algorithm[NoisyWhileTraining]] = {
-    "scs13": scs13,
-    "bst14": bst14,
-    "dp_sgd": dp_sgd,
-    "dp_adam": dp_adam,
-    "sgd_adv": sgd_adv,
-    "rrpsgd": rrpsgd,
-    "dp_agd": dp_agd,
-    "dp_blsgd": dp_blsgd,
-    "dp_blgd": dp_blgd,
-    "dp_blsgd_ac": dp_blsgd_ac,
-    "preconditioned_gd": preconditioned_gd,
-    "objective_perturbation": objective_perturbation,
-    "privgene": privgene,
-    "majority": majority,
+_NOISY = {
+    "scs13": "noisy_sgd.scs13",
+    "bst14": "noisy_sgd.bst14",
+    "dp_sgd": "noisy_sgd.dp_sgd",
+    "dp_adam": "noisy_sgd.dp_adam",
+    "sgd_adv": "noisy_sgd.sgd_adv",
+    "rrpsgd": "noisy_sgd.rrpsgd",
+    "dp_agd": "noisy_search.dp_agd",
+    "dp_blsgd": "noisy_search.dp_blsgd",
+    "dp_blgd": "noisy_search.dp_blgd",
+    "dp_blsgd_ac": "noisy_search.dp_blsgd_ac",
+    "preconditioned_gd": "noisy_sgd.preconditioned_gd",
+    "objective_perturbation": "perturbed_once.objective_perturbation",
+    "privgene": "noisy_search.privgene",
+    "majority": "perturbed_once.majority",
 }
-ALGORITHMS: dict[str, Algorithm[Plan]] = {**PERTURBED_ONCE, **NOISY_WHILE_TRAINING}
+PERTURBED_ONCE: Mapping[str, Algorithm[PerturbedOnce]] = Modules(_ONCE)
+NOISY_WHILE_TRAINING: Mapping[str, Algorithm[NoisyWhileTraining]] = Modules(_NOISY)
+ALGORITHMS: Mapping[str, Algorithm[Plan]] = Modules(_ONCE | _NOISY)
 USUAL = "bolt_on"  # of `auto`, for options that only algorithms of mini-batches have; and where models are exact inside
 LEAST_SIGNAL = 0.5  # n·μ/d of a table from which more than its larger class can be learned
 
@@ -71,7 +102,7 @@ def plan(request: Request, facts: Facts) -> AnyPlan:
         release: AnyPlan = PERTURBED_ONCE[request.algorithm].plan(request, facts)
     else:
         release = _of_units(NOISY_WHILE_TRAINING[request.algorithm], request, facts)
-    return _with_details(release, warning_of(request, facts))
+    return _with_details(release, warning_of(request, facts, ALGORITHMS[request.algorithm].OPTIONS.least_signal))
 
 
 def _automatic(request: Request, facts: Facts) -> AnyPlan:

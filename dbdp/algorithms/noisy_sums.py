@@ -14,6 +14,7 @@ from dbdp.algorithms.rows import Rows
 from dbdp.checks import between
 from dbdp.learning.losses import LARGEST, SMALLEST
 from dbdp.learning.objectives import Linear, Objective
+from dbdp.learning.rows import blocks
 from dbdp.privacy.accounting.events import GaussianDpEvent, Release
 from dbdp.privacy.mechanisms import ROOM, Gaussian, covered_sensitivity, grid_for
 
@@ -67,6 +68,20 @@ def replaced_sensitivity(clip: float, rows: int, *, evaluated: float = 0.0) -> f
     a computed summand may vary with its place, all b of them may, by twice their error, `evaluated`.
     """
     return (2 * clip + _summation(clip, rows) + 2 * rows * evaluated) * ROOM
+
+
+def measured_sensitivity(clip: float, largest: float, rows: int, dimension: int) -> float:
+    """Return 2C with its margin, for a sum of c_i ⊗ Mx_i over n rows that is computed as (Σc_i ⊗ x_i)Mᵀ.
+
+    Given ‖c_i‖‖Mx_i‖ ≤ C as real numbers, ‖c_i‖ ≤ L = `largest`, ‖x_i‖ ≤ 1, ‖M‖ ≤ 1. Proof (privacy.md §14.2, §14.8).
+    The iterate and M are the same in both worlds: the exact sums move by 2C. A block has at most B rows, and at most
+    4n/B + 1 of the blocks, one for each bucket of a packing, have fewer: N ≤ 5n/B + 2. In any order within a block,
+    and the blocks one after the other, the sum errs by γ_{B+N+1}·nL; M makes that no longer. The last product errs by
+    γ_d·‖M‖_F·nL ≤ γ_d√d·nL. There are two sums: 2.02(min(n, B + N) + d√d + 5)u·nL. ∎
+    """
+    block = blocks.rows_per_block(dimension)
+    depth = min(rows, block + 5 * rows // block + 3) + dimension**1.5
+    return (2 * clip + 2.02 * (depth + 5) * UNIT * rows * largest) * ROOM
 
 
 def sampled_sensitivity(clip: float, rows: int, *, evaluated: float = 0.0) -> float:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from dbdp import checks
 from dbdp.algorithms.plan import Request
@@ -67,6 +67,8 @@ def word(choices: tuple[str, ...], meaning: str) -> str:
 class OwnSettings:
     """The settings of one algorithm; its subclasses are dataclasses of `number` and `word`."""
 
+    network_defaults: ClassVar[Mapping[str, Any]] = {}  # those that are others for a network
+
     def __post_init__(self) -> None:
         """Check the ranges."""
         for name, (default, limits) in declared(type(self)).items():
@@ -100,7 +102,7 @@ def own_settings(request: Request, kind: type[Own]) -> Own:
         wanted = (int, float) if isinstance(known[name], float) else type(known[name])
         if isinstance(value, bool) or not isinstance(value, wanted):
             raise ValueError(f"setting {name} = {value!r} must be of the type of its default, {known[name]!r}")
-    return kind(**values)
+    return kind(**(dict(kind.network_defaults) if request.network else {}) | values)
 
 
 Values = tuple[Any, ...] | None  # None: any value; its plan checks the range
@@ -134,12 +136,16 @@ class Options:
         For options that it does not have, what to do other than to leave them out or to change the algorithm.
     own_settings : type[OwnSettings] | None
         The settings that only this algorithm has.
+    least_signal : float
+        The signal τ/d below which its noise is expected to win, see `dbdp.algorithms.settings.warning_of`. On the
+        tables of docs/algorithms.md no algorithm with the default beat the larger class, or the mean, below it.
     """
 
     values: Mapping[str, Values]
     reason: str
     remedies: Mapping[str, str] = field(default_factory=dict)
     own_settings: type[OwnSettings] | None = None
+    least_signal: float = 0.4
 
     def has(self, name: str) -> bool:
         """Return whether more than one value of the option is accepted."""

@@ -3,11 +3,13 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import wraps
 from typing import Any, Protocol
 
 import numpy as np
 
 from dbdp.algorithms.rows import Layout, Progress, Rows, silent
+from dbdp.checks import keywords
 from dbdp.learning.rows.encoding import RandomProjection
 from dbdp.learning.rows.features import SCALED
 from dbdp.privacy.accounting.events import REPLACE_ONE, REPLACE_ONE_UNIT, Release
@@ -189,6 +191,38 @@ class Request:
         }
 
 
+_set_fields = Request.__init__
+
+
+@wraps(_set_fields)
+def _accept_synonyms(request: Request, *values: Any, **options: Any) -> None:
+    """Set the fields of a request; a word of scikit-learn is refused with ours."""
+    _set_fields(request, *values, **keywords("Request", options, Request.__dataclass_fields__))
+
+
+Request.__init__ = _accept_synonyms  # type: ignore[method-assign, assignment]
+
+
+@dataclass(frozen=True)
+class Released:
+    """The release of a plan, public as a whole.
+
+    Attributes
+    ----------
+    models : np.ndarray
+        Noisy models over packed rows, shape (outputs, dimension); of a network (P,).
+    figures : Mapping[str, Any]
+        What the receipt shows beside the plan: figures that follow from what was released.
+    noise_root : np.ndarray | None
+        R, shape (m, dimension): the noise for privacy in each model has a covariance of at most RᵀR, which public facts
+        and released values determine. None where they do not, or the models are too long.
+    """
+
+    models: np.ndarray
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    noise_root: np.ndarray | None = None
+
+
 class Plan(Protocol):
     """The interface of a plan of one release. Neighbours are replace-one, for records or units."""
 
@@ -211,8 +245,8 @@ class Plan(Protocol):
     def explain(self) -> dict[str, Any]:
         """Return the plan as data."""
 
-    def run(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
-        """Pack the rows, train, and return the noisy models, shape (outputs, dimension); of a network (P,)."""
+    def run(self, rows: Rows, progress: Progress = silent) -> Released:
+        """Pack the rows, train, and return the noisy models, with the figures of their receipt."""
 
 
 @dataclass(frozen=True)
@@ -241,10 +275,10 @@ class NoisyWhileTraining:
         """All rows in one slice."""
         return Layout(self.facts.dimension, (self.facts.rows,), self.request.projection, coding=self.request.coding)
 
-    def run(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
+    def run(self, rows: Rows, progress: Progress = silent) -> Released:
         """Pack the rows, train, and return the noisy models."""
         model = self.method(rows, progress)
-        return model if self.request.network is not None else model.reshape(self.facts.shape)
+        return Released(model if self.request.network is not None else model.reshape(self.facts.shape))
 
     def explain(self) -> dict[str, Any]:
         """Return the plan as data: the request's options, and the details that follow from them."""

@@ -103,7 +103,7 @@ class Rows(Protocol):
         """Return Σ xxᵀ over the packed rows x, shape (d, d)."""
 
     def transform(self, matrix: np.ndarray) -> None:
-        """Replace each packed row x by Mx, M a public matrix (d, d) of norm below 1, until the next `shuffle`."""
+        """Sum gradients at Mx for each packed row x until the next `shuffle`; M is public, (d, d), of norm below 1."""
 
     def label_counts(self, classes: int) -> np.ndarray:
         """Return how many rows have each label: -1 and +1 (classes = 1), or 1, …, K; shape (max(2, classes),)."""

@@ -22,7 +22,6 @@ DEFAULT_BATCH_SIZE = 50
 DEFAULT_EPOCHS = 10
 SEARCH_REGULARISATION = 1e-4  # of descents with a search, whose noise does not depend on it
 DEFAULT_EXPONENT = 0.5
-LEAST_SIGNAL = 0.4
 CLASS_NOISE, NUMBER_NOISE = 0.4, 0.06  # deviation that the noise of a default may cause in a row's score
 MAX_REGULARISATION = 1e6
 MAX_EPOCHS = 100_000
@@ -145,25 +144,52 @@ def travel_of(request: Request, facts: Facts, loss: Loss) -> float:
     return score_noise_of(loss) * facts.rows / (2 * loss.lipschitz * unit)
 
 
-def warning_of(request: Request, facts: Facts) -> dict[str, str]:
-    """Return a sentence under `warning` if noise is expected to win over what a linear model learns, else nothing.
+_PURE_SQUARED = (
+    "the squared loss at delta = 0 is learned with much more noise than by preconditioned_gd, which needs a delta "
+    "above 0, or than the loss huber_regression; choose one of these"
+)
 
-    Steps of sum τ learn most directions of d, with a curvature of about 1/d each, as far as τ/d goes: on the tables of
-    docs/algorithms.md no algorithm beat the larger class, or the mean, below LEAST_SIGNAL; preconditioned_gd did so
-    down to a quarter of it. The larger class has no noise to warn of, and a network no such rule.
+
+def warning_of(request: Request, facts: Facts, least: float) -> dict[str, str]:
+    """Return sentences under `warning` if δ or the loss is ill chosen, or noise is expected to win; else nothing."""
+    sentences = [*_warning_of_delta(request, facts), *_warning_of_noise(request, facts, least)]
+    if request.loss == "squared" and request.delta == 0 and request.network is None:
+        sentences.append(_PURE_SQUARED)
+    return {"warning": "; ".join(sentences)} if sentences else {}
+
+
+def _warning_of_delta(request: Request, facts: Facts) -> list[str]:
+    """Return a sentence if δ is at least one over the number of rows, or of units of privacy.
+
+    To publish each row as it is with probability δ is (0, δ)-DP: from there on some row is expected to be published.
     """
-    if request.network is not None or request.algorithm == "majority":
-        return {}
+    count = facts.rows // facts.unit_rows
+    if request.delta * count < 1:
+        return []
+    what = "rows" if facts.unit_rows == 1 else "units"
+    return [
+        f"delta = {request.delta:g} is at least 1/{count}, one over the number of {what}: it would allow one to "
+        f"be published as it is; use a delta well below that, such as {0.1 / count:.0e}"
+    ]
+
+
+def _warning_of_noise(request: Request, facts: Facts, least: float) -> list[str]:
+    """Return a sentence if noise is expected to win over what a linear model learns.
+
+    Steps of sum τ learn most directions of d, with a curvature of about 1/d each, as far as τ/d goes: τ/d is the
+    signal, and `least` what the algorithm needs of it (`Options.least_signal`). A network has no such rule.
+    """
+    if request.network is not None:
+        return []
     signal = travel_of(request, facts, loss_of(request, facts)) / facts.dimension
-    least = LEAST_SIGNAL / 4 if request.algorithm == "preconditioned_gd" else LEAST_SIGNAL
     if signal >= least:
-        return {}
+        return []
     simple = "the larger class" if facts.is_classifier else "the mean label"
-    return {
-        "warning": f"the noise will probably win: {facts.rows} rows at epsilon = {request.epsilon:g} leave "
+    return [
+        f"the noise will probably win: {facts.rows} rows at epsilon = {request.epsilon:g} leave "
         f"{facts.dimension} features a signal of {signal:.2g}, below {least:g}, and the model is hardly better "
         f"than {simple}, or worse; use a larger epsilon, more rows or fewer features"
-    }
+    ]
 
 
 def schedule_of(request: Request, name: str, facts: Facts, loss: Loss, regularisation: float) -> Schedule:

@@ -38,7 +38,12 @@ class Baseline:
     intercepts : list[float], shape (outputs,)
         In the unit of the label, if that is a number.
     errors : int | None
-        Rows of the dataset that it classifies wrongly; None for a label that is a number.
+        Rows of the dataset that it classifies wrongly, with those that cannot be used; with a capacity, rows with a
+        label. None for a label that is a number.
+    accuracy : float | None
+        Share of the rows with a label that it classifies rightly; None for a label that is a number.
+    majority_share : float | None
+        Share of the largest class among them, which a useful model exceeds.
     private : bool
         False: the model must not be published.
     """
@@ -48,6 +53,8 @@ class Baseline:
     coefficients: list[list[float]]
     intercepts: list[float]
     errors: int | None
+    accuracy: float | None = None
+    majority_share: float | None = None
     private: bool = False
 
 
@@ -83,10 +90,19 @@ def minimum(session: Session, name: str, request: Request) -> Baseline:
     layout = Layout(public.dimension, (public.rows,), request.projection)
     with packed_rows(session, dataset, layout) as rows:
         models = minimise(rows, objective, regularisation, public.rows).reshape(public.shape)
-        errors = rows.errors(models) if public.is_classifier else None
+        scores = _exact_scores(rows, models, dataset) if public.is_classifier else (None, None, None)
     units = releases.in_column_units(dataset.declaration, models, request.projection)
     coefficients, intercepts = (each.tolist() for each in units)
-    return Baseline(name, dataset.declaration.feature_names, coefficients, intercepts, errors)
+    return Baseline(name, dataset.declaration.feature_names, coefficients, intercepts, *scores)
+
+
+def _exact_scores(rows: PackedRows, models: np.ndarray, dataset: Dataset) -> tuple[int, float, float]:
+    """Return errors, accuracy and the share of the largest class; the shares are of the rows with a label."""
+    errors, counts = rows.errors(models), rows.label_counts(dataset.declaration.outputs)
+    labelled = int(counts.sum())
+    unlabelled = 0 if dataset.capacity is None else dataset.rows - labelled  # empty slots among them
+    right, some = dataset.rows - errors, max(labelled, 1)
+    return errors - unlabelled, right / some, int(counts.max()) / some
 
 
 def _own(session: Session, name: str) -> Dataset:

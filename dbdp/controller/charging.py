@@ -5,12 +5,14 @@ After the charge nothing raises, reports or branches because of a row's value.
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from dbdp.algorithms import Request
 from dbdp.controller import release
 from dbdp.controller.receipts import Receipt
 from dbdp.packing.options import Share, check_share
+from dbdp.privacy.accounting.budget import CHARGE_UNITS
 from dbdp.privacy.accounting.events import Release
 from dbdp.registry.datasets import Dataset
 from dbdp.sessions.errors import ChargedError, public_failure
@@ -106,6 +108,12 @@ def _failure_noted(session: Session, ledger: int) -> Iterator[None]:
 
 
 def explained(dataset: Dataset, described: dict[str, Any], guarantee: Release) -> dict[str, Any]:
-    """Return the plan and its cost as data, with the dataset's answer time if it has one."""
-    when = {} if dataset.answer_seconds is None else {"answer_seconds": dataset.answer_seconds}
-    return Receipt.of(dataset, described, guarantee).noting(when).as_data()
+    """Return the plan and its cost as data, also in allowances; with the dataset's answer time if it has one."""
+    notes: dict[str, Any] = {}
+    if dataset.allowance_orders:
+        orders = dataset.allowance_orders.items()
+        costs = {role: replace(dataset.budget, order=order).cost(guarantee)[0] for role, order in orders}
+        notes["allowance_charges"] = {role: cost / CHARGE_UNITS for role, cost in costs.items()}
+    if dataset.answer_seconds is not None:
+        notes["answer_seconds"] = dataset.answer_seconds
+    return Receipt.of(dataset, described, guarantee).noting(notes).as_data()

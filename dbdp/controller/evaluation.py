@@ -13,10 +13,10 @@ import numpy as np
 
 from dbdp.algorithms import Request
 from dbdp.algorithms.rows import Layout
-from dbdp.algorithms.scores.bounds import EDGES, BoundsPlan
+from dbdp.algorithms.scores.bounds import BETA, EDGES, BoundsPlan
 from dbdp.algorithms.scores.class_balance import ClassBalancePlan
 from dbdp.algorithms.scores.counting import CountPlan
-from dbdp.algorithms.scores.metrics import OF_ALL_ROWS, ScoredFacts, ScoreRequest, score_plan
+from dbdp.algorithms.scores.metrics import ScoredFacts, ScoreRequest, score_plan
 from dbdp.algorithms.scores.summary import SummaryPlan
 from dbdp.controller import charging, summaries
 from dbdp.controller.receipts import Receipt
@@ -97,7 +97,6 @@ def score(session: ServerSession, model: int, name: str, request: ScoreRequest) 
         After the charge: the server failed, or the counting was cancelled.
     """
     dataset = datasets.load(session, name)
-    _check_denominator(dataset, request.metric)
     row = _model(session, model)
     plan = score_plan(request, _facts(dataset, is_network=row["network"] is not None))
     scorer = _scorer(model, row, dataset, request.epsilon)
@@ -140,7 +139,7 @@ def bounds(
     dataset = datasets.load(session, name)
     rights.registered(session, name, action="estimate bounds of its columns")
     type_name = registering.numeric_type(session, dataset.source, column)
-    plan = BoundsPlan(epsilon, delta, dataset.rows, beta, moved=dataset.unit_rows)
+    plan = _bounds_plan(dataset, epsilon, delta, beta)
     receipt = Receipt.of(dataset, plan.explain() | {"column": column}, plan.guarantee)
     session.check_rows(dataset)
     with charging.charged(session, dataset, receipt) as charge:
@@ -157,19 +156,15 @@ def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any
     elif request.metric == ClassBalancePlan.algorithm:
         plan = _balance_plan(dataset, request.epsilon, request.delta)
     elif request.metric == BoundsPlan.algorithm:
-        plan = BoundsPlan(request.epsilon, request.delta, dataset.rows, moved=dataset.unit_rows)
+        plan = _bounds_plan(dataset, request.epsilon, request.delta, BETA)
     else:
-        _check_denominator(dataset, request.metric)
         plan = score_plan(request, _facts(dataset, is_network=False))
     return charging.explained(dataset, plan.explain() | {"metric": request.metric}, plan.guarantee)
 
 
-def _check_denominator(dataset: Dataset, metric: str) -> None:
-    if dataset.unit and metric in OF_ALL_ROWS:
-        raise ValueError(
-            f"metric {metric!r} is a share of all rows, and the number of rows of each {dataset.unit.column!r} of "
-            f"dataset {dataset.name!r} is private; choose 'confusion', whose accuracy is a share of the counted rows"
-        )
+def _bounds_plan(dataset: Dataset, epsilon: float, delta: float, beta: float) -> BoundsPlan:
+    known = dataset.has_public_rows
+    return BoundsPlan(epsilon, delta, dataset.rows, beta, moved=dataset.unit_rows, has_public_rows=known)
 
 
 def _balance_plan(dataset: Dataset, epsilon: float, delta: float) -> ClassBalancePlan:
@@ -210,9 +205,8 @@ def _facts(dataset: Dataset, *, is_network: bool) -> ScoredFacts:
     """Return the public facts of a dataset that the plan of a metric depends on."""
     declaration = dataset.declaration
     classes = _names(dataset).get("classes", [])
-    return ScoredFacts(
-        dataset.rows, classes, declaration.outputs, declaration.label_bounds, is_network, dataset.unit_rows
-    )
+    public = dataset.rows, classes, declaration.outputs, declaration.label_bounds
+    return ScoredFacts(*public, is_network, dataset.unit_rows, dataset.has_public_rows)
 
 
 def _names(dataset: Dataset) -> dict[str, Any]:
@@ -237,15 +231,6 @@ and not m.is_summary
 """
 
 
-# A grant that was revoked since an old snapshot cannot be locked: PostgreSQL raises 40001, before anything is spent.
-_LOCKED_GRANTS = """
-select from dbdp.prediction_grant as g
-where g.model_id = $1
-and g.role = any (dbdp.own_roles())
-for key share
-"""
-
-
 def _model(session: ServerSession, model: int) -> Row:
     """Return the row of a released model, if the caller may predict with it now.
 
@@ -255,7 +240,7 @@ def _model(session: ServerSession, model: int) -> Row:
         If there is none.
     """
     with session.undone():
-        session.query(_LOCKED_GRANTS, model)
+        rights.lock_predictions(session, model)
     rows = session.query(_MODEL, model)
     if not rows:
         raise ValueError(f"model {model} does not exist; see dbdp.models")

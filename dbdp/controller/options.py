@@ -43,7 +43,6 @@ HELP = {
     "settings": 'Settings of this algorithm alone, as JSON, such as {"splits": 60}.',
     "summary": "Number of a released summary of the dataset, in dbdp.summaries: no share goes to the second moment.",
 }
-SYNONYMS = {"regularization": "regularisation", "lambda": "regularisation"}
 _SQL_TYPES = {float: "float8", int: "int", str: "text"}
 
 

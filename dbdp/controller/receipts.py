@@ -64,7 +64,8 @@ class Receipt:
         budget = dataset.budget
         charge, leak = budget.cost(guarantee)
         cost = charge / CHARGE_UNITS, leak / LEAK_UNITS
-        return cls(dataset.name, plan, guarantee, dataset.relation, budget.mode, budget.order, *cost)
+        notes = _warning(plan, guarantee.delta, budget.delta)
+        return cls(dataset.name, plan, guarantee, dataset.relation, budget.mode, budget.order, *cost, notes)
 
     def charged(self, ledger: int) -> "Receipt":
         """Return the receipt with the id of its charge in the ledger."""
@@ -74,8 +75,30 @@ class Receipt:
         """Return the receipt with further notes."""
         return replace(self, notes={**self.notes, **notes})
 
+    def of_group(self, plan: dict[str, Any]) -> "Receipt":
+        """Return the receipt of one group's model, whose capacity is its share of the dataset's."""
+        shared = {"capacity": plan["rows"]} if "capacity" in self.relation else {}
+        return replace(self, plan=plan, relation={**self.relation, **shared})
+
     def as_data(self) -> dict[str, Any]:
         """Return all entries by name, as users see them and as dbdp.model stores them."""
         paid = {} if self.ledger is None else {"ledger": self.ledger, "version": self.version}
         cost = {"mode": self.mode, "order": self.order, "charge": self.charge, "leak": self.leak}
-        return {"dataset": self.dataset, **self.plan, **self.relation, **cost, **self.notes, **paid}
+        return {"dataset": self.dataset, **self._planned, **self.relation, **cost, **self.notes, **paid}
+
+    @property
+    def _planned(self) -> dict[str, Any]:
+        """The plan; with a capacity, which is an entry of its own, without the numbers of slots."""
+        hidden = {"rows", "units"} if "capacity" in self.relation else set()
+        return {name: value for name, value in self.plan.items() if name not in hidden}
+
+
+def _warning(plan: Mapping[str, Any], delta: float, most: float) -> dict[str, str]:
+    """Return a plan's warning with one for a δ above the dataset's; empty if that is not so.
+
+    Such a release is sound in a mode that charges divergences: all releases together keep the dataset's δ.
+    """
+    if delta <= most:
+        return {}
+    text = f"delta = {delta:g} of this release is above the {most:g} of the dataset, which all releases together keep"
+    return {"warning": "; ".join([*filter(None, [plan.get("warning")]), f"{text}; choose a smaller delta"])}

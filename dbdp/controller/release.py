@@ -1,20 +1,21 @@
 """Stores the models that a request trained, in the units of the user's columns, with their receipt."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dbdp.algorithms import Request, settings
+from dbdp.algorithms.plan import Released
 from dbdp.controller.facts import facts
 from dbdp.controller.receipts import Receipt
-from dbdp.learning.networks.networks import Network
 from dbdp.registry import network_models
 from dbdp.registry.datasets import Dataset
-from dbdp.registry.releases import Model, in_column_units
+from dbdp.registry.releases import Model, in_column_units, standard_errors
 from dbdp.sessions.session import Session
 
 
-def store(session: Session, dataset: Dataset, request: Request, models: np.ndarray, receipt: Receipt) -> Model:
+def store(session: Session, dataset: Dataset, request: Request, released: Released, receipt: Receipt) -> Model:
     """Store released linear models or a network, and return the model as users see it.
 
     Parameters
@@ -25,8 +26,8 @@ def store(session: Session, dataset: Dataset, request: Request, models: np.ndarr
         The dataset that was charged.
     request : Request
         The request that was trained.
-    models : np.ndarray
-        Linear models over packed rows, shape (outputs, dimension), or a network's parameters, shape (P,).
+    released : Released
+        Linear models over packed rows, or a network's parameters.
     receipt : Receipt
         The receipt, with its charge.
 
@@ -36,11 +37,18 @@ def store(session: Session, dataset: Dataset, request: Request, models: np.ndarr
         As `Session.store_release` or `Session.store_network` does.
     """
     if request.network is None:
-        return _store_linear(session, dataset, request, models, receipt.as_data())
-    data, vector = network_of(dataset, request), models.tolist()
+        noted = receipt.noting(released.figures)
+        return _store_linear(session, dataset, request, released.models, noted.as_data())
+    data, vector = network_of(dataset, request), released.models.tolist()
     stored = session.store_network(dataset, data, vector, receipt.as_data())
     names = dataset.declaration.feature_names
     return Model(stored["id"], dataset.name, names, None, None, None, stored["receipt"], data, vector)
+
+
+def with_standard_errors(dataset: Dataset, request: Request, released: Released) -> Released:
+    """Return a release whose figures have the standard errors of its coefficients in place of its noise."""
+    errors = standard_errors(dataset.declaration, released.noise_root, request.projection)
+    return replace(released, figures={**released.figures, **errors}, noise_root=None)
 
 
 def _store_linear(
@@ -58,6 +66,8 @@ def _store_linear(
 
 def network_of(dataset: Dataset, request: Request) -> dict[str, Any]:
     """Return the network of a request as data; raise ValueError unless it fits the dataset's declaration."""
+    from dbdp.learning.networks.networks import Network  # only a training of one needs it
+
     network = settings.objective_of(request, facts(dataset, request))
     if not isinstance(network, Network):
         raise AssertionError("a request that names a network has one as its objective")

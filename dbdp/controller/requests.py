@@ -8,10 +8,9 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from dbdp import algorithms
 from dbdp.algorithms import Request
+from dbdp.algorithms.plan import Released
 from dbdp.algorithms.rows import Progress, silent
 from dbdp.algorithms.several import groups, tuning
 from dbdp.algorithms.several.groups import GroupsPlan, GroupsRequest
@@ -23,6 +22,7 @@ from dbdp.controller.rows import packed_rows
 from dbdp.controller.summaries import known
 from dbdp.packing import grouping
 from dbdp.packing.memory import keep_blocks_in_memory
+from dbdp.privacy.accounting.events import Release
 from dbdp.registry import datasets
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.releases import Model
@@ -34,6 +34,12 @@ def explain(session: Session, name: str, request: Request) -> dict[str, Any]:
     dataset = datasets.load(session, name)
     plan = algorithms.plan(request, known(session, dataset, request))
     return explained(dataset, plan.explain(), plan.guarantee)
+
+
+def guarantee(session: Session, name: str, request: Request) -> Release:
+    """Return the guarantee that a planned request would charge; read no row and spend nothing."""
+    dataset = datasets.load(session, name)
+    return algorithms.plan(request, known(session, dataset, request)).guarantee
 
 
 def explain_tuning(session: Session, name: str, request: TuningRequest) -> dict[str, Any]:
@@ -66,8 +72,8 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
     check_trainable(session, dataset, request)
     with charged(session, dataset, receipt) as charge:
         with answering(session, dataset, charge), packed_rows(session, dataset, plan.layout, progress) as rows:
-            models = plan.run(rows, progress)
-        return release.store(session, dataset, request, models, receipt.charged(charge.ledger))
+            released = release.with_standard_errors(dataset, request, plan.run(rows, progress))
+        return release.store(session, dataset, request, released, receipt.charged(charge.ledger))
 
 
 def tune(session: Session, name: str, request: TuningRequest, progress: Progress = silent) -> Model:
@@ -80,7 +86,7 @@ def tune(session: Session, name: str, request: TuningRequest, progress: Progress
         with answering(session, dataset, charge), packed_rows(session, dataset, plan.layout, progress) as rows:
             chosen, models = plan.run(rows, progress)
         receipt = receipt.noting({"chosen": chosen}).charged(charge.ledger)
-        return release.store(session, dataset, request.base, models, receipt)
+        return release.store(session, dataset, request.base, Released(models), receipt)
 
 
 def train_groups(session: Session, name: str, request: GroupsRequest, progress: Progress = silent) -> dict[str, Model]:
@@ -94,14 +100,14 @@ def train_groups(session: Session, name: str, request: GroupsRequest, progress: 
     check_trainable(session, dataset, replace(request.base, shards=1))  # a group's shards are trained in this session
     with charged(session, dataset, receipt) as charge:
         with answering(session, dataset, charge):
-            models = _models_of_groups(session, dataset, plan, progress)
+            released = _releases_of_groups(session, dataset, plan, progress)
         paid = receipt.charged(charge.ledger)
-        receipts = [replace(paid, plan=of_group) for of_group in plan.explain_each()]
+        receipts = [paid.of_group(of_group) for of_group in plan.explain_each()]
         with session.atomic():
-            released = [
-                release.store(session, dataset, request.base, *each) for each in zip(models, receipts, strict=True)
+            models = [
+                release.store(session, dataset, request.base, *each) for each in zip(released, receipts, strict=True)
             ]
-        return dict(zip(request.groups, released, strict=True))
+        return dict(zip(request.groups, models, strict=True))
 
 
 def _plan_groups(session: Session, dataset: Dataset, request: GroupsRequest) -> GroupsPlan:
@@ -109,18 +115,19 @@ def _plan_groups(session: Session, dataset: Dataset, request: GroupsRequest) -> 
     return groups.plan(request, known(session, dataset, request.base), sizes)
 
 
-def _models_of_groups(session: Session, dataset: Dataset, plan: GroupsPlan, progress: Progress) -> list[np.ndarray]:
+def _releases_of_groups(session: Session, dataset: Dataset, plan: GroupsPlan, progress: Progress) -> list[Released]:
     """Return the noisy models of the groups; the table is read once, and a group without a row is not trained."""
-    models: list[np.ndarray] = []
+    released: list[Released] = []
     keep_blocks_in_memory(session, max(plan.sizes), plan.facts.dimension)
     progress("group", 0, len(plan.plans))
     with closing(grouping.each_group(session, dataset, plan.request, plan.sizes)) as datasets_of_groups:
         for group, own in zip(datasets_of_groups, plan.plans, strict=True):
-            models.append(plan.untrained if own is None else _model_of_group(session, group, own))
-            progress("group", len(models), len(plan.plans))
-    return models
+            base = plan.request.base
+            released.append(Released(plan.untrained) if own is None else _model_of_group(session, group, base, own))
+            progress("group", len(released), len(plan.plans))
+    return released
 
 
-def _model_of_group(session: Session, group: Dataset, plan: algorithms.Plan) -> np.ndarray:
+def _model_of_group(session: Session, group: Dataset, base: Request, plan: algorithms.Plan) -> Released:
     with packed_rows(session, group, plan.layout) as rows:
-        return plan.run(rows)
+        return release.with_standard_errors(group, base, plan.run(rows))

@@ -82,12 +82,15 @@ class PackedRows:
         How the rows are packed.
     batch_blocks : int
         Blocks of each mini-batch of the last draw.
+    matrix : np.ndarray | None
+        The matrix of the last `transform`, shape (d, d); None since the last packing.
     """
 
     slices: Sequence[Slice]
     packings: Sequence[Packing]
     layout: Layout
     batch_blocks: int = 1
+    matrix: np.ndarray | None = None
 
     def shuffle(self) -> None:
         """Pack all rows once, in a fresh secret order."""
@@ -119,8 +122,15 @@ class PackedRows:
     def gradient_sum(
         self, objective: Objective, model: np.ndarray, *, clip: float, batch: int | None = None
     ) -> np.ndarray:
-        """Return the sum of the rows' clipped gradients, shape (P,)."""
-        return self._sum("dbdp.gradient_sum(block, $1, $2, $3)", model, objective, clip, batch)
+        """Return the sum of the rows' clipped gradients, shape (P,), in the coordinates of the last `transform`.
+
+        A score ⟨w, Mx⟩ is ⟨Mᵀw, x⟩, and a sum Σc ⊗ Mx is (Σc ⊗ x)Mᵀ: no row is moved.
+        """
+        if self.matrix is None:
+            return self._sum("dbdp.gradient_sum(block, $1, $2, $3)", model, objective, clip, batch)
+        moved = model.reshape(-1, len(self.matrix)) @ self.matrix
+        gradients = self._sum("dbdp.measured_gradient_sum(block, lengths, $1, $2, $3)", moved, objective, clip, batch)
+        return (gradients.reshape(moved.shape) @ self.matrix.T).ravel()
 
     def loss_sums(
         self, objective: Objective, models: np.ndarray, *, limit: float, batch: int | None = None
@@ -140,10 +150,14 @@ class PackedRows:
         return np.frombuffer(total, "<f8").reshape(self.layout.dimension + labels, -1)
 
     def transform(self, matrix: np.ndarray) -> None:
-        """Replace each packed row x by matrix·x until the rows are packed anew; the sizes of blocks stay."""
+        """Sum gradients at matrix·x for each packed row x until they are packed anew; store the lengths of these."""
         (rows,) = self.slices
         with rows.session.uncounted():
-            rows.session.query(f"update {rows.table} set block = dbdp.transformed(block, $1)", matrix.tobytes())
+            if self.matrix is None:  # the table may have been another group's
+                rows.session.query(f"alter table {rows.table} add column if not exists lengths bytea")
+                rows.session.query(f"alter table {rows.table} alter column lengths set storage external")
+            rows.session.query(f"update {rows.table} set lengths = dbdp.lengths(block, $1)", matrix.tobytes())
+        self.matrix = matrix
 
     def label_counts(self, classes: int) -> np.ndarray:
         """Return how many rows have each label, shape (max(2, classes),)."""
@@ -173,6 +187,9 @@ class PackedRows:
     def _pack(self, options: dict[str, Any]) -> None:
         """Replace the content of the tables; several sessions see one snapshot."""
         first, *others = self.packings
+        if self.matrix is not None:
+            first.session.query(f"alter table {first.table} drop column lengths")
+            self.matrix = None
         if not others:
             first.fill(options)
             return
@@ -202,7 +219,7 @@ def _together(session: Session, dataset: Dataset, layout: Layout, progress: Prog
     with block_table(session, dataset) as (table, place):
         slices = [Slice(session, table, *ends) for ends in zip([0, *lasts], lasts, strict=False)]
         slices = slices if cuts else [Slice(session, table)]  # padded mini-batches may have more blocks than the rows
-        options = _options(layout) | place | ({"cuts": cuts} if cuts else {})
+        options = _options(dataset, layout) | place | ({"cuts": cuts} if cuts else {})
         yield PackedRows(slices, [Packing(session, dataset.name, table, options, progress)], layout)
 
 
@@ -221,16 +238,16 @@ def _side_by_side(
         for worker, rows, end, report in zip(workers, layout.slices, accumulate(layout.slices), reports, strict=True):
             keep_blocks_in_memory(worker, rows, layout.dimension)
             table = stack.enter_context(temporary_table(worker, name, BLOCK_COLUMNS))
-            options = _options(layout) | {"key": key, "first": end - rows, "last": end}
+            options = _options(dataset, layout) | {"key": key, "first": end - rows, "last": end}
             slices.append(Slice(worker, table))
             packings.append(Packing(worker, dataset.name, table, options, report))
         yield PackedRows(slices, packings, layout)
 
 
-def _options(layout: Layout) -> dict[str, Any]:
+def _options(dataset: Dataset, layout: Layout) -> dict[str, Any]:
     """Return the options of dbdp.shuffle."""
     coding = {"coding": dict(layout.coding)} if layout.coding else {}
-    return coding | ({"projection": asdict(layout.projection)} if layout.projection else {})
+    return {"rows": dataset.rows} | coding | ({"projection": asdict(layout.projection)} if layout.projection else {})
 
 
 class _InSession(Protocol):

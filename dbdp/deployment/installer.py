@@ -24,7 +24,6 @@ import psycopg
 from psycopg import sql
 
 from dbdp import __version__
-from dbdp.controller.options import sql_parameters
 from dbdp.sessions.connections import PATH, opened
 from dbdp.sessions.urls import libpq_url
 
@@ -140,10 +139,7 @@ def install(url: str, source: Source | None = None) -> None:
     with _connected(url) as connection:
         share = _share(connection)
         _check_python(connection)
-        python_directory, content = share / "dbdp" / __version__, fingerprint(source)
-        scripts = {
-            share / "extension" / name: text for name, text in render_extension(python_directory, source).items()
-        }
+        python_directory, content, scripts = _files(share, source)
         if not _is_in_place(connection, _folder(python_directory, content), scripts):
             _check_writable(connection, share)
             _copy_packages(python_directory, content)
@@ -151,6 +147,101 @@ def install(url: str, source: Source | None = None) -> None:
                 _write(path, text)
         create_extension(connection)
         _append_to_search_path(connection)
+
+
+def changes(url: str, source: Source | None = None) -> list[str]:
+    """Return what `install` would change, a sentence for each; nothing is changed.
+
+    Parameters
+    ----------
+    url : str
+        libpq URL of the database, with a superuser; the server must run on this machine.
+    source : Source, optional
+        The folders from which the script is rendered; this installation's by default.
+
+    Returns
+    -------
+    list of str
+        The changes of files, extensions, roles and the database; empty if it is installed already.
+
+    Raises
+    ------
+    InstallError
+        As `install`, except for folders that are not writable.
+    """
+    with _connected(url) as connection:
+        share = _share(connection)
+        _check_python(connection)
+        return [
+            *_changes_of_files(connection, share, source or Source.installed()),
+            *_changes_of_extensions(connection),
+            *_changes_of_search_path(connection),
+        ]
+
+
+def _changes_of_files(connection: psycopg.Connection, share: Path, source: Source) -> list[str]:
+    python_directory, content, scripts = _files(share, source)
+    folder = _folder(python_directory, content)
+    if _is_in_place(connection, folder, scripts):
+        return []
+    count = len(_package_files()) + len(_library_files())
+    return [
+        f"folder {folder}: {count} files of dbdp and of {', '.join(LIBRARIES)}, which the server imports",
+        f"link {python_directory}: to that folder",
+        f"files in {share / 'extension'}: {', '.join(sorted(path.name for path in scripts))}",
+    ]
+
+
+def _files(share: Path, source: Source) -> tuple[Path, str, dict[Path, str]]:
+    """Return the directory that the server imports, the fingerprint of its content, and the extension's files."""
+    python_directory = share / "dbdp" / __version__
+    texts = render_extension(python_directory, source)
+    return python_directory, fingerprint(source), {share / "extension" / name: text for name, text in texts.items()}
+
+
+def _changes_of_extensions(connection: psycopg.Connection) -> list[str]:
+    """Return the changes of extensions and roles."""
+    query = "select extname, extversion from pg_extension where extname in ('dbdp', 'plpython3u')"
+    present: dict[str, str] = dict(connection.execute(query).fetchall())
+    lines = []
+    if "plpython3u" not in present:
+        lines.append("extension plpython3u: created; only superusers may write functions in this language")
+    if present.get("dbdp") != __version__:
+        before = f"updated from {present['dbdp']}" if "dbdp" in present else "created"
+        lines.append(f"extension dbdp {__version__}: {before}, with the schema dbdp")
+    roles = {name for (name,) in connection.execute("select rolname from pg_roles").fetchall()}
+    if missing := [role for role in ROLES if role not in roles]:
+        lines.append(f"roles {', '.join(missing)}: created, without login")
+    return lines
+
+
+def _changes_of_search_path(connection: psycopg.Connection) -> list[str]:
+    path = _search_path(connection)
+    if "dbdp" in path:
+        return []
+    database = connection.info.dbname
+    return [f"search_path of database {database}: {', '.join([*path, 'dbdp'])}, for new sessions"]
+
+
+def remains(url: str) -> list[str]:
+    """Return what `uninstall` has left on the server, with the command that would remove each.
+
+    Raises
+    ------
+    InstallError
+        As `uninstall`.
+    """
+    with _connected(url) as connection:
+        share, query = _share(connection), "select 1 from pg_extension where extname = 'plpython3u'"
+        lines = [
+            f"files {share / 'dbdp'} and {share / 'extension' / 'dbdp*'}: other databases may use them; else rm -r"
+        ]
+        if _value(connection, query):
+            lines.append("extension plpython3u: others may use it; else `drop extension plpython3u`")
+        names = "select rolname from pg_roles where rolname = any(%s) order by rolname"
+        if roles := [role for (role,) in connection.execute(names, [list(ROLES)]).fetchall()]:
+            lines.append(f"roles {', '.join(roles)}: they have members, or objects of another database depend on them")
+        return lines
 
 
 def uninstall(url: str) -> None:
@@ -258,6 +349,8 @@ def _migrations(source: Source) -> dict[str, list[str]]:
 
 
 def _with_bodies(part: Path, source: Source) -> str:
+    from dbdp.controller.options import sql_parameters
+
     def body(name: re.Match[str]) -> str:
         path = source.plpython / f"{name[1]}.py"
         if not path.exists():

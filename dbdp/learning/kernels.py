@@ -117,7 +117,28 @@ def valid_or_zero(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
 
 
 def unpacked(rows: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return features, labels and which rows are valid; the others become the zero row."""
+    """Return features, labels and which rows are valid, by the compiled kernel if there is one."""
+    if not COMPILED:
+        return unpacked_reference(rows, dimension)
+    features, labels, valid = compiled.unpack(np.ascontiguousarray(rows), dimension)
+    return features, labels, valid
+
+
+def unpacked_reference(rows: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return features, labels and which rows are valid; the others become the zero row.
+
+    Parameters
+    ----------
+    rows : np.ndarray
+        Shape (n, stride), float32.
+    dimension : int
+        d.
+
+    Returns
+    -------
+    tuple[np.ndarray, np.ndarray, np.ndarray]
+        Shapes (n, d) and (n,), float64, and (n,), bool.
+    """
     features = rows[:, :dimension].astype(np.float64)
     labels = rows[:, -1].astype(np.float64)
     with np.errstate(all="ignore"):

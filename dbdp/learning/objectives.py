@@ -72,14 +72,19 @@ class Linear:
         return np.zeros(self.parameters)
 
     @flushed
-    def gradient_sum(self, model: np.ndarray, rows: np.ndarray, *, clip: float = math.inf) -> np.ndarray:
-        """Return the sum of the clipped gradients; that of a row is c ⊗ x, with slopes c (K,): ‖g‖ = ‖c‖‖x‖."""
+    def gradient_sum(
+        self, model: np.ndarray, rows: np.ndarray, *, clip: float = math.inf, lengths: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return the sum of the clipped gradients; that of a row is c ⊗ x, with slopes c (K,): ‖g‖ = ‖c‖‖x‖.
+
+        With `lengths` (n,) a row's ‖c‖ times its length is clipped instead.
+        """
         if self.outputs == 1 and kernels.COMPILED:
-            return kernels.compiled.gradient_sum(self.loss, self.target, model, rows, clip * SHRINK)
+            return kernels.compiled.gradient_sum(self.loss, self.target, model, rows, clip * SHRINK, lengths)
         vectors, slopes, total = model.reshape(self.outputs, -1), np.empty((self.outputs, len(rows))), 0.0
         for output, (features, labels) in enumerate(self._labelled(rows)):
             slopes[output] = self.loss.derivative(features @ vectors[output], labels)
-            total = total + np.einsum("ij,ij->i", features, features) * slopes[output] ** 2
+            total = total + _squares(features, lengths) * slopes[output] ** 2
         with np.errstate(divide="ignore"):
             slopes *= np.minimum(1.0, clip * SHRINK / np.sqrt(total))
         return np.concatenate([slopes[k] @ features for k, (features, _) in enumerate(self._labelled(rows))])
@@ -135,12 +140,14 @@ class Softmax:
         return np.zeros(self.parameters)
 
     @flushed
-    def gradient_sum(self, model: np.ndarray, rows: np.ndarray, *, clip: float = math.inf) -> np.ndarray:
-        """See `Objective`. The gradient of a row is c ⊗ x, with c (K,) the slopes: ‖g‖ = ‖c‖‖x‖ (privacy.md §16.4)."""
+    def gradient_sum(
+        self, model: np.ndarray, rows: np.ndarray, *, clip: float = math.inf, lengths: np.ndarray | None = None
+    ) -> np.ndarray:
+        """See `Linear`. The gradient of a row is c ⊗ x, with c (K,) the slopes: ‖g‖ = ‖c‖‖x‖ (privacy.md §16.4)."""
         features, labels = self._labelled(rows)
         slopes = softmax_slopes(features @ model.reshape(self.outputs, -1).T, labels)
         slopes = kernels.valid_or_zero(slopes, labels != 0.0)
-        squares = np.einsum("ij,ij->i", features, features) * np.einsum("ij,ij->i", slopes, slopes)
+        squares = _squares(features, lengths) * np.einsum("ij,ij->i", slopes, slopes)
         with np.errstate(divide="ignore"):
             slopes *= np.minimum(1.0, clip * SHRINK / np.sqrt(squares))[:, None]
         return (slopes.T @ features).ravel()
@@ -164,6 +171,11 @@ class Softmax:
         features, labels, valid = kernels.unpacked(rows, self.inputs)
         valid &= of_class(labels, self.outputs)
         return kernels.valid_or_zero(features, valid), kernels.valid_or_zero(labels, valid)
+
+
+def _squares(features: np.ndarray, lengths: np.ndarray | None) -> np.ndarray:
+    """Return the squared norms of rows (n, d), or of their lengths where these are given, shape (n,)."""
+    return np.einsum("ij,ij->i", features, features) if lengths is None else lengths.astype(np.float64) ** 2
 
 
 def projected(models: np.ndarray, radius: float) -> np.ndarray:

@@ -62,11 +62,21 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Correct:
-    """Rows whose predicted class is right; a row without a label is not counted."""
+    """Rows whose predicted class is right; a row without a label is not counted.
+
+    Attributes
+    ----------
+    wrong : bool
+        Whether the other rows with a label are counted too.
+    """
+
+    wrong: bool = False
 
     def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return the tally (1,)."""
-        return np.array([np.trace(confusion(scores, labels))])
+        """Return the tally (1,), or (2,): right rows, then wrong ones."""
+        matrix = confusion(scores, labels)
+        right = np.trace(matrix)
+        return np.array([right, matrix.sum() - right] if self.wrong else [right])
 
 
 @dataclass(frozen=True)
@@ -120,15 +130,18 @@ class ScoreBins:
 class Errors:
     """Sum over the rows of |prediction - label|^power, in steps of 1/STEPS; both are clipped to [-1, 1].
 
-    A zero row has label 0 and prediction 0, and so no error.
+    A zero row, whose label is NaN here, has no error.
 
     Attributes
     ----------
     power : int
         1 or 2.
+    rows : bool
+        Whether the rows with a label are counted too, each as `most`.
     """
 
     power: int
+    rows: bool = False
 
     @property
     def most(self) -> int:
@@ -136,10 +149,11 @@ class Errors:
         return STEPS * 2**self.power
 
     def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return the tally (1,)."""
+        """Return the tally (1,), or (2,): the errors, then the rows."""
         predicted, true = (np.clip(np.nan_to_num(each), -1.0, 1.0) for each in (scores[:, 0], labels.astype(float)))
-        errors = np.rint(np.abs(predicted - true) ** self.power * STEPS)
-        return np.array([errors.astype(np.int64).sum()])
+        errors, present = np.rint(np.abs(predicted - true) ** self.power * STEPS), ~np.isnan(labels)
+        total = np.where(present, errors, 0.0).astype(np.int64).sum()
+        return np.array([total, self.most * np.count_nonzero(present)] if self.rows else [total])
 
 
 Tally = Confusion | Correct | Labels | ScoreBins | Errors

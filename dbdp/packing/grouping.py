@@ -33,7 +33,8 @@ def sizes(session: Session, dataset: Dataset, group_by: str, groups: Sequence[st
     Raises
     ------
     ValueError
-        If the column is not public, or a group is not one of its values as PostgreSQL writes them.
+        If the column is not public, a group is not one of its values as PostgreSQL writes them, or there are more
+        groups than the capacity.
     """
     _check(dataset, group_by, groups)
     sql = "select dbdp.group_sizes($1, $2, $3::pg_catalog.text[]) as sizes"
@@ -61,10 +62,25 @@ def _check(dataset: Dataset, group_by: str, groups: Sequence[str]) -> None:
 
 
 def count(session: ServerSession, dataset: Dataset, group_by: str, groups: Sequence[str]) -> list[int]:
-    """Return the number of rows of each group, by the public column alone; raises as `sizes` does."""
+    """Return the number of rows of each group, by the public column alone; raises as `sizes` does.
+
+    With a capacity the numbers of rows are private, and it is divided equally among the groups.
+    """
     _check(dataset, group_by, groups)
     registering.check_canonical(session, "group", group_by, dataset.column_types[group_by], groups)
+    if dataset.capacity is not None:
+        return [_share(dataset.capacity, len(groups))] * len(groups)
     return records.count_groups(session, dataset, group_by, groups)
+
+
+def _share(capacity: int, groups: int) -> int:
+    """Return the capacity of each group; raise ValueError if it has no slot."""
+    if capacity < groups:
+        raise ValueError(
+            f"capacity = {capacity} is divided among {groups} groups, which leaves none for each; list fewer groups, "
+            "or raise it with dbdp.raise_capacity"
+        )
+    return capacity // groups
 
 
 def each_group(
@@ -117,7 +133,7 @@ def distribute(
     encoder, memory = records.encoder_of(session, dataset), pack_memory(session)
     held = max(1, memory // 8 // encoder.record_bytes)
     buckets = Buckets(session, table, len(groups), max(1, held // len(groups)))
-    pieces = records.read_by_group(session, dataset, encoder, group_by, groups, memory=memory)
+    pieces = records.read_by_group(session, dataset, encoder, group_by, groups, counted, memory=memory)
     for piece in _evenly(pieces, min(held, _MOST_RECORDS)):
         buckets.append(piece["group"], piece["raw"])
         row_counts += np.bincount(piece["group"], minlength=len(groups))

@@ -105,6 +105,8 @@ class Share:
         A bucket and a temporary table's name: packs the records in that bucket as if they were the dataset.
     progress : bool
         Whether progress is reported to the client.
+    rows : int | None
+        Slots of the dataset that the release was planned for; None for any number.
 
     Raises
     ------
@@ -121,6 +123,7 @@ class Share:
     poisson: Poisson | None = None
     group: tuple[int, str] | None = None
     progress: bool = False
+    rows: int | None = None
 
     def __post_init__(self) -> None:
         checks.truth("progress", self.progress)
@@ -153,7 +156,7 @@ class Share:
         ValueError
             If an option is unknown, or its value is not valid.
         """
-        names = ("key", "first", "last", "cuts", "projection", "coding", "poisson", "group", "progress")
+        names = ("key", "first", "last", "cuts", "projection", "coding", "poisson", "group", "progress", "rows")
         if not isinstance(options, dict) or set(options) - set(names):
             raise ValueError(f"options of shuffle must be an object of {', '.join(names)}")
         key, cuts, projection = options.get("key"), options.get("cuts", []), options.get("projection")
@@ -171,6 +174,7 @@ class Share:
             None if options.get("poisson") is None else _poisson(options["poisson"]),
             None if options.get("group") is None else _group(options["group"]),
             options.get("progress", False),
+            options.get("rows"),
         )
 
 
@@ -209,6 +213,11 @@ ALL_ROWS = Share()
 
 def check_share(session: Session, dataset: Dataset, share: Share) -> None:
     """Raise ValueError if the share of the dataset cannot be packed; called before the charge."""
+    if share.rows not in (None, dataset.rows):
+        raise ValueError(
+            f"dataset {dataset.name!r} has {dataset.rows} slots, and this release was planned for {share.rows}: its "
+            "capacity was raised meanwhile; the charge stands"
+        )
     if share.last is not None and share.last > dataset.rows:
         raise ValueError(f"last = {share.last} is above the {dataset.rows} rows of dataset {dataset.name!r}")
     if share.first >= dataset.rows:

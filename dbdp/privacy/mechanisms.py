@@ -47,6 +47,9 @@ class Mechanism(Protocol):
         For Gaussian noise it is the standard deviation of a coordinate, else the b of a density ∝ exp(-‖z‖/b).
         """
 
+    def deviation(self, dimension: int) -> float:
+        """Return the standard deviation of a coordinate of the noise, for models of that many."""
+
     @property
     def sensitivity(self) -> float:
         """The L2 sensitivity that the noise covers, including the rounding to the grid."""
@@ -80,6 +83,10 @@ class _OnGrid(ABC):
     def noise_scale(self) -> float:
         """The scale of the noise, see `Mechanism`."""
         return self.steps * self.grid
+
+    def deviation(self, _dimension: int) -> float:
+        """Return the standard deviation of a coordinate: the scale, of Gaussian noise."""
+        return self.noise_scale
 
     def release(self, model: np.ndarray) -> np.ndarray:
         """Return the noisy model; see `Mechanism`."""
@@ -164,6 +171,10 @@ class SphericalLaplace(_OnGrid):
         """The event and the stand-alone (ε, 0)."""
         return Release(EpsilonDeltaDpEvent(self.epsilon, 0.0), self.epsilon, 0.0)
 
+    def deviation(self, dimension: int) -> float:
+        """Return b√(d + 1): E‖z‖² = d(d + 1)b² of Gamma(d, b), in d coordinates alike."""
+        return self.noise_scale * math.sqrt(dimension + 1)
+
     def _noise(self, count: int) -> list[int]:
         return streams.vector("spherical_laplace", self.steps, count)
 
@@ -227,6 +238,10 @@ class DiscreteLaplace(_OnGrid):
     def guarantee(self) -> Release:
         """The event and the stand-alone (ε, 0)."""
         return Release(EpsilonDeltaDpEvent(self.epsilon, 0.0), self.epsilon, 0.0)
+
+    def deviation(self, _dimension: int) -> float:
+        """Return √2·tg: the variance g²/(2 sinh²(1/2t)) of P(k) ∝ e^{-|k|/t} is just below 2t²g²."""
+        return math.sqrt(2) * self.noise_scale
 
     def _noise(self, count: int) -> list[int]:
         entropy = Entropy()

@@ -129,6 +129,16 @@ class KeyedOrder:
             counts += np.bincount(self.bins(words), minlength=len(counts))
         return np.concatenate([[0], np.cumsum(counts)])
 
+    def within(self, bin_index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the slots of a bin, ascending, and their words, each shape (n,)."""
+        slots, words = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
+        for first in range(0, self.count, _COUNTED):
+            piece = self.words(first, min(first + _COUNTED, self.count))
+            here = np.flatnonzero(self.bins(piece) == bin_index)
+            slots.append(first + here)
+            words.append(piece[here])
+        return np.concatenate(slots), np.concatenate(words)
+
     def order(self, words: np.ndarray) -> np.ndarray:
         """Return the order of words, which must be in the order of their slots, shape (n,).
 
@@ -182,6 +192,46 @@ class Section:
     def places(self, words: np.ndarray, start: int) -> np.ndarray:
         """Return which words are at the places first, …, last - 1, in order; those of `words` begin at `start`."""
         return self.order.order(words)[max(self.first - start, 0) : max(self.last - start, 0)]
+
+
+@dataclass(frozen=True)
+class Subset:
+    """A uniformly random subset of `most` of a number of slots, by a secret key; all of them if there are no more.
+
+    It is those that the key's order puts first: of n + 1 slots it is one of n, or has the new slot in place of one of
+    them, which is all that privacy.md §18 needs.
+
+    Attributes
+    ----------
+    last : int
+        Index of the bin in which the subset ends; every earlier bin is in it.
+    slots : np.ndarray
+        The slots of that bin that are in the subset, ascending, shape (k,).
+    """
+
+    order: KeyedOrder
+    last: int
+    slots: np.ndarray
+
+    @classmethod
+    def of(cls, key: bytes, count: int, most: int) -> "Subset":
+        """Return the subset of `count` slots; in little memory, whatever their number."""
+        order = KeyedOrder(key, count)
+        if count <= most:
+            return cls(order, _MOST_BINS, np.zeros(0, np.int64))
+        starts = order.starts()
+        last = int(np.searchsorted(starts, most, side="right")) - 1
+        slots, words = order.within(last)
+        return cls(order, last, np.sort(slots[order.order(words)[: most - starts[last]]]))
+
+    def contains(self, first: int, last: int) -> np.ndarray:
+        """Return which of the slots first, …, last - 1 are in the subset, shape (last - first,)."""
+        if self.last == _MOST_BINS:
+            return np.ones(last - first, bool)
+        here = self.order.bins(self.order.words(first, last)) < self.last
+        begin, end = np.searchsorted(self.slots, [first, last])
+        here[self.slots[begin:end] - first] = True
+        return here
 
 
 def participation(rows: int, steps: int, probability: float) -> tuple[np.ndarray, np.ndarray]:

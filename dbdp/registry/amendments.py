@@ -1,4 +1,4 @@
-"""Later changes to a dataset, on record: a new budget, a corrected declaration, public answer times.
+"""Later changes to a dataset, on record: a new budget, a corrected declaration, public answer times, a capacity.
 
 This module runs in the server, as dbdp_owner; the reason of each change is recorded. A budget never changes (privacy.md
 §13): a renewal is another registration of the same table, with odometers of its own, and the guarantees of all
@@ -14,7 +14,7 @@ from typing import Any
 from dbdp import checks
 from dbdp.registry import registering
 from dbdp.registry.datasets import check_kind
-from dbdp.registry.registration import Registration
+from dbdp.registry.registration import Registration, check_capacity
 from dbdp.registry.spending import rights
 from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Row
@@ -23,14 +23,21 @@ _LONGEST = 86_400  # seconds, a day
 _LABEL_KINDS = ("positive", "negative", "classes", "label_bounds")
 
 
-def renew(session: ServerSession, name: str, reason: str, epsilon: float | None, delta: float | None) -> None:
-    """End the budget of a dataset and begin a new one; a null ε or δ stays. The role that registered it still owns it.
+def renew(
+    session: ServerSession,
+    name: str,
+    reason: str,
+    epsilon: float | None,
+    delta: float | None,
+    capacity: int | None = None,
+) -> None:
+    """End the budget of a dataset and begin a new one; a null ε, δ or capacity stays, and so does the owner.
 
     Raises
     ------
     ValueError
-        If the dataset does not exist, the reason is empty, the budget is not valid, or the table was dropped or is
-        empty.
+        If the dataset does not exist, the reason is empty, the budget or the capacity is not valid, or the table was
+        dropped, or is empty and has no capacity.
     PermissionError
         If the role is not a member of the role that registered the dataset, or does not own the table.
     """
@@ -40,7 +47,10 @@ def renew(session: ServerSession, name: str, reason: str, epsilon: float | None,
         present,
         epsilon=present.epsilon if epsilon is None else epsilon,
         delta=present.delta if delta is None else delta,
+        capacity=present.capacity if capacity is None else capacity,
     )
+    if capacity is not None:
+        check_capacity(capacity)
     types = registering.check_source(session, renewed)
     registering.end(session, former["id"])
     renewal = registering.Renewal(former["id"], reason, former["registered_by"], former["answer_seconds"])
@@ -71,6 +81,47 @@ def answer_at_multiples(session: ServerSession, name: str, reason: str, seconds:
         reason,
     )
     session.query("update dbdp.dataset set answer_seconds = $2::int4 where id = $1", present["id"], seconds)
+
+
+def raise_capacity(session: ServerSession, name: str, reason: str, capacity: int) -> None:
+    """Raise the capacity of a dataset; its budget, its allowances and its models stay.
+
+    The former capacity, null for a fixed number of rows, is recorded in dbdp.former_capacity. Proof (privacy.md §18).
+    Every release is planned for the capacity of its time, and covers one record replaced, added or removed in the table
+    of its time; tables whose histories differ in one record differ in at most one at each of these times. So the
+    charges add up as before. Releases of a fixed number of rows cover one record replaced, so that the whole budget
+    covers no more than that.
+
+    Raises
+    ------
+    ValueError
+        If the dataset does not exist, the reason is empty, or the capacity is not above the present one (nor below a
+        fixed number of rows).
+    PermissionError
+        As `renew`.
+    """
+    check_capacity(capacity)
+    present = _own(session, name, "raise its capacity", reason)
+    slots_of_one = present["max_rows"] or 1
+    least = present["rows"] // slots_of_one + (present["capacity"] is not None)
+    if capacity < least:
+        raise ValueError(
+            f"capacity = {capacity} must be at least {least} for dataset {name!r}: a lower one would leave out rows "
+            "that trainings read until now; to begin anew with it call dbdp.renew_budget with this capacity"
+        )
+    session.query(
+        "insert into dbdp.former_capacity (dataset_id, capacity, rows, reason) values ($1, $2::int8, $3::int8, $4)",
+        present["id"],
+        present["capacity"],
+        present["rows"],
+        reason,
+    )
+    session.query(
+        "update dbdp.dataset set capacity = $2::int8, rows = $3::int8 where id = $1",
+        present["id"],
+        capacity,
+        capacity * slots_of_one,
+    )
 
 
 def redeclare(session: ServerSession, name: str, reason: str, corrections: Mapping[str, Any]) -> None:
@@ -116,7 +167,7 @@ def _corrected(present: Registration, corrections: Mapping[str, Any]) -> Registr
 
 def _registration(row: Row) -> Registration:
     """Return the registration in a dataset's row of the catalogue; its budget is stated as ε and δ."""
-    stated = ("name", "source", "epsilon", "delta", "mode", "unit", "max_rows")
+    stated = ("name", "source", "epsilon", "delta", "mode", "unit", "max_rows", "capacity")
     return Registration(**{name: row[name] for name in stated}, **json.loads(row["declaration"]))
 
 

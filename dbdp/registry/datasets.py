@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dbdp.privacy.accounting.budget import Budget
-from dbdp.privacy.accounting.events import REPLACE_ONE_UNIT
+from dbdp.privacy.accounting.events import CHANGE_ONE, CHANGE_ONE_UNIT, REPLACE_ONE_UNIT
 from dbdp.registry.declarations import Declaration, Unit
 from dbdp.registry.tables import units
 from dbdp.sessions.server import ServerSession
@@ -49,7 +49,7 @@ class Dataset:
     source : str
         Qualified, quoted name of the table.
     rows : int
-        Public number of slots: the number of rows, or of units times `unit_rows`.
+        Public number of slots: the capacity, or the number of rows, or of units; times `unit_rows`.
     declaration : Declaration
         What the owner stated about the columns.
     budget : Budget
@@ -62,6 +62,10 @@ class Dataset:
         The group; None is all rows.
     answer_seconds : int | None
         The server answers at multiples of so many seconds after each charge; None: as soon as it can.
+    allowance_orders : Mapping[str, float]
+        Rényi orders of the caller's allowances by role, where they have their own.
+    capacity : int | None
+        At most so many rows, or units, are read, and their number is private; None: their number is public.
     """
 
     id: int
@@ -74,6 +78,8 @@ class Dataset:
     unit: Unit | None = None
     group: Group | None = None
     answer_seconds: int | None = None
+    allowance_orders: Mapping[str, float] = field(default_factory=dict)
+    capacity: int | None = None
 
     @property
     def unit_rows(self) -> int:
@@ -82,16 +88,21 @@ class Dataset:
 
     @property
     def units(self) -> int:
-        """Number of units, public."""
+        """Number of units, or of slots for them, public."""
         return self.rows // self.unit_rows
 
     @property
     def relation(self) -> dict[str, Any]:
-        """The neighbouring relation as data; empty if the unit is one row."""
-        if self.unit is None:
-            return {}
-        named = {"unit": self.unit.column, "max_rows": self.unit_rows, "units": self.units}
-        return {"neighbours": REPLACE_ONE_UNIT, **named}
+        """The neighbouring relation as data; empty if the unit is one row, and the number of rows is public."""
+        named = {} if self.unit is None else {"unit": self.unit.column, "max_rows": self.unit_rows}
+        if self.capacity is not None:
+            return {"neighbours": CHANGE_ONE_UNIT if named else CHANGE_ONE, "capacity": self.capacity, **named}
+        return {"neighbours": REPLACE_ONE_UNIT, **named, "units": self.units} if named else {}
+
+    @property
+    def has_public_rows(self) -> bool:
+        """Whether the number of records is public: without a capacity, where each unit is one row."""
+        return self.unit is None and self.capacity is None
 
 
 _LOAD = """
@@ -103,9 +114,18 @@ select d.id,
        d.rows,
        d.declaration::pg_catalog.text as declaration,
        d.column_types::pg_catalog.text as column_types,
-       d.unit, d.max_rows, d.answer_seconds,
+       d.unit, d.max_rows, d.answer_seconds, d.capacity,
        d.epsilon, d.delta, d.mode, d.rdp_order, d.charge_limit, d.leak_limit,
-       d.registered_in = pg_catalog.pg_current_xact_id_if_assigned() as uncommitted
+       d.registered_in = pg_catalog.pg_current_xact_id_if_assigned() as uncommitted,
+       (
+           select pg_catalog.json_object_agg(a.role, a.rdp_order)
+           from dbdp.allowance as a
+           where a.dataset_id = d.id
+           and a.revoked_at is null
+           and a.rdp_order is not null
+           and a.role = any (dbdp.own_roles())
+           and not d.id in (select o.id from dbdp.own_datasets as o)
+       )::pg_catalog.text as allowance_orders
 from dbdp.dataset as d
 where d.name = $1
 and d.dropped_at is null
@@ -158,6 +178,8 @@ def load(session: Session, name: str) -> Dataset:
         expected,
         None if row["unit"] is None else Unit(row["unit"], row["max_rows"]),
         answer_seconds=row["answer_seconds"],
+        allowance_orders=json.loads(row["allowance_orders"] or "{}"),
+        capacity=row["capacity"],
     )
 
 
@@ -256,11 +278,23 @@ def count(session: ServerSession, source: str, unit: Unit | None, types: Mapping
 
 
 def check_rows(session: ServerSession, dataset: Dataset) -> None:
-    """Raise ValueError if the table no longer has the registered, public number of rows, or of units."""
+    """Raise ValueError if the table no longer has the registered, public number of rows, or of units.
+
+    With a capacity their number is private and may be any; only the right to read the table is checked.
+
+    Raises
+    ------
+    PermissionError
+        If this role may not read the table.
+    """
+    if dataset.capacity is not None:
+        with session.reading(dataset.source):
+            return
     size = count(session, dataset.source, dataset.unit, dataset.column_types)
     if size != dataset.units:
         counted = "rows" if dataset.unit is None else f"units in column {dataset.unit.column!r}"
         raise ValueError(
             f"{dataset.source} has {size} {counted}, but dataset {dataset.name!r} was registered with "
-            f"{dataset.units}; the number is part of the guarantee: drop the dataset and register it again"
+            f"{dataset.units}; the number is part of the guarantee: let the table grow with dbdp.raise_capacity, which "
+            f"keeps the budget, or count anew with dbdp.renew_budget"
         )

@@ -10,13 +10,15 @@ import struct
 from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dbdp.learning.networks.networks import Network
 from dbdp.learning.rows.encoding import HEADER_BYTES, ColumnEncoder, RandomProjection, VectorEncoder
 from dbdp.registry.declarations import Declaration
+
+if TYPE_CHECKING:
+    from dbdp.learning.networks.networks import Network
 
 Packer = Callable[[bytes], np.ndarray | None]
 _FLOAT8, _FLOAT4 = 701, 700  # PostgreSQL's oids of the types
@@ -24,12 +26,12 @@ _LABEL = struct.pack("<i", 1)  # of a row to be scored: any label that training 
 _ELEMENT = struct.Struct("<8xi")  # an array's header, as far as the type of its elements
 
 
-def as_data(network: Network, projection: RandomProjection | None) -> dict[str, Any]:
+def as_data(network: "Network", projection: RandomProjection | None) -> dict[str, Any]:
     """Return a network and its projection as data; `parsed` is the inverse."""
     return network.as_data() | {"projection": asdict(projection) if projection else None}
 
 
-def parsed(data: dict[str, Any]) -> tuple[Network, RandomProjection | None]:
+def parsed(data: dict[str, Any]) -> tuple["Network", RandomProjection | None]:
     """Return the network and the projection that `as_data` described.
 
     Raises
@@ -37,6 +39,8 @@ def parsed(data: dict[str, Any]) -> tuple[Network, RandomProjection | None]:
     ValueError
         If the data does not describe a network, or its projection is not one.
     """
+    from dbdp.learning.networks.networks import Network  # only a model that is one needs it
+
     network = Network.from_data(data)
     projection = data.get("projection")
     try:
@@ -45,7 +49,7 @@ def parsed(data: dict[str, Any]) -> tuple[Network, RandomProjection | None]:
         raise ValueError(f"{str(projection)[:200]} does not describe a projection; give dimension and seed") from None
 
 
-def check(declaration: Declaration, network: Network, projection: RandomProjection | None) -> None:
+def check(declaration: Declaration, network: "Network", projection: RandomProjection | None) -> None:
     """Raise ValueError unless the network fits the dataset's declaration."""
     if declaration.kind == "real":
         raise ValueError(f"label {declaration.label!r} is a number, and networks are for classes; leave network out")
@@ -79,7 +83,7 @@ class NetworkScorer:
         Converts the bytes of an array or a row to a packed row, shape (1, stride), or None.
     """
 
-    def __init__(self, network: Network, parameters: np.ndarray, classes: list[str], pack: Packer) -> None:
+    def __init__(self, network: "Network", parameters: np.ndarray, classes: list[str], pack: Packer) -> None:
         self.classes = classes
         self._network = network
         self._parameters = parameters
@@ -131,13 +135,53 @@ def scorer(
     return NetworkScorer(network, vector, list(declaration.classes), packer(declaration, projection))
 
 
-def array_packer(declaration: Declaration, projection: RandomProjection | None) -> Packer:
-    """Return the function that packs the bytes of a float8[] or float4[]."""
+def packed(declaration: Declaration, numbers: np.ndarray, projection: RandomProjection | None) -> np.ndarray:
+    """Return many rows packed as for a training, for `Network.scores`.
+
+    Parameters
+    ----------
+    declaration : Declaration
+        The declaration that the network was trained with.
+    numbers : np.ndarray, shape (n, columns) or (n, length)
+        float64: the numbers of the columns, with a category's place among the declared ones, -1 for none; or arrays.
+    projection : RandomProjection | None
+        That of the network.
+
+    Returns
+    -------
+    np.ndarray, shape (n, stride)
+        float32.
+    """
+    encoder: VectorEncoder | ColumnEncoder = _column_encoder(declaration, projection)
+    if declaration.vector:
+        encoder = _vector_encoder(declaration, projection, "<f8")
+    values = np.ascontiguousarray(numbers, np.float64)
+    head = np.frombuffer(_LABEL + struct.pack("<5i", 1, 0, _FLOAT8, values.shape[1], 1), np.uint8)
+    records = np.hstack([np.tile(head, (len(values), 1)), values.view(np.uint8)])
+    return encoder.rows(records.tobytes())
+
+
+def _vector_encoder(declaration: Declaration, projection: RandomProjection | None, element: str) -> VectorEncoder:
     vector = declaration.vector
     if vector is None:
         raise AssertionError("a declaration of columns has no array")
+    return VectorEncoder(vector.length, vector.norm_bound, declaration.intercept, element, projection=projection)
+
+
+def _column_encoder(declaration: Declaration, projection: RandomProjection | None) -> ColumnEncoder:
+    """Return the encoder of rows whose categories are numbered from 0."""
+    return ColumnEncoder(
+        declaration.numeric,
+        tuple(tuple(map(float, range(len(each.categories)))) for each in declaration.categorical),
+        declaration.intercept,
+        projection=projection,
+    )
+
+
+def array_packer(declaration: Declaration, projection: RandomProjection | None) -> Packer:
+    """Return the function that packs the bytes of a float8[] or float4[]."""
     encoders = {
-        number: VectorEncoder(vector.length, vector.norm_bound, declaration.intercept, element, projection=projection)
+        number: _vector_encoder(declaration, projection, element)
         for number, element in ((_FLOAT8, "<f8"), (_FLOAT4, "<f4"))
     }
 
@@ -156,12 +200,7 @@ def column_packer(
     """Return a packer of rows; `read` returns the columns' numbers: a category's index, -1 for none, NaN for null."""
 
     def packer(declaration: Declaration, projection: RandomProjection | None) -> Packer:
-        encoder = ColumnEncoder(
-            declaration.numeric,
-            tuple(tuple(map(float, range(len(each.categories)))) for each in declaration.categorical),
-            declaration.intercept,
-            projection=projection,
-        )
+        encoder = _column_encoder(declaration, projection)
         head = _LABEL + struct.pack("<5i", 1, 0, _FLOAT8, encoder.length, 1)
 
         def pack(record: bytes) -> np.ndarray | None:

@@ -80,12 +80,10 @@ def enter(session: ServerSession, registration: Registration, types: dict[str, s
     Raises
     ------
     ValueError
-        If the table is empty, or registered at the same time by another transaction.
+        If the table is empty and has no capacity, or was registered at the same time by another transaction.
     """
-    source, unit, budget = registration.source, registration.privacy_unit, registration.budget
-    rows = count(session, source, unit, types) * (unit.max_rows if unit else 1)
-    if rows == 0:
-        raise ValueError(f"{source} is empty; insert at least one row{' with a unit' if unit else ''} first")
+    source, budget = registration.source, registration.budget
+    rows = _slots(session, registration, types)
     if renewal is _FIRST:  # a renewal keeps what was chosen
         registration = registration.coded(rows)
     inserted = _insert_new(
@@ -93,9 +91,9 @@ def enter(session: ServerSession, registration: Registration, types: dict[str, s
         """
 insert into dbdp.dataset (name, source, source_name, rows, declaration, column_types, epsilon, delta, mode,
                           rdp_order, charge_limit, leak_limit, unit, max_rows, renews, reason, registered_by,
-                          answer_seconds)
+                          answer_seconds, capacity)
 values ($1, $2::regclass, $2, $3, $4::json, $5::json, $6, $7, $8,
-        $9::float8, $10, $11, $12, $13::int4, $14::int4, $15, coalesce($16::name, session_user), $17::int4)
+        $9::float8, $10, $11, $12, $13::int4, $14::int4, $15, coalesce($16::name, session_user), $17::int4, $18::int8)
 returning id""",
         registration.name,
         source,
@@ -106,8 +104,22 @@ returning id""",
         registration.unit,
         registration.max_rows,
         *astuple(renewal),
+        registration.capacity,
     )
     odometers.create(session, odometers.OF_DATASET, inserted[0]["id"])
+
+
+def _slots(session: ServerSession, registration: Registration, types: dict[str, str]) -> int:
+    """Return the public number of slots: of the capacity, or else of the rows, or units, that the table has now."""
+    unit, size = registration.privacy_unit, registration.capacity
+    if size is None:
+        size = count(session, registration.source, unit, types)
+    if size == 0:
+        raise ValueError(
+            f"{registration.source} is empty; insert at least one row{' with a unit' if unit else ''} first, or "
+            "register it with a capacity"
+        )
+    return size * (unit.max_rows if unit else 1)
 
 
 def _insert_new(session: ServerSession, sql: str, name: str, source: str, *more: Any) -> list[Row]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from dbdp import checks
 from dbdp.learning.rows.features import ASINH, Numeric
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.registry.declarations import Declaration, Unit, declare, unit_of
@@ -12,6 +13,7 @@ from dbdp.registry.declarations import Declaration, Unit, declare, unit_of
 LONGEST_NAME = 63  # characters of a dataset's name
 WIDE = 10_000.0  # width of bounds: values over such a range, as amounts and counts, are seldom evenly spread
 BINS = 8
+MAX_CAPACITY = 10**12
 _LARGEST_GROWTH = 0.25  # of the number of coordinates, by bins chosen by default: noise grows with them
 _ROWS_PER_COORDINATE = 200  # with fewer rows, bins chosen by default cost more accuracy than they bring
 
@@ -33,6 +35,9 @@ class Registration:
         All rows with one value of this column are protected together; None protects single rows.
     max_rows : int | None
         At most so many rows of each unit are read; None without a unit.
+    capacity : int | None
+        At most so many rows, or units, are read, whatever their number, which is then private (privacy.md §18); None
+        makes their present number public, and a table with another number is refused.
     """
 
     name: str
@@ -51,6 +56,7 @@ class Registration:
     max_rows: int | None = None
     public_columns: Sequence[str] | None = None
     rho: float | None = None
+    capacity: int | None = None
 
     @cached_property
     def declaration(self) -> Declaration:
@@ -77,7 +83,7 @@ class Registration:
         Parameters
         ----------
         rows : int
-            Public number of rows.
+            Public number of slots.
         """
         wide = [] if self.declaration.kind == "real" else list(filter(self._is_wide, self.declaration.numeric))
         coordinates = self.declaration.dimension + (BINS - 1) * len(wide)
@@ -120,3 +126,10 @@ class Registration:
                 f"dataset name {self.name!r} has characters that cannot be printed; choose a name without them"
             )
         _ = self.declaration, self.privacy_unit, self.budget
+        if self.capacity is not None:
+            check_capacity(self.capacity)
+
+
+def check_capacity(capacity: int) -> None:
+    """Raise ValueError unless a capacity is a whole number within the limit."""
+    checks.whole("capacity", capacity, 1, MAX_CAPACITY, "choose how many rows, or units, the table may come to have")

@@ -5,18 +5,53 @@ of a network (P,).
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from dbdp.learning.rows.encoding import ColumnEncoder, RandomProjection, VectorEncoder
-from dbdp.learning.rows.features import CENTRED, SCALED, UNIT
+from dbdp.learning.rows.features import CENTRED, SCALED, UNIT, constant_of
 from dbdp.registry import network_models
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.spending import ledger
 from dbdp.sessions.server import ServerSession
+
+MOST_LISTED = 256  # features that a receipt has a standard error for each of
+MOST_MAPPED = 2048  # features that standard errors are computed for: a matrix of 32 MiB at most
+_FIRST = ("dataset", "algorithm", "epsilon", "delta", "rows", "noise_scale", "charge", "warning")  # of a receipt
+_MOST_SHOWN = 20  # coefficients
+
+
+class ReceiptData(dict[str, Any]):
+    """A receipt as data, which a notebook shows as a short table, with the other entries folded."""
+
+    def _repr_html_(self) -> str:
+        first = {name: self[name] for name in _FIRST if name in self}
+        others = {name: value for name, value in self.items() if name not in first}
+        folded = f"<details><summary>all {len(self)} entries</summary>{_html_table(others, '')}</details>"
+        return _html_table(first, "receipt") + (folded if others else "")
+
+
+def _html_table(values: Mapping[str, Any], caption: str) -> str:
+    """Return names and values as an HTML table; names of users are escaped."""
+    cells = (
+        f"<tr><th style='text-align:left'>{_escaped(str(name))}</th><td>{_escaped(_short(value))}</td></tr>"
+        for name, value in values.items()
+    )
+    return f"<table><caption>{_escaped(caption)}</caption>{''.join(cells)}</table>"
+
+
+def _escaped(text: str) -> str:
+    from html import escape  # a notebook needs it, and no server
+
+    return escape(text)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)
@@ -55,9 +90,22 @@ class Model:
     coefficients: list[Any] | None
     intercept: float | None
     intercepts: list[float] | None
-    receipt: dict[str, Any]
+    receipt: ReceiptData
     network: dict[str, Any] | None = None
     parameters: list[float] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "receipt", ReceiptData(self.receipt))
+
+    def _repr_html_(self) -> str:
+        """Return the receipt and, of one linear model, its largest coefficients, as HTML for a notebook."""
+        text = f"<p>model {self.id} of dataset {_escaped(self.dataset)}</p>{self.receipt._repr_html_()}"
+        if self.network is not None or self.intercept is None:
+            return text
+        named = dict(zip(self.feature_names, self.coefficients or [], strict=True))
+        largest = sorted(named, key=lambda name: -abs(named[name]))[:_MOST_SHOWN]
+        caption = "coefficients, per unit of a column" + (", the largest" if len(named) > len(largest) else "")
+        return text + _html_table({"intercept": self.intercept} | {name: named[name] for name in largest}, caption)
 
 
 def in_column_units(
@@ -94,6 +142,46 @@ def in_column_units(
         coefficients = coefficients * ((upper - lower) / 2.0)
         intercepts = intercepts * ((upper - lower) / 2.0) + (lower + upper) / 2.0
     return coefficients, intercepts
+
+
+def standard_errors(
+    declaration: Declaration, root: np.ndarray | None, projection: RandomProjection | None = None
+) -> dict[str, Any]:
+    """Return the standard deviations that the noise for privacy gives a coefficient, and an intercept, at most.
+
+    `in_column_units` is affine: its linear part maps each row of R, and the squares of a column add up to a variance.
+
+    Parameters
+    ----------
+    declaration : Declaration
+        The declaration that the models were trained with.
+    root : np.ndarray | None
+        R, shape (m, dimension), see `dbdp.algorithms.plan.Released`; None if it is not known.
+    projection : RandomProjection | None
+        The projection with which the rows were packed.
+
+    Returns
+    -------
+    dict
+        `standard_errors`, of each feature, for every class alike, or their root mean square for more than `MOST_LISTED`
+        features; and `intercept_standard_error`, if there is an intercept. Four digits. Empty without R, and for more
+        than `MOST_MAPPED` features.
+    """
+    if root is None or len(declaration.feature_names) > MOST_MAPPED:
+        return {}
+    origin = in_column_units(declaration, np.zeros(root.shape[1]), projection)
+    mapped = in_column_units(declaration, root, projection)
+    features, intercept = (
+        np.sqrt(np.sum(np.square(each - start), axis=0)) for each, start in zip(mapped, origin, strict=True)
+    )
+    if features.size > MOST_LISTED:
+        features = np.sqrt(np.mean(np.square(features)))
+    errors = {"standard_errors": np.vectorize(_four_digits, otypes=[float])(features).tolist()}
+    return errors | ({"intercept_standard_error": _four_digits(float(intercept))} if declaration.intercept else {})
+
+
+def _four_digits(value: float) -> float:
+    return float(f"{value:.4g}")
 
 
 def _of_vector(declaration: Declaration, models: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -164,12 +252,14 @@ def decisions(
 
 def _row_norms(declaration: Declaration, features: np.ndarray) -> np.ndarray:
     """Return the norms (n,) by which packing divides rows with the encoding `unit`; no square overflows."""
+    constant = float(declaration.intercept)
     if declaration.vector:
         coordinates = features / declaration.vector.norm_bound
+        constant *= constant_of(declaration.vector.length)
     else:
         origins, lengths, _ = column_scales(declaration)
         coordinates = (features - origins) / lengths
-    norms: np.ndarray = np.hypot.reduce(coordinates, axis=1, initial=float(declaration.intercept))
+    norms: np.ndarray = np.hypot.reduce(coordinates, axis=1, initial=constant)
     return norms
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from dbdp.algorithms.noisy_sgd.preconditioning import matrix_of, usual_ridge
 from dbdp.algorithms.plan import Moment
 from dbdp.learning.rows.encoding import HEADER_BYTES, SHRINK
-from dbdp.learning.rows.features import CENTRED
+from dbdp.learning.rows.features import CENTRED, UNIT, constant_of
 from dbdp.registry import releases
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import Declaration
@@ -163,13 +163,14 @@ class Summary:
 
 def _of_features(declaration: Declaration) -> tuple[np.ndarray, np.ndarray]:
     """Return origins and lengths of the features, and of the constant, shapes (d,)."""
+    constant = 1.0
     if declaration.vector:
         lengths = np.full(declaration.vector.length, declaration.vector.norm_bound)
         origins = np.zeros(declaration.vector.length)
+        constant = 1 / constant_of(declaration.vector.length) if declaration.encoding == UNIT else 1.0
     else:
         origins, lengths, _ = releases.column_scales(declaration)
-    constant = [1.0] * declaration.intercept
-    return np.append(origins, [0.0] * declaration.intercept), np.append(lengths, constant)
+    return np.append(origins, [0.0] * declaration.intercept), np.append(lengths, [constant] * declaration.intercept)
 
 
 def _shown(columns: Sequence[str]) -> str:
@@ -207,7 +208,8 @@ def load(session: Session, number: int) -> Summary:
         raise ValueError(f"summary {number} does not exist; see dbdp.summaries, or call dbdp.dp_summarize")
     row, receipt = rows[0], json.loads(rows[0]["receipt"])
     noisy = np.frombuffer(row["numbers"], np.float64, offset=HEADER_BYTES)
-    square = receipt["rows"] * receipt["label_weight"] ** 2
+    slots = receipt["capacity"] * receipt.get("max_rows", 1) if "capacity" in receipt else receipt["rows"]
+    square = slots * receipt["label_weight"] ** 2
     mean, scale = matrix_of(noisy, receipt["coordinates"]) / square, receipt["noise_scale"] / square
     declaration = Declaration.from_json(row["declaration"])
     return Summary(number, row["dataset_id"], receipt["dataset"], declaration, mean, scale)

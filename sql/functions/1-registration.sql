@@ -14,7 +14,8 @@ create or replace function dbdp.register_dataset(
   unit text default null,
   max_rows int default null,
   public_columns text[] default null,
-  rho float8 default null
+  rho float8 default null,
+  capacity bigint default null
 ) returns void
 language plpython3u
 set client_min_messages = error
@@ -23,7 +24,7 @@ as $body$
 @plpython register_dataset@
 $body$;
 comment on function dbdp.register_dataset is
-'register a table as a dataset: features maps a column to [lower, upper], {"bounds": [lower, upper], "bins": 8, "scale": "asinh"}, ["category", …] or {"length": d, "norm": bound}; the label has a positive value, classes, or label_bounds; all rows with one value of column unit are protected together, and at most max_rows of them are read; public_columns are public keys to group by; the budget, epsilon and delta or rho and delta, never changes. For the owner of the table.';
+'register a table as a dataset: features maps a column to [lower, upper], {"bounds": [lower, upper], "bins": 8, "scale": "asinh"}, ["category", …] or {"length": d, "norm": bound}; the label has a positive value, classes, or label_bounds; all rows with one value of column unit are protected together, and at most max_rows of them are read; public_columns are public keys to group by; with a capacity at most so many rows, or units, are read, their number is private and may change, and without one it is public and fixed; the budget, epsilon and delta or rho and delta, never changes. For the owner of the table.';
 
 create or replace function dbdp.drop_dataset(name text) returns void
 language plpython3u
@@ -35,7 +36,7 @@ $body$;
 comment on function dbdp.drop_dataset is 'close a dataset; its history and its models stay. For the role that registered it.';
 
 create or replace function dbdp.renew_budget(
-  dataset text, reason text, epsilon float8 default null, delta float8 default null
+  dataset text, reason text, epsilon float8 default null, delta float8 default null, capacity bigint default null
 ) returns void
 language plpython3u
 set client_min_messages = error
@@ -44,7 +45,17 @@ as $body$
 @plpython renew_budget@
 $body$;
 comment on function dbdp.renew_budget is
-'end the budget of a dataset and begin a new one, of the same size by default; the guarantees of both add up. For the role that registered it.';
+'end the budget of a dataset and begin a new one, with the same epsilon, delta and capacity by default; the guarantees of both add up. For the role that registered it.';
+
+create or replace function dbdp.raise_capacity(dataset text, reason text, capacity bigint) returns void
+language plpython3u
+set client_min_messages = error
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython raise_capacity@
+$body$;
+comment on function dbdp.raise_capacity is
+'raise how many rows, or units, of a dataset are read at most; its budget, grants and models stay; a dataset whose number of rows was public and fixed has a capacity from then on. For the role that registered it.';
 
 create or replace function dbdp.answer_at_multiples(dataset text, reason text, seconds int) returns void
 language plpython3u

@@ -9,23 +9,27 @@ comment on function dbdp.record_outcome is 'internal: record the outcome of a cl
 
 create or replace function dbdp.budget(
   dataset text,
-  release_delta float8 default 0,
+  release_delta float8 default null,
+  release_epsilon float8 default null,
+  out left_share float8,
+  out releases_left bigint,
+  out of_epsilon float8,
+  out of_delta float8,
+  out epsilon_left float8,
   out epsilon float8,
   out delta float8,
+  out releases bigint,
+  out registrations int,
+  out total_epsilon float8,
+  out total_delta float8,
   out mode text,
   out rdp_order float8,
   out charge_limit numeric,
   out charged numeric,
   out leak_limit numeric,
   out leaked numeric,
-  out left_share float8,
-  out epsilon_left float8,
   out recorded numeric,
-  out unrecorded numeric,
-  out releases bigint,
-  out registrations int,
-  out total_epsilon float8,
-  out total_delta float8
+  out unrecorded numeric
 )
 language plpython3u
 set client_min_messages = error
@@ -34,7 +38,7 @@ as $body$
 @plpython budget@
 $body$;
 comment on function dbdp.budget is
-'what a dataset has spent and what remains: epsilon_left is the largest epsilon of one more release with noise at the end and release_delta; total_epsilon and total_delta are the guarantee of all registrations of the table together';
+'what a dataset has left and has spent: releases_left is how many more releases of release_epsilon and release_delta fit, with noise at the end (default: a tenth of the budget''s epsilon and delta), epsilon_left the largest epsilon of a single one at that delta; total_epsilon and total_delta are the guarantee of all registrations of the table together';
 
 create or replace function dbdp.check_ledger(
   out dataset text,

@@ -56,25 +56,34 @@ alter view dbdp.own_datasets owner to dbdp_owner;
 alter view dbdp.open_datasets owner to dbdp_owner;
 alter view dbdp.granted_models owner to dbdp_owner;
 
-create or replace function dbdp.allowance_spent(allowance int, out charged float8, out leaked float8)
+create or replace function dbdp.allowance_spent(
+  allowance int,
+  release_delta float8 default null,
+  out charged float8,
+  out leaked float8,
+  out left_share float8,
+  out epsilon_left float8
+)
 language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython allowance_spent@
 $body$;
-comment on function dbdp.allowance_spent is 'internal: what an allowance of the caller, or of a dataset that it registered, has spent';
+comment on function dbdp.allowance_spent is 'internal: what an allowance of the caller, or of a dataset that it registered, has spent, and has left for one more release';
 
 create or replace view dbdp.allowances with (security_invoker) as
 select d.name as dataset,
        a.role,
        a.epsilon,
+       a.delta,
+       spent.left_share,
+       spent.epsilon_left,
        a.charge_limit / 1e9::float8 as charge_limit,
        spent.charged,
        a.leak_limit / 1e18::float8 as leak_limit,
        spent.leaked,
-       a.implied_epsilon,
-       a.implied_delta,
+       coalesce(a.rdp_order, d.rdp_order) as rdp_order,
        a.granted_by,
        a.granted_at
 from dbdp.allowance as a
@@ -82,7 +91,7 @@ join dbdp.dataset as d on d.id = a.dataset_id
 cross join lateral dbdp.allowance_spent(a.id) as spent
 where a.revoked_at is null
 and d.dropped_at is null;
-comment on view dbdp.allowances is 'which roles may train on which dataset, and how much of its budget each may spend and has spent; without an epsilon only the dataset''s budget limits it';
+comment on view dbdp.allowances is 'which roles may train on which dataset: all releases of a role together are (epsilon, delta)-private by themselves; epsilon_left is the largest epsilon of one more release; without an epsilon only the dataset''s budget limits them';
 
 create or replace function dbdp.grant_training(dataset text, role name, epsilon float8 default null) returns void
 language plpython3u
@@ -92,7 +101,7 @@ as $body$
 @plpython grant_training@
 $body$;
 comment on function dbdp.grant_training is
-'let a role and its members train on a dataset; with an epsilon they may spend at most that part of its budget. For the role that registered it.';
+'let a role and its members train on a dataset; with an epsilon, all their releases together keep that epsilon by themselves. For the role that registered it.';
 
 create or replace function dbdp.revoke_training(dataset text, role name) returns void
 language plpython3u

@@ -361,13 +361,37 @@ create or replace aggregate dbdp.joint_moment(block bytea, dimension int, labels
 comment on aggregate dbdp.joint_moment(bytea, int, int, float8) is
 'internal: second_moment of packed rows with their labels, in so many coordinates of that weight, behind the features';
 
-create or replace function dbdp.transformed(block bytea, matrix bytea) returns bytea
+create or replace function dbdp.lengths(block bytea, matrix bytea) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython transformed@
+@plpython lengths@
 $body$;
-comment on function dbdp.transformed is 'internal: a block whose packed rows are multiplied by a matrix of float8, little-endian; labels stay';
+comment on function dbdp.lengths is
+'internal: upper bounds, float4, on the norms of a block''s packed rows times a matrix of float8; both little-endian';
+
+create or replace function dbdp.measured_gradient_transition(
+  total bytea,
+  block bytea,
+  lengths bytea,
+  model bytea,
+  objective text,
+  clip float8
+) returns bytea
+language plpython3u
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython measured_gradient_transition@
+$body$;
+comment on function dbdp.measured_gradient_transition is 'internal: transition of measured_gradient_sum';
+
+create or replace aggregate dbdp.measured_gradient_sum(block bytea, lengths bytea, model bytea, objective text, clip float8) (
+  sfunc = dbdp.measured_gradient_transition,
+  stype = bytea,
+  parallel = unsafe
+);
+comment on aggregate dbdp.measured_gradient_sum(bytea, bytea, bytea, text, float8) is
+'internal: gradient_sum of packed rows whose gradients are clipped by the lengths of the rows in other coordinates';
 
 create or replace function dbdp.loss_transition(totals bytea, block bytea, models bytea, objective text, "limit" float8) returns bytea
 language plpython3u

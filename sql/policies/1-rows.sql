@@ -9,6 +9,7 @@ alter table dbdp.prediction_grant enable row level security;
 alter table dbdp.outcome enable row level security;
 alter table dbdp.former_declaration enable row level security;
 alter table dbdp.former_answer_time enable row level security;
+alter table dbdp.former_capacity enable row level security;
 
 -- Dropped first, so that this file can be run again.
 do $policies$
@@ -76,4 +77,9 @@ using (true) with check (true);
 create policy visible on dbdp.former_answer_time for select to dbdp_predictor -- of the datasets that a role sees
 using (exists (select from dbdp.dataset as d where d.id = dataset_id));
 create policy managed on dbdp.former_answer_time to dbdp_owner
+using (true) with check (true);
+
+create policy visible on dbdp.former_capacity for select to dbdp_predictor -- of the datasets that a role sees
+using (exists (select from dbdp.dataset as d where d.id = dataset_id));
+create policy managed on dbdp.former_capacity to dbdp_owner
 using (true) with check (true);

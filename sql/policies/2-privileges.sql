@@ -29,9 +29,10 @@ $acting$;
 
 -- The ledger and the other tables belong to the superuser, so that dbdp_owner cannot change what it has written.
 grant select, insert on dbdp.dataset, dbdp.ledger, dbdp.model, dbdp.allowance, dbdp.prediction_grant to dbdp_owner;
-grant select, insert on dbdp.outcome, dbdp.former_declaration, dbdp.former_answer_time to dbdp_owner;
-grant update (dropped_at, declaration, column_types, answer_seconds) on dbdp.dataset to dbdp_owner;
-grant update (epsilon, charge_limit, leak_limit, implied_epsilon, implied_delta, granted_by, granted_at, revoked_at)
+grant select, insert on dbdp.outcome, dbdp.former_declaration, dbdp.former_answer_time, dbdp.former_capacity
+to dbdp_owner;
+grant update (dropped_at, declaration, column_types, answer_seconds, capacity, rows) on dbdp.dataset to dbdp_owner;
+grant update (epsilon, delta, rdp_order, charge_limit, leak_limit, granted_by, granted_at, revoked_at)
 on dbdp.allowance to dbdp_owner;
 grant delete on dbdp.prediction_grant to dbdp_owner;
 grant update (granted_at) on dbdp.prediction_grant to dbdp_owner; -- to lock a row, no more
@@ -48,7 +49,8 @@ grant execute on function
   dbdp.sgd_epoch(bytea, bytea), dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition,
   dbdp.noisy_transition, dbdp.noisy_terminate, dbdp.noisy_steps(bytea, bytea),
   dbdp.gradient_transition, dbdp.gradient_sum(bytea, bytea, text, float8),
-  dbdp.second_moment_transition, dbdp.second_moment(bytea, int), dbdp.transformed,
+  dbdp.second_moment_transition, dbdp.second_moment(bytea, int), dbdp.lengths,
+  dbdp.measured_gradient_transition, dbdp.measured_gradient_sum(bytea, bytea, bytea, text, float8),
   dbdp.joint_moment_transition, dbdp.joint_moment(bytea, int, int, float8),
   dbdp.loss_transition, dbdp.loss_sum(bytea, bytea, text, float8),
   dbdp.label_transition, dbdp.label_counts(bytea, int, int),
@@ -93,7 +95,8 @@ grant execute on function
   dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition,
   dbdp.noisy_transition, dbdp.noisy_terminate, dbdp.noisy_steps(bytea, bytea),
   dbdp.gradient_transition, dbdp.gradient_sum(bytea, bytea, text, float8),
-  dbdp.second_moment_transition, dbdp.second_moment(bytea, int), dbdp.transformed,
+  dbdp.second_moment_transition, dbdp.second_moment(bytea, int), dbdp.lengths,
+  dbdp.measured_gradient_transition, dbdp.measured_gradient_sum(bytea, bytea, bytea, text, float8),
   dbdp.loss_transition, dbdp.loss_sum(bytea, bytea, text, float8),
   dbdp.label_transition, dbdp.label_counts(bytea, int, int)
 to dbdp_data_owner;
@@ -101,6 +104,7 @@ to dbdp_data_owner;
 -- Reports of what was spent.
 grant execute on function dbdp.budget to dbdp_analyst;
 grant select on dbdp.history, dbdp.outcome to dbdp_analyst;
-grant execute on function dbdp.check_ledger, dbdp.record_outcome, dbdp.renew_budget, dbdp.redeclare, dbdp.answer_at_multiples
+grant execute on function dbdp.check_ledger, dbdp.record_outcome, dbdp.renew_budget, dbdp.redeclare, dbdp.answer_at_multiples,
+  dbdp.raise_capacity
 to dbdp_data_owner;
-grant select on dbdp.former_declaration, dbdp.former_answer_time to dbdp_data_owner;
+grant select on dbdp.former_declaration, dbdp.former_answer_time, dbdp.former_capacity to dbdp_data_owner;

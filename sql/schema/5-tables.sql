@@ -21,6 +21,8 @@ create table dbdp.dataset (
   renews int unique, -- the period before this one; a foreign key to its own table would make pg_dump warn
   reason text, -- of the renewal
   answer_seconds int, -- results computed from rows are returned at multiples of them after the charge; null: at once
+  capacity bigint, -- at most so many rows, or units, are read; null: their number is public and fixed
+  constraint dataset_capacity check (capacity * coalesce(max_rows, 1) = rows),
   constraint dataset_unit check ((unit is null) = (max_rows is null)),
   constraint dataset_renewal check ((renews is null) = (reason is null))
 );

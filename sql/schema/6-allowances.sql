@@ -4,17 +4,17 @@ create table if not exists dbdp.allowance (
   dataset_id int not null references dbdp.dataset,
   role name not null, -- not an oid, which a dump would not preserve
   epsilon float8,
+  delta float8,
+  rdp_order float8, -- of its charges, in mode renyi; null if that of the dataset
   charge_limit bigint,
   leak_limit bigint,
-  implied_epsilon float8,
-  implied_delta float8,
   granted_by name not null default session_user,
   granted_at timestamptz not null default pg_catalog.now(),
   revoked_at timestamptz,
   unique (dataset_id, role),
-  check (pg_catalog.num_nulls(epsilon, charge_limit, leak_limit, implied_epsilon, implied_delta) in (0, 5))
+  check (pg_catalog.num_nulls(epsilon, delta, charge_limit, leak_limit) in (0, 4))
 );
-comment on table dbdp.allowance is 'which roles may train on a dataset, and how much of its budget each may spend; two sequences for each row, its odometers, count what was spent, and stay when a right is revoked';
+comment on table dbdp.allowance is 'which roles may train on a dataset, and the guarantee that all releases of each keep by themselves; two sequences for each row, its odometers, count what was spent, and stay when a right is revoked';
 
 alter table dbdp.ledger
   add column if not exists allowance_id int references dbdp.allowance; -- null if the role that registered the dataset trained

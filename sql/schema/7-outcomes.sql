@@ -34,9 +34,23 @@ create table if not exists dbdp.former_answer_time (
 );
 comment on table dbdp.former_answer_time is 'answer times that an owner replaced, when and why: results were returned at multiples of so many seconds after a charge, with null at once; the current number is in dbdp.dataset';
 
+-- The capacities that dbdp.raise_capacity replaced.
+create table if not exists dbdp.former_capacity (
+  id bigint generated always as identity primary key,
+  dataset_id int not null references dbdp.dataset,
+  capacity bigint,
+  rows bigint not null,
+  replaced_at timestamptz not null default pg_catalog.clock_timestamp(),
+  replaced_by name not null default session_user,
+  reason text not null
+);
+comment on table dbdp.former_capacity is 'capacities that an owner raised, when and why, with the slots that they had; null for a fixed number of rows; the current capacity is in dbdp.dataset';
+
 select pg_catalog.pg_extension_config_dump('dbdp.outcome', '');
 select pg_catalog.pg_extension_config_dump('dbdp.outcome_id_seq', '');
 select pg_catalog.pg_extension_config_dump('dbdp.former_declaration', '');
 select pg_catalog.pg_extension_config_dump('dbdp.former_declaration_id_seq', '');
 select pg_catalog.pg_extension_config_dump('dbdp.former_answer_time', '');
 select pg_catalog.pg_extension_config_dump('dbdp.former_answer_time_id_seq', '');
+select pg_catalog.pg_extension_config_dump('dbdp.former_capacity', '');
+select pg_catalog.pg_extension_config_dump('dbdp.former_capacity_id_seq', '');

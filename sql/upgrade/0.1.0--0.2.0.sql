@@ -34,6 +34,8 @@ alter table dbdp.dataset
   add column renews int unique,
   add column reason text,
   add column answer_seconds int,
+  add column capacity bigint,
+  add constraint dataset_capacity check (capacity * coalesce(max_rows, 1) = rows),
   add constraint dataset_unit check ((unit is null) = (max_rows is null)),
   add constraint dataset_renewal check ((renews is null) = (reason is null));
 

@@ -78,14 +78,14 @@ def test_no_empty_bin_passes_but_with_the_reported_probability(delta, beta):
 )
 def test_the_bounds_are_the_powers_of_two_around_the_numbers(values, lower, upper):
     """A bin has its lower edge and not its upper one, also below 0: -4 is in [-4, -2)."""
-    told = released(values, 1.0)
+    told = released(values, 1.0, beta=1e-12)
     assert (told["lower"], told["upper"]) == (lower, upper)
     assert told["outside"] < 0.2
     assert sum(each["rows"] for each in told["bins"]) == pytest.approx(5000, abs=1000)
 
 
 def test_what_is_no_number_counts_as_outside():
-    told = released([*np.linspace(1, 2, 3000, endpoint=False), *[math.nan] * 1000], 1.0)
+    told = released([*np.linspace(1, 2, 3000, endpoint=False), *[math.nan] * 1000], 1.0, beta=1e-12)
     assert abs(told["outside"] - 0.25) < 7 * told["outside_noise"]
     assert 0 < told["outside_noise"] < 0.02
 

@@ -240,8 +240,14 @@ def test_accuracy_precision_and_recall_are_shares_of_the_noisy_matrix():
 
 def test_cells_below_nothing_count_as_nothing_and_empty_classes_have_no_share():
     result = scores(np.array([[8, 2, -3], [0, 0, -1], [-5, 0, -9]]))
-    assert result == {"accuracy": 0.8, "precision": [1.0, 0.0, None], "recall": [0.8, None, None]}
-    assert scores(np.full((2, 2), -4)) == {"accuracy": None, "precision": [None] * 2, "recall": [None] * 2}
+    assert result == {
+        "accuracy": 0.8,
+        "majority_share": 1.0,
+        "precision": [1.0, 0.0, None],
+        "recall": [0.8, None, None],
+    }
+    nothing = {"accuracy": None, "majority_share": None, "precision": [None] * 2, "recall": [None] * 2}
+    assert scores(np.full((2, 2), -4)) == nothing
 
 
 def test_what_is_explained_says_what_is_done():

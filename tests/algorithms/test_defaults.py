@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from dbdp.algorithms import PERTURBED_ONCE, Facts, Request, plan
-from dbdp.algorithms.settings import CLASS_NOISE, LEAST_SIGNAL
+from dbdp.algorithms import ALGORITHMS, PERTURBED_ONCE, Facts, Request, plan
+from dbdp.algorithms.settings import CLASS_NOISE
 
 UPDATES = ("scs13", "bst14", "dp_sgd", "rrpsgd", "sgd_adv")
 
@@ -56,11 +56,18 @@ def test_scs13_makes_few_passes_of_one_batch_each():
     assert explained("scs13", delta=0.0)["steps"] < explained("scs13")["steps"]  # k passes of pure ε/k cost more
 
 
-@pytest.mark.parametrize("algorithm", [*PERTURBED_ONCE, *UPDATES, "dp_agd", "dp_blgd", "objective_perturbation"])
-def test_a_plan_warns_where_noise_wins_and_only_there(algorithm):
-    warning = explained(algorithm, rows=1000, epsilon=0.1)["warning"]
-    assert "1000 rows at epsilon = 0.1" in warning and f"below {LEAST_SIGNAL:g}" in warning
+@pytest.mark.parametrize("algorithm", sorted(set(ALGORITHMS) - {"majority", "privgene"}))
+def test_a_plan_warns_below_the_signal_that_its_algorithm_declares_and_only_there(algorithm):
+    own = {"rows": 1000, "epsilon": 0.02} if algorithm == "preconditioned_gd" else {"rows": 1000, "epsilon": 0.1}
+    warning = explained(algorithm, **own)["warning"]
+    least = ALGORITHMS[algorithm].OPTIONS.least_signal
+    assert f"1000 rows at epsilon = {own['epsilon']}" in warning and f"below {least:g}" in warning
     assert "warning" not in explained(algorithm, epsilon=1.0)
+
+
+def test_a_stronger_algorithm_needs_less_of_a_signal():
+    assert "warning" in explained("dp_sgd", rows=2000, epsilon=0.1)
+    assert "warning" not in explained("preconditioned_gd", rows=2000, epsilon=0.1)
 
 
 def test_the_majority_has_no_warning():

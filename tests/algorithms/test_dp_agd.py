@@ -11,6 +11,7 @@ from goodness import ALPHA, of_cells
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import RowsInMemory
+from pairs import each_value_quick
 from scipy import optimize
 
 from dbdp.algorithms import noisy_sums, plan
@@ -355,8 +356,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("selection", dp_agd.SELECTIONS)
+@pytest.mark.parametrize(("case", "selection"), each_value_quick(list(CASES), dp_agd.SELECTIONS))
 def test_with_a_large_epsilon_it_comes_to_the_minimum(case, selection):
     assert usually(lambda: way_left(case, 1e6, {"splits": 3000, "selection": selection}) < 0.02)
     if case == "logistic":  # little of the way is gone with little

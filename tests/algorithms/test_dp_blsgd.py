@@ -672,7 +672,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("algorithm", others_slow(ALGORITHMS, "dp_blgd", "dp_blsgd_ac"))
+@pytest.mark.parametrize("algorithm", others_slow(ALGORITHMS, "dp_blsgd_ac"))
 def test_with_the_same_noise_every_iterate_is_that_of_the_paper(algorithm):
     happened, batch_size = Counter(), {"batch_size": 60} if algorithm in SAMPLED else {}
     for seed in range(12):
@@ -828,7 +828,14 @@ def test_a_network_is_trained_by_the_same_descent():
     features, labels = separable()
     model = plan.method(RowsInMemory(features, np.where(labels > 0, 2.0, 1.0)), silent)
     assert model.shape == (plan.details["parameters"],)
-    assert plan.details["step_size"] == 1
+    assert (plan.details["step_size"], plan.details["armijo"]) == (8, 0.001)
+
+
+def test_a_network_has_the_conditions_of_the_paper_unless_others_are_given():
+    own = {"armijo": 0.3, "shrink": 0.5}
+    given = planned(outputs=2, network="mlp:4", step_size=2.0, settings=own).details
+    assert [given[name] for name in ("armijo", "shrink", "step_size")] == [0.3, 0.5, 2]
+    assert planned().details["armijo"] == 0.5
 
 
 # --- plans --------------------------------------------------------------------------------------------------------

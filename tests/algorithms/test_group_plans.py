@@ -78,13 +78,13 @@ def test_neighbours_in_one_group_leak_as_much_as_the_worst_group_does():
     assert max(deltas) >= 0.99 * leak(event, epsilon)
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("algorithm", ["bolt_on", "nsgd", "scs13", "dp_sgd", "bst14", "dp_agd"])
-def test_the_cost_is_the_largest_charge_and_the_largest_leak(algorithm, mode):
-    budget = Budget.of(epsilon=50.0, delta=1e-2, mode=mode)
+def test_the_cost_is_the_largest_charge_and_the_largest_leak(algorithm):
     release_plan = planned({"a": 30, "b": 200, "c": 0, "d": 7}, algorithm=algorithm)
-    each = [budget.cost(own.guarantee.as_replace_one()) for own in release_plan.plans if own]
-    assert budget.cost(release_plan.guarantee) == tuple(map(max, zip(*each, strict=True)))
+    for mode in MODES:
+        budget = Budget.of(epsilon=50.0, delta=1e-2, mode=mode)
+        each = [budget.cost(own.guarantee.as_replace_one()) for own in release_plan.plans if own]
+        assert budget.cost(release_plan.guarantee) == tuple(map(max, zip(*each, strict=True)))
     assert (release_plan.guarantee.epsilon, release_plan.guarantee.delta) == (1.0, 1e-6)
 
 

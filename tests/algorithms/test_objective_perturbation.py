@@ -96,9 +96,7 @@ class Table:
     def replaced(self, features, label):
         """The neighbour whose first row is another."""
         return replace(
-            self,
-            features=np.vstack([features, self.features[1:]]),
-            labels=np.concatenate([[label], self.labels[1:]]),
+            self, features=np.vstack([features, self.features[1:]]), labels=np.concatenate([[label], self.labels[1:]])
         )
 
     def minimiser(self, noise):
@@ -415,12 +413,7 @@ KINDS = ("separable", "zero", "same", "opposite", "mixed")
 def tables():
     """Rows that might be hard to find a minimum for: separable, none at all, all the same, one alone, opposite."""
     dimension = st.integers(1, 4)
-    return st.tuples(
-        st.sampled_from(KINDS),
-        st.integers(1, 12),
-        dimension,
-        st.integers(0),
-    )
+    return st.tuples(st.sampled_from(KINDS), st.integers(1, 12), dimension, st.integers(0))
 
 
 def drawn(kind, rows, dimension, seed):

@@ -23,10 +23,14 @@ def planned(algorithm, **settings):
     return plan(Request(1.0, 1e-6, algorithm, settings=json.dumps(settings)), Facts(1000, 5))
 
 
-@EVERY
-def test_the_default_is_within_its_own_limits_and_changes_no_plan(algorithm, name, default, limits):
-    assert planned(algorithm, **{name: default}).details == planned(algorithm).details
-    assert default in limits.choices or limits.least <= default <= limits.most
+@pytest.mark.parametrize("algorithm", algorithms_with("settings"))
+def test_the_defaults_are_within_their_own_limits_and_change_no_plan(algorithm):
+    settings = declared(ALGORITHMS[algorithm].OPTIONS.own_settings)
+    assert planned(algorithm, **{name: default for name, (default, _) in settings.items()}).details == (
+        planned(algorithm).details
+    )
+    for default, limits in settings.values():
+        assert default in limits.choices or limits.least <= default <= limits.most
 
 
 @EVERY

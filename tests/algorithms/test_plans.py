@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import re
+from functools import cache
 
 import numpy as np
 import pytest
@@ -346,7 +347,7 @@ def check(release_plan):
     assert Release.from_data(mechanism.guarantee.as_data()) == mechanism.guarantee
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", others_slow(list(LOSSES), "logistic", "squared"))
 @pytest.mark.parametrize("algorithm", PERTURBED_ONCE)
 def test_every_combination_is_planned_soundly_or_refused_with_a_remedy(algorithm, loss):
     release_plan, refused = 0, 0
@@ -476,213 +477,162 @@ def test_a_class_weight_is_part_of_the_loss():
 
 # --- refusals --------------------------------------------------------------------------------------------
 
-REFUSED = {
-    "a batch of nothing": (
-        {"batch_size": 0},
-        r"batch_size = 0 must be a whole number between 1 and 1003: .*number of rows",
-    ),
-    "a negative batch": ({"batch_size": -5}, r"batch_size = -5 must be a whole number between 1"),
-    "a batch beyond the rows": (
-        {"batch_size": 1004},
-        r"batch_size = 1004 must be .* between 1 and 1003: it cannot exceed the number of rows",
-    ),
-    "half a batch": ({"batch_size": 2.5}, r"batch_size = 2.5 must be a whole number"),
-    "a batch of truth": ({"batch_size": True}, r"batch_size = True must be a whole number"),
-    "no epoch": ({"epochs": 0}, r"epochs = 0 must be a whole number between 1 and 100000"),
-    "too many epochs": ({"epochs": 10**12}, r"epochs = 1000000000000 must be .* between 1 and 100000"),
-    "too many updates": (
+REFUSED = [
+    ({"batch_size": 0}, r"batch_size = 0 must be a whole number between 1 and 1003: .*number of rows"),
+    ({"batch_size": -5}, r"batch_size = -5 must be a whole number between 1"),
+    ({"batch_size": 1004}, r"batch_size = 1004 must be .* between 1 and 1003: it cannot exceed the number of rows"),
+    ({"batch_size": 2.5}, r"batch_size = 2.5 must be a whole number"),
+    ({"batch_size": True}, r"batch_size = True must be a whole number"),
+    ({"epochs": 0}, r"epochs = 0 must be a whole number between 1 and 100000"),
+    ({"epochs": 10**12}, r"epochs = 1000000000000 must be .* between 1 and 100000"),
+    (
         {"rows": 10**9, "batch_size": 1, "epochs": 1000},
         r"1000000000000 updates are more than 500000000.*choose fewer epochs or a larger batch_size",
     ),
-    "an unknown schedule": ({"schedule": "cosine"}, r"'cosine' is unknown; choose one of constant, inverse_time"),
-    "an unknown loss": ({"loss": "hinge"}, r"'hinge' is unknown; choose one of logistic"),
-    "an unknown algorithm": ({"algorithm": "sgd"}, r"'sgd' is unknown; choose one of auto, bolt_on"),
-    "an unknown mechanism": (
-        {"mechanism": "gauss"},
-        r"'gauss' is unknown; choose one of gaussian, spherical_laplace, discrete_gaussian",
-    ),
-    "a constant step without its size": ({"schedule": "constant"}, r"needs a step_size; give one, at most 2/β"),
-    "a step size of zero": ({"schedule": "constant", "step_size": 0.0}, r"step_size = 0.0 must be positive"),
-    "a step size that is no number": ({"schedule": "constant", "step_size": math.nan}, r"step_size = nan must be"),
-    "a step size above 2/β": ({"schedule": "constant", "step_size": 8.5}, r"step size 8.5 is above 2/β = 8.*≤ 8"),
-    "a step size that inverse_time would ignore": ({"step_size": 0.5}, r"sets its own step sizes; leave step_size out"),
-    "inverse_time without regularisation": (
-        {"regularisation": 0.0},
-        r"'inverse_time' needs regularisation > 0; give one, or choose 'constant'",
-    ),
-    "a negative regularisation": (
-        {"regularisation": -0.1},
-        r"regularisation = -0.1 must be 0, or between 1e-12 and 1e",
-    ),
-    "a regularisation that is no number": ({"regularisation": math.nan}, r"regularisation = nan must be 0, or between"),
-    "an infinite regularisation": ({"regularisation": math.inf}, r"regularisation = inf must be 0, or between"),
-    "an epsilon of zero": ({"epsilon": 0.0}, r"epsilon = 0.0 must be positive and at most 1e"),
-    "a negative epsilon": ({"epsilon": -1.0}, r"epsilon = -1.0 must be positive and at most 1e"),
-    "an epsilon that is no number": ({"epsilon": math.nan}, r"epsilon = nan must be positive and at most 1e"),
-    "an infinite epsilon": ({"epsilon": math.inf}, r"epsilon = inf must be positive and at most 1e"),
-    "an epsilon that is a word": ({"epsilon": "1"}, r"epsilon = '1' and delta = .* must be numbers"),
-    "a delta of one": ({"delta": 1.0}, r"delta = 1.0 must be at least 0 and below 1"),
-    "a negative delta": ({"delta": -1e-9}, r"delta = -1e-09 must be at least 0 and below 1"),
-    "a delta that is no number": ({"delta": math.nan}, r"delta = nan must be at least 0 and below 1"),
-    "a Gaussian without a delta": (
+    ({"schedule": "cosine"}, r"'cosine' is unknown; choose one of constant, inverse_time"),
+    ({"loss": "hinge"}, r"'hinge' is unknown; choose one of logistic"),
+    ({"algorithm": "sgd"}, r"'sgd' is unknown; choose one of auto, bolt_on"),
+    ({"mechanism": "gauss"}, r"'gauss' is unknown; choose one of gaussian, spherical_laplace, discrete_gaussian"),
+    ({"schedule": "constant"}, r"needs a step_size; give one, at most 2/β"),
+    ({"schedule": "constant", "step_size": 0.0}, r"step_size = 0.0 must be positive"),
+    ({"schedule": "constant", "step_size": math.nan}, r"step_size = nan must be"),
+    ({"schedule": "constant", "step_size": 8.5}, r"step size 8.5 is above 2/β = 8.*≤ 8"),
+    ({"step_size": 0.5}, r"sets its own step sizes; leave step_size out"),
+    ({"regularisation": 0.0}, r"'inverse_time' needs regularisation > 0; give one, or choose 'constant'"),
+    ({"regularisation": -0.1}, r"regularisation = -0.1 must be 0, or between 1e-12 and 1e"),
+    ({"regularisation": math.nan}, r"regularisation = nan must be 0, or between"),
+    ({"regularisation": math.inf}, r"regularisation = inf must be 0, or between"),
+    ({"epsilon": 0.0}, r"epsilon = 0.0 must be positive and at most 1e"),
+    ({"epsilon": -1.0}, r"epsilon = -1.0 must be positive and at most 1e"),
+    ({"epsilon": math.nan}, r"epsilon = nan must be positive and at most 1e"),
+    ({"epsilon": math.inf}, r"epsilon = inf must be positive and at most 1e"),
+    ({"epsilon": "1"}, r"epsilon = '1' and delta = .* must be numbers"),
+    ({"delta": 1.0}, r"delta = 1.0 must be at least 0 and below 1"),
+    ({"delta": -1e-9}, r"delta = -1e-09 must be at least 0 and below 1"),
+    ({"delta": math.nan}, r"delta = nan must be at least 0 and below 1"),
+    (
         {"delta": 0.0, "mechanism": "discrete_gaussian"},
         r"delta = 0: .*give a delta > 0 or use mechanism 'spherical_laplace'",
     ),
-    "an unknown averaging": (
-        {"averaging": "some"},
-        r"averaging 'some' is unknown; choose one of none, all, last_epoch",
-    ),
-    "an unknown permutation": (
-        {"permutation": "sorted"},
-        r"permutation 'sorted' is unknown; choose one of reused, fresh",
-    ),
-    "an unknown calibration": ({"calibration": "prv"}, r"calibration 'prv' is unknown; choose one of worst_position"),
-    "an unknown way to average shards": (
-        {"shards": 2, "shard_averaging": "never"},
-        r"shard_averaging 'never' is unknown; choose one of once, each_epoch",
-    ),
-    "averaging of shards without shards": (
-        {"shard_averaging": "once"},
-        r"shard_averaging needs shards > 1; leave it out, or give shards",
-    ),
-    "no shard": ({"shards": 0}, r"shards = 0 must be a whole number between 1 and"),
-    "more shards than rows": ({"rows": 5, "shards": 6}, r"shards = 6 must be .* between 1 and 5: each needs a row"),
-    "a batch beyond a shard": (
+    ({"averaging": "some"}, r"averaging 'some' is unknown; choose one of none, all, last_epoch"),
+    ({"permutation": "sorted"}, r"permutation 'sorted' is unknown; choose one of reused, fresh"),
+    ({"calibration": "prv"}, r"calibration 'prv' is unknown; choose one of worst_position"),
+    ({"shards": 2, "shard_averaging": "never"}, r"shard_averaging 'never' is unknown; choose one of once, each_epoch"),
+    ({"shard_averaging": "once"}, r"shard_averaging needs shards > 1; leave it out, or give shards"),
+    ({"shards": 0}, r"shards = 0 must be a whole number between 1 and"),
+    ({"rows": 5, "shards": 6}, r"shards = 6 must be .* between 1 and 5: each needs a row"),
+    (
         {"shards": 3, "batch_size": 335},
         r"batch_size = 335 must be .* between 1 and 334: it cannot exceed the number of rows \(of a shard\)",
     ),
-    "shards of means": ({"shards": 2, "averaging": "all"}, r"shards average last iterates .*choose shards = 1"),
-    "shards of fresh permutations": ({"shards": 2, "permutation": "fresh"}, r"shards = 2 .*choose shards = 1"),
-    "a mixture of shards": (
+    ({"shards": 2, "averaging": "all"}, r"shards average last iterates .*choose shards = 1"),
+    ({"shards": 2, "permutation": "fresh"}, r"shards = 2 .*choose shards = 1"),
+    (
         {"shards": 2, "calibration": "hockey_stick"},
         r"'hockey_stick' is for one shard; choose 'worst_position', or shards = 1",
     ),
-    "a mixture of fresh permutations": (
+    (
         {"permutation": "fresh", "calibration": "rdp"},
         r"fresh permutation .* choose permutation 'reused' or calibration 'worst_position'",
     ),
-    "a pure mixture": (
+    (
         {"delta": 0.0, "calibration": "hockey_stick"},
         r"'hockey_stick' needs a delta > 0: shuffling does not amplify pure guarantees .*choose 'worst_position'",
     ),
-    "a mixture with other noise": (
+    (
         {"mechanism": "discrete_gaussian", "calibration": "rdp_tight"},
         r"'rdp_tight' needs mechanism 'gaussian', not 'discrete_gaussian'",
     ),
-    "a mixture of too many positions": (
+    (
         {"algorithm": "nsgd", "rows": 2 * 10**7, "batch_size": 1, "epochs": 1},
         r"20000000 mini-batches are more than 10000000.*larger batch_size or calibration 'worst_position'",
     ),
-    "restarts of Bolt-on": (
+    (
         {"averaging_interval": 5},
         r"'bolt_on' has no averaging_interval \(given: 5\); it perturbs .* once; leave it out, or choose rsgd_ar",
     ),
-    "the restarted schedule for Bolt-on": (
+    (
         {"schedule": "restarted", "step_size": 0.5},
         r"'bolt_on' has no schedule 'restarted'; choose one of constant, .* or algorithm nsgd, rsgd_ar",
     ),
-    "restarts without an interval": (
+    (
         {"algorithm": "nsgd", "averaging_interval": 5},
         r"'nsgd' has no averaging_interval \(given: 5\); it makes restarted .*; leave it out, or choose rsgd_ar",
     ),
-    "an interval of nothing": (
+    (
         {"algorithm": "rsgd_ar", "averaging_interval": 0},
         r"averaging_interval = 0 must be a whole number between 1 and 100000: epochs between restarts",
     ),
-    "another schedule for NSGD": (
+    (
         {"algorithm": "nsgd", "schedule": "constant"},
         r"'nsgd' has no schedule 'constant'; .* always with schedule restarted; leave it out, or choose bolt_on",
     ),
-    "another averaging for RSGD-AR": (
-        {"algorithm": "rsgd_ar", "averaging": "all"},
-        r"'rsgd_ar' has no averaging 'all'",
-    ),
-    "an exponent for NSGD": ({"algorithm": "nsgd", "exponent": 0.5}, r"'nsgd' has no exponent \(given: 0.5\)"),
-    "shards for NSGD": ({"algorithm": "nsgd", "shards": 2}, r"'nsgd' has no shards \(given: 2\); .*choose bolt_on"),
-    "mini-batches of full batches": (
+    ({"algorithm": "rsgd_ar", "averaging": "all"}, r"'rsgd_ar' has no averaging 'all'"),
+    ({"algorithm": "nsgd", "exponent": 0.5}, r"'nsgd' has no exponent \(given: 0.5\)"),
+    ({"algorithm": "nsgd", "shards": 2}, r"'nsgd' has no shards \(given: 2\); .*choose bolt_on"),
+    (
         {"algorithm": "output_perturbation_gd", "batch_size": 50},
         r"'output_perturbation_gd' has no batch_size 50; it takes full-batch steps .*choose bolt_on",
     ),
-    "falling full-batch steps": (
+    (
         {"algorithm": "output_perturbation_gd", "schedule": "decreasing"},
         r"has no schedule 'decreasing'; it takes full-batch steps of one size",
     ),
-    "full-batch steps above 2/β": (
-        {"algorithm": "output_perturbation_gd", "step_size": 9.0},
-        r"step size 9.0 is above 2/β = 8.0",
-    ),
-    "NSGD's first step above 2/β": (
-        {"algorithm": "nsgd", "step_size": 9.0, "regularisation": 0.001},
-        r"step size 9.0 is above 2/β = 7.96",
-    ),
-    "no NSGD step": ({"algorithm": "nsgd", "step_size": -1.0}, r"step_size = -1.0 must be positive and finite"),
-    "an exponent of a constant": (
+    ({"algorithm": "output_perturbation_gd", "step_size": 9.0}, r"step size 9.0 is above 2/β = 8.0"),
+    ({"algorithm": "nsgd", "step_size": 9.0, "regularisation": 0.001}, r"step size 9.0 is above 2/β = 7.96"),
+    ({"algorithm": "nsgd", "step_size": -1.0}, r"step_size = -1.0 must be positive and finite"),
+    (
         {"schedule": "constant", "step_size": 0.5, "exponent": 0.5},
         r"'constant' has no exponent; leave it out, or choose decreasing or square_root",
     ),
-    "an exponent of inverse_time": ({"exponent": 0.5}, r"'inverse_time' has no exponent; leave it out"),
-    "an exponent of 1": ({"schedule": "decreasing", "exponent": 1.0}, r"exponent = 1.0 must be at least 0 and below 1"),
-    "a negative exponent": ({"schedule": "square_root", "exponent": -0.1}, r"exponent = -0.1 must be at least 0"),
-    "an exponent that is no number": (
-        {"schedule": "decreasing", "exponent": math.nan},
-        r"exponent = nan must be at least 0 and below 1",
-    ),
-    "a step size for decreasing": (
-        {"schedule": "decreasing", "step_size": 0.1},
-        r"'decreasing' sets its own step sizes; leave step_size out",
-    ),
-    "a step too small for floating point": (
+    ({"exponent": 0.5}, r"'inverse_time' has no exponent; leave it out"),
+    ({"schedule": "decreasing", "exponent": 1.0}, r"exponent = 1.0 must be at least 0 and below 1"),
+    ({"schedule": "square_root", "exponent": -0.1}, r"exponent = -0.1 must be at least 0"),
+    ({"schedule": "decreasing", "exponent": math.nan}, r"exponent = nan must be at least 0 and below 1"),
+    ({"schedule": "decreasing", "step_size": 0.1}, r"'decreasing' sets its own step sizes; leave step_size out"),
+    (
         {"schedule": "constant", "step_size": 1e-250},
         r"sensitivity = .* must be finite and at least 1e-200.*choose a larger step_size",
     ),
-    "a step that is a word": ({"schedule": "constant", "step_size": "0.5"}, r"step_size = '0.5' must be a number"),
-    "a schedule that is a number": ({"schedule": 1}, r"schedule = 1 must be a word"),
-    "no ball": ({"radius": 0.0}, r"radius = 0.0 must be between 1e-06 and 1e\+06"),
-    "a ball that is no number": ({"radius": math.nan}, r"radius = nan must be between 1e-06"),
-    "a ball too small for squared": (
-        {"loss": "squared", "is_classifier": False, "radius": 0.0},
-        r"radius = 0.0 must be between 1e-06 and 1e\+06",
-    ),
-    "a width of logistic": ({"huber_width": 0.5}, r"'logistic' has no width \(given: 0.5\).*choose huber_svm"),
-    "a hinge too wide": ({"loss": "huber_svm", "huber_width": 1.5}, r"width = 1.5 must be between 1e-06 and 1"),
-    "a hinge of no width": ({"loss": "huber_svm", "huber_width": 0.0}, r"width = 0.0 must be between 1e-06 and 1"),
-    "a weight of nothing": ({"positive_weight": 0.0}, r"positive_weight = 0.0 must be between 1e-06"),
-    "a weight that is no number": ({"positive_weight": math.nan}, r"positive_weight = nan must be between"),
-    "a weight for a number": (
+    ({"schedule": "constant", "step_size": "0.5"}, r"step_size = '0.5' must be a number"),
+    ({"schedule": 1}, r"schedule = 1 must be a word"),
+    ({"radius": 0.0}, r"radius = 0.0 must be between 1e-06 and 1e\+06"),
+    ({"radius": math.nan}, r"radius = nan must be between 1e-06"),
+    ({"loss": "squared", "is_classifier": False, "radius": 0.0}, r"radius = 0.0 must be between 1e-06 and 1e\+06"),
+    ({"huber_width": 0.5}, r"'logistic' has no width \(given: 0.5\).*choose huber_svm"),
+    ({"loss": "huber_svm", "huber_width": 1.5}, r"width = 1.5 must be between 1e-06 and 1"),
+    ({"loss": "huber_svm", "huber_width": 0.0}, r"width = 0.0 must be between 1e-06 and 1"),
+    ({"positive_weight": 0.0}, r"positive_weight = 0.0 must be between 1e-06"),
+    ({"positive_weight": math.nan}, r"positive_weight = nan must be between"),
+    (
         {"loss": "squared", "is_classifier": False, "positive_weight": 2.0},
         r"'squared' has no positive_weight \(given: 2.0\).*choose logistic, huber_svm",
     ),
-    "classes of a number": (
-        {"is_classifier": False},
-        r"'logistic' needs classes, this label is a number; choose huber_regression or squared",
-    ),
-    "a number of classes": (
+    ({"is_classifier": False}, r"'logistic' needs classes, this label is a number; choose huber_regression or squared"),
+    (
         {"loss": "squared", "outputs": 3},
         r"'squared' learns a number, this label has classes; choose logistic or huber_svm",
     ),
-    "no classes": ({"outputs": 0}, r"classes = 0 must be a whole number between 1 and 10000"),
-    "a projection without a seed": ({"projection_dimension": 5}, r"belong together; give both, or neither"),
-    "a seed without a projection": ({"projection_seed": 5}, r"belong together; give both, or neither"),
-    "a projection to nothing": (
+    ({"outputs": 0}, r"classes = 0 must be a whole number between 1 and 10000"),
+    ({"projection_dimension": 5}, r"belong together; give both, or neither"),
+    ({"projection_seed": 5}, r"belong together; give both, or neither"),
+    (
         {"projection_dimension": 0, "projection_seed": 1},
         r"projection_dimension = 0 must be a whole number between 1 and 7",
     ),
-    "a projection to more": (
+    (
         {"projection_dimension": 8, "projection_seed": 1},
         r"projection_dimension = 8 must be a whole number between 1 and 7",
     ),
-    "no rows": ({"rows": 0}, r"rows = 0 must be .*at least one is needed to train"),
-    "no features": ({"dimension": 0}, r"features = 0 must be a whole number between 1"),
-    "a delta of one for a mixture": (
-        {"algorithm": "nsgd", "delta": 1.0},
-        r"delta = 1.0 must be at least 0 and below 1",
-    ),
-    "an epsilon of nothing for a mixture": ({"algorithm": "nsgd", "epsilon": 0.0}, r"epsilon = 0.0 must be positive"),
-    "no epsilon for a mixture": ({"algorithm": "rsgd_ar", "epsilon": math.nan}, r"epsilon = nan must be positive"),
-}
+    ({"rows": 0}, r"rows = 0 must be .*at least one is needed to train"),
+    ({"dimension": 0}, r"features = 0 must be a whole number between 1"),
+    ({"algorithm": "nsgd", "delta": 1.0}, r"delta = 1.0 must be at least 0 and below 1"),
+    ({"algorithm": "nsgd", "epsilon": 0.0}, r"epsilon = 0.0 must be positive"),
+    ({"algorithm": "rsgd_ar", "epsilon": math.nan}, r"epsilon = nan must be positive"),
+]
 
 
-@pytest.mark.parametrize(("request_", "message"), REFUSED.values(), ids=list(REFUSED))
+@pytest.mark.parametrize(("request_", "message"), REFUSED)
 def test_what_cannot_be_planned_is_refused_with_the_value_and_the_remedy(request_, message):
     with pytest.raises(ValueError, match=message):
         planned(**request_)
@@ -702,6 +652,11 @@ def has(algorithm, option):
     return ALGORITHMS[algorithm].OPTIONS.has(option)
 
 
+@cache
+def defaults_of(algorithm):
+    return planned(algorithm=algorithm).explain()
+
+
 @pytest.mark.parametrize(("algorithm", "option"), a_third_quick(list(ALGORITHMS), list(GIVEN)))
 def test_what_an_algorithm_has_is_reported_and_what_it_has_not_is_refused(algorithm, option):
     request = example(algorithm, option)
@@ -710,7 +665,7 @@ def test_what_an_algorithm_has_is_reported_and_what_it_has_not_is_refused(algori
             planned(**request)
         assert any(f"algorithm {algorithm!r} has no {name} " in str(refusal.value) for name in GIVEN[option])
         return
-    reported, plain = planned(**request).explain(), planned(algorithm=algorithm).explain()
+    reported, plain = planned(**request).explain(), defaults_of(algorithm)
     if option == "exponent":  # as the offset that it makes
         assert reported["offset"] == ROWS**0.25
     else:
@@ -860,37 +815,7 @@ def test_every_option_of_a_training_has_been_tried():
     assert names == set(FLAGS) - {"--classes"}
 
 
-@pytest.mark.parametrize("algorithm", NOISY_WHILE_TRAINING)
-@pytest.mark.parametrize("loss", others_slow(list(LOSSES), "logistic"))
-def test_the_command_line_explains_every_algorithm_that_adds_noise_while_it_trains(algorithm, loss):
-    is_classifier = loss not in REGRESSIONS
-    request = {"rows": 1000, "dimension": 10, "algorithm": algorithm, "loss": loss, "is_classifier": is_classifier}
-    if loss in NOT_LEARNED.get(algorithm, ()):
-        refusal = explained("--algorithm", algorithm, "--loss", loss, code=1)
-        with pytest.raises(ValueError, match=re.escape(str(refusal))):
-            planned(**request)
-    else:
-        assert explained("--algorithm", algorithm, "--loss", loss) == planned(**request).explain()
-
-
 NOT_LEARNED = {"majority": REGRESSIONS, "objective_perturbation": ("squared",)}
-
-
-@pytest.mark.parametrize("algorithm", PERTURBED_ONCE)
-@pytest.mark.parametrize("loss", others_slow(list(LOSSES), "logistic"))
-@pytest.mark.parametrize("calibration", CALIBRATIONS)
-def test_the_command_line_explains_every_algorithm_that_perturbs_once(algorithm, loss, calibration):
-    computed = explained("--algorithm", algorithm, "--loss", loss, "--calibration", calibration)
-    release_plan = planned(
-        rows=1000,
-        dimension=10,
-        algorithm=algorithm,
-        loss=loss,
-        calibration=calibration,
-        is_classifier=loss not in REGRESSIONS,
-    )
-    assert computed == release_plan.explain()
-    assert ("sensitivity_by_position" in computed) == (calibration != "worst_position")
 
 
 @pytest.mark.parametrize("flag", ["--regularization", "--lambda"])

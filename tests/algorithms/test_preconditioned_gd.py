@@ -11,8 +11,10 @@ from chance import usually
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import RowsInMemory
+from scipy import stats
 
 from dbdp.algorithms import Facts, Request, plan
+from dbdp.algorithms.noisy_sgd.preconditioned_gd import MOMENTUM, accumulated_noise
 from dbdp.algorithms.noisy_sgd.preconditioning import (
     coordinates_of,
     matrix_of,
@@ -21,7 +23,8 @@ from dbdp.algorithms.noisy_sgd.preconditioning import (
     preconditioner_of,
     ridge_of,
 )
-from dbdp.algorithms.noisy_sums import replaced_sensitivity
+from dbdp.algorithms.noisy_sums import measured_sensitivity
+from dbdp.algorithms.plan import Moment
 from dbdp.learning import second_moments
 from dbdp.learning.losses import HuberSvm
 from dbdp.learning.objectives import Linear, Softmax, objective_from
@@ -102,9 +105,9 @@ def test_a_row_that_is_not_packed_and_a_row_without_a_number_count_for_nothing()
     broken = blocks.encode(np.array([[2.0, 0, 0], [np.nan, 0, 0], [np.inf, 0, 0]]), np.ones(3))
     both = np.concatenate([sound, broken])
     assert second_moments.second_moment(both, 3) == pytest.approx(second_moments.second_moment(sound, 3))
-    moved = second_moments.transformed(both, np.eye(3))
-    assert np.array_equal(moved[:30, :3], sound[:, :3])
-    assert not moved[30:].any()
+    lengths = second_moments.lengths(both, np.eye(3))
+    assert lengths[:30] == pytest.approx(np.linalg.norm(sound[:, :3], axis=1), rel=2e-6, abs=1e-8)
+    assert (lengths[30:] < 1e-8).all()
 
 
 # --- coordinates ----------------------------------------------------------------------------------------------
@@ -122,31 +125,51 @@ def test_in_its_coordinates_the_second_moment_is_the_identity():
 
 @settings(max_examples=50)
 @given(seed=st.integers(0, 2**32 - 1), dimension=st.integers(1, 12), size=st.integers(-9, 3), ridge=st.integers(-9, 3))
-def test_whatever_noise_leaves_packed_rows_stay_packed_rows(seed, dimension, size, ridge):
+def test_whatever_noise_leaves_the_map_makes_no_row_longer(seed, dimension, size, ridge):
     random = np.random.default_rng(seed)
     noisy = random.normal(size=(dimension, dimension)) * 10.0**size
     way = preconditioner_of(noisy + noisy.T, 10.0**ridge)
-    longest = random.normal(size=(50, dimension))
-    rows = packed(longest / np.linalg.norm(longest, axis=1, keepdims=True), np.ones(50))
-    moved = second_moments.transformed(rows, way.matrix)
-    again = second_moments.transformed(moved, np.eye(dimension))  # a row that is no packed row would be 0
-    assert np.array_equal(moved, again)
+    assert np.linalg.norm(way.matrix, 2) < 1
     assert 1 <= way.effective_dimension <= dimension
 
 
 def test_a_release_that_is_all_noise_leaves_a_model():
     way = preconditioner_of(-np.eye(4), 0.25)
     assert (way.effective_dimension, way.scale) == (1.0, pytest.approx(2.0, rel=1e-5))
-    assert np.isfinite(planned(epsilon=1e-4).run(RowsInMemory(*some_rows(300, 3)), SILENT)).all()
+    assert np.isfinite(planned(epsilon=1e-4).run(RowsInMemory(*some_rows(300, 3)), SILENT).models).all()
 
 
-def test_a_transformed_row_has_the_matrix_times_its_features_and_its_label():
-    features, labels = some_rows(20, 5)
-    rows, matrix = packed(features, labels), RANDOM.normal(size=(5, 5)) / 5
-    moved = second_moments.transformed(rows, matrix)
-    assert moved[:, :5] == pytest.approx(rows[:, :5].astype(float) @ matrix.T, rel=1e-6, abs=1e-9)
-    assert np.array_equal(moved[:, -1], labels.astype(np.float32))
-    assert not moved[:, 5:-1].any()
+@settings(max_examples=50)
+@given(seed=st.integers(0, 2**32 - 1), dimension=st.integers(1, 20), small=st.integers(0, 12))
+def test_a_length_is_above_the_exact_one_and_hardly_longer(seed, dimension, small):
+    random = np.random.default_rng(seed)
+    features = random.normal(size=(3, dimension))
+    rows = packed(10.0**-small * features / np.linalg.norm(features, axis=1, keepdims=True), np.ones(3))
+    matrix = np.linalg.qr(random.normal(size=(dimension, dimension)))[0] * (1 - 2.0**-20)
+    for row, length in zip(rows[:, :dimension], map(float, second_moments.lengths(rows, matrix)), strict=True):
+        moved = (
+            sum(Fraction(float(a)) * Fraction(float(b)) for a, b in zip(line, row, strict=True)) for line in matrix
+        )
+        square = sum(each**2 for each in moved)
+        assert Fraction(length) ** 2 > square
+        assert length == pytest.approx(math.sqrt(square), rel=2e-6, abs=1e-8)
+
+
+def test_the_bound_on_lengths_refuses_a_matrix_for_which_it_does_not_hold():
+    with pytest.raises(ValueError, match="above √2, the limit"):
+        second_moments.lengths(packed(*some_rows(3, 2)), 2 * np.eye(2))
+
+
+@pytest.mark.parametrize("objective", [Linear(HuberSvm(), 3), Linear(HuberSvm(), 3, 4), Softmax(3, 4)])
+def test_clipped_by_lengths_the_sum_is_that_of_the_moved_rows(objective):
+    features, labels = some_rows(50, 3, classes=objective.outputs)
+    matrix = np.array([[0.5, 0.1, 0], [0.2, 0.4, 0.2], [0, 0.1, 0.3]])
+    rows, moved = packed(features, labels), packed(features @ matrix.T, labels)
+    model = RANDOM.normal(size=(objective.outputs, 3))
+    lengths = second_moments.lengths(rows, matrix)
+    sums = objective.gradient_sum((model @ matrix).ravel(), rows, clip=0.1, lengths=lengths)
+    expected = objective.gradient_sum(model.ravel(), moved, clip=0.1)
+    assert (sums.reshape(-1, 3) @ matrix.T).ravel() == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
 # --- steps ----------------------------------------------------------------------------------------------------
@@ -161,9 +184,22 @@ def test_opposite_records_attain_the_sensitivity_of_a_step(name):
     rows = some_rows(40, 3, classes=classes)
     matrix, clip = 0.5 * np.eye(3), 0.3
     one, other = (with_record([sign, 0, 0], 1.0, rows=rows) for sign in (1.0, -1.0))
-    sums = (objective.gradient_sum(objective.initial(), second_moments.transformed(each, matrix), clip=clip)
-            for each in (one, other))  # fmt: skip
-    assert 0.999999 < np.linalg.norm(np.subtract(*sums)) / replaced_sensitivity(clip, 41) <= 1
+    lengths = second_moments.lengths(one, matrix)
+    sums = [objective.gradient_sum(objective.initial(), each, clip=clip, lengths=lengths) for each in (one, other)]
+    moved = np.linalg.norm(np.subtract(*sums).reshape(-1, 3) @ matrix.T)
+    assert 0.99999 < moved / measured_sensitivity(clip, 2.0, 41, 3) <= 1
+
+
+def test_the_margin_of_a_step_covers_its_rounding_and_the_rounding_is_there():
+    """Every row has the slope -1: the sum errs by its additions, and the last product by its own."""
+    features, _ = some_rows(3000, 4)
+    rows, matrix = packed(features, np.ones(3000)), np.linalg.qr(RANDOM.normal(size=(4, 4)))[0] * (1 - 2.0**-20)
+    lengths = np.ones(3000, np.float32)
+    computed = Linear(HuberSvm(), 4).gradient_sum(np.zeros(4), rows, clip=2.0, lengths=lengths) @ matrix.T
+    sums = [-sum(Fraction(float(value)) for value in column) for column in rows[:, :4].T]
+    exact = [sum(Fraction(float(entry)) * each for entry, each in zip(line, sums, strict=True)) for line in matrix]
+    errors = [float(Fraction(float(one)) - other) for one, other in zip(computed, exact, strict=True)]
+    assert 0 < 2 * np.linalg.norm(errors) <= measured_sensitivity(2.0, 1.0, 3000, 4) - 4.0
 
 
 def test_one_clip_holds_the_gradients_of_all_classes_together():
@@ -196,6 +232,14 @@ def test_a_row_without_a_class_is_in_no_sum_of_softmax(label):
     model = RANDOM.normal(size=12)
     assert objective.gradient_sum(model, more) == pytest.approx(objective.gradient_sum(model, rows))
     assert objective.loss_sums(model[None], more) == pytest.approx(objective.loss_sums(model[None], rows))
+
+
+class Watched(RowsInMemory):
+    """Rows that remember the matrix that they were transformed by."""
+
+    def transform(self, matrix):
+        self.matrix = matrix
+        super().transform(matrix)
 
 
 # --- the plan -------------------------------------------------------------------------------------------------
@@ -242,7 +286,8 @@ def test_what_is_drawn_is_what_is_planned(monkeypatch):
         (1000, 0, 16, 0.4, 1.0),
         (100, 1, 16, 0.4, 8.0),
         (1, 5, 20, 0.25, 8.0),
-        (100, 5, 20, 0.25, 8.0),
+        (39, 5, 20, 0.25, 8.0),
+        (100, 5, 40, 0.25, 8.0),
     ],
 )
 def test_passes_and_clip_follow_from_public_facts(signal, outputs, passes, clip, step):
@@ -252,7 +297,21 @@ def test_passes_and_clip_follow_from_public_facts(signal, outputs, passes, clip,
     details = planned(facts, loss="logistic" if outputs else "huber_regression").details
     assert [details[name] for name in ("steps", "step_size")] == [passes, step]
     assert details["clip"] == pytest.approx(clip, rel=1e-2)
-    assert details["moment_share"] == (0.3 if outputs else 0.2)
+    assert details["moment_share"] == {0: 0.2, 1: 0.3}.get(outputs, 0.15)
+
+
+@pytest.mark.parametrize(("outputs", "factor"), [(1, 1), (3, 2)])
+def test_several_classes_have_twice_the_ridge_of_one_model(outputs, factor):
+    """Of a moment that is released now, and of a summary's, whose coordinates show it: W² is 1/(1 + κ) and 1/κ."""
+    facts = Facts(300, 2, outputs)
+    made = planned(facts, own={"moment_share": 0.3})
+    assert made.details["ridge"] == factor * ridge_of(moment_noise(300, 2, made.method.moment_multiplier), 300, 2)
+    made = planned(replace(facts, moment=Moment(np.diag([1.0, 0.0]), 0.1)), summary=7)
+    rows = Watched(*some_rows(300, 2, classes=outputs))
+    made.run(rows, SILENT)
+    ridge = made.details["ridge"]
+    assert ridge == factor * 0.1
+    assert (rows.matrix[0, 0] / rows.matrix[1, 1]) ** 2 == pytest.approx(ridge / (1 + ridge))
 
 
 def test_what_is_given_replaces_the_rule():
@@ -308,7 +367,7 @@ def test_it_learns_from_coordinates_that_plain_noisy_descent_does_not_see():
 
     def right(algorithm, **more):
         made = plan(Request(1.0, 1e-6, algorithm=algorithm, **more), facts)
-        model = made.run(RowsInMemory(*train), SILENT)[0]
+        model = made.run(RowsInMemory(*train), SILENT).models[0]
         return np.mean((test[0] @ model > 0) == (test[1] > 0))
 
     assert usually(lambda: right("preconditioned_gd") > 0.89)
@@ -320,7 +379,7 @@ def test_classes_are_learned_together():
     labels = 1 + np.argmax(features @ np.array([[1, -1, 0], [0, 1, -1], [-1, 0, 1]]).T, axis=1)
 
     def learns():
-        models = planned(Facts(20_000, 3, 3)).run(RowsInMemory(features, labels), SILENT)
+        models = planned(Facts(20_000, 3, 3)).run(RowsInMemory(features, labels), SILENT).models
         return models.shape == (3, 3) and np.mean(1 + np.argmax(features @ models.T, axis=1) == labels) > 0.9
 
     assert usually(learns)
@@ -333,7 +392,7 @@ def test_numbers_are_learned(loss):
 
     def learns():
         facts = Facts(20_000, 3, is_classifier=False)
-        model = planned(facts, loss=loss).run(RowsInMemory(features, labels), SILENT)[0]
+        model = planned(facts, loss=loss).run(RowsInMemory(features, labels), SILENT).models[0]
         return np.mean((features @ model - labels) ** 2) < 0.1 * np.var(labels)
 
     assert usually(learns)
@@ -341,16 +400,87 @@ def test_numbers_are_learned(loss):
 
 def test_the_released_model_is_within_a_radius_that_is_given():
     rows = RowsInMemory(*unequal(300))
-    assert np.linalg.norm(planned(Facts(300, 8)).run(rows, SILENT)) > 0.5
-    assert np.linalg.norm(planned(Facts(300, 8), radius=0.5).run(rows, SILENT)) <= 0.5 * (1 + 1e-12)
+    assert np.linalg.norm(planned(Facts(300, 8)).run(rows, SILENT).models) > 0.5
+    assert np.linalg.norm(planned(Facts(300, 8), radius=0.5).run(rows, SILENT).models) <= 0.5 * (1 + 1e-12)
 
 
 def test_long_steps_and_nothing_but_noise_leave_a_finite_model():
     made = planned(epsilon=1e-6, step_size=1e6, own={"passes": 50, "clip": 100.0})
-    assert np.isfinite(made.run(RowsInMemory(*some_rows(300, 3)), SILENT)).all()
+    assert np.isfinite(made.run(RowsInMemory(*some_rows(300, 3)), SILENT).models).all()
 
 
 @pytest.mark.parametrize("dimension", [200, pytest.param(1000, marks=pytest.mark.slow)])
 def test_many_features_are_trained_on(dimension):
     made = planned(Facts(2000, dimension), own={"passes": 2})
-    assert np.isfinite(made.run(RowsInMemory(*some_rows(2000, dimension)), SILENT)).all()
+    assert np.isfinite(made.run(RowsInMemory(*some_rows(2000, dimension)), SILENT).models).all()
+
+
+# --- what a release says of itself ----------------------------------------------------------------------------
+
+
+def test_a_release_shows_the_effective_dimension_and_the_clip_that_its_second_moment_decided(monkeypatch):
+    seen, sound = [], Gaussian.release
+
+    def released(noise, vector):
+        seen.append((noise, sound(noise, vector)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(Gaussian, "release", released)
+    made = planned(Facts(300, 3))
+    figures = made.run(RowsInMemory(*some_rows(300, 3)), SILENT).figures
+    (noise, moment), (step, _), *_ = seen
+    way = preconditioner_of(matrix_of(moment, 3) / 300, ridge_of(noise, 300, 3))
+    assert figures["effective_dimension"] == way.effective_dimension
+    assert figures["clip_norm"] == made.method.clip * math.sqrt(way.effective_dimension)
+    assert step.sensitivity == pytest.approx(2 * figures["clip_norm"] / way.scale, rel=1e-4)  # what the noise covers
+
+
+@pytest.mark.parametrize("curvature", [0.0, 0.01, 0.1, 0.5, 1.0, 2.0, 2.9])
+@pytest.mark.parametrize("passes", [1, 2, 10, 16])
+def test_curvature_only_reduces_the_noise_that_steps_accumulate(passes, curvature):
+    """By the recursion itself, one unit of noise in one step at a time."""
+    averaged, square = -(-passes // 2), 0.0
+    for noisy in range(passes):
+        model = moved = total = 0.0
+        for step in range(passes):
+            moved = MOMENTUM * moved - curvature * model + (step == noisy)
+            model += moved
+            total += model if step >= passes - averaged else 0.0
+        square += (total / averaged) ** 2
+    bound = accumulated_noise(passes, averaged)
+    assert square <= bound**2 * (1 + 1e-12)
+    assert square >= bound**2 * (1 - 1e-12) or curvature > 0
+
+
+RUNS = 300
+
+
+def coefficients_and_errors(rows, facts, **request):
+    """Coefficients of many runs, and the errors that each states, shapes (runs, features)."""
+    made, pairs = planned(facts, **request), []
+    for _ in range(RUNS):
+        release = made.run(RowsInMemory(*rows), SILENT)
+        pairs.append((release.models[0], np.linalg.norm(release.noise_root, axis=0)))
+    return np.array(pairs).transpose(1, 0, 2)
+
+
+def limits(features, freedom):
+    """Limits that so many sums of squares of independent standard Gaussians pass with a probability of 10⁻⁹."""
+    return stats.chi2.ppf([5e-10 / features, 1 - 5e-10 / features], freedom)
+
+
+def test_without_data_the_stated_errors_are_the_spread_of_the_coefficients():
+    coefficients, errors = coefficients_and_errors((np.zeros((300, 3)), np.ones(300)), Facts(300, 3))
+    squares, (low, high) = ((coefficients / errors) ** 2).sum(axis=0), limits(3, RUNS)
+    assert (low < squares).all() and (squares < high).all()
+    assert (squares > high / 4).all() and (squares < 4 * low).all()  # errors twice or half as large would fail
+
+
+def test_with_data_the_coefficients_spread_no_more_than_stated():
+    """Of a summary's second moment, so that all runs have the same coordinates; the rows pull back."""
+    rows = unequal(300, 3)
+    moment = Moment(rows[0].T @ rows[0] / 300, 0.01)
+    coefficients, errors = coefficients_and_errors(rows, Facts(300, 3, moment=moment), summary=1)
+    shares, high = coefficients.var(axis=0, ddof=1) / errors[0] ** 2, limits(3, RUNS - 1)[1] / (RUNS - 1)
+    assert (shares < high).all()
+    assert (shares * 30**2 > high).any()  # a thirtieth of the stated errors would not do

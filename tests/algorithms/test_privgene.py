@@ -14,6 +14,7 @@ from goodness import ALPHA, of_cells
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import RowsInMemory
+from pairs import others_slow
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.noisy_search import privgene
@@ -282,7 +283,10 @@ def test_errors_are_rows_that_the_model_classifies_wrongly():
 # --- breeding -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", [{}, {"batch_size": 400}, {"fitness": "errors"}, {"regularisation": 1e-3}], ids=str)
+MUCH = [{}, {"batch_size": 400}, {"fitness": "errors"}, {"regularisation": 1e-3}]
+
+
+@pytest.mark.parametrize("given", others_slow(MUCH, {}, {"fitness": "errors"}), ids=str)
 def test_with_much_epsilon_the_model_is_good_and_with_little_it_is_not(given):
     features, labels = separable(1000, 5)
     rows, facts = RowsInMemory(features, labels), Facts(1000, 5)
@@ -315,7 +319,7 @@ def test_regressions_and_classes_are_bred_too():
     assert usually(lambda: share_right() > 0.55)  # a third by chance
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(3.0, 0.0), (2.0, 1e-6)])
+@pytest.mark.parametrize(("epsilon", "delta"), others_slow([(3.0, 0.0), (2.0, 1e-6)], (2.0, 1e-6)))
 def test_candidates_are_selected_with_the_law_that_is_charged(epsilon, delta):
     """One selection among three candidates; half and twice the ε would be noticed."""
     features, labels = separable(200, 4, flipped=0.3)

@@ -61,10 +61,10 @@ def planned(machine: str) -> tuple[dict[str, dict[str, Any]], float]:
 
 
 @pytest.mark.parametrize("machine", OTHERS)
-def test_a_plan_is_the_same_to_the_last_bit_on_another_machine(machine: str) -> None:
+def test_a_plan_is_the_same_to_the_last_bit_on_another_machine(machine):
     assert planned(machine)[0] == planned("one thread")[0]
 
 
-def test_a_sum_by_blas_would_not_have_been_the_same() -> None:
+def test_a_sum_by_blas_would_not_have_been_the_same():
     if len({planned(machine)[1] for machine in MACHINES}) == 1:
         pytest.skip("BLAS adds in one order on this machine, whatever it is set to")

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -90,6 +91,34 @@ def test_one_neighbour_moves_the_tally_as_far_as_the_noise_covers_and_no_further
         change = plan.tally(linear_scores(vectors, replaced), replaced[:, -1]) - plan.tally(scores, rows[:, -1])
         distances.append((np.abs(change).sum(), math.sqrt(np.square(change).sum())))
     furthest = np.max(distances, axis=0)
+    assert 0.99 * plan.mechanism.sensitivity <= furthest[0] <= plan.mechanism.sensitivity
+    assert 0.99 * gaussian.mechanism.sensitivity <= furthest[1] <= gaussian.mechanism.sensitivity
+
+
+@pytest.mark.parametrize("moved", [1, 3])
+@pytest.mark.parametrize(
+    ("kind", "metric"),
+    [("binary", "accuracy"), ("many", "accuracy"), ("number", "mean_absolute_error"), ("number", "mean_squared_error")],
+)
+def test_where_the_number_of_rows_is_private_a_neighbour_moves_two_counts_as_far_as_the_noise_covers(
+    kind, metric, moved
+):
+    """Records turn from right to wrong, or come in the place of zero rows, whose label is NaN here."""
+    facts = replace(FACTS[kind], moved=moved, has_public_rows=False)
+    plan, gaussian = (score_plan(ScoreRequest(metric, 1.0, delta), facts) for delta in (0.0, 1e-6))
+    vectors, distances = models(kind), []
+    for _ in range(60):
+        rows = table(kind)
+        rows[:moved] = rows[0]
+        scores, wrong, nothing = linear_scores(vectors, rows), rows[:, -1].copy(), rows[:, -1].copy()
+        nothing[:moved] = np.nan
+        wrong[:moved] = -np.sign(scores[0, 0]) if kind != "many" else 1.0 + scores[0].argmin()
+        right = np.where(np.arange(ROWS) < moved, 1.0 + scores.argmax(axis=1) if kind == "many" else -wrong, wrong)
+        for one, other in ((right, wrong), (nothing, wrong), (nothing, right)):
+            change = plan.tally(scores, one) - plan.tally(scores, other)
+            distances.append((np.abs(change).sum(), math.sqrt(np.square(change).sum())))
+    furthest = np.max(distances, axis=0)
+    assert plan.shape == (2,)
     assert 0.99 * plan.mechanism.sensitivity <= furthest[0] <= plan.mechanism.sensitivity
     assert 0.99 * gaussian.mechanism.sensitivity <= furthest[1] <= gaussian.mechanism.sensitivity
 
@@ -249,7 +278,8 @@ def test_noise_of_one_count_stays_within_the_reported_width():
         noise = np.array([plan.release(np.array([500]))[0] - 500 for _ in range(4000)])
         within = (np.abs(noise) <= plan.half_width).mean()
         assert 0.95 - 6.5 * 0.0035 < within < 0.95 + 6.5 * 0.0035
-        assert plan.answer(np.array([500])) == {"accuracy": 0.5, "accuracy_noise": plan.half_width / 1000}
+        answer = plan.answer(np.array([500]))
+        assert (answer["accuracy"], answer["accuracy_noise"]) == (0.5, plan.half_width / 1000)
 
 
 @settings(max_examples=40)

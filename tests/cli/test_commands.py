@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +18,8 @@ import psycopg
 import pytest
 import typer
 from acting import acting
-from commands import run
+from commands import run_here
+from pairs import others_slow
 from psycopg.conninfo import make_conninfo
 from rich.console import Console
 from rich.progress import Progress
@@ -28,14 +29,14 @@ from dbdp import __version__
 from dbdp.algorithms import Request
 from dbdp.interfaces.cli import machine, output
 from dbdp.interfaces.cli.main import EXIT_CODES, app
-from dbdp.interfaces.cli.places import PLACES
+from dbdp.interfaces.cli.places import PLACES, SUMMARIES
 from dbdp.interfaces.python import progress
 from dbdp.interfaces.python.database import connect
 from dbdp.interfaces.python.progress import seconds_left
 
 ROOT = Path(__file__).parents[2]
 PRINT_FOR_PEOPLE = {"demo", "server stop", "server psql", "web"}  # a show, nothing, psql's own, a server
-HEAVY = {"numpy", "psycopg", "rich", "sqlalchemy", "sklearn", "matplotlib", "scipy"}
+HEAVY = {"numpy", "psycopg", "rich", "sqlalchemy", "sklearn", "matplotlib", "scipy", "fastapi", "uvicorn", "jinja2"}
 
 
 def every_command() -> Iterator[tuple[str, typer.core.TyperCommand]]:
@@ -48,37 +49,82 @@ def every_command() -> Iterator[tuple[str, typer.core.TyperCommand]]:
             yield name, command
 
 
-def test_every_command_that_prints_can_print_json() -> None:
+def test_every_command_that_prints_can_print_json():
     without = {name for name, each in every_command() if not any("--json" in option.opts for option in each.params)}
     assert without <= PRINT_FOR_PEOPLE
     assert len(dict(every_command())) > 30
 
 
-def test_no_module_of_commands_has_one_that_is_not_listed() -> None:
+def test_no_module_of_commands_has_one_that_is_not_listed():
     for module in set(PLACES.values()):
         there = set(typer.main.get_group(import_module(f"dbdp.interfaces.cli.{module}").app).commands)
         assert there == {name for name, place in PLACES.items() if place == module}
 
 
-def test_the_start_imports_nothing_heavy() -> None:
+def test_the_help_shows_the_first_line_of_each_commands_help():
+    group = typer.main.get_command(app)
+    own = {name: group.get_command(None, name).help.partition("\n\n")[0] for name in PLACES}
+    assert {name: " ".join(text.split()) for name, text in own.items()} == SUMMARIES
+    shown = " ".join(CliRunner().invoke(app, ["--help"], env={"COLUMNS": "300"}).output.split())
+    assert all(text in shown for text in SUMMARIES.values())
+
+
+def modules_after(*arguments: str) -> set[str]:
+    """What a fresh interpreter has loaded after a command, which must succeed."""
     code = (
         "import sys; from dbdp.interfaces.cli.main import main\n"
         "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code, "version"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"{__version__}\n"
-    loaded = set(done.stderr.split())
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    return set(done.stderr.splitlines()[-1].split())
+
+
+def test_the_start_imports_nothing_heavy():
+    loaded = modules_after("version")
+    assert CliRunner().invoke(app, ["version"]).output == f"{__version__}\n"
     assert "typer" in loaded
     assert not loaded & HEAVY
+
+
+def test_the_help_imports_no_command():
+    loaded = modules_after("--help")
+    assert not loaded & (HEAVY - {"rich"})
+    assert not {name for name in loaded if name.startswith("dbdp.interfaces.cli.")} - {
+        "dbdp.interfaces.cli.main",
+        "dbdp.interfaces.cli.places",
+    }
+
+
+@pytest.mark.parametrize("command", others_slow(["datasets", "models", "ledger", "check-ledger"], "datasets", "ledger"))
+def test_a_list_imports_nothing_that_plans_or_trains(server_url, command):
+    loaded = modules_after(command, "--json", "--url", server_url)
+    assert "psycopg" in loaded
+    assert not loaded & (HEAVY - {"rich", "psycopg"})
+    assert not {name for name in loaded if name.startswith(("dbdp.algorithms", "dbdp.learning", "dbdp.controller"))}
+
+
+def test_an_import_of_a_training_would_be_seen():
+    assert {"numpy", "dbdp.algorithms"} <= modules_after("explain", "--rows", "9", "--features", "1", "--epsilon", "1")
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("trian", "train"), ("dataset", "datasets"), ("registre", "register")])
+def test_a_misspelt_command_names_the_nearest(typed, meant):
+    done = CliRunner().invoke(app, [typed])
+    assert done.exit_code == 2
+    assert f"No such command '{typed}'; did you mean '{meant}'?" in done.output
+
+
+def test_a_command_like_no_other_names_the_list():
+    assert "No such command 'zzz'; see `dbdp --help`" in CliRunner().invoke(app, ["zzz"]).output
 
 
 # --- exit codes -----------------------------------------------------------------------------------------
 
 
-def test_a_finding_of_the_ledger_has_an_exit_code_of_its_own(server_url: str) -> None:
+def test_a_finding_of_the_ledger_has_an_exit_code_of_its_own(server_url):
     with psycopg.connect(server_url) as connection:
         whole = connection.execute("select coalesce(bool_and(ok), true) from dbdp.check_ledger()").fetchone()[0]
-    done = run("check-ledger", "--json", DBDP_URL=server_url)
+    done = run_here("check-ledger", "--json", DBDP_URL=server_url)
     assert done.returncode == (0 if whole else 3)
     assert all(row["ok"] for row in json.loads(done.stdout)) == whole
 
@@ -96,8 +142,8 @@ def test_a_finding_of_the_ledger_has_an_exit_code_of_its_own(server_url: str) ->
         (["plot", "noise", "x.gif", "--rows", "10", "--features", "2"], 1),
     ],
 )
-def test_exit_codes_are_as_documented(arguments: list[str], code: int) -> None:
-    done = run(*arguments)
+def test_exit_codes_are_as_documented(arguments, code):
+    done = run_here(*arguments)
     assert done.returncode == code
     assert f"{code} " in EXIT_CODES
     assert "Traceback" not in done.stderr
@@ -105,12 +151,28 @@ def test_exit_codes_are_as_documented(arguments: list[str], code: int) -> None:
     assert code != 1 or (done.stderr.startswith("error: ") and done.stderr.count("\n") == 1)
 
 
-def test_the_page_of_the_command_line_has_every_exit_code() -> None:
+def test_the_page_of_the_command_line_has_every_exit_code():
     page = (ROOT / "docs" / "cli.md").read_text()
     assert [code for code in ("0", "1", "2", "3", "130") if f"| {code} |" not in page or code not in EXIT_CODES] == []
 
 
-def test_ctrl_c_is_one_line_and_130_and_the_charge_stays(server_url: str, connection: psycopg.Connection) -> None:
+WARNS = """
+import logging
+from dbdp.interfaces.cli import main
+warn = logging.getLogger("psycopg").warning
+main.app = lambda: warn("inside")
+warn("outside")
+main.main()
+"""
+
+
+def test_a_warning_of_the_driver_is_no_line_of_a_command():
+    """Psycopg warns when Ctrl-C interrupts a pipeline. The control is the warning before the command."""
+    done = subprocess.run([sys.executable, "-c", WARNS], capture_output=True, text=True, check=True)
+    assert done.stderr == "outside\n"
+
+
+def test_ctrl_c_is_one_line_and_130_and_the_charge_stays(server_url, connection):
     connection.execute(
         "create table patience as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 5000) as i"
     )
@@ -120,9 +182,10 @@ def test_ctrl_c_is_one_line_and_130_and_the_charge_stays(server_url: str, connec
     arguments = ("train", "patience", "--epsilon", "1", "--epochs", "20000", "--batch-size", "5000")
     command = [sys.executable, "-m", "dbdp.interfaces.cli.main", *arguments]
     with subprocess.Popen(command, env=os.environ | {"DBDP_URL": server_url}, stderr=subprocess.PIPE) as running:
-        charged = "select count(*) from dbdp.history where dataset = 'patience'"
+        active = "select from pg_stat_activity where query ~ 'dbdp[.]sgd_epoch' and pid <> pg_backend_pid()"
+        training = f"select count(*) from ({active}) as a"
         deadline = time.monotonic() + 60
-        while connection.execute(charged).fetchone() == (0,) and time.monotonic() < deadline:
+        while connection.execute(training).fetchone() == (0,) and time.monotonic() < deadline:
             time.sleep(0.05)
         running.send_signal(signal.SIGINT)
         shown = running.communicate(timeout=60)[1].decode()
@@ -136,19 +199,68 @@ def test_ctrl_c_is_one_line_and_130_and_the_charge_stays(server_url: str, connec
 # --- what cannot be undone ------------------------------------------------------------------------------
 
 
-def test_an_uninstallation_lists_what_is_deleted_and_asks_for_confirmation(make_database: Callable[[], str]) -> None:
+def test_an_uninstallation_lists_what_is_deleted_and_asks_for_confirmation(make_database):
     url = make_database()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("create extension dbdp cascade; create view listed as select name from dbdp.datasets")
-        refused = run("uninstall", "--url", url)
+        refused = run_here("uninstall", "--url", url)
         assert refused.returncode == 1
         assert "deletes 0 datasets, 0 charges, 0 models" in refused.stderr
         assert "view public.listed depends on" in refused.stderr
         assert connection.execute("select count(*) from listed").fetchone() == (0,)
-        done = json.loads(run("uninstall", "--url", url, "--yes", "--json").stdout)["dropped"]
+        done = json.loads(run_here("uninstall", "--url", url, "--yes", "--json").stdout)["dropped"]
         assert (done["datasets"], len(done["others"])) == (0, 1)
         assert connection.execute("select to_regclass('listed') is null").fetchone() == (True,)
-    assert "was not installed" in run("uninstall", "--url", url).stdout
+    assert "was not installed" in run_here("uninstall", "--url", url).stdout
+
+
+def state_of(url: str) -> list[tuple[object, ...]]:
+    """What an installation changes in a database and on its server."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        return connection.execute(
+            "select extname, extversion from pg_extension union all select rolname, '' from pg_roles union all "
+            "select setdatabase::text, setconfig::text from pg_db_role_setting order by 1, 2"
+        ).fetchall()
+
+
+@pytest.mark.usefixtures("server_machine")
+def test_a_dry_run_lists_what_an_installation_then_changes(make_database):
+    url = make_database()
+    before = state_of(url)
+    shown = run_here("install", "--url", url, "--dry-run")
+    assert state_of(url) == before
+    expected = json.loads(run_here("install", "--url", url, "--dry-run", "--json").stdout)
+    assert (expected["dry_run"], [line.partition(":")[0] for line in expected["changes"]]) == (
+        True,
+        ["extension plpython3u", f"extension dbdp {__version__}", f"search_path of database {url_name(url)}"],
+    )
+    assert [line for line in shown.stdout.splitlines() if line.startswith("would change: ")] == [
+        f"would change: {line}" for line in expected["changes"]
+    ]
+    done = json.loads(run_here("install", "--url", url, "--json").stdout)
+    assert done["changes"] == expected["changes"]
+    after = dict(state_of(url))
+    assert after["dbdp"] == __version__
+    assert "plpython3u" in after
+    assert json.loads(run_here("install", "--url", url, "--dry-run", "--json").stdout)["changes"] == []
+
+
+def url_name(url: str) -> str:
+    with psycopg.connect(url) as connection:
+        return connection.info.dbname
+
+
+@pytest.mark.usefixtures("server_machine")
+def test_an_uninstallation_names_what_it_leaves(make_database):
+    url = make_database()
+    run_here("install", "--url", url)
+    done = run_here("uninstall", "--url", url, "--yes")
+    stays = [line.removeprefix("stays: ").partition(" ")[0] for line in done.stdout.splitlines()[:-1]]
+    assert stays == ["files", "extension", "roles"]  # other databases of this server have the extension
+    assert "drop extension plpython3u" in done.stdout
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("drop extension plpython3u")
+    assert "plpython3u" not in run_here("uninstall", "--url", url).stdout
 
 
 # --- what people see ------------------------------------------------------------------------------------
@@ -163,7 +275,22 @@ def printed(monkeypatch: pytest.MonkeyPatch, width: int, rows: list[dict[str, ob
     return capture.get()
 
 
-def test_no_text_of_a_user_is_markup_or_moves_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_datasets_are_a_row_each_on_80_columns(server_url, connection, schema):
+    connection.execute(
+        "create table readmissions_in_spring as select i % 50 as age, i % 2 as y from generate_series(1, 9) i"
+    )
+    connect(connection).register_dataset(
+        f"{schema}_of_a_hospital", "readmissions_in_spring", label="y", positive="1", features={"age": [0, 50]},
+        epsilon=4, delta=1e-6,
+    )  # fmt: skip
+    names = [row["name"] for row in json.loads(run_here("datasets", "--json", DBDP_URL=server_url).stdout)]
+    shown = run_here("datasets", DBDP_URL=server_url, COLUMNS="80").stdout
+    assert "1 of" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    assert sum(bool(re.match(r"\w", line)) for line in shown.splitlines()) >= len(names)
+
+
+def test_no_text_of_a_user_is_markup_or_moves_the_cursor(monkeypatch):
     odd = {"bank [old]": "x [/] y", "[/low]": "\x1b[2J\u202etext", "[red]": ":smile:"}
     for width in (100, 10):
         shown = printed(monkeypatch, width, [odd], "[/]")
@@ -177,7 +304,7 @@ def test_no_text_of_a_user_is_markup_or_moves_the_cursor(monkeypatch: pytest.Mon
     assert capture.get() == "table [/] \\x1b is [old]\n"
 
 
-def test_a_figure_that_was_paid_for_is_shown_whatever_its_classes_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_figure_that_was_paid_for_is_shown_whatever_its_classes_are_called(monkeypatch):
     console = Console(width=100, color_system=None)
     monkeypatch.setattr(output, "console", console)
     with console.capture() as capture:
@@ -187,13 +314,13 @@ def test_a_figure_that_was_paid_for_is_shown_whatever_its_classes_are_called(mon
     assert "[/low]  7" in capture.get()
 
 
-def test_numbers_are_rounded_and_times_are_to_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_are_rounded_and_times_are_to_the_second(monkeypatch):
     at = datetime(2026, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
     shown = printed(monkeypatch, 80, [{"charge": 0.123456789, "at": at}])
     assert "0.123457  2026-02-03 04:05:06\n" in shown
 
 
-def test_a_table_that_is_too_wide_is_printed_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_is_too_wide_is_printed_row_by_row(monkeypatch):
     rows = [{f"column_{i}": f"value_{i}" for i in range(9)}] * 2
     narrow, wide = printed(monkeypatch, 80, rows), printed(monkeypatch, 100, rows)
     assert "t: 1 of 2" in narrow
@@ -203,7 +330,7 @@ def test_a_table_that_is_too_wide_is_printed_row_by_row(monkeypatch: pytest.Monk
     assert wide.count("value_8") == 2
 
 
-def test_a_url_that_is_longer_than_the_console_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_that_is_longer_than_the_console_is_not_cut(monkeypatch):
     console = Console(width=40, color_system=None)
     monkeypatch.setattr(output, "console", console)
     url = "postgresql://postgres@/dbdp?host=%2Fa%2Flong%2Fplace&port=5432"
@@ -212,18 +339,18 @@ def test_a_url_that_is_longer_than_the_console_is_not_cut(monkeypatch: pytest.Mo
     assert url in re.sub(r"[^\x21-\x7e]+", "", capture.get())
 
 
-def test_a_file_that_is_not_a_json_object_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_json_object_is_named(tmp_path):
     for content in (b"[1]", b"{bad", b"\xff", b"[" * 100_000):
         (tmp_path / "f.json").write_bytes(content)
         with pytest.raises(ValueError, match=r"^--features '.*f.json' is not a JSON object: "):
             output.json_file(tmp_path / "f.json", "--features")
 
 
-def test_a_right_that_is_missing_has_a_remedy(server_url: str, connection: psycopg.Connection) -> None:
+def test_a_right_that_is_missing_has_a_remedy(server_url, connection):
     connection.execute("drop role if exists unrelated, analyst_only; create role unrelated; create role analyst_only")
     connection.execute("grant dbdp_analyst to analyst_only")
     stranger, analyst = (make_conninfo(server_url, options=f"-c role={role}") for role in ("unrelated", "analyst_only"))
-    refused = run("datasets", DBDP_URL=stranger)
+    refused = run_here("datasets", DBDP_URL=stranger)
     assert refused.returncode == 1
     assert (
         "permission denied for view datasets; an administrator can grant to this role dbdp_data_owner" in refused.stderr
@@ -232,16 +359,14 @@ def test_a_right_that_is_missing_has_a_remedy(server_url: str, connection: psyco
     connection.execute(
         "select dbdp.register_dataset('for_eyes', 'for_eyes', 'ill', 'true', '{\"age\": [0, 50]}', 4, 1e-6)"
     )
-    refused = run("baseline", "for_eyes", DBDP_URL=analyst)
+    refused = run_here("baseline", "for_eyes", DBDP_URL=analyst)
     assert refused.stderr.startswith("error: permission denied for ")
     assert "a baseline needs the right to read the table and membership in dbdp_data_owner" in refused.stderr
     connection.execute("select dbdp.drop_dataset('for_eyes'); drop table for_eyes; drop role unrelated, analyst_only")
 
 
 @pytest.mark.parametrize("runs", [False, True])
-def test_a_server_that_takes_a_while_to_start_and_one_that_stops_say_so(
-    monkeypatch: pytest.MonkeyPatch, runs: bool
-) -> None:
+def test_a_server_that_takes_a_while_to_start_and_one_that_stops_say_so(monkeypatch, runs):
     cluster = Mock(url="postgresql:///x", **{"status.return_value": {"running": runs}, "psql.return_value": 0})
     monkeypatch.setattr(machine, "_cluster", lambda: cluster)
     for command in ("start", "psql"):
@@ -264,13 +389,13 @@ def completed(words: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_bash_completes_commands_and_their_options() -> None:
+def test_bash_completes_commands_and_their_options():
     assert completed("dbdp grant-") == {"grant-training", "grant-prediction"}
     assert {"--regularisation", "--epsilon", "--json"} <= completed("dbdp train --")
     assert completed("dbdp plot bu") == {"budget"}
 
 
-def test_the_shells_script_is_shown() -> None:
+def test_the_shells_script_is_shown():
     code = "import sys; sys.argv[0] = 'dbdp'; from dbdp.interfaces.cli.main import main; main()"
     within = ["bash", "-c", '"$@"; exit $?', "bash"]  # the shell is found among the parents
     output = subprocess.run(
@@ -284,7 +409,7 @@ def test_the_shells_script_is_shown() -> None:
 # --- progress -------------------------------------------------------------------------------------------
 
 
-def test_the_time_left_is_that_of_the_part_done_for_what_is_left() -> None:
+def test_the_time_left_is_that_of_the_part_done_for_what_is_left():
     assert seconds_left(1, 10, 4.0) == 36.0
     assert seconds_left(9, 10, 36.0) == 4.0
     for unknown in ((0, 10, 5.0), (10, 10, 5.0), (3, None, 5.0), (3, 10, None)):
@@ -307,24 +432,24 @@ def shown_after(clock: list[float], *reports: tuple[str, int, int]) -> str:
     return " ".join(capture.get().split())
 
 
-def test_epochs_that_take_minutes_have_a_time_left_from_the_first_on() -> None:
+def test_epochs_that_take_minutes_have_a_time_left_from_the_first_on():
     begun = ("epoch", 0, 10)
     assert shown_after([0, 5], begun) == "0/10"
     assert shown_after([0, 5, 125], begun, ("epoch", 1, 10)) == "1/10 0:18:00 left"
     assert shown_after([0, 5, 125, 245], begun, ("epoch", 1, 10), ("epoch", 2, 10)) == "2/10 0:16:00 left"
 
 
-def test_a_stage_that_reports_its_first_part_when_done_began_with_the_one_before() -> None:
+def test_a_stage_that_reports_its_first_part_when_done_began_with_the_one_before():
     assert shown_after([0, 60], ("update", 20, 100)) == "20/100 0:04:00 left"
 
 
-def test_a_stage_that_comes_once_more_begins_anew() -> None:
+def test_a_stage_that_comes_once_more_begins_anew():
     packed = ("shuffle", 0, 1), ("shuffle", 25, 50), ("shuffle", 1, 1)
     assert shown_after([0, 0, 10], *packed[:2]) == "25/50 0:00:10 left"
     assert shown_after([0, 0, 10, 20, 100, 106], *packed, *packed[:2]) == "25/50 0:00:06 left"
 
 
-def test_one_statement_of_the_server_shows_no_time_left() -> None:
+def test_one_statement_of_the_server_shows_no_time_left():
     assert shown_after([0, 5], ("server", 0, 1)) == ""
     assert shown_after([0, 5, 65], ("server", 0, 1), ("server", 1, 1)) == ""
 
@@ -347,9 +472,7 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
     return written.decode()
 
 
-def test_a_client_reports_its_epochs_and_the_server_its_one_statement(
-    server_url: str, connection: psycopg.Connection
-) -> None:
+def test_a_client_reports_its_epochs_and_the_server_its_one_statement(server_url, connection):
     connection.execute("create table shown as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 500) as i")
     connection.execute(
         "select dbdp.register_dataset('shown', 'shown', 'ill', 'true', '{\"age\": [0, 50]}', 4, 1e-6, mode => 'basic')"

@@ -25,7 +25,7 @@ def accuracy(text: str, model: str) -> float:
 
 @pytest.mark.skipif(not adult.path().is_file(), reason="the real Adult table is not at hand (DBDP_DATA)")
 @pytest.mark.slow
-def test_on_real_data_the_private_models_beat_the_majority(database: Database) -> None:
+def test_on_real_data_the_private_models_beat_the_majority(database):
     def beat_it() -> bool:
         text = shown(database)
         majority = accuracy(text, "majority share")
@@ -37,9 +37,7 @@ def test_on_real_data_the_private_models_beat_the_majority(database: Database) -
     assert usually(beat_it)
 
 
-def test_without_real_data_it_generates_rows_and_reports_it(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_real_data_it_generates_rows_and_reports_it(database, monkeypatch):
     def unreachable() -> str:
         raise OSError("no network here")
 
@@ -51,7 +49,7 @@ def test_without_real_data_it_generates_rows_and_reports_it(
     assert "DBDP_DATA names no folder" in text
 
 
-def test_it_prints_the_plan_both_receipts_and_the_sql(database: Database) -> None:
+def test_it_prints_the_plan_both_receipts_and_the_sql(database):
     text = shown(database)
     assert text.count('"noise_scale"') == 3
     assert text.count('"released_at"') == 2

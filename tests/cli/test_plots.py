@@ -1,12 +1,13 @@
 """The plots agree with the database: their lines are compared with results of the interfaces."""
 
+import io
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import patch
 from xml.etree import ElementTree
 
 import numpy as np
@@ -14,6 +15,7 @@ import psycopg
 import pytest
 from acting import acting
 from chance import usually
+from commands import run_here
 from matplotlib.dates import num2date
 from psycopg.conninfo import make_conninfo
 from scipy.optimize import minimize
@@ -25,6 +27,7 @@ from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.cli.plots import curves, pictures
 from dbdp.interfaces.cli.plots.public_rows import DATASET, HELD_OUT, TRAINED, PublicRows, scratch_database
 from dbdp.interfaces.python.database import Database
+from dbdp.registry.registration import Registration
 
 ROWS, FEATURES = 600, 3
 LABELLED = {"label": "y", "positive": "1", "features": {"x": {"length": FEATURES, "norm": 1}}}
@@ -48,7 +51,7 @@ def lines(figure: object) -> dict[str, np.ndarray]:
     return {str(line.get_label()): line.get_xydata() for axes in figure.axes for line in axes.get_lines()}
 
 
-def test_the_noise_drawn_is_that_of_the_plans(rows: object, database: Database, spent: Callable[[str], object]) -> None:
+def test_the_noise_drawn_is_that_of_the_plans(rows, database, spent):
     requests = curves.requests(["bolt_on", "dp_sgd"], [0.1, 1.0, 10.0], {"delta": 1e-6, "batch_size": 20})
     figure = pictures.noise(curves.noise("drawn", lambda each: database.explain("drawn", each), requests))
     planned = {"bolt_on": [], "dp_sgd": []}
@@ -61,7 +64,7 @@ def test_the_noise_drawn_is_that_of_the_plans(rows: object, database: Database, 
     assert spent("drawn") == (0, 0)
 
 
-def test_what_an_algorithm_cannot_plan_is_left_out_and_if_that_is_all_refused() -> None:
+def test_what_an_algorithm_cannot_plan_is_left_out_and_if_that_is_all_refused():
     explain = curves.of_facts(Facts(1000, 5))
     requests = curves.requests(["nsgd", "bolt_on"], [1.0], {"schedule": "constant", "step_size": 0.1})
     with pytest.raises(ValueError, match="schedule"):
@@ -73,14 +76,12 @@ def test_what_an_algorithm_cannot_plan_is_left_out_and_if_that_is_all_refused() 
 
 
 @pytest.mark.parametrize(("options", "told"), [({"epoch": 1}, "'epoch'"), ({"network": "mlp:2"}, "linear models")])
-def test_an_option_that_does_not_exist_is_named(options: dict[str, object], told: str) -> None:
+def test_an_option_that_does_not_exist_is_named(options, told):
     with pytest.raises(ValueError, match=told):
         curves.requests(["bolt_on"], [1.0], options)
 
 
-def test_the_budget_drawn_is_that_of_the_ledger(
-    rows: object, database: Database, connection: psycopg.Connection
-) -> None:
+def test_the_budget_drawn_is_that_of_the_ledger(rows, database, connection):
     connection.execute("drop role if exists ann; create role ann; grant dbdp_analyst to ann")
     database.grant_training("drawn", "ann")
     for epsilon in (1.0, 2.0):
@@ -95,18 +96,18 @@ def test_the_budget_drawn_is_that_of_the_ledger(
     for label, who in ((mine, {mine}), ("ann", {"ann"}), ("all roles", {mine, "ann"})):
         own = [row for row in charges if row["charged_by"] in who]
         sums = np.cumsum([float(row["charge"]) for row in own])
-        assert drawn[label][:, 1].tolist() == pytest.approx([0, *sums, sums[-1]])
+        assert drawn[label][:, 1].tolist() == pytest.approx([0, *(sums / 10), sums[-1] / 10])  # percent of 1000
         times = [num2date(each) for each in drawn[label][1:-1, 0]]
         assert all(abs((at - row["charged_at"]).total_seconds()) < 0.1 for at, row in zip(times, own, strict=True))
-    assert drawn["limit"][:, 1].tolist() == [1000, 1000]
-    assert drawn["odometer: includes charges without a record"][0, 1] == pytest.approx(3.75 + 8)
+    assert drawn["limit"][:, 1].tolist() == [100, 100]
+    assert drawn["odometer: includes charges without a record"][0, 1] == pytest.approx((3.75 + 8) / 10)
     with acting(connection, "ann"):
         seen = curves.spending(database, "drawn")
     assert set(seen.by_role) == {"ann"}  # as the books show it to her
     hers = lines(pictures.budget(seen))
     assert "all roles" not in hers
-    assert hers["the charges that you may see"][-1, 1] == pytest.approx(0.75)
-    assert hers["all charges"][0, 1] == pytest.approx(3.75 + 8)
+    assert hers["the charges that you may see"][-1, 1] == pytest.approx(0.075)
+    assert hers["all charges"][0, 1] == pytest.approx((3.75 + 8) / 10)
     connection.execute("select dbdp.revoke_training('drawn', 'ann')")
 
 
@@ -116,7 +117,7 @@ def drawn_text(figure: object, tmp_path: Path) -> str:
     return "".join(ElementTree.parse(tmp_path / "drawn.svg").getroot().itertext())
 
 
-def test_names_are_drawn_as_they_are_written(tmp_path: Path) -> None:
+def test_names_are_drawn_as_they_are_written(tmp_path):
     since = datetime(2026, 1, 1, tzinfo=UTC)
     charges = [(since, 1.0)]
     roles = {"_eve": charges, "a $5 to $6": charges}
@@ -138,14 +139,14 @@ def test_names_are_drawn_as_they_are_written(tmp_path: Path) -> None:
     assert "held-out" not in shown
 
 
-def test_the_axis_of_time_has_dates_for_any_span(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+def test_the_axis_of_time_has_dates_for_any_span(tmp_path, recwarn):
     for seconds in (260, 15000):  # almost 5 minutes, almost 5 hours
         since = datetime.now(UTC) - timedelta(seconds=seconds)
         pictures.save(pictures.budget(curves.Spending("t", "basic", 4.0, 0.0, 0.0, since)), tmp_path / "b.svg")
     assert not [each for each in recwarn if "AutoDateLocator" in str(each.message)]
 
 
-def test_a_new_budget_begins_at_nothing(rows: object, database: Database, connection: psycopg.Connection) -> None:
+def test_a_new_budget_begins_at_nothing(rows, database, connection):
     connection.execute("select dbdp.dp_logreg('drawn', 1)")
     database.renew_budget("drawn", "a test")
     result = curves.spending(database, "drawn")
@@ -154,11 +155,9 @@ def test_a_new_budget_begins_at_nothing(rows: object, database: Database, connec
     assert lines(pictures.budget(result))["all roles"][:, 1].tolist() == [0, 0]
 
 
-def test_the_loss_drawn_is_that_of_the_rows_and_ends_near_the_least(
-    rows: tuple[np.ndarray, np.ndarray], database: Database, connection: psycopg.Connection
-) -> None:
+def test_the_loss_drawn_is_that_of_the_rows_and_ends_near_the_least(rows, database, connection):
     features, labels = rows[0][:-100], rows[1][:-100]
-    scaled = np.column_stack([features, np.ones(len(features))])
+    scaled = np.column_stack([features, np.full(len(features), FEATURES**-0.25)])
     scaled /= np.linalg.norm(scaled, axis=1)[:, None]
 
     def objective(w: np.ndarray) -> float:
@@ -178,9 +177,7 @@ def test_the_loss_drawn_is_that_of_the_rows_and_ends_near_the_least(
     assert "NOT PRIVATE" in figure.axes[0].get_title(loc="left")
 
 
-def test_a_loss_is_for_the_tables_reader_alone(
-    rows: object, database: Database, connection: psycopg.Connection
-) -> None:
+def test_a_loss_is_for_the_tables_reader_alone(rows, database, connection):
     connection.execute("drop role if exists eve; create role eve; grant dbdp_analyst to eve")
     database.grant_training("drawn", "eve")
     with acting(connection, "eve"), pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -190,9 +187,7 @@ def test_a_loss_is_for_the_tables_reader_alone(
         database.descent("drawn", Request(1.0, delta=1e-6, algorithm="dp_sgd"))
 
 
-def test_the_accuracy_drawn_is_that_of_the_models_and_each_is_charged(
-    rows: tuple[np.ndarray, np.ndarray], database: Database, spent: Callable[[str], tuple[int, int]]
-) -> None:
+def test_the_accuracy_drawn_is_that_of_the_models_and_each_is_charged(rows, database, spent):
     requests = curves.requests(["bolt_on", "output_perturbation_gd"], [1.0, 50.0], {"epochs": 3})
     priced = curves.cost(database, "drawn", requests, 2)
     assert [row["charge"] for row in priced] == [2, 100, 2, 100]
@@ -217,18 +212,14 @@ def test_the_accuracy_drawn_is_that_of_the_models_and_each_is_charged(
     assert named["without privacy (L-BFGS): do not publish"][0, 1] == pytest.approx(right)
 
 
-def test_what_the_budget_does_not_cover_is_not_begun(
-    rows: object, database: Database, spent: Callable[[str], object]
-) -> None:
+def test_what_the_budget_does_not_cover_is_not_begun(rows, database, spent):
     priced = curves.cost(database, "drawn", curves.requests(["bolt_on"], [300.0], {}), 4)
     with pytest.raises(ValueError, match="would be charged 1200, and dataset 'drawn' has 1000 left"):
         curves.check_cost(database, "drawn", priced)
     assert spent("drawn") == (0, 0)
 
 
-def test_a_leak_that_the_budget_does_not_cover_is_not_begun(
-    rows: object, database: Database, spent: Callable[[str], object]
-) -> None:
+def test_a_leak_that_the_budget_does_not_cover_is_not_begun(rows, database, spent):
     requests = curves.requests(["dp_sgd"], [1.0], {"delta": 4e-4})
     priced = curves.cost(database, "drawn", requests, 2)
     assert priced[0]["leak"] == pytest.approx(8e-4)
@@ -240,9 +231,7 @@ def test_a_leak_that_the_budget_does_not_cover_is_not_begun(
     assert spent("drawn") == (0, 0)
 
 
-def test_unknown_spending_is_refused_and_not_counted_as_zero(
-    rows: object, database: Database, connection: psycopg.Connection
-) -> None:
+def test_unknown_spending_is_refused_and_not_counted_as_zero(rows, database, connection):
     priced = curves.cost(database, "drawn", curves.requests(["bolt_on"], [1.0], {}), 1)
     (number,) = connection.execute("select id from dbdp.dataset where name = 'drawn' and dropped_at is null").fetchone()
     connection.execute(f"alter sequence dbdp.charge_{number} rename to hidden_odometer")
@@ -251,9 +240,7 @@ def test_unknown_spending_is_refused_and_not_counted_as_zero(
     connection.execute(f"alter sequence dbdp.hidden_odometer rename to charge_{number}")
 
 
-def test_what_an_allowance_does_not_cover_is_not_begun(
-    rows: object, database: Database, connection: psycopg.Connection, spent: Callable[[str], object]
-) -> None:
+def test_what_an_allowance_does_not_cover_is_not_begun(rows, database, connection, spent):
     connection.execute("drop role if exists ida; create role ida; grant dbdp_analyst to ida")
     database.grant_training("drawn", "ida", epsilon=3)
     priced = curves.cost(database, "drawn", curves.requests(["bolt_on"], [2.0], {}), 2)
@@ -264,9 +251,27 @@ def test_what_an_allowance_does_not_cover_is_not_begun(
     connection.execute("select dbdp.revoke_training('drawn', 'ida')")
 
 
-def test_rows_without_a_known_label_are_not_scored_on(
-    database: Database, connection: psycopg.Connection, schema: str
-) -> None:
+def test_an_allowance_counts_trainings_at_its_own_order(connection, database, schema):
+    """As many trainings are begun as fit: one more is refused before the first."""
+    connection.execute("create table t as select i / 99.0 as x, i % 2 as y from generate_series(1, 60) i")
+    connection.execute("drop role if exists ivo; create role ivo; grant dbdp_analyst to ivo")
+    name = f"{schema}_t"
+    declared = {"label": "y", "positive": "1", "features": {"x": [0, 1]}}
+    database.register(Registration(name=name, source=f"{schema}.t", **declared, epsilon=4.0, delta=1e-5))
+    database.grant_training(name, "ivo", epsilon=1)
+    requests = curves.requests(["bolt_on"], [0.2], {"delta": 1e-7, "batch_size": 20})
+    with acting(connection, "ivo"):
+        (priced,) = curves.cost(database, name, requests, 1)
+        (row,) = database.allowances()
+        fitting = int(row["charge_limit"] / priced["allowance_charges"]["ivo"])
+        assert fitting != int(row["charge_limit"] / priced["charge"])
+        curves.check_cost(database, name, curves.cost(database, name, requests, fitting))
+        with pytest.raises(ValueError, match="left for this role"):
+            curves.check_cost(database, name, curves.cost(database, name, requests, fitting + 1))
+    database.drop_dataset(name)
+
+
+def test_rows_without_a_known_label_are_not_scored_on(database, connection, schema):
     connection.execute("create table t (a int, c text, label int)")
     connection.execute(
         "insert into t select i % 3, (array['x', 'y', 'z'])[1 + i % 3], i % 2 from generate_series(1, 90) i"
@@ -296,9 +301,7 @@ def public(tmp_path: Path) -> Path:
 DESCRIBED = {"label": "ill", "positive": "yes", "features": {"age": [0, 40], "kind": ["a", "b"]}}
 
 
-def test_a_scratch_database_holds_the_rows_and_is_gone_afterwards(
-    public: Path, server_url: str, connection: psycopg.Connection
-) -> None:
+def test_a_scratch_database_holds_the_rows_and_is_gone_afterwards(public, server_url, connection):
     databases = "select count(*) from pg_database"
     before = connection.execute(databases).fetchone()
     with scratch_database(server_url, PublicRows(public, DESCRIBED), epsilon=5.0, delta=1e-3) as made:
@@ -315,9 +318,7 @@ def test_a_scratch_database_holds_the_rows_and_is_gone_afterwards(
     assert connection.execute(databases).fetchone() == before
 
 
-def test_what_a_killed_process_left_is_dropped_by_the_next_and_what_is_in_use_is_not(
-    public: Path, server_url: str, connection: psycopg.Connection
-) -> None:
+def test_what_a_killed_process_left_is_dropped_by_the_next_and_what_is_in_use_is_not(public, server_url, connection):
     scratch = "select array_agg(datname::text) from pg_database where starts_with(datname, 'dbdp_scratch_')"
     connection.execute("create database dbdp_scratch_abandoned template template0")
     with scratch_database(server_url, PublicRows(public, DESCRIBED), epsilon=5.0, delta=1e-3):
@@ -329,9 +330,7 @@ def test_what_a_killed_process_left_is_dropped_by_the_next_and_what_is_in_use_is
     assert connection.execute(scratch).fetchone() == (None,)
 
 
-def test_public_rows_need_a_superuser(
-    public: Path, server_url: str, connection: psycopg.Connection, tmp_path: Path
-) -> None:
+def test_public_rows_need_a_superuser(public, server_url, connection, tmp_path):
     connection.execute("drop role if exists plain_owner; create role plain_owner; grant dbdp_data_owner to plain_owner")
     url = make_conninfo(server_url, options="-c role=plain_owner")
     (tmp_path / "features.json").write_text(json.dumps(DESCRIBED["features"]))
@@ -342,21 +341,18 @@ def test_public_rows_need_a_superuser(
     assert '--url "$(dbdp server url)"' in done.stderr
 
 
-def test_a_file_without_a_declared_column_is_refused(public: Path) -> None:
+def test_a_file_without_a_declared_column_is_refused(public):
     with pytest.raises(ValueError, match="has no column height; its header must name them"):
         PublicRows(public, DESCRIBED | {"features": {"height": [0, 2]}}).read()
 
 
-def plot(*arguments: str | Path, url: str, **options: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dbdp.interfaces.cli.main", "plot", *map(str, arguments)]
-    settings = os.environ | {"DBDP_URL": url}
-    return subprocess.run(command, env=settings, capture_output=True, text=True, check=False, **options)
+def plot(*arguments: str | Path, url: str, answer: str = "") -> subprocess.CompletedProcess[str]:
+    with patch.object(sys, "stdin", io.StringIO(answer)):
+        return run_here("plot", *map(str, arguments), DBDP_URL=url)
 
 
 @pytest.mark.slow
-def test_the_command_draws_public_rows_and_leaves_nothing(
-    public: Path, server_url: str, connection: psycopg.Connection, tmp_path: Path
-) -> None:
+def test_the_command_draws_public_rows_and_leaves_nothing(public, server_url, connection, tmp_path):
     (tmp_path / "features.json").write_text(json.dumps(DESCRIBED["features"]))
     before = connection.execute("select count(*) from dbdp.model").fetchone()
     options = ("--csv", public, "--label", "ill", "--positive", "yes", "--features", tmp_path / "features.json")
@@ -377,7 +373,7 @@ def test_the_command_draws_public_rows_and_leaves_nothing(
 
 
 @pytest.mark.slow
-def test_of_public_numbers_it_draws_the_error_in_their_units(server_url: str, tmp_path: Path) -> None:
+def test_of_public_numbers_it_draws_the_error_in_their_units(server_url, tmp_path):
     labels = [10 + 0.5 * (i % 40) + i % 3 for i in range(400)]
     lines = [f"{i % 40},{label}" for i, label in enumerate(labels)]
     (tmp_path / "public.csv").write_text("\n".join(["age,length", *lines, "3,", "3,NaN"]) + "\n")
@@ -397,22 +393,9 @@ def test_of_public_numbers_it_draws_the_error_in_their_units(server_url: str, tm
     assert all(words in shown for words in ("root mean squared error", "mean label"))
 
 
-def test_the_command_prints_the_cost_and_spends_nothing_without_a_yes(
-    rows: object, server_url: str, spent: Callable[[str], tuple[int, int]], tmp_path: Path
-) -> None:
-    arguments = (
-        "utility",
-        tmp_path / "u.png",
-        "--dataset",
-        "drawn",
-        "--on",
-        "judging",
-        "--epsilon",
-        "2",
-        "--repeats",
-        "1",
-    )
-    done = plot(*arguments, "--delta", "0", url=server_url, input="n\n")
+def test_the_command_prints_the_cost_and_spends_nothing_without_a_yes(rows, server_url, spent, tmp_path):
+    arguments = ("utility", tmp_path / "u.png", "--dataset", "drawn", "--on", "judging", "--epsilon", 2, "--repeats", 1)
+    done = plot(*arguments, "--delta", "0", url=server_url, answer="n\n")
     assert done.returncode == 1
     assert "Charge 2 of the 1000 that is left?" in done.stderr
     assert spent("drawn") == (0, 0)
@@ -425,9 +408,7 @@ def test_the_command_prints_the_cost_and_spends_nothing_without_a_yes(
     assert (tmp_path / "u.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_picture_that_could_not_be_written_costs_nothing(
-    rows: object, server_url: str, spent: Callable[[str], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_picture_that_could_not_be_written_costs_nothing(rows, server_url, spent, tmp_path, monkeypatch):
     for wrong, error in (("u.jpg", ValueError), ("nowhere/u.png", FileNotFoundError)):
         with pytest.raises(error):
             pictures.check(tmp_path / wrong)
@@ -449,9 +430,7 @@ def test_a_picture_that_could_not_be_written_costs_nothing(
 
 
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
-def test_the_numbers_of_a_picture_that_cannot_be_saved_are_printed(
-    rows: object, server_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: list[str]
-) -> None:
+def test_the_numbers_of_a_picture_that_cannot_be_saved_are_printed(rows, server_url, tmp_path, monkeypatch, as_json):
     def fail(*_: object) -> None:
         raise OSError("No space left on device")
 
@@ -466,7 +445,7 @@ def test_the_numbers_of_a_picture_that_cannot_be_saved_are_printed(
 
 @pytest.mark.parametrize("options", ["[1]", '"x"', "{bad"])
 @pytest.mark.parametrize("given", [("noise", "--rows", "10", "--features", "2"), ("loss", "drawn"), ("utility",)])
-def test_options_that_are_not_an_object_are_named(tmp_path: Path, given: tuple[str, ...], options: str) -> None:
+def test_options_that_are_not_an_object_are_named(tmp_path, given, options):
     command, *arguments = given
     at = [*arguments, str(tmp_path / "x.png")] if command == "loss" else [str(tmp_path / "x.png"), *arguments]
     done = CliRunner().invoke(app, ["plot", command, *at, "--options", options])
@@ -474,25 +453,14 @@ def test_options_that_are_not_an_object_are_named(tmp_path: Path, given: tuple[s
     assert f"--options {options!r} is not a JSON object: " in str(done.exception)
 
 
-def test_noise_without_delta_is_drawn_of_those_that_can_do_without(tmp_path: Path) -> None:
-    arguments = [
-        "plot",
-        "noise",
-        str(tmp_path / "n.svg"),
-        "--rows",
-        "1000",
-        "--features",
-        "5",
-        "--delta",
-        "0",
-        "--json",
-    ]
-    done = CliRunner().invoke(app, arguments)
+def test_noise_without_delta_is_drawn_of_those_that_can_do_without(tmp_path):
+    options = ["--rows", "1000", "--features", "5", "--delta", "0", "--json"]
+    done = CliRunner().invoke(app, ["plot", "noise", str(tmp_path / "n.svg"), *options])
     assert done.exit_code == 0, done.exception
     drawn = set(json.loads(done.stdout)["scales"])
     assert drawn == {"bolt_on", "nsgd", "rsgd_ar", "output_perturbation_gd", "scs13"}
 
 
-def test_a_loss_of_an_algorithm_without_an_exact_model_names_those_that_have_one(tmp_path: Path) -> None:
+def test_a_loss_of_an_algorithm_without_an_exact_model_names_those_that_have_one(tmp_path):
     done = CliRunner().invoke(app, ["plot", "loss", "drawn", str(tmp_path / "l.png"), "--algorithm", "dp_sgd"])
     assert str(done.exception).endswith(f"choose one of {', '.join(curves.ONCE)}")

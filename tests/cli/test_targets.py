@@ -36,7 +36,7 @@ WELL_FORMED = [
 
 
 @pytest.mark.parametrize("url", MALFORMED)
-def test_a_malformed_url_is_refused_without_its_password(url: str) -> None:
+def test_a_malformed_url_is_refused_without_its_password(url):
     for opened in (dbdp.connect, Server):
         with pytest.raises(ValueError, match="not a libpq URL: write postgresql://user@host:port/database") as error:
             opened(url)
@@ -50,9 +50,7 @@ def test_a_malformed_url_is_refused_without_its_password(url: str) -> None:
     [["datasets"], ["train", "patients", "--epsilon", "1"], ["web", "--port", "0"], ["doctor"], ["install"]],
     ids=lambda command: command[0],
 )
-def test_no_command_prints_the_password_of_a_malformed_url(
-    command: list[str], url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_command_prints_the_password_of_a_malformed_url(command, url, monkeypatch, capfd):
     for given in [["--url", url]] if command == ["install"] else (["--url", url], []):
         monkeypatch.setattr(sys, "argv", ["dbdp", *command, *given])
         monkeypatch.setenv(URL_VARIABLE, url)
@@ -65,5 +63,5 @@ def test_no_command_prints_the_password_of_a_malformed_url(
 
 
 @pytest.mark.parametrize("url", WELL_FORMED)
-def test_what_libpq_reads_is_left_as_it_is(url: str) -> None:
+def test_what_libpq_reads_is_left_as_it_is(url):
     assert libpq_url(url) == url

@@ -138,20 +138,18 @@ def assert_sound(epsilon: float, which: str) -> None:
 
 
 @pytest.mark.parametrize("which", AUDITS)
-def test_the_noise_of_a_plan_keeps_its_claim(pair: str, which: str) -> None:
+def test_the_noise_of_a_plan_keeps_its_claim(pair, which):
     assert_sound(audit(of_noise_alone, pair, AUDITS[which]), which)
 
 
 @pytest.mark.parametrize(("fault", "which"), PLANTED)
-def test_the_noise_of_a_faulty_plan_does_not(
-    pair: str, monkeypatch: pytest.MonkeyPatch, fault: str, which: str
-) -> None:
+def test_the_noise_of_a_faulty_plan_does_not(pair, monkeypatch, fault, which):
     FAULTS[fault][0](monkeypatch)
     assert audit(of_noise_alone, pair, AUDITS[which]) > AUDITS[which]["epsilon"]
 
 
 @pytest.mark.parametrize("which", AUDITS)
-def test_the_neighbours_are_as_far_apart_as_the_noise_covers(pair: str, which: str) -> None:
+def test_the_neighbours_are_as_far_apart_as_the_noise_covers(pair, which):
     """A release at a very large ε shows the exact model: ±Δ/2, in the secret order the worst of its places or less."""
     options = AUDITS[which] | {"epsilon": 1e5}
     exact = planned(options).sensitivity.exact
@@ -163,18 +161,18 @@ def test_the_neighbours_are_as_far_apart_as_the_noise_covers(pair: str, which: s
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("which", AUDITS)
-def test_releases_keep_their_claim(pair: str, which: str) -> None:
+def test_releases_keep_their_claim(pair, which):
     assert_sound(audit(in_server, pair, AUDITS[which]), which)
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("which", AUDITS)
-def test_releases_with_half_of_the_noise_do_not(pair: str, monkeypatch: pytest.MonkeyPatch, which: str) -> None:
+def test_releases_with_half_of_the_noise_do_not(pair, monkeypatch, which):
     halved(monkeypatch)
     assert audit(in_client, pair, AUDITS[which]) > AUDITS[which]["epsilon"]
 
 
-def test_an_audit_of_randomised_response_finds_its_epsilon_and_no_more() -> None:
+def test_an_audit_of_randomised_response_finds_its_epsilon_and_no_more():
     """Answers that are right e^ε times as often as wrong: the sharpest that ε-DP allows."""
     epsilon, count = 1.5, 10**6
     right = round(count * math.exp(epsilon) / (1 + math.exp(epsilon)))

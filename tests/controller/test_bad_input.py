@@ -12,14 +12,14 @@ from typing import Any
 import psycopg
 import pytest
 from examples import GIVEN, example
-from pairs import others_slow
+from pairs import each_value_quick, others_slow
 from short import FEW
 
 from dbdp import algorithms
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Facts, Request
 from dbdp.controller import ChargedError
 from dbdp.deployment.cluster import Cluster
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.database import connect
 from dbdp.interfaces.python.estimators import LogisticRegression
 
 Register = Callable[..., str]
@@ -29,137 +29,52 @@ ROWS = 60
 CASTS = dict.fromkeys(("epsilon", "delta", "step_size", "regularisation", "clip_norm"), "float8")
 SHORT = {"batch_size": 20, "epochs": 2}
 
-REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
-    "epsilon 0": ({"epsilon": 0.0}, "epsilon = 0.0 must be positive"),
-    "epsilon negative": ({"epsilon": -1.0}, "epsilon = -1.0 must be positive"),
-    "epsilon NaN": ({"epsilon": NAN}, "epsilon = nan must be positive"),
-    "epsilon infinite": ({"epsilon": INFINITY}, "epsilon = inf must be positive"),
-    "epsilon huge": ({"epsilon": 1e308}, "epsilon = 1e.308 must be positive and at most 1e.06"),
-    "epsilon denormal": ({"epsilon": 5e-324}, "epsilon"),
-    "epsilon above the budget": (
-        {"epsilon": 10.5},
-        "does not cover this release: it would add a charge of 10.5 to 0 spent of 10",
-    ),
-    "delta negative": ({"delta": -1e-9}, "delta = -1e-09 must be at least 0 and below 1"),
-    "delta 1": ({"delta": 1.0}, "delta = 1.0 must be at least 0 and below 1"),
-    "delta NaN": ({"delta": NAN}, "delta = nan must be at least 0 and below 1"),
-    "delta infinite": ({"delta": INFINITY}, "delta = inf must be at least 0 and below 1"),
-    "delta above the budget": (
-        {"delta": 0.5},
-        "does not cover this release: it would add a leak of 0.5 to 0 spent of 0.001",
-    ),
-    "Gaussian without delta": ({"mechanism": "discrete_gaussian"}, "delta = 0: Gaussian noise has no pure guarantee"),
-    "unknown mechanism": (
-        {"mechanism": "gauss"},
-        "mechanism 'gauss' is unknown; choose one of gaussian, spherical_laplace, discrete_gaussian",
-    ),
-    "unknown algorithm": ({"algorithm": "sgd"}, "algorithm 'sgd' is unknown; choose one of auto, bolt_on"),
-    "unknown schedule": (
-        {"schedule": "cosine"},
-        "schedule 'cosine' is unknown; choose one of constant, inverse_time",
-    ),
-    "constant without a step": (
-        {"schedule": "constant"},
-        "schedule 'constant' needs a step_size; give one, at most 2/β",
-    ),
-    "step above 2/β": ({"schedule": "constant", "step_size": 8.01}, "step size 8.01 is above 2/β = 8"),
-    "step above 2/(β + λ)": (
-        {"schedule": "constant", "step_size": 7.9, "regularisation": 0.01},
-        r"step size 7.9 is above 2/β = 7.69",
-    ),
-    "step 0": ({"schedule": "constant", "step_size": 0.0}, "step_size = 0.0 must be positive and finite"),
-    "step negative": ({"schedule": "constant", "step_size": -1.0}, "step_size = -1.0 must be positive and finite"),
-    "step NaN": ({"schedule": "constant", "step_size": NAN}, "step_size = nan must be positive and finite"),
-    "step infinite": ({"schedule": "constant", "step_size": INFINITY}, "step_size = inf must be positive and finite"),
-    "step denormal": ({"schedule": "constant", "step_size": 5e-324}, "step_size|step size|sensitivity"),
-    "step given to inverse_time": (
-        {"step_size": 0.1},
-        "schedule 'inverse_time' sets its own step sizes; leave step_size out",
-    ),
-    "inverse_time without λ": ({"regularisation": 0.0}, "schedule 'inverse_time' needs regularisation > 0"),
-    "λ negative": ({"regularisation": -0.1}, "regularisation = -0.1 must be 0, or between"),
-    "λ NaN": ({"regularisation": NAN}, "regularisation = nan must be 0, or between"),
-    "λ infinite": ({"regularisation": INFINITY}, "regularisation = inf must be 0, or between"),
-    "λ huge": ({"regularisation": 1e308}, "regularisation = 1e.308 must be 0, or between"),
-    "batch 0": ({"batch_size": 0}, "batch_size = 0 must be a whole number between 1 and 60"),
-    "batch negative": ({"batch_size": -5}, "batch_size = -5 must be a whole number between 1 and 60"),
-    "batch above n": (
-        {"batch_size": 61},
-        "batch_size = 61 must be a whole number between 1 and 60: it cannot exceed the number of rows",
-    ),
-    "batch huge": ({"batch_size": 2**31 - 1}, "batch_size = 2147483647 must be a whole number"),
-    "no epochs": ({"epochs": 0}, "epochs = 0 must be a whole number between 1 and"),
-    "epochs negative": ({"epochs": -1}, "epochs = -1 must be a whole number between 1 and"),
-}
 WHITE_BOX = {"delta": 1e-6}
-NOISY_REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
-    "Gaussian updates without delta": ({"algorithm": "dp_sgd"}, "adds Gaussian noise and needs a delta > 0; give one"),
-    "clip 0": ({"algorithm": "dp_sgd", "clip_norm": 0.0} | WHITE_BOX, "clip_norm = 0.0 must be between 1e-06 and"),
-    "clip NaN": ({"algorithm": "dp_adam", "clip_norm": NAN} | WHITE_BOX, "clip_norm = nan must be between 1e-06 and"),
-    "clip of one model": ({"clip_norm": 1.0}, r"'bolt_on' has no clip_norm \(given: 1.0\).*leave it out, or choose"),
-    "an unknown network": ({"algorithm": "dp_sgd", "network": "rnn:3"} | WHITE_BOX, "network 'rnn:3'"),
-    "a network of words": (
-        {"algorithm": "dp_sgd", "network": "mlp:two"} | WHITE_BOX,
-        "sizes .two., which must be whole",
+NOT_COVERED = "does not cover this release: it needs"
+# Some of each kind: tests/algorithms/test_plans.py has all that a plan refuses, test_own_settings.py all settings.
+REQUESTS: list[tuple[dict[str, Any], str]] = [
+    ({"epsilon": NAN}, "epsilon = nan must be positive"),
+    ({"epsilon": INFINITY}, "epsilon = inf must be positive"),
+    ({"epsilon": 1e308}, "epsilon = 1e.308 must be positive and at most 1e.06"),
+    ({"epsilon": 5e-324}, "epsilon"),
+    (
+        {"epsilon": 10.5},
+        "does not cover this release: it needs 105 %, and 100 % is left; an epsilon up to 10 fits at delta = 0,",
     ),
-    "a huge network": ({"algorithm": "dp_sgd", "network": "mlp:1000000000"} | WHITE_BOX, "network|parameters"),
-    "a network of convex steps": ({"algorithm": "bst14", "network": "mlp:4"} | WHITE_BOX, "'bst14' has no network"),
-    "settings of nobody": ({"settings": "{}"}, "'bolt_on' has no settings"),
-    "settings that are no JSON": (
-        {"algorithm": "dp_agd", "settings": "splits"} | WHITE_BOX,
-        "are splits; give an object",
+    ({"delta": -1e-9}, "delta = -1e-09 must be at least 0 and below 1"),
+    ({"delta": NAN}, "delta = nan must be at least 0 and below 1"),
+    (
+        {"delta": 0.5},
+        "does not cover this release: it needs 50000 % of its delta, and 100 % is left; an epsilon up to 10 fits",
     ),
-    "settings that are a list": ({"algorithm": "dp_agd", "settings": "[1]"} | WHITE_BOX, r"are \[1\]; give an object"),
-    "an unknown setting": (
-        {"algorithm": "dp_agd", "settings": '{"a": 1}'} | WHITE_BOX,
-        "give an object with any of split",
-    ),
-    "a setting of words": (
-        {"algorithm": "dp_agd", "settings": '{"splits": "1"}'} | WHITE_BOX,
-        "must be of the type of its default, 60",
-    ),
-    "a setting out of range": (
-        {"algorithm": "dp_agd", "settings": '{"splits": 0}'} | WHITE_BOX,
-        "splits = 0 must be a whole",
-    ),
-    "a setting of NaN": (
-        {"algorithm": "dp_agd", "settings": '{"growth": NaN}'} | WHITE_BOX,
-        "growth = nan must be between",
-    ),
-    "a setting without end": (
+    ({"algorithm": "sgd"}, "algorithm 'sgd' is unknown; choose one of auto, bolt_on"),
+    ({"schedule": "constant", "step_size": 8.01}, "step size 8.01 is above 2/β = 8"),
+    ({"schedule": "constant", "step_size": INFINITY}, "step_size = inf must be positive and finite"),
+    ({"schedule": "constant", "step_size": 5e-324}, "step_size|step size|sensitivity"),
+    ({"regularisation": NAN}, "regularisation = nan must be 0, or between"),
+    ({"regularisation": 1e308}, "regularisation = 1e.308 must be 0, or between"),
+    ({"batch_size": 61}, "batch_size = 61 must be a whole number between 1 and 60: it cannot exceed the number"),
+    ({"batch_size": 2**31 - 1}, "batch_size = 2147483647 must be a whole number"),
+    ({"epochs": -1}, "epochs = -1 must be a whole number between 1 and"),
+    ({"algorithm": "dp_sgd"}, "adds Gaussian noise and needs a delta > 0; give one"),
+    ({"algorithm": "dp_adam", "clip_norm": NAN} | WHITE_BOX, "clip_norm = nan must be between 1e-06 and"),
+    ({"algorithm": "dp_sgd", "network": "rnn:3"} | WHITE_BOX, "network 'rnn:3'"),
+    ({"algorithm": "dp_sgd", "network": "mlp:1000000000"} | WHITE_BOX, "network|parameters"),
+    ({"algorithm": "dp_agd", "settings": "splits"} | WHITE_BOX, "are splits; give an object"),
+    ({"algorithm": "dp_agd", "settings": '{"growth": NaN}'} | WHITE_BOX, "growth = nan must be between"),
+    (
         {"algorithm": "dp_blgd", "settings": '{"planned_steps": 1e999}'} | WHITE_BOX,
-        "setting planned_steps = inf must be of the type of its default",
+        "planned_steps = inf must be of the",
     ),
-    "too many candidates": (
-        {"algorithm": "privgene", "settings": '{"population": 1000000}'} | WHITE_BOX,
-        "population = 1000000 must be a whole number between 2 and 10000",
-    ),
-    "steps that diverge": (
-        {"algorithm": "dp_sgd", "step_size": 10.0, "regularisation": 1.0} | WHITE_BOX,
-        "would make the model diverge; choose step_size ≤",
-    ),
-    "steps beyond all numbers": (
-        {"algorithm": "dp_sgd", "step_size": 1e308} | WHITE_BOX,
-        r"step_size = 1e\+308 must be between 0 and 1e\+06",
-    ),
-    "a batch above n, expected": (
-        {"algorithm": "dp_sgd", "batch_size": 61} | WHITE_BOX,
-        "batch_size = 61 must be a whole",
-    ),
-    "a batch of nothing, expected": (
-        {"algorithm": "dp_blsgd", "batch_size": -1} | WHITE_BOX,
-        "batch_size = -1 must be a",
-    ),
-    "steps of a count": ({"algorithm": "majority", "step_size": 1.0} | WHITE_BOX, "'majority' has no step_size"),
-    "a loss of a count": ({"algorithm": "majority", "loss": "hinge"} | WHITE_BOX, "loss 'hinge' is unknown"),
-    **{
-        f"{name} above the budget": (
+    ({"algorithm": "dp_sgd", "step_size": 1e308} | WHITE_BOX, r"step_size = 1e\+308 must be between 0 and 1e\+06"),
+    *(
+        (
             {"algorithm": name, "epsilon": 10.5} | WHITE_BOX,
-            "does not cover this release: it would add a charge of 10.5 to 0 spent of 10",
+            f"{NOT_COVERED} 105 %, and 100 % is left; an epsilon up to 10 fits at delta =",
         )
         for name in NOISY_WHILE_TRAINING
-    },
-}
+    ),
+]
 NULLS = ["epsilon", "delta", "shards", "positive_weight", "algorithm"]
 
 
@@ -210,32 +125,17 @@ def assert_clear(error: Exception) -> None:
     assert not any(word in text for word in ("Error:", "Traceback", "NoneType", "math domain")), text
 
 
-@pytest.mark.parametrize("interface", ["server", "client"])
-@pytest.mark.parametrize("case", REQUESTS)
-def test_a_bad_request_is_refused(
-    connection: psycopg.Connection, dataset: str, spent: Spent, case: str, interface: str
-) -> None:
-    given, message = REQUESTS[case]
+@pytest.mark.parametrize(("case", "interface"), each_value_quick(REQUESTS, ["server", "client"]))
+def test_a_bad_request_is_refused(connection, dataset, spent, case, interface):
+    given, message = case
     with nothing_lost(connection, spent, dataset):
         with pytest.raises((psycopg.Error, ValueError), match=message) as error:
             train(connection, interface, dataset, **given)
         assert_clear(error.value)
 
 
-@pytest.mark.parametrize("case", NOISY_REQUESTS)
-def test_a_bad_request_to_add_noise_while_training_is_refused_by_both_interfaces(
-    connection: psycopg.Connection, dataset: str, spent: Spent, case: str
-) -> None:
-    given, message = NOISY_REQUESTS[case]
-    for interface in ("server", "client"):
-        with nothing_lost(connection, spent, dataset):
-            with pytest.raises((psycopg.Error, ValueError), match=message) as error:
-                train(connection, interface, dataset, **given)
-            assert_clear(error.value)
-
-
 @pytest.mark.parametrize("argument", NULLS)
-def test_a_null_is_refused(connection: psycopg.Connection, dataset: str, spent: Spent, argument: str) -> None:
+def test_a_null_is_refused(connection, dataset, spent, argument):
     given = {argument: None}
     with (
         nothing_lost(connection, spent, dataset),
@@ -246,7 +146,7 @@ def test_a_null_is_refused(connection: psycopg.Connection, dataset: str, spent: 
         connection.execute(f"select dbdp.dp_logreg('{dataset}', {values})")
 
 
-def test_a_null_where_a_default_stands_is_the_default(connection: psycopg.Connection, dataset: str) -> None:
+def test_a_null_where_a_default_stands_is_the_default(connection, dataset):
     nulls = "step_size => null, epochs => null, regularisation => null, mechanism => null"
     sql = f"select dbdp.dp_explain(%s, 1, {nulls})::text"
     plain = connection.execute("select dbdp.dp_explain(%s, 1)::text", (dataset,)).fetchone()
@@ -255,25 +155,21 @@ def test_a_null_where_a_default_stands_is_the_default(connection: psycopg.Connec
 
 @pytest.mark.parametrize("interface", ["server", "client"])
 @pytest.mark.parametrize("name", ["nope", "", "x" * 500, "it's \"", None])
-def test_an_unknown_dataset_is_named(
-    connection: psycopg.Connection, dataset: str, spent: Spent, name: str | None, interface: str
-) -> None:
+def test_an_unknown_dataset_is_named(connection, dataset, spent, name, interface):
     refused = pytest.raises((psycopg.Error, ValueError), match=r"dataset .* is not registered; see dbdp.datasets")
     with nothing_lost(connection, spent, dataset), refused:
         train(connection, interface, name)
 
 
 @pytest.mark.parametrize("interface", ["server", "client"])
-def test_after_a_bad_request_the_next_one_is_served(
-    connection: psycopg.Connection, dataset: str, interface: str
-) -> None:
+def test_after_a_bad_request_the_next_one_is_served(connection, dataset, interface):
     with pytest.raises((psycopg.Error, ValueError)):
         train(connection, interface, dataset, epsilon=0.0)
     train(connection, interface, dataset)
     assert connection.execute("select count(*) from dbdp.models where dataset = %s", (dataset,)).fetchone() == (1,)
 
 
-def test_explain_refuses_what_training_refuses(connection: psycopg.Connection, dataset: str) -> None:
+def test_explain_refuses_what_training_refuses(connection, dataset):
     for given, message in (
         ({"epsilon": 0}, "epsilon = 0.0 must"),
         ({"epsilon": 1, "batch_size": 61}, "batch_size = 61"),
@@ -287,8 +183,8 @@ def test_explain_refuses_what_training_refuses(connection: psycopg.Connection, d
     "algorithm", others_slow(list(ALGORITHMS), "bolt_on", "dp_sgd", "dp_agd", "objective_perturbation")
 )
 def test_the_options_of_an_algorithm_are_explained_and_all_others_are_refused_before_a_charge(
-    connection: psycopg.Connection, dataset: str, spent: Spent, algorithm: str
-) -> None:
+    connection, dataset, spent, algorithm
+):
     for option in GIVEN:
         given = {"epsilon": 1.0, "delta": 1e-6} | example(algorithm, option)
         given |= {"projection_dimension": 2} if option == "projection_dimension" else {}
@@ -312,7 +208,7 @@ def test_the_options_of_an_algorithm_are_explained_and_all_others_are_refused_be
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("epochs", [2**31 - 1, 10**8])
-def test_more_epochs_than_anybody_can_wait_for_are_refused_at_once(epochs: int, algorithm: str) -> None:
+def test_more_epochs_than_anybody_can_wait_for_are_refused_at_once(epochs, algorithm):
     """The plan must neither take all memory of the server nor minutes that no cancel ends."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, hard))
@@ -346,7 +242,7 @@ def processor_time(pid: int) -> int:
 
 
 @pytest.mark.usefixtures("server_machine")
-def test_a_statement_timeout_ends_the_planning_too(connection: psycopg.Connection, dataset: str) -> None:
+def test_a_statement_timeout_ends_the_planning_too(connection, dataset):
     """Before half of the work: a plan that is not stopped is the control."""
     pid, used = connection.info.backend_pid, []
     connection.execute("select dbdp.dp_explain(%s, 1)", (dataset,))  # what is imported once
@@ -360,9 +256,7 @@ def test_a_statement_timeout_ends_the_planning_too(connection: psycopg.Connectio
 
 
 @pytest.mark.parametrize("interface", ["server", "client"])
-def test_a_read_only_transaction_is_refused(
-    connection: psycopg.Connection, dataset: str, spent: Spent, interface: str
-) -> None:
+def test_a_read_only_transaction_is_refused(connection, dataset, spent, interface):
     with nothing_lost(connection, spent, dataset):
         connection.execute("set default_transaction_read_only = on")
         with pytest.raises((psycopg.Error, ValueError), match="read-only transaction"):
@@ -397,9 +291,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("interface", ["server", pytest.param("client", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("setting", "value"), [(name, value) for name, values in SETTINGS.items() for value in values])
-def test_no_setting_of_a_session_costs_budget_without_a_model(
-    connection: psycopg.Connection, dataset: str, spent: Spent, setting: str, value: str, interface: str
-) -> None:
+def test_no_setting_of_a_session_costs_budget_without_a_model(connection, dataset, spent, setting, value, interface):
     """A training either succeeds and is charged, or fails before its charge."""
     warnings: list[str] = []
     connection.add_notice_handler(lambda notice: warnings.append(notice.message_primary))
@@ -408,7 +300,7 @@ def test_no_setting_of_a_session_costs_budget_without_a_model(
         connection.execute("select set_config(%s, %s, false)", (setting, value))
     except psycopg.Error as error:
         pytest.skip(f"the server refuses it: {error}")
-    for count, given in enumerate(({}, {"algorithm": "dp_sgd"} | WHITE_BOX, {"algorithm": "majority"}), start=1):
+    for count, given in enumerate(({}, {"algorithm": "scs13"}, {"algorithm": "majority"}), start=1):
         try:
             train(connection, interface, dataset, **given)
         except (psycopg.Error, ValueError, ChargedError):
@@ -422,8 +314,8 @@ def test_no_setting_of_a_session_costs_budget_without_a_model(
 
 @pytest.mark.parametrize("interface", ["server", "client"])
 def test_a_database_that_allows_no_temporary_table_is_noticed_before_the_charge(
-    connection: psycopg.Connection, dataset: str, schema: str, spent: Spent, interface: str
-) -> None:
+    connection, dataset, schema, spent, interface
+):
     connection.execute("create role owns_t in role dbdp_data_owner; alter table t owner to owns_t")
     connection.execute(f"grant usage on schema {schema} to owns_t; grant select on t to owns_t, dbdp_owner")
     connection.execute("select dbdp.grant_training(%s, 'owns_t')", (dataset,))
@@ -440,8 +332,8 @@ def test_a_database_that_allows_no_temporary_table_is_noticed_before_the_charge(
 
 @pytest.mark.parametrize("interface", ["server", "client"])
 def test_a_table_that_dbdp_owner_may_not_read_any_more_is_noticed_before_the_charge(
-    connection: psycopg.Connection, dataset: str, spent: Spent, interface: str
-) -> None:
+    connection, dataset, spent, interface
+):
     connection.execute("create role stands_by in role dbdp_analyst; revoke select on t from dbdp_owner")
     connection.execute("select dbdp.grant_training(%s, 'stands_by')", (dataset,))
     try:
@@ -456,9 +348,7 @@ def test_a_table_that_dbdp_owner_may_not_read_any_more_is_noticed_before_the_cha
 
 
 @pytest.mark.parametrize("interface", ["server", "client"])
-def test_a_role_without_rights_is_refused(
-    connection: psycopg.Connection, dataset: str, spent: Spent, interface: str
-) -> None:
+def test_a_role_without_rights_is_refused(connection, dataset, spent, interface):
     with nothing_lost(connection, spent, dataset):
         connection.execute("create role nobody_special")
         try:
@@ -469,7 +359,7 @@ def test_a_role_without_rights_is_refused(
             connection.execute("reset session authorization; drop role nobody_special")
 
 
-def test_a_failed_transaction_is_left_as_it_is(connection: psycopg.Connection, dataset: str, spent: Spent) -> None:
+def test_a_failed_transaction_is_left_as_it_is(connection, dataset, spent):
     with nothing_lost(connection, spent, dataset), connection.transaction(force_rollback=True):
         with pytest.raises(psycopg.Error):
             connection.execute("select 1 / 0")
@@ -477,9 +367,7 @@ def test_a_failed_transaction_is_left_as_it_is(connection: psycopg.Connection, d
             train(connection, "client", dataset)
 
 
-def test_an_error_before_the_charge_does_not_end_a_clients_transaction(
-    server_url: str, connection: psycopg.Connection, dataset: str, spent: Spent
-) -> None:
+def test_an_error_before_the_charge_does_not_end_a_clients_transaction(server_url, connection, dataset, spent):
     with nothing_lost(connection, spent, dataset), psycopg.connect(server_url) as mine:
         mine.execute("create temporary table kept (a int)")
         with pytest.raises(ValueError, match="batch_size = 0"):
@@ -501,7 +389,7 @@ def stop_once_charged(cluster: Cluster) -> threading.Thread:
 
 
 @pytest.mark.slow
-def test_a_server_that_stops_in_an_epoch_is_reported(private_cluster: Cluster) -> None:
+def test_a_server_that_stops_in_an_epoch_is_reported(private_cluster):
     """Through both interfaces; afterwards the charges are there and the tables are not."""
     for interface in ("server", "client"):
         private_cluster.start()
@@ -533,12 +421,12 @@ def fresh_table(connection: psycopg.Connection, interface: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["postgresql:///dbdp?host=/nonexistent", "sqlite://", "postgresql+psycopg2://h/d"])
-def test_a_server_that_is_not_there_is_an_error_of_the_connection(url: str) -> None:
+def test_a_server_that_is_not_there_is_an_error_of_the_connection(url):
     with pytest.raises((psycopg.Error, ValueError)):
         connect(url)
 
 
-def test_the_wrong_shape_is_named_when_predicting(database: Database, dataset: str) -> None:
+def test_the_wrong_shape_is_named_when_predicting(database, dataset):
     fitted = LogisticRegression(epsilon=1.0, batch_size=20, progress=False).fit(database, dataset)
     with pytest.raises(ValueError, match=r"X has shape \(2, 2\); it must be \(n, 3\)"):
         fitted.predict([[1, 2], [3, 4]])

@@ -32,10 +32,11 @@ def dataset(make_table: Callable[..., str], database: Database) -> tuple[np.ndar
     return features, labels
 
 
-def test_it_is_the_minimiser(dataset: tuple[np.ndarray, np.ndarray], database: Database) -> None:
+def test_it_is_the_minimiser(dataset, database):
     features, labels = dataset
     result = database.baseline("baseline", Request(1.0, regularisation=0.01))
-    rows = np.column_stack([features, np.ones(ROWS)])
+    constant = FEATURES**-0.25  # beside an array
+    rows = np.column_stack([features, np.full(ROWS, constant)])
     rows /= np.linalg.norm(rows, axis=1)[:, None]
 
     def objective(w: np.ndarray) -> Any:
@@ -43,17 +44,17 @@ def test_it_is_the_minimiser(dataset: tuple[np.ndarray, np.ndarray], database: D
 
     best = minimize(objective, np.zeros(FEATURES + 1), tol=1e-12).x
     assert np.allclose(result.coefficients[0], best[:-1], atol=1e-4)
-    assert np.allclose(result.intercepts, best[-1:], atol=1e-4)
+    assert np.allclose(result.intercepts, best[-1:] * constant, atol=1e-4)
     scores = features @ np.array(result.coefficients[0]) + result.intercepts[0]
     certain, possible = (int((labels * scores <= rounding).sum()) for rounding in (-1e-5, 1e-5))
     assert certain <= result.errors <= possible  # packed rows are rounded to float32
     assert possible < certain + 10
+    assert result.accuracy == (ROWS - result.errors) / ROWS
+    assert result.majority_share == max((labels > 0).mean(), (labels < 0).mean())
     assert not result.private
 
 
-def test_nothing_is_charged_and_nothing_stored(
-    dataset: tuple[np.ndarray, np.ndarray], database: Database, connection: psycopg.Connection
-) -> None:
+def test_nothing_is_charged_and_nothing_stored(dataset, database, connection):
     counts = "select (select count(*) from dbdp.ledger), (select count(*) from dbdp.model)"
     before = connection.execute(counts).fetchone()
     database.baseline("baseline", Request(1.0))
@@ -61,9 +62,7 @@ def test_nothing_is_charged_and_nothing_stored(
     assert connection.execute("select count(*) from pg_class where relname like 'dbdp_rows%'").fetchone() == (0,)
 
 
-def test_an_analyst_has_no_baseline(
-    dataset: tuple[np.ndarray, np.ndarray], database: Database, connection: psycopg.Connection
-) -> None:
+def test_an_analyst_has_no_baseline(dataset, database, connection):
     connection.execute("create role curious in role dbdp_analyst; select dbdp.grant_training('baseline', 'curious')")
     try:
         connection.execute("set session authorization curious")
@@ -73,12 +72,12 @@ def test_an_analyst_has_no_baseline(
         connection.execute("reset session authorization; drop role curious")
 
 
-def test_the_server_itself_refuses_one() -> None:
+def test_the_server_itself_refuses_one():
     server = ServerSession(SimpleNamespace(prepare=str), ServerRegistry())
     with pytest.raises(ValueError, match="runs in a client"):
         baselines.minimum(server, "baseline", Request(1.0))
 
 
-def test_it_is_a_linear_model(dataset: tuple[np.ndarray, np.ndarray], database: Database) -> None:
+def test_it_is_a_linear_model(dataset, database):
     with pytest.raises(ValueError, match="leave network out"):
         database.baseline("baseline", Request(1.0, network="mlp:4"))

@@ -15,8 +15,6 @@ from dbdp.interfaces.python.database import Database, connect
 from dbdp.interfaces.python.estimators import LogisticRegression
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
 
-Register = Callable[..., str]
-Spent = Callable[[str], tuple[int, int]]
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => %s, delta => %s, epochs => 1, batch_size => 20)"
 LONG = {"epochs": 2000, "batch_size": 20}
 REGISTER = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 9, 0, mode => 'basic')"
@@ -28,9 +26,7 @@ def fit(database: Database, name: str, epsilon: float, **options: int) -> None:
     LogisticRegression(epsilon=epsilon, progress=False, **arguments).fit(database, name)
 
 
-def test_eight_sessions_at_once_never_overspend_by_a_unit(
-    server_url: str, connection: psycopg.Connection, table: str, register: Register, spent: Spent
-) -> None:
+def test_eight_sessions_at_once_never_overspend_by_a_unit(server_url, connection, table, register, spent):
     """Both interfaces; a budget of five and a bit, eight at once, each twice."""
     epsilon = 0.123456789
     name = register(table, epsilon=5 * epsilon + 1e-9, delta=0)
@@ -60,9 +56,7 @@ def test_eight_sessions_at_once_never_overspend_by_a_unit(
     assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (5,)
 
 
-def test_a_session_that_ends_holds_no_lock(
-    server_url: str, connection: psycopg.Connection, table: str, register: Register
-) -> None:
+def test_a_session_that_ends_holds_no_lock(server_url, connection, table, register):
     name = register(table, epsilon=1.0, delta=0)
     with psycopg.connect(server_url) as other:
         other.execute(TRAIN, (name, 0.5, 0.0))
@@ -101,9 +95,7 @@ def act_once_charged(
     return in_thread(watch)
 
 
-def test_a_drop_during_training_in_the_server_waits_for_its_end(
-    server_url: str, connection: psycopg.Connection, schema: str, table: str, register: Register, spent: Spent
-) -> None:
+def test_a_drop_during_training_in_the_server_waits_for_its_end(server_url, connection, schema, table, register, spent):
     name = register(table)
     order: list[str] = []
     dropping = act_once_charged(
@@ -140,14 +132,8 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_table_that_changes_between_charge_and_shuffle_stops_the_training(
-    server_url: str,
-    connection: psycopg.Connection,
-    schema: str,
-    table: str,
-    register: Register,
-    spent: Spent,
-    change: str,
-) -> None:
+    server_url, connection, schema, table, register, spent, change
+):
     name = register(table)
     statement, message = CHANGES[change]
     hook = Hook(server_url, "shuffle", statement.format(schema))
@@ -159,8 +145,8 @@ def test_a_table_that_changes_between_charge_and_shuffle_stops_the_training(
 
 
 def test_a_table_dropped_during_the_epochs_of_a_client_is_not_needed_any_more(
-    server_url: str, connection: psycopg.Connection, schema: str, table: str, register: Register, spent: Spent
-) -> None:
+    server_url, connection, schema, table, register, spent
+):
     name = register(table)
     hook = Hook(server_url, "epoch", f"drop table {schema}.t")
     with pytest.raises(ChargedError, match="was dropped"):  # the release is stored for a table that is gone
@@ -169,9 +155,7 @@ def test_a_table_dropped_during_the_epochs_of_a_client_is_not_needed_any_more(
 
 
 @pytest.mark.parametrize("same", ["name", "table"])
-def test_two_registrations_at_once_make_one_dataset(
-    server_url: str, connection: psycopg.Connection, schema: str, table: str, same: str
-) -> None:
+def test_two_registrations_at_once_make_one_dataset(server_url, connection, schema, table, same):
     connection.execute("create table u as select * from t")
     first, second = ("a", f"{schema}.t"), ("a", f"{schema}.u") if same == "name" else ("b", f"{schema}.t")
     errors: list[str] = []
@@ -198,9 +182,7 @@ def test_two_registrations_at_once_make_one_dataset(
     ).fetchone() == (1,)
 
 
-def test_sessions_train_on_one_dataset_side_by_side(
-    server_url: str, connection: psycopg.Connection, table: str, register: Register
-) -> None:
+def test_sessions_train_on_one_dataset_side_by_side(server_url, connection, table, register):
     """The lock is held for the charge only: a transaction that stays open stops nobody."""
     name = register(table)
     with psycopg.connect(server_url) as first, psycopg.connect(server_url) as second:
@@ -210,9 +192,7 @@ def test_sessions_train_on_one_dataset_side_by_side(
     assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (4,)
 
 
-def test_a_client_whose_connection_breaks_reads_that_the_charge_stands(
-    server_url: str, connection: psycopg.Connection, table: str, register: Register, spent: Spent
-) -> None:
+def test_a_client_whose_connection_breaks_reads_that_the_charge_stands(server_url, connection, table, register, spent):
     name = register(table)
     with psycopg.connect(server_url, autocommit=True) as mine:
         stopping = act_once_charged(server_url, name, f"select pg_terminate_backend({mine.info.backend_pid})")

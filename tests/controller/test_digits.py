@@ -57,7 +57,7 @@ def accuracy(connection: psycopg.Connection, request: Request) -> float:
     return connection.execute(sql, (model.id,)).fetchone()[0]
 
 
-def test_digits_are_recognised_after_a_random_projection_to_50_coordinates(digits: psycopg.Connection) -> None:
+def test_digits_are_recognised_after_a_random_projection_to_50_coordinates(digits):
     """As Wu et al. 2017 have it: 784 → 50, one against the rest, strongly convex."""
     request = Request(2.0, 1e-6, projection_dimension=50, projection_seed=2017, regularisation=1e-3, epochs=10)
     assert usually(lambda: accuracy(digits, request) > 0.7)  # 0.78; ten classes have 0.1 each
@@ -72,14 +72,14 @@ NETWORKS: dict[str, tuple[str, dict[str, Any], float]] = {
 
 
 @pytest.mark.parametrize("algorithm", NETWORKS)
-def test_a_network_with_noise_in_every_update_recognises_digits(digits: psycopg.Connection, algorithm: str) -> None:
+def test_a_network_with_noise_in_every_update_recognises_digits(digits, algorithm):
     network, options, floor = NETWORKS[algorithm]
     request = Request(3.0, 1e-5, algorithm=algorithm, network=network, **options)
     repeated = sometimes if algorithm == "rrpsgd" else usually
     assert repeated(lambda: accuracy(digits, request) > floor)
 
 
-def test_the_convolutions_of_the_paper_recognise_digits(digits: psycopg.Connection) -> None:
+def test_the_convolutions_of_the_paper_recognise_digits(digits):
     """Two convolutions, pooling and a dense layer: 0.90 at ε = 3."""
     request = Request(3.0, 1e-5, algorithm="dp_sgd", network="cnn:6,16:64", epochs=4, batch_size=600)
     assert usually(lambda: accuracy(digits, request) > 0.86)

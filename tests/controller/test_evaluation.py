@@ -17,7 +17,6 @@ from dbdp.algorithms.scores.metrics import ScoreRequest
 from dbdp.controller import ChargedError
 from dbdp.controller.evaluation import in_packed_coordinates, score
 from dbdp.interfaces.cli.main import app
-from dbdp.interfaces.python.database import Database
 from dbdp.learning.rows.encoding import RandomProjection
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS
 from dbdp.registry.declarations import declare
@@ -26,7 +25,6 @@ from dbdp.sessions.client import ClientSession
 from dbdp.sessions.session import Row
 
 Register = Callable[..., str]
-Spent = Callable[[str], tuple[int, int]]
 MATRIX = "select dbdp.dp_score(%s, %s, 'confusion', %s)"
 EXACT = 1e5  # with so much ε hardly a cell has noise
 KINDS: dict[str, dict[str, Any]] = {
@@ -115,9 +113,7 @@ def ties(connection: psycopg.Connection, features: str) -> int:
 @EVERY_KIND
 @pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("intercept", [True, False])
-def test_with_much_epsilon_the_matrix_is_that_of_the_predictions(
-    connection: psycopg.Connection, dataset: Callable[..., str], kind: str, features: str, intercept: bool
-) -> None:
+def test_with_much_epsilon_the_matrix_is_that_of_the_predictions(connection, dataset, kind, features, intercept):
     """Rows without a label, and rows that cannot be packed, are in no cell; longer ones count as they are predicted."""
     name = dataset(kind, features, intercept=intercept)
     model = released(connection, name)
@@ -129,9 +125,7 @@ def test_with_much_epsilon_the_matrix_is_that_of_the_predictions(
     assert result["accuracy"] == np.trace(result["matrix"]) / np.sum(result["matrix"])
 
 
-def test_classes_are_named_in_the_order_of_the_matrix(
-    connection: psycopg.Connection, dataset: Callable[..., str]
-) -> None:
+def test_classes_are_named_in_the_order_of_the_matrix(connection, dataset):
     name = dataset("classes")
     result = connection.execute(MATRIX, (released(connection, name), name, 1.0)).fetchone()[0]
     assert result["classes"] == ["a", "b", "c"]
@@ -140,14 +134,12 @@ def test_classes_are_named_in_the_order_of_the_matrix(
 
 
 @pytest.mark.parametrize(("kind", "names"), [("binary", ["-1", "1"]), ("other", [None, "1"])])
-def test_a_binary_label_has_its_negative_value_first(
-    connection: psycopg.Connection, dataset: Callable[..., str], kind: str, names: list[str | None]
-) -> None:
+def test_a_binary_label_has_its_negative_value_first(connection, dataset, kind, names):
     name = dataset(kind)
     assert connection.execute(MATRIX, (released(connection, name), name, 1.0)).fetchone()[0]["classes"] == names
 
 
-def test_a_model_that_was_trained_is_evaluated_through_python(database: Database, dataset: Callable[..., str]) -> None:
+def test_a_model_that_was_trained_is_evaluated_through_python(database, dataset):
     """With a projection too; the model's coefficients are those of the columns, whatever it was trained on."""
     name = dataset()
     for more in ({}, {"projection_dimension": 2, "projection_seed": 1}):
@@ -157,9 +149,7 @@ def test_a_model_that_was_trained_is_evaluated_through_python(database: Database
         assert result["receipt"]["model"] == model.id
 
 
-def test_the_command_line_shows_the_matrix(
-    connection: psycopg.Connection, server_url: str, dataset: Callable[..., str]
-) -> None:
+def test_the_command_line_shows_the_matrix(connection, server_url, dataset):
     name = dataset("classes")
     model = released(connection, name)
     command = ["confusion", str(model), name, "--epsilon", str(EXACT), "--url", server_url]
@@ -172,9 +162,7 @@ def test_the_command_line_shows_the_matrix(
 
 
 @pytest.mark.parametrize("projection", [None, RandomProjection(2, 3)], ids=["whole", "projected"])
-def test_a_network_is_counted_as_it_predicts(
-    database: Database, dataset: Callable[..., str], projection: RandomProjection | None
-) -> None:
+def test_a_network_is_counted_as_it_predicts(database, dataset, projection):
     name = dataset("classes")
     more = {"projection_dimension": 2, "projection_seed": 3} if projection else {}
     request = Request(EXACT, 1e-3, algorithm="dp_sgd", network="mlp:4", batch_size=100, epochs=1, **more)
@@ -183,9 +171,7 @@ def test_a_network_is_counted_as_it_predicts(
     assert apart(result, predicted(database.connection, model.id, "classes", "array")) <= 1
 
 
-def test_a_model_is_scored_on_another_dataset_with_the_same_declaration(
-    connection: psycopg.Connection, dataset: Callable[..., str], register: Register, spent: Spent
-) -> None:
+def test_a_model_is_scored_on_another_dataset_with_the_same_declaration(connection, dataset, register, spent):
     """A table of test rows: it is charged, and the one that was trained on is not."""
     trained = dataset("classes")
     model = released(connection, trained)
@@ -203,9 +189,7 @@ def test_a_model_is_scored_on_another_dataset_with_the_same_declaration(
 
 @pytest.mark.parametrize("mode", ["basic", "renyi", "gaussian"])
 @pytest.mark.parametrize("delta", [0.0, 1e-7])
-def test_a_matrix_is_charged_as_the_accountant_computes(
-    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, mode: str, delta: float
-) -> None:
+def test_a_matrix_is_charged_as_the_accountant_computes(connection, dataset, spent, mode, delta):
     name = dataset(epsilon=5.0, delta=1e-5, mode=mode)
     model = released(connection, name)
     receipt = connection.execute(MATRIX[:-1] + ", %s)", (model, name, 0.5, delta)).fetchone()[0]["receipt"]
@@ -248,9 +232,7 @@ class Watched(ClientSession):
         return next((place for place, sql in enumerate(self.statements) if word in sql), len(self.statements))
 
 
-def test_the_charge_is_made_and_durable_around_the_reading(
-    connection: psycopg.Connection, dataset: Callable[..., str]
-) -> None:
+def test_the_charge_is_made_and_durable_around_the_reading(connection, dataset):
     name = dataset()
     session = Watched(connection)
     score(session, released(connection, name), name, ScoreRequest("confusion", 1.0))
@@ -260,9 +242,7 @@ def test_the_charge_is_made_and_durable_around_the_reading(
 
 
 @pytest.mark.parametrize("word", ["dbdp.shuffle(", "dbdp.tally(", "wal_flush"])
-def test_the_charge_stands_where_the_counting_fails_and_the_error_shows_no_row(
-    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, word: str
-) -> None:
+def test_the_charge_stands_where_the_counting_fails_and_the_error_shows_no_row(connection, dataset, spent, word):
     name = dataset()
     with pytest.raises(ChargedError, match="charge, which stands") as error:
         score(Watched(connection, word), released(connection, name), name, ScoreRequest("confusion", 1.0))
@@ -270,9 +250,7 @@ def test_the_charge_stands_where_the_counting_fails_and_the_error_shows_no_row(
     assert spent(name) == (CHARGE_UNITS, 0)
 
 
-def test_the_noise_is_fresh_each_time_and_has_the_stated_scale(
-    connection: psycopg.Connection, dataset: Callable[..., str]
-) -> None:
+def test_the_noise_is_fresh_each_time_and_has_the_stated_scale(connection, dataset):
     name = dataset()
     model = released(connection, name)
     sql = "select array_agg(dbdp.dp_score(%s, %s, 'confusion', 0.1)::jsonb -> 'matrix') from generate_series(1, 40)"
@@ -286,9 +264,7 @@ def test_the_noise_is_fresh_each_time_and_has_the_stated_scale(
 # --- what is refused ------------------------------------------------------------------------------------
 
 
-def test_what_does_not_fit_is_refused_before_the_charge(
-    connection: psycopg.Connection, dataset: Callable[..., str], register: Register, spent: Spent
-) -> None:
+def test_what_does_not_fit_is_refused_before_the_charge(connection, dataset, register, spent):
     name = dataset()
     model = released(connection, name)
     connection.execute("create table other as select x, u, y::float8 as r, y, k from t")
@@ -315,9 +291,7 @@ def test_what_does_not_fit_is_refused_before_the_charge(
     assert spent(name) == (0, 0)
 
 
-def test_a_model_with_an_intercept_that_its_dataset_has_not_is_refused(
-    connection: psycopg.Connection, dataset: Callable[..., str]
-) -> None:
+def test_a_model_with_an_intercept_that_its_dataset_has_not_is_refused(connection, dataset):
     """Only an owner who stores a release by hand can make one."""
     name = dataset(intercept=False)
     sql = "select dbdp.store_release(%s, '{1, 2, 3}'::float8[], '{0.5}'::float8[], '{}') ->> 'id'"
@@ -327,9 +301,7 @@ def test_a_model_with_an_intercept_that_its_dataset_has_not_is_refused(
 
 
 @pytest.mark.parametrize("value", ["'NaN'", "'infinity'", "'-infinity'"])
-def test_a_model_of_numbers_that_are_none_raises_nothing_after_the_charge(
-    connection: psycopg.Connection, dataset: Callable[..., str], value: str
-) -> None:
+def test_a_model_of_numbers_that_are_none_raises_nothing_after_the_charge(connection, dataset, value):
     name = dataset()
     model = released(connection, name)
     sql = f"update dbdp.model set coefficients[1] = {value}::float8 where id = %s"
@@ -355,9 +327,7 @@ FORBIDDEN = {
 }
 
 
-def test_an_analyst_gets_the_noisy_matrix_and_no_exact_one(
-    connection: psycopg.Connection, dataset: Callable[..., str], analyst: str
-) -> None:
+def test_an_analyst_gets_the_noisy_matrix_and_no_exact_one(connection, dataset, analyst):
     name = dataset()
     model = released(connection, name)
     connection.execute("select dbdp.grant_training(%s, %s)", (name, analyst))
@@ -369,7 +339,7 @@ def test_an_analyst_gets_the_noisy_matrix_and_no_exact_one(
             connection.execute(statement)
 
 
-def test_a_stranger_gets_nothing(connection: psycopg.Connection, schema: str, dataset: Callable[..., str]) -> None:
+def test_a_stranger_gets_nothing(connection, schema, dataset):
     name = dataset()
     model = released(connection, name)
     connection.execute(f"create role stranger_{schema}")
@@ -388,7 +358,7 @@ def test_a_stranger_gets_nothing(connection: psycopg.Connection, schema: str, da
 @pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("kind", ["binary", "classes"])
-def test_models_in_column_units_are_mapped_back(kind: str, features: str, intercept: bool) -> None:
+def test_models_in_column_units_are_mapped_back(kind, features, intercept):
     given = {key: value for key, value in KINDS[kind].items() if value is not None}
     declaration = declare(features=FEATURES[features], intercept=intercept, **given)
     models = np.random.default_rng().normal(size=(declaration.outputs, declaration.dimension))
@@ -397,7 +367,7 @@ def test_models_in_column_units_are_mapped_back(kind: str, features: str, interc
     assert np.abs(back - models).max() < 1e-12 * np.abs(models).max() * 100
 
 
-def test_the_plan_is_stored_as_json(connection: psycopg.Connection, dataset: Callable[..., str]) -> None:
+def test_the_plan_is_stored_as_json(connection, dataset):
     name = dataset()
     connection.execute(MATRIX, (released(connection, name), name, 1.0))
     kept = connection.execute("select plan::text from dbdp.ledger order by id desc limit 1").fetchone()[0]

@@ -9,19 +9,19 @@ import numpy as np
 import psycopg
 import pytest
 from chance import usually
+from pairs import each_value_quick
 from short import FEW
 
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Facts, Request, plan
 from dbdp.algorithms.rows import Progress, silent
 from dbdp.controller import ChargedError
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.database import connect
 from dbdp.learning.rows import blocks
 from dbdp.privacy.accounting.budget import MODES, Budget
 from dbdp.privacy.accounting.events import Release
 from dbdp.registry.releases import Model
 
 Register = Callable[..., str]
-Spent = Callable[[str], tuple[int, int]]
 SIZES = {"a": 40, "b": 7, "c": 1, "d": 0}
 ELSEWHERE = 12  # rows of a group that nobody asks for, and as many without a group
 GROUPS = list(SIZES)
@@ -106,11 +106,8 @@ CHARGED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("case", CHARGED)
-def test_the_most_expensive_group_is_charged_once_for_all(
-    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, case: str, mode: str
-) -> None:
+@pytest.mark.parametrize(("case", "mode"), each_value_quick(list(CHARGED), list(MODES)))
+def test_the_most_expensive_group_is_charged_once_for_all(connection, dataset, spent, case, mode):
     name, given = dataset(mode=mode), {"epsilon": 1.0, "batch_size": 10} | CHARGED[case]
     budget = Budget.of(epsilon=1e4, delta=1e-2, mode=mode)
     costs = [budget.cost(alone(rows, **given)) for rows in SIZES.values() if rows]
@@ -130,9 +127,7 @@ def test_the_most_expensive_group_is_charged_once_for_all(
     assert {models[group].receipt.get("batch_size") for group in ("b", "c")} == {7, 1}
 
 
-def test_equal_groups_are_charged_what_one_of_them_is(
-    connection: psycopg.Connection, schema: str, register: Register, spent: Spent
-) -> None:
+def test_equal_groups_are_charged_what_one_of_them_is(connection, schema, register, spent):
     """Not twice as much, and what it would be by itself."""
     fill(connection, "equal", ["a", "b"] * 20, np.full((40, 3), 0.3))
     fill(connection, "one", ["a"] * 20, np.full((20, 3), 0.3))
@@ -143,9 +138,7 @@ def test_equal_groups_are_charged_what_one_of_them_is(
     assert spent(both)[0] > 0
 
 
-def test_a_second_call_is_charged_again(
-    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent
-) -> None:
+def test_a_second_call_is_charged_again(connection, dataset, spent):
     """Groups of different calls are not composed in parallel, even if they have no row in common."""
     name = dataset(mode="basic")
     for calls, group in enumerate("ab", start=1):
@@ -153,9 +146,7 @@ def test_a_second_call_is_charged_again(
         assert spent(name) == (calls * 10**9, 0)
 
 
-def test_a_rollback_keeps_the_charge_and_no_model(
-    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent
-) -> None:
+def test_a_rollback_keeps_the_charge_and_no_model(connection, dataset, spent):
     name = dataset(mode="basic")
     with connection.transaction(force_rollback=True):
         assert len(trained(connection, "server", name, delta=0.0)) == len(SIZES)
@@ -163,9 +154,7 @@ def test_a_rollback_keeps_the_charge_and_no_model(
     assert released(connection, name) == 0
 
 
-def test_beyond_the_budget_nothing_is_read_or_spent(
-    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent
-) -> None:
+def test_beyond_the_budget_nothing_is_read_or_spent(connection, dataset, spent):
     name = dataset(mode="basic", epsilon=0.5)
     with pytest.raises(psycopg.Error, match="does not cover this release"):
         trained(connection, "server", name, delta=0.0)
@@ -174,9 +163,7 @@ def test_beyond_the_budget_nothing_is_read_or_spent(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_explaining_returns_the_plan_of_each_group_and_the_charge_of_all(
-    connection: psycopg.Connection, database: Database, dataset: Callable[..., str], spent: Spent, mode: str
-) -> None:
+def test_explaining_returns_the_plan_of_each_group_and_the_charge_of_all(connection, database, dataset, spent, mode):
     name, options = dataset(mode=mode), {"epsilon": 1.0, "delta": 1e-6, "batch_size": 10}
     explanation = database.explain_groups(name, Request(**options), group_by="g", groups=GROUPS)
     sql = "select dbdp.dp_explain_groups(%s, 'g', %s, 1, 1e-6, batch_size => 10)"
@@ -208,9 +195,7 @@ COMMON = {"epsilon": 1.0, "loss": "huber_svm", "huber_width": 0.1, "epochs": 3}
 
 @pytest.mark.usefixtures("hook")
 @pytest.mark.parametrize("case", NEAR)
-def test_a_replaced_row_moves_its_own_group_within_its_bound_and_no_other_at_all(
-    connection: psycopg.Connection, schema: str, register: Register, case: str
-) -> None:
+def test_a_replaced_row_moves_its_own_group_within_its_bound_and_no_other_at_all(connection, schema, register, case):
     """Each group is attacked in turn; the pair attains the bound of that group, and others are equal bit for bit."""
     keys = list("abacabadabacaba")  # 8, 4, 2 and 1
     groups, request = "abcd", COMMON | NEAR[case]
@@ -234,9 +219,7 @@ def test_a_replaced_row_moves_its_own_group_within_its_bound_and_no_other_at_all
 
 
 @pytest.mark.usefixtures("hook")
-def test_a_group_is_trained_as_a_table_of_its_rows_alone_would_be(
-    connection: psycopg.Connection, schema: str, register: Register
-) -> None:
+def test_a_group_is_trained_as_a_table_of_its_rows_alone_would_be(connection, schema, register):
     random = np.random.default_rng()
     keys = ["a", "b", None, "b", "a", "c", "é'\"", "b"] * 5
     features = random.uniform(-1, 1, (len(keys), 3)) / 2
@@ -262,9 +245,7 @@ NUMBERED = 12_000
     [{}, {"key": "00" * 32}, {"poisson": {"probability": 1.0, "steps": 1, "size": NUMBERED // 3}}],
     ids=["fresh", "keyed", "a step"],
 )
-def test_every_way_of_packing_has_the_rows_of_the_group_once(
-    connection: psycopg.Connection, schema: str, register: Register, options: dict[str, Any], memory: str
-) -> None:
+def test_every_way_of_packing_has_the_rows_of_the_group_once(connection, schema, register, options, memory):
     """Also where they do not fit the memory, and are packed through buckets; 40 numbers a row."""
     connection.execute(f"""
 create table n as select i % 3 as g, array_fill(0::float8, array[39]) || i::float8 as x, 1 as y
@@ -288,9 +269,7 @@ from generate_series(0, {NUMBERED - 1}) as i""")
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_algorithm_trains_groups(
-    connection: psycopg.Connection, dataset: Callable[..., str], algorithm: str
-) -> None:
+def test_every_algorithm_trains_groups(connection, dataset, algorithm):
     few = FEW[algorithm] if algorithm in NOISY_WHILE_TRAINING else {"epochs": 2}
     name, given = dataset(), {"epsilon": 50.0, "delta": 1e-5, "algorithm": algorithm} | few
     models = trained(connection, "server", name, ["a", "b", "d"], **given)
@@ -312,9 +291,7 @@ OTHERWISE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @EVERY_INTERFACE
 @pytest.mark.parametrize("case", OTHERWISE)
-def test_what_a_dataset_is_trained_with_a_group_is(
-    connection: psycopg.Connection, dataset: Callable[..., str], case: str, interface: str
-) -> None:
+def test_what_a_dataset_is_trained_with_a_group_is(connection, dataset, case, interface):
     declared, options = OTHERWISE[case]
     name = dataset(**declared)
     models = trained(connection, interface, name, ["b", "d", "a"], **options)
@@ -328,9 +305,7 @@ def test_what_a_dataset_is_trained_with_a_group_is(
         assert (not values.any()) == (group == "d" and case != "network")
 
 
-def test_the_models_are_those_of_their_groups_and_predict(
-    connection: psycopg.Connection, schema: str, register: Register
-) -> None:
+def test_the_models_are_those_of_their_groups_and_predict(connection, schema, register):
     """In group b the labels are turned round; a group without rows knows nothing."""
     random = np.random.default_rng()
     keys, features = ["a", "b"] * 300, random.uniform(-1, 1, (600, 3)) / 2
@@ -352,7 +327,7 @@ from (values ('{-.4,0,0}'::float8[]), ('{.4,0,0}')) v (x)"""
     assert usually(learned)
 
 
-def test_many_groups_hold_few_locks(connection: psycopg.Connection, schema: str, register: Register) -> None:
+def test_many_groups_hold_few_locks(connection, schema, register):
     """A table for each group would hold the locks of all of them until the transaction ends.
 
     Only what was created or dropped is locked exclusively; locks on catalogues come and go with the backend's caches.
@@ -387,9 +362,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_a_key_of_every_type_groups_by_its_values(
-    connection: psycopg.Connection, database: Database, schema: str, register: Register, kind: str
-) -> None:
+def test_a_key_of_every_type_groups_by_its_values(connection, database, schema, register, kind):
     connection.execute("create type mood as enum ('sad', 'it''s'); create domain short as int check (value < 100)")
     (first, second), wrong = KEYS[kind]
     connection.execute(f"create table keyed (g {kind}, x float8[], y int)")
@@ -407,9 +380,7 @@ def test_a_key_of_every_type_groups_by_its_values(
             trained(connection, "server", name, [first, wrong])
 
 
-def test_comparing_keys_runs_no_code_of_a_user(
-    connection: psycopg.Connection, dataset: Callable[..., str], schema: str
-) -> None:
+def test_comparing_keys_runs_no_code_of_a_user(connection, dataset, schema):
     """An operator and a cast that somebody planted first on the search path."""
     name = dataset()
     connection.execute(f"""
@@ -424,9 +395,7 @@ set search_path = {schema}, pg_catalog""")
         connection.execute(f"set search_path = {schema}, public, dbdp")
 
 
-def test_columns_may_have_the_names_that_reading_uses_itself(
-    connection: psycopg.Connection, schema: str, register: Register
-) -> None:
+def test_columns_may_have_the_names_that_reading_uses_itself(connection, schema, register):
     connection.execute("""
 create table named as
 select i % 2 as page, i as number, i as value, i as place, i as source, i % 3 as wanted, i % 2 as y
@@ -459,9 +428,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_trained_is_refused_before_the_charge(
-    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent, case: str
-) -> None:
+def test_what_cannot_be_trained_is_refused_before_the_charge(connection, dataset, spent, case):
     changed, message = REFUSED[case]
     options = {"group_by": "g", "groups": GROUPS, "options": "batch_size => 5"} | changed
     name = dataset()
@@ -483,16 +450,12 @@ def test_what_cannot_be_trained_is_refused_before_the_charge(
         (["r"], "is double precision; it must be one of"),
     ],
 )
-def test_only_other_columns_of_plain_types_can_be_public(
-    table: str, register: Register, columns: list[str], message: str
-) -> None:
+def test_only_other_columns_of_plain_types_can_be_public(table, register, columns, message):
     with pytest.raises(psycopg.Error, match=message):
         register(table, public_columns=columns)
 
 
-def test_public_columns_are_declared_alike_through_every_interface(
-    connection: psycopg.Connection, database: Database, dataset: Callable[..., str]
-) -> None:
+def test_public_columns_are_declared_alike_through_every_interface(connection, database, dataset):
     name, sql = dataset(), "select declaration from dbdp.datasets where name = %s"
     declared = connection.execute(sql, (name,)).fetchone()[0]
     assert declared["public_columns"] == ["g"]
@@ -502,9 +465,7 @@ def test_public_columns_are_declared_alike_through_every_interface(
     assert connection.execute(sql, (name,)).fetchone() == (declared,)
 
 
-def test_a_key_whose_type_changed_is_refused(
-    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent
-) -> None:
+def test_a_key_whose_type_changed_is_refused(connection, dataset, spent):
     name = dataset()
     connection.execute("alter table t alter g type varchar(9)")
     with pytest.raises(psycopg.Error, match=r"column 'g' of .* was text .* and is now character varying"):
@@ -516,8 +477,8 @@ def test_a_key_whose_type_changed_is_refused(
 
 
 def test_a_group_that_changes_after_the_charge_is_reported_by_public_facts(
-    connection: psycopg.Connection, server_url: str, dataset: Callable[..., str], schema: str, spent: Spent
-) -> None:
+    connection, server_url, dataset, schema, spent
+):
     """In the client another session can come between the charge and the reading."""
     name = dataset(mode="basic")
 
@@ -532,9 +493,7 @@ def test_a_group_that_changes_after_the_charge_is_reported_by_public_facts(
     assert released(connection, name) == 0
 
 
-def test_a_training_that_stops_halfway_releases_nothing_and_keeps_its_charge(
-    connection: psycopg.Connection, dataset: Callable[..., str], spent: Spent
-) -> None:
+def test_a_training_that_stops_halfway_releases_nothing_and_keeps_its_charge(connection, dataset, spent):
     name = dataset(mode="basic")
 
     def stop(stage: str, done: int, _total: int) -> None:
@@ -549,9 +508,7 @@ def test_a_training_that_stops_halfway_releases_nothing_and_keeps_its_charge(
 
 
 @EVERY_INTERFACE
-def test_models_are_stored_together_or_not_at_all(
-    connection: psycopg.Connection, dataset: Callable[..., str], schema: str, spent: Spent, interface: str
-) -> None:
+def test_models_are_stored_together_or_not_at_all(connection, dataset, schema, spent, interface):
     """Storing fails at the second of the models."""
     name = dataset(mode="basic")
     connection.execute(f"""
@@ -571,7 +528,7 @@ create trigger refuse before insert on dbdp.model for each row execute function 
     assert released(connection, name) == 0
 
 
-def test_groups_are_distributed_to_a_table_only(connection: psycopg.Connection, dataset: Callable[..., str]) -> None:
+def test_groups_are_distributed_to_a_table_only(connection, dataset):
     name = dataset()
     for target in ("", "nowhere", "pg_temp.t (bucket, block); drop table t; --"):
         with pytest.raises(
@@ -584,9 +541,7 @@ def test_groups_are_distributed_to_a_table_only(connection: psycopg.Connection, 
 # --- interfaces ---------------------------------------------------------------------------------------------------
 
 
-def test_an_analyst_trains_groups_without_reading_the_table(
-    connection: psycopg.Connection, dataset: Callable[..., str], schema: str
-) -> None:
+def test_an_analyst_trains_groups_without_reading_the_table(connection, dataset, schema):
     name = dataset()
     connection.execute(f"create role analyst_{schema} in role dbdp_analyst")
     connection.execute("select dbdp.grant_training(%s, %s)", (name, f"analyst_{schema}"))

@@ -1,11 +1,14 @@
-"""All rows of a table of ten times the memory are packed, in bounded memory."""
+"""Large tables in bounded memory: of ten times the memory, and of a thousand features."""
 
 from pathlib import Path
 
 import numpy as np
 import psycopg
 import pytest
+from servers import cancel_once_charged
 
+from dbdp.algorithms import Request
+from dbdp.controller import requests
 from dbdp.interfaces.python.database import Database
 from dbdp.learning.rows import blocks
 
@@ -13,6 +16,7 @@ pytestmark = pytest.mark.slow
 
 ROWS, FEATURES = 300_000, 54
 MEMORY_MB = 6
+TEMPORARY = "select count(*) from pg_class where relpersistence = 't'"
 
 
 def private_peak_mb(pid: int) -> float:
@@ -41,7 +45,7 @@ def large(connection: psycopg.Connection, database: Database) -> str:
     connection.execute("drop table large")
 
 
-def test_all_rows_of_a_table_of_ten_times_the_memory_are_permuted(connection: psycopg.Connection, large: str) -> None:
+def test_all_rows_of_a_table_of_ten_times_the_memory_are_permuted(connection, large):
     packed_mb = ROWS * blocks.stride_of(FEATURES + 1) * 4 / 2**20
     assert packed_mb > 10 * MEMORY_MB
     connection.execute(f"set dbdp.pack_memory = '{MEMORY_MB}MB'")
@@ -54,3 +58,41 @@ def test_all_rows_of_a_table_of_ten_times_the_memory_are_permuted(connection: ps
     assert sorted(numbers) == list(range(1, ROWS + 1))
     moved = np.corrcoef(np.arange(ROWS), numbers)[0, 1]
     assert abs(moved) < 6.1 / np.sqrt(ROWS)  # six sigma: the order tells nothing of the old one
+
+
+@pytest.fixture
+def wide(connection: psycopg.Connection, database: Database) -> str:
+    """A registered table of 20,000 rows of a thousand features."""
+    connection.execute("drop table if exists wide")
+    connection.execute(
+        "create table wide as select array(select sin(i::float8 * j) / 32 from generate_series(1, 1000) as j) as x, "
+        "i % 2 as y from generate_series(1, 20000) as i"
+    )
+    features = {"x": {"length": 1000, "norm": 1}}
+    database.register_dataset(
+        "wide", "wide", label="y", positive="1", negative="0", features=features, epsilon=100, delta=1e-5, mode="basic"
+    )
+    yield "wide"
+    connection.execute("select dbdp.drop_dataset('wide')")
+    connection.execute("drop table wide")
+
+
+def test_a_thousand_features_are_trained_on_in_the_default_memory(connection, wide):
+    train = f"select receipt ->> 'algorithm' from dbdp.dp_logreg('{wide}', epsilon => 4, delta => 1e-6)"
+    assert connection.execute(train).fetchone() == ("preconditioned_gd",)
+    assert private_peak_mb(connection.info.backend_pid) < 64 + 256  # an interpreter with NumPy, and dbdp.pack_memory
+
+
+def test_a_training_on_a_thousand_features_reports_each_pass(database, wide):
+    passes = []
+    request = Request(4.0, 1e-6, algorithm="preconditioned_gd")
+    requests.train(database._session, wide, request, lambda *part: passes.append(part))
+    assert passes == [("pass", done, 12) for done in range(2, 13)]
+
+
+def test_a_cancelled_training_on_a_thousand_features_leaves_nothing(server_url, connection, wide):
+    watcher = cancel_once_charged(server_url, connection.info.backend_pid, wide)
+    with pytest.raises(psycopg.Error, match="after its charge, which stands: it was cancelled"):
+        connection.execute(f"select dbdp.dp_logreg('{wide}', epsilon => 4, delta => 1e-6)")
+    watcher.join()
+    assert connection.execute(TEMPORARY).fetchone() == (0,)

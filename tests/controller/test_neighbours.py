@@ -15,16 +15,8 @@ import exact
 import numpy as np
 import psycopg
 import pytest
-from perturbed_once import (
-    FULL_BATCH,
-    LOSSES,
-    RESTARTED,
-    SCHEDULED,
-    SHARDED,
-    beyond,
-    loose,
-    requests,
-)
+from pairs import each_value_quick
+from perturbed_once import FULL_BATCH, LOSSES, RESTARTED, SCHEDULED, SHARDED, beyond, loose, requests
 
 from dbdp.algorithms import Facts, Plan, Request, plan
 from dbdp.interfaces.python.database import connect
@@ -171,9 +163,7 @@ LAYOUTS = {  # rows, batch_size, and a place in each mini-batch
 
 @EVERY_LOSS
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_no_pair_moves_the_model_beyond_the_bound_and_linear_ones_attain_it(
-    twins: Twins, loss: str, layout: str
-) -> None:
+def test_no_pair_moves_the_model_beyond_the_bound_and_linear_ones_attain_it(twins, loss, layout):
     rows, batch_size, places = LAYOUTS[layout]
     cases = AVERAGED | RESTARTED | (FULL_BATCH if batch_size == rows else {})
     given = requests(cases, loss, batch_size=batch_size)
@@ -186,11 +176,8 @@ def test_no_pair_moves_the_model_beyond_the_bound_and_linear_ones_attain_it(
     assert min(moved[name] / bounds[name] for name in given) > 0.1  # else this could not have caught a fault
 
 
-@EVERY_LOSS
-@pytest.mark.parametrize("filler", ["aligned", "opposed", "random"])
-def test_whatever_the_other_records_are_no_pair_moves_the_model_beyond_the_bound(
-    twins: Twins, loss: str, filler: str
-) -> None:
+@pytest.mark.parametrize(("loss", "filler"), each_value_quick(list(LOSSES), ["aligned", "opposed", "random"]))
+def test_whatever_the_other_records_are_no_pair_moves_the_model_beyond_the_bound(twins, loss, filler):
     given = requests(AVERAGED | RESTARTED, loss, batch_size=5) | requests(FULL_BATCH, loss)
     place = int(np.random.default_rng().integers(23))
     moved = twins.moved(given, (kind_of(loss), filler, 23), list(VALUES), [place])
@@ -198,7 +185,7 @@ def test_whatever_the_other_records_are_no_pair_moves_the_model_beyond_the_bound
     assert min(moved.values()) > 0
 
 
-def test_among_invalid_records_the_bound_is_attained_too(twins: Twins) -> None:
+def test_among_invalid_records_the_bound_is_attained_too(twins):
     """A record without a label keeps its place and contributes nothing."""
     given = requests(SCHEDULED, "huber_svm", batch_size=5)
     moved = worst([twins.moved(given, ("binary", "invalid", 23), OPPOSITE, [place]) for place in (0, 20)])
@@ -206,7 +193,7 @@ def test_among_invalid_records_the_bound_is_attained_too(twins: Twins) -> None:
     assert beyond(moved, bounds) == loose(moved, bounds) == {}
 
 
-def test_a_random_projection_draws_no_neighbours_further_apart(twins: Twins) -> None:
+def test_a_random_projection_draws_no_neighbours_further_apart(twins):
     """Rows are clipped again after it (privacy.md §11.7)."""
     for seed in (1, 2, 3):
         cases = SCHEDULED | RESTARTED
@@ -216,7 +203,7 @@ def test_a_random_projection_draws_no_neighbours_further_apart(twins: Twins) -> 
         assert min(moved.values()) > 0
 
 
-def test_a_radius_only_draws_neighbours_together(twins: Twins) -> None:
+def test_a_radius_only_draws_neighbours_together(twins):
     cases = {name: settings | {"radius": 0.02} for name, settings in (AVERAGED | RESTARTED).items()}
     given = requests(cases, "huber_svm", batch_size=5)
     for filler in ("zeros", "aligned"):
@@ -225,7 +212,7 @@ def test_a_radius_only_draws_neighbours_together(twins: Twins) -> None:
         assert max(moved.values()) <= 0.04 * (1 + 1e-12)
 
 
-def test_the_squared_loss_attains_its_bound_in_a_small_ball(twins: Twins) -> None:
+def test_the_squared_loss_attains_its_bound_in_a_small_ball(twins):
     """L = radius + 1 is then hardly above 1, the slope of a residual of 1."""
     given = requests({"small": {"schedule": "constant", "step_size": 1e-3, "radius": 5e-3}}, "squared", batch_size=5)
     moved, bounds = twins.moved(given, ("real", "zeros", 23), TURNED, [0]), totals(given, 23)
@@ -233,9 +220,7 @@ def test_the_squared_loss_attains_its_bound_in_a_small_ball(twins: Twins) -> Non
 
 
 @EVERY_LOSS
-def test_each_place_of_a_restarted_training_has_its_own_bound_and_linear_pairs_attain_it(
-    twins: Twins, loss: str
-) -> None:
+def test_each_place_of_a_restarted_training_has_its_own_bound_and_linear_pairs_attain_it(twins, loss):
     """The mixture's noise is calibrated to these, one for each mini-batch (privacy.md §3)."""
     given = requests(RESTARTED, loss, batch_size=5, delta=1e-6, calibration="rdp")
     without_mixture = requests(RESTARTED, loss, batch_size=5)  # learns the same, and is planned faster
@@ -252,7 +237,7 @@ SHARDED_PLACES = (0, 5, 10, 12, 17, 22)  # 12 and 11 rows: one in each mini-batc
 
 
 @EVERY_LOSS
-def test_shards_move_no_further_than_their_bound_and_linear_pairs_attain_it(twins: Twins, loss: str) -> None:
+def test_shards_move_no_further_than_their_bound_and_linear_pairs_attain_it(twins, loss):
     given, twin = requests(SHARDED, loss, batch_size=5), (kind_of(loss), "zeros", 23)
     moved, bounds = (
         worst([twins.moved(given, twin, pair_of(loss), [place]) for place in SHARDED_PLACES]),
@@ -266,9 +251,7 @@ def test_shards_move_no_further_than_their_bound_and_linear_pairs_attain_it(twin
 
 
 @pytest.mark.parametrize("loss", ["huber_svm", pytest.param("logistic", marks=pytest.mark.slow)])
-def test_a_fresh_order_in_each_epoch_moves_no_further_than_its_bound_and_linear_pairs_attain_it(
-    twins: Twins, loss: str
-) -> None:
+def test_a_fresh_order_in_each_epoch_moves_no_further_than_its_bound_and_linear_pairs_attain_it(twins, loss):
     """Two mini-batches, two epochs: the record is in the worst one of each epoch in one of four runs."""
     given = requests(AVERAGED, loss, batch_size=12, permutation="fresh", epochs=2)
     places = product((0, 22), repeat=2)
@@ -280,9 +263,7 @@ def test_a_fresh_order_in_each_epoch_moves_no_further_than_its_bound_and_linear_
 
 
 @pytest.mark.parametrize("weight", [1.0, 2.0])
-def test_one_against_the_rest_attains_the_joint_bound_which_is_not_k_times_one_model(
-    twins: Twins, weight: float
-) -> None:
+def test_one_against_the_rest_attains_the_joint_bound_which_is_not_k_times_one_model(twins, weight):
     """√K of one model's bound, for K = 3; √(ω² + K - 1) where a class's own rows count ω times."""
     given = requests(SCHEDULED | RESTARTED, "huber_svm", batch_size=5, positive_weight=weight, huber_width=0.3)
     twin = ("classes", "zeros", 23)
@@ -296,7 +277,7 @@ def test_one_against_the_rest_attains_the_joint_bound_which_is_not_k_times_one_m
     assert beyond(changed, bounds) == {}
 
 
-def test_in_the_secret_order_of_a_release_the_bound_holds_and_is_attained(twins: Twins) -> None:
+def test_in_the_secret_order_of_a_release_the_bound_holds_and_is_attained(twins):
     """As the controller runs it. All other records are alike, so only the secret place of this one counts."""
     request = requests({"rsgd_ar": RESTARTED["rsgd_ar"]}, "huber_svm", batch_size=5)
     bound, lengths = totals(request, 23)["rsgd_ar"], {"ahead": 0.0, "behind": 0.0}
@@ -309,7 +290,7 @@ def test_in_the_secret_order_of_a_release_the_bound_holds_and_is_attained(twins:
     assert 0.99 * bound <= sum(lengths.values()) <= bound
 
 
-def test_the_hook_trains_what_a_release_then_adds_noise_to(twins: Twins) -> None:
+def test_the_hook_trains_what_a_release_then_adds_noise_to(twins):
     """With next to no noise the released model is the hook's; full batches, so that no order counts."""
     settings = {"epsilon": 1e5, "algorithm": "output_perturbation_gd", "epochs": 5}
     dataset = twins.dataset("binary", "random", 11, "ahead")
@@ -329,7 +310,7 @@ def test_the_hook_trains_what_a_release_then_adds_noise_to(twins: Twins) -> None
 # Faults. Each makes the same check fail: `beyond` is no longer empty.
 
 
-def test_a_short_mini_batch_divided_by_its_own_size_would_be_noticed(twins: Twins) -> None:
+def test_a_short_mini_batch_divided_by_its_own_size_would_be_noticed(twins):
     given, twin = requests(AVERAGED | RESTARTED, "huber_svm", batch_size=5), ("binary", "zeros", 23)
     bounds = totals(given, 23)
     sound = twins.moved(given, twin, OPPOSITE, [22])
@@ -340,7 +321,7 @@ def test_a_short_mini_batch_divided_by_its_own_size_would_be_noticed(twins: Twin
     assert set(beyond(faulty, bounds)) >= last
 
 
-def test_a_bound_divided_by_the_batch_size_once_more_would_be_noticed(twins: Twins) -> None:
+def test_a_bound_divided_by_the_batch_size_once_more_would_be_noticed(twins):
     convex = ("constant", "decreasing")
     cases = {name: case for name, case in SCHEDULED.items() if not name.endswith(convex)}
     assert len(cases) == 3
@@ -351,7 +332,7 @@ def test_a_bound_divided_by_the_batch_size_once_more_would_be_noticed(twins: Twi
         assert set(beyond(moved, divided)) == set(cases)
 
 
-def test_restarts_that_the_accountant_forgets_would_be_noticed(twins: Twins) -> None:
+def test_restarts_that_the_accountant_forgets_would_be_noticed(twins):
     """It takes steps of η/s in epoch s, and no mean: what it then plans is NSGD."""
     given = requests({"rsgd_ar": RESTARTED["rsgd_ar"]}, "huber_svm", batch_size=5)
     forgotten = requests({"rsgd_ar": {"algorithm": "nsgd", "epochs": 5}}, "huber_svm", batch_size=5)
@@ -362,7 +343,7 @@ def test_restarts_that_the_accountant_forgets_would_be_noticed(twins: Twins) -> 
 
 
 @pytest.mark.parametrize("when", ["once", "each_epoch"])
-def test_shards_with_wrong_weights_would_be_noticed(twins: Twins, when: str) -> None:
+def test_shards_with_wrong_weights_would_be_noticed(twins, when):
     cases = {name: case for name, case in SHARDED.items() if name.endswith(when)}
     given = requests(cases, "huber_svm", batch_size=5)
     bounds = totals(given, 23)
@@ -370,7 +351,7 @@ def test_shards_with_wrong_weights_would_be_noticed(twins: Twins, when: str) -> 
     assert set(beyond(moved, bounds)) == set(cases)
 
 
-def test_a_seen_k_fold_bound_would_be_called_loose(twins: Twins) -> None:
+def test_a_seen_k_fold_bound_would_be_called_loose(twins):
     given = requests(SCHEDULED, "huber_svm", batch_size=5)
     moved = twins.moved(given, ("classes", "zeros", 23), OPPOSITE, [20])
     assert loose(moved, {name: 3 * bound for name, bound in totals(given, 23).items()}).keys() == given.keys()
@@ -396,7 +377,7 @@ def random_request(random: np.random.Generator, loss: str, rows: int) -> dict[st
 
 @pytest.mark.slow
 @EVERY_LOSS
-def test_no_request_at_all_moves_a_model_beyond_its_bound(twins: Twins, loss: str) -> None:
+def test_no_request_at_all_moves_a_model_beyond_its_bound(twins, loss):
     random, ran = np.random.default_rng(), 0
     for _ in range(200):
         rows, filler = (

@@ -16,7 +16,7 @@ import pytest
 from memory import RowsInMemory
 
 import dbdp
-from dbdp.algorithms import NOISY_WHILE_TRAINING, Facts, NoisyWhileTraining, Request, plan
+from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Facts, NoisyWhileTraining, Request, plan
 from dbdp.algorithms.noisy_sgd.noisy_sgd import NoisySgd
 from dbdp.algorithms.rows import Rows
 from dbdp.controller.rows import PackedRows
@@ -40,7 +40,8 @@ BODY = re.compile(
 LEARNING = {"sgd_transition", "sgd_terminate", "sgd_epoch", "shuffle", "charge", "store_release", "store_network"}
 LEARNING |= {"noisy_transition", "noisy_terminate", "noisy_steps", "gradient_transition", "gradient_sum"}
 LEARNING |= {"loss_transition", "loss_sum", "label_transition", "label_counts", "count_errors_transition"}
-LEARNING |= {"second_moment_transition", "second_moment", "transformed", "joint_moment_transition", "joint_moment"}
+LEARNING |= {"second_moment_transition", "second_moment", "joint_moment_transition", "joint_moment"}
+LEARNING |= {"lengths", "measured_gradient_transition", "measured_gradient_sum"}
 LEARNING |= {"count_errors", "tally_transition", "tally_terminate", "tally"}
 INTERFACES = dict.fromkeys(("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune", "dp_summarize"), "record")
 INTERFACES |= dict.fromkeys(("dp_score", "dp_class_balance"), "json")
@@ -59,11 +60,11 @@ def suspects(connection: psycopg.Connection) -> list[str]:
     return results
 
 
-def test_every_function_in_python_calls_one_name_of_the_interface(connection: psycopg.Connection) -> None:
+def test_every_function_in_python_calls_one_name_of_the_interface(connection):
     assert suspects(connection) == []
 
 
-def test_the_hook_would_be_seen_if_it_belonged_to_the_extension(connection: psycopg.Connection) -> None:
+def test_the_hook_would_be_seen_if_it_belonged_to_the_extension(connection):
     with connection.transaction(force_rollback=True), exact.installed(connection):
         name = f"{exact.SCHEMA}.exact_models(text,json,text[],text)"
         connection.execute(f"alter extension dbdp add function {name}")
@@ -71,7 +72,7 @@ def test_the_hook_would_be_seen_if_it_belonged_to_the_extension(connection: psyc
         connection.execute(f"alter extension dbdp drop function {name}")
 
 
-def test_the_hook_is_gone_when_its_test_is_over(connection: psycopg.Connection) -> None:
+def test_the_hook_is_gone_when_its_test_is_over(connection):
     with exact.installed(connection):
         assert connection.execute(f"select to_regnamespace('{exact.SCHEMA}')").fetchone() != (None,)
     assert connection.execute(f"select to_regnamespace('{exact.SCHEMA}')").fetchone() == (None,)
@@ -79,9 +80,7 @@ def test_the_hook_is_gone_when_its_test_is_over(connection: psycopg.Connection) 
     assert connection.execute(sql).fetchone() == (0,)
 
 
-def test_an_analyst_reaches_training_only_through_interfaces_that_add_noise(
-    connection: psycopg.Connection,
-) -> None:
+def test_an_analyst_reaches_training_only_through_interfaces_that_add_noise(connection):
     members = connection.execute(MEMBERS).fetchall()
     names = {name.partition("(")[0].removeprefix("dbdp.") for name, *_ in members}
     assert names >= LEARNING | set(INTERFACES)
@@ -132,7 +131,7 @@ def statements(function: ast.FunctionDef) -> list[str]:
     return [ast.unparse(each) for each in function.body[1:]]
 
 
-def test_wherever_the_package_trains_the_next_thing_is_noise() -> None:
+def test_wherever_the_package_trains_the_next_thing_is_noise():
     """An exact model is computed only in `noisy`, which then only adds noise, or has no use for it."""
     training = {call for call in calls("exact") if call[0] != "streams"}  # which have exact noise
     assert training == {("output_perturbation", "noisy"), ("tuning", "_read_on")}
@@ -177,7 +176,7 @@ def texts(path: Path) -> Iterator[str]:
             yield node.value
 
 
-def test_only_packed_rows_request_exact_sums() -> None:
+def test_only_packed_rows_request_exact_sums():
     """And only what runs a plan, or tallies for a score, and the baseline of the owner's client, has packed rows."""
     asking = {path.stem for path in PACKAGE.rglob("*.py") for text in texts(path) if ASKED.search(text)}
     assert asking == {"rows"}
@@ -194,7 +193,7 @@ def test_only_packed_rows_request_exact_sums() -> None:
     assert {module for module, _ in calls("errors")} - {"app"} == {"tuning", "baselines"}  # pydantic has some too
 
 
-def test_every_caller_of_an_exact_sum_is_listed() -> None:
+def test_every_caller_of_an_exact_sum_is_listed():
     """What each of them does next is a mechanism: their own tests, and §14.8, are about that."""
     of_algorithms = {path.stem for path in (PACKAGE / "algorithms").rglob("*.py")}
     results = {name: set() for name in ("gradient_sum", "loss_sums", "label_counts", "second_moment", "scan")}
@@ -232,14 +231,14 @@ class OnlyPromised:
 
 
 @pytest.mark.parametrize("algorithm", NOISY_WHILE_TRAINING)
-def test_an_algorithm_gets_exact_sums_through_its_access_alone_and_its_model_is_noisy(algorithm: str) -> None:
+def test_an_algorithm_gets_exact_sums_through_its_access_alone_and_its_model_is_noisy(algorithm):
     """Forty runs without two models are as rare as forty line searches without a step, or one class forty times."""
     epsilon = 1e-3 if algorithm == "majority" else 8.0
     made, rows = plan(Request(epsilon, 1e-6, algorithm=algorithm), Facts(300, 3)), OnlyPromised()
     assert isinstance(made, NoisyWhileTraining)
     models: set[bytes] = set()
     for _ in range(40):
-        models.add(np.asarray(made.run(rows, lambda *_: None)).tobytes())
+        models.add(np.asarray(made.run(rows, lambda *_: None).models).tobytes())
         if len(models) == 2:
             break
     assert rows.requested & {"gradient_sum", "loss_sums", "label_counts", "scan"}
@@ -263,8 +262,9 @@ def reachable(*names: str) -> set[str]:
     return found
 
 
-def test_no_interface_of_the_server_reaches_the_baseline_without_noise() -> None:
-    result = reachable(*(f"dbdp.interfaces.sql.{name}" for name in ("functions", "aggregates", "scoring")))
+def test_no_interface_of_the_server_reaches_the_baseline_without_noise():
+    algorithms = [module.__name__ for module in ALGORITHMS.values()]  # imported by name
+    result = reachable(*(f"dbdp.interfaces.sql.{name}" for name in ("functions", "aggregates", "scoring")), *algorithms)
     assert {
         "dbdp.controller.requests",
         "dbdp.controller.rows",
@@ -275,7 +275,7 @@ def test_no_interface_of_the_server_reaches_the_baseline_without_noise() -> None
     assert "dbdp.controller.baselines" in reachable("dbdp.interfaces.python.database")  # it would be seen
 
 
-def test_no_option_no_setting_and_no_variable_of_the_environment_is_about_noise() -> None:
+def test_no_option_no_setting_and_no_variable_of_the_environment_is_about_noise():
     assert not [each.name for each in fields(Request) if re.search("noise|exact|seed|debug|test", each.name)][1:]
     results = set()
     for path in PACKAGE.rglob("*.py"):
@@ -292,7 +292,7 @@ def test_no_option_no_setting_and_no_variable_of_the_environment_is_about_noise(
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("epsilon", [1e-6, 1.0, 1e6])
-def test_however_much_is_paid_there_is_noise(mechanism: str, epsilon: float) -> None:
+def test_however_much_is_paid_there_is_noise(mechanism, epsilon):
     """At least a thousand steps of the grid that the model is rounded to."""
     delta = 0.9 if mechanism.endswith("gaussian") else 0.0
     made = plan(Request(epsilon, delta, "bolt_on", mechanism=mechanism), Facts(10, 3)).mechanism
@@ -301,7 +301,7 @@ def test_however_much_is_paid_there_is_noise(mechanism: str, epsilon: float) -> 
 
 @pytest.mark.parametrize("algorithm", ["scs13", "bst14", "dp_sgd", "dp_adam", "sgd_adv", "rrpsgd"])
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 1e6])
-def test_however_much_is_paid_there_is_noise_in_every_update(algorithm: str, epsilon: float) -> None:
+def test_however_much_is_paid_there_is_noise_in_every_update(algorithm, epsilon):
     made = plan(Request(epsilon, 0.5, algorithm=algorithm), Facts(10, 3))
     assert isinstance(made, NoisyWhileTraining)
     run = made.method.args[0] if isinstance(made.method, partial) else made.method
@@ -328,9 +328,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("group", ["dbdp_analyst", "dbdp_data_owner"])
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_role_of_the_extension_can_put_no_code_beside_it(
-    connection: psycopg.Connection, group: str, what: str
-) -> None:
+def test_a_role_of_the_extension_can_put_no_code_beside_it(connection, group, what):
     connection.execute(f"create role somebody in role {group}")
     try:
         connection.execute("set session authorization somebody")

@@ -66,7 +66,7 @@ def p_value(sample: np.ndarray, scale: float, mechanism: str) -> float:
 
 @pytest.mark.parametrize("interface", ["server", "client"])
 @MECHANISM
-def test_the_noise_has_the_claimed_scale(database: Database, nothing: str, interface: str, mechanism: str) -> None:
+def test_the_noise_has_the_claimed_scale(database, nothing, interface, mechanism):
     noise, scale = released(database, nothing, interface, mechanism)
     assert p_value(noise, scale, mechanism) > ALPHA
     assert p_value(noise, scale * 0.95, mechanism) < ALPHA  # it would notice more noise than claimed
@@ -74,13 +74,13 @@ def test_the_noise_has_the_claimed_scale(database: Database, nothing: str, inter
 
 
 @MECHANISM
-def test_no_noise_comes_twice(database: Database, nothing: str, mechanism: str) -> None:
+def test_no_noise_comes_twice(database, nothing, mechanism):
     noise, _ = released(database, nothing, "server", mechanism)
     assert np.unique(noise).size == noise.size
 
 
 @MECHANISM
-def test_sessions_have_noise_of_their_own_whatever_they_seed(server_url: str, nothing: str, mechanism: str) -> None:
+def test_sessions_have_noise_of_their_own_whatever_they_seed(server_url, nothing, mechanism):
     drawn, seeded = [], []
     for _ in range(2):
         with psycopg.connect(server_url, autocommit=True) as session:
@@ -99,7 +99,7 @@ def spherical(directions: np.ndarray) -> np.ndarray:
 
 
 @MECHANISM
-def test_the_test_itself_accepts_true_noise(mechanism: str) -> None:
+def test_the_test_itself_accepts_true_noise(mechanism):
     normal = norm.rvs(size=(RELEASES, LENGTH))
     laws = {"spherical_laplace": spherical(normal), "discrete_laplace": laplace.rvs(size=(RELEASES, LENGTH))}
     assert p_value(laws.get(mechanism, normal), 1.0, mechanism) > ALPHA

@@ -47,7 +47,7 @@ def audit(which: str) -> float:
         features = np.zeros((ROWS, 1))
         features[7] = sign
         rows = RowsInMemory(features, np.ones(ROWS))
-        results.append(np.array([made.run(rows, lambda *_: None)[0] for _ in range(RELEASES)]))
+        results.append(np.array([made.run(rows, lambda *_: None).models[0] for _ in range(RELEASES)]))
     return audited(*results, 2 * BORDER * expected, options.get("delta", 0.0))
 
 
@@ -79,7 +79,7 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("which", AUDITS)
-def test_what_runs_keeps_its_claim(which: str) -> None:
+def test_what_runs_keeps_its_claim(which):
     result = audit(which)
     assert result <= AUDITS[which]["epsilon"]
     assert which not in TIGHT or result >= AUDITS[which]["epsilon"] / 2
@@ -98,6 +98,6 @@ WITH_A_FAULT = [(fault, which) for fault, (_, all_) in FAULTS.items() for which 
     ("fault", "which"),
     others_slow(WITH_A_FAULT, *(next(pair for pair in WITH_A_FAULT if pair[0] == fault) for fault in FAULTS)),
 )
-def test_what_runs_with_a_fault_does_not(monkeypatch: pytest.MonkeyPatch, fault: str, which: str) -> None:
+def test_what_runs_with_a_fault_does_not(monkeypatch, fault, which):
     FAULTS[fault][0](monkeypatch)
     assert audit(which) > AUDITS[which]["epsilon"]

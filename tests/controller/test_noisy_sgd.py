@@ -18,8 +18,6 @@ from dbdp.interfaces.python.database import connect
 from dbdp.learning.compiled.arithmetic import SHRINK
 from dbdp.learning.noisy import NoisyTraining
 
-Records = Callable[[str], recorded.Record]
-
 ROWS, FEATURES, DIMENSION = 900, 4, 5
 EPSILON, DELTA = 2.0, 1e-5
 BASE = {"epsilon": EPSILON, "delta": DELTA, "epochs": 10, "batch_size": 9}
@@ -143,7 +141,7 @@ def batches(request: Request, record: recorded.Record) -> list[np.ndarray]:
 
 
 @requests_but()
-def test_in_the_server_every_update_is_the_papers(records: Records, case: str) -> None:
+def test_in_the_server_every_update_is_the_papers(records, case):
     request, made, training = planned(case)
     record = records(case)
     grid = training.noise.grid
@@ -155,7 +153,7 @@ def test_in_the_server_every_update_is_the_papers(records: Records, case: str) -
 
 
 @requests_but("rrpsgd")
-def test_the_noise_in_the_server_has_the_plans_scale(records: Records, case: str) -> None:
+def test_the_noise_in_the_server_has_the_plans_scale(records, case):
     """The mean of squares is within 12 deviations of what the law has."""
     _, made, training = planned(case)
     noise = records(case).noise * training.noise.grid
@@ -166,7 +164,7 @@ def test_the_noise_in_the_server_has_the_plans_scale(records: Records, case: str
 
 
 @requests_but(*FIXED, "rrpsgd")
-def test_mini_batches_are_poisson_samples(records: Records, case: str) -> None:
+def test_mini_batches_are_poisson_samples(records, case):
     """Their sizes vary as binomial ones do; a permutation's would all be the same."""
     sizes = [len(batch) for packing in records(case).batches for batch in packing]
     mean, deviation = BASE["batch_size"], math.sqrt(BASE["batch_size"] * (1 - BASE["batch_size"] / ROWS))
@@ -175,6 +173,6 @@ def test_mini_batches_are_poisson_samples(records: Records, case: str) -> None:
     assert tail.ppf(1e-12) < np.var(sizes) * len(sizes) / deviation**2 < tail.ppf(1 - 1e-12) * 1.1
 
 
-def test_every_pass_of_fixed_mini_batches_reads_every_row_once(records: Records) -> None:
+def test_every_pass_of_fixed_mini_batches_reads_every_row_once(records):
     ((rows,),) = records("scs13").batches
     assert len(rows) == len(np.unique(rows, axis=0)) == ROWS

@@ -27,7 +27,6 @@ from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS
 from dbdp.sessions.session import Session
 
 Register = Callable[..., str]
-Spent = Callable[[str], tuple[int, int]]
 WithModel = Callable[..., tuple[str, int]]
 ROWS = 120
 EXACT = 1e4  # with so much ε no count has noise, and a sum of errors hardly any
@@ -144,9 +143,7 @@ def expected(connection: psycopg.Connection, kind: str, metric: str) -> np.ndarr
 
 
 @EVERY_KIND
-def test_with_much_epsilon_every_score_is_that_of_the_models_formula(
-    database: Database, with_model: WithModel, kind: str, metric: str
-) -> None:
+def test_with_much_epsilon_every_score_is_that_of_the_models_formula(database, with_model, kind, metric):
     name, model = with_model(kind)
     result = scored(database, model, name, request_for(kind, metric))
     exact = expected(database.connection, kind, metric)
@@ -172,8 +169,8 @@ REPLACED: dict[str, tuple[Any, ...]] = {
 
 @EVERY_KIND
 def test_a_replaced_row_moves_the_counts_as_far_as_the_noise_covers_at_most_and_raises_nothing(
-    database: Database, with_model: WithModel, kind: str, metric: str
-) -> None:
+    database, with_model, kind, metric
+):
     """Through packing and the aggregate; some rows attain it."""
     name, model = with_model(kind)
     plan = database.explain_score(name, metric, epsilon=1, positive=request_for(kind, metric).positive)
@@ -186,9 +183,7 @@ def test_a_replaced_row_moves_the_counts_as_far_as_the_noise_covers_at_most_and_
     assert furthest == pytest.approx(plan["sensitivity"] / step, abs=0.02 if kind == "real" else 0)
 
 
-def test_a_network_and_a_projection_are_scored_by_their_probabilities(
-    database: Database, with_model: WithModel
-) -> None:
+def test_a_network_and_a_projection_are_scored_by_their_probabilities(database, with_model):
     name, _ = with_model("classes")
     more = {"projection_dimension": 1, "projection_seed": 3}
     request = Request(10.0, 1e-3, algorithm="dp_sgd", network="mlp:4", batch_size=50, epochs=1, **more)
@@ -206,7 +201,7 @@ def test_a_network_and_a_projection_are_scored_by_their_probabilities(
 
 
 @pytest.mark.parametrize("kind", ["binary", "classes"])
-def test_a_balance_counts_the_rows_of_each_class(database: Database, with_model: WithModel, kind: str) -> None:
+def test_a_balance_counts_the_rows_of_each_class(database, with_model, kind):
     name, _ = with_model(kind)
     database.connection.execute("update t set y = 7, k = 'z' where id < 5; update t set u = 'NaN' where id = 5")
     result = database.class_balance(name, epsilon=EXACT)
@@ -222,7 +217,7 @@ def test_a_balance_counts_the_rows_of_each_class(database: Database, with_model:
         )
 
 
-def test_scores_of_adult_are_within_their_noise_of_the_exact_ones(database: Database, schema: str) -> None:
+def test_scores_of_adult_are_within_their_noise_of_the_exact_ones(database, schema):
     """The noise exceeds seven times its stated error once in 10⁹ releases."""
     connection, (text, _) = database.connection, adult.read()
     columns = ", ".join(
@@ -273,9 +268,7 @@ TYPES = {
 
 
 @pytest.mark.parametrize("type_name", TYPES)
-def test_no_number_raises_and_each_is_in_its_bin(
-    database: Database, schema: str, register: Register, type_name: str
-) -> None:
+def test_no_number_raises_and_each_is_in_its_bin(database, schema, register, type_name):
     connection, values = database.connection, [*TYPES[type_name], None]
     connection.execute('create domain length as float8; create table t ("a ""b" length, y int, x float8[])')
     connection.execute(f'alter table t alter "a ""b" type {type_name} using null')
@@ -299,7 +292,7 @@ def test_no_number_raises_and_each_is_in_its_bin(
     assert result["receipt"]["column"] == 'a "b'
 
 
-def test_a_replaced_number_moves_two_counts_by_one(database: Database, table: str, register: Register) -> None:
+def test_a_replaced_number_moves_two_counts_by_one(database, table, register):
     name, found = register(table, **{"epsilon": 1e6, "features": FEATURES} | LABELS["binary"]), []
     session = Watched(database.connection)
     for value in (None, 0.0, -1e308, 1e308, math.nan, math.inf, 3.0):
@@ -321,9 +314,7 @@ def test_a_replaced_number_moves_two_counts_by_one(database: Database, table: st
         (None, "column_name is null"),
     ],
 )
-def test_what_is_no_numeric_column_is_refused_before_the_charge(
-    database: Database, with_model: WithModel, spent: Spent, column: str | None, named: str
-) -> None:
+def test_what_is_no_numeric_column_is_refused_before_the_charge(database, with_model, spent, column, named):
     name, _ = with_model()
     with pytest.raises(psycopg.Error, match=named):
         database.query("select dbdp.dp_bounds($1, $2, 1)", name, column)
@@ -346,9 +337,7 @@ def every_interface(name: str, model: int, epsilon: float, delta: float) -> dict
 
 
 @pytest.mark.parametrize(("mode", "delta"), [("basic", 0.0), ("basic", 1e-7), ("renyi", 0.0), ("gaussian", 1e-7)])
-def test_every_interface_is_charged_what_is_explained(
-    database: Database, with_model: WithModel, spent: Spent, mode: str, delta: float
-) -> None:
+def test_every_interface_is_charged_what_is_explained(database, with_model, spent, mode, delta):
     name, model = with_model(epsilon=20.0, delta=1e-5, mode=mode)
     total = np.zeros(2, np.int64)
     for interface, (sql, parameters) in every_interface(name, model, 0.5, delta).items():
@@ -369,7 +358,7 @@ def test_every_interface_is_charged_what_is_explained(
     assert all(json.loads(row["plan"])["guarantee"]["epsilon"] == 0.5 for row in kept)
 
 
-def test_plans_are_those_of_the_algorithms(database: Database, with_model: WithModel) -> None:
+def test_plans_are_those_of_the_algorithms(database, with_model):
     name, _ = with_model()
     plans = {
         "accuracy": AccuracyPlan(0.5, 1e-6, ROWS),
@@ -381,7 +370,7 @@ def test_plans_are_those_of_the_algorithms(database: Database, with_model: WithM
         assert {key: explanation[key] for key in plan.explain()} == plan.explain()
 
 
-def test_defaults_are_the_same_in_every_interface(database: Database) -> None:
+def test_defaults_are_the_same_in_every_interface(database):
     sql = "select pg_get_function_arguments(oid) as a from pg_proc where proname = $1"
     arguments = {
         interface: database.query(sql, interface)[0]["a"] for interface in ("dp_score", "dp_explain_score", "dp_bounds")
@@ -406,8 +395,8 @@ READS |= dict.fromkeys(("confusion", "auc", "class_balance"), "dbdp.tally(")
 
 @pytest.mark.parametrize("interface", READS)
 def test_the_charge_comes_before_the_first_row_and_stands_where_the_reading_fails(
-    connection: psycopg.Connection, with_model: WithModel, spent: Spent, interface: str
-) -> None:
+    connection, with_model, spent, interface
+):
     name, model = with_model()
     watched = Watched(connection)
     direct(watched, interface, name, model)
@@ -421,9 +410,7 @@ def test_the_charge_comes_before_the_first_row_and_stands_where_the_reading_fail
 
 
 @pytest.mark.parametrize("interface", READS)
-def test_beyond_the_budget_no_row_is_read(
-    connection: psycopg.Connection, with_model: WithModel, spent: Spent, interface: str
-) -> None:
+def test_beyond_the_budget_no_row_is_read(connection, with_model, spent, interface):
     name, model = with_model(epsilon=0.9)
     watched = Watched(connection)
     with pytest.raises(psycopg.Error, match="does not cover this release"):
@@ -432,7 +419,7 @@ def test_beyond_the_budget_no_row_is_read(
     assert spent(name) == (0, 0)
 
 
-def test_a_rollback_keeps_every_charge(database: Database, with_model: WithModel, spent: Spent) -> None:
+def test_a_rollback_keeps_every_charge(database, with_model, spent):
     name, model = with_model()
     interfaces = every_interface(name, model, 0.5, 0.0)
     with database.connection.transaction(force_rollback=True):
@@ -441,7 +428,7 @@ def test_a_rollback_keeps_every_charge(database: Database, with_model: WithModel
     assert spent(name) == (len(interfaces) * CHARGE_UNITS // 2, 0)
 
 
-def test_bounds_do_not_wait_for_later_writes(database: Database, with_model: WithModel) -> None:
+def test_bounds_do_not_wait_for_later_writes(database, with_model):
     """Nothing is written behind their charge but what pushes it to the disk."""
     name, _ = with_model()
     database.connection.execute("set statement_timeout = '120s'")
@@ -449,9 +436,7 @@ def test_bounds_do_not_wait_for_later_writes(database: Database, with_model: Wit
         database.bounds(name, "u", epsilon=0.1)
 
 
-def test_rows_that_came_behind_the_registration_are_noticed(
-    connection: psycopg.Connection, with_model: WithModel, spent: Spent
-) -> None:
+def test_rows_that_came_behind_the_registration_are_noticed(connection, with_model, spent):
     name, _ = with_model()
     connection.execute("insert into t (id) values (0)")
     with pytest.raises(psycopg.Error, match=r"has 121 rows, but dataset .* was registered with 120"):
@@ -461,7 +446,7 @@ def test_rows_that_came_behind_the_registration_are_noticed(
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("interface", ["accuracy", "class_balance"])
-def test_released_counts_have_the_stated_law(database: Database, with_model: WithModel, interface: str) -> None:
+def test_released_counts_have_the_stated_law(database, with_model, interface):
     """By chi-square over eleven bins; a scale that is twice as large, or half, would be seen."""
     name, model = with_model()
     sql, parameters = every_interface(name, model, 0.2, 0.0)[interface]
@@ -488,9 +473,7 @@ def test_released_counts_have_the_stated_law(database: Database, with_model: Wit
 # --- what is refused ------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_scored_is_refused_before_the_charge(
-    connection: psycopg.Connection, with_model: WithModel, spent: Spent
-) -> None:
+def test_what_cannot_be_scored_is_refused_before_the_charge(connection, with_model, spent):
     name, model = with_model("real")
     score = f"select dbdp.dp_score({model}, '{name}', "
     cases = {
@@ -514,9 +497,7 @@ def test_what_cannot_be_scored_is_refused_before_the_charge(
     assert spent(name) == (0, 0)
 
 
-def test_a_model_of_another_labels_bounds_is_refused(
-    connection: psycopg.Connection, with_model: WithModel, register: Register
-) -> None:
+def test_a_model_of_another_labels_bounds_is_refused(connection, with_model, register):
     _, model = with_model("real")
     connection.execute("create table other as table t")
     other = register("other", **{"epsilon": 10, "features": FEATURES} | LABELS["real"] | {"label_bounds": [0, 5]})
@@ -539,9 +520,7 @@ def roles(connection: psycopg.Connection, schema: str) -> Iterator[dict[str, str
         connection.execute(f"drop owned by {name} cascade; drop role {name}")
 
 
-def test_bounds_are_for_the_role_that_registered_the_table_alone(
-    connection: psycopg.Connection, schema: str, roles: dict[str, str], register: Register, spent: Spent
-) -> None:
+def test_bounds_are_for_the_role_that_registered_the_table_alone(connection, schema, roles, register, spent):
     connection.execute(f"set session authorization {roles['owner']}")
     connection.execute("create table t as select array[.1, .2, .3]::float8[] x, i % 2 y from generate_series(1, 60) i")
     name = register("t")
@@ -576,9 +555,7 @@ def visits(connection: psycopg.Connection, schema: str, register: Register) -> s
     return register("visits", unit="patient", max_rows=2)
 
 
-def test_of_units_counts_have_noise_for_all_rows_of_one_and_no_more_rows_are_counted(
-    connection: psycopg.Connection, visits: str
-) -> None:
+def test_of_units_counts_have_noise_for_all_rows_of_one_and_no_more_rows_are_counted(connection, visits):
     model = connection.execute("select model from dbdp.dp_logreg(%s, 50, 1e-6)", (visits,)).fetchone()[0]
     queries = {
         "select dbdp.dp_score(%(model)s, %(name)s, 'confusion', 50)": "matrix",
@@ -593,19 +570,25 @@ def test_of_units_counts_have_noise_for_all_rows_of_one_and_no_more_rows_are_cou
         assert abs(sum(found) - 360) < 10  # 40 patients have one visit, 160 two or more
 
 
-def test_of_units_no_share_of_all_rows_is_shown(connection: psycopg.Connection, visits: str, spent: Spent) -> None:
+def test_of_units_the_accuracy_is_a_share_of_the_counted_rows(connection, visits):
+    """The number of rows of a person is private: right and wrong rows are counted, each with noise."""
     model = connection.execute("select model from dbdp.dp_logreg(%s, 50, 1e-6)", (visits,)).fetchone()[0]
-    before = spent(visits)
-    for interface in (f"dp_score({model}, %s, 'accuracy', 1)", "dp_explain_score(%s, 'accuracy', 1)"):
-        with pytest.raises(psycopg.Error, match=r"'patient' of dataset .* is private; choose 'confusion'"):
-            connection.execute(f"select dbdp.{interface}", (visits,))
-    assert spent(visits) == before
+    accuracy, confusion = (
+        connection.execute("select dbdp.dp_score(%s, %s, %s, %s)", (model, visits, *each)).fetchone()[0]
+        for each in (("accuracy", 2), ("confusion", 80))
+    )
+    assert (accuracy["receipt"]["sensitivity"], accuracy["receipt"]["cells"]) == (4, 2)
+    assert accuracy["receipt"]["neighbours"] == "replace-one-unit"
+    assert accuracy["accuracy"] == pytest.approx(confusion["accuracy"], abs=0.15)  # 54 rows: e⁻²⁷ for noise of scale 2
+    assert 0 < accuracy["accuracy_noise"] < 0.15
+    (explained,) = connection.execute("select dbdp.dp_explain_score(%s, 'accuracy', 2)", (visits,)).fetchone()
+    assert explained["noise_scale"] == accuracy["receipt"]["noise_scale"] == 2.0
 
 
 # --- the command line -----------------------------------------------------------------------------------
 
 
-def test_the_command_line_shows_scores_bounds_and_balance(with_model: WithModel, server_url: str) -> None:
+def test_the_command_line_shows_scores_bounds_and_balance(with_model, server_url):
     name, model = with_model()
     commands = {
         "accuracy_noise": ["score", str(model), name, "--epsilon", "10"],

@@ -11,7 +11,7 @@ import exact
 import numpy as np
 import psycopg
 import pytest
-from pairs import a_third_quick, others_slow
+from pairs import a_third_quick, each_value_quick, others_slow
 from psycopg import conninfo
 
 from dbdp.algorithms import Facts, Plan, Request, plan
@@ -26,7 +26,6 @@ from dbdp.sessions import callers
 from dbdp.sessions.client import ClientSession
 
 Register = Callable[..., str]
-Spent = Callable[[str], tuple[int, int]]
 ONE = {"i": [0, 1000]}
 LONG = {"epochs": 30_000, "batch_size": 20}
 TEMPORARY = "select relname from pg_class where relpersistence = 't' and relkind = 'r' and relname like '%dbdp%'"
@@ -108,9 +107,7 @@ def exact_model(session: ClientSession, dataset: datasets.Dataset, plan: Plan) -
 
 
 @pytest.mark.parametrize("sizes", others_slow([((334, 333, 333),), ((1, 998, 1),), ((500, 500),)], ((1, 998, 1),)))
-def test_the_parts_are_disjoint_complete_and_of_their_public_sizes(
-    database: Database, numbered: str, sizes: tuple[int, ...]
-) -> None:
+def test_the_parts_are_disjoint_complete_and_of_their_public_sizes(database, numbered, sizes):
     parts = spread(database, numbered, sizes)
     assert tuple(map(len, parts)) == sizes
     assert sorted(number for part in parts for number in part) == list(range(1000))
@@ -118,13 +115,7 @@ def test_the_parts_are_disjoint_complete_and_of_their_public_sizes(
     assert [number for part in parts for number in part] != list(range(1000))
 
 
-def test_each_shard_works_in_a_session_of_its_own_at_the_same_time(
-    connection: psycopg.Connection,
-    database: Database,
-    numbered: str,
-    opened: Opened,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_each_shard_works_in_a_session_of_its_own_at_the_same_time(connection, database, numbered, opened, monkeypatch):
     """No epoch begins before all shards are about to begin theirs: one after another they would wait for ever."""
     together, epoch, at_work = threading.Barrier(3), rows.Slice.epoch, set()
 
@@ -144,10 +135,8 @@ def test_each_shard_works_in_a_session_of_its_own_at_the_same_time(
 ALIKE = "create table alike as select array[0.3, -0.4, 0.5]::float8[] x, {label} y from generate_series(1, 100) i"
 
 
-@pytest.mark.parametrize("when", ["once", "each_epoch"])
-def test_without_noise_workers_learn_what_one_session_learns(
-    connection: psycopg.Connection, schema: str, register: Register, numbered: str, monkeypatch, when: str
-) -> None:
+@pytest.mark.parametrize("when", others_slow(["once", "each_epoch"], "each_epoch"))
+def test_without_noise_workers_learn_what_one_session_learns(connection, schema, register, numbered, monkeypatch, when):
     """With the same key, every row is in the same place of the same shard."""
     key = os.urandom(32)
     monkeypatch.setattr(rows.secrets, "token_hex", lambda count: key.hex() if count == 32 else "shards")
@@ -164,9 +153,7 @@ def test_without_noise_workers_learn_what_one_session_learns(
 
 
 @pytest.mark.parametrize(("kind", "when"), a_third_quick(["binary", "classes"], ["once", "each_epoch"]))
-def test_of_records_that_are_alike_shards_learn_what_each_of_them_learns(
-    connection: psycopg.Connection, schema: str, register: Register, kind: str, when: str
-) -> None:
+def test_of_records_that_are_alike_shards_learn_what_each_of_them_learns(connection, schema, register, kind, when):
     """Equal shards of equal rows learn the same model, whose mean it is again."""
     declared = {"positive": "1"} if kind == "binary" else {"positive": None, "classes": ["1", "2"]}
     connection.execute(ALIKE.format(label=1))
@@ -184,17 +171,10 @@ def test_of_records_that_are_alike_shards_learn_what_each_of_them_learns(
     assert np.abs(learned[0]).max() > 0.1
 
 
-@pytest.mark.parametrize("interface", ["client", "server"])
-@pytest.mark.parametrize("when", ["once", "each_epoch"])
+@pytest.mark.parametrize(("interface", "when"), each_value_quick(["client", "server"], ["once", "each_epoch"]))
 def test_both_interfaces_release_models_of_shards_and_nothing_else_stays(
-    connection: psycopg.Connection,
-    database: Database,
-    numbered: str,
-    spent: Spent,
-    opened: Opened,
-    interface: str,
-    when: str,
-) -> None:
+    connection, database, numbered, spent, opened, interface, when
+):
     if interface == "client":
         receipt = database.train(numbered, Request(epsilon=1.0, shards=3, shard_averaging=when, batch_size=50)).receipt
         assert_nothing_stays(connection, opened)
@@ -218,9 +198,7 @@ def changed(connection: psycopg.Connection, statement: str) -> Callable[[str, in
     return report
 
 
-def test_after_an_error_in_a_worker_nothing_stays(
-    connection: psycopg.Connection, schema: str, database: Database, numbered: str, spent: Spent, opened: Opened
-) -> None:
+def test_after_an_error_in_a_worker_nothing_stays(connection, schema, database, numbered, spent, opened):
     report = changed(connection, f"delete from {schema}.numbered where i = 5")
     with pytest.raises(ChargedError, match="had 999 rows while it was read"):
         database.train(numbered, Request(epsilon=1.0, shards=3), report)
@@ -251,15 +229,8 @@ def until_over(server_url: str, action: Callable[[psycopg.Connection], None]) ->
 
 @pytest.mark.parametrize("how", [pytest.param("pg_cancel_backend", marks=pytest.mark.slow), "pg_terminate_backend"])
 def test_after_a_worker_is_stopped_the_others_stop_and_nothing_stays(
-    server_url: str,
-    connection: psycopg.Connection,
-    database: Database,
-    numbered: str,
-    spent: Spent,
-    opened: Opened,
-    monkeypatch: pytest.MonkeyPatch,
-    how: str,
-) -> None:
+    server_url, connection, database, numbered, spent, opened, monkeypatch, how
+):
     chosen: list[int] = []
     begun, epoch = [], rows.Slice.epoch
 
@@ -284,14 +255,8 @@ def test_after_a_worker_is_stopped_the_others_stop_and_nothing_stays(
 
 @pytest.mark.parametrize("shards", others_slow([1, 3], 3))
 def test_an_interrupt_from_the_keyboard_stops_all_workers_and_nothing_stays(
-    server_url: str,
-    connection: psycopg.Connection,
-    database: Database,
-    numbered: str,
-    spent: Spent,
-    opened: Opened,
-    shards: int,
-) -> None:
+    server_url, connection, database, numbered, spent, opened, shards
+):
     pressed: list[bool] = []
 
     def press(other: psycopg.Connection) -> None:
@@ -310,9 +275,7 @@ def test_an_interrupt_from_the_keyboard_stops_all_workers_and_nothing_stays(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 3])
-def test_an_interrupt_at_any_moment_leaves_a_session_that_works(
-    connection: psycopg.Connection, database: Database, numbered: str, shards: int
-) -> None:
+def test_an_interrupt_at_any_moment_leaves_a_session_that_works(connection, database, numbered, shards):
     """Also where it comes between the last bytes of an answer and the driver's look at them."""
     random = np.random.default_rng()
     for _ in range(60):
@@ -331,9 +294,7 @@ def test_an_interrupt_at_any_moment_leaves_a_session_that_works(
         assert connection.execute(TEMPORARY).fetchall() == []
 
 
-def test_a_cancel_in_the_server_leaves_nothing(
-    server_url: str, connection: psycopg.Connection, numbered: str, spent: Spent
-) -> None:
+def test_a_cancel_in_the_server_leaves_nothing(server_url, connection, numbered, spent):
     def stop(other: psycopg.Connection) -> None:
         if spent(numbered) != (0, 0):
             time.sleep(0.2)  # not within the charge
@@ -368,9 +329,7 @@ OWNED = "create table owned as select i, i % 2 y from generate_series(0, 99) i"
 
 
 @pytest.mark.parametrize("how", ["set role", "set session authorization"])
-def test_workers_are_who_the_session_is_and_have_its_memory(
-    connection: psycopg.Connection, schema: str, register: Register, owner: str, opened: Opened, how: str
-) -> None:
+def test_workers_are_who_the_session_is_and_have_its_memory(connection, schema, register, owner, opened, how):
     connection.execute(f"{how} {owner}")
     connection.execute(OWNED)
     name = register("owned", features=ONE)
@@ -405,10 +364,10 @@ REFUSALS = {
 
 
 @pytest.mark.usefixtures("password_counts")
-@pytest.mark.parametrize("why", REFUSALS)
+@pytest.mark.parametrize("why", others_slow(list(REFUSALS), "no more connections"))
 def test_workers_that_cannot_connect_are_refused_in_clear_words_before_the_charge(
-    server_url: str, connection: psycopg.Connection, schema: str, owner: str, spent: Spent, why: str
-) -> None:
+    server_url, connection, schema, owner, spent, why
+):
     statement, message = REFUSALS[why]
     with logged_in(server_url, owner, "first") as mine:
         mine.execute(f"set search_path = {schema}")
@@ -430,8 +389,8 @@ def test_workers_that_cannot_connect_are_refused_in_clear_words_before_the_charg
 
 
 def test_a_worker_that_fails_to_connect_after_the_charge_leaves_nothing(
-    connection: psycopg.Connection, database: Database, numbered: str, spent: Spent, opened: Opened, monkeypatch
-) -> None:
+    connection, database, numbered, spent, opened, monkeypatch
+):
     real, left = psycopg.connect, [5]  # three that are tried before the charge, and two of three after it
 
     def failing(*arguments, **given):
@@ -449,7 +408,7 @@ def test_a_worker_that_fails_to_connect_after_the_charge_leaves_nothing(
     assert spent(numbered) == (CHARGE_UNITS, 0)
 
 
-def test_more_shards_than_rows_are_refused(database: Database, numbered: str, spent: Spent) -> None:
+def test_more_shards_than_rows_are_refused(database, numbered, spent):
     with pytest.raises(ValueError, match="shards = 1001 must be a whole number between 1 and 1000: each needs a row"):
         database.train(numbered, Request(epsilon=1.0, shards=1001))
     assert spent(numbered) == (0, 0)
@@ -469,9 +428,7 @@ CODE = {
 
 
 @pytest.mark.parametrize("code", CODE)
-def test_of_temporary_tables_of_another_role_only_those_with_code_stop_a_charge(
-    connection: psycopg.Connection, owner: str, code: str
-) -> None:
+def test_of_temporary_tables_of_another_role_only_those_with_code_stop_a_charge(connection, owner, code):
     """The role is that of SET ROLE; whether truncated or read, with an old snapshot."""
     connection.execute(f"set role {owner}; create temporary table own (i int8, block bytea); {CODE[code]}")
     for use in ("truncate pg_temp.own", "select from pg_temp.own"):

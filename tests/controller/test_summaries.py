@@ -34,7 +34,6 @@ from dbdp.privacy.noise import streams
 from dbdp.registry import datasets, summaries
 
 Register = Callable[..., str]
-Spent = Callable[[str], tuple[int, int]]
 EXACT = {"epsilon": 9e5, "delta": 1e-3}  # hardly any noise
 ROWS = 30_000  # three blocks
 SHRUNK = (1 - 2.0**-21) * (1 - 2.0**-23)  # a weight's square is less than 1/5 by at most this factor
@@ -128,9 +127,7 @@ def aggregated(database: Database, name: str) -> tuple[np.ndarray, SummaryPlan]:
         return coordinates_of(rows.joint_moment(plan.labels, plan.weight)), plan
 
 
-def test_orthogonal_records_attain_the_sensitivity_of_the_aggregated_joint_moment(
-    database: Database, neighbours: None
-) -> None:
+def test_orthogonal_records_attain_the_sensitivity_of_the_aggregated_joint_moment(database, neighbours):
     """(a, b, 1, y) = (1, 1, 1, 1) and (-1, -1, 1, 1) are orthogonal, and as long as a record can be."""
     (ahead, plan), (aside, _), (behind, _) = (aggregated(database, name) for name in ("ahead", "aside", "behind"))
     bound = moment_sensitivity(ROWS, square=1 + plan.weight**2)
@@ -139,7 +136,7 @@ def test_orthogonal_records_attain_the_sensitivity_of_the_aggregated_joint_momen
     assert plan.noise.sensitivity >= bound
 
 
-def test_the_aggregate_is_that_of_the_rows_in_memory(database: Database, neighbours: None) -> None:
+def test_the_aggregate_is_that_of_the_rows_in_memory(database, neighbours):
     query = "select a, b, 1, y from summed.ahead"
     rows = np.array(database.connection.execute(query).fetchall(), np.float64) / math.sqrt(3)
     assert aggregated(database, "ahead")[0] == pytest.approx(coordinates_of(rows.T @ rows), rel=1e-6, abs=1e-2)
@@ -153,7 +150,7 @@ def test_the_aggregate_is_that_of_the_rows_in_memory(database: Database, neighbo
         ("2000, 2000, 0.5", r"dimension \+ labels = 4000 must be a whole number between 1 and 2048"),
     ],
 )
-def test_sizes_beyond_all_limits_are_refused(connection: psycopg.Connection, sizes: str, message: str) -> None:
+def test_sizes_beyond_all_limits_are_refused(connection, sizes, message):
     with pytest.raises(psycopg.Error, match=message):
         connection.execute(f"select dbdp.joint_moment('\\x00'::bytea, {sizes})")
 
@@ -161,9 +158,7 @@ def test_sizes_beyond_all_limits_are_refused(connection: psycopg.Connection, siz
 # --- the charge ----------------------------------------------------------------------------------------------
 
 
-def test_a_summary_is_charged_once_as_planned_and_what_follows_is_free(
-    database: Database, register: Register, spent: Spent, table: pd.DataFrame
-) -> None:
+def test_a_summary_is_charged_once_as_planned_and_what_follows_is_free(database, register, spent, table):
     name = register("t", features=FEATURES, **LABELS["real"])
     planned = database.explain_score(name, "summary", epsilon=2, delta=1e-6)
     assert spent(name) == (0, 0)
@@ -183,9 +178,7 @@ def test_a_summary_is_charged_once_as_planned_and_what_follows_is_free(
     assert summary.id not in [each["id"] for each in database.models()]
 
 
-def test_the_command_releases_a_summary(
-    database: Database, register: Register, table: pd.DataFrame, server_url: str
-) -> None:
+def test_the_command_releases_a_summary(database, register, table, server_url):
     name = register("t", features=FEATURES, **LABELS["real"])
     command = ["summarize", name, "--epsilon", "2", "--delta", "1e-6", "--url", server_url]
     found = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
@@ -201,9 +194,7 @@ def test_the_command_releases_a_summary(
         ({"epsilon": 5e5}, "1000"),
     ],
 )
-def test_what_is_refused_is_refused_before_the_charge(
-    database: Database, register: Register, spent: Spent, table: pd.DataFrame, wrong: dict[str, float], message: str
-) -> None:
+def test_what_is_refused_is_refused_before_the_charge(database, register, spent, table, wrong, message):
     name = register("t", features=FEATURES, **LABELS["real"])
     with pytest.raises(ValueError, match=message):
         database.summarize(name, **{"epsilon": 1.0, "delta": 1e-6} | wrong)
@@ -211,9 +202,7 @@ def test_what_is_refused_is_refused_before_the_charge(
     assert [each for each in database.summaries() if each["dataset"] == name] == []
 
 
-def test_a_unit_of_several_rows_has_noise_for_all_of_them(
-    database: Database, register: Register, table: pd.DataFrame
-) -> None:
+def test_a_unit_of_several_rows_has_noise_for_all_of_them(database, register, table):
     name = register("t", features=FEATURES, **LABELS["real"], unit="unit", max_rows=3)
     shown = database.explain_score(name, "summary", epsilon=2, delta=1e-6)
     bound = moment_sensitivity(3000, square=1 + 0.2 * SHRUNK, moved=3)
@@ -247,11 +236,11 @@ def audit() -> float:
     return audited(ahead, aside, BORDER, AUDIT.delta)
 
 
-def test_no_release_proves_more_than_is_claimed() -> None:
+def test_no_release_proves_more_than_is_claimed():
     assert audit() <= AUDIT.epsilon
 
 
-def test_releases_with_a_third_of_the_noise_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_releases_with_a_third_of_the_noise_do(monkeypatch):
     sound = streams.vector
     monkeypatch.setattr(streams, "vector", lambda law, steps, *shape: sound(law, steps // 3, *shape))
     assert audit() > AUDIT.epsilon
@@ -267,9 +256,7 @@ TARGETS = {
 
 
 @pytest.mark.parametrize("kind", LABELS)
-def test_least_squares_are_those_of_scikit_learn_in_the_units_of_the_columns(
-    summarized: Callable[..., tuple[str, Summary]], table: pd.DataFrame, kind: str
-) -> None:
+def test_least_squares_are_those_of_scikit_learn_in_the_units_of_the_columns(summarized, table, kind):
     summary = summarized(kind)[1]
     numbers = numbers_of(table, LABELS[kind]["label"])
     for target, features in TARGETS[kind]:
@@ -284,18 +271,14 @@ def test_least_squares_are_those_of_scikit_learn_in_the_units_of_the_columns(
 
 
 @pytest.mark.parametrize("kind", LABELS)
-def test_correlations_are_those_of_pandas(
-    summarized: Callable[..., tuple[str, Summary]], table: pd.DataFrame, kind: str
-) -> None:
+def test_correlations_are_those_of_pandas(summarized, table, kind):
     found = summarized(kind)[1].correlations()
     exact = numbers_of(table, LABELS[kind]["label"]).corr()
     assert found["columns"] == list(exact)
     assert np.array(found["correlations"]) == pytest.approx(exact.to_numpy(), abs=1e-4)
 
 
-def test_components_are_those_of_numpy_for_columns_scaled_to_their_bounds(
-    summarized: Callable[..., tuple[str, Summary]], table: pd.DataFrame
-) -> None:
+def test_components_are_those_of_numpy_for_columns_scaled_to_their_bounds(summarized, table):
     found = summarized("real")[1].pca(5)
     numbers = numbers_of(table, "cost").drop(columns="cost")
     ends = np.arcsinh(np.array([-5, 2000]) * 1000 / 2005)
@@ -308,7 +291,7 @@ def test_components_are_those_of_numpy_for_columns_scaled_to_their_bounds(
     assert list(found["components"][0]["loadings"]) == list(numbers)
 
 
-def test_an_array_column_has_least_squares_too(database: Database, register: Register, make_table: Any) -> None:
+def test_an_array_column_has_least_squares_too(database, register, make_table):
     random = np.random.default_rng()
     features = random.uniform(-1, 1, (500, 3))
     labels = np.where(features[:, 0] > features[:, 1], 1, -1)
@@ -321,9 +304,7 @@ def test_an_array_column_has_least_squares_too(database: Database, register: Reg
     assert list(fit["coefficients"]) == ["x[1]", "x[2]", "x[3]"]
 
 
-def test_rows_that_cannot_be_read_are_left_out(
-    connection: psycopg.Connection, summarized: Callable[..., tuple[str, Summary]], table: pd.DataFrame
-) -> None:
+def test_rows_that_cannot_be_read_are_left_out(connection, summarized, table):
     connection.execute("update t set age = null where age > 50")
     numbers = numbers_of(table[table.age <= 50], "cost")
     fit = summarized("real")[1].linreg("cost", ["flag"], regularisation=0)
@@ -332,7 +313,7 @@ def test_rows_that_cannot_be_read_are_left_out(
     assert fit["intercept"] == pytest.approx(exact.intercept_, rel=1e-3)
 
 
-def test_a_column_that_a_summary_does_not_have_is_refused(summarized: Callable[..., tuple[str, Summary]]) -> None:
+def test_a_column_that_a_summary_does_not_have_is_refused(summarized):
     summary = summarized("real")[1]
     for arguments, message in (
         (("height",), "has no column 'height'; choose among age, flag, dose, ward, cost"),
@@ -351,9 +332,7 @@ def test_a_column_that_a_summary_does_not_have_is_refused(summarized: Callable[.
             summary.pca(number)
 
 
-def test_without_an_intercept_only_trainings_can_use_it(
-    database: Database, summarized: Callable[..., tuple[str, Summary]]
-) -> None:
+def test_without_an_intercept_only_trainings_can_use_it(database, summarized):
     name, summary = summarized("real", intercept=False)
     for follow in (lambda: summary.linreg("cost"), summary.pca, summary.correlations):
         with pytest.raises(ValueError, match=r"has no means.*register the table with intercept => true"):
@@ -362,12 +341,9 @@ def test_without_an_intercept_only_trainings_can_use_it(
     assert database.train(name, request).receipt["summary"] == summary.id
 
 
-def test_a_summary_is_not_a_model(database: Database, summarized: Callable[..., tuple[str, Summary]]) -> None:
+def test_a_summary_is_not_a_model(database, summarized):
     name, summary = summarized("binary")
-    for statement in (
-        "select dbdp.predict(%s, t) from t",
-        f"select dbdp.dp_score(%s, '{name}', 'accuracy', 1)",
-    ):
+    for statement in ("select dbdp.predict(%s, t) from t", f"select dbdp.dp_score(%s, '{name}', 'accuracy', 1)"):
         with pytest.raises(psycopg.Error, match=f"model {summary.id} does not exist"):
             database.connection.execute(statement, (summary.id,))  # type: ignore[arg-type]
     model = database.train(name, Request(1.0, 1e-6, **TRAIN)).id
@@ -386,13 +362,8 @@ LOSSES = {"real": "huber_regression", "binary": "logistic", "classes": "logistic
 @pytest.mark.parametrize("kind", LABELS)
 @pytest.mark.parametrize("interface", ["client", "server"])
 def test_a_training_with_a_summary_spends_all_of_its_own_charge_on_steps(
-    database: Database,
-    summarized: Callable[..., tuple[str, Summary]],
-    spent: Spent,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
-    interface: str,
-) -> None:
+    database, summarized, spent, monkeypatch, kind, interface
+):
     name, summary = summarized(kind)
     before = spent(name)
     if interface == "server":
@@ -410,12 +381,7 @@ def test_a_training_with_a_summary_spends_all_of_its_own_charge_on_steps(
 
 
 @pytest.mark.parametrize("kind", LABELS)
-def test_a_training_reads_no_second_moment_and_uses_the_summarys(
-    database: Database,
-    summarized: Callable[..., tuple[str, Summary]],
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
-) -> None:
+def test_a_training_reads_no_second_moment_and_uses_the_summarys(database, summarized, monkeypatch, kind):
     """For a number it is the second moment of the rows as they are packed; for classes nearly so."""
     name, summary = summarized(kind)
     dataset = datasets.load(database._session, name)
@@ -432,9 +398,7 @@ def test_a_training_reads_no_second_moment_and_uses_the_summarys(
     assert used[0] == pytest.approx(summaries.load(database._session, summary.id).moment_for(dataset).mean)
 
 
-def test_for_rows_of_one_length_the_second_moment_of_classes_is_exactly_the_summarys(
-    database: Database, register: Register, table: pd.DataFrame
-) -> None:
+def test_for_rows_of_one_length_the_second_moment_of_classes_is_exactly_the_summarys(database, register, table):
     """Category, indicator of bounds 0 and 1, and intercept: every packed row is 1/√3 times them."""
     database.connection.execute("update t set flag = 1")
     features = {"flag": [0, 1], "ward": ["a", "b", "c"]}
@@ -447,9 +411,7 @@ def test_for_rows_of_one_length_the_second_moment_of_classes_is_exactly_the_summ
     assert 0 < moment.ridge < 1e-4
 
 
-def test_indicators_without_an_intercept_have_no_summary_for_classes(
-    database: Database, summarized: Callable[..., tuple[str, Summary]], spent: Spent
-) -> None:
+def test_indicators_without_an_intercept_have_no_summary_for_classes(database, summarized, spent):
     name, summary = summarized("binary", intercept=False)
     before = spent(name)
     with pytest.raises(ValueError, match=r"has no intercept.*leave summary out, or register with intercept => true"):
@@ -457,13 +419,7 @@ def test_indicators_without_an_intercept_have_no_summary_for_classes(
     assert spent(name) == before
 
 
-def test_what_does_not_fit_a_summary_is_refused_before_the_charge(
-    database: Database,
-    register: Register,
-    summarized: Callable[..., tuple[str, Summary]],
-    spent: Spent,
-    connection: psycopg.Connection,
-) -> None:
+def test_what_does_not_fit_a_summary_is_refused_before_the_charge(database, register, summarized, spent, connection):
     name, summary = summarized("real")
     connection.execute("create table t2 as table t")
     other = register("t2", features=FEATURES, **LABELS["real"])
@@ -487,9 +443,7 @@ def test_what_does_not_fit_a_summary_is_refused_before_the_charge(
     assert (spent(name), spent(other)) == before
 
 
-def test_a_summary_of_an_earlier_registration_is_refused(
-    database: Database, register: Register, summarized: Callable[..., tuple[str, Summary]]
-) -> None:
+def test_a_summary_of_an_earlier_registration_is_refused(database, register, summarized):
     name, summary = summarized("real")
     database.connection.execute("select dbdp.drop_dataset(%s)", (name,))
     register("t", features=FEATURES, **LABELS["real"])
@@ -498,9 +452,7 @@ def test_a_summary_of_an_earlier_registration_is_refused(
     assert summary.linreg("cost")["coefficients"]  # the release remains
 
 
-def test_groups_share_a_summary_and_a_tuning_has_none(
-    database: Database, summarized: Callable[..., tuple[str, Summary]], spent: Spent
-) -> None:
+def test_groups_share_a_summary_and_a_tuning_has_none(database, summarized, spent):
     name, summary = summarized("real", public_columns=["unit"])
     request = Request(1.0, 1e-6, **TRAIN, loss="huber_regression", summary=summary.id)
     models = database.train_groups(name, request, group_by="unit", groups=["1", "2"])

@@ -89,7 +89,7 @@ def is_well(cluster: Cluster) -> bool:
     return bad(cluster) == []
 
 
-def test_the_server_of_the_tests_lacks_nothing_but_what_they_took(server_url: str) -> None:
+def test_the_server_of_the_tests_lacks_nothing_but_what_they_took(server_url):
     done = run("doctor", "--json", DBDP_URL=server_url)
     findings = json.loads(done.stdout)
     fsync = [each for each in findings if each["check"] == "fsync"]
@@ -101,7 +101,7 @@ def test_the_server_of_the_tests_lacks_nothing_but_what_they_took(server_url: st
 
 
 @ON_ITS_OWN
-def test_a_sound_server_is_all_well(cluster: Cluster) -> None:
+def test_a_sound_server_is_all_well(cluster):
     done = run("doctor", DBDP_URL=cluster.url)
     assert done.returncode == 0, done.stdout
     assert bad(cluster) == []
@@ -129,11 +129,7 @@ FAULTS = {
         "alter system set synchronous_commit = local; select pg_reload_conf(); "
         "alter system set synchronous_standby_names = 'far'; select pg_reload_conf()",
     ),
-    "debugging": (
-        "log_min_messages",
-        ADVICE,
-        "alter system set log_min_messages = 'debug1'; select pg_reload_conf()",
-    ),
+    "debugging": ("log_min_messages", ADVICE, "alter system set log_min_messages = 'debug1'; select pg_reload_conf()"),
     "statements recorded": (
         "pg_stat_statements.track",
         ADVICE,
@@ -144,7 +140,7 @@ FAULTS = {
 
 @ON_ITS_OWN
 @pytest.mark.parametrize("name", FAULTS)
-def test_each_fault_is_reported_alone_and_its_remedy_ends_it(cluster: Cluster, name: str) -> None:
+def test_each_fault_is_reported_alone_and_its_remedy_ends_it(cluster, name):
     check, state, cause = FAULTS[name]
     (share(cluster) / "extension" / RELEASED.stem).write_bytes(lzma.decompress(RELEASED.read_bytes()))
     assert is_well(cluster)
@@ -154,7 +150,7 @@ def test_each_fault_is_reported_alone_and_its_remedy_ends_it(cluster: Cluster, n
 
 
 @ON_ITS_OWN
-def test_an_extension_that_was_moved_to_pg_catalog_depends_on_no_other_schema(cluster: Cluster) -> None:
+def test_an_extension_that_was_moved_to_pg_catalog_depends_on_no_other_schema(cluster):
     execute(cluster, IN_PUBLIC)
     do(cluster, found(cluster, "schema of the extension", FAULT).remedy)
     sql = """select count(*) from pg_depend where classid = 'pg_extension'::regclass
@@ -164,7 +160,7 @@ and objid = (select oid from pg_extension where extname = 'dbdp') and refclassid
 
 
 @ON_ITS_OWN
-def test_where_the_files_are_in_place_the_remedy_needs_no_access_to_them(cluster: Cluster) -> None:
+def test_where_the_files_are_in_place_the_remedy_needs_no_access_to_them(cluster):
     execute(cluster, "drop extension dbdp cascade")
     remedy = found(cluster, "extension", FAULT).remedy
     assert remedy == "create extension dbdp schema pg_catalog cascade;"
@@ -177,7 +173,7 @@ def test_where_the_files_are_in_place_the_remedy_needs_no_access_to_them(cluster
 
 
 @ON_ITS_OWN
-def test_plans_that_auto_explain_writes_are_reported(cluster: Cluster) -> None:
+def test_plans_that_auto_explain_writes_are_reported(cluster):
     execute(cluster, "alter system set session_preload_libraries = 'auto_explain'; select pg_reload_conf()")
     until(cluster, "show session_preload_libraries", "auto_explain")
     execute(cluster, "alter system set auto_explain.log_nested_statements = on; select pg_reload_conf()")
@@ -186,7 +182,7 @@ def test_plans_that_auto_explain_writes_are_reported(cluster: Cluster) -> None:
 
 
 @ON_ITS_OWN
-def test_a_server_without_plpython_is_refused_with_the_missing_package(cluster: Cluster) -> None:
+def test_a_server_without_plpython_is_refused_with_the_missing_package(cluster):
     control = share(cluster) / "extension" / "plpython3u.control"
     target = control.readlink()
     control.unlink()
@@ -202,7 +198,7 @@ def major(cluster: Cluster) -> int:
 
 
 @ON_ITS_OWN
-def test_files_that_are_gone_are_put_back_by_the_remedy(cluster: Cluster) -> None:
+def test_files_that_are_gone_are_put_back_by_the_remedy(cluster):
     folder = share(cluster)
     (folder / "extension" / "dbdp.control").unlink()
     do(cluster, found(cluster, "extension files", FAULT).remedy)
@@ -214,7 +210,7 @@ def test_files_that_are_gone_are_put_back_by_the_remedy(cluster: Cluster) -> Non
 
 
 @ON_ITS_OWN
-def test_a_server_without_compiled_code_is_advised(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_without_compiled_code_is_advised(cluster, monkeypatch):
     files = installer._package_files()
     with monkeypatch.context() as patch:
         patch.setattr(installer, "_package_files", lambda: [path for path in files if path.suffix != ".so"])
@@ -226,14 +222,14 @@ def test_a_server_without_compiled_code_is_advised(cluster: Cluster, monkeypatch
 
 
 @ON_ITS_OWN
-def test_a_newer_extension_requires_a_newer_client(cluster: Cluster) -> None:
+def test_a_newer_extension_requires_a_newer_client(cluster):
     execute(cluster, "update pg_extension set extversion = '99.1' where extname = 'dbdp'")
     assert found(cluster, "extension", FAULT).remedy == "pip install dbdp==99.1"
     execute(cluster, f"update pg_extension set extversion = '{__version__}' where extname = 'dbdp'")
 
 
 @ON_ITS_OWN
-def test_a_stranger_learns_what_it_may_and_its_password_is_never_shown(cluster: Cluster) -> None:
+def test_a_stranger_learns_what_it_may_and_its_password_is_never_shown(cluster):
     execute(cluster, "create role \"A stranger\" login password 'hunter2'")
     url = cluster.url.replace("postgres@", "A%20stranger:hunter2@")
     done = run("doctor", "--url", url, "--json")
@@ -259,7 +255,7 @@ def test_a_stranger_learns_what_it_may_and_its_password_is_never_shown(cluster: 
     ("url", "part"),
     [("postgresql:///none?host=/nonexistent", "/nonexistent"), ("postgresql://me:hunter2@[broken", "not a libpq URL")],
 )
-def test_a_server_that_does_not_answer_is_a_fault_with_a_remedy(url: str, part: str) -> None:
+def test_a_server_that_does_not_answer_is_a_fault_with_a_remedy(url, part):
     *_, server = examine(url)
     assert (server.check, server.state) == ("server", FAULT)
     assert part in server.found
@@ -267,7 +263,7 @@ def test_a_server_that_does_not_answer_is_a_fault_with_a_remedy(url: str, part: 
     assert "hunter2" not in str(server)
 
 
-def test_a_private_server_that_sleeps_is_not_woken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_private_server_that_sleeps_is_not_woken(tmp_path, monkeypatch):
     monkeypatch.setenv("DBDP_HOME", str(tmp_path))
     monkeypatch.delenv("DBDP_URL", raising=False)
     *_, server = examine(None)
@@ -276,26 +272,26 @@ def test_a_private_server_that_sleeps_is_not_woken(tmp_path: Path, monkeypatch: 
 
 
 @ON_ITS_OWN
-def test_a_server_that_is_too_old_is_reported(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_too_old_is_reported(cluster, monkeypatch):
     monkeypatch.setattr(doctor, "MINIMUM_SERVER", 990000)
     assert found(cluster, "server", FAULT).remedy == "pg_upgrade to PostgreSQL 99 or later"
 
 
 @ON_ITS_OWN
-def test_asynchronous_standbys_are_reported_as_advice(cluster: Cluster) -> None:
+def test_asynchronous_standbys_are_reported_as_advice(cluster):
     with (cluster.home / "pg_hba.conf").open("a") as file:
         file.write("local replication postgres peer map=dbdp\n")
     execute(cluster, "alter system reset synchronous_standby_names; select pg_reload_conf()")
     standby = PGconn.connect(f"{cluster.url}&replication=true".encode())  # as far as the server knows
     assert standby.status == ConnStatus.OK, standby.error_message
     finding = found(cluster, "standbys", ADVICE)
-    assert finding.remedy == "alter system set synchronous_standby_names = '*'; select pg_reload_conf();"
+    assert finding.remedy == "alter system set synchronous_standby_names = '*'; select pg_catalog.pg_reload_conf();"
     standby.finish()
     assert is_well(cluster)
 
 
 @ON_ITS_OWN
-def test_on_a_standby_the_primary_is_named(cluster: Cluster) -> None:
+def test_on_a_standby_the_primary_is_named(cluster):
     signal = cluster.home / "data" / "standby.signal"
     cluster.stop()
     signal.touch()

@@ -2,15 +2,13 @@
 
 import json
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg import conninfo
 
-from dbdp.deployment.cluster import Cluster
 from dbdp.interfaces.python.database import connect
 
 pytestmark = pytest.mark.usefixtures("pg_dump")
@@ -19,22 +17,39 @@ MakeDatabase = Callable[[], str]
 TRAIN = "select model from dbdp.dp_logreg('kept', epsilon => 1)"
 LEDGER = [
     "select id, name, source::text, source_name, rows, declaration::text, epsilon, delta, mode, charge_limit, "
-    "leak_limit, registered_by, registered_at, dropped_at, renews, reason from dbdp.dataset order by id",
+    "leak_limit, registered_by, registered_at, dropped_at, renews, reason, capacity from dbdp.dataset order by id",
     "select * from dbdp.ledger order by id",
     "select * from dbdp.outcome order by id",
     "select * from dbdp.former_declaration order by id",
     "select * from dbdp.former_answer_time order by id",
+    "select * from dbdp.former_capacity order by id",
     "select id, dataset_id, coefficients, intercept, declaration::text, receipt::text from dbdp.model order by id",
     "select * from dbdp.check_ledger()",
+    "select role::text, charge_limit, charged from dbdp.allowances",
+    "select role::text from dbdp.prediction_grant",
     "select * from dbdp.budget('kept')",
     "select dbdp.predict_probability(1, x) from kept",
 ]
 
 
+@pytest.fixture(scope="module")
+def past(server_url: str) -> Iterator[str]:
+    """A database with a past: three releases, one of them rolled back, a matrix, a renewal, a redeclaration, grants."""
+    url = conninfo.make_conninfo(server_url, dbname="past")
+    with psycopg.connect(server_url, autocommit=True) as admin:
+        admin.execute("create database past template template0")
+        make_past(url)
+        yield "past"
+        admin.execute("drop database past with (force)")
+
+
 @pytest.fixture
-def used(make_database: MakeDatabase) -> str:
-    """A database with a past: three releases, one of them rolled back, a matrix, a renewal, a redeclaration."""
-    url = make_database()
+def used(make_database: MakeDatabase, past: str) -> str:
+    """A copy of the database with a past, for one test."""
+    return make_database(past)
+
+
+def make_past(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("create extension dbdp cascade")
         make_table(connection)
@@ -46,12 +61,15 @@ def used(make_database: MakeDatabase) -> str:
         connection.execute("select dbdp.answer_at_multiples('kept', 'for the test', 1)")
         connection.execute("select dbdp.answer_at_multiples('kept', 'for the test', null)")
         connection.execute("select dbdp.renew_budget('kept', 'for the test')")
+        connection.execute("select dbdp.raise_capacity('kept', 'for the test', 60)")
         connection.execute("""select dbdp.redeclare('kept', 'for the test', '{"x": {"length": 3, "norm": 9}}')""")
         connection.execute(TRAIN)
         connection.execute("select dbdp.dp_score(2, 'kept', 'confusion', 0.5)")
         with connection.transaction(force_rollback=True):
             connection.execute(TRAIN)
-    return url
+        connection.execute("select dbdp.grant_prediction(1, 'dbdp_predictor')")
+        connection.execute("select dbdp.grant_training('kept', 'dbdp_analyst', 7)")
+        connection.execute("select setval('dbdp.allowance_charge_1', 5000000000)")
 
 
 def make_table(connection: psycopg.Connection) -> None:
@@ -100,9 +118,7 @@ def goes_on(url: str) -> None:
 
 @pytest.mark.parametrize("prepared", [False, True], ids=["into an empty database", "where the extension is"])
 @pytest.mark.parametrize("form", ["plain", pytest.param("custom", marks=pytest.mark.slow)])
-def test_a_dump_has_the_ledger_and_what_was_spent(
-    used: str, make_database: MakeDatabase, tmp_path: Path, form: str, prepared: bool
-) -> None:
+def test_a_dump_has_the_ledger_and_what_was_spent(used, make_database, tmp_path, form, prepared):
     copy = make_database()
     if prepared:
         with psycopg.connect(copy, autocommit=True) as connection:
@@ -113,14 +129,12 @@ def test_a_dump_has_the_ledger_and_what_was_spent(
         assert run("psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={file}", copy) == ""
     else:
         assert run("pg_restore", "--exit-on-error", f"--dbname={copy}", file) == ""
-    assert ledger_tables(copy) == ledger_tables(used)
+    assert [("dbdp_analyst", 7.0, 5.0)] in ledger_tables(used) == ledger_tables(copy)
     assert odometers(copy) == odometers(used) == [(10**9, 0), (25 * 10**8, 0)]
     goes_on(copy)
 
 
-def test_a_dump_of_an_extension_in_public_is_restored_where_the_extension_was_created_first(
-    used: str, make_database: MakeDatabase
-) -> None:
+def test_a_dump_of_an_extension_in_public_is_restored_where_the_extension_was_created_first(used, make_database):
     with psycopg.connect(used, autocommit=True) as connection:
         connection.execute("update pg_extension set extnamespace = 'public'::regnamespace where extname = 'dbdp'")
     copy, dump = make_database(), dumped(used)
@@ -134,9 +148,7 @@ def test_a_dump_of_an_extension_in_public_is_restored_where_the_extension_was_cr
 
 
 @pytest.mark.slow
-def test_a_dump_of_roles_and_one_of_the_database_move_to_another_server(
-    used: str, private_cluster: Cluster, tmp_path: Path
-) -> None:
+def test_a_dump_of_roles_and_one_of_the_database_move_to_another_server(used, private_cluster, tmp_path):
     """As before pg_upgrade: pg_dumpall --roles-only, then pg_dump in the custom form."""
     with psycopg.connect(used, autocommit=True) as connection:
         connection.execute("create role moved in role dbdp_data_owner")
@@ -160,7 +172,7 @@ def test_a_dump_of_roles_and_one_of_the_database_move_to_another_server(
             connection.execute("alter table kept owner to postgres; drop role moved")
 
 
-def test_data_without_odometers_refuses_to_train(used: str, make_database: MakeDatabase) -> None:
+def test_data_without_odometers_refuses_to_train(used, make_database):
     """--data-only into a database with the extension: nothing there makes the sequences."""
     copy = make_database()
     with psycopg.connect(copy, autocommit=True) as connection:
@@ -180,7 +192,7 @@ def test_data_without_odometers_refuses_to_train(used: str, make_database: MakeD
         connection.execute(TRAIN)
 
 
-def test_odometers_of_another_owner_refuse_to_train(used: str, make_database: MakeDatabase) -> None:
+def test_odometers_of_another_owner_refuse_to_train(used, make_database):
     copy = make_database()
     assert run("psql", "--quiet", "--set=ON_ERROR_STOP=1", copy, given=dumped(used, "--no-owner")) == ""
     assert "is missing or does not belong to dbdp_owner" in refusal(copy)
@@ -192,7 +204,7 @@ def test_odometers_of_another_owner_refuse_to_train(used: str, make_database: Ma
     goes_on(copy)
 
 
-def test_an_older_odometer_below_the_ledger_refuses_to_train(used: str) -> None:
+def test_an_older_odometer_below_the_ledger_refuses_to_train(used):
     older = dumped(used, "--data-only", "--table=dbdp.charge_2", "--table=dbdp.leak_2")
     with psycopg.connect(used, autocommit=True) as connection:
         connection.execute(TRAIN)
@@ -201,7 +213,7 @@ def test_an_older_odometer_below_the_ledger_refuses_to_train(used: str) -> None:
 
 
 @pytest.mark.parametrize("change", ["alter table kept rename to renamed", "alter table kept set schema moved"])
-def test_a_renamed_table_is_still_registered(used: str, make_database: MakeDatabase, change: str) -> None:
+def test_a_renamed_table_is_still_registered(used, make_database, change):
     with psycopg.connect(used, autocommit=True) as connection:
         connection.execute(f"create schema moved; grant usage on schema moved to dbdp_owner; {change}")
     copy = make_database()
@@ -209,7 +221,7 @@ def test_a_renamed_table_is_still_registered(used: str, make_database: MakeDatab
     goes_on(copy)
 
 
-def test_a_table_that_was_dropped_is_missing_in_the_copy_too(used: str, make_database: MakeDatabase) -> None:
+def test_a_table_that_was_dropped_is_missing_in_the_copy_too(used, make_database):
     with psycopg.connect(used, autocommit=True) as connection:
         connection.execute("drop table kept")
     copy = make_database()

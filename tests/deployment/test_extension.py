@@ -1,8 +1,8 @@
 """The extension is created and dropped completely, imports from one place, and grants nothing to the public."""
 
+import os
 import secrets
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,7 +31,7 @@ IN_C = {
     "gradient_sum",
     "loss_sum",
 }
-IN_C |= {"label_counts", "tally", "second_moment", "joint_moment"}
+IN_C |= {"label_counts", "tally", "second_moment", "joint_moment", "measured_gradient_sum"}
 LEFT_BY_EXTENSION = """
 select classid::regclass::text, objid from pg_depend
 where refclassid = 'pg_namespace'::regclass and refobjid = to_regnamespace('dbdp')::oid
@@ -103,16 +103,19 @@ def renamed(path: Path) -> Iterator[None]:
 
 @contextmanager
 def changed(path: Path, old: str, new: str) -> Iterator[None]:
-    content = path.read_text()
+    """Replace a text in a module; Python compares compiled modules by seconds and sizes, so the seconds differ."""
+    content, before = path.read_text(), path.stat()
     assert old in content
-    path.write_text(content.replace(old, new))
     try:
+        path.write_text(content.replace(old, new))
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 10**10))
         yield
     finally:
         path.write_text(content)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def test_drop_extension_leaves_nothing_behind(fresh: str) -> None:
+def test_drop_extension_leaves_nothing_behind(fresh):
     with psycopg.connect(fresh, autocommit=True) as connection:
         trained(connection)
         assert len(connection.execute(LEFT_BY_EXTENSION).fetchall()) > 20
@@ -121,7 +124,7 @@ def test_drop_extension_leaves_nothing_behind(fresh: str) -> None:
         assert connection.execute("select count(*) from kept").fetchone() == (60,)
 
 
-def test_a_closed_dataset_leaves_no_grant_on_the_table(fresh: str) -> None:
+def test_a_closed_dataset_leaves_no_grant_on_the_table(fresh):
     with psycopg.connect(fresh, autocommit=True) as connection:
         trained(connection)
         assert connection.execute(GRANTS, ("public",)).fetchall() == [("kept",)]
@@ -129,7 +132,7 @@ def test_a_closed_dataset_leaves_no_grant_on_the_table(fresh: str) -> None:
         assert connection.execute(GRANTS, ("public",)).fetchall() == []
 
 
-def test_the_extension_can_be_created_again(fresh: str) -> None:
+def test_the_extension_can_be_created_again(fresh):
     for _ in range(2):
         with psycopg.connect(fresh, autocommit=True) as connection:
             trained(connection)
@@ -137,7 +140,7 @@ def test_the_extension_can_be_created_again(fresh: str) -> None:
             assert connection.execute("select count(*) from dbdp.models").fetchone() == (0,)
 
 
-def test_a_new_extension_in_an_old_session_predicts_with_its_own_models(fresh: str) -> None:
+def test_a_new_extension_in_an_old_session_predicts_with_its_own_models(fresh):
     """Model 1 of the new extension is another model than model 1 of the old one."""
     sql = "select dbdp.predict_probability(1, array[1, 2, 3]::float8[])"
     with psycopg.connect(fresh, autocommit=True) as connection:
@@ -151,7 +154,7 @@ def test_a_new_extension_in_an_old_session_predicts_with_its_own_models(fresh: s
         assert after != before
 
 
-def test_a_foreign_schema_of_that_name_is_not_taken_over(fresh: str) -> None:
+def test_a_foreign_schema_of_that_name_is_not_taken_over(fresh):
     with psycopg.connect(fresh, autocommit=True) as connection:
         connection.execute("drop extension dbdp; create schema dbdp")
         with pytest.raises(psycopg.errors.DuplicateSchema):
@@ -178,7 +181,7 @@ PREPARED = {
 
 
 @pytest.mark.parametrize("name", PREPARED)
-def test_a_role_that_somebody_prepared_is_refused_until_the_remedy_is_done(copy: str, name: str) -> None:
+def test_a_role_that_somebody_prepared_is_refused_until_the_remedy_is_done(copy, name):
     prepare, fault = PREPARED[name]
     with psycopg.connect(copy) as connection:
         connection.execute(prepare.encode())
@@ -190,14 +193,14 @@ def test_a_role_that_somebody_prepared_is_refused_until_the_remedy_is_done(copy:
         connection.rollback()
 
 
-def test_a_superuser_may_be_a_member_of_the_owner_role(copy: str) -> None:
+def test_a_superuser_may_be_a_member_of_the_owner_role(copy):
     with psycopg.connect(copy) as connection:
         connection.execute("create role chief superuser; grant dbdp_owner to chief")
         connection.execute("create extension dbdp cascade")
         connection.rollback()
 
 
-def test_who_owns_the_database_and_its_schemas_cannot_drop_the_extension(fresh: str) -> None:
+def test_who_owns_the_database_and_its_schemas_cannot_drop_the_extension(fresh):
     name = f"landlord_{secrets.token_hex(4)}"
     with psycopg.connect(fresh, autocommit=True) as connection:
         connection.execute(f"create role {name}; alter schema public owner to {name}; set role {name}")
@@ -207,14 +210,14 @@ def test_who_owns_the_database_and_its_schemas_cannot_drop_the_extension(fresh: 
 
 
 @pytest.mark.parametrize("place", ["", "schema public"])
-def test_the_extension_belongs_to_pg_catalog_whatever_is_requested(copy: str, place: str) -> None:
+def test_the_extension_belongs_to_pg_catalog_whatever_is_requested(copy, place):
     with psycopg.connect(copy, autocommit=True) as connection:
         connection.execute(f"create extension dbdp {place} cascade".encode())
         result = connection.execute("select extnamespace::regnamespace::text from pg_extension where extname = 'dbdp'")
         assert result.fetchone() == ("pg_catalog",)
 
 
-def test_a_client_of_another_version_is_refused_with_both_versions(connection: psycopg.Connection) -> None:
+def test_a_client_of_another_version_is_refused_with_both_versions(connection):
     set_version = "update pg_extension set extversion = %s where extname = 'dbdp'"
     try:
         connection.execute(set_version, ("0.0.9",))
@@ -224,7 +227,7 @@ def test_a_client_of_another_version_is_refused_with_both_versions(connection: p
         connection.execute(set_version, (__version__,))
 
 
-def test_a_database_without_the_extension_is_refused_with_the_remedy(fresh: str) -> None:
+def test_a_database_without_the_extension_is_refused_with_the_remedy(fresh):
     with psycopg.connect(fresh, autocommit=True) as connection:
         connection.execute("drop extension dbdp")
         with pytest.raises(ValueError, match="dbdp is not in this database; run `dbdp install"):
@@ -232,7 +235,7 @@ def test_a_database_without_the_extension_is_refused_with_the_remedy(fresh: str)
 
 
 @pytest.mark.usefixtures("server_machine")
-def test_a_package_of_another_version_in_the_server_is_refused(fresh: str) -> None:
+def test_a_package_of_another_version_in_the_server_is_refused(fresh):
     with psycopg.connect(fresh) as connection:
         init = python_directory(connection) / "dbdp" / "__init__.py"
     with changed(init, __version__, "0.0.9"), psycopg.connect(fresh) as connection:
@@ -246,7 +249,7 @@ def test_a_package_of_another_version_in_the_server_is_refused(fresh: str) -> No
 
 
 @pytest.mark.usefixtures("server_machine")
-def test_a_server_that_cannot_import_dbdp_names_the_remedy(fresh: str) -> None:
+def test_a_server_that_cannot_import_dbdp_names_the_remedy(fresh):
     with psycopg.connect(fresh) as connection:
         directory = python_directory(connection)
     with renamed(directory), psycopg.connect(fresh) as connection:
@@ -256,7 +259,7 @@ def test_a_server_that_cannot_import_dbdp_names_the_remedy(fresh: str) -> None:
         assert str(directory) in error.value.diag.message_hint
 
 
-def test_nothing_that_a_role_can_set_moves_the_import(server_url: str, tmp_path: Path) -> None:
+def test_nothing_that_a_role_can_set_moves_the_import(server_url, tmp_path):
     package = tmp_path / "dbdp"
     package.mkdir()
     (package / "__init__.py").write_text("__version__ = 'evil'")
@@ -287,7 +290,7 @@ def test_nothing_that_a_role_can_set_moves_the_import(server_url: str, tmp_path:
     assert all(path.startswith(home) for path in result)
 
 
-def test_a_role_cannot_name_a_module_of_its_own(connection: psycopg.Connection, schema: str) -> None:
+def test_a_role_cannot_name_a_module_of_its_own(connection, schema):
     """sys.path begins with the installed folder, and holds none that a role could write to."""
     connection.execute("select dbdp.model_description(1)")
     with pytest.raises(psycopg.Error, match="is not registered"):
@@ -299,9 +302,7 @@ def test_a_role_cannot_name_a_module_of_its_own(connection: psycopg.Connection, 
     assert "." not in path
 
 
-def test_a_backend_has_one_thread(
-    connection: psycopg.Connection, make_table: Callable[..., str], register: Callable[..., str]
-) -> None:
+def test_a_backend_has_one_thread(connection, make_table, register):
     random = np.random.default_rng(1)
     table = make_table("threads", random.normal(size=(3000, 40)), random.integers(0, 2, 3000))
     name = register(table, features={"x": {"length": 40, "norm": 1}})
@@ -314,7 +315,7 @@ def test_a_backend_has_one_thread(
     assert len(list(tasks.iterdir())) == 1
 
 
-def test_every_function_of_an_interface_pins_its_search_path(connection: psycopg.Connection) -> None:
+def test_every_function_of_an_interface_pins_its_search_path(connection):
     rows = connection.execute(
         "select proname, proconfig from pg_proc where pronamespace = 'dbdp'::regnamespace"
     ).fetchall()
@@ -326,9 +327,7 @@ def test_every_function_of_an_interface_pins_its_search_path(connection: psycopg
         assert "search_path=pg_catalog, pg_temp" in (settings or []), name
 
 
-def test_no_function_table_or_sequence_is_open_to_the_public(
-    connection: psycopg.Connection, make_table: Callable[..., str], register: Callable[..., str]
-) -> None:
+def test_no_function_table_or_sequence_is_open_to_the_public(connection, make_table, register):
     register(make_table("open_to_none", np.ones((3, 3)), np.ones(3)))
     results = {name for (name,) in connection.execute(OPEN_TO_PUBLIC).fetchall()}
     of_arrays = {
@@ -342,7 +341,7 @@ where c.relnamespace = 'dbdp'::regnamespace and a.grantee = 0 and c.relkind in (
     assert connection.execute(relations).fetchall() == []
 
 
-def test_no_function_runs_with_its_owners_rights_and_dbdp_owner_has_no_power(connection: psycopg.Connection) -> None:
+def test_no_function_runs_with_its_owners_rights_and_dbdp_owner_has_no_power(connection):
     definers = (
         "select count(*) filter (where prosecdef), count(*) > 50 from pg_proc where pronamespace = 'dbdp'::regnamespace"
     )
@@ -351,36 +350,8 @@ def test_no_function_runs_with_its_owners_rights_and_dbdp_owner_has_no_power(con
     assert connection.execute(f"select {powers} from pg_roles where rolname = 'dbdp_owner'").fetchone() == (False,)
 
 
-@pytest.mark.usefixtures("pg_dump")
-def test_a_dump_carries_datasets_models_and_what_was_spent(fresh: str, copy: str) -> None:
-    """Else a restore would give the budget back."""
-    with psycopg.connect(fresh, autocommit=True) as connection:
-        trained(connection)
-        charge = connection.execute("select last_value from dbdp.charge_1").fetchone()
-        connection.execute("select dbdp.grant_training('kept', 'dbdp_analyst', 7)")
-        connection.execute("select setval('dbdp.allowance_charge_1', 5000000000)")
-        connection.execute("select dbdp.grant_prediction(1, 'dbdp_predictor')")
-    dump = subprocess.run(["pg_dump", fresh], capture_output=True, check=True, text=True).stdout
-    restored = subprocess.run(
-        ["psql", "--quiet", "--set=ON_ERROR_STOP=1", copy], input=dump, capture_output=True, check=False, text=True
-    )
-    assert restored.stderr == ""
-    with psycopg.connect(copy, autocommit=True) as connection:
-        assert connection.execute("select last_value from dbdp.charge_1").fetchone() == charge
-        assert connection.execute("select rows from dbdp.datasets").fetchone() == (60,)
-        assert connection.execute("select dbdp.predict(1, x) is null from kept").fetchone() == (False,)
-        connection.execute(TRAIN, ("kept",))
-        assert connection.execute("select last_value from dbdp.charge_1").fetchone() == (2 * charge[0],)
-        rights = "select role::text, charge_limit, charged from dbdp.allowances"
-        assert connection.execute(rights).fetchall() == [("dbdp_analyst", 7.0, 5.0)]
-        assert connection.execute("select role::text from dbdp.prediction_grant").fetchall() == [("dbdp_predictor",)]
-        connection.execute("select dbdp.grant_training('kept', 'dbdp_analyst', 8)")
-        assert connection.execute(rights).fetchall() == [("dbdp_analyst", 8.0, 5.0)]
-        trained(connection, "another")
-
-
 @pytest.mark.usefixtures("server_machine")
-def test_the_script_that_runs_is_the_one_in_the_repository(connection: psycopg.Connection) -> None:
+def test_the_script_that_runs_is_the_one_in_the_repository(connection):
     folder = (
         Path(connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()[0]) / "extension"
     )

@@ -133,7 +133,7 @@ def privileges(connection: psycopg.Connection) -> list[str]:
 
 
 @pytest.mark.parametrize("what", [objects, privileges])
-def test_the_catalogue_is_as_it_was_last_read(plain: psycopg.Connection, what) -> None:
+def test_the_catalogue_is_as_it_was_last_read(plain, what):
     path, found = GOLDEN / f"{what.__name__}.txt", what(plain)
     if os.environ.get(RENEW):
         path.parent.mkdir(exist_ok=True)
@@ -162,7 +162,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_would_be_seen(plain: psycopg.Connection, change: str) -> None:
+def test_a_change_would_be_seen(plain, change):
     def everything() -> set[str]:
         return {*objects(plain), *privileges(plain)}
 

@@ -59,7 +59,7 @@ def files(tree: Path, *folders: str, suffixes: tuple[str, ...] = ()) -> set[str]
     return {str(path.relative_to(tree)) for path in found if not suffixes or path.suffix in suffixes}
 
 
-def test_the_sdist_holds_the_tree(tree: Path, sdist: Path) -> None:
+def test_the_sdist_holds_the_tree(tree, sdist):
     with tarfile.open(sdist) as archive:
         held = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
     wanted = files(tree, *SHIPPED) | {"LICENSE", "META.json", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile"}
@@ -67,7 +67,7 @@ def test_the_sdist_holds_the_tree(tree: Path, sdist: Path) -> None:
     assert not [name for name in held if name.endswith((".so", ".pyc"))]
 
 
-def test_the_installed_package_reads_the_same_parts(tree: Path) -> None:
+def test_the_installed_package_reads_the_same_parts(tree):
     """The content of a wheel is listed in pyproject: all packages, and the data of each."""
     settings = tomllib.loads((tree / "pyproject.toml").read_text())["tool"]["setuptools"]
     folders = {path.parent.relative_to(tree) for path in tree.glob("dbdp/**/__init__.py")}
@@ -75,13 +75,13 @@ def test_the_installed_package_reads_the_same_parts(tree: Path) -> None:
     assert {*settings["packages"]} - {"dbdp._sql", "dbdp._plpython"} == packages
 
 
-def test_the_names_and_versions_agree() -> None:
+def test_the_names_and_versions_agree():
     assert META["version"] == PROJECT["version"] == __version__ == META["provides"]["dbdp"]["version"]
     assert META["abstract"] == PROJECT["description"] == META["provides"]["dbdp"]["abstract"]
     assert META["name"] == PROJECT["name"]
 
 
-def test_the_pgxn_metadata_has_what_the_specification_demands() -> None:
+def test_the_pgxn_metadata_has_what_the_specification_demands():
     required = {"name", "version", "abstract", "maintainer", "license", "provides", "meta-spec"}
     assert required <= set(META)
     semantic = r"\d+\.\d+\.\d+(-[A-Za-z][\w-]*)?"
@@ -98,7 +98,7 @@ def test_the_pgxn_metadata_has_what_the_specification_demands() -> None:
         assert all(version == 0 or re.fullmatch(semantic, version) for version in versions.values())
 
 
-def test_every_path_that_the_guide_for_contributors_names_exists() -> None:
+def test_every_path_that_the_guide_for_contributors_names_exists():
     named = set(re.findall(r"`((?:dbdp|sql|plpython|tests|docs)/[\w./-]*|\w+\.(?:json|toml|md))`", CONTRIBUTING))
     assert len(named) > 40
     assert [path for path in named if not (ROOT / path).exists()] == []
@@ -130,7 +130,7 @@ def wheel(tree: Path, sdist: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_the_package_the_sql_and_the_bodies(tree: Path, wheel: Path) -> None:
+def test_the_wheel_holds_the_package_the_sql_and_the_bodies(tree, wheel):
     held = set(zipfile.ZipFile(wheel).namelist())
     code = files(tree, "dbdp", suffixes=(".py", ".pyx", ".h", ".json", ".typed"))
     parts = {f"dbdp/_{name}" for name in files(tree, "sql", "plpython") if "released" not in name}
@@ -158,9 +158,7 @@ def bare_server(wheel: Path) -> Iterator[Cluster]:
 
 
 @pytest.mark.slow
-def test_a_clean_environment_with_the_wheel_installs_trains_and_uninstalls(
-    wheel: Path, bare_server: Cluster, tmp_path: Path
-) -> None:
+def test_a_clean_environment_with_the_wheel_installs_trains_and_uninstalls(wheel, bare_server, tmp_path):
     base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
     run(base, "-m", "venv", tmp_path / "venv")
     run(tmp_path / "venv" / "bin" / "pip", "install", "--quiet", wheel)

@@ -30,11 +30,11 @@ class Settings:
     ("names", "standbys"),
     [("", 0), (" ", 0), ("a", 1), ("*", 1), ("a, b", 1), ("2 (a, b)", 2), ("FIRST 3 (*)", 3), ("any 2 (a,b,c)", 2)],
 )
-def test_as_many_standbys_are_awaited_as_postgresql_would(names: str, standbys: int) -> None:
+def test_as_many_standbys_are_awaited_as_postgresql_would(names, standbys):
     assert ServerSession.synchronous_standbys(Settings(names)) == standbys
 
 
-def test_standbys_that_cannot_be_watched_are_reported_before_the_charge() -> None:
+def test_standbys_that_cannot_be_watched_are_reported_before_the_charge():
     assert ServerSession.synchronous_standbys(Settings("", may=False)) == 0
     with pytest.raises(ValueError, match="grant pg_read_all_stats to dbdp_owner"):
         ServerSession.synchronous_standbys(Settings("a", may=False))
@@ -71,9 +71,7 @@ def standby(connection: psycopg.Connection, cluster: Cluster, folder: Path) -> I
 
 
 @pytest.mark.slow
-def test_no_release_is_shown_before_the_synchronous_standby_has_the_charge(
-    replicated: psycopg.Connection, private_cluster: Cluster, tmp_path: Path
-) -> None:
+def test_no_release_is_shown_before_the_synchronous_standby_has_the_charge(replicated, private_cluster, tmp_path):
     with pytest.raises(psycopg.Error, match="grant pg_read_all_stats to dbdp_owner"):
         replicated.execute(TRAIN)
     charged = "select last_value from dbdp.charge_1"

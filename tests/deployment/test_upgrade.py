@@ -104,9 +104,7 @@ def catalogue(url: str) -> dict[str, set[tuple]]:
 
 
 @EVERY_VERSION
-def test_an_updated_catalogue_is_that_of_a_new_installation(
-    make_database: Callable[[], str], make_old: Callable[[str], str], version: str
-) -> None:
+def test_an_updated_catalogue_is_that_of_a_new_installation(make_database, make_old, version):
     new, old = make_database(), make_old(version)
     with psycopg.connect(new, autocommit=True) as connection:
         connection.execute("create extension dbdp schema pg_catalog cascade")
@@ -181,9 +179,7 @@ def catalogue_rows(connection: psycopg.Connection) -> list[object]:
 
 
 @EVERY_VERSION
-def test_an_update_keeps_data_odometers_and_views_and_training_goes_on(
-    make_old: Callable[[str], str], version: str
-) -> None:
+def test_an_update_keeps_data_odometers_and_views_and_training_goes_on(make_old, version):
     url = make_old(version)
     with psycopg.connect(url, autocommit=True) as connection:
         old_data(connection)
@@ -204,13 +200,20 @@ def test_an_update_keeps_data_odometers_and_views_and_training_goes_on(
             None,
             "released",
         ]
+        assert connection.execute("select rows, capacity from dbdp.datasets").fetchone() == (60, None)
+        connection.execute("insert into rows_of_1 values (0.5, 1, 1)")
+        with pytest.raises(psycopg.Error, match=r"61 rows, .* registered with 60; .* dbdp\.raise_capacity"):
+            connection.execute("select dbdp.dp_logreg('kept', 0.01)")
+        connection.execute("select dbdp.raise_capacity('kept', 'the table grows', 90)")
+        receipt = connection.execute("select receipt from dbdp.dp_logreg('kept', 0.01)").fetchone()[0]
+        assert (receipt["capacity"], receipt["neighbours"]) == (90, "change-one")
         connection.execute("select setval('dbdp.charge_1', 1)")
         with pytest.raises(psycopg.Error, match="the odometers of the budget of dataset 'kept' were wound back"):
             connection.execute("select dbdp.dp_logreg('kept', 0.1)")
 
 
 @EVERY_VERSION
-def test_an_installation_brings_an_older_database_up_to_date(make_old: Callable[[str], str], version: str) -> None:
+def test_an_installation_brings_an_older_database_up_to_date(make_old, version):
     url = make_old(version)
     installer.install(url)
     with psycopg.connect(url) as connection:
@@ -218,20 +221,20 @@ def test_an_installation_brings_an_older_database_up_to_date(make_old: Callable[
 
 
 @EVERY_VERSION
-def test_an_update_refuses_roles_that_are_not_as_they_must_be(make_old: Callable[[str], str], version: str) -> None:
+def test_an_update_refuses_roles_that_are_not_as_they_must_be(make_old, version):
     with psycopg.connect(make_old(version)) as connection:
         connection.execute("alter role dbdp_owner login")
         with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="dbdp_owner has login"):
             connection.execute("alter extension dbdp update")
 
 
-def test_every_version_but_this_one_has_its_script_and_a_step_from_it() -> None:
+def test_every_version_but_this_one_has_its_script_and_a_step_from_it():
     steps = installer._migrations(installer.Source.installed())
     assert list(steps) == VERSIONS
     assert __version__ not in VERSIONS
 
 
-def test_the_parts_that_an_update_runs_again_make_nothing_that_is_there_already() -> None:
+def test_the_parts_that_an_update_runs_again_make_nothing_that_is_there_already():
     source = installer.Source.installed()
     parts = [part for name, part in source.parts().items() if name not in installer.MADE_ONCE]
     lines = [line for part in parts for line in part.read_text().splitlines() if line.startswith("create ")]

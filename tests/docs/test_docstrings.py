@@ -9,7 +9,7 @@ import pytest
 
 import dbdp
 
-ESTIMATORS = (dbdp.LogisticRegression, dbdp.LinearSVC, dbdp.HuberRegressor, dbdp.Ridge)
+ESTIMATORS = (dbdp.LogisticRegression, dbdp.LinearSVC, dbdp.HuberRegressor, dbdp.Ridge, dbdp.MLPClassifier)
 SECTION = re.compile(r"^(?P<title>[A-Z]\w+)\n-+\n(?P<text>.*?)(?=^\w[^\n]*\n-+\n|\Z)", re.DOTALL | re.MULTILINE)
 ENTRY = re.compile(r"^(?P<names>\*{0,2}\w+(?:, \w+)*)(?P<type> : [^\n]+)?\n {4}\S", re.MULTILINE)
 
@@ -30,20 +30,21 @@ def described(text: str, title: str) -> set[str]:
 
 
 @pytest.mark.parametrize("function", {each.__qualname__: each for each in functions()}.values())
-def test_every_public_parameter_is_described(function: Callable[..., Any]) -> None:
+def test_every_public_parameter_is_described(function):
     parameters = set(inspect.signature(function).parameters) - {"self"}
     assert parameters == described(function.__doc__ or "", "Parameters")
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_an_estimator_describes_its_own_keywords_and_attributes(estimator: type) -> None:
+def test_an_estimator_describes_its_own_keywords_and_attributes(estimator):
     keywords = set(inspect.signature(estimator).parameters)
     options = set(inspect.signature(dbdp.Request).parameters) - {"epsilon", "delta", "algorithm"}
     assert keywords - options == described(estimator.__doc__ or "", "Parameters")
-    assert {"coef_", "intercept_", "receipt_", "model_id_"} <= described(estimator.__doc__ or "", "Attributes")
+    model = {"parameters_", "network_"} if estimator is dbdp.MLPClassifier else {"coef_", "intercept_"}
+    assert model | {"receipt_", "model_id_"} <= described(estimator.__doc__ or "", "Attributes")
 
 
-def test_a_meaning_beside_the_name_is_not_a_description() -> None:
+def test_a_meaning_beside_the_name_is_not_a_description():
     parameters = "Parameters\n----------\nfirst : int\n    The first.\nsecond : what the second is"
     text = f"Do it.\n\n{parameters}\n\nReturns\n-------\nint\n    It."
     assert described(text, "Parameters") == {"first"}

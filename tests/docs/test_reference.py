@@ -3,15 +3,12 @@
 import runpy
 from pathlib import Path
 
-import psycopg
 import pytest
-
-from dbdp.interfaces.python.database import Database
 
 GENERATE = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "generate.py"))
 
 
-def test_the_generated_pages_are_up_to_date(database: Database) -> None:
+def test_the_generated_pages_are_up_to_date(database):
     """Otherwise run `make reference` and read the difference."""
     for path, content in GENERATE["generated"](database).items():
         assert path.read_text(encoding="utf-8") == content, f"{path.name} is out of date: run `make reference`"
@@ -27,16 +24,14 @@ def test_the_generated_pages_are_up_to_date(database: Database) -> None:
         "create view dbdp.more as select 1 as number; comment on view dbdp.more is 'more'",
     ],
 )
-def test_a_change_of_the_catalogue_would_be_seen(
-    connection: psycopg.Connection, database: Database, change: str
-) -> None:
+def test_a_change_of_the_catalogue_would_be_seen(connection, database, change):
     before = GENERATE["sql_page"](database)
     with connection.transaction(force_rollback=True):
         connection.execute(change.encode())
         assert GENERATE["sql_page"](database) != before
 
 
-def test_a_function_without_a_comment_is_refused(connection: psycopg.Connection, database: Database) -> None:
+def test_a_function_without_a_comment_is_refused(connection, database):
     with connection.transaction(force_rollback=True):
         connection.execute("create function dbdp.untold() returns int language sql return 1")
         with pytest.raises(ValueError, match="without a comment in sql/: untold"):

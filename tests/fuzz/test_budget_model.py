@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from watch import NUMBER, SHARES, WORD, Share, assert_silent, everything
+from watch import NUMBER, SHARES, WORD, assert_silent, everything
 
 LIMIT, UNITS = 3.0, 10**9
 TABLES, NAMES, COSTS = st.sampled_from(["one", "two"]), st.sampled_from(["a", "b"]), st.sampled_from([0.5, 1.0, 5.0])
@@ -269,9 +269,7 @@ class AnySession(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_no_order_of_statements_gains_or_loses_budget(
-    owner: psycopg.Connection, connection: psycopg.Connection, share: Share
-) -> None:
+def test_no_order_of_statements_gains_or_loses_budget(owner, connection, share):
     owner.execute("set client_min_messages = warning")
     how = share.settings(300, stateful_step_count=40)
     _done.clear()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from watch import SHARES, Share, Watch
+from watch import SHARES
 
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
 from dbdp.learning.networks.networks import Network
@@ -125,7 +125,7 @@ ASKED = st.sampled_from(list(CALLS)).flatmap(lambda name: st.tuples(st.just(name
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_damaged_bytes_are_refused_or_computed_with(watch: Watch, share: Share) -> None:
+def test_damaged_bytes_are_refused_or_computed_with(watch, share):
     watch.allowed = ("38000", "22003")
     watch.connection.execute("set statement_timeout = '120s'")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from making import call, create, opened
 from test_declarations import FORMATS
 from values import ELEMENTS, FLOATS, Table, arrays, mutated, requests
-from watch import NUMBER, SHARES, WORD, Outcome, Share, Watch, finite
+from watch import NUMBER, SHARES, WORD, Outcome, Watch, finite
 
 from dbdp.privacy.accounting import events
 
@@ -63,7 +63,7 @@ def _candidates() -> st.SearchStrategy[str | None]:
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_a_training_is_charged_by_its_receipt_or_refused(datasets: Watch, watched_analyst: Watch, share: Share) -> None:
+def test_a_training_is_charged_by_its_receipt_or_refused(datasets, watched_analyst, share):
     watch = watched_analyst
     watch.allowed = FORMATS
     signatures = {interface: arguments_of(watch.ledger, interface) for interface in TRAINING}
@@ -155,7 +155,7 @@ def forgeries(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_an_owner_forges_no_budget(datasets: Watch, share: Share) -> None:
+def test_an_owner_forges_no_budget(datasets, share):
     watch = datasets
     watch.connection.execute("create temporary table packed (block_no int8, block bytea)")
     watch.allowed = (*FORMATS, "42P01", "42703", "42601")

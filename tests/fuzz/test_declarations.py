@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 from making import call, create, register
 from values import CATEGORIES, NUMBERS, ODD_NUMBERS, TEXT, VALUES, VECTORS, Table, mutated
-from watch import SHARES, Share, Watch
+from watch import SHARES, Watch
 
 COLUMNS = {f"c {number}": kind for number, kind in enumerate(VALUES)}
 MADE_BY = "create view a_view as select * from t; create index an_index on t (y); create sequence a_sequence; "
@@ -72,7 +72,7 @@ def _feature(kind: str) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_a_declaration_is_sound_or_refused(watch: Watch, share: Share) -> None:
+def test_a_declaration_is_sound_or_refused(watch, share):
     create(watch.connection, Table((*COLUMNS.items(), ("y", "integer")), _gallery(), {}, "plain", True))
     watch.connection.execute(MADE_BY)
     watch.allowed = FORMATS

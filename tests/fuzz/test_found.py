@@ -3,7 +3,6 @@
 import base64
 import json
 import struct
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -51,9 +50,7 @@ def changed(plan: dict[str, Any], **guarantee: Any) -> str:
         (DEEP, "more than 100 levels"),
     ],
 )
-def test_a_plan_that_the_ledger_cannot_store_is_refused_before_its_charge(
-    vectors: Watch, plan: str, message: str
-) -> None:
+def test_a_plan_that_the_ledger_cannot_store_is_refused_before_its_charge(vectors, plan, message):
     assert message in vectors.attempt(*call("charge", {"dataset": "vectors", "plan": plan})).message
     assert vectors.attempt(*call("charge", {"dataset": "vectors", "plan": json.dumps(PLAN)}), charges=1).error is None
 
@@ -61,7 +58,7 @@ def test_a_plan_that_the_ledger_cannot_store_is_refused_before_its_charge(
 @pytest.mark.parametrize(
     "receipt", ['{"algorithm": 1}', '{"epsilon": "a"}', '{"delta": true}', '{"note": "\\u0000"}', '{"note": "\\ud800"}']
 )
-def test_a_receipt_stops_nobody_from_listing_the_models(vectors: Watch, receipt: str) -> None:
+def test_a_receipt_stops_nobody_from_listing_the_models(vectors, receipt):
     options = {"dataset": "vectors", "coefficients": "{1,2,3}", "intercepts": "{0}", "receipt": receipt}
     assert vectors.attempt(*call("store_release", options)).sqlstate == "DP001"
     sound = options | {"receipt": '{"algorithm": "a", "epsilon": 1, "delta": 0}'}
@@ -69,14 +66,14 @@ def test_a_receipt_stops_nobody_from_listing_the_models(vectors: Watch, receipt:
     assert vectors.ledger.execute("select count(*) from dbdp.models where receipt ->> 'x' is null").fetchone()[0] > 0
 
 
-def test_a_model_that_is_not_finite_is_not_stored(vectors: Watch) -> None:
+def test_a_model_that_is_not_finite_is_not_stored(vectors):
     for coefficients in ("{1,2,Infinity}", "{1,2,NaN}"):
         options = {"dataset": "vectors", "coefficients": coefficients, "intercepts": "{0}", "receipt": "{}"}
         assert "is null or not finite" in vectors.attempt(*call("store_release", options)).message
 
 
 @pytest.mark.parametrize("bounds", [[0, 5e-324], [1e-110, 2e-110]])
-def test_bounds_too_near_for_finite_coefficients_are_refused(vectors: Watch, bounds: list[float]) -> None:
+def test_bounds_too_near_for_finite_coefficients_are_refused(vectors, bounds):
     create(vectors.connection, Table(COLUMNS, ROWS, {}, "plain", True))
     declared = {"label": "y", "positive": "1", "features": {"z": bounds}}
     assert "at least 1e-100 apart" in register(vectors, "narrow", **declared).message
@@ -88,18 +85,18 @@ def test_bounds_too_near_for_finite_coefficients_are_refused(vectors: Watch, bou
 
 
 @pytest.mark.parametrize("text", [DEEP, "9" * 5000, '{"\\u0000": [0, 1]}', '{"\\ud800": [0, 1]}'])
-def test_json_that_nothing_can_store_is_refused(vectors: Watch, text: str) -> None:
+def test_json_that_nothing_can_store_is_refused(vectors, text):
     refused = register(vectors, "other", label="y", positive="1", features=text)
     assert "more than 100 levels, or with too many digits" in refused.message
 
 
-def test_a_number_that_names_no_table_is_refused(vectors: Watch) -> None:
+def test_a_number_that_names_no_table_is_refused(vectors):
     declared = {"source": "99999999", "label": "y", "positive": "1", "features": {"z": [0, 1]}}
     assert "source 99999999 is not a table; give" in register(vectors, "other", **declared).message
 
 
 @pytest.mark.parametrize("interface", ["settings", "candidates", "options"])
-def test_levels_without_end_are_refused_in_words_of_our_own(vectors: Watch, interface: str) -> None:
+def test_levels_without_end_are_refused_in_words_of_our_own(vectors, interface):
     calls = {
         "settings": ("dp_train", {"dataset": "vectors", "epsilon": 1.0, "algorithm": "dp_agd", "settings": DEEP}),
         "candidates": ("dp_tune", {"dataset": "vectors", "epsilon": 1.0, "candidates": DEEP}),
@@ -108,7 +105,7 @@ def test_levels_without_end_are_refused_in_words_of_our_own(vectors: Watch, inte
     assert vectors.attempt(*call(*calls[interface])).sqlstate == "DP001"
 
 
-def test_events_within_events_without_end_are_none() -> None:
+def test_events_within_events_without_end_are_none():
     event: Any = {"event": "ZCDpEvent", "rho": 0.1}
     for _ in range(900):
         event = {"event": "ComposedDpEvent", "events": [event]}
@@ -142,9 +139,7 @@ def network(outputs: int, parameters: int | None = None) -> dict[str, Any]:
         (network(2, parameters=4), "4 parameters do not fit the network; pass 8"),
     ],
 )
-def test_a_network_that_is_not_its_datasets_is_not_learned(
-    watched_analyst: Watch, fields: dict[str, Any], message: str
-) -> None:
+def test_a_network_that_is_not_its_datasets_is_not_learned(watched_analyst, fields, message):
     """With more outputs than classes the backend read beyond the list of classes."""
     watch = watched_analyst
     watch.allowed = ("38000",)
@@ -158,7 +153,7 @@ def test_a_network_that_is_not_its_datasets_is_not_learned(
 @pytest.mark.parametrize(
     "column", [["text", 2**63 - 1, "i"], ["double precision", 0, "d"], ["double precision", 8, ""], ["text", -3, "i"]]
 )
-def test_columns_of_no_type_are_not_learned(watched_analyst: Watch, column: list[Any]) -> None:
+def test_columns_of_no_type_are_not_learned(watched_analyst, column):
     watch = watched_analyst
     watch.allowed = ("38000",)
     kind = column[0] == "text"
@@ -173,7 +168,7 @@ def test_columns_of_no_type_are_not_learned(watched_analyst: Watch, column: list
 # --- bytes --------------------------------------------------------------------------------------------------
 
 
-def test_labels_are_counted_for_no_more_classes_than_a_label_has(watch: Watch) -> None:
+def test_labels_are_counted_for_no_more_classes_than_a_label_has(watch):
     watch.allowed = ("38000",)
     watch.connection.execute("set statement_timeout = '120s'")
     query = "select dbdp.label_transition(null, ''::bytea, 4, %s)"
@@ -182,7 +177,7 @@ def test_labels_are_counted_for_no_more_classes_than_a_label_has(watch: Watch) -
 
 
 @pytest.mark.parametrize("damage", [lambda state: state.__setattr__("filled", 10**9), None])
-def test_a_noisy_state_is_never_fuller_than_a_mini_batch(damage: Callable[[NoisyState], None] | None) -> None:
+def test_a_noisy_state_is_never_fuller_than_a_mini_batch(damage):
     training = NoisyTraining(Linear(Logistic(), 4), Constant(0.1), 2.0, 2, 0.0, 1.0, Noise("gaussian", 1000, 1e-3))
     state = NoisyState.initial(training)
     if damage is None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from making import create, register
 from test_calls import COLUMNS, DATASETS, ROWS
 from values import FLOATS, NUMERICS, REALS, VALUES, Table, arrays, mutated
-from watch import SHARES, Share, Watch
+from watch import SHARES, Watch
 
 REFUSALS = ("38000", "42883", "22003", "22P02", "22P05")  # predictions refuse with Python's class of errors
 FORGED = 10**6
@@ -76,7 +76,7 @@ def questions(draw: st.DrawFn, models: dict[str, int]) -> tuple[str, list[Any]]:
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_every_row_is_predicted_or_refused(watch: Watch, models: dict[str, int], share: Share) -> None:
+def test_every_row_is_predicted_or_refused(watch, models, share):
     watch.allowed = REFUSALS
 
     def check(question: tuple[str, list[Any]]) -> None:
@@ -87,9 +87,7 @@ def test_every_row_is_predicted_or_refused(watch: Watch, models: dict[str, int],
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_a_forged_description_of_a_model_harms_nothing(
-    watch: Watch, watched_analyst: Watch, models: dict[str, int], share: Share
-) -> None:
+def test_a_forged_description_of_a_model_harms_nothing(watch, watched_analyst, models, share):
     """dbdp.learn stores the description in the session's own process."""
     analyst = watched_analyst
     analyst.allowed = REFUSALS

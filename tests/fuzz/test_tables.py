@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 from making import call, create, register
 from values import Table, sound_requests, tables
-from watch import SHARES, Outcome, Share, Watch, assert_silent, finite
+from watch import SHARES, Outcome, Watch, assert_silent, finite
 
 from dbdp.algorithms import Request
 from dbdp.interfaces.python.database import connect
@@ -21,7 +21,7 @@ CASES = tables().flatmap(lambda table: st.tuples(st.just(table), sound_requests(
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_no_row_decides_whether_a_training_succeeds(watch: Watch, share: Share) -> None:
+def test_no_row_decides_whether_a_training_succeeds(watch, share):
     def check(case: tuple[Table, dict[str, Any]]) -> None:
         table, options = case
         create(watch.connection, table)

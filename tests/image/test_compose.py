@@ -46,20 +46,20 @@ def address(compose: Callable[..., str]) -> str:
     return compose("port", "database", "5432").strip()
 
 
-def test_the_database_is_published_on_loopback_alone(address: str) -> None:
+def test_the_database_is_published_on_loopback_alone(address):
     host, _, port = address.partition(":")
     assert host == "127.0.0.1"
     with psycopg.connect(host=host, port=int(port), user="postgres", password=PASSWORD) as connection:
         assert connection.execute("select extname from pg_extension where extname = 'dbdp'").fetchone() == ("dbdp",)
 
 
-def test_the_demo_trains_in_it(address: str, compose: Callable[..., str]) -> None:
+def test_the_demo_trains_in_it(address, compose):
     printed = compose("run", "--rm", "-T", "demo")
     assert printed.count('"released_at"') == 2
     assert "private, trained in SQL" in printed
 
 
-def test_the_password_is_no_variable_of_a_container(address: str, compose: Callable[..., str]) -> None:
+def test_the_password_is_no_variable_of_a_container(address, compose):
     container = compose("ps", "--quiet", "database").strip()
     shown = subprocess.run(["docker", "inspect", container], capture_output=True, text=True, check=True).stdout
     assert json.loads(shown)[0]["State"]["Health"]["Status"] == "healthy"

@@ -4,15 +4,12 @@ import gzip
 import json
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
-from containers import SCRIPTS, Server
+from containers import SCRIPTS
 
-Create = Callable[..., Server]
 ROOT = Path(__file__).parents[2]
 LARGEST = 500_000_000  # bytes
 MANY_LINES = {"POSTGRES_PASSWORD": "one\ntwo"}
@@ -47,7 +44,7 @@ COMPILERS = "cc gcc c++ g++ clang as ld make cmake cython pip pip3 apt-file"
 
 
 @pytest.mark.parametrize("reason", REFUSED)
-def test_it_refuses_to_create_a_database_and_names_the_remedy(create: Create, reason: str) -> None:
+def test_it_refuses_to_create_a_database_and_names_the_remedy(create, reason):
     environment, remedy = REFUSED[reason]
     refused = create(environment)
     assert refused.exit_code() == 1
@@ -56,20 +53,20 @@ def test_it_refuses_to_create_a_database_and_names_the_remedy(create: Create, re
     assert "database system" not in refused.log()
 
 
-def test_it_refuses_another_uid_and_names_the_one_that_works(create: Create) -> None:
+def test_it_refuses_another_uid_and_names_the_one_that_works(create):
     refused = create(user="1234")
     assert refused.exit_code() == 1
     assert "uid 999 alone: leave --user out" in refused.log()
 
 
 @pytest.mark.parametrize("word", ["-V", "-?", "--describe-config"])
-def test_printing_a_version_needs_no_password(create: Create, word: str) -> None:
+def test_printing_a_version_needs_no_password(create, word):
     container = create({}, command=["postgres", word] if word == "-V" else [word])
     assert container.exit_code() == 0
     assert "dbdp: " not in container.log()
 
 
-def test_it_trains_over_tcp_as_soon_as_it_is_healthy(server: Server) -> None:
+def test_it_trains_over_tcp_as_soon_as_it_is_healthy(server):
     with server.connect() as keeper:
         keeper.execute(PREPARE.encode())
         keeper.execute("create role ann login password 'for the test' in role dbdp_analyst")
@@ -81,7 +78,7 @@ def test_it_trains_over_tcp_as_soon_as_it_is_healthy(server: Server) -> None:
         )
 
 
-def test_nobody_logs_in_without_a_password(server: Server) -> None:
+def test_nobody_logs_in_without_a_password(server):
     for wrong in ("", "guess"):
         with pytest.raises(psycopg.OperationalError, match="password"):
             server.connect(password=wrong)
@@ -92,7 +89,7 @@ def test_nobody_logs_in_without_a_password(server: Server) -> None:
     assert stored.startswith("SCRAM-SHA-256$")
 
 
-def test_the_variables_of_the_first_start_are_heeded(server: Server) -> None:
+def test_the_variables_of_the_first_start_are_heeded(server):
     with server.connect() as keeper:
         found = keeper.execute("select current_database(), datlocprovider from pg_database where datname = 'clinic'")
         assert found.fetchone() == ("clinic", "i")
@@ -100,27 +97,27 @@ def test_the_variables_of_the_first_start_are_heeded(server: Server) -> None:
         assert keeper.execute("show search_path").fetchone() == ('"$user", public, dbdp',)
 
 
-def test_the_password_is_neither_in_the_log_nor_in_the_server(create: Create) -> None:
+def test_the_password_is_neither_in_the_log_nor_in_the_server(create):
     created = create().start()
     assert created.password not in created.log()
     assert created.password not in created.run("cat", "/proc/1/environ")
     assert "PGDATA" in created.run("cat", "/proc/1/environ")
 
 
-def test_the_server_is_process_1_and_nothing_is_root(server: Server) -> None:
+def test_the_server_is_process_1_and_nothing_is_root(server):
     users = server.run("sh", "-c", "stat --format %u /proc/[0-9]*")
     assert set(users.split()) == {"999"}
     assert server.run("cat", "/proc/1/cmdline").startswith("postgres")
     assert server.run("find", "/usr", "/opt", "-writable", "-not", "-type", "l") == ""
 
 
-def test_the_database_is_open_to_its_own_user_within_the_container(server: Server) -> None:
+def test_the_database_is_open_to_its_own_user_within_the_container(server):
     assert "dbdp" in server.run("psql", "-U", "keeper", "-d", "clinic", "-c", r"\dx")
     ledger = json.loads(server.run("dbdp", "check-ledger", "--json", "--url", "postgresql://keeper@/clinic"))
     assert all(each["ok"] for each in ledger)
 
 
-def test_scripts_run_once_and_in_order(create: Create) -> None:
+def test_scripts_run_once_and_in_order(create):
     created = create()
     created.put(
         f"{SCRIPTS}/10-first.sql",
@@ -141,7 +138,7 @@ def test_scripts_run_once_and_in_order(create: Create) -> None:
 
 
 @pytest.mark.parametrize("name", ["20-wrong.sql", "20-wrong.sh", "20-left.sh"])
-def test_a_script_that_fails_is_named_at_the_end(create: Create, name: str) -> None:
+def test_a_script_that_fails_is_named_at_the_end(create, name):
     created = create({"POSTGRES_PASSWORD": "x", "PGDATA": "/var/lib/postgresql/data/deep/er/"})
     created.put(f"{SCRIPTS}/10-right.sh", 'echo "unset: $UNHEARD_OF"')
     created.put(f"{SCRIPTS}/{name}", {".sql": "select 1 / 0"}.get(name[-4:], "exit 7" if "left" in name else "false"))
@@ -153,7 +150,7 @@ def test_a_script_that_fails_is_named_at_the_end(create: Create, name: str) -> N
 
 
 @pytest.mark.parametrize("end", ["an error", "a kill"])
-def test_a_first_start_that_is_cut_short_leaves_no_database(create: Create, end: str) -> None:
+def test_a_first_start_that_is_cut_short_leaves_no_database(create, end):
     created = create()
     created.put(f"{SCRIPTS}/10-table.sql", "create table once ()")
     created.put(f"{SCRIPTS}/20-end.sh", "exit 7" if end == "an error" else "echo asleep; sleep 600")
@@ -171,7 +168,7 @@ def test_a_first_start_that_is_cut_short_leaves_no_database(create: Create, end:
     assert created.run("sh", "-c", "ls /var/lib/postgresql/data") == "pgdata\n"
 
 
-def test_a_restart_keeps_models_and_charges_and_so_does_a_kill(create: Create) -> None:
+def test_a_restart_keeps_models_and_charges_and_so_does_a_kill(create):
     created = create().start()
     with created.connect() as connection:
         connection.execute(PREPARE.encode())
@@ -190,7 +187,7 @@ def test_a_restart_keeps_models_and_charges_and_so_does_a_kill(create: Create) -
         assert connection.execute("select bool_and(ok) from dbdp.check_ledger()").fetchone() == (True,)
 
 
-def test_stopping_is_clean_and_fast_with_open_connections(create: Create) -> None:
+def test_stopping_is_clean_and_fast_with_open_connections(create):
     created = create().start()
     with created.connect():
         began = time.monotonic()
@@ -201,7 +198,7 @@ def test_stopping_is_clean_and_fast_with_open_connections(create: Create) -> Non
     assert "database system is shut down" in created.log().splitlines()[-1]
 
 
-def test_it_runs_with_a_read_only_system_and_no_capabilities(create: Create) -> None:
+def test_it_runs_with_a_read_only_system_and_no_capabilities(create):
     places = {"/tmp": "mode=1777", "/run/postgresql": "uid=999,gid=999"}
     hardened = create(read_only=True, tmpfs=places, cap_drop=["ALL"], security_opt=["no-new-privileges:true"]).start()
     with hardened.connect() as connection:
@@ -209,13 +206,13 @@ def test_it_runs_with_a_read_only_system_and_no_capabilities(create: Create) -> 
         assert connection.execute(TRAIN).fetchone() == (1,)
 
 
-def test_a_command_runs_in_place_of_the_server(create: Create) -> None:
+def test_a_command_runs_in_place_of_the_server(create):
     created = create({}, command=["dbdp", "explain", "--rows", "60", "--features", "3", "--epsilon", "1", "--json"])
     assert created.exit_code() == 0
     assert "noise_scale" in created.log()
 
 
-def test_a_second_database_gets_the_extension_by_the_same_commands_as_elsewhere(server: Server) -> None:
+def test_a_second_database_gets_the_extension_by_the_same_commands_as_elsewhere(server):
     for name in ("second", "third"):
         server.run("createdb", "-U", "keeper", name)
     server.run("dbdp", "install", "--url", "postgresql://keeper@/second")
@@ -229,15 +226,15 @@ def test_a_second_database_gets_the_extension_by_the_same_commands_as_elsewhere(
         assert [each for each in findings if each["state"] != "ok"] == []
 
 
-def test_no_file_lends_its_owners_rights(server: Server) -> None:
+def test_no_file_lends_its_owners_rights(server):
     assert server.run("sh", "-c", "find / -xdev -type f -perm /6000 2>/dev/null || true") == ""
 
 
-def test_it_is_below_half_a_gigabyte(engine: Any, image: str) -> None:
+def test_it_is_below_half_a_gigabyte(engine, image):
     assert engine.images.get(image).attrs["Size"] < LARGEST
 
 
-def test_it_has_no_compiler_and_no_installer(server: Server) -> None:
+def test_it_has_no_compiler_and_no_installer(server):
     found = server.run("sh", "-c", f"for name in {COMPILERS} bash; do command -v $name || true; done")
     assert [Path(path).name for path in found.split()] == ["bash"]
     assert (
@@ -245,7 +242,7 @@ def test_it_has_no_compiler_and_no_installer(server: Server) -> None:
     )
 
 
-def test_the_server_imports_what_it_needs_and_not_the_clients_libraries(server: Server) -> None:
+def test_the_server_imports_what_it_needs_and_not_the_clients_libraries(server):
     with server.connect() as keeper, keeper.transaction(force_rollback=True):
         keeper.execute("""create function pg_temp.found(name text) returns bool language plpython3u as $$
 import importlib.util
@@ -257,7 +254,7 @@ $$""")
     assert found == [("dbdp",), ("numpy",), ("flint",)]
 
 
-def test_its_bill_of_materials_is_what_is_in_it(server: Server) -> None:
+def test_its_bill_of_materials_is_what_is_in_it(server):
     bill = json.loads(server.run("cat", "/usr/share/dbdp/sbom.cdx.json"))
     packages = [each["purl"] for each in bill["components"]]
     installed = server.run("dpkg-query", "--show", "--showformat", "${Package} ${Version}\n").splitlines()

@@ -25,22 +25,7 @@ from dbdp.learning.rows.features import Numeric
 pytestmark = pytest.mark.usefixtures("packer")
 
 WIDEST = st.floats(allow_nan=True, allow_infinity=True)
-EXTREMES = [
-    0.0,
-    -0.0,
-    5e-324,
-    -5e-324,
-    1e-310,
-    2.2e-308,
-    1e-45,
-    1e-39,
-    1.0,
-    -1.0,
-    1e154,
-    1e200,
-    1e308,
-    -1e308,
-]
+EXTREMES = [0.0, -0.0, 5e-324, -5e-324, 1e-310, 2.2e-308, 1e-45, 1e-39, 1.0, -1.0, 1e154, 1e200, 1e308, -1e308]
 COLUMN_VALUES = st.sampled_from([*EXTREMES, 3.0, -7.0, 11.0, np.nan])
 NUMBERS = (Numeric("a", 0.0, 10.0), Numeric("b", -5.0, 5.0))
 COLUMNS = ColumnEncoder(NUMBERS, ((3.0, -7.0, 0.0), (11.0,)), intercept=True)
@@ -424,10 +409,19 @@ def test_no_record_at_all_is_made_longer_than_one(elements):
 
 def test_a_row_of_norm_one_has_the_direction_that_it_had():
     rows = unit(2, norm_bound=4.0, intercept=True).rows(records([[1.0, -2.0], [1e-9, 0.0]]))
-    direction = np.array([0.25, -0.5, 1.0])
+    constant = 2**-0.25
+    direction = np.array([0.25, -0.5, constant])
     assert rows[0, :3] == pytest.approx(direction / np.linalg.norm(direction), rel=1e-6)
-    assert rows[1, :3] == pytest.approx([0.25e-9, 0.0, 1.0], rel=1e-6)
+    assert rows[1, :3] == pytest.approx([0.25e-9 / constant, 0.0, 1.0], rel=1e-6)
     assert not unit(2).rows(records([[0.0, -0.0]]))[0, :-1].any()
+
+
+@pytest.mark.parametrize("length", [1, 16, 784])
+def test_the_constant_of_an_array_is_between_one_element_and_the_longest_array(length):
+    """Its length, beside an array as long as the bound, is 1/length^¼: between 1/length^½ and 1."""
+    row = unit(length, norm_bound=255.0, intercept=True).rows(records(np.full((1, length), 255 / length**0.5)))[0]
+    array, constant = np.linalg.norm(row[:length].astype(float)), float(row[length])
+    assert constant / array == pytest.approx(length**-0.25, rel=1e-6)
 
 
 def test_without_normalisation_rows_would_be_short():

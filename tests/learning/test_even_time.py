@@ -44,7 +44,7 @@ def error(computed: float | mpmath.mpf, exact: mpmath.mpf) -> float:
     return float(abs(mpmath.mpf(computed) - exact) / exact / UNIT)
 
 
-def test_an_exponential_is_within_its_bound_and_a_series_cut_earlier_would_not_be() -> None:
+def test_an_exponential_is_within_its_bound_and_a_series_cut_earlier_would_not_be():
     with mpmath.workprec(120):
         errors = [error(result, mpmath.exp(x)) for x, result in zip(DENSE, arithmetic.exponential(DENSE), strict=True)]
         assert max(errors) <= 4
@@ -52,7 +52,7 @@ def test_an_exponential_is_within_its_bound_and_a_series_cut_earlier_would_not_b
         assert error(sum(r**k / math.factorial(k) for k in range(12)), mpmath.exp(r)) > 4
 
 
-def test_the_logarithm_of_one_and_an_exponential_is_within_its_bound() -> None:
+def test_the_logarithm_of_one_and_an_exponential_is_within_its_bound():
     below = DENSE[DENSE <= 0]
     with mpmath.workprec(1200):
         result = arithmetic.log1p_exponential(below)
@@ -61,12 +61,12 @@ def test_the_logarithm_of_one_and_an_exponential_is_within_its_bound() -> None:
 
 
 @given(st.floats(-708, 708))
-def test_an_exponential_of_any_argument_is_within_its_bound(x: float) -> None:
+def test_an_exponential_of_any_argument_is_within_its_bound(x):
     with mpmath.workprec(120):
         assert error(arithmetic.exponential(np.array([x]))[0], mpmath.exp(x)) <= 4
 
 
-def test_beyond_its_reach_an_exponential_is_zero_or_infinite_and_nan_stays() -> None:
+def test_beyond_its_reach_an_exponential_is_zero_or_infinite_and_nan_stays():
     far = np.array([709.0, -709.0, 1e300, -1e300, np.inf, -np.inf, np.nan])
     assert np.array_equal(
         arithmetic.exponential(far), np.array([np.inf, 0, np.inf, 0, np.inf, 0, np.nan]), equal_nan=True
@@ -75,13 +75,13 @@ def test_beyond_its_reach_an_exponential_is_zero_or_infinite_and_nan_stays() -> 
 
 
 @pytest.mark.parametrize("shape", [(0,), (1,), (5,), (3, 2), ()])
-def test_every_shape_is_taken(shape: tuple[int, ...]) -> None:
+def test_every_shape_is_taken(shape):
     result = arithmetic.exponential(np.zeros(shape))
     assert result.shape == shape
     assert (result == 1.0).all()
 
 
-def test_without_a_compiler_the_functions_are_the_same() -> None:
+def test_without_a_compiler_the_functions_are_the_same():
     with patch.object(arithmetic, "compiled", None):
         plain = arithmetic.exponential(DENSE), arithmetic.log1p_exponential(DENSE[DENSE <= 0])
     assert np.allclose(plain[0], arithmetic.exponential(DENSE), rtol=1e-15, atol=0)
@@ -97,7 +97,7 @@ def keeps_denormals() -> bool:
 
 
 @NEEDS_KERNEL
-def test_within_a_flushed_function_there_are_none_and_behind_it_there_are() -> None:
+def test_within_a_flushed_function_there_are_none_and_behind_it_there_are():
     seen = []
 
     @arithmetic.flushed
@@ -158,7 +158,7 @@ ENTRIES: dict[str, Callable[[np.ndarray], object]] = {
     "a softmax's gradient_sum": lambda rows: Softmax(9, 2).gradient_sum(np.ones(18), rows, clip=1.0),
     "a softmax's loss_sums": lambda rows: Softmax(9, 2).loss_sums(np.ones((1, 18)), rows),
     "second_moment": lambda rows: second_moments.second_moment(rows, 9),
-    "transformed": lambda rows: second_moments.transformed(rows, np.eye(9)),
+    "lengths": lambda rows: second_moments.lengths(rows, np.eye(9)),
     "a network's gradient_sum": lambda rows: NETWORK.gradient_sum(NETWORK.initial(), rows, clip=1.0),
     "a network's loss_sums": lambda rows: NETWORK.loss_sums(NETWORK.initial()[None], rows),
     "pack": lambda rows: encoding.pack(rows[:, :9].astype(float), rows[:, -1].astype(float)),
@@ -166,7 +166,7 @@ ENTRIES: dict[str, Callable[[np.ndarray], object]] = {
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_no_entry_leaves_the_processor_in_another_state(entry: str) -> None:
+def test_no_entry_leaves_the_processor_in_another_state(entry):
     assert keeps_denormals()
     ENTRIES[entry](packed(30, 9))
     assert keeps_denormals()
@@ -175,7 +175,7 @@ def test_no_entry_leaves_the_processor_in_another_state(entry: str) -> None:
 @NEEDS_KERNEL
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("batch_size", [1, 4])
-def test_a_model_of_denormals_is_zero_after_a_step(compiled: bool, batch_size: int) -> None:
+def test_a_model_of_denormals_is_zero_after_a_step(compiled, batch_size):
     state = initial(HuberRegression(), 9, batch_size)
     state.model[:] = DENORMAL
     rows = blocks.encode(np.full((batch_size, 9), 0.25), np.zeros(batch_size))
@@ -184,7 +184,7 @@ def test_a_model_of_denormals_is_zero_after_a_step(compiled: bool, batch_size: i
 
 
 @NEEDS_KERNEL
-def test_packed_rows_hold_no_denormals() -> None:
+def test_packed_rows_hold_no_denormals():
     features = np.array([[1e-40, 0.5, 1e-310], [2.0**-149, 2.0**-127, 2.0**-126]])
     for compiled in (True, False):
         with patch.object(kernels, "COMPILED", compiled):
@@ -205,9 +205,7 @@ def stepped(state: State, rows: np.ndarray) -> np.ndarray:
 @EVERY_LOSS
 @pytest.mark.parametrize("batch_size", [1, 3, 4, 50])
 @pytest.mark.parametrize("bad", [(0.3, 7.5), (0.3, np.nan), (0.3, np.inf), (np.nan, 1.0), (np.inf, 1.0), (9.0, 1.0)])
-def test_a_row_that_counts_for_nothing_is_the_zero_row_bit_for_bit(
-    loss: Loss, batch_size: int, bad: tuple[float, float]
-) -> None:
+def test_a_row_that_counts_for_nothing_is_the_zero_row_bit_for_bit(loss, batch_size, bad):
     rows = packed(40, 9, is_real=not loss.is_classifier)
     others = rows.copy()
     rows[::3, :9], rows[::3, -1] = bad
@@ -220,7 +218,7 @@ def test_a_row_that_counts_for_nothing_is_the_zero_row_bit_for_bit(
 
 @NEEDS_KERNEL
 @pytest.mark.parametrize("batch_size", [1, 4])
-def test_rows_with_slope_zero_leave_the_model_bit_for_bit(batch_size: int) -> None:
+def test_rows_with_slope_zero_leave_the_model_bit_for_bit(batch_size):
     """Saturated rows of a hinge; the control is one that is not."""
     state, rows = initial(HuberSvm(0.5), 9, batch_size), blocks.encode(np.full((8, 9), 0.3), np.ones(8))
     state.model[:] = 10.0
@@ -286,16 +284,14 @@ def counted(program: str, rows: int, change: Callable[[np.ndarray, np.ndarray], 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_TOOLS, reason="gcc and valgrind, which count the instructions, are not here")
 @pytest.mark.parametrize("table", [table for table in TABLES if table != "ordinary"])
-def test_every_table_of_that_size_takes_the_same_instructions_and_branches(
-    program: str, ordinary: tuple[int, ...], table: str
-) -> None:
+def test_every_table_of_that_size_takes_the_same_instructions_and_branches(program, ordinary, table):
     assert ordinary[0] > 100_000
     assert counted(program, ROWS, TABLES[table]) == ordinary
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_TOOLS, reason="gcc and valgrind, which count the instructions, are not here")
-def test_a_single_row_that_is_skipped_changes_the_counts(tmp_path: Path) -> None:
+def test_a_single_row_that_is_skipped_changes_the_counts(tmp_path):
     program = compiled_in(tmp_path, "-DSKIPS")
     result = [counted(program, ROWS, TABLES[table]) for table in ("all labels in the middle", "one of them is not")]
     assert result[0][0] < result[1][0]

@@ -163,13 +163,7 @@ def test_every_kind_of_training_is_the_textbooks(compiled, loss, target, radius,
     assert distance(model, textbook_model(rows, 5, **training)) < TINY
 
 
-OTHERWISE = {
-    "loss": HuberSvm(0.9),
-    "weight": Logistic(1.01),
-    "averaging": Averaging(2),
-    "radius": 0.399,
-    "target": 2,
-}
+OTHERWISE = {"loss": HuberSvm(0.9), "weight": Logistic(1.01), "averaging": Averaging(2), "radius": 0.399, "target": 2}
 
 
 @BOTH

@@ -15,7 +15,6 @@ from chance import usually
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from pairs import others_slow
 from threadpoolctl import threadpool_limits
 
 from dbdp.learning.networks import networks
@@ -540,9 +539,8 @@ def mnist(name, count):
     return pack(rows, labels + 1.0)
 
 
-@pytest.mark.parametrize(
-    ("text", "count"), others_slow([("mlp:64", 20_000), ("cnn:6,16:64", 5000)], ("mlp:64", 20_000))
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("text", "count"), [("mlp:64", 20_000), ("cnn:6,16:64", 5000)])
 def test_a_network_learns_digits(text, count):
     network = network_named(text, 785, 10, True)
     train, held_out = mnist("train", count), mnist("t10k", 2000)

@@ -66,9 +66,7 @@ def seeded(draw):
 
 
 @pytest.mark.parametrize(
-    "draw",
-    [lambda: shuffling.permutation(1000), lambda: shuffling.distinct(1000, 2**40)],
-    ids=["order", "places"],
+    "draw", [lambda: shuffling.permutation(1000), lambda: shuffling.distinct(1000, 2**40)], ids=["order", "places"]
 )
 def test_no_seed_repeats_an_order(draw):
     assert seeded(draw) != seeded(draw)

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
+from pairs import others_slow
 from servers import cancel_once_charged
-from shuffles import growth, multiset
+from shuffles import SCALED, growth, multiset, shuffled
 
 from dbdp.controller import ChargedError
-from dbdp.interfaces.python.database import Database
 from dbdp.interfaces.python.estimators import LogisticRegression
 from dbdp.learning.losses import Logistic
 from dbdp.learning.rows import blocks
@@ -23,21 +24,8 @@ TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1, batch_size => 1)"
 TEMPORARY = "select count(*) from pg_class where relpersistence = 't' and relname like '%dbdp%'"
 
 
-SCALED = '{"coding": {"encoding": "scaled"}}'  # numbers from 0 to 1, of rows that keep their length
-
-
-def shuffled(connection: psycopg.Connection, name: str, dimension: int, options: str = "{}") -> list[np.ndarray]:
-    """The packed blocks of a dataset, in their order."""
-    with connection.transaction(force_rollback=True):
-        connection.execute("create temporary table packed (block_no int8, block bytea)")
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s)", (name, options))
-        rows = connection.execute("select block_no, block from packed order by block_no").fetchall()
-    assert [number for number, _ in rows] == list(range(len(rows)))
-    return [blocks.decode(block, dimension) for _, block in rows]
-
-
-def rows_of(connection: psycopg.Connection, name: str, dimension: int, options: str = "{}") -> np.ndarray:
-    return np.concatenate(shuffled(connection, name, dimension, options))
+def rows_of(connection: psycopg.Connection, name: str, dimension: int, **options: Any) -> np.ndarray:
+    return np.concatenate(shuffled(connection, name, dimension, **options))
 
 
 def expected_row(features: np.ndarray, label: int, *, is_scaled: bool = False) -> np.ndarray:
@@ -74,31 +62,30 @@ def vectors(connection: psycopg.Connection, schema: str) -> np.ndarray:
 
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("column", ["x", "f"])
-def test_arrays_are_packed_as_declared(
-    connection: psycopg.Connection, vectors: np.ndarray, register: Register, column: str, intercept: bool
-) -> None:
+def test_arrays_are_packed_as_declared(connection, vectors, register, column, intercept):
     name = register("v", features={column: {"length": 5, "norm": 2}}, negative="0", intercept=intercept)
     scaled = np.hstack([vectors / 2, np.ones((500, 1))]) / np.sqrt(2) if intercept else vectors / 2
+    unit = np.hstack([vectors / 2, np.full((500, 1), 5**-0.25)]) if intercept else vectors / 2
     labels = [(-1, 1, 0)[number % 3] for number in range(500)]
-    for is_scaled, options in ((False, "{}"), (True, SCALED)):
-        pairs = zip(scaled, labels, strict=True)
+    for is_scaled, options in ((False, {}), (True, SCALED)):
+        pairs = zip(scaled if is_scaled else unit, labels, strict=True)
         expected = np.array([expected_row(row, label, is_scaled=is_scaled) for row, label in pairs])
-        assert_same_rows(rows_of(connection, name, 5 + intercept, options), expected)
+        assert_same_rows(rows_of(connection, name, 5 + intercept, **options), expected)
     lengths = np.linalg.norm(scaled, axis=1)
     assert (lengths > 1).any()  # some are clipped
     assert (lengths < 1).any()  # and some are made longer
 
 
-def test_columns_are_packed_as_declared(connection: psycopg.Connection, schema: str, register: Register) -> None:
+def test_columns_are_packed_as_declared(connection, schema, register):
     connection.execute("""
 create table c as select i, (i - 20)::numeric / 100 as n,
   case i % 4 when 0 then 'u' when 1 then 'v' when 2 then 'w' end as t,
   i % 5 = 0 as b, case when i % 3 = 0 then 'no' else 'yes' end as y from generate_series(1, 300) as i""")
     features = {"i": [50, 250], "n": [-1, 1], "t": ["v", "u"], "b": ["true", "false"]}
     name = register("c", features=features, label="y", positive="yes")
-    for is_scaled, options in ((False, "{}"), (True, SCALED)):
+    for is_scaled, options in ((False, {}), (True, SCALED)):
         expected = [expected_columns(i, is_scaled=is_scaled) for i in range(1, 301)]
-        assert_same_rows(rows_of(connection, name, 7, options), np.array(expected))
+        assert_same_rows(rows_of(connection, name, 7, **options), np.array(expected))
 
 
 def expected_columns(i: int, *, is_scaled: bool) -> np.ndarray:
@@ -112,16 +99,14 @@ def expected_columns(i: int, *, is_scaled: bool) -> np.ndarray:
     return expected_row(features, -1 if i % 3 == 0 else 1, is_scaled=is_scaled)
 
 
-def test_two_shuffles_have_two_orders_of_the_same_rows(
-    connection: psycopg.Connection, vectors: np.ndarray, register: Register
-) -> None:
+def test_two_shuffles_have_two_orders_of_the_same_rows(connection, vectors, register):
     name = register("v", features={"x": {"length": 5, "norm": 2}})
     first, second = (rows_of(connection, name, 6) for _ in range(2))
     assert multiset(first) == multiset(second)
     assert (first != second).any()
 
 
-def test_setseed_has_no_effect(connection: psycopg.Connection, vectors: np.ndarray, register: Register) -> None:
+def test_setseed_has_no_effect(connection, vectors, register):
     name = register("v", features={"x": {"length": 5, "norm": 2}})
     orders = []
     for _ in range(2):
@@ -131,9 +116,7 @@ def test_setseed_has_no_effect(connection: psycopg.Connection, vectors: np.ndarr
 
 
 @pytest.mark.parametrize("memory", ["256MB", "1MB"])
-def test_every_row_comes_to_every_place_equally_often(
-    connection: psycopg.Connection, schema: str, register: Register, memory: str
-) -> None:
+def test_every_row_comes_to_every_place_equally_often(connection, schema, register, memory):
     """Ranks of n rows in m shuffles: each of 8 × 8 cells of (origin, place) has the same expectation."""
     from scipy.stats import chi2
 
@@ -143,7 +126,7 @@ def test_every_row_comes_to_every_place_equally_often(
     name = register("r", features={"i": {"bounds": [0, count]}}, intercept=False)
     cells = np.zeros((8, 8))
     for _ in range(3):
-        packed = rows_of(connection, name, 1, SCALED)
+        packed = rows_of(connection, name, 1, **SCALED)
         origin = np.rint(packed[:, 0].astype(float) * count / (1 - 2**-22)).astype(int)
         assert (np.sort(origin) == np.arange(count)).all()
         cells += np.histogram2d(origin, np.arange(count), bins=8)[0]
@@ -165,9 +148,7 @@ def p_value(cells: np.ndarray, chi2: object) -> float:
         pytest.param('{"cuts": [20000, 150000]}', 6 << 20, id="cut", marks=pytest.mark.slow),
     ],  # the last two write full blocks, of 1 MiB
 )
-def test_a_table_larger_than_the_memory_is_packed_within_it(
-    server_url: str, connection: psycopg.Connection, schema: str, register: Register, options: str, most: int
-) -> None:
+def test_a_table_larger_than_the_memory_is_packed_within_it(server_url, connection, schema, register, options, most):
     """170,000 rows of 64 bytes are ten times the memory."""
     connection.execute("""
 create table large as
@@ -180,10 +161,8 @@ select array_fill(i % 100 / 100.0::float8, array[14]) x, i % 2 y from generate_s
             assert growth(fresh, name, "256MB", options, warming=options) > 10 << 20  # the measure sees what it should
 
 
-@pytest.mark.parametrize("kind", ["array", "columns"])
-def test_packing_through_buckets_equals_packing_in_memory(
-    connection: psycopg.Connection, schema: str, register: Register, kind: str
-) -> None:
+@pytest.mark.parametrize("kind", others_slow(["array", "columns"], "array"))
+def test_packing_through_buckets_equals_packing_in_memory(connection, schema, register, kind):
     """115,000 rows of 96 bytes: ten times the memory."""
     connection.execute("""
 create table many as
@@ -203,7 +182,7 @@ from generate_series(1, 115000) i""")
     assert len(in_buckets) > len(in_memory)  # the other path was taken
 
 
-def test_toasted_arrays_are_read_completely(connection: psycopg.Connection, schema: str, register: Register) -> None:
+def test_toasted_arrays_are_read_completely(connection, schema, register):
     random = np.random.default_rng(1)
     values = random.normal(size=(60, 1000)) / 40
     connection.execute("create table wide (x float8[], y int); alter table wide alter x set storage extended")
@@ -220,25 +199,21 @@ def test_toasted_arrays_are_read_completely(connection: psycopg.Connection, sche
     assert_same_rows(rows_of(connection, name, 1000), np.array([expected_row(row / 3, 1) for row in values]))
 
 
-def test_deleted_rows_empty_pages_and_updates_are_no_rows(
-    connection: psycopg.Connection, schema: str, register: Register
-) -> None:
+def test_deleted_rows_empty_pages_and_updates_are_no_rows(connection, schema, register):
     connection.execute("""
 create table bloat with (autovacuum_enabled = off) as select i, i % 2 y from generate_series(1, 20000) i;
 delete from bloat where i between 2000 and 15000;
 update bloat set i = i where i % 2 = 0;
 delete from bloat where i > 19000""")
     name = register("bloat", features={"i": {"bounds": [0, 20000]}}, intercept=False)
-    before = rows_of(connection, name, 1, SCALED)
+    before = rows_of(connection, name, 1, **SCALED)
     connection.execute("vacuum bloat")
-    assert multiset(rows_of(connection, name, 1, SCALED)) == multiset(before)
+    assert multiset(rows_of(connection, name, 1, **SCALED)) == multiset(before)
     kept = [i for i in range(1, 19001) if not 2000 <= i <= 15000]
     assert np.allclose(np.sort(before[:, 0]), np.array(kept) / 20000, atol=1e-6)
 
 
-def test_uncommitted_rows_of_others_are_no_rows(
-    server_url: str, connection: psycopg.Connection, vectors: np.ndarray, schema: str, register: Register
-) -> None:
+def test_uncommitted_rows_of_others_are_no_rows(server_url, connection, vectors, schema, register):
     name = register("v", features={"x": {"length": 5, "norm": 2}})
     before = multiset(rows_of(connection, name, 6))
     with psycopg.connect(server_url) as other:
@@ -247,7 +222,7 @@ def test_uncommitted_rows_of_others_are_no_rows(
         other.rollback()
 
 
-def test_partitions_are_packed_each_once(connection: psycopg.Connection, schema: str, register: Register) -> None:
+def test_partitions_are_packed_each_once(connection, schema, register):
     connection.execute("""
 create table p (i int, y int) partition by range (i);
 create table p1 partition of p for values from (0) to (500);
@@ -257,7 +232,7 @@ create table p2b partition of p2 for values with (modulus 2, remainder 1);
 create table p3 partition of p default;
 insert into p select i, i % 2 from generate_series(0, 3999) i""")
     name = register("p", features={"i": [0, 4000]}, intercept=False)
-    packed = rows_of(connection, name, 1, SCALED)
+    packed = rows_of(connection, name, 1, **SCALED)
     assert np.allclose(np.sort(packed[:, 0]), np.arange(4000) / 4000, atol=1e-6)
 
 
@@ -391,9 +366,7 @@ def assert_same_training(
     assert np.abs(models[0]).max() > 1e-3
 
 
-def test_invalid_arrays_train_as_zero_rows(
-    connection: psycopg.Connection, server_log: Callable[[], str], schema: str, register: Register
-) -> None:
+def test_invalid_arrays_train_as_zero_rows(connection, server_log, schema, register):
     bad = [f"{value}, 1" for value in BAD_ARRAYS.values()] + [f"'{{0.1, 0.1, 0.1}}', {y}" for y in BAD_LABELS.values()]
     fill_arrays(connection, "wild", bad)
     fill_arrays(connection, "tame", ["null, null"] * len(bad))
@@ -404,9 +377,7 @@ def test_invalid_arrays_train_as_zero_rows(
     assert zeros == len(bad)
 
 
-def test_invalid_columns_train_as_zero_rows(
-    connection: psycopg.Connection, server_log: Callable[[], str], schema: str, register: Register
-) -> None:
+def test_invalid_columns_train_as_zero_rows(connection, server_log, schema, register):
     fill_columns(connection, "wild", list(BAD_NUMBERS.values()))
     fill_columns(connection, "tame", ["null, null, null, null"] * len(BAD_NUMBERS))
     names = register("wild", features=COLUMNS), register("tame", features=COLUMNS)
@@ -416,9 +387,7 @@ def test_invalid_columns_train_as_zero_rows(
 
 
 @pytest.mark.parametrize("case", CLIPPED)
-def test_values_out_of_bounds_train_as_the_bound(
-    connection: psycopg.Connection, schema: str, register: Register, case: str
-) -> None:
+def test_values_out_of_bounds_train_as_the_bound(connection, schema, register, case):
     value, packed_as = CLIPPED[case]
     fill_columns(connection, "wild", [value])
     fill_columns(connection, "tame", [packed_as])
@@ -428,9 +397,7 @@ def test_values_out_of_bounds_train_as_the_bound(
 
 
 @pytest.mark.parametrize("value", ["1e308", "-1e308", "1.7976931348623157e308"])
-def test_an_array_of_any_finite_length_is_clipped_to_norm_one(
-    connection: psycopg.Connection, schema: str, register: Register, value: str
-) -> None:
+def test_an_array_of_any_finite_length_is_clipped_to_norm_one(connection, schema, register, value):
     """privacy.md §11.2, §14.1: finite and too long is clipped, not dropped."""
     fill_arrays(connection, "wild", [f"'{{{value}, {value}, 0}}', 1"])
     fill_arrays(connection, "tame", [f"'{{{float(value) / 1e300}, {float(value) / 1e300}, 0}}', 1"])
@@ -440,7 +407,7 @@ def test_an_array_of_any_finite_length_is_clipped_to_norm_one(
     assert not any((row == 0).all() for row in wild)
 
 
-def test_minus_zero_is_zero(connection: psycopg.Connection, schema: str, register: Register) -> None:
+def test_minus_zero_is_zero(connection, schema, register):
     fill_arrays(connection, "wild", ["'{-0, 0.5, -0}', 1"])
     fill_arrays(connection, "tame", ["'{0, 0.5, 0}', 1"])
     results = [np.concatenate(shuffled(connection, register(table), 4)) for table in ("wild", "tame")]
@@ -449,9 +416,7 @@ def test_minus_zero_is_zero(connection: psycopg.Connection, schema: str, registe
     assert (models[0] == models[1]).all()
 
 
-def test_an_array_with_another_lower_bound_is_the_same_array(
-    connection: psycopg.Connection, schema: str, register: Register
-) -> None:
+def test_an_array_with_another_lower_bound_is_the_same_array(connection, schema, register):
     fill_arrays(connection, "moved", ["'[5:7]={0.1, 0.2, 0.3}', 1"])
     fill_arrays(connection, "plain", ["'{0.1, 0.2, 0.3}', 1"])
     results = [rows_of(connection, register(table), 4) for table in ("moved", "plain")]
@@ -467,7 +432,7 @@ def slow(connection: psycopg.Connection, schema: str, register: Register) -> str
     return register("slow", features={"x": {"length": 50, "norm": 1}})
 
 
-def test_no_temporary_table_stays_after_success(connection: psycopg.Connection, slow: str) -> None:
+def test_no_temporary_table_stays_after_success(connection, slow):
     connection.execute(TRAIN, (slow,))
     assert connection.execute(TEMPORARY).fetchone() == (0,)
     with connection.transaction():
@@ -477,7 +442,7 @@ def test_no_temporary_table_stays_after_success(connection: psycopg.Connection, 
         assert connection.execute(TEMPORARY).fetchone() == (0,)
 
 
-def test_no_temporary_table_stays_after_a_savepoint(connection: psycopg.Connection, slow: str) -> None:
+def test_no_temporary_table_stays_after_a_savepoint(connection, slow):
     with connection.transaction():
         connection.execute("savepoint before")
         connection.execute(TRAIN, (slow,))
@@ -493,13 +458,8 @@ LONG_SQL = "select model from dbdp.dp_logreg(%s, 1, epochs => 30000, batch_size 
 
 @pytest.mark.parametrize("interface", ["server", "client"])
 def test_a_cancel_stops_training_before_its_end_and_leaves_no_table(
-    server_url: str,
-    connection: psycopg.Connection,
-    database: Database,
-    slow: str,
-    spent: Callable[[str], tuple[int, int]],
-    interface: str,
-) -> None:
+    server_url, connection, database, slow, spent, interface
+):
     watcher = cancel_once_charged(server_url, connection.info.backend_pid, slow)
     with pytest.raises((psycopg.Error, ChargedError), match="after its charge, which stands: it was cancelled"):
         if interface == "server":
@@ -511,9 +471,7 @@ def test_a_cancel_stops_training_before_its_end_and_leaves_no_table(
     assert spent(slow) == (10**9, 0)
 
 
-def test_no_temporary_table_stays_after_an_error_that_is_caught(
-    server_url: str, connection: psycopg.Connection, slow: str, spent: Callable[[str], tuple[int, int]]
-) -> None:
+def test_no_temporary_table_stays_after_an_error_that_is_caught(server_url, connection, slow, spent):
     statement = LONG_SQL.replace("select model from", "perform").replace("%s", f"'{slow}'")
     watcher = cancel_once_charged(server_url, connection.info.backend_pid, slow)
     with connection.transaction():

@@ -106,9 +106,7 @@ WAYS = {  # rows, steps, probability, memory given
 
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-def test_every_row_takes_part_in_every_step_by_its_own_draw(
-    connection: psycopg.Connection, numbered: Callable[[int], str], way: str, apart: bool
-) -> None:
+def test_every_row_takes_part_in_every_step_by_its_own_draw(connection, numbered, way, apart):
     """Of each row the number of steps is binomial, and no step has a row twice."""
     count, steps, probability, memory = WAYS[way]
     name, times = numbered(count), np.zeros(0, np.int64)
@@ -122,9 +120,7 @@ def test_every_row_takes_part_in_every_step_by_its_own_draw(
     assert p_value(times, steps, probability * 1.2) < ALPHA
 
 
-def test_the_numbers_of_rows_that_are_drawn_are_binomial(
-    connection: psycopg.Connection, numbered: Callable[[int], str]
-) -> None:
+def test_the_numbers_of_rows_that_are_drawn_are_binomial(connection, numbered):
     name = numbered(500)
     result = drawn(connection, name, 500, 4000, probability=0.02)
     sizes = np.array(list(map(len, result)))
@@ -135,9 +131,7 @@ def test_the_numbers_of_rows_that_are_drawn_are_binomial(
 
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_drawn_beyond_the_public_size_is_cut_and_sizes_stay(
-    connection: psycopg.Connection, numbered: Callable[[int], str], way: str, apart: bool
-) -> None:
+def test_what_is_drawn_beyond_the_public_size_is_cut_and_sizes_stay(connection, numbered, way, apart):
     """A size far below the mean: every step is full, of different rows; far above it none is."""
     count, steps, probability, memory = WAYS[way]
     name, mean = numbered(count), int(count * probability)
@@ -165,9 +159,7 @@ class InThisProcess(ClientSession):
 
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-def test_each_step_has_the_rows_that_were_drawn_for_it(
-    connection: psycopg.Connection, numbered: Callable[[int], str], way: str, apart: bool
-) -> None:
+def test_each_step_has_the_rows_that_were_drawn_for_it(connection, numbered, way, apart):
     count, steps, probability, memory = WAYS[way]
     name, draw, expected, before = numbered(count), shuffling.hits, [], [0]
     connection.execute(f"set dbdp.pack_memory = '{memory}'; set search_path = pg_catalog, pg_temp; {TABLE}")
@@ -192,9 +184,7 @@ def test_each_step_has_the_rows_that_were_drawn_for_it(
     ("count", "steps", "memory"),
     [(70_000, 3, "64MB"), (70_000, 1, "1MB"), (IN_BLOCK, 4, "64MB"), (IN_BLOCK // 4, 8, "64MB"), (100, 40, "1MB")],
 )
-def test_a_probability_of_one_draws_all_rows_in_every_step(
-    connection: psycopg.Connection, numbered: Callable[[int], str], count: int, steps: int, memory: str
-) -> None:
+def test_a_probability_of_one_draws_all_rows_in_every_step(connection, numbered, count, steps, memory):
     """Steps of several blocks, blocks of several steps, and steps that end with a block."""
     name = numbered(count)
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
@@ -202,9 +192,7 @@ def test_a_probability_of_one_draws_all_rows_in_every_step(
     assert all(sorted(rows) == list(range(count)) for rows in result)
 
 
-def test_steps_without_a_row_are_as_long_as_others(
-    connection: psycopg.Connection, numbered: Callable[[int], str]
-) -> None:
+def test_steps_without_a_row_are_as_long_as_others(connection, numbered):
     name = numbered(100)
     assert drawn(connection, name, 100, 3000, probability=1e-12, size=5) == [[]] * 3000
     some = drawn(connection, name, 100, 3000, probability=0.01)
@@ -213,9 +201,7 @@ def test_steps_without_a_row_are_as_long_as_others(
 
 
 @pytest.mark.parametrize(("count", "steps"), [(70_000, 3), (70_000, 1), (IN_BLOCK, 2), (200, 30)])
-def test_steps_apart_have_blocks_of_their_own(
-    connection: psycopg.Connection, numbered: Callable[[int], str], count: int, steps: int
-) -> None:
+def test_steps_apart_have_blocks_of_their_own(connection, numbered, count, steps):
     name = numbered(count)
     result = packed(connection, name, poisson={"probability": 1.0, "steps": steps, "size": count, "apart": True})
     of_step = blocks_of_step(count, 1)
@@ -227,9 +213,7 @@ def test_steps_apart_have_blocks_of_their_own(
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("change", ["insert into numbered values (1, 1)", "delete from numbered where i = 7"])
-def test_a_table_that_has_another_number_of_rows_is_refused(
-    connection: psycopg.Connection, numbered: Callable[[int], str], way: str, change: str
-) -> None:
+def test_a_table_that_has_another_number_of_rows_is_refused(connection, numbered, way, change):
     count, steps, probability, memory = WAYS[way]
     name = numbered(count)
     connection.execute(f"set dbdp.pack_memory = '{memory}'; {change}")
@@ -238,9 +222,7 @@ def test_a_table_that_has_another_number_of_rows_is_refused(
 
 
 @pytest.mark.parametrize("projection", [None, {"dimension": 2, "seed": 3}])
-def test_the_rows_are_those_of_a_shuffle_whatever_they_hold(
-    connection: psycopg.Connection, schema: str, register: Register, projection: dict[str, int] | None
-) -> None:
+def test_the_rows_are_those_of_a_shuffle_whatever_they_hold(connection, schema, register, projection):
     connection.execute(
         "create table mixed as select array[i, 0.5, -i]::float8[] x, i % 2 y from generate_series(1, 90) i"
     )
@@ -262,85 +244,50 @@ def test_the_rows_are_those_of_a_shuffle_whatever_they_hold(
     assert len(multiset(blocks.decode(plain, dimension))) == 91
 
 
-REFUSED = {
-    "a number": ("0.5", 'poisson needs "probability", "steps" and "size", and may have "apart"'),
-    "no size": ('{"probability": 0.5, "steps": 1}', 'poisson needs "probability", "steps" and "size"'),
-    "size zero": (
-        '{"probability": 0.5, "steps": 1, "size": 0}',
-        "size of poisson = 0 must be a whole number, at least",
+SOUND = {"probability": 0.5, "steps": 1, "size": 9}
+NEEDS = 'poisson needs "probability", "steps" and "size", and may have "apart"'
+REFUSED = [
+    ({"poisson": 0.5}, NEEDS),
+    ({"poisson": {"probability": 0.5}}, NEEDS),
+    ({"poisson": {"probability": 0.5, "steps": 1}}, NEEDS),
+    ({"poisson": SOUND | {"seed": 1}}, NEEDS),
+    ({"poisson": SOUND | {"size": 0}}, "size of poisson = 0 must be a whole number, at least"),
+    ({"poisson": SOUND | {"size": 1.5}}, "size of poisson = 1.5 must be a whole number"),
+    ({"poisson": SOUND | {"size": 3001}}, "size = 3001 of poisson is above the 3000 rows"),
+    ({"poisson": SOUND | {"probability": 0}}, "probability = 0 of poisson must be above 0 and at most 1; for batches"),
+    ({"poisson": SOUND | {"probability": 1.5}}, "probability = 1.5 of poisson must be above 0 and at most 1"),
+    ({"poisson": SOUND | {"probability": True}}, "probability = True of poisson must be above 0"),
+    ({"poisson": SOUND | {"probability": "0.5"}}, "probability = '0.5' of poisson must be above 0"),
+    (
+        {"poisson": SOUND | {"steps": 0}},
+        "steps of poisson = 0 must be a whole number between 1 and 67108864: draw more",
     ),
-    "half a row": ('{"probability": 0.5, "steps": 1, "size": 1.5}', "size of poisson = 1.5 must be a whole number"),
-    "more than all": (
-        '{"probability": 0.5, "steps": 1, "size": 3001}',
-        "size = 3001 of poisson is above the 3000 rows",
-    ),
-    "no steps": ('{"probability": 0.5}', 'poisson needs "probability", "steps" and "size"'),
-    "unknown": (
-        '{"probability": 0.5, "steps": 1, "size": 9, "seed": 1}',
-        'poisson needs "probability", "steps" and "size"',
-    ),
-    "never": (
-        '{"probability": 0, "steps": 1, "size": 9}',
-        "probability = 0 of poisson must be above 0 and at most 1; for batches",
-    ),
-    "too likely": (
-        '{"probability": 1.5, "steps": 1, "size": 9}',
-        "probability = 1.5 of poisson must be above 0 and at most 1",
-    ),
-    "true": ('{"probability": true, "steps": 1, "size": 9}', "probability = True of poisson must be above 0"),
-    "a text": ('{"probability": "0.5", "steps": 1, "size": 9}', "probability = '0.5' of poisson must be above 0"),
-    "no step": (
-        '{"probability": 0.5, "steps": 0, "size": 9}',
-        "steps of poisson = 0 must be a whole number between 1 and 67108864: draw more steps",
-    ),
-    "half a step": ('{"probability": 0.5, "steps": 1.5, "size": 9}', "steps of poisson = 1.5 must be a whole number"),
-    "endless": (
-        '{"probability": 0.5, "steps": 67108865, "size": 9}',
-        "steps of poisson = 67108865 must be a whole number",
-    ),
-    "apart a number": (
-        '{"probability": 0.5, "steps": 1, "size": 9, "apart": 1}',
-        "apart of poisson = 1 must be true or false",
-    ),
-    "too many rows": (
-        '{"probability": 1.0, "steps": 4000000, "size": 3000}',
+    ({"poisson": SOUND | {"steps": 1.5}}, "steps of poisson = 1.5 must be a whole number"),
+    ({"poisson": SOUND | {"steps": 67108865}}, "steps of poisson = 67108865 must be a whole number"),
+    ({"poisson": SOUND | {"apart": 1}}, "apart of poisson = 1 must be true or false"),
+    (
+        {"poisson": {"probability": 1.0, "steps": 4_000_000, "size": 3000}},
         r"steps = 4000000 of poisson are packed into 1.2e\+10 rows of dataset .*, above the limit of 8589934592; draw",
     ),
-    "a key": (
-        '{"probability": 0.5, "steps": 1, "size": 9}, "key": "' + "00" * 32 + '"',
-        "poisson excludes key, first, last",
+    ({"poisson": SOUND, "key": "00" * 32}, "poisson excludes key, first, last"),
+    *(
+        ({"poisson": SOUND, **more}, "poisson excludes key, first, last and cuts")
+        for more in ({"cuts": [5]}, {"first": 5}, {"last": 5})
     ),
-    "cuts": (
-        '{"probability": 0.5, "steps": 1, "size": 9}, "cuts": [5]',
-        "poisson excludes key, first, last and cuts",
-    ),
-    "a place": (
-        '{"probability": 0.5, "steps": 1, "size": 9}, "first": 5',
-        "poisson excludes key, first, last and cuts",
-    ),
-    "an end": (
-        '{"probability": 0.5, "steps": 1, "size": 9}, "last": 5',
-        "poisson excludes key, first, last and cuts",
-    ),
-}
+]
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_options_without_sense_are_refused_in_our_words(
-    connection: psycopg.Connection, numbered: Callable[[int], str], case: str
-) -> None:
-    given, message = REFUSED[case]
+@pytest.mark.parametrize(("options", "message"), REFUSED)
+def test_options_without_sense_are_refused_in_our_words(connection, numbered, options, message):
     name = numbered(3000)
     connection.execute(TABLE)
     with pytest.raises(psycopg.Error, match=message) as error:
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, f'{{"poisson": {given}}}'))
+        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
     assert error.value.diag.message_primary.startswith("dbdp: ")
     assert read(connection) == []
 
 
-def test_more_steps_than_the_memory_holds_are_refused_with_the_remedy(
-    connection: psycopg.Connection, numbered: Callable[[int], str]
-) -> None:
+def test_more_steps_than_the_memory_holds_are_refused_with_the_remedy(connection, numbered):
     name, poisson = numbered(100), {"probability": 1e-9, "steps": 40_000, "size": 3}
     connection.execute("set dbdp.pack_memory = '1MB'")
     with pytest.raises(psycopg.Error, match="steps = 40000 of poisson are packed in memory, and dbdp") as error:
@@ -351,9 +298,7 @@ def test_more_steps_than_the_memory_holds_are_refused_with_the_remedy(
 
 @pytest.mark.parametrize("size", [1, 40, 4000])
 @pytest.mark.parametrize("memory", ["1MB", "3MB", "256MB"])
-def test_steps_that_fit_stay_within_half_the_memory_and_nearly_fill_it(
-    connection: psycopg.Connection, memory: str, size: int
-) -> None:
+def test_steps_that_fit_stay_within_half_the_memory_and_nearly_fill_it(connection, memory, size):
     session = ClientSession(connection)
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
     half, step_bytes = int(memory[:-2]) << 19, size * (32 + 48) + 32
@@ -362,16 +307,14 @@ def test_steps_that_fit_stay_within_half_the_memory_and_nearly_fill_it(
     assert steps * step_bytes <= half < (steps + 1) * step_bytes
 
 
-def test_a_step_that_does_not_fit_is_drawn_alone(connection: psycopg.Connection) -> None:
+def test_a_step_that_does_not_fit_is_drawn_alone(connection):
     session = ClientSession(connection)
     connection.execute("set dbdp.pack_memory = '1MB'")
     assert steps_that_fit(session, 40_000, 1, 1000) == 1
     assert steps_that_fit(session, 40, 1, 1000) > 100
 
 
-def test_a_step_that_is_larger_than_the_memory_is_packed_within_it(
-    server_url: str, connection: psycopg.Connection, schema: str, register: Register
-) -> None:
+def test_a_step_that_is_larger_than_the_memory_is_packed_within_it(server_url, connection, schema, register):
     """80,000 rows of 64 bytes are five times the memory."""
     connection.execute("""
 create table large as

@@ -1,15 +1,12 @@
 """The progress reports to a client while a dataset is packed."""
 
 import json
-from collections.abc import Callable
 
 import psycopg
 import pytest
 
 from dbdp.algorithms import Request
 from dbdp.interfaces.python.database import connect
-
-Register = Callable[..., str]
 
 
 def reports(connection: psycopg.Connection, table: str, dataset: str, options: dict[str, object]) -> list[str]:
@@ -30,9 +27,7 @@ def reports(connection: psycopg.Connection, table: str, dataset: str, options: d
     "options",
     [{}, {"key": "ab" * 32, "first": 100, "last": 4900}, {"poisson": {"probability": 0.2, "steps": 12, "size": 1500}}],
 )
-def test_progress_reports_each_part_once_and_nothing_of_the_rows(
-    connection: psycopg.Connection, schema: str, register: Register, memory: str, options: dict[str, object]
-) -> None:
+def test_progress_reports_each_part_once_and_nothing_of_the_rows(connection, schema, register, memory, options):
     """The same words of rows that fill few pages and of rows that fill many, in memory and through buckets.
 
     Of Poisson steps little memory takes one, as its rows are read.
@@ -67,8 +62,8 @@ class Bars(list[tuple[str, int, int]]):
 
 @pytest.mark.parametrize("options", [{"shards": 2}, {"algorithm": "dp_sgd"}, {}])
 def test_only_progress_that_needs_no_session_receives_the_parts_of_an_owners_packing(
-    connection: psycopg.Connection, schema: str, register: Register, options: dict[str, object]
-) -> None:
+    connection, schema, register, options
+):
     connection.execute("create table many (x float8[], y int)")
     connection.execute("insert into many select array[i % 9], i % 2 from generate_series(1, 3000) as i")
     dataset = register("many", features={"x": {"length": 1, "norm": 9}}, negative="0")

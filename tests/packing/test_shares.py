@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from pairs import others_slow
 from scipy import stats
+from shuffles import SCALED, shuffled
 
 from dbdp.algorithms import Request
-from dbdp.interfaces.python.database import Database
-from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import RandomProjection
 
 Register = Callable[..., str]
@@ -35,26 +35,19 @@ def fresh_key() -> str:
     return os.urandom(32).hex()
 
 
-def shuffled(connection: psycopg.Connection, name: str, dimension: int = 1, **options: Any) -> list[np.ndarray]:
-    """The packed blocks, in their order."""
-    with connection.transaction(force_rollback=True):
-        connection.execute("create temporary table packed (block_no int8, block bytea)")
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
-        rows = connection.execute("select block_no, block from packed order by block_no").fetchall()
-    assert [number for number, _ in rows] == list(range(len(rows)))
-    return [blocks.decode(block, dimension) for _, block in rows]
-
-
 def numbers(connection: psycopg.Connection, name: str, count: int = ROWS, **options: Any) -> list[int]:
     """The numbers of the rows, in the order in which they are packed."""
-    packed = np.concatenate(shuffled(connection, name, coding={"encoding": "scaled"}, **options))
+    packed = np.concatenate(shuffled(connection, name, **SCALED, **options))
     return np.rint(packed[:, 0].astype(float) * count / (1 - 2**-22)).astype(int).tolist()
 
 
-@pytest.mark.parametrize(("count", "memory"), [(ROWS, "256MB"), (200_000, "256MB"), (200_000, "1MB")])
+SHARED = [(ROWS, "256MB"), (200_000, "256MB"), (200_000, "1MB")]
+
+
+@pytest.mark.parametrize(("count", "memory"), others_slow(SHARED, SHARED[0], SHARED[2]))
 def test_shares_are_disjoint_and_together_the_table_in_the_order_of_the_key(
-    connection: psycopg.Connection, schema: str, register: Register, count: int, memory: str
-) -> None:
+    connection, schema, register, count, memory
+):
     connection.execute(f"create table numbered as select i, i % 2 y from generate_series(0, {count - 1}) i")
     name, key = register("numbered", features={"i": {"bounds": [0, count]}}, intercept=False), fresh_key()
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
@@ -79,9 +72,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("kind", ["table", pytest.param("partitioned table", marks=pytest.mark.slow)])
-def test_every_session_has_the_same_order_whatever_its_settings(
-    server_url: str, connection: psycopg.Connection, schema: str, register: Register, kind: str
-) -> None:
+def test_every_session_has_the_same_order_whatever_its_settings(server_url, connection, schema, register, kind):
     """40,000 rows of 32 bytes: more than the least memory holds, so that both ways are taken."""
     count = 40_000
     rows = f"select i, i % 2 y from generate_series(0, {count - 1}) i"
@@ -97,18 +88,17 @@ create table t4 partition of t2 for values with (modulus 2, remainder 1);
 create table t5 partition of t default;
 insert into t {rows}""")
     name, key, orders = register("t", features={"i": {"bounds": [0, count]}}, intercept=False), fresh_key(), {}
-    for setting, statement in SETTINGS.items():
-        with psycopg.connect(server_url, autocommit=True) as other:
-            other.execute(statement or "select 1")
+    with psycopg.connect(server_url, autocommit=True) as other:
+        for setting, statement in SETTINGS.items():
+            other.execute(f"reset all; {statement}")
             orders[setting] = numbers(other, name, count, key=key, first=10, last=count - 10)
+    orders["another session"] = numbers(connection, name, count, key=key, first=10, last=count - 10)
     assert len(orders["as they are"]) == count - 20
     for setting, order in orders.items():
         assert order == orders["as they are"], setting
 
 
-def test_one_snapshot_has_one_order_while_others_write(
-    server_url: str, connection: psycopg.Connection, numbered: str, schema: str
-) -> None:
+def test_one_snapshot_has_one_order_while_others_write(server_url, connection, numbered, schema):
     key = fresh_key()
     with ExitStack() as stack:
         workers = [stack.enter_context(psycopg.connect(server_url)) for _ in range(2)]
@@ -124,7 +114,7 @@ def test_one_snapshot_has_one_order_while_others_write(
     assert numbers(connection, numbered, key=key) != before  # the rows were moved, and with them their slots
 
 
-def test_another_key_gives_another_order(connection: psycopg.Connection, numbered: str) -> None:
+def test_another_key_gives_another_order(connection, numbered):
     assert numbers(connection, numbered, key=fresh_key()) != numbers(connection, numbered, key=fresh_key())
 
 
@@ -134,9 +124,7 @@ def p_value(cells: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("memory", ["256MB", "1MB"])
-def test_a_row_comes_to_every_share_and_place_equally_often(
-    connection: psycopg.Connection, schema: str, register: Register, memory: str
-) -> None:
+def test_a_row_comes_to_every_share_and_place_equally_often(connection, schema, register, memory):
     """Each of 8 × 8 cells of (origin, place) has the same expectation."""
     count = 40_000
     connection.execute(f"create table r as select i, i % 2 y from generate_series(0, {count - 1}) i")
@@ -154,7 +142,7 @@ def test_a_row_comes_to_every_share_and_place_equally_often(
     assert p_value(cells) < ALPHA  # it would notice half as many again in one cell
 
 
-def test_a_keys_order_is_independent_of_the_order_without_it(connection: psycopg.Connection, numbered: str) -> None:
+def test_a_keys_order_is_independent_of_the_order_without_it(connection, numbered):
     fresh = [numbers(connection, numbered) for _ in range(2)]
     assert fresh[0] != fresh[1]
     assert all(sorted(order) == list(range(ROWS)) for order in fresh)
@@ -170,9 +158,7 @@ def test_a_keys_order_is_independent_of_the_order_without_it(connection: psycopg
         pytest.param({"key": "00" * 32, "first": 25_000, "last": 115_000}, "1MB", marks=pytest.mark.slow),
     ],
 )
-def test_cuts_begin_blocks_and_parts_have_as_few_as_they_need(
-    connection: psycopg.Connection, schema: str, register: Register, options: dict[str, Any], memory: str
-) -> None:
+def test_cuts_begin_blocks_and_parts_have_as_few_as_they_need(connection, schema, register, options, memory):
     """115,000 rows of 96 bytes are ten times the least memory; a block has 10,922 of them."""
     connection.execute(
         "create table many as select i, i % 2 y, array_fill(i::float8, array[20]) x from generate_series(1, 115000) i"
@@ -193,7 +179,7 @@ def test_cuts_begin_blocks_and_parts_have_as_few_as_they_need(
         assert (np.concatenate(found) == uncut).all()
 
 
-def test_the_rows_are_those_without_a_key(connection: psycopg.Connection, schema: str, register: Register) -> None:
+def test_the_rows_are_those_without_a_key(connection, schema, register):
     connection.execute("""
 create table mixed as
 select case i % 7 when 0 then null when 1 then 'NaN' else i / 99.0 end::float8 a,
@@ -207,9 +193,7 @@ from generate_series(1, 500) i""")
 
 
 @pytest.mark.parametrize("features", ["array", "columns"])
-def test_a_projection_is_applied_to_every_row(
-    connection: psycopg.Connection, schema: str, register: Register, features: str
-) -> None:
+def test_a_projection_is_applied_to_every_row(connection, schema, register, features):
     random = np.random.default_rng(6)
     values = np.round(random.uniform(0, 1, size=(200, 30)), 3)
     columns = [f"c{number}" for number in range(30)]
@@ -220,7 +204,8 @@ def test_a_projection_is_applied_to_every_row(
     declared = {"x": {"length": 30, "norm": 6}} if features == "array" else {column: [0, 1] for column in columns}
     name = register("wide", features=declared)
     packed = np.concatenate(shuffled(connection, name, 5, projection={"dimension": 4, "seed": 11}))
-    unit = np.hstack([values / 6 if features == "array" else values, np.ones((200, 1))])
+    beside = 30**-0.25 if features == "array" else 1.0
+    unit = np.hstack([values / 6 if features == "array" else values, np.full((200, 1), beside)])
     unit /= np.linalg.norm(unit, axis=1)[:, None]
     expected = np.hstack([unit[:, :30] @ RandomProjection(4, 11).matrix(30), unit[:, 30:]])
     expected /= np.maximum(1, np.linalg.norm(expected, axis=1))[:, None]
@@ -228,9 +213,7 @@ def test_a_projection_is_applied_to_every_row(
     assert np.abs(packed - expected).max() < 1e-6
 
 
-def test_hostile_rows_are_projected_to_zero_rows_without_a_word(
-    connection: psycopg.Connection, schema: str, register: Register
-) -> None:
+def test_hostile_rows_are_projected_to_zero_rows_without_a_word(connection, schema, register):
     connection.execute("create table hostile (x float8[], y int)")
     for row in ("null, 1", "'{1, NaN, 2}', 1", "'{1, Infinity, 2}', 1", "'{1, 2}', 1", "'{1, 2, 3}', null"):
         connection.execute(f"insert into hostile values ({row})")
@@ -245,53 +228,41 @@ def test_hostile_rows_are_projected_to_zero_rows_without_a_word(
     assert notices == []
 
 
-REFUSED = {
-    "no object": ("[1]", "options of shuffle must be an object of key, first, last, cuts, projection"),
-    "unknown": ('{"seed": 1}', "options of shuffle must be an object"),
-    "null": (None, "options is null; pass a value"),
-    "a share without a key": ('{"first": 1}', "first and last need a key"),
-    "an end without a key": ('{"last": 1}', "first and last need a key"),
-    "short key": (json.dumps({"key": "00" * 31}), "key has 31 bytes; it must have at least 32"),
-    "no key": ('{"key": "secret"}', "key must be written in hexadecimal digits, two for each byte"),
-    "a number as a key": ('{"key": 5}', "key must be written in hexadecimal digits"),
-    "falling": (
-        '{"key": "KEY", "first": 5, "last": 5}',
-        "first = 5 and last = 5 must be whole numbers with first < last",
-    ),
-    "negative": ('{"key": "KEY", "first": -1}', "first = -1 and last = None must be whole"),
-    "fraction": ('{"key": "KEY", "first": 0.5}', "first = 0.5 and last"),
-    "a text as a place": ('{"key": "KEY", "last": "5"}', "and last = '5' must be whole"),
-    "true": ('{"key": "KEY", "last": true}', "and last = True must be whole"),
-    "beyond the rows": ('{"key": "KEY", "last": 3001}', "last = 3001 is above the 3000 rows of dataset"),
-    "behind the rows": ('{"key": "KEY", "first": 3000}', "first = 3000 must be below the 3000 rows"),
-    "cuts a number": ('{"cuts": 5}', "cuts = 5 must be a list of whole numbers"),
-    "cuts falling": ('{"cuts": [5, 4]}', r"cuts = \[5, 4\] must be increasing whole numbers, above 0"),
-    "cuts twice": ('{"cuts": [5, 5]}', "must be increasing whole numbers"),
-    "cut at the start": ('{"cuts": [0, 5]}', "must be increasing whole numbers, above 0"),
-    "cut at the end": ('{"cuts": [3000]}', r"cuts = \[3000\] must be below the 3000 rows that are packed"),
-    "cut behind the share": ('{"key": "KEY", "first": 5, "last": 9, "cuts": [4]}', "must be below the 4 rows"),
-    "cut a text": ('{"cuts": ["5"]}', "must be increasing whole numbers"),
-    "projection a number": ('{"projection": 5}', 'projection needs exactly "dimension" and "seed"'),
-    "projection without a seed": (
-        '{"projection": {"dimension": 1}}',
-        'projection needs exactly "dimension" and "seed"',
-    ),
-    "dimension 0": ('{"projection": {"dimension": 0, "seed": 1}}', "dimension of the projection = 0 must be a whole"),
-    "seed huge": ('{"projection": {"dimension": 1, "seed": 4294967296}}', "seed of the projection = 4294967296"),
-    "no fewer": (
-        '{"projection": {"dimension": 3, "seed": 1}}',
-        "dimension = 3 of the projection must be below the 3 feat",
-    ),
-}
+REFUSED = [
+    ("[1]", "options of shuffle must be an object of key, first, last, cuts, projection"),
+    ('{"seed": 1}', "options of shuffle must be an object"),
+    (None, "options is null; pass a value"),
+    ('{"first": 1}', "first and last need a key"),
+    ('{"last": 1}', "first and last need a key"),
+    (json.dumps({"key": "00" * 31}), "key has 31 bytes; it must have at least 32"),
+    ('{"key": "secret"}', "key must be written in hexadecimal digits, two for each byte"),
+    ('{"key": 5}', "key must be written in hexadecimal digits"),
+    ('{"key": "KEY", "first": 5, "last": 5}', "first = 5 and last = 5 must be whole numbers with first < last"),
+    ('{"key": "KEY", "first": -1}', "first = -1 and last = None must be whole"),
+    ('{"key": "KEY", "first": 0.5}', "first = 0.5 and last"),
+    ('{"key": "KEY", "last": "5"}', "and last = '5' must be whole"),
+    ('{"key": "KEY", "last": true}', "and last = True must be whole"),
+    ('{"key": "KEY", "last": 3001}', "last = 3001 is above the 3000 rows of dataset"),
+    ('{"key": "KEY", "first": 3000}', "first = 3000 must be below the 3000 rows"),
+    ('{"cuts": 5}', "cuts = 5 must be a list of whole numbers"),
+    ('{"cuts": [5, 4]}', r"cuts = \[5, 4\] must be increasing whole numbers, above 0"),
+    ('{"cuts": [5, 5]}', "must be increasing whole numbers"),
+    ('{"cuts": [0, 5]}', "must be increasing whole numbers, above 0"),
+    ('{"cuts": [3000]}', r"cuts = \[3000\] must be below the 3000 rows that are packed"),
+    ('{"key": "KEY", "first": 5, "last": 9, "cuts": [4]}', "must be below the 4 rows"),
+    ('{"cuts": ["5"]}', "must be increasing whole numbers"),
+    ('{"projection": 5}', 'projection needs exactly "dimension" and "seed"'),
+    ('{"projection": {"dimension": 1}}', 'projection needs exactly "dimension" and "seed"'),
+    ('{"projection": {"dimension": 0, "seed": 1}}', "dimension of the projection = 0 must be a whole"),
+    ('{"projection": {"dimension": 1, "seed": 4294967296}}', "seed of the projection = 4294967296"),
+    ('{"projection": {"dimension": 3, "seed": 1}}', "dimension = 3 of the projection must be below the 3 feat"),
+]
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_options_without_sense_are_refused_in_our_words(
-    connection: psycopg.Connection, schema: str, register: Register, case: str
-) -> None:
+@pytest.mark.parametrize(("given", "message"), REFUSED)
+def test_options_without_sense_are_refused_in_our_words(connection, schema, register, given, message):
     connection.execute("create table t as select array[1, 2, 3]::float8[] x, 1 y from generate_series(1, 3000)")
     name = register("t")
-    given, message = REFUSED[case]
     connection.execute("create temporary table blocks (block_no int8, block bytea)")
     with pytest.raises(psycopg.Error, match=message) as error:
         options = given and given.replace("KEY", fresh_key())
@@ -300,9 +271,7 @@ def test_options_without_sense_are_refused_in_our_words(
     assert connection.execute("select count(*) from blocks").fetchone() == (0,)
 
 
-def test_a_projection_that_memory_does_not_hold_is_refused_with_the_remedy(
-    connection: psycopg.Connection, schema: str, register: Register
-) -> None:
+def test_a_projection_that_memory_does_not_hold_is_refused_with_the_remedy(connection, schema, register):
     connection.execute("create table t as select array_fill(0::float8, array[20000]) x, 1 y from generate_series(1, 3)")
     name = register("t", features={"x": {"length": 20_000, "norm": 1}})
     connection.execute("set dbdp.pack_memory = '1MB'")
@@ -320,16 +289,8 @@ def test_a_projection_that_memory_does_not_hold_is_refused_with_the_remedy(
     [(20_000, "256MB", "must be below the 20000 features"), (10, "1MB", "above dbdp.pack_memory; set ")],
 )
 def test_a_projection_that_cannot_be_is_refused_before_the_charge(
-    connection: psycopg.Connection,
-    database: Database,
-    schema: str,
-    register: Register,
-    spent: Callable[[str], tuple[int, int]],
-    interface: str,
-    dimension: int,
-    memory: str,
-    message: str,
-) -> None:
+    connection, database, schema, register, spent, interface, dimension, memory, message
+):
     connection.execute("create table t as select array_fill(0::float8, array[20000]) x, 1 y from generate_series(1, 9)")
     name = register("t", features={"x": {"length": 20_000, "norm": 1}})
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
@@ -343,7 +304,7 @@ def test_a_projection_that_cannot_be_is_refused_before_the_charge(
     assert spent(name) == (0, 0)
 
 
-def test_a_key_is_in_no_message(connection: psycopg.Connection, numbered: str) -> None:
+def test_a_key_is_in_no_message(connection, numbered):
     key = fresh_key()
     for options in ({"key": key + "zz"}, {"key": key, "first": 9, "last": 3}, {"key": key, "last": ROWS + 1}):
         with pytest.raises(psycopg.Error) as error:
@@ -351,13 +312,13 @@ def test_a_key_is_in_no_message(connection: psycopg.Connection, numbered: str) -
         assert key not in str(error.value) + str(error.value.diag.context)
 
 
-def test_a_table_that_grew_is_refused(connection: psycopg.Connection, numbered: str, schema: str) -> None:
+def test_a_table_that_grew_is_refused(connection, numbered, schema):
     connection.execute(f"insert into {schema}.numbered values (1, 1)")
     with pytest.raises(psycopg.Error, match="had 3001 rows while it was read"):
         shuffled(connection, numbered, key=fresh_key(), last=5)
 
 
-def test_no_temporary_table_stays(connection: psycopg.Connection, schema: str, register: Register) -> None:
+def test_no_temporary_table_stays(connection, schema, register):
     connection.execute("create table r as select i, i % 2 y from generate_series(0, 39999) i")
     connection.execute("set dbdp.pack_memory = '1MB'")
     name = register("r", features={"i": {"bounds": [0, 40_000]}}, intercept=False)

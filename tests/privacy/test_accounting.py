@@ -479,22 +479,21 @@ def test_the_least_epsilon_of_a_gaussian_is_that_of_the_tight_conversion(multipl
 # --- allowances -----------------------------------------------------------------------------------------
 
 
-@given(st.floats(0.1, 20), st.sampled_from(["basic", "renyi", "gaussian"]), st.floats(0.01, 1))
-def test_an_allowance_is_its_part_of_both_limits_rounded_down(epsilon, mode, part):
+@given(st.floats(0.1, 20), st.sampled_from(MODES), st.floats(0.01, 1))
+def test_an_allowance_is_the_budget_of_its_epsilon_with_its_part_of_the_leaks(epsilon, mode, part):
     budget = Budget.of(epsilon=epsilon, delta=1e-5, mode=mode)
     own = min(part * epsilon, epsilon)
-    allowance = budget.allowance(own)
+    allowance, alone = budget.allowance(own), Budget.of(epsilon=own, delta=1e-5, mode=mode)
+    assert (allowance.epsilon, allowance.order, allowance.charge_limit) == (own, alone.order, alone.charge_limit)
     exact = Fraction(repr(own)) / Fraction(repr(epsilon))
-    assert 0 <= exact * budget.charge_limit - allowance.charge_limit < 1
     assert 0 <= exact * budget.leak_limit - allowance.leak_limit < 1
+    assert allowance.leak_limit <= alone.leak_limit
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_all_of_epsilon_as_an_allowance_is_the_budget(mode):
     budget = Budget.of(epsilon=2.0, delta=1e-6, mode=mode)
-    whole = budget.allowance(2.0)
-    assert (whole.charge_limit, whole.leak_limit) == (budget.charge_limit, budget.leak_limit)
-    assert (whole.epsilon, whole.delta) == (pytest.approx(2.0, rel=1e-8), 1e-6)
+    assert budget.allowance(2.0) == budget.allowance(2.0, budget.order) == budget
 
 
 def test_in_basic_mode_an_allowance_is_a_budget_of_its_own():
@@ -507,29 +506,34 @@ def test_in_basic_mode_an_allowance_is_a_budget_of_its_own():
     assert 10 * allowance.charge_limit == budget.charge_limit
 
 
-@given(st.floats(0.2, 10), deltas.filter(lambda delta: 1e-12 < delta < 1e-2), st.floats(0.01, 1))
-def test_what_a_renyi_allowance_implies_is_the_conversion_at_the_budgets_order(epsilon, delta, part):
-    budget = Budget.of(epsilon=epsilon, delta=delta)
-    allowance = budget.allowance(min(part * epsilon, epsilon))
-    left = mpmath.mpf(delta) - mpmath.mpf(allowance.leak_limit) / LEAK_UNITS
-    exact = mpmath.mpf(allowance.charge_limit) / CHARGE_UNITS + kappa(budget.order, left)
-    assert exact <= allowance.epsilon <= min(max(exact, 0) + epsilon * 2e-9 + 1e-9, epsilon)
+@given(st.floats(0.2, 10), deltas.filter(lambda delta: 1e-12 < delta < 1e-2), st.floats(0.01, 1), st.booleans())
+def test_the_limit_of_a_renyi_allowance_converts_to_its_epsilon(epsilon, delta, part, spent):
+    """At its own order, or at the dataset's, which the charges without a limit were counted at."""
+    budget, own = Budget.of(epsilon=epsilon, delta=delta), min(part * epsilon, epsilon)
+    try:
+        allowance = budget.allowance(own, budget.order if spent else None)
+    except ValueError:
+        assert kappa(budget.order, mpmath.mpf("0.9") * mpmath.mpf(delta)) > own - 2e-9
+        return
+    implied = mpmath.mpf(allowance.charge_limit) / CHARGE_UNITS + kappa(allowance.order, mpmath.mpf("0.9") * delta)
+    assert own - 2e-9 * max(1, own) <= implied <= own
+    assert allowance.leak_limit <= budget.leak_limit
 
 
 @pytest.mark.parametrize("part", [0.01, 0.3, 1.0])
-def test_what_a_gaussian_allowance_implies_is_what_one_gaussian_of_that_mean_attains(part):
+def test_one_gaussian_of_a_gaussian_allowance_attains_its_epsilon(part):
     """The hockey-stick of N(μ, 1) against N(0, 1), μ² the limit: the neighbours that attain it."""
     budget = Budget.of(epsilon=3.0, delta=1e-5, mode="gaussian")
     allowance = budget.allowance(3.0 * part)
     mean = mpmath.sqrt(mpmath.mpf(allowance.charge_limit) / CHARGE_UNITS)
-    left = mpmath.mpf(1e-5) - mpmath.mpf(allowance.leak_limit) / LEAK_UNITS
+    left = mpmath.mpf(1e-5) - mpmath.mpf(budget.leak_limit) / LEAK_UNITS
 
     def attained(epsilon):
         near, far = mean / 2 - epsilon / mean, -mean / 2 - epsilon / mean
         return mpmath.ncdf(near) - mpmath.exp(epsilon) * mpmath.ncdf(far)
 
     assert attained(mpmath.mpf(allowance.epsilon)) <= left
-    assert attained(mpmath.mpf(allowance.epsilon) - mpmath.mpf(1e-6)) > left
+    assert attained(mpmath.mpf(allowance.epsilon) * mpmath.mpf("0.999")) > left
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -537,3 +541,12 @@ def test_what_a_gaussian_allowance_implies_is_what_one_gaussian_of_that_mean_att
 def test_an_allowance_beyond_the_budget_or_of_nothing_is_refused(mode, own, message):
     with pytest.raises(ValueError, match=message):
         Budget.of(epsilon=1.0, delta=1e-6, mode=mode).allowance(own)
+
+
+def test_an_allowance_that_no_charge_fits_is_refused_with_the_order_that_was_spent_at():
+    with pytest.raises(ValueError, match=r"epsilon = 1e-06 of an allowance is too small to be counted; give more"):
+        Budget.of(epsilon=1.0, delta=1e-6, mode="zcdp").allowance(1e-6)
+    budget = Budget.of(epsilon=1.0, delta=1e-6)
+    with pytest.raises(ValueError, match=r"counted at order 22.18, at which it has spent; give more, or revoke it"):
+        budget.allowance(0.3, budget.order)
+    assert budget.allowance(0.3).charge_limit > 0

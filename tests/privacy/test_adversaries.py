@@ -145,10 +145,7 @@ def test_a_weight_of_positive_rows_is_in_the_bound(loss, weight):
 # A Huber SVM's gradient is exactly -yx where the margin is below 1 - h, a Huber regression's is ∓δx where the
 # residual is beyond ±δ: linear there. One such row among zero rows attains the recursion (privacy.md §1.2).
 
-LINEAR = {
-    "huber_svm": {"loss": "huber_svm"},
-    "huber_regression": {"loss": "huber_regression", "huber_width": 0.25},
-}
+LINEAR = {"huber_svm": {"loss": "huber_svm"}, "huber_regression": {"loss": "huber_regression", "huber_width": 0.25}}
 
 
 def table_of_one(position, label, rows):

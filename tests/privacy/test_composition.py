@@ -93,16 +93,31 @@ def test_no_adaptive_adversary_exceeds_a_basic_budget(epsilon, delta):
     assert Adversary(budget, factor=1.2).delta() > delta + 1e-6
 
 
-@pytest.mark.parametrize("mode", ["basic", "renyi", "gaussian"])
+@pytest.mark.parametrize("mode", ["basic", "renyi", "gaussian", "zcdp"])
 @pytest.mark.parametrize("part", [0.8, 0.5])
-def test_no_adversary_within_an_allowance_exceeds_what_it_implies(part, mode):
-    """By releases of its own alone; with the whole budget it would."""
+def test_no_adversary_within_an_allowance_exceeds_its_epsilon(part, mode):
+    """By releases of its own alone, at its own order; with twice the limit it would."""
     budget = Budget.of(epsilon=2.0, delta=0.05, mode=mode)
     allowance = budget.allowance(part * budget.epsilon)
-    limits = {"charge_limit": allowance.charge_limit, "leak_limit": allowance.leak_limit}
-    result = Adversary(replace(budget, epsilon=allowance.epsilon, **limits)).delta()
-    assert allowance.delta / 10 <= result <= allowance.delta * (1 + 1e-12)
-    assert Adversary(replace(budget, epsilon=allowance.epsilon)).delta() > allowance.delta
+    assert allowance.epsilon == part * budget.epsilon
+    assert allowance.delta / 10 <= Adversary(allowance).delta() <= allowance.delta * (1 + 1e-12)
+    assert Adversary(allowance, factor=2.0).delta() > allowance.delta
+
+
+def test_nor_one_whose_allowance_counts_at_the_order_of_earlier_charges():
+    budget = Budget.of(epsilon=2.0, delta=0.05)
+    allowance = budget.allowance(1.6, budget.order)
+    assert allowance.order == budget.order != budget.allowance(1.6).order
+    assert allowance.delta / 10 <= Adversary(allowance).delta() <= allowance.delta
+    assert Adversary(allowance, factor=2.0).delta() > allowance.delta
+
+
+@pytest.mark.parametrize("mode", ["renyi", "gaussian"])
+def test_half_of_the_limits_would_not_be_half_of_epsilon(mode):
+    """What an allowance was before: a part of a divergence is not that part of an ε."""
+    budget = Budget.of(epsilon=2.0, delta=0.05, mode=mode)
+    halved = replace(budget, epsilon=1.0, charge_limit=budget.charge_limit // 2, leak_limit=budget.leak_limit // 2)
+    assert Adversary(halved).delta() > budget.delta >= Adversary(budget.allowance(1.0)).delta()
 
 
 def test_forgetting_the_leaks_would_be_noticed():

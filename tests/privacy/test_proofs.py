@@ -42,7 +42,7 @@ def proofs() -> dict[str, str]:
     return hashes
 
 
-def test_no_code_under_a_proof_changed_since_the_two_were_compared() -> None:
+def test_no_code_under_a_proof_changed_since_the_two_were_compared():
     lines = [f"{name} {code}" for name, code in proofs().items()]
     if os.environ.get("DBDP_RENEW_GOLDEN"):
         GOLDEN.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -51,7 +51,7 @@ def test_no_code_under_a_proof_changed_since_the_two_were_compared() -> None:
     assert changed == [], "compare each with its proof; if it still holds: DBDP_RENEW_GOLDEN=1 pytest " + __file__
 
 
-def test_most_proofs_of_the_privacy_folder_are_on_the_list() -> None:
+def test_most_proofs_of_the_privacy_folder_are_on_the_list():
     assert sum(name.startswith("dbdp.privacy.") for name in proofs()) > 30
 
 
@@ -62,7 +62,7 @@ def bound(x):
 '''
 
 
-def test_a_change_of_the_code_is_noticed_and_one_of_the_docstring_is_not() -> None:
+def test_a_change_of_the_code_is_noticed_and_one_of_the_docstring_is_not():
     def of(source: str) -> str:
         ((_, node),) = proved(ast.parse(source))
         return fingerprint(node, source)

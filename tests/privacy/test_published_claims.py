@@ -181,13 +181,7 @@ def firsts(run):
 def test_one_minus_step_times_convexity_is_no_contraction_of_long_steps():
     """η = 1.99 is above 2/(β + γ) for β = 1, γ = 0.2; the formula with 1 - ηγ gives half the distance."""
     run = Run(
-        rows=400,
-        batch_size=10,
-        epochs=3,
-        steps=constant(1.99),
-        regularisation=0.2,
-        smoothness=0.8,
-        gradient=quadratic,
+        rows=400, batch_size=10, epochs=3, steps=constant(1.99), regularisation=0.2, smoothness=0.8, gradient=quadratic
     )
     distance, keep = distances(run, firsts(run)).max(), 1 - 1.99 * 0.2
     textbook = 2 * 1.99 / 10 * (1 - keep**120) / (1 - keep**40)
@@ -332,12 +326,7 @@ ORDINARY = [
 @pytest.mark.parametrize(("rows", "from_epoch", "factor"), ORDINARY)
 def test_noise_for_the_last_iterate_is_too_small_for_a_mean_in_ordinary_runs(rows, from_epoch, factor):
     last = Run(
-        rows=rows,
-        batch_size=50,
-        epochs=10,
-        steps=inverse_time(0.251, 0.001),
-        regularisation=0.001,
-        smoothness=0.25,
+        rows=rows, batch_size=50, epochs=10, steps=inverse_time(0.251, 0.001), regularisation=0.001, smoothness=0.25
     )
     mean = replace(last, averaged_from=(from_epoch - 1) * last.batches + 1)
     ratio = sgd_sensitivity(facts(mean)).exact / sgd_sensitivity(facts(last)).exact
@@ -1088,12 +1077,7 @@ def test_a_dot_product_errs_by_up_to_its_dimension_times_the_models_norm():
 def test_single_precision_arithmetic_could_move_the_model_further_than_the_record():
     """The margin of float64 is nothing; the same bound with 2⁻²⁴ in place of 2⁻⁵³ is many times Δ."""
     run = Run(
-        rows=ADULT,
-        batch_size=50,
-        epochs=10,
-        steps=inverse_time(0.251, 0.001),
-        regularisation=0.001,
-        smoothness=0.25,
+        rows=ADULT, batch_size=50, epochs=10, steps=inverse_time(0.251, 0.001), regularisation=0.001, smoothness=0.25
     )
     bound = sgd_sensitivity(replace(facts(run), dimension=124))
     assert bound.margin < 1e-6 * bound.exact

@@ -25,7 +25,7 @@ def laplace(scale):
     return lambda k: -np.abs(k) / scale
 
 
-@pytest.mark.parametrize("sigma", [1, 2, 7])
+@pytest.mark.parametrize("sigma", [1, 7])
 def test_the_discrete_gaussian_has_exactly_its_law(sigma):
     noise = many(discrete_gaussian, sigma, 100_000)
     assert of_integers(noise, gaussian(sigma), 60 * sigma) > ALPHA
@@ -33,7 +33,7 @@ def test_the_discrete_gaussian_has_exactly_its_law(sigma):
     assert of_integers(noise, gaussian(sigma * 1.05), 60 * sigma) < ALPHA  # and less
 
 
-@pytest.mark.parametrize("scale", [1, 2, 7])
+@pytest.mark.parametrize("scale", [1, 7])
 def test_the_discrete_laplace_has_exactly_its_law(scale):
     noise = many(discrete_laplace, scale, 200_000)
     assert of_integers(noise, laplace(scale), 90 * scale) > ALPHA

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pairs import a_third_quick, others_slow
 from scipy import special, stats
 
-from dbdp.algorithms import Facts, Request
+from dbdp.algorithms import NOISY_WHILE_TRAINING, Facts, Request
 from dbdp.algorithms.several import tuning
 from dbdp.algorithms.several.tuning import METHODS, TuningRequest
 from dbdp.privacy import selection
@@ -511,54 +511,58 @@ def test_a_large_epsilon_is_planned_or_refused_in_moments():
         tuned(method="random_repetition", epsilon=300.0)
 
 
-REFUSED = {
-    "an unknown method": ({"method": "grid"}, r"method 'grid' is unknown; choose one of disjoint_portions"),
-    "a number to learn": ({"facts": Facts(100, 3, 1, False)}, r"tuning counts wrongly classified rows"),
-    "no candidate": ({"candidates": ()}, r"0 candidates are out of range; give 1 to 100"),
-    "too many candidates": ({"candidates": ({},) * 101}, r"101 candidates are out of range"),
-    "a candidate's own epsilon": ({"candidates": ({"epsilon": 2.0},)}, r"sets epsilon; it may set algorithm"),
-    "an unknown setting": ({"candidates": ({"speed": 2.0},)}, r"sets speed; it may set"),
-    "a bad setting": ({"candidates": ({"epochs": 0},)}, r"epochs = 0 must be a whole number"),
-    "an unknown algorithm": ({"candidates": ({"algorithm": "adam"},)}, r"algorithm 'adam' is unknown"),
-    "a word for a number": ({"candidates": ({"step_size": "0.1"},)}, r"step_size = '0.1' must be a number"),
-    "a number for a word": ({"candidates": ({"algorithm": ["nsgd"]},)}, r"algorithm = \['nsgd'\] must be a word"),
-    "an epsilon too small for repetitions": (
+REFUSED = [
+    ({"method": "grid"}, r"method 'grid' is unknown; choose one of disjoint_portions"),
+    ({"facts": Facts(100, 3, 1, False)}, r"tuning counts wrongly classified rows"),
+    ({"candidates": ()}, r"0 candidates are out of range; give 1 to 100"),
+    ({"candidates": ({},) * 101}, r"101 candidates are out of range"),
+    ({"candidates": ({"epsilon": 2.0},)}, r"sets epsilon; it may set algorithm"),
+    ({"candidates": ({"speed": 2.0},)}, r"sets speed; it may set"),
+    ({"candidates": ({"epochs": 0},)}, r"epochs = 0 must be a whole number"),
+    ({"candidates": ({"algorithm": "adam"},)}, r"algorithm 'adam' is unknown"),
+    ({"candidates": ({"step_size": "0.1"},)}, r"step_size = '0.1' must be a number"),
+    ({"candidates": ({"algorithm": ["nsgd"]},)}, r"algorithm = \['nsgd'\] must be a word"),
+    (
         {"method": "random_repetition", "epsilon": 1e-9},
         r"no noise up to 1e\+150 .* suffices; choose a larger epsilon or delta",
     ),
-    "shards": ({"shards": 2}, r"tuning trains on one shard"),
-    "fresh permutations": ({"permutation": "fresh"}, r"tuning trains on one shard over one permutation"),
-    "too few rows": ({"facts": Facts(4, 3)}, r"4 rows cannot be split into 5 portions; give fewer candidates"),
-    "repetitions of portions": ({"repetitions": 3.0}, r"belong to method 'random_repetition'; leave them out"),
-    "a law of portions": ({"distribution": "poisson"}, r"belong to method 'random_repetition'; leave them out"),
-    "an unknown law": (
+    ({"shards": 2}, r"tuning trains on one shard"),
+    ({"permutation": "fresh"}, r"tuning trains on one shard over one permutation"),
+    ({"facts": Facts(4, 3)}, r"4 rows cannot be split into 5 portions; give fewer candidates"),
+    ({"repetitions": 3.0}, r"belong to method 'random_repetition'; leave them out"),
+    ({"distribution": "poisson"}, r"belong to method 'random_repetition'; leave them out"),
+    (
         {"method": "random_repetition", "distribution": "normal"},
         r"distribution 'normal' is unknown; choose one of geometric, poisson",
     ),
-    "too many repetitions": ({"method": "random_repetition", "repetitions": 1e4}, r"repetitions = 10000.0 on average"),
-    "repetitions without a delta": (
-        {"method": "random_repetition", "delta": 0.0},
-        r"needs a delta > 0; give one, or choose 'disjoint_portions'",
-    ),
-    "repetitions of other noise": (
+    ({"method": "random_repetition", "repetitions": 1e4}, r"repetitions = 10000.0 on average"),
+    ({"method": "random_repetition", "delta": 0.0}, r"needs a delta > 0; give one, or choose 'disjoint_portions'"),
+    (
         {"method": "random_repetition", "mechanism": "discrete_gaussian"},
         r"has mechanism 'gaussian' and calibration 'worst_position' in every run",
     ),
-    "repetitions of a mixture": (
+    (
         {"method": "random_repetition", "candidates": ({"calibration": "hockey_stick"},)},
         r"since all runs share one order; leave both out, or choose 'disjoint_portions'",
     ),
-    "repetitions of one row": ({"method": "random_repetition", "facts": Facts(1, 3)}, r"1 rows cannot be split"),
-    "an epsilon of nothing": ({"method": "random_repetition", "epsilon": 0.0}, r"epsilon = 0.0 must be positive"),
-    "an epsilon that is no number": ({"method": "random_repetition", "epsilon": math.nan}, r"epsilon = nan must be"),
-    "a delta of 2": ({"method": "random_repetition", "delta": 2.0}, r"delta = 2.0 must be at least 0 and below 1"),
-}
+    ({"method": "random_repetition", "facts": Facts(1, 3)}, r"1 rows cannot be split"),
+    ({"method": "random_repetition", "epsilon": 0.0}, r"epsilon = 0.0 must be positive"),
+    ({"method": "random_repetition", "epsilon": math.nan}, r"epsilon = nan must be"),
+    ({"method": "random_repetition", "delta": 2.0}, r"delta = 2.0 must be at least 0 and below 1"),
+]
 
 
-@pytest.mark.parametrize(("request_", "message"), REFUSED.values(), ids=list(REFUSED))
+@pytest.mark.parametrize(("request_", "message"), REFUSED)
 def test_what_cannot_be_tuned_is_refused_with_the_value_and_the_remedy(request_, message):
     with pytest.raises(ValueError, match=message):
         tuned(**request_)
+
+
+@pytest.mark.parametrize("method", tuning.METHODS)
+def test_no_algorithm_that_adds_noise_while_it_trains_is_tuned(method):
+    for algorithm in NOISY_WHILE_TRAINING:
+        with pytest.raises(ValueError, match=f"'{algorithm}' adds noise while it trains, and .*choose"):
+            tuned(method=method, candidates=({"algorithm": algorithm},))
 
 
 @pytest.mark.parametrize("candidates", ["3", '{"regularisation": 1}', "[1]", "[{]", "", 3, [[]]])

@@ -258,14 +258,7 @@ SHARDED = {
 def test_neighbours_attain_the_sensitivity_of_the_plan(case, shard_averaging):
     """One row ±u of a Huber SVM among zero rows, in each mini-batch of each shard."""
     request = Request(
-        1.0,
-        1e-6,
-        loss="huber_svm",
-        epochs=3,
-        batch_size=5,
-        shards=3,
-        shard_averaging=shard_averaging,
-        **SHARDED[case],
+        1.0, 1e-6, loss="huber_svm", epochs=3, batch_size=5, shards=3, shard_averaging=shard_averaging, **SHARDED[case]
     )
     release_plan = plan(request, Facts(rows=100, dimension=1))
     assert release_plan.learning.shard_rows == (34, 33, 33)

@@ -149,7 +149,7 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize("step", STEPS, ids=str)
+@pytest.mark.parametrize("step", others_slow([(step,) for step in STEPS], *((step,) for step in STEPS[::2])), ids=str)
 def test_a_step_costs_what_fifty_digits_say_rounded_up_by_a_billionth(step):
     exact, result = exactly(*step), poisson_gaussian_divergence(*step)
     assert exact <= result <= exact * (1 + mpmath.mpf("3e-9"))
@@ -493,11 +493,7 @@ def test_a_pure_mechanism_on_a_sample_is_the_formula_rounded_up(epsilon, probabi
 
 
 @settings(max_examples=300)
-@given(
-    epsilon=st.floats(0.01, 5),
-    probability=st.floats(0.01, 1),
-    shares=st.tuples(st.floats(0, 1), st.floats(0, 1)),
-)
+@given(epsilon=st.floats(0.01, 5), probability=st.floats(0.01, 1), shares=st.tuples(st.floats(0, 1), st.floats(0, 1)))
 def test_no_sampled_pure_mechanism_is_more_telling_and_one_is_as_telling(epsilon, probability, shares):
     """Densities at one output without the row, with it and with its neighbour, any two within e^ε."""
     without, with_, other = 1.0, *(math.exp(epsilon * (2 * share - 1)) for share in shares)

@@ -1,6 +1,7 @@
 """Plans for units of privacy with several rows: every algorithm's guarantee, noise and charge."""
 
 import json
+from functools import cache
 
 import numpy as np
 import pytest
@@ -39,6 +40,7 @@ PINNED = {  # the defaults of what adds noise once depend on the unit
 }
 
 
+@cache
 def planned(name, unit_rows, *, delta=DELTA, outputs=1, epsilon=EPSILON, **more):
     few = FEW.get(name, PINNED.get(name, {}))
     return plan(Request(epsilon, delta, algorithm=name, **(few | more)), facts(unit_rows, outputs))

@@ -43,10 +43,7 @@ KNOWN = [
     SelfComposedDpEvent(ExponentialMechanismDpEvent(0.5), 7),
     DisjointDpEvent((GaussianDpEvent(2.0), EpsilonDeltaDpEvent(0.9, 0.0))),
 ]
-UNKNOWN = [
-    PoissonGaussianDpEvent(0.1, 2.0, 10),
-    RepeatAndSelectDpEvent(GaussianDpEvent(3.0), 2.0, 1.0, 0.0),
-]
+UNKNOWN = [PoissonGaussianDpEvent(0.1, 2.0, 10), RepeatAndSelectDpEvent(GaussianDpEvent(3.0), 2.0, 1.0, 0.0)]
 UNKNOWN += [
     ComposedDpEvent((GaussianDpEvent(3.0), UNKNOWN[0])),
     DisjointDpEvent((UNKNOWN[1], GaussianDpEvent(3.0))),

@@ -5,6 +5,14 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy
 
+from dbdp.interfaces.python.estimators import odometer
+
+
+@pytest.fixture(autouse=True)
+def nothing_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin each test as a new process does: with no fit on rows at hand."""
+    monkeypatch.setattr(odometer, "_sums", {})
+
 
 @pytest.fixture
 def engine(server_url: str) -> Iterator[sqlalchemy.Engine]:

@@ -28,13 +28,15 @@ from sqlalchemy import MetaData, Table, select
 
 import dbdp
 from dbdp.controller import ChargedError
-from dbdp.interfaces.python import estimators, loading
+from dbdp.interfaces.python import loading
 from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.estimators import linear
 
 pandas = pytest.importorskip("pandas")
 pyarrow = pytest.importorskip("pyarrow")
 
 NEAR_EXACT = {"epsilon": 1e6, "delta": 1e-3, "algorithm": "output_perturbation_gd", "progress": False}
+NETWORK = {"epsilon": 1e6, "delta": 1e-3, "hidden_layer_sizes": (8,), "epochs": 200, "progress": False}
 STATED = {"bounds": {"age": [0, 100], "ward": ["A", "B"], "smoker": [0, 1]}, "classes": ["no", "yes"]}
 EXACT_ONLY = "asks two fits for one model, and each has noise of its own, also at ε = 1e6"
 EXPECTED = {
@@ -124,12 +126,11 @@ def outcomes(estimator: Any) -> dict[str, str]:
         pytest.param(dbdp.LogisticRegression(**NEAR_EXACT, epochs=60, bounds=4.0), marks=pytest.mark.slow),
         pytest.param(dbdp.Ridge(**NEAR_EXACT, epochs=60, bounds=4.0, radius=3.0), marks=pytest.mark.slow),
         pytest.param(dbdp.HuberRegressor(**NEAR_EXACT, epochs=60, bounds=4.0, radius=3.0), marks=pytest.mark.slow),
+        pytest.param(dbdp.MLPClassifier(**NETWORK, bounds=4.0), marks=pytest.mark.slow),
     ],
     ids=lambda each: f"{type(each).__name__}-{each.bounds}",
 )
-def test_scikit_learns_checks_pass_except_those_that_require_equal_fits(
-    estimator: Any, connection: psycopg.Connection
-) -> None:
+def test_scikit_learns_checks_pass_except_those_that_require_equal_fits(estimator, connection):
     result = outcomes(estimator)
     assert {name: why for name, why in result.items() if name not in EXPECTED} == {}
     assert "check_fit_idempotent" in result  # with noise nothing else can be
@@ -140,7 +141,7 @@ def test_scikit_learns_checks_pass_except_those_that_require_equal_fits(
 
 
 @pytest.mark.usefixtures("private")
-def test_noise_decides_nothing_here_but_once_in_a_thousand_million_fits() -> None:
+def test_noise_decides_nothing_here_but_once_in_a_thousand_million_fits():
     """6.3 deviations in each of three coordinates: together they move no score by a twentieth of the coefficient."""
     for rows, epochs in ((120, 10), (120, 20), (240, 10)):
         model = dbdp.LogisticRegression(**NEAR_EXACT, epochs=epochs, bounds=2.0, classes=[False, True])
@@ -150,7 +151,7 @@ def test_noise_decides_nothing_here_but_once_in_a_thousand_million_fits() -> Non
 
 
 @pytest.mark.usefixtures("private")
-def test_what_is_stated_of_an_array_is_not_read_from_it() -> None:
+def test_what_is_stated_of_an_array_is_not_read_from_it():
     features, labels = points()
     with no_leaks():
         for bounds in ([-1, 1], ([-1, -1], [1, 1]), {"x0": [-1, 1], "x1": [-1, 1]}, 1.5):
@@ -162,7 +163,7 @@ def test_what_is_stated_of_an_array_is_not_read_from_it() -> None:
 
 
 @pytest.mark.usefixtures("private")
-def test_what_is_read_from_the_rows_is_listed_in_a_warning() -> None:
+def test_what_is_read_from_the_rows_is_listed_in_a_warning():
     features, labels = points()
     numbers, words = np.where(labels, 7, 3), {"ward": np.where(labels, "A", "B").tolist()}
     told = {
@@ -180,7 +181,7 @@ def test_what_is_read_from_the_rows_is_listed_in_a_warning() -> None:
 
 
 @pytest.mark.usefixtures("private")
-def test_values_outside_their_bounds_are_clipped_and_a_label_outside_its_classes_is_refused() -> None:
+def test_values_outside_their_bounds_are_clipped_and_a_label_outside_its_classes_is_refused():
     features, labels = points()
     stated = dbdp.LogisticRegression(**NEAR_EXACT, epochs=30, bounds=[-1, 1])
     with no_leaks():
@@ -206,9 +207,7 @@ def test_values_outside_their_bounds_are_clipped_and_a_label_outside_its_classes
     ],
 )
 @pytest.mark.filterwarnings("ignore::dbdp.PrivacyLeakWarning")
-def test_what_does_not_fit_is_refused_with_the_remedy(
-    connection: psycopg.Connection, bounds: Any, columns: dict[str, list[Any]], told: str
-) -> None:
+def test_what_does_not_fit_is_refused_with_the_remedy(connection, bounds, columns, told):
     charged = connection.execute("select count(*) from dbdp.ledger").fetchone()
     with pytest.raises(ValueError, match=told):
         dbdp.LogisticRegression(**NEAR_EXACT, bounds=bounds).fit(columns, [0, 1])
@@ -216,7 +215,20 @@ def test_what_does_not_fit_is_refused_with_the_remedy(
     assert left_behind(connection) == 0
 
 
-def test_an_estimator_has_no_seed() -> None:
+@pytest.mark.usefixtures("private")
+@pytest.mark.parametrize(("rows", "delta", "is_large"), [(5, 0.5, True), (100, 0.01, True), (100, 0.0099, False)])
+def test_a_delta_of_one_over_the_number_of_rows_is_warned_of(rows, delta, is_large):
+    model = dbdp.LogisticRegression(epsilon=1000, delta=delta, bounds=1.0, classes=[0, 1], progress=False)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        model.fit(np.linspace(-1, 1, rows)[:, None], np.arange(rows) % 2)
+    texts = [str(each.message) for each in warned if f"at least 1/{rows}" in str(each.message)]
+    assert len(texts) == is_large
+    assert (f"at least 1/{rows}" in model.receipt_.get("warning", "")) == is_large
+    assert all(each.filename == __file__ for each in warned)
+
+
+def test_an_estimator_has_no_seed():
     assert not {"random_state", "seed"} & set(dbdp.LogisticRegression(epsilon=1).get_params())
 
 
@@ -242,11 +254,9 @@ def fail() -> None:
     [(fail, ChargedError), (lambda: signal.raise_signal(signal.SIGINT), KeyboardInterrupt)],
     ids=["an error", "Ctrl-C"],
 )
-def test_nothing_is_left_behind_after(
-    private: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, action: Any, error: type[BaseException]
-) -> None:
+def test_nothing_is_left_behind_after(private, monkeypatch, action, error):
     features, labels = points()
-    monkeypatch.setattr(estimators, "progress_bar", failing(action))
+    monkeypatch.setattr(linear, "progress_bar", failing(action))
     model = dbdp.LogisticRegression(epsilon=1, bounds=2.0, algorithm="bolt_on")
     with pytest.raises(error):
         model.fit(features, labels)
@@ -254,7 +264,7 @@ def test_nothing_is_left_behind_after(
     assert not hasattr(model, "coef_")
 
 
-def test_the_charge_and_the_released_model_stay(private: psycopg.Connection) -> None:
+def test_the_charge_and_the_released_model_stay(private):
     features, labels = points()
     model = dbdp.LogisticRegression(epsilon=1 / 3, delta=1e-7, bounds=2.0).fit(features, labels)
     sql = "select outcome, charge::float8, models from dbdp.history order by id desc limit 1"
@@ -262,9 +272,7 @@ def test_the_charge_and_the_released_model_stay(private: psycopg.Connection) -> 
     assert left_behind(private) == 0
 
 
-def test_what_a_killed_process_left_is_dropped_by_the_next_and_what_is_at_work_is_not(
-    private: psycopg.Connection, server_url: str
-) -> None:
+def test_what_a_killed_process_left_is_dropped_by_the_next_and_what_is_at_work_is_not(private, server_url):
     features, labels = points()
     dead, alive = "dbdp_rows_0000000000000000", "dbdp_rows_1111111111111111"
     with psycopg.connect(server_url, autocommit=True) as other:
@@ -286,9 +294,7 @@ def stranger(private: psycopg.Connection) -> Iterator[str]:
     private.execute(f"reset role; drop owned by {name} cascade; drop role {name}")
 
 
-def test_a_table_whose_name_is_sql_is_not_run_and_those_of_others_are_not_dropped(
-    private: psycopg.Connection, stranger: str
-) -> None:
+def test_a_table_whose_name_is_sql_is_not_run_and_those_of_others_are_not_dropped(private, stranger):
     injected = f"dbdp_rows_a;alter role {stranger} superuser"
     names = {injected, "dbdp_rows_0123456789abcdef", "dbdp_rows_0123456789ABCDEF", f"dbdp_rows_{'0' * 16}\n"}
     private.execute(f"set role {stranger}")
@@ -306,7 +312,7 @@ def test_a_table_whose_name_is_sql_is_not_run_and_those_of_others_are_not_droppe
 
 
 @pytest.mark.parametrize("planted", ["authorization {}", "; grant create on schema dbdp_rows to {}"])
-def test_rows_are_not_put_where_others_may_create(private: psycopg.Connection, stranger: str, planted: str) -> None:
+def test_rows_are_not_put_where_others_may_create(private, stranger, planted):
     private.execute("drop schema if exists dbdp_rows cascade")
     private.execute(f"create schema dbdp_rows {planted.format(stranger)}")
     with pytest.raises(
@@ -334,7 +340,7 @@ def as_arrow(columns: dict[str, list[Any]]) -> Any:
 
 @pytest.mark.usefixtures("private")
 @pytest.mark.parametrize("made", [as_pandas, as_arrow])
-def test_frames_bring_names_and_the_categories_of_their_types(made: Callable[..., Any]) -> None:
+def test_frames_bring_names_and_the_categories_of_their_types(made):
     columns = people()
     frame = made(columns)
     model = dbdp.LogisticRegression(**NEAR_EXACT, epochs=40, bounds={"age": [0, 100]}, classes=["no", "yes"])
@@ -351,7 +357,7 @@ def test_frames_bring_names_and_the_categories_of_their_types(made: Callable[...
 
 
 @pytest.mark.usefixtures("private")
-def test_columns_have_any_names_and_values_any_letters() -> None:
+def test_columns_have_any_names_and_values_any_letters():
     _, labels = points()
     frame = pandas.DataFrame({"label": labels * 1.0, 'we"ird é%s': np.where(labels, "ü'\\\t", "null")})
     classes = ["\N{SNOWMAN}", "b"]
@@ -363,7 +369,7 @@ def test_columns_have_any_names_and_values_any_letters() -> None:
 
 
 @pytest.mark.usefixtures("private")
-def test_several_classes_are_one_against_the_rest_and_keep_their_type() -> None:
+def test_several_classes_are_one_against_the_rest_and_keep_their_type():
     features, _ = points(300)
     labels = np.select([features[:, 0] < -0.4, features[:, 0] > 0.4], [3, 1], 2)
     model = dbdp.LogisticRegression(**NEAR_EXACT, epochs=40, bounds=1.5, classes=[1, 2, 3]).fit(features, labels)
@@ -375,8 +381,8 @@ def test_several_classes_are_one_against_the_rest_and_keep_their_type() -> None:
 
 
 @pytest.mark.usefixtures("private")
-@pytest.mark.parametrize("classes", [["well", "ill"], ["ill", "well"], ["mild", "well", "ill"]])
-def test_scorers_of_scikit_learn_do_not_depend_on_the_order_in_which_classes_are_stated(classes: list[str]) -> None:
+@pytest.mark.parametrize("classes", [["well", "ill"], ["mild", "well", "ill"]])
+def test_scorers_of_scikit_learn_do_not_depend_on_the_order_in_which_classes_are_stated(classes):
     features, labels = points(240)
     y = np.where(labels, "well", "ill")
     if len(classes) == 3:
@@ -403,7 +409,7 @@ def test_scorers_of_scikit_learn_do_not_depend_on_the_order_in_which_classes_are
         ("ab", "classes = 'ab'; pass a list"),
     ],
 )
-def test_classes_that_no_model_could_distinguish_are_refused(classes: Any, told: str) -> None:
+def test_classes_that_no_model_could_distinguish_are_refused(classes, told):
     with pytest.raises(ValueError, match=told):
         dbdp.LogisticRegression(**NEAR_EXACT, bounds=2.0, classes=classes).fit(*points())
 
@@ -427,27 +433,27 @@ def test_classes_that_no_model_could_distinguish_are_refused(classes: Any, told:
     ],
 )
 @pytest.mark.filterwarnings("ignore::dbdp.PrivacyLeakWarning")
-def test_what_would_be_misread_is_refused_with_the_remedy(given: dict[str, Any], X: Any, y: Any, told: str) -> None:
+def test_what_would_be_misread_is_refused_with_the_remedy(given, X, y, told):
     with pytest.raises(ValueError, match=told):
         dbdp.LogisticRegression(**NEAR_EXACT | {"classes": [0, 1]} | given).fit(X, y)
 
 
 @pytest.mark.usefixtures("private")
-def test_label_bounds_that_are_not_a_pair_are_refused() -> None:
+def test_label_bounds_that_are_not_a_pair_are_refused():
     for bounds in (5, [1, 2, 3], ["a", "b"]):
         with pytest.raises(ValueError, match=r"label_bounds = .*; pass \[lower, upper\]"):
             dbdp.Ridge(**NEAR_EXACT, bounds=2.0, label_bounds=bounds).fit(*points())
 
 
 @pytest.mark.usefixtures("private")
-def test_a_delta_below_the_ledgers_unit_has_its_budget() -> None:
+def test_a_delta_below_the_ledgers_unit_has_its_budget():
     with no_leaks():
         model = dbdp.LogisticRegression(epsilon=1, delta=1e-19, bounds=2.0, classes=[False, True]).fit(*points())
     assert model.receipt_["delta"] == 1e-19
 
 
 @pytest.mark.usefixtures("private")
-def test_nullable_booleans_and_numbered_columns_are_taken_as_they_are() -> None:
+def test_nullable_booleans_and_numbered_columns_are_taken_as_they_are():
     features, labels = points()
     frame = pandas.DataFrame(features)
     with warnings.catch_warnings():
@@ -459,7 +465,7 @@ def test_nullable_booleans_and_numbered_columns_are_taken_as_they_are() -> None:
 
 
 @pytest.mark.usefixtures("private")
-def test_integers_are_written_as_postgresql_writes_them() -> None:
+def test_integers_are_written_as_postgresql_writes_them():
     _, labels = points()
     frame = pandas.DataFrame({"code": np.where(labels, "1", "2")})
     stated = {"bounds": {"code": ["1", "2"]}, "classes": [False, True]}
@@ -469,19 +475,20 @@ def test_integers_are_written_as_postgresql_writes_them() -> None:
 
 @pytest.mark.usefixtures("private")
 @pytest.mark.parametrize(("is_stated", "told"), [(True, None), (False, "categories of 'ward'")])
-def test_only_an_ordered_dictionary_declares_its_categories(is_stated: bool, told: str | None) -> None:
+def test_only_an_ordered_dictionary_declares_its_categories(is_stated, told):
     """As polars.Enum has one, and polars.Categorical and dictionary_encode() have none."""
     wards = pyarrow.DictionaryArray.from_arrays([0, 1, 1, 0], ["A", "B", "C"], ordered=is_stated)
     model = dbdp.LogisticRegression(epsilon=1, batch_size=2, classes=[0, 1])
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         model.fit(pyarrow.table({"ward": wards}), [0, 1, 1, 0])
-    assert [told in str(each.message) for each in warned] == ([True] if told else [])
+    leaks = [str(each.message) for each in warned if each.category is dbdp.PrivacyLeakWarning]
+    assert [told in leak for leak in leaks] == ([True] if told else [])
     assert model.feature_names_ == [f"ward={name}" for name in ("ABC" if is_stated else "AB")]
 
 
 @pytest.mark.usefixtures("private")
-def test_scalars_of_numpy_are_options_as_pythons_own() -> None:
+def test_scalars_of_numpy_are_options_as_pythons_own():
     features, labels = points()
     options = {"epsilon": np.float32(8), "delta": np.float64(1e-3), "epochs": np.int32(2), "batch_size": np.int64(20)}
     model = dbdp.LogisticRegression(**options, bounds=2.0, classes=[False, True]).fit(features, labels)
@@ -514,9 +521,7 @@ def registered(database: Database, patients: Table) -> Iterator[str]:
     return name
 
 
-def test_a_query_is_read_with_the_callers_rights_and_its_columns_are_named(
-    engine: sqlalchemy.Engine, patients: Table
-) -> None:
+def test_a_query_is_read_with_the_callers_rights_and_its_columns_are_named(engine, patients):
     model = dbdp.LogisticRegression(**NEAR_EXACT, epochs=40, database=engine, **STATED)
     with no_leaks():
         model.fit(select(patients).where(patients.c.ward.in_(["A", "B"]), patients.c.age >= 0), y="ill")
@@ -531,9 +536,7 @@ def test_a_query_is_read_with_the_callers_rights_and_its_columns_are_named(
         model.predict(select(patients.c.age))
 
 
-def test_a_table_is_trained_in_place_where_it_is_registered(
-    database: Database, patients: Table, registered: str
-) -> None:
+def test_a_table_is_trained_in_place_where_it_is_registered(database, patients, registered):
     model = dbdp.LogisticRegression(**NEAR_EXACT | {"epsilon": 1e4}, epochs=40, database=database).fit(patients)
     assert model.receipt_["dataset"] == registered
     by_name = dbdp.LogisticRegression(epsilon=1, database=database).fit(registered)
@@ -544,7 +547,7 @@ def test_a_table_is_trained_in_place_where_it_is_registered(
         by_name.fit(registered, "ill")
 
 
-def test_the_classes_of_a_dataset_are_sorted_with_their_models(database: Database, patients: Table) -> None:
+def test_the_classes_of_a_dataset_are_sorted_with_their_models(database, patients):
     name = f"{patients.schema}_wards"
     classes = ["C", "A", "B"]
     database.register_dataset(
@@ -560,9 +563,7 @@ def test_the_classes_of_a_dataset_are_sorted_with_their_models(database: Databas
 
 
 @pytest.mark.parametrize("missing", [None, np.nan, np.inf])
-def test_a_model_of_a_dataset_predicts_nothing_for_rows_with_missing_values(
-    database: Database, patients: Table, registered: str, missing: float | None
-) -> None:
+def test_a_model_of_a_dataset_predicts_nothing_for_rows_with_missing_values(database, patients, registered, missing):
     model = dbdp.LogisticRegression(epsilon=1, database=database).fit(registered)
     assert model.predict([[50, "A"], [60.0, "no such ward"]]).shape == (2,)
     for rows in ([[missing, "A"]], np.array([[missing, "A"]], dtype=object), {"age": [missing], "ward": ["A"]}):
@@ -581,30 +582,26 @@ def test_a_model_of_a_dataset_predicts_nothing_for_rows_with_missing_values(
         alone.predict([[missing]])
 
 
-def test_a_table_that_is_not_a_dataset_is_refused(database: Database, patients: Table) -> None:
+def test_a_table_that_is_not_a_dataset_is_refused(database, patients):
     with pytest.raises(ValueError, match=r"patients is not a dataset.*register it, or pass select\(table\)"):
         dbdp.LogisticRegression(epsilon=1, database=database).fit(patients)
 
 
-def test_a_query_over_a_dataset_warns_that_nothing_is_charged(
-    database: Database, patients: Table, registered: str
-) -> None:
+def test_a_query_over_a_dataset_warns_that_nothing_is_charged(database, patients, registered):
     before = database.budget(registered)["charged"]
     with pytest.warns(dbdp.PrivacyLeakWarning, match=f"rows of dataset '{registered}'.*not charged"):
         dbdp.LogisticRegression(epsilon=1, database=database, **STATED).fit(select(patients.alias()), y="ill")
     assert database.budget(registered)["charged"] == before
 
 
-def test_a_query_is_refused_as_the_source_of_a_dataset(database: Database, patients: Table) -> None:
+def test_a_query_is_refused_as_the_source_of_a_dataset(database, patients):
     with pytest.raises(ValueError, match="source is a Select; a row of a query may depend on many records"):
         database.register_dataset(
             "q", select(patients), label="ill", features={"age": [0, 1]}, epsilon=1, delta=0, positive="yes"
         )
 
 
-def test_a_score_is_exact_on_rows_and_charged_on_a_dataset(
-    database: Database, patients: Table, registered: str
-) -> None:
+def test_a_score_is_exact_on_rows_and_charged_on_a_dataset(database, patients, registered):
     model = dbdp.LogisticRegression(**NEAR_EXACT | {"epsilon": 1e4}, epochs=40, database=database).fit(registered)
     columns = people()
     rows = pandas.DataFrame(columns).drop(columns=["ill"])
@@ -627,7 +624,7 @@ def test_a_score_is_exact_on_rows_and_charged_on_a_dataset(
 
 
 @pytest.mark.usefixtures("private")
-def test_a_copy_shares_the_database_and_a_pickle_leaves_it_out(database: Database) -> None:
+def test_a_copy_shares_the_database_and_a_pickle_leaves_it_out(database):
     features, labels = points()
     model = dbdp.LogisticRegression(**NEAR_EXACT, bounds=2.0, database=database).fit(features, labels)
     assert clone(model).database is database
@@ -636,7 +633,7 @@ def test_a_copy_shares_the_database_and_a_pickle_leaves_it_out(database: Databas
     assert (loaded.predict_proba(features) == model.predict_proba(features)).all()
 
 
-def test_a_url_with_a_password_is_not_shown() -> None:
+def test_a_url_with_a_password_is_not_shown():
     model = dbdp.LogisticRegression(epsilon=1, database="postgresql://me:secret@host/db")
     with pytest.raises(ValueError, match=r"database=dbdp.connect\(url\)") as raised:
         model.fit("patients")
@@ -644,7 +641,7 @@ def test_a_url_with_a_password_is_not_shown() -> None:
 
 
 @pytest.mark.usefixtures("private")
-def test_it_works_in_a_pipeline_and_in_a_search() -> None:
+def test_it_works_in_a_pipeline_and_in_a_search():
     features, labels = points()
     steps = make_pipeline(FunctionTransformer(np.tanh), dbdp.LogisticRegression(**NEAR_EXACT, epochs=20, bounds=2.0))
     search = GridSearchCV(steps, {"logisticregression__regularisation": [1e-4, 1.0]}, cv=2).fit(features, labels)
@@ -654,7 +651,7 @@ def test_it_works_in_a_pipeline_and_in_a_search() -> None:
 
 @pytest.mark.usefixtures("private")
 @pytest.mark.parametrize("kind", [BaggingClassifier, lambda model, **_: VotingClassifier([("one", model)])])
-def test_meta_estimators_that_number_the_classes_work_with_the_numbers_stated(kind: Callable[..., Any]) -> None:
+def test_meta_estimators_that_number_the_classes_work_with_the_numbers_stated(kind):
     features, labels = points()
     model = dbdp.LogisticRegression(**NEAR_EXACT, epochs=20, bounds=2.0, classes=[0, 1])
     with no_leaks():
@@ -668,16 +665,14 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "python.md"
 
 
 @pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL))
-def test_the_code_of_the_documentation_runs_and_warns_of_nothing(
-    code: str, private: psycopg.Connection, server_url: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_the_code_of_the_documentation_runs_and_warns_of_nothing(code, private, server_url, monkeypatch, capsys):
     monkeypatch.setenv("DBDP_URL", server_url)
     with no_leaks():
         exec(compile(code, DOCUMENT.name, "exec"), {})
     assert capsys.readouterr().out
 
 
-def test_the_documentation_lists_the_checks_that_cannot_pass() -> None:
+def test_the_documentation_lists_the_checks_that_cannot_pass():
     named = set(re.findall(r"`(check_\w+)`", DOCUMENT.read_text())) - {"check_estimator"}
     assert named == set(EXPECTED)
 
@@ -699,9 +694,7 @@ def test_the_documentation_lists_the_checks_that_cannot_pass() -> None:
     ],
     ids=["lists", "floats", "pandas", "pandas's own types", "pandas's categories", "arrow", "columns", "a query"],
 )
-def test_numbers_and_booleans_that_are_categories_predict_as_in_sql(
-    connection: psycopg.Connection, coded: tuple[dbdp.LogisticRegression, Table], given: Callable[..., Any]
-) -> None:
+def test_numbers_and_booleans_that_are_categories_predict_as_in_sql(connection, coded, given):
     model, table = coded
     sql = f"select age, grade, flag, dbdp.predict_probability({model.model_id_}, g) as p from {table.fullname} as g"
     rows = connection.execute(f"{sql} order by age").fetchall()
@@ -729,15 +722,13 @@ def coded(
     return model, sqlalchemy.table("coded", *columns, schema=schema)
 
 
-def test_an_engine_does_not_reuse_the_connection_of_a_database(engine: sqlalchemy.Engine) -> None:
+def test_an_engine_does_not_reuse_the_connection_of_a_database(engine):
     with dbdp.connect(engine) as database, engine.connect() as other:
         assert other.connection.driver_connection is not database.connection
         assert database.connection.autocommit
 
 
-def test_what_is_done_on_a_sqlalchemy_connection_is_committed_by_its_owner(
-    engine: sqlalchemy.Engine, patients: Table
-) -> None:
+def test_what_is_done_on_a_sqlalchemy_connection_is_committed_by_its_owner(engine, patients):
     name = f"{patients.schema}_mine"
     with engine.connect() as owner:
         database = dbdp.connect(owner)

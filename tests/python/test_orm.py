@@ -1,7 +1,5 @@
 """The SQLAlchemy models agree with the catalogue and are read-only."""
 
-from typing import Any
-
 import psycopg
 import pytest
 import sqlalchemy
@@ -33,11 +31,11 @@ def in_model(model: type[orm.Base]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_every_column_is_mapped_with_its_type(connection: psycopg.Connection, model: type[orm.Base]) -> None:
+def test_every_column_is_mapped_with_its_type(connection, model):
     assert in_model(model) == in_catalogue(connection, model.__table__.fullname)
 
 
-def test_every_view_that_is_not_internal_has_a_model(connection: psycopg.Connection) -> None:
+def test_every_view_that_is_not_internal_has_a_model(connection):
     rows = connection.execute(
         "select relname from pg_class where relnamespace = 'dbdp'::regnamespace and relkind = 'v' "
         "and obj_description(oid, 'pg_class') not like 'internal: %'"
@@ -57,7 +55,7 @@ def trained(connection: psycopg.Connection, database: Database, schema: str, reg
     return name
 
 
-def test_registry_and_ledger_are_read(engine: sqlalchemy.Engine, trained: str) -> None:
+def test_registry_and_ledger_are_read(engine, trained):
     with Session(engine) as session:
         dataset = session.get_one(orm.Dataset, trained)
         assert (dataset.rows, dataset.epsilon, dataset.declaration["label"]) == (99, 1000, "y")
@@ -69,7 +67,7 @@ def test_registry_and_ledger_are_read(engine: sqlalchemy.Engine, trained: str) -
         assert (allowance.epsilon, allowance.charged) == (1, 0)
 
 
-def test_what_is_read_shows_what_it_is(engine: sqlalchemy.Engine, trained: str) -> None:
+def test_what_is_read_shows_what_it_is(engine, trained):
     with Session(engine) as session:
         charge = session.scalars(select(orm.Charge).where(orm.Charge.dataset == trained)).one()
         assert repr(charge).startswith(f"Charge(id={charge.id}, ")
@@ -79,14 +77,14 @@ def test_what_is_read_shows_what_it_is(engine: sqlalchemy.Engine, trained: str) 
 
 
 @pytest.mark.parametrize("make", [sqlalchemy.insert, sqlalchemy.update, sqlalchemy.delete])
-def test_nothing_is_written_by_a_statement(engine: sqlalchemy.Engine, trained: str, make: Any) -> None:
+def test_nothing_is_written_by_a_statement(engine, trained, make):
     statement = make(orm.Dataset) if make is sqlalchemy.delete else make(orm.Dataset).values(name="another")
     with Session(engine) as session, pytest.raises(TypeError, match=r"Dataset is read-only.*dbdp\.Database"):
         session.execute(statement)
 
 
 @pytest.mark.parametrize("how", ["insert", "update", "delete"])
-def test_nothing_is_written(engine: sqlalchemy.Engine, trained: str, how: str) -> None:
+def test_nothing_is_written(engine, trained, how):
     with Session(engine) as session:
         dataset = session.get_one(orm.Dataset, trained)
         if how == "insert":

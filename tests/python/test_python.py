@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 import dbdp
 from dbdp.controller import ChargedError
 from dbdp.interfaces.python.database import Database
-from dbdp.interfaces.python.keywords import OfClassifiers, OfRegressors
+from dbdp.interfaces.python.keywords import OfClassifiers, OfNetworks, OfRegressors
 
 
 @pytest.fixture
@@ -68,14 +68,14 @@ def targets(url: str) -> dict[str, object]:
         "psycopg connection",
     ],
 )
-def test_connect_takes_every_kind_of_target(kind: str, server_url: str, dataset: str) -> None:
+def test_connect_takes_every_kind_of_target(kind, server_url, dataset):
     with dbdp.connect(targets(server_url)[kind]) as database:
         model = dbdp.LogisticRegression(epsilon=1, delta=1e-6, batch_size=10).fit(database, dataset)
         assert model.coef_.shape == (1, 3)
         database.connection.rollback()
 
 
-def test_a_lent_connection_is_not_collected_while_it_is_used(server_url: str) -> None:
+def test_a_lent_connection_is_not_collected_while_it_is_used(server_url):
     """SQLAlchemy resets a connection whose object is gone: in the middle of a statement that would wait for itself."""
     engine = sqlalchemy.create_engine(server_url.replace("postgresql://", "postgresql+psycopg://"))
     database = dbdp.connect(engine.connect())
@@ -86,13 +86,13 @@ def test_a_lent_connection_is_not_collected_while_it_is_used(server_url: str) ->
     assert engine.pool.checkedout() == 0
 
 
-def test_connect_reads_the_environment(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connect_reads_the_environment(server_url, monkeypatch):
     monkeypatch.setenv("DBDP_URL", server_url)
     with dbdp.connect() as database:
         assert isinstance(database.datasets(), list)
 
 
-def test_with_a_large_epsilon_it_learns(database: Database, dataset: str) -> None:
+def test_with_a_large_epsilon_it_learns(database, dataset):
     estimator = dbdp.LogisticRegression(epsilon=100, delta=1e-6, batch_size=10)
     features = np.random.default_rng().normal(size=(200, 3))
     positive = features[:, 0] > 0
@@ -100,16 +100,14 @@ def test_with_a_large_epsilon_it_learns(database: Database, dataset: str) -> Non
     assert estimator.predict_proba(features).sum(axis=1) == pytest.approx(np.ones(200))
 
 
-def test_every_epoch_is_one_query_and_is_reported(database: Database, dataset: str) -> None:
+def test_every_epoch_is_one_query_and_is_reported(database, dataset):
     reports: list[tuple[str, int, int]] = []
     request = dbdp.Request(epsilon=1, delta=1e-6, epochs=4, batch_size=10)
     database.train(dataset, request, lambda *report: reports.append(report))
     assert reports == [("shuffle", 0, 1), ("shuffle", 1, 1), *(("epoch", done, 4) for done in range(5))]
 
 
-def test_client_and_server_return_the_same_plan(
-    database: Database, dataset: str, connection: psycopg.Connection
-) -> None:
+def test_client_and_server_return_the_same_plan(database, dataset, connection):
     request = dbdp.Request(epsilon=1, delta=1e-6, epochs=4, batch_size=7)
     in_server = connection.execute(
         "select dbdp.dp_explain(%s, epsilon => 1, delta => 1e-6, epochs => 4, batch_size => 7)", (dataset,)
@@ -117,14 +115,14 @@ def test_client_and_server_return_the_same_plan(
     assert in_server == (database.explain(dataset, request),)
 
 
-def test_a_data_dictionary_becomes_a_proposal_and_never_looks_at_data() -> None:
+def test_a_data_dictionary_becomes_a_proposal_and_never_looks_at_data():
     proposed = dbdp.propose_declaration({"age": {"minimum": 0, "maximum": 120}, "ward": {"values": ["A", "B"]}})
     assert proposed == {"age": [0.0, 120.0], "ward": ["A", "B"]}
     with pytest.raises(ValueError, match="'weight'"):
         dbdp.propose_declaration({"weight": {"unit": "kg"}})
 
 
-def test_a_password_in_a_sqlalchemy_url_is_used(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_password_in_a_sqlalchemy_url_is_used(server_url, monkeypatch):
     given: list[str] = []
     monkeypatch.setattr(psycopg, "connect", lambda url, **_: given.append(url))
     with pytest.raises(AttributeError):  # there is no connection
@@ -132,7 +130,7 @@ def test_a_password_in_a_sqlalchemy_url_is_used(server_url: str, monkeypatch: py
     assert given == ["postgresql://me:secret@host/db"]
 
 
-def test_a_wrong_target_is_named(server_url: str) -> None:
+def test_a_wrong_target_is_named(server_url):
     engine = sqlalchemy.create_engine(server_url.replace("postgresql://", "postgresql+psycopg://"))
     with Session(engine) as session:
         with pytest.raises(ValueError, match=r"a SQLAlchemy Session; pass its connection, session\.connection\(\)"):
@@ -142,7 +140,7 @@ def test_a_wrong_target_is_named(server_url: str) -> None:
         dbdp.connect({"host": "here"})
 
 
-def test_a_text_is_refused_as_a_list_of_groups(database: Database) -> None:
+def test_a_text_is_refused_as_a_list_of_groups(database):
     for function in (database.train_groups, database.explain_groups):
         with pytest.raises(ValueError, match=r"groups = 'north' would be one group for each letter.*\['north'\]"):
             function("points", dbdp.Request(epsilon=1), group_by="hospital", groups="north")
@@ -151,7 +149,7 @@ def test_a_text_is_refused_as_a_list_of_groups(database: Database) -> None:
 # --- errors -------------------------------------------------------------------------------------------------
 
 
-def test_what_the_server_refuses_is_a_value_error_in_its_bare_words(database: Database, dataset: str) -> None:
+def test_what_the_server_refuses_is_a_value_error_in_its_bare_words(database, dataset):
     with pytest.raises(ValueError, match=r"^epsilon = -1\.0 must be positive") as refused:
         database.explain_in_server(dataset, dbdp.Request(epsilon=-1))
     assert isinstance(refused.value, psycopg.DatabaseError)
@@ -162,13 +160,8 @@ def test_what_the_server_refuses_is_a_value_error_in_its_bare_words(database: Da
 
 @pytest.mark.parametrize("state", ["DP001", "P0001"])
 def test_a_training_in_the_server_that_fails_after_its_charge_is_a_charged_error(
-    connection: psycopg.Connection,
-    database: Database,
-    dataset: str,
-    schema: str,
-    monkeypatch: pytest.MonkeyPatch,
-    state: str,
-) -> None:
+    connection, database, dataset, schema, monkeypatch, state
+):
     """Whatever SQLSTATE it has: that of a refusal too."""
     monkeypatch.setattr(Database, "_trains_here", lambda *_: False)
     connection.execute(f"""
@@ -188,7 +181,7 @@ create trigger refuse before insert on dbdp.model for each row execute function 
     assert float(database.budget(dataset)["charged"]) > 0
 
 
-def test_candidates_take_scalars_of_numpy(database: Database, dataset: str) -> None:
+def test_candidates_take_scalars_of_numpy(database, dataset):
     base = dbdp.Request(epsilon=np.float64(1), delta=1e-6, batch_size=np.int64(5))
     request = dbdp.TuningRequest(base, [{"epochs": np.int64(2)}, {"regularisation": np.float32(0.5)}])
     model = database.tune(dataset, request)
@@ -213,7 +206,7 @@ with dbdp.connect() as database:
 ERRORS = {7: "arg-type", 8: "call-arg", 9: "call-arg", 10: "attr-defined", 12: "attr-defined"}
 
 
-def test_a_type_checker_sees_every_public_name() -> None:
+def test_a_type_checker_sees_every_public_name():
     tree = ast.parse(Path(dbdp.__file__).read_text())
     imports = (
         each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom) and (each.module or "").startswith("dbdp")
@@ -221,8 +214,19 @@ def test_a_type_checker_sees_every_public_name() -> None:
     assert {name.asname: each.module for each in imports for name in each.names} == dbdp._PLACES
 
 
-@pytest.mark.parametrize(("estimator", "typed"), [(dbdp.LogisticRegression, OfClassifiers), (dbdp.Ridge, OfRegressors)])
-def test_a_type_checker_sees_the_keywords_of_the_estimators(estimator: type, typed: type) -> None:
+def test_a_shell_completes_every_public_name_and_nothing_is_imported_for_it():
+    code = "import sys, dbdp; print(*dir(dbdp)); print(sum(name.startswith('dbdp.') for name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    names, loaded = done.stdout.splitlines()
+    assert set(names.split()) == {*dbdp.__all__, "__version__"}
+    assert loaded == "0"
+
+
+@pytest.mark.parametrize(
+    ("estimator", "typed"),
+    [(dbdp.LogisticRegression, OfClassifiers), (dbdp.Ridge, OfRegressors), (dbdp.MLPClassifier, OfNetworks)],
+)
+def test_a_type_checker_sees_the_keywords_of_the_estimators(estimator, typed):
     hints = get_type_hints(typed)
     parameters = dict(list(inspect.signature(estimator).parameters.items()))
     assert set(hints) == set(parameters)
@@ -233,7 +237,7 @@ def test_a_type_checker_sees_the_keywords_of_the_estimators(estimator: type, typ
 
 
 @pytest.mark.slow
-def test_mypy_reports_wrong_types_in_a_script(tmp_path: Path) -> None:
+def test_mypy_reports_wrong_types_in_a_script(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(TYPED)
     result = subprocess.run(
@@ -246,5 +250,5 @@ def test_mypy_reports_wrong_types_in_a_script(tmp_path: Path) -> None:
     ).stdout
     errors = [line.split(":") for line in result.splitlines() if line.startswith("script.py") and "error" in line]
     assert {int(number): text.rpartition("[")[2].rstrip("]") for _, number, *_, text in errors} == ERRORS, result
-    assert result.count("dbdp.interfaces.python.estimators.LogisticRegression") >= 1
+    assert result.count("dbdp.interfaces.python.estimators.linear.LogisticRegression") >= 1
     assert result.count("dbdp.algorithms.several.tuning.TuningRequest") == 1

@@ -5,12 +5,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import numpy as np
 import psycopg
 import pytest
+from pairs import each_value_quick, others_slow
 from servers import cancel_once_charged
 from short import FEW
 
@@ -22,8 +23,6 @@ from dbdp.interfaces.python.database import Database, connect
 from dbdp.interfaces.python.estimators import LogisticRegression
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
 
-Register = Callable[..., str]
-Spent = Callable[[str], tuple[int, int]]
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => %s, delta => %s, epochs => 1, batch_size => 20)"
 EVERY_INTERFACE = pytest.mark.parametrize("interface", ["server", "client"])
 EVERY_ALGORITHM = pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -55,16 +54,8 @@ join dbdp.dataset as d on d.id = dataset_id where d.name = %s order by l.id"""
 @pytest.mark.parametrize("mode", BUDGETS)
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.0), (0.5, 1e-7)])
 def test_a_release_is_charged_as_the_accountant_computes(
-    connection: psycopg.Connection,
-    database: Database,
-    table: str,
-    register: Register,
-    spent: Spent,
-    mode: str,
-    epsilon: float,
-    delta: float,
-    interface: str,
-) -> None:
+    connection, database, table, register, spent, mode, epsilon, delta, interface
+):
     name = register(table, epsilon=3.0, delta=3e-6, mode=mode)
     for count in (1, 2):
         if interface == "server":
@@ -80,7 +71,7 @@ def test_a_release_is_charged_as_the_accountant_computes(
     assert (receipt["mode"], receipt["order"]) == (mode, BUDGETS[mode].order)
 
 
-def test_the_table_of_charges_is_that_of_the_law() -> None:
+def test_the_table_of_charges_is_that_of_the_law():
     """privacy.md §13: a Gaussian costs αΔ²/2σ² at the fixed order, a pure release its ε in mode basic."""
     guarantee = plan(Request(epsilon=0.5, delta=1e-7, batch_size=20), Facts(60, 4)).mechanism.guarantee
     renyi = BUDGETS["renyi"]
@@ -90,9 +81,7 @@ def test_the_table_of_charges_is_that_of_the_law() -> None:
     assert cost(BUDGETS["basic"], 0.5, 1e-7) == (500_000_000, 100_000_000_000)
 
 
-def test_a_rollback_keeps_the_charge(
-    connection: psycopg.Connection, table: str, register: Register, spent: Spent
-) -> None:
+def test_a_rollback_keeps_the_charge(connection, table, register, spent):
     name = register(table)
     with connection.transaction(force_rollback=True):
         assert connection.execute(TRAIN, (name, 1.0, 0.0)).fetchone()[0] > 0
@@ -100,34 +89,7 @@ def test_a_rollback_keeps_the_charge(
     assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (0,)
 
 
-def test_a_rollback_to_a_savepoint_keeps_the_charge(
-    connection: psycopg.Connection, table: str, register: Register, spent: Spent
-) -> None:
-    name = register(table)
-    with connection.transaction():
-        connection.execute("savepoint before")
-        connection.execute(TRAIN, (name, 1.0, 0.0))
-        connection.execute("rollback to savepoint before")
-        connection.execute(TRAIN, (name, 1.0, 0.0))
-    assert spent(name) == (2 * CHARGE_UNITS, 0)
-    assert len(ledger(connection, name)) == 1  # the history is undone, the odometer is not
-
-
-def test_an_exception_that_is_caught_keeps_the_charge(
-    connection: psycopg.Connection, table: str, register: Register, spent: Spent
-) -> None:
-    name = register(table)
-    connection.execute(f"""
-do $$ begin
-  perform dbdp.dp_logreg('{name}', 1, batch_size => 20);
-  raise exception 'seen it';
-exception when raise_exception then null; end $$""")
-    assert spent(name) == (CHARGE_UNITS, 0)
-
-
-def test_a_client_that_rolls_back_keeps_the_charge(
-    server_url: str, table: str, register: Register, spent: Spent
-) -> None:
+def test_a_client_that_rolls_back_keeps_the_charge(server_url, table, register, spent):
     name = register(table)
     with psycopg.connect(server_url) as other:
         fit(connect(other), name, 1.0, 0.0)
@@ -135,9 +97,7 @@ def test_a_client_that_rolls_back_keeps_the_charge(
     assert spent(name) == (CHARGE_UNITS, 0)
 
 
-def test_releases_of_one_statement_are_charged_each(
-    connection: psycopg.Connection, table: str, register: Register, spent: Spent
-) -> None:
+def test_releases_of_one_statement_are_charged_each(connection, table, register, spent):
     name = register(table)
     sql = f"select dbdp.dp_logreg('{name}', 1, batch_size => 20) from generate_series(1, 3)"
     assert len(connection.execute(sql).fetchall()) == 3
@@ -179,9 +139,7 @@ def left_behind(connection: psycopg.Connection) -> list[tuple]:
 
 
 @EVERY_INTERFACE
-def test_the_charge_is_made_before_there_is_a_place_for_the_rows(
-    connection: psycopg.Connection, schema: str, table: str, register: Register, interface: str
-) -> None:
+def test_the_charge_is_made_before_there_is_a_place_for_the_rows(connection, schema, table, register, interface):
     name = register(table)
     with whenever_a_table_is_created(connection, schema, visible_charge(connection, schema, name)):
         by(connection, interface, name, "bolt_on")
@@ -195,17 +153,10 @@ def visible_charge(connection: psycopg.Connection, schema: str, name: str) -> st
     return f"perform setval('{schema}.seen', (select last_value from dbdp.charge_{number}))"
 
 
-@EVERY_INTERFACE
-@EVERY_ALGORITHM
+@pytest.mark.parametrize(("algorithm", "interface"), each_value_quick(list(ALGORITHMS), ["client", "server"]))
 def test_a_training_that_fails_was_charged_before_and_keeps_its_charge_and_its_secrets(
-    connection: psycopg.Connection,
-    schema: str,
-    table: str,
-    register: Register,
-    spent: Spent,
-    algorithm: str,
-    interface: str,
-) -> None:
+    connection, schema, table, register, spent, algorithm, interface
+):
     """Fail where the table for the rows is created, before the first row is read."""
     name = register(table)
     action = f"{visible_charge(connection, schema, name)}; raise exception 'row 1 holds a secret'"
@@ -220,9 +171,7 @@ def test_a_training_that_fails_was_charged_before_and_keeps_its_charge_and_its_s
 
 
 @EVERY_ALGORITHM
-def test_an_interrupted_training_keeps_its_charge_and_leaves_no_table(
-    connection: psycopg.Connection, table: str, register: Register, spent: Spent, algorithm: str
-) -> None:
+def test_an_interrupted_training_keeps_its_charge_and_leaves_no_table(connection, table, register, spent, algorithm):
     """By the key: at the first report after the rows were read."""
     name = register(table)
 
@@ -248,10 +197,10 @@ LASTING: dict[str, dict[str, object]] = {  # what takes seconds; rrpsgd may stop
 }
 
 
-@pytest.mark.parametrize("algorithm", LASTING)
+@pytest.mark.parametrize("algorithm", others_slow(list(LASTING), *list(LASTING)[::3]))
 def test_a_cancel_in_the_middle_keeps_the_charge_and_leaves_no_table(
-    connection: psycopg.Connection, server_url: str, table: str, register: Register, spent: Spent, algorithm: str
-) -> None:
+    connection, server_url, table, register, spent, algorithm
+):
     """In the server, where all of the training is one statement."""
     connection.execute(f"insert into {table} select t.* from t, generate_series(1, 499)")
     name = register(table)
@@ -267,15 +216,7 @@ def test_a_cancel_in_the_middle_keeps_the_charge_and_leaves_no_table(
 
 @pytest.mark.parametrize("interface", ["server", "client"])
 @pytest.mark.parametrize("mode", BUDGETS)
-def test_the_limit_is_reached_and_not_passed(
-    connection: psycopg.Connection,
-    database: Database,
-    table: str,
-    register: Register,
-    spent: Spent,
-    mode: str,
-    interface: str,
-) -> None:
+def test_the_limit_is_reached_and_not_passed(connection, database, table, register, spent, mode, interface):
     """Releases of half the budget's charge: the second fills the odometer to the unit, the third is refused."""
     half = 1.5 if mode == "basic" else pure_of_charge(BUDGETS["renyi"], BUDGETS["renyi"].charge_limit // 2)
     name = register(table, epsilon=3.0, delta=3e-6, mode=mode)
@@ -289,7 +230,7 @@ def test_the_limit_is_reached_and_not_passed(
     limit, before = BUDGETS[mode].charge_limit, spent(name)
     assert limit - 1 <= before[0] <= limit
     with pytest.raises(
-        psycopg.Error, match=r"the budget of dataset .* does not cover this release: it would add a charge"
+        psycopg.Error, match=r"the budget of dataset .* does not cover this release: it needs \S+ %, and \S+ % is left"
     ):
         act(half)
     smallest = 2e-9 if mode == "basic" else 1e-4
@@ -311,28 +252,18 @@ def pure_of_charge(budget: Budget, charge: int) -> float:
 @pytest.mark.parametrize(
     ("epsilon", "delta", "fits"), [(3.0, 3e-6, True), (3.000001, 0.0, False), (0.1, 3.1e-6, False)]
 )
-def test_one_release_may_spend_all_of_the_budget_and_no_more(
-    connection: psycopg.Connection,
-    table: str,
-    register: Register,
-    spent: Spent,
-    epsilon: float,
-    delta: float,
-    fits: bool,
-) -> None:
+def test_one_release_may_spend_all_of_the_budget_and_no_more(connection, table, register, spent, epsilon, delta, fits):
     name = register(table, epsilon=3.0, delta=3e-6)
     if fits:
         connection.execute(TRAIN, (name, epsilon, delta))
         assert spent(name) == (3 * CHARGE_UNITS, 3 * LEAK_UNITS // 10**6)
     else:
-        with pytest.raises(psycopg.Error, match=r"does not cover this release: it would add a (charge|leak) of"):
+        with pytest.raises(psycopg.Error, match=r"does not cover this release: it needs \S+ %.*, and 100 % is left"):
             connection.execute(TRAIN, (name, epsilon, delta))
         assert spent(name) == (0, 0)
 
 
-def test_explaining_spends_and_writes_nothing(
-    connection: psycopg.Connection, database: Database, table: str, register: Register, spent: Spent
-) -> None:
+def test_explaining_spends_and_writes_nothing(connection, database, table, register, spent):
     name = register(table)
     explained = connection.execute("select dbdp.dp_explain(%s, 1, 1e-6, batch_size => 20)", (name,)).fetchone()[0]
     assert explained == database.explain(name, Request(epsilon=1.0, delta=1e-6, batch_size=20))
@@ -341,9 +272,7 @@ def test_explaining_spends_and_writes_nothing(
     assert ledger(connection, name) == []
 
 
-def test_other_datasets_are_not_charged(
-    connection: psycopg.Connection, table: str, register: Register, spent: Spent
-) -> None:
+def test_other_datasets_are_not_charged(connection, table, register, spent):
     connection.execute("create table other as select * from t")
     names = register(table), register("other")
     connection.execute(TRAIN, (names[0], 1.0, 0.0))
@@ -363,9 +292,7 @@ def idle_server(connection: psycopg.Connection) -> Iterator[None]:
 @pytest.mark.usefixtures("idle_server")
 @pytest.mark.parametrize("interface", ["server", "client"])
 @pytest.mark.parametrize("synchronous", ["on", "off"])
-def test_the_charge_is_on_disk_when_the_release_is_shown(
-    connection: psycopg.Connection, database: Database, table: str, register: Register, synchronous: str, interface: str
-) -> None:
+def test_the_charge_is_on_disk_when_the_release_is_shown(connection, database, table, register, synchronous, interface):
     """On an idle server; within a transaction that has not committed."""
     name = register(table)
     connection.execute(f"set synchronous_commit = {synchronous}")
@@ -443,7 +370,7 @@ def after_recovery(url: str) -> tuple[int, int]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may kill the server's processes")
-def test_a_kill_keeps_the_charge(private_cluster: Cluster) -> None:
+def test_a_kill_keeps_the_charge(private_cluster):
     crash_setup(private_cluster.url)
     crash(private_cluster, CHARGE_UNITS, server=False)
     assert after_recovery(private_cluster.url) == (CHARGE_UNITS, 0)
@@ -452,7 +379,7 @@ def test_a_kill_keeps_the_charge(private_cluster: Cluster) -> None:
     assert after_recovery(private_cluster.url) == (2 * CHARGE_UNITS, 0)
 
 
-def test_noise_is_fresh_in_each_release(connection: psycopg.Connection, table: str, register: Register) -> None:
+def test_noise_is_fresh_in_each_release(connection, table, register):
     name = register(table)
     for _ in range(2):
         connection.execute("select setseed(0.5)")

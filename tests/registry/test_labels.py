@@ -79,9 +79,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("kind", CLASS_LABELS)
-def test_a_class_is_packed_by_its_place_in_the_declaration(
-    connection: psycopg.Connection, schema: str, register: Register, kind: str
-) -> None:
+def test_a_class_is_packed_by_its_place_in_the_declaration(connection, schema, register, kind):
     if kind == "enum":
         connection.execute(ENUM)
     column, classes, values = CLASS_LABELS[kind]
@@ -112,18 +110,14 @@ REAL_LABELS = {
 
 
 @pytest.mark.parametrize("kind", REAL_LABELS)
-def test_a_number_is_packed_within_its_bounds(
-    connection: psycopg.Connection, schema: str, register: Register, kind: str
-) -> None:
+def test_a_number_is_packed_within_its_bounds(connection, schema, register, kind):
     column, values, expected = REAL_LABELS[kind]
     result = labels_of(connection, register, column, values, label_bounds=[0.0, 20.0])
     assert [each is None for each in result] == [each is None for each in expected]
     assert [e for e in result if e is not None] == pytest.approx([e for e in expected if e is not None], abs=1e-6)
 
 
-def test_a_domain_is_packed_as_the_type_below_it(
-    connection: psycopg.Connection, schema: str, register: Register
-) -> None:
+def test_a_domain_is_packed_as_the_type_below_it(connection, schema, register):
     connection.execute(ENUM + "create domain painted as colour; create domain share as numeric check (value >= 0)")
     assert labels_of(connection, register, "painted", ["'green'", "'red'"], classes=["red", "green"]) == [2, 1]
     connection.execute("create table s (a float8, y share); insert into s values (0.5, 0.25)")
@@ -131,7 +125,7 @@ def test_a_domain_is_packed_as_the_type_below_it(
     assert row[-1] == pytest.approx(-0.5)
 
 
-def test_hostile_rows_keep_their_places(connection: psycopg.Connection, schema: str, register: Register) -> None:
+def test_hostile_rows_keep_their_places(connection, schema, register):
     """As many rows, in blocks of the same sizes, whatever the labels hold."""
     hostile = "case i % 5 when 0 then 'NaN' when 1 then 'Infinity' when 2 then null when 3 then 1e300 else 0.5 end"
     for name, label in (("wild", hostile), ("tame", "0.5")):
@@ -146,9 +140,7 @@ def test_hostile_rows_keep_their_places(connection: psycopg.Connection, schema: 
 
 
 @pytest.mark.parametrize("given", [{"classes": ["0", "1", "2"]}, {"label_bounds": [0, 2]}])
-def test_arrays_are_packed_with_labels_of_every_kind(
-    connection: psycopg.Connection, schema: str, register: Register, given: dict[str, Any]
-) -> None:
+def test_arrays_are_packed_with_labels_of_every_kind(connection, schema, register, given):
     connection.execute("create table v (x float8[], y int)")
     for values in (
         "'{1, 0}', 0",

@@ -1,23 +1,21 @@
 """The ledger: the outcome of each charge, what remains, whether ledger and odometers agree, an owner's amendments."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
 from acting import acting
-from pairs import each_value_quick
+from pairs import each_value_quick, others_slow
 
 from dbdp.algorithms import Request
 from dbdp.controller import ChargedError
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.database import connect
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
 from dbdp.sessions.client import ClientSession
 from dbdp.sessions.session import Row
 
-Register = Callable[..., str]
-Spent = Callable[[str], tuple[int, int]]
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => %s, delta => %s, epochs => 1, batch_size => 20)"
 EVERY_INTERFACE = pytest.mark.parametrize("interface", ["server", "client"])
 
@@ -64,9 +62,7 @@ def checked(connection: psycopg.Connection, name: str) -> list[tuple[bool, str |
 
 
 @EVERY_INTERFACE
-def test_history_shows_who_charged_what_and_the_resulting_model(
-    connection: psycopg.Connection, table: str, register: Register, interface: str
-) -> None:
+def test_history_shows_who_charged_what_and_the_resulting_model(connection, table, register, interface):
     name = register(table)
     model = train(connection, interface, name)
     (row,) = history(connection, name)
@@ -83,7 +79,7 @@ def test_history_shows_who_charged_what_and_the_resulting_model(
     assert receipt["ledger"] == row["id"]
 
 
-def test_a_matrix_that_was_shown_is_no_model(connection: psycopg.Connection, table: str, register: Register) -> None:
+def test_a_matrix_that_was_shown_is_no_model(connection, table, register):
     name = register(table)
     model = train(connection, "server", name)
     connection.execute("select dbdp.dp_score(%s, %s, 'confusion', 1)", (model, name))
@@ -91,9 +87,7 @@ def test_a_matrix_that_was_shown_is_no_model(connection: psycopg.Connection, tab
     assert (shown["algorithm"], shown["outcome"], shown["models"]) == ("confusion", "shown", None)
 
 
-def test_a_failure_in_a_client_is_noted_without_a_word_of_the_rows(
-    connection: psycopg.Connection, table: str, register: Register
-) -> None:
+def test_a_failure_in_a_client_is_noted_without_a_word_of_the_rows(connection, table, register):
     name = register(table)
 
     def fail(stage: str, _done: int, _total: int) -> None:
@@ -107,7 +101,7 @@ def test_a_failure_in_a_client_is_noted_without_a_word_of_the_rows(
     assert row["detail"] == "RuntimeError (SQLSTATE none)"
 
 
-def test_an_interrupt_in_a_client_is_noted(connection: psycopg.Connection, table: str, register: Register) -> None:
+def test_an_interrupt_in_a_client_is_noted(connection, table, register):
     name = register(table)
 
     def interrupt(stage: str, _done: int, _total: int) -> None:
@@ -118,18 +112,14 @@ def test_an_interrupt_in_a_client_is_noted(connection: psycopg.Connection, table
     assert [row["outcome"] for row in history(connection, name)] == ["failed"]
 
 
-def test_a_failure_that_a_client_cannot_note_any_more_stays_open(
-    connection: psycopg.Connection, server_url: str, table: str, register: Register
-) -> None:
+def test_a_failure_that_a_client_cannot_note_any_more_stays_open(connection, server_url, table, register):
     name = register(table)
     with psycopg.connect(server_url, autocommit=True) as other, pytest.raises((ChargedError, psycopg.Error)):
         connect(other).train(name, Request(epsilon=1.0, batch_size=20), lambda *_: other.close())
     assert [row["outcome"] for row in history(connection, name)] == [None]
 
 
-def test_a_failure_in_the_server_undoes_its_row_and_the_budget_shows_it(
-    connection: psycopg.Connection, table: str, register: Register
-) -> None:
+def test_a_failure_in_the_server_undoes_its_row_and_the_budget_shows_it(connection, table, register):
     name = register(table)
     with connection.transaction(force_rollback=True):
         train(connection, "server", name)
@@ -149,17 +139,13 @@ def charged(connection: psycopg.Connection, name: str) -> int:
     ("outcome", "refusal"),
     [("released", "'released' must be failed or shown"), ("lost", "'lost' must be failed or shown")],
 )
-def test_a_client_cannot_override_facts_of_the_server(
-    connection: psycopg.Connection, table: str, register: Register, outcome: str, refusal: str
-) -> None:
+def test_a_client_cannot_override_facts_of_the_server(connection, table, register, outcome, refusal):
     number = charged(connection, register(table))
     with pytest.raises(psycopg.Error, match=refusal):
         connection.execute("select dbdp.record_outcome(%s, %s)", (number, outcome))
 
 
-def test_an_outcome_is_recorded_once_and_by_the_role_that_charged(
-    connection: psycopg.Connection, table: str, register: Register, rival: str
-) -> None:
+def test_an_outcome_is_recorded_once_and_by_the_role_that_charged(connection, table, register, rival):
     name = register(table)
     number = charged(connection, name)
     say = "select dbdp.record_outcome(%s, 'failed', 'by hand')"
@@ -171,9 +157,7 @@ def test_an_outcome_is_recorded_once_and_by_the_role_that_charged(
     assert [(row["outcome"], row["detail"]) for row in history(connection, name)] == [("failed", "by hand")]
 
 
-def test_a_model_is_the_outcome_of_a_charge_of_its_own_dataset_and_role_only(
-    connection: psycopg.Connection, table: str, register: Register
-) -> None:
+def test_a_model_is_the_outcome_of_a_charge_of_its_own_dataset_and_role_only(connection, table, register):
     connection.execute("create table other as select * from t")
     name, other = register(table), register("other")
     store = "select dbdp.store_release(%s, '{1, 2, 3}', '{0}', %s)"
@@ -191,7 +175,7 @@ def test_a_model_is_the_outcome_of_a_charge_of_its_own_dataset_and_role_only(
 
 @pytest.mark.parametrize("action", ["update dbdp.outcome set outcome = 'shown'", "delete from dbdp.outcome"])
 @pytest.mark.parametrize("role", ["dbdp_owner", "dbdp_data_owner", "dbdp_analyst"])
-def test_outcomes_are_only_added(connection: psycopg.Connection, role: str, action: str) -> None:
+def test_outcomes_are_only_added(connection, role, action):
     connection.execute(f"set role {role}")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         connection.execute(action)
@@ -202,19 +186,18 @@ def test_outcomes_are_only_added(connection: psycopg.Connection, role: str, acti
 
 @pytest.mark.parametrize("mode", ["basic", "renyi", "gaussian", "zcdp"])
 @pytest.mark.parametrize("delta", [0.0, 1e-7])
-def test_the_epsilon_that_is_left_fits_and_a_little_more_does_not(
-    connection: psycopg.Connection, table: str, register: Register, spent: Spent, mode: str, delta: float
-) -> None:
+def test_the_epsilon_that_is_left_fits_and_a_little_more_does_not(connection, table, register, spent, mode, delta):
     name = register(table, epsilon=3.0, delta=3e-6, mode=mode)
     limits = Budget.of(epsilon=3.0, delta=3e-6, mode=mode)
-    train(connection, "server", name, 0.2, delta)
+    first = 2.0 if delta else 0.2  # so much that less than the budget's ε is left
+    train(connection, "server", name, first, delta)
     before = budget(connection, name, delta)
     assert before["charged"] * CHARGE_UNITS == spent(name)[0]
     assert before["leaked"] * LEAK_UNITS == spent(name)[1]
     assert before["charge_limit"] * CHARGE_UNITS == limits.charge_limit
     assert before["left_share"] == pytest.approx(1 - spent(name)[0] / limits.charge_limit)
     left = before["epsilon_left"]
-    assert mode != "basic" or left == pytest.approx(2.8, abs=1e-9)
+    assert mode != "basic" or left == pytest.approx(3.0 - first, abs=1e-9)
     with pytest.raises(psycopg.Error, match="does not cover this release"):
         train(connection, "server", name, left * 1.001, delta)
     train(connection, "server", name, left, delta)
@@ -224,21 +207,44 @@ def test_the_epsilon_that_is_left_fits_and_a_little_more_does_not(
     assert (after["releases"], after["unrecorded"]) == (2, 0)
 
 
-def test_nothing_is_left_for_a_delta_that_does_not_fit(
-    connection: psycopg.Connection, table: str, register: Register
-) -> None:
+@pytest.mark.parametrize("mode", others_slow(["basic", "renyi", "gaussian", "zcdp"], "basic", "renyi"))
+def test_as_many_releases_fit_as_are_left_and_not_one_more(connection, table, register, mode):
+    """By default of a tenth of ε and δ each: ten of an unspent basic budget, also of 1.1, whose tenth is no float."""
+    name = register(table, epsilon=1.1, delta=3e-6, mode=mode)
+    fresh = one(connection, "select * from dbdp.budget($1)", name)
+    assert (fresh["of_epsilon"], fresh["of_delta"], fresh["epsilon_left"]) == (0.11, 3e-7, fresh["epsilon_left"])
+    assert mode != "basic" or fresh["releases_left"] == 10
+    assert fresh["epsilon_left"] <= 1.1
+    train(connection, "server", name, 0.6, 1e-7)
+    left = one(connection, "select * from dbdp.budget($1, 1e-7, 0.2)", name)
+    for passed in range(left["releases_left"]):
+        train(connection, "server", name, 0.2, 1e-7)
+        rest = one(connection, "select * from dbdp.budget($1, 1e-7, 0.2)", name)
+        assert rest["releases_left"] == left["releases_left"] - passed - 1
+    with pytest.raises(psycopg.Error, match="does not cover this release"):
+        train(connection, "server", name, 0.2, 1e-7)
+
+
+def test_a_budget_of_the_least_epsilon_is_shown(connection, table, register):
+    """A tenth of it would be less than any release has."""
+    left = one(connection, "select * from dbdp.budget($1)", register(table, epsilon=2e-9, delta=0.0, mode="basic"))
+    assert (left["of_epsilon"], left["releases_left"], left["epsilon_left"]) == (1e-9, 2, 2e-9)
+
+
+def test_nothing_is_left_for_a_delta_that_does_not_fit(connection, table, register):
     name = register(table, epsilon=3.0, delta=3e-6, mode="basic")
     assert budget(connection, name, 4e-6)["epsilon_left"] == 0
     assert budget(connection, name, 3e-6)["epsilon_left"] == 3.0
 
 
-def test_an_unknown_dataset_or_delta_is_refused_by_name(
-    connection: psycopg.Connection, table: str, register: Register
-) -> None:
+def test_an_unknown_dataset_or_delta_is_refused_by_name(connection, table, register):
+    name = register(table)
     with pytest.raises(psycopg.Error, match="dataset 'nowhere' is not registered"):
         budget(connection, "nowhere")
     with pytest.raises(psycopg.Error, match=r"release_delta = 1.0 must be at least 0 and below 1"):
-        budget(connection, register(table), 1.0)
+        budget(connection, name, 1.0)
+    with pytest.raises(psycopg.Error, match=r"release_epsilon = 0.0 must be between 1e-09 and 1e\+06"):
+        one(connection, "select * from dbdp.budget($1, release_epsilon => 0)", name)
 
 
 # --- odometers that nobody can trust ---------------------------------------------------------------------
@@ -257,9 +263,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize(("damage", "interface"), each_value_quick(list(DAMAGES), ["server", "client"]))
-def test_nothing_is_trained_if_the_amount_spent_is_unknown(
-    connection: psycopg.Connection, table: str, register: Register, damage: str, interface: str
-) -> None:
+def test_nothing_is_trained_if_the_amount_spent_is_unknown(connection, table, register, damage, interface):
     name = register(table, epsilon=9.0)
     train(connection, "server", name, 1.0, 1e-7)
     action, word = DAMAGES[damage]
@@ -301,9 +305,7 @@ def forget(connection: psycopg.Connection, number: int) -> None:
         ("charge_limit = 1", "more was spent than the limits allow"),
     ],
 )
-def test_limits_that_were_changed_are_reported(
-    connection: psycopg.Connection, table: str, register: Register, change: str, word: str
-) -> None:
+def test_limits_that_were_changed_are_reported(connection, table, register, change, word):
     name = register(table, epsilon=3.0, delta=1e-6, mode="renyi")
     train(connection, "server", name, 0.5)
     assert checked(connection, name) == [(True, None)]
@@ -312,9 +314,7 @@ def test_limits_that_were_changed_are_reported(
         assert word in checked(connection, name)[0][1]
 
 
-def test_an_owner_checks_own_registrations_only(
-    connection: psycopg.Connection, table: str, register: Register, rival: str
-) -> None:
+def test_an_owner_checks_own_registrations_only(connection, table, register, rival):
     register(table)
     with acting(connection, rival):
         assert connection.execute("select * from dbdp.check_ledger()").fetchall() == []
@@ -338,14 +338,8 @@ REFUSALS = {
 @EVERY_INTERFACE
 @pytest.mark.parametrize("case", REFUSALS)
 def test_what_is_refused_before_the_first_row_costs_nothing_and_leaves_no_trace(
-    connection: psycopg.Connection,
-    database: Database,
-    table: str,
-    register: Register,
-    spent: Spent,
-    case: str,
-    interface: str,
-) -> None:
+    connection, database, table, register, spent, case, interface
+):
     options, change = REFUSALS[case]
     name = register(table, epsilon=3.0, delta=1e-6)
     if change:
@@ -366,9 +360,7 @@ def test_what_is_refused_before_the_first_row_costs_nothing_and_leaves_no_trace(
 
 
 @EVERY_INTERFACE
-def test_a_renewal_begins_a_fresh_budget_and_what_is_promised_adds_up(
-    connection: psycopg.Connection, table: str, register: Register, spent: Spent, interface: str
-) -> None:
+def test_a_renewal_begins_a_fresh_budget_and_what_is_promised_adds_up(connection, table, register, spent, interface):
     name = register(table, epsilon=1.0, delta=1e-6, mode="basic")
     first = train(connection, interface, name)
     with pytest.raises(psycopg.Error, match="does not cover"):
@@ -391,9 +383,7 @@ def test_a_renewal_begins_a_fresh_budget_and_what_is_promised_adds_up(
     assert former["dropped_at"] is not None
 
 
-def test_a_renewal_that_is_not_committed_pays_for_nothing(
-    connection: psycopg.Connection, table: str, register: Register, spent: Spent
-) -> None:
+def test_a_renewal_that_is_not_committed_pays_for_nothing(connection, table, register, spent):
     name = register(table, epsilon=1.0, delta=0)
     train(connection, "server", name)
     with connection.transaction(force_rollback=True):
@@ -404,7 +394,7 @@ def test_a_renewal_that_is_not_committed_pays_for_nothing(
     assert budget(connection, name)["total_epsilon"] == 1.0
 
 
-def test_a_renewal_counts_the_rows_anew(connection: psycopg.Connection, table: str, register: Register) -> None:
+def test_a_renewal_counts_the_rows_anew(connection, table, register):
     name = register(table)
     connection.execute("insert into t select * from t limit 7")
     connection.execute("select dbdp.renew_budget(%s, 'seven more patients')", (name,))
@@ -419,9 +409,7 @@ AMENDMENTS = {
 
 
 @pytest.mark.parametrize("amendment", AMENDMENTS)
-def test_an_amendment_needs_the_registrant_a_reason_and_the_table(
-    connection: psycopg.Connection, table: str, register: Register, rival: str, amendment: str
-) -> None:
+def test_an_amendment_needs_the_registrant_a_reason_and_the_table(connection, table, register, rival, amendment):
     name, statement = register(table), AMENDMENTS[amendment]
     with acting(connection, rival), pytest.raises(psycopg.Error, match="is not registered"):
         connection.execute(statement, (name,))
@@ -434,7 +422,7 @@ def test_an_amendment_needs_the_registrant_a_reason_and_the_table(
         connection.execute(statement, (name,))
 
 
-def test_a_new_budget_that_cannot_be_is_refused(connection: psycopg.Connection, table: str, register: Register) -> None:
+def test_a_new_budget_that_cannot_be_is_refused(connection, table, register):
     name = register(table, epsilon=1.0, delta=1e-6, mode="renyi")
     for given, refusal in (("epsilon => 0", "must be positive"), ("delta => 0", "needs delta > 0")):
         with pytest.raises(psycopg.Error, match=refusal):
@@ -442,9 +430,7 @@ def test_a_new_budget_that_cannot_be_is_refused(connection: psycopg.Connection, 
     assert budget(connection, name)["registrations"] == 1
 
 
-def test_dropping_and_registering_again_adds_up_like_a_renewal(
-    connection: psycopg.Connection, table: str, register: Register
-) -> None:
+def test_dropping_and_registering_again_adds_up_like_a_renewal(connection, table, register):
     names = []
     for turn in range(3):
         names.append(register(table, name=f"{table}_{turn}_{id(connection)}", epsilon=1.0, delta=1e-7, mode="basic"))
@@ -457,9 +443,7 @@ def test_dropping_and_registering_again_adds_up_like_a_renewal(
     assert (result["total_epsilon"], result["total_delta"]) == (2.0, 2e-7)
 
 
-def test_a_partition_that_was_registered_by_itself_counts_for_the_partitioned_table(
-    connection: psycopg.Connection, schema: str, register: Register
-) -> None:
+def test_a_partition_that_was_registered_by_itself_counts_for_the_partitioned_table(connection, schema, register):
     connection.execute("create table whole (x float8[], y int) partition by list (y)")
     for value in (0, 1):
         connection.execute(f"create table part_{value} partition of whole for values in ({value})")
@@ -473,9 +457,7 @@ def test_a_partition_that_was_registered_by_itself_counts_for_the_partitioned_ta
 # --- corrected declarations ------------------------------------------------------------------------------
 
 
-def test_a_redeclaration_corrects_bounds_and_touches_neither_budget_nor_models(
-    connection: psycopg.Connection, table: str, register: Register, spent: Spent
-) -> None:
+def test_a_redeclaration_corrects_bounds_and_touches_neither_budget_nor_models(connection, table, register, spent):
     name = register(table)
     first, number, before = train(connection, "server", name), number_of(connection, name), spent(name)
     connection.execute("select dbdp.redeclare(%s, 'the norm was 2', %s)", (name, '{"x": {"length": 3, "norm": 2}}'))
@@ -500,9 +482,7 @@ def test_a_redeclaration_corrects_bounds_and_touches_neither_budget_nor_models(
         ("negative => '0'", "positive is null, and so are classes and label_bounds"),
     ],
 )
-def test_what_is_no_correction_is_refused_and_changes_nothing(
-    connection: psycopg.Connection, table: str, register: Register, given: str, refusal: str
-) -> None:
+def test_what_is_no_correction_is_refused_and_changes_nothing(connection, table, register, given, refusal):
     name = register(table)
     before = one(connection, "select declaration::text from dbdp.dataset where name = $1", name)
     with pytest.raises(psycopg.Error, match=refusal):
@@ -513,7 +493,7 @@ def test_what_is_no_correction_is_refused_and_changes_nothing(
     ).fetchone() == (0,)
 
 
-def test_a_label_may_become_one_of_classes(connection: psycopg.Connection, table: str, register: Register) -> None:
+def test_a_label_may_become_one_of_classes(connection, table, register):
     name = register(table)
     connection.execute("select dbdp.redeclare(%s, 'three of them', classes => array['0', '1', '2'])", (name,))
     model = train(connection, "server", name)
@@ -523,9 +503,7 @@ def test_a_label_may_become_one_of_classes(connection: psycopg.Connection, table
 # --- budgets in ρ ----------------------------------------------------------------------------------------
 
 
-def test_a_dataset_may_have_a_budget_in_rho(
-    connection: psycopg.Connection, table: str, register: Register, spent: Spent
-) -> None:
+def test_a_dataset_may_have_a_budget_in_rho(connection, table, register, spent):
     name = register(table, rho=0.5, epsilon=None, delta=1e-6, mode="renyi")
     limits = Budget.of(epsilon=None, rho=0.5, delta=1e-6)
     result = budget(connection, name)

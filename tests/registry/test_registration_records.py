@@ -16,7 +16,6 @@ from dbdp.interfaces.python.database import Database
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.registry.registration import LONGEST_NAME, Registration
 
-Register = Callable[..., str]
 FEATURES = {"a": [0.0, 1.0], "b": ["u", "v"]}
 STATED: dict[str, dict[str, Any]] = {
     "defaults": {"label": "y", "positive": "1", "epsilon": 2.0, "delta": 1e-6},
@@ -71,14 +70,8 @@ def stored(connection: psycopg.Connection, name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", STATED)
 def test_every_interface_stores_the_same_registration(
-    connection: psycopg.Connection,
-    database: Database,
-    register: Register,
-    source: str,
-    server_url: str,
-    tmp_path: Path,
-    case: str,
-) -> None:
+    connection, database, register, source, server_url, tmp_path, case
+):
     stated = STATED[case]
     interfaces: dict[str, Callable[[str], Any]] = {
         "sql": lambda name: register(
@@ -111,9 +104,7 @@ def test_every_interface_stores_the_same_registration(
 
 
 @pytest.mark.parametrize("case", STATED)
-def test_python_and_the_command_line_build_equal_records(
-    database: Database, source: str, server_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
-) -> None:
+def test_python_and_the_command_line_build_equal_records(database, source, server_url, tmp_path, monkeypatch, case):
     built: list[Registration] = []
     monkeypatch.setattr(Database, "register", lambda self, registration: built.append(registration))
     stated = dict(STATED[case])
@@ -124,12 +115,12 @@ def test_python_and_the_command_line_build_equal_records(
     assert built == [Registration(name="n", source=source, features=FEATURES, **stated)] * 2
 
 
-def test_the_fields_are_the_parameters_of_the_sql_function_in_order(connection: psycopg.Connection) -> None:
+def test_the_fields_are_the_parameters_of_the_sql_function_in_order(connection):
     sql = "select proargnames from pg_proc where proname = 'register_dataset' and pronamespace = 'dbdp'::regnamespace"
     assert connection.execute(sql).fetchone()[0] == [each.name for each in fields(Registration)]
 
 
-def test_the_keywords_of_python_are_the_fields_with_their_defaults() -> None:
+def test_the_keywords_of_python_are_the_fields_with_their_defaults():
     parameters = inspect.signature(Database.register_dataset).parameters
     known = {each.name: each.default for each in fields(Registration)}
     keywords = {
@@ -140,7 +131,7 @@ def test_the_keywords_of_python_are_the_fields_with_their_defaults() -> None:
     assert keywords == known
 
 
-def test_a_registration_never_changes() -> None:
+def test_a_registration_never_changes():
     with pytest.raises(FrozenInstanceError):
         SOUND.epsilon = 2.0  # type: ignore[misc]
     assert replace(SOUND, epsilon=2.0).budget == Budget.of(epsilon=2.0, delta=1e-6)
@@ -160,7 +151,7 @@ UNSOUND: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", UNSOUND)
-def test_a_registration_checks_itself_without_a_database(case: str) -> None:
+def test_a_registration_checks_itself_without_a_database(case):
     change, message = UNSOUND[case]
     SOUND.check()
     replace(SOUND, name="x" * LONGEST_NAME).check()
@@ -179,7 +170,7 @@ def coded(rows: int, **stated: Any) -> dict[str, Any]:
     return registration.declaration.features
 
 
-def test_wide_numbers_of_classes_are_put_on_a_scale_and_in_bins_where_there_are_rows_for_them() -> None:
+def test_wide_numbers_of_classes_are_put_on_a_scale_and_in_bins_where_there_are_rows_for_them():
     binned = {"bounds": [0, 100_000], "scale": "asinh", "bins": 8}
     assert coded(49 * 200)["gain"] == binned
     assert coded(49 * 200 - 1)["gain"] == {"bounds": [0, 100_000], "scale": "asinh"}
@@ -189,13 +180,13 @@ def test_wide_numbers_of_classes_are_put_on_a_scale_and_in_bins_where_there_are_
     }
 
 
-def test_bins_that_nobody_asked_for_add_at_most_a_quarter_of_the_coordinates() -> None:
+def test_bins_that_nobody_asked_for_add_at_most_a_quarter_of_the_coordinates():
     several = {"gain": [0, 100_000], "loss": [-1, 100_000], **{f"a{number}": [0, 10] for number in range(40)}}
     assert coded(10**9, features=several)["loss"] == {"bounds": [-1, 100_000], "scale": "asinh"}
     assert coded(10**9, features={"gain": [0, 100_000]})["gain"] == {"bounds": [0, 100_000], "scale": "asinh"}
 
 
-def test_what_is_stated_of_a_number_stays_and_so_do_numbers_for_regression() -> None:
+def test_what_is_stated_of_a_number_stays_and_so_do_numbers_for_regression():
     assert coded(10**9, features=WIDE | {"gain": {"bounds": [0, 100_000]}})["gain"] == [0, 100_000]
     stated = {"bounds": [0, 100_000], "bins": 3}
     assert coded(10**9, features=WIDE | {"gain": stated})["gain"] == stated
@@ -220,14 +211,14 @@ def test_what_is_stated_of_a_number_stays_and_so_do_numbers_for_regression() -> 
         ({"bounds": [0, 1], "edges": [0.5]}, r"feature 'a' has \['edges'\]; a number has"),
     ],
 )
-def test_bins_and_scales_that_are_none_are_refused(stated: dict[str, Any], message: str) -> None:
+def test_bins_and_scales_that_are_none_are_refused(stated, message):
     with pytest.raises(ValueError, match=message):
         replace(SOUND, features={"a": stated}).check()
 
 
 def test_bins_and_scales_reach_the_catalogue_through_every_interface(
-    connection: psycopg.Connection, source: str, register: Register, tmp_path: Path, server_url: str
-) -> None:
+    connection, source, register, tmp_path, server_url
+):
     stated = {"a": {"bounds": [0.0, 1.0], "scale": "asinh", "bins": 4}, "r": [0.0, 1.0]}
     path = tmp_path / "features.json"
     path.write_text(json.dumps(stated))

@@ -1,6 +1,5 @@
 """Releases: coefficients in the user's units predict as the models over packed rows do, for every kind of label."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,8 @@ import pytest
 from dbdp.learning.rows.encoding import ColumnEncoder, RandomProjection, RealLabels, VectorEncoder
 from dbdp.learning.rows.features import Numeric
 from dbdp.registry.declarations import Declaration, declare
-from dbdp.registry.releases import in_column_units
+from dbdp.registry.releases import MOST_LISTED, in_column_units, standard_errors
 
-Register = Callable[..., str]
 KINDS: dict[str, dict[str, Any]] = {
     "binary": {"positive": "1"},
     "classes": {"classes": ["a", "b", "c"]},
@@ -54,9 +52,7 @@ def rows(features: str, intercept: bool, projection: RandomProjection | None) ->
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_coefficients_predict_as_the_models_do(
-    kind: str, features: str, intercept: bool, projection: RandomProjection | None
-) -> None:
+def test_coefficients_predict_as_the_models_do(kind, features, intercept, projection):
     declaration = declared(kind, features, intercept=intercept)
     design, packed = rows(features, intercept, projection)
     norms = np.linalg.norm(packed, axis=1)
@@ -72,7 +68,7 @@ def test_coefficients_predict_as_the_models_do(
     assert np.std(expected) > 1e-3
 
 
-def test_one_model_is_taken_as_it_is() -> None:
+def test_one_model_is_taken_as_it_is():
     declaration = declared("binary", "array", intercept=True)
     model = np.arange(13.0)
     coefficients, intercepts = in_column_units(declaration, model)
@@ -81,13 +77,42 @@ def test_one_model_is_taken_as_it_is() -> None:
     assert float(intercepts) == several[1][0]
 
 
-def test_a_regression_predicts_the_middle_where_the_model_is_zero() -> None:
+@pytest.mark.parametrize("projection", [None, MAP], ids=["whole", "projected"])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("features", FEATURES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_standard_errors_are_those_of_noise_that_is_mapped_as_models_are(kind, features, intercept, projection):
+    """Of all directions of the noise, ±1 deviation along each row of a root of its covariance."""
+    declaration = declared(kind, features, intercept=intercept)
+    dimension = rows(features, intercept, projection)[1].shape[1]
+    random = np.random.default_rng(3)
+    root, model = random.normal(size=(dimension, dimension)), random.normal(size=dimension)
+    signs = np.repeat([[1.0], [-1.0]], dimension, axis=0) * np.sqrt(dimension)
+    coefficients, intercepts = in_column_units(declaration, model + signs * np.vstack([root, root]), projection)
+    errors = standard_errors(declaration, root, projection)
+    assert errors["standard_errors"] == pytest.approx(coefficients.std(axis=0).tolist(), rel=1e-3)
+    if intercept:
+        assert errors["intercept_standard_error"] == pytest.approx(float(intercepts.std()), rel=1e-3)
+    assert ("intercept_standard_error" in errors) == intercept
+
+
+def test_many_features_have_one_standard_error_and_models_without_a_known_noise_have_none():
+    def of(length: int) -> dict[str, Any]:
+        array = declare(label="y", features={"x": {"length": length, "norm": 1.0}}, intercept=False, **KINDS["binary"])
+        return standard_errors(array, np.eye(length) * np.arange(length))
+
+    assert len(of(MOST_LISTED)["standard_errors"]) == MOST_LISTED
+    assert of(1000)["standard_errors"] == pytest.approx(np.sqrt(np.mean(np.arange(1000.0) ** 2)), rel=1e-3)
+    assert standard_errors(declared("binary", "array", intercept=True), None) == {}
+
+
+def test_a_regression_predicts_the_middle_where_the_model_is_zero():
     coefficients, intercepts = in_column_units(declared("real", "columns", intercept=False), np.zeros((1, 7)))
     assert not coefficients.any()
     assert intercepts.tolist() == [20.0]
 
 
-def test_a_label_is_mapped_back_to_what_it_was() -> None:
+def test_a_label_is_mapped_back_to_what_it_was():
     """The map of labels to packed rows, and the map of models to the label's units, are inverse."""
     values = np.array([-10.0, 0.0, 12.5, 50.0])
     packed = RealLabels(-10.0, 50.0).packed(values)
@@ -97,9 +122,7 @@ def test_a_label_is_mapped_back_to_what_it_was() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_stored_model_has_the_shape_of_its_kind(
-    connection: psycopg.Connection, schema: str, register: Register, kind: str
-) -> None:
+def test_a_stored_model_has_the_shape_of_its_kind(connection, schema, register, kind):
     label = "'a'::text" if kind == "classes" else "1"
     connection.execute(f"create table t as select array[1, 2, 3]::float8[] x, {label} y")
     name = register("t", **{"positive": None} | KINDS[kind])
@@ -130,9 +153,7 @@ MISSHAPEN = {
 
 
 @pytest.mark.parametrize("case", MISSHAPEN)
-def test_a_model_of_another_shape_is_refused(
-    connection: psycopg.Connection, schema: str, register: Register, case: str
-) -> None:
+def test_a_model_of_another_shape_is_refused(connection, schema, register, case):
     """Else predict would fail for every analyst, or guess."""
     kind, coefficients, intercepts = MISSHAPEN[case]
     label = "'a'::text" if kind == "classes" else "1"

@@ -1,19 +1,22 @@
 """Rights: an owner lets others train and predict, each sees its own, and what a role may spend is exact."""
 
+import re
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fractions import Fraction
 
 import psycopg
 import pytest
+from pairs import each_value_quick
 from servers import cancel_once_charged
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.interfaces.python.database import connect
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, Budget
+from dbdp.privacy.accounting.events import Release
 
 KINDS = {
     "owner": "dbdp_data_owner",
@@ -141,7 +144,7 @@ INTERFACES_OF_OWNERS = {
 
 
 @pytest.mark.parametrize("kind", ["alice", "rival"])
-def test_a_dataset_without_a_right_looks_as_if_it_were_not_registered(stage: Stage, kind: str) -> None:
+def test_a_dataset_without_a_right_looks_as_if_it_were_not_registered(stage, kind):
     """Word for word as for a name that nobody registered, also for a role that may read the table."""
     stage.register()
     stage.connection.execute(f"grant select on t to {stage.rival}")
@@ -158,14 +161,14 @@ def test_a_dataset_without_a_right_looks_as_if_it_were_not_registered(stage: Sta
     assert stage.spent() == 0
 
 
-def test_a_python_client_without_a_right_reads_the_same_refusal(stage: Stage) -> None:
+def test_a_python_client_without_a_right_reads_the_same_refusal(stage):
     stage.register()
     stage.connection.execute(f"grant select on t to {stage.rival}")
     with stage.acting("rival") as rival, pytest.raises((psycopg.Error, ValueError), match="is not registered"):
         connect(rival).train(stage.name, Request(epsilon=1.0, batch_size=20))
 
 
-def test_the_owner_and_its_members_train_without_a_grant(stage: Stage) -> None:
+def test_the_owner_and_its_members_train_without_a_grant(stage):
     stage.register()
     stage.train("owner")
     stage.connection.execute(f"grant {stage.owner} to {stage.alice}")
@@ -176,7 +179,7 @@ def test_the_owner_and_its_members_train_without_a_grant(stage: Stage) -> None:
     )
 
 
-def test_a_grant_opens_every_interface_of_an_analyst_and_a_revocation_closes_it(stage: Stage) -> None:
+def test_a_grant_opens_every_interface_of_an_analyst_and_a_revocation_closes_it(stage):
     stage.register()
     stage.grant("alice")
     model = stage.train("alice")
@@ -193,7 +196,7 @@ def test_a_grant_opens_every_interface_of_an_analyst_and_a_revocation_closes_it(
         assert alice.execute(PREDICT, (model,)).fetchone() == (True,)  # what was released stays released
 
 
-def test_only_the_role_that_registered_a_dataset_grants_and_revokes(stage: Stage) -> None:
+def test_only_the_role_that_registered_a_dataset_grants_and_revokes(stage):
     """Not one with a right, nor the analyst's own role; a superuser is a member of every role."""
     stage.register()
     stage.grant("rival")
@@ -216,12 +219,11 @@ WRONG = {
     "less than nothing": ("'postgres', -1", "epsilon = -1.0 must be positive"),
     "no number": ("'postgres', 'NaN'", "epsilon = nan must be positive"),
     "too much": ("'postgres', 'infinity'", "epsilon = inf must be positive"),
-    "too little": ("'postgres', 1e-9", "epsilon = 1e-09 of an allowance is too small to be counted"),
 }
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_an_allowance_that_is_none_is_refused_in_clear_words(stage: Stage, what: str) -> None:
+def test_an_allowance_that_is_none_is_refused_in_clear_words(stage, what):
     stage.register(epsilon=4.0, mode="renyi")
     given, message = WRONG[what]
     with stage.acting("owner") as owner, refused(message):
@@ -229,20 +231,20 @@ def test_an_allowance_that_is_none_is_refused_in_clear_words(stage: Stage, what:
     assert stage.one("select count(*) from dbdp.allowances where dataset = %s", stage.name) == 0
 
 
-def test_what_was_not_granted_cannot_be_revoked(stage: Stage) -> None:
+def test_what_was_not_granted_cannot_be_revoked(stage):
     stage.register()
     with stage.acting("owner") as owner, refused(f"role '{stage.bob}' was not granted training"):
         owner.execute(REVOKE, (stage.name, stage.bob))
 
 
-def test_a_dataset_may_be_registered_and_opened_in_one_transaction(stage: Stage) -> None:
+def test_a_dataset_may_be_registered_and_opened_in_one_transaction(stage):
     with stage.connection.transaction():
         stage.register()
         stage.grant("alice")
     stage.train("alice")
 
 
-def test_a_dataset_registered_again_is_open_to_no_other_role(stage: Stage) -> None:
+def test_a_dataset_registered_again_is_open_to_no_other_role(stage):
     stage.register()
     stage.grant("alice")
     with stage.acting("owner") as owner:
@@ -256,45 +258,48 @@ def test_a_dataset_registered_again_is_open_to_no_other_role(stage: Stage) -> No
 
 
 @pytest.mark.parametrize("mode", ["basic", "renyi", "gaussian"])
-def test_an_allowance_is_spent_to_its_last_unit_and_no_further(stage: Stage, mode: str) -> None:
-    """Its limits are that part of the dataset's, rounded down; the charge is that of every release."""
+def test_an_allowance_is_spent_to_its_last_unit_and_no_further(stage, mode):
+    """Its limits are those of a budget of its own (ε, δ); the charge is that of every release, at its own order."""
     budget, delta = Budget.of(epsilon=6.0, delta=1e-5, mode=mode), 1e-6
+    own = budget.allowance(2.0)
     stage.register(epsilon=6.0, delta=1e-5, mode=mode)
     stage.grant("alice", 2.0)
-    limit = stage.one("select charge_limit from dbdp.allowance where role = %s", stage.alice)
-    assert limit == int(Fraction(1, 3) * budget.charge_limit)
+    limits = "select charge_limit, leak_limit, rdp_order from dbdp.allowance where role = %s"
+    stored = stage.connection.execute(limits, (stage.alice,)).fetchone()
+    assert stored == (own.charge_limit, own.leak_limit, own.order)
     request = Request(epsilon=0.7, delta=delta, epochs=1, batch_size=20)
-    cost, leak = budget.cost(plan(request, Facts(60, 4)).mechanism.guarantee)
+    guarantee = release_of(request)
+    cost, leak = own.cost(guarantee)
     passed = 0
-    while cost * (passed + 1) <= limit and leak * (passed + 1) <= budget.leak_limit // 3:
+    while cost * (passed + 1) <= own.charge_limit and leak * (passed + 1) <= own.leak_limit:
         stage.train("alice", 0.7, delta)
         passed += 1
     assert passed > 0
     with refused(f"the allowance of role '{stage.alice}' on dataset '{stage.name}' does not cover this release"):
         stage.train("alice", 0.7, delta)
-    assert (stage.spent("alice"), stage.spent()) == (passed * cost, passed * cost)
+    assert (stage.spent("alice"), stage.spent()) == (passed * cost, passed * budget.cost(guarantee)[0])
     stage.train("owner", 0.7, delta)
 
 
-def test_the_last_unit_counts(stage: Stage) -> None:
+def test_the_last_unit_counts(stage):
     """A limit of a third of 1: 333,333,333 units."""
     stage.register(epsilon=1.0, delta=0.0)
     stage.grant("alice", 1 / 3)
     stage.train("alice", 0.333333333)
-    with refused("it would add a charge of 1e-09 to 0.333333333 spent of 0.333333333"):
+    with refused("it needs 0.000000301 %, and 0 % is left; nothing more fits"):
         stage.train("alice", 1e-9)
 
 
-def test_a_leak_beyond_its_part_is_refused(stage: Stage) -> None:
+def test_a_leak_beyond_its_part_is_refused(stage):
     stage.register(epsilon=4.0, delta=4e-6)
     stage.grant("alice", 1.0)
     stage.train("alice", 0.1, 1e-6)
-    with refused("it would add a leak of 1e-07 to 1e-06 spent of 1e-06"):
+    with refused("10 % of its delta, and 0 % is left; an epsilon up to 0.9 fits at delta = 0, with noise"):
         stage.train("alice", 0.1, 1e-7)
     assert stage.spent() == stage.spent("alice") == CHARGE_UNITS // 10
 
 
-def test_without_an_epsilon_the_datasets_budget_alone_binds(stage: Stage) -> None:
+def test_without_an_epsilon_the_datasets_budget_alone_binds(stage):
     stage.register(epsilon=2.0, delta=0.0)
     stage.grant("alice")
     stage.train("alice", 2.0)
@@ -302,18 +307,18 @@ def test_without_an_epsilon_the_datasets_budget_alone_binds(stage: Stage) -> Non
         stage.train("alice", 1e-9)
 
 
-def test_allowances_may_add_up_to_more_than_the_budget_which_still_limits_them(stage: Stage) -> None:
+def test_allowances_may_add_up_to_more_than_the_budget_which_still_limits_them(stage):
     stage.register(epsilon=2.0, delta=0.0)
     stage.grant("alice", 1.5)
     stage.grant("bob", 1.5)
     stage.train("alice", 1.5)
-    with refused(f"the budget of dataset '{stage.name}' does not cover this release: .* 1.5 spent of 2"):
+    with refused(f"the budget of dataset '{stage.name}' does not cover this release: it needs 50 %, and 25 % is left"):
         stage.train("bob", 1.0)
     stage.train("bob", 0.5)
     assert (stage.spent("alice"), stage.spent("bob"), stage.spent()) == (1_500_000_000, 500_000_000, 2_000_000_000)
 
 
-def test_what_is_refused_by_one_limit_advances_no_odometer(stage: Stage) -> None:
+def test_what_is_refused_by_one_limit_advances_no_odometer(stage):
     stage.register(epsilon=2.0, delta=0.0)
     stage.grant("alice", 0.5)
     with refused("the allowance of role"):
@@ -324,7 +329,7 @@ def test_what_is_refused_by_one_limit_advances_no_odometer(stage: Stage) -> None
     assert (stage.spent("alice"), stage.spent()) == (0, 1_700_000_000)
 
 
-def test_what_a_role_spent_still_counts_when_the_right_is_granted_again(stage: Stage) -> None:
+def test_what_a_role_spent_still_counts_when_the_right_is_granted_again(stage):
     """Also what it spent while it had no limit."""
     stage.register()
     stage.grant("alice")
@@ -332,19 +337,19 @@ def test_what_a_role_spent_still_counts_when_the_right_is_granted_again(stage: S
     with stage.acting("owner") as owner:
         owner.execute(REVOKE, (stage.name, stage.alice))
     stage.grant("alice", 1.0)
-    with refused("to 0.8 spent of 1"):
+    with refused("it needs 30 %, and 20 % is left"):
         stage.train("alice", 0.3)
     stage.train("alice", 0.2)
     stage.grant("alice", 1.5)
-    with refused("to 1 spent of 1.5"):
+    with refused("it needs 40 %, and 33.3 % is left"):
         stage.train("alice", 0.6)
     stage.grant("alice", 0.5)  # below what is spent: nothing more
-    with refused("to 1 spent of 0.5"):
+    with refused("and 0 % is left; nothing more fits"):
         stage.train("alice", 1e-9)
     assert stage.spent("alice") == CHARGE_UNITS
 
 
-def test_a_rollback_refunds_no_allowance(stage: Stage) -> None:
+def test_a_rollback_refunds_no_allowance(stage):
     stage.register()
     stage.grant("alice", 1.0)
     with stage.connection.transaction(force_rollback=True):
@@ -355,12 +360,12 @@ do $$ begin
   perform dbdp.dp_logreg('{stage.name}', 0.3, batch_size => 20);
   raise exception 'seen it';
 exception when others then null; end $$""")
-        with refused("to 0.9 spent of 1"):
+        with refused("it needs 20 %, and 10 % is left"):
             alice.execute(TRAIN, (stage.name, 0.2, 0.0))
     assert stage.spent("alice") == stage.spent() == 900_000_000
 
 
-def test_a_cancelled_training_is_charged_to_both(stage: Stage) -> None:
+def test_a_cancelled_training_is_charged_to_both(stage):
     stage.register()
     stage.grant("alice", 1.0)
     with stage.session("alice") as alice:
@@ -372,7 +377,7 @@ def test_a_cancelled_training_is_charged_to_both(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("interface", ["server", "client"])
-def test_both_interfaces_charge_the_allowance(stage: Stage, interface: str) -> None:
+def test_both_interfaces_charge_the_allowance(stage, interface):
     stage.register()
     stage.connection.execute(f"grant select on t to {stage.rival}")
     stage.grant("rival", 1.0)
@@ -389,7 +394,7 @@ def test_both_interfaces_charge_the_allowance(stage: Stage, interface: str) -> N
     assert stage.spent("rival") == stage.spent() == 800_000_000
 
 
-def test_a_matrix_is_charged_to_the_allowance(stage: Stage) -> None:
+def test_a_matrix_is_charged_to_the_allowance(stage):
     stage.register()
     stage.grant("alice", 1.5)
     model = stage.train("alice", 1.0)
@@ -398,7 +403,7 @@ def test_a_matrix_is_charged_to_the_allowance(stage: Stage) -> None:
     assert stage.spent("alice") == CHARGE_UNITS
 
 
-def test_two_analysts_at_once_overdraw_neither_an_allowance_nor_the_budget(stage: Stage) -> None:
+def test_two_analysts_at_once_overdraw_neither_an_allowance_nor_the_budget(stage):
     """Six sessions; the budget holds five releases, each allowance three."""
     epsilon = 0.123456789
     stage.register(epsilon=5 * epsilon + 1e-9, delta=0.0)
@@ -424,21 +429,161 @@ def test_two_analysts_at_once_overdraw_neither_an_allowance_nor_the_budget(stage
     assert sorted((stage.spent("alice"), stage.spent("bob"))) == [2 * 123_456_789, 3 * 123_456_789]
 
 
+# --- an allowance is a budget of its own ----------------------------------------------------------------
+
+
+def order_of(stage: Stage) -> float | None:
+    return stage.one("select rdp_order from dbdp.allowances where dataset = %s and role = %s", stage.name, stage.alice)
+
+
+def test_the_order_of_an_allowance_is_fixed_by_its_first_charge(stage):
+    """Until then that of its own ε; afterwards each limit is that of the new ε at the order of what was spent."""
+    budget = Budget.of(epsilon=4.0, delta=1e-5)
+    stage.register(epsilon=4.0, delta=1e-5, mode="renyi")
+    for epsilon in (0.5, 2.0):
+        stage.grant("alice", epsilon)
+        assert order_of(stage) == budget.allowance(epsilon).order
+    stage.train("alice", 0.2, 1e-7)
+    fixed, spent = budget.allowance(2.0).order, stage.spent("alice")
+    for epsilon in (1.0, None, 4.0):
+        stage.grant("alice", epsilon)
+        limits = stage.one("select charge_limit from dbdp.allowance where role = %s", stage.alice)
+        assert limits == (None if epsilon is None else budget.allowance(epsilon, fixed).charge_limit)
+        assert order_of(stage) == fixed
+    stage.train("alice", 0.2, 1e-7)
+    assert stage.spent("alice") == 2 * spent
+
+
+def test_what_was_spent_without_a_limit_fixes_the_datasets_order(stage):
+    """Also by a revocation; an ε that this order cannot count is refused, and the former right stays."""
+    budget = Budget.of(epsilon=4.0, delta=1e-5)
+    stage.register(epsilon=4.0, delta=1e-5, mode="renyi")
+    stage.grant("alice")
+    stage.train("alice", 0.2, 1e-7)
+    with stage.acting("owner") as owner:
+        owner.execute(REVOKE, (stage.name, stage.alice))
+    with refused("epsilon = 0.1 of an allowance is too small to be counted at order .*; give more, or revoke it"):
+        stage.grant("alice", 0.1)
+    with refused(UNKNOWN.format(stage.name)):
+        stage.train("alice", 0.1)
+    stage.grant("alice", 3.0)
+    limit = stage.one("select charge_limit from dbdp.allowance where role = %s", stage.alice)
+    assert (order_of(stage), limit) == (budget.order, budget.allowance(3.0, budget.order).charge_limit)
+    assert stage.spent("alice") == stage.spent()
+
+
+def test_a_charge_waits_for_a_grant_and_counts_at_its_order(stage):
+    """At repeatable read, with a snapshot of before the grant, it is refused instead, and nothing is spent."""
+    budget = Budget.of(epsilon=4.0, delta=1e-5)
+    stage.register(epsilon=4.0, delta=1e-5, mode="renyi")
+    stage.grant("alice", 0.5)
+    request = Request(epsilon=0.2, delta=1e-7, epochs=1, batch_size=20)
+    cost = budget.allowance(2.0).cost(release_of(request))[0]
+    with stage.session("owner") as owner, stage.session("alice") as alice, stage.session("alice") as old:
+        old.execute("begin isolation level repeatable read; select count(*) from dbdp.allowances")
+        with ThreadPoolExecutor(1) as pool:
+            owner.execute("begin")
+            owner.execute(GRANT, (stage.name, stage.alice, 2.0))
+            waiting = pool.submit(alice.execute, TRAIN, (stage.name, 0.2, 1e-7))
+            wait_until_blocked(stage, alice)
+            owner.execute("commit")
+            waiting.result(60)
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            old.execute(TRAIN, (stage.name, 0.2, 1e-7))
+    assert stage.spent("alice") == cost != budget.allowance(0.5).cost(release_of(request))[0]
+
+
+def test_a_grant_waits_for_another_and_fixes_the_order_that_was_spent_at(stage):
+    """Of two first grants at once the second reads the odometers when it has the row; an old snapshot is refused."""
+    stage.register(epsilon=4.0, delta=1e-5, mode="renyi")
+    with stage.session("owner") as first, stage.session("owner") as second, stage.session("owner") as old:
+        old.execute("begin isolation level repeatable read; select count(*) from dbdp.allowances")
+        with ThreadPoolExecutor(1) as pool:
+            first.execute("begin")
+            first.execute(GRANT, (stage.name, stage.alice, 0.5))
+            waiting = pool.submit(second.execute, GRANT, (stage.name, stage.alice, 2.0))
+            wait_until_blocked(stage, second)
+            first.execute("commit")
+            waiting.result(60)
+        stage.train("alice", 0.2, 1e-7)
+        order = order_of(stage)
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            old.execute(GRANT, (stage.name, stage.alice, 4.0))
+        second.execute(GRANT, (stage.name, stage.alice, 4.0))
+    assert order_of(stage) == order == Budget.of(epsilon=4.0, delta=1e-5).allowance(2.0).order
+
+
+def wait_until_blocked(stage: Stage, session: psycopg.Connection) -> None:
+    sql = "select cardinality(pg_blocking_pids(%s)) > 0"
+    while not stage.one(sql, session.info.backend_pid):
+        time.sleep(0.01)
+
+
+def release_of(request: Request) -> Release:
+    return plan(request, Facts(60, 4)).mechanism.guarantee
+
+
+FITTING = re.compile(r"an epsilon up to (\S+) fits at delta = (\S+), with noise at the end")
+LIMITS = {  # ε of the dataset and of the allowance, who spends first, and the refused ε
+    "the allowance": (3.0, 0.5, "alice", 1.5),
+    "the dataset": (0.5, 0.5, "owner", 1.5),
+    "the allowance, though the dataset refuses": (1.0, 0.5, "alice", 9.0),
+}
+
+
+@pytest.mark.parametrize(("mode", "what"), each_value_quick(["basic", "renyi", "gaussian", "zcdp"], list(LIMITS)))
+def test_the_epsilon_of_a_refusal_fits_and_a_little_more_does_not(stage, mode, what):
+    """It is at the release's δ, and fits the dataset's budget and the allowance alike."""
+    epsilon, own, first, beyond = LIMITS[what]
+    stage.register(epsilon=epsilon, delta=1e-5, mode=mode)
+    stage.grant("alice", own)
+    stage.train(first, 0.4, 1e-7)
+    refuses = "budget of dataset" if "dataset" in what else "allowance of role"
+    with pytest.raises(psycopg.Error, match=f"the {refuses} .* does not cover this release: it needs") as refusal:
+        stage.train("alice", beyond, 1e-7)
+    fitting, delta = (float(number) for number in FITTING.search(str(refusal.value)).groups())
+    assert delta == 1e-7
+    with refused("does not cover this release"):
+        stage.train("alice", fitting * 1.002, 1e-7)
+    before = stage.spent("alice")
+    stage.train("alice", fitting, 1e-7)
+    assert stage.spent("alice") > before
+
+
+def test_a_plan_shows_what_the_callers_allowance_would_be_charged(stage):
+    """Also the largest ε that the allowance has left, which fits; the owner's plan has neither."""
+    stage.register(epsilon=4.0, delta=1e-5, mode="renyi")
+    stage.grant("alice", 0.5)
+    stage.grant("bob", 1.0)
+    explain = "select dbdp.dp_explain(%s, 0.2, 1e-7, epochs => 1, batch_size => 20)"
+    with stage.acting("alice") as alice:
+        planned = alice.execute(explain, (stage.name,)).fetchone()[0]
+    assert list(planned["allowance_charges"]) == [stage.alice]
+    stage.train("alice", 0.2, 1e-7)
+    assert planned["allowance_charges"][stage.alice] * CHARGE_UNITS == pytest.approx(stage.spent("alice"))
+    assert planned["charge"] * CHARGE_UNITS == pytest.approx(stage.spent())
+    with stage.acting("owner") as owner:
+        assert "allowance_charges" not in owner.execute(explain, (stage.name,)).fetchone()[0]
+    left = "select epsilon_left from dbdp.allowances where dataset = %s and role = %s"
+    stage.train("alice", stage.one(left, stage.name, stage.alice), 1e-6)
+    assert stage.one(left, stage.name, stage.alice) < 0.05
+
+
 # --- members --------------------------------------------------------------------------------------------
 
 
-def test_members_of_a_role_share_its_allowance(stage: Stage) -> None:
+def test_members_of_a_role_share_its_allowance(stage):
     stage.register()
     stage.connection.execute(f"grant {stage.team} to {stage.alice}, {stage.bob}")
     stage.grant("team", 1.0)
     stage.train("alice", 0.7)
-    with refused(f"the allowance of role '{stage.team}' .* to 0.7 spent of 1"):
+    with refused(f"the allowance of role '{stage.team}' .* it needs 40 %, and 30 % is left"):
         stage.train("bob", 0.4)
     stage.train("bob", 0.3)
     assert stage.spent("team") == CHARGE_UNITS
 
 
-def test_an_allowance_of_ones_own_takes_the_place_of_the_teams(stage: Stage) -> None:
+def test_an_allowance_of_ones_own_takes_the_place_of_the_teams(stage):
     """So that an owner can hold one member to less; without it the team's counts again."""
     stage.register()
     stage.connection.execute(f"grant {stage.team} to {stage.alice}")
@@ -453,7 +598,7 @@ def test_an_allowance_of_ones_own_takes_the_place_of_the_teams(stage: Stage) -> 
     assert (stage.spent("alice"), stage.spent("team")) == (CHARGE_UNITS, 2 * CHARGE_UNITS)
 
 
-def test_of_several_teams_the_first_by_name_that_covers_a_release_is_charged(stage: Stage) -> None:
+def test_of_several_teams_the_first_by_name_that_covers_a_release_is_charged(stage):
     stage.register()
     first, second = f"a_{stage.schema}", f"b_{stage.schema}"
     stage.connection.execute(f"create role {first} role {stage.alice}; create role {second} role {stage.alice}")
@@ -470,7 +615,7 @@ def test_of_several_teams_the_first_by_name_that_covers_a_release_is_charged(sta
     assert counted.fetchall() == [(first, 2), (second, 1)]
 
 
-def test_one_who_leaves_a_team_has_its_right_no_more(stage: Stage) -> None:
+def test_one_who_leaves_a_team_has_its_right_no_more(stage):
     stage.register()
     stage.connection.execute(f"grant {stage.team} to {stage.alice}")
     stage.grant("team")
@@ -481,7 +626,7 @@ def test_one_who_leaves_a_team_has_its_right_no_more(stage: Stage) -> None:
             alice.execute(TRAIN, (stage.name, 1.0, 0.0))
 
 
-def test_a_dataset_can_be_opened_to_all_analysts(stage: Stage) -> None:
+def test_a_dataset_can_be_opened_to_all_analysts(stage):
     stage.register()
     with stage.acting("owner") as owner:
         owner.execute(GRANT, (stage.name, "dbdp_analyst", 2.0))
@@ -491,7 +636,7 @@ def test_a_dataset_can_be_opened_to_all_analysts(stage: Stage) -> None:
         stage.train("bob")
 
 
-def test_set_role_neither_adds_a_right_nor_removes_one(stage: Stage) -> None:
+def test_set_role_neither_adds_a_right_nor_removes_one(stage):
     """Rights are those of the role that logged in: bob, as whom alice may act, keeps his own."""
     stage.register()
     stage.grant("alice")
@@ -541,7 +686,7 @@ def seen(stage: Stage, kind: str | None) -> Seen:
     return Seen(*results[:3])
 
 
-def test_each_role_sees_its_own_and_an_owner_all_of_its_datasets(stage: Stage) -> None:
+def test_each_role_sees_its_own_and_an_owner_all_of_its_datasets(stage):
     stage.register()
     stage.grant("alice", 2.0)
     stage.grant("bob", 3.0)
@@ -555,7 +700,7 @@ def test_each_role_sees_its_own_and_an_owner_all_of_its_datasets(stage: Stage) -
     assert seen(stage, "rival") == everything
 
 
-def test_a_role_sees_the_rest_of_its_own_allowance_and_of_no_others(stage: Stage) -> None:
+def test_a_role_sees_the_rest_of_its_own_allowance_and_of_no_others(stage):
     stage.register(epsilon=8.0, delta=8e-6)
     stage.grant("alice", 2.0)
     stage.grant("bob")
@@ -563,16 +708,18 @@ def test_a_role_sees_the_rest_of_its_own_allowance_and_of_no_others(stage: Stage
     other = stage.one("select id from dbdp.allowance where role = %s", stage.bob)
     with stage.acting("alice") as alice:
         (row,) = (each for each in connect(alice).allowances() if each["dataset"] == stage.name)
-        assert alice.execute("select * from dbdp.allowance_spent(%s)", (other,)).fetchall() == [(None, None)]
+        assert alice.execute("select * from dbdp.allowance_spent(%s)", (other,)).fetchall() == [(None,) * 4]
     assert (row["role"], row["epsilon"], row["charge_limit"], row["leak_limit"]) == (stage.alice, 2.0, 2.0, 2e-6)
     assert (row["charged"], row["leaked"]) == (0.5, 1e-7)
-    assert (row["implied_epsilon"], row["implied_delta"]) == (2.0, 2e-6)
+    assert (row["delta"], row["left_share"], row["epsilon_left"]) == (2e-6, 0.75, 1.5)
     with stage.acting("bob") as bob:
         (row,) = (each for each in connect(bob).allowances() if each["dataset"] == stage.name)
-    assert (row["epsilon"], row["charge_limit"], row["implied_epsilon"], row["charged"]) == (None, None, None, 0)
+    unlimited = ("epsilon", "delta", "left_share", "epsilon_left", "charge_limit", "leak_limit")
+    assert [row[name] for name in unlimited] == [None] * len(unlimited)
+    assert row["charged"] == 0
 
 
-def test_models_of_others_are_not_guessed_by_their_numbers(stage: Stage) -> None:
+def test_models_of_others_are_not_guessed_by_their_numbers(stage):
     """Prediction, its description and a matrix answer as for a model that there is not."""
     stage.register()
     for kind in ("alice", "bob"):
@@ -591,7 +738,7 @@ def test_models_of_others_are_not_guessed_by_their_numbers(stage: Stage) -> None
     assert stage.spent() == CHARGE_UNITS
 
 
-def test_rows_of_roles_that_are_gone_raise_nothing(stage: Stage) -> None:
+def test_rows_of_roles_that_are_gone_raise_nothing(stage):
     """The owner of the dataset, an analyst with an allowance, and one who released a model."""
     stage.register()
     for kind in ("alice", "bob"):
@@ -635,14 +782,14 @@ FORGERIES = {
 
 
 @pytest.mark.parametrize("statement", sorted(FORGERIES))
-def test_not_even_dbdp_owner_rewrites_the_ledger(connection: psycopg.Connection, statement: str) -> None:
+def test_not_even_dbdp_owner_rewrites_the_ledger(connection, statement):
     connection.execute("set role dbdp_owner")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         connection.execute(statement.encode())
     connection.execute("reset role")
 
 
-def test_a_client_cannot_sign_a_release_with_anothers_name(stage: Stage) -> None:
+def test_a_client_cannot_sign_a_release_with_anothers_name(stage):
     stage.register()
     forged = '{"released_by": "postgres", "dataset": "another", "model": 1}'
     with stage.acting("owner") as owner:
@@ -664,7 +811,7 @@ def released(stage: Stage) -> int:
     return stage.train("alice")
 
 
-def test_a_model_can_be_granted_to_a_role_that_only_predicts(stage: Stage, released: int) -> None:
+def test_a_model_can_be_granted_to_a_role_that_only_predicts(stage, released):
     with stage.session("app") as app, refused(NO_MODEL.format(released)):
         app.execute(PREDICT, (released,))
     with stage.acting("alice") as alice:
@@ -689,7 +836,7 @@ SUMMARY_CALLS = ("summary_linreg({}, 'y')", "summary_pca({})", "summary_correlat
 WITH_SUMMARY = "select dbdp.dp_train(%s, 1, 1e-6, 'preconditioned_gd', summary => %s)"
 
 
-def test_a_summary_is_used_by_those_alone_who_released_it_own_its_table_or_were_granted_it(stage: Stage) -> None:
+def test_a_summary_is_used_by_those_alone_who_released_it_own_its_table_or_were_granted_it(stage):
     """Without a right it looks as if it did not exist; with one no right on the table is needed."""
     stage.register()
     for kind in ("alice", "bob"):
@@ -699,36 +846,34 @@ def test_a_summary_is_used_by_those_alone_who_released_it_own_its_table_or_were_
     spent, statements = stage.spent(), [f"select dbdp.{call.format(summary)}" for call in SUMMARY_CALLS]
     listed = "select count(*) from dbdp.summaries"
     for kind in ("app", "bob", "rival"):
-        with stage.session(kind) as other:
+        with stage.acting(kind) as other:
             assert other.execute(listed).fetchone() == (0,)
             for statement in statements:
                 with refused(NO_SUMMARY.format(summary)):
                     other.execute(statement)
-    with stage.session("bob") as bob, refused(NO_SUMMARY.format(summary)):
+    with stage.acting("bob") as bob, refused(NO_SUMMARY.format(summary)):
         bob.execute(WITH_SUMMARY, (stage.name, summary))
     assert stage.spent() == spent
     with stage.acting("alice") as alice:
         for kind in ("app", "bob"):
             alice.execute("select dbdp.grant_prediction(%s, %s)", (summary, getattr(stage, kind)))
     for kind in ("alice", "app", "bob", "owner"):
-        with stage.session(kind) as other:
+        with stage.acting(kind) as other:
             assert other.execute(listed).fetchone() == (1,)
             for statement in statements:
                 assert other.execute(statement).fetchone()[0]["summary"] == summary
             if kind in ("alice", "bob"):
                 other.execute(WITH_SUMMARY, (stage.name, summary))
-    with stage.session("app") as app, pytest.raises(psycopg.errors.InsufficientPrivilege):
+    with stage.acting("app") as app, pytest.raises(psycopg.errors.InsufficientPrivilege):
         app.execute("select dbdp.dp_summarize(%s, 1, 1e-6)", (stage.name,))
     with stage.acting("owner") as owner:
         owner.execute("select dbdp.revoke_prediction(%s, %s)", (summary, stage.app))
-    with stage.session("app") as app, refused(NO_SUMMARY.format(summary)):
+    with stage.acting("app") as app, refused(NO_SUMMARY.format(summary)):
         app.execute(statements[0])
 
 
 @pytest.mark.parametrize("kind", ["alice", "owner"])
-def test_who_released_a_model_and_who_registered_its_dataset_grant_and_revoke_it(
-    stage: Stage, released: int, kind: str
-) -> None:
+def test_who_released_a_model_and_who_registered_its_dataset_grant_and_revoke_it(stage, released, kind):
     grant, revoke = (f"select dbdp.{each}_prediction(%s, %s)" for each in ("grant", "revoke"))
     with stage.acting(kind) as giver:
         giver.execute(grant, (released, stage.bob))
@@ -749,14 +894,14 @@ def test_who_released_a_model_and_who_registered_its_dataset_grant_and_revoke_it
         bob.execute(PREDICT, (released,))
 
 
-def test_members_of_a_role_predict_with_its_models(stage: Stage, released: int) -> None:
+def test_members_of_a_role_predict_with_its_models(stage, released):
     stage.connection.execute(f"grant {stage.team} to {stage.app}")
     stage.connection.execute("select dbdp.grant_prediction(%s, %s)", (released, stage.team))
     with stage.session("app") as app:
         assert app.execute(PREDICT, (released,)).fetchone() == (True,)
 
 
-def test_a_matrix_needs_a_right_on_the_model_too(stage: Stage, released: int) -> None:
+def test_a_matrix_needs_a_right_on_the_model_too(stage, released):
     stage.grant("bob")
     with stage.acting("bob") as bob, refused(NO_MODEL.format(released)):
         bob.execute(MATRIX, (released, stage.name))
@@ -765,7 +910,7 @@ def test_a_matrix_needs_a_right_on_the_model_too(stage: Stage, released: int) ->
         assert bob.execute(MATRIX, (released, stage.name)).fetchone() == (True,)
 
 
-def test_a_right_that_is_taken_ends_at_latest_with_the_session(stage: Stage, released: int) -> None:
+def test_a_right_that_is_taken_ends_at_latest_with_the_session(stage, released):
     """A session keeps the models that it has used; it reads no row for a prediction."""
     stage.connection.execute("select dbdp.grant_prediction(%s, %s)", (released, stage.app))
     with stage.session("app") as used, stage.session("app") as unused:
@@ -776,7 +921,7 @@ def test_a_right_that_is_taken_ends_at_latest_with_the_session(stage: Stage, rel
             unused.execute(PREDICT, (released,))
 
 
-def test_a_parallel_worker_has_the_rights_of_its_leader(stage: Stage, released: int) -> None:
+def test_a_parallel_worker_has_the_rights_of_its_leader(stage, released):
     stage.connection.execute("create table big as select t.* from t, generate_series(1, 200); analyze big")
     stage.connection.execute(f"grant select on big to {stage.bob}")
     stage.connection.execute("select dbdp.grant_prediction(%s, %s)", (released, stage.bob))
@@ -789,7 +934,7 @@ set parallel_tuple_cost = 0; set min_parallel_table_scan_size = 0; set parallel_
         assert bob.execute(sql).fetchone() == (60 * 200,)
 
 
-def test_the_policies_look_up_rights_once_for_a_query(stage: Stage, released: int) -> None:
+def test_the_policies_look_up_rights_once_for_a_query(stage, released):
     """A plan that checked each row would name the functions outside an InitPlan."""
     with stage.acting("bob") as bob:
         rows = bob.execute("explain (verbose, costs off) select id from dbdp.model").fetchall()

@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import exact
@@ -17,19 +16,17 @@ from pairs import others_slow
 from perturbed_once import FULL_BATCH, RESTARTED, SCHEDULED, SHARDED, beyond, loose, requests
 from scipy.stats import chi2
 from short import FEW
+from shuffles import SCALED, shuffled
 from typer.testing import CliRunner
 
 from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
 from dbdp.algorithms.several.tuning import TuningRequest
 from dbdp.controller import ChargedError
 from dbdp.interfaces.cli.main import app
-from dbdp.interfaces.python.database import Database
-from dbdp.learning.rows import blocks
 from dbdp.privacy.accounting.padding import padded_samples
 from dbdp.privacy.shuffling import KeyedOrder
 
 Register = Callable[..., str]
-Spent = Callable[[str], tuple[int, int]]
 ALPHA = 1e-9  # false alarms of a statistical test; the server's entropy has no seed
 
 
@@ -53,13 +50,7 @@ def registered(register: Register, name: str, most: int, max_rows: int, **more: 
 
 
 def packed(connection: psycopg.Connection, name: str, dimension: int = 1, **options: Any) -> list[np.ndarray]:
-    """The packed blocks, in their order; numbers from 0 to 1, of rows that keep their length."""
-    options = {"coding": {"encoding": "scaled"}} | options
-    with connection.transaction(force_rollback=True):
-        connection.execute("create temporary table packed (block_no int8, block bytea)")
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
-        found = connection.execute("select block from packed order by block_no").fetchall()
-    return [blocks.decode(block, dimension) for (block,) in found]
+    return shuffled(connection, name, dimension, **SCALED | options)
 
 
 def numbers(rows: np.ndarray, most: int) -> list[int]:
@@ -95,9 +86,7 @@ PACKED = [("few", "256MB"), ("many", "256MB"), ("many", "1MB")]
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(("sizes", "memory"), others_slow(PACKED, *PACKED[:2]))
-def test_every_unit_has_its_slots_and_no_more_rows_than_those(
-    connection: psycopg.Connection, schema: str, register: Register, sizes: str, memory: str, order: str
-) -> None:
+def test_every_unit_has_its_slots_and_no_more_rows_than_those(connection, schema, register, sizes, memory, order):
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
     counts = SIZES[sizes]
     visits(connection, "v", counts)
@@ -109,9 +98,7 @@ def test_every_unit_has_its_slots_and_no_more_rows_than_those(
 
 # Several steps are put together in memory.
 @pytest.mark.parametrize(("memory", "steps"), [("256MB", 2), pytest.param("1MB", 1, marks=pytest.mark.slow)])
-def test_every_poisson_step_draws_from_the_slots(
-    connection: psycopg.Connection, schema: str, register: Register, memory: str, steps: int
-) -> None:
+def test_every_poisson_step_draws_from_the_slots(connection, schema, register, memory, steps):
     """With probability 1 each of the steps has them all; with 1/2 about half, and zero rows up to the public size."""
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
     counts = SIZES["many"]
@@ -130,9 +117,7 @@ def test_every_poisson_step_draws_from_the_slots(
 
 
 @pytest.mark.parametrize("memory", ["256MB", pytest.param("1MB", marks=pytest.mark.slow)])
-def test_shares_of_a_key_are_disjoint_and_together_all_slots(
-    connection: psycopg.Connection, schema: str, register: Register, memory: str
-) -> None:
+def test_shares_of_a_key_are_disjoint_and_together_all_slots(connection, schema, register, memory):
     """Each share reads the table anew and has to number the slots like the others, whatever its settings."""
     counts = SIZES["many"]
     visits(connection, "v", counts)
@@ -145,9 +130,7 @@ def test_shares_of_a_key_are_disjoint_and_together_all_slots(
     assert_slots_of(found, counts, 3)
 
 
-def test_blocks_do_not_show_how_many_rows_a_unit_has(
-    connection: psycopg.Connection, schema: str, register: Register
-) -> None:
+def test_blocks_do_not_show_how_many_rows_a_unit_has(connection, schema, register):
     lengths = []
     for name, sizes in (("v", [1] * 9000), ("w", [3] * 8999 + [20_000])):
         visits(connection, name, sizes)
@@ -174,9 +157,7 @@ DECLARED = {
 
 
 @pytest.mark.parametrize("kind", RECORDS)
-def test_the_records_of_units_of_one_row_are_those_of_the_rows(
-    connection: psycopg.Connection, schema: str, register: Register, kind: str
-) -> None:
+def test_the_records_of_units_of_one_row_are_those_of_the_rows(connection, schema, register, kind):
     """Whether a value is stored in line, compressed or apart, and whatever it is."""
     connection.execute(f"create table rows as {RECORDS[kind]}; create table units as select * from rows")
     given = {"features": DECLARED[kind], "negative": "0"}
@@ -193,9 +174,7 @@ def p_value(cells: np.ndarray) -> float:
     return float(chi2.sf(((cells - mean) ** 2 / mean).sum(), cells.size - 1))
 
 
-def test_which_rows_are_selected_is_a_uniform_choice_for_every_unit_by_itself(
-    connection: psycopg.Connection, schema: str, register: Register
-) -> None:
+def test_which_rows_are_selected_is_a_uniform_choice_for_every_unit_by_itself(connection, schema, register):
     """Five rows of each of 600 units, stored one after the other: every two are selected equally often."""
     sizes = [5] * 600
     visits(connection, "v", sizes)
@@ -287,9 +266,7 @@ def bounds_of(given: dict[str, dict[str, Any]], unit_rows: int) -> dict[str, flo
 
 
 @pytest.mark.parametrize("kind", ["mini-batches", "shards", "full batch"])
-def test_whatever_one_unit_has_moves_a_model_by_r_times_delta_at_most_and_some_attain_it(
-    households: Households, kind: str
-) -> None:
+def test_whatever_one_unit_has_moves_a_model_by_r_times_delta_at_most_and_some_attain_it(households, kind):
     cases = {"mini-batches": SCHEDULED | RESTARTED, "shards": SHARDED, "full batch": FULL_BATCH}[kind]
     given = requests(cases, "huber_svm", **({} if kind == "full batch" else {"batch_size": 5}))
     bounds, single = bounds_of(given, MAX_ROWS), bounds_of(given, 1)
@@ -305,7 +282,7 @@ def test_whatever_one_unit_has_moves_a_model_by_r_times_delta_at_most_and_some_a
     assert set(beyond(furthest, single)) == set(given)  # the bound of one row is not enough
 
 
-def test_in_secret_orders_one_unit_moves_a_model_by_r_times_delta_at_most(households: Households) -> None:
+def test_in_secret_orders_one_unit_moves_a_model_by_r_times_delta_at_most(households):
     given = requests({"rsgd_ar": RESTARTED["rsgd_ar"]}, "huber_svm", batch_size=5)
     bound, longest = bounds_of(given, MAX_ROWS)["rsgd_ar"], 0.0
     for _ in range(20):
@@ -318,9 +295,7 @@ def test_in_secret_orders_one_unit_moves_a_model_by_r_times_delta_at_most(househ
 # --- registration ---------------------------------------------------------------------------------------
 
 
-def test_the_catalogue_has_the_unit_and_counts_slots(
-    connection: psycopg.Connection, schema: str, register: Register, database: Database
-) -> None:
+def test_the_catalogue_has_the_unit_and_counts_slots(connection, schema, register, database):
     visits(connection, "v", [1, 2, 3, 4])
     name = registered(register, "v", 10, 3)
     row = next(each for each in database.datasets() if each["name"] == name)
@@ -331,9 +306,7 @@ def test_the_catalogue_has_the_unit_and_counts_slots(
     }  # fmt: skip
 
 
-def test_a_unit_of_one_row_is_a_unit_still(
-    connection: psycopg.Connection, schema: str, register: Register, database: Database
-) -> None:
+def test_a_unit_of_one_row_is_a_unit_still(connection, schema, register, database):
     visits(connection, "v", [5, 2, 3, 1])
     name = registered(register, "v", 11, 1)
     database.train(name, Request(1.0, batch_size=2))
@@ -359,9 +332,7 @@ TYPES = {  # a type, its values, and how many units they are
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_units_are_compared_by_built_in_code_alone(
-    connection: psycopg.Connection, schema: str, register: Register, database: Database, kind: str
-) -> None:
+def test_units_are_compared_by_built_in_code_alone(connection, schema, register, database, kind):
     values, expected = TYPES[kind]
     connection.execute("create domain name_of_somebody as text")
     connection.execute("create collation blind (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
@@ -376,9 +347,7 @@ def test_units_are_compared_by_built_in_code_alone(
 
 
 @pytest.mark.parametrize("kind", ["float8", "numeric", "boolean", "json", "mood", "int[]", "interval", "citext_like"])
-def test_a_unit_of_another_type_is_refused(
-    connection: psycopg.Connection, schema: str, register: Register, kind: str
-) -> None:
+def test_a_unit_of_another_type_is_refused(connection, schema, register, kind):
     connection.execute("create type mood as enum ('x'); create type citext_like as (a text)")
     connection.execute(f"create table t (patient {kind}, i int, y int); insert into t values (null, 1, 1)")
     with pytest.raises(psycopg.Error, match=r"column 'patient' of .* it must be one of smallint, integer"):
@@ -401,7 +370,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_no_unit_is_refused(connection: psycopg.Connection, schema: str, register: Register, case: str) -> None:
+def test_what_is_no_unit_is_refused(connection, schema, register, case):
     visits(connection, "v", [1, 2])
     connection.execute("alter table v add x float8[]")
     given, message = REFUSED[case]
@@ -410,7 +379,7 @@ def test_what_is_no_unit_is_refused(connection: psycopg.Connection, schema: str,
     assert connection.execute("select count(*) from dbdp.dataset where source_name = 'v'").fetchone() == (0,)
 
 
-def test_a_table_without_units_is_refused(connection: psycopg.Connection, schema: str, register: Register) -> None:
+def test_a_table_without_units_is_refused(connection, schema, register):
     visits(connection, "v", [])
     with pytest.raises(psycopg.Error, match="is empty; insert at least one row with a unit"):
         registered(register, "v", 4, 2)
@@ -421,8 +390,8 @@ def test_a_table_without_units_is_refused(connection: psycopg.Connection, schema
 
 @pytest.mark.parametrize("interface", ["client", "server"])
 def test_the_number_of_rows_is_private_and_that_of_units_is_not(
-    connection: psycopg.Connection, schema: str, register: Register, database: Database, spent: Spent, interface: str
-) -> None:
+    connection, schema, register, database, spent, interface
+):
     visits(connection, "v", [1, 2, 3])
     name = registered(register, "v", 6, 2)
 
@@ -442,9 +411,7 @@ def test_the_number_of_rows_is_private_and_that_of_units_is_not(
     assert spent(name) == charged
 
 
-def test_a_unit_that_comes_during_training_stops_it(
-    connection: psycopg.Connection, schema: str, register: Register, database: Database
-) -> None:
+def test_a_unit_that_comes_during_training_stops_it(connection, schema, register, database):
     visits(connection, "v", [1, 2, 3])
     name = registered(register, "v", 6, 2)
 
@@ -456,9 +423,7 @@ def test_a_unit_that_comes_during_training_stops_it(
         database.train(name, Request(1.0, batch_size=2), come)
 
 
-def test_a_unit_column_of_another_type_is_refused(
-    connection: psycopg.Connection, schema: str, register: Register, database: Database
-) -> None:
+def test_a_unit_column_of_another_type_is_refused(connection, schema, register, database):
     visits(connection, "v", [1, 2, 3])
     name = registered(register, "v", 6, 2)
     connection.execute("alter table v alter patient type varchar(9)")
@@ -481,10 +446,8 @@ from generate_series(1, 1500) as i""")
     return register("clinic", label="ill", positive="true", features=features, unit="patient", max_rows=3, delta=0.01)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_algorithm_trains_on_units(
-    connection: psycopg.Connection, clinic: str, algorithm: str, spent: Spent
-) -> None:
+@pytest.mark.parametrize("algorithm", others_slow(list(ALGORITHMS), *list(ALGORITHMS)[::3], "preconditioned_gd"))
+def test_every_algorithm_trains_on_units(connection, clinic, algorithm, spent):
     options = {"epsilon": 2.0, "delta": 1e-5, "algorithm": algorithm} | FEW.get(algorithm, {"epochs": 2})
     given = ", ".join(f"{key} => %({key})s" for key in options)
     sql = f"select receipt from dbdp.dp_train(%(dataset)s, {given})"
@@ -499,9 +462,7 @@ def test_every_algorithm_trains_on_units(
     assert receipt["noise_scale"] == pytest.approx(expected["noise_scale"], rel=1e-9)
 
 
-def test_a_training_on_units_in_shards_learns_as_much_on_connections_as_in_one(
-    connection: psycopg.Connection, clinic: str, database: Database
-) -> None:
+def test_a_training_on_units_in_shards_learns_as_much_on_connections_as_in_one(connection, clinic, database):
     settings = {"epsilon": 500.0, "delta": 1e-5, "shards": 3, "epochs": 5, "regularisation": 0.1}
     alone = connection.execute(
         "select coefficients, receipt from dbdp.dp_logreg(%s, epsilon => 200, delta => 1e-5, shards => 3, epochs => 5, "
@@ -513,7 +474,7 @@ def test_a_training_on_units_in_shards_learns_as_much_on_connections_as_in_one(
     assert np.abs(np.array(spread.coefficients) - np.array(alone[0])).max() < 0.2
 
 
-def test_a_tuning_and_a_matrix_are_for_units_too(clinic: str, database: Database, spent: Spent) -> None:
+def test_a_tuning_and_a_matrix_are_for_units_too(clinic, database, spent):
     base = Request(3.0, 1e-5, epochs=1, batch_size=20)
     tuned = database.tune(clinic, TuningRequest(base, ({"regularisation": 0.1}, {"regularisation": 1.0})))
     assert (tuned.receipt["neighbours"], tuned.receipt["unit"]) == ("replace-one-unit", "patient")
@@ -525,8 +486,8 @@ def test_a_tuning_and_a_matrix_are_for_units_too(clinic: str, database: Database
 
 
 def test_the_command_line_registers_units_and_explains_what_they_cost(
-    connection: psycopg.Connection, schema: str, server_url: str, database: Database, tmp_path: Path
-) -> None:
+    connection, schema, server_url, database, tmp_path
+):
     visits(connection, "v", [1, 2, 3])
     (features := tmp_path / "features.json").write_text('{"i": [0, 6]}')
     declared = ["--label", "y", "--positive", "1", "--features", str(features), "--epsilon", "4", "--delta", "1e-5"]

@@ -49,7 +49,7 @@ def train(connection: psycopg.Connection, number: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_session_keeps_no_plan_of_a_table_that_is_gone(url: str) -> None:
+def test_a_session_keeps_no_plan_of_a_table_that_is_gone(url):
     """The blocks of each training have a table of their own, whose name never comes again."""
     with psycopg.connect(url, autocommit=True) as connection:
         counts = []
@@ -61,7 +61,7 @@ def test_a_session_keeps_no_plan_of_a_table_that_is_gone(url: str) -> None:
 
 
 @pytest.mark.parametrize("scorers", [scoring.Scorers(), scoring._forms.Scorers()], ids=["reference", "as built"])
-def test_a_session_keeps_no_more_scorers_than_it_uses(scorers: Any) -> None:
+def test_a_session_keeps_no_more_scorers_than_it_uses(scorers):
     compiled = type(scorers) is not scoring.Scorers
     make = scoring._forms.VectorScorer if compiled else VectorScorer
     for model in range(2 * MOST_KNOWN + 1):
@@ -77,7 +77,7 @@ def anonymous_kb(pid: int) -> int:
 
 
 @pytest.mark.slow
-def test_memory_and_time_of_a_backend_are_flat_over_500_trainings(url: str) -> None:
+def test_memory_and_time_of_a_backend_are_flat_over_500_trainings(url):
     """Its buffers for temporary tables fill up first: to half of dbdp.pack_memory, which is small here."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("set dbdp.pack_memory = '2MB'")
@@ -101,7 +101,7 @@ def sizes(connection: psycopg.Connection) -> dict[str, int]:
 
 
 @pytest.mark.slow
-def test_a_thousand_trainings_bloat_no_catalogue_for_good(url: str) -> None:
+def test_a_thousand_trainings_bloat_no_catalogue_for_good(url):
     """Without any vacuum a training adds some kilobytes to the catalogues; after one the space is used again."""
     with psycopg.connect(url, autocommit=True) as admin:
         for name in CATALOGUES:

@@ -1,16 +1,15 @@
 """Arguments of every interface that are not numbers, not names, too long, too deep, or SQL."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields
 
 import psycopg
 import pytest
-from attacker import DECLARED, TRAIN, Arena, attempt
+from attacker import DECLARED, TRAIN, attempt
 
 from dbdp.algorithms import Request
 
 pytestmark = pytest.mark.security
-Spent = Callable[[str], tuple[int, int]]
 
 INTERFACES = ("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune", "dp_explain", "dp_explain_tuning")
 INTERFACES += ("dp_score", "dp_explain_score", "dp_class_balance", "dp_train_groups", "dp_explain_groups")
@@ -102,9 +101,7 @@ EACH = [
 
 
 @pytest.mark.parametrize("interface", EACH)
-def test_odd_arguments_are_refused_in_clear_words_or_are_arguments(
-    arena: Arena, admin: psycopg.Connection, analyst: psycopg.Connection, dataset: str, spent: Spent, interface: str
-) -> None:
+def test_odd_arguments_are_refused_in_clear_words_or_are_arguments(arena, admin, analyst, dataset, spent, interface):
     """What is refused costs nothing; an error is ours or PostgreSQL's own of a bad value, and short."""
     model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
     analyst.execute("set statement_timeout = '120s'; select dbdp.dp_summarize('" + dataset + "', 1, 1e-6)")
@@ -127,7 +124,7 @@ def test_odd_arguments_are_refused_in_clear_words_or_are_arguments(
     assert admin.execute(f"select count(*) from {source}").fetchone() == (60,)
 
 
-def test_every_option_of_a_training_is_attacked(analyst: psycopg.Connection) -> None:
+def test_every_option_of_a_training_is_attacked(analyst):
     assert {each.name for each in fields(Request)} <= {name for name, _ in signature(analyst, "dp_train")}
     sql = "select proname from pg_proc where pronamespace = 'dbdp'::regnamespace and proname ~ '^dp_'"
     assert {name for (name,) in analyst.execute(sql).fetchall()} == {
@@ -140,7 +137,7 @@ PREDICTING = ("predict", "predict_probability", "predict_class", "predict_value"
 
 
 @pytest.mark.parametrize("function", PREDICTING)
-def test_odd_rows_are_predicted_as_null_or_refused(analyst: psycopg.Connection, dataset: str, function: str) -> None:
+def test_odd_rows_are_predicted_as_null_or_refused(analyst, dataset, function):
     """No row of the caller's own makes a backend crash or a message long."""
     model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
     rows = [
@@ -214,9 +211,7 @@ CASTS = {
 
 
 @pytest.mark.parametrize("argument", REGISTERING)
-def test_odd_registrations_are_refused_in_clear_words(
-    arena: Arena, owner: psycopg.Connection, dataset: str, argument: str
-) -> None:
+def test_odd_registrations_are_refused_in_clear_words(arena, owner, dataset, argument):
     owner.execute(f"create table {dataset}_odd as select * from {dataset}; grant select on {dataset}_odd to dbdp_owner")
     usual = {
         "name": "'odd'",
@@ -244,7 +239,7 @@ def test_odd_registrations_are_refused_in_clear_words(
             )
 
 
-def test_json_of_the_depth_that_python_cannot_hold_is_refused(analyst: psycopg.Connection, dataset: str) -> None:
+def test_json_of_the_depth_that_python_cannot_hold_is_refused(analyst, dataset):
     for depth in (100, 1000, 3000, 5000):
         deep = "[" * depth + "]" * depth
         for call_of in (

@@ -8,7 +8,6 @@ import json
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -77,6 +76,7 @@ INTERFACES: dict[str, Callable[[Database, str], object]] = {
         name, Request(1.0, **SMALL), group_by="g", groups=["a"]
     ),
     "baseline": lambda database, name: database.baseline(name, Request(1.0)),
+    "check_declaration": lambda database, name: database.check_declaration(name),
     "descent": lambda database, name: database.descent(name, Request(1.0, **SMALL)),
     "class_balance": lambda database, name: database.class_balance(name, epsilon=1.0),
     "summarize": lambda database, name: database.summarize(name, epsilon=1.0, delta=1e-6),
@@ -92,11 +92,12 @@ INTERFACES: dict[str, Callable[[Database, str], object]] = {
 }
 ONCE = ["--repeats", "1", "--yes"]
 QUICK_INTERFACES = ("train", "tune", "baseline", "an estimator")
-QUICK_COMMANDS = ("train", "predict")
+QUICK_COMMANDS = ("train", "predict", "check-declaration")
 COMMANDS = {
     "train": ["train", "{d}", "--epsilon", "1", "--batch-size", "20", "--epochs", "1"],
     "train-groups": ["train-groups", "{d}", "--group-by", "g", "--group", "a", "--epsilon", "1", "--batch-size", "20"],
     "baseline": ["baseline", "{d}"],
+    "check-declaration": ["check-declaration", "{d}"],
     "plot loss": ["plot", "loss", "{d}", "{file}", "--options", '{{"batch_size": 20, "epochs": 1}}'],
     "class-balance": ["class-balance", "{d}", "--epsilon", "1"],
     "budget": ["budget", "{d}"],
@@ -169,7 +170,7 @@ def name_of(host: Host, guest: str) -> str:
 
 
 @pytest.mark.parametrize(("plant", "guest"), a_third_quick(list(PLANTS), ["superuser", "rival"]))
-def test_a_client_that_trains_lends_the_tables_owner_no_rights(host: Host, plant: str, guest: str) -> None:
+def test_a_client_that_trains_lends_the_tables_owner_no_rights(host, plant, guest):
     """The control: a plain count by the same role runs the code that is planned, as that role."""
     name, role = host.table(plant), name_of(host, guest)
     with connect(host.url(guest)) as database:
@@ -189,7 +190,7 @@ def test_a_client_that_trains_lends_the_tables_owner_no_rights(host: Host, plant
 
 
 @pytest.mark.parametrize("interface", others_slow(list(INTERFACES), *QUICK_INTERFACES))
-def test_no_interface_of_python_plans_a_statement_on_the_table(host: Host, interface: str) -> None:
+def test_no_interface_of_python_plans_a_statement_on_the_table(host, interface):
     """Each in a session of its own: a backend evaluates an index once."""
     guest = "rival"
     name = host.table("the predicate of an index")
@@ -203,7 +204,7 @@ def test_no_interface_of_python_plans_a_statement_on_the_table(host: Host, inter
 
 
 @pytest.mark.parametrize("command", others_slow(list(COMMANDS), *QUICK_COMMANDS))
-def test_no_command_plans_a_statement_on_the_table(host: Host, tmp_path: Path, command: str) -> None:
+def test_no_command_plans_a_statement_on_the_table(host, tmp_path, command):
     """Of a superuser, whose rights would be all."""
     guest = "superuser"
     name = host.table("the expression of an index")
@@ -215,7 +216,7 @@ def test_no_command_plans_a_statement_on_the_table(host: Host, tmp_path: Path, c
     assert host.met() <= {(host.schema, name_of(host, guest))}
 
 
-def test_a_client_sends_no_statement_that_names_a_table_of_a_user(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_sends_no_statement_that_names_a_table_of_a_user(host, monkeypatch):
     """The control: the messages of the functions that are called instead have the name."""
     sent: list[tuple[str, tuple[Any, ...]]] = []
     query = ClientSession.query
@@ -233,11 +234,21 @@ def test_a_client_sends_no_statement_that_names_a_table_of_a_user(host: Host, mo
     assert [parameters for _, parameters in sent if name in parameters]
 
 
-def test_a_client_has_no_way_to_read_a_table(host: Host) -> None:
+def test_a_client_has_no_way_to_read_a_table(host):
     assert not hasattr(ClientSession, "reading")
 
 
-def test_the_number_of_rows_is_checked_for_those_who_may_read_them(host: Host) -> None:
+def test_with_a_capacity_the_right_to_read_is_checked_and_nothing_of_the_rows_is_reported(host):
+    name, rival = host.table("what no query needs"), host.arena.session("rival")
+    host.session.execute("select dbdp.raise_capacity(%s, 'a test', 60)", (name,))
+    host.session.execute(f"insert into {name} (x, y, g) select x, y, g from {name} limit 1")
+    rival.execute("select dbdp.check_rows(%s)", (name,))
+    host.session.execute(f"revoke select on {name} from {host.arena.names['rival']}")
+    with pytest.raises(psycopg.Error, match="may not read"):
+        rival.execute("select dbdp.check_rows(%s)", (name,))
+
+
+def test_the_number_of_rows_is_checked_for_those_who_may_read_them(host):
     """It reports what a client that counts itself reads; without the right to read it reports nothing of rows."""
     name = host.table("what no query needs")
     rival, analyst = host.arena.session("rival"), host.arena.session("analyst")
@@ -256,7 +267,7 @@ def test_the_number_of_rows_is_checked_for_those_who_may_read_them(host: Host) -
     )
 
 
-def test_a_refused_training_of_a_client_charges_nothing(host: Host) -> None:
+def test_a_refused_training_of_a_client_charges_nothing(host):
     name = host.table("what no query needs")
     host.session.execute(f"delete from {name} where ctid = (select min(ctid) from {name})")
     before = json.dumps(host.session.execute("select charged::text from dbdp.budget(%s)", (name,)).fetchone())
@@ -266,7 +277,7 @@ def test_a_refused_training_of_a_client_charges_nothing(host: Host) -> None:
 
 
 @pytest.mark.parametrize("kind", others_slow(["an array", "columns", "classes", "a number"], "columns"))
-def test_rows_that_the_server_reads_are_predicted_as_in_a_query(host: Host, kind: str) -> None:
+def test_rows_that_the_server_reads_are_predicted_as_in_a_query(host, kind):
     name = f"met_{secrets.token_hex(4)}"
     host.session.execute(
         f"create table {name} as select array[i / 9.0, 1, null]::float8[] as x, i as a, chr(64 + i) as b, i % 2 as y "
@@ -290,7 +301,7 @@ def test_rows_that_the_server_reads_are_predicted_as_in_a_query(host: Host, kind
     assert kind == "an array" or None not in result.answers
 
 
-def test_rows_are_read_for_those_who_may_read_them_all(host: Host) -> None:
+def test_rows_are_read_for_those_who_may_read_them_all(host):
     """Its owner would see rows that a policy, or a view's filter, keeps from the reader."""
     name = host.table("what no query needs")
     with connect(host.url("rival")) as database:

@@ -5,7 +5,7 @@ where a query is planned. It may run; not with rights that its owner has not got
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
@@ -14,7 +14,6 @@ from attacker import DECLARED, REGISTER, ROWS, TRAIN, Arena, allow, attempt
 from pairs import others_slow
 
 pytestmark = pytest.mark.security
-Spent = Callable[[str], tuple[int, int]]
 
 # An immutable function of constants is evaluated by the planner, whatever it calls.
 SPY = """
@@ -78,8 +77,8 @@ def orders(arena: Arena, owner: psycopg.Connection, sql: str) -> None:
 
 @pytest.mark.parametrize("place", PLANNED)
 def test_what_a_query_evaluates_while_it_is_planned_runs_as_the_tables_owner_or_not_at_all(
-    arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection, spied: str, place: str
-) -> None:
+    arena, admin, owner, spied, place
+):
     """As its owner; or, as CHECK constraints, which our plans do without whatever the session has set, not at all.
 
     The control: a plain query of another role runs the spy with that role's rights.
@@ -96,9 +95,7 @@ def test_what_a_query_evaluates_while_it_is_planned_runs_as_the_tables_owner_or_
 
 
 @pytest.mark.parametrize("place", OTHER)
-def test_what_a_query_does_not_need_does_not_run(
-    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, spied: str, place: str
-) -> None:
+def test_what_a_query_does_not_need_does_not_run(arena, owner, analyst, spied, place):
     plant(arena, owner, spied, OTHER[place])
     analyst.execute(TRAIN, (spied,))
     assert ran_as(owner) == set()
@@ -114,14 +111,7 @@ INTERFACES = {
 
 
 @pytest.mark.parametrize("interface", others_slow(list(INTERFACES), "dp_logreg", "dp_tune"))
-def test_no_interface_lends_a_tables_owner_any_rights(
-    arena: Arena,
-    admin: psycopg.Connection,
-    owner: psycopg.Connection,
-    make: Callable[..., str],
-    spied: str,
-    interface: str,
-) -> None:
+def test_no_interface_lends_a_tables_owner_any_rights(arena, admin, owner, make, spied, interface):
     """The loot would be a row of another owner's table, and its odometer."""
     other = make("rival")
     number = admin.execute("select max(id) from dbdp.dataset").fetchone()[0]
@@ -134,7 +124,7 @@ def test_no_interface_lends_a_tables_owner_any_rights(
     assert seen == ({(arena.names["owner"], "42501")} if interface != "dp_explain" else set())
 
 
-def test_a_registration_lends_no_rights_either(arena: Arena, owner: psycopg.Connection, spied: str) -> None:
+def test_a_registration_lends_no_rights_either(arena, owner, spied):
     schema = arena.names["owner"]
     owner.execute(f"create table {schema}.trap as {ROWS}")
     plant(arena, owner, "trap", PLANNED["an index on an expression"])
@@ -143,9 +133,7 @@ def test_a_registration_lends_no_rights_either(arena: Arena, owner: psycopg.Conn
     assert ran_as(owner) <= {schema}
 
 
-def test_a_client_that_reads_anothers_table_lends_its_owner_no_rights(
-    arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection, spied: str
-) -> None:
+def test_a_client_that_reads_anothers_table_lends_its_owner_no_rights(arena, admin, owner, spied):
     """Nor does a superuser, who may call dbdp.shuffle on any table."""
     plant(arena, owner, spied, PLANNED["an index on an expression"])
     admin.execute("create temporary table b (block_no int8, block bytea)")
@@ -153,9 +141,7 @@ def test_a_client_that_reads_anothers_table_lends_its_owner_no_rights(
     assert ran_as(owner) == {arena.names["owner"]}
 
 
-def test_code_that_runs_while_a_table_is_read_cannot_spend_for_the_reader(
-    arena: Arena, owner: psycopg.Connection, make: Callable[..., str], spied: str, spent: Spent
-) -> None:
+def test_code_that_runs_while_a_table_is_read_cannot_spend_for_the_reader(arena, owner, make, spied, spent):
     """Interfaces check the role that logged in. The owner would train on another table with the analyst's rights."""
     other = make("rival")
     for call in (f"dbdp.dp_logreg('{other}', 1)", f"dbdp.dp_explain('{other}', 1)", f"dbdp.drop_dataset('{other}')"):
@@ -189,13 +175,8 @@ def maintain(arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection,
 
 @pytest.mark.parametrize("command", others_slow(list(MAINTENANCE), "ANALYZE"))
 def test_code_that_runs_where_a_superuser_maintains_a_table_sees_the_ledger_of_its_role_only(
-    arena: Arena,
-    admin: psycopg.Connection,
-    owner: psycopg.Connection,
-    make: Callable[..., str],
-    spied: str,
-    command: str,
-) -> None:
+    arena, admin, owner, make, spied, command
+):
     other = make("rival")
     with arena.login("analyst") as analyst:
         for name in (other, spied):
@@ -212,13 +193,8 @@ def test_code_that_runs_where_a_superuser_maintains_a_table_sees_the_ledger_of_i
 
 @pytest.mark.parametrize("command", others_slow(list(MAINTENANCE), "ANALYZE"))
 def test_code_that_runs_where_a_superuser_maintains_a_table_cannot_call_the_interfaces(
-    arena: Arena,
-    admin: psycopg.Connection,
-    owner: psycopg.Connection,
-    make: Callable[..., str],
-    spied: str,
-    command: str,
-) -> None:
+    arena, admin, owner, make, spied, command
+):
     """For the interfaces a superuser is a member of every role, and autovacuum is a superuser's session."""
     schema, other = arena.names["owner"], make("rival")
     orders(arena, owner, f"select dbdp.drop_dataset('{other}')::text")
@@ -229,9 +205,7 @@ def test_code_that_runs_where_a_superuser_maintains_a_table_cannot_call_the_inte
     admin.execute("select dbdp.drop_dataset(%s)", (other,))  # it may, where it calls by itself
 
 
-def test_settings_of_code_that_runs_while_a_table_is_read_do_not_last(
-    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, spied: str
-) -> None:
+def test_settings_of_code_that_runs_while_a_table_is_read_do_not_last(arena, owner, analyst, spied):
     """With a search_path of its own it would put its functions and operators before the server's."""
     schema = arena.names["owner"]
     shadows = {"octet_length(bytea)": "int", "count(bigint)": "bigint", "setval(regclass, bigint)": "bigint"}
@@ -259,9 +233,7 @@ TAKEN = (
 )
 
 
-def test_advisory_locks_of_code_that_runs_while_a_table_is_read_do_not_last(
-    arena: Arena, owner: psycopg.Connection, spied: str
-) -> None:
+def test_advisory_locks_of_code_that_runs_while_a_table_is_read_do_not_last(arena, owner, spied):
     """Where the owner's own session plans a query they do: that is the control."""
     orders(arena, owner, TAKEN)
     plant(arena, owner, spied, PLANNED["an index on an expression"])
@@ -280,9 +252,7 @@ def test_advisory_locks_of_code_that_runs_while_a_table_is_read_do_not_last(
 
 
 @pytest.mark.parametrize("order", [TAKEN, "select concat(pg_advisory_unlock_all())"], ids=["taken", "given up"])
-def test_a_readers_own_advisory_locks_stay_as_often_as_it_has_them(
-    arena: Arena, owner: psycopg.Connection, spied: str, order: str
-) -> None:
+def test_a_readers_own_advisory_locks_stay_as_often_as_it_has_them(arena, owner, spied, order):
     orders(arena, owner, order)
     plant(arena, owner, spied, PLANNED["an index on an expression"])
     owner.execute("select pg_advisory_unlock_all()")
@@ -344,9 +314,7 @@ begin
 end $$"""
 
 
-def test_what_code_of_an_owner_leaves_in_the_readers_session_is_stated(
-    arena: Arena, owner: psycopg.Connection, spied: str
-) -> None:
+def test_what_code_of_an_owner_leaves_in_the_readers_session_is_stated(arena, owner, spied):
     schema = arena.names["owner"]
     orders(arena, owner, f"select {schema}.doing()")
     plant(arena, owner, spied, PLANNED["an index on an expression"])
@@ -376,9 +344,7 @@ SWAPS = {
 
 
 @pytest.mark.parametrize("swap", SWAPS)
-def test_what_is_put_in_the_tables_place_while_the_training_waits_gains_no_rights(
-    arena: Arena, owner: psycopg.Connection, spied: str, swap: str
-) -> None:
+def test_what_is_put_in_the_tables_place_while_the_training_waits_gains_no_rights(arena, owner, spied, swap):
     """The owner locks the table, the training waits for it behind its checks, and finds another one."""
     schema = arena.names["owner"]
     with arena.login("analyst") as fresh, ThreadPoolExecutor(1) as pool:
@@ -412,8 +378,8 @@ def test_what_is_put_in_the_tables_place_while_the_training_waits_gains_no_right
     ],
 )
 def test_a_source_that_changes_after_registration_is_refused_or_still_the_same_table(
-    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, spied: str, spent: Spent, change: str
-) -> None:
+    arena, owner, analyst, spied, spent, change
+):
     owner.execute(change.format(t=spied, n=spied))
     state = attempt(analyst, TRAIN, spied)
     if "rename" in change:  # it is followed under its new name; a new column holds what the owner says it holds
@@ -435,9 +401,7 @@ NO_TABLES = {
 
 
 @pytest.mark.parametrize("kind", NO_TABLES)
-def test_what_is_no_ordinary_table_cannot_be_registered(
-    arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection, spied: str, kind: str
-) -> None:
+def test_what_is_no_ordinary_table_cannot_be_registered(arena, admin, owner, spied, kind):
     """A view or a function with side effects would run with other rights, and one record could be many."""
     schema = arena.names["owner"]
     if kind == "a foreign table":
@@ -452,7 +416,7 @@ def test_what_is_no_ordinary_table_cannot_be_registered(
         admin.execute(f"drop server {schema} cascade; drop extension postgres_fdw")
 
 
-def test_a_function_cannot_be_registered(owner: psycopg.Connection, spied: str) -> None:
+def test_a_function_cannot_be_registered(owner, spied):
     assert attempt(owner, REGISTER, f"{spied}_odd", "spy", DECLARED, 9) == "42P01"
     assert attempt(owner, REGISTER, f"{spied}_odd", "spy(1)", DECLARED, 9) in ("42602", "42P01")
 
@@ -492,9 +456,7 @@ TYPES = {  # of the label column: a type with code, what the class is written as
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_a_column_type_with_code_is_refused_or_its_code_does_not_run(
-    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, spied: str, kind: str
-) -> None:
+def test_a_column_type_with_code_is_refused_or_its_code_does_not_run(arena, owner, analyst, spied, kind):
     schema = arena.names["owner"]
     made, value = TYPES[kind]
     owner.execute(made.format(s=schema))
@@ -518,9 +480,7 @@ def test_a_column_type_with_code_is_refused_or_its_code_does_not_run(
     owner.execute(f"drop function if exists {schema}.canonical")
 
 
-def test_partitions_are_read_with_the_rights_of_the_partitioned_tables_owner(
-    arena: Arena, owner: psycopg.Connection, spied: str
-) -> None:
+def test_partitions_are_read_with_the_rights_of_the_partitioned_tables_owner(arena, owner, spied):
     """The expressions of a partition key, of a partition's constraint and of its indexes are evaluated too."""
     schema = arena.names["owner"]
     owner.execute(f"""
@@ -544,9 +504,7 @@ insert into parted {ROWS}; grant select on parted, part_0, part_1 to dbdp_owner"
     assert ran_as(owner) == {schema}
 
 
-def test_the_table_of_a_group_whose_members_registered_it_is_read_too(
-    arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection
-) -> None:
+def test_the_table_of_a_group_whose_members_registered_it_is_read_too(arena, admin, owner):
     """The group itself is no data owner, and is lent what reading takes."""
     schema = arena.names["owner"]
     admin.execute(
@@ -561,7 +519,7 @@ def test_the_table_of_a_group_whose_members_registered_it_is_read_too(
     admin.execute(f"drop owned by team_{schema}; drop role team_{schema}")
 
 
-def test_no_owner_makes_event_triggers_or_changes_the_defaults_of_others(owner: psycopg.Connection) -> None:
+def test_no_owner_makes_event_triggers_or_changes_the_defaults_of_others(owner):
     refused = [
         "create event trigger e on ddl_command_end execute function act()",
         "alter default privileges for role dbdp_owner grant all on tables to public",

@@ -16,6 +16,7 @@ import numpy as np
 import psycopg
 import pytest
 from attacker import Arena, allow
+from pairs import each_value_quick, others_slow
 from short import FEW
 
 from dbdp.algorithms import ALGORITHMS
@@ -39,6 +40,12 @@ KINDS = {  # rows, and what is declared of them
     "units": (1500, f"{LABELLED}, unit => 'u', max_rows => 3"),
     "numbers": (1500, "label => 'z', label_bounds => '{0,1}'"),
     "many rows": (4500, f"{LABELLED}, public_columns => '{{g}}'"),  # beyond the least memory
+}
+GROWING = {  # rows of the two tables, below and above the capacity, and what is declared of them
+    "rows": ((1400, 2100), f"{LABELLED}, public_columns => '{{g}}', capacity => 1500"),
+    "units": ((1400, 2100), f"{LABELLED}, unit => 'u', max_rows => 3, capacity => 900"),
+    "numbers": ((1400, 2100), "label => 'z', label_bounds => '{0,1}', capacity => 1500"),
+    "many rows": ((4100, 5200), f"{LABELLED}, public_columns => '{{g}}', capacity => 4500"),
 }
 
 
@@ -85,25 +92,40 @@ def pairs(arena: Arena) -> Pairs:
 
     @cache
     def make(kind: str) -> dict[str, str]:
-        owner, schema, (rows, more) = arena.session("owner"), arena.names["owner"], KINDS[kind]
-        found = {}
-        for each, value in {"one": "0.1", "other": "-0.2"}.items():
-            found[each] = name = f"{each}_{secrets.token_hex(4)}"
-            owner.execute(f"""
+        rows, more = KINDS[kind]
+        return made(arena, {"one": ("0.1", rows), "other": ("-0.2", rows)}, more)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def growing(arena: Arena) -> Pairs:
+    """Tables of a kind with one capacity, of which one has fewer rows and the other more."""
+
+    @cache
+    def make(kind: str) -> dict[str, str]:
+        (fewer, more), declared = GROWING[kind]
+        return made(arena, {"one": ("0.1", fewer), "other": ("-0.2", more)}, declared)
+
+    return make
+
+
+def made(arena: Arena, pair: dict[str, tuple[str, int]], more: str) -> dict[str, str]:
+    """Two tables, registered: each with a value of its own in one row, or unit, and so many rows."""
+    owner, schema, found = arena.session("owner"), arena.names["owner"], {}
+    for each, (value, rows) in pair.items():
+        found[each] = name = f"{each}_{secrets.token_hex(4)}"
+        owner.execute(f"""
 create table {name} as
 select array_fill((i % 7 - 3) / 20.0::float8, array[{LENGTH}]) as x, i % 2 as y, i % 10 / 10.0::float8 as z,
        case i % 3 when 0 then 'a' else 'b' end as g, i / 2 as u
 from generate_series(0, {rows - 1}) as i;
 update {name} set x = array_fill({value}::float8, array[{LENGTH}]), y = 1 - y, z = {value}::float8 ^ 2 where u = 5""")
-            register = (
-                "select dbdp.register_dataset(name => %s, source => %s::regclass, features => %s, epsilon => 60, "
-            )
-            declared = json.dumps({"x": {"length": LENGTH, "norm": 1}})
-            owner.execute(f"{register} delta => 1e-3, mode => 'basic', {more})", (name, f"{schema}.{name}", declared))
-            allow(owner, name, arena.names["analyst"])
-        return found
-
-    return make
+        register = "select dbdp.register_dataset(name => %s, source => %s::regclass, features => %s, epsilon => 60, "
+        declared = json.dumps({"x": {"length": LENGTH, "norm": 1}})
+        owner.execute(f"{register} delta => 1e-3, mode => 'basic', {more})", (name, f"{schema}.{name}", declared))
+        allow(owner, name, arena.names["analyst"])
+    return found
 
 
 def explained(session: psycopg.Connection, sql: str, parameters: tuple[Any, ...]) -> Counter[tuple[str, str]]:
@@ -211,15 +233,32 @@ def runs(arena: Arena, pair: dict[str, str], key: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("key", CALLS)
-def test_no_counter_differs_between_neighbours_or_between_runs(arena: Arena, pairs: Pairs, key: str) -> None:
+def test_no_counter_differs_between_neighbours_or_between_runs(arena, pairs, key):
     one, other, again = runs(arena, pairs("rows"), key)
     assert one == other == again
 
 
+@pytest.mark.parametrize("key", others_slow(list(CALLS), *list(CALLS)[::3]))
+def test_no_counter_depends_on_the_number_of_rows_of_a_capacity(arena, growing, key):
+    one, other, again = runs(arena, growing("rows"), key)
+    assert one == other == again
+
+
+@pytest.mark.parametrize(("kind", "key"), each_value_quick(["units", "many rows"], ["bolt_on", "dp_sgd"]))
+def test_no_counter_depends_on_the_number_of_units_or_where_rows_go_through_buckets(arena, growing, kind, key):
+    pair = growing(kind)
+    with pytest.MonkeyPatch.context() as patched, arena.login("analyst") as small:
+        patched.setattr(arena, "session", lambda _kind: small)
+        small.execute("set dbdp.pack_memory = '1MB'; set temp_buffers = '1MB'")
+        one, other, again = runs(arena, pair, key)
+    assert one == other == again
+
+
+@pytest.mark.parametrize("differing", ["a row", "the number of rows"])
 @pytest.mark.parametrize("metric", METRICS)
-def test_no_counter_of_a_score_differs(arena: Arena, pairs: Pairs, metric: str) -> None:
+def test_no_counter_of_a_score_differs(arena, pairs, growing, metric, differing):
     kind, algorithm = ("numbers", "dp_linreg") if metric in POWERS else ("rows", "dp_logreg")
-    pair, analyst = pairs(kind), arena.session("analyst")
+    pair, analyst = (pairs if differing == "a row" else growing)(kind), arena.session("analyst")
     train = f"select model from dbdp.{algorithm}(%s, epsilon => %s, epochs => 1)"
     (model,) = analyst.execute(train, (pair["one"], EPSILON)).fetchone()
     call = f"select dbdp.dp_score({model}, %s, %s, epsilon => %s, delta => %s)"
@@ -230,13 +269,13 @@ def test_no_counter_of_a_score_differs(arena: Arena, pairs: Pairs, metric: str) 
 
 
 @pytest.mark.parametrize("key", ["bolt_on", "dp_sgd", *(pytest.param(key, marks=SLOW) for key in UNITED)])
-def test_no_counter_differs_between_neighbouring_units(arena: Arena, pairs: Pairs, key: str) -> None:
+def test_no_counter_differs_between_neighbouring_units(arena, pairs, key):
     one, other, again = runs(arena, pairs("units"), key)
     assert one == other == again
 
 
 @pytest.mark.parametrize("key", ["bolt_on", "groups by bolt_on", *(pytest.param(key, marks=SLOW) for key in BATCHED)])
-def test_no_counter_differs_where_rows_go_through_buckets(arena: Arena, pairs: Pairs, key: str) -> None:
+def test_no_counter_differs_where_rows_go_through_buckets(arena, pairs, key):
     """The analyst gives the least memory, and few pages for temporary tables."""
     pair = pairs("many rows")
     with pytest.MonkeyPatch.context() as patched:
@@ -248,7 +287,7 @@ def test_no_counter_differs_where_rows_go_through_buckets(arena: Arena, pairs: P
 
 
 @pytest.mark.parametrize("key", ["bolt_on", "dp_sgd", *(pytest.param(key, marks=SLOW) for key in UNITED)])
-def test_no_counter_of_the_database_differs(arena: Arena, pairs: Pairs, key: str) -> None:
+def test_no_counter_of_the_database_differs(arena, pairs, key):
     """Other sessions count there too: what a row decides comes back in each of the attempts, what they do does not."""
     pair, (sql, parameters) = pairs("rows"), CALLS[key]
     session = arena.session("analyst")
@@ -263,7 +302,7 @@ def test_no_counter_of_the_database_differs(arena: Arena, pairs: Pairs, key: str
     raise AssertionError(f"the counters were never alike; the last are {found}")
 
 
-def test_a_temporary_file_would_be_noticed(arena: Arena) -> None:
+def test_a_temporary_file_would_be_noticed(arena):
     """A control: a sort that does not fit."""
     session = arena.session("analyst")
     sort = "set work_mem = '64kB'; select i from generate_series(1, 50000) as i order by -i; reset work_mem"
@@ -288,7 +327,7 @@ backend._BUFFER_BYTES.clear()
 $begin$"""
 
 
-def test_the_number_of_drawn_rows_would_be_noticed(arena: Arena, admin: psycopg.Connection, pairs: Pairs) -> None:
+def test_the_number_of_drawn_rows_would_be_noticed(arena, admin, pairs):
     """Controls, in a session of their own: as many rows are packed as chance has drawn, and all pages are counted."""
     pair = pairs("rows")
     admin.execute(RANDOM_SIZES)
@@ -315,7 +354,7 @@ def vary(observations: list[Any], way: int) -> bool:
     return any(each[way] != observations[0][way] for each in observations)
 
 
-def test_a_row_that_is_stored_wider_would_be_noticed(arena: Arena, owner: psycopg.Connection, pairs: Pairs) -> None:
+def test_a_row_that_is_stored_wider_would_be_noticed(arena, owner, pairs):
     """A control: the owner's own query of a table shows what no training on it does."""
     name = pairs("rows")["one"]
     source = f"{arena.names['owner']}.{name}"

@@ -1,7 +1,7 @@
 """Setting every parameter that a role may set: the training is refused, or is the same."""
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import psycopg
@@ -12,7 +12,6 @@ from pairs import others_slow
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
 
 pytestmark = pytest.mark.security
-Spent = Callable[[str], tuple[int, int]]
 
 PUBLIC = "select receipt::jsonb - array['model', 'ledger', 'released_at', 'released_by'] from dbdp.models where id = %s"
 REFUSING = {"default_transaction_read_only": "on", "transaction_read_only": "on"}
@@ -42,9 +41,7 @@ SHARES = 4
 
 
 @pytest.mark.parametrize("share", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, SHARES))])
-def test_no_parameter_changes_a_training_or_lets_it_off(
-    analyst: psycopg.Connection, make: Callable[..., str], spent: Spent, share: int
-) -> None:
+def test_no_parameter_changes_a_training_or_lets_it_off(analyst, make, spent, share):
     """Each value of each by itself, all noise-free facts compared; the quick part takes each fourth of them."""
     name = make(epsilon=1000)
     first = analyst.execute(TRAIN, (name,)).fetchone()[0]
@@ -66,7 +63,7 @@ def test_no_parameter_changes_a_training_or_lets_it_off(
     assert trained > 20
 
 
-def test_all_of_them_at_once_refuse_before_the_charge_or_train(arena: Arena, dataset: str, spent: Spent) -> None:
+def test_all_of_them_at_once_refuse_before_the_charge_or_train(arena, dataset, spent):
     with arena.login("analyst") as fresh:
         for parameter, value in parameters(fresh):
             if parameter not in REFUSING and "timeout" not in parameter and parameter != "client_encoding":
@@ -108,9 +105,7 @@ def neighbours(arena: Arena, owner: psycopg.Connection, kind: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", others_slow(list(NEIGHBOURS), "rows stored out of line"))
 @pytest.mark.parametrize("share", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, SHARES))])
-def test_no_parameter_parts_neighbours(
-    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, spent: Spent, kind: str, share: int
-) -> None:
+def test_no_parameter_parts_neighbours(arena, owner, analyst, spent, kind, share):
     """Both answer, or both are refused before the charge, whichever parameter is at whichever end of its range."""
     names, counted = neighbours(arena, owner, kind), 0
     for parameter, value in [*MEMORIES, *list(parameters(analyst))[share::SHARES]]:
@@ -126,9 +121,7 @@ def test_no_parameter_parts_neighbours(
     assert counted > 20
 
 
-def test_no_room_for_temporary_files_parts_no_neighbours(
-    arena: Arena, owner: psycopg.Connection, admin: psycopg.Connection, spent: Spent
-) -> None:
+def test_no_room_for_temporary_files_parts_no_neighbours(arena, owner, admin, spent):
     """A superuser sets the limit for a role; the control is a plain query of the owner's under the same limit."""
     names = neighbours(arena, owner, "units")
     tables = [name.removesuffix(f"_{arena.names['owner']}") for name in names]
@@ -170,12 +163,12 @@ def test_no_room_for_temporary_files_parts_no_neighbours(
         "alter database dbdp set session_replication_role = replica",
     ],
 )
-def test_an_analyst_cannot_set_what_would_show_exact_results(analyst: psycopg.Connection, statement: str) -> None:
+def test_an_analyst_cannot_set_what_would_show_exact_results(analyst, statement):
     statement = statement.replace("dbdp set", f"{analyst.info.dbname} set") if "database" in statement else statement
     assert attempt(analyst, statement) in ("42501", "55P02")
 
 
-def test_the_seed_of_a_session_decides_nothing(analyst: psycopg.Connection, dataset: str) -> None:
+def test_the_seed_of_a_session_decides_nothing(analyst, dataset):
     """setseed repeats random(); noise and order come from the operating system."""
     models, numbers = [], []
     for _ in range(2):
@@ -241,9 +234,7 @@ NAMES_OF_TABLES = ("pg_class", "pg_roles", "pg_proc", "pg_attribute", "dataset",
 
 
 @pytest.mark.parametrize("place", ["a schema before pg_catalog", "pg_temp"])
-def test_objects_with_the_names_of_those_we_use_are_not_met(
-    arena: Arena, admin: psycopg.Connection, dataset: str, place: str
-) -> None:
+def test_objects_with_the_names_of_those_we_use_are_not_met(arena, admin, dataset, place):
     """The control: an expression of the analyst's own does meet them, where PostgreSQL looks for functions at all."""
     with arena.login("analyst") as fresh:
         fresh.execute("create temporary table seat ()")
@@ -262,7 +253,7 @@ def test_objects_with_the_names_of_those_we_use_are_not_met(
             admin.execute(f"drop schema {schema} cascade")
 
 
-def test_objects_in_public_are_not_met(arena: Arena, admin: psycopg.Connection, dataset: str) -> None:
+def test_objects_in_public_are_not_met(arena, admin, dataset):
     """Where every role may create objects in it, as before PostgreSQL 15; within one transaction."""
     admin.execute("begin")
     set_traps(admin, "public")

@@ -110,6 +110,7 @@ class World:
             "register": [["alice", "d", "rows_of_alice", "--label", "y", "--public-column", "g", *options]],
             "redeclare": [["alice", "d", "--reason", "r", "--features", self.folder / "corrected.json"]],
             "renew": [["alice", "d", "--reason", "r"]],
+            "raise-capacity": [["alice", "d", 1000, "--reason", "r"]],
             "answer-at-multiples": [["alice", "d", "--reason", "r", *given] for given in (["--seconds", 1], [])],
             "grant-training": [["alice", "d", "bob"]],
             "train": [
@@ -136,6 +137,7 @@ class World:
             "grant-prediction": [["alice", "MODEL", "bob"]],
             "revoke-prediction": [["alice", "MODEL", "bob"]],
             "baseline": [["alice", "d"]],
+            "check-declaration": [["alice", "d"]],
             "summarize": [["alice", "d", "--epsilon", 1, "--delta", 1e-6]],
         }
 
@@ -152,7 +154,7 @@ class World:
             ],
             "demo": [["postgres"]],
             "revoke-training": [["alice", "d", "bob"]],
-            "install": [["another"]],
+            "install": [["another", "--dry-run"], ["another"]],
             "uninstall": [["another", "--yes"]],
             "web": [],
             "server psql": [],
@@ -212,12 +214,12 @@ def run(world: World, name: str, role: str | None, *arguments: Any) -> None:
     assert result.exit_code in ((0, 1) if name == "doctor" else (0,)), (name, result.output)
 
 
-def test_no_command_is_left_out(world: World) -> None:
+def test_no_command_is_left_out(world):
     assert set(every_command()) == set(world.commands())
     assert {name for name, calls in world.commands().items() if not calls} == {"web", "server stop"} | NOTHING_OF_OURS
 
 
-def test_no_command_meets_a_planted_name(world: World, path: str) -> None:
+def test_no_command_meets_a_planted_name(world, path):
     for name, calls in world.commands().items():
         for role, *arguments in calls:
             run(world, name, role, *arguments)
@@ -228,7 +230,7 @@ def test_no_command_meets_a_planted_name(world: World, path: str) -> None:
 # --- other ways in: rows at hand, the page, connections of the user ------------------------------------------
 
 
-def test_rows_at_hand_meet_no_planted_name(world: World, path: str) -> None:
+def test_rows_at_hand_meet_no_planted_name(world, path):
     features = np.linspace(0, 1, 40).reshape(20, 2)
     dbdp.LogisticRegression(epsilon=1, epochs=1, bounds=1.0, classes=[0, 1]).fit(features, np.arange(20) % 2)
     assert traps.met(world.admin) == 0
@@ -248,7 +250,7 @@ PAGES = (
 )
 
 
-def test_the_page_meets_no_planted_name(world: World, path: str) -> None:
+def test_the_page_meets_no_planted_name(world, path):
     with connect(world.urls["alice"]) as alice:
         register(alice)
         model = alice.train("d", Request(1.0, epochs=1)).id
@@ -263,7 +265,7 @@ def test_the_page_meets_no_planted_name(world: World, path: str) -> None:
     assert traps.met(world.admin) == 0
 
 
-def test_no_page_is_left_out() -> None:
+def test_no_page_is_left_out():
     made = {route.path for router in (pages.router, forms.router) for route in router.routes if "GET" in route.methods}
     assert made - {place.partition("?")[0] for place in PAGES} == {"/", "/sign-in"}  # these ask the server nothing
 
@@ -285,8 +287,7 @@ def engine(url: str) -> sqlalchemy.Engine:
     """An engine that has run its first connection's queries, with names of its own, before a trap was there."""
     options = ["-c search_path=pg_catalog"]
     made = sqlalchemy.create_engine(
-        "postgresql+psycopg://",
-        creator=lambda: psycopg.connect(url, options=" ".join(options)),
+        "postgresql+psycopg://", creator=lambda: psycopg.connect(url, options=" ".join(options))
     )
     with made.connect():
         options.clear()
@@ -304,9 +305,7 @@ LENT = {
 
 @pytest.mark.parametrize("kind", sorted(LENT))
 @pytest.mark.parametrize("with_temporaries", [False, True])
-def test_a_lent_connection_meets_no_planted_name_and_keeps_its_path(
-    world: World, path: str, kind: str, with_temporaries: bool
-) -> None:
+def test_a_lent_connection_meets_no_planted_name_and_keeps_its_path(world, path, kind, with_temporaries):
     lent = LENT[kind](world.urls["alice"])
     with connect(lent) as database:
         connection = database.connection
@@ -334,9 +333,7 @@ STATEMENTS = ("select 1", "select 1 / 0", "selec", "select pg_catalog.set_config
 @pytest.mark.parametrize("sql", STATEMENTS)
 @pytest.mark.parametrize("autocommit", [True, False])
 @pytest.mark.parametrize("path_given", ["a", "b", None])
-def test_the_users_path_is_as_it_was_after_each_statement(
-    connection: psycopg.Connection, sql: str, autocommit: bool, path_given: str | None
-) -> None:
+def test_the_users_path_is_as_it_was_after_each_statement(connection, sql, autocommit, path_given):
     connection.autocommit = autocommit
     connection.execute("set search_path = session_wide")
     connection.commit()
@@ -360,7 +357,7 @@ def test_the_users_path_is_as_it_was_after_each_statement(
     connection.autocommit = True
 
 
-def test_a_pipeline_of_the_users_goes_on_behind_a_statement_of_ours(connection: psycopg.Connection) -> None:
+def test_a_pipeline_of_the_users_goes_on_behind_a_statement_of_ours(connection):
     connection.execute("set search_path = mine")
     with connection.pipeline():
         first = connection.execute("select 1")
@@ -375,9 +372,7 @@ OPTIONS = {"options": "-c search_path=traps"}
 
 
 @pytest.mark.parametrize("given", [{}, OPTIONS])
-def test_a_connection_of_ours_is_pinned_whatever_set_its_path(
-    world: World, path: str, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_of_ours_is_pinned_whatever_set_its_path(world, path, given, monkeypatch):
     monkeypatch.setenv("PGOPTIONS", "-c search_path=traps,pg_catalog")
     for url in world.urls.values():
         with connections.opened(url, **given) as opened:
@@ -401,7 +396,7 @@ BEFORE = {  # statements of the code as it was, or as it is, over a connection t
 
 
 @pytest.mark.parametrize("statement", sorted(BEFORE))
-def test_the_traps_are_met_where_nothing_is_pinned(world: World, path: str, statement: str) -> None:
+def test_the_traps_are_met_where_nothing_is_pinned(world, path, statement):
     before = traps.met(world.admin)
     with psycopg.connect(world.urls[""], autocommit=True) as unpinned:
         with pytest.raises(psycopg.errors.RaiseException, match=r"trap: .* was met by postgres"):

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from servers import temporary_cluster
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
 
 pytestmark = pytest.mark.security
-Spent = Callable[[str], tuple[int, int]]
 
 CLOSED = {
     "a function in Python": "create function pg_temp.f() returns int language plpython3u as $$ return 1 $$",
@@ -68,7 +66,7 @@ CLOSED = {
 
 
 @pytest.mark.parametrize("kind", ["analyst", "owner"])
-def test_what_is_beside_the_tables_is_closed(arena: Arena, admin: psycopg.Connection, dataset: str, kind: str) -> None:
+def test_what_is_beside_the_tables_is_closed(arena, admin, dataset, kind):
     """To a data owner, too, even with its own dataset's number."""
     [(number,)] = admin.execute("select id from dbdp.dataset where name = %s", (dataset,)).fetchall()
     session = arena.session(kind)
@@ -79,7 +77,7 @@ def test_what_is_beside_the_tables_is_closed(arena: Arena, admin: psycopg.Connec
         assert state == "42501", (goal, state)
 
 
-def test_large_objects_are_the_callers_own(arena: Arena, analyst: psycopg.Connection) -> None:
+def test_large_objects_are_the_callers_own(arena, analyst):
     """They hold what their maker wrote: nothing of ours is ever in one."""
     [(number,)] = analyst.execute("select lo_from_bytea(0, 'mine')").fetchall()
     assert attempt(arena.session("colleague"), f"select lo_get({number})") == "42501"
@@ -87,7 +85,7 @@ def test_large_objects_are_the_callers_own(arena: Arena, analyst: psycopg.Connec
     analyst.execute(f"select lo_unlink({number})")
 
 
-def test_a_listener_receives_nothing(arena: Arena, analyst: psycopg.Connection, dataset: str) -> None:
+def test_a_listener_receives_nothing(arena, analyst, dataset):
     for channel in ("dbdp", dataset, "charge"):
         analyst.execute(f'listen "{channel}"')
     with arena.login("colleague") as other:
@@ -98,9 +96,7 @@ def test_a_listener_receives_nothing(arena: Arena, analyst: psycopg.Connection, 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root sees the environment of the server")
 @pytest.mark.usefixtures("server_machine")
-def test_no_variable_of_the_environment_reaches_the_server_from_a_client(
-    arena: Arena, analyst: psycopg.Connection
-) -> None:
+def test_no_variable_of_the_environment_reaches_the_server_from_a_client(arena, analyst):
     """A client gives parameters, which are checked by PostgreSQL; its environment stays with it."""
     code = "import psycopg, sys; c = psycopg.connect(sys.argv[1]); print(c.info.backend_pid); sys.stdin.readline()"
     environment = os.environ | {"PYTHONPATH": "/tmp/evil", "DBDP_EVIL": "1", "PGOPTIONS": "-c search_path=evil"}
@@ -116,9 +112,7 @@ def test_no_variable_of_the_environment_reaches_the_server_from_a_client(
         client.communicate("\n")
 
 
-def test_a_wrapper_of_an_analyst_hands_on_nothing(
-    arena: Arena, analyst: psycopg.Connection, dataset: str, spent: Spent
-) -> None:
+def test_a_wrapper_of_an_analyst_hands_on_nothing(arena, analyst, dataset, spent):
     """A SECURITY DEFINER function lends its owner's right to call an interface, which checks who logged in too.
 
     The control: its owner may call it.
@@ -135,9 +129,7 @@ def test_a_wrapper_of_an_analyst_hands_on_nothing(
     analyst.execute("drop function lent()")
 
 
-def test_no_advisory_lock_of_anybody_stops_a_charge(
-    arena: Arena, admin: psycopg.Connection, analyst: psycopg.Connection, make: Callable[..., str], spent: Spent
-) -> None:
+def test_no_advisory_lock_of_anybody_stops_a_charge(arena, admin, analyst, make, spent):
     """Whoever guesses a key may hold it. The charge is under a row's lock, which dbdp_owner alone may take."""
     name = make()
     with arena.login("stranger") as stranger:
@@ -154,9 +146,7 @@ def test_no_advisory_lock_of_anybody_stops_a_charge(
     }
 
 
-def test_a_session_that_stays_in_its_transaction_after_a_training_stops_no_other(
-    arena: Arena, analyst: psycopg.Connection, dataset: str, spent: Spent
-) -> None:
+def test_a_session_that_stays_in_its_transaction_after_a_training_stops_no_other(arena, analyst, dataset, spent):
     with arena.login("colleague") as other:
         other.execute("begin isolation level serializable")
         other.execute(TRAIN, (dataset,))
@@ -168,9 +158,7 @@ def test_a_session_that_stays_in_its_transaction_after_a_training_stops_no_other
 
 
 @pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.slow)])
-def test_eight_sessions_that_roll_back_and_cancel_spend_one_budget_to_the_unit(
-    arena: Arena, admin: psycopg.Connection, make: Callable[..., str], spent: Spent, times: int
-) -> None:
+def test_eight_sessions_that_roll_back_and_cancel_spend_one_budget_to_the_unit(arena, admin, make, spent, times):
     """Each model that came back was paid for, and the budget is never overdrawn."""
     budget = 4 * times
     name = make(epsilon=budget)
@@ -204,9 +192,7 @@ from dbdp.ledger as l join dbdp.dataset as d on d.id = l.dataset_id where d.name
     assert models * CHARGE_UNITS <= recorded <= spent(name)[0]
 
 
-def test_a_connection_limit_refuses_parallel_training_before_its_charge(
-    arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection, dataset: str, spent: Spent
-) -> None:
+def test_a_connection_limit_refuses_parallel_training_before_its_charge(arena, admin, owner, dataset, spent):
     from dbdp.algorithms import Request
     from dbdp.interfaces.python.database import connect
 
@@ -229,7 +215,7 @@ def blocks_on_disk(home: Path) -> list[Path]:
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may kill the server's processes")
 @pytest.mark.parametrize("whole", [False, True], ids=["a backend", "the whole server"])
-def test_after_a_kill_the_packed_rows_are_gone_from_the_disk_and_the_charge_is_not(whole: bool) -> None:
+def test_after_a_kill_the_packed_rows_are_gone_from_the_disk_and_the_charge_is_not(whole):
     with temporary_cluster() as cluster:
         arena = Arena(cluster.url, "kill")
         name = registered(arena)

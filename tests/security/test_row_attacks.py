@@ -2,7 +2,6 @@
 
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
@@ -12,7 +11,6 @@ from attacker import Arena, allow, attempt
 from pairs import others_slow
 
 pytestmark = pytest.mark.security
-Spent = Callable[[str], tuple[int, int]]
 
 LENGTH = 50
 CRAFTED = {  # the array of one row
@@ -58,9 +56,7 @@ def with_row(arena: Arena, owner: psycopg.Connection, row: str, rows: int, numbe
 
 
 @pytest.mark.parametrize("interface", others_slow(list(INTERFACES), "dp_logreg"))
-def test_no_row_changes_a_word_of_the_answer(
-    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, interface: str
-) -> None:
+def test_no_row_changes_a_word_of_the_answer(arena, owner, analyst, interface):
     messages: list[str] = []
     analyst.add_notice_handler(lambda notice: messages.append(str(notice.message_primary)))
     receipts = []
@@ -86,9 +82,7 @@ TEXTS = {
 }
 
 
-def test_no_text_changes_a_word_of_the_answer(
-    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection
-) -> None:
+def test_no_text_changes_a_word_of_the_answer(arena, owner, analyst):
     receipts = []
     for number, text in enumerate(TEXTS.values()):
         name = f"texts_{number}_{arena.names['owner']}"
@@ -120,9 +114,7 @@ def buffers(session: psycopg.Connection, name: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not tell processor times")
-def test_what_a_row_adds_to_the_time_and_to_the_pages_read_is_stated(
-    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection
-) -> None:
+def test_what_a_row_adds_to_the_time_and_to_the_pages_read_is_stated(arena, owner, analyst):
     """docs/security.md has the figures. The control: a query that does read the longest row takes far longer."""
     rows = 5000
     names = {row: with_row(arena, owner, row, rows, number) for number, row in enumerate(CRAFTED)}

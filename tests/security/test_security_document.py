@@ -32,7 +32,7 @@ def named(cell: str) -> list[str]:
     return re.findall(r"`(test_\w+)`", cell)
 
 
-def test_every_attack_of_the_document_names_a_test_that_exists() -> None:
+def test_every_attack_of_the_document_names_a_test_that_exists():
     assert len(rows()) > 40
     existing = names_of_tests(*TESTS.rglob("test_*.py"))
     for cells in rows():
@@ -41,13 +41,13 @@ def test_every_attack_of_the_document_names_a_test_that_exists() -> None:
         assert set(named(cells[2])) <= existing, cells
 
 
-def test_every_attack_of_this_folder_is_in_the_document() -> None:
+def test_every_attack_of_this_folder_is_in_the_document():
     documented = {name for cells in rows() for name in named(cells[2])}
     here = Path(__file__)
     assert names_of_tests(*(path for path in here.parent.glob("test_*.py") if path != here)) <= documented
 
 
-def test_every_test_of_this_folder_is_marked_as_one_of_security() -> None:
+def test_every_test_of_this_folder_is_marked_as_one_of_security():
     """Else `make test-security` would leave it out."""
     for path in Path(__file__).parent.glob("test_*.py"):
         assert re.search(r"^pytestmark = \[?pytest\.mark\.security\b", path.read_text(encoding="utf-8"), re.M), path

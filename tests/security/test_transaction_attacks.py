@@ -38,10 +38,7 @@ UNDONE = {  # statements, and how many trainings they start; {call} trains
         1,
     ),
     "a division by zero in the same statement": ("select 1 / (model - model) from {call}", 1),
-    "a cursor WITH HOLD": (
-        "begin; declare c cursor with hold for select model from {call}; fetch c; rollback",
-        1,
-    ),
+    "a cursor WITH HOLD": ("begin; declare c cursor with hold for select model from {call}; fetch c; rollback", 1),
     "a cursor that is never read": ("begin; declare c cursor for select model from {call}; commit", 0),
     "a statement that is prepared and not run": ("prepare p as select model from {call}", 0),
     "a statement that is prepared and run": ("prepare p as select model from {call}; begin; execute p; rollback", 1),
@@ -70,16 +67,14 @@ UNDONE = {  # statements, and how many trainings they start; {call} trains
 
 
 @pytest.mark.parametrize("way", UNDONE)
-def test_no_end_of_a_transaction_refunds_a_charge(
-    analyst: psycopg.Connection, dataset: str, spent: Spent, way: str
-) -> None:
+def test_no_end_of_a_transaction_refunds_a_charge(analyst, dataset, spent, way):
     statements, trainings = UNDONE[way]
     attempt(analyst, statements.replace("{call}", CALL.format(name=dataset)))
     analyst.rollback()
     assert spent(dataset) == (trainings * CHARGE_UNITS, 0)
 
 
-def test_an_ordinary_row_would_have_been_rolled_back(analyst: psycopg.Connection) -> None:
+def test_an_ordinary_row_would_have_been_rolled_back(analyst):
     """The attacks above work on a counter in a table."""
     analyst.execute("create temporary table counter as select 0 as spent")
     for statements, _ in UNDONE.values():
@@ -90,7 +85,7 @@ def test_an_ordinary_row_would_have_been_rolled_back(analyst: psycopg.Connection
 
 
 @pytest.mark.slow
-def test_a_prepared_transaction_refunds_no_charge(watched: Arena) -> None:
+def test_a_prepared_transaction_refunds_no_charge(watched):
     """Training makes temporary tables, with which no transaction is prepared; a mere charge stays, too."""
     name = registered(watched)
     analyst, owner = watched.session("analyst"), watched.session("owner")
@@ -113,7 +108,7 @@ def test_a_prepared_transaction_refunds_no_charge(watched: Arena) -> None:
 
 
 @pytest.mark.slow
-def test_a_registration_in_a_prepared_transaction_is_none_until_it_commits(watched: Arena) -> None:
+def test_a_registration_in_a_prepared_transaction_is_none_until_it_commits(watched):
     owner, rival = watched.session("owner"), watched.session("rival")
     owner.execute(f"create table halfway as {ROWS}; create table other as {ROWS}")
     owner.execute("begin")
@@ -126,9 +121,7 @@ def test_a_registration_in_a_prepared_transaction_is_none_until_it_commits(watch
     owner.execute(TRAIN, ("halfway",))
 
 
-def test_a_dataset_that_its_transaction_can_undo_cannot_be_trained_on(
-    arena: Arena, owner: psycopg.Connection, dataset: str, spent: Spent
-) -> None:
+def test_a_dataset_that_its_transaction_can_undo_cannot_be_trained_on(arena, owner, dataset, spent):
     """Drop, register afresh, train, roll back: the old odometer would know of nothing."""
     source = f"{arena.names['owner']}.{dataset}"
     with owner.transaction(force_rollback=True):
@@ -182,17 +175,15 @@ def interrupted(arena: Arena, name: str, times: int, how: str) -> int:
 @pytest.mark.parametrize("how", ["cancel", "statement_timeout"])
 @pytest.mark.parametrize("times", [25, pytest.param(400, marks=pytest.mark.slow)])
 def test_a_stop_at_any_moment_leaves_no_model_without_a_charge_and_nothing_behind(
-    arena: Arena, admin: psycopg.Connection, dataset: str, spent: Spent, times: int, how: str
-) -> None:
+    arena, admin, dataset, spent, times, how
+):
     came = interrupted(arena, dataset, times, how)
     charges = Account(admin, dataset).check(spent)
     assert came <= charges <= times + 1
     assert came < times + 1  # some were stopped
 
 
-def test_the_same_role_stops_its_training_from_another_session_and_gains_nothing(
-    arena: Arena, admin: psycopg.Connection, dataset: str, spent: Spent
-) -> None:
+def test_the_same_role_stops_its_training_from_another_session_and_gains_nothing(arena, admin, dataset, spent):
     attacker = arena.session("analyst")
     long = "select model from dbdp.dp_logreg(%s, 1, batch_size => 20, epochs => 100000)"
     for number, function in enumerate(("pg_cancel_backend", "pg_terminate_backend")):

@@ -63,9 +63,7 @@ def exact_states(messages: list[str]) -> list[np.ndarray]:
     return results
 
 
-def test_no_message_and_no_printed_plan_shows_an_exact_model(
-    arena: Arena, admin: psycopg.Connection, analyst: psycopg.Connection, dataset: str
-) -> None:
+def test_no_message_and_no_printed_plan_shows_an_exact_model(arena, admin, analyst, dataset):
     """A plan holds the model of the epoch before as a constant. The control takes away what keeps it from print."""
     within = re.compile("dbdp_blocks|sgd_epoch|SubTransaction|tuple sort|index sort|SQL statement")
     assert not any(within.search(text) for text in listened(analyst, dataset))
@@ -87,7 +85,7 @@ def test_no_message_and_no_printed_plan_shows_an_exact_model(
     assert exact_states(listened(analyst, dataset)) == []
 
 
-def test_whatever_runs_as_dbdp_owner_prints_nothing_on_its_way(admin: psycopg.Connection) -> None:
+def test_whatever_runs_as_dbdp_owner_prints_nothing_on_its_way(admin):
     source = ast.parse((Path(dbdp.__file__).parent / "interfaces/sql/functions.py").read_text(encoding="utf-8"))
     functions_of = [node for node in source.body if isinstance(node, ast.FunctionDef)]
     acting = [f.name for f in functions_of if any("session.as_owner" in ast.unparse(d) for d in f.decorator_list)]
@@ -100,14 +98,14 @@ def test_whatever_runs_as_dbdp_owner_prints_nothing_on_its_way(admin: psycopg.Co
         assert silent <= set(settings), name
 
 
-def test_explain_analyze_shows_one_row_and_nothing_of_the_way(analyst: psycopg.Connection, dataset: str) -> None:
+def test_explain_analyze_shows_one_row_and_nothing_of_the_way(analyst, dataset):
     sql = f"explain (analyze, verbose, settings, wal, summary off, timing off, costs off) {TRAIN}"
     plan = "\n".join(line for (line,) in analyst.execute(sql, (dataset,)).fetchall())
     assert re.findall(r"actual rows=([\d.]+)", plan) in (["1"], ["1.00"])
     assert not re.search("dbdp_blocks|sgd_epoch|Seq Scan|ctid", plan)
 
 
-def test_an_analyst_cannot_load_what_records_queries(analyst: psycopg.Connection) -> None:
+def test_an_analyst_cannot_load_what_records_queries(analyst):
     assert attempt(analyst, "load 'auto_explain'") == "42501"
     for name in (
         "session_preload_libraries",
@@ -120,7 +118,7 @@ def test_an_analyst_cannot_load_what_records_queries(analyst: psycopg.Connection
 
 
 @pytest.mark.slow
-def test_what_an_administrator_records_reaches_no_analyst(watched: Arena) -> None:
+def test_what_an_administrator_records_reaches_no_analyst(watched):
     """With auto_explain and pg_stat_statements for every nested statement; the administrator does see it."""
     name = registered(watched)
     messages: list[str] = []
@@ -139,7 +137,7 @@ def test_what_an_administrator_records_reaches_no_analyst(watched: Arena) -> Non
 
 
 @pytest.mark.slow
-def test_the_log_of_the_server_shows_no_model_to_its_readers_by_the_will_of_an_analyst(watched: Arena) -> None:
+def test_the_log_of_the_server_shows_no_model_to_its_readers_by_the_will_of_an_analyst(watched):
     name = registered(watched)
     analyst = watched.session("analyst")
     before = len(watched.log())
@@ -165,9 +163,7 @@ def during(arena: Arena, name: str, spent: Spent, look: Callable[[psycopg.Connec
             running.result()
 
 
-def test_the_blocks_of_a_running_training_are_not_even_listed(
-    arena: Arena, admin: psycopg.Connection, dataset: str, spent: Spent
-) -> None:
+def test_the_blocks_of_a_running_training_are_not_even_listed(arena, admin, dataset, spent):
     """Locks show the oid of a relation. Its name is not committed, and a query of its size waits for its end."""
 
     def look(session: psycopg.Connection) -> list[str | None]:
@@ -180,9 +176,7 @@ def test_the_blocks_of_a_running_training_are_not_even_listed(
     assert set(during(arena, dataset, spent, look)) <= {"55P03", None}
 
 
-def test_the_temporary_tables_of_a_clients_training_are_closed_to_others(
-    arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection, analyst: psycopg.Connection
-) -> None:
+def test_the_temporary_tables_of_a_clients_training_are_closed_to_others(arena, admin, owner, analyst):
     owner.execute("create temporary table dbdp_blocks_of_mine as select 1::int8 as block_no, 'x'::bytea as block")
     sql = "select relnamespace::regnamespace::text from pg_class where relname = 'dbdp_blocks_of_mine'"
     [(schema,)] = analyst.execute(sql).fetchall()
@@ -197,9 +191,7 @@ def test_the_temporary_tables_of_a_clients_training_are_closed_to_others(
     assert attempt(admin, f"select * from {schema}.dbdp_blocks_of_mine") == "0A000"  # not even a superuser's
 
 
-def test_views_of_activity_show_a_role_its_own_calls_and_nothing_within_them(
-    arena: Arena, dataset: str, spent: Spent
-) -> None:
+def test_views_of_activity_show_a_role_its_own_calls_and_nothing_within_them(arena, dataset, spent):
     views = (
         "pg_stat_activity",
         "pg_locks",
@@ -224,16 +216,14 @@ def test_views_of_activity_show_a_role_its_own_calls_and_nothing_within_them(
     assert not re.search(r"sgd_epoch|dbdp_blocks|source\.|ctid", seen)
 
 
-def test_another_role_sees_not_even_the_call(arena: Arena, dataset: str, spent: Spent) -> None:
+def test_another_role_sees_not_even_the_call(arena, dataset, spent):
     def look(_: psycopg.Connection) -> list[tuple]:
         return arena.session("colleague").execute("select query from pg_stat_activity").fetchall()
 
     assert not any("epochs => 100000" in query for (query,) in during(arena, dataset, spent, look) if query)
 
 
-def test_statistics_of_the_columns_are_for_those_who_may_read_them(
-    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, dataset: str
-) -> None:
+def test_statistics_of_the_columns_are_for_those_who_may_read_them(arena, owner, analyst, dataset):
     owner.execute(f"analyze {dataset}")
     sql = "select count(*) from pg_stats where tablename = %s"
     assert owner.execute(sql, (dataset,)).fetchone() == (3,)
@@ -243,9 +233,7 @@ def test_statistics_of_the_columns_are_for_those_who_may_read_them(
     assert attempt(analyst, "select * from pg_stat_get_wal_receiver(), pg_ls_tmpdir()") == "42501"
 
 
-def test_everything_that_an_analyst_can_select_after_a_training_holds_no_row(
-    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, make: Callable[..., str]
-) -> None:
+def test_everything_that_an_analyst_can_select_after_a_training_holds_no_row(arena, owner, analyst, make):
     """Whatever relation of whatever schema: no text of it has a row's numbers, which the owner's has."""
     owner.execute("create table marked (x float8[], y int)")
     secret = "0.30271828182845906"
@@ -274,9 +262,7 @@ from pg_class as c left join pg_index as i on i.indrelid = c.reltoastrelid where
     return dict(zip([column.name for column in cursor.description], cursor.fetchone(), strict=True))
 
 
-def test_what_the_server_shows_everybody_of_a_tables_storage_is_documented(
-    arena: Arena, owner: psycopg.Connection, analyst: psycopg.Connection, dataset: str
-) -> None:
+def test_what_the_server_shows_everybody_of_a_tables_storage_is_documented(arena, owner, analyst, dataset):
     """A leak that is PostgreSQL's own, without any training: docs/security.md names it, with the remedy."""
     source = f"{arena.names['owner']}.wide"
     owner.execute("create table wide (x float8[], y int); alter table wide alter x set storage external")
@@ -339,9 +325,7 @@ def shown(session: psycopg.Connection, source: str) -> dict[str, str]:
     return results
 
 
-def test_the_remedy_leaves_an_analyst_no_function_and_no_column_that_shows_storage(
-    arena: Arena, owner: psycopg.Connection
-) -> None:
+def test_the_remedy_leaves_an_analyst_no_function_and_no_column_that_shows_storage(arena, owner):
     """Every function of the server by its name, so that one of another release is noticed."""
     owner.execute("create table stored as select array_fill(.5::float8, array[3000]) as x from generate_series(1, 20)")
     source = f"{arena.names['owner']}.stored"
@@ -360,7 +344,7 @@ def test_the_remedy_leaves_an_analyst_no_function_and_no_column_that_shows_stora
 
 @pytest.mark.usefixtures("pg_dump")
 @pytest.mark.slow
-def test_a_server_closed_by_the_remedy_serves_clients_as_before() -> None:
+def test_a_server_closed_by_the_remedy_serves_clients_as_before():
     """psql, pg_dump by an owner, SQLAlchemy and dbdp; on a server of its own, where the remedy stays."""
     sqlalchemy = pytest.importorskip("sqlalchemy")
     with temporary_cluster() as cluster, arena_of(cluster.url) as arena:

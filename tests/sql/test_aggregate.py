@@ -53,11 +53,7 @@ def step_size(schedule: str, update: int) -> float:
 
 def initial(batch_size: int, schedule: Schedule, regularisation: float, dimension: int = FEATURES) -> bytes:
     return State.initial(
-        loss=Logistic(),
-        schedule=schedule,
-        batch_size=batch_size,
-        regularisation=regularisation,
-        dimension=dimension,
+        loss=Logistic(), schedule=schedule, batch_size=batch_size, regularisation=regularisation, dimension=dimension
     ).encode()
 
 
@@ -81,9 +77,7 @@ def in_server(connection: psycopg.Connection, state: bytes, epochs: int) -> Stat
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("batch_size", BATCH_SIZES)
-def test_the_aggregate_returns_the_model_of_a_plain_loop(
-    packed: psycopg.Connection, schedule: str, batch_size: int
-) -> None:
+def test_the_aggregate_returns_the_model_of_a_plain_loop(packed, schedule, batch_size):
     trained = in_server(packed, initial(batch_size, *SCHEDULES[schedule]), epochs=3)
     expected = plain_loop(batch_size, schedule, epochs=3)
     assert np.abs(trained.model - expected).max() <= 1e-12 * max(1.0, np.abs(expected).max())
@@ -93,26 +87,26 @@ def test_the_aggregate_returns_the_model_of_a_plain_loop(
     assert not trained.gradient.any()
 
 
-def test_a_short_batch_divided_by_its_own_size_would_be_noticed() -> None:
+def test_a_short_batch_divided_by_its_own_size_would_be_noticed():
     short = ROWS % 500
     assert short
     full, nominal = plain_loop(short, "constant", 1), plain_loop(500, "constant", 1)
     assert np.abs(full - nominal).max() > 1e-6
 
 
-def test_the_order_of_block_no_counts(packed: psycopg.Connection) -> None:
+def test_the_order_of_block_no_counts(packed):
     state = initial(40, *SCHEDULES["constant"])
     backwards = "select dbdp.sgd_epoch(block, %s order by block_no desc) from blocks"
     other = State.decode(packed.execute(backwards, (state,)).fetchone()[0])
     assert np.abs(other.model - in_server(packed, state, 1).model).max() > 1e-9
 
 
-def test_no_rows_give_no_state(connection: psycopg.Connection) -> None:
+def test_no_rows_give_no_state(connection):
     sql = "select dbdp.sgd_epoch(block, %s) from (select null::bytea as block where false) as none"
     assert connection.execute(sql, (initial(1, Constant(1.0), 0.0),)).fetchone() == (None,)
 
 
-def test_the_aggregate_is_never_merged_nor_run_in_parallel(connection: psycopg.Connection) -> None:
+def test_the_aggregate_is_never_merged_nor_run_in_parallel(connection):
     sql = """
 select aggcombinefn::int8, aggmtransfn::int8, aggserialfn::int8, p.proparallel, t.proparallel, f.proparallel
 from pg_aggregate
@@ -149,7 +143,7 @@ def damaged_states() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("damage", damaged_states())
-def test_a_damaged_state_is_refused_and_the_session_lives(connection: psycopg.Connection, damage: str) -> None:
+def test_a_damaged_state_is_refused_and_the_session_lives(connection, damage):
     rows = blocks.encode(np.zeros((8, 3)), np.ones(8)).tobytes()
     with pytest.raises(psycopg.Error, match=r"state|schedule code"):
         connection.execute("select dbdp.sgd_epoch(%s::bytea, %s)", (rows, damaged_states()[damage]))
@@ -157,16 +151,14 @@ def test_a_damaged_state_is_refused_and_the_session_lives(connection: psycopg.Co
 
 
 @pytest.mark.parametrize("length", [1, 31, 33, 8 * 32 - 4])
-def test_a_block_of_another_length_is_refused(connection: psycopg.Connection, length: int) -> None:
+def test_a_block_of_another_length_is_refused(connection, length):
     state = initial(4, Constant(1.0), 0.0, dimension=3)
     with pytest.raises(psycopg.Error, match=f"block of {length} bytes is not a multiple of the 32 bytes of a row"):
         connection.execute("select dbdp.sgd_epoch(%s::bytea, %s)", (b"\1" * length, state))
 
 
 @pytest.mark.parametrize("arguments", [(None, b"state"), (b"", None)])
-def test_a_null_is_refused_and_the_session_lives(
-    connection: psycopg.Connection, arguments: tuple[bytes | None, bytes | None]
-) -> None:
+def test_a_null_is_refused_and_the_session_lives(connection, arguments):
     block, state = arguments
     given = (block, state and initial(4, Constant(1.0), 0.0))
     with pytest.raises(psycopg.errors.ExternalRoutineException):
@@ -174,7 +166,7 @@ def test_a_null_is_refused_and_the_session_lives(
     assert connection.execute("select 1").fetchone() == (1,)
 
 
-def test_rows_that_no_packing_makes_count_as_zero_rows(connection: psycopg.Connection) -> None:
+def test_rows_that_no_packing_makes_count_as_zero_rows(connection):
     """Random bytes: NaN, infinities, norms above 1, labels that are none."""
     random = np.random.default_rng(7)
     noise = random.integers(0, 256, (5000, 32), dtype=np.uint8)

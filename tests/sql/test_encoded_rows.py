@@ -1,19 +1,17 @@
 """Rows are encoded alike in a training, in every way of prediction, in a score and in Python; old models stay."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
+from shuffles import shuffled
 
 from dbdp.interfaces.python.estimators import design_matrix
-from dbdp.learning.rows import blocks
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.releases import decisions, in_column_units
 
-Register = Callable[..., str]
 COUNT = 80
 TABLE = f"""
 create table t as
@@ -42,12 +40,7 @@ IDS = [str(j) for j in range(1, COUNT + 1)]
 
 def packed(connection: psycopg.Connection, name: str, dimension: int, encoding: str) -> dict[int, np.ndarray]:
     """The rows as a training sees them, by the number that is their class."""
-    options = json.dumps({"coding": {"encoding": encoding}})
-    with connection.transaction(force_rollback=True):
-        connection.execute("create temporary table packed (block_no int8, block bytea)")
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s)", (name, options))
-        fetched = connection.execute("select block from packed").fetchall()
-    rows = np.concatenate([blocks.decode(block, dimension) for (block,) in fetched])
+    rows = np.concatenate(shuffled(connection, name, dimension, coding={"encoding": encoding}))
     return {int(row[-1]): row[:dimension].astype(float) for row in rows if row[-1]}
 
 
@@ -87,9 +80,7 @@ def of_design(connection: psycopg.Connection, model: int, kind: str) -> dict[int
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("kind", LABELS)
-def test_a_row_is_the_same_in_a_training_in_sql_and_in_python(
-    connection: psycopg.Connection, schema: str, register: Register, kind: str, features: str, intercept: bool
-) -> None:
+def test_a_row_is_the_same_in_a_training_in_sql_and_in_python(connection, schema, register, kind, features, intercept):
     connection.execute(TABLE)
     options = {"features": FEATURES[features], "intercept": intercept}
     name = register("t", **options, **LABELS[kind])
@@ -114,8 +105,8 @@ def test_a_row_is_the_same_in_a_training_in_sql_and_in_python(
 @pytest.mark.parametrize("element", ["float8", "float4"])
 @pytest.mark.parametrize("intercept", [True, False])
 def test_an_array_is_divided_by_its_norm_also_where_a_square_overflows(
-    connection: psycopg.Connection, schema: str, register: Register, element: str, intercept: bool
-) -> None:
+    connection, schema, register, element, intercept
+):
     connection.execute(
         f"create table v as select array[j - 3, j % 3, 0.5 * j, 0, 1]::{element}[] x, j % 2 y, j "
         "from generate_series(1, 9) j"
@@ -129,7 +120,7 @@ def test_an_array_is_divided_by_its_norm_also_where_a_square_overflows(
         scaled = f"array[x[1] * {size}, x[2] * {size}, x[3] * {size}, x[4], x[5] * {size}]::{element}[]"
         for probability, values in connection.execute(sql.format(scaled), (number,)).fetchall():
             row = np.array(values) * size / 3
-            row = np.append(row, [1.0] * intercept)
+            row = np.append(row, [5**-0.25] * intercept)
             longest = np.abs(row).max() or 1.0
             direction = row / longest / (np.linalg.norm(row / longest) or 1.0)
             assert np.log(probability) - np.log1p(-probability) == pytest.approx(direction @ model, abs=1e-6)
@@ -150,9 +141,7 @@ def matrix(connection: psycopg.Connection, model: int) -> list[list[int]]:
     return result.tolist()
 
 
-def test_a_model_of_a_version_before_predicts_and_is_scored_as_it_was(
-    connection: psycopg.Connection, schema: str, register: Register
-) -> None:
+def test_a_model_of_a_version_before_predicts_and_is_scored_as_it_was(connection, schema, register):
     connection.execute(TABLE)
     name = register("t", features=FEATURES["plain"], negative="0", epsilon=1e6, delta=0.1)
     number, declaration, _ = released(connection, name)
@@ -180,9 +169,7 @@ def test_a_model_of_a_version_before_predicts_and_is_scored_as_it_was(
 
 
 @pytest.mark.parametrize("trained", FEATURES)
-def test_a_model_is_scored_with_its_own_bins_on_a_dataset_that_has_others(
-    connection: psycopg.Connection, schema: str, register: Register, trained: str
-) -> None:
+def test_a_model_is_scored_with_its_own_bins_on_a_dataset_that_has_others(connection, schema, register, trained):
     connection.execute(TABLE)
     (other,) = set(FEATURES) - {trained}
     options: dict[str, Any] = {"negative": "0", "epsilon": 1e6, "delta": 0.1}
@@ -193,9 +180,7 @@ def test_a_model_is_scored_with_its_own_bins_on_a_dataset_that_has_others(
     assert np.count_nonzero(result) > 1
 
 
-def test_a_model_is_not_scored_where_bounds_differ(
-    connection: psycopg.Connection, schema: str, register: Register
-) -> None:
+def test_a_model_is_not_scored_where_bounds_differ(connection, schema, register):
     connection.execute(TABLE)
     options: dict[str, Any] = {"negative": "0", "epsilon": 1e6, "delta": 0.1}
     name = register("t", features=FEATURES["plain"], **options)
@@ -215,9 +200,7 @@ def test_a_model_is_not_scored_where_bounds_differ(
         ("unit", 'coding needs "encoding"'),
     ],
 )
-def test_a_coding_that_is_none_is_refused(
-    connection: psycopg.Connection, schema: str, register: Register, coding: Any, message: str
-) -> None:
+def test_a_coding_that_is_none_is_refused(connection, schema, register, coding, message):
     connection.execute(TABLE)
     name = register("t", features=FEATURES["plain"])
     connection.execute("create temporary table packed (block_no int8, block bytea)")

@@ -12,6 +12,7 @@ from unittest.mock import patch
 import numpy as np
 import psycopg
 import pytest
+from shuffles import shuffled
 from typer.testing import CliRunner
 
 from dbdp.interfaces.cli.main import app
@@ -77,10 +78,7 @@ update t set x = '{}' where j = 14"""
 
 def packed(connection: psycopg.Connection, name: str, dimension: int, options: dict[str, Any]) -> dict[int, np.ndarray]:
     """The rows as a training sees them, by the number that is their class."""
-    connection.execute("create temporary table packed (block_no int8, block bytea)")
-    connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s)", (name, json.dumps(options)))
-    fetched = connection.execute("select block from packed").fetchall()
-    rows = np.concatenate([blocks.decode(block, dimension) for (block,) in fetched])
+    rows = np.concatenate(shuffled(connection, name, dimension, **options))
     return {int(row[-1]): row for row in rows if row[-1]}
 
 
@@ -151,15 +149,7 @@ def assert_predicted(
 @KIND
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize(("type_name", "text"), [("float8", "mlp:20"), ("float4", "mlp:9,8"), ("float8", "cnn:3:9")])
-def test_arrays_are_predicted_as_they_were_packed(
-    connection: psycopg.Connection,
-    schema: str,
-    register: Register,
-    kind: str,
-    intercept: bool,
-    type_name: str,
-    text: str,
-) -> None:
+def test_arrays_are_predicted_as_they_were_packed(connection, schema, register, kind, intercept, type_name, text):
     connection.execute(ARRAYS.format(type=type_name, scale=1000.0, length=49))
     connection.execute(BROKEN)
     features = {"x": {"length": 49, "norm": 4}}  # some are longer: they are clipped
@@ -170,9 +160,7 @@ def test_arrays_are_predicted_as_they_were_packed(
 
 @KIND
 @pytest.mark.parametrize("intercept", [True, False])
-def test_rows_are_predicted_as_they_were_packed(
-    connection: psycopg.Connection, schema: str, register: Register, kind: str, intercept: bool
-) -> None:
+def test_rows_are_predicted_as_they_were_packed(connection, schema, register, kind, intercept):
     connection.execute(COLUMNS)
     model, scores = both(connection, register, kind, "mlp:20", FEATURES, intercept=intercept)
     assert set(range(1, ROWS + 1)) - set(scores) == NULLS
@@ -187,9 +175,7 @@ def test_rows_are_predicted_as_they_were_packed(
 
 @KIND
 @pytest.mark.parametrize("source", ["array", "columns"])
-def test_projected_rows_are_predicted_as_they_were_packed(
-    connection: psycopg.Connection, schema: str, register: Register, kind: str, source: str
-) -> None:
+def test_projected_rows_are_predicted_as_they_were_packed(connection, schema, register, kind, source):
     connection.execute(ARRAYS.format(type="float8", scale=1000.0, length=49) if source == "array" else COLUMNS)
     features = {"x": {"length": 49, "norm": 4}} if source == "array" else FEATURES
     model, scores = both(connection, register, kind, "mlp:20", features, projection=RandomProjection(5, 3))
@@ -198,9 +184,7 @@ def test_projected_rows_are_predicted_as_they_were_packed(
     assert_predicted(connection, model, scores, "x" if source == "array" else "w")
 
 
-def test_float4_and_integers_are_predicted_as_float8(
-    connection: psycopg.Connection, schema: str, register: Register
-) -> None:
+def test_float4_and_integers_are_predicted_as_float8(connection, schema, register):
     connection.execute(ARRAYS.format(type="float8", scale=8.0, length=4))
     model, scores = both(connection, register, "binary", "mlp:9", {"x": {"length": 4, "norm": 300}})
     for cast in ("float4[]", "numeric[]"):
@@ -210,7 +194,7 @@ def test_float4_and_integers_are_predicted_as_float8(
     assert whole == broken is not None
 
 
-def test_a_parallel_plan_predicts_the_same(connection: psycopg.Connection, schema: str, register: Register) -> None:
+def test_a_parallel_plan_predicts_the_same(connection, schema, register):
     connection.execute(ARRAYS.format(type="float8", scale=8.0, length=4))
     model, _ = both(connection, register, "binary", "mlp:9", {"x": {"length": 4, "norm": 300}})
     connection.execute("create table big as select t.* from t, generate_series(1, 50); analyze big")
@@ -223,7 +207,7 @@ set min_parallel_table_scan_size = 0; set parallel_leader_participation = off"""
     assert connection.execute(sql).fetchone() == serial
 
 
-def test_an_analyst_predicts_with_a_network(connection: psycopg.Connection, schema: str, register: Register) -> None:
+def test_an_analyst_predicts_with_a_network(connection, schema, register):
     connection.execute(ARRAYS.format(type="float8", scale=8.0, length=4))
     model, _ = both(connection, register, "binary", "mlp:9", {"x": {"length": 4, "norm": 300}})
     sql = "select dbdp.predict_probability(%s, array[1, 2, 3, 4])"
@@ -235,7 +219,7 @@ def test_an_analyst_predicts_with_a_network(connection: psycopg.Connection, sche
         assert connection.execute(length, (model.id,)).fetchone() == (True,)
 
 
-def test_a_network_is_read_once_in_a_session(connection: psycopg.Connection, schema: str, register: Register) -> None:
+def test_a_network_is_read_once_in_a_session(connection, schema, register):
     connection.execute(ARRAYS.format(type="float8", scale=8.0, length=4))
     model, _ = both(connection, register, "binary", "mlp:9", {"x": {"length": 4, "norm": 300}})
     sql = f"select count(dbdp.predict({model.id}, x)) from t"
@@ -247,18 +231,14 @@ def test_a_network_is_read_once_in_a_session(connection: psycopg.Connection, sch
 
 
 @pytest.mark.slow
-def test_a_paper_sized_network_is_stored_and_predicts(
-    connection: psycopg.Connection, schema: str, register: Register
-) -> None:
+def test_a_paper_sized_network_is_stored_and_predicts(connection, schema, register):
     connection.execute(ARRAYS.format(type="float4", scale=1000.0, length=784))
     model, scores = both(connection, register, "classes", "mlp:400", {"x": {"length": 784, "norm": 28}})
     assert len(model.parameters or []) > 300_000
     assert_predicted(connection, model, scores, "x")
 
 
-def test_the_command_line_predicts(
-    server_url: str, connection: psycopg.Connection, schema: str, register: Register
-) -> None:
+def test_the_command_line_predicts(server_url, connection, schema, register):
     connection.execute(COLUMNS)
     for kind, column in (("binary", "probability"), ("classes", "class")):
         connection.execute("drop table if exists twin")
@@ -278,9 +258,7 @@ def test_the_command_line_predicts(
 # What is stored.
 
 
-def test_the_view_shows_the_network_and_the_table_its_parameters(
-    connection: psycopg.Connection, schema: str, register: Register
-) -> None:
+def test_the_view_shows_the_network_and_the_table_its_parameters(connection, schema, register):
     connection.execute("create table t as select array[1, 2, 3]::float8[] x, 1 y")
     name = register("t")
     model = stored(connection, name, "mlp:4")
@@ -326,9 +304,7 @@ MISFITS: dict[str, tuple[Any, Any, str]] = {
 
 
 @pytest.mark.parametrize("case", MISFITS)
-def test_a_network_that_does_not_fit_is_refused(
-    connection: psycopg.Connection, schema: str, register: Register, case: str
-) -> None:
+def test_a_network_that_does_not_fit_is_refused(connection, schema, register, case):
     data, parameters, message = MISFITS[case]
     connection.execute("create table t as select array[1, 2, 3]::float8[] x, 1 y")
     name, sql = register("t"), "select dbdp.store_network(%s, %s::json, %s::float8[], '{}')"
@@ -340,7 +316,7 @@ def test_a_network_that_does_not_fit_is_refused(
     assert connection.execute(count, (name,)).fetchone() == (1,)
 
 
-def test_a_cnn_reads_one_array_as_it_is() -> None:
+def test_a_cnn_reads_one_array_as_it_is():
     from dbdp.registry.declarations import declare
 
     image = declare(label="y", positive="1", features={"x": {"length": 49, "norm": 7}})
@@ -359,14 +335,9 @@ def test_a_cnn_reads_one_array_as_it_is() -> None:
 
 @pytest.mark.parametrize(
     ("argument", "message"),
-    [
-        ("array[1, 2, 3]::float8[]", "trained on columns, not on an array"),
-        ("r", "does not have the columns n, i"),
-    ],
+    [("array[1, 2, 3]::float8[]", "trained on columns, not on an array"), ("r", "does not have the columns n, i")],
 )
-def test_what_a_network_on_columns_cannot_read_is_refused(
-    connection: psycopg.Connection, schema: str, register: Register, argument: str, message: str
-) -> None:
+def test_what_a_network_on_columns_cannot_read_is_refused(connection, schema, register, argument, message):
     connection.execute(COLUMNS)
     model = stored(connection, register("t", features=FEATURES), "mlp:4")
     with pytest.raises(psycopg.Error, match=message):
@@ -408,7 +379,7 @@ def array_of(*values: float) -> bytes:
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_both_forms_decide_the_same(compiled: bool) -> None:
+def test_both_forms_decide_the_same(compiled):
     if compiled and scoring.compiled is None:
         pytest.skip("no compiled scorer: built without a compiler")
     forms: dict[str, Any] = {kind: scoring.Scorers() for kind in ("binary", "classes", "real")}
@@ -435,7 +406,7 @@ def test_both_forms_decide_the_same(compiled: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", ["binary", "classes"])
-def test_a_score_that_is_nan_is_predicted_as_null(kind: str) -> None:
+def test_a_score_that_is_nan_is_predicted_as_null(kind):
     network = Network(3, 1 if kind == "binary" else 3, True, 2.0, (), (5,))
     learned(network, np.full(network.parameters, 1e308), kind)
     found = scoring.predict(1, 0, array_of(3, 4)) if kind == "binary" else scoring.predict_class(1, 0, array_of(3, 4))
@@ -443,7 +414,7 @@ def test_a_score_that_is_nan_is_predicted_as_null(kind: str) -> None:
     scoring.forget()
 
 
-def test_numpy_is_loaded_with_the_first_network_in_one_thread() -> None:
+def test_numpy_is_loaded_with_the_first_network_in_one_thread():
     network = Network(3, 1, True, 2.0, (), (2,))
     code = """
 import os, sys

@@ -103,9 +103,7 @@ def trimmed(connection: psycopg.Connection) -> list[tuple]:
     ).fetchall()
 
 
-def test_rows_of_a_table_are_scored_as_the_coefficients_say(
-    connection: psycopg.Connection, fitted: LogisticRegression
-) -> None:
+def test_rows_of_a_table_are_scored_as_the_coefficients_say(connection, fitted):
     decisions = [by_hand(fitted, row) for row in trimmed(connection)]
     for (label, probability), decision in zip(
         scores(connection, fitted.model_id_, "t", "ctid"), decisions, strict=True
@@ -116,7 +114,7 @@ def test_rows_of_a_table_are_scored_as_the_coefficients_say(
     assert np.std(decisions) > 1e-3
 
 
-def test_the_client_scores_the_same(connection: psycopg.Connection, fitted: LogisticRegression) -> None:
+def test_the_client_scores_the_same(connection, fitted):
     rows = np.array(trimmed(connection), dtype=object)
     expected = [by_hand(fitted, row) for row in trimmed(connection)]
     assert np.abs(fitted.decision_function(rows) - expected).max() < 1e-9
@@ -125,9 +123,7 @@ def test_the_client_scores_the_same(connection: psycopg.Connection, fitted: Logi
 
 
 @pytest.mark.parametrize("kind", ["table", "view", "materialized view"])
-def test_another_order_and_more_columns_change_nothing(
-    connection: psycopg.Connection, fitted: LogisticRegression, kind: str
-) -> None:
+def test_another_order_and_more_columns_change_nothing(connection, fitted, kind):
     order = ", ".join(reversed(FEATURES))
     connection.execute(
         f"create {kind} other as "
@@ -140,7 +136,7 @@ def test_another_order_and_more_columns_change_nothing(
     assert np.abs(found - expected).max() < 1e-12
 
 
-def test_columns_of_kindred_types_are_scored_alike(connection: psycopg.Connection, fitted: LogisticRegression) -> None:
+def test_columns_of_kindred_types_are_scored_alike(connection, fitted):
     """double precision for numeric, integer for bigint, varchar for char."""
     connection.execute("""
 create table kin as
@@ -150,9 +146,7 @@ select a::float8, n::float8, i::int, b::int, r::float8, t::varchar, c::text, e::
     assert np.abs(np.array(kin) - expected).max() < 1e-9
 
 
-def test_a_table_altered_in_the_session_is_scored_as_it_is_now(
-    connection: psycopg.Connection, fitted: LogisticRegression
-) -> None:
+def test_a_table_altered_in_the_session_is_scored_as_it_is_now(connection, fitted):
     connection.execute(f"create table other as select 1 as first, {COLUMNS} from t order by ctid")
     before = scores(connection, fitted.model_id_, "other", "ctid")
     connection.execute("alter table other drop column first")
@@ -166,9 +160,7 @@ def test_a_table_altered_in_the_session_is_scored_as_it_is_now(
 
 
 @pytest.mark.parametrize("missing", ["drop column a", "rename t to tt"])
-def test_a_row_without_the_models_columns_is_refused(
-    connection: psycopg.Connection, fitted: LogisticRegression, missing: str
-) -> None:
+def test_a_row_without_the_models_columns_is_refused(connection, fitted, missing):
     connection.execute(f"create table other as select {COLUMNS} from t; alter table other {missing}")
     with pytest.raises(
         psycopg.Error, match="the row does not have the columns a, n, i, b, r, t, c, e, f, s of the model"
@@ -177,9 +169,7 @@ def test_a_row_without_the_models_columns_is_refused(
 
 
 @pytest.mark.parametrize("change", ["a::text", "i::date", "t::bytea", "array[a] as a"])
-def test_a_column_of_a_type_that_does_not_fit_is_named(
-    connection: psycopg.Connection, fitted: LogisticRegression, change: str
-) -> None:
+def test_a_column_of_a_type_that_does_not_fit_is_named(connection, fitted, change):
     column = change[0] if not change.startswith("array") else "a"
     change = change.replace("i::date", "date '2020-01-01' as i").replace("t::bytea", "'x'::bytea as t")
     others = [name for name in FEATURES if name != column]
@@ -189,7 +179,7 @@ def test_a_column_of_a_type_that_does_not_fit_is_named(
     assert "KeyError" not in error.value.diag.message_primary
 
 
-def test_a_domain_over_a_domain_is_its_base_type(connection: psycopg.Connection, fitted: LogisticRegression) -> None:
+def test_a_domain_over_a_domain_is_its_base_type(connection, fitted):
     others = [name for name in FEATURES if name != "a"]
     connection.execute(
         "create domain nested as share; "
@@ -205,9 +195,7 @@ NOT_FINITE = {"a": "'NaN'", "n": "'NaN'", "r": "'Infinity'"}
 @pytest.mark.parametrize(
     ("column", "value"), [*NULLED.items(), *NOT_FINITE.items(), ("n", "'Infinity'"), ("a", "'-Infinity'")]
 )
-def test_a_null_or_not_finite_feature_is_predicted_as_null(
-    connection: psycopg.Connection, fitted: LogisticRegression, column: str, value: str
-) -> None:
+def test_a_null_or_not_finite_feature_is_predicted_as_null(connection, fitted, column, value):
     connection.execute("create table other as select * from t where i = 5 limit 1")
     assert None not in scores(connection, fitted.model_id_, "other", "ctid")[0]
     connection.execute(f"update other set {column} = {value}")
@@ -239,9 +227,7 @@ def test_a_null_or_not_finite_feature_is_predicted_as_null(
         ("s", "7", "1"),
     ],
 )
-def test_numbers_are_clipped_and_unknown_categories_weigh_nothing(
-    connection: psycopg.Connection, fitted: LogisticRegression, column: str, value: str, same: str
-) -> None:
+def test_numbers_are_clipped_and_unknown_categories_weigh_nothing(connection, fitted, column, value, same):
     connection.execute("create table other as select * from t where i = 5 limit 1")
     results = []
     for each in (value, same):
@@ -252,9 +238,7 @@ def test_numbers_are_clipped_and_unknown_categories_weigh_nothing(
 
 
 @pytest.mark.parametrize("cast", ["float8[]", "float4[]"])
-def test_arrays_are_scored_as_the_client_scores_them(
-    connection: psycopg.Connection, database: Database, schema: str, register: Register, cast: str
-) -> None:
+def test_arrays_are_scored_as_the_client_scores_them(connection, database, schema, register, cast):
     random = np.random.default_rng(2)
     values = random.normal(size=(300, 19)).astype(np.float32).astype(float)
     connection.execute("create table v (x float8[], y int)")
@@ -308,9 +292,7 @@ select 0.5, 3, true, 1, repeat('u', j * 100), 'ab', false, 0, 1 from generate_se
 
 
 @pytest.mark.parametrize("form", STORED)
-def test_a_row_is_scored_alike_in_every_stored_form(
-    connection: psycopg.Connection, plain: LogisticRegression, form: str
-) -> None:
+def test_a_row_is_scored_alike_in_every_stored_form(connection, plain, form):
     connection.execute(f"create table form as {STORED[form]}")
     connection.execute(f"create table altered as {STORED[form]}")
     connection.execute("""
@@ -329,7 +311,7 @@ def trim(row: tuple) -> tuple:
     return tuple(value.rstrip(" ") if name == "c" else value for name, value in zip(PLAIN, row, strict=True))
 
 
-def test_rows_may_come_from_anywhere(connection: psycopg.Connection, plain: LogisticRegression) -> None:
+def test_rows_may_come_from_anywhere(connection, plain):
     """A constructor, a row of a subquery, a composite column, a domain over a composite."""
     expected = scores(connection, plain.model_id_, "source", "k")
     connection.execute(
@@ -363,17 +345,13 @@ def array_model(connection: psycopg.Connection, schema: str, register: Register)
         "'{{1}, {2}, {3}}'::float4[]",
     ],
 )
-def test_an_array_that_does_not_fit_the_model_is_predicted_as_null(
-    connection: psycopg.Connection, array_model: int, features: str
-) -> None:
+def test_an_array_that_does_not_fit_the_model_is_predicted_as_null(connection, array_model, features):
     sql = f"select dbdp.predict(%s, {features}), dbdp.predict_probability(%s, {features})"
     assert connection.execute(sql, (array_model,) * 2).fetchone() == (None, None)
 
 
 @pytest.mark.parametrize("features", ["array[1, 2, 3]", "array[1.0, 2.0, 3.5]", "'[4:6]={1,2,3}'::float8[]"])
-def test_an_array_may_be_written_as_people_write_it(
-    connection: psycopg.Connection, array_model: int, features: str
-) -> None:
+def test_an_array_may_be_written_as_people_write_it(connection, array_model, features):
     sql = f"select dbdp.predict(%s, {features}), dbdp.predict_probability(%s, {features})"
     assert None not in connection.execute(sql, (array_model,) * 2).fetchone()
 
@@ -388,30 +366,26 @@ def test_an_array_may_be_written_as_people_write_it(
         ("dbdp.predict({}, 'text'::text)", "cannot cast type text|does not exist|row"),
     ],
 )
-def test_a_call_that_cannot_be_is_refused(
-    connection: psycopg.Connection, array_model: int, call: str, message: str
-) -> None:
+def test_a_call_that_cannot_be_is_refused(connection, array_model, call, message):
     with pytest.raises(psycopg.Error, match=message):
         connection.execute("select " + call.replace("{}", str(array_model)))
 
 
-def test_an_array_for_a_model_of_columns_is_refused(connection: psycopg.Connection, fitted: LogisticRegression) -> None:
+def test_an_array_for_a_model_of_columns_is_refused(connection, fitted):
     with pytest.raises(
         psycopg.Error, match="the model was trained on columns, not on an array; pass a row with the columns a"
     ):
         connection.execute("select dbdp.predict(%s, '{1,2,3}'::float8[])", (fitted.model_id_,))
 
 
-def test_a_null_model_is_predicted_as_null(connection: psycopg.Connection, array_model: int) -> None:
+def test_a_null_model_is_predicted_as_null(connection, array_model):
     assert connection.execute("select dbdp.predict(null, '{1,2,3}'::float8[])").fetchone() == (None,)
 
 
 @pytest.mark.parametrize(
     ("setting", "value"), [("extra_float_digits", "-15"), ("extra_float_digits", "0"), ("search_path", "")]
 )
-def test_no_setting_changes_a_score(
-    server_url: str, connection: psycopg.Connection, schema: str, array_model: int, setting: str, value: str
-) -> None:
+def test_no_setting_changes_a_score(server_url, connection, schema, array_model, setting, value):
     sql = f"select array_agg(dbdp.predict_probability({array_model}, x) order by ctid) from {schema}.v"
     expected = connection.execute(sql).fetchone()[0]
     with psycopg.connect(server_url) as fresh:
@@ -422,7 +396,7 @@ def test_no_setting_changes_a_score(
     assert found == expected
 
 
-def test_a_parallel_plan_scores_the_same(connection: psycopg.Connection, schema: str, array_model: int) -> None:
+def test_a_parallel_plan_scores_the_same(connection, schema, array_model):
     connection.execute("insert into v select v.* from v, generate_series(1, 300); analyze v")
     total = f"sum(round(dbdp.predict_probability({array_model}, x)::numeric, 9))"
     sql = f"select count(*) filter (where dbdp.predict({array_model}, x)), {total} from v"
@@ -434,7 +408,7 @@ def test_a_parallel_plan_scores_the_same(connection: psycopg.Connection, schema:
     assert serial[1] > 0
 
 
-def test_a_parallel_plan_scores_rows_the_same(connection: psycopg.Connection, fitted: LogisticRegression) -> None:
+def test_a_parallel_plan_scores_rows_the_same(connection, fitted):
     connection.execute("create table big as select t.* from t, generate_series(1, 50); analyze big")
     sql = f"select sum(round(dbdp.predict_probability({fitted.model_id_}, w)::numeric, 9)) from big as w"
     serial = connection.execute(sql).fetchone()
@@ -444,9 +418,7 @@ def test_a_parallel_plan_scores_rows_the_same(connection: psycopg.Connection, fi
 
 
 @pytest.mark.parametrize("value", ["null", "'{1, NaN, 3}'", "'{1, 2, 3}'"])
-def test_rows_that_give_null_are_as_cheap_as_others(
-    connection: psycopg.Connection, array_model: int, value: str
-) -> None:
+def test_rows_that_give_null_are_as_cheap_as_others(connection, array_model, value):
     """A model is looked up for the first row of a session only, whatever the rows hold."""
     connection.execute(f"create table many as select {value}::float8[] x from generate_series(1, 5000)")
     sql = f"select count(dbdp.predict({array_model}, x)) from many"
@@ -462,9 +434,7 @@ def test_rows_that_give_null_are_as_cheap_as_others(
 @pytest.mark.parametrize(
     "categories", [{"i": ["01", "+1"]}, {"i": ["9999999999999"]}, {"i": ["one"]}, {"f": ["yes", "t"]}]
 )
-def test_categories_that_no_value_has_weigh_nothing(
-    connection: psycopg.Connection, schema: str, register: Register, categories: dict[str, Any]
-) -> None:
+def test_categories_that_no_value_has_weigh_nothing(connection, schema, register, categories):
     """If such a declaration is accepted, training and prediction must read it alike."""
     connection.execute(TABLE)
     try:
@@ -503,9 +473,7 @@ def called(scorer: Callable[[bytes], float | None], data: bytes) -> float | str 
 
 @given(WEIGHTS, st.sampled_from(ELEMENTS), st.data())
 @settings(max_examples=200, deadline=None)
-def test_the_compiled_scorer_of_arrays_is_the_reference(
-    weights: list[float], element: tuple[int, str], data: st.DataObject
-) -> None:
+def test_the_compiled_scorer_of_arrays_is_the_reference(weights, element, data):
     number, letter = element
     values = data.draw(st.lists(st.floats(-(2.0**90), 2.0**90, width=32), min_size=len(weights), max_size=len(weights)))
     header = data.draw(
@@ -521,7 +489,7 @@ def test_the_compiled_scorer_of_arrays_is_the_reference(
 
 @given(WEIGHTS, st.binary(max_size=250))
 @settings(max_examples=60, deadline=None)
-def test_garbage_is_not_read_as_an_array(weights: list[float], garbage: bytes) -> None:
+def test_garbage_is_not_read_as_an_array(weights, garbage):
     reference = called(scoring.VectorScorer(weights, 0.5), garbage)
     assert same(called(compiled.VectorScorer(weights, 0.5), garbage), reference)
 
@@ -570,9 +538,7 @@ def records(draw: st.DrawFn) -> tuple[list[scoring.Column], bytes]:
 
 @given(records(), st.floats(-5, 5), ENDINGS)
 @settings(max_examples=300, deadline=None)
-def test_the_compiled_scorer_of_rows_is_the_reference(
-    made: tuple[list[scoring.Column], bytes], intercept: float, ending: scoring.Ending
-) -> None:
+def test_the_compiled_scorer_of_rows_is_the_reference(made, intercept, ending):
     columns, record = made
     assert same(
         compiled.RecordScorer(columns, intercept, ending)(record),
@@ -582,9 +548,7 @@ def test_the_compiled_scorer_of_rows_is_the_reference(
 
 @given(records(), st.binary(max_size=200), st.integers(0, 200))
 @settings(max_examples=60, deadline=None)
-def test_garbage_is_not_read_as_a_row_and_does_not_crash(
-    made: tuple[list[scoring.Column], bytes], garbage: bytes, place: int
-) -> None:
+def test_garbage_is_not_read_as_a_row_and_does_not_crash(made, garbage, place):
     columns, record = made
     for data in (garbage, record[:place], record[:place] + garbage, record[:place] + garbage + record[place:]):
         called(compiled.RecordScorer(columns, 0.0), data)
@@ -592,9 +556,7 @@ def test_garbage_is_not_read_as_a_row_and_does_not_crash(
 
 @given(records(), st.binary(max_size=120), st.integers(0, 3))
 @settings(max_examples=80, deadline=None)
-def test_garbage_is_not_read_as_a_stored_row_and_does_not_crash(
-    made: tuple[list[scoring.Column], bytes], garbage: bytes, flags: int
-) -> None:
+def test_garbage_is_not_read_as_a_stored_row_and_does_not_crash(made, garbage, flags):
     """An analyst may call dbdp.predict_stored with bytes of any kind."""
     columns = [column if column[0] != "c" else scoring._IGNORED for column in made[0]]
     lengths = [{"i": 4, "f": 8}.get(column.kind, -1) for column in columns]
@@ -607,7 +569,7 @@ def test_garbage_is_not_read_as_a_stored_row_and_does_not_crash(
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=20, min_value=-(10**30), max_value=10**30))
 @settings(max_examples=30, deadline=None)
-def test_numeric_is_decoded_to_the_nearest_float(value: Any) -> None:
+def test_numeric_is_decoded_to_the_nearest_float(value):
     assert scoring.decode_numeric(numeric_binary(value)) == float(value)
 
 
@@ -656,9 +618,7 @@ def decided(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_are_scored_by_the_models_of_every_kind(
-    connection: psycopg.Connection, schema: str, register: Register, kind: str
-) -> None:
+def test_rows_are_scored_by_the_models_of_every_kind(connection, schema, register, kind):
     model, coefficients, intercepts = of_kind(connection, register, kind)
     names = connection.execute("select feature_names from dbdp.models where id = %s", (model,)).fetchone()[0]
     rows = trimmed(connection)
@@ -681,9 +641,7 @@ def test_rows_are_scored_by_the_models_of_every_kind(
 
 @pytest.mark.parametrize("cast", ["float8[]", "float4[]", "int4[]", "numeric[]"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_arrays_are_scored_by_the_models_of_every_kind(
-    connection: psycopg.Connection, schema: str, register: Register, kind: str, cast: str
-) -> None:
+def test_arrays_are_scored_by_the_models_of_every_kind(connection, schema, register, kind, cast):
     random = np.random.default_rng(5)
     values = random.integers(-9, 9, size=(200, 19)).astype(float)
     connection.execute(f"create table v (x float8[], y {'text' if kind == 'classes' else 'int'})")
@@ -706,9 +664,7 @@ def test_arrays_are_scored_by_the_models_of_every_kind(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_null_or_not_finite_feature_is_null_for_every_kind(
-    connection: psycopg.Connection, schema: str, register: Register, kind: str
-) -> None:
+def test_a_null_or_not_finite_feature_is_null_for_every_kind(connection, schema, register, kind):
     model, *_ = of_kind(connection, register, kind)
     connection.execute("create table other as select * from t where i = 5 limit 1")
     sql = f"select dbdp.{PREDICTOR[kind]}({model}, other) is null from other"
@@ -735,18 +691,12 @@ def array_models(connection: psycopg.Connection, register: Register) -> dict[str
     return made
 
 
-RIGHT = {
-    "binary": ("predict", "predict_probability"),
-    "classes": ("predict_class",),
-    "real": ("predict_value",),
-}
+RIGHT = {"binary": ("predict", "predict_probability"), "classes": ("predict_class",), "real": ("predict_value",)}
 
 
 @pytest.mark.parametrize("argument", ["x", "v"])
 @pytest.mark.parametrize("known", [False, True])
-def test_the_wrong_function_names_the_right_one(
-    connection: psycopg.Connection, schema: str, register: Register, known: bool, argument: str
-) -> None:
+def test_the_wrong_function_names_the_right_one(connection, schema, register, known, argument):
     """Also where the session has scored with the model before."""
     for kind, model in array_models(connection, register).items():
         if known:
@@ -764,9 +714,7 @@ def test_the_wrong_function_names_the_right_one(
 @pytest.mark.parametrize(
     "features", ["null::float8[]", "'{1, 2}'::float8[]", "'{1, null, 3}'::float4[]", "'{1, NaN, 3}'::float8[]"]
 )
-def test_an_array_that_does_not_fit_is_null_for_every_kind(
-    connection: psycopg.Connection, schema: str, register: Register, features: str
-) -> None:
+def test_an_array_that_does_not_fit_is_null_for_every_kind(connection, schema, register, features):
     models = array_models(connection, register)
     sql = (
         f"select dbdp.predict_class({models['classes']}, {features}), dbdp.predict_value({models['real']}, {features})"
@@ -775,16 +723,14 @@ def test_an_array_that_does_not_fit_is_null_for_every_kind(
 
 
 @pytest.mark.parametrize("predictor", ["predict_class", "predict_value"])
-def test_a_model_that_does_not_exist_is_named_by_every_function(connection: psycopg.Connection, predictor: str) -> None:
+def test_a_model_that_does_not_exist_is_named_by_every_function(connection, predictor):
     with pytest.raises(psycopg.Error, match=r"model 999999 does not exist; see dbdp.models"):
         connection.execute(f"select dbdp.{predictor}(999999, array[1, 2, 3])")
     assert connection.execute(f"select dbdp.{predictor}(null, array[1, 2, 3])").fetchone() == (None,)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_parallel_plan_scores_the_same_of_every_kind(
-    connection: psycopg.Connection, schema: str, register: Register, kind: str
-) -> None:
+def test_a_parallel_plan_scores_the_same_of_every_kind(connection, schema, register, kind):
     model, *_ = of_kind(connection, register, kind)
     connection.execute("create table big as select t.* from t, generate_series(1, 50); analyze big")
     sql = f"select dbdp.{PREDICTOR[kind]}({model}, w)::text as score, count(*) from big as w group by 1 order by 1"
@@ -795,16 +741,14 @@ def test_a_parallel_plan_scores_the_same_of_every_kind(
     assert len(serial) > 1
 
 
-def test_a_value_is_written_with_all_its_digits(
-    connection: psycopg.Connection, schema: str, register: Register
-) -> None:
+def test_a_value_is_written_with_all_its_digits(connection, schema, register):
     model = array_models(connection, register)["real"]
     sql = "select dbdp.predict_value(%s, array[%s, 0, 0]::float8[])"
     for value in (0.1, 1 / 3, 1e-300, 29.5 + 2.0**-48, -5.0):
         assert connection.execute(sql, (model, value)).fetchone() == (value + 0.125,)
 
 
-def test_equal_decisions_are_the_first_class(connection: psycopg.Connection, schema: str, register: Register) -> None:
+def test_equal_decisions_are_the_first_class(connection, schema, register):
     """As the count of errors has it, numpy.argmax."""
     connection.execute("create table v as select array[1]::float8[] x, 'a'::text y")
     name = register("v", features={"x": {"length": 1, "norm": 9}}, positive=None, classes=["b", "a", "c"])
@@ -813,7 +757,7 @@ def test_equal_decisions_are_the_first_class(connection: psycopg.Connection, sch
     assert [connection.execute(sql, (model, x)).fetchone()[0] for x in (1, 0, -1)] == ["a", "b", "b"]
 
 
-def test_the_server_predicts_without_numpy() -> None:
+def test_the_server_predicts_without_numpy():
     """A parallel worker starts in a hundredth of the time, and BLAS never starts a thread."""
     code = "import sys, dbdp.interfaces.sql.scoring; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -825,7 +769,7 @@ def test_the_server_predicts_without_numpy() -> None:
     st.binary(max_size=60),
 )
 @settings(max_examples=200, deadline=None)
-def test_the_compiled_choice_of_a_class_is_the_reference(outputs: list[list[float]], garbage: bytes) -> None:
+def test_the_compiled_choice_of_a_class_is_the_reference(outputs, garbage):
     classes = [str(number) for number in range(len(outputs))]
     forms = [
         form.ClassScorer([form.VectorScorer([weight], intercept) for weight, intercept in outputs], classes)

@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from dbdp.learning import noisy, second_moments
+from dbdp.learning import kernels, noisy, second_moments
+from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import pack
 from dbdp.privacy.noise import streams
 
@@ -54,7 +55,8 @@ class RowsInMemory:
 
     def transform(self, matrix):
         self.reads.append("transform")
-        self.packed = second_moments.transformed(self.packed, matrix)
+        features, labels, _ = kernels.unpacked(self.packed, len(matrix))
+        self.packed = blocks.encode(features @ matrix.T, labels)
 
     def label_counts(self, classes):
         self.reads.append("label_counts")

@@ -66,7 +66,7 @@ def train_on_record(name: str, request: str) -> str:
     plan = algorithms.plan(wanted, facts(dataset, wanted))
     patched = patch.object(streams, "draw", drawing), patch.object(rows.Packing, "fill", packing)
     with patched[0], patched[1], rows.packed_rows(session, dataset, plan.layout) as packed_rows:
-        model = plan.run(packed_rows)
+        model = plan.run(packed_rows).models
     return json.dumps({"model": model.tolist(), "noise": noise, "packed": packed})
 
 

@@ -1,12 +1,28 @@
 """What a shuffle packed, and how much memory it took."""
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
+
+from dbdp.learning.rows import blocks
+
+SCALED: dict[str, Any] = {"coding": {"encoding": "scaled"}}  # numbers from 0 to 1, of rows that keep their length
+
+
+def shuffled(connection: psycopg.Connection, name: str, dimension: int = 1, **options: Any) -> list[np.ndarray]:
+    """Return the packed blocks of a dataset, in their order."""
+    with connection.transaction(force_rollback=True):
+        connection.execute("create temporary table packed (block_no int8, block bytea)")
+        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
+        rows = connection.execute("select block_no, block from packed order by block_no").fetchall()
+    assert [number for number, _ in rows] == list(range(len(rows)))
+    return [blocks.decode(block, dimension) for _, block in rows]
 
 
 def multiset(rows: np.ndarray) -> Counter[bytes]:

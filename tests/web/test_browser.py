@@ -83,9 +83,7 @@ def content(browser: webdriver.Chrome) -> str:
 
 
 @pytest.mark.slow
-def test_an_owner_signs_in_looks_plans_grants_and_signs_out(
-    browser: webdriver.Chrome, address: str, people: People
-) -> None:
+def test_an_owner_signs_in_looks_plans_grants_and_signs_out(browser, address, people):
     browser.get(address)
     fill(browser, "role", people.names["owner"])
     fill(browser, "password", PASSWORD)
@@ -128,9 +126,7 @@ def test_an_owner_signs_in_looks_plans_grants_and_signs_out(
 
 
 @pytest.mark.slow
-def test_on_a_telephone_nothing_is_wider_than_the_screen(
-    browser: webdriver.Chrome, address: str, people: People
-) -> None:
+def test_on_a_telephone_nothing_is_wider_than_the_screen(browser, address, people):
     size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.get(address)

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
-import httpx
-import psycopg
 import pytest
-from site_of_tests import FEATURES, ROWS, People, Site, csrf_of, words
+from site_of_tests import FEATURES, ROWS, People, csrf_of, words
 
 from dbdp.interfaces.web.routes import plan_form
 from dbdp.interfaces.web.routes.lists import ROWS_OF_A_PAGE
@@ -20,9 +18,7 @@ from dbdp.interfaces.web.views.rendering import number, percent
 LISTS = ["/datasets", "/budgets", "/ledger", "/models", "/allowances", "/plan"]
 
 
-def test_an_owner_sees_every_charge_and_an_analyst_its_own(
-    owner: httpx.Client, analyst: httpx.Client, people: People
-) -> None:
+def test_an_owner_sees_every_charge_and_an_analyst_its_own(owner, analyst, people):
     fields = {"dataset": people.dataset}
     seen, own = (words(client.get("/ledger", params=fields).text) for client in (owner, analyst))
     for kind in ("owner", "analyst"):
@@ -32,9 +28,7 @@ def test_an_owner_sees_every_charge_and_an_analyst_its_own(
     assert "released: model" in own
 
 
-def test_an_analyst_sees_its_own_models_and_another_looks_as_if_there_were_none(
-    owner: httpx.Client, analyst: httpx.Client, people: People
-) -> None:
+def test_an_analyst_sees_its_own_models_and_another_looks_as_if_there_were_none(owner, analyst, people):
     mine, others = people.models["analyst"], people.models["owner"]
     assert owner.get("/model", params={"id": others}).status_code == 200
     assert analyst.get("/model", params={"id": mine}).status_code == 200
@@ -45,9 +39,7 @@ def test_an_analyst_sees_its_own_models_and_another_looks_as_if_there_were_none(
     assert f"id={mine}" in listed and f"id={others}" not in listed
 
 
-def test_a_dataset_without_a_right_looks_as_if_there_were_none(
-    analyst: httpx.Client, shared_site: Site, people: People
-) -> None:
+def test_a_dataset_without_a_right_looks_as_if_there_were_none(analyst, shared_site, people):
     assert analyst.get("/dataset", params={"name": people.odd}).status_code == 404
     with shared_site.sign_in(people.names["rival"]) as rival:
         for path in LISTS:
@@ -58,9 +50,7 @@ def test_a_dataset_without_a_right_looks_as_if_there_were_none(
         assert "is not registered" in words(asked.text)
 
 
-def test_a_budget_shows_an_analyst_no_name_of_another(
-    owner: httpx.Client, analyst: httpx.Client, people: People
-) -> None:
+def test_a_budget_shows_an_analyst_no_name_of_another(owner, analyst, people):
     seen = words(owner.get("/dataset", params={"name": people.dataset}).text)
     own = words(analyst.get("/dataset", params={"name": people.dataset}).text)
     assert people.names["analyst"] in seen
@@ -69,7 +59,7 @@ def test_a_budget_shows_an_analyst_no_name_of_another(
     assert people.names["owner"] not in bar
 
 
-def test_a_role_without_rights_sees_which_grants_it_needs(shared_site: Site, people: People) -> None:
+def test_a_role_without_rights_sees_which_grants_it_needs(shared_site, people):
     with shared_site.sign_in(people.names["stranger"]) as stranger:
         for path in LISTS:
             answer = stranger.get(path)
@@ -77,7 +67,7 @@ def test_a_role_without_rights_sees_which_grants_it_needs(shared_site: Site, peo
             assert "grant dbdp_data_owner" in words(answer.text)
 
 
-def test_nothing_that_is_looked_at_changes_a_budget(owner: httpx.Client, people: People) -> None:
+def test_nothing_that_is_looked_at_changes_a_budget(owner, people):
     with people.login("owner") as session:
         sql = "select charged, recorded, releases from dbdp.budget(%s)"
         before = session.execute(sql, (people.dataset,)).fetchone()
@@ -86,7 +76,7 @@ def test_nothing_that_is_looked_at_changes_a_budget(owner: httpx.Client, people:
         assert session.execute(sql, (people.dataset,)).fetchone() == before
 
 
-def test_a_request_that_reads_cannot_write(shared_site: Site, people: People) -> None:
+def test_a_request_that_reads_cannot_write(shared_site, people):
     server = shared_site.app.state.services.server
     name, password = people.names["owner"], "parole-of-the-tests"
     with pytest.raises(Exception, match="refused"), server.acting(name, password) as database:
@@ -96,50 +86,55 @@ def test_a_request_that_reads_cannot_write(shared_site: Site, people: People) ->
         assert not session.execute(sql, (people.names["rival"],)).fetchall()
 
 
-def test_a_plan_is_that_of_dp_explain_and_shows_what_would_be_left(
-    analyst: httpx.Client, people: People, as_owner: psycopg.Connection
-) -> None:
+def test_a_plan_is_that_of_dp_explain_and_shows_what_would_be_left(analyst, people, as_owner):
     sql = "select dbdp.dp_explain(%s, 2, batch_size => 20, epochs => 3, loss => 'huber_svm')"
     plan = as_owner.execute(sql, (people.dataset,)).fetchone()[0]
     options = {"dataset": people.dataset, "epsilon": "2", "batch_size": "20", "epochs": "3", "loss": "huber_svm"}
     text = words(analyst.get("/plan", params=options).text)
     for key in ("sensitivity", "noise_scale", "charge"):
         assert number(plan[key]) in text
-    left = as_owner.execute("select charge_limit - charged from dbdp.budget(%s)", (people.dataset,)).fetchone()[0]
-    assert f"{number(left)} now, {number(float(left) - plan['charge'])} afterwards" in text
-    assert "would be refused" not in text
+    sql = "select left_share, charge_limit from dbdp.budget(%s)"
+    share, limit = as_owner.execute(sql, (people.dataset,)).fetchone()
+    needed = plan["charge"] / float(limit)
+    assert f"part of the budget {percent(needed)}" in text
+    assert f"Of the budget {percent(share - needed)} would be left, of {percent(share)} now" in text
+    assert "To run it" in text and "would be refused" not in text
 
 
-def test_a_plan_beyond_the_budget_shows_that_it_would_be_refused(owner: httpx.Client, people: People) -> None:
+def test_a_plan_beyond_the_budget_shows_that_it_would_be_refused(owner, people):
     text = words(owner.get("/plan", params={"dataset": people.dataset, "epsilon": "99"}).text)
-    assert "The budget does not have that much left" in text and "would be refused" in text
+    assert "The budget does not have that much left: this training needs 99 %, and" in text
+    assert "This training would be refused. An ε up to" in text
+    fitting = re.search(r"An ε up to (\S+) fits at δ = 0, with noise at the end", text)[1]
+    assert "To run it" not in text and "dp_train" not in text
+    again = words(owner.get("/plan", params={"dataset": people.dataset, "epsilon": fitting}).text)
+    assert "would be refused" not in again and "To run it" in again
 
 
-def test_a_plan_beyond_an_allowance_shows_that_it_would_be_refused(shared_site: Site, people: People) -> None:
+def test_a_plan_beyond_an_allowance_shows_that_it_would_be_refused(shared_site, people):
     with shared_site.sign_in(people.names["odd"]) as odd:
         text = words(odd.get("/plan", params={"dataset": people.dataset, "epsilon": "25"}).text)
     assert "The budget does not" not in text
     assert "The allowance of" in text and "would be refused" in text
 
 
-def test_a_plan_beyond_the_delta_names_the_delta_as_what_to_lower(
-    owner: httpx.Client, shared_site: Site, people: People
-) -> None:
+def test_a_plan_beyond_the_delta_names_the_delta_as_what_to_lower(owner, shared_site, people):
     fields = {"dataset": people.dataset, "epsilon": "1", "delta": "2e-3"}
     text = words(owner.get("/plan", params=fields).text)
-    assert "The budget does not have that much δ left: 0.001, and this training needs 0.002." in text
-    assert "Choose a smaller δ" in text and "smaller ε" not in text
+    assert "The budget does not have that much δ left: this training needs 0.002, and 0.001 is left." in text
+    assert "No training at δ = 0.002 fits; choose a smaller δ." in text and "An ε up to" not in text
     both = words(owner.get("/plan", params=fields | {"epsilon": "200"}).text)
-    assert "smaller δ" in both and "smaller ε" in both
+    assert "that much left: this training needs" in both and "that much δ left: this training needs" in both
     with shared_site.sign_in(people.names["odd"]) as odd:  # whose allowance is a fifth
         text = words(odd.get("/plan", params=fields | {"delta": "5e-4"}).text)
     assert "The budget does not" not in text
-    assert "does not have that much δ left: 0.0002" in text and "ask the owner for more" in text
+    assert "that much δ left: this training needs 0.0005, and 0.0002 is left" in text
+    assert "The owner of the dataset may grant more" in text
 
 
-def test_a_plan_shows_what_it_leaves_of_the_delta(owner: httpx.Client, people: People) -> None:
+def test_a_plan_shows_what_it_leaves_of_the_delta(owner, people):
     fields = {"dataset": people.dataset, "epsilon": "1", "delta": "1e-4"}
-    assert "Of its δ 90 % : 0.001 now, 0.0009 afterwards" in words(owner.get("/plan", params=fields).text)
+    assert "Of its δ 90 % , of 100 % now" in words(owner.get("/plan", params=fields).text)
 
 
 @pytest.mark.parametrize(
@@ -150,9 +145,7 @@ def test_a_plan_shows_what_it_leaves_of_the_delta(owner: httpx.Client, people: P
         ({"epsilon": "1", "algorithm": "none_of_them"}, "algorithm"),
     ],
 )
-def test_a_field_that_dbdp_refuses_is_marked(
-    owner: httpx.Client, people: People, given: dict[str, str], marked: str
-) -> None:
+def test_a_field_that_dbdp_refuses_is_marked(owner, people, given, marked):
     text = owner.get("/plan", params={"dataset": people.dataset} | given).text
     assert re.findall(r'<(?:input|select) id="(\w+)"[^>]*aria-invalid', text) == [marked]
     assert text.count('class="wrong"') == 1
@@ -171,12 +164,12 @@ def test_a_field_that_dbdp_refuses_is_marked(
         ("algorithm", "algorithm 'nsgd' has no exponent (given: 0.5); leave it out", False),
     ],
 )
-def test_a_refusal_marks_the_fields_that_it_is_about(name: str, told: str, marked: bool) -> None:
+def test_a_refusal_marks_the_fields_that_it_is_about(name, told, marked):
     fields, _ = plan_form.read({"epsilon": "1"})
     assert (name in [each.name for each in plan_form.marked(fields, told) if each.problem]) == marked
 
 
-def test_an_error_of_dbdp_is_shown_with_its_remedy_above_the_form(owner: httpx.Client, people: People) -> None:
+def test_an_error_of_dbdp_is_shown_with_its_remedy_above_the_form(owner, people):
     options = {"dataset": people.dataset, "epsilon": "1", "algorithm": "dp_sgd", "batch_size": "7"}
     answer = owner.get("/plan", params=options)
     assert 'role="alert"' in answer.text
@@ -184,7 +177,7 @@ def test_an_error_of_dbdp_is_shown_with_its_remedy_above_the_form(owner: httpx.C
     assert 'value="7"' in answer.text
 
 
-def test_a_receipt_has_every_entry_that_is_stored(owner: httpx.Client, people: People) -> None:
+def test_a_receipt_has_every_entry_that_is_stored(owner, people):
     with people.login("owner") as session:
         sql = "select receipt from dbdp.models where id = %s"
         receipt = session.execute(sql, (people.models["owner"],)).fetchone()[0]
@@ -196,7 +189,7 @@ def test_a_receipt_has_every_entry_that_is_stored(owner: httpx.Client, people: P
     assert "(intercept)" in shown
 
 
-def test_training_is_granted_and_revoked_after_a_look_at_what_it_means(owner: httpx.Client, people: People) -> None:
+def test_training_is_granted_and_revoked_after_a_look_at_what_it_means(owner, people):
     rival, sql = people.names["rival"], "select epsilon from dbdp.allowances where role = %s"
     options = {"dataset": people.dataset, "role": rival, "epsilon": "0.5"}
     with people.login("owner") as session:
@@ -221,9 +214,7 @@ def test_training_is_granted_and_revoked_after_a_look_at_what_it_means(owner: ht
         ({"dataset": "none_at_all"}, 404, "There is no dataset “none_at_all”"),
     ],
 )
-def test_a_grant_that_would_be_refused_is_not_confirmed(
-    owner: httpx.Client, people: People, given: dict[str, str], status: int, told: str
-) -> None:
+def test_a_grant_that_would_be_refused_is_not_confirmed(owner, people, given, status, told):
     asked = {"dataset": people.dataset, "role": people.names["rival"]} | given
     answer = owner.get("/allowances/grant", params=asked)
     assert answer.status_code == status
@@ -233,7 +224,7 @@ def test_a_grant_that_would_be_refused_is_not_confirmed(
     assert owner.post("/allowances/grant", data=form).status_code == 400  # the form has the same rules
 
 
-def test_an_analyst_cannot_confirm_a_grant(analyst: httpx.Client, people: People) -> None:
+def test_an_analyst_cannot_confirm_a_grant(analyst, people):
     answer = analyst.get("/allowances/grant", params={"dataset": people.dataset, "role": people.names["rival"]})
     assert answer.status_code == 403
     assert f"belongs to {people.names['owner']}" in words(answer.text)
@@ -257,15 +248,21 @@ def renewed(people: People) -> Iterator[str]:
         session.execute(f"drop table {people.schema}.renewed")
 
 
-def test_the_delta_that_was_spent_is_shown_where_the_budget_is(owner: httpx.Client, renewed: str) -> None:
+def test_the_delta_that_was_spent_is_shown_where_the_budget_is(owner, renewed):
     for path, given in (("/dataset", {"name": renewed}), ("/budgets", {"search": renewed})):
         text = words(owner.get(path, params=given).text)
-        assert "86.7 % of what may be charged is left, and 10 % of the δ for releases: 0.0001 of 0.001" in text
+        assert "86.7 % of the budget is left, and 10 % of the δ for releases: 0.0001 of 0.001" in text
 
 
-def test_the_charges_of_a_period_add_up_to_what_its_budget_charged(
-    owner: httpx.Client, as_owner: psycopg.Connection, renewed: str, people: People
-) -> None:
+def test_a_capacity_is_shown_in_place_of_the_number_of_rows(owner, as_owner, renewed):
+    as_owner.execute("select dbdp.raise_capacity(%s, 'for the test', 900)", (renewed,))
+    text = words(owner.get("/dataset", params={"name": renewed}).text)
+    assert "at most 900" in text
+    assert "900 rows are read at most; how many there are is private, and may change." in text
+    assert "≤ 900" in words(owner.get("/datasets", params={"search": renewed}).text)
+
+
+def test_the_charges_of_a_period_add_up_to_what_its_budget_charged(owner, as_owner, renewed, people):
     text = owner.get("/ledger", params={"dataset": renewed}).text
     rows = [words("<main>" + row) for row in text.partition("<tbody")[2].split("<tr")[1:]]
     charged, period = as_owner.execute(
@@ -280,7 +277,7 @@ def test_the_charges_of_a_period_add_up_to_what_its_budget_charged(
     assert "period" not in words(owner.get("/ledger", params={"dataset": people.dataset}).text)
 
 
-def test_an_analyst_may_not_grant(analyst: httpx.Client, people: People) -> None:
+def test_an_analyst_may_not_grant(analyst, people):
     page = analyst.get("/allowances").text
     assert "Grant training" not in page and "Revoke" not in page.replace('<span class="hidden">Revoke</span>', "")
     form = {"dataset": people.dataset, "role": people.names["rival"], "csrf": csrf_of(page)}
@@ -289,14 +286,14 @@ def test_an_analyst_may_not_grant(analyst: httpx.Client, people: People) -> None
     assert "permission denied" in words(answer.text)
 
 
-def test_a_grant_to_an_unknown_role_is_refused(owner: httpx.Client, people: People) -> None:
+def test_a_grant_to_an_unknown_role_is_refused(owner, people):
     form = {"dataset": people.dataset, "role": "nobody_at_all", "csrf": csrf_of(owner.get("/models").text)}
     answer = owner.post("/allowances/grant", data=form)
     assert answer.status_code == 400
     assert "does not exist" in words(answer.text)
 
 
-def test_empty_lists_say_what_to_do(shared_site: Site, people: People) -> None:
+def test_empty_lists_say_what_to_do(shared_site, people):
     with shared_site.sign_in(people.names["rival"]) as rival:
         assert "dbdp.register_dataset" in rival.get("/datasets").text
         for path in ("/budgets", "/plan"):
@@ -306,7 +303,7 @@ def test_empty_lists_say_what_to_do(shared_site: Site, people: People) -> None:
         assert "Nobody was granted training" in rival.get("/allowances").text
 
 
-def test_the_document_names_tests_that_there_are() -> None:
+def test_the_document_names_tests_that_there_are():
     here = Path(__file__).parent
     named = set(re.findall(r"`(test_\w+)`", (here.parents[1] / "docs" / "web.md").read_text()))
     there = set(re.findall(r"^def (test_\w+)", "".join(each.read_text() for each in here.glob("test_*.py")), re.M))
@@ -336,7 +333,7 @@ def many(people: People) -> object:
 
 
 @pytest.mark.slow
-def test_a_thousand_models_are_searched_and_shown_by_the_page(owner: httpx.Client, many: str) -> None:
+def test_a_thousand_models_are_searched_and_shown_by_the_page(owner, many):
     seen: list[str] = []
     address: str | None = f"/models?dataset={many}"
     while address:
@@ -354,14 +351,14 @@ def test_a_thousand_models_are_searched_and_shown_by_the_page(owner: httpx.Clien
     assert "page 1 of" in words(beyond.text)
 
 
-def test_a_bar_is_as_wide_as_what_was_spent() -> None:
+def test_a_bar_is_as_wide_as_what_was_spent():
     bar = parts(10.0, [("a", "role-1", 2.0, 3), ("nothing", "others", 0.0, None), ("b", "planned", 3.0, None)])
     assert [(part.label, part.start, part.width) for part in bar] == [("a", 0, 20), ("b", 20, 30), ("left", 50, 50)]
     beyond = parts(10.0, [("a", "role-1", 15.0, 1)])
     assert [(part.label, part.width, part.share) for part in beyond] == [("a", 100, 1.5), ("left", 0, 0)]
 
 
-def test_what_is_exactly_left_is_enough() -> None:
+def test_what_is_exactly_left_is_enough():
     assert 0.3 - 0.2 < 0.1
     assert Rest.of(Decimal("0.3"), 0.2, 0.1).is_enough
     assert not Rest.of(0.3, 0.2, 0.1001).is_enough
@@ -370,7 +367,7 @@ def test_what_is_exactly_left_is_enough() -> None:
     assert Rest.of(0.0, 0.0).share == 0
 
 
-def test_many_roles_share_a_part_of_the_bar() -> None:
+def test_many_roles_share_a_part_of_the_bar():
     budget = {"charged": 12.0, "recorded": 11.0, "unrecorded": 1.0, "charge_limit": 20.0}
     spending = [{"role": f"r{number}", "charge": 1.0, "releases": 2} for number in range(10)]
     results = {part.label: part for part in budget_bar(budget, spending, planned=2.0)}
@@ -383,7 +380,7 @@ def test_many_roles_share_a_part_of_the_bar() -> None:
     assert budget_bar(budget | {"charged": None}, spending) == []
 
 
-def test_numbers_are_written_for_a_reader() -> None:
+def test_numbers_are_written_for_a_reader():
     assert [number(value) for value in (20000, 1e-6, 0.123456, None, float("inf"))] == [
         "20,000",
         "1e-6",

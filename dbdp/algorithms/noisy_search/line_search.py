@@ -7,9 +7,9 @@ Shapes: a model is (P,), the candidates of a search are (C, P).
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from dbdp.privacy.mechanisms import Gaussian
 from dbdp.privacy.selection import AboveThreshold
 
 Batches = Callable[[Rows], Iterator[int | None]]
+NETWORK_STEP = 8.0  # the first candidate for a network: 1 was often accepted at once
 LEAST_STEP = 1e-9  # of the planned first candidate: a search never begins below it
 SCHEDULE = "line_search"
 SHARED: dict[str, Values] = {  # the options of every line search
@@ -53,9 +54,11 @@ REMEDIES = {"epochs": "give planned_steps in settings"}
 class Searching(OwnSettings):
     """The settings of every line search, with the paper's defaults where it has them."""
 
+    network_defaults: ClassVar[Mapping[str, Any]] = {"armijo": 0.001}
+
     planned_steps: int = number(50, 1, 100_000, "number of steps for which the first budgets last; they only grow")
     armijo: float = number(
-        0.5, 1e-6, 1 - 1e-6, "α, the share of η‖g‖² by which the objective must fall; 0.001 suits networks"
+        0.5, 1e-6, 1 - 1e-6, "α, the share of η‖g‖² by which the objective must fall; 0.001 for networks"
     )
     shrink: float = number(0.8, 1e-3, 1 - 1e-3, "β, factor of the step after each failed candidate")
     candidates: int = number(15, 1, 1000, "steps that one search tries")
@@ -310,7 +313,7 @@ def check_delta(request: Request) -> None:
 
 
 def first_step_of(request: Request, objective: Objective, regularisation: float) -> float:
-    """Return the first candidate step: 8/β by default, or 1 for a network, whose β is unknown.
+    """Return the first candidate step: 8/β by default, or `NETWORK_STEP`, as the β of a network is unknown.
 
     Without noise α = 1/2 accepts every step up to 1/β, whatever the rows; along a gradient few data have
     that curvature. By default the last candidate is 0.35/β.
@@ -320,7 +323,7 @@ def first_step_of(request: Request, objective: Objective, regularisation: float)
         return float(request.step_size)
     if isinstance(objective, Linear):
         return 8 / (objective.loss.smoothness + regularisation)
-    return 1.0
+    return NETWORK_STEP
 
 
 def descent(

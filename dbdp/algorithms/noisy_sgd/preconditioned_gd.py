@@ -20,10 +20,10 @@ from dbdp.algorithms.noisy_sgd.preconditioning import (
     preconditioner_of,
     ridge_of,
 )
-from dbdp.algorithms.noisy_sums import gaussian_sum, noisy_gradient_sum, replaced_sensitivity
+from dbdp.algorithms.noisy_sums import gaussian_sum, lipschitz_of, measured_sensitivity, noisy_gradient_sum
 from dbdp.algorithms.options import Options, OwnSettings, anything, number, own_settings
-from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
-from dbdp.algorithms.rows import Progress, Rows
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Released, Request
+from dbdp.algorithms.rows import Progress, Rows, silent
 from dbdp.checks import between, whole
 from dbdp.learning.losses import LARGEST, HuberSvm, Logistic
 from dbdp.learning.objectives import Linear, Softmax, projected
@@ -35,16 +35,19 @@ from dbdp.privacy.mechanisms import ROOM, Gaussian
 MOST_PASSES = 1000
 MOMENTUM = 0.5  # of the step before that each step takes along: half as many passes come as far
 STRONG = 20  # of nμ/d: from there on more steps, and longer ones, gain more than their noise costs
+STRONG_OF_SEVERAL = 40  # … for several classes, which share each step's clip
+RIDGE_OF_SEVERAL = 2  # times the usual ridge: noise in a direction that the moment does not show counts for every class
 SOFTMAX_SMOOTHNESS = 0.5  # of the loss in its scores
+SOFTMAX_LIPSCHITZ = 1.5  # above √2, the most of ‖p - e_y‖
 
 
 @dataclass(frozen=True)
 class Settings(OwnSettings):
     """What only preconditioned_gd has."""
 
-    passes: int = number(0, 0, MOST_PASSES, "T: gradient steps over all rows; 0 chooses 10, 16 or 20")
+    passes: int = number(0, 0, MOST_PASSES, "T: gradient steps over all rows; 0 chooses 10, 16, 20 or 40")
     moment_share: float = number(
-        0.0, 0.0, 0.99, "share of μ² for the second moment, none with a summary; 0 chooses .3, for numbers .2"
+        0.0, 0.0, 0.99, "share of μ² for the second moment, none with a summary; 0 chooses .3, .15 or .2"
     )
     clip: float = number(0.0, 0.0, 100.0, "c: a row's gradient is clipped to c·√d_eff; 0 chooses .1 to .4")
 
@@ -61,6 +64,7 @@ OPTIONS = Options(
         "regularisation": "leave it out: the coordinates regularise",
     },
     Settings,
+    least_signal=0.1,
 )
 
 
@@ -75,7 +79,7 @@ def signal_of(multiplier: float, facts: Facts) -> float:
 def usual_passes(signal: float, facts: Facts) -> int:
     """Return T: more steps have more noise each, which a strong signal affords, and several classes need (§16.6)."""
     if facts.outputs > 1:
-        return 20
+        return 40 if signal > STRONG_OF_SEVERAL else 20
     return 16 if signal > STRONG or not facts.is_classifier else 10
 
 
@@ -100,6 +104,13 @@ def usual_step(objective: Linear | Softmax, signal: float) -> float:
     return often / objective.loss.smoothness
 
 
+def usual_moment_share(facts: Facts) -> float:
+    """Return the share of μ² for the second moment: less where steps have more noise, for several classes (§16.6)."""
+    if facts.outputs > 1:
+        return 0.15
+    return 0.3 if facts.is_classifier else 0.2
+
+
 def predicted_loss(signal: float, facts: Facts) -> str:
     """Return what the noise is expected to cost, from public facts: an experience, on which no guarantee depends.
 
@@ -113,10 +124,24 @@ def predicted_loss(signal: float, facts: Facts) -> str:
     return f"about {loss:.2g} {of}, from half to twice that on other tables: n·μ/d is {signal:.3g}"
 
 
+def accumulated_noise(passes: int, averaged: int) -> float:
+    """Return the deviation of the mean of the last iterates, for steps of 1 with noise of 1 alone, and momentum β.
+
+    Noise in step t moves iterate t + k by r_k = 1 + β + … + β^(k-1), and the mean of the last A of T by the mean of
+    their r. With a curvature of 0 ≤ h ≤ 2(1 + β) of steps of 1, which pulls back, it is at most as much. Proof. Then
+    r_k = β^((k-1)/2)·U_(k-1)(x), U Chebyshev's polynomial of the second kind and x = (1 + β - h)/2√β, and |x| is at
+    most its value at h = 0, which is at least 1: there |U| is largest. ∎
+    """
+    moved = np.concatenate([np.zeros(passes), (1 - MOMENTUM ** np.arange(1, passes + 1)) / (1 - MOMENTUM)])
+    last = np.arange(passes - averaged, passes)[:, None]  # iterate s has the noise of steps t ≤ s, both from 0
+    means = moved[passes + last - np.arange(passes)].mean(axis=0)
+    return float(np.linalg.norm(means))
+
+
 # --- the plan --------------------------------------------------------------------------------------------
 
 
-def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+def plan(request: Request, facts: Facts) -> "PreconditionedPlan":
     """Return the plan of a privately preconditioned descent.
 
     Proof (privacy.md §16.1, §16.3). Given what was released before, the second moment and each of the T sums of
@@ -138,7 +163,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     whole("features", facts.dimension, 1, MOST_DIMENSION, "give a projection_dimension, or choose dp_sgd")
     descent = _descent(request, facts, own_settings(request, Settings))
     guarantee = Release(GaussianDpEvent(descent.multiplier), request.epsilon, request.delta)
-    return NoisyWhileTraining(request, facts, guarantee, descent.described(), descent)
+    return PreconditionedPlan(request, facts, guarantee, descent.described(), descent)
 
 
 def _descent(request: Request, facts: Facts, own: Settings) -> "PreconditionedDescent":
@@ -160,7 +185,7 @@ def _descent(request: Request, facts: Facts, own: Settings) -> "PreconditionedDe
 def _moment_share(request: Request, facts: Facts, own: Settings) -> float:
     """Return the share of μ² for the second moment: none if a summary has it."""
     if request.summary is None:
-        return own.moment_share or (0.3 if facts.is_classifier else 0.2)
+        return own.moment_share or usual_moment_share(facts)
     if own.moment_share:
         raise ValueError(
             f"moment_share = {own.moment_share}: summary {request.summary} has the second moment; leave one of them out"
@@ -184,6 +209,17 @@ def _objective(request: Request, facts: Facts) -> Linear | Softmax:
         request, "positive_weight", of="softmax, which learns several classes together,", remedy=remedy
     )
     return Softmax(facts.dimension, facts.outputs)
+
+
+@dataclass(frozen=True)
+class PreconditionedPlan(NoisyWhileTraining):
+    """The plan of a privately preconditioned descent, whose release says how noisy each coefficient is."""
+
+    method: "PreconditionedDescent"
+
+    def run(self, rows: Rows, progress: Progress = silent) -> Released:
+        """Pack the rows, train, and return the noisy models, with what follows from the released second moment."""
+        return self.method.released(rows, progress)
 
 
 @dataclass(frozen=True)
@@ -251,23 +287,31 @@ class PreconditionedDescent:
         }
 
     def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
-        """Return the noisy model, shape (P,), after a public number of passes."""
+        """Return the noisy models as one vector, shape (P,)."""
+        return self.released(rows, progress).models.ravel()
+
+    def released(self, rows: Rows, progress: Progress) -> Released:
+        """Return the noisy models after a public number of passes, and what follows from the second moment."""
         rows.shuffle()
         way, before = self._preconditioner(rows), self._passes_before
         rows.transform(way.matrix)
         progress("pass", before, before + self.passes)
-        clip, step = self.clip * math.sqrt(way.effective_dimension) / way.scale, self.step_size * way.scale**2
-        noise = self._step_noise(clip)
+        largest = self.clip * math.sqrt(way.effective_dimension)
+        noise, step = self._step_noise(largest / way.scale), self.step_size * way.scale**2 / self.facts.rows
         model, moved, total = np.zeros((3, self.objective.parameters))
         for done in range(self.passes):
-            gradients = noisy_gradient_sum(rows, self.objective, model, clip=clip, noise=noise)
-            moved = MOMENTUM * moved - step / self.facts.rows * gradients
+            gradients = noisy_gradient_sum(rows, self.objective, model, clip=largest / way.scale, noise=noise)
+            moved = MOMENTUM * moved - step * gradients
             model = model + moved
             if done >= self.passes - self.averaged:
                 total += model
             progress("pass", before + done + 1, before + self.passes)
         mean = (total / self.averaged).reshape(-1, self.facts.dimension)
-        return projected(mean @ way.matrix, self.radius).ravel()
+        return Released(
+            projected(mean @ way.matrix, self.radius),
+            {"effective_dimension": way.effective_dimension, "clip_norm": largest},
+            step * noise.noise_scale * accumulated_noise(self.passes, self.averaged) * way.matrix,
+        )
 
     @property
     def _passes_before(self) -> int:
@@ -277,10 +321,10 @@ class PreconditionedDescent:
     def _moment_described(self) -> dict[str, Any]:
         """Return what `explain` shows of the second moment and the mechanism; of a summary's, what is known."""
         if not self.moment_share:
-            known = {"ridge": self.facts.moment.ridge} if self.facts.moment else {}
+            known = {"ridge": self._ridge(self.facts.moment.ridge)} if self.facts.moment else {}
             return known | {"mechanism": Gaussian.name}
         noise = self._moment_noise()
-        ridge = ridge_of(noise, self.facts.rows, self.facts.dimension)
+        ridge = self._ridge(ridge_of(noise, self.facts.rows, self.facts.dimension))
         return {"ridge": ridge, "mechanism": Gaussian.name, "noise_scale": noise.noise_scale}
 
     def _preconditioner(self, rows: Rows) -> Preconditioner:
@@ -288,19 +332,24 @@ class PreconditionedDescent:
         if not self.moment_share:
             if self.facts.moment is None:
                 raise AssertionError("a request that names a summary has its second moment among its facts")
-            return preconditioner_of(self.facts.moment.mean, self.facts.moment.ridge)
+            return preconditioner_of(self.facts.moment.mean, self._ridge(self.facts.moment.ridge))
         noise = self._moment_noise()
-        ridge = ridge_of(noise, self.facts.rows, self.facts.dimension)
+        ridge = self._ridge(ridge_of(noise, self.facts.rows, self.facts.dimension))
         return preconditioner_of(noisy_second_moment(rows, noise, self.facts.dimension) / self.facts.rows, ridge)
+
+    def _ridge(self, usual: float) -> float:
+        """Return κ from that of one model."""
+        return usual * RIDGE_OF_SEVERAL if self.facts.outputs > 1 else usual
 
     def _moment_noise(self) -> Gaussian:
         return moment_noise(self.facts.rows, self.facts.dimension, self.moment_multiplier)
 
     def _step_noise(self, clip: float) -> Gaussian:
-        """Return the noise of a sum of gradients, each of norm at most `clip` (`replaced_sensitivity` has the proof).
+        """Return the noise of a sum of gradients, each of norm at most `clip` (`measured_sensitivity` has the proof).
 
         The rows keep their places from one neighbour to the other, and BLAS computes each by its place and its own
         numbers alone: what a row's gradient errs by is not covered, as it is the same function in both worlds.
         """
-        sensitivity = replaced_sensitivity(clip, self.facts.rows)
+        largest = SOFTMAX_LIPSCHITZ if isinstance(self.objective, Softmax) else lipschitz_of(self.objective)
+        sensitivity = measured_sensitivity(clip, largest, self.facts.rows, self.facts.dimension)
         return gaussian_sum(sensitivity, self.objective.parameters, multiplier=self.step_multiplier)

@@ -14,7 +14,11 @@ from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.privacy.selection import ExponentialMechanism
 
-OPTIONS = Options({"mechanism": ("exponential",), "averaging": ("none",)}, "it counts labels and nothing else")
+OPTIONS = Options(
+    {"mechanism": ("exponential",), "averaging": ("none",)},
+    "it counts labels and nothing else",
+    least_signal=0.0,
+)
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dbdp.algorithms.options import LEARNING, Values, anything
-from dbdp.algorithms.plan import Facts, Request
+from dbdp.algorithms.plan import Facts, Released, Request
 from dbdp.algorithms.rows import Layout, Progress, Rows, silent
 from dbdp.learning.losses import Loss
 from dbdp.learning.objectives import projected
@@ -45,6 +45,7 @@ SHARED: dict[str, Values] = {  # the options of all output perturbation
     "calibration": CALIBRATIONS,
 }
 LONGEST_LIST = 1000  # more sensitivities are shown as a summary
+LONGEST_ROOT = 1024  # coordinates of a model whose noise is described: a matrix of 8 MiB
 
 
 @dataclass(frozen=True)
@@ -97,12 +98,15 @@ class PerturbedOnce:
         """One slice for each shard, trained in parallel."""
         return Layout(self.facts.dimension, self.learning.shard_rows, self.request.projection, side_by_side=True)
 
-    def run(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
-        """Pack the rows, train, and return the noisy models, shape (outputs, dimension)."""
+    def run(self, rows: Rows, progress: Progress = silent) -> Released:
+        """Pack the rows, train, and return the noisy models, with their noise: equal in all coordinates."""
         progress("shuffle", 0, 1)
         rows.shuffle()
         progress("shuffle", 1, 1)
-        return self.noisy(rows, progress)
+        models, dimension = self.noisy(rows, progress), self.facts.dimension
+        if dimension > LONGEST_ROOT:
+            return Released(models)
+        return Released(models, noise_root=self.mechanism.deviation(models.size) * np.eye(dimension))
 
     def noisy(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
         """Train over packed rows; return noisy models, shape (outputs, dimension), in the ball of the exact ones.

@@ -66,7 +66,7 @@ class BoundsPlan(CountPlan):
         first, last = (int(occupied[0]), int(occupied[-1]) + 1) if len(occupied) else (0, 0)
 
         def outside(counts: np.ndarray) -> np.ndarray:
-            rows = self.rows if self.moved == 1 else counts.sum()  # the number of rows of units is not public
+            rows = self.rows if self.has_public_rows else counts.sum()
             return 1 - quotient(counts[first:last].sum(keepdims=True), rows)
 
         return {

@@ -12,6 +12,12 @@ import numpy as np
 from dbdp.algorithms.scores.counting import CountPlan, quotient, shown, shown_all
 from dbdp.learning.tallies import Confusion, Correct
 
+# An accuracy alone does not show whether a model learned anything, and how large the classes are is not public.
+COMPARE_WITH = (
+    "the share of the largest class, which a useful model exceeds: metric 'confusion' returns it beside the accuracy, "
+    "dbdp.dp_class_balance by itself"
+)
+
 
 @dataclass(frozen=True)
 class ConfusionPlan(CountPlan):
@@ -51,31 +57,55 @@ class AccuracyPlan(CountPlan):
 
     Proof. A record is counted or not, by a function of the record alone, as in `ConfusionPlan`: replacing it moves
     the one count by 1. The number of rows is public; a row without a label, or that cannot be packed, is not
-    counted, so it lowers the share.
+    counted, so it lowers the share. Where the number of rows is private, right and wrong rows are two counts, the
+    first two groups of `CountPlan`, and the accuracy is their quotient: a share of the rows with a label.
     """
 
     algorithm: ClassVar[str] = "accuracy"
-    cells: ClassVar[int] = 1
-    tally: ClassVar[Correct] = Correct()
+
+    @property
+    def tally(self) -> Correct:
+        """The tally of the rows."""
+        return Correct(wrong=not self.has_public_rows)
+
+    @property
+    def cells(self) -> int:
+        """Groups of counts that change."""
+        return self.shape[0]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """One count."""
-        return (1,)
+        """The right rows; where the number of rows is private, the wrong ones too."""
+        return (1,) if self.has_public_rows else (2,)
 
     def answer(self, noisy: np.ndarray) -> dict[str, Any]:
-        """Return the accuracy, within [0, 1], and its error."""
+        """Return the accuracy, within [0, 1], and its error; None where the noise leaves no rows."""
+        if not self.has_public_rows:
+            figure, width = _right_share(np.maximum(noisy, 0))[0], self.half_widths(_right_share, noisy)[0]
+            return {"accuracy": shown(figure), "accuracy_noise": shown(width)}
         share = min(max(int(noisy[0]) / self.rows, 0.0), 1.0)
-        return {"accuracy": share, "accuracy_noise": self.half_width / self.rows}
+        return {"accuracy": share, "accuracy_noise": self.half_width / self.rows, "compare_with": COMPARE_WITH}
 
 
 def scores(matrix: np.ndarray) -> dict[str, Any]:
-    """Return accuracy, and precision and recall of each class, from a noisy matrix; None where there are no rows.
+    """Return accuracy, the share of the largest class, and precision and recall of each; None where there are no rows.
 
     It is a function of the released matrix, and costs nothing. Cells below 0 count as 0.
     """
-    accuracy, precision, recall = np.split(_figures(np.maximum(matrix, 0)), [1, 1 + len(matrix)])
-    return {"accuracy": shown(accuracy[0]), "precision": shown_all(precision), "recall": shown_all(recall)}
+    counts = np.maximum(matrix, 0)
+    accuracy, precision, recall = np.split(_figures(counts), [1, 1 + len(matrix)])
+    largest = quotient(counts.sum(axis=1).max(), counts.sum())
+    return {
+        "accuracy": shown(accuracy[0]),
+        "majority_share": shown(float(largest)),
+        "precision": shown_all(precision),
+        "recall": shown_all(recall),
+    }
+
+
+def _right_share(counts: np.ndarray) -> np.ndarray:
+    """Return right / (right + wrong), shape (1,), NaN where there are no rows."""
+    return quotient(counts[:1], counts.sum())
 
 
 def _figures(matrix: np.ndarray) -> np.ndarray:

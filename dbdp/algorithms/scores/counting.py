@@ -36,6 +36,8 @@ class CountPlan(ABC):
         Public number of records.
     moved : int
         Largest number of records in which neighbours differ.
+    has_public_rows : bool
+        Whether the number of records is public; else `rows` is that of slots, and shares are of the counted records.
     step : int
         Largest change of a count by one record.
     """
@@ -44,14 +46,19 @@ class CountPlan(ABC):
     delta: float
     rows: int
     moved: int = field(default=1, kw_only=True)
+    has_public_rows: bool = field(default=True, kw_only=True)
     algorithm: ClassVar[str]
-    cells: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         """Check ε and δ, and that no count is too large for a float."""
         check_epsilon_delta(self.epsilon, self.delta)
         if self.rows * self.step >= _MOST:
             raise ValueError(f"rows = {self.rows} must be fewer than {_MOST // self.step} here; use a smaller table")
+
+    @property
+    def cells(self) -> int:
+        """Groups of counts that change."""
+        return 2
 
     @property
     def step(self) -> int:

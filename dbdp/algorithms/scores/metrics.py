@@ -11,7 +11,6 @@ from dbdp.learning.tallies import ScoreBins
 
 OF_CLASSES = ("accuracy", "confusion", "auc", "calibration")
 METRICS = (*OF_CLASSES, *POWERS)
-OF_ALL_ROWS = ("accuracy", *POWERS)
 ScorePlan = AccuracyPlan | ConfusionPlan | ScoreBinsPlan | ResidualPlan
 
 
@@ -52,6 +51,8 @@ class ScoredFacts:
         Whether the model is a network.
     moved : int
         Largest number of records in which neighbours differ.
+    has_public_rows : bool
+        Whether the number of records is public.
     """
 
     rows: int
@@ -60,6 +61,7 @@ class ScoredFacts:
     label_bounds: tuple[float, float] | None = None
     is_network: bool = False
     moved: int = 1
+    has_public_rows: bool = True
 
 
 def score_plan(request: ScoreRequest, facts: ScoredFacts) -> ScorePlan:
@@ -73,9 +75,10 @@ def score_plan(request: ScoreRequest, facts: ScoredFacts) -> ScorePlan:
     _check(request, facts)
     public = request.epsilon, request.delta, facts.rows
     if facts.label_bounds is not None:
-        return ResidualPlan(*public, request.metric, facts.label_bounds, moved=facts.moved)
+        bounds, moved, known = facts.label_bounds, facts.moved, facts.has_public_rows
+        return ResidualPlan(*public, request.metric, bounds, moved=moved, has_public_rows=known)
     if request.metric == "accuracy":
-        return AccuracyPlan(*public, moved=facts.moved)
+        return AccuracyPlan(*public, moved=facts.moved, has_public_rows=facts.has_public_rows)
     if request.metric == "confusion":
         return ConfusionPlan(*public, len(facts.classes), moved=facts.moved)
     tally = ScoreBins(request.bins, _output(request, facts), facts.is_network)

@@ -4,11 +4,11 @@ Prediction and label are clipped to the declared bounds, as the label is for tra
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from dbdp.algorithms.scores.counting import CountPlan
+from dbdp.algorithms.scores.counting import CountPlan, quotient, shown
 from dbdp.learning.tallies import STEPS, Errors
 
 POWERS = {"mean_absolute_error": 1, "mean_squared_error": 2}
@@ -21,7 +21,9 @@ class ResidualPlan(CountPlan):
     Proof. A record adds a whole number from 0 to `step` to the one sum, by a function of the record alone: its
     error within the public bounds, |ŷ - y|^p, in steps of 2⁻²⁰ of ((upper - lower)/2)^p. Replacing it moves the
     sum by `step` at most, which is (upper - lower)^p. Integers add up exactly, in any order: there is no
-    margin (privacy.md §14.8). The number of rows is public; a record that cannot be packed has no error.
+    margin (privacy.md §14.8). The number of rows is public; a record that cannot be packed has no error. Where their
+    number is private, `step` is added to a second count for each record that is packed: neighbours differ by at most
+    moved·step in each of the two, as the two groups of `CountPlan` do, and the quotient is the mean.
 
     Attributes
     ----------
@@ -33,7 +35,6 @@ class ResidualPlan(CountPlan):
 
     metric: str
     bounds: tuple[float, float]
-    cells: ClassVar[int] = 1
 
     @property
     def algorithm(self) -> str:  # type: ignore[override]
@@ -43,7 +44,12 @@ class ResidualPlan(CountPlan):
     @property
     def tally(self) -> Errors:
         """The tally of the rows."""
-        return Errors(POWERS[self.metric])
+        return Errors(POWERS[self.metric], rows=not self.has_public_rows)
+
+    @property
+    def cells(self) -> int:
+        """Groups of counts that change."""
+        return self.shape[0]
 
     @property
     def step(self) -> int:
@@ -52,20 +58,30 @@ class ResidualPlan(CountPlan):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """One sum."""
-        return (1,)
+        """The sum of the errors; where the number of rows is private, `step` times that number too."""
+        return (1,) if self.has_public_rows else (2,)
 
     def explain(self) -> dict[str, Any]:
         """Return the plan as data; sensitivity and noise scale are in steps of the sum, each worth `unit`."""
         return super().explain() | {"unit": self._unit}
 
     def answer(self, noisy: np.ndarray) -> dict[str, Any]:
-        """Return the mean error over all rows, in the label's units or their square, at least 0; and its noise."""
+        """Return the mean error over all rows, in the label's units or their square, at least 0; and its noise.
+
+        It is None where the number of rows is private, and the noise leaves none.
+        """
+        if not self.has_public_rows:
+            figure, width = self._mean(np.maximum(noisy, 0))[0], self.half_widths(self._mean, noisy)[0]
+            return {self.metric: shown(figure), f"{self.metric}_noise": shown(width)}
         scale = self._unit / self.rows
         return {
             self.metric: max(0.0, int(noisy[0]) * scale),
             f"{self.metric}_noise": self.half_width * scale,
         }
+
+    def _mean(self, counts: np.ndarray) -> np.ndarray:
+        """Return the mean error, shape (1,), NaN where there are no rows."""
+        return quotient(counts[:1], counts[1] / self.step) * self._unit
 
     @property
     def _unit(self) -> float:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from dbdp.interfaces.cli.output import AsJson, Url, numbers, opened, show, show_mapping
+from dbdp.interfaces.cli.output import AsJson, Url, numbers, opened, show, show_budget
 
 app = typer.Typer()
 DISAGREES = 3  # exit code: the check ran, and ledger, odometers and limits do not agree
@@ -15,21 +15,26 @@ def datasets(as_json: AsJson = False, url: Url = None) -> None:
     """List the datasets that you may train on."""
     with opened(url) as database:
         rows = database.datasets()
-    shown = ("name", "source", "rows", "epsilon", "delta", "mode", "unit", "registered_by")
-    show(rows if as_json else [{key: row[key] for key in shown} for row in rows], as_json, "datasets")
+    usual = {"mode": "renyi", "unit": None, "registered_by": rows[0]["registered_by"] if rows else None}
+    shown = ["name", "source", "rows", "epsilon", "delta"]  # and what differs between them: a row has 80 columns
+    shown += [key for key, value in usual.items() if any(row[key] != value for row in rows)]
+    read = [row | ({} if row["capacity"] is None else {"rows": f"≤ {row['rows']}"}) for row in rows]
+    show(rows if as_json else [{key: row[key] for key in shown} for row in read], as_json, "datasets")
 
 
 @app.command()
 def budget(
     name: str,
-    delta: Annotated[float, typer.Option(help="δ of the release that epsilon_left is for.")] = 0.0,
+    delta: Annotated[float | None, typer.Option(help="δ of releases to come; else a tenth of the budget's.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="ε of releases to come; else a tenth of the budget's.")] = None,
+    long: Annotated[bool, typer.Option("--long", help="Show also how charges add up, and their sums.")] = False,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Show what a dataset has spent and has left, and the guarantee over all its registrations."""
+    """Show what a dataset has left, what it has spent, and the guarantee over all its registrations."""
     with opened(url) as database:
-        shown = numbers(database.budget(name, release_delta=delta))
-    show_mapping(shown, as_json, "budget")
+        row = numbers(database.budget(name, release_delta=delta, release_epsilon=epsilon))
+    show_budget(row, as_json, is_long=long)
 
 
 @app.command()

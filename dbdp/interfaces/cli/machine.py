@@ -28,13 +28,25 @@ def demo(url: Url = None) -> None:
 @app.command()
 def install(
     url: Annotated[str, typer.Option(help="libpq URL of a superuser, on the server's machine.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Copy the extension's files to the server and create the extension."""
-    from dbdp.deployment.installer import install as install_extension
+    from dbdp.deployment import installer
 
-    install_extension(url)
-    show_done(f"extension dbdp {__version__} is installed", as_json, extension="dbdp", version=__version__)
+    changes = installer.changes(url)
+    if not dry_run:
+        installer.install(url)
+    if not as_json:
+        _show_lines("would change" if dry_run else "changed", changes)
+    done = "would be installed; nothing was changed" if dry_run else "is installed"
+    facts = {"extension": "dbdp", "version": __version__, "changes": changes, "dry_run": dry_run}
+    show_done(f"extension dbdp {__version__} {done}", as_json, **facts)
+
+
+def _show_lines(title: str, lines: list[str]) -> None:
+    for line in lines:
+        print_line(f"{title}: {line}")
 
 
 @app.command()
@@ -44,15 +56,17 @@ def uninstall(
     as_json: AsJson = False,
 ) -> None:
     """Drop the extension, with all datasets, budgets and models of that database."""
-    from dbdp.deployment.installer import contents
-    from dbdp.deployment.installer import uninstall as uninstall_extension
+    from dbdp.deployment import installer
 
-    dropped = contents(url)
+    dropped = installer.contents(url)
     if dropped and not yes:
         _confirm(dropped)
-    uninstall_extension(url)
+    installer.uninstall(url)
+    remains = installer.remains(url)
+    if not as_json:
+        _show_lines("stays", remains)
     done = "is dropped" if dropped else "was not installed"
-    show_done(f"extension dbdp {done}", as_json, extension="dbdp", version=None, dropped=dropped)
+    show_done(f"extension dbdp {done}", as_json, extension="dbdp", version=None, dropped=dropped, remains=remains)
 
 
 def _confirm(dropped: dict[str, Any]) -> None:

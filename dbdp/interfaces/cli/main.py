@@ -4,15 +4,17 @@ A command's module is imported when the command is called. NumPy, psycopg and ri
 shell's completion and short commands are fast.
 """
 
+import logging
 import sys
 from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from dbdp import __version__
-from dbdp.interfaces.cli.places import PLACES
+from dbdp.checks import nearest
+from dbdp.interfaces.cli.places import PLACES, SUMMARIES
 
 EXIT_CODES = (
     "Exit codes: 0 success; 1 refused or failed, with the reason in the last line on stderr, or a fault that the "
@@ -28,14 +30,29 @@ _REMEDY = (
 class _Commands(TyperGroup):
     """Loads a command of `dbdp.interfaces.cli.places` when it is called; lists these before those of `app` itself."""
 
+    _is_listing = False  # while the help lists the commands, which then need not be imported
+
     def list_commands(self, ctx: Any) -> list[str]:
         return [*PLACES, *super().list_commands(ctx)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in PLACES:
             return super().get_command(ctx, cmd_name)
+        if self._is_listing:
+            return TyperCommand(cmd_name, help=SUMMARIES[cmd_name])
         module = import_module(f"dbdp.interfaces.cli.{PLACES[cmd_name]}")
         return typer.main.get_group(module.app).commands[cmd_name]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._is_listing = True
+        super().format_help(ctx, formatter)
+        self._is_listing = False
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        names = self.list_commands(ctx)
+        if args[0] not in names:
+            ctx.fail(f"No such command {args[0]!r}{nearest(args[0], names) or '; see `dbdp --help`'}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -67,6 +84,7 @@ def version(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -
 
 def main() -> None:
     """Run the command line; print an error of dbdp in one line and exit with code 1."""
+    logging.getLogger("psycopg").addHandler(logging.NullHandler())  # it warns of the statement that Ctrl-C interrupts
     try:
         app()
     except Exception as error:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from dbdp.interfaces.python.database import Database
 
 console = Console()
+LONGEST_LIST = 12  # numbers that a table shows one by one
+_HOW_CHARGES_ADD_UP = ("mode", "rdp_order", "charge_limit", "charged", "leak_limit", "leaked", "recorded", "unrecorded")
 _BREAKS = 16  # characters; a longer word in a cell may be broken
 
 Url = Annotated[str | None, typer.Option(help="URL of the server; default DBDP_URL, else the private server.")]
@@ -140,8 +142,21 @@ def show_mapping(values: dict[str, Any], as_json: bool, title: str) -> None:
     table.add_column(overflow="fold")
     table.add_column(overflow="fold")
     for name, value in values.items():
-        table.add_row(cell(name), cell(value))
+        table.add_row(cell(name), cell(abbreviated(value)))
     console.print(table)
+
+
+def abbreviated(value: Any) -> Any:
+    """Return how many numbers a long list has, and their range; any other value unchanged."""
+    if not isinstance(value, list) or len(value) <= LONGEST_LIST or not all(isinstance(each, float) for each in value):
+        return value
+    return f"{len(value)} numbers, {min(value):g} to {max(value):g}; --json prints them"
+
+
+def show_budget(row: dict[str, Any], as_json: bool, *, is_long: bool = False) -> None:
+    """Print a row of dbdp.budget; without how charges add up unless it is the long form, or JSON."""
+    shown = row if is_long or as_json else {key: row[key] for key in row if key not in _HOW_CHARGES_ADD_UP}
+    show_mapping(shown, as_json, "budget")
 
 
 def show_done(text: str, as_json: bool, **facts: Any) -> None:

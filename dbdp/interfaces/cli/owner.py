@@ -1,5 +1,6 @@
 """Commands for a data owner: register a table, grant rights, renew a budget, estimate bounds, train without privacy."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +22,9 @@ from dbdp.interfaces.cli.output import (
     json_file,
     numbers,
     opened,
+    print_line,
     show,
+    show_budget,
     show_done,
     show_figures,
     show_mapping,
@@ -33,6 +36,9 @@ app = typer.Typer()
 
 Reason = Annotated[str, typer.Option(help="Why, for the record.")]
 Loss = Annotated[str, typer.Option(help=HELP["loss"])]
+Capacity = Annotated[
+    int | None, typer.Option(help="Largest number of rows, or of units, that is read; their number may change.")
+]
 Regularisation = Annotated[float | None, typer.Option(help=HELP["regularisation"])]
 
 
@@ -58,6 +64,7 @@ def register(
     public_columns: Annotated[
         list[str] | None, typer.Option("--public-column", help="A public column, to group by; repeat for several.")
     ] = None,
+    capacity: Capacity = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
@@ -81,6 +88,7 @@ def register(
                 unit=unit,
                 max_rows=max_rows,
                 public_columns=public_columns,
+                capacity=capacity,
             )
         )
     show_done(f"dataset {name} is registered", as_json, dataset=name, table=table)
@@ -91,7 +99,7 @@ def grant_training(
     dataset: str,
     role: str,
     epsilon: Annotated[
-        float | None, typer.Option(help="Part of the dataset's ε that it may spend; default: all.")
+        float | None, typer.Option(help="ε that all its releases together keep; default: the dataset's alone.")
     ] = None,
     as_json: AsJson = False,
     url: Url = None,
@@ -166,14 +174,23 @@ def renew(
     reason: Reason,
     epsilon: Annotated[float | None, typer.Option(help="ε of the new budget; default the same.")] = None,
     delta: Annotated[float | None, typer.Option(help="δ of the new budget; default the same.")] = None,
+    capacity: Capacity = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
     """End a dataset's budget and begin a new one; the guarantees of both add up."""
     with opened(url) as database:
-        database.renew_budget(name, reason, epsilon=epsilon, delta=delta)
+        database.renew_budget(name, reason, epsilon=epsilon, delta=delta, capacity=capacity)
         renewed = numbers(database.budget(name))
-    show_mapping(renewed, as_json, "budget")
+    show_budget(renewed, as_json)
+
+
+@app.command("raise-capacity")
+def raise_capacity(name: str, capacity: int, reason: Reason, as_json: AsJson = False, url: Url = None) -> None:
+    """Raise how many rows, or units, of a dataset are read at most; budget, grants and models stay."""
+    with opened(url) as database:
+        database.raise_capacity(name, reason, capacity)
+    show_done(f"dataset {name} has capacity {capacity}", as_json, dataset=name, capacity=capacity, reason=reason)
 
 
 @app.command("answer-at-multiples")
@@ -223,3 +240,21 @@ def baseline(
     with opened(url) as database, for_owners("a baseline"):
         model = database.baseline(dataset, request)
     show_mapping(vars(model), as_json, f"{dataset} without privacy: do not publish")
+
+
+@app.command("check-declaration")
+def check_declaration(dataset: str, as_json: AsJson = False, url: Url = None) -> None:
+    """Count rows that do not agree with the declaration, EXACTLY: for the table's owner. Nothing is charged or stored.
+
+    It lists unknown labels and categories, categories that never occur, values out of bounds, NULLs and constant
+    columns. You need the right to read the table. Do not publish the counts.
+    """
+    with opened(url) as database:
+        checked = database.check_declaration(dataset)
+    if as_json:
+        show_mapping(asdict(checked), True, "")
+        return
+    for value, rows in checked.classes.items():
+        print_line(f"class {value!r}: {rows} of {checked.rows} rows")
+    findings = [vars(each) for each in checked.findings]
+    show(findings, False, f"{dataset}, {checked.rows} rows, exact counts: do not publish")

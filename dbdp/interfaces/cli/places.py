@@ -1,10 +1,11 @@
-"""The module of each command of `dbdp`: `PLACES` maps a command's name to its module."""
+"""The module of each command of `dbdp`, and the first line of its help, so that `dbdp --help` imports no command."""
 
 _MODULES = {
     "machine": ("demo", "install", "uninstall", "doctor", "web", "server"),
     "owner": (
-        *("register", "redeclare", "renew", "answer-at-multiples", "grant-training", "revoke-training", "allowances"),
-        *("grant-prediction", "revoke-prediction", "bounds", "baseline"),
+        *("register", "redeclare", "renew", "raise-capacity", "answer-at-multiples"),
+        *("grant-training", "revoke-training", "allowances", "grant-prediction", "revoke-prediction"),
+        *("bounds", "baseline", "check-declaration"),
     ),
     "listing": ("datasets", "models", "budget", "ledger", "check-ledger"),
     "training": ("explain", "train", "train-groups", "tune"),
@@ -12,3 +13,44 @@ _MODULES = {
     "plots.command": ("plot",),
 }
 PLACES = {command: module for module, commands in _MODULES.items() for command in commands}
+SUMMARIES = {
+    "demo": "Load Adult, train at ε = 1 in SQL and in Python, and print every step.",
+    "install": "Copy the extension's files to the server and create the extension.",
+    "uninstall": "Drop the extension, with all datasets, budgets and models of that database.",
+    "doctor": "Check what this machine and a server lack, and print remedies; exit code 1 if there is a fault.",
+    "web": "Serve a page of datasets, budgets, models and plans on this machine; sign in as a role of the database.",
+    "server": "The private PostgreSQL of this virtual environment.",
+    "register": "Register a table as a dataset: public facts and a total budget.",
+    "redeclare": "Correct the declaration of a dataset; its budget and its models stay as they are.",
+    "renew": "End a dataset's budget and begin a new one; the guarantees of both add up.",
+    "raise-capacity": "Raise how many rows, or units, of a dataset are read at most; budget, grants and models stay.",
+    "answer-at-multiples": "Delay each charged result to a multiple of some seconds after its charge, so that its time "
+    "is public.",
+    "grant-training": "Grant a role the right to train on a dataset that you registered.",
+    "revoke-training": "Revoke a role's right to train on a dataset; what it spent stays spent.",
+    "allowances": "List who may train on which dataset, with limit and spending.",
+    "grant-prediction": "Grant a role the right to predict with a model that you released, or whose dataset you "
+    "registered.",
+    "revoke-prediction": "Revoke a role's right to predict with a model.",
+    "bounds": "Estimate bounds of a numeric column, with noise; for the role that registered the dataset.",
+    "baseline": "Train WITHOUT privacy, by L-BFGS, for a comparison by the table's owner. Nothing is stored.",
+    "check-declaration": "Count rows that do not agree with the declaration, EXACTLY: for the table's owner. Nothing "
+    "is charged or stored.",
+    "datasets": "List the datasets that you may train on.",
+    "models": "List the released models that you may predict with.",
+    "budget": "Show what a dataset has left, what it has spent, and the guarantee over all its registrations.",
+    "ledger": "List the charges: who, when, what for, how much, and the outcome; by period, where a budget was "
+    "renewed.",
+    "check-ledger": "Compare ledger, odometers and limits of your registrations; exit code 3 if they do not agree.",
+    "explain": "Show plan, sensitivity and noise scale of a training; needs no database and spends nothing.",
+    "train": "Train a private model on a registered dataset, and store the release.",
+    "train-groups": "Train a private model for each group of rows, for one charge, and store the releases.",
+    "tune": "Choose among settings privately, and store the chosen model.",
+    "score": "Score a released model on a dataset, with noise; charged like a release.",
+    "confusion": "Count rows by true and predicted class, with noise: the confusion matrix of a released model.",
+    "class-balance": "Count the rows of each class, with noise.",
+    "summarize": "Release a noisy second moment of rows and labels: regressions, components and correlations of it are "
+    "free.",
+    "predict": "Show rows of a table, each with a prediction: probability of the positive class, class, or value.",
+    "plot": "Draw a plot as PNG or SVG, by the suffix of the file's name.",
+}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.algorithms.several.tuning import TuningRequest, parsed
-from dbdp.controller.options import SYNONYMS, help_of, keywords
+from dbdp.checks import SYNONYMS
+from dbdp.controller.options import help_of, keywords
 from dbdp.interfaces.cli.output import AsJson, Url, opened, show, show_mapping
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def train_groups(
     rows = [
         {
             "group": group,
-            "rows": model.receipt["rows"],
+            "rows": model.receipt.get("capacity", model.receipt.get("rows")),
             "model": model.id,
             "noise_scale": model.receipt.get("noise_scale"),
         }
@@ -118,6 +118,7 @@ def tune(
     url: Url = None,
 ) -> None:
     """Choose among settings privately, and store the chosen model."""
+    from dbdp.algorithms.several.tuning import TuningRequest, parsed
     from dbdp.interfaces.python.progress import progress_bar
 
     tuning = TuningRequest(request, parsed(candidates.read_text()), method, repetitions, distribution)

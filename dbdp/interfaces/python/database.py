@@ -1,32 +1,36 @@
-"""A connection to a server with dbdp, for Python: register, explain, train, list."""
+"""A connection to a server with dbdp, for Python: register, explain, train, list.
+
+What plans and trains is imported when a method needs it, so that short commands start fast.
+"""
+
+from __future__ import annotations
 
 import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import tuple_row
 
 import dbdp
-from dbdp.algorithms import Request
-from dbdp.algorithms.rows import Progress, silent
-from dbdp.algorithms.scores.bounds import BETA
-from dbdp.algorithms.scores.score_bins import BINS
-from dbdp.algorithms.several.groups import GroupsRequest
-from dbdp.algorithms.several.tuning import TuningRequest
-from dbdp.controller import baselines, requests
-from dbdp.controller.baselines import Baseline, Descent
 from dbdp.interfaces.python.summaries import Summary
-from dbdp.registry.declarations import Declaration
-from dbdp.registry.registration import Registration
-from dbdp.registry.releases import Model
 from dbdp.sessions.client import ClientSession
 from dbdp.sessions.session import Row
 from dbdp.sessions.urls import URL_VARIABLE, libpq_url
+
+if TYPE_CHECKING:
+    from dbdp.algorithms import Request
+    from dbdp.algorithms.rows import Progress
+    from dbdp.algorithms.several.tuning import TuningRequest
+    from dbdp.controller.baselines import Baseline, Descent
+    from dbdp.controller.declaration_check import DeclarationCheck
+    from dbdp.privacy.accounting.events import Release
+    from dbdp.registry.registration import Registration
+    from dbdp.registry.releases import Model
 
 # Predictions for rows that the server reads, by internal functions: the table's owner defines the type of a row.
 _PREDICTED = """
@@ -51,6 +55,7 @@ _CASTS = {
     "classes": "::pg_catalog.text[]",
     "label_bounds": "::pg_catalog.float8[]",
     "max_rows": "::pg_catalog.int4",
+    "capacity": "::pg_catalog.int8",
     "public_columns": "::pg_catalog.text[]",
 }
 
@@ -74,7 +79,7 @@ class Predictions:
     answers: list[Any]
 
 
-def connect(target: Any = None) -> "Database":
+def connect(target: Any = None) -> Database:
     """Connect to a server that has dbdp.
 
     Parameters
@@ -172,7 +177,7 @@ class Database:
         self._session = ClientSession(connection)
         self._check_version()
 
-    def __enter__(self) -> "Database":
+    def __enter__(self) -> Database:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -295,6 +300,8 @@ class Database:
         )
         if not models:
             raise ValueError(f"model {model} does not exist; see `dbdp models`")
+        from dbdp.registry.declarations import Declaration
+
         declaration = Declaration.from_json(models[0]["declaration"])
         vector = declaration.vector and declaration.vector.column
         statement = sql.SQL(_PREDICTED).format(
@@ -363,6 +370,7 @@ class Database:
         unit: str | None = None,
         max_rows: int | None = None,
         public_columns: Sequence[str] | None = None,
+        capacity: int | None = None,
     ) -> None:
         """Register a table as a dataset with a privacy budget, as the table's owner.
 
@@ -401,12 +409,17 @@ class Database:
             Largest number of rows of a unit that a training reads.
         public_columns : sequence of str, optional
             Columns whose value in every row is public; `train_groups` may group by them.
+        capacity : int, optional
+            Largest number of rows, or of units, that is read; the table may grow, and how many it has is private. By
+            default their present number is public, and the table must keep it.
 
         Raises
         ------
         ValueError
             If the table, the declaration or the budget is not accepted.
         """
+        from dbdp.registry.registration import Registration
+
         self.register(
             Registration(
                 name=name,
@@ -425,6 +438,7 @@ class Database:
                 unit=unit,
                 max_rows=max_rows,
                 public_columns=public_columns,
+                capacity=capacity,
             )
         )
 
@@ -451,7 +465,15 @@ class Database:
         arguments = {each.name: getattr(registration, each.name) for each in fields(registration)}
         self._call("register_dataset", {}, arguments | listed)
 
-    def renew_budget(self, name: str, reason: str, *, epsilon: float | None = None, delta: float | None = None) -> None:
+    def renew_budget(
+        self,
+        name: str,
+        reason: str,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        capacity: int | None = None,
+    ) -> None:
         """End a dataset's budget and begin a new one; the guarantees of both add up.
 
         Parameters
@@ -462,13 +484,37 @@ class Database:
             Why, for the record.
         epsilon, delta : float, optional
             The new budget; by default that of the old one.
+        capacity : int, optional
+            The new capacity; by default that of the old one, or the present number of rows.
 
         Raises
         ------
         ValueError
-            If this role may not renew it, or the budget is not accepted.
+            If this role may not renew it, or the budget or the capacity is not accepted.
         """
-        self.query("select dbdp.renew_budget($1, $2, $3::float8, $4::float8)", name, reason, epsilon, delta)
+        sql = "select dbdp.renew_budget($1, $2, $3::float8, $4::float8, $5::int8)"
+        self.query(sql, name, reason, epsilon, delta, capacity)
+
+    def raise_capacity(self, name: str, reason: str, capacity: int) -> None:
+        """Raise the capacity of a dataset; its budget, its grants and its models stay.
+
+        A dataset whose number of rows was public has a capacity from then on.
+
+        Parameters
+        ----------
+        name : str
+            Dataset that this role registered.
+        reason : str
+            Why, for the record.
+        capacity : int
+            Largest number of rows, or of units, that is read from now on.
+
+        Raises
+        ------
+        ValueError
+            If this role may not raise it, or `capacity` is not above the present one.
+        """
+        self.query("select dbdp.raise_capacity($1, $2, $3::int8)", name, reason, capacity)
 
     def redeclare(
         self,
@@ -552,7 +598,7 @@ class Database:
         role : str
             The role that may train.
         epsilon : float, optional
-            Part of the dataset's ε that the role and its members may spend together; by default all of it.
+            ε of all releases of the role and its members together; by default only the dataset's budget limits them.
 
         Raises
         ------
@@ -632,15 +678,16 @@ class Database:
         """
         return self.query("select * from dbdp.datasets order by name")
 
-    def budget(self, name: str, *, release_delta: float = 0.0) -> Row:
+    def budget(self, name: str, *, release_delta: float | None = None, release_epsilon: float | None = None) -> Row:
         """Return what a dataset has spent and has left; see dbdp.budget.
 
         Parameters
         ----------
         name : str
             Name of the dataset.
-        release_delta : float
-            δ of the next release: the largest ε that is left for it is part of the result.
+        release_delta, release_epsilon : float, optional
+            Guarantee of further releases: how many of them are left, and the largest ε of a single one at this δ, are
+            part of the result. Default: a tenth of the budget's.
 
         Returns
         -------
@@ -652,7 +699,8 @@ class Database:
         ValueError
             If there is no such dataset.
         """
-        return self.query("select * from dbdp.budget($1, $2)", name, float(release_delta))[0]
+        sql = "select * from dbdp.budget($1, $2::float8, $3::float8)"
+        return self.query(sql, name, release_delta, release_epsilon)[0]
 
     def spending(self, name: str) -> list[Row]:
         """Return what each role charged to the present budget of a dataset, among the charges that this role may see.
@@ -729,7 +777,33 @@ class Database:
         ValueError
             If the request does not fit the dataset.
         """
+        from dbdp.controller import requests
+
         return requests.explain(self._session, dataset, request)
+
+    def guarantee(self, dataset: str, request: Request) -> Release:
+        """Return the guarantee that a training would be charged for; nothing is read or spent.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the dataset.
+        request : Request
+            Options of the training.
+
+        Returns
+        -------
+        dbdp.privacy.accounting.events.Release
+            Its event, and its stand-alone ε and δ.
+
+        Raises
+        ------
+        ValueError
+            If the request does not fit the dataset.
+        """
+        from dbdp.controller import requests
+
+        return requests.guarantee(self._session, dataset, request)
 
     def explain_in_server(self, dataset: str, request: Request) -> dict[str, Any]:
         """Return what `explain` returns, planned in the server's process instead of this one.
@@ -773,9 +847,11 @@ class Database:
         ValueError
             If the request does not fit the dataset.
         """
+        from dbdp.controller import requests
+
         return requests.explain_tuning(self._session, dataset, request)
 
-    def train(self, dataset: str, request: Request, progress: Progress = silent) -> Model:
+    def train(self, dataset: str, request: Request, progress: Progress | None = None) -> Model:
         """Train a private model and release it, for one charge.
 
         A role that may read the table trains in this process, any other in the server; the guarantee is the same.
@@ -801,8 +877,11 @@ class Database:
         ChargedError
             If it fails after the charge.
         """
+        from dbdp.algorithms.rows import silent
+        from dbdp.controller import requests
+
         if self._trains_here(dataset):
-            return requests.train(self._session, dataset, request, progress)
+            return requests.train(self._session, dataset, request, silent if progress is None else progress)
         return self._stored(dataset, self._call("dp_train", {"dataset": dataset}, asdict(request), progress)[0])
 
     def explain_groups(self, dataset: str, request: Request, *, group_by: str, groups: Sequence[str]) -> dict[str, Any]:
@@ -829,6 +908,9 @@ class Database:
         ValueError
             If the request or the groups do not fit the dataset.
         """
+        from dbdp.algorithms.several.groups import GroupsRequest
+        from dbdp.controller import requests
+
         _check_list(groups)
         if self._trains_here(dataset):
             grouped = GroupsRequest(request, group_by, tuple(groups))
@@ -843,7 +925,7 @@ class Database:
         *,
         group_by: str,
         groups: Sequence[str],
-        progress: Progress = silent,
+        progress: Progress | None = None,
     ) -> dict[str, Model]:
         """Train a model for each of some groups of a public column, for one charge.
 
@@ -872,17 +954,21 @@ class Database:
         ChargedError
             If it fails after the charge.
         """
+        from dbdp.algorithms.rows import silent
+        from dbdp.algorithms.several.groups import GroupsRequest
+        from dbdp.controller import requests
+
         _check_list(groups)
         if self._trains_here(dataset):
             grouped = GroupsRequest(request, group_by, tuple(groups))
-            return requests.train_groups(self._session, dataset, grouped, progress)
+            return requests.train_groups(self._session, dataset, grouped, silent if progress is None else progress)
         leading = {"dataset": dataset, "group_by": group_by, "groups": list(groups)}
         return {
             row["group"]: self._stored(dataset, row)
             for row in self._call("dp_train_groups", leading, asdict(request), progress)
         }
 
-    def tune(self, dataset: str, request: TuningRequest, progress: Progress = silent) -> Model:
+    def tune(self, dataset: str, request: TuningRequest, progress: Progress | None = None) -> Model:
         """Choose among settings privately and release one model, for one charge.
 
         Parameters
@@ -906,8 +992,11 @@ class Database:
         ChargedError
             If it fails after the charge.
         """
+        from dbdp.algorithms.rows import silent
+        from dbdp.controller import requests
+
         if self._trains_here(dataset):
-            return requests.tune(self._session, dataset, request, progress)
+            return requests.tune(self._session, dataset, request, silent if progress is None else progress)
         options = asdict(request.base) | {
             name: getattr(request, name) for name in ("method", "repetitions", "distribution")
         }
@@ -922,7 +1011,7 @@ class Database:
         *,
         epsilon: float,
         delta: float = 0.0,
-        bins: int = BINS,
+        bins: int = 50,
         positive: str | None = None,
     ) -> dict[str, Any]:
         """Score a released model on a dataset, with noise, charged to the dataset's budget.
@@ -966,7 +1055,7 @@ class Database:
         *,
         epsilon: float,
         delta: float = 0.0,
-        bins: int = BINS,
+        bins: int = 50,
         positive: str | None = None,
     ) -> dict[str, Any]:
         """Return plan, noise and charge of a score, of `class_balance` or of `bounds`; nothing is read or spent.
@@ -1016,7 +1105,7 @@ class Database:
         return self.score(model, dataset, "confusion", epsilon=epsilon, delta=delta)
 
     def bounds(
-        self, dataset: str, column: str, *, epsilon: float, delta: float = 0.0, beta: float = BETA
+        self, dataset: str, column: str, *, epsilon: float, delta: float = 0.0, beta: float = 1e-3
     ) -> dict[str, Any]:
         """Estimate bounds of a numeric column with noise, as the role that registered the dataset.
 
@@ -1150,7 +1239,35 @@ class Database:
         ValueError
             If this role may not read the table, or the request is not of a linear model.
         """
+        from dbdp.controller import baselines
+
         return baselines.minimum(self._session, dataset, request)
+
+    def check_declaration(self, dataset: str) -> DeclarationCheck:
+        """Count the rows that do not agree with a dataset's declaration, EXACTLY, for a role that may read the table.
+
+        A misspelt label or category trains a model of nothing, and no private result would reveal it. Nothing is
+        charged or stored.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the dataset.
+
+        Returns
+        -------
+        dbdp.controller.declaration_check.DeclarationCheck
+            Unknown labels and categories, categories that never occur, values out of bounds, NULLs and constant
+            columns. Do not publish it.
+
+        Raises
+        ------
+        ValueError
+            If there is no such dataset, or this role may not read the table.
+        """
+        from dbdp.controller import declaration_check
+
+        return declaration_check.check(self._session, dataset)
 
     def descent(self, dataset: str, request: Request) -> Descent:
         """Return the loss of the exact model after each epoch, WITHOUT privacy; nothing is stored.
@@ -1172,6 +1289,8 @@ class Database:
         ValueError
             If this role may not read the table, or the algorithm adds noise while it trains.
         """
+        from dbdp.controller import baselines
+
         return baselines.descent(self._session, dataset, request)
 
     def _trains_here(self, dataset: str) -> bool:
@@ -1186,7 +1305,7 @@ class Database:
         )
 
     def _call(
-        self, function: str, leading: dict[str, Any], options: dict[str, Any], progress: Progress = silent
+        self, function: str, leading: dict[str, Any], options: dict[str, Any], progress: Progress | None = None
     ) -> list[Row]:
         """Call an SQL function by names of arguments, and return its rows."""
         arguments = [
@@ -1196,12 +1315,16 @@ class Database:
         statement = sql.SQL("select * from {}({})").format(
             sql.Identifier("dbdp", function), sql.SQL(", ").join(arguments)
         )
-        progress("server", 0, 1)
+        if progress:
+            progress("server", 0, 1)
         rows = self.query(statement.as_string(), *leading.values(), *options.values())
-        progress("server", 1, 1)
+        if progress:
+            progress("server", 1, 1)
         return rows
 
     def _stored(self, dataset: str, row: Row) -> Model:
+        from dbdp.registry.releases import Model
+
         stored = self.query("select feature_names, network, parameters from dbdp.model where id = $1", row["model"])[0]
         return Model(
             row["model"],

@@ -8,8 +8,6 @@ class _OfEstimators(TypedDict, total=False):
     epsilon: Required[float]
     delta: float
     algorithm: str
-    huber_width: float | None
-    positive_weight: float
     epochs: int | None
     batch_size: int | None
     schedule: str | None
@@ -24,24 +22,36 @@ class _OfEstimators(TypedDict, total=False):
     radius: float | None
     mechanism: str | None
     calibration: str | None
-    projection_dimension: int | None
-    projection_seed: int | None
     clip_norm: float | None
     settings: str | Mapping[str, Any] | None
-    summary: int | None
     database: Any
     bounds: Any
     intercept: bool
     progress: bool
 
 
-class OfClassifiers(_OfEstimators, total=False):
+class _OfLinearModels(_OfEstimators, total=False):
+    huber_width: float | None
+    positive_weight: float
+    projection_dimension: int | None
+    projection_seed: int | None
+    summary: int | None
+
+
+class OfNetworks(_OfEstimators, total=False):
+    """The keywords of a network."""
+
+    classes: Sequence[Any] | None
+    hidden_layer_sizes: Sequence[int]
+
+
+class OfClassifiers(_OfLinearModels, total=False):
     """The keywords of a classifier."""
 
     classes: Sequence[Any] | None
 
 
-class OfRegressors(_OfEstimators, total=False):
+class OfRegressors(_OfLinearModels, total=False):
     """The keywords of a regressor."""
 
     label_bounds: Sequence[float] | None

@@ -66,6 +66,8 @@ class Dataset(Base):
         Reason of that renewal.
     answer_seconds : int or None
         Charged results are delayed to a multiple of these seconds.
+    capacity : int or None
+        Largest number of rows, or of units, that is read; None for a public number.
     """
 
     __tablename__ = "datasets"
@@ -87,6 +89,7 @@ class Dataset(Base):
     renews: Mapped[int | None] = mapped_column(Integer)
     reason: Mapped[str | None]
     answer_seconds: Mapped[int | None] = mapped_column(Integer)
+    capacity: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class Charge(Base):
@@ -225,14 +228,18 @@ class Allowance(Base):
         Name of the dataset.
     role : str
         The role that may train.
-    epsilon : float or None
-        Part of the dataset's ε that it may spend; None for all of it.
+    epsilon, delta : float or None
+        The guarantee of all its releases together; None where only the dataset's budget limits them.
+    left_share : float or None
+        Part of the allowance that is left.
+    epsilon_left : float or None
+        Largest ε of one more release with noise at the end, at a tenth of the dataset's δ.
     charge_limit, charged : float or None
         Largest sum of charges, and the sum so far.
     leak_limit, leaked : float or None
         Largest sum of δ, and the sum so far.
-    implied_epsilon, implied_delta : float or None
-        The guarantee that the sum so far implies.
+    rdp_order : float or None
+        The Rényi order of its charges.
     granted_by : str
         The role that granted it.
     granted_at : datetime
@@ -245,12 +252,14 @@ class Allowance(Base):
     dataset: Mapped[str] = mapped_column(primary_key=True)
     role: Mapped[str] = mapped_column(primary_key=True)
     epsilon: Mapped[float | None]
+    delta: Mapped[float | None]
+    left_share: Mapped[float | None]
+    epsilon_left: Mapped[float | None]
     charge_limit: Mapped[float | None]
     charged: Mapped[float | None]
     leak_limit: Mapped[float | None]
     leaked: Mapped[float | None]
-    implied_epsilon: Mapped[float | None]
-    implied_delta: Mapped[float | None]
+    rdp_order: Mapped[float | None]
     granted_by: Mapped[str]
     granted_at: Mapped[datetime]
 

@@ -270,7 +270,7 @@ cdef class VectorScorer(_Linear):
         if largest == 0.0:
             return 0.0
         decision = self._intercept / largest
-        square = (self._norm_bound / largest) ** 2 if self._square else 0.0
+        square = self._square * (self._norm_bound / largest) ** 2 if self._square else 0.0
         for i in range(length):
             share = _element(data, i, narrow) / largest
             decision += self._weights[i] * share

@@ -17,7 +17,7 @@ from dbdp import checks
 from dbdp.algorithms.scores.score_bins import MOST_BINS
 from dbdp.learning import kernels, noisy, second_moments, tallies
 from dbdp.learning.noisy import NoisyState
-from dbdp.learning.objectives import objective_from
+from dbdp.learning.objectives import Linear, Softmax, objective_from
 from dbdp.learning.rows import blocks
 from dbdp.learning.state import State
 from dbdp.learning.tallies import Labels, linear_scores
@@ -63,6 +63,23 @@ def gradient_transition(total: bytes | None, block: bytes, model: bytes, objecti
     return (gradients if total is None else np.frombuffer(total, "<f8") + gradients).tobytes()
 
 
+def measured_gradient_transition(
+    total: bytes | None, block: bytes, lengths: bytes, model: bytes, objective: str, clip: float
+) -> bytes:
+    """Add the gradients of the rows of one block, clipped by the lengths of the rows in other coordinates."""
+    parsed, vector, bounds = objective_from(objective), np.frombuffer(model, "<f8"), np.frombuffer(lengths, "<f4")
+    if not isinstance(parsed, (Linear, Softmax)):
+        raise ValueError("a network has no gradients in other coordinates; choose a linear objective")
+    rows = blocks.decode(block, parsed.inputs)
+    if len(vector) != parsed.parameters or len(bounds) != len(rows):
+        raise ValueError(
+            f"the model has {len(vector)} numbers, and its objective {parsed.parameters}; the block has {len(rows)} "
+            f"rows, and {len(bounds)} lengths; pass as many"
+        )
+    gradients = parsed.gradient_sum(vector, rows, clip=clip, lengths=bounds)
+    return (gradients if total is None else np.frombuffer(total, "<f8") + gradients).tobytes()
+
+
 def loss_transition(totals: bytes | None, block: bytes, models: bytes, objective: str, limit: float) -> bytes:
     """Add the clipped losses of the rows of one block, for each of several models."""
     parsed = objective_from(objective)
@@ -86,11 +103,11 @@ def joint_moment_transition(total: bytes | None, block: bytes, dimension: int, l
     return (moment if total is None else _square(total, dimension + labels) + moment).tobytes()
 
 
-def transformed(block: bytes, matrix: bytes) -> bytes:
-    """One block: its rows times a matrix."""
+def lengths(block: bytes, matrix: bytes) -> bytes:
+    """One block: bounds on the lengths of its rows times a matrix."""
     dimension = math.isqrt(len(matrix) // 8)
     checks.whole("dimension of the matrix", dimension, 1, second_moments.MOST_DIMENSION)
-    return second_moments.transformed(blocks.decode(block, dimension), _square(matrix, dimension)).tobytes()
+    return second_moments.lengths(blocks.decode(block, dimension), _square(matrix, dimension)).tobytes()
 
 
 def _square(matrix: bytes, dimension: int) -> np.ndarray:
@@ -129,7 +146,8 @@ def tally_transition(counts: bytes | None, block: bytes, models: bytes, descript
         scores = linear_scores(vectors.reshape(parsed["outputs"], -1), rows)
     else:
         scores = objective_from(parsed["network"]).scores(vectors, rows)  # type: ignore[attr-defined]
-    added = tallies.tally_from(parsed["tally"])(scores, rows[:, -1])
+    labels = np.where(np.abs(rows).max(axis=1) > 0.0, rows[:, -1], np.nan)
+    added = tallies.tally_from(parsed["tally"])(scores, labels)
     return (added if counts is None else np.frombuffer(counts, "<i8") + added).tobytes()
 
 

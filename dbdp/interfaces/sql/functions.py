@@ -82,10 +82,17 @@ def revoke_prediction(model: int, role: str) -> None:
 
 
 @interface(in_own_transaction, session.as_owner)
-def renew_budget(name: str, reason: str, epsilon: float | None, delta: float | None) -> None:
+def renew_budget(name: str, reason: str, epsilon: float | None, delta: float | None, capacity: int | None) -> None:
     """dbdp.renew_budget, as dbdp_owner."""
     check_not_null(dataset=name, reason=reason)
-    amendments.renew(session, name, reason, epsilon, delta)
+    amendments.renew(session, name, reason, epsilon, delta, capacity)
+
+
+@interface(in_own_transaction, session.as_owner)
+def raise_capacity(name: str, reason: str, capacity: int) -> None:
+    """dbdp.raise_capacity, as dbdp_owner."""
+    check_not_null(dataset=name, reason=reason, capacity=capacity)
+    amendments.raise_capacity(session, name, reason, capacity)
 
 
 @interface(in_own_transaction, session.as_owner)
@@ -118,10 +125,10 @@ def redeclare(
 
 
 @interface(session.as_owner)
-def budget(name: str, release_delta: float) -> dict[str, Any]:
+def budget(name: str, release_delta: float | None, release_epsilon: float | None) -> dict[str, Any]:
     """dbdp.budget, as dbdp_owner."""
-    check_not_null(dataset=name, release_delta=release_delta)
-    return budgets.budget(session, name, release_delta)
+    check_not_null(dataset=name)
+    return budgets.budget(session, name, release_delta, release_epsilon)
 
 
 @interface(session.as_owner)
@@ -130,14 +137,14 @@ def check_ledger() -> list[dict[str, Any]]:
     return budgets.check(session)
 
 
-def allowance_spent(allowance: int) -> dict[str, Any]:
+def allowance_spent(allowance: int, release_delta: float | None = None) -> dict[str, Any]:
     """dbdp.allowance_spent, as dbdp_owner; to code with another role's rights it returns nulls."""
     try:
         check_caller()
     except PermissionError:
-        return {"charged": None, "leaked": None}
+        return budgets.UNKNOWN
     with session.as_owner():
-        return budgets.allowance_spent(session, allowance)
+        return budgets.allowance_spent(session, allowance, release_delta)
 
 
 @interface(in_own_transaction)

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from dbdp.interfaces.sql import threads
-from dbdp.learning.rows.features import CENTRED, SCALED, UNIT, Numeric
+from dbdp.learning.rows.features import CENTRED, SCALED, UNIT, Numeric, constant_of
 from dbdp.registry.declarations import Declaration, declare
 
 _ARRAY_HEADER = struct.Struct("<5i")
@@ -75,8 +75,8 @@ class Ending(NamedTuple):
     Attributes
     ----------
     square : float
-        The intercept's summand in the squared norm of the row by which the decision is divided, 1 or 0; NaN if a
-        decision is not divided.
+        The intercept's summand in the squared norm of the row by which the decision is divided, 0 without one; NaN if
+        a decision is not divided.
     norm_bound : float
         The divisor of an array's numbers before their norm is computed.
     least, most : float
@@ -137,7 +137,7 @@ class VectorScorer:
             return 0.0
         shares = [value / largest for value in values]
         decision = self._intercept / largest + sum(map(operator.mul, self._weights, shares))
-        length = math.hypot(*shares, *([ending.norm_bound / largest] * bool(ending.square)))
+        length = math.hypot(*shares, math.sqrt(ending.square) * (ending.norm_bound / largest))
         return decision * (ending.norm_bound / length)
 
 
@@ -506,8 +506,8 @@ def _of_array(declaration: Declaration, described: dict[str, Any]) -> tuple[Scor
 def _ending(declaration: Declaration) -> Ending:
     """Return the ending of a model's decisions: those of earlier versions are neither divided nor clipped."""
     if declaration.encoding == UNIT:
-        vector = declaration.vector
-        return Ending(float(declaration.intercept), vector.norm_bound if vector else 1.0)
+        constant, vector = float(declaration.intercept), declaration.vector
+        return Ending((constant * constant_of(vector.length)) ** 2, vector.norm_bound) if vector else Ending(constant)
     if declaration.encoding == CENTRED and declaration.label_bounds:
         return Ending(least=declaration.label_bounds[0], most=declaration.label_bounds[1])
     return _PLAIN

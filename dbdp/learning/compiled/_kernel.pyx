@@ -14,6 +14,10 @@ cdef extern from "_sgd.h" nogil:
         double decay1, decay2, floor
     void sgd_add_gradients(const sgd_training *t, const float *row, long count, const double *model, double *gradient,
                            long stride)
+    void sgd_add_measured(const sgd_training *t, const float *row, const float *lengths, long count, const double *model,
+                          double *gradient, long stride)
+    void unpack_rows(const float *row, long count, long dimension, long stride, double *features, double *labels,
+                     unsigned char *valid)
     void sgd_update(const sgd_training *t, double *model, double *gradient, double *sum, long stride, double step,
                     int averaged)
     void noisy_update(const sgd_training *t, double *model, double *gradient, long stride, double step,
@@ -98,15 +102,21 @@ cdef void _advance(sgd_training how, const float[:, ::1] rows, const double[::1]
                 filled = 0
 
 
-def gradient_sum(loss, long target, const double[::1] model, const float[:, ::1] rows, double clip):
+def gradient_sum(loss, long target, const double[::1] model, const float[:, ::1] rows, double clip,
+                 const float[::1] lengths=None):
     """Return the sum of the clipped gradients of one linear model, shape (d,); see `objectives.Linear`."""
     cdef long count = rows.shape[0], stride = rows.shape[1], dimension = model.shape[0]
     if dimension > stride - 1 or stride % 8:
         raise ValueError(f"rows of {stride} places and a model of {dimension} coordinates do not fit each other")
+    if lengths is not None and lengths.shape[0] != count:
+        raise ValueError(f"{len(lengths)} lengths do not fit {count} rows")
     cdef sgd_training how = _of_loss(loss, target, clip, 1, 0, INFINITY)
     cdef double[:, ::1] wide = _aligned(stride)
     wide[0, :dimension] = model
-    if count:
+    if count and lengths is not None:
+        with nogil:
+            sgd_add_measured(&how, &rows[0, 0], &lengths[0], count, &wide[0, 0], &wide[1, 0], stride)
+    elif count:
         with nogil:
             sgd_add_gradients(&how, &rows[0, 0], count, &wide[0, 0], &wide[1, 0], stride)
     return np.array(wide[1, :dimension])
@@ -168,6 +178,22 @@ cdef _noisy(how, const float[:, ::1] rows, const long[::1] ends, const double[::
                 noisy_update(&linear, model, gradient, stride, step_sizes[update], &noise[update, 0], parameters, grid)
         if rows.shape[0] > begin:
             sgd_add_gradients(&linear, &rows[begin, 0], rows.shape[0] - begin, model, gradient, stride)
+
+
+def unpack(const float[:, ::1] rows, long dimension):
+    """See `kernels.unpacked_reference`."""
+    cdef long count = rows.shape[0], stride = rows.shape[1]
+    if not 0 <= dimension < stride:
+        raise ValueError(f"rows of {stride} places do not have {dimension} coordinates and a label")
+    features, labels, valid = np.empty((count, dimension)), np.empty(count), np.empty(count, np.uint8)
+    cdef double[::1] places = features.reshape(-1), of_labels = labels
+    cdef unsigned char[::1] of_valid = valid
+    cdef double nowhere = 0
+    if count:
+        with nogil:
+            unpack_rows(&rows[0, 0], count, dimension, stride, &places[0] if dimension else &nowhere, &of_labels[0],
+                        &of_valid[0])
+    return features, labels, valid.view(bool)
 
 
 def pack(double[:, ::1] features, const double[::1] labels, float[:, ::1] rows, double shrink, double least):

@@ -132,13 +132,13 @@ INLINED pair derivative(const sgd_training *t, pair score, pair label) {
   return slope * where(label > every(0.0), every(t->weight), every(1.0));
 }
 
-/* The slopes of two rows' gradients: their derivatives, clipped so that the product with a row's norm is <= clip; 0 for
+/* The slopes of two rows' gradients: their derivatives, clipped so that the product with a row's length is <= clip; 0 for
  * a row without a valid label for this training. */
-INLINED pair slopes_of(const sgd_training *t, pair score, pair norm2, pair label) {
+INLINED pair slopes_of(const sgd_training *t, pair score, pair norm2, pair length, pair label) {
   pair_mask valid = taken(t, &label) & (norm2 <= every(MAX_NORM2));
   pair slope = derivative(t, score, label);
   if (t->clip < INFINITY) {
-    pair most = {t->clip / sqrt(norm2[0]), t->clip / sqrt(norm2[1])};
+    pair most = t->clip / length;
     slope = clamped(slope, -most, most);
   }
   return (pair)(valid & (pair_mask)slope);
@@ -150,6 +150,14 @@ INLINED lanes load_masked(const float *place, float_masks mask) {
   float_masks narrow;
   memcpy(&narrow, place, sizeof narrow);
   return __builtin_convertvector((float_lanes)(narrow & mask), lanes);
+}
+
+INLINED float masked(float value, int mask) {
+  int bits;
+  memcpy(&bits, &value, sizeof bits);
+  bits &= mask;
+  memcpy(&value, &bits, sizeof bits);
+  return value;
 }
 
 /* Scores and squared norms of up to four rows, without their labels. */
@@ -178,13 +186,16 @@ typedef struct {
   pair_mask packed[ROWS / 2];
 } row_slopes;
 
-INLINED row_slopes slopes_at(const sgd_training *t, const float *row, const double *model, long stride, int rows) {
+INLINED row_slopes slopes_at(const sgd_training *t, const float *row, const float *lengths, const double *model, long stride, int rows) {
   row_slopes slopes;
-  pair dot[ROWS / 2] = {{0}}, norm2[ROWS / 2] = {{0}}, label[ROWS / 2] = {{0}};
+  pair dot[ROWS / 2] = {{0}}, norm2[ROWS / 2] = {{0}}, length[ROWS / 2] = {{0}}, label[ROWS / 2] = {{0}};
   dots(row, model, stride, rows, dot, norm2);
-  for (int r = 0; r < rows; r++) label[r / 2][r % 2] = row[(r + 1) * stride - 1];
+  for (int r = 0; r < rows; r++) {
+    label[r / 2][r % 2] = row[(r + 1) * stride - 1];
+    length[r / 2][r % 2] = lengths ? lengths[r] : sqrt(norm2[r / 2][r % 2]);
+  }
   for (int p = 0; p < (rows + 1) / 2; p++) {
-    slopes.slope[p] = slopes_of(t, dot[p], norm2[p], label[p]);
+    slopes.slope[p] = slopes_of(t, dot[p], norm2[p], length[p], label[p]);
     slopes.packed[p] = norm2[p] <= every(MAX_NORM2);
   }
   return slopes;
@@ -196,8 +207,8 @@ INLINED lanes load_packed(const float *place, row_slopes of, int r) {
   return load_masked(place, (float_masks){bits, bits, bits, bits, bits, bits, bits, bits});
 }
 
-INLINED void add_group(const sgd_training *t, const float *row, const double *model, double *gradient, long stride, int rows) {
-  row_slopes of = slopes_at(t, row, model, stride, rows);
+INLINED void add_group(const sgd_training *t, const float *row, const float *lengths, const double *model, double *gradient, long stride, int rows) {
+  row_slopes of = slopes_at(t, row, lengths, model, stride, rows);
   for (long i = 0; i < stride; i += LANES) {
     lanes g = load(gradient + i);
     for (int r = 0; r < rows; r++) g += of.slope[r / 2][r % 2] * load_packed(row + r * stride + i, of, r);
@@ -207,8 +218,34 @@ INLINED void add_group(const sgd_training *t, const float *row, const double *mo
 
 /* Add the gradients of `count` rows at the model. */
 CLONED void sgd_add_gradients(const sgd_training *t, const float *row, long count, const double *model, double *gradient, long stride) {
-  for (; count >= ROWS; count -= ROWS, row += ROWS * stride) add_group(t, row, model, gradient, stride, ROWS);
-  for (; count > 0; count--, row += stride) add_group(t, row, model, gradient, stride, 1);
+  for (; count >= ROWS; count -= ROWS, row += ROWS * stride) add_group(t, row, NULL, model, gradient, stride, ROWS);
+  for (; count > 0; count--, row += stride) add_group(t, row, NULL, model, gradient, stride, 1);
+}
+
+/* Add the gradients of `count` rows of these lengths, by which, and not by their norms, the gradients are clipped. */
+CLONED void sgd_add_measured(const sgd_training *t, const float *row, const float *lengths, long count, const double *model, double *gradient, long stride) {
+  for (; count >= ROWS; count -= ROWS, row += ROWS * stride, lengths += ROWS) add_group(t, row, lengths, model, gradient, stride, ROWS);
+  for (; count > 0; count--, row += stride, lengths++) add_group(t, row, lengths, model, gradient, stride, 1);
+}
+
+/* Features (count × dimension) and labels of packed rows as doubles; zeros, and 0 in `valid`, for an invalid row. */
+CLONED void unpack_rows(const float *row, long count, long dimension, long stride, double *features, double *labels, unsigned char *valid) {
+  for (; count > 0; count--, row += stride, features += dimension, labels++, valid++) {
+    lanes squares = {0};
+    double norm2 = 0, label = row[stride - 1];
+    long i = 0;
+    for (; i + LANES <= dimension; i += LANES) {
+      lanes x = load_floats(row + i);
+      squares += x * x;
+    }
+    for (long rest = i; rest < dimension; rest++) norm2 += (double)row[rest] * row[rest];
+    int bits = -((total(squares) + norm2 <= MAX_NORM2) & (label - label == 0.0));
+    for (i = 0; i + LANES <= dimension; i += LANES)
+      store(features + i, load_masked(row + i, (float_masks){bits, bits, bits, bits, bits, bits, bits, bits}));
+    for (; i < dimension; i++) features[i] = masked(row[i], bits);
+    *labels = masked(row[stride - 1], bits);
+    *valid = bits & 1;
+  }
 }
 
 /* The larger of two numbers, without a branch; the second where the first is NaN. */
@@ -265,20 +302,12 @@ CLONED void noisy_adam(const sgd_training *t, const adam *how, double *model, do
 /* Mini-batches of one row: the gradient need not be stored. Iterates are summed from update `first` on. */
 CLONED void sgd_single_rows(const sgd_training *t, const float *row, long count, double *model, double *sum, long stride, const double *steps, long first) {
   for (long u = 0; u < count; u++, row += stride) {
-    row_slopes of = slopes_at(t, row, model, stride, 1);
+    row_slopes of = slopes_at(t, row, NULL, model, stride, 1);
     double keep = 1.0 - steps[u] * t->regularisation, scale = steps[u] * of.slope[0][0];
     for (long i = 0; i < stride; i += LANES) store(model + i, keep * load(model + i) - scale * load_packed(row + i, of, 0));
     model[stride - 1] = 0.0;
     end_update(t->radius, model, sum, stride, u >= first);
   }
-}
-
-INLINED float masked(float value, int mask) {
-  int bits;
-  memcpy(&bits, &value, sizeof bits);
-  bits &= mask;
-  memcpy(&value, &bits, sizeof bits);
-  return value;
 }
 
 /* max(least, the largest absolute value of the numbers), 1 instead of 0; NaN is ignored. */

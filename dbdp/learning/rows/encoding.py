@@ -25,7 +25,7 @@ from dbdp.checks import whole
 from dbdp.learning import kernels
 from dbdp.learning.compiled.arithmetic import flushed
 from dbdp.learning.rows import blocks
-from dbdp.learning.rows.features import SCALED, UNIT, Numeric
+from dbdp.learning.rows.features import SCALED, UNIT, Numeric, constant_of
 
 HEADER_BYTES = 20  # of an array
 MAX_SEED = 2**32 - 1  # the largest that NumPy's frozen generator accepts
@@ -125,7 +125,7 @@ class VectorEncoder:
     """Rows from one array column of a public length, in a ball of public radius `norm_bound`.
 
     With an intercept the row is (x / norm_bound, 1) / √2, else x / norm_bound; longer rows are clipped to norm 1.
-    With the encoding `unit` it is (x / norm_bound, 1), or x / norm_bound, divided by its norm.
+    With the encoding `unit` it is (x / norm_bound, `constant_of(length)`), or x / norm_bound, divided by its norm.
     """
 
     length: int
@@ -154,11 +154,10 @@ class VectorEncoder:
     @property
     def scales(self) -> np.ndarray:
         """The factor that each coordinate of the record is multiplied by, shape (width,)."""
-        radius = np.sqrt(2.0) if self.intercept and self.encoding != UNIT else 1.0
-        scales = np.full(self.width, 1.0 / (self.norm_bound * radius))
-        if self.intercept:
-            scales[-1] = 1.0 / radius
-        return scales
+        if self.encoding == UNIT:
+            return np.array([1.0 / self.norm_bound] * self.length + [constant_of(self.length)] * self.intercept)
+        radius = np.sqrt(2.0) if self.intercept else 1.0
+        return np.array([1.0 / (self.norm_bound * radius)] * self.length + [1.0 / radius] * self.intercept)
 
     def rows(self, raw: bytes) -> np.ndarray:
         """Return packed rows, shape (n, stride)."""

@@ -125,3 +125,13 @@ class Vector:
     column: str
     length: int
     norm_bound: float
+
+
+def constant_of(length: int) -> float:
+    """Return the constant beside an array that is divided by its bound, in rows of norm 1: 1/length^¼.
+
+    A constant of 1 is as long as the longest array, and numbers that are far from the bound, such as pixels, hardly
+    count beside it; one of 1/√length is as long as one element, and is learned slowly beside an array as long as the
+    bound. This is their geometric mean.
+    """
+    return 1.0 / math.sqrt(math.sqrt(length))

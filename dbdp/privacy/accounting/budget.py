@@ -6,7 +6,8 @@ integer units of 1e-9, leaks in units of 1e-18, both rounded up; the limits are 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import ROUND_FLOOR, Context
 from fractions import Fraction
 
 from dbdp.checks import one_of
@@ -30,25 +31,6 @@ CHARGE_UNITS = 10**9
 LEAK_UNITS = 10**18
 MODES = ("renyi", "basic", "gaussian", "zcdp")
 _FINE = 1e-9  # relative precision of `largest_epsilon`
-_HALVINGS = 30  # of the search for an ε: to 1e-9 of the budget's
-
-
-@dataclass(frozen=True)
-class Allowance:
-    """The part of a budget that one analyst may spend, and the guarantee of those releases by themselves.
-
-    Attributes
-    ----------
-    charge_limit, leak_limit : int
-        In the units of the budget.
-    epsilon, delta : float
-        The guarantee that follows for the analyst's releases.
-    """
-
-    charge_limit: int
-    leak_limit: int
-    epsilon: float
-    delta: float
 
 
 @dataclass(frozen=True)
@@ -84,8 +66,18 @@ class Budget:
     leak_limit: int
 
     @classmethod
-    def of(cls, *, epsilon: float | None, delta: float, mode: str = "renyi", rho: float | None = None) -> "Budget":
+    def of(
+        cls,
+        *,
+        epsilon: float | None,
+        delta: float,
+        mode: str = "renyi",
+        rho: float | None = None,
+        order: float | None = None,
+    ) -> "Budget":
         """Return the budget for a guarantee (ε, δ), or for ρ in place of ε, which is of mode `zcdp`.
+
+        `order` fixes α of mode renyi; None chooses that at which Gaussians cost least.
 
         Raises
         ------
@@ -104,15 +96,22 @@ class Budget:
         if delta == 0:
             raise ValueError(f"a budget of mode {mode!r} needs delta > 0; give a delta, or choose mode 'basic'")
         leaks = delta / 10
-        order = best_order(epsilon, delta - leaks) if mode == "renyi" else None
-        limit = _limit(mode, order, epsilon, delta - leaks)
+        fixed = best_order(epsilon, delta - leaks) if mode == "renyi" and order is None else order
+        limit = _limit(mode, fixed, epsilon, delta - leaks)
         if limit < 1 / CHARGE_UNITS:
             raise ValueError(f"epsilon = {epsilon:g} is too small for mode {mode!r}; choose mode 'basic'")
         units = math.floor(Fraction(limit) * CHARGE_UNITS), math.floor(_decimal(leaks) * LEAK_UNITS)
-        return cls(epsilon, delta, mode, order, *units)
+        return cls(epsilon, delta, mode, fixed, *units)
 
-    def allowance(self, epsilon: float) -> Allowance:
-        """Return the part f = ε_s/ε of the budget: both limits times f, rounded down.
+    def allowance(self, epsilon: float, order: float | None = None) -> "Budget":
+        """Return the budget of an allowance: releases within it are (ε_s, δ)-DP by themselves.
+
+        Parameters
+        ----------
+        epsilon : float
+            ε_s, at most ε.
+        order : float | None
+            The order of what was already charged to the allowance (mode renyi); None chooses the best one of ε_s.
 
         Raises
         ------
@@ -121,34 +120,24 @@ class Budget:
 
         Notes
         -----
-        privacy.md §13. Proof. Its releases have Σc_i ≤ fB and Σδ_i ≤ fδ₁ surely, so that the theorem of
-        their mode holds with these limits. Basic: they are (fε, fδ)-DP. Else they are (ε', δ)-DP for the
-        ε' at which a budget with δ₀ = δ - fδ₁ would have the limit fB, sought from above: limits grow with
-        ε', and fB ≤ B, so that it is at most ε.
+        privacy.md §13. Proof. The charges and leaks of its own releases are what Σc_i and Σδ_i of the mode's theorem
+        are about, at α_s, which is fixed before the first of them. They stay within the limits of (ε_s, δ) in the same
+        mode: Σc_i ≤ B(ε_s), and Σδ_i ≤ fδ₁ ≤ δ₁, f = ε_s/ε ≤ 1; in mode basic Σε_i ≤ ε_s and Σδ_i ≤ fδ. ∎ A leak is
+        counted at ε ≥ ε_s, which is at least that at ε_s. An allowance whose ε_s was changed keeps the largest of them.
         """
         check_epsilon_delta(epsilon, self.delta)
         if epsilon > self.epsilon:
             raise ValueError(
                 f"epsilon = {epsilon:g} of an allowance is above the {self.epsilon:g} of the dataset; give at most that"
             )
-        part = _decimal(epsilon) / _decimal(self.epsilon)
-        charges, leaks = math.floor(part * self.charge_limit), math.floor(part * self.leak_limit)
-        if charges == 0:
-            raise ValueError(f"epsilon = {epsilon:g} of an allowance is too small to be counted; give more")
-        if self.mode == "basic":
-            return Allowance(charges, leaks, charges / CHARGE_UNITS, leaks / LEAK_UNITS)
-        return Allowance(charges, leaks, self._implied(charges / CHARGE_UNITS, leaks / LEAK_UNITS), self.delta)
-
-    def _implied(self, charge: float, leaks: float) -> float:
-        """Return the least ε' ≤ ε, about, for which charges of that sum are (ε', δ - leaks)-DP."""
-        enough, low = self.epsilon, 0.0
-        for _ in range(_HALVINGS):
-            middle = (low + enough) / 2
-            if _limit(self.mode, self.order, middle, self.delta - leaks) >= charge * (1 + SLACK):
-                enough = middle
-            else:
-                low = middle
-        return enough
+        try:
+            own = Budget.of(epsilon=epsilon, delta=self.delta, mode=self.mode, order=order)
+        except ValueError:
+            spent = f" at order {order:.4g}, at which it has spent" if order is not None else ""
+            text = f"epsilon = {epsilon:g} of an allowance is too small to be counted{spent}"
+            raise ValueError(f"{text}; give more, or revoke it") from None
+        leaks = math.floor(_decimal(epsilon) / _decimal(self.epsilon) * self.leak_limit)
+        return replace(own, delta=leaks / LEAK_UNITS if self.mode == "basic" else self.delta, leak_limit=leaks)
 
     @classmethod
     def _of_rho(cls, epsilon: float | None, delta: float, mode: str, rho: float) -> "Budget":
@@ -189,28 +178,42 @@ class Budget:
         return _computed(square), _claimed(release.delta if leaks else 0.0, LEAK_UNITS)
 
 
-def largest_epsilon(budget: Budget, charge: int, leaks: int, delta: float) -> float:
-    """Return the largest ε of one release at δ whose cost is within a charge and a leak, in units; 0 if none is.
+def one_release(budget: Budget, epsilon: float, delta: float) -> tuple[int, int]:
+    """Return charge and leak, in units, of a release that adds noise at the end.
 
-    The release adds noise at the end: spherical Laplace noise where δ is 0, else the analytic Gaussian. Its cost
-    increases in ε, and the result of the bisection is within both.
+    The noise is spherical Laplace where δ is 0, else Gaussian at the analytic calibration.
+    """
+    event: Event = EpsilonDeltaDpEvent(epsilon, delta)
+    if delta > 0:
+        event = GaussianDpEvent(analytic_noise_multiplier(epsilon, delta))
+    return budget.cost(Release(event, epsilon, delta))
+
+
+def largest_epsilon(budget: Budget, charge: int, leaks: int, delta: float) -> float:
+    """Return the largest ε, at most the budget's, of `one_release` at δ within a charge and a leak, in units.
+
+    It is 0 if none fits. The cost increases in ε, and the result of the bisection is within both.
     """
 
     def fits(epsilon: float) -> bool:
-        event: Event = EpsilonDeltaDpEvent(epsilon, delta)
-        if delta > 0:
-            event = GaussianDpEvent(analytic_noise_multiplier(epsilon, delta))
-        cost = budget.cost(Release(event, epsilon, delta))
+        cost = one_release(budget, epsilon, delta)
         return cost[0] <= charge and cost[1] <= leaks
 
-    low, high = MIN_EPSILON, MAX_EPSILON
+    low, high = MIN_EPSILON, budget.epsilon
     if not fits(low):
         return 0.0
+    if fits(high):
+        return high
     while high > low * (1 + _FINE):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if fits(middle) else (low, middle)
     short = float(f"{high:.6g}")  # 0.5 rather than 0.4999999999
-    return short if short > low and fits(short) else low
+    return short if low < short <= budget.epsilon and fits(short) else low
+
+
+def rounded_down(epsilon: float) -> float:
+    """Return an ε of four digits, never above it: one that fits still does."""
+    return float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(repr(epsilon)))
 
 
 def _limit(mode: str, order: float | None, epsilon: float, delta: float) -> float:

@@ -20,6 +20,7 @@ from dbdp.privacy.accounting.subsampling import poisson_gaussian_divergence
 
 REPLACE_ONE, ADD_REMOVE = "replace-one", "add-remove"
 REPLACE_ONE_UNIT = "replace-one-unit"  # neighbours differ in all records of one unit (§11.6)
+CHANGE_ONE, CHANGE_ONE_UNIT = "change-one", "change-one-unit"  # one is replaced, added or removed: a capacity (§18)
 MIN_EPSILON = 1e-9  # one unit of a charge
 MAX_COUNT = 10**12  # of repetitions: below it they are exact in floating point
 MOST_LEVELS = 20  # of nested events; those of our algorithms have five

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget, largest_epsilon
+from dbdp.checks import between
+from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget, largest_epsilon, one_release
+from dbdp.privacy.accounting.events import MAX_EPSILON, MIN_EPSILON, EpsilonDeltaDpEvent
 from dbdp.registry import datasets
 from dbdp.registry.spending import ledger, odometers
 from dbdp.sessions.session import Session
 
 _TOLERANCE = 1e-9  # relative, of a recomputed limit, in addition to one unit
+_TYPICAL = 10  # a release that no one describes has this part of the budget's ε and δ
 
 
 @dataclass(frozen=True)
@@ -91,51 +94,83 @@ exists (
 """
 
 
-def budget(session: Session, name: str, release_delta: float) -> dict[str, Any]:
+def budget(
+    session: Session, name: str, release_delta: float | None = None, release_epsilon: float | None = None
+) -> dict[str, Any]:
     """Return the row of dbdp.budget for a dataset.
+
+    Parameters
+    ----------
+    session : Session
+        Acts as dbdp_owner.
+    name : str
+        The dataset.
+    release_delta, release_epsilon : float | None
+        The guarantee of each of the releases that are left; None is a tenth of the budget's.
 
     Raises
     ------
     ValueError
-        If the dataset is not registered, or release_delta is out of range.
+        If the dataset is not registered, or the guarantee is out of range.
     """
-    if not 0 <= release_delta < 1:
-        raise ValueError(f"release_delta = {release_delta} must be at least 0 and below 1")
     periods = list(_periods(session, _OPEN, name))
     if not periods:
         raise datasets.unknown(name)
     period, limits = periods[0], periods[0].budget
     together = [each for each in _periods(session, _SAME_TABLE, period.id) if each.counts]
+    charged, leaked = period.spent or (None, None)
     return {
+        **_left(period, _release(limits, release_epsilon, release_delta)),
         "epsilon": limits.epsilon,
         "delta": limits.delta,
-        "mode": limits.mode,
-        "rdp_order": limits.order,
-        "charge_limit": _shown(limits.charge_limit, CHARGE_UNITS),
-        "leak_limit": _shown(limits.leak_limit, LEAK_UNITS),
-        "recorded": _shown(period.recorded[0], CHARGE_UNITS),
-        "unrecorded": _shown(period.unrecorded, CHARGE_UNITS),
         "releases": period.releases,
-        **_left(period, release_delta),
         "registrations": len(together),
         "total_epsilon": sum(each.budget.epsilon for each in together),
         "total_delta": min(1.0, sum(each.budget.delta for each in together)),
+        "mode": limits.mode,
+        "rdp_order": limits.order,
+        "charge_limit": _shown(limits.charge_limit, CHARGE_UNITS),
+        "charged": _shown(charged, CHARGE_UNITS),
+        "leak_limit": _shown(limits.leak_limit, LEAK_UNITS),
+        "leaked": _shown(leaked, LEAK_UNITS),
+        "recorded": _shown(period.recorded[0], CHARGE_UNITS),
+        "unrecorded": _shown(period.unrecorded, CHARGE_UNITS),
     }
 
 
-def _left(period: Period, release_delta: float) -> dict[str, Any]:
-    """Return what was spent and what remains; nothing remains if the amount spent is unknown."""
-    if _finding(period):
-        charged, leaked = period.spent or (None, None)
-        left = {"left_share": 0.0, "epsilon_left": 0.0}
-    else:
-        charged, leaked = period.spent or (0, 0)
-        rest = period.budget.charge_limit - charged, period.budget.leak_limit - leaked
-        left = {
-            "left_share": rest[0] / period.budget.charge_limit,
-            "epsilon_left": largest_epsilon(period.budget, *rest, release_delta),
-        }
-    return {"charged": _shown(charged, CHARGE_UNITS), "leaked": _shown(leaked, LEAK_UNITS), **left}
+def _release(budget: Budget, epsilon: float | None, delta: float | None) -> EpsilonDeltaDpEvent:
+    """Return the guarantee of a release to come; raise ValueError if it is out of range."""
+    own = max(_typical(budget.epsilon), MIN_EPSILON) if epsilon is None else epsilon
+    between("release_epsilon", own, MIN_EPSILON, MAX_EPSILON)
+    return EpsilonDeltaDpEvent(own, _release_delta(delta, budget.delta))
+
+
+def _release_delta(delta: float | None, of: float) -> float:
+    if delta is None:
+        return _typical(of)
+    if not 0 <= delta < 1:
+        raise ValueError(f"release_delta = {delta} must be at least 0 and below 1")
+    return delta
+
+
+def _left(period: Period, each: EpsilonDeltaDpEvent) -> dict[str, Any]:
+    """Return what remains: its share, how many of these releases, and the largest ε; nothing if it is unknown."""
+    limits = period.budget.charge_limit, period.budget.leak_limit
+    spent = limits if _finding(period) or period.spent is None else period.spent
+    rest = limits[0] - spent[0], limits[1] - spent[1]
+    costs = one_release(period.budget, each.epsilon, each.delta)
+    return {
+        "left_share": rest[0] / limits[0],
+        "releases_left": min(left // cost for left, cost in zip(rest, costs, strict=True) if cost),
+        "of_epsilon": each.epsilon,
+        "of_delta": each.delta,
+        "epsilon_left": largest_epsilon(period.budget, *rest, each.delta),
+    }
+
+
+def _typical(value: float) -> float:
+    """Return that part of an ε or a δ, as the decimal number that is written: 0.11 of 1.1."""
+    return float(Decimal(repr(value)) / _TYPICAL)
 
 
 def check(session: Session) -> list[dict[str, Any]]:
@@ -154,19 +189,32 @@ def check(session: Session) -> list[dict[str, Any]]:
     ]
 
 
+UNKNOWN: dict[str, float | None] = dict.fromkeys(("charged", "leaked", "left_share", "epsilon_left"))
 _SEEN_ALLOWANCE = """
-select from dbdp.allowance as a
+select a.id, a.dataset_id, a.role::text as role, a.epsilon, a.delta, a.rdp_order, a.charge_limit, a.leak_limit
+from dbdp.allowance as a
 where a.id = $1
 and (a.role = any (dbdp.own_roles()) or a.dataset_id in (select o.id from dbdp.own_datasets as o))
 """
 
 
-def allowance_spent(session: Session, allowance: int) -> dict[str, float | None]:
-    """Return what an allowance has spent; None unless it, or its dataset, belongs to the caller."""
-    if not session.query(_SEEN_ALLOWANCE, allowance):
-        return {"charged": None, "leaked": None}
-    charge, leak = odometers.read(session, allowance, odometers.OF_ALLOWANCE) or (0, 0)
-    return {"charged": charge / CHARGE_UNITS, "leaked": leak / LEAK_UNITS}
+def allowance_spent(session: Session, allowance: int, release_delta: float | None = None) -> dict[str, float | None]:
+    """Return what an allowance has spent and has left; None unless it, or its dataset, belongs to the caller.
+
+    `epsilon_left` is of one more release at release_delta, a tenth of the allowance's δ by default.
+    """
+    rows = session.query(_SEEN_ALLOWANCE, allowance)
+    spent = odometers.read(session, allowance, odometers.OF_ALLOWANCE) if rows else None
+    if spent is None:
+        return UNKNOWN
+    known = UNKNOWN | {"charged": spent[0] / CHARGE_UNITS, "leaked": spent[1] / LEAK_UNITS}
+    if rows[0]["epsilon"] is None:
+        return known
+    (dataset,) = _periods(session, "d.id = $1", rows[0]["dataset_id"])
+    account, limit = odometers.Account.of_allowance(dataset.dataset, dataset.budget, rows[0]), rows[0]["charge_limit"]
+    delta = _release_delta(release_delta, rows[0]["delta"])
+    left = {"left_share": max(limit - spent[0], 0) / limit, "epsilon_left": account.epsilon_left(session, delta)}
+    return known | left
 
 
 def _periods(session: Session, condition: str, *parameters: Any) -> Iterator[Period]:

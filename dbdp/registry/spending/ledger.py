@@ -8,13 +8,16 @@ A charge of a role that trains by an allowance also advances that allowance's tw
 """
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from dbdp.privacy.accounting.budget import rounded_down
 from dbdp.privacy.accounting.events import Release
 from dbdp.registry import datasets
 from dbdp.registry.datasets import Dataset
-from dbdp.registry.spending.odometers import OF_ALLOWANCE, OF_DATASET, Account, Amounts
+from dbdp.registry.spending import rights
+from dbdp.registry.spending.odometers import OF_DATASET, Account, Amounts, NotCoveredError
 from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Charge, Session
 
@@ -22,6 +25,7 @@ Result = TypeVar("Result")
 
 _WAL_NUDGE_BYTES = 16384  # two pages: the WAL writer flushes completed pages only
 _LONGEST_DETAIL = 1000
+_OF = "with noise at the end (dbdp.budget shows what is left)"
 
 
 def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]) -> Charge:
@@ -34,7 +38,8 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
     dataset : Dataset
         The dataset to charge.
     plan : dict[str, Any]
-        What is charged: `algorithm`, `guarantee` (`Release.as_data`), and other public facts.
+        What is charged: `algorithm`, `guarantee` (`Release.as_data`), and other public facts: `summary` is the number
+        of the summary that is used.
 
     Raises
     ------
@@ -46,7 +51,9 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
     session.synchronous_standbys()  # raises before the charge if the standbys could not be awaited after it
     release = Release.from_data(plan.get("guarantee"))
     costs, plan_json = dataset.budget.cost(release), json.dumps(plan)
-    after, allowance = _locked(session, dataset, lambda allowances: _advance(session, dataset, costs, allowances))
+    with session.undone():
+        _lock_summary(session, plan.get("summary"))
+    after, allowance = _locked(session, dataset, lambda allowances: _advance(session, dataset, release, allowances))
     row = session.query(
         "insert into dbdp.ledger (dataset_id, algorithm, epsilon, delta, charge, leak, allowance_id, plan, "
         "charge_after, leak_after) values ($1, $2, $3, $4, $5, $6, $7::int4, $8::json, $9, $10) returning id",
@@ -62,6 +69,12 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
     position = session.query("select pg_current_wal_insert_lsn()::text as position")[0]["position"]
     session.query("select pg_logical_emit_message(false, 'dbdp', repeat(' ', $1::int4))", _WAL_NUDGE_BYTES)
     return Charge(row["id"], position)  # of before the message, whose own last page may not be flushed for long
+
+
+def _lock_summary(session: ServerSession, summary: Any) -> None:
+    """Lock the caller's grants of a summary, if it is the number of one: in a client's plan it may be anything."""
+    if type(summary) is int and 0 <= summary < 2**63:
+        rights.lock_predictions(session, summary)
 
 
 def _locked(session: ServerSession, dataset: Dataset, action: Callable[[list[Account]], Result]) -> Result:
@@ -81,25 +94,31 @@ def _locked(session: ServerSession, dataset: Dataset, action: Callable[[list[Acc
 
 
 def _advance(
-    session: Session, dataset: Dataset, costs: Amounts, allowances: list[Account]
+    session: Session, dataset: Dataset, release: Release, allowances: list[Account]
 ) -> tuple[Amounts, int | None]:
     """Advance the dataset's odometers and those of the allowance that is used, all or none.
 
     Return the dataset's odometers after it, and the allowance's id, None without one.
     """
-    limits = (dataset.budget.charge_limit, dataset.budget.leak_limit)
+    title = f"the budget of dataset {dataset.name!r}"
     recorded = height(session, dataset.id)
-    budget = Account(f"the budget of dataset {dataset.name!r}", OF_DATASET, dataset.id, limits, recorded)
-    spent = [(budget, budget.after(session, costs))]
-    if allowances:
-        spent.append(_first_that_covers(session, allowances, costs))
+    budget = Account(title, OF_DATASET, dataset.id, dataset.budget, dataset.budget.epsilon, recorded)
+    try:
+        spent = [(budget, budget.after(session, release))]
+        if allowances:
+            spent.append(_first_that_covers(session, allowances, release))
+    except NotCoveredError as refusal:
+        raise ValueError(f"{refusal}; {_remedy(session, budget, allowances, release.delta)}") from None
     for account, total in spent:
         account.set(session, total)
     return spent[0][1], spent[1][0].id if allowances else None
 
 
 _ALLOWANCES = """
-select a.id, a.role::text as role, a.role = session_user as is_personal, a.charge_limit, a.leak_limit
+select a.id,
+       a.role::text as role,
+       a.role = session_user as is_personal,
+       a.epsilon, a.rdp_order, a.charge_limit, a.leak_limit
 from dbdp.allowance as a
 where a.dataset_id = $1
 and a.revoked_at is null
@@ -120,25 +139,30 @@ def _allowances(session: Session, dataset: Dataset) -> list[Account]:
     if not rows:
         raise datasets.unknown(dataset.name)
     return [
-        Account(
-            f"the allowance of role {row['role']!r} on dataset {dataset.name!r}",
-            OF_ALLOWANCE,
-            row["id"],
-            None if row["charge_limit"] is None else (row["charge_limit"], row["leak_limit"]),
-        )
+        Account.of_allowance(dataset.name, dataset.budget, row)
         for row in [row for row in rows if row["is_personal"]] or rows
     ]
 
 
-def _first_that_covers(session: Session, allowances: list[Account], costs: Amounts) -> tuple[Account, Amounts]:
+def _first_that_covers(session: Session, allowances: list[Account], release: Release) -> tuple[Account, Amounts]:
     """Return the first account that covers a release, and its odometers after it; else raise the first one's error."""
     refusals = []
     for account in allowances:
         try:
-            return account, account.after(session, costs)
+            return account, account.after(session, release)
         except ValueError as refusal:
             refusals.append(refusal)
     raise refusals[0]
+
+
+def _remedy(session: Session, budget: Account, allowances: list[Account], delta: float) -> str:
+    """Return the largest ε, up to theirs, that fits the budget and one of the allowances: at δ, else at 0."""
+    for at in sorted({delta, 0.0}, reverse=True):
+        within = max((each.epsilon_left(session, at) for each in allowances), default=math.inf)
+        largest = min(budget.epsilon_left(session, at), within)
+        if largest > 0:
+            return f"an epsilon up to {rounded_down(largest):g} fits at delta = {at:g}, {_OF}"
+    return "nothing more fits: its owner may grant more, or renew the budget"
 
 
 def height(session: Session, dataset_id: int) -> Amounts:

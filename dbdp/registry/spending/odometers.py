@@ -3,15 +3,22 @@
 Each account has two, of its charge and of its leak (privacy.md §13). The ledger reads and advances them under a lock.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
-from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS
-from dbdp.sessions.session import Session
+from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget, largest_epsilon
+from dbdp.privacy.accounting.events import Release
+from dbdp.sessions.session import Row, Session
 
 OF_DATASET, OF_ALLOWANCE = ("charge", "leak"), ("allowance_charge", "allowance_leak")
-_UNITS = (CHARGE_UNITS, LEAK_UNITS)
 Amounts = tuple[int, int]  # a charge and a leak, in units
+_DOWN, _UP = Context(prec=3, rounding=ROUND_FLOOR), Context(prec=3, rounding=ROUND_CEILING)
 _REMEDY = "restore what is missing from a dump, or begin a new budget with dbdp.renew_budget"
+
+
+class NotCoveredError(ValueError):
+    """A release does not fit into an account."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +33,10 @@ class Account:
         Begin the names of its two odometers.
     id : int
         Ends the names of its odometers.
-    limits : Amounts | None
-        Limits of the charge and the leak; None for an allowance without its own.
+    budget : Budget
+        What a release costs here, and the limits.
+    epsilon : float | None
+        The ε of all its releases together; None for an allowance without an ε, whose limits do not bind.
     recorded : Amounts
         The ledger's minimum for the odometers.
     """
@@ -35,28 +44,49 @@ class Account:
     title: str
     words: tuple[str, str]
     id: int
-    limits: Amounts | None
+    budget: Budget
+    epsilon: float | None
     recorded: Amounts = (0, 0)
 
-    def after(self, session: Session, costs: Amounts) -> Amounts:
-        """Return the odometers after a release of some costs.
+    @classmethod
+    def of_allowance(cls, dataset: str, budget: Budget, row: Row) -> "Account":
+        """Return the account of a row of dbdp.allowance: the dataset's budget, at the allowance's order and limits.
+
+        Leaks are counted at the dataset's ε, so that they stay enough if the allowance's ε is raised.
+        """
+        own = budget if row["rdp_order"] is None else replace(budget, order=row["rdp_order"])
+        if row["epsilon"] is not None:
+            own = replace(own, charge_limit=row["charge_limit"], leak_limit=row["leak_limit"])
+        title = f"the allowance of role {row['role']!r} on dataset {dataset!r}"
+        return cls(title, OF_ALLOWANCE, row["id"], own, row["epsilon"])
+
+    def after(self, session: Session, release: Release) -> Amounts:
+        """Return the odometers after a release.
 
         Raises
         ------
+        NotCoveredError
+            If they would be above a limit.
         ValueError
-            If they would be above a limit, or the amount spent is unknown.
+            If the amount spent is unknown.
         """
-        spent = self._spent(session)
-        for word, before, more, limit, unit in zip(
-            ("charge", "leak"), spent, costs, self.limits or (None, None), _UNITS, strict=True
-        ):
-            if limit is not None and before + more > limit:
-                raise ValueError(
-                    f"{self.title} does not cover this release: it would add a {word} of "
-                    f"{more / unit:.9g} to {before / unit:.9g} spent of {limit / unit:.9g}; choose a smaller epsilon "
-                    "or delta (dbdp.dp_explain shows the charge before it is spent)"
-                )
+        spent, costs = self._spent(session), self.budget.cost(release)
+        limits = self.budget.charge_limit, self.budget.leak_limit
+        for before, cost, limit, of in zip(spent, costs, limits, ("", " of its delta"), strict=True):
+            if self.epsilon is not None and before + cost > limit:
+                needed = f"a delta of {cost / LEAK_UNITS:g}, and its delta is 0"
+                if limit:
+                    left = _percent(max(limit - before, 0), limit, _DOWN)
+                    needed = f"{_percent(cost, limit, _UP)}{of}, and {left} is left"
+                raise NotCoveredError(f"{self.title} does not cover this release: it needs {needed}")
         return spent[0] + costs[0], spent[1] + costs[1]
+
+    def epsilon_left(self, session: Session, delta: float) -> float:
+        """Return the largest ε of one more release at δ, with noise at the end; infinite without a limit."""
+        if self.epsilon is None:
+            return math.inf
+        spent, own = self._spent(session), replace(self.budget, epsilon=self.epsilon)
+        return largest_epsilon(own, own.charge_limit - spent[0], own.leak_limit - spent[1], delta)
 
     def _spent(self, session: Session) -> Amounts:
         """Return the odometers; raise ValueError if one is missing, or below the ledger's minimum."""
@@ -79,6 +109,11 @@ class Account:
         """Set the odometers."""
         for word, value in zip(self.words, spent, strict=True):
             session.query(f"select setval('dbdp.{word}_{self.id}'::regclass, $1)", value)
+
+
+def _percent(part: int, limit: int, rounding: Context) -> str:
+    """Format a part of a limit as a percentage of three digits."""
+    return f"{rounding.divide(Decimal(100 * part), Decimal(limit)).normalize():f} %"
 
 
 def create(session: Session, words: tuple[str, str], owner: int) -> None:

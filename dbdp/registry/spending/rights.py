@@ -1,4 +1,4 @@
-"""Rights: which roles may train on a dataset and how much of its budget they may spend, and which may predict.
+"""Rights: which roles may train on a dataset, with which guarantee of their own, and which may predict.
 
 This module runs in the server, as dbdp_owner, and checks the rights of the role that logged in (`session_user`). For a
 role without a right, a dataset or a model looks as if it did not exist.
@@ -21,7 +21,7 @@ select d.id,
        d.id in (select o.id from dbdp.own_datasets as o) as own,
        d.declaration::text as declaration,
        d.column_types::text as column_types,
-       d.rows, d.unit, d.max_rows, d.answer_seconds,
+       d.rows, d.unit, d.max_rows, d.answer_seconds, d.capacity,
        d.epsilon, d.delta, d.mode, d.rdp_order, d.charge_limit, d.leak_limit
 from dbdp.dataset as d
 where d.name = $1
@@ -49,24 +49,37 @@ def registered(session: ServerSession, name: str, *, action: str) -> Row:
 
 
 # A role that is granted the right again has its former row, and so what it has spent.
+_NEW_ALLOWANCE = """
+insert into dbdp.allowance (dataset_id, role) values ($1, $2::name) on conflict do nothing returning id
+"""
+# The row is locked, so that nothing is charged to the allowance until its new limits and order are in force.
+_LOCKED_ALLOWANCE = """
+select a.id, coalesce(a.rdp_order, d.rdp_order) as rdp_order
+from dbdp.allowance as a
+join dbdp.dataset as d on d.id = a.dataset_id
+where a.dataset_id = $1
+and a.role = $2::name
+for no key update of a
+"""
 _GRANT_TRAINING = """
-insert into dbdp.allowance (dataset_id, role, epsilon, charge_limit, leak_limit, implied_epsilon, implied_delta)
-values ($1, $2::name, $3::float8, $4::int8, $5::int8, $6::float8, $7::float8)
-on conflict (dataset_id, role) do update
-set epsilon = excluded.epsilon,
-    charge_limit = excluded.charge_limit,
-    leak_limit = excluded.leak_limit,
-    implied_epsilon = excluded.implied_epsilon,
-    implied_delta = excluded.implied_delta,
-    granted_by = excluded.granted_by,
-    granted_at = excluded.granted_at,
+update dbdp.allowance
+set epsilon = $2::float8,
+    delta = $3::float8,
+    rdp_order = $4::float8,
+    charge_limit = $5::int8,
+    leak_limit = $6::int8,
+    granted_by = default,
+    granted_at = default,
     revoked_at = null
-returning id, xmax = 0 as is_new
+where id = $1
 """
 
 
 def grant_training(session: ServerSession, name: str, role: str, epsilon: float | None) -> None:
-    """Let a role train on a dataset, within that part of its budget (None: all of it).
+    """Let a role train on a dataset; with an ε, all its releases together are (ε, δ)-DP by themselves.
+
+    The order of its charges is chosen while nothing is spent, and fixed from the first charge on: an order that was
+    chosen after a release is not sound (privacy.md §13).
 
     Raises
     ------
@@ -77,13 +90,16 @@ def grant_training(session: ServerSession, name: str, role: str, epsilon: float 
     """
     row = registered(session, name, action="grant training on it")
     _check_role(session, role)
-    limits: list[Any] = [None] * 4
+    for new in session.query(_NEW_ALLOWANCE, row["id"], role):
+        odometers.create(session, odometers.OF_ALLOWANCE, new["id"])
+    allowance = session.query(_LOCKED_ALLOWANCE, row["id"], role)[0]
+    is_unspent = odometers.read(session, allowance["id"], odometers.OF_ALLOWANCE) == (0, 0)
+    order = None if is_unspent else allowance["rdp_order"]
+    limits: list[Any] = [None, order, None, None]
     if epsilon is not None:
-        allowance = datasets.budget_of(row).allowance(epsilon)
-        limits = [allowance.charge_limit, allowance.leak_limit, allowance.epsilon, allowance.delta]
-    granted = session.query(_GRANT_TRAINING, row["id"], role, epsilon, *limits)[0]
-    if granted["is_new"]:
-        odometers.create(session, odometers.OF_ALLOWANCE, granted["id"])
+        own = datasets.budget_of(row).allowance(epsilon, order)
+        limits = [own.delta, own.order, own.charge_limit, own.leak_limit]
+    session.query(_GRANT_TRAINING, allowance["id"], epsilon, *limits)
 
 
 def revoke_training(session: ServerSession, name: str, role: str) -> None:
@@ -140,6 +156,22 @@ def revoke_prediction(session: ServerSession, model: int, role: str) -> None:
     )
     if not ended:
         raise ValueError(f"role {role!r} was not granted prediction with model {model}; see dbdp.prediction_grant")
+
+
+_LOCKED_PREDICTIONS = """
+select from dbdp.prediction_grant as g
+where g.model_id = $1
+and g.role = any (dbdp.own_roles())
+for key share
+"""
+
+
+def lock_predictions(session: ServerSession, release: int) -> None:
+    """Lock the caller's grants of prediction with a model, or of a summary, before a charge that uses it.
+
+    A grant that was revoked since an old snapshot cannot be locked: PostgreSQL raises 40001, before anything is spent.
+    """
+    session.query(_LOCKED_PREDICTIONS, release)
 
 
 # The policy of dbdp.model holds for dbdp_owner too.

@@ -5,7 +5,9 @@ contains, and none fetches an array whose length is not the declared one. This m
 search_path is pinned to pg_catalog.
 """
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,8 +24,9 @@ from dbdp.learning.rows.encoding import (
     VectorEncoder,
 )
 from dbdp.learning.rows.features import Categorical, Numeric
-from dbdp.registry.datasets import Dataset
-from dbdp.registry.declarations import Declaration, Unit
+from dbdp.privacy.shuffling import Subset
+from dbdp.registry.datasets import Dataset, count
+from dbdp.registry.declarations import Declaration
 from dbdp.registry.tables import reading, units
 from dbdp.registry.tables.reading import Record
 from dbdp.sessions.server import ServerSession
@@ -64,8 +67,8 @@ def read(
     """Yield how many slots came before, and the raw records of the next slots, some at a time; all from one snapshot.
 
     Sessions with the same key and snapshot number the slots alike. Each unit has r slots, with a zero record for each
-    missing row. Only the law of a permutation, or of independent draws, matters, so that slots are numbered in the
-    order in which they are read.
+    missing row; with a capacity there are as many slots as it has. Only the law of a permutation, or of independent
+    draws, matters, so that slots are numbered in the order in which they are read.
 
     Parameters
     ----------
@@ -83,25 +86,59 @@ def read(
     Raises
     ------
     ValueError
-        At the end, if the number of rows, or of units, is not the registered one.
+        At the end, if the number of rows, or of units, is not the registered one, and there is no capacity.
     """
     record, seen = _record(session, dataset, encoder), 0
-    if dataset.unit is None:
-        pieces = reading.records(session, dataset.source, record, memory=memory, one_order=key is not None)
-    else:
-        pieces = _of_units(session, dataset, dataset.unit, record, key, memory)
-    for raw in pieces:
-        count = len(raw) // encoder.record_bytes
-        if seen + count <= dataset.rows:
+    for raw in _slots(session, dataset, record, key, memory):
+        number = len(raw) // encoder.record_bytes
+        if seen + number <= dataset.rows:
             yield seen, raw
-        seen += count
+        seen += number
     _check_seen(dataset, seen)
 
 
-def _of_units(
-    session: ServerSession, dataset: Dataset, unit: Unit, record: Record, key: bytes | None, memory: int
-) -> Iterator[bytes]:
-    return units.slots(session, dataset.source, unit, dataset.column_types, record, key=key, memory=memory)
+def _slots(session: ServerSession, dataset: Dataset, record: Record, key: bytes | None, memory: int) -> Iterator[bytes]:
+    """Yield a record for each slot, some at a time; with a capacity as many as it has, whatever the table contains."""
+    if dataset.unit:
+        public = dataset.source, dataset.unit, dataset.column_types, record
+        pieces = units.slots(session, *public, key=key, memory=memory, capacity=dataset.capacity)
+    elif dataset.capacity is None:
+        return reading.records(session, dataset.source, record, memory=memory, one_order=key is not None)
+    else:
+        pieces = session.in_one_snapshot(_drawn(session, dataset, record, key, memory))
+    return pieces if dataset.capacity is None else _filled(pieces, record, dataset.rows, memory)
+
+
+def _drawn(session: ServerSession, dataset: Dataset, record: Record, key: bytes | None, memory: int) -> Iterator[bytes]:
+    """Yield the records of at most as many rows as the capacity, a uniformly random subset of them (privacy.md §18)."""
+    secret = hashlib.shake_256((key or os.urandom(units.KEY_BYTES)) + b"capacity").digest(units.KEY_BYTES)
+    row_count = count(session, dataset.source, None, dataset.column_types)
+    subset, seen = Subset.of(secret, row_count, dataset.rows), 0
+    for raw in reading.records(session, dataset.source, record, memory=memory, one_order=key is not None):
+        records = np.frombuffer(raw, f"V{len(record.blank)}")
+        if chosen := records[subset.contains(seen, seen + len(records))].tobytes():
+            yield chosen
+        seen += len(records)
+
+
+def _filled(pieces: Iterator[bytes], record: Record, slots: int, memory: int) -> Iterator[bytes]:
+    """Yield the records of the pieces, then blank ones for the slots that are left; these are packed as zero rows.
+
+    They are yielded in pieces of a public size, so that no later step can depend on the number of rows.
+    """
+    width, held = len(record.blank), bytearray()
+    left, size = slots * width, reading.batch_size(record, memory) * width
+    for raw in pieces:
+        held += raw
+        while len(held) >= size:
+            yield bytes(held[:size])
+            del held[:size]
+            left -= size
+    while left:
+        piece = bytes(held[:size]) + record.blank * ((min(size, left) - min(size, len(held))) // width)
+        yield piece
+        held.clear()
+        left -= len(piece)
 
 
 def _check_seen(dataset: Dataset, seen: int) -> None:
@@ -131,12 +168,20 @@ def _held(record_bytes: int, width: int, dimension: int) -> int:
 
 
 def read_by_group(
-    session: ServerSession, dataset: Dataset, encoder: Encoder, column: str, groups: Sequence[str], *, memory: int
+    session: ServerSession,
+    dataset: Dataset,
+    encoder: Encoder,
+    column: str,
+    groups: Sequence[str],
+    sizes: Sequence[int],
+    *,
+    memory: int,
 ) -> Iterator[np.ndarray]:
     """Yield the raw records whose public key is one of the groups, some at a time, in one pass.
 
     Each item is an array with the fields `group`, the group's number from 0, and `raw`, the record. Their order does
-    not matter, since a fresh uniform permutation follows (privacy.md §11.5). No other row is returned.
+    not matter, since a fresh uniform permutation follows (privacy.md §11.5). No other row is returned. With a capacity
+    each group has as many records as its size, drawn and filled up as those of a dataset are.
     """
     record = _record(session, dataset, encoder)
     layout = np.dtype([("group", ">i4"), ("raw", f"V{len(record.blank)}")])
@@ -148,8 +193,34 @@ def read_by_group(
         where=f"{number} is not null",
         parameters=(*_numbers_of(groups), record.blank),
     )
-    for raw in reading.records(session, dataset.source, numbered, memory=memory):
+    if dataset.capacity is None:
+        pieces = reading.records(session, dataset.source, numbered, memory=memory)
+    else:
+        drawn = _drawn_by_group(session, dataset, column, dict(zip(groups, sizes, strict=True)), numbered, memory)
+        pieces = session.in_one_snapshot(drawn)
+    for raw in pieces:
         yield np.frombuffer(raw, layout)
+
+
+def _drawn_by_group(
+    session: ServerSession, dataset: Dataset, column: str, sizes: Mapping[str, int], numbered: Record, memory: int
+) -> Iterator[bytes]:
+    """Yield as many records of each group as its size: a uniformly random subset of them, or all and blank ones."""
+    counts = count_groups(session, dataset, column, list(sizes))
+    subsets = [Subset.of(os.urandom(units.KEY_BYTES), *each) for each in zip(counts, sizes.values(), strict=True)]
+    seen = np.zeros(len(sizes), np.int64)
+    for raw in reading.records(session, dataset.source, numbered, memory=memory):
+        records = np.frombuffer(raw, [("group", ">i4"), ("raw", f"V{len(numbered.blank) - 4}")])
+        here = np.zeros(len(records), bool)
+        for group in np.unique(records["group"]).tolist():
+            (places,) = np.nonzero(records["group"] == group)
+            here[places] = subsets[group].contains(int(seen[group]), int(seen[group]) + len(places))
+            seen[group] += len(places)
+        if chosen := records[here].tobytes():
+            yield chosen
+    for group, (size, row_count) in enumerate(zip(sizes.values(), counts, strict=True)):
+        blank = replace(numbered, blank=group.to_bytes(4, "big") + numbered.blank[4:])
+        yield from _filled(iter(()), blank, max(0, size - row_count), memory)
 
 
 def count_groups(session: ServerSession, dataset: Dataset, column: str, groups: Sequence[str]) -> list[int]:
@@ -329,16 +400,12 @@ def binned(
     Raises
     ------
     ValueError
-        If the number of rows, or of units, is not the registered one.
+        If the number of rows, or of units, is not the registered one, and there is no capacity.
     """
     name = session.query("select quote_ident($1) as n", column)[0]["n"]
     number = Record(f"float8send({_float(f'source.{name}', type_name)})", _NO_NUMBER, 32)
-    if dataset.unit:
-        pieces = _of_units(session, dataset, dataset.unit, number, None, memory)
-    else:
-        pieces = reading.records(session, dataset.source, number, memory=memory)
     counts, seen = np.zeros(len(edges) + 1, np.int64), 0
-    for raw in pieces:
+    for raw in _slots(session, dataset, number, None, memory):
         values = np.frombuffer(raw, ">f8")
         counts += np.bincount(np.searchsorted(edges, values, side="right"), minlength=len(counts))
         seen += len(values)

@@ -53,11 +53,14 @@ def slots(
     *,
     key: bytes | None,
     memory: int,
+    capacity: int | None,
 ) -> Iterator[bytes]:
     """Yield the records of all units, r of each, some at a time; missing rows are blank records.
 
-    All are read from one snapshot. The order follows a hash of the unit; it is the same in every session with the same
-    key and snapshot, whatever the memory, and fresh without a key.
+    All are read from one snapshot. The order follows a keyed hash of the unit; it is the same in every session with the
+    same key and snapshot, whatever the memory, and fresh without a key. So the first units, as many as the capacity,
+    are a uniformly random subset of them: of one unit more it is the same, or has that unit in place of one of them
+    (privacy.md §18).
 
     Parameters
     ----------
@@ -75,14 +78,19 @@ def slots(
         Determines which rows are selected, and the order; None draws a fresh one.
     memory : int
         Bytes that reading may use.
+    capacity : int | None
+        Largest number of units that are read; None for all.
     """
 
     def read() -> Iterator[bytes]:
-        most = reading.batch_size(record, memory)
+        most, read_units = reading.batch_size(record, memory), 0
         for places in selected_places(session, source, unit, types, key, memory):
-            flat = places.ravel()
+            flat = places[: None if capacity is None else capacity - read_units].ravel()
+            read_units += len(places)
             for first in range(0, len(flat), most):
                 yield _records(session, source, record, flat[first : first + most])
+            if capacity is not None and read_units >= capacity:
+                return
 
     return session.in_one_snapshot(read())
 

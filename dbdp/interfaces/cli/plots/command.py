@@ -87,7 +87,7 @@ def noise(
 
 @plot.command()
 def budget(dataset: str, picture: Picture, as_json: AsJson = False, url: Url = None) -> None:
-    """Draw the charges over time that you may see, in total and by role, and the limit."""
+    """Draw the charges over time that you may see, in total and by role, in percent of the budget."""
     pictures.check(picture)
     with opened(url) as database:
         curve = curves.spending(database, dataset)
@@ -195,7 +195,8 @@ def _confirm_cost(database: "Database", dataset: str, requests: list[Any], repea
         typer.echo(f"charging {bill}", err=True)
         return
     console.stderr = True
-    show(priced, False, f"charged to {dataset}")
+    shown = ("algorithm", "epsilon", "trainings", "charge", "leak")
+    show([{key: row[key] for key in shown} for row in priced], False, f"charged to {dataset}")
     console.stderr = False
     typer.confirm(f"Charge {bill}?", abort=True, err=True)
 

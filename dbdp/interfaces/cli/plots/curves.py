@@ -3,6 +3,7 @@
 Shapes: epsilons (E,); scores of an algorithm (E, repeats).
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -337,6 +338,7 @@ def cost(database: Database, dataset: str, requests: Sequence[Request], repeats:
             "trainings": repeats,
             "charge": repeats * planned["charge"],
             "leak": repeats * planned["leak"],
+            "allowance_charges": {role: repeats * each for role, each in planned.get("allowance_charges", {}).items()},
         }
         for request, planned in zip(requests, plans, strict=True)
     ]
@@ -358,8 +360,9 @@ class Bill:
 
 # The registering role spends the budget itself; another role its own allowance, else those of its groups.
 _ALLOWED = """
-select coalesce(sum(coalesce(a.charge_limit, 'infinity') - a.charged), 'infinity') as charge,
-       coalesce(sum(coalesce(a.leak_limit, 'infinity') - a.leaked), 'infinity') as leak
+select a.role::text as role,
+       coalesce(a.charge_limit, 'infinity') - a.charged as charge,
+       coalesce(a.leak_limit, 'infinity') - a.leaked as leak
 from dbdp.allowances as a
 join dbdp.dataset as d on d.name = a.dataset and d.dropped_at is null
 where d.name = $1
@@ -369,6 +372,20 @@ and (a.role = session_user or not exists (
     select from dbdp.allowances as own where own.dataset = $1 and own.role = session_user
 ))
 """
+
+
+def _allowed(database: Database, dataset: str, priced: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return what this role's allowances leave of charge and leak, in the units of the budget.
+
+    Each allowance counts charges at its own order, so that it carries the part left / charge of the trainings.
+    """
+    rows = database.query(_ALLOWED, dataset)
+    if not rows:
+        return {"charge": math.inf, "leak": math.inf}
+    total = sum(row["charge"] for row in priced)
+    own = [sum(row["allowance_charges"].get(each["role"], row["charge"]) for row in priced) for each in rows]
+    carried = sum(each["charge"] * total / charge for each, charge in zip(rows, own, strict=True))
+    return {"charge": carried, "leak": sum(each["leak"] for each in rows)}
 
 
 def check_cost(database: Database, dataset: str, priced: Sequence[Mapping[str, Any]]) -> Bill:
@@ -393,7 +410,7 @@ def check_cost(database: Database, dataset: str, priced: Sequence[Mapping[str, A
     ValueError
         If too little is left, or the odometers do not show what was spent; no training is started then.
     """
-    budget, (allowed,) = database.budget(dataset), database.query(_ALLOWED, dataset)
+    budget, allowed = database.budget(dataset), _allowed(database, dataset, priced)
     if budget["charged"] is None or budget["leaked"] is None:
         raise ValueError(
             f"the spending of dataset {dataset!r} is unknown: run `dbdp check-ledger`; no training was started"

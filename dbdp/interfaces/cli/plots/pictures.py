@@ -46,7 +46,6 @@ _SEEN = {  # labels of the charges and of the odometer, by whether all charges a
     False: ("the charges that you may see", "all charges"),
 }
 _NEAR = 1e-9  # relative difference of float sums that count as equal
-_UNITS = {"renyi": "Rényi divergence", "zcdp": "ρ", "basic": "ε", "gaussian": "µ²"}  # of a charge, by mode
 
 
 def check(path: Path) -> None:
@@ -183,7 +182,7 @@ def _logarithmic(axes: "Axes", values: list[float]) -> None:
 
 @_styled
 def budget(curve: Spending) -> "Figure":
-    """Draw the sum of charges up to each time, in total and by role, and the limit."""
+    """Draw the sum of charges up to each time, in total and by role, in percent of the limit."""
     figure, (axes,) = _axes()
     now = datetime.now(UTC)
     if len(curve.by_role) > 1:
@@ -193,11 +192,11 @@ def budget(curve: Spending) -> "Figure":
     total, odometer = _SEEN[sees_all]
     _steps(axes, curve, curve.total, now, label=total, color=_COLOURS[-1], linestyle="-")
     if curve.charged is not None and curve.charged > curve.seen * (1 + _NEAR):
-        axes.axhline(curve.charged, color=_GREY, linestyle=":", label=odometer)
-    axes.axhline(curve.limit, color=_GREY, linestyle="--", label="limit")
-    axes.set_ylim(0, 1.08 * curve.limit)
+        axes.axhline(100 * curve.charged / curve.limit, color=_GREY, linestyle=":", label=odometer)
+    axes.axhline(100, color=_GREY, linestyle="--", label="limit")
+    axes.set_ylim(0, 108)
     axes.set_title(f"{_text(curve.dataset)}: budget spent since it was registered")
-    axes.set_ylabel(f"charge ({_UNITS[curve.mode]})")
+    axes.set_ylabel("spent (% of the budget)")
     _dates(axes)
     axes.legend(**_BELOW)
     return figure
@@ -205,7 +204,7 @@ def budget(curve: Spending) -> "Figure":
 
 def _steps(axes: "Axes", curve: Spending, charges: list[tuple[datetime, float]], now: datetime, **look: Any) -> None:
     """Draw a step function of the charges, from the registration to now."""
-    times, sums = [curve.since, *(at for at, _ in charges)], [0.0, *(spent for _, spent in charges)]
+    times, sums = [curve.since, *(at for at, _ in charges)], [0.0, *(100 * spent / curve.limit for _, spent in charges)]
     axes.plot([*times, max(now, times[-1])], [*sums, sums[-1]], drawstyle="steps-post", **look)  # type: ignore[arg-type]
 
 

@@ -1,5 +1,6 @@
 """The read-only pages: datasets, budgets, ledger, models, the plan of a training, allowances."""
 
+import math
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -20,19 +21,24 @@ Search = Annotated[str, Query(max_length=200)]
 Name = Annotated[str, Query(max_length=63)]
 Number = Annotated[int, Query(alias="page", ge=1, le=10**6)]
 ModelNumber = Annotated[int, Query(alias="id", ge=1, lt=2**63)]
-Share = Annotated[float, Query(ge=0, lt=1)]
 _MOST_COEFFICIENTS = 500  # that a page shows
 _MODEL = """
 select m.id, m.dataset, m.feature_names, m.coefficients, m.intercepts, m.network, m.receipt
 from dbdp.models as m
 where m.id = $1::int8
 """
+# A role's own allowance replaces those of its teams.
 _OWN_ALLOWANCES = """
-select a.role, a.charge_limit, a.charged, a.leak_limit, a.leaked
+select a.role, a.charge_limit, a.charged, a.leak_limit, a.leaked, spent.epsilon_left
 from dbdp.allowances as a
+join dbdp.dataset as d on d.name = a.dataset and d.dropped_at is null
+join dbdp.allowance as own on own.dataset_id = d.id and own.role = a.role
+cross join lateral dbdp.allowance_spent(own.id, $2::float8) as spent
 where a.dataset = $1::text
 and a.role = any (dbdp.own_roles())
-and a.charge_limit is not null
+and (a.role = session_user or not exists (
+    select from dbdp.allowances as o where o.dataset = a.dataset and o.role = session_user
+))
 order by a.role
 """
 
@@ -57,17 +63,17 @@ def dataset(visit: Visitor, name: Name) -> HTMLResponse:
     """Show the declaration of a dataset and its budget."""
     with visit.database() as database:
         row = _dataset(database, name)
-        shown = _budget(database, name, 0.0)
+        shown = _budget(database, name)
     return visit.page("dataset.html", dataset=row, columns=_columns(row), **shown)
 
 
 @router.get("/budgets")
-def budgets(visit: Visitor, search: Search = "", number: Number = 1, delta: Share = 0.0) -> HTMLResponse:
+def budgets(visit: Visitor, search: Search = "", number: Number = 1) -> HTMLResponse:
     """Show the spending of each budget by role, and what is left."""
     with visit.database() as database:
         listing = lists.listed(database, lists.DATASETS, search=search, number=number)
-        shown = [_budget(database, row["dataset"], delta) for row in listing.rows]
-    return visit.page("budgets.html", listing=listing, budgets=shown, delta=delta)
+        shown = [_budget(database, row["dataset"]) for row in listing.rows]
+    return visit.page("budgets.html", listing=listing, budgets=shown)
 
 
 @router.get("/ledger")
@@ -147,9 +153,9 @@ def _columns(row: Row) -> list[tuple[str, str, str]]:
     return list(declared(Declaration.from_json(row["declaration"])))
 
 
-def _budget(database: Database, name: str, release_delta: float) -> dict[str, Any]:
+def _budget(database: Database, name: str) -> dict[str, Any]:
     """Return a budget, its bar, what is left of its δ, and the unit of its charges."""
-    budget = database.budget(name, release_delta=release_delta)
+    budget = database.budget(name)
     bar = bars.budget_bar(budget, database.spending(name))
     leak = bars.Rest.of(budget["leak_limit"], budget["leaked"])
     return {"name": name, "budget": budget, "bar": bar, "leak": leak, "unit": bars.UNITS[budget["mode"]]}
@@ -164,27 +170,35 @@ def _coefficients(row: Row) -> list[tuple[str, float]]:
 
 
 def _planned(database: Database, name: str, training: Training) -> dict[str, Any]:
-    """Return a plan with its receipt in sections, and what would be left of the budget and of allowances."""
+    """Return a plan with its receipt in sections, what would be left, and the largest ε that fits if it does not."""
     receipt = database.explain_in_server(name, training)
-    budget = database.budget(name)
-    own = _dataset(database, name)["own"]
-    within = [] if own else database.query(_OWN_ALLOWANCES, name)
-    limits = [{"role": None, **budget}, *within]
+    budget = database.budget(name, release_delta=receipt["delta"])
+    within = _own_allowances(database, name, receipt["delta"])
+    left = [_left(limit, receipt) for limit in ({"role": None, **budget}, *within)]
     return {
         "receipt": receipt,
         "sections": receipts.sections(receipt),
         "bar": bars.budget_bar(budget, database.spending(name), receipt["charge"]),
         "unit": bars.UNITS[budget["mode"]],
-        "limit": budget["charge_limit"],
-        "left": [_left(limit, receipt) for limit in limits],
+        "budget": budget,
+        "left": left,
+        "fits": left[0]["is_enough"] and (not within or any(each["is_enough"] for each in left[1:])),
+        "fitting": min(budget["epsilon_left"], max((row["epsilon_left"] for row in within), default=math.inf)),
         "statement": plan_form.statement(name, training),
     }
 
 
+def _own_allowances(database: Database, name: str, release_delta: float) -> list[Row]:
+    """Return the allowances that limit the role; none for the owner, and where one of them has no limit."""
+    if _dataset(database, name)["own"]:
+        return []
+    rows = database.query(_OWN_ALLOWANCES, name, release_delta)
+    return [] if any(row["charge_limit"] is None for row in rows) else rows
+
+
 def _left(limit: Row, receipt: dict[str, Any]) -> dict[str, Any]:
-    """Return what a training would leave of both limits, that of charges and that of leaked δ."""
-    return {
-        "role": limit["role"],
-        "charge": bars.Rest.of(limit["charge_limit"], limit["charged"], receipt["charge"]),
-        "leak": bars.Rest.of(limit["leak_limit"], limit["leaked"], receipt["leak"]),
-    }
+    """Return what a training would leave of both limits, that of charges, in the limit's unit, and that of leaked δ."""
+    cost = receipt.get("allowance_charges", {}).get(limit["role"], receipt["charge"])
+    charge = bars.Rest.of(limit["charge_limit"], limit["charged"], cost)
+    leak = bars.Rest.of(limit["leak_limit"], limit["leaked"], receipt["leak"])
+    return {"role": limit["role"], "charge": charge, "leak": leak, "is_enough": charge.is_enough and leak.is_enough}

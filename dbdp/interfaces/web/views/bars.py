@@ -71,7 +71,20 @@ class Rest:
     @property
     def share(self) -> float:
         """What would be left, as a share of the limit."""
-        return float(max(self.after, Decimal(0)) / self.limit) if self.limit else 0.0
+        return self._share(self.after)
+
+    @property
+    def share_now(self) -> float:
+        """What is left before the training, as a share of the limit."""
+        return self._share(self.now)
+
+    @property
+    def share_needed(self) -> float:
+        """What the training would use, as a share of the limit."""
+        return self._share(self.needed)
+
+    def _share(self, part: Decimal) -> float:
+        return float(max(part, Decimal(0)) / self.limit) if self.limit else 0.0
 
     @property
     def is_enough(self) -> bool:

@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dbdp.interfaces.web.views.refusals import Refusal
+from dbdp.privacy.accounting.budget import rounded_down
 
 
 def number(value: float | Decimal | None) -> str:
@@ -49,7 +50,7 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters.update(number=number, percent=percent, moment=moment)
+_ENVIRONMENT.filters.update(number=number, percent=percent, moment=moment, rounded_down=rounded_down)
 _ENVIRONMENT.globals["link"] = link
 
 

@@ -6,7 +6,7 @@ Shapes: X (n, columns) with one column for each declared column, or (n, length) 
 import inspect
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, fields
@@ -17,17 +17,19 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
+from dbdp import checks
 from dbdp.algorithms import Request
-from dbdp.controller.options import SYNONYMS, keywords
+from dbdp.controller.options import keywords
 from dbdp.interfaces.python import frames
 from dbdp.interfaces.python.database import Database, connect
 from dbdp.interfaces.python.declaring import Declared, PrivacyLeakWarning, extent, features_of
+from dbdp.interfaces.python.estimators import odometer
 from dbdp.interfaces.python.frames import Frame
 from dbdp.interfaces.python.progress import progress_bar
 from dbdp.learning.rows.encoding import bins_of, positions
 from dbdp.learning.rows.features import Numeric
 from dbdp.registry.declarations import Declaration
-from dbdp.registry.releases import decisions
+from dbdp.registry.releases import Model, decisions
 
 if TYPE_CHECKING:
     from dbdp.interfaces.python.keywords import OfClassifiers, OfRegressors
@@ -68,12 +70,7 @@ _EXPLAINED = """
 
     Attributes
     ----------
-    coef_ : array, shape (1, features) or (classes, features)
-        Coefficients per unit of a column or for a category.
-    intercept_ : array, shape (1,) or (classes,)
-        Intercepts.
-    feature_names_ : list of str
-        A name for each coefficient.
+    {model}
     n_features_in_ : int
         Number of columns of X.
     feature_names_in_ : array of str
@@ -85,6 +82,10 @@ _EXPLAINED = """
 
     Warns
     -----
+    UserWarning
+        If noise is expected to win, or delta is at least 1/n: the `warning` of the receipt.
+    PrivacySpendingWarning
+        If fits on rows with the same columns add up: at the second, the fourth, the eighth, ….
     PrivacyLeakWarning
         If `fit` reads {public} from the rows, because they were not passed. The guarantee is then void:
         anyone who knows all rows but one may infer that row from them, and they set the scale of the noise. The
@@ -94,10 +95,11 @@ _EXPLAINED = """
     Notes
     -----
     A row is one person's: register a table with `unit` where a person has several. Rows passed to `fit` are loaded
-    into the private server of this virtual environment for one fit. Each fit has a guarantee of its own, and their sum
-    is not limited: a `GridSearchCV` spends ε for each candidate and fold, and its choice leaks more. Use
-    `Database.tune`, which charges once. In a `Pipeline`, steps such as `StandardScaler` learn from the rows without
-    privacy. Whether `fit` raises depends on the rows, so show its errors only to who may see the rows.
+    into the private server of this virtual environment for one fit. Each fit has a guarantee of its own, and they add
+    up: a `GridSearchCV` spends ε for each candidate and fold, and its choice leaks more. `dbdp.spending` returns the
+    sum and `dbdp.SpendingLimit` limits it; `Database.tune` chooses for one charge. In a `Pipeline`, steps such as
+    `StandardScaler` learn from the rows without privacy. Whether `fit` raises depends on the rows, so show its errors
+    only to who may see the rows.
 
     There is no random_state: noise and shuffles come from the operating system's entropy, without a seed.
     """
@@ -134,7 +136,16 @@ class _Rows:
     features: Declared
 
 
-_OF_CLASSES = {
+OF_LINEAR_MODELS = (
+    "coef_ : array, shape (1, features) or (classes, features)\n"
+    "        Coefficients per unit of a column or for a category.\n"
+    "    intercept_ : array, shape (1,) or (classes,)\n"
+    "        Intercepts.\n"
+    "    feature_names_ : list of str\n"
+    "        A name for each coefficient."
+)
+OF_CLASSES = {
+    "model": OF_LINEAR_MODELS,
     "label": "classes : sequence, optional\n"
     "        For labels passed to `fit`: all classes. They are sorted; of two the second is positive, of more each\n"
     "        has a model.",
@@ -144,6 +155,7 @@ _OF_CLASSES = {
     "public": "bounds, categories or classes",
 }
 _OF_NUMBERS = {
+    "model": OF_LINEAR_MODELS,
     "label": "label_bounds : sequence of float, optional\n"
     "        For labels passed to `fit`: [lower, upper]; values outside are clipped.",
     "attribute": "",
@@ -151,35 +163,63 @@ _OF_NUMBERS = {
 }
 
 
+def _check_are_rows(X: Any) -> None:
+    """Raise ValueError for the name of a dataset, which is neither predicted nor scored exactly."""
+    if isinstance(X, str):
+        raise ValueError(
+            f"X = {X!r} is a name, not rows; predict and score are for rows, charged_score for a dataset: "
+            f"charged_score({X!r}, METRIC, epsilon=…)"
+        )
+
+
 def is_sql(rows: Any) -> bool:
     """Return whether rows are a SQLAlchemy table, mapped class or query."""
     return hasattr(rows, "__visit_name__") or hasattr(rows, "__table__")
 
 
-def _initialiser(of_label: str) -> Callable[..., None]:
-    """Return an __init__ with one keyword for each option, as scikit-learn requires."""
-    shown = keywords(lambda each, _: each.type, without=("loss", "network"))
-    own = {"database": None, "bounds": None, of_label: None, "intercept": True, "progress": True}
+def initialiser(module: str, of_label: str, *, without: tuple[str, ...] = (), **further: Any) -> Callable[..., None]:
+    """Return an __init__ with one keyword for each option of a training, as scikit-learn requires.
+
+    Parameters
+    ----------
+    module : str
+        The module of the estimator, where documentation looks for it.
+    of_label : str
+        The keyword of the public facts of the label.
+    without : tuple of str
+        Options that the estimator does not have, besides loss and network.
+    **further
+        Keywords of the estimator's own, with their defaults.
+    """
+    shown = keywords(lambda each, _: each.type, without=("loss", "network", *without))
+    own = {"database": None, "bounds": None, of_label: None, "intercept": True, "progress": True} | further
     shown += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value) for name, value in own.items()]
     signature = inspect.Signature(shown)
 
     def __init__(self: Any, **options: Any) -> None:
-        bound = signature.bind(**{SYNONYMS.get(name.rstrip("_"), name): value for name, value in options.items()})
+        owner = type(self).__name__
+        named = checks.keywords(owner, options, signature.parameters, self._synonyms)
+        if "epsilon" not in named:
+            raise TypeError(f"{owner} needs epsilon, the privacy of each fit, which has no default: pass epsilon=1")
+        bound = signature.bind(**named)
         bound.apply_defaults()
         for name, value in bound.arguments.items():
             setattr(self, name, value)
 
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     __init__.__signature__ = inspect.Signature([itself, *shown])  # type: ignore[attr-defined]
+    __init__.__module__ = module
     return __init__
 
 
-class _LinearModel(BaseEstimator, ABC):
-    """A linear model with differential privacy; the base class of the estimators."""
+class _Estimator(BaseEstimator, ABC):
+    """A model with differential privacy; the base class of the estimators."""
 
     loss: ClassVar[str]
     _explained: ClassVar[dict[str, str]]  # what the docstrings of classifiers and of regressors have of their own
+    _synonyms: ClassVar[Mapping[str, str]] = checks.SYNONYMS  # other names of the parameters
     _columns: list[str] | None = None  # of the rows that were passed to fit; None for a dataset
+    _limited_in: int | None = None  # the process in which a SpendingLimit was in force when this was pickled
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Append the parameters and attributes, which estimators share, to the docstring of an estimator."""
@@ -195,7 +235,30 @@ class _LinearModel(BaseEstimator, ABC):
             loss=self.loss, **{each.name: parameters[each.name] for each in fields(Request) if each.name in parameters}
         )
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name; a word of scikit-learn is refused with ours, as by the constructor.
+
+        Parameters
+        ----------
+        **params
+            The parameters.
+
+        Returns
+        -------
+        self
+            The estimator.
+
+        Raises
+        ------
+        TypeError
+            If there is no such parameter.
+        """
+        known = self.get_params(deep=False)
+        named = checks.keywords(type(self).__name__, params, known, self._synonyms)
+        changed: Self = super().set_params(**named)
+        return changed
+
+    def fit(self, X: Any, y: Any = None, **words: Any) -> Self:
         """Train a private model and store the release in dbdp.models.
 
         Parameters
@@ -206,6 +269,8 @@ class _LinearModel(BaseEstimator, ABC):
             no budget.
         y : array, shape (n,), or str, optional
             The labels of the rows, or the name of their column. `fit(database, "name")` trains in place too.
+        **words
+            None is accepted: `sample_weight` and others of scikit-learn are refused with the remedy.
 
         Returns
         -------
@@ -214,11 +279,21 @@ class _LinearModel(BaseEstimator, ABC):
 
         Raises
         ------
+        TypeError
+            If there are further keywords.
         ValueError
             If parameters, rows, dataset or budget do not allow it; nothing is charged then.
         ChargedError
             If the server fails or the training is cancelled after the charge.
         """
+        checks.keywords(f"{type(self).__name__}.fit", words, ())
+        self._fit(X, y)
+        if warning := self.receipt_.get("warning"):  # from public facts
+            warnings.warn(warning, UserWarning, stacklevel=2)
+        return self
+
+    def _fit(self, X: Any, y: Any) -> Self:
+        """Train on a dataset or on rows, whichever is passed."""
         if isinstance(X, Database):
             return self._trained(X, y)
         if not isinstance(X, str) and not is_sql(X):
@@ -274,7 +349,7 @@ class _LinearModel(BaseEstimator, ABC):
 
     def __sklearn_clone__(self) -> Self:
         clone: Self = BaseEstimator.__sklearn_clone__(copy(self))
-        clone.database = self.database
+        clone.database, clone._limited_in = self.database, self._limited_in
         return clone
 
     def __sklearn_tags__(self) -> Any:
@@ -287,7 +362,7 @@ class _LinearModel(BaseEstimator, ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        return state | {"database": None}
+        return state | {"database": None, "_limited_in": odometer.limiting_process() or self._limited_in}
 
     @contextmanager
     def _opened(self) -> Iterator[Database]:
@@ -327,7 +402,7 @@ class _LinearModel(BaseEstimator, ABC):
                 f"the query reads rows of dataset {name!r} with your own rights, and a model trained on them is not "
                 f"charged to its budget: do not publish it, or train by fit({name!r})",
                 PrivacyLeakWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return values
 
@@ -337,15 +412,19 @@ class _LinearModel(BaseEstimator, ABC):
             model = database.train(dataset, self.request, report)
         models = database.query("select declaration::text as d from dbdp.model where id = $1", model.id)
         self.declaration_ = Declaration.from_json(models[0]["d"])
-        self.coef_ = np.atleast_2d(np.array(model.coefficients))
-        self.intercept_ = np.array(model.intercepts)
-        self.feature_names_ = model.feature_names
+        self._set_model(model)
         self.receipt_ = model.receipt
         self.model_id_ = model.id
         self._columns = list(rows.frame) if rows else None
         if rows is None:
             self._set_columns(self.declaration_)
         return self
+
+    def _set_model(self, model: Model) -> None:
+        """Set the attributes of the released model itself."""
+        self.coef_ = np.atleast_2d(np.array(model.coefficients))
+        self.intercept_ = np.array(model.intercepts)
+        self.feature_names_ = model.feature_names
 
     def _set_columns(self, declaration: Declaration) -> None:
         """Set the attributes of scikit-learn that describe the columns, from a dataset's declaration."""
@@ -366,11 +445,13 @@ class _LinearModel(BaseEstimator, ABC):
             warnings.warn(
                 f"read from the rows, which voids the guarantee: {listed}; pass public values instead",
                 PrivacyLeakWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         declared = {"intercept": self.intercept, **rows.labels.declared}
         loaded = temporary_dataset(rows.frame, rows.labels.stored, rows.features.features, self.request, **declared)
         with loaded as (database, dataset):
+            odometer.check_process(self._limited_in)
+            odometer.charge(list(rows.frame), database.guarantee(dataset, self.request))
             return self._trained(database, dataset, rows)
 
     def _checked(self, X: Any, y: Any) -> _Rows:
@@ -422,15 +503,16 @@ class _LinearModel(BaseEstimator, ABC):
     def _scores(self, X: Any) -> np.ndarray:
         """Return the decision values of rows, shape (n, outputs)."""
         check_is_fitted(self)
-        if isinstance(X, str):
-            raise ValueError(
-                f"X = {X!r} is a name, not rows; predict and score are for rows, charged_score for a dataset"
-            )
+        _check_are_rows(X)
         if is_sql(X):
             with self._opened() as database:
                 X = database.rows(X)
         rows = _shaped(self.declaration_, self._in_order(X))
         frames.check_complete_array(rows, self._names)
+        return self._decisions(rows)
+
+    def _decisions(self, rows: np.ndarray) -> np.ndarray:
+        """Return the decision values of complete rows in the order of the declaration, shape (n, outputs)."""
         return decisions(self.declaration_, design_matrix(self.declaration_, rows), self.coef_, self.intercept_)
 
     @property
@@ -455,21 +537,51 @@ class _LinearModel(BaseEstimator, ABC):
         return checked[:, [fitted.index(name) for name in self._names]]
 
 
-class _Classifier(ClassifierMixin, _LinearModel):
-    """A linear classifier; the base class of the classifiers."""
+class _Scored:
+    """Refuses the name of a dataset where scikit-learn's score takes rows."""
 
-    _explained = _OF_CLASSES
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the accuracy, or of numbers R², on rows, exactly: do not publish it unless the rows are public.
+
+        Parameters
+        ----------
+        X
+            Rows, as `predict` takes them; for the name of a dataset call `charged_score`.
+        y : array, shape (n,)
+            Their labels.
+        sample_weight : array, shape (n,), optional
+            Weights of the rows in the score.
+
+        Returns
+        -------
+        float
+            The score.
+
+        Raises
+        ------
+        ValueError
+            If X is a name, or y is missing.
+        """
+        _check_are_rows(X)
+        exact: float = super().score(X, y, sample_weight)  # type: ignore[misc]
+        return exact
+
+
+class Classifier(_Scored, ClassifierMixin, _Estimator):
+    """The base class of the classifiers."""
+
+    _explained = OF_CLASSES
     _classes: np.ndarray | None = None
     if TYPE_CHECKING:
 
         def __init__(self, **options: Unpack[OfClassifiers]) -> None: ...
     else:
-        __init__ = _initialiser("classes")
+        __init__ = initialiser(__name__, "classes")
 
     @property
     def classes_(self) -> np.ndarray:
         """The classes, shape (classes,), in the order of the decision values."""
-        check_is_fitted(self, "coef_")
+        check_is_fitted(self, "declaration_")
         if self._classes is not None:
             return self._classes
         declared: tuple[Any, ...] = self.declaration_.classes or (False, True)
@@ -525,9 +637,12 @@ class _Classifier(ClassifierMixin, _LinearModel):
         super()._trained(database, dataset, rows)
         self._classes = rows.labels.classes if rows else None
         if rows is None and (declared := self.declaration_.classes):
-            order = np.argsort(declared)
-            self.coef_, self.intercept_ = self.coef_[order], self.intercept_[order]
+            self._sort_outputs(np.argsort(declared))
         return self
+
+    def _sort_outputs(self, order: np.ndarray) -> None:
+        """Put the outputs of the model into the order of `classes_`."""
+        self.coef_, self.intercept_ = self.coef_[order], self.intercept_[order]
 
     def _labels(self, y: np.ndarray, declared: tuple[Any, ...] | None) -> Labels:
         check_classification_targets(y)
@@ -550,7 +665,7 @@ class _Classifier(ClassifierMixin, _LinearModel):
         return Labels(np.array(stored, dtype=object), fields_of_label, classes, leaks)
 
 
-class LogisticRegression(_Classifier):
+class LogisticRegression(Classifier):
     """Logistic regression."""
 
     loss = "logistic"
@@ -580,13 +695,13 @@ class LogisticRegression(_Classifier):
         return shares
 
 
-class LinearSVC(_Classifier):
+class LinearSVC(Classifier):
     """Linear support vector machine with the smoothed hinge loss."""
 
     loss = "huber_svm"
 
 
-class _Regressor(RegressorMixin, _LinearModel):
+class _Regressor(_Scored, RegressorMixin, _Estimator):
     """A linear regression; the base class of the regressors."""
 
     _explained = _OF_NUMBERS
@@ -594,7 +709,7 @@ class _Regressor(RegressorMixin, _LinearModel):
 
         def __init__(self, **options: Unpack[OfRegressors]) -> None: ...
     else:
-        __init__ = _initialiser("label_bounds")
+        __init__ = initialiser(__name__, "label_bounds")
 
     def predict(self, X: Any) -> np.ndarray:
         """Predict the label of each row.
@@ -695,7 +810,7 @@ def design_matrix(declaration: Declaration, X: Any) -> np.ndarray:
     indicators = [
         texts == category
         for place, feature in enumerate(declaration.categorical, len(declaration.numeric))
-        for texts in [_texts(rows[:, place], is_boolean=set(feature.categories) <= {"true", "false"})]
+        for texts in [texts_of(rows[:, place], is_boolean=set(feature.categories) <= {"true", "false"})]
         for category in feature.categories
     ]
     return np.column_stack([*numbers, *indicators]).astype(np.float64)
@@ -709,7 +824,7 @@ def _numbers(feature: Numeric, values: np.ndarray) -> list[np.ndarray]:
     return [(places == place) + missing for place in range(feature.bins)]
 
 
-def _texts(values: np.ndarray, *, is_boolean: bool) -> np.ndarray:
+def texts_of(values: np.ndarray, *, is_boolean: bool) -> np.ndarray:
     """Return the values of a column as the texts of its categories; a boolean column may hold 0 and 1."""
 
     def text(value: Any) -> str | None:

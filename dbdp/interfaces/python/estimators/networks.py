@@ -1,0 +1,108 @@
+"""A scikit-learn estimator of networks with hidden layers."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+
+import numpy as np
+from scipy.special import expit, softmax
+
+from dbdp import checks
+from dbdp.algorithms import Request
+from dbdp.interfaces.python.estimators.linear import OF_CLASSES, Classifier, initialiser, texts_of
+from dbdp.learning.rows.features import Categorical
+from dbdp.registry import network_models
+from dbdp.registry.declarations import Declaration
+from dbdp.registry.releases import Model
+
+if TYPE_CHECKING:
+    from dbdp.interfaces.python.keywords import OfNetworks
+
+_OF_NETWORKS = OF_CLASSES | {
+    "model": "network_ : dict\n"
+    "        The layers, as dbdp.model describes them.\n"
+    "    parameters_ : array, shape (P,)\n"
+    "        Weights and biases of all layers.",
+    "label": "hidden_layer_sizes : sequence of int\n"
+    "        Units of each hidden layer. Noise grows with the number of parameters: small layers learn more.\n"
+    f"    {OF_CLASSES['label']}",
+}
+_LINEAR_ONLY = ("huber_width", "positive_weight", "projection_dimension", "projection_seed", "summary")
+
+
+class MLPClassifier(Classifier):
+    """A network with hidden layers of rectified linear units; noise is added to its gradients, which needs δ > 0."""
+
+    loss = "logistic"
+    _explained = _OF_NETWORKS
+    _synonyms: ClassVar[dict[str, str]] = checks.SYNONYMS | {"max_iter": "epochs", "learning_rate_init": "step_size"}
+    _order: np.ndarray | None = None
+    if TYPE_CHECKING:
+
+        def __init__(self, **options: Unpack[OfNetworks]) -> None: ...
+    else:
+        __init__ = initialiser(__name__, "classes", without=_LINEAR_ONLY, hidden_layer_sizes=(32,))
+
+    @property
+    def request(self) -> Request:
+        """The parameters as a `dbdp.Request`, which every interface uses."""
+        sizes = self.get_params(deep=False)["hidden_layer_sizes"]
+        if isinstance(sizes, str) or not len(np.atleast_1d(sizes)):
+            raise ValueError(f"hidden_layer_sizes = {sizes!r}; pass the units of each layer, such as (32,)")
+        named = ",".join(str(size) for size in np.atleast_1d(sizes).tolist())
+        return replace(super().request, network=f"mlp:{named}")
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each class.
+
+        Parameters
+        ----------
+        X
+            Rows, as `decision_function` takes them.
+
+        Returns
+        -------
+        array, shape (n, classes)
+            The probabilities, in the order of `classes_`.
+
+        Raises
+        ------
+        ValueError, NotFittedError
+            As `decision_function` does.
+        """
+        scores = self._scores(X)
+        shares: np.ndarray = softmax(scores, axis=1)
+        if scores.shape[1] == 1:
+            positive = expit(scores[:, 0])
+            shares = np.column_stack([1.0 - positive, positive])
+        return shares
+
+    def _set_model(self, model: Model) -> None:
+        self.network_, self.parameters_ = model.network or {}, np.array(model.parameters)
+        self._order = None
+
+    def _sort_outputs(self, order: np.ndarray) -> None:
+        self._order = order
+
+    def _decisions(self, rows: np.ndarray) -> np.ndarray:
+        network, projection = network_models.parsed(self.network_)
+        packed = network_models.packed(self.declaration_, _numbers(self.declaration_, rows), projection)
+        scores = network.scores(self.parameters_, packed)
+        return scores if self._order is None else scores[:, self._order]
+
+
+def _numbers(declaration: Declaration, rows: np.ndarray) -> np.ndarray:
+    """Return rows as numbers, float64 (n, columns): a category as its place among the declared ones, -1 for none."""
+    first = len(declaration.numeric)
+    columns = [
+        _places(declaration.categorical[place - first], rows[:, place])
+        if place >= first and not declaration.vector
+        else rows[:, place].astype(np.float64)
+        for place in range(rows.shape[1])
+    ]
+    return np.column_stack(columns)
+
+
+def _places(feature: Categorical, values: np.ndarray) -> np.ndarray:
+    places = {category: place for place, category in enumerate(feature.categories)}
+    texts = texts_of(values, is_boolean=set(feature.categories) <= {"true", "false"})
+    return np.array([places.get(text, -1) for text in texts], dtype=np.float64)

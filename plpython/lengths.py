@@ -1,0 +1,3 @@
+from dbdp.interfaces.sql.aggregates import lengths
+
+return lengths(block, matrix)

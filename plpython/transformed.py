@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.aggregates import transformed
-
-return transformed(block, matrix)

@@ -1,0 +1,80 @@
+"""scikit-learn's words: understood where they have one sound meaning here, else refused with ours and the reason."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dbdp
+from dbdp.checks import OTHERS, keywords, nearest
+
+ESTIMATORS = (dbdp.LogisticRegression, dbdp.LinearSVC, dbdp.HuberRegressor, dbdp.Ridge)
+CALLS: dict[str, Callable[..., Any]] = {
+    **{each.__name__: each for each in ESTIMATORS},
+    "Request": dbdp.Request,
+    "LogisticRegression.set_params": lambda epsilon, **given: dbdp.LogisticRegression(epsilon=epsilon).set_params(
+        **given
+    ),
+}
+REMEDIES = {
+    "C": "pass regularisation",
+    "alpha": "pass regularisation",
+    "max_iter": "pass epochs",
+    "tol": "pass epochs",
+    "class_weight": "pass positive_weight",
+    "sample_weight": "no weights of rows",
+    "random_state": "without a seed|since a seed would reveal them",
+    "solver": "pass algorithm",
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("word", REMEDIES)
+def test_a_word_without_one_sound_meaning_is_refused_with_the_class_the_word_and_the_remedy(call, word):
+    with pytest.raises(TypeError, match=f"^{call.partition('.')[0]} has no keyword '{word}': .*({REMEDIES[word]})"):
+        CALLS[call](epsilon=1.0, **{word: 3})
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_another_spelling_is_understood(call):
+    for word in ("regularization", "lambda_", "regularisation"):
+        assert CALLS[call](epsilon=1.0, **{word: 0.5}).regularisation == 0.5
+    with pytest.raises(TypeError, match="got 'regularisation' twice, also as 'regularization'; pass it once"):
+        CALLS[call](epsilon=1.0, regularisation=1, regularization=1)
+
+
+def test_a_value_that_means_what_is_done_anyway_is_accepted():
+    model = dbdp.LogisticRegression(epsilon=1, penalty="l2", random_state=None, class_weight=None, fit_intercept=False)
+    assert model.get_params() == dbdp.LogisticRegression(epsilon=1, intercept=False).get_params()
+    for word, value in (("penalty", "l1"), ("random_state", 0), ("class_weight", "balanced"), ("warm_start", 0)):
+        with pytest.raises(TypeError, match=f"has no keyword '{word}'"):
+            dbdp.LogisticRegression(epsilon=1, **{word: value})
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_misspelt_keyword_names_the_nearest(call):
+    with pytest.raises(TypeError, match="has no keyword 'epoch'; did you mean 'epochs'"):
+        CALLS[call](epsilon=1.0, epoch=3)
+    with pytest.raises(TypeError, match="has no keyword 'zzz'; see its parameters"):
+        CALLS[call](epsilon=1.0, zzz=3)
+
+
+def test_weights_of_rows_are_refused_by_fit_before_anything_is_read():
+    for estimator in ESTIMATORS:
+        with pytest.raises(TypeError, match=f"{estimator.__name__}.fit has no keyword 'sample_weight'"):
+            estimator(epsilon=1).fit(np.zeros((2, 1)), [0, 1], sample_weight=[1, 1])
+
+
+def test_epsilon_has_no_default_and_says_so():
+    with pytest.raises(TypeError, match="Ridge needs epsilon, the privacy of each fit"):
+        dbdp.Ridge()
+
+
+def test_no_word_hides_an_option():
+    """A word in the list of scikit-learn's that an owner has is its own."""
+    own = set(dbdp.Request.__dataclass_fields__)
+    assert keywords("f", {"loss": 1}, own) == {"loss": 1}
+    assert {word for word in OTHERS if word in own} == {"loss", "network"}  # estimators have neither
+    assert nearest("bolton", ["bolt_on", "nsgd"]) == "; did you mean 'bolt_on'?"
+    assert nearest("zzz", ["bolt_on", "nsgd"]) == ""
