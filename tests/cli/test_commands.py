@@ -182,8 +182,10 @@ def test_ctrl_c_is_one_line_and_130_and_the_charge_stays(server_url, connection)
     arguments = ("train", "patience", "--epsilon", "1", "--epochs", "20000", "--batch-size", "5000")
     command = [sys.executable, "-m", "dbdp.interfaces.cli.main", *arguments]
     with subprocess.Popen(command, env=os.environ | {"DBDP_URL": server_url}, stderr=subprocess.PIPE) as running:
-        active = "select from pg_stat_activity where query ~ 'dbdp[.]sgd_epoch' and pid <> pg_backend_pid()"
-        training = f"select count(*) from ({active}) as a"
+        training = (
+            "select count(*) from pg_stat_activity"
+            " where state = 'active' and query ~ 'dbdp[.]sgd_epoch' and pid <> pg_backend_pid()"
+        )
         deadline = time.monotonic() + 60
         while connection.execute(training).fetchone() == (0,) and time.monotonic() < deadline:
             time.sleep(0.05)

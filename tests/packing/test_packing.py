@@ -8,7 +8,7 @@ import numpy as np
 import psycopg
 import pytest
 from pairs import others_slow
-from servers import cancel_once_charged
+from servers import cancelling_once_charged
 from shuffles import SCALED, growth, multiset, shuffled
 
 from dbdp.controller import ChargedError
@@ -460,22 +460,20 @@ LONG_SQL = "select model from dbdp.dp_logreg(%s, 1, epochs => 30000, batch_size 
 def test_a_cancel_stops_training_before_its_end_and_leaves_no_table(
     server_url, connection, database, slow, spent, interface
 ):
-    watcher = cancel_once_charged(server_url, connection.info.backend_pid, slow)
-    with pytest.raises((psycopg.Error, ChargedError), match="after its charge, which stands: it was cancelled"):
+    stopped = pytest.raises((psycopg.Error, ChargedError), match="after its charge, which stands: it was cancelled")
+    with stopped, cancelling_once_charged(server_url, connection.info.backend_pid, slow):
         if interface == "server":
             connection.execute(LONG_SQL, (slow,))
         else:
             LogisticRegression(epsilon=1.0, progress=False, **LONG).fit(database, slow)
-    watcher.join()
     assert connection.execute(TEMPORARY).fetchone() == (0,)
     assert spent(slow) == (10**9, 0)
 
 
 def test_no_temporary_table_stays_after_an_error_that_is_caught(server_url, connection, slow, spent):
     statement = LONG_SQL.replace("select model from", "perform").replace("%s", f"'{slow}'")
-    watcher = cancel_once_charged(server_url, connection.info.backend_pid, slow)
     with connection.transaction():
-        connection.execute(f"do $$ begin {statement}; exception when query_canceled then null; end $$")
+        with cancelling_once_charged(server_url, connection.info.backend_pid, slow):
+            connection.execute(f"do $$ begin {statement}; exception when query_canceled then null; end $$")
         assert connection.execute(TEMPORARY).fetchone() == (0,)
-    watcher.join()
     assert spent(slow) == (10**9, 0)

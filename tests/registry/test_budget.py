@@ -12,7 +12,7 @@ import numpy as np
 import psycopg
 import pytest
 from pairs import each_value_quick, others_slow
-from servers import cancel_once_charged
+from servers import cancelling_once_charged
 from short import FEW
 
 from dbdp.algorithms import ALGORITHMS, PERTURBED_ONCE, Facts, Request, plan
@@ -204,11 +204,9 @@ def test_a_cancel_in_the_middle_keeps_the_charge_and_leaves_no_table(
     """In the server, where all of the training is one statement."""
     connection.execute(f"insert into {table} select t.* from t, generate_series(1, 499)")
     name = register(table)
-    cancelling = cancel_once_charged(server_url, connection.info.backend_pid, name)
     stopped = pytest.raises(psycopg.Error, match=r"after its charge, which stands: it was cancelled")
-    with stopped:
+    with stopped, cancelling_once_charged(server_url, connection.info.backend_pid, name):
         by(connection, "server", name, algorithm, **LASTING[algorithm])
-    cancelling.join()
     assert spent(name)[0] == LASTING[algorithm].get("epsilon", 1) * CHARGE_UNITS
     assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (0,)
     assert left_behind(connection) == []

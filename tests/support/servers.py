@@ -5,7 +5,6 @@ import secrets
 import shutil
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,19 +97,29 @@ def drop_datasets(connection: psycopg.Connection, condition: str, *parameters: o
         connection.execute("select dbdp.drop_dataset(%s)", (name,))
 
 
-def cancel_once_charged(url: str, pid: int, name: str) -> threading.Thread:
-    """Cancel what a backend runs, a moment after the charge of a dataset."""
+@contextmanager
+def cancelling_once_charged(url: str, pid: int, name: str) -> Iterator[None]:
+    """Cancel what a backend runs in the block, a moment after the charge of a dataset.
+
+    A cancel that arrives between two statements is lost: it is repeated until the block has ended.
+    """
+    over = threading.Event()
 
     def watch() -> None:
         with psycopg.connect(url, autocommit=True) as other:
             number = other.execute("select max(id) from dbdp.dataset where name = %s", (name,)).fetchone()[0]
             while other.execute(f"select last_value from dbdp.charge_{number}").fetchone() == (0,):
-                time.sleep(0.01)
-            time.sleep(0.2)
+                over.wait(0.01)
+            over.wait(0.2)
             cancel = "select pg_cancel_backend(pid) from pg_stat_activity where pid = %s and state = 'active'"
-            while not other.execute(cancel, (pid,)).fetchall():
-                time.sleep(0.001)
+            while not over.is_set():
+                sent = other.execute(cancel, (pid,)).fetchall()
+                over.wait(5 if sent else 0.001)
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    return thread
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
