@@ -15,6 +15,7 @@ from benchmarks.harness import timed
 from benchmarks.tables import ADULT, Table
 from dbdp.algorithms import PERTURBED_ONCE, Facts, Request
 from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
+from dbdp.algorithms.plan import Released
 from dbdp.controller import charging, release, requests
 from dbdp.controller.receipts import Receipt
 from dbdp.controller.rows import packed_rows
@@ -175,7 +176,7 @@ def run_without_noise(session: ClientSession, table: Table, planned: PerturbedOn
     with packed_rows(session, dataset, planned.layout) as rows:
         rows.shuffle()
         planned.exact(rows)
-    release.store(session, dataset, planned.request, np.zeros(planned.facts.shape), receipt)
+    release.store(session, dataset, planned.request, Released(np.zeros(planned.facts.shape)), receipt)
 
 
 def plan_of(session: ClientSession, table: Table) -> PerturbedOnce:

@@ -1,0 +1,29 @@
+"""The speed benchmark: every side of ours runs on a small table, and leaves nothing."""
+
+import pytest
+
+from benchmarks import ours, suite, tables
+
+
+@pytest.fixture
+def table(connection):
+    tables.create_bench54(connection, 2000)
+    yield tables.BENCH54
+    tables.drop(connection, tables.BENCH54)
+
+
+def test_every_side_of_ours_runs_and_leaves_no_dataset(connection, table):
+    with ours.registered(connection, table):
+        for size in suite.BATCH_SIZES:
+            suite.epoch_sides(connection, table, size)["ours"]()
+        of_shuffling, of_runs = suite.prepare_sides(connection, table), suite.whole_run_sides(connection, table)
+        of_prediction = suite.prediction_sides(connection, table)
+        own = [name for name in of_runs if name not in ("c", "numpy")]
+        assert len(own) == 4
+        assert min(of_runs[name]() for name in own) > 0
+        assert min(of_shuffling[name]() for name in ("ours", "ours from the array")) > 0
+        assert min(side() for side in of_prediction.values()) > 0
+        models = connection.execute("select count(*) from dbdp.models where dataset = 'benchmark of bench54'")
+        assert models.fetchone() == (4,)  # of the three whole runs, and of the prediction
+    left = connection.execute("select count(*) from dbdp.datasets where name like 'benchmark of%'")
+    assert left.fetchone() == (0,)
