@@ -1,1 +1,1 @@
-return SD["dbdp"].predict(model, row_type, features)
+return SD["dbdp"].predict(*args)

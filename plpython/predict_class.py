@@ -1,1 +1,1 @@
-return SD["dbdp"].predict_class(model, row_type, features)
+return SD["dbdp"].predict_class(*args)

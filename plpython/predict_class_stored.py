@@ -1,1 +1,1 @@
-return SD["dbdp"].predict_class_stored(model, stored, statement)
+return SD["dbdp"].predict_class_stored(*args)

@@ -1,1 +1,1 @@
-return SD["dbdp"].predict_stored(model, stored, statement)
+return SD["dbdp"].predict_stored(*args)

@@ -1,1 +1,1 @@
-return SD["dbdp"].predict_value(model, row_type, features)
+return SD["dbdp"].predict_value(*args)

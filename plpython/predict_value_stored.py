@@ -1,1 +1,1 @@
-return SD["dbdp"].predict_value_stored(model, stored, statement)
+return SD["dbdp"].predict_value_stored(*args)

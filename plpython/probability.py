@@ -1,1 +1,1 @@
-return SD["dbdp"].probability(model, row_type, features)
+return SD["dbdp"].probability(*args)

@@ -1,1 +1,1 @@
-return SD["dbdp"].probability_stored(model, stored, statement)
+return SD["dbdp"].probability_stored(*args)

@@ -74,56 +74,58 @@ as $body$
 $body$;
 comment on function dbdp.table_rows is 'internal: rows of a table for a client that may read it, read as the table''s owner, with the bytes that a prediction needs';
 
-create or replace function dbdp.probability(model bigint, row_type oid, features bytea) returns float8
+-- Their arguments have no names: PL/Python would set a variable for each, in each call, for a third of its time.
+-- (model, type of the row or 0, bytes) and (model, bytes as stored, number of the statement)
+create or replace function dbdp.probability(bigint, oid, bytea) returns float8
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython probability@
 $body$;
 
-create or replace function dbdp.probability_stored(model bigint, stored bytea, statement float8) returns float8
+create or replace function dbdp.probability_stored(bigint, bytea, float8) returns float8
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython probability_stored@
 $body$;
 
-create or replace function dbdp.predict(model bigint, row_type oid, features bytea) returns boolean
+create or replace function dbdp.predict(bigint, oid, bytea) returns boolean
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython predict@
 $body$;
 
-create or replace function dbdp.predict_stored(model bigint, stored bytea, statement float8) returns boolean
+create or replace function dbdp.predict_stored(bigint, bytea, float8) returns boolean
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython predict_stored@
 $body$;
 
-create or replace function dbdp.predict_class(model bigint, row_type oid, features bytea) returns text
+create or replace function dbdp.predict_class(bigint, oid, bytea) returns text
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython predict_class@
 $body$;
 
-create or replace function dbdp.predict_class_stored(model bigint, stored bytea, statement float8) returns text
+create or replace function dbdp.predict_class_stored(bigint, bytea, float8) returns text
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython predict_class_stored@
 $body$;
 
-create or replace function dbdp.predict_value(model bigint, row_type oid, features bytea) returns float8
+create or replace function dbdp.predict_value(bigint, oid, bytea) returns float8
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython predict_value@
 $body$;
 
-create or replace function dbdp.predict_value_stored(model bigint, stored bytea, statement float8) returns float8
+create or replace function dbdp.predict_value_stored(bigint, bytea, float8) returns float8
 language plpython3u
 stable strict parallel safe cost 300
 as $body$

@@ -84,3 +84,12 @@ drop function dbdp.confusion_transition(bytea, bytea, bytea, int, text);
 drop function dbdp.confusion_terminate(bytea);
 drop aggregate dbdp.noisy_steps(bytea, bytea, bytea);
 drop function dbdp.noisy_transition(bytea, bytea, bytea, bytea);
+
+-- Functions whose arguments lose their names, which CREATE OR REPLACE refuses; views of users depend on them.
+update pg_catalog.pg_proc
+set proargnames = null
+where pronamespace = 'dbdp'::pg_catalog.regnamespace
+and proname in (
+  'predict', 'predict_stored', 'predict_class', 'predict_class_stored', 'predict_value', 'predict_value_stored',
+  'probability', 'probability_stored')
+and prolang = (select l.oid from pg_catalog.pg_language as l where l.lanname = 'plpython3u');
