@@ -4,11 +4,12 @@ import re
 
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import RandomProjection
+from dbdp.privacy.accounting.padding import MOST_PACKED
 from dbdp.registry.declarations import Declaration
 from dbdp.sessions.session import Session
 
 LEAST_MEMORY, MOST_MEMORY = 1 << 20, 1 << 40
-MOST_STEPS, MOST_PACKED = 1 << 26, 1 << 33  # steps of one draw, and rows packed for them
+MOST_STEPS = 1 << 26  # of one draw
 DEFAULT_MEMORY = 256 << 20
 _SIZE = re.compile(r"(\d{1,15}) *(B|kB|MB|GB)?")
 _UNITS = {"B": 0, "kB": 10, "MB": 20, "GB": 30}

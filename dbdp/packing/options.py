@@ -7,7 +7,8 @@ from typing import Any
 
 from dbdp import checks
 from dbdp.learning.rows.encoding import RandomProjection
-from dbdp.packing.memory import MOST_PACKED, MOST_STEPS, model_dimension, pack_memory, step_bytes
+from dbdp.packing.memory import MOST_STEPS, model_dimension, pack_memory, step_bytes
+from dbdp.privacy.accounting.padding import MOST_PACKED
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.tables import records
 from dbdp.sessions.session import Session

@@ -12,7 +12,7 @@ from scipy import stats
 from dbdp.algorithms import NOISY_WHILE_TRAINING, Facts, Request, plan
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.events import PaddedDpEvent, PoissonGaussianDpEvent, Release, exceedance, leak
-from dbdp.privacy.accounting.padding import LEAKED, PoissonSamples, binomial_tail, padded_samples
+from dbdp.privacy.accounting.padding import LEAKED, MOST_PACKED, PoissonSamples, binomial_tail, padded_samples
 from dbdp.privacy.accounting.subsampling import poisson_gaussian_multiplier
 
 GRID = [(rows, q) for rows in (1, 2, 10, 100, 1000, 12_345) for q in (1e-6, 1e-3, 0.02, 0.1, 0.5, 0.9, 0.999, 1.0)]
@@ -72,6 +72,14 @@ def test_a_release_without_delta_cuts_nothing():
     release_plan = plan(Request(1.0, 0.0, algorithm="privgene", batch_size=10), Facts(500, 3))
     assert release_plan.details["padded_size"] == 500
     assert release_plan.details["padding_leak"] == release_plan.guarantee.delta == 0.0
+
+
+@pytest.mark.parametrize(("probability", "delta"), [(1.0, 1e-6), (1e-6, 0.0)])
+def test_samples_that_cannot_be_packed_are_refused_by_the_plan_and_so_before_the_charge(probability, delta):
+    """A capacity may be 10¹² rows. The control: a small mini-batch of as many."""
+    with pytest.raises(ValueError, match=f"above the limit of {MOST_PACKED}; choose a smaller batch_size"):
+        padded_samples(10**12, probability, 10, epsilon=1.0, delta=delta)
+    assert padded_samples(10**12, 1e-6, 10, epsilon=1.0, delta=1e-6).size < 2 * 10**6
 
 
 @pytest.mark.parametrize("size", [0, -1, 101])

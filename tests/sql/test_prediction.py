@@ -159,6 +159,36 @@ def test_a_table_altered_in_the_session_is_scored_as_it_is_now(connection, fitte
     assert scores(connection, fitted.model_id_, "other", "ctid") != before
 
 
+SWAP = "alter table other rename a to z; alter table other rename r to a; alter table other rename z to r"
+WITHIN = f"""
+create function pg_temp.within(model bigint) returns float8[] language plpgsql as $$
+declare
+  p constant text := 'select array_agg(dbdp.predict_probability($1, o) order by ctid) from other as o';
+  first float8[]; swapped float8[]; undone float8[]; restored float8[];
+begin
+  execute p into first using model;
+  begin
+    {SWAP};
+    execute p into swapped using model;
+    raise exception 'undo';
+  exception when raise_exception then
+    execute p into undone using model;
+  end;
+  {SWAP};
+  execute p into restored using model;
+  return array[first, swapped, undone, restored];
+end $$"""
+
+
+def test_a_table_altered_within_a_statement_is_scored_as_it_is_then(connection, fitted):
+    """Also where a subtransaction undoes the change, which no later command does."""
+    connection.execute(f"create table other as select {COLUMNS} from t order by ctid")
+    connection.execute(WITHIN)
+    first, swapped, undone, after = connection.execute("select pg_temp.within(%s)", (fitted.model_id_,)).fetchone()[0]
+    assert first != swapped
+    assert (first, swapped) == (undone, after)
+
+
 @pytest.mark.parametrize("missing", ["drop column a", "rename t to tt"])
 def test_a_row_without_the_models_columns_is_refused(connection, fitted, missing):
     connection.execute(f"create table other as select {COLUMNS} from t; alter table other {missing}")

@@ -99,23 +99,27 @@ cdef class CalledScorer(Scorer):
         return NOTHING if decision is None else <double> decision
 
 
-ctypedef unsigned int (*role_function)()
+ctypedef unsigned int (*number_function)()
+ctypedef unsigned int (*command_function)(bint is_used)
 
 
 cdef class Scorers:
-    """See `scoring.Scorers`; `current_role` is the address of the function that returns the role, or 0."""
+    """See `scoring.Scorers`; the arguments are the addresses of the server's functions, or 0."""
 
-    cdef role_function _current_role
-    cdef unsigned int _role
+    cdef number_function _current_role, _current_subtransaction
+    cdef command_function _current_command
+    cdef unsigned int _role, _command, _subtransaction
     cdef dict _known, _stored
     cdef Scorer _last, _last_stored
     cdef long long _last_model, _last_row_type, _stored_model
     cdef unsigned int _stored_row_type
     cdef double _statement
 
-    def __init__(self, size_t current_role=0):
-        self._current_role = <role_function> current_role
-        self._role = 0
+    def __init__(self, size_t current_role=0, size_t current_command=0, size_t current_subtransaction=0):
+        self._current_role = <number_function> current_role
+        self._current_command = <command_function> current_command
+        self._current_subtransaction = <number_function> current_subtransaction
+        self._role = self._command = self._subtransaction = 0
         self.forget()
 
     cdef _forget_other_roles(self):
@@ -171,8 +175,14 @@ cdef class Scorers:
         cdef double chosen = self._decision(model, row_type, features)
         return None if chosen != chosen else self._last.classes[<long> chosen]
 
-    cdef _forget_rows(self, double statement):
-        self._statement, self._last, self._last_stored = statement, None, None
+    cdef _forget_rows_of_other_commands(self, double statement):
+        cdef unsigned int command = 0, subtransaction = 0
+        if self._current_command != NULL:
+            command, subtransaction = self._current_command(False), self._current_subtransaction()
+        if statement == self._statement and command == self._command and subtransaction == self._subtransaction:
+            return
+        self._statement, self._command, self._subtransaction = statement, command, subtransaction
+        self._last = self._last_stored = None
         self._known = {key: scorer for key, scorer in self._known.items() if key[1] == 0}
         self._stored.clear()
 
@@ -182,8 +192,7 @@ cdef class Scorers:
             return NOTHING
         self._forget_other_roles()
         memcpy(&row_type, PyBytes_AS_STRING(row) + 4, 4)
-        if statement != self._statement:
-            self._forget_rows(statement)
+        self._forget_rows_of_other_commands(statement)
         if self._last_stored is None or model != self._stored_model or row_type != self._stored_row_type:
             self._last_stored = self._stored.get((model, row_type))
             if self._last_stored is None:

@@ -289,16 +289,29 @@ class Scorers:
 
     A parallel worker cannot query the server for the model through PL/Python. So `predict` and similar methods
     return None while there is no scorer, and the caller then passes the model to `learn`. A table can be
-    altered between two statements, so scorers of rows are valid for one statement: `predict_stored` and similar
-    methods, which are called first, receive its number. Their compiled form reads rows as they are stored, in half
+    altered between two statements, and by a function within one. So scorers of rows are valid for one command:
+    `predict_stored` and similar methods, which are called first, receive the time of the statement and look up the
+    numbers of the command and of the subtransaction. Every change of a table raises the first, and where a
+    subtransaction undoes a change, the second differs. Their compiled form reads rows as they are stored, in half
     the time; here they return None, and the caller passes the binary form. The scorers of one role are dropped when
     another calls: the first may have passed a false description of the model, and may see other models.
+
+    Parameters
+    ----------
+    current_role, current_command, current_subtransaction : callable
+        The server's functions; those of a client return 0.
     """
 
-    def __init__(self, current_role: Callable[[], int] = int) -> None:
+    def __init__(
+        self,
+        current_role: Callable[[], int] = int,
+        current_command: Callable[[bool], int] = int,
+        current_subtransaction: Callable[[], int] = int,
+    ) -> None:
         self._known: dict[tuple[int, int], Scorer] = {}
-        self._statement = math.nan
+        self._command: tuple[float, int, int] | None = None
         self._current_role = current_role
+        self._current_command, self._current_subtransaction = current_command, current_subtransaction
         self._role = 0
 
     def _forget_other_roles(self) -> None:
@@ -348,9 +361,10 @@ class Scorers:
         return None if chosen is None else self._known[model, row_type].classes[int(chosen)]
 
     def predict_stored(self, _model: int, _row: bytes, statement: float) -> None:
-        """Drop the scorers for rows of an earlier statement; return None, since only the compiled form reads rows."""
-        if statement != self._statement:
-            self._statement = statement
+        """Drop the scorers for rows of an earlier command; return None, since only the compiled form reads rows."""
+        command = statement, self._current_command(False), self._current_subtransaction()
+        if command != self._command:
+            self._command = command
             self._known = {key: scorer for key, scorer in self._known.items() if key[1] == 0}
 
     probability_stored = value_stored = label_stored = predict_stored
@@ -364,15 +378,16 @@ except ImportError:  # built without a C compiler
 _forms: Any = compiled or sys.modules[__name__]
 
 
-def _function_of_role() -> tuple[Any, ...]:
-    """Return the server's function for the current role, as an argument of `Scorers`; an empty tuple in a client."""
-    function = getattr(ctypes.PyDLL(None), "GetUserId", None)
-    if function is None:
+def _functions_of_server() -> tuple[Any, ...]:
+    """Return the server's functions that are the arguments of `Scorers`; an empty tuple in a client."""
+    server = ctypes.PyDLL(None)
+    if not hasattr(server, "GetUserId"):
         return ()
-    return (ctypes.cast(function, ctypes.c_void_p).value,) if compiled else (function,)
+    functions = server.GetUserId, server.GetCurrentCommandId, server.GetCurrentSubTransactionId
+    return tuple(ctypes.cast(each, ctypes.c_void_p).value for each in functions) if compiled else functions
 
 
-_scorers: dict[str, Any] = {kind: _forms.Scorers(*_function_of_role()) for kind in ("binary", "classes", "real")}
+_scorers: dict[str, Any] = {kind: _forms.Scorers(*_functions_of_server()) for kind in ("binary", "classes", "real")}
 predict, predict_stored = _scorers["binary"].predict, _scorers["binary"].predict_stored
 probability, probability_stored = _scorers["binary"].probability, _scorers["binary"].probability_stored
 predict_class, predict_class_stored = _scorers["classes"].label, _scorers["classes"].label_stored

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from dbdp.privacy.accounting.events import Event, PaddedDpEvent, exceedance
 
 LEAKED = 1 / 1000  # largest share of a release's δ
+MOST_PACKED = 1 << 33  # rows that are packed for the samples of one call
 _LEAST = 1e-300  # a tail is never rounded to 0
 _MARGIN = 2.0**-46  # relative error of the exponent below, with room
 
@@ -98,6 +99,11 @@ def padded_samples(
     ----------
     weight : float
         The ε of the charged budget: the leak is computed for the larger of both ε (privacy.md §13).
+
+    Raises
+    ------
+    ValueError
+        If the size is above the rows that one call packs.
     """
     mean = rows * probability
     least = min(rows, math.ceil(mean + 8 * math.sqrt(mean) + 32))
@@ -107,4 +113,10 @@ def padded_samples(
         return leak <= delta * LEAKED
 
     sizes = range(least, rows)  # the tail falls in M, and is 0 at n
-    return PoissonSamples(rows, probability, draws, least + bisect_left(sizes, True, key=is_enough))
+    size = least + bisect_left(sizes, True, key=is_enough)
+    if size > MOST_PACKED:
+        raise ValueError(
+            f"a mini-batch of {mean:.6g} of {rows} rows is packed as {size}, above the limit of {MOST_PACKED}; choose "
+            "a smaller batch_size (with delta = 0 all rows are packed), or an algorithm without mini-batches"
+        )
+    return PoissonSamples(rows, probability, draws, size)
