@@ -19,7 +19,7 @@ from rich.table import Table
 from dbdp.interfaces.cli.demo import adult
 from dbdp.interfaces.python.database import Database
 from dbdp.interfaces.python.estimators import LogisticRegression, design_matrix
-from dbdp.registry.declarations import declare
+from dbdp.registry.declarations import Declaration
 
 EPSILON, DELTA = 1.0, 1e-6
 BUDGET_EPSILON, BUDGET_DELTA = 4.0, 1e-5
@@ -143,7 +143,8 @@ def _accuracies(database: Database, console: Console, text: str, model: int, est
     table.add_row(f"private, trained in SQL (model {model})", f"{_score(database, model):.4f}")
     in_python = estimator.model_id_
     table.add_row(f"private, trained in Python (model {in_python})", f"{_score(database, in_python):.4f}")
-    table.add_row("not private (scikit-learn, same rows and features)", f"{_not_private(text):.4f}")
+    exact = _not_private(text, estimator.declaration_)
+    table.add_row("not private (scikit-learn, same rows and features)", f"{exact:.4f}")
     table.add_row("majority share", f"{majority[0]['share']:.4f}")
     console.print(table)
 
@@ -152,13 +153,12 @@ def _score(database: Database, model: int) -> float:
     return database.query(_scoring_sql(model))[0]["accuracy"]
 
 
-def _not_private(text: str) -> float:
-    """Return the accuracy of scikit-learn's logistic regression on the same split."""
+def _not_private(text: str, declaration: Declaration) -> float:
+    """Return the accuracy of scikit-learn's logistic regression on the same split, bins and scales of numbers."""
     from sklearn.linear_model import LogisticRegression as NotPrivate
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import MinMaxScaler
 
-    declaration = declare(label=adult.LABEL, positive=adult.POSITIVE, features=adult.DECLARED)
     rows = list(csv.DictReader(io.StringIO(text)))
     features = design_matrix(declaration, np.array([[row[c] for c in declaration.columns] for row in rows], object))
     labels = np.array([row[adult.LABEL] == adult.POSITIVE for row in rows])
