@@ -26,9 +26,9 @@ def draw(readme: str) -> Any:
     from matplotlib import rcParams
     from matplotlib.figure import Figure
 
-    rcParams["svg.hashsalt"] = "dbdp"  # the same picture has the same bytes
+    rcParams.update({"svg.hashsalt": "dbdp", "font.size": 11})  # with this salt the same picture has the same bytes
     (_, *methods), *datasets = rows(readme)
-    figure = Figure(figsize=(10, 3), layout="constrained")
+    figure = Figure(figsize=(8.5, 3.2), layout="constrained")
     for panel, (name, *cells) in zip(figure.subplots(1, len(datasets)), datasets, strict=True):
         for method, cell, (colour, style, width) in zip(methods, cells, STYLES, strict=True):
             values = numbers(cell)
@@ -37,7 +37,9 @@ def draw(readme: str) -> Any:
         panel.set(title=name, xscale="log", xlabel="ε", xticks=EPSILONS, xticklabels=[f"{each:g}" for each in EPSILONS])
         panel.minorticks_off()
     figure.axes[0].set_ylabel("test accuracy, %")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(
+        *figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, columnspacing=1
+    )
     return figure
 
 
