@@ -18,7 +18,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking")
-WIDER = "return document.documentElement.scrollWidth - window.innerWidth"
+WIDER = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
 CODE = ":is(.language-sql, .language-python, .language-console) pre > code"
 CUT = f"return [...document.querySelectorAll('{CODE}')].filter(each => each.scrollWidth > each.clientWidth + 1).length"
 
