@@ -72,7 +72,7 @@ def test_no_code_is_cut_off_and_no_page_is_wider_than_the_screen(browser, addres
     assert layouts == dict.fromkeys(pages, (0, 0))
     browser.get(f"{address}/tutorials/owner.html")
     browser.execute_script("for (const each of document.querySelectorAll('pre > code')) each.style.whiteSpace = 'pre'")
-    assert (browser.execute_script(CUT) > 0) == (width < 400)  # control: without wrapping a telephone would cut it off
+    assert width > 400 or browser.execute_script(CUT) > 0  # control: without wrapping a telephone would cut it off
 
 
 @pytest.mark.slow
