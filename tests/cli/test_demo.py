@@ -1,9 +1,11 @@
 """The demo trains on real data where there are any, and reports that its rows are generated otherwise."""
 
 import io
+import shlex
 
 import pytest
 from chance import usually
+from commands import run_here
 from rich.console import Console
 
 from dbdp.interfaces.cli.demo import adult, demo
@@ -58,3 +60,14 @@ def test_it_prints_the_plan_both_receipts_and_the_sql(database):
     line = next(line for line in text.splitlines() if line.startswith("psql "))
     assert f"dbname={database.connection.info.dbname}" in line
     assert "password" not in line
+
+
+def test_it_ends_with_the_accuracies_and_commands_that_work(database, server_url):
+    text = shown(database)
+    end = text[text.index("accuracy on the held-out rows") :]
+    assert "majority share" in end
+    assert "released_at" not in end
+    assert "register_dataset" not in end
+    commands = [shlex.split(line, comments=True) for line in end.splitlines() if line.startswith("dbdp ")]
+    assert [command[1] for command in commands] == ["predict", "budget"]
+    assert [run_here(*command[1:], DBDP_URL=server_url).returncode for command in commands] == [0, 0]

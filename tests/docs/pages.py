@@ -25,6 +25,7 @@ REASONS = (
     "runs until it is stopped",
     "asks for an answer",
     "a glimpse of what the page then prepares",
+    "runs this itself",
     "changes rights for all databases of the server",
 )
 SHELLS = ("sh", "bash", "console")

@@ -1,11 +1,17 @@
 """The blocks of the README and of the pages of docs/ run in their order with the printed results; see pages.py."""
 
+import html
+import json
 import os
 import re
+import runpy
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import httpx
 import psycopg
 import pytest
 from interpreters import Reader, reader
@@ -18,7 +24,9 @@ from dbdp.deployment.bootstrap import find_postgresql
 from dbdp.deployment.cluster import Cluster
 
 PAGES = {page.name: page for page in pages()}
-FIRST = [name for name, page in PAGES.items() if page.after is None and any(page.steps())]
+README = "README.md"
+FIRST = [name for name, page in PAGES.items() if page.after is None and any(page.steps()) and name != README]
+PROGRAMS = Path(sys.prefix, "bin")  # of this environment, `dbdp` among them
 
 
 @pytest.fixture(scope="module")
@@ -34,19 +42,36 @@ def private_server() -> Iterator[Cluster]:
 
 @pytest.fixture
 def new_reader(private_server: Cluster, tmp_path: Path) -> Iterator[Reader]:
-    """A reader in an empty folder with a private server in its initial state."""
-    programs = find_postgresql().programs
+    """A reader in an empty folder with a private server in its initial state, in the activated environment."""
+    with reader_of(private_server, tmp_path, f"{PROGRAMS}:{os.environ['PATH']}") as one:
+        yield one
+
+
+@pytest.fixture
+def newcomer(private_server: Cluster, tmp_path: Path) -> Iterator[Reader]:
+    """A reader in a new shell, in a folder with the Makefile and its environment, which `make` need not install."""
+    (tmp_path / "Makefile").symlink_to(ROOT / "Makefile")
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    others = [place for place in os.environ["PATH"].split(":") if Path(place) != PROGRAMS]
+    data = {name: os.environ[name] for name in ("DBDP_DATA",) if name in os.environ}
+    with reader_of(private_server, tmp_path, ":".join(others), MAKEFLAGS="-- BOOTSTRAP=true", **data) as one:
+        yield one
+
+
+@contextmanager
+def reader_of(cluster: Cluster, folder: Path, path: str, **more: str) -> Iterator[Reader]:
+    """Open a reader in a folder, with a private server in its initial state."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "DBDP"))}
     environment |= {
-        "PATH": f"{Path(sys.executable).parent}:{programs}:{environment['PATH']}",
-        "DBDP_HOME": str(private_server.home.parent),
-        "HOME": str(tmp_path),
+        "PATH": f"{find_postgresql().programs}:{path}",
+        "DBDP_HOME": str(cluster.home.parent),
+        "HOME": str(folder),
         "COLUMNS": "120",
         "LC_ALL": "C.UTF-8",
         "PSQL_PAGER": "cat",
     }
-    make_pristine(private_server)
-    with reader(environment, tmp_path, private_server.url) as one:
+    make_pristine(cluster)
+    with reader(environment | more, folder, cluster.url) as one:
         yield one
 
 
@@ -78,6 +103,58 @@ def test_every_block_does_what_the_page_shows(name, new_reader):
     for page in PAGES.values():
         if page.after == name:
             follow(page, new_reader)
+
+
+@pytest.mark.slow
+def test_the_readme_runs_from_top_to_bottom_in_a_new_shell(newcomer):
+    """As printed: the demo, a login, SQL, Python and commands, then the page, and what other pages continue."""
+    assert newcomer.follow(Step("sh", "dbdp version", 1))[1]  # not found before the README says how
+    follow(PAGES[README], newcomer)
+    assert "patients" in datasets_on_the_page(newcomer, *re.findall(r"`(olga)` with `(.*?)`", PAGES[README].text)[0])
+    for page in PAGES.values():
+        if page.after == README:
+            follow(page, newcomer)
+
+
+def datasets_on_the_page(reader: Reader, role: str, password: str) -> str:
+    """Start the page as the README does, on a free port, and sign in."""
+    waiting = "while ! grep -q http page.txt; do sleep 0.1; done; cat page.txt"
+    address = reader.follow(Step("sh", f"dbdp web --port 0 > page.txt 2>&1 &\n{waiting}", 1))[0].strip()
+    with httpx.Client(base_url=address, headers={"origin": address.rstrip("/")}, timeout=60) as client:
+        signed_in = client.post("/sign-in", data={"role": role, "password": password})
+        datasets = client.get("/datasets").text
+    reader.follow(Step("sh", "kill %1", 1))
+    assert signed_in.status_code == 303, signed_in.text
+    return datasets
+
+
+@pytest.mark.slow
+def test_every_cell_of_the_notebook_runs_on_generated_rows(new_reader):
+    for number, code in enumerate(code_cells()):
+        printed, failed = new_reader.follow(Step("python", "".join(code["source"]), number))
+        assert not failed, f"cell {number} printed\n{printed}"
+
+
+def test_the_notebook_shows_what_its_cells_returned():
+    cells = code_cells()
+    assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)]
+    kinds = {output["output_type"] for cell in cells for output in cell["outputs"]}
+    assert kinds == {"stream", "execute_result", "display_data"}  # no error
+    assert sum("image/png" in output.get("data", {}) for cell in cells for output in cell["outputs"]) >= 2
+
+
+def code_cells() -> list[dict[str, Any]]:
+    """Return the cells of code of the notebook."""
+    cells = json.loads((ROOT / "docs" / "tutorials" / "notebook.ipynb").read_text(encoding="utf-8"))["cells"]
+    return [cell for cell in cells if cell["cell_type"] == "code"]
+
+
+def test_the_picture_shows_the_readmes_accuracies():
+    draw = runpy.run_path(str(ROOT / "docs" / "draw.py"))
+    table = draw["data"](PAGES[README].text)
+    assert len(draw["rows"](PAGES[README].text)) == 4
+    picture = html.unescape((ROOT / "docs" / "overview.svg").read_text(encoding="utf-8"))
+    assert table in picture, "run `.venv/bin/python docs/draw.py`"
 
 
 @pytest.mark.parametrize(

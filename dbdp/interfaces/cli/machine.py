@@ -22,7 +22,7 @@ def demo(url: Url = None) -> None:
     from dbdp.interfaces.cli.demo.demo import run
 
     with opened(url) as database:
-        run(database, console)
+        run(database, console, elsewhere=url is not None)
 
 
 @app.command()

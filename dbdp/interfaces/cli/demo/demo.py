@@ -4,6 +4,9 @@ import csv
 import io
 import json
 import shlex
+import shutil
+import sys
+from pathlib import Path
 from typing import Any, LiteralString
 
 import numpy as np
@@ -16,15 +19,15 @@ from rich.table import Table
 from dbdp.interfaces.cli.demo import adult
 from dbdp.interfaces.python.database import Database
 from dbdp.interfaces.python.estimators import LogisticRegression, design_matrix
-from dbdp.registry.declarations import declare
+from dbdp.registry.declarations import Declaration
 
 EPSILON, DELTA = 1.0, 1e-6
 BUDGET_EPSILON, BUDGET_DELTA = 4.0, 1e-5
 DATASET = "adult"
 
 
-def run(database: Database, console: Console) -> None:
-    """Run the demo on a database."""
+def run(database: Database, console: Console, *, elsewhere: bool = False) -> None:
+    """Run the demo on a database; commands that follow name it where it is elsewhere, not the default one."""
     rows, origin = adult.read(adult.download)
     console.rule("1. data")
     console.print(origin, highlight=False, soft_wrap=True, markup=False)
@@ -36,12 +39,14 @@ def run(database: Database, console: Console) -> None:
     console.rule("4. train, from Python: the same controller, one query for each epoch")
     estimator = LogisticRegression(epsilon=EPSILON, delta=DELTA).fit(database, DATASET)
     console.print_json(json.dumps(estimator.receipt_))
-    console.rule("5. accuracy on the held-out rows")
-    _accuracies(database, console, rows, released["model"], estimator)
-    console.rule("6. the SQL, to continue by hand")
-    console.print(f"psql {_target(database)}", highlight=False, soft_wrap=True, markup=False)
+    console.rule("5. the SQL of all this")
     for text in [*statements, statement, _scoring_sql(released["model"])]:
         console.print(Syntax(text, "sql", theme="ansi_light", word_wrap=True, background_color="default"))
+    console.rule(f"6. accuracy on the held-out rows, at ε = {EPSILON:g} and δ = {DELTA:g}")
+    _accuracies(database, console, rows, released["model"], estimator)
+    console.rule("what to do next")
+    for line in _next_steps(database, released["model"], elsewhere):
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
 def load(database: Database, text: str) -> None:
@@ -68,6 +73,22 @@ def _target(database: Database) -> str:
     """Return the database's connection string as an argument for a shell, without a password."""
     info = database.connection.info
     return shlex.quote(make_conninfo(host=info.host, port=info.port, dbname=info.dbname, user=info.user))
+
+
+def _next_steps(database: Database, model: int, elsewhere: bool) -> list[str]:
+    """Return commands that continue where the demo ends; the first only where the shell does not find `dbdp`."""
+    target = _target(database)
+    activate = Path(sys.prefix, "bin", "activate")
+    found = shutil.which("dbdp") or not activate.is_file()
+    option = f" --url {target}" if elsewhere else ""
+    return [
+        *([] if found else [f"source {activate}  # the shell then finds dbdp and its Python"]),
+        f"psql {target}  # continue with the SQL above",
+        f"dbdp predict {model} demo.adult_holdout --limit 3{option}  # a prediction costs nothing",
+        f"dbdp budget {DATASET}{option}  # what is left of the budget",
+        "README.md continues with a table of your own, docs/tutorials has ten minutes for each role, "
+        "and `dbdp --help` lists the commands.",
+    ]
 
 
 _REGISTRATION = """select dbdp.register_dataset({dataset}, 'demo.adult',
@@ -122,7 +143,8 @@ def _accuracies(database: Database, console: Console, text: str, model: int, est
     table.add_row(f"private, trained in SQL (model {model})", f"{_score(database, model):.4f}")
     in_python = estimator.model_id_
     table.add_row(f"private, trained in Python (model {in_python})", f"{_score(database, in_python):.4f}")
-    table.add_row("not private (scikit-learn, same rows and features)", f"{_not_private(text):.4f}")
+    exact = _not_private(text, estimator.declaration_)
+    table.add_row("not private (scikit-learn, same rows and features)", f"{exact:.4f}")
     table.add_row("majority share", f"{majority[0]['share']:.4f}")
     console.print(table)
 
@@ -131,13 +153,12 @@ def _score(database: Database, model: int) -> float:
     return database.query(_scoring_sql(model))[0]["accuracy"]
 
 
-def _not_private(text: str) -> float:
-    """Return the accuracy of scikit-learn's logistic regression on the same split."""
+def _not_private(text: str, declaration: Declaration) -> float:
+    """Return the accuracy of scikit-learn's logistic regression on the same split, bins and scales of numbers."""
     from sklearn.linear_model import LogisticRegression as NotPrivate
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import MinMaxScaler
 
-    declaration = declare(label=adult.LABEL, positive=adult.POSITIVE, features=adult.DECLARED)
     rows = list(csv.DictReader(io.StringIO(text)))
     features = design_matrix(declaration, np.array([[row[c] for c in declaration.columns] for row in rows], object))
     labels = np.array([row[adult.LABEL] == adult.POSITIVE for row in rows])
