@@ -330,6 +330,7 @@ REFUSED = {
     "a clip of its own": ({"clip_norm": 0.5}, "has no clip_norm .* give clip in settings"),
     "a regulariser": ({"regularisation": 0.1}, "has no regularisation .* the coordinates regularise"),
     "endless steps": ({"step_size": 1e7}, "step_size = 1e\\+07|step_size = 10000000"),
+    "denormal steps": ({"step_size": 1e-310}, "step_size = 1e-310 must be between 1e-06 and 1e\\+06"),
     "a network": ({"network": "mlp"}, "has no network"),
     "a share and a summary": ({"summary": 7, "own": {"moment_share": 0.4}}, "summary 7 has .* leave one of them out"),
 }

@@ -194,8 +194,8 @@ def _moment_share(request: Request, facts: Facts, own: Settings) -> float:
 
 
 def _step_given(size: float) -> float:
-    """Return the step size that was given: so small that no model of T steps is beyond all floats."""
-    between("step_size", settings.positive_step(size), 0, LARGEST)
+    """Return the step size that was given: no model of T steps is beyond all floats, or below the normal ones."""
+    between("step_size", settings.positive_step(size), 1 / LARGEST, LARGEST)
     return size
 
 
