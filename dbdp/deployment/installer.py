@@ -41,6 +41,19 @@ REFUSING = re.compile(
     r"language plpython3u((?:(?!\$body\$).)*?)\nas \$body\$\n@refusing (\w+)@\n\$body\$;\n",
     re.DOTALL,
 )
+PAIR = """create or replace function dbdp.try_{name}{signature}
+language plpython3u{settings}
+as $body$
+@plpython {body}@
+$body$;
+comment on function dbdp.try_{name} is 'internal: the work of dbdp.{name}; a refusal is left to dbdp.accepted';
+create or replace function dbdp.{name}{signature}
+language sql {is_called}
+set search_path = pg_catalog, pg_temp
+as $body$
+select answer.* from dbdp.try_{name}({numbers}) as answer where dbdp.accepted()
+$body$;
+"""
 PARAMETER = re.compile(r"(?:'[^']*'|[^',])+")  # no type in sql/ has a comma
 OPTIONS = re.compile(r"@options(?: without ([\w ]+))?@")  # the options of a training (`controller.options`)
 PATH_ITEM = re.compile(r'"(?:[^"]|"")*"|[^,\s]+')
@@ -377,19 +390,14 @@ def _pair(function: re.Match[str]) -> str:
     parameters = ",".join(defaulted)
     numbers = ", ".join(f"${number}" for number, _ in enumerate(passed, start=1))
     is_called = " ".join(re.findall(r"\b(?:stable|parallel safe)\b", settings))
-    return f"""create or replace function dbdp.try_{name}({parameters}){result or ""}
-language plpython3u{settings}
-as $body$
-@plpython {body}@
-$body$;
-comment on function dbdp.try_{name} is 'internal: the work of dbdp.{name}; a refusal is left to dbdp.accepted';
-create or replace function dbdp.{name}({parameters}){result or ""}
-language sql {is_called}
-set search_path = pg_catalog, pg_temp
-as $body$
-select answer.* from dbdp.try_{name}({numbers}) as answer where dbdp.accepted()
-$body$;
-"""
+    return PAIR.format(
+        name=name,
+        signature=f"({parameters}){result or ''}",
+        settings=settings,
+        body=body,
+        is_called=is_called,
+        numbers=numbers,
+    )
 
 
 def _with_default(parameter: str) -> str:

@@ -21,6 +21,9 @@ comment on function dbdp.last_refusal is 'internal: the error and the warnings t
 create or replace function dbdp.accepted() returns boolean
 language plpgsql parallel safe
 set search_path = pg_catalog, pg_temp
+set debug_print_parse = off
+set debug_print_rewritten = off
+set debug_print_plan = off
 as $body$
 declare
   refusal record;

@@ -159,7 +159,7 @@ def test_a_null_where_a_default_stands_is_the_default(connection, dataset):
 @pytest.mark.parametrize("name", ["nope", "", "x" * 500, "it's \"", None])
 def test_an_unknown_dataset_is_named(connection, dataset, spent, name, interface):
     refused = pytest.raises(
-        (psycopg.Error, ValueError), match=r"dataset .* is (not registered; see|missing; pass .*) dbdp.datasets"
+        (psycopg.Error, ValueError), match=r"dataset .*is (not registered; see|missing; pass .* in) dbdp.datasets"
     )
     with nothing_lost(connection, spent, dataset), refused:
         train(connection, interface, name)

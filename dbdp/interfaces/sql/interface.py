@@ -79,7 +79,8 @@ def refusing(*contexts: Callable[[], AbstractContextManager[None]]) -> Callable[
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         answer = interface(*contexts)(function)
-        refused = [None] if get_origin(function.__annotations__["return"]) is list else None  # one row, for `accepted`
+        kind: Any = get_origin(function.__annotations__["return"])
+        refused = [None] if kind is list else None  # one row, for which `accepted` is called
 
         @wraps(function)
         def call(*arguments: Any) -> Any:
@@ -102,7 +103,7 @@ def _refusal(error: Exception) -> Outcome:
     if isinstance(error, InterfaceError):
         return Outcome(f"{PREFIX}{error}", error.sqlstate)
     sqlstate, text = session.failure(error)
-    _, detail, hint, *_ = error.spidata
+    _, detail, hint, *_ = getattr(error, "spidata", (None, None, None))
     remedy = " ".join(filter(None, (detail, hint)))
     return Outcome(text, sqlstate, remedy or None)
 
