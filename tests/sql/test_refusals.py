@@ -138,3 +138,13 @@ def test_public_facts_that_void_a_right_or_a_guarantee_are_warnings(connection, 
     assert [level for level, _ in texts] == ["WARNING", "WARNING"]
     assert f"role '{role}' is not a member of dbdp_analyst, and so may not train yet" in texts[0][1]
     assert "delta = 0.0166667 is at least 1/60" in texts[1][1]
+
+
+def test_a_client_shows_the_servers_warnings_as_pythons(connection, database, schema, dataset):
+    role = f"idle_{schema}"
+    connection.execute(f"create role {role}")
+    try:
+        with pytest.warns(UserWarning, match=f"^role '{role}' is not a member of dbdp_analyst"):
+            database.grant_training(dataset, role)
+    finally:
+        connection.execute(f"drop role {role}")

@@ -7,6 +7,7 @@ shell's completion and short commands are fast.
 import logging
 import re
 import sys
+import warnings
 from importlib import import_module
 from typing import Any
 
@@ -105,6 +106,7 @@ def version(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -
 def main() -> None:
     """Run the command line; print an error of dbdp in one line and exit with code 1."""
     logging.getLogger("psycopg").addHandler(logging.NullHandler())  # it warns of the statement that Ctrl-C interrupts
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
         app()
     except Exception as error:
@@ -116,6 +118,11 @@ def main() -> None:
         message = Text.assemble(("error:", "red"), " ", _one_line(error))
         Console(stderr=True).print(message, soft_wrap=True)
         sys.exit(1)
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    """Print a warning in one line, without the place in the code."""
+    typer.echo(f"warning: {' '.join(str(message).split())}", err=True)
 
 
 def _refusals() -> tuple[type[Exception], ...]:
