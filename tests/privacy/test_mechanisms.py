@@ -279,7 +279,7 @@ def test_without_a_name_the_delta_decides():
 
 def test_an_unknown_mechanism_is_refused_with_the_known_ones():
     names = "gaussian, spherical_laplace, discrete_gaussian, discrete_laplace"
-    with pytest.raises(ValueError, match=f"'gauss' is unknown; choose one of {names}$"):
+    with pytest.raises(ValueError, match=rf"'gauss' is unknown; choose one of {names}; did you mean 'gaussian'\?$"):
         mechanism_named("gauss", delta=1e-6)
 
 
