@@ -42,8 +42,22 @@ def truth(name: str, value: Any) -> None:
 def one_of(name: str, value: str, options: Collection[str]) -> str:
     """Return the value; raise ValueError unless it is one of the options."""
     if value not in options:
-        raise ValueError(f"{name} {value!r} is unknown; choose one of {', '.join(options)}")
+        raise ValueError(unknown(name, value, options))
     return value
+
+
+def unknown(name: str, value: str, options: Collection[str]) -> str:
+    """Return the message that refuses a word that is not one of the options, with the most similar one."""
+    return f"{name} {value!r} is unknown; choose one of {', '.join(options)}{nearest(value, options)}"
+
+
+def nearest(word: str, known: Collection[str]) -> str:
+    """Return `; did you mean 'NAME'?` for the most similar known name; nothing if none is similar."""
+    from difflib import get_close_matches
+
+    folded = {name.casefold(): name for name in known}
+    similar = get_close_matches(word.casefold(), folded, 1)
+    return f"; did you mean {folded[similar[0]]!r}?" if similar else ""
 
 
 def _after(remedy: str) -> str:
@@ -92,14 +106,6 @@ OTHERS: dict[str, tuple[Any, str]] = {
     "multi_class": ("ovr", "several classes are one against the rest; leave it out"),
     "network": (..., "dbdp.MLPClassifier has hidden layers; other networks are trained by Database.train"),
 }
-
-
-def nearest(word: str, known: Collection[str]) -> str:
-    """Return `; did you mean 'NAME'?` for the most similar known name; nothing if none is similar."""
-    from difflib import get_close_matches
-
-    similar = get_close_matches(word, known, 1)
-    return f"; did you mean {similar[0]!r}?" if similar else ""
 
 
 def keywords(

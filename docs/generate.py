@@ -22,6 +22,7 @@ from dbdp.interfaces.python.database import Database
 
 FOLDER = Path(__file__).parent / "reference"
 INTERNAL = "internal: "  # prefix of the comments of internal functions
+WORK_OF = "internal: the work of "  # and of those that have a public function with the same parameters
 GROUPS = {
     "dbdp_predictor": "For applications",
     "dbdp_analyst": "For analysts",
@@ -87,6 +88,7 @@ def sql_page(database: Database) -> str:
         raise ValueError(f"without a comment in sql/: {', '.join(bare)}")
     parts = ["# SQL reference", _preamble("the comments, types and rights in the catalogue of a server")]
     parts += ["Roles have what those before them have: `dbdp_predictor`, `dbdp_analyst`, `dbdp_data_owner`."]
+    parts += ["A parameter that a function needs has the default null, which the function refuses by its name."]
     open_ones = [each for each in functions if not each["comment"].startswith(INTERNAL)]
     for role, title in GROUPS.items():
         parts += [f"## {title}", *_functions(each for each in open_ones if role in each["roles"])]
@@ -94,7 +96,9 @@ def sql_page(database: Database) -> str:
     parts += ["## Tables", "Views and functions read these; use the views, whose columns stay."]
     parts += [_relation(each) for each in relations if each["kind"] == "r"]
     parts += ["## Internal functions", "The interfaces call these; they may change with any version."]
-    parts += _functions(each for each in functions if each["comment"].startswith(INTERNAL))
+    parts += ["`dbdp.try_NAME` does the work of each function above that refuses: see `dbdp.accepted`."]
+    internal = (each for each in functions if each["comment"].startswith(INTERNAL))
+    parts += _functions(each for each in internal if not each["comment"].startswith(WORK_OF))
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,3 +1,4 @@
+from dbdp.interfaces.sql import outcomes
 from dbdp.interfaces.sql.scoring import learn
 
-return learn(model, row_type, description, kind)
+return outcomes.recorded(learn, *args)

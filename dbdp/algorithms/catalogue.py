@@ -10,6 +10,7 @@ from dbdp.algorithms.options import Options
 from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
 from dbdp.algorithms.plan import AUTO, Facts, NoisyWhileTraining, Plan, Request
 from dbdp.algorithms.settings import check_request, warning_of
+from dbdp.checks import unknown
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting import groups
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
@@ -157,7 +158,7 @@ def check(request: Request, facts: Facts) -> None:
     """Raise ValueError if the algorithm is unknown, or does not have an option of the request."""
     check_request(request, facts)
     if request.algorithm not in ALGORITHMS:
-        raise ValueError(f"algorithm {request.algorithm!r} is unknown; choose one of {AUTO}, {', '.join(ALGORITHMS)}")
+        raise ValueError(unknown("algorithm", request.algorithm, (AUTO, *ALGORITHMS)))
     _check_options(request, facts)
 
 

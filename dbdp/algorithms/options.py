@@ -96,13 +96,19 @@ def own_settings(request: Request, kind: type[Own]) -> Own:
     if not isinstance(values, dict) or set(values) - set(known):
         raise ValueError(
             f"settings of algorithm {request.algorithm!r} are {request.settings}; give an object with any of "
-            f"{', '.join(f'{name} (default {value})' for name, value in known.items())}"
+            f"{', '.join(f'{name} (default {value})' for name, value in known.items())}{_nearest(values, known)}"
         )
     for name, value in values.items():
         wanted = (int, float) if isinstance(known[name], float) else type(known[name])
         if isinstance(value, bool) or not isinstance(value, wanted):
             raise ValueError(f"setting {name} = {value!r} must be of the type of its default, {known[name]!r}")
     return kind(**(dict(kind.network_defaults) if request.network else {}) | values)
+
+
+def _nearest(values: Any, known: Mapping[str, Any]) -> str:
+    """Return the setting that the first unknown name resembles, as a question; nothing for what has no names."""
+    names = [name for name in values if name not in known] if isinstance(values, dict) else []
+    return checks.nearest(names[0], known) if names else ""
 
 
 Values = tuple[Any, ...] | None  # None: any value; its plan checks the range
@@ -163,7 +169,7 @@ class Options:
         if len(values) > 1:
             choice = f"choose one of {', '.join(values)}"
             if not others:
-                return f"{name} {value!r} is unknown; {choice}"
+                return checks.unknown(name, value, values)
             named = f"algorithm {request.algorithm!r} has no {name} {value!r}"
             return f"{named}; {choice}, or algorithm {', '.join(others)}"
         shown, only = (f"{value!r}", f", always with {name} {values[0]}") if values else (f"(given: {value})", "")

@@ -69,9 +69,9 @@ def sql_parameters(*, without: tuple[str, ...] = ()) -> str:
     """Return the options as parameters of an SQL function, one on a line."""
     lines = []
     for each, kind in options(without=without):
-        default = "" if each.default is MISSING else f" default {_literal(each.default)}"
-        lines.append(f"  {each.name} {_SQL_TYPES[kind]}{default}")
-    return ",\n".join(lines)
+        default = None if each.default is MISSING else each.default  # dbdp refuses null by name
+        lines.append(f"  {each.name} {_SQL_TYPES[kind]} default {_literal(default)}")
+    return ",\n".join([*lines, "  regularization float8 default null"])  # a synonym
 
 
 def keywords(

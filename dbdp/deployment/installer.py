@@ -35,6 +35,26 @@ MADE_ONCE = ("schema/1-schema.sql", "schema/5-tables.sql")  # an update runs all
 NOT_FOR_THE_SERVER = frozenset({"_sql", "_plpython", "__pycache__", "tests", "test"})
 ROLES = ("dbdp_owner", "dbdp_predictor", "dbdp_analyst", "dbdp_data_owner")
 BODY = re.compile(r"@plpython (\w+)@")
+# A function that refuses by dbdp.accepted, see sql/functions/0-refusals.sql: name, parameters, result, settings, body.
+REFUSING = re.compile(
+    r"create or replace function dbdp\.(\w+)\(((?:(?!\$body\$).)*?)\)( returns [^\n]+)?\n"
+    r"language plpython3u((?:(?!\$body\$).)*?)\nas \$body\$\n@refusing (\w+)@\n\$body\$;\n",
+    re.DOTALL,
+)
+PAIR = """create or replace function dbdp.try_{name}{signature}
+language plpython3u{settings}
+as $body$
+@plpython {body}@
+$body$;
+comment on function dbdp.try_{name} is 'internal: the work of dbdp.{name}; a refusal is left to dbdp.accepted';
+create or replace function dbdp.{name}{signature}
+language sql {is_called}
+set search_path = pg_catalog, pg_temp
+as $body$
+select answer.* from dbdp.try_{name}({numbers}) as answer where dbdp.accepted()
+$body$;
+"""
+PARAMETER = re.compile(r"(?:'[^']*'|[^',])+")  # no type in sql/ has a comma
 OPTIONS = re.compile(r"@options(?: without ([\w ]+))?@")  # the options of a training (`controller.options`)
 PATH_ITEM = re.compile(r'"(?:[^"]|"")*"|[^,\s]+')
 
@@ -359,7 +379,35 @@ def _with_bodies(part: Path, source: Source) -> str:
 
     prologue = (source.plpython / "_prologue.py").read_text().replace("@version@", __version__)
     script = OPTIONS.sub(lambda mark: sql_parameters(without=tuple((mark[1] or "").split())), part.read_text())
-    return BODY.sub(body, script)
+    return BODY.sub(body, REFUSING.sub(_pair, script))
+
+
+def _pair(function: re.Match[str]) -> str:
+    """Return the two functions of SQL of one that refuses: dbdp.try_NAME in PL/Python, and dbdp.NAME that calls it."""
+    name, written, result, settings, body = function.groups()
+    defaulted = [_with_default(each) for each in PARAMETER.findall(written)]
+    passed = [each for each in defaulted if not each.strip().startswith("out ")]
+    parameters = ",".join(defaulted)
+    numbers = ", ".join(f"${number}" for number, _ in enumerate(passed, start=1))
+    is_called = " ".join(re.findall(r"\b(?:stable|parallel safe)\b", settings))
+    return PAIR.format(
+        name=name,
+        signature=f"({parameters}){result or ''}",
+        settings=settings,
+        body=body,
+        is_called=is_called,
+        numbers=numbers,
+    )
+
+
+def _with_default(parameter: str) -> str:
+    """Return a parameter with the default null, which the function refuses by name, unless it has one or is a result.
+
+    PostgreSQL would say of a call without it that there is no such function.
+    """
+    if " default " in parameter or not parameter.strip() or parameter.strip().startswith("out "):
+        return parameter
+    return parameter.rstrip() + " default null" + parameter[len(parameter.rstrip()) :]
 
 
 def remedy_of_connection(error: str) -> str:
@@ -380,7 +428,8 @@ def _connected(url: str) -> Iterator[psycopg.Connection]:
     except ValueError as error:
         raise InstallError(str(error)) from None
     except psycopg.OperationalError as error:
-        raise InstallError(f"{str(error).strip()}: {remedy_of_connection(str(error))}") from None
+        refusal = str(error).strip().partition("\n")[0]  # libpq adds a question of its own
+        raise InstallError(f"{refusal}; {remedy_of_connection(str(error))}") from None
     with connected as connection:
         if not _value(connection, "select rolsuper from pg_roles where rolname = current_user"):
             user = connection.info.user

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dbdp.checks import nearest
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.events import CHANGE_ONE, CHANGE_ONE_UNIT, REPLACE_ONE_UNIT
 from dbdp.registry.declarations import Declaration, Unit
@@ -133,9 +134,25 @@ and d.id in (select o.id from dbdp.open_datasets as o)
 """
 
 
-def unknown(name: str) -> ValueError:
-    """Return the one error for both a missing dataset and one on which the caller may not train."""
-    return ValueError(f"dataset {name!r} is not registered; see dbdp.datasets, or call dbdp.register_dataset")
+_OPEN = """
+select d.name
+from dbdp.dataset as d
+where d.dropped_at is null
+and d.id in (select o.id from dbdp.open_datasets as o)
+order by d.name
+"""
+
+
+def unknown(session: Session, name: str | None) -> ValueError:
+    """Return the one error for both a missing dataset and one on which the caller may not train.
+
+    It names the most similar of those on which the caller may.
+    """
+    if name is None:
+        return ValueError("dataset is missing; pass dataset => one of those in dbdp.datasets")
+    similar = nearest(name, [row["name"] for row in session.query(_OPEN) if row["name"] != name])
+    text = f"dataset {name!r} is not registered; see dbdp.datasets, or call dbdp.register_dataset"
+    return ValueError(f"{text}{similar}")
 
 
 def budget_of(row: Mapping[str, Any]) -> Budget:
@@ -155,7 +172,7 @@ def load(session: Session, name: str) -> Dataset:
     """
     rows = session.query(_LOAD, name)
     if not rows:
-        raise unknown(name)
+        raise unknown(session, name)
     row = rows[0]
     if row["uncommitted"]:
         raise ValueError(

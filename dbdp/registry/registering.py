@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
+from dbdp.checks import nearest
 from dbdp.registry.datasets import check_kind, column_types, count
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.registration import Registration
@@ -107,6 +108,17 @@ returning id""",
         registration.capacity,
     )
     odometers.create(session, odometers.OF_DATASET, inserted[0]["id"])
+    _warn_of_delta(session, budget.delta, rows // (registration.max_rows or 1))
+
+
+def _warn_of_delta(session: ServerSession, delta: float, units: int) -> None:
+    """Warn the owner of a δ that would allow to publish one row, or unit, as it is."""
+    if delta * units >= 1:
+        session.warn(
+            f"delta = {delta:g} is at least 1/{units}, one over the number of rows or units that are protected: it "
+            f"would allow one to be published as it is; a budget does not change, so drop the dataset and register it "
+            f"with about delta => {0.1 / units:.0e}"
+        )
 
 
 def _slots(session: ServerSession, registration: Registration, types: dict[str, str]) -> int:
@@ -223,7 +235,10 @@ def _check_columns(registration: Registration, types: dict[str, str]) -> None:
 
 def _check_column(source: str, types: dict[str, str], column: str, kinds: tuple[str, ...]) -> None:
     if column not in types:
-        raise ValueError(f"column {column!r} does not exist in {source}; its columns are {', '.join(sorted(types))}")
+        raise ValueError(
+            f"column {column!r} does not exist in {source}; its columns are {', '.join(sorted(types))}"
+            f"{nearest(column, types)}"
+        )
     present = "enum" if types[column].startswith("enum ") else types[column]
     if present not in kinds:
         raise ValueError(f"column {column!r} of {source} is {types[column]}; it must be one of {', '.join(kinds)}")

@@ -166,11 +166,11 @@ class ClientSession:
         self.connection.cancel()
 
     @contextmanager
-    def messages_to(self, receive: Callable[[str], None]) -> Iterator[None]:
-        """Call a function with each message of level INFO that the server sends within the block."""
+    def messages_to(self, receive: Callable[[str], None], level: str = "INFO") -> Iterator[None]:
+        """Call a function with each message of that level that the server sends within the block."""
 
         def handler(notice: Any) -> None:
-            if notice.severity_nonlocalized == "INFO":
+            if notice.severity_nonlocalized == level:
                 receive(notice.message_primary)
 
         self.connection.add_notice_handler(handler)

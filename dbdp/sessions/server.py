@@ -88,6 +88,7 @@ class ServerSession:
         self._registry = registry
         self._prepared = lru_cache(_MOST_PLANS)(plpy.prepare)  # a plan that leaves the cache is freed
         self._suspended: dict[str, Iterator[bytes]] = {}
+        self._warnings: list[str] = []
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
         """Run one statement and return its rows; an error is plpy's."""
@@ -352,6 +353,19 @@ class ServerSession:
     def store_network(self, dataset: Registered, network: Json, parameters: list[float], receipt: Json) -> Json:
         """Write the network through the registry; this session runs as dbdp_owner already."""
         return self._registry.store_network(self, dataset, network, parameters, receipt)
+
+    @contextmanager
+    def warning(self) -> Iterator[list[str]]:
+        """Collect the warnings of the block; those of a call around it are kept apart."""
+        outer, self._warnings = self._warnings, []
+        try:
+            yield self._warnings
+        finally:
+            self._warnings = outer
+
+    def warn(self, text: str) -> None:
+        """Show the caller a sentence, of public facts only, once the call has ended."""
+        self._warnings.append(f"{PREFIX}{text}")
 
     def report(self, text: str) -> None:
         """Send the client a message, whatever its settings; the text must not depend on any row's value."""

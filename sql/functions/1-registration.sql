@@ -21,7 +21,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython register_dataset@
+@refusing register_dataset@
 $body$;
 comment on function dbdp.register_dataset is
 'register a table as a dataset: features maps a column to [lower, upper], {"bounds": [lower, upper], "bins": 8, "scale": "asinh"}, ["category", …] or {"length": d, "norm": bound}; the label has a positive value, classes, or label_bounds; all rows with one value of column unit are protected together, and at most max_rows of them are read; public_columns are public keys to group by; with a capacity at most so many rows, or units, are read, their number is private and may change, and without one it is public and fixed; the budget, epsilon and delta or rho and delta, never changes. For the owner of the table.';
@@ -31,7 +31,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython drop_dataset@
+@refusing drop_dataset@
 $body$;
 comment on function dbdp.drop_dataset is 'close a dataset; its history and its models stay. For the role that registered it.';
 
@@ -42,7 +42,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython renew_budget@
+@refusing renew_budget@
 $body$;
 comment on function dbdp.renew_budget is
 'end the budget of a dataset and begin a new one, with the same epsilon, delta and capacity by default; the guarantees of both add up. For the role that registered it.';
@@ -52,7 +52,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython raise_capacity@
+@refusing raise_capacity@
 $body$;
 comment on function dbdp.raise_capacity is
 'raise how many rows, or units, of a dataset are read at most; its budget, grants and models stay; a dataset whose number of rows was public and fixed has a capacity from then on. For the role that registered it.';
@@ -62,7 +62,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython answer_at_multiples@
+@refusing answer_at_multiples@
 $body$;
 comment on function dbdp.answer_at_multiples is
 'make the server return results computed from the rows, and failures, at multiples of so many seconds after the charge, so that the time does not depend on the rows; null returns them at once. For the role that registered it.';
@@ -80,7 +80,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython redeclare@
+@refusing redeclare@
 $body$;
 comment on function dbdp.redeclare is
 'correct the declaration of a dataset: bounds, categories, classes; its budget and its released models do not change. For the role that registered it.';

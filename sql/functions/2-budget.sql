@@ -35,7 +35,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython budget@
+@refusing budget@
 $body$;
 comment on function dbdp.budget is
 'what a dataset has left and has spent: releases_left is how many more releases of release_epsilon and release_delta fit, with noise at the end (default: a tenth of the budget''s epsilon and delta), epsilon_left the largest epsilon of a single one at that delta; total_epsilon and total_delta are the guarantee of all registrations of the table together';
@@ -53,7 +53,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython check_ledger@
+@refusing check_ledger@
 $body$;
 comment on function dbdp.check_ledger is
 'compare the odometers with the ledger, and the limits with the guarantee, for each registration of this role; finding says what is wrong';

@@ -98,7 +98,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython grant_training@
+@refusing grant_training@
 $body$;
 comment on function dbdp.grant_training is
 'let a role and its members train on a dataset; with an epsilon, all their releases together keep that epsilon by themselves. For the role that registered it.';
@@ -108,7 +108,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython revoke_training@
+@refusing revoke_training@
 $body$;
 comment on function dbdp.revoke_training is
 'end a role''s right to train on a dataset; what it spent still counts if it is granted the right again. For the role that registered it.';
@@ -118,7 +118,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython grant_prediction@
+@refusing grant_prediction@
 $body$;
 comment on function dbdp.grant_prediction is
 'let a role and its members predict with a model. For the role that released it, or registered its dataset.';
@@ -128,7 +128,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython revoke_prediction@
+@refusing revoke_prediction@
 $body$;
 comment on function dbdp.revoke_prediction is
 'end a role''s right to predict with a model; a session that has used the model can use it until the session ends. For the role that released it, or registered its dataset.';

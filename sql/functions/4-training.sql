@@ -97,7 +97,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@plpython dp_train@
+@refusing dp_train@
 $body$;
 comment on function dbdp.dp_train is
 'train a linear model or a network with differential privacy on a registered dataset, and store the release; docs/reference/options.md describes the options';
@@ -116,7 +116,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@plpython dp_logreg@
+@refusing dp_logreg@
 $body$;
 comment on function dbdp.dp_logreg is
 'dp_train with the logistic loss; a label with classes is learned one against the rest';
@@ -135,7 +135,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@plpython dp_svm@
+@refusing dp_svm@
 $body$;
 comment on function dbdp.dp_svm is
 'dp_train with the Huber SVM loss';
@@ -154,7 +154,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@plpython dp_linreg@
+@refusing dp_linreg@
 $body$;
 comment on function dbdp.dp_linreg is
 'dp_train with the Huber regression loss, for a label that is a number';
@@ -168,7 +168,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@plpython dp_explain@
+@refusing dp_explain@
 $body$;
 comment on function dbdp.dp_explain is
 'plan, sensitivity, noise scale and charge of dp_train with the same arguments; reads no row and spends nothing';
@@ -191,7 +191,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@plpython dp_tune@
+@refusing dp_tune@
 $body$;
 comment on function dbdp.dp_tune is
 'choose privately among candidates, [{"regularisation": 0.01}, …], and store the chosen model: disjoint_portions (Algorithm 3 of Wu et al. 2017) or random_repetition';
@@ -208,7 +208,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython dp_explain_tuning@
+@refusing dp_explain_tuning@
 $body$;
 comment on function dbdp.dp_explain_tuning is
 'plan and charge of dp_tune with the same arguments; reads no row and spends nothing';
@@ -250,7 +250,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@plpython dp_train_groups@
+@refusing dp_train_groups@
 $body$;
 comment on function dbdp.dp_train_groups is
 'dp_train for each of the listed groups of a public column: one model for each, and one charge for all, that of the most expensive';
@@ -266,7 +266,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@plpython dp_explain_groups@
+@refusing dp_explain_groups@
 $body$;
 comment on function dbdp.dp_explain_groups is
 'plan of each group and charge of dp_train_groups with the same arguments; counts the public column and spends nothing';

@@ -37,7 +37,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@plpython dp_score@
+@refusing dp_score@
 $body$;
 comment on function dbdp.dp_score is
 'a noisy score of a released model on a registered dataset, charged to its budget; metric is accuracy, confusion, auc or calibration (both from one histogram of bins), mean_absolute_error or mean_squared_error; see docs/evaluation.md';
@@ -55,7 +55,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@plpython dp_explain_score@
+@refusing dp_explain_score@
 $body$;
 comment on function dbdp.dp_explain_score is
 'plan, noise and charge of dp_score with the same arguments; metric may be bounds, class_balance or summary too; reads no row and spends nothing';
@@ -68,7 +68,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@plpython dp_bounds@
+@refusing dp_bounds@
 $body$;
 comment on function dbdp.dp_bounds is
 'noisy bounds of a numeric column of a registered table, charged to its budget; with probability beta or less they are wider than the numbers. For the role that registered it.';
@@ -79,7 +79,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@plpython dp_class_balance@
+@refusing dp_class_balance@
 $body$;
 comment on function dbdp.dp_class_balance is
 'noisy number of rows of each class of a registered dataset, charged to its budget, and the positive_weight that balances a binary label';
@@ -92,7 +92,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@plpython dp_summarize@
+@refusing dp_summarize@
 $body$;
 comment on function dbdp.dp_summarize is
 'charge once, and release a noisy second moment of the rows and labels of a registered dataset: what summary_linreg, summary_pca, summary_correlations and trainings with summary => compute from it is free; see docs/guides/summaries.md';
@@ -105,7 +105,7 @@ language plpython3u
 stable
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython summary_linreg@
+@refusing summary_linreg@
 $body$;
 comment on function dbdp.summary_linreg is
 'least squares of a column by others, in their units, from a released summary: free; features are all other columns by default, and regularisation follows from the noise';
@@ -115,7 +115,7 @@ language plpython3u
 stable
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython summary_pca@
+@refusing summary_pca@
 $body$;
 comment on function dbdp.summary_pca is
 'principal components of the features, each scaled to its declared bounds, from a released summary: free';
@@ -125,7 +125,7 @@ language plpython3u
 stable
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython summary_correlations@
+@refusing summary_correlations@
 $body$;
 comment on function dbdp.summary_correlations is
 'correlations of all features and the label, from a released summary: free; null where the noise hides the spread of a column';

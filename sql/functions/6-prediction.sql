@@ -143,7 +143,7 @@ create or replace function dbdp.learn(model bigint, row_type oid, description te
 language plpython3u
 stable parallel safe cost 300
 as $body$
-@plpython learn@
+@refusing learn@
 $body$;
 
 create or replace function dbdp.predict(model bigint, features float8[]) returns boolean

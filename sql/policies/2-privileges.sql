@@ -78,7 +78,7 @@ grant execute on function
   dbdp.predict_value(bigint, oid, bytea), dbdp.predict_value_stored,
   dbdp.summary_linreg, dbdp.summary_pca, dbdp.summary_correlations,
   dbdp.about, dbdp.knows, dbdp.learn, dbdp.table_rows, dbdp.row_bytes, dbdp.base_type, dbdp.model_description,
-  dbdp.caller, dbdp.own_roles
+  dbdp.caller, dbdp.own_roles, dbdp.accepted, dbdp.last_refusal
 to dbdp_predictor;
 grant select on
   dbdp.model, dbdp.models, dbdp.summaries, dbdp.own_datasets, dbdp.open_datasets, dbdp.granted_models
@@ -108,3 +108,32 @@ grant execute on function dbdp.check_ledger, dbdp.record_outcome, dbdp.renew_bud
   dbdp.raise_capacity
 to dbdp_data_owner;
 grant select on dbdp.former_declaration, dbdp.former_answer_time, dbdp.former_capacity to dbdp_data_owner;
+
+-- Whoever may call a function that refuses may call both of its pair. Here, since an update replaces the function in
+-- PL/Python by one in SQL that keeps its owner: the one that acts is dbdp.try_NAME.
+do $pairs$
+declare
+  pair record;
+begin
+  for pair in
+    select acts.oid::regprocedure as acts,
+           calls.oid::regprocedure as calls,
+           array(
+             select a.grantee::regrole
+             from pg_catalog.aclexplode(calls.proacl) as a
+             where a.grantee <> calls.proowner
+           ) as roles
+    from pg_catalog.pg_proc as acts
+    join pg_catalog.pg_proc as calls
+      on calls.pronamespace = acts.pronamespace
+      and calls.proname = pg_catalog.substr(acts.proname::text, 5)
+      and calls.proargtypes = acts.proargtypes
+    where acts.pronamespace = 'dbdp'::pg_catalog.regnamespace
+    and acts.proname like 'try\_%'
+  loop
+    execute pg_catalog.format('alter function %s owner to current_user', pair.calls);
+    execute pg_catalog.format(
+      'grant execute on function %s to %s', pair.acts, pg_catalog.array_to_string(pair.roles, ', '));
+  end loop;
+end
+$pairs$;

@@ -48,7 +48,7 @@ def test_explain_needs_no_database_and_has_every_key():
 def test_a_bad_request_is_one_line_that_names_it():
     done = run(*EXPLAIN, "--epsilon", "0")
     assert done.returncode == 1
-    assert "epsilon = 0.0 must be positive and at most" in done.stderr
+    assert "epsilon = 0.0 must be positive, from 1e-09 to 1,000,000" in done.stderr
     assert "Traceback" not in done.stderr
     assert not done.stdout
 

@@ -114,6 +114,15 @@ def test_a_misspelt_command_names_the_nearest(typed, meant):
     assert f"No such command '{typed}'; did you mean '{meant}'?" in done.output
 
 
+@pytest.mark.parametrize(
+    ("word", "remedy"), [("auc", "pass it by its option, --metric auc"), ("auk", "options have names, see `")]
+)
+def test_a_value_without_its_option_names_the_option(word, remedy):
+    done = CliRunner().invoke(app, ["score", "3", "patients", word, "--epsilon", "1"])
+    assert done.exit_code == 2
+    assert remedy in re.sub(r"[\s│]+", " ", done.output)
+
+
 def test_a_command_like_no_other_names_the_list():
     assert "No such command 'zzz'; see `dbdp --help`" in CliRunner().invoke(app, ["zzz"]).output
 

@@ -311,7 +311,7 @@ def test_a_replaced_number_moves_two_counts_by_one(database, table, register):
         ("nowhere", "column 'nowhere' does not exist in .*; its columns are id, k, r, u, v, y"),
         ("u; drop table t", "does not exist"),
         ("ctid", "does not exist"),
-        (None, "column_name is null"),
+        (None, "column_name is missing"),
     ],
 )
 def test_what_is_no_numeric_column_is_refused_before_the_charge(database, with_model, spent, column, named):
@@ -479,8 +479,8 @@ def test_what_cannot_be_scored_is_refused_before_the_charge(connection, with_mod
     cases = {
         score + "'auc', 1)": "metric 'auc' needs classes, and the label is a number",
         score + "'f1', 1)": "metric 'f1' is unknown; choose one of accuracy",
-        score + "null, 1)": "metric is null",
-        score + "'mean_absolute_error', null)": "epsilon is null",
+        score + "null, 1)": "metric is missing",
+        score + "'mean_absolute_error', null)": "epsilon is missing",
         score + "'mean_absolute_error', 'NaN')": "epsilon = nan must be positive",
         score + "'mean_absolute_error', 1, 0, null)": "bins is null",
         f"select dbdp.dp_score(987654321, '{name}', 'mean_absolute_error', 1)": "model 987654321 does not exist",

@@ -189,7 +189,7 @@ def test_the_time_survives_a_renewal_and_a_correction_and_is_on_record(connectio
         ("because", 86401, "seconds = 86401 must be"),
         (" ", 5, "reason is empty"),
         ("because", None, "has this answer time already"),
-        (None, 5, "reason is null"),
+        (None, 5, "reason is missing"),
     ],
 )
 def test_a_time_that_cannot_be_is_refused(connection, name, reason, seconds, message):

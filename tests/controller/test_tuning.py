@@ -356,7 +356,7 @@ def test_candidates_of_another_form_are_refused_with_an_example(connection, data
     name = dataset()
     with pytest.raises(psycopg.Error, match=r'give a list of objects: \[\{"regularisation": 0.01\}, …\]'):
         connection.execute("select dbdp.dp_tune(%s, %s, 1)", (name, candidates))
-    with pytest.raises(psycopg.Error, match="candidates is null; pass a value"):
+    with pytest.raises(psycopg.Error, match="candidates is missing; pass candidates => a value"):
         connection.execute("select dbdp.dp_tune(%s, null, 1)", (name,))
     assert spent(name) == (0, 0)
 

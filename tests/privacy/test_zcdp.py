@@ -151,8 +151,8 @@ def test_a_small_rho_with_a_large_delta_still_promises_a_positive_epsilon():
         ({"epsilon": None, "rho": math.nan, "delta": 1e-6}, "rho = nan must be a number from 1e-09"),
         ({"epsilon": None, "rho": 1e-10, "delta": 1e-6}, "rho = 1e-10 must be a number from 1e-09"),
         ({"epsilon": None, "rho": 1e7, "delta": 1e-6}, "rho = 10000000.0 must be a number"),
-        ({"epsilon": None, "rho": 1e6, "delta": 1e-300}, "epsilon = .* at most"),
-        ({"epsilon": None, "delta": 1e-6}, "epsilon is null; give a value, or rho in its place"),
+        ({"epsilon": None, "rho": 1e6, "delta": 1e-300}, "epsilon = .* must be positive, from 1e-09 to 1,000,000"),
+        ({"epsilon": None, "delta": 1e-6}, "epsilon is missing; pass epsilon => 1, say, or rho in its place"),
     ],
 )
 def test_what_is_no_budget_of_rho_is_refused(given, refusal):

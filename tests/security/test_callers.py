@@ -283,7 +283,7 @@ def test_code_with_its_owners_rights_predicts_with_its_owners_models_only(trappe
         sql = trapper.plant("a view")
         assert owner.execute(f"select {call} is not null").fetchone() == (True,)
         owner.execute(sql)
-        assert [done for _, done in trapper.noted()] == ["38000"]
+        assert [done for _, done in trapper.noted()] == ["DP001"]
         assert owner.execute(f"select {call} is not null").fetchone() == (True,)
         owner.execute(
             f"create table mine_{function} as select dbdp.{function}({trapper.model}, x) as p from {trapper.dataset}"

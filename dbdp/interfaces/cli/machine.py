@@ -71,7 +71,8 @@ def uninstall(
 
 def _confirm(dropped: dict[str, Any]) -> None:
     """Print what an uninstallation deletes, and ask for confirmation."""
-    numbers = ", ".join(f"{number} {name}" for name, number in dropped.items() if name != "others")
+    counts = [(number, name) for name, number in dropped.items() if name != "others"]
+    numbers = ", ".join(f"{number} {name.removesuffix('s') if number == 1 else name}" for number, name in counts)
     typer.echo(f"This deletes {numbers} permanently; what was released stays released.", err=True)
     for each in dropped["others"]:
         typer.echo(f"It also drops an object that depends on the extension: {each}", err=True)

@@ -5,7 +5,9 @@ shell's completion and short commands are fast.
 """
 
 import logging
+import re
 import sys
+import warnings
 from importlib import import_module
 from typing import Any
 
@@ -25,6 +27,10 @@ _REMEDY = (
     "; an administrator can grant to this role dbdp_data_owner (registers tables and grants training), dbdp_analyst "
     "(trains where it was granted) or dbdp_predictor, and the owner of a table: select"
 )
+
+
+_USAGE_ERROR: Any = typer.BadParameter.__base__  # click's, which newer versions of typer have copied
+_SURPLUS = re.compile(r"Got unexpected extra argument(?:s|\(s\))? \((.+)\)")
 
 
 class _Commands(TyperGroup):
@@ -57,9 +63,24 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except _USAGE_ERROR as error:
+            error.message += _option_meant(error)
+            raise
         except KeyboardInterrupt:
             typer.echo("interrupted; what was charged stays charged", err=True)
             raise typer.Exit(130) from None
+
+
+def _option_meant(error: Any) -> str:
+    """Return the remedy for a word that is passed without the name of its option; nothing for another error."""
+    surplus = _SURPLUS.match(error.message)
+    if surplus is None or error.ctx is None:
+        return ""
+    word = surplus[1].split()[0]
+    for each in error.ctx.command.params:
+        if word in re.findall(r"[\w-]+", getattr(each, "help", None) or ""):
+            return f"; pass it by its option, {each.opts[0]} {word}"
+    return f"; options have names, see `{error.ctx.command_path} --help`"
 
 
 app = typer.Typer(
@@ -85,6 +106,7 @@ def version(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -
 def main() -> None:
     """Run the command line; print an error of dbdp in one line and exit with code 1."""
     logging.getLogger("psycopg").addHandler(logging.NullHandler())  # it warns of the statement that Ctrl-C interrupts
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
         app()
     except Exception as error:
@@ -96,6 +118,11 @@ def main() -> None:
         message = Text.assemble(("error:", "red"), " ", _one_line(error))
         Console(stderr=True).print(message, soft_wrap=True)
         sys.exit(1)
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    """Print a warning in one line, without the place in the code."""
+    typer.echo(f"warning: {' '.join(str(message).split())}", err=True)
 
 
 def _refusals() -> tuple[type[Exception], ...]:

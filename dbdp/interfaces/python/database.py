@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,7 @@ from psycopg.rows import tuple_row
 import dbdp
 from dbdp.interfaces.python.summaries import Summary
 from dbdp.sessions.client import ClientSession
+from dbdp.sessions.errors import PREFIX
 from dbdp.sessions.session import Row
 from dbdp.sessions.urls import URL_VARIABLE, libpq_url
 
@@ -463,7 +466,8 @@ class Database:
             "public_columns": list(declaration.public_columns) or None,
         }
         arguments = {each.name: getattr(registration, each.name) for each in fields(registration)}
-        self._call("register_dataset", {}, arguments | listed)
+        with self._warning():
+            self._call("register_dataset", {}, arguments | listed)
 
     def renew_budget(
         self,
@@ -605,7 +609,8 @@ class Database:
         ValueError
             If this role may not grant it, or `epsilon` is not accepted.
         """
-        self.query("select dbdp.grant_training($1, $2, $3::pg_catalog.float8)", dataset, role, epsilon)
+        with self._warning():
+            self.query("select dbdp.grant_training($1, $2, $3::pg_catalog.float8)", dataset, role, epsilon)
 
     def revoke_training(self, dataset: str, role: str) -> None:
         """Revoke a role's right to train on a dataset; what it spent stays spent.
@@ -639,7 +644,18 @@ class Database:
         ValueError
             If this role may not grant it.
         """
-        self.query("select dbdp.grant_prediction($1, $2)", model, role)
+        with self._warning():
+            self.query("select dbdp.grant_prediction($1, $2)", model, role)
+
+    @contextmanager
+    def _warning(self) -> Iterator[None]:
+        """Issue the server's warnings within the block as Python's; the server states public facts only."""
+
+        def issue(text: str) -> None:
+            warnings.warn(text.removeprefix(PREFIX), UserWarning, stacklevel=2)
+
+        with self._session.messages_to(issue, "WARNING"):
+            yield
 
     def revoke_prediction(self, model: int, role: str) -> None:
         """Revoke a role's right to predict with a model; a session that has used the model may do so until it ends.

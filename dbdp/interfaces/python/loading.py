@@ -5,6 +5,7 @@ charge and the released model stay in the private server's history.
 """
 
 import secrets
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -86,7 +87,8 @@ def temporary_dataset(
         try:
             label = _load(database, name, frame, labels, as_array=isinstance(features.get(ROW), Mapping))
             stated = {"label": label, "features": features} | declared | _budget(request)
-            database.register(Registration(name=name, source=f"{SCHEMA}.{name}", **stated))
+            with warnings.catch_warnings(action="ignore"):  # the plan's own warning is of the same δ
+                database.register(Registration(name=name, source=f"{SCHEMA}.{name}", **stated))
             yield database, name
         finally:
             _drop(database, SCHEMA, name)

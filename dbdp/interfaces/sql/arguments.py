@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from dbdp import checks
@@ -14,16 +14,41 @@ from dbdp.algorithms.several.tuning import TuningRequest
 _NESTS, _MOST_LEVELS = (list, dict), 100  # levels of JSON that is stored: more than any record of dbdp has
 
 
+# What to pass for a parameter that has no value of its own.
+_EXAMPLES = {
+    "epsilon": "epsilon => 1, or what its privacy is to be: less is more private",
+    "delta": "about 1/(10 · rows), such as delta => 1e-6, or 0 for a pure epsilon",
+    "dataset": "dataset => one of those in dbdp.datasets",
+    "model": "model => the number of one in dbdp.models",
+    "summary": "summary => the number of one in dbdp.summaries",
+    "name": "name => a name for the dataset",
+    "source": "source => its table",
+    "label": "label => the column to learn",
+    "features": """features => '{"column": [lower, upper]}' of the columns to learn it from""",
+    "role": "role => its name, as in pg_roles",
+    "reason": "reason => why, for the record",
+}
+
+
 def training_request(values: Sequence[Any], **fixed: Any) -> Request:
-    """Return a request from fixed options and the values of all others, in order."""
-    return Request(**by_field(Request, values, *fixed), **fixed)
+    """Return a request from fixed options and the values of all others, in order; the last is a synonym's."""
+    *values, regularization = values
+    options = by_field(Request, values, *fixed)
+    if regularization is not None:
+        if options["regularisation"] is not None:
+            raise ValueError("regularisation is passed twice, also as regularization; pass it once")
+        options["regularisation"] = regularization
+    return Request(**options, **fixed)
 
 
 def by_field(record: type[Any], values: Sequence[Any], *without: str) -> dict[str, Any]:
     """Return values by the fields of a record, in order; raise ValueError for a null where it is not the default."""
     named = [each for each in fields(record) if each.name not in without]
     arguments = {each.name: value for each, value in zip(named, values, strict=True)}
-    check_not_null(**{each.name: arguments[each.name] for each in named if each.default is not None})
+    check_not_null(**{each.name: arguments[each.name] for each in named if each.default is MISSING})
+    for each in named:
+        if arguments[each.name] is None and each.default is not None:
+            raise ValueError(f"{each.name} is null; leave it out, or pass a value")
     return arguments
 
 
@@ -95,7 +120,9 @@ def _levels(value: Any) -> int:
 
 
 def check_not_null(**arguments: Any) -> None:
-    """Raise ValueError for a null."""
-    for name, value in arguments.items():
-        if value is None:
-            raise ValueError(f"{name} is null; pass a value")
+    """Raise ValueError that names all arguments that are null, as those that a call leaves out are."""
+    missing = [name for name, value in arguments.items() if value is None]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        remedies = [_EXAMPLES.get(name, f"{name} => a value") for name in missing]
+        raise ValueError(f"{', '.join(missing)} {verb} missing; pass {', and '.join(remedies)}")

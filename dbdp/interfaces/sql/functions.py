@@ -4,7 +4,7 @@ This module is imported in the server's hot path: the standard library and NumPy
 limits BLAS to one thread before NumPy is loaded.
 """
 
-from dbdp.interfaces.sql.interface import check_caller, in_own_transaction, interface, session  # isort: split
+from dbdp.interfaces.sql.interface import check_caller, in_own_transaction, interface, refusing, session  # isort: split
 
 import json
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def about() -> str:
     return json.dumps(runtime.about())
 
 
-@interface(in_own_transaction)
+@refusing(in_own_transaction)
 def register_dataset(*values: Any) -> None:
     """dbdp.register_dataset, with the caller's rights and as dbdp_owner."""
     arguments = by_field(Registration, values)
@@ -47,62 +47,63 @@ def register_dataset(*values: Any) -> None:
     registering.register(session, Registration(**arguments | {"features": features}))
 
 
-@interface(in_own_transaction)
+@refusing(in_own_transaction)
 def drop_dataset(name: str) -> None:
     """dbdp.drop_dataset, as dbdp_owner and with the caller's rights."""
+    check_not_null(name=name)
     registering.drop(session, name)
 
 
-@interface(in_own_transaction, session.as_owner)
+@refusing(in_own_transaction, session.as_owner)
 def grant_training(name: str, role: str, epsilon: float | None) -> None:
     """dbdp.grant_training, as dbdp_owner."""
     check_not_null(dataset=name, role=role)
     rights.grant_training(session, name, role, epsilon)
 
 
-@interface(in_own_transaction, session.as_owner)
+@refusing(in_own_transaction, session.as_owner)
 def revoke_training(name: str, role: str) -> None:
     """dbdp.revoke_training, as dbdp_owner."""
     check_not_null(dataset=name, role=role)
     rights.revoke_training(session, name, role)
 
 
-@interface(in_own_transaction, session.as_owner)
+@refusing(in_own_transaction, session.as_owner)
 def grant_prediction(model: int, role: str) -> None:
     """dbdp.grant_prediction, as dbdp_owner."""
     check_not_null(model=model, role=role)
     rights.grant_prediction(session, model, role)
 
 
-@interface(in_own_transaction, session.as_owner)
+@refusing(in_own_transaction, session.as_owner)
 def revoke_prediction(model: int, role: str) -> None:
     """dbdp.revoke_prediction, as dbdp_owner."""
     check_not_null(model=model, role=role)
     rights.revoke_prediction(session, model, role)
 
 
-@interface(in_own_transaction, session.as_owner)
+@refusing(in_own_transaction, session.as_owner)
 def renew_budget(name: str, reason: str, epsilon: float | None, delta: float | None, capacity: int | None) -> None:
     """dbdp.renew_budget, as dbdp_owner."""
     check_not_null(dataset=name, reason=reason)
     amendments.renew(session, name, reason, epsilon, delta, capacity)
 
 
-@interface(in_own_transaction, session.as_owner)
+@refusing(in_own_transaction, session.as_owner)
 def raise_capacity(name: str, reason: str, capacity: int) -> None:
     """dbdp.raise_capacity, as dbdp_owner."""
     check_not_null(dataset=name, reason=reason, capacity=capacity)
     amendments.raise_capacity(session, name, reason, capacity)
 
 
-@interface(in_own_transaction, session.as_owner)
+@refusing(in_own_transaction, session.as_owner)
 def answer_at_multiples(name: str, reason: str, seconds: int | None) -> None:
     """dbdp.answer_at_multiples, as dbdp_owner."""
     check_not_null(dataset=name, reason=reason)
     amendments.answer_at_multiples(session, name, reason, seconds)
 
 
-@interface(in_own_transaction, session.as_owner)
+@refusing(in_own_transaction, session.as_owner)
 def redeclare(
     name: str,
     reason: str,
@@ -124,14 +125,14 @@ def redeclare(
     amendments.redeclare(session, name, reason, corrections)
 
 
-@interface(session.as_owner)
+@refusing(session.as_owner)
 def budget(name: str, release_delta: float | None, release_epsilon: float | None) -> dict[str, Any]:
     """dbdp.budget, as dbdp_owner."""
     check_not_null(dataset=name)
     return budgets.budget(session, name, release_delta, release_epsilon)
 
 
-@interface(session.as_owner)
+@refusing(session.as_owner)
 def check_ledger() -> list[dict[str, Any]]:
     """dbdp.check_ledger, as dbdp_owner."""
     return budgets.check(session)
@@ -227,25 +228,25 @@ def deal_groups(dataset: str, table: str, group_by: str, groups: list[str], size
     grouping.distribute(session, loaded, target, group_by, groups, sizes)
 
 
-@interface(in_own_transaction, session.as_owner)
+@refusing(in_own_transaction, session.as_owner)
 def dp_train(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_train, as dbdp_owner."""
     return _released(requests.train(session, dataset, training_request(values)))
 
 
-@interface(in_own_transaction, session.as_owner)
+@refusing(in_own_transaction, session.as_owner)
 def dp_logreg(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_logreg, as dbdp_owner."""
     return _released(requests.train(session, dataset, training_request(values, loss="logistic", huber_width=None)))
 
 
-@interface(in_own_transaction, session.as_owner)
+@refusing(in_own_transaction, session.as_owner)
 def dp_svm(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_svm, as dbdp_owner."""
     return _released(requests.train(session, dataset, training_request(values, loss="huber_svm")))
 
 
-@interface(in_own_transaction, session.as_owner)
+@refusing(in_own_transaction, session.as_owner)
 def dp_linreg(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_linreg, as dbdp_owner."""
     return _released(
@@ -253,68 +254,68 @@ def dp_linreg(dataset: str, *values: Any) -> dict[str, Any]:
     )
 
 
-@interface(session.as_owner)
+@refusing(session.as_owner)
 def dp_explain(dataset: str, *values: Any) -> str:
     """dbdp.dp_explain, as dbdp_owner."""
-    return json.dumps(requests.explain(session, dataset, training_request(values)))
+    return _shown(requests.explain(session, dataset, training_request(values)))
 
 
-@interface(in_own_transaction, session.as_owner)
+@refusing(in_own_transaction, session.as_owner)
 def dp_tune(dataset: str, candidates: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_tune, as dbdp_owner."""
     return _released(requests.tune(session, dataset, tuning_request(candidates, values)))
 
 
-@interface(session.as_owner)
+@refusing(session.as_owner)
 def dp_explain_tuning(dataset: str, candidates: str, *values: Any) -> str:
     """dbdp.dp_explain_tuning, as dbdp_owner."""
-    return json.dumps(requests.explain_tuning(session, dataset, tuning_request(candidates, values)))
+    return _shown(requests.explain_tuning(session, dataset, tuning_request(candidates, values)))
 
 
-@interface(in_own_transaction, session.as_owner)
+@refusing(in_own_transaction, session.as_owner)
 def dp_train_groups(dataset: str, group_by: str, groups: list[str], *values: Any) -> list[dict[str, Any]]:
     """dbdp.dp_train_groups, as dbdp_owner."""
     models = requests.train_groups(session, dataset, groups_request(group_by, groups, values))
     return [{"group": group} | _released(model) for group, model in models.items()]
 
 
-@interface(session.as_owner)
+@refusing(session.as_owner)
 def dp_explain_groups(dataset: str, group_by: str, groups: list[str], *values: Any) -> str:
     """dbdp.dp_explain_groups, as dbdp_owner."""
-    return json.dumps(requests.explain_groups(session, dataset, groups_request(group_by, groups, values)))
+    return _shown(requests.explain_groups(session, dataset, groups_request(group_by, groups, values)))
 
 
-@interface(in_own_transaction, session.as_owner)
+@refusing(in_own_transaction, session.as_owner)
 def dp_score(
     model: int, dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None
 ) -> str:
     """dbdp.dp_score, as dbdp_owner."""
     check_not_null(model=model, dataset=dataset, metric=metric, epsilon=epsilon, delta=delta, bins=bins)
-    return json.dumps(evaluation.score(session, model, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
+    return _shown(evaluation.score(session, model, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
 
 
-@interface(session.as_owner)
+@refusing(session.as_owner)
 def dp_explain_score(dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None) -> str:
     """dbdp.dp_explain_score, as dbdp_owner."""
     check_not_null(dataset=dataset, metric=metric, epsilon=epsilon, delta=delta, bins=bins)
-    return json.dumps(evaluation.explain(session, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
+    return _shown(evaluation.explain(session, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
 
 
-@interface(in_own_transaction, session.as_owner)
+@refusing(in_own_transaction, session.as_owner)
 def dp_bounds(dataset: str, column: str, epsilon: float, delta: float, beta: float) -> str:
     """dbdp.dp_bounds, as dbdp_owner."""
     check_not_null(dataset=dataset, column_name=column, epsilon=epsilon, delta=delta, beta=beta)
     return json.dumps(evaluation.bounds(session, dataset, column, epsilon=epsilon, delta=delta, beta=beta))
 
 
-@interface(in_own_transaction, session.as_owner)
+@refusing(in_own_transaction, session.as_owner)
 def dp_class_balance(dataset: str, epsilon: float, delta: float) -> str:
     """dbdp.dp_class_balance, as dbdp_owner."""
     check_not_null(dataset=dataset, epsilon=epsilon, delta=delta)
     return json.dumps(evaluation.class_balance(session, dataset, epsilon=epsilon, delta=delta))
 
 
-@interface(in_own_transaction, session.as_owner)
+@refusing(in_own_transaction, session.as_owner)
 def dp_summarize(dataset: str, epsilon: float, delta: float) -> dict[str, Any]:
     """dbdp.dp_summarize, as dbdp_owner."""
     check_not_null(dataset=dataset, epsilon=epsilon, delta=delta)
@@ -322,21 +323,21 @@ def dp_summarize(dataset: str, epsilon: float, delta: float) -> dict[str, Any]:
     return {"summary": stored["id"], "receipt": json.dumps(stored["receipt"])}
 
 
-@interface()
+@refusing()
 def summary_linreg(summary: int, target: str, features: list[str] | None, regularisation: float | None) -> str:
     """dbdp.summary_linreg, with the caller's rights."""
     check_not_null(summary=summary, target=target)
     return json.dumps(summaries.linreg(session, summary, target, features, regularisation))
 
 
-@interface()
+@refusing()
 def summary_pca(summary: int, components: int) -> str:
     """dbdp.summary_pca, with the caller's rights."""
     check_not_null(summary=summary, components=components)
     return json.dumps(summaries.pca(session, summary, components))
 
 
-@interface()
+@refusing()
 def summary_correlations(summary: int) -> str:
     """dbdp.summary_correlations, with the caller's rights."""
     check_not_null(summary=summary)
@@ -349,5 +350,12 @@ def _released(model: releases.Model) -> dict[str, Any]:
         "coefficients": model.coefficients,
         "intercept": model.intercept,
         "intercepts": model.intercepts,
-        "receipt": json.dumps(model.receipt),
+        "receipt": _shown(model.receipt),
     }
+
+
+def _shown(plan: dict[str, Any]) -> str:
+    """Return a plan, or a receipt, as JSON; its warning, from public facts, is shown to the caller too."""
+    if "warning" in plan:
+        session.warn(plan["warning"])
+    return json.dumps(plan)

@@ -11,16 +11,18 @@ threads.limit_blas_to_one()
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import wraps
-from typing import Any
+from typing import Any, get_origin
 
 import plpy  # exists inside PostgreSQL only
 
+from dbdp.interfaces.sql import outcomes
+from dbdp.interfaces.sql.outcomes import Outcome
 from dbdp.interfaces.sql.server_registry import ServerRegistry
 from dbdp.privacy import sensitivity
 from dbdp.sessions import advisory_locks
 from dbdp.sessions.backend import unmetered
 from dbdp.sessions.callers import Transactions
-from dbdp.sessions.errors import PUBLIC_SQLSTATE, ChargedError
+from dbdp.sessions.errors import PREFIX, PUBLIC_SQLSTATE, ChargedError
 from dbdp.sessions.server import ServerSession
 
 session = ServerSession(plpy, ServerRegistry())
@@ -66,6 +68,44 @@ def interface(*contexts: Callable[[], AbstractContextManager[None]]) -> Callable
         return call
 
     return decorate
+
+
+def refusing(*contexts: Callable[[], AbstractContextManager[None]]) -> Callable[..., Callable[..., Any]]:
+    """Decorate the function behind dbdp.try_NAME: as `interface`, but an error undoes the call and is recorded.
+
+    Proof that dbdp.try_NAME, called alone, gains nothing over dbdp.NAME: its work is a subtransaction, which an error
+    rolls back before the function returns, as a block of PL/pgSQL with an EXCEPTION clause rolls back dbdp.NAME.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        answer = interface(*contexts)(function)
+        kind: Any = get_origin(function.__annotations__["return"])
+        refused = [None] if kind is list else None  # one row, for which `accepted` is called
+
+        @wraps(function)
+        def call(*arguments: Any) -> Any:
+            with session.warning() as warnings:
+                try:
+                    with plpy.subtransaction():
+                        result, outcome = answer(*arguments), Outcome()
+                except (InterfaceError, plpy.SPIError) as error:
+                    result, outcome = refused, _refusal(error)
+                outcomes.record(outcome._replace(warnings=tuple(warnings)))
+            return result
+
+        return call
+
+    return decorate
+
+
+def _refusal(error: Exception) -> Outcome:
+    """Return an error as it is raised again: PostgreSQL's own with its SQLSTATE, detail and hint."""
+    if isinstance(error, InterfaceError):
+        return Outcome(f"{PREFIX}{error}", error.sqlstate)
+    sqlstate, text = session.failure(error)
+    _, detail, hint, *_ = getattr(error, "spidata", (None, None, None))
+    remedy = " ".join(filter(None, (detail, hint)))
+    return Outcome(text, sqlstate, remedy or None)
 
 
 def _unmetered() -> AbstractContextManager[None]:

@@ -87,7 +87,7 @@ class Budget:
         if rho is not None:
             return cls._of_rho(epsilon, delta, mode, rho)
         if epsilon is None:
-            raise ValueError("epsilon is null; give a value, or rho in its place")
+            raise ValueError("epsilon is missing; pass epsilon => 1, say, or rho in its place")
         check_epsilon_delta(epsilon, delta)
         one_of("mode", mode, MODES)
         if mode == "basic":

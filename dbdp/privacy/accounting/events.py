@@ -147,9 +147,7 @@ def check_epsilon_delta(epsilon: float, delta: float) -> None:
     if not (checks.is_number(epsilon) and checks.is_number(delta)):
         raise ValueError(f"epsilon = {epsilon!r} and delta = {delta!r} must be numbers")
     if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
-        raise ValueError(
-            f"epsilon = {epsilon} must be positive and at most {MAX_EPSILON:g}, and at least {MIN_EPSILON:g}"
-        )
+        raise ValueError(f"epsilon = {epsilon} must be positive, from {MIN_EPSILON:g} to {MAX_EPSILON:,.0f}")
     if not 0 <= delta < 1:
         raise ValueError(f"delta = {delta} must be at least 0 and below 1")
 

@@ -115,7 +115,7 @@ def budget(
     """
     periods = list(_periods(session, _OPEN, name))
     if not periods:
-        raise datasets.unknown(name)
+        raise datasets.unknown(session, name)
     period, limits = periods[0], periods[0].budget
     together = [each for each in _periods(session, _SAME_TABLE, period.id) if each.counts]
     charged, leaked = period.spent or (None, None)

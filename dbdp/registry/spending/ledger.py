@@ -137,7 +137,7 @@ def _allowances(session: Session, dataset: Dataset) -> list[Account]:
         return []
     rows = session.query(_ALLOWANCES, dataset.id)
     if not rows:
-        raise datasets.unknown(dataset.name)
+        raise datasets.unknown(session, dataset.name)
     return [
         Account.of_allowance(dataset.name, dataset.budget, row)
         for row in [row for row in rows if row["is_personal"]] or rows

@@ -42,7 +42,7 @@ def registered(session: ServerSession, name: str, *, action: str) -> Row:
     """
     rows = session.query(_REGISTERED, name)
     if not rows:
-        raise datasets.unknown(name)
+        raise datasets.unknown(session, name)
     if not rows[0]["own"]:
         raise PermissionError(f"dataset {name!r} belongs to {rows[0]['registered_by']}; only that role may {action}")
     return rows[0]
@@ -100,6 +100,7 @@ def grant_training(session: ServerSession, name: str, role: str, epsilon: float 
         own = datasets.budget_of(row).allowance(epsilon, order)
         limits = [own.delta, own.order, own.charge_limit, own.leak_limit]
     session.query(_GRANT_TRAINING, allowance["id"], epsilon, *limits)
+    _warn_without(session, role, "dbdp_analyst", "train")
 
 
 def revoke_training(session: ServerSession, name: str, role: str) -> None:
@@ -138,6 +139,7 @@ def grant_prediction(session: ServerSession, model: int, role: str) -> None:
     session.query(
         "insert into dbdp.prediction_grant (model_id, role) values ($1, $2::name) on conflict do nothing", model, role
     )
+    _warn_without(session, role, "dbdp_predictor", "predict")
 
 
 def revoke_prediction(session: ServerSession, model: int, role: str) -> None:
@@ -198,3 +200,9 @@ def _check_released(session: ServerSession, model: int, *, action: str) -> None:
 def _check_role(session: ServerSession, role: str) -> None:
     if not session.query("select from pg_roles where rolname = $1::name", role):
         raise ValueError(f"role {role!r} does not exist; create it first, or write its name as in pg_roles")
+
+
+def _warn_without(session: ServerSession, role: str, needed: str, action: str) -> None:
+    """Warn the caller if a role may not call the functions that its new right is for."""
+    if not session.query("select pg_has_role($1::name, $2::name, 'member') as may", role, needed)[0]["may"]:
+        session.warn(f"role {role!r} is not a member of {needed}, and so may not {action} yet; grant {needed} to it")

@@ -1,0 +1,150 @@
+"""What a refusal in SQL shows, undoes and suggests."""
+
+import psycopg
+import pytest
+from acting import acting
+
+PAIRS = """
+select calls.proname
+from pg_proc as acts
+join pg_proc as calls on calls.pronamespace = acts.pronamespace and 'try_' || calls.proname = acts.proname
+where acts.pronamespace = 'dbdp'::regnamespace
+order by 1
+"""
+NEEDS_NOTHING = {"check_ledger", "learn"}  # learn is internal, and without a model false
+REGISTER = "select dbdp.{}(%s, %s::regclass, 'y', '1', '{{\"x\": {{\"length\": 3, \"norm\": 1}}}}', 1, 1e-3)"
+MAY_READ = "select has_table_privilege('dbdp_owner', %s::regclass, 'select')"
+
+
+@pytest.fixture
+def dataset(connection, schema, register):
+    for name in ("t", "u"):
+        connection.execute(
+            f"create table {name} as select array[.1, .2, i / 99.0]::float8[] x, i % 2 y from generate_series(1, 60) i"
+        )
+    return register("t", epsilon=10.0, delta=1e-3)
+
+
+def refusal(connection, sql, *parameters):
+    """The error of a statement that is refused."""
+    with pytest.raises(psycopg.Error) as error:
+        connection.execute(sql, parameters)
+    return error.value.diag
+
+
+def test_no_function_without_its_arguments_is_unknown_and_none_shows_a_traceback(connection):
+    """PostgreSQL would say that there is no such function; the control is one that raises in PL/Python."""
+    names = [name for (name,) in connection.execute(PAIRS).fetchall()]
+    assert len(names) > 25
+    for name in set(names) - NEEDS_NOTHING:
+        shown = refusal(connection, f"select * from dbdp.{name}()")
+        assert shown.sqlstate == "DP001", name
+        assert shown.message_primary.startswith("dbdp: "), name
+        assert " missing; pass " in shown.message_primary, name
+        assert "Python" not in shown.context, name
+        assert "Traceback" not in shown.context, name
+    assert "Traceback" in refusal(connection, "select dbdp.check_rows(null)").context
+
+
+def test_predictions_refuse_as_other_functions_do(connection):
+    for row in ("array[1, 2]", "array[1, 2]::float4[]", "r"):
+        shown = refusal(connection, f"select dbdp.predict(999, {row}) from (select 1 as z) as r")
+        assert (shown.sqlstate, shown.message_primary) == ("DP001", "dbdp: model 999 does not exist; see dbdp.models")
+        assert "Traceback" not in shown.context
+
+
+def test_errors_of_the_server_keep_their_sqlstate_and_words(connection, dataset):
+    connection.execute("set default_transaction_read_only = on")
+    shown = refusal(connection, "select dbdp.dp_logreg(%s, 1)", dataset)
+    connection.execute("set default_transaction_read_only = off")
+    assert shown.sqlstate == "25006"
+    assert shown.message_primary.startswith("cannot execute ")
+    assert "Traceback" not in shown.context
+
+
+def test_a_refusal_that_is_not_raised_is_undone_too(connection, schema, dataset):
+    """The right to read the table is granted before the name is refused; the control is a name that is new."""
+    connection.execute(REGISTER.format("try_register_dataset"), (dataset, f"{schema}.u"))
+    assert connection.execute(MAY_READ, (f"{schema}.u",)).fetchone() == (False,)
+    assert "is registered already" in refusal(connection, "select dbdp.accepted()").message_primary
+    with connection.transaction(force_rollback=True):
+        connection.execute(REGISTER.format("try_register_dataset"), (f"{dataset}_u", f"{schema}.u"))
+        assert connection.execute(MAY_READ, (f"{schema}.u",)).fetchone() == (True,)
+
+
+def test_a_refusal_that_was_not_raised_does_not_end_a_later_call(connection, dataset):
+    connection.execute("select dbdp.try_dp_explain('nowhere', 1)")
+    assert connection.execute("select dbdp.dp_explain(%s, 1) is not null", (dataset,)).fetchone() == (True,)
+
+
+SIMILAR = {
+    "dp_train(%s, 1, algorithm => 'DP-SGD')": "did you mean 'dp_sgd'?",
+    "dp_train(%s, 1, loss => 'logistc')": "did you mean 'logistic'?",
+    "dp_train(%s, 1, 1e-6, 'bolt_on', schedule => 'constnat')": "did you mean 'constant'?",
+    """dp_train(%s, 1, 1e-6, 'dp_agd', settings => '{"split": 20}')""": "did you mean 'splits'?",
+    "dp_explain_score(%s, 'acuracy', 1)": "did you mean 'accuracy'?",
+    "dp_bounds(%s, 'yy', 1)": "did you mean 'y'?",
+    "dp_explain(%s || 'x', 1)": "did you mean '{}'?",
+}
+
+
+@pytest.mark.parametrize("call", SIMILAR)
+def test_a_misspelt_word_names_the_nearest(connection, dataset, call):
+    shown = refusal(connection, f"select dbdp.{call}", dataset)
+    assert shown.message_primary.endswith(SIMILAR[call].format(dataset))
+
+
+def test_a_dataset_that_the_caller_may_not_use_is_not_suggested(connection, schema, dataset):
+    """The control is the caller once it may."""
+    role = f"analyst_{schema}"
+    connection.execute(f"create role {role} in role dbdp_analyst")
+    try:
+        for granted in (False, True):
+            if granted:
+                connection.execute("select dbdp.grant_training(%s, %s)", (dataset, role))
+            with acting(connection, role):
+                shown = refusal(connection, "select dbdp.dp_explain(%s, 1)", f"{dataset}x")
+            assert ("did you mean" in shown.message_primary) == granted
+    finally:
+        connection.execute(f"drop owned by {role}; drop role {role}")
+
+
+def test_regularization_is_regularisation(connection, dataset):
+    spelt = "select dbdp.dp_explain(%s, 1, algorithm => 'bolt_on', {} => 0.01)::text"
+    plans = [
+        connection.execute(spelt.format(word), (dataset,)).fetchone() for word in ("regularization", "regularisation")
+    ]
+    assert plans[0] == plans[1]
+    both = "select dbdp.dp_explain(%s, 1, regularisation => 0.1, regularization => 0.1)"
+    assert "passed twice" in refusal(connection, both, dataset).message_primary
+
+
+def test_public_facts_that_void_a_right_or_a_guarantee_are_warnings(connection, schema, dataset):
+    """A δ of 1/n, and a right without its role; the control of each is the same call without the fault."""
+    texts = []
+    connection.add_notice_handler(lambda notice: texts.append((notice.severity_nonlocalized, notice.message_primary)))
+    role = f"predictor_{schema}"
+    connection.execute(f"create role {role} in role dbdp_predictor")
+    try:
+        connection.execute("select dbdp.grant_training(%s, %s)", (dataset, role))
+        connection.execute(f"grant dbdp_analyst to {role}")
+        connection.execute("select dbdp.grant_training(%s, %s)", (dataset, role))
+        with connection.transaction(force_rollback=True):
+            connection.execute(REGISTER.format("register_dataset").replace("1e-3", "1/60.0"), ("much", f"{schema}.u"))
+        with connection.transaction(force_rollback=True):
+            connection.execute(REGISTER.format("register_dataset"), ("little", f"{schema}.u"))
+    finally:
+        connection.execute(f"drop owned by {role}; drop role {role}")
+    assert [level for level, _ in texts] == ["WARNING", "WARNING"]
+    assert f"role '{role}' is not a member of dbdp_analyst, and so may not train yet" in texts[0][1]
+    assert "delta = 0.0166667 is at least 1/60" in texts[1][1]
+
+
+def test_a_client_shows_the_servers_warnings_as_pythons(connection, database, schema, dataset):
+    role = f"idle_{schema}"
+    connection.execute(f"create role {role}")
+    try:
+        with pytest.warns(UserWarning, match=f"^role '{role}' is not a member of dbdp_analyst"):
+            database.grant_training(dataset, role)
+    finally:
+        connection.execute(f"drop role {role}")
