@@ -28,7 +28,7 @@ from dbdp.registry import datasets, network_models, registering
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.releases import column_scales, vector_scales
-from dbdp.registry.spending import rights
+from dbdp.registry.spending import names, rights
 from dbdp.registry.tables import records
 from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Charge, Row, Session
@@ -75,15 +75,15 @@ class Scorer:
         return {"tally": data, "outputs": len(self.vectors), "dimension": self.dimension, "network": self.network}
 
 
-def score(session: ServerSession, model: int, name: str, request: ScoreRequest) -> dict[str, Any]:
+def score(session: ServerSession, model: int | str, name: str, request: ScoreRequest) -> dict[str, Any]:
     """Return a noisy score of a released model on a dataset, the figures derived from it, and the receipt.
 
     Parameters
     ----------
     session : ServerSession
         Acts as dbdp_owner.
-    model : int
-        Id of the model.
+    model : int or str
+        Id of the model, its name, or `name@version`.
     name : str
         Name of the dataset.
     request : ScoreRequest
@@ -96,7 +96,7 @@ def score(session: ServerSession, model: int, name: str, request: ScoreRequest) 
     ChargedError
         After the charge: the server failed, or the counting was cancelled.
     """
-    dataset = datasets.load(session, name)
+    dataset, model = datasets.load(session, name), names.number(session, model)
     row = _model(session, model)
     plan = score_plan(request, _facts(dataset, is_network=row["network"] is not None))
     scorer = _scorer(model, row, dataset, request.epsilon)

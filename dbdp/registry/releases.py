@@ -16,7 +16,7 @@ from dbdp.learning.rows.features import CENTRED, SCALED, UNIT, constant_of
 from dbdp.registry import network_models
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import Declaration
-from dbdp.registry.spending import ledger
+from dbdp.registry.spending import ledger, names
 from dbdp.sessions.server import ServerSession
 
 MOST_LISTED = 256  # features that a receipt has a standard error for each of
@@ -96,6 +96,12 @@ class Model:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "receipt", ReceiptData(self.receipt))
+
+    @property
+    def name(self) -> str | None:
+        """Its name, with `@` and its version; None without one."""
+        receipt = self.receipt
+        return f"{receipt['name']}@{receipt['model_version']}" if "model_version" in receipt else None
 
     def _repr_html_(self) -> str:
         """Return the receipt and, of one linear model, its largest coefficients, as HTML for a notebook."""
@@ -308,23 +314,26 @@ def insert(
 ) -> dict[str, Any]:
     """Write a row of dbdp.model: coefficients and intercepts, a network and parameters, or a summary's numbers alone.
 
-    If the receipt names a charge, record the model as its outcome.
+    If the receipt names a charge, record the model as its outcome, under the name that the charge reserved.
     """
-    paid = receipt.get("ledger")
+    paid, version = receipt.get("ledger"), names.UNNAMED
     if paid is not None:
         ledger.check_own(session, paid, dataset.id)
+        version = names.reserved(session, paid)
     row = session.query("select nextval('dbdp.model_id_seq') as id, now()::text as at, session_user::text as by")[0]
-    facts = {"model": row["id"], "dataset": dataset.name, "released_at": row["at"], "released_by": row["by"]}
+    released = {"released_at": row["at"], "released_by": row["by"]}
+    facts = {"model": row["id"], **version.facts, "dataset": dataset.name, **released}
     receipt = facts | receipt | facts  # the facts come first, and override a client's
     session.query(
         "insert into dbdp.model (id, dataset_id, feature_names, declaration, receipt, "
-        "coefficients, intercepts, network, parameters) overriding system value "
-        "values ($1, $2, $3, $4::json, $5::json, $6::float8[], $7::float8[], $8::json, $9::float8[])",
+        "name, version, coefficients, intercepts, network, parameters) overriding system value "
+        "values ($1, $2, $3, $4::json, $5::json, $6, $7::int4, $8::float8[], $9::float8[], $10::json, $11::float8[])",
         row["id"],
         dataset.id,
         dataset.declaration.feature_names,
         dataset.declaration.to_json(),
         json.dumps(receipt),
+        *version,
         *model,
     )
     if paid is not None:

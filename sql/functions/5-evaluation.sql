@@ -39,8 +39,27 @@ set jit = off
 as $body$
 @plpython dp_score@
 $body$;
-comment on function dbdp.dp_score is
+comment on function dbdp.dp_score(bigint, text, text, float8, float8, int, text) is
 'a noisy score of a released model on a registered dataset, charged to its budget; metric is accuracy, confusion, auc or calibration (both from one histogram of bins), mean_absolute_error or mean_squared_error; see docs/evaluation.md';
+
+create or replace function dbdp.dp_score(
+  model text,
+  dataset text,
+  metric text,
+  epsilon float8,
+  delta float8 default 0,
+  bins int default 50,
+  positive text default null
+) returns json
+language plpython3u
+set client_min_messages = error
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $body$
+@plpython dp_score@
+$body$;
+comment on function dbdp.dp_score(text, text, text, float8, float8, int, text) is
+'dp_score of a model by its name, or by name@version';
 
 create or replace function dbdp.dp_explain_score(
   dataset text,

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+ModelReference = Annotated[str, typer.Argument(help="Number of a model, its name, or name@version.")]
+
 
 @app.command()
 def score(
-    model: int,
+    model: ModelReference,
     dataset: str,
     epsilon: Epsilon,
     metric: Annotated[str, typer.Option(help=", ".join(METRICS) + ".")] = METRICS[0],
@@ -36,7 +38,7 @@ def score(
 
 @app.command()
 def confusion(
-    model: int, dataset: str, epsilon: Epsilon, delta: Delta = 0.0, as_json: AsJson = False, url: Url = None
+    model: ModelReference, dataset: str, epsilon: Epsilon, delta: Delta = 0.0, as_json: AsJson = False, url: Url = None
 ) -> None:
     """Count rows by true and predicted class, with noise: the confusion matrix of a released model."""
     with opened(url) as database:
@@ -84,7 +86,7 @@ def _rows(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 @app.command()
 def predict(
-    model: int,
+    model: ModelReference,
     table: str,
     limit: Annotated[int, typer.Option(help="Largest number of rows.")] = 20,
     as_json: AsJson = False,

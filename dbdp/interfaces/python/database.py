@@ -273,13 +273,13 @@ class Database:
         statement = "select r.shown from dbdp.table_rows($1::text::regclass, null, $2::int8) as r"
         return [row["shown"] for row in self.query(statement, table, most)]
 
-    def predictions(self, model: int, table: str, *, most: int) -> Predictions:
+    def predictions(self, model: int | str, table: str, *, most: int) -> Predictions:
         """Return rows of a table and a model's prediction for each.
 
         Parameters
         ----------
-        model : int
-            Number of a released model.
+        model : int or str
+            Number of a released model, its name, or `name@version`.
         table : str
             Name of the table as SQL writes it, with its schema.
         most : int
@@ -296,7 +296,8 @@ class Database:
             If the model does not exist, or the rows cannot be read.
         """
         models = self.query(
-            "select declaration::text as declaration from dbdp.model where id = $1 and not is_summary", model
+            "select id, declaration::text as declaration from dbdp.model where id = dbdp.model_number($1::text)",
+            str(model),
         )
         if not models:
             raise ValueError(f"model {model} does not exist; see `dbdp models`")
@@ -307,7 +308,7 @@ class Database:
         statement = sql.SQL(_PREDICTED).format(
             predictor=sql.Identifier("dbdp", _PREDICTORS[declaration.kind]), kind=sql.Literal(declaration.kind)
         )
-        rows = self.query(statement.as_string(), table, vector, most, model)
+        rows = self.query(statement.as_string(), table, vector, most, models[0]["id"])
         return Predictions(declaration.kind, [row["shown"] for row in rows], [row["answer"] for row in rows])
 
     def dataset_of(self, source: Any) -> str | None:
@@ -624,13 +625,13 @@ class Database:
         """
         self.query("select dbdp.revoke_training($1, $2)", dataset, role)
 
-    def grant_prediction(self, model: int, role: str) -> None:
+    def grant_prediction(self, model: int | str, role: str) -> None:
         """Grant a role the right to predict with a model, as the role that released it or registered its dataset.
 
         Parameters
         ----------
-        model : int
-            Number of the model.
+        model : int or str
+            Number of the model, `name@version`, or a name: of all its versions, later ones included.
         role : str
             The role that may predict.
 
@@ -639,15 +640,15 @@ class Database:
         ValueError
             If this role may not grant it.
         """
-        self.query("select dbdp.grant_prediction($1, $2)", model, role)
+        self.query("select dbdp.grant_prediction($1::text, $2)", str(model), role)
 
-    def revoke_prediction(self, model: int, role: str) -> None:
+    def revoke_prediction(self, model: int | str, role: str) -> None:
         """Revoke a role's right to predict with a model; a session that has used the model may do so until it ends.
 
         Parameters
         ----------
-        model : int
-            Number of the model.
+        model : int or str
+            Number of the model, `name@version`, or a name: of all its versions, later ones included.
         role : str
             The role that may predict.
 
@@ -656,7 +657,7 @@ class Database:
         ValueError
             If the role has no such right, or this role may not revoke it.
         """
-        self.query("select dbdp.revoke_prediction($1, $2)", model, role)
+        self.query("select dbdp.revoke_prediction($1::text, $2)", str(model), role)
 
     def allowances(self) -> list[Row]:
         """Return the rights to train that this role may see: who, on which dataset, with what limit and spending.
@@ -1005,7 +1006,7 @@ class Database:
 
     def score(
         self,
-        model: int,
+        model: int | str,
         dataset: str,
         metric: str,
         *,
@@ -1020,8 +1021,8 @@ class Database:
 
         Parameters
         ----------
-        model : int
-            Number of a released model.
+        model : int or str
+            Number of a released model, its name, or `name@version`.
         dataset : str
             Name of the dataset.
         metric : str
@@ -1045,8 +1046,8 @@ class Database:
         ChargedError
             If it fails after the charge.
         """
-        query = "select dbdp.dp_score($1, $2, $3, $4, $5, $6::pg_catalog.int4, $7) as score"
-        return self.query(query, model, dataset, metric, float(epsilon), float(delta), bins, positive)[0]["score"]
+        query = "select dbdp.dp_score($1::text, $2, $3, $4, $5, $6::pg_catalog.int4, $7) as score"
+        return self.query(query, str(model), dataset, metric, float(epsilon), float(delta), bins, positive)[0]["score"]
 
     def explain_score(
         self,
@@ -1082,7 +1083,7 @@ class Database:
         query = "select dbdp.dp_explain_score($1, $2, $3, $4, $5::pg_catalog.int4, $6) as plan"
         return self.query(query, dataset, metric, float(epsilon), float(delta), bins, positive)[0]["plan"]
 
-    def confusion(self, model: int, dataset: str, *, epsilon: float, delta: float = 0.0) -> dict[str, Any]:
+    def confusion(self, model: int | str, dataset: str, *, epsilon: float, delta: float = 0.0) -> dict[str, Any]:
         """Return a released model's confusion matrix with noise: `score` with that metric.
 
         Parameters

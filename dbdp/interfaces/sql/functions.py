@@ -68,14 +68,14 @@ def revoke_training(name: str, role: str) -> None:
 
 
 @interface(in_own_transaction, session.as_owner)
-def grant_prediction(model: int, role: str) -> None:
+def grant_prediction(model: int | str, role: str) -> None:
     """dbdp.grant_prediction, as dbdp_owner."""
     check_not_null(model=model, role=role)
     rights.grant_prediction(session, model, role)
 
 
 @interface(in_own_transaction, session.as_owner)
-def revoke_prediction(model: int, role: str) -> None:
+def revoke_prediction(model: int | str, role: str) -> None:
     """dbdp.revoke_prediction, as dbdp_owner."""
     check_not_null(model=model, role=role)
     rights.revoke_prediction(session, model, role)
@@ -286,7 +286,7 @@ def dp_explain_groups(dataset: str, group_by: str, groups: list[str], *values: A
 
 @interface(in_own_transaction, session.as_owner)
 def dp_score(
-    model: int, dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None
+    model: int | str, dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None
 ) -> str:
     """dbdp.dp_score, as dbdp_owner."""
     check_not_null(model=model, dataset=dataset, metric=metric, epsilon=epsilon, delta=delta, bins=bins)

@@ -1,0 +1,1 @@
+return SD["dbdp"].predict_value_named(model, row_type, features, statement)
