@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dbdp.algorithms.scores.evaluation import BINS as EVALUATION_BINS
 from dbdp.algorithms.scores.metrics import METRICS
 from dbdp.algorithms.scores.score_bins import BINS
 from dbdp.interfaces.cli.output import AsJson, Delta, Epsilon, Url, opened, show, show_figures
@@ -34,6 +35,32 @@ def score(
     with opened(url) as database:
         result = database.score(model, dataset, metric, epsilon=epsilon, delta=delta, bins=bins, positive=positive)
     show_figures(result, as_json, f"model {model} on {dataset}", _rows(result))
+
+
+@app.command()
+def evaluate(
+    model: ModelReference,
+    dataset: str,
+    epsilon: Epsilon,
+    delta: Delta = 0.0,
+    bins: Annotated[int, typer.Option(help="Bins of a binary label's histogram, an even number.")] = EVALUATION_BINS,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Estimate accuracy, share of the largest class and AUC of a model, with noise, for one charge."""
+    with opened(url) as database:
+        figures = database.evaluate(model, dataset, epsilon=epsilon, delta=delta, bins=bins)
+    show(figures, as_json, f"model {model} on {dataset}")
+
+
+@app.command()
+def weights(model: ModelReference, as_json: AsJson = False, url: Url = None) -> None:
+    """List the coefficients of a linear model, with their standard errors where the noise is known."""
+    with opened(url) as database:
+        rows = database.weights(model)
+    several = any(row["class"] is not None for row in rows)
+    shown = [{key: row[key] for key in row if several or key != "class"} for row in rows]
+    show(rows if as_json else shown, as_json, f"model {model}")
 
 
 @app.command()

@@ -758,6 +758,50 @@ class Database:
         """
         return self.query("select * from dbdp.models order by id")
 
+    def weights(self, model: int | str) -> list[Row]:
+        """Return the coefficients and intercepts of a linear model, as `pandas.DataFrame` takes them.
+
+        Parameters
+        ----------
+        model : int or str
+            Number of a released model, its name, or `name@version`.
+
+        Returns
+        -------
+        list of dict
+            A row of dbdp.weights for each: `feature`, `class`, `coefficient` and `standard_error`.
+
+        Raises
+        ------
+        ValueError
+            If there is no such model, or it has no coefficients of features.
+        """
+        return self.query("select * from dbdp.weights($1::text)", str(model))
+
+    def receipt(self, model: int | str) -> dict[str, Any]:
+        """Return the receipt of a released model: what was done and what it cost.
+
+        Parameters
+        ----------
+        model : int or str
+            Number of a released model, its name, or `name@version`.
+
+        Returns
+        -------
+        dict
+            The entries by name.
+
+        Raises
+        ------
+        ValueError
+            If there is no such model.
+        """
+        rows = self.query("select receipt from dbdp.models where id = dbdp.model_number($1::text)", str(model))
+        if not rows:
+            raise ValueError(f"model {model} does not exist; see dbdp.models")
+        receipt: dict[str, Any] = rows[0]["receipt"]
+        return receipt
+
     def explain(self, dataset: str, request: Request) -> dict[str, Any]:
         """Return plan, sensitivity, noise scale and charge of a training; nothing is read or spent.
 
@@ -1049,6 +1093,38 @@ class Database:
         query = "select dbdp.dp_score($1::text, $2, $3, $4, $5, $6::pg_catalog.int4, $7) as score"
         return self.query(query, str(model), dataset, metric, float(epsilon), float(delta), bins, positive)[0]["score"]
 
+    def evaluate(
+        self, model: int | str, dataset: str, *, epsilon: float, delta: float = 0.0, bins: int = 20
+    ) -> list[Row]:
+        """Evaluate a released classifier on a dataset, with noise, for one charge to the dataset's budget.
+
+        Parameters
+        ----------
+        model : int or str
+            Number of a released model, its name, or `name@version`.
+        dataset : str
+            Name of the dataset.
+        epsilon, delta : float
+            The guarantee of this release; δ = 0 is pure ε-differential privacy.
+        bins : int
+            Bins of the histogram behind the figures of a binary label, an even number: more bins, more noise.
+
+        Returns
+        -------
+        list of dict
+            `figure` (accuracy, majority_share and, of a binary label, auc), its `value`, and `plus_minus`, half the
+            width of the 95 % interval that the noise needs; None where the noise leaves no rows.
+
+        Raises
+        ------
+        ValueError
+            If model, dataset or budget does not allow it; nothing is charged then.
+        ChargedError
+            If it fails after the charge.
+        """
+        query = "select * from dbdp.evaluate($1::text, $2, $3, $4, $5::pg_catalog.int4)"
+        return self.query(query, str(model), dataset, float(epsilon), float(delta), bins)
+
     def explain_score(
         self,
         dataset: str,
@@ -1066,7 +1142,7 @@ class Database:
         dataset : str
             Name of the dataset.
         metric : str
-            A metric of `score`, or "class_balance", "bounds" or "summary".
+            A metric of `score`, or "evaluation", "class_balance", "bounds" or "summary".
         epsilon, delta, bins, positive
             As in `score`.
 

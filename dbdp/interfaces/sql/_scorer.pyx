@@ -99,6 +99,20 @@ cdef class CalledScorer(Scorer):
         return NOTHING if decision is None else <double> decision
 
 
+cdef class EncodedScorer(Scorer):
+    """See `scoring.EncodedScorer`."""
+
+    cdef object _encode
+    cdef Scorer _scorer
+
+    def __init__(self, encode, Scorer scorer):
+        self._encode, self._scorer, self.classes = encode, scorer, scorer.classes
+
+    cdef double decision(self, bytes features):
+        encoded = self._encode(features)
+        return NOTHING if encoded is None else self._scorer.decision(encoded)
+
+
 ctypedef unsigned int (*role_function)()
 
 

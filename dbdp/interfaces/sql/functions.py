@@ -29,7 +29,7 @@ from dbdp.packing.packer import shuffle_and_pack
 from dbdp.packing.writers import named
 from dbdp.registry import amendments, datasets, registering, releases
 from dbdp.registry.registration import Registration
-from dbdp.registry.spending import budgets, ledger, rights
+from dbdp.registry.spending import budgets, ledger, names, rights
 from dbdp.registry.tables import reading
 
 
@@ -293,6 +293,14 @@ def dp_score(
     return json.dumps(evaluation.score(session, model, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
 
 
+@interface(in_own_transaction, session.as_owner)
+def evaluate(model: int | str, dataset: str, epsilon: float, delta: float, bins: int) -> list[dict[str, Any]]:
+    """dbdp.evaluate, as dbdp_owner."""
+    check_not_null(model=model, dataset=dataset, epsilon=epsilon, delta=delta, bins=bins)
+    figures = evaluation.evaluate(session, model, dataset, epsilon=epsilon, delta=delta, bins=bins)
+    return [{"figure": name} | pair for name, pair in figures.items() if name != "receipt"]
+
+
 @interface(session.as_owner)
 def dp_explain_score(dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None) -> str:
     """dbdp.dp_explain_score, as dbdp_owner."""
@@ -320,6 +328,19 @@ def dp_summarize(dataset: str, epsilon: float, delta: float) -> dict[str, Any]:
     check_not_null(dataset=dataset, epsilon=epsilon, delta=delta)
     stored = summaries.summarize(session, dataset, epsilon=epsilon, delta=delta)
     return {"summary": stored["id"], "receipt": json.dumps(stored["receipt"])}
+
+
+@interface()
+def weights(model: int | str) -> list[dict[str, Any]]:
+    """dbdp.weights, with the caller's rights; a null model has none."""
+    return [] if model is None else releases.weights(session, names.number(session, model))
+
+
+@interface()
+def receipt(model: int | str) -> list[dict[str, Any]]:
+    """dbdp.receipt, with the caller's rights; a null model has none."""
+    entries = {} if model is None else releases.receipt(session, names.number(session, model))
+    return [{"entry": name, "value": releases.written(value)} for name, value in entries.items()]
 
 
 @interface()

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from dbdp.interfaces.sql import threads
+from dbdp.interfaces.sql import json_rows, threads
 from dbdp.learning.rows.features import CENTRED, SCALED, UNIT, Numeric, constant_of
 from dbdp.registry.declarations import Declaration, declare
 
@@ -260,6 +260,19 @@ class ClassScorer:
         return best
 
 
+class EncodedScorer:
+    """Scores features in another form, which a function converts to the bytes that a scorer reads, or to None."""
+
+    def __init__(self, encode: Callable[[bytes], bytes | None], scorer: Any) -> None:
+        self.classes = getattr(scorer, "classes", None)
+        self._encode, self._scorer = encode, scorer
+
+    def __call__(self, features: bytes) -> float | None:
+        """Return the decision for features, or None."""
+        encoded = self._encode(features)
+        return None if encoded is None else self._scorer(encoded)  # type: ignore[no-any-return]
+
+
 def decode_numeric(value: bytes) -> float:
     """Return the float nearest to a `numeric` in binary form (base-10000 digits, weight, sign), within ±1e300.
 
@@ -488,7 +501,7 @@ def learn(model: int | None, row_type: int, description: str | None, kind: str) 
     model : int or None
         Number of the model.
     row_type : int
-        OID of the rows' type; 0 for arrays.
+        OID of the rows' type; 0 for arrays, `json_rows.TYPE` for JSON.
     description : str or None
         Result of dbdp.model_description; None if the model does not exist.
     kind : str
@@ -512,13 +525,24 @@ def learn(model: int | None, row_type: int, description: str | None, kind: str) 
     declaration = declare(**described["declaration"])
     if declaration.kind != kind:
         raise ValueError(f"model {model} is of the kind {declaration.kind!r}; call {_FUNCTIONS[declaration.kind]}")
-    if described["network"]:
-        forms = _of_network(declaration, described, row_type)
-    else:
-        make = _of_rows if row_type else _of_array
-        forms = _of_classes(declaration, described, make) if kind == "classes" else make(declaration, described)
-    _scorers[kind].add(model, row_type, *forms)
+    make = _of_json if row_type == json_rows.TYPE else _scorers_of
+    _scorers[kind].add(model, row_type, *make(declaration, described, row_type))
     return True
+
+
+def _of_json(declaration: Declaration, described: dict[str, Any], row_type: int) -> tuple[Scorer, ...]:
+    """Return the scorer of JSON, which is converted to the bytes of an array or a row first."""
+    described = described | {"columns": json_rows.columns(declaration), "dropped": False}
+    scorer = _scorers_of(declaration, described, 0 if declaration.vector else row_type)[0]
+    return (_forms.EncodedScorer(json_rows.encoder(declaration), scorer),)
+
+
+def _scorers_of(declaration: Declaration, described: dict[str, Any], row_type: int) -> tuple[Scorer, ...]:
+    """Return the scorers of arrays, or of rows in their binary and, if possible, their stored form."""
+    if described["network"]:
+        return _of_network(declaration, described, row_type)
+    make = _of_rows if row_type else _of_array
+    return _of_classes(declaration, described, make) if declaration.kind == "classes" else make(declaration, described)
 
 
 def _of_network(declaration: Declaration, described: dict[str, Any], row_type: int) -> tuple[Scorer, ...]:
