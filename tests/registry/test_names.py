@@ -189,6 +189,45 @@ def test_a_name_that_a_transaction_has_just_used_is_refused_before_the_charge(st
     assert stage.train("alice")
 
 
+def test_an_old_snapshot_scores_by_no_revoked_name_and_trains_no_version_twice(stage):
+    """The control: the same transaction does both before."""
+    stage.train("alice")
+    stage["alice"].execute(GRANT, (stage.name, stage.role("eve")))
+    score = "select dbdp.dp_score(%s::text, %s, 'accuracy', 1)"
+    with stage.fresh("eve") as eve, stage.fresh("alice") as alice:
+        for session in (eve, alice):
+            session.execute("begin isolation level repeatable read")
+            session.execute("select count(*) from dbdp.models")
+        eve.execute(score, (stage.name, stage.data))
+        stage.train("alice")
+        stage["alice"].execute(REVOKE, (stage.name, stage.role("eve")))
+        before = stage.spent()
+        for session, sql, values in ((eve, score, (stage.name, stage.data)), (alice, TRAIN, (stage.data, stage.name))):
+            with pytest.raises(psycopg.errors.SerializationFailure):
+                session.execute(sql, values)
+        assert stage.spent() == before
+
+
+def test_code_of_another_role_neither_trains_nor_predicts_under_a_name(stage):
+    """A function with its owner's rights, called by the role that has the name."""
+    stage.train("alice")
+    stage.superuser.execute(f"grant create on schema {stage.schema} to {stage.role('eve')}")
+    stage["eve"].execute(
+        f"create function {stage.schema}.trap() returns bigint language sql security definer as "
+        f"$$ select model from dbdp.dp_logreg('{stage.data}', epsilon => 1, delta => 1e-6, name => '{stage.name}') $$; "
+        f"create function {stage.schema}.look() returns float8 language sql security definer as "
+        f"$$ select dbdp.predict_probability('{stage.name}', '{{.1, .2, .3}}'::float8[]) $$"
+    )
+    before = stage.spent()
+    assert "dbdp was called by code that runs with the rights of" in refused(
+        stage["alice"], f"select {stage.schema}.trap()"
+    )
+    assert stage.predicts("alice", stage.name)
+    assert "does not exist; see dbdp.models" in refused(stage["alice"], f"select {stage.schema}.look()")
+    assert stage.predicts("alice", stage.name)
+    assert stage.spent() == before
+
+
 def test_versions_of_simultaneous_clients_differ(stage):
     def train() -> str | None:
         with stage.fresh("owner") as session:
